@@ -1,0 +1,71 @@
+# Finds LibTorch as plain files: an unpacked wheel, a zip, or the torch of an installed Python (located, never imported).
+# Torch's own CMake package refuses machines without a CUDA toolkit and changes global CUDA flags, so it is not used.
+#
+#   TORCH_ROOT (variable or environment), CMAKE_PREFIX_PATH, an installed python torch, then <build>/_torch are searched.
+#   Result: TorchLib::cpu, and TorchLib::cuda when TORCHLIB_CUDA is on.
+set(_tl_candidates "${TORCH_ROOT}" "$ENV{TORCH_ROOT}")
+foreach(_prefix IN LISTS CMAKE_PREFIX_PATH)
+  file(GLOB _site "${_prefix}/lib/python3*/site-packages/torch")
+  list(APPEND _tl_candidates "${_prefix}" "${_prefix}/torch" ${_site} "${_prefix}/../..")
+endforeach()
+list(APPEND _tl_candidates "${CMAKE_BINARY_DIR}/_torch/torch")
+find_program(TORCHLIB_PYTHON NAMES python3 python)
+if(TORCHLIB_PYTHON)
+  execute_process(COMMAND ${TORCHLIB_PYTHON} -c
+    "import importlib.util as u; s=u.find_spec('torch'); print(s.submodule_search_locations[0] if s else '')"
+    OUTPUT_VARIABLE _tl_python OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+  list(APPEND _tl_candidates "${_tl_python}")
+endif()
+
+set(TorchLib_ROOT_DIR TorchLib_ROOT_DIR-NOTFOUND)
+foreach(_candidate IN LISTS _tl_candidates)
+  if(NOT TorchLib_ROOT_DIR AND _candidate AND EXISTS "${_candidate}/lib/libtorch_cpu.so")
+    get_filename_component(TorchLib_ROOT_DIR "${_candidate}" REALPATH)
+  endif()
+endforeach()
+
+if(TorchLib_ROOT_DIR AND EXISTS "${TorchLib_ROOT_DIR}/version.py")
+  file(STRINGS "${TorchLib_ROOT_DIR}/version.py" _tl_line REGEX "^__version__")
+  string(REGEX MATCH "[0-9]+\\.[0-9]+\\.[0-9]+" TorchLib_VERSION "${_tl_line}")
+elseif(TorchLib_ROOT_DIR AND EXISTS "${TorchLib_ROOT_DIR}/build-version")
+  file(STRINGS "${TorchLib_ROOT_DIR}/build-version" _tl_line)
+  string(REGEX MATCH "[0-9]+\\.[0-9]+\\.[0-9]+" TorchLib_VERSION "${_tl_line}")
+endif()
+
+include(FindPackageHandleStandardArgs)
+find_package_handle_standard_args(TorchLib REQUIRED_VARS TorchLib_ROOT_DIR VERSION_VAR TorchLib_VERSION)
+
+if(TorchLib_FOUND AND NOT TARGET TorchLib::cpu)
+  function(_tl_shared name file)
+    add_library(TorchLib::${name} SHARED IMPORTED)
+    set_target_properties(TorchLib::${name} PROPERTIES IMPORTED_LOCATION "${TorchLib_ROOT_DIR}/lib/${file}")
+    target_include_directories(TorchLib::${name} SYSTEM INTERFACE
+      "${TorchLib_ROOT_DIR}/include" "${TorchLib_ROOT_DIR}/include/torch/csrc/api/include")
+  endfunction()
+  _tl_shared(c10 libc10.so)
+  _tl_shared(torch_cpu libtorch_cpu.so)
+  add_library(TorchLib::cpu INTERFACE IMPORTED)
+  target_link_libraries(TorchLib::cpu INTERFACE TorchLib::torch_cpu TorchLib::c10)
+  # Torch's wheels are built with NDEBUG, and some of its classes have other layouts without it.
+  target_compile_definitions(TorchLib::cpu INTERFACE NDEBUG)
+
+  if(TORCHLIB_CUDA)
+    find_package(CUDAToolkit REQUIRED)
+    _tl_shared(c10_cuda libc10_cuda.so)
+    _tl_shared(torch_cuda libtorch_cuda.so)
+    find_path(TORCHLIB_NCCL_INCLUDE nccl.h
+      HINTS ${CUDAToolkit_INCLUDE_DIRS} "${TorchLib_ROOT_DIR}/../nvidia/nccl/include")
+    find_library(TORCHLIB_NCCL_LIB NAMES libnccl.so.2 nccl
+      HINTS "${TorchLib_ROOT_DIR}/../nvidia/nccl/lib" ${CUDAToolkit_LIBRARY_DIR})
+    add_library(TorchLib::nccl SHARED IMPORTED)
+    set_target_properties(TorchLib::nccl PROPERTIES
+      IMPORTED_LOCATION "${TORCHLIB_NCCL_LIB}" INTERFACE_INCLUDE_DIRECTORIES "${TORCHLIB_NCCL_INCLUDE}")
+    add_library(TorchLib::cuda INTERFACE IMPORTED)
+    target_link_libraries(TorchLib::cuda INTERFACE
+      TorchLib::cpu TorchLib::torch_cuda TorchLib::c10_cuda TorchLib::nccl CUDA::cudart)
+    # No symbol of libtorch_cuda is referenced, so the linker would drop it without --no-as-needed.
+    target_link_options(TorchLib::cuda INTERFACE
+      "LINKER:--push-state,--no-as-needed,${TorchLib_ROOT_DIR}/lib/libtorch_cuda.so,--pop-state"
+      "LINKER:-rpath-link,${CUDAToolkit_LIBRARY_DIR}")
+  endif()
+endif()

@@ -1,0 +1,25 @@
+# shardline_library(NAME DEPENDENCY...): a static library of all sources of this folder.
+# shardline_test(NAME LABEL DEPENDENCY...): a Catch2 program of all *_test.cpp of this folder, its cases known to ctest.
+function(shardline_warnings target)
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Wshadow -Wno-unused-parameter)
+  if(SHARDLINE_DEVELOPER)
+    target_compile_options(${target} PRIVATE -Werror)
+  endif()
+endfunction()
+
+function(shardline_library name)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
+  add_library(shardline_${name} STATIC ${sources})
+  target_include_directories(shardline_${name} PUBLIC ${PROJECT_SOURCE_DIR})
+  target_link_libraries(shardline_${name} PUBLIC ${ARGN})
+  shardline_warnings(shardline_${name})
+endfunction()
+
+function(shardline_test name label)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*_test.cpp)
+  add_executable(${name}_tests ${sources} ${PROJECT_SOURCE_DIR}/tests/catch_main.cpp)
+  target_link_libraries(${name}_tests PRIVATE ${ARGN})
+  shardline_warnings(${name}_tests)
+  add_test(NAME ${name} COMMAND ${name}_tests)
+  set_tests_properties(${name} PROPERTIES LABELS ${label} TIMEOUT 600)
+endfunction()
