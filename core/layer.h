@@ -1,0 +1,111 @@
+// The layer: the unit that is assigned to a stage, run, recomputed, reduced and priced. The executor runs a stage layer
+// by layer and cuts the autograd graph at layer borders, so the backward pass is an explicit loop over layers.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/model_spec.h"
+
+namespace shardline {
+
+class Communicator;
+class KvCache;
+
+// A rank's part of a logical parameter: views into flat buffers.
+struct Parameter {
+  std::string name;               // full name: "h.3.attn.qkv.weight"
+  const ParamSpec* spec = nullptr;
+  at::Tensor value;               // local_shape of the spec
+  at::Tensor grad;                // same shape, at least fp32; ops add to it. Undefined where nothing is trained
+};
+
+// What travels from layer to layer: tensors in the order of LayerSpec::output (most often one, [rows, hidden]).
+using Border = std::vector<at::Tensor>;
+
+// Weight-gradient products that wait for their BackwardWeight instruction: one queue per microbatch and layer. Ops push
+// in the backward pass; draining runs the products in the order in which they were pushed.
+class WeightGradQueue {
+ public:
+  void push(std::function<void()> product) { products_.push_back(std::move(product)); }
+  void drain() {
+    for (auto& product : products_) {
+      product();
+      product = nullptr;  // frees its tensors before the next product runs
+    }
+    products_.clear();
+  }
+  bool empty() const { return products_.empty(); }
+
+ private:
+  std::vector<std::function<void()>> products_;
+};
+
+// One microbatch, known to every rank of the replica. May be empty (batch 0) in a short last batch.
+struct Microbatch {
+  at::Tensor ids;                     // [batch, length] int64
+  at::Tensor labels;                  // [batch, length] int64, unshifted; undefined in generation
+  std::vector<int64_t> samples;       // [batch] position of each sample in the global batch: keys the dropout masks
+  int64_t first_position = 0;         // position of column 0 (generation with a cache: the length of the prefix)
+
+  int64_t batch() const { return ids.size(0); }
+  int64_t length() const { return ids.size(1); }
+  int64_t tokens() const { return ids.numel(); }
+};
+
+enum class Mode { train, evaluate, generate };
+
+// The sum of a loss over its weight (valid tokens, samples, ...); a report divides the sums over everything.
+struct LossTerm {
+  double sum = 0, weight = 0;
+};
+
+// What a layer is told beside its input, and where it leaves its loss.
+struct MicrobatchContext {
+  const Microbatch* batch = nullptr;
+  Mode mode = Mode::train;
+  uint64_t seed = 0;                  // of the dropout masks
+  int64_t step = 0;                   // optimizer step, keys the dropout masks
+  double loss_scale = 1;              // what a loss sum is multiplied with before backward: 1 / weight of the whole step
+  WeightGradQueue* weight_grads = nullptr;  // of this microbatch and layer
+  KvCache* cache = nullptr;           // of this layer, in generation
+  LossTerm loss;                      // left by the last layer
+};
+
+class Layer {
+ public:
+  virtual ~Layer() = default;
+  // Runs on this rank's part. In Mode::train the last layer returns the scaled loss, a scalar to run backward from; in
+  // Mode::evaluate it returns nothing and leaves its loss in the context; in Mode::generate it returns the logits of
+  // the last position, [batch, vocabulary], on every T rank.
+  virtual Border forward(const Border& input, MicrobatchContext& context) = 0;
+};
+
+// What a factory gets to make a layer's local part.
+struct LayerBuild {
+  const LayerSpec* spec = nullptr;
+  std::vector<Parameter*> params;     // in the order of spec->params; outlive the layer
+  Communicator* tp = nullptr;         // the T ranks
+  bool sequence_parallel = false;     // optimize: memory
+  int64_t index = 0;                  // of the layer in the model; keys the dropout masks
+};
+
+// The executor's view of whoever owns the parameters. Layers are numbered as in the ModelSpec.
+class ParameterStore {
+ public:
+  virtual ~ParameterStore() = default;
+  virtual void acquire(int layer) = 0;          // values must be whole from here (forward, input gradient) ...
+  virtual void release(int layer) = 0;          // ... to here
+  virtual void gradients_ready(int layer) = 0;  // the step's last weight gradient of this layer on this rank is added
+};
+
+// The rows of a microbatch that rank t of T holds at a border: all tokens, or rows t*c to (t+1)*c with c = ceil(tokens/T)
+// under sequence parallelism, where the last rows may be padding.
+int64_t border_rows(int64_t tokens, int t_degree, bool sequence_parallel);
+std::vector<int64_t> bind_shape(const BorderTensor& tensor, int64_t rows);
+
+}  // namespace shardline

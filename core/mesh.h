@@ -1,0 +1,52 @@
+// The rank geometry: D replicas x P pipeline stages x T tensor-parallel ranks, laid over ascending ranks by a placement
+// string. A plain value; the only place that does rank arithmetic.
+//
+//   rank = i(s0)*n(s1)*n(s2) + i(s1)*n(s2) + i(s2)      for the placement "s0s1s2": the right-most letter varies fastest
+//
+// "cluster" is DPT, "spread" is TPD (SageMaker's names).
+#pragma once
+#include <array>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+namespace shardline {
+
+struct Coordinates {
+  int d = 0, p = 0, t = 0;
+  bool operator==(const Coordinates&) const = default;
+};
+
+// Who differs inside a group: pp only the stage, tp only the tensor rank, rdp only the replica, dp replica and tensor
+// rank (all holders of one stage), mp stage and tensor rank (one whole model), world everything.
+enum class Group { pp, tp, rdp, dp, mp, world };
+const char* to_string(Group group);
+
+class Mesh {
+ public:
+  // placement: cluster, spread or a permutation of the letters D, P, T; degrees >= 1. Throws ConfigError.
+  Mesh(const std::string& placement, int d, int p, int t);
+
+  const std::string& placement() const { return placement_; }  // the three letters
+  int d() const { return d_; }
+  int p() const { return p_; }
+  int t() const { return t_; }
+  int size() const { return d_ * p_ * t_; }
+
+  Coordinates at(int rank) const;
+  int rank(Coordinates at) const;
+
+  std::vector<int> members(Group group, int rank) const;  // ascending global ranks, `rank` among them
+  int index_in(Group group, int rank) const;              // position of `rank` among them
+
+  bool operator==(const Mesh&) const = default;
+
+ private:
+  std::string placement_;
+  int d_, p_, t_;
+};
+
+void to_json(nlohmann::json& json, const Mesh& mesh);
+Mesh mesh_from_json(const nlohmann::json& json);
+
+}  // namespace shardline

@@ -1,0 +1,88 @@
+// What a model is, before anything is allocated: layers in execution order and, for every parameter, its logical global
+// shape, how tensor parallelism splits it, where it stands in a Hugging Face file and how it starts. From this one
+// description come the local shards, reading and writing files, the memory estimate and the gradient groups.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+namespace shardline {
+
+class Layer;
+struct LayerBuild;
+
+struct Range {
+  int64_t begin = 0, length = 0;
+  int64_t end() const { return begin + length; }
+  bool operator==(const Range&) const = default;
+};
+
+// Part `index` of `count` units cut into `parts` contiguous parts; the first count % parts parts are one unit longer.
+Range split_range(int64_t count, int parts, int index);
+
+// One tensor of a Hugging Face file as (a part of) a logical parameter: the file's tensor is seen with the sizes `view`,
+// its dimensions taken in the order `permute`, and stands at `offset` of the logical parameter (empty: at its start).
+struct ParamSource {
+  std::string tensor;
+  std::vector<int64_t> view;
+  std::vector<int64_t> permute;
+  std::vector<int64_t> offset;
+};
+
+struct Init {
+  enum class Kind { zeros, ones, normal } kind = Kind::zeros;
+  double std = 0;
+};
+
+struct ParamSpec {
+  std::string name;                 // within its layer: "attn.qkv.weight"
+  std::vector<int64_t> shape;       // logical and global: [3, heads, head_dim, hidden]
+  int split_dim = -1;               // the dimension whose units are dealt to the T ranks; -1: whole on every rank
+  Init init;
+  std::string tied_to;              // full name of the parameter whose values this one shares; empty: its own
+  bool trainable = true;
+  bool decays = true;               // takes weight decay
+  bool partial_over_t = false;      // whole on every T rank, but each has only a part of its gradient
+  std::vector<ParamSource> sources;
+
+  int64_t numel() const;                                    // of the logical parameter
+  Range split(int t, int t_degree) const;                   // units of split_dim on rank t; {0, 0} when not split
+  std::vector<int64_t> local_shape(int t, int t_degree) const;
+};
+
+// One tensor at a layer border. Sizes are symbolic: kRows stands for the rows that a rank holds of a microbatch (all its
+// tokens, or its part of them under sequence parallelism).
+struct BorderTensor {
+  static constexpr int64_t kRows = -1;
+  std::string name;
+  std::vector<int64_t> shape;
+};
+
+struct LayerSpec {
+  std::string name;                 // "h.3": prefix of its parameters' full names
+  bool is_block = false;            // one transformer layer of the HF config (what stage counts count)
+  std::vector<ParamSpec> params;
+  std::vector<BorderTensor> output; // what it hands to the next layer; empty for the last one
+  std::function<std::unique_ptr<Layer>(const LayerBuild&)> build;  // makes the local part
+
+  std::string full_name(const ParamSpec& param) const { return name + "." + param.name; }
+};
+
+struct ModelSpec {
+  std::string family;               // "gpt2"
+  std::vector<LayerSpec> layers;    // in execution order
+  int64_t vocab_size = 0;
+  int64_t max_positions = 0;
+  std::vector<std::string> ignored_tensors;  // patterns (regular expressions) of tensors in files that are no parameters
+
+  int64_t parameter_count() const;  // tied parameters once
+  int block_count() const;
+  const ParamSpec& param(const std::string& full_name) const;
+};
+
+void to_json(nlohmann::json& json, const ModelSpec& spec);
+
+}  // namespace shardline
