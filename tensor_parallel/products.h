@@ -1,0 +1,29 @@
+// The three matrix products of a linear layer, y = x w^T + b. On CPUs they go to oneDNN where it is there (the weight
+// gradient is added straight into its buffer, no temporary), else to ATen; on GPUs to ATen. ATen is the reference.
+// Tensors: x [m, k], w [n, k], y and dy [m, n], row-major; the rows may be strided.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+namespace shardline {
+
+// y = x w^T + bias; bias [n] or undefined.
+at::Tensor linear_forward(const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias);
+// The same into an existing y.
+void linear_forward_out(at::Tensor y, const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias);
+
+// dx = dy w
+at::Tensor linear_input_gradient(const at::Tensor& dy, const at::Tensor& w);
+void linear_input_gradient_out(at::Tensor dx, const at::Tensor& dy, const at::Tensor& w, bool accumulate);
+
+// dw += dy^T x; dw [n, k] of at least fp32.
+void add_weight_gradient(at::Tensor dw, const at::Tensor& dy, const at::Tensor& x);
+
+// db += sum over rows of dy; db [n] of at least fp32.
+void add_bias_gradient(at::Tensor db, const at::Tensor& dy);
+
+enum class Products { automatic, aten, onednn };
+// For tests and benchmark programs; `automatic` is the start value. Throws ConfigError when oneDNN is not in this build.
+void use_products(Products products);
+const char* products_in_use();  // "oneDNN 2.6.3" or "ATen"
+
+}  // namespace shardline
