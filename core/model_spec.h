@@ -23,13 +23,15 @@ struct Range {
 // Part `index` of `count` units cut into `parts` contiguous parts; the first count % parts parts are one unit longer.
 Range split_range(int64_t count, int parts, int index);
 
-// One tensor of a Hugging Face file as (a part of) a logical parameter: the file's tensor is seen with the sizes `view`,
-// its dimensions taken in the order `permute`, and stands at `offset` of the logical parameter (empty: at its start).
+// One tensor of a Hugging Face file as (a part of) a logical parameter: the file's tensor is seen with the sizes `view`
+// (empty: those of the logical parameter), its dimensions taken in the order `permute` (empty: as they are), and stands
+// at `offset` of the logical parameter (empty: at its start). `shape` is its sizes in the file (empty: as `view`).
 struct ParamSource {
   std::string tensor;
   std::vector<int64_t> view;
   std::vector<int64_t> permute;
   std::vector<int64_t> offset;
+  std::vector<int64_t> shape;
 };
 
 struct Init {
@@ -66,6 +68,7 @@ struct LayerSpec {
   bool is_block = false;            // one transformer layer of the HF config (what stage counts count)
   std::vector<ParamSpec> params;
   std::vector<BorderTensor> output; // what it hands to the next layer; empty for the last one
+  double flops_per_token = 0;       // of the forward pass, whole layer; what the partition balances
   std::function<std::unique_ptr<Layer>(const LayerBuild&)> build;  // makes the local part
 
   std::string full_name(const ParamSpec& param) const { return name + "." + param.name; }
