@@ -1,0 +1,141 @@
+#include "tensor_parallel/aten_kernels.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/gelu_backward.h>
+#include <ATen/ops/native_layer_norm.h>
+#include <ATen/ops/native_layer_norm_backward.h>
+#include <ATen/ops/relu.h>
+#include <ATen/ops/sigmoid.h>
+#include <ATen/ops/silu.h>
+#include <ATen/ops/tanh.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
+
+#include <array>
+#include <limits>
+#include <string_view>
+
+#include "core/error.h"
+
+namespace shardline::aten {
+namespace {
+
+// The type of statistics: fp32, or fp64 for fp64.
+at::ScalarType wide(const at::Tensor& x) {
+  return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+at::Tensor with_bias(const at::Tensor& x, const at::Tensor& bias) {
+  return bias.defined() ? x + bias : x;
+}
+
+std::string_view gelu_form(Activation activation) {
+  return activation == Activation::gelu_tanh ? "tanh" : "none";
+}
+
+}  // namespace
+
+void add_column_sums(at::Tensor total, const at::Tensor& gradient) {
+  if (total.defined()) total.add_(gradient.sum(at::IntArrayRef{0}, false, wide(gradient)));
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> layer_norm_forward(const at::Tensor& x, const at::Tensor& weight,
+                                                                  const at::Tensor& bias, double epsilon) {
+  const int64_t rows = x.size(0);
+  if (rows == 0) {
+    const at::Tensor none = at::empty({0}, x.options().dtype(wide(x)));
+    return {at::empty_like(x), none, none.clone()};
+  }
+  auto [y, mean, rstd] = at::native_layer_norm(x, {x.size(1)}, weight, bias, epsilon);
+  return {y, mean.reshape({rows}).to(wide(x)), rstd.reshape({rows}).to(wide(x))};
+}
+
+at::Tensor layer_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& mean,
+                               const at::Tensor& rstd, const at::Tensor& weight, at::Tensor weight_grad,
+                               at::Tensor bias_grad, int64_t valid_rows) {
+  if (x.size(0) == 0) return at::empty_like(x);
+  const at::Tensor row_mean = mean.unsqueeze(1), row_rstd = rstd.unsqueeze(1);
+  if (weight_grad.defined()) {
+    const at::Tensor normed = (x - row_mean) * row_rstd;
+    add_column_sums(weight_grad, (dy * normed).narrow(0, 0, valid_rows));
+  }
+  add_column_sums(bias_grad, dy.narrow(0, 0, valid_rows));
+  return std::get<0>(at::native_layer_norm_backward(dy, x, {x.size(1)}, row_mean, row_rstd, weight, weight,
+                                                    std::array<bool, 3>{true, false, false}));
+}
+
+at::Tensor bias_activation_forward(const at::Tensor& x, const at::Tensor& bias, Activation activation) {
+  const at::Tensor u = with_bias(x, bias);
+  switch (activation) {
+    case Activation::gelu:
+    case Activation::gelu_tanh:
+      return at::gelu(u, gelu_form(activation));
+    case Activation::relu:
+      return at::relu(u);
+    case Activation::silu:
+      return at::silu(u);
+    case Activation::tanh:
+      return at::tanh(u);
+  }
+  SL_ASSERT(false, "activation ", static_cast<int>(activation));
+}
+
+at::Tensor bias_activation_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& bias,
+                                    Activation activation, at::Tensor bias_grad) {
+  const at::Tensor u = with_bias(x, bias);
+  at::Tensor dx;
+  switch (activation) {
+    case Activation::gelu:
+    case Activation::gelu_tanh:
+      dx = at::gelu_backward(dy, u, gelu_form(activation));
+      break;
+    case Activation::relu:
+      dx = at::where(u > 0, dy, at::zeros({}, dy.options()));
+      break;
+    case Activation::silu: {
+      const at::Tensor s = at::sigmoid(u);
+      dx = dy * s * (1 + u * (1 - s));
+      break;
+    }
+    case Activation::tanh: {
+      const at::Tensor t = at::tanh(u);
+      dx = dy * (1 - t * t);
+      break;
+    }
+  }
+  add_column_sums(bias_grad, dx);
+  return dx;
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> cross_entropy_stats(const at::Tensor& logits, const at::Tensor& label) {
+  const int64_t rows = logits.size(0), v = logits.size(1);
+  const at::TensorOptions options = logits.options().dtype(wide(logits));
+  if (v == 0) {
+    const at::Tensor zero = at::zeros({rows}, options);
+    return {zero - std::numeric_limits<double>::infinity(), zero, zero.clone()};
+  }
+  const at::Tensor exact = logits.to(wide(logits));
+  const at::Tensor largest = exact.amax({1});
+  const at::Tensor shift = at::where(largest.isneginf(), at::zeros({}, options), largest);  // a part without any entry
+  const at::Tensor sum = (exact - shift.unsqueeze(1)).exp_().sum(1);
+  const at::Tensor here = (label >= 0).logical_and(label < v);
+  const at::Tensor picked = exact.gather(1, label.clamp(0, v - 1).unsqueeze(1)).squeeze(1);
+  return {largest, sum, at::where(here, picked, at::zeros({}, options))};
+}
+
+void cross_entropy_gradient_(at::Tensor logits, const at::Tensor& label, const at::Tensor& log_sum_exp,
+                             const at::Tensor& scale) {
+  const int64_t v = logits.size(1);
+  if (logits.numel() == 0) return;
+  at::Tensor gradient = (logits - log_sum_exp.unsqueeze(1)).exp_();
+  const at::Tensor column = at::arange(v, label.options());
+  gradient.sub_(column.unsqueeze(0).eq(label.unsqueeze(1)).to(gradient.scalar_type()));
+  gradient.mul_(scale.unsqueeze(1)).masked_fill_(scale.eq(0).unsqueeze(1), 0);
+  logits.copy_(gradient);
+}
+
+}  // namespace shardline::aten
