@@ -28,10 +28,16 @@ struct Parameter {
 using Border = std::vector<at::Tensor>;
 
 // Weight-gradient products that wait for their BackwardWeight instruction: one queue per microbatch and layer. Ops push
-// in the backward pass; draining runs the products in the order in which they were pushed.
+// in the backward pass; draining runs the products in the order in which they were pushed. Where BackwardWeight follows
+// its BackwardInput directly, the queue is immediate: a product runs when it is pushed, while its tensors are in cache.
 class WeightGradQueue {
  public:
-  void push(std::function<void()> product) { products_.push_back(std::move(product)); }
+  bool immediate = false;
+
+  void push(std::function<void()> product) {
+    if (immediate) return product();
+    products_.push_back(std::move(product));
+  }
   void drain() {
     for (auto& product : products_) {
       product();

@@ -1,0 +1,208 @@
+#include "models/gpt2.h"
+
+#include <cmath>
+
+#include "core/communicator.h"
+#include "core/error.h"
+#include "core/layer.h"
+#include "tensor_parallel/attention.h"
+#include "tensor_parallel/cross_entropy.h"
+#include "tensor_parallel/elementwise.h"
+#include "tensor_parallel/embedding.h"
+#include "tensor_parallel/linear.h"
+
+namespace shardline {
+namespace {
+
+TensorParallel tensor_parallel(const LayerBuild& build) { return {build.tp, build.sequence_parallel}; }
+int64_t first_unit(const LayerBuild& build, size_t param) {
+  return build.spec->params[param].split(build.tp->rank(), build.tp->size()).begin;
+}
+
+// dropout(wte[ids] + wpe[positions])
+class Embedding : public Layer {
+ public:
+  enum { kWte, kWpe, kParams };
+
+  Embedding(const Gpt2Config& config, const LayerBuild& build)
+      : config_(config), tp_(tensor_parallel(build)), index_(build.index), params_(build.params),
+        first_word_(first_unit(build, kWte)) {}
+
+  Border forward(const Border&, MicrobatchContext& context) override {
+    const auto sum = embedding(tp_, *context.batch, *params_[kWte], first_word_, *params_[kWpe]);
+    const auto rows = dropout_rows(tp_, context, index_, 0, config_.embd_pdrop);
+    if (rows.probability == 0) return {sum};
+    return {bias_dropout_add(tp_, sum, context.batch->tokens(), nullptr, {}, rows)};
+  }
+
+ private:
+  Gpt2Config config_;
+  TensorParallel tp_;
+  int64_t index_;
+  std::vector<Parameter*> params_;
+  int64_t first_word_;
+};
+
+// x + attention(norm(x)), then + mlp(norm(.))
+class Block : public Layer {
+ public:
+  enum { kNorm1, kNorm1Bias, kQkv, kQkvBias, kOut, kOutBias, kNorm2, kNorm2Bias, kFc, kFcBias, kProj, kProjBias, kParams };
+
+  Block(const Gpt2Config& config, int64_t block, const LayerBuild& build)
+      : config_(config), tp_(tensor_parallel(build)), index_(build.index), params_(build.params) {
+    const Range heads = build.spec->params[kQkv].split(build.tp->rank(), build.tp->size());
+    attention_ = {.heads = heads.length,
+                  .head_dim = config.head_dim(),
+                  .scale = (config.scale_attn_weights ? 1 / std::sqrt(static_cast<double>(config.head_dim())) : 1.0) /
+                           (config.scale_attn_by_inverse_layer_idx ? static_cast<double>(block + 1) : 1.0),
+                  .dropout = config.attn_pdrop,
+                  .first_head = heads.begin,
+                  .max_positions = config.n_positions,
+                  .dropout_op = dropout_op(index_, 0)};
+  }
+
+  Border forward(const Border& input, MicrobatchContext& context) override {
+    const int64_t tokens = context.batch->tokens();
+    const auto& x = input[0];  // [rows, hidden]
+    const auto normed = layer_norm(tp_, x, tokens, *params_[kNorm1], *params_[kNorm1Bias], config_.layer_norm_epsilon);
+    const auto qkv = column_linear(tp_, normed, tokens, *params_[kQkv], params_[kQkvBias], context.weight_grads);
+    const auto mixed = causal_attention(qkv, context, attention_);
+    const auto out = row_linear(tp_, mixed, *params_[kOut], context.weight_grads);
+    const auto middle = bias_dropout_add(tp_, out, tokens, params_[kOutBias], x,
+                                         dropout_rows(tp_, context, index_, 1, config_.resid_pdrop));
+    return {middle_to_output(middle, context)};
+  }
+
+ private:
+  at::Tensor middle_to_output(const at::Tensor& x, MicrobatchContext& context) {
+    const int64_t tokens = context.batch->tokens();
+    const auto normed = layer_norm(tp_, x, tokens, *params_[kNorm2], *params_[kNorm2Bias], config_.layer_norm_epsilon);
+    const auto wide = column_linear(tp_, normed, tokens, *params_[kFc], nullptr, context.weight_grads);
+    const auto active = bias_activation(wide, *params_[kFcBias], config_.activation_function);
+    const auto narrow = row_linear(tp_, active, *params_[kProj], context.weight_grads);
+    return bias_dropout_add(tp_, narrow, tokens, params_[kProjBias], x,
+                            dropout_rows(tp_, context, index_, 2, config_.resid_pdrop));
+  }
+
+  Gpt2Config config_;
+  TensorParallel tp_;
+  int64_t index_;
+  std::vector<Parameter*> params_;
+  AttentionOptions attention_;
+};
+
+// The last norm, the vocabulary's logits, and the loss.
+class Head : public Layer {
+ public:
+  enum { kNorm, kNormBias, kWords, kParams };
+
+  Head(const Gpt2Config& config, const LayerBuild& build)
+      : config_(config), tp_(tensor_parallel(build)), params_(build.params), first_word_(first_unit(build, kWords)) {}
+
+  Border forward(const Border& input, MicrobatchContext& context) override {
+    const auto normed = layer_norm(tp_, input[0], context.batch->tokens(), *params_[kNorm], *params_[kNormBias],
+                                   config_.layer_norm_epsilon);
+    if (context.mode == Mode::generate) return {head_last_logits(tp_, normed, *params_[kWords], *context.batch)};
+    const auto loss = head_cross_entropy(tp_, normed, *params_[kWords], first_word_, context);
+    return loss.defined() ? Border{loss} : Border{};
+  }
+
+ private:
+  Gpt2Config config_;
+  TensorParallel tp_;
+  std::vector<Parameter*> params_;
+  int64_t first_word_;
+};
+
+// ---- the parameters: logical shapes, splits and HF names
+
+struct SpecMaker {
+  const Gpt2Config& c;
+  bool sequence_parallel;
+
+  ParamSpec norm(const std::string& name, const std::string& hf, Init::Kind init) const {
+    return {.name = name, .shape = {c.n_embd}, .init = {init}, .tied_to = {}, .decays = false,
+            .partial_over_t = sequence_parallel, .sources = {{hf, {c.n_embd}, {0}, {}}}};
+  }
+  // A bias that is added after the sum over ranks: whole everywhere.
+  ParamSpec row_bias(const std::string& name, const std::string& hf) const { return norm(name, hf, Init::Kind::zeros); }
+
+  // view, permute: how the HF tensor (Conv1D: inputs first) becomes the logical one (outputs first).
+  ParamSpec weight(const std::string& name, std::vector<int64_t> shape, int split_dim, double std, const std::string& hf,
+                   std::vector<int64_t> view, std::vector<int64_t> permute) const {
+    return {.name = name, .shape = std::move(shape), .split_dim = split_dim, .init = {Init::Kind::normal, std},
+            .tied_to = {}, .sources = {{hf, std::move(view), std::move(permute), {}}}};
+  }
+  ParamSpec column_bias(const std::string& name, const std::vector<int64_t>& shape, int split_dim,
+                        const std::string& hf) const {
+    std::vector<int64_t> same(shape.size());
+    for (size_t i = 0; i < same.size(); ++i) same[i] = static_cast<int64_t>(i);
+    return {.name = name, .shape = shape, .split_dim = split_dim, .init = {}, .tied_to = {}, .decays = false,
+            .sources = {{hf, shape, same, {}}}};
+  }
+};
+
+LayerSpec embedding_spec(const Gpt2Config& c, const SpecMaker& make) {
+  LayerSpec layer{.name = "embedding", .params = {}, .output = {{"hidden", {BorderTensor::kRows, c.n_embd}}}, .build = {}};
+  layer.params = {make.weight("wte.weight", {c.vocab_size, c.n_embd}, 0, c.initializer_range, "transformer.wte.weight",
+                              {c.vocab_size, c.n_embd}, {0, 1}),
+                  make.weight("wpe.weight", {c.n_positions, c.n_embd}, -1, c.initializer_range,
+                              "transformer.wpe.weight", {c.n_positions, c.n_embd}, {0, 1})};
+  layer.params[Embedding::kWpe].partial_over_t = make.sequence_parallel;
+  layer.build = [c](const LayerBuild& build) { return std::make_unique<Embedding>(c, build); };
+  return layer;
+}
+
+LayerSpec block_spec(const Gpt2Config& c, const SpecMaker& make, int64_t i) {
+  const std::string hf = cat("transformer.h.", i, ".");
+  const int64_t h = c.n_embd, n = c.n_head, d = c.head_dim(), inner = c.inner();
+  // The weights that add to the residual stream start smaller (GPT-2 paper, 2.3).
+  const double std = c.initializer_range, residual_std = std / std::sqrt(2.0 * static_cast<double>(c.n_layer));
+  LayerSpec layer{.name = cat("h.", i), .is_block = true, .params = {},
+                  .output = {{"hidden", {BorderTensor::kRows, h}}}, .build = {}};
+  layer.params = {
+      make.norm("ln_1.weight", hf + "ln_1.weight", Init::Kind::ones),
+      make.norm("ln_1.bias", hf + "ln_1.bias", Init::Kind::zeros),
+      make.weight("attn.qkv.weight", {3, n, d, h}, 1, std, hf + "attn.c_attn.weight", {h, 3, n, d}, {1, 2, 3, 0}),
+      make.column_bias("attn.qkv.bias", {3, n, d}, 1, hf + "attn.c_attn.bias"),
+      make.weight("attn.out.weight", {h, n, d}, 1, residual_std, hf + "attn.c_proj.weight", {n, d, h}, {2, 0, 1}),
+      make.row_bias("attn.out.bias", hf + "attn.c_proj.bias"),
+      make.norm("ln_2.weight", hf + "ln_2.weight", Init::Kind::ones),
+      make.norm("ln_2.bias", hf + "ln_2.bias", Init::Kind::zeros),
+      make.weight("mlp.fc.weight", {inner, h}, 0, std, hf + "mlp.c_fc.weight", {h, inner}, {1, 0}),
+      make.column_bias("mlp.fc.bias", {inner}, 0, hf + "mlp.c_fc.bias"),
+      make.weight("mlp.proj.weight", {h, inner}, 1, residual_std, hf + "mlp.c_proj.weight", {inner, h}, {1, 0}),
+      make.row_bias("mlp.proj.bias", hf + "mlp.c_proj.bias"),
+  };
+  layer.flops_per_token = static_cast<double>(2 * (4 * h * h + 2 * h * inner));
+  layer.build = [c, i](const LayerBuild& build) { return std::make_unique<Block>(c, i, build); };
+  return layer;
+}
+
+LayerSpec head_spec(const Gpt2Config& c, const SpecMaker& make) {
+  LayerSpec layer{.name = "head", .params = {}, .output = {}, .build = {}};
+  layer.params = {make.norm("ln_f.weight", "transformer.ln_f.weight", Init::Kind::ones),
+                  make.norm("ln_f.bias", "transformer.ln_f.bias", Init::Kind::zeros),
+                  make.weight("lm_head.weight", {c.vocab_size, c.n_embd}, 0, c.initializer_range, "lm_head.weight",
+                              {c.vocab_size, c.n_embd}, {0, 1})};
+  if (c.tie_word_embeddings) layer.params[Head::kWords].tied_to = "embedding.wte.weight";
+  layer.flops_per_token = static_cast<double>(2 * c.vocab_size * c.n_embd);
+  layer.build = [c](const LayerBuild& build) { return std::make_unique<Head>(c, build); };
+  return layer;
+}
+
+}  // namespace
+
+ModelSpec gpt2_spec(const Gpt2Config& config, bool sequence_parallel) {
+  const SpecMaker make{config, sequence_parallel};
+  ModelSpec spec{.family = "gpt2",
+                 .layers = {embedding_spec(config, make)},
+                 .vocab_size = config.vocab_size,
+                 .max_positions = config.n_positions,
+                 .ignored_tensors = {R"((transformer\.)?h\.\d+\.attn\.(bias|masked_bias))"}};
+  for (int64_t i = 0; i < config.n_layer; ++i) spec.layers.push_back(block_spec(config, make, i));
+  spec.layers.push_back(head_spec(config, make));
+  return spec;
+}
+
+}  // namespace shardline

@@ -1,0 +1,35 @@
+// The causal attention core on this rank's heads.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include "core/layer.h"
+
+namespace shardline {
+
+// Keys and values of a prefix, on this rank's heads of one layer: [batch, heads, capacity, head_dim].
+class KvCache {
+ public:
+  // Adds k, v [batch, heads, new, head_dim] and returns views of everything so far.
+  std::pair<at::Tensor, at::Tensor> append(const at::Tensor& k, const at::Tensor& v);
+  int64_t length() const { return length_; }
+
+ private:
+  at::Tensor keys_, values_;
+  int64_t length_ = 0;
+};
+
+struct AttentionOptions {
+  int64_t heads = 0;            // of this rank
+  int64_t head_dim = 0;
+  double scale = 1;             // of the scores
+  double dropout = 0;           // of the probabilities, in training
+  int64_t first_head = 0;       // of this rank among the model's heads: keys the dropout mask
+  int64_t max_positions = 0;    // of the model: likewise
+  uint32_t dropout_op = 0;
+};
+
+// qkv [tokens, 3 * heads * head_dim] -> [tokens, heads * head_dim]. With context.cache, the keys of the prefix are seen
+// too, and the microbatch's own are added to it.
+at::Tensor causal_attention(const at::Tensor& qkv, const MicrobatchContext& context, const AttentionOptions& options);
+
+}  // namespace shardline

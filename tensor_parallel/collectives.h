@@ -1,0 +1,40 @@
+// The collectives under the tensor-parallel ops, on [rows, n] tensors. At a border a rank holds all tokens ("speed"), or
+// with sequence parallelism ("memory") its `border_rows` of them, the last rows of the last ranks being padding.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include "core/communicator.h"
+#include "core/layer.h"
+
+namespace shardline {
+
+// One rank's place among the T ranks, and what stands at borders.
+struct TensorParallel {
+  Communicator* comm = nullptr;
+  bool sequence_parallel = false;
+
+  int rank() const { return comm->rank(); }
+  int size() const { return comm->size(); }
+};
+
+// Border rows -> all tokens [tokens, n]. Without sequence parallelism: the same tensor.
+at::Tensor gather_rows(const TensorParallel& tp, const at::Tensor& border, int64_t tokens);
+
+// Partial sums [tokens, n] on every rank -> their sum as border rows. Padding rows are zero. May reuse `partial`.
+at::Tensor reduce_rows(const TensorParallel& tp, const at::Tensor& partial);
+
+// The same, started now and finished later, so that work can be done between.
+class PendingRows {
+ public:
+  PendingRows(const TensorParallel& tp, const at::Tensor& partial);
+  at::Tensor wait();
+
+ private:
+  at::Tensor input_, result_;
+  WorkPtr work_;
+};
+
+// The border rows of this rank out of a tensor that every rank has whole (no communication); padding rows are zero.
+at::Tensor slice_rows(const TensorParallel& tp, const at::Tensor& whole);
+
+}  // namespace shardline

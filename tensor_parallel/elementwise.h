@@ -1,0 +1,31 @@
+// Layer norm, bias + activation, bias + dropout + residual: the ops between the products, on kernels.h.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include "core/layer.h"
+#include "tensor_parallel/collectives.h"
+#include "tensor_parallel/kernels.h"
+
+namespace shardline {
+
+// x: border rows [rows, n]. Under sequence parallelism the gradients of weight and bias are this rank's part.
+at::Tensor layer_norm(const TensorParallel& tp, const at::Tensor& x, int64_t tokens, Parameter& weight, Parameter& bias,
+                      double epsilon);
+
+// activation(x + bias); x [tokens, n of this rank], bias of the same n.
+at::Tensor bias_activation(const at::Tensor& x, Parameter& bias, Activation activation);
+
+// residual + dropout(x + bias); all border rows. `site` numbers the dropouts of a layer (0 to 7).
+at::Tensor bias_dropout_add(const TensorParallel& tp, const at::Tensor& x, int64_t tokens, Parameter* bias,
+                            const at::Tensor& residual, const DropoutRows& rows);
+
+// Which sample and position every border row of this rank is, and the stream of dropout `site` of layer `layer`.
+// Probability 0 outside of training.
+DropoutRows dropout_rows(const TensorParallel& tp, const MicrobatchContext& context, int64_t layer, int site,
+                         double probability);
+uint32_t dropout_op(int64_t layer, int site);
+
+// How many of this rank's border rows are tokens.
+int64_t valid_border_rows(const TensorParallel& tp, int64_t tokens);
+
+}  // namespace shardline

@@ -1,0 +1,77 @@
+#include "tensor_parallel/embedding.h"
+
+#include <ATen/Dispatch.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/index_add.h>
+#include <ATen/ops/index_select.h>
+#include <ATen/ops/zeros.h>
+
+#include "core/error.h"
+#include "tensor_parallel/backward.h"
+#include "tensor_parallel/elementwise.h"
+
+namespace shardline {
+namespace {
+
+// The index of each id among this rank's words, and which ids it has.
+struct LocalWords {
+  at::Tensor rows;   // positions in the microbatch [found]
+  at::Tensor words;  // their local word [found]
+};
+
+LocalWords find_words(const at::Tensor& ids, int64_t first, int64_t count) {
+  const auto local = ids.reshape({-1}) - first;
+  const auto rows = ((local >= 0) & (local < count)).nonzero().squeeze(1);
+  return {rows, local.index_select(0, rows)};
+}
+
+// table[index[i]] += rows[i], in ascending i.
+void add_rows(at::Tensor table, const at::Tensor& index, const at::Tensor& rows) {
+  if (!table.is_cpu()) {
+    table.index_add_(0, index, rows.to(table.scalar_type()));
+    return;
+  }
+  const auto index_c = index.contiguous();
+  const auto rows_c = rows.contiguous();
+  SL_ASSERT(table.scalar_type() == rows_c.scalar_type() && table.is_contiguous());
+  const int64_t n = table.size(1);
+  AT_DISPATCH_FLOATING_TYPES(table.scalar_type(), "add_rows", [&] {
+    auto* to = table.data_ptr<scalar_t>();
+    const auto* from = rows_c.const_data_ptr<scalar_t>();
+    const auto* at = index_c.const_data_ptr<int64_t>();
+    for (int64_t i = 0; i < index_c.numel(); ++i)
+      for (int64_t j = 0; j < n; ++j) to[at[i] * n + j] += from[i * n + j];
+  });
+}
+
+}  // namespace
+
+at::Tensor embedding(const TensorParallel& tp, const Microbatch& batch, Parameter& words, int64_t first_word,
+                     Parameter& positions) {
+  const int64_t tokens = batch.tokens(), hidden = words.value.size(1);
+  const auto found = find_words(batch.ids, first_word, words.value.size(0));
+  const int64_t here = border_rows(tokens, tp.size(), tp.sequence_parallel);
+  const int64_t first = tp.sequence_parallel ? tp.rank() * here : 0;
+  const int64_t valid = valid_border_rows(tp, tokens);
+  const auto position =  // of each valid border row
+      at::arange(first, first + valid, batch.ids.options()).remainder(std::max<int64_t>(batch.length(), 1)) +
+      batch.first_position;
+  at::Tensor y;
+  {
+    at::NoGradGuard no_grad;
+    auto partial = at::zeros({tokens, hidden}, words.value.options().requires_grad(false));
+    partial.index_copy_(0, found.rows, words.value.index_select(0, found.words));
+    y = reduce_rows(tp, partial);
+    y.narrow(0, 0, valid).add_(positions.value.index_select(0, position));
+  }
+  return with_backward(y, {}, "Embedding", [=, &words, &positions](const at::Tensor& d_y) {
+    const auto dy = d_y.contiguous();
+    if (positions.grad.defined()) add_rows(positions.grad, position, dy.narrow(0, 0, valid));
+    const auto dy_all = gather_rows(tp, dy, tokens);
+    if (words.grad.defined()) add_rows(words.grad, found.words, dy_all.index_select(0, found.rows));
+    return std::vector<at::Tensor>{};
+  });
+}
+
+}  // namespace shardline

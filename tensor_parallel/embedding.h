@@ -1,0 +1,15 @@
+// Token and position embedding; the vocabulary is split over the T ranks.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include "core/layer.h"
+#include "tensor_parallel/collectives.h"
+
+namespace shardline {
+
+// words [vocabulary of this rank, hidden] (its entries start at first_word), positions [max_positions, hidden].
+// Returns border rows [rows, hidden]. Gradients are added in the order of the tokens.
+at::Tensor embedding(const TensorParallel& tp, const Microbatch& batch, Parameter& words, int64_t first_word,
+                     Parameter& positions);
+
+}  // namespace shardline
