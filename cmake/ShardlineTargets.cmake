@@ -1,7 +1,7 @@
 # shardline_library(NAME DEPENDENCY...): a static library of all sources of this folder.
 # shardline_test(NAME LABEL DEPENDENCY...): a Catch2 program of all *_test.cpp of this folder, its cases known to ctest.
 function(shardline_warnings target)
-  target_compile_options(${target} PRIVATE -Wall -Wextra -Wshadow -Wno-unused-parameter)
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Wshadow -Wno-unused-parameter -Wno-missing-field-initializers)
   if(SHARDLINE_DEVELOPER)
     target_compile_options(${target} PRIVATE -Werror)
   endif()

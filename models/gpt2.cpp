@@ -1,6 +1,7 @@
 #include "models/gpt2.h"
 
 #include <cmath>
+#include <numeric>
 
 #include "core/communicator.h"
 #include "core/error.h"
@@ -121,33 +122,34 @@ struct SpecMaker {
   bool sequence_parallel;
 
   ParamSpec norm(const std::string& name, const std::string& hf, Init::Kind init) const {
-    return {.name = name, .shape = {c.n_embd}, .init = {init}, .tied_to = {}, .decays = false,
-            .partial_over_t = sequence_parallel, .sources = {{hf, {c.n_embd}, {0}, {}}}};
+    return {.name = name, .shape = {c.n_embd}, .init = {init}, .decays = false, .partial_over_t = sequence_parallel,
+            .sources = {{.tensor = hf}}};
   }
   // A bias that is added after the sum over ranks: whole everywhere.
   ParamSpec row_bias(const std::string& name, const std::string& hf) const { return norm(name, hf, Init::Kind::zeros); }
 
-  // view, permute: how the HF tensor (Conv1D: inputs first) becomes the logical one (outputs first).
-  ParamSpec weight(const std::string& name, std::vector<int64_t> shape, int split_dim, double std, const std::string& hf,
-                   std::vector<int64_t> view, std::vector<int64_t> permute) const {
+  ParamSpec table(const std::string& name, std::vector<int64_t> shape, int split_dim, const std::string& hf) const {
+    return {.name = name, .shape = std::move(shape), .split_dim = split_dim,
+            .init = {Init::Kind::normal, c.initializer_range}, .sources = {{.tensor = hf}}};
+  }
+  // HF keeps a Conv1D weight inputs first, file_shape; view and permute make the logical one, outputs first, of it.
+  ParamSpec conv1d(const std::string& name, std::vector<int64_t> shape, int split_dim, double std, const std::string& hf,
+                   std::vector<int64_t> file_shape, std::vector<int64_t> view, std::vector<int64_t> permute) const {
     return {.name = name, .shape = std::move(shape), .split_dim = split_dim, .init = {Init::Kind::normal, std},
-            .tied_to = {}, .sources = {{hf, std::move(view), std::move(permute), {}}}};
+            .sources = {{hf, std::move(view), std::move(permute), {}, std::move(file_shape)}}};
   }
   ParamSpec column_bias(const std::string& name, const std::vector<int64_t>& shape, int split_dim,
                         const std::string& hf) const {
-    std::vector<int64_t> same(shape.size());
-    for (size_t i = 0; i < same.size(); ++i) same[i] = static_cast<int64_t>(i);
-    return {.name = name, .shape = shape, .split_dim = split_dim, .init = {}, .tied_to = {}, .decays = false,
-            .sources = {{hf, shape, same, {}}}};
+    const int64_t numel = std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+    return {.name = name, .shape = shape, .split_dim = split_dim, .decays = false,
+            .sources = {{.tensor = hf, .shape = {numel}}}};
   }
 };
 
 LayerSpec embedding_spec(const Gpt2Config& c, const SpecMaker& make) {
-  LayerSpec layer{.name = "embedding", .params = {}, .output = {{"hidden", {BorderTensor::kRows, c.n_embd}}}, .build = {}};
-  layer.params = {make.weight("wte.weight", {c.vocab_size, c.n_embd}, 0, c.initializer_range, "transformer.wte.weight",
-                              {c.vocab_size, c.n_embd}, {0, 1}),
-                  make.weight("wpe.weight", {c.n_positions, c.n_embd}, -1, c.initializer_range,
-                              "transformer.wpe.weight", {c.n_positions, c.n_embd}, {0, 1})};
+  LayerSpec layer{.name = "embedding",   .output = {{"hidden", {BorderTensor::kRows, c.n_embd}}}};
+  layer.params = {make.table("wte.weight", {c.vocab_size, c.n_embd}, 0, "transformer.wte.weight"),
+                  make.table("wpe.weight", {c.n_positions, c.n_embd}, -1, "transformer.wpe.weight")};
   layer.params[Embedding::kWpe].partial_over_t = make.sequence_parallel;
   layer.build = [c](const LayerBuild& build) { return std::make_unique<Embedding>(c, build); };
   return layer;
@@ -158,20 +160,22 @@ LayerSpec block_spec(const Gpt2Config& c, const SpecMaker& make, int64_t i) {
   const int64_t h = c.n_embd, n = c.n_head, d = c.head_dim(), inner = c.inner();
   // The weights that add to the residual stream start smaller (GPT-2 paper, 2.3).
   const double std = c.initializer_range, residual_std = std / std::sqrt(2.0 * static_cast<double>(c.n_layer));
-  LayerSpec layer{.name = cat("h.", i), .is_block = true, .params = {},
-                  .output = {{"hidden", {BorderTensor::kRows, h}}}, .build = {}};
+  LayerSpec layer{.name = cat("h.", i), .is_block = true,
+                  .output = {{"hidden", {BorderTensor::kRows, h}}}};
   layer.params = {
       make.norm("ln_1.weight", hf + "ln_1.weight", Init::Kind::ones),
       make.norm("ln_1.bias", hf + "ln_1.bias", Init::Kind::zeros),
-      make.weight("attn.qkv.weight", {3, n, d, h}, 1, std, hf + "attn.c_attn.weight", {h, 3, n, d}, {1, 2, 3, 0}),
+      make.conv1d("attn.qkv.weight", {3, n, d, h}, 1, std, hf + "attn.c_attn.weight", {h, 3 * h}, {h, 3, n, d},
+                  {1, 2, 3, 0}),
       make.column_bias("attn.qkv.bias", {3, n, d}, 1, hf + "attn.c_attn.bias"),
-      make.weight("attn.out.weight", {h, n, d}, 1, residual_std, hf + "attn.c_proj.weight", {n, d, h}, {2, 0, 1}),
+      make.conv1d("attn.out.weight", {h, n, d}, 1, residual_std, hf + "attn.c_proj.weight", {h, h}, {n, d, h}, {2, 0, 1}),
       make.row_bias("attn.out.bias", hf + "attn.c_proj.bias"),
       make.norm("ln_2.weight", hf + "ln_2.weight", Init::Kind::ones),
       make.norm("ln_2.bias", hf + "ln_2.bias", Init::Kind::zeros),
-      make.weight("mlp.fc.weight", {inner, h}, 0, std, hf + "mlp.c_fc.weight", {h, inner}, {1, 0}),
+      make.conv1d("mlp.fc.weight", {inner, h}, 0, std, hf + "mlp.c_fc.weight", {h, inner}, {h, inner}, {1, 0}),
       make.column_bias("mlp.fc.bias", {inner}, 0, hf + "mlp.c_fc.bias"),
-      make.weight("mlp.proj.weight", {h, inner}, 1, residual_std, hf + "mlp.c_proj.weight", {inner, h}, {1, 0}),
+      make.conv1d("mlp.proj.weight", {h, inner}, 1, residual_std, hf + "mlp.c_proj.weight", {inner, h}, {inner, h},
+                  {1, 0}),
       make.row_bias("mlp.proj.bias", hf + "mlp.c_proj.bias"),
   };
   layer.flops_per_token = static_cast<double>(2 * (4 * h * h + 2 * h * inner));
@@ -180,11 +184,10 @@ LayerSpec block_spec(const Gpt2Config& c, const SpecMaker& make, int64_t i) {
 }
 
 LayerSpec head_spec(const Gpt2Config& c, const SpecMaker& make) {
-  LayerSpec layer{.name = "head", .params = {}, .output = {}, .build = {}};
+  LayerSpec layer{.name = "head",   .output = {}};
   layer.params = {make.norm("ln_f.weight", "transformer.ln_f.weight", Init::Kind::ones),
                   make.norm("ln_f.bias", "transformer.ln_f.bias", Init::Kind::zeros),
-                  make.weight("lm_head.weight", {c.vocab_size, c.n_embd}, 0, c.initializer_range, "lm_head.weight",
-                              {c.vocab_size, c.n_embd}, {0, 1})};
+                  make.table("lm_head.weight", {c.vocab_size, c.n_embd}, 0, "lm_head.weight")};
   if (c.tie_word_embeddings) layer.params[Head::kWords].tied_to = "embedding.wte.weight";
   layer.flops_per_token = static_cast<double>(2 * c.vocab_size * c.n_embd);
   layer.build = [c](const LayerBuild& build) { return std::make_unique<Head>(c, build); };
