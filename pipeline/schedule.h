@@ -9,18 +9,18 @@ namespace shardline {
 
 enum class Op {
   forward,
-  backward_input,     // gradients of the chunk's input (and all that is not deferred)
-  backward_weight,    // the deferred weight-gradient products
+  backward_input,   // gradients of the chunk's input (and all that is not deferred)
+  backward_weight,  // the deferred weight-gradient products
   send_activation,
   recv_activation,
   send_gradient,
   recv_gradient,
-  reduce_gradients,   // from here on nothing is added to the chunk's gradients: waits for their reduction
+  reduce_gradients,  // from here on nothing is added to the chunk's gradients: waits for their reduction
 };
 const char* to_string(Op op);
 
-// A chunk is a contiguous run of layers; chunk c of C stands before chunk c + 1. peer is the stage at the other end of a
-// send or receive, -1 elsewhere. microbatch is -1 for reduce_gradients.
+// A chunk is a contiguous run of layers; chunk c of C stands before chunk c + 1. peer is the stage at the other end of
+// a send or receive, -1 elsewhere. microbatch is -1 for reduce_gradients.
 struct Instruction {
   Op op;
   int microbatch = -1;
@@ -30,27 +30,41 @@ struct Instruction {
 };
 
 struct Schedule {
-  std::string name;                 // "simple", "interleaved (1F1B)", "forward"
+  std::string name;  // "simple", "interleaved (1F1B)", "forward"
   int stages = 1;
   int microbatches = 1;
-  std::vector<int> stage_of_chunk;  // size: number of chunks
+  std::vector<int> stage_of_chunk;                     // size: number of chunks
   std::vector<std::vector<Instruction>> instructions;  // by stage
 
   int chunks() const { return static_cast<int>(stage_of_chunk.size()); }
   bool operator==(const Schedule&) const = default;
 };
 
+// In every list: a receive stands before the forward or backward_input that needs it; an activation is sent right after
+// its forward; backward_input is followed by backward_weight (at once, unless the schedule splits the two) and then by
+// send_gradient; the last chunk's head makes the loss, so it receives no gradient; neighbouring chunks of one stage
+// hand over without a message; reduce_gradients stands once per chunk. Sends do not wait for their receiver: 1F1B needs
+// one tensor in flight per channel (pipeline/checker.h computes this number for any schedule).
+//
+// active_microbatches bounds the microbatches that a stage keeps between forward and backward. 0: what the schedule
+// needs. The minimum of both schedules is 1 (one microbatch passes through all stages and back at a time). All throw
+// ConfigError.
+
 // GPipe (Huang et al. 2019, arXiv 1811.06965): all forwards, then all backwards, in waves of `active_microbatches`.
 Schedule simple_schedule(int stages, int microbatches, int active_microbatches);
 
-// 1F1B (PipeDream-flush; Narayanan et al. 2021, arXiv 2104.04473, 2.2.1): stage s runs at most min(stages - s,
-// active_microbatches - s) microbatches ahead of its backward. active_microbatches 0: what the schedule needs (stages);
-// fewer than that delays forwards.
+// 1F1B (PipeDream-flush; Narayanan et al. 2021, arXiv 2104.04473, 2.2.1): stage s runs at most `stages - s`
+// microbatches ahead of its backward. With a < stages active microbatches it is the share ceil(a * (stages - s) /
+// stages): the time between forward and backward falls towards the last stage, and a stage that runs ahead further
+// delays its backwards.
 Schedule one_forward_one_backward(int stages, int microbatches, int active_microbatches);
 
 // Evaluation and generation: every microbatch goes forward through all chunks.
 Schedule forward_schedule(int stages, int microbatches);
 
+// {"name", "stages", "microbatches", "stage_of_chunk", "instructions": [by stage [{"op", "microbatch", "chunk",
+// "peer"}]]}; microbatch and peer are left out where they are -1. Reading is strict (ConfigError names the place), but
+// only check_schedule says whether the lists make sense.
 void to_json(nlohmann::json& json, const Schedule& schedule);
 Schedule schedule_from_json(const nlohmann::json& json);
 
