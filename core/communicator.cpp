@@ -1,0 +1,56 @@
+#include "core/communicator.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace shardline {
+namespace {
+
+at::Tensor bytes_of(const std::string& text) {
+  at::Tensor bytes = at::empty({static_cast<int64_t>(text.size())}, at::kByte);
+  std::memcpy(bytes.mutable_data_ptr(), text.data(), text.size());
+  return bytes;
+}
+
+}  // namespace
+
+// A dry run moves nothing, so results begin as zeros plus what this rank knows itself.
+
+at::Tensor gather_to_all(Communicator& comm, const at::Tensor& local) {
+  std::vector<int64_t> sizes = local.sizes().vec();
+  sizes.insert(sizes.begin(), comm.size());
+  at::Tensor all = at::zeros(sizes, local.options().requires_grad(false));
+  all[comm.rank()].copy_(local.detach());
+  comm.all_gather(all, local.detach().contiguous(), {.what = "gather_to_all"})->wait();
+  return all;
+}
+
+std::vector<std::string> gather_strings(Communicator& comm, const std::string& local) {
+  const at::Tensor length = at::zeros({1}, at::kLong);
+  length.mutable_data_ptr<int64_t>()[0] = static_cast<int64_t>(local.size());
+  const at::Tensor lengths = gather_to_all(comm, length);
+  const int64_t* length_of = lengths.const_data_ptr<int64_t>();
+  const int64_t longest = *std::max_element(length_of, length_of + comm.size());
+  const at::Tensor padded = at::zeros({longest}, at::kByte);
+  std::memcpy(padded.mutable_data_ptr(), local.data(), local.size());
+  const at::Tensor all = gather_to_all(comm, padded);
+  std::vector<std::string> texts;
+  for (int rank = 0; rank < comm.size(); ++rank)
+    texts.emplace_back(static_cast<const char*>(all.const_data_ptr()) + rank * longest, length_of[rank]);
+  return texts;
+}
+
+std::string broadcast_string(Communicator& comm, const std::string& value, int root) {
+  const at::Tensor length = at::zeros({1}, at::kLong);
+  if (comm.rank() == root) length.mutable_data_ptr<int64_t>()[0] = static_cast<int64_t>(value.size());
+  comm.broadcast(length, root, {.what = "broadcast_string"})->wait();
+  const int64_t bytes = length.const_data_ptr<int64_t>()[0];
+  const at::Tensor text = comm.rank() == root ? bytes_of(value) : at::zeros({bytes}, at::kByte);
+  comm.broadcast(text, root, {.what = "broadcast_string"})->wait();
+  return std::string(static_cast<const char*>(text.const_data_ptr()), bytes);
+}
+
+}  // namespace shardline

@@ -1,0 +1,286 @@
+#include "tests/core/communicator_suite.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+#include <xxhash.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "core/error.h"
+
+namespace shardline::testing {
+namespace {
+
+const std::vector<at::ScalarType> kTypes = {at::kFloat, at::kDouble, at::kBFloat16, at::kLong};
+
+// Small whole numbers, exact in every type: element i of rank r.
+at::Tensor ramp(int64_t n, int rank, at::ScalarType type) {
+  return at::arange(n, at::kLong).remainder(7).add(rank).to(type);
+}
+
+// Numbers of very different size, so that another order of addition gives other bits.
+at::Tensor uneven(int64_t n, int rank, at::ScalarType type) {
+  at::Tensor values = at::empty({n}, at::kDouble);
+  uint64_t state = 0x9e3779b97f4a7c15ull * (rank + 1);
+  for (int64_t i = 0; i < n; ++i) {
+    state = state * 6364136223846793005ull + 1442695040888963407ull;
+    const double fraction = static_cast<double>(state >> 11) / 9007199254740992.0 - 0.5;
+    values.mutable_data_ptr<double>()[i] = std::ldexp(fraction, static_cast<int>((state >> 3) % 40) - 20);
+  }
+  return type == at::kLong ? values.mul(1e12).to(type) : values.to(type);
+}
+
+// The definition, by the simplest loop.
+at::Tensor sum_in_order(const std::vector<at::Tensor>& inputs) {
+  const at::ScalarType type = inputs[0].scalar_type();
+  const at::ScalarType wide = type == at::kBFloat16 ? at::kFloat : type;
+  at::Tensor sum = inputs[0].to(wide).clone();
+  for (size_t r = 1; r < inputs.size(); ++r) sum.add_(inputs[r].to(wide));
+  return sum.to(type);
+}
+
+const std::vector<int64_t> kDigestSizes = {1, 3, 1000, 70001};
+
+uint64_t digest(uint64_t seed, const at::Tensor& tensor) {
+  return XXH64(tensor.const_data_ptr(), tensor.nbytes(), seed);
+}
+
+void all_reduce_adds(Communicator& comm) {
+  for (const auto type : kTypes)
+    for (const int64_t n : {0, 1, 5, 64, 1023, 100003}) {
+      const at::Tensor tensor = ramp(n, comm.rank(), type);
+      comm.all_reduce(tensor)->wait();
+      std::vector<at::Tensor> all;
+      for (int r = 0; r < comm.size(); ++r) all.push_back(ramp(n, r, type));
+      EXPECT(at::equal(tensor, sum_in_order(all)), type, " x ", n);
+    }
+}
+
+void all_reduce_finds_the_largest(Communicator& comm) {
+  for (const auto type : kTypes) {
+    const at::Tensor tensor = ramp(77, comm.rank(), type);
+    comm.all_reduce(tensor, {.op = ReduceOp::max})->wait();
+    EXPECT(at::equal(tensor, ramp(77, comm.size() - 1, type)), type);
+  }
+  const at::Tensor negative = at::full({3}, -1.0 - comm.rank(), at::kFloat);
+  comm.all_reduce(negative, {.op = ReduceOp::max})->wait();
+  EXPECT(at::equal(negative, at::full({3}, -1.0, at::kFloat)));
+  const at::Tensor one_is_nan = at::full({2}, comm.rank() == comm.size() - 1 ? NAN : 5.0, at::kFloat);
+  comm.all_reduce(one_is_nan, {.op = ReduceOp::max})->wait();
+  EXPECT(std::isnan(one_is_nan.const_data_ptr<float>()[1]));
+}
+
+void additions_come_in_rank_order(Communicator& comm) {
+  EXPECT(reduction_digest(comm) == expected_reduction_digest(comm.size()));
+}
+
+void reduce_scatter_gives_each_its_part(Communicator& comm) {
+  for (const auto type : kTypes)
+    for (const int64_t part : {0, 1, 7, 40001}) {
+      std::vector<at::Tensor> inputs;
+      for (int r = 0; r < comm.size(); ++r) inputs.push_back(uneven(part * comm.size(), r, type));
+      const at::Tensor expected = sum_in_order(inputs).narrow(0, part * comm.rank(), part);
+      const at::Tensor output = at::empty({part}, type);
+      comm.reduce_scatter(output, inputs[comm.rank()])->wait();
+      EXPECT(at::equal(output, expected), type, " x ", part);
+      // In place: the output is this rank's part of the input.
+      const at::Tensor input = inputs[comm.rank()];
+      const at::Tensor inside = input.narrow(0, part * comm.rank(), part);
+      comm.reduce_scatter(inside, input)->wait();
+      EXPECT(at::equal(inside, expected), "in place ", type, " x ", part);
+    }
+}
+
+void all_gather_keeps_rank_order(Communicator& comm) {
+  for (const auto type : {at::kFloat, at::kDouble, at::kBFloat16, at::kLong, at::kByte, at::kBool})
+    for (const int64_t n : {0, 1, 9, 50021}) {
+      const at::Tensor output = at::zeros({comm.size(), n}, type);
+      comm.all_gather(output, ramp(n, comm.rank(), type))->wait();
+      for (int r = 0; r < comm.size(); ++r) EXPECT(at::equal(output[r], ramp(n, r, type)), type, " x ", n);
+      const at::Tensor whole = at::zeros({comm.size(), n}, type);
+      whole[comm.rank()].copy_(ramp(n, comm.rank(), type));
+      comm.all_gather(whole, whole[comm.rank()])->wait();
+      EXPECT(at::equal(whole, output), "in place ", type, " x ", n);
+    }
+}
+
+void all_to_all_transposes(Communicator& comm) {
+  const int n = comm.size();
+  for (const auto type : kTypes)
+    for (const int64_t part : {0, 1, 3, 30011}) {
+      at::Tensor input = at::empty({n, part}, type);
+      for (int to = 0; to < n; ++to) input[to].copy_(ramp(part, 10 * comm.rank() + to, type));
+      const at::Tensor output = at::empty({n, part}, type);
+      comm.all_to_all(output, input)->wait();
+      for (int from = 0; from < n; ++from)
+        EXPECT(at::equal(output[from], ramp(part, 10 * from + comm.rank(), type)), type, " x ", part);
+    }
+}
+
+void broadcast_reaches_all(Communicator& comm) {
+  for (int root = 0; root < comm.size(); ++root)
+    for (const int64_t n : {0, 1, 33, 300007}) {
+      const at::Tensor tensor = ramp(n, comm.rank(), at::kBFloat16);
+      comm.broadcast(tensor, root)->wait();
+      EXPECT(at::equal(tensor, ramp(n, root, at::kBFloat16)), "root ", root, " x ", n);
+    }
+}
+
+void messages_of_a_pair_keep_their_order(Communicator& comm) {
+  if (comm.size() == 1) return;
+  const int next = (comm.rank() + 1) % comm.size(), previous = (comm.rank() + comm.size() - 1) % comm.size();
+  const std::vector<int64_t> sizes = {5, 0, 100001, 1, 20000, 3};
+  std::vector<WorkPtr> sends, receives;
+  std::vector<at::Tensor> sent, received;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    received.push_back(at::zeros({sizes[i]}, at::kFloat));
+    sent.push_back(ramp(sizes[i], 10 * comm.rank() + static_cast<int>(i), at::kFloat));
+  }
+  // Half of the receives are posted before the sends, half after; all are waited for in reverse.
+  for (size_t i = 0; i < 3; ++i) receives.push_back(comm.recv(received[i], previous));
+  for (const at::Tensor& tensor : sent) sends.push_back(comm.send(tensor, next));
+  for (size_t i = 3; i < sizes.size(); ++i) receives.push_back(comm.recv(received[i], previous));
+  for (size_t i = sizes.size(); i-- > 0;) receives[i]->wait();
+  for (const WorkPtr& work : sends) work->wait();
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    EXPECT(receives[i]->done());
+    EXPECT(at::equal(received[i], ramp(sizes[i], 10 * previous + static_cast<int>(i), at::kFloat)), "message ", i);
+  }
+}
+
+void many_operations_at_once(Communicator& comm) {
+  std::vector<at::Tensor> tensors, gathered;
+  std::vector<WorkPtr> works;
+  for (int i = 0; i < 12; ++i) {
+    tensors.push_back(ramp(1 + 5003 * i, comm.rank() + i, at::kFloat));
+    if (i % 3 == 2) {
+      gathered.push_back(at::empty({comm.size(), tensors[i].numel()}, at::kFloat));
+      works.push_back(comm.all_gather(gathered.back(), tensors[i]));
+    } else {
+      works.push_back(comm.all_reduce(tensors[i]));
+    }
+  }
+  for (size_t i = works.size(); i-- > 0;) works[i]->wait();
+  for (int i = 0; i < 12; ++i)
+    for (int r = 0; r < comm.size(); ++r) {
+      if (i % 3 == 2) {
+        EXPECT(at::equal(gathered[i / 3][r], ramp(1 + 5003 * i, r + i, at::kFloat)), "gather ", i);
+      } else {
+        const int n = comm.size();
+        const at::Tensor sum = ramp(1 + 5003 * i, i, at::kFloat).mul(n).add(n * (n - 1) / 2);
+        EXPECT(at::equal(tensors[i], sum), "reduce ", i);
+      }
+    }
+}
+
+void groups_are_independent(Communicator& comm) {
+  const auto parity = comm.split(comm.rank() % 2, "parity");
+  EXPECT(parity->size() == (comm.size() + 1 - comm.rank() % 2) / 2);
+  EXPECT(parity->rank() == comm.rank() / 2);
+  EXPECT(parity->name() == "parity");
+  const auto low = comm.split(comm.rank() < comm.size() / 2 ? 5 : -5, "half");
+  // Started in one order on the even ranks, in the other on the odd ones.
+  const at::Tensor in_parity = ramp(1001, comm.rank(), at::kFloat), in_half = ramp(777, comm.rank(), at::kDouble);
+  WorkPtr first, second;
+  if (comm.rank() % 4 < 2) {
+    first = parity->all_reduce(in_parity);
+    second = low->all_reduce(in_half);
+  } else {
+    second = low->all_reduce(in_half);
+    first = parity->all_reduce(in_parity);
+  }
+  second->wait();
+  first->wait();
+  std::vector<at::Tensor> expected;
+  for (int r = comm.rank() % 2; r < comm.size(); r += 2) expected.push_back(ramp(1001, r, at::kFloat));
+  EXPECT(at::equal(in_parity, sum_in_order(expected)));
+  const auto again = parity->split(0, "again");
+  EXPECT(again->size() == parity->size() && again->rank() == parity->rank());
+  const at::Tensor one = at::full({1}, 1, at::kLong);
+  again->all_reduce(one)->wait();
+  EXPECT(one.const_data_ptr<int64_t>()[0] == parity->size());
+}
+
+void helpers_carry_host_values(Communicator& comm) {
+  const at::Tensor all = gather_to_all(comm, at::full({2, 3}, comm.rank(), at::kInt));
+  EXPECT(all.sizes() == at::IntArrayRef({comm.size(), 2, 3}));
+  for (int r = 0; r < comm.size(); ++r) EXPECT(at::equal(all[r], at::full({2, 3}, r, at::kInt)));
+  const auto text_of = [](int rank) { return rank % 3 == 1 ? std::string() : std::string(rank * 11, 'a' + rank); };
+  const std::vector<std::string> texts = gather_strings(comm, text_of(comm.rank()));
+  for (int r = 0; r < comm.size(); ++r) EXPECT(texts.at(r) == text_of(r));
+  const int root = comm.size() - 1;
+  EXPECT(broadcast_string(comm, comm.rank() == root ? std::string("a\0b", 3) : "other", root) ==
+         std::string("a\0b", 3));
+  EXPECT(broadcast_string(comm, "", 0).empty());
+}
+
+void barriers_hold(Communicator& comm) {
+  for (int i = 0; i < 5; ++i) comm.barrier();
+}
+
+void nonsense_is_refused(Communicator& comm) {
+  const auto refused = [](const auto& call) {
+    try {
+      call();
+    } catch (const InvariantError&) {
+      return true;
+    }
+    return false;
+  };
+  const at::Tensor ten = at::zeros({10}, at::kFloat), odd = at::zeros({10 * comm.size() + 1}, at::kFloat);
+  EXPECT(refused([&] { comm.all_reduce(at::zeros({4, 5}, at::kFloat).t()); }));
+  EXPECT(refused([&] { comm.all_reduce(at::zeros({4}, at::kBool)); }));
+  EXPECT(refused([&] { comm.all_gather(odd, ten); }));
+  EXPECT(refused([&] { comm.reduce_scatter(ten, odd); }));
+  EXPECT(refused([&] { comm.all_gather(at::zeros({10 * comm.size()}, at::kDouble), ten); }));
+  EXPECT(refused([&] { comm.all_to_all(ten, ten); }));
+  EXPECT(refused([&] { comm.send(ten, comm.size()); }));
+  EXPECT(refused([&] { comm.broadcast(ten, -1); }));
+  comm.barrier();  // and none of these counted as an operation
+}
+
+}  // namespace
+
+uint64_t reduction_digest(Communicator& comm) {
+  uint64_t bits = 0;
+  for (const auto type : kTypes)
+    for (const int64_t n : kDigestSizes) {
+      const at::Tensor tensor = uneven(n, comm.rank(), type);
+      comm.all_reduce(tensor)->wait();
+      bits = digest(bits, tensor);
+    }
+  return bits;
+}
+
+uint64_t expected_reduction_digest(int n_ranks) {
+  uint64_t bits = 0;
+  for (const auto type : kTypes)
+    for (const int64_t n : kDigestSizes) {
+      std::vector<at::Tensor> inputs;
+      for (int r = 0; r < n_ranks; ++r) inputs.push_back(uneven(n, r, type));
+      bits = digest(bits, sum_in_order(inputs));
+    }
+  return bits;
+}
+
+std::vector<CommBehaviour> comm_behaviours() {
+  return {{"all_reduce adds", all_reduce_adds},
+          {"all_reduce finds the largest", all_reduce_finds_the_largest},
+          {"additions come in rank order", additions_come_in_rank_order},
+          {"reduce_scatter gives each its part", reduce_scatter_gives_each_its_part},
+          {"all_gather keeps rank order", all_gather_keeps_rank_order},
+          {"all_to_all transposes", all_to_all_transposes},
+          {"broadcast reaches all", broadcast_reaches_all},
+          {"messages of a pair keep their order", messages_of_a_pair_keep_their_order},
+          {"many operations at once", many_operations_at_once},
+          {"groups are independent", groups_are_independent},
+          {"helpers carry host values", helpers_carry_host_values},
+          {"barriers hold", barriers_hold},
+          {"nonsense is refused", nonsense_is_refused}};
+}
+
+}  // namespace shardline::testing
