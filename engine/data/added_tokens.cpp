@@ -1,0 +1,102 @@
+#include "engine/data/added_tokens.h"
+
+#include <unicode/uchar.h>
+
+#include <algorithm>
+
+#include "engine/data/unicode_additions.h"
+#include "engine/data/utf8.h"
+
+namespace shardline {
+namespace {
+
+// A word character that is newer than ICU's tables.
+bool is_new_word(char32_t c) {
+  for (const UnicodeRange& range : unicode_additions()) {
+    const std::string_view category = range.category;
+    const bool word =
+        category[0] == 'L' || category[0] == 'M' || category == "Nd" || category == "Nl" || category == "Pc";
+    if (word && range.first <= c && c <= range.last) return true;
+  }
+  return false;
+}
+
+// What \w matches: alphabetic, marks, decimal digits, connectors, join controls.
+bool is_word(char32_t c) {
+  const auto code_point = static_cast<UChar32>(c);
+  const auto categories = U_MASK(u_charType(code_point));
+  return (categories & (U_GC_M_MASK | U_GC_ND_MASK | U_GC_PC_MASK)) != 0 ||
+         u_hasBinaryProperty(code_point, UCHAR_ALPHABETIC) || u_hasBinaryProperty(code_point, UCHAR_JOIN_CONTROL) ||
+         is_new_word(c);
+}
+
+bool is_space(char32_t c) {
+  return u_isUWhiteSpace(static_cast<UChar32>(c));
+}
+
+bool stands_alone(std::string_view text, size_t begin, size_t end) {
+  size_t before = begin;
+  if (begin > 0 && is_word(previous_code_point(text, before))) return false;
+  size_t behind = end;
+  return end == text.size() || !is_word(next_code_point(text, behind));
+}
+
+// The start of the white space that ends at `end`.
+size_t space_before(std::string_view text, size_t end) {
+  for (size_t at = end; end > 0; end = at) {
+    if (!is_space(previous_code_point(text, at))) break;
+  }
+  return end;
+}
+
+// The end of the white space that starts at `begin`.
+size_t space_behind(std::string_view text, size_t begin) {
+  for (size_t at = begin; begin < text.size(); begin = at) {
+    if (!is_space(next_code_point(text, at))) break;
+  }
+  return begin;
+}
+
+}  // namespace
+
+AddedTokenMatcher::AddedTokenMatcher(std::vector<AddedToken> tokens) {
+  for (AddedToken& token : tokens) {
+    if (token.content.empty()) continue;
+    empty_ = false;
+    by_first_byte_[static_cast<unsigned char>(token.content[0])].push_back(std::move(token));
+  }
+  for (auto& bucket : by_first_byte_) {
+    std::stable_sort(bucket.begin(), bucket.end(),
+                     [](const auto& a, const auto& b) { return a.content.size() > b.content.size(); });
+  }
+}
+
+const AddedToken* AddedTokenMatcher::match_at(std::string_view text, size_t at) const {
+  for (const AddedToken& token : by_first_byte_[static_cast<unsigned char>(text[at])]) {
+    if (text.substr(at, token.content.size()) == token.content) return &token;
+  }
+  return nullptr;
+}
+
+void AddedTokenMatcher::split(std::string_view text, const Piece& piece) const {
+  size_t done = 0;
+  for (size_t at = 0; !empty_ && at < text.size();) {
+    const AddedToken* token = match_at(text, at);
+    if (!token) {
+      ++at;
+      continue;
+    }
+    size_t begin = at;
+    size_t end = at + token->content.size();
+    at = end;  // also when the token does not count: the search never looks inside a found one
+    if (token->single_word && !stands_alone(text, begin, end)) continue;
+    if (token->lstrip) begin = std::max(space_before(text, begin), done);
+    if (token->rstrip) end = space_behind(text, end);
+    if (done < begin) piece(text.substr(done, begin - done), kNone);
+    piece(text.substr(begin, end - begin), token->id);
+    done = end;
+  }
+  if (done < text.size()) piece(text.substr(done), kNone);
+}
+
+}  // namespace shardline

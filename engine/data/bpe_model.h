@@ -1,0 +1,49 @@
+// Byte-pair merges: the bytes of one word to token ids.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace shardline {
+
+// As in the files: tokens in the byte-level alphabet.
+struct BpeVocabulary {
+  std::unordered_map<std::string, int32_t> ids;
+  std::vector<std::pair<std::string, std::string>> merges;  // best first
+  std::optional<std::string> unknown;                       // stands for bytes that have no token
+  bool fuse_unknown = false;                                // one for a run of them
+  bool ignore_merges = false;                               // a word that is a token is that token, whatever the merges
+};
+
+class BpeModel {
+ public:
+  // DataError for a merge or unknown token that the vocabulary lacks.
+  explicit BpeModel(const BpeVocabulary& vocabulary);
+
+  // Appends the ids of a word. Words are remembered per thread. DataError for a byte without a token where the
+  // vocabulary has no unknown token.
+  void encode(std::string_view word, std::vector<int32_t>& ids) const;
+
+ private:
+  struct Merge {
+    int32_t rank;
+    int32_t id;
+  };
+  std::vector<int32_t> merged(std::string_view word) const;
+  std::vector<int32_t> symbols(std::string_view word) const;
+  const Merge* find_merge(int32_t left, int32_t right) const;
+
+  uint64_t instance_;  // whose words a thread's memory holds
+  std::array<int32_t, 256> byte_ids_;
+  std::optional<int32_t> unknown_;
+  bool fuse_unknown_;
+  std::unordered_map<uint64_t, Merge> merges_;            // by (left id, right id)
+  std::unordered_map<std::string, int32_t> whole_words_;  // by bytes; only for ignore_merges
+};
+
+}  // namespace shardline

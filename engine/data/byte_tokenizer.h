@@ -1,0 +1,17 @@
+// `bytes`: each byte is its own id.
+#pragma once
+#include "engine/data/tokenizer.h"
+
+namespace shardline {
+
+class ByteTokenizer final : public Tokenizer {
+ public:
+  std::vector<int32_t> encode(std::string_view text) const override;
+  std::string decode(std::span<const int32_t> ids) const override;
+  int64_t vocab_size() const override { return 256; }
+  std::optional<int32_t> eos() const override { return std::nullopt; }
+  size_t safe_cut(std::string_view text, size_t from) const override;
+  const std::string& digest() const override;
+};
+
+}  // namespace shardline

@@ -1,0 +1,74 @@
+// g++ 12 sees std::map members in the 32 bytes of a string when it inlines nlohmann::json: a false alarm.
+#pragma GCC diagnostic ignored "-Warray-bounds"
+#include "engine/data/json_file.h"
+
+#include "core/error.h"
+#include "engine/data/mapped_file.h"
+
+namespace shardline {
+namespace {
+
+constexpr int64_t kLargestId = 1 << 24;
+
+}  // namespace
+
+nlohmann::json parse_json(std::string_view text, const std::string& where) {
+  try {
+    return nlohmann::json::parse(text);
+  } catch (const nlohmann::json::exception& error) {
+    throw DataError(cat(where, ": is not valid JSON: ", error.what()));
+  }
+}
+
+nlohmann::json read_json_file(const std::filesystem::path& path) {
+  return parse_json(MappedFile(path).bytes(), path.string());
+}
+
+JsonObject::JsonObject(const nlohmann::json& value, std::string where) : value_(value), where_(std::move(where)) {
+  if (!value.is_object()) throw DataError(cat(where_, ": must be an object, but is ", value.type_name()));
+}
+
+std::string JsonObject::where(const std::string& key) const {
+  return cat(where_, where_.find(": /") == std::string::npos ? ": /" : "/", key);
+}
+
+bool JsonObject::has(const std::string& key) const {
+  const auto found = value_.find(key);
+  return found != value_.end() && !found->is_null();
+}
+
+bool JsonObject::flag(const std::string& key, bool fallback) const {
+  if (!has(key)) return fallback;
+  if (!value_[key].is_boolean()) throw DataError(cat(where(key), ": must be true or false"));
+  return value_[key].get<bool>();
+}
+
+std::string JsonObject::text(const std::string& key, const std::string& fallback) const {
+  if (!has(key)) return fallback;
+  if (!value_[key].is_string()) throw DataError(cat(where(key), ": must be a string"));
+  return value_[key].get<std::string>();
+}
+
+const nlohmann::json& JsonObject::at(const std::string& key) const {
+  if (!has(key)) throw DataError(cat(where(key), ": is missing"));
+  return value_[key];
+}
+
+JsonObject JsonObject::object(const std::string& key) const {
+  return {at(key), where(key)};
+}
+
+const nlohmann::json& JsonObject::array(const std::string& key) const {
+  if (!at(key).is_array()) throw DataError(cat(where(key), ": must be an array"));
+  return value_[key];
+}
+
+int32_t token_id(const nlohmann::json& value, const std::string& where) {
+  if (!value.is_number_integer() || value.get<int64_t>() < 0 || value.get<int64_t>() > kLargestId) {
+    throw DataError(cat(where, ": a token id is an integer from 0 to ", kLargestId, ", not ",
+                        value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace)));
+  }
+  return value.get<int32_t>();
+}
+
+}  // namespace shardline

@@ -1,0 +1,46 @@
+#include "engine/data/mapped_file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "core/error.h"
+
+namespace shardline {
+namespace {
+
+struct Descriptor {
+  int fd;
+  ~Descriptor() {
+    if (fd >= 0) ::close(fd);
+  }
+};
+
+}  // namespace
+
+MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
+  Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+  if (file.fd < 0) throw DataError(cat(path.string(), ": cannot be opened: ", std::strerror(errno)));
+  struct stat status {};
+  if (::fstat(file.fd, &status) != 0) throw DataError(cat(path.string(), ": ", std::strerror(errno)));
+  if (!S_ISREG(status.st_mode)) throw DataError(cat(path.string(), ": is not a regular file"));
+  size_ = static_cast<size_t>(status.st_size);
+  if (size_ == 0) return;
+  void* data = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.fd, 0);
+  if (data == MAP_FAILED) throw DataError(cat(path.string(), ": cannot be mapped: ", std::strerror(errno)));
+  data_ = static_cast<const char*>(data);
+}
+
+MappedFile::~MappedFile() {
+  if (data_) ::munmap(const_cast<char*>(data_), size_);
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : path_(std::move(other.path_)), data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+}  // namespace shardline

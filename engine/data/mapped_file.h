@@ -1,0 +1,29 @@
+// A file of any size as a read-only span of bytes, without reading it first.
+#pragma once
+#include <cstddef>
+#include <filesystem>
+#include <string_view>
+
+namespace shardline {
+
+class MappedFile {
+ public:
+  // DataError naming the file and the system's reason when it cannot be opened, is a folder, or cannot be mapped.
+  explicit MappedFile(const std::filesystem::path& path);
+  ~MappedFile();
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+  MappedFile& operator=(MappedFile&&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+  size_t size() const { return size_; }
+  std::string_view bytes() const { return {data_, size_}; }
+
+ private:
+  std::filesystem::path path_;
+  const char* data_ = nullptr;  // null for an empty file
+  size_t size_ = 0;
+};
+
+}  // namespace shardline

@@ -1,0 +1,63 @@
+#include "engine/data/utf8.h"
+
+#include <unicode/utf8.h>
+
+#include <cstdint>
+
+namespace shardline {
+
+bool is_valid_utf8(std::string_view bytes) {
+  const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
+  const auto size = static_cast<int64_t>(bytes.size());
+  for (int64_t at = 0; at < size;) {
+    if (data[at] < 0x80) {
+      ++at;
+      continue;
+    }
+    UChar32 code_point = 0;
+    U8_NEXT(data, at, size, code_point);
+    if (code_point < 0) return false;
+  }
+  return true;
+}
+
+std::string replace_invalid_utf8(std::string_view bytes) {
+  const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
+  const auto size = static_cast<int64_t>(bytes.size());
+  std::string out;
+  out.reserve(bytes.size());
+  for (int64_t at = 0; at < size;) {
+    const int64_t start = at;
+    UChar32 code_point = 0;
+    U8_NEXT(data, at, size, code_point);
+    if (code_point < 0) {
+      append_utf8(out, 0xFFFD);
+    } else {
+      out.append(bytes.substr(start, at - start));
+    }
+  }
+  return out;
+}
+
+void append_utf8(std::string& out, char32_t code_point) {
+  uint8_t buffer[U8_MAX_LENGTH];
+  int length = 0;
+  U8_APPEND_UNSAFE(buffer, length, code_point);
+  out.append(reinterpret_cast<const char*>(buffer), length);
+}
+
+char32_t next_code_point(std::string_view bytes, size_t& at) {
+  const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
+  UChar32 code_point = 0;
+  U8_NEXT_UNSAFE(data, at, code_point);
+  return static_cast<char32_t>(code_point);
+}
+
+char32_t previous_code_point(std::string_view bytes, size_t& end) {
+  const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
+  UChar32 code_point = 0;
+  U8_PREV_UNSAFE(data, end, code_point);
+  return static_cast<char32_t>(code_point);
+}
+
+}  // namespace shardline

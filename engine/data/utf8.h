@@ -1,0 +1,22 @@
+// Text of unknown origin as valid UTF-8.
+#pragma once
+#include <string>
+#include <string_view>
+
+namespace shardline {
+
+bool is_valid_utf8(std::string_view bytes);
+
+// Each maximal ill-formed part becomes one U+FFFD, as Python's bytes.decode("utf-8", errors="replace") does.
+std::string replace_invalid_utf8(std::string_view bytes);
+
+// Appends the UTF-8 form of a code point below 0x110000.
+void append_utf8(std::string& out, char32_t code_point);
+
+// The code point at bytes[at], which then stands behind it. Only for valid UTF-8 with at < bytes.size().
+char32_t next_code_point(std::string_view bytes, size_t& at);
+
+// The code point that ends before bytes[end], which then stands on its first byte. Only for valid UTF-8 with end > 0.
+char32_t previous_code_point(std::string_view bytes, size_t& end);
+
+}  // namespace shardline
