@@ -1,5 +1,6 @@
 #include "tensor_parallel/cross_entropy.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>

@@ -1,6 +1,7 @@
 #include "tensor_parallel/embedding.h"
 
 #include <ATen/Dispatch.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/index_add.h>
