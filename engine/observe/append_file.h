@@ -1,0 +1,27 @@
+// A file that only grows. Every write reaches the operating system before the call returns, so that a killed run keeps
+// its records, and a disk that is full is noticed at the record that did not fit.
+#pragma once
+#include <string>
+#include <string_view>
+
+namespace shardline {
+
+class AppendFile {
+ public:
+  // Creates the file, or goes on at its end. Throws RunError naming the path and the reason.
+  explicit AppendFile(const std::string& path);
+  ~AppendFile();
+  AppendFile(const AppendFile&) = delete;
+  AppendFile& operator=(const AppendFile&) = delete;
+
+  // All of it or RunError.
+  void write(std::string_view bytes);
+
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+  int file_ = -1;
+};
+
+}  // namespace shardline

@@ -1,0 +1,116 @@
+#include "engine/observe/format.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cmath>
+#include <cstdio>
+
+namespace shardline {
+namespace {
+
+std::string with_decimals(double value, int decimals) {
+  std::array<char, 64> text;
+  std::snprintf(text.data(), text.size(), "%.*f", decimals, value);
+  return text.data();
+}
+
+// Scales by `base` until the number, rounded to one decimal, is below it; whole numbers of the first unit stay whole.
+std::string scaled(double value, double base, const std::vector<std::string>& units) {
+  if (!std::isfinite(value)) return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
+  size_t unit = 0;
+  while (unit + 1 < units.size() && std::round(std::abs(value) * 10) / 10 >= base) {
+    value /= base;
+    ++unit;
+  }
+  const bool whole = unit == 0 && value == std::round(value);
+  return with_decimals(value, whole ? 0 : 1) + units[unit];
+}
+
+// "4m 05s": the larger unit and, with two digits, the smaller.
+std::string two_units(int64_t large, const char* large_unit, int64_t small, const char* small_unit) {
+  std::array<char, 64> text;
+  std::snprintf(text.data(), text.size(), "%lld%s %02lld%s", static_cast<long long>(large), large_unit,
+                static_cast<long long>(small), small_unit);
+  return text.data();
+}
+
+size_t columns_of(const std::string& text) {  // code points of UTF-8
+  return std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; });
+}
+
+bool begins_like_a_number(const std::string& text) {
+  const size_t first = text.find_first_not_of("+-.");
+  return first != std::string::npos && std::isdigit(static_cast<unsigned char>(text[first]));
+}
+
+struct Column {
+  size_t width = 0;
+  bool numeric = false;
+};
+
+std::vector<Column> measure(const TableRow& header, const std::vector<TableRow>& rows) {
+  size_t count = header.size();
+  for (const TableRow& row : rows) count = std::max(count, row.size());
+  std::vector<Column> columns(count);
+  for (size_t c = 0; c < count; ++c) {
+    size_t cells = 0, numbers = 0;
+    if (c < header.size()) columns[c].width = columns_of(header[c]);
+    for (const TableRow& row : rows) {
+      if (c >= row.size() || row[c].empty()) continue;
+      columns[c].width = std::max(columns[c].width, columns_of(row[c]));
+      ++cells;
+      numbers += begins_like_a_number(row[c]);
+    }
+    columns[c].numeric = cells > 0 && numbers == cells;
+  }
+  return columns;
+}
+
+std::string line_of(const TableRow& row, const std::vector<Column>& columns) {
+  std::string line;
+  for (size_t c = 0; c < row.size(); ++c) {
+    const std::string padding(columns[c].width - columns_of(row[c]), ' ');
+    line += c == 0 ? "" : "  ";
+    line += columns[c].numeric ? padding + row[c] : row[c] + padding;
+  }
+  line.erase(line.find_last_not_of(' ') + 1);
+  return line + "\n";
+}
+
+}  // namespace
+
+std::string format_bytes(double bytes) {
+  return scaled(bytes, 1024, {" B", " KiB", " MiB", " GiB", " TiB", " PiB"});
+}
+
+std::string format_count(double count) {
+  return scaled(count, 1000, {"", "k", "M", "B", "T"});
+}
+
+std::string format_duration(double seconds) {
+  if (!(seconds >= 0) || !std::isfinite(seconds)) return "unknown";
+  if (seconds < 0.9995e-3) return with_decimals(seconds * 1e6, 0) + " us";
+  if (seconds < 0.9995) return with_decimals(seconds * 1e3, 0) + " ms";
+  if (seconds < 59.995) return with_decimals(seconds, 2) + " s";
+  if (seconds >= 1e15) return "more than a million years";
+  const int64_t whole = std::llround(seconds);
+  const int64_t minute = 60, hour = 60 * minute, day = 24 * hour;
+  if (whole < hour) return two_units(whole / minute, "m", whole % minute, "s");
+  if (whole < day) return two_units(whole / hour, "h", whole % hour / minute, "m");
+  return two_units(whole / day, "d", whole % day / hour, "h");
+}
+
+std::string table(const TableRow& header, const std::vector<TableRow>& rows) {
+  const std::vector<Column> columns = measure(header, rows);
+  std::string text;
+  if (!header.empty()) {
+    TableRow rule;
+    for (const Column& column : columns) rule.push_back(std::string(column.width, '-'));
+    text += line_of(header, columns) + line_of(rule, columns);
+  }
+  for (const TableRow& row : rows) text += line_of(row, columns);
+  return text;
+}
+
+}  // namespace shardline

@@ -1,0 +1,39 @@
+// What is known about a finished optimizer step and about an evaluation: the one record from which metrics.jsonl, the
+// TensorBoard events and the console line are made.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace shardline {
+
+struct RankMemory {
+  int64_t counted = 0;   // bytes: largest sum of what we account for (weights, gradients, states, kept activations)
+  int64_t resident = 0;  // bytes: largest that the process, or the device, really held
+};
+
+struct StepMetrics {
+  int64_t step = 0;          // counted from 1
+  double epoch = 0;          // epochs finished after this step, with a fraction
+  double loss = 0;           // of this step's batch, before the update
+  double grad_norm = 0;      // before clipping
+  double learning_rate = 0;  // that this update used
+  int64_t tokens = 0;        // of the global batch
+  double step_seconds = 0;
+  double tokens_per_second = 0;
+  double samples_per_second = 0;
+  double bubble_fraction = 0;                 // 1 - busy / (P x time between optimizer barriers)
+  std::vector<RankMemory> peak_memory_bytes;  // by rank
+};
+
+struct EvaluationMetrics {
+  int64_t step = 0;
+  double epoch = 0;
+  std::vector<std::pair<std::string, double>> values;  // names begin with eval_: eval_loss first
+};
+
+// Of the rank that has most.
+int64_t largest_resident(const StepMetrics& metrics);
+
+}  // namespace shardline

@@ -1,0 +1,26 @@
+// metrics.jsonl: one JSON object per line, whole on disk when the call returns. Steps have the keys of StepMetrics;
+// evaluations have step, epoch and their values.
+//
+// JSON has no NaN and no infinity: such a number is written as null, and the line gets a field
+// "non_finite": {"loss": "nan"} that names each of them and says which it was.
+#pragma once
+#include <string>
+
+#include "engine/observe/append_file.h"
+#include "engine/observe/metrics.h"
+
+namespace shardline {
+
+class MetricsLog {
+ public:
+  // Creates the file or goes on at its end. Throws RunError, as do the writes.
+  explicit MetricsLog(const std::string& path) : file_(path) {}
+
+  void add(const StepMetrics& metrics);
+  void add(const EvaluationMetrics& metrics);
+
+ private:
+  AppendFile file_;
+};
+
+}  // namespace shardline

@@ -1,0 +1,73 @@
+// How a run looks on the console. On a terminal one line is drawn over and over, with a bar and the time that is left;
+// anywhere else (a pipe, a log file) plain lines appear now and then. Writes only to the stream that the program gave.
+// To be used by one thread at a time.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <iosfwd>
+#include <string>
+
+#include "engine/observe/metrics.h"
+
+namespace shardline {
+
+struct Console {
+  bool terminal = false;
+  int columns = 80;
+};
+// Asks the system about an open file: 1 is standard output, 2 standard error. TERM=dumb is no terminal.
+Console console_of(int file_descriptor);
+
+class Progress {
+ public:
+  using Clock = std::function<double()>;  // seconds since any moment
+
+  // Without a terminal, steps are shown as lines: the first, the last and every `logging_steps`-th (0: no others).
+  Progress(std::ostream& out, Console console, int64_t logging_steps, Clock clock = steady_seconds);
+
+  void add(const StepMetrics& metrics, int64_t total_steps);
+  void add(const EvaluationMetrics& metrics);
+
+  // Long work outside of training: `done` of `total` parts (0: unknown) of what `text` says. A new text, or a smaller
+  // `done`, begins new work; done == total ends it. May be called as often as one likes. Without a terminal: a line at
+  // the beginning, every ten seconds and at the end.
+  void update(int64_t done, int64_t total, const std::string& text);
+
+  // A line of its own, above the bar.
+  void line(const std::string& text);
+
+  // Ends the line that is drawn over; the last state stays readable. Safe to call twice.
+  void finish();
+
+  static double steady_seconds();
+
+ private:
+  void draw(const std::string& text);
+  std::string with_bar(const std::string& before, double fraction, const std::string& after) const;
+  double seconds_left(const StepMetrics& metrics, int64_t total_steps) const;
+
+  struct Work {
+    std::string text;
+    int64_t done = 0;
+    double since = 0;
+    bool ended = true;
+  };
+
+  std::ostream& out_;
+  Console console_;
+  int64_t logging_steps_;
+  Clock clock_;
+  bool drawn_ = false;  // the cursor stands behind a line that will be drawn over
+  double last_output_ = 0;
+  int64_t first_step_ = 0;  // of this run; 0: none yet
+  double first_step_at_ = 0;
+  Work work_;
+};
+
+// step 12/500 | loss 3.2145 | norm 0.84 | lr 3.0e-05 | 412 ms | 39.8k tok/s | mem 1.2 GiB
+// mem: resident bytes of the rank that has most; left out where nothing was measured.
+std::string console_line(const StepMetrics& metrics, int64_t total_steps);
+// step 500 | eval_loss 3.1021 | eval_perplexity 22.2450
+std::string console_line(const EvaluationMetrics& metrics);
+
+}  // namespace shardline

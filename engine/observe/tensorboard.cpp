@@ -1,0 +1,148 @@
+#include "engine/observe/tensorboard.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <bit>
+#include <chrono>
+#include <filesystem>
+
+#include "core/error.h"
+
+namespace shardline {
+namespace {
+
+// ---- numbers and protobuf's wire format
+
+template <class Unsigned>
+void append_little_endian(std::string& out, Unsigned value) {
+  for (size_t byte = 0; byte < sizeof(Unsigned); ++byte) out += static_cast<char>(value >> (8 * byte) & 0xff);
+}
+
+void append_varint(std::string& out, uint64_t value) {
+  for (; value >= 0x80; value >>= 7) out += static_cast<char>(value | 0x80);
+  out += static_cast<char>(value);
+}
+
+enum WireType { varint = 0, fixed64 = 1, delimited = 2, fixed32 = 5 };
+
+void append_key(std::string& out, int field, WireType type) {
+  append_varint(out, field << 3 | type);
+}
+
+void append_bytes(std::string& out, int field, std::string_view bytes) {
+  append_key(out, field, delimited);
+  append_varint(out, bytes.size());
+  out += bytes;
+}
+
+// ---- tensorflow.Event {1 wall_time, 2 step, 3 file_version, 5 summary {1 value {1 tag, 2 simple_value}}}
+
+std::string event(double wall_time, int64_t step) {
+  std::string out;
+  append_key(out, 1, fixed64);
+  append_little_endian(out, std::bit_cast<uint64_t>(wall_time));
+  if (step != 0) {  // as protobuf does, a zero is left out
+    append_key(out, 2, varint);
+    append_varint(out, static_cast<uint64_t>(step));
+  }
+  return out;
+}
+
+std::string summary(const Scalars& scalars) {
+  std::string out;
+  for (const auto& [tag, scalar] : scalars) {
+    std::string value;
+    append_bytes(value, 1, tag);
+    append_key(value, 2, fixed32);
+    append_little_endian(value, std::bit_cast<uint32_t>(static_cast<float>(scalar)));
+    append_bytes(out, 1, value);
+  }
+  return out;
+}
+
+// ---- records
+
+uint32_t masked_checksum(std::string_view bytes) {
+  return std::rotr(crc32c(bytes), 15) + 0xa282ead8u;
+}
+
+std::string record(std::string_view message) {
+  std::string out;
+  append_little_endian(out, static_cast<uint64_t>(message.size()));
+  append_little_endian(out, masked_checksum(out));
+  out += message;
+  append_little_endian(out, masked_checksum(message));
+  return out;
+}
+
+std::string event_file(const std::string& directory, double wall_time) {
+  std::error_code error;
+  std::filesystem::create_directories(directory, error);
+  if (error) throw RunError(cat("cannot create ", directory, ": ", error.message()));
+  std::array<char, 256> host{};
+  if (::gethostname(host.data(), host.size() - 1) != 0) host = {"unknown"};
+  return cat(directory, "/events.out.tfevents.", static_cast<int64_t>(wall_time), ".", host.data(), ".", ::getpid());
+}
+
+}  // namespace
+
+uint32_t crc32c(std::string_view bytes) {
+  static const std::array<uint32_t, 256> remainders = [] {  // of the Castagnoli polynomial, bits reversed
+    std::array<uint32_t, 256> out{};
+    for (uint32_t byte = 0; byte < out.size(); ++byte) {
+      uint32_t remainder = byte;
+      for (int bit = 0; bit < 8; ++bit) remainder = remainder >> 1 ^ (remainder & 1 ? 0x82f63b78u : 0);
+      out[byte] = remainder;
+    }
+    return out;
+  }();
+  uint32_t crc = ~0u;
+  for (const char c : bytes) crc = crc >> 8 ^ remainders[(crc ^ static_cast<unsigned char>(c)) & 0xff];
+  return ~crc;
+}
+
+std::string tensorboard_version_record(double wall_time) {
+  std::string message = event(wall_time, 0);
+  append_bytes(message, 3, "brain.Event:2");
+  return record(message);
+}
+
+std::string tensorboard_record(double wall_time, int64_t step, const Scalars& scalars) {
+  std::string message = event(wall_time, step);
+  append_bytes(message, 5, summary(scalars));
+  return record(message);
+}
+
+TensorBoardWriter::TensorBoardWriter(const std::string& directory, Clock clock)
+    : clock_(std::move(clock)), file_(event_file(directory, clock_())) {
+  file_.write(tensorboard_version_record(clock_()));
+}
+
+void TensorBoardWriter::add(const StepMetrics& metrics) {
+  file_.write(tensorboard_record(clock_(), metrics.step,
+                                 {{"train/loss", metrics.loss},
+                                  {"train/grad_norm", metrics.grad_norm},
+                                  {"train/learning_rate", metrics.learning_rate},
+                                  {"train/epoch", metrics.epoch},
+                                  {"train/step_seconds", metrics.step_seconds},
+                                  {"train/tokens_per_second", metrics.tokens_per_second},
+                                  {"train/samples_per_second", metrics.samples_per_second},
+                                  {"train/bubble_fraction", metrics.bubble_fraction},
+                                  {"train/peak_memory_bytes", static_cast<double>(largest_resident(metrics))}}));
+}
+
+void TensorBoardWriter::add(const EvaluationMetrics& metrics) {
+  Scalars scalars;
+  for (const auto& [name, value] : metrics.values) {
+    const bool prefixed = name.starts_with("eval_");
+    scalars.emplace_back("eval/" + (prefixed ? name.substr(5) : name), value);
+  }
+  file_.write(tensorboard_record(clock_(), metrics.step, scalars));
+}
+
+double TensorBoardWriter::system_seconds() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace shardline

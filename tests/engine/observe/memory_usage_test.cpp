@@ -1,0 +1,19 @@
+#include "engine/observe/memory_usage.h"
+
+#include <vector>
+
+#include "tests/catch.h"
+
+using namespace shardline;
+
+TEST_CASE("touched pages count as resident, and the peak stays") {
+  const ProcessMemory before = process_memory();
+  CHECK(before.resident > 1 << 20);
+  CHECK(before.peak_resident >= before.resident);
+  const int64_t size = 64 << 20;
+  {
+    std::vector<char> block(size, 1);
+    CHECK(process_memory().resident > before.resident + size / 2 - (block[size - 1] - 1));
+  }
+  CHECK(process_memory().peak_resident > before.resident + size / 2);
+}
