@@ -1,5 +1,3 @@
-// g++ 12 sees std::map members in the 32 bytes of a string when it inlines nlohmann::json: a false alarm.
-#pragma GCC diagnostic ignored "-Warray-bounds"
 #include "engine/data/json_file.h"
 
 #include "core/error.h"

@@ -1,0 +1,153 @@
+#include "engine/data/data_source.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/error.h"
+#include "engine/data/json_file.h"
+#include "engine/data/mapped_file.h"
+#include "engine/data/token_file.h"
+
+namespace shardline {
+namespace {
+
+class TextSource final : public DataSource {
+ public:
+  TextSource(const DataFile& file, const DataSourceOptions& options) : file_(file.path), tokenizer_(options.tokenizer) {
+    const std::string_view text = file_.bytes();
+    if (const size_t nul = text.find('\0'); nul != std::string_view::npos) {
+      throw DataError(cat(file.path.string(), ": has a NUL byte at offset ", nul,
+                          ", so it is no text; is data.format tokens meant, or is a binary file in the folder?"));
+    }
+    for (size_t at = 0; at < text.size();) {
+      at = tokenizer_->safe_cut(text, std::min(text.size(), at + options.piece_bytes));
+      ends_.push_back(at);
+    }
+  }
+
+  int64_t documents() const override { return 1; }
+  int64_t pieces() const override { return static_cast<int64_t>(ends_.size()); }
+  int64_t piece_bytes(int64_t piece) const override { return static_cast<int64_t>(ends_[piece] - begin(piece)); }
+  std::vector<int32_t> encode(int64_t piece) const override {
+    return tokenizer_->encode(file_.bytes().substr(begin(piece), ends_[piece] - begin(piece)));
+  }
+
+ private:
+  size_t begin(int64_t piece) const { return piece == 0 ? 0 : ends_[piece - 1]; }
+
+  MappedFile file_;
+  TokenizerPtr tokenizer_;
+  std::vector<size_t> ends_;  // of the pieces
+};
+
+// The line at the front of `rest`, which then begins behind it.
+std::string_view take_line(std::string_view& rest) {
+  const size_t end = std::min(rest.find('\n'), rest.size());
+  const std::string_view line = rest.substr(0, end);
+  rest.remove_prefix(std::min(end + 1, rest.size()));
+  return line;
+}
+
+bool is_blank(std::string_view line) {
+  return line.find_first_not_of(" \t\r") == std::string_view::npos;
+}
+
+class JsonlSource final : public DataSource {
+ public:
+  JsonlSource(const DataFile& file, const DataSourceOptions& options)
+      : file_(file.path), tokenizer_(options.tokenizer), column_(options.text_column) {
+    std::string_view rest = file_.bytes();
+    for (int64_t line = 1; !rest.empty(); ++line) {
+      const size_t begin = file_.size() - rest.size();
+      if (pieces_.empty() || begin - pieces_.back().begin >= static_cast<size_t>(options.piece_bytes)) {
+        pieces_.push_back({begin, begin, line});
+      }
+      if (!is_blank(take_line(rest))) ++documents_;
+      pieces_.back().end = file_.size() - rest.size();
+    }
+  }
+
+  int64_t documents() const override { return documents_; }
+  int64_t pieces() const override { return static_cast<int64_t>(pieces_.size()); }
+  int64_t piece_bytes(int64_t piece) const override {
+    return static_cast<int64_t>(pieces_[piece].end - pieces_[piece].begin);
+  }
+
+  std::vector<int32_t> encode(int64_t piece) const override {
+    const Piece& lines = pieces_[piece];
+    std::string_view rest = file_.bytes().substr(lines.begin, lines.end - lines.begin);
+    std::vector<int32_t> ids;
+    for (int64_t number = lines.first_line; !rest.empty(); ++number) {
+      const std::string_view line = take_line(rest);
+      if (is_blank(line)) continue;
+      const std::vector<int32_t> more = tokenizer_->encode(text_of(line, number));
+      ids.insert(ids.end(), more.begin(), more.end());
+    }
+    return ids;
+  }
+
+ private:
+  struct Piece {
+    size_t begin;
+    size_t end;
+    int64_t first_line;
+  };
+
+  std::string text_of(std::string_view line, int64_t number) const {
+    const std::string where = cat(file_.path().string(), ":", number);
+    const nlohmann::json value = parse_json(line, where);
+    if (!value.is_object())
+      throw DataError(cat(where, ": each line must be an object, but this is ", value.type_name()));
+    const auto text = value.find(column_);
+    if (text == value.end()) {
+      std::string keys;
+      for (const auto& [key, ignored] : value.items()) keys += (keys.empty() ? "" : ", ") + key;
+      throw DataError(cat(where, ": has no '", column_, "', only {", keys, "}; set data.text_column"));
+    }
+    if (!text->is_string())
+      throw DataError(cat(where, ": '", column_, "' must be a string, but is ", text->type_name()));
+    return text->get<std::string>();
+  }
+
+  MappedFile file_;
+  TokenizerPtr tokenizer_;
+  std::string column_;
+  std::vector<Piece> pieces_;
+  int64_t documents_ = 0;
+};
+
+class TokenSource final : public DataSource {
+ public:
+  TokenSource(const DataFile& file, const DataSourceOptions& options)
+      : file_(file.path), vocab_size_(options.vocab_size), piece_tokens_(options.piece_bytes) {}
+
+  int64_t documents() const override { return file_.documents(); }
+  int64_t pieces() const override { return (file_.size() + piece_tokens_ - 1) / piece_tokens_; }
+  int64_t piece_bytes(int64_t piece) const override {
+    return file_.size() == 0 ? 0 : count(piece) * (file_.bytes() / file_.size());
+  }
+  std::vector<int32_t> encode(int64_t piece) const override {
+    return file_.read(piece * piece_tokens_, count(piece), vocab_size_);
+  }
+
+ private:
+  int64_t count(int64_t piece) const { return std::min(piece_tokens_, file_.size() - piece * piece_tokens_); }
+
+  TokenFile file_;
+  int64_t vocab_size_;
+  int64_t piece_tokens_;
+};
+
+}  // namespace
+
+std::unique_ptr<DataSource> open_data_source(const DataFile& file, const DataSourceOptions& options) {
+  if (file.format == DataFormat::tokens) return std::make_unique<TokenSource>(file, options);
+  if (!options.tokenizer) {
+    throw ConfigError(
+        cat("data.tokenizer is missing, and ", file.path.string(), " is text; name a tokenizer or \"bytes\""));
+  }
+  if (file.format == DataFormat::text) return std::make_unique<TextSource>(file, options);
+  return std::make_unique<JsonlSource>(file, options);
+}
+
+}  // namespace shardline

@@ -1,0 +1,35 @@
+// One data file as pieces that become token ids independently, so that threads can share the work.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/data/data_files.h"
+#include "engine/data/tokenizer.h"
+
+namespace shardline {
+
+// The ids of all pieces, in order, are the ids of the file: its documents one after the other with nothing between.
+class DataSource {
+ public:
+  virtual ~DataSource() = default;
+  virtual int64_t documents() const = 0;
+  virtual int64_t pieces() const = 0;
+  virtual int64_t piece_bytes(int64_t piece) const = 0;
+  virtual std::vector<int32_t> encode(int64_t piece) const = 0;
+};
+
+struct DataSourceOptions {
+  TokenizerPtr tokenizer;            // may be null when all files hold tokens
+  int64_t vocab_size = 0;            // ids of token files must be below
+  std::string text_column = "text";  // of JSONL
+  int64_t piece_bytes = 1 << 20;     // aimed at; pieces end only where the ids allow
+};
+
+// text: the whole file is one document, line ends kept as they are; a NUL byte is a DataError.
+// jsonl: each line that is not blank is an object with a string in text_column, one document; DataError with the line.
+// tokens: see token_file.h.
+std::unique_ptr<DataSource> open_data_source(const DataFile& file, const DataSourceOptions& options);
+
+}  // namespace shardline
