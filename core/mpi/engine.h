@@ -1,0 +1,97 @@
+// The one thread of this process that makes MPI calls, and what it works on. Internal to the mpi communicator.
+#pragma once
+#include <mpi.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace shardline::mpi {
+
+class Engine;
+
+// One message under way. Two messages of equal (source, tag) arrive in the order in which both sides post them.
+struct Transfer {
+  int kind = 0;  // of the operation's own naming
+  int peer = 0;  // rank in the group
+  int64_t chunk = 0;
+};
+
+// Something that needs several messages. begin() and completed() run on the engine's thread and post transfers; the
+// operation is over when none is left.
+class Operation {
+ public:
+  virtual ~Operation() = default;
+  virtual void begin(Engine& engine) = 0;
+  virtual void completed(Engine& engine, const Transfer& transfer) = 0;
+  // Called once, on the engine's thread; error "" on success.
+  virtual void finished(const std::string& error) = 0;
+
+ private:
+  friend class Engine;
+  int outstanding_ = 0;
+  bool failed_ = false;
+};
+using OperationPtr = std::shared_ptr<Operation>;
+
+class Engine {
+ public:
+  // The engine of this process; starts its thread, and MPI if nobody has. Lives as long as somebody holds it.
+  static std::shared_ptr<Engine> of_process();
+  ~Engine();
+
+  const std::string& library() const { return library_; }
+
+  void submit(OperationPtr operation);
+  // Runs fn on the engine's thread and waits for it, at most the start-up limit. Exceptions come back.
+  void call(const std::function<void()>& fn, const char* what);
+  // Gives the reason to the handler, then ends the job. Does not return.
+  [[noreturn]] void abort(const std::string& reason);
+
+  // On the engine's thread, from an operation.
+  void send(Operation& operation, Transfer transfer, const void* data, size_t bytes, MPI_Comm comm, int to, int tag);
+  void receive(Operation& operation, Transfer transfer, void* data, size_t bytes, MPI_Comm comm, int from, int tag);
+
+ private:
+  struct Pending {
+    Operation* operation;
+    Transfer transfer;
+    int expected;  // bytes, -1 for a send
+  };
+
+  Engine() = default;
+  void start();
+  void live();
+  void initialise();
+  void start_queued();
+  bool advance();
+  void settle(Operation& operation);
+  void fail(Operation& operation, const std::string& reason);
+  void post(Operation& operation, const Transfer& transfer, int expected, MPI_Request request, int code);
+
+  std::thread thread_;
+  std::string library_;
+  bool owns_mpi_ = false;
+
+  std::mutex mutex_;  // guards the next three
+  std::condition_variable wake_;
+  std::vector<std::function<void()>> queue_;
+  bool stopping_ = false;
+  std::atomic<bool> ended_{false};
+
+  // The thread's own: parallel arrays, as MPI_Testsome wants its requests.
+  std::vector<MPI_Request> requests_;
+  std::vector<Pending> pending_;
+  std::vector<OperationPtr> active_;
+};
+
+std::string error_text(int code);
+std::function<void(const std::string&)>& abort_handler();
+
+}  // namespace shardline::mpi

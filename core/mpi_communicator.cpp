@@ -1,0 +1,26 @@
+#include "core/mpi_communicator.h"
+
+#include <cstdlib>
+
+#include "core/error.h"
+
+namespace shardline {
+
+// What Open MPI's and other PMI runtimes tell their processes; a scheduler's own variables say nothing about MPI.
+bool mpi_is_launched() {
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"})
+    if (std::getenv(name) != nullptr) return true;
+  return false;
+}
+
+#ifndef SHARDLINE_MPI
+MpiWorld make_mpi_world(const void*) {
+  throw ConfigError(
+      "this build of shardline has no MPI: configure it with -DSHARDLINE_MPI=ON (Debian: apt install "
+      "libopenmpi-dev), or use the communicator \"threads\" or \"local\"");
+}
+
+void set_mpi_abort_handler(std::function<void(const std::string&)>) {}
+#endif
+
+}  // namespace shardline

@@ -1,0 +1,147 @@
+#include "core/mpi_communicator.h"
+
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+
+#include <chrono>
+#include <thread>
+
+#include "core/error.h"
+#include "core/flight_ring.h"
+#include "core/threads_communicator.h"
+#include "tests/core/communicator_suite.h"
+#include "tests/mpi/mpi_main.h"
+
+#include "tests/catch.h"
+
+namespace shardline {
+namespace {
+
+using namespace std::chrono_literals;
+using Catch::Contains;
+using testing::mpi_test_world;
+
+TEST_CASE("mpi: every behaviour of a communicator") {
+  for (const auto& behaviour : testing::comm_behaviours()) {
+    INFO(behaviour.name << " on rank " << mpi_test_world().comm->rank());
+    CHECK_NOTHROW(behaviour.check(*mpi_test_world().comm));
+  }
+}
+
+TEST_CASE("mpi: the same bits as ranks that are threads") {
+  Communicator& world = *mpi_test_world().comm;
+  const uint64_t over_mpi = testing::reduction_digest(world);
+  uint64_t over_threads = 0;
+  run_ranks(world.size(), [&](CommunicatorPtr thread_world) {
+    const uint64_t digest = testing::reduction_digest(*thread_world);
+    if (thread_world->rank() == 0) over_threads = digest;
+  });
+  CHECK(over_mpi == over_threads);
+}
+
+TEST_CASE("mpi: knows its place") {
+  const MpiWorld& world = mpi_test_world();
+  CHECK(current_rank() == world.comm->rank());
+  CHECK(world.local_rank >= 0);
+  CHECK(world.local_rank < world.local_size);
+  CHECK(world.local_size <= world.comm->size());
+  CHECK_THAT(world.library, Contains("MPI"));
+  if (world.comm->size() > 1) CHECK(mpi_is_launched());
+}
+
+TEST_CASE("mpi: a second world is independent of the first") {
+  Communicator& first = *mpi_test_world().comm;
+  const MpiWorld second = make_mpi_world();
+  const at::Tensor in_first = at::full({100000}, 1, at::kFloat), in_second = at::full({100000}, 2, at::kFloat);
+  WorkPtr a, b;
+  if (first.rank() % 2 == 0) {
+    a = first.all_reduce(in_first);
+    b = second.comm->all_reduce(in_second);
+  } else {
+    b = second.comm->all_reduce(in_second);
+    a = first.all_reduce(in_first);
+  }
+  a->wait();
+  b->wait();
+  CHECK(at::equal(in_first, at::full({100000}, first.size(), at::kFloat)));
+  CHECK(at::equal(in_second, at::full({100000}, 2 * first.size(), at::kFloat)));
+}
+
+TEST_CASE("mpi: operations advance while the rank computes") {
+  Communicator& world = *mpi_test_world().comm;
+  const at::Tensor tensor = at::full({4 << 20}, world.rank(), at::kFloat);
+  const WorkPtr work = world.all_reduce(tensor);
+  const auto limit = std::chrono::steady_clock::now() + 30s;
+  while (!work->done() && std::chrono::steady_clock::now() < limit) std::this_thread::sleep_for(1ms);
+  CHECK(work->done());
+  work->wait();
+  CHECK(tensor.const_data_ptr<float>()[12345] == world.size() * (world.size() - 1) / 2);
+}
+
+TEST_CASE("mpi: a dropped operation still reaches the others") {
+  Communicator& world = *mpi_test_world().comm;
+  if (world.size() == 1) return;
+  const int next = (world.rank() + 1) % world.size(), previous = (world.rank() + world.size() - 1) % world.size();
+  world.send(at::full({300000}, world.rank(), at::kFloat), next);
+  const at::Tensor received = at::zeros({300000}, at::kFloat);
+  world.recv(received, previous)->wait();
+  CHECK(at::equal(received, at::full({300000}, previous, at::kFloat)));
+}
+
+TEST_CASE("mpi: random traffic over several groups ends with the right numbers") {
+  Communicator& world = *mpi_test_world().comm;
+  const auto left = world.split(world.rank() / 2, "pairs"), right = world.split((world.rank() + 1) / 2, "shifted");
+  uint64_t state = 7;
+  std::vector<WorkPtr> works;
+  std::vector<std::pair<at::Tensor, double>> results;
+  for (int i = 0; i < 60; ++i) {
+    state = state * 6364136223846793005ull + 1442695040888963407ull;  // the same on every rank
+    Communicator& comm = *std::vector<Communicator*>{&world, left.get(), right.get()}[(state >> 33) % 3];
+    const int64_t n = static_cast<int64_t>((state >> 40) % 200000);
+    results.emplace_back(at::full({n}, 1 + i, at::kDouble), (1.0 + i) * comm.size());
+    works.push_back(comm.all_reduce(results.back().first));
+  }
+  for (const WorkPtr& work : works) work->wait();
+  for (const auto& [tensor, value] : results) CHECK(at::equal(tensor, at::full(tensor.sizes(), value, at::kDouble)));
+}
+
+TEST_CASE("mpi: an expired wait says what it waited for") {
+  Communicator& world = *mpi_test_world().comm;
+  if (world.size() == 1) return;
+  const auto pair = world.split(world.rank() / 2, "pair");
+  if (world.rank() == 1) {
+    const at::Tensor tensor = at::zeros({2, 3}, at::kFloat);
+    const WorkPtr work = pair->recv(tensor, 0, {.what = "RecvActivation mb 3", .timeout = 100ms});
+    std::string text;
+    try {
+      work->wait();
+    } catch (const DistributedError& error) {
+      text = error.what();
+    }
+    CHECK_THAT(text, Contains("rank 1 on host") && Contains("recv number 0 of float32 [2, 3] from rank 0") &&
+                         Contains("group pair of 2 ranks") && Contains("RecvActivation mb 3") &&
+                         Contains("(limit 0.1 s)") && Contains("MPI"));
+    CHECK(flight_ring().records().back().state == FlightState::failed);
+  }
+  world.barrier();
+  if (world.rank() == 0) pair->send(at::zeros({2, 3}, at::kFloat), 1)->wait();  // so that the job can end
+}
+
+TEST_CASE("mpi: a message of another size than expected is an error that names both sizes") {
+  Communicator& world = *mpi_test_world().comm;
+  if (world.size() == 1) return;
+  const auto pair = world.split(world.rank() / 2, "pair");
+  for (const int64_t expected : {7, 3}) {
+    if (world.rank() == 0) pair->send(at::zeros({5}, at::kFloat), 1)->wait();
+    if (world.rank() == 1) {
+      const WorkPtr work = pair->recv(at::zeros({expected}, at::kFloat), 0);
+      CHECK_THROWS_WITH(work->wait(), Contains("group pair") &&
+                                          (Contains("sent 20 bytes where 28 were expected") || Contains("truncated")));
+    }
+  }
+  world.barrier();
+}
+
+}  // namespace
+}  // namespace shardline
