@@ -1,0 +1,171 @@
+# Sourced by quickstart.sh and test.sh: sees to it that the machine has what the build needs.
+#
+#   setup_packages WHAT...      installs missing Debian/Ubuntu packages, or says what to type and leaves with 2
+#   setup_torch BUILD_FOLDER    sets TORCH_ROOT: LibTorch that is there already, or the pinned one fetched into the folder
+#   timed NAME COMMAND...       runs a part and remembers its seconds;  report_times  prints them
+#
+# Set TORCH_ROOT to a folder with lib/libtorch_cpu.so to use that. The arguments of the scripts go on to cmake, and
+# -DSHARDLINE_MPI=OFF or -DSHARDLINE_ONEDNN=OFF spare the packages that they need.
+
+# The wheel that the project is built and tested with, and the two libraries that its CPU half needs.
+torch_wheels=(torch==2.11.0 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85)
+torch_oldest=2.8
+
+# "package: how to see that it is there". A header is looked for by the compiler.
+build_needs=(
+  "g++: command g++"
+  "cmake: command cmake"
+  "ninja-build: command ninja"
+  "ccache: command ccache"
+  "pkg-config: command pkg-config"
+  "python3: command python3"
+  "nlohmann-json3-dev: header nlohmann/json.hpp"
+  "libcli11-dev: header CLI/CLI.hpp"
+  "libspdlog-dev: header spdlog/spdlog.h"
+  "libpcre2-dev: header pcre2posix.h"
+  "libxxhash-dev: header xxhash.h"
+  "libicu-dev: header unicode/uchar.h"
+)
+mpi_needs=("libopenmpi-dev: command mpicxx" "openmpi-bin: command mpirun")
+onednn_needs=("libdnnl-dev: header dnnl.hpp")
+test_needs=("catch2: header catch2/catch.hpp" "clang-format: command clang-format")
+pip_needs=("python3-pip: pip")
+
+say() { echo "== $*" >&2; }
+
+stop_with_2() {
+  printf '%s\n' "$@" >&2
+  exit 2
+}
+
+# ---- timing
+
+time_names=()
+time_seconds=()
+
+timed() {
+  local name=$1 begin=$SECONDS
+  shift
+  say "$name"
+  "$@"
+  time_names+=("$name")
+  time_seconds+=($((SECONDS - begin)))
+}
+
+report_times() {
+  local i
+  echo
+  for i in "${!time_names[@]}"; do printf '%-24s %5d s\n' "${time_names[i]}" "${time_seconds[i]}"; done
+}
+
+# ---- packages
+
+is_there() {
+  # shellcheck disable=SC2086  # lists of options
+  case $1 in
+    command) command -v "$2" > /dev/null ;;
+    header) echo "#include <$2>" | g++ -std=c++20 ${CPPFLAGS:-} ${CXXFLAGS:-} -E -x c++ - > /dev/null 2>&1 ;;
+    pip) python3 -m pip --version > /dev/null 2>&1 ;;
+  esac
+}
+
+missing_of() {
+  local need
+  for need in "$@"; do
+    # shellcheck disable=SC2086  # the probe is two words
+    is_there ${need#*: } || echo "${need%%:*}"
+  done
+}
+
+as_root() {
+  if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi
+}
+
+can_install() {
+  command -v apt-get > /dev/null || return 1
+  [ "$(id -u)" = 0 ] || sudo -n true 2> /dev/null
+}
+
+install_needs() {
+  local missing
+  missing=$(missing_of "$@" | tr '\n' ' ')
+  [ -n "$missing" ] || return 0
+  if ! can_install; then
+    stop_with_2 "Missing: $missing" \
+      "With administrator's rights on Debian or Ubuntu:" \
+      "    sudo apt-get update && sudo apt-get install -y $missing" \
+      "Without them, ask whoever runs this machine, or bring the same libraries in a prefix of your own" \
+      "(CPPFLAGS=-I... and -DCMAKE_PREFIX_PATH=... are honoured). Open MPI and oneDNN can be left out with" \
+      "    $0 -DSHARDLINE_MPI=OFF -DSHARDLINE_ONEDNN=OFF" \
+      "Ranks are then threads of one process, and matrix products are PyTorch's own."
+  fi
+  say "installing $missing"
+  as_root apt-get update -qq
+  # shellcheck disable=SC2086  # a list of names
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing < /dev/null > /dev/null
+  missing=$(missing_of "$@" | tr '\n' ' ')
+  [ -z "$missing" ] || stop_with_2 "Still not usable after installing: $missing" \
+    "(this distribution may have another version under that name; Debian 12 is what the project is tested on)"
+}
+
+# setup_packages [test] [CMAKE_OPTION...]
+setup_packages() {
+  local needs=("${build_needs[@]}") options=" $* "
+  [[ $options == *" -DSHARDLINE_MPI=OFF "* ]] || needs+=("${mpi_needs[@]}")
+  [[ $options == *" -DSHARDLINE_ONEDNN=OFF "* ]] || needs+=("${onednn_needs[@]}")
+  [[ $options != *" test "* ]] || needs+=("${test_needs[@]}")
+  install_needs "${needs[@]}"
+}
+
+# ---- LibTorch
+
+# Prints the version when $1 is a torch folder that is new enough.
+usable_torch() {
+  [ -e "$1/lib/libtorch_cpu.so" ] || return 1
+  local version
+  version=$(sed -n "s/^__version__ = '\([0-9.]*\).*/\1/p" "$1/version.py" 2> /dev/null)
+  [ -n "$version" ] || version=$(cut -d+ -f1 "$1/build-version" 2> /dev/null)
+  [ "$(printf '%s\n' "$torch_oldest" "$version" | sort -V | head -1)" = "$torch_oldest" ] && echo "$version"
+}
+
+installed_torch_folders() {
+  local prefix
+  tr ':' '\n' <<< "${CMAKE_PREFIX_PATH:-}" | while read -r prefix; do
+    [ -z "$prefix" ] || printf '%s\n' "$prefix" "$prefix/torch" "$prefix"/lib/python3*/site-packages/torch
+  done
+  python3 -c "import importlib.util as u; s = u.find_spec('torch'); print(s.submodule_search_locations[0] if s else '')"
+}
+
+# The C++ side does not care which Python a wheel was made for, so one version serves every machine.
+fetch_torch() {
+  local folder=$1 machine
+  machine=$(uname -m)
+  rm -rf "$folder.part"
+  python3 -m pip install --quiet --no-deps --no-compile --target "$folder.part" --only-binary=:all: \
+    --python-version 3.11 --implementation cp --abi cp311 --abi none \
+    --platform "manylinux_2_28_$machine" --platform "manylinux_2_17_$machine" --platform "manylinux2014_$machine" \
+    "${torch_wheels[@]}"
+  mv "$folder.part" "$folder"
+}
+
+setup_torch() {
+  local folder=$1/_torch candidate version
+  if [ -n "${TORCH_ROOT:-}" ]; then
+    usable_torch "$TORCH_ROOT" > /dev/null || stop_with_2 \
+      "TORCH_ROOT=$TORCH_ROOT is not LibTorch $torch_oldest or newer (no lib/libtorch_cpu.so, or an older version)." \
+      "Set it to the 'torch' folder of an unpacked wheel or of a libtorch archive, or unset it to have one fetched."
+  else
+    while read -r candidate; do
+      if [ -n "$candidate" ] && usable_torch "$candidate" > /dev/null; then TORCH_ROOT=$candidate && break; fi
+    done < <(printf '%s\n' "$folder/torch"; installed_torch_folders)
+  fi
+  if [ -z "${TORCH_ROOT:-}" ]; then
+    install_needs "${pip_needs[@]}"
+    mkdir -p "$1"
+    fetch_torch "$folder"
+    TORCH_ROOT=$folder/torch
+  fi
+  version=$(usable_torch "$TORCH_ROOT") || stop_with_2 "$TORCH_ROOT: no usable LibTorch"
+  export TORCH_ROOT
+  say "LibTorch $version in $TORCH_ROOT"
+}

@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# Everything that must hold before a change goes in: layout, format, build with warnings as errors, tests.
+#
+#   tools/test.sh [--all] [CMAKE_OPTION...]      --all: the tests labelled slow, too
+#
+# Builds in build-test/. Works in a fresh clone and without a terminal; CI runs just this.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+source tools/setup.sh
+
+which_tests=(-LE slow)
+if [ "${1:-}" = --all ]; then
+  which_tests=()
+  shift
+fi
+
+check_sources() {
+  python3 tools/check_layout.py --self-test
+  python3 tools/check_layout.py
+  tools/format.sh --check
+}
+
+build() {
+  cmake --preset test -DTORCH_ROOT="$TORCH_ROOT" "$@" > build-test/configure.log 2>&1 ||
+    { cat build-test/configure.log; return 1; }
+  cmake --build --preset test
+}
+
+run_tests() {
+  ctest --test-dir build-test --output-on-failure "${which_tests[@]}"
+}
+
+mkdir -p build build-test
+timed "packages" setup_packages test "$@"
+timed "layout and format" check_sources
+timed "LibTorch" setup_torch "$PWD/build"
+timed "configure and build" build "$@"
+timed "tests" run_tests
+report_times
