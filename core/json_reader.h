@@ -1,0 +1,104 @@
+// Strict reading of JSON that people write by hand: every mistake in a file is found and told in one go, each as
+//   FILE: /pointer: rule; got VALUE; what to change
+// Duplicate keys, comments, unknown keys, 3.7 or true for an integer and -1 for a count are mistakes.
+#pragma once
+#include <limits>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace shardline {
+
+// A parsed text, where it came from, and the mistakes found so far (duplicate keys).
+struct JsonDocument {
+  nlohmann::json value;
+  std::string file;                            // as it shall appear in messages
+  std::map<std::string, std::string> origins;  // JSON pointer -> another source of that value, e.g. "--set a.b=1"
+  std::vector<std::string> problems;           // complete lines
+};
+
+// Throws ConfigError "FILE:LINE:COLUMN: ..." for what is not JSON; duplicate keys become problems of the document.
+JsonDocument parse_json(const std::string& text, const std::string& file);
+// Throws ConfigError when the file cannot be read.
+JsonDocument read_json_file(const std::string& path);
+
+// A word that a key takes. `advice` not empty: the word is known but not available, and this is what to do instead.
+struct JsonChoice {
+  std::string value;
+  std::string advice = "";
+};
+
+// What a value must be. Bounds are inclusive unless `below`; integers are exact up to 2^53.
+struct JsonType {
+  enum class Kind { boolean, integer, number, text, texts, object, any };  // texts: one text or a list of them
+  Kind kind = Kind::any;
+  double minimum = -std::numeric_limits<double>::infinity();
+  double maximum = std::numeric_limits<double>::infinity();
+  bool below = false;                    // the maximum itself is excluded
+  std::vector<JsonChoice> choices = {};  // text, texts: the only words; integer: words beside the integers
+  bool nullable = false;                 // null is accepted and means unset
+
+  std::string describe() const;  // "an integer >= 1", "one of \"a\", \"b\""
+};
+
+JsonType json_boolean();
+JsonType json_integer(double minimum, double maximum = std::numeric_limits<int>::max());
+JsonType json_number(double minimum, double maximum = std::numeric_limits<double>::infinity());
+JsonType json_number_below(double minimum, double maximum);
+JsonType json_text();
+JsonType json_texts(std::vector<JsonChoice> choices = {});
+JsonType json_choice(std::vector<JsonChoice> choices);
+JsonType json_object();
+JsonType json_any();
+JsonType or_null(JsonType type);
+
+// Spellings from elsewhere -> where the key lives here ("tensor_model_parallel_size" -> "smp_options.tensor_...").
+// Looked up in lower case, without leading dashes, with _ for -.
+using JsonHints = std::map<std::string, std::string>;
+
+// Reads one object of a document and remembers which keys it was asked for. Children share the list of mistakes.
+class JsonReader {
+ public:
+  // The document must outlive the reader and its children.
+  explicit JsonReader(const JsonDocument& document, JsonHints hints = {});
+
+  bool has(const std::string& key) const;
+  // The value if it is there and of this type; otherwise null, and a wrong type is reported.
+  const nlohmann::json* find(const std::string& key, const JsonType& type);
+  // The value if it is there, unchecked.
+  const nlohmann::json* peek(const std::string& key);
+  // The object under this key; an empty one when there is none (something else than an object is reported).
+  JsonReader child(const std::string& key);
+
+  // Reports a mistake about a key; its value is added by the reader.
+  void fail(const std::string& key, const std::string& rule, const std::string& advice);
+  // Reports all keys that nobody asked for, with the nearest name that somebody did ask for; true if there were any.
+  bool report_unknown_keys();
+  // True while nothing was reported at this object or below.
+  bool clean() const;
+  // Throws one ConfigError with all mistakes of the whole document, if there are any.
+  void throw_problems() const;
+
+  // The object itself; an empty one when there is none.
+  nlohmann::json value() const;
+
+ private:
+  struct Report;
+  JsonReader(std::shared_ptr<Report> report, std::string pointer, const nlohmann::json* object);
+  void add_problem(const std::string& pointer, const nlohmann::json* value, const std::string& rule,
+                   const std::string& advice);
+  void check_choice(const std::string& key, const JsonType& type, const nlohmann::json& value, const std::string& word);
+
+  std::shared_ptr<Report> report_;
+  std::string pointer_;
+  const nlohmann::json* object_;
+  std::set<std::string> known_;
+};
+
+// The candidate with the smallest edit distance, if it is near enough to be a slip of the pen; otherwise empty.
+std::string nearest_word(const std::string& word, const std::vector<std::string>& candidates);
+
+}  // namespace shardline

@@ -1,0 +1,78 @@
+#include "engine/config/checks.h"
+
+#include <cmath>
+
+#include "core/error.h"
+
+namespace shardline {
+
+void check_model_and_data(const Config& config, const Complaint& complain) {
+  const bool has_config = !config.model.config.empty();
+  if (config.model.path.empty() && !has_config)
+    complain("model.path", "model.path or model.config is required",
+             "give a model directory, or a config such as {\"model_type\": \"gpt2\", \"n_layer\": 4, ...}");
+  if (config.model.path.empty() && has_config && config.model.init == "pretrained")
+    complain("model.init", "\"pretrained\" needs model.path", "give the directory with the weights, or \"random\"");
+  if (config.data.train.empty() && config.data.validation.empty())
+    complain("data.train", "data.train or data.validation is required", "give a file or a list of files");
+  if (config.data.tokenizer.empty() && config.model.path.empty() && config.data.format != "tokens")
+    complain("data.tokenizer", "is required when there is no model.path to take it from",
+             "give a directory, a tokenizer.json or \"bytes\"");
+  if (!config.data.validation.empty() && config.data.validation_split_percentage > 0)
+    complain("data.validation_split_percentage", "contradicts data.validation", "leave one of them out");
+}
+
+void check_training(const Config& config, const Complaint& complain) {
+  const TrainingOptions& training = config.training;
+  if (training.max_steps == 0) complain("training.max_steps", "must be -1 or >= 1", "use -1 to count epochs");
+  if (training.max_steps < 0 && training.num_train_epochs <= 0)
+    complain("training.num_train_epochs", "must be > 0 when max_steps is -1", "give one of them");
+  if (training.warmup_steps > 1 && training.warmup_steps != std::floor(training.warmup_steps))
+    complain("training.warmup_steps", "must be a whole number of steps, or a share below 1",
+             cat("use ", std::floor(training.warmup_steps)));
+}
+
+void check_evaluation(const Config& config, const Complaint& complain) {
+  const TrainingOptions& training = config.training;
+  const bool has_data = !config.data.validation.empty() || config.data.validation_split_percentage > 0;
+  const auto needs_data = [&](const std::string& key, bool wanted) {
+    if (wanted && !has_data)
+      complain("training." + key, "there is nothing to evaluate on",
+               "give data.validation or data.validation_split_percentage");
+  };
+  needs_data("eval_strategy", training.eval_strategy != "no");
+  needs_data("eval_on_start", training.eval_on_start);
+  needs_data("do_eval", training.do_eval);
+  if (training.eval_steps && training.eval_strategy == "epoch")
+    complain("training.eval_steps", "contradicts eval_strategy \"epoch\"", "leave it out, or use \"steps\"");
+}
+
+void check_layout(const Config& config, const Complaint& complain) {
+  const SmpOptions& smp = config.smp;
+  if (smp.ddp == false && smp.tensor_parallel_degree > 1)
+    complain("smp_options.ddp", cat("must be true with tensor_parallel_degree ", smp.tensor_parallel_degree),
+             "leave it out");
+  const auto& unused = config.no_effect.value("smp_options", nlohmann::json::object());
+  if (unused.value("default_partition", 0) >= smp.pipeline_parallel_degree)
+    complain("smp_options.default_partition", cat("must be < pipeline_parallel_degree ", smp.pipeline_parallel_degree),
+             "leave it out");
+}
+
+void check_processes(const Config& config, const Complaint& complain) {
+  const int world_size = configured_world_size(config);
+  const RuntimeOptions& runtime = config.runtime;
+  if (!config.mpi.hosts.empty() && config.mpi.processes_per_host == 0)
+    complain("mpi_options.processes_per_host", "is required with mpi_options.hosts", "give the ranks on each host");
+  if (!config.mpi.enabled && world_size > 1 && runtime.communicator != "threads")
+    complain("mpi_options.enabled", cat("must be true for ", world_size, " ranks"),
+             "leave it out, or set runtime.communicator to \"threads\"");
+  if (runtime.communicator == "local" && world_size > 1)
+    complain("runtime.communicator", cat("\"local\" is one rank, not ", world_size),
+             "use \"auto\", or degrees of 1 and processes_per_host 1");
+  if (runtime.communicator == "threads" && config.mpi.hosts.size() > 1)
+    complain("runtime.communicator", "\"threads\" is one process on one host", "use \"mpi\" or \"nccl\"");
+  if (runtime.communicator == "nccl" && runtime.device == "cpu")
+    complain("runtime.communicator", "\"nccl\" needs GPUs, but the device is \"cpu\"", "use \"mpi\" or \"auto\"");
+}
+
+}  // namespace shardline

@@ -1,0 +1,14 @@
+// Rules between keys. Each is looked at only where its own sections were read without a mistake.
+#pragma once
+#include "engine/config/options.h"
+#include "engine/config/sizes.h"
+
+namespace shardline {
+
+void check_model_and_data(const Config& config, const Complaint& complain);
+void check_training(const Config& config, const Complaint& complain);
+void check_evaluation(const Config& config, const Complaint& complain);
+void check_layout(const Config& config, const Complaint& complain);
+void check_processes(const Config& config, const Complaint& complain);
+
+}  // namespace shardline

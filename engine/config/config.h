@@ -1,0 +1,28 @@
+// From a config file to the options of a run, and back.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "engine/config/options.h"
+
+namespace shardline {
+
+// Reads FILE with `overrides` ("training.max_steps=10": path=VALUE, VALUE is JSON or a bare string) applied first.
+// Defaults that depend on other keys are filled in. Throws one ConfigError that lists every mistake of the file.
+Config read_config(const std::string& path, const std::vector<std::string>& overrides = {});
+// The same for a text; `file` is its name in messages.
+Config parse_config(const std::string& text, const std::string& file, const std::vector<std::string>& overrides = {});
+
+// A config file with every honoured key written out: reading it again gives an equal Config. `derived` (sizes,
+// versions) is kept under the key "derived", which reading passes over.
+nlohmann::json resolved(const Config& config, const nlohmann::json& derived = nullptr);
+
+// One line for each given key that was accepted and has no effect, with the reason.
+std::vector<std::string> notes(const Config& config);
+
+// docs/config.md: every key with type, default, status and meaning.
+std::string config_reference_markdown();
+// The honoured keys, a line each, for --help.
+std::string config_help();
+
+}  // namespace shardline

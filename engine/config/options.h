@@ -1,0 +1,109 @@
+// The options of one run, as plain structs. docs/config.md tells what each key of the file means; the names here are
+// the same. Options whose feature is not built have no field.
+#pragma once
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace shardline {
+
+struct ModelOptions {
+  std::string path;                                  // Hugging Face directory; empty: built from `config`
+  nlohmann::json config = nlohmann::json::object();  // Hugging Face config keys, raw; override those of `path`
+  std::string init;                                  // "pretrained" | "random"; read_config always sets it
+  bool operator==(const ModelOptions&) const = default;
+};
+
+struct DataOptions {
+  std::vector<std::string> train;                 // files, relative to the current directory
+  std::vector<std::string> validation;            // files
+  std::string format = "auto";                    // "auto" (by file name) | "text" | "jsonl" | "tokens"
+  std::string text_column = "text";               // key of the text in a line of jsonl
+  std::string tokenizer;                          // directory, tokenizer.json or "bytes"; empty: that of model.path
+  int sequence_length = 1024;                     // tokens per sample
+  bool shuffle = true;                            // false: samples in file order
+  std::optional<std::int64_t> max_train_samples;  // unset: all
+  std::optional<std::int64_t> max_eval_samples;   // unset: all
+  int validation_split_percentage = 0;            // percent of the training samples, taken from the end; 0: none
+  bool operator==(const DataOptions&) const = default;
+};
+
+// Hugging Face TrainingArguments; a step is an optimizer step.
+struct TrainingOptions {
+  std::optional<int> global_batch_size;  // samples per step over all replicas; unset: follows from the next two
+  std::optional<int> per_device_train_batch_size;  // samples; read_config sets 8 unless global_batch_size is given
+  std::optional<int> gradient_accumulation_steps;  // read_config sets 1 unless global_batch_size is given
+  int per_device_eval_batch_size = 8;              // samples
+  double num_train_epochs = 3.0;                   // used when max_steps is -1
+  int max_steps = -1;                              // -1: num_train_epochs counts
+  double learning_rate = 5e-5;                     // the peak
+  std::string lr_scheduler_type = "linear";        // "linear" | "cosine" | "constant" | "constant_with_warmup"
+  double warmup_steps = 0;                         // steps; below 1: that share of all steps, rounded up
+  std::string optim = "adamw_torch_fused";         // "adamw_torch_fused" | "adamw_torch": both are AdamW
+  double weight_decay = 0.0;                       // not on biases and norms
+  double adam_beta1 = 0.9;
+  double adam_beta2 = 0.999;
+  double adam_epsilon = 1e-8;
+  double max_grad_norm = 1.0;  // L2 over the whole model; 0: no clipping
+  int logging_steps = 500;     // console lines; metrics.jsonl has every step
+  bool logging_first_step = false;
+  std::vector<std::string> report_to = {"none"};  // "tensorboard" and/or "none"
+  std::string eval_strategy = "no";               // "no" | "steps" | "epoch"
+  std::optional<int> eval_steps;                  // steps between evaluations; unset: logging_steps
+  bool eval_on_start = false;                     // evaluate before step 1
+  bool do_eval = false;                           // evaluate after the last step
+  std::string save_strategy = "steps";            // "no" | "steps": the final model is saved with either
+  std::int64_t seed = 42;
+  std::optional<std::int64_t> data_seed;  // unset: seed
+  bool dataloader_drop_last = false;      // leave out the short last batch of an epoch
+  bool use_cpu = false;                   // read_config turns it into runtime.device = "cpu"
+  bool overwrite_output_dir = false;
+  bool operator==(const TrainingOptions&) const = default;
+};
+
+// SageMaker model parallel options.
+struct SmpOptions {
+  int pipeline_parallel_degree = 1;            // P
+  int tensor_parallel_degree = 1;              // T
+  int microbatches = 1;                        // per accumulation step and replica
+  std::optional<int> active_microbatches;      // most in flight; unset: what the schedule needs
+  std::string pipeline = "interleaved";        // "interleaved" = 1F1B | "simple" = all forwards, then all backwards
+  std::string optimize = "memory";             // "memory" = sequence-parallel | "speed" = replicated over T
+  std::string placement_strategy = "cluster";  // "cluster" = DPT | "spread" = TPD | a permutation of D, P, T
+  std::optional<bool> ddp;                     // unset: true where T or D > 1
+  bool prescaled_batch = false;                // true: the replica's batch is not multiplied by T
+  bool operator==(const SmpOptions&) const = default;
+};
+
+struct MpiOptions {
+  bool enabled = true;
+  int processes_per_host = 0;      // 0: P x T on one host
+  std::string custom_mpi_options;  // appended to the mpirun line
+  std::vector<std::string> hosts;  // names; empty: this host, or the allocation's
+  bool operator==(const MpiOptions&) const = default;
+};
+
+struct RuntimeOptions {
+  std::string device = "auto";        // "auto" | "cpu" | "cuda"
+  std::string communicator = "auto";  // "auto" | "mpi" | "nccl" | "threads" | "local"
+  int threads_per_rank = 0;           // 0: usable cores / ranks of the host
+  std::string dtype = "float32";      // "float32" | "float64"
+  bool operator==(const RuntimeOptions&) const = default;
+};
+
+struct Config {
+  ModelOptions model;
+  std::string task = "causal-lm";
+  DataOptions data;
+  TrainingOptions training;
+  SmpOptions smp;
+  MpiOptions mpi;
+  RuntimeOptions runtime;
+  std::string output_dir;
+  nlohmann::json no_effect = nlohmann::json::object();  // section -> key -> value: accepted, changes nothing
+  bool operator==(const Config&) const = default;
+};
+
+}  // namespace shardline

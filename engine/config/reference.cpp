@@ -1,0 +1,122 @@
+// The texts about the keys, made from the list of keys.
+#include <sstream>
+
+#include "engine/config/config.h"
+#include "engine/config/registry.h"
+
+namespace shardline {
+namespace {
+
+using Kind = JsonType::Kind;
+
+std::string code(const std::string& text) {
+  return "`" + text + "`";
+}
+
+std::string default_text(const nlohmann::json& value) {
+  if (value.is_null() || value == "" || (value.is_structured() && value.empty())) return "unset";
+  return code(value.dump());
+}
+
+std::string type_text(const JsonType& type) {
+  std::string text = type.describe();
+  std::string later;
+  for (const auto& choice : type.choices)
+    if (!choice.advice.empty() && type.kind != Kind::integer) later += (later.empty() ? "" : ", ") + choice.value;
+  return later.empty() ? text : text + " (not available: " + later + ")";
+}
+
+std::string meaning_text(const Key& key) {
+  std::string text = key.meaning;
+  if (!key.advice.empty()) {
+    std::string advice = key.advice;
+    if (text.empty()) advice[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(advice[0])));
+    text += text.empty() ? advice : " Instead: " + advice;
+    text += ".";
+  }
+  std::string aliases;
+  for (const auto& alias : key.aliases) aliases += (aliases.empty() ? "" : ", ") + code(alias);
+  if (!aliases.empty()) text += " Also: " + aliases + ".";
+  return text;
+}
+
+void write_table(std::ostream& out, const Section& section, Status status) {
+  bool first = true;
+  for (const auto& key : section.keys) {
+    if (key.status != status) continue;
+    const bool honoured_table = status == Status::honoured;
+    if (first && honoured_table) out << "\n| Key | Value | Default | Meaning |\n| --- | --- | --- | --- |\n";
+    if (first && !honoured_table)
+      out << "\n"
+          << (status == Status::no_effect ? "No effect"
+              : status == Status::not_yet ? "Not yet"
+                                          : "Refused")
+          << ":\n\n| Key | Default | " << (status == Status::no_effect ? "Why" : "Meaning, and what to do")
+          << " |\n| --- | --- | --- |\n";
+    first = false;
+    out << "| " << code(key.name) << " | ";
+    if (honoured_table) out << type_text(key.type) << " | ";
+    out << default_text(key.default_value) << " | " << meaning_text(key) << " |\n";
+  }
+}
+
+constexpr const char* kIntroduction = R"(# Config reference
+
+<!-- Made from engine/config by the tests: run config_tests with SHARDLINE_WRITE_DOCS=1 to make it again. -->
+
+A run is one JSON file. Reading is strict: an unknown key, a wrong type, a key given twice or a contradiction is an error
+that names the place, the value and what to change; all errors of a file are told at once, and nothing starts.
+`--set training.max_steps=10` changes a value before the file is checked; the value is JSON, or else a bare string.
+A path with slashes, `--set /model/config/n_layer=2`, reaches keys that have dots in their names. Paths of files and
+directories are relative to the current directory.
+
+Each key has one status:
+
+- **honoured**: it does what it says.
+- **no effect**: accepted and listed at start, because it cannot change numbers or outputs here.
+- **not yet**: accepted at its default only; the message says what to use meanwhile.
+- **refused**: the same, for good; the message says what to do instead.
+
+`smp_options` may be the options themselves or SageMaker's envelope `{"enabled": true, "parameters": {...}}`. A whole
+`distribution` object, `{"smdistributed": {"modelparallel": {...}}, "mpi": {...}}`, may stand in place of `smp_options` and
+`mpi_options`. The resolved config of a run, `output_dir/config.resolved.json`, is a config too; its key `derived` holds
+sizes and versions for people and is passed over.
+
+## Sizes
+
+P is `pipeline_parallel_degree`, T is `tensor_parallel_degree`, D = world size / (P x T) the number of replicas.
+
+- With `global_batch_size`: it is the number of samples of an optimizer step, and the rest follows. A replica takes
+  `global_batch_size` / D in one accumulation step, or `per_device_train_batch_size` (times T) in as many as it needs.
+- Without: a replica takes `per_device_train_batch_size` samples, times T unless `prescaled_batch`, in each of
+  `gradient_accumulation_steps` steps, and the global batch is that times D.
+- A replica's batch is cut into `microbatches` equal pieces.
+)";
+
+}  // namespace
+
+std::string config_reference_markdown() {
+  std::ostringstream out;
+  out << kIntroduction;
+  for (const auto& section : config_sections()) {
+    out << "\n## " << (section.name.empty() ? "Top level" : section.name) << "\n\n" << section.meaning << "\n";
+    for (const Status status : {Status::honoured, Status::no_effect, Status::not_yet, Status::refused})
+      write_table(out, section, status);
+  }
+  return out.str();
+}
+
+std::string config_help() {
+  std::ostringstream out;
+  for (const auto& section : config_sections()) {
+    for (const auto& key : section.keys) {
+      if (key.status != Status::honoured) continue;
+      out << (section.name.empty() ? "" : section.name + ".") << key.name << "  (" << type_text(key.type)
+          << "; default " << (key.default_value.is_null() ? "unset" : key.default_value.dump()) << ")\n    "
+          << key.meaning << "\n";
+    }
+  }
+  return out.str();
+}
+
+}  // namespace shardline

@@ -1,0 +1,136 @@
+// The parameters of SageMaker's model parallel library, versions 1.x, and our additions to them.
+#include "engine/config/registry.h"
+
+namespace shardline {
+namespace {
+
+constexpr double kMostRanks = 4096;  // along one axis
+constexpr double kMostMicrobatches = 65536;
+
+JsonType degree() {
+  JsonType type = json_integer(1, kMostRanks);
+  type.choices = {{"auto", "the planner does not choose degrees yet: give a number"}};
+  return type;
+}
+
+std::vector<JsonChoice> schedules() {
+  const std::string later = "this schedule is not built yet: use \"interleaved\" (1F1B) meanwhile";
+  return {{"interleaved"},
+          {"simple"},
+          {"interleaved_1f1b", later},
+          {"zb_h1", later},
+          {"zb_h2", later},
+          {"zbv", later},
+          {"dualpipev", later},
+          {"_only_forward", "say `shardline eval` to run forward only"}};
+}
+
+std::vector<Key> layout_keys() {
+  const auto smp = &Config::smp;
+  using Smp = SmpOptions;
+  return {
+      honoured("pipeline_parallel_degree", smp, &Smp::pipeline_parallel_degree, degree(),
+               "P: the number of pipeline stages.")
+          .also({"partitions"}),
+      honoured("tensor_parallel_degree", smp, &Smp::tensor_parallel_degree, degree(),
+               "T: the number of ranks that share each layer."),
+      honoured("microbatches", smp, &Smp::microbatches, json_integer(1, kMostMicrobatches),
+               "Pieces that a replica's batch is cut into; must divide it."),
+      honoured("active_microbatches", smp, &Smp::active_microbatches, json_integer(1, kMostMicrobatches),
+               "Most microbatches in flight; unset: what the schedule needs (SMP: P + 2)."),
+      honoured("pipeline", smp, &Smp::pipeline, json_choice(schedules()),
+               "Schedule: `interleaved` is 1F1B, `simple` is all forwards, then all backwards."),
+      honoured("optimize", smp, &Smp::optimize, json_choice({{"memory"}, {"speed"}}),
+               "`speed`: activations are replicated over T; `memory`: they are split over T (sequence parallelism)."),
+      honoured(
+          "placement_strategy", smp, &Smp::placement_strategy,
+          json_choice({{"cluster"}, {"spread"}, {"DPT"}, {"DTP"}, {"PDT"}, {"PTD"}, {"TDP"}, {"TPD"}}),
+          "Order of the axes over ascending ranks; the right-most letter varies fastest. `cluster` is DPT, `spread` "
+          "is TPD."),
+      honoured("ddp", smp, &Smp::ddp, json_boolean(),
+               "Data parallelism; unset: true where T or D > 1, where false is a contradiction."),
+      honoured("prescaled_batch", smp, &Smp::prescaled_batch, json_boolean(),
+               "false: a replica takes T times per_device_train_batch_size samples; true: just that many."),
+  };
+}
+
+std::vector<Key> partition_keys() {
+  return {
+      not_yet("auto_partition", true, "false: stages are given by hand.",
+              "stages by hand are not built yet: leave it true and layers are shared out evenly"),
+      no_effect("default_partition", json_integer(0, kMostRanks), 0, "only used with auto_partition false"),
+      not_yet("memory_weight", nullptr,
+              "Weight of memory against time in the automatic partition; SMP: 0.8, or 0.2 with optimize `speed`.",
+              "layers are shared out evenly for now: leave it out"),
+      not_yet("load_partition", false, "Read the partition from partition_file.",
+              "leave it out: the partition is made again in each run, and is always the same"),
+      not_yet("partition_file", nullptr, "File with the partition.", "leave it out: the partition is made in each run"),
+      no_effect("skip_tracing", json_boolean(), false, "models are described, not traced, in any case"),
+      no_effect("use_times", json_boolean(), true, "the partition does not come from measured times"),
+      no_effect("trace_device", json_choice({{"cpu"}, {"gpu"}}), "gpu", "models are described, not traced"),
+      refused("contiguous", true, "TensorFlow only: stages are connected parts of the graph.",
+              "leave it out: stages are contiguous here"),
+      refused("horovod", false, "TensorFlow only: data parallelism through Horovod.", "use ddp"),
+      not_yet("virtual_pipeline_degree", 1, "Stages for each pipeline rank.",
+              "virtual stages are not built yet: more microbatches make the bubble smaller too"),
+  };
+}
+
+std::vector<Key> memory_keys() {
+  const std::string sharding = "sharding over replicas is not built yet: larger P or T need less memory for each rank";
+  const std::string precision = "mixed precision is not built yet: leave it out, runs use runtime.dtype";
+  return {
+      not_yet(
+          "activation_checkpointing", "none",
+          "Layers whose activations are recomputed in backward: `none`, `each`, `contiguous`, `group_N`, `selective`, "
+          "or a list by layer pattern.",
+          "recompute is not built yet: more microbatches of fewer samples need less memory"),
+      not_yet("offload_activations", false, "Move checkpointed activations to host memory.",
+              "offload is not built yet: more microbatches of fewer samples need less memory"),
+      no_effect("activation_loading_horizon", json_integer(1), 4, "only used with offload_activations"),
+      not_yet("offload_path", nullptr, "Directory for activations that are moved to disk.",
+              "offload is not built yet: leave it out"),
+      not_yet("shard_optimizer_state", false, "Each replica keeps a part of the optimizer's state (ZeRO-1).", sharding),
+      not_yet("shard_gradients", false, "Each replica keeps a part of the gradients (ZeRO-2).", sharding),
+      not_yet("sharded_data_parallel_degree", 1, "Replicas that share one copy of the weights (MiCS, ZeRO-3).",
+              sharding),
+      not_yet("sdp_reduce_bucket_size", 500000000, "Elements in a bucket of gradients.", sharding),
+      not_yet("sdp_param_persistence_threshold", 1000000, "Parameters of fewer elements stay on every rank.", sharding),
+      not_yet("sdp_max_live_parameters", 1000000000, "Most elements that are gathered at a time.", sharding),
+      not_yet("sdp_hierarchical_allgather", true, "Gather between hosts and inside a host one after the other.",
+              sharding),
+      not_yet("sdp_gradient_clipping", 1.0, "Largest norm with sharded data parallelism.",
+              sharding + "; training.max_grad_norm clips in every layout"),
+      not_yet("fp16", false, "Train in float16 with loss scaling.", precision),
+      not_yet("bf16", false, "Train in bfloat16.", precision),
+      not_yet("fp16_params", false, "Keep the parameters in float16.", precision),
+  };
+}
+
+std::vector<Key> runtime_detail_keys() {
+  return {
+      no_effect("ddp_dist_backend", json_choice({{"auto"}, {"nccl"}}), "auto", "runtime.communicator chooses"),
+      no_effect("ddp_port", or_null(json_integer(0, 65535)), nullptr, "ranks find each other through MPI"),
+      no_effect("deterministic_server", json_boolean(), false, "the order of execution is always fixed"),
+      no_effect("delayed_parameter_initialization", json_boolean(), false,
+                "each rank only ever builds its own part of the model"),
+      no_effect("overlapping_allreduce", json_boolean(), true, "changes no numbers"),
+      no_effect("_match_weights", json_boolean(), false, "split layers always have the model's own weights"),
+      no_effect("_fp32_grad_accumulation", json_boolean(), false, "gradients are always added up in at least float32"),
+      no_effect("static_mode", json_boolean(), false, "the schedule is always static"),
+      no_effect("fast_mode", json_boolean(), false, "stages only ever talk to their neighbours"),
+      not_yet("checkpoint_attentions", false, "Recompute the attention layers.",
+              "recompute is not built yet: leave it out"),
+  };
+}
+
+}  // namespace
+
+std::vector<Key> smp_keys() {
+  std::vector<Key> keys;
+  for (const auto& group : {layout_keys(), partition_keys(), memory_keys(), runtime_detail_keys()})
+    keys.insert(keys.end(), group.begin(), group.end());
+  return keys;
+}
+
+}  // namespace shardline

@@ -1,0 +1,276 @@
+// transformers.TrainingArguments: the names and defaults of version 5, the spellings of version 4, and ours.
+#include "engine/config/registry.h"
+
+namespace shardline {
+namespace {
+
+constexpr double kMostSamples = 65536;  // of one device at a time
+constexpr double kMostSteps = std::numeric_limits<int>::max();
+
+const auto training = &Config::training;
+using Training = TrainingOptions;
+
+std::vector<JsonChoice> with_later(std::vector<JsonChoice> now, const std::vector<std::string>& later,
+                                   const std::string& advice) {
+  for (const auto& word : later) now.push_back({word, advice});
+  return now;
+}
+
+// Filled in by read_config, so no default of the struct shows what happens: "8 unless global_batch_size is given".
+std::vector<Key> batch_keys() {
+  return {
+      honoured(
+          "global_batch_size", training, &Training::global_batch_size, json_integer(1),
+          "Ours: samples of one optimizer step over all replicas and accumulation steps; the rest follows from it."),
+      honoured(
+          "per_device_train_batch_size", training, &Training::per_device_train_batch_size,
+          json_integer(1, kMostSamples),
+          "Samples of a replica in an accumulation step, before T multiplies them (smp_options.prescaled_batch); with "
+          "global_batch_size unset by default.")
+          .whose_default_is(8)
+          .also({"per_gpu_train_batch_size"}),
+      honoured("gradient_accumulation_steps", training, &Training::gradient_accumulation_steps, json_integer(1, 65536),
+               "Batches whose gradients are added up before an optimizer step.")
+          .whose_default_is(1),
+      honoured("per_device_eval_batch_size", training, &Training::per_device_eval_batch_size,
+               json_integer(1, kMostSamples), "The same for evaluation.")
+          .also({"per_gpu_eval_batch_size"}),
+      honoured("dataloader_drop_last", training, &Training::dataloader_drop_last, json_boolean(),
+               "Leave out the short last batch of an epoch."),
+      not_yet("auto_find_batch_size", false, "Try smaller batches until one fits.",
+              "give the batch size; more microbatches need less memory for the same batch"),
+      refused("average_tokens_across_devices", true, "The loss is the mean over the tokens of all ranks.",
+              "leave it out: it is always so"),
+  };
+}
+
+std::vector<Key> optimization_keys() {
+  Key warmup_ratio{
+      .name = "warmup_ratio",
+      .type = or_null(json_number_below(0, 1)),
+      .default_value = 0.0,
+      .meaning = "Version 4: warm-up as a share of all steps; version 5 takes it as warmup_steps below 1."};
+  warmup_ratio.store = [](Config& config, const nlohmann::json& value) {
+    if (!value.is_null() && value != 0) config.training.warmup_steps = value.get<double>();
+  };
+  return {
+      honoured("num_train_epochs", training, &Training::num_train_epochs, json_number(0, 1e9),
+               "Passes over the training data; used when max_steps is -1."),
+      honoured("max_steps", training, &Training::max_steps, json_integer(-1, kMostSteps),
+               "Optimizer steps of the run; -1: num_train_epochs counts."),
+      not_yet("max_run_seconds", nullptr, "Ours: save and stop after this time.",
+              "choose max_steps for the time you have"),
+      honoured("learning_rate", training, &Training::learning_rate, json_number(0), "The peak of the learning rate."),
+      honoured(
+          "lr_scheduler_type", training, &Training::lr_scheduler_type,
+          json_choice(with_later({{"linear"}, {"cosine"}, {"constant"}, {"constant_with_warmup"}},
+                                 {"cosine_with_restarts", "polynomial", "inverse_sqrt", "reduce_lr_on_plateau",
+                                  "cosine_with_min_lr", "cosine_warmup_with_min_lr", "warmup_stable_decay", "greedy"},
+                                 "not built yet: use \"linear\" or \"cosine\"")),
+          "How the learning rate goes on after warm-up."),
+      not_yet("lr_scheduler_kwargs", nullptr, "Parameters of the scheduler.", "leave it out: the schedulers take none"),
+      honoured("warmup_steps", training, &Training::warmup_steps, json_number(0, kMostSteps),
+               "Steps of linear warm-up; below 1: that share of all steps, rounded up."),
+      warmup_ratio,
+      honoured("optim", training, &Training::optim,
+               json_choice(
+                   with_later({{"adamw_torch_fused"}, {"adamw_torch"}},
+                              {"adafactor", "sgd", "adagrad", "rmsprop", "lion_32bit", "adamw_8bit", "adamw_bnb_8bit",
+                               "paged_adamw_32bit", "paged_adamw_8bit", "ademamix", "stable_adamw", "adamw_hf"},
+                              "not built yet: use \"adamw_torch_fused\"")),
+               "Both are the same AdamW."),
+      not_yet("optim_args", nullptr, "Parameters of the optimizer.", "leave it out"),
+      not_yet("optim_target_modules", nullptr, "Layers that GaLore or APOLLO work on.", "leave it out"),
+      not_yet("adafactor", false, "Version 4: use Adafactor.", "leave it out"),
+      honoured("weight_decay", training, &Training::weight_decay, json_number(0), "Not on biases and norms."),
+      honoured("adam_beta1", training, &Training::adam_beta1, json_number_below(0, 1), "AdamW's first decay rate."),
+      honoured("adam_beta2", training, &Training::adam_beta2, json_number_below(0, 1), "AdamW's second decay rate."),
+      honoured("adam_epsilon", training, &Training::adam_epsilon, json_number(0), "AdamW's epsilon."),
+      honoured("max_grad_norm", training, &Training::max_grad_norm, json_number(0),
+               "Gradients are scaled down to this L2 norm over the whole model; 0: never."),
+      not_yet("label_smoothing_factor", 0.0, "Share of the target that goes to the other classes.", "leave it out"),
+      not_yet("neftune_noise_alpha", nullptr, "Noise on embeddings.", "leave it out"),
+      not_yet("trainable", nullptr, "Ours: patterns of the parameters that are trained.",
+              "leave it out: all parameters are trained"),
+      honoured("seed", training, &Training::seed, json_integer(0, 4294967295.0),
+               "Of initial weights, dropout and, unless data_seed is given, the order of samples."),
+      honoured("data_seed", training, &Training::data_seed, json_integer(0, 4294967295.0), "Of the order of samples."),
+      no_effect("full_determinism", json_boolean(), false, "runs are always deterministic"),
+      not_yet("train_sampling_strategy", "random", "How samples are drawn.",
+              "data.shuffle chooses between `random` and `sequential`"),
+      not_yet("group_by_length", false, "Version 4: samples of about the same length share a batch.", "leave it out"),
+      no_effect("length_column_name", json_text(), "length", "only used to group by length"),
+  };
+}
+
+std::vector<Key> precision_and_memory_keys() {
+  const std::string precision = "mixed precision is not built yet: leave it out, runs use runtime.dtype";
+  const std::string recompute = "recompute is not built yet: more microbatches of fewer samples need less memory";
+  const std::string mesh = "use smp_options";
+  const JsonType optional_text = or_null(json_text());
+  return {
+      not_yet("bf16", false, "Train in bfloat16.", precision),
+      not_yet("fp16", false, "Train in float16 with loss scaling.", precision),
+      not_yet("bf16_full_eval", false, "Evaluate in bfloat16.", precision),
+      not_yet("fp16_full_eval", false, "Evaluate in float16.", precision),
+      not_yet("tf32", nullptr, "Matrix products in TF32 on GPUs.", precision),
+      no_effect("fp16_opt_level", json_text(), "O1", "version 4: only used with Apex"),
+      no_effect("fp16_backend", json_text(), "auto", "version 4: only used with fp16"),
+      no_effect("half_precision_backend", json_text(), "auto", "version 4: only used with fp16"),
+      not_yet("activation_checkpointing", nullptr, "Recompute activations in backward.", recompute),
+      not_yet("activation_checkpointing_kwargs", nullptr, "Parameters of it.", recompute),
+      not_yet("gradient_checkpointing", nullptr, "An older name of activation_checkpointing.", recompute),
+      not_yet("gradient_checkpointing_kwargs", nullptr, "Parameters of it.", recompute),
+      no_effect("torch_compile", json_boolean(), false, "there is no Python to compile"),
+      no_effect("torch_compile_backend", optional_text, nullptr, "there is no Python to compile"),
+      no_effect("torch_compile_mode", optional_text, nullptr, "there is no Python to compile"),
+      no_effect("torchdynamo", optional_text, nullptr, "version 4: there is no Python to compile"),
+      no_effect("jit_mode_eval", json_boolean(), false, "version 4: there is no Python to compile"),
+      no_effect("use_liger_kernel", json_boolean(), false, "changes no numbers"),
+      no_effect("liger_kernel_config", or_null(json_object()), nullptr, "only used with use_liger_kernel"),
+      no_effect("use_ipex", json_boolean(), false, "version 4: changes no numbers"),
+      no_effect("use_cache", json_boolean(), false, "training keeps no attention cache"),
+      no_effect("torch_empty_cache_steps", or_null(json_integer(1)), nullptr, "changes no numbers"),
+      honoured("use_cpu", training, &Training::use_cpu, json_boolean(), "The same as runtime.device `cpu`.")
+          .also({"no_cuda"}),
+      no_effect("use_mps_device", json_boolean(), false, "version 4: there is no such device here"),
+      refused("parallelism_config", nullptr, "Accelerate's layout.", mesh),
+      refused("fsdp", nullptr, "PyTorch's sharded data parallelism.", mesh),
+      refused("deepspeed", nullptr, "DeepSpeed's config.", mesh),
+      refused("sharded_ddp", nullptr, "Version 4: Fairscale.", mesh),
+      refused("mp_parameters", nullptr, "Version 4: SageMaker's parameters as a string.", mesh),
+      no_effect("fsdp_config", json_any(), nullptr, "only used with fsdp"),
+      no_effect("fsdp_min_num_params", json_integer(0), 0, "version 4: only used with fsdp"),
+      no_effect("fsdp_transformer_layer_cls_to_wrap", optional_text, nullptr, "version 4: only used with fsdp"),
+      no_effect("accelerate_config", json_any(), nullptr, "there is no Accelerate here"),
+      no_effect("accelerator_config", json_any(), nullptr, "there is no Accelerate here"),
+  };
+}
+
+std::vector<Key> logging_and_evaluation_keys() {
+  const JsonType optional_text = or_null(json_text());
+  const std::string tracker = "write tensorboard events; trackers such as W&B import them";
+  return {
+      not_yet("logging_strategy", "steps", "When a line goes to the console.",
+              "logging_steps says how often; a large number is never"),
+      honoured("logging_steps", training, &Training::logging_steps, json_integer(1, kMostSteps),
+               "Steps between lines on the console; metrics.jsonl has every step."),
+      honoured("logging_first_step", training, &Training::logging_first_step, json_boolean(),
+               "A line on the console for step 1 too."),
+      honoured("report_to", training, &Training::report_to,
+               json_texts(with_later({{"tensorboard"}, {"none"}},
+                                     {"wandb", "mlflow", "comet_ml", "trackio", "swanlab", "all"}, tracker)),
+               "Where metrics go beside metrics.jsonl."),
+      not_yet("logging_dir", nullptr, "Version 4: directory of the TensorBoard events.", "they go to output_dir"),
+      no_effect("log_level", json_text(), "passive", "changes no outputs"),
+      no_effect("log_level_replica", json_text(), "warning", "only rank 0 writes lines"),
+      no_effect("log_on_each_node", json_boolean(), true, "only rank 0 writes lines"),
+      no_effect("logging_nan_inf_filter", json_boolean(), true, "metrics are written as they are"),
+      no_effect("include_num_input_tokens_seen", json_any(), "no", "metrics.jsonl always has the tokens"),
+      no_effect("include_tokens_per_second", json_boolean(), false, "version 4: metrics.jsonl always has it"),
+      no_effect("disable_tqdm", or_null(json_boolean()), nullptr, "there is no progress bar in training"),
+      no_effect("run_name", optional_text, nullptr, "only used by trackers"),
+      no_effect("project", json_text(), "huggingface", "only used by trackers"),
+      no_effect("trackio_space_id", optional_text, nullptr, "only used by trackers"),
+      no_effect("trackio_bucket_id", optional_text, nullptr, "only used by trackers"),
+      no_effect("trackio_static_space_id", json_any(), nullptr, "only used by trackers"),
+      no_effect("debug", json_any(), "", "only used in Python"),
+      no_effect("skip_memory_metrics", json_boolean(), true, "metrics.jsonl always has the memory"),
+      honoured("eval_strategy", training, &Training::eval_strategy, json_choice({{"no"}, {"steps"}, {"epoch"}}),
+               "When to evaluate during training.")
+          .also({"evaluation_strategy"}),
+      honoured("eval_steps", training, &Training::eval_steps, json_integer(1, kMostSteps),
+               "Steps between evaluations; unset: logging_steps."),
+      honoured("eval_on_start", training, &Training::eval_on_start, json_boolean(), "Evaluate before step 1."),
+      not_yet("eval_delay", 0, "Steps or epochs before the first evaluation.", "leave it out"),
+      no_effect("eval_accumulation_steps", or_null(json_integer(1)), nullptr,
+                "results are never collected on a device"),
+      no_effect("eval_do_concat_batches", json_boolean(), true, "only used in Python"),
+      no_effect("eval_use_gather_object", json_boolean(), false, "only used in Python"),
+      no_effect("include_for_metrics", json_any(), nlohmann::json::array(), "only used in Python"),
+      no_effect("include_inputs_for_metrics", json_boolean(), false, "version 4: only used in Python"),
+      no_effect("batch_eval_metrics", json_boolean(), false, "metrics always work batch by batch"),
+      no_effect("prediction_loss_only", json_boolean(), false, "predictions are written by `predict` only"),
+      no_effect("label_names", or_null(json_texts()), nullptr, "the task knows its labels"),
+      no_effect("past_index", json_integer(-1), -1, "version 4: no model here has such a state"),
+      no_effect("do_train", json_boolean(), false, "the command says so: shardline train"),
+      honoured("do_eval", training, &Training::do_eval, json_boolean(), "Evaluate after the last step too."),
+      no_effect("do_predict", json_boolean(), false, "the command says so: shardline predict"),
+  };
+}
+
+std::vector<Key> saving_keys() {
+  const std::string later = "saving during training is not built yet: leave it out, the final model is saved";
+  const JsonType optional_text = or_null(json_text());
+  const std::string hub = "only used with push_to_hub";
+  return {
+      refused("output_dir", nullptr, "The directory stands at the top level.", "move it to /output_dir"),
+      honoured("overwrite_output_dir", training, &Training::overwrite_output_dir, json_boolean(),
+               "Version 4: go on although output_dir is not empty."),
+      honoured("save_strategy", training, &Training::save_strategy,
+               json_choice({{"no"}, {"steps"}, {"epoch", later}, {"best", later}}),
+               "The final model is saved in any case; `steps`, the default, saves nothing more yet."),
+      not_yet("save_steps", 500, "Steps between checkpoints.", later),
+      not_yet("save_total_limit", nullptr, "Most checkpoints that are kept.", later),
+      not_yet("save_only_model", false, "Checkpoints without the optimizer's state.", later),
+      refused("save_safetensors", true, "Version 4: safetensors, not pickle.", "leave it out: it is always so"),
+      no_effect("save_on_each_node", json_boolean(), false, "each file is written once"),
+      not_yet("enable_jit_checkpoint", false, "Save when the job is about to be ended.", later),
+      not_yet("resume_from_checkpoint", nullptr, "Go on from a checkpoint.", later),
+      no_effect("ignore_data_skip", json_boolean(), false, "only used when resuming"),
+      no_effect("restore_callback_states_from_checkpoint", json_boolean(), false, "only used when resuming"),
+      not_yet("load_best_model_at_end", false, "End with the best checkpoint.", later),
+      not_yet("metric_for_best_model", nullptr, "What `best` means.", later),
+      not_yet("greater_is_better", nullptr, "Whether more is better.", later),
+      refused("push_to_hub", false, "Upload the model.", "output_dir is a model directory: upload it after the run"),
+      no_effect("hub_model_id", optional_text, nullptr, hub),
+      no_effect("hub_token", optional_text, nullptr, hub),
+      no_effect("hub_private_repo", or_null(json_boolean()), nullptr, hub),
+      no_effect("hub_strategy", json_text(), "every_save", hub),
+      no_effect("hub_always_push", json_boolean(), false, hub),
+      no_effect("hub_revision", optional_text, nullptr, hub),
+      no_effect("push_to_hub_model_id", optional_text, nullptr, hub),
+      no_effect("push_to_hub_organization", optional_text, nullptr, hub),
+      no_effect("push_to_hub_token", optional_text, nullptr, hub),
+  };
+}
+
+std::vector<Key> process_keys() {
+  const JsonType optional_flag = or_null(json_boolean());
+  const std::string loader = "samples do not depend on how they are loaded";
+  const std::string reducer = "gradients are reduced by shardline's own reducer";
+  return {
+      no_effect("dataloader_num_workers", json_integer(0), 0, loader),
+      no_effect("dataloader_pin_memory", json_boolean(), true, loader),
+      no_effect("dataloader_persistent_workers", json_boolean(), false, loader),
+      no_effect("dataloader_prefetch_factor", or_null(json_integer(1)), nullptr, loader),
+      no_effect("dataloader_multiprocessing_context", or_null(json_text()), nullptr, loader),
+      no_effect("dataloader_in_order", json_boolean(), true, loader),
+      no_effect("split_batches", optional_flag, nullptr, "version 4: " + loader),
+      no_effect("dispatch_batches", optional_flag, nullptr, "version 4: " + loader),
+      no_effect("remove_unused_columns", json_boolean(), true, "only the columns that the task needs are read"),
+      no_effect("ddp_find_unused_parameters", optional_flag, nullptr, reducer),
+      no_effect("ddp_bucket_cap_mb", or_null(json_integer(1)), nullptr, reducer),
+      no_effect("ddp_broadcast_buffers", optional_flag, nullptr, reducer),
+      no_effect("ddp_static_graph", optional_flag, nullptr, reducer),
+      no_effect("ddp_backend", or_null(json_text()), nullptr, "runtime.communicator chooses"),
+      no_effect("ddp_timeout", json_integer(1), 1800, "waits have limits of their own"),
+      no_effect("local_rank", json_integer(-1), -1, "ranks come from MPI"),
+      no_effect("ray_scope", or_null(json_text()), "last", "version 4: only used in Python"),
+      no_effect("xpu_backend", or_null(json_text()), nullptr, "version 4: there is no such device here"),
+      no_effect("tpu_num_cores", or_null(json_integer(1)), nullptr, "version 4: there is no such device here"),
+      no_effect("tpu_metrics_debug", json_boolean(), false, "version 4: there is no such device here"),
+  };
+}
+
+}  // namespace
+
+std::vector<Key> training_keys() {
+  std::vector<Key> keys;
+  for (const auto& group : {batch_keys(), optimization_keys(), precision_and_memory_keys(),
+                            logging_and_evaluation_keys(), saving_keys(), process_keys()})
+    keys.insert(keys.end(), group.begin(), group.end());
+  return keys;
+}
+
+}  // namespace shardline

@@ -1,0 +1,296 @@
+#include "engine/config/config.h"
+
+#include <algorithm>
+#include <sstream>
+
+#include "core/error.h"
+#include "engine/config/registry.h"
+// last
+#include "tests/catch.h"
+
+using namespace shardline;
+using Catch::Matchers::Contains;
+using nlohmann::json;
+
+namespace {
+
+json minimal() {
+  return json::parse(R"({"model": {"config": {"model_type": "gpt2", "n_layer": 2}},
+                         "data": {"train": "a.txt", "tokenizer": "bytes"}, "output_dir": "out"})");
+}
+
+Config parsed(const json& file, const std::vector<std::string>& overrides = {}) {
+  return parse_config(file.dump(), "c.json", overrides);
+}
+
+Config with(const std::string& patch, const std::vector<std::string>& overrides = {}) {
+  json file = minimal();
+  file.merge_patch(json::parse(patch));
+  return parsed(file, overrides);
+}
+
+std::string error_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+std::string error_with(const std::string& patch, const std::vector<std::string>& overrides = {}) {
+  return error_of([&] { with(patch, overrides); });
+}
+
+bool has_note(const Config& config, const std::string& key) {
+  const auto lines = notes(config);
+  return std::any_of(lines.begin(), lines.end(), [&](const auto& line) { return line.find(key) == 0; });
+}
+
+}  // namespace
+
+TEST_CASE("A minimal config has the documented defaults", "[config]") {
+  const Config config = with("{}");
+  CHECK(config.task == "causal-lm");
+  CHECK(config.model.init == "random");
+  CHECK(config.data.train == std::vector<std::string>{"a.txt"});
+  CHECK(config.training.per_device_train_batch_size == 8);
+  CHECK(config.training.gradient_accumulation_steps == 1);
+  CHECK(config.training.learning_rate == 5e-5);
+  CHECK(config.training.max_grad_norm == 1.0);
+  CHECK(config.training.seed == 42);
+  CHECK(config.smp.pipeline == "interleaved");
+  CHECK(config.smp.optimize == "memory");
+  CHECK(config.smp.placement_strategy == "cluster");
+  CHECK_FALSE(config.smp.ddp.has_value());
+  CHECK(with(R"({"model": {"path": "m"}})").model.init == "pretrained");
+  CHECK_FALSE(with(R"({"training": {"global_batch_size": 16}})").training.per_device_train_batch_size.has_value());
+}
+
+TEST_CASE("Broken configs are told what to change", "[config]") {
+  const auto [patch, expected] = GENERATE(table<std::string, std::string>({
+      {R"({"smp_options": {"tensor_paralel_degree": 2}})",
+       "c.json: /smp_options/tensor_paralel_degree: unknown key; got 2; did you mean tensor_parallel_degree?"},
+      {R"({"training": {"tensor-model-parallel-size": 2}})",
+       "c.json: /training/tensor-model-parallel-size: unknown key; got 2; did you mean "
+       "smp_options.tensor_parallel_degree?"},
+      {R"({"smp_options": {"learning_rate": 1}})",
+       "c.json: /smp_options/learning_rate: unknown key; got 1; did you mean training.learning_rate?"},
+      {R"({"smp_options": {"microbatches": 3.7}})",
+       "/smp_options/microbatches: must be an integer >= 1 and <= 65536; got 3.7"},
+      {R"({"smp_options": {"microbatches": 3}})",
+       "c.json: /smp_options/microbatches: must divide the replica's batch 8 (per_device_train_batch_size 8 x 1 "
+       "tensor-parallel ranks); got 3; change microbatches to 2 or 4, or per_device_train_batch_size to 6 or 9"},
+      {R"({"smp_options": {"partitions": 2, "pipeline_parallel_degree": 4}})",
+       "c.json: /smp_options/partitions: is another name of pipeline_parallel_degree, which has another value (4); got "
+       "2; keep one of them"},
+      {R"({"smp_options": {"tensor_parallel_degree": 2, "ddp": false}})",
+       "c.json: /smp_options/ddp: must be true with tensor_parallel_degree 2; got false; leave it out"},
+      {R"({"smp_options": {"bf16": true}})",
+       "c.json: /smp_options/bf16: not supported yet; got true; mixed precision is not built yet"},
+      {R"({"smp_options": {"pipeline": "zb_h1"}})",
+       "c.json: /smp_options/pipeline: \"zb_h1\" is not available; got \"zb_h1\"; this schedule is not built yet: use "
+       "\"interleaved\""},
+      {R"({"smp_options": {"pipeline": "interleaves"}})", "did you mean \"interleaved\"?"},
+      {R"({"smp_options": {"tensor_parallel_degree": "auto"}})", "give a number"},
+      {R"({"training": {"fsdp": "full_shard"}})",
+       "c.json: /training/fsdp: not supported; got \"full_shard\"; use smp_options"},
+      {R"({"training": {"eval_strategy": "steps"}})",
+       "c.json: /training/eval_strategy: there is nothing to evaluate on; got \"steps\"; give data.validation"},
+      {R"({"training": {"warmup_steps": 10, "warmup_ratio": 0.1}})",
+       "c.json: /training/warmup_ratio: contradicts warmup_steps 10; got 0.1; keep warmup_steps"},
+      {R"({"training": {"warmup_steps": 10.5}})", "must be a whole number of steps"},
+      {R"({"training": {"max_steps": 0}})", "must be -1 or >= 1"},
+      {R"({"training": {"no_cuda": true}, "runtime": {"device": "cuda"}})",
+       "c.json: /training/no_cuda: contradicts runtime.device \"cuda\"; got true; keep one of them"},
+      {R"({"training": {"output_dir": "x"}})", "move it to /output_dir"},
+      {R"({"data": {"tokenizer": null}})", "/data/tokenizer: is required when there is no model.path"},
+      {R"({"data": {"train": [1]}})", "/data/train: must be a string or a list of strings; got [1]"},
+      {R"({"data": {"train": null}})", "/data/train: data.train or data.validation is required; give a file"},
+      {R"({"model": {"config": null, "path": ""}})",
+       "/model/path: model.path or model.config is required; got \"\"; give a model directory"},
+      {R"({"model": {"init": "pretrained"}})", "\"pretrained\" needs model.path"},
+      {R"({"task": "masked-lm"})", "only \"causal-lm\" is built yet"},
+      {R"({"output_dir": ""})", "c.json: /output_dir: is required; got \"\"; give the directory"},
+      {R"({"mpi_options": {"processes_per_host": 3}, "smp_options": {"partitions": 2}})",
+       "c.json: /smp_options/partitions: the world size 3 must be a multiple of P x T = 2 x 1 = 2; got 2; start 2 or 4 "
+       "processes"},
+      {R"({"mpi_options": {"processes_per_host": 2}, "smp_options": {"ddp": false}})", "must be true with 2 replicas"},
+      {R"({"mpi_options": {"enabled": false}, "smp_options": {"partitions": 2}})",
+       "/mpi_options/enabled: must be true"},
+      {R"({"runtime": {"communicator": "nccl", "device": "cpu"}})", "\"nccl\" needs GPUs"},
+      {R"({"smp_options": {"default_partition": 1}})", "must be < pipeline_parallel_degree 1"},
+      {R"({"smp_options": {"memory_weight": 0.2}})", "not supported yet; got 0.2"},
+      {R"({"smp_options": {"parameters": {"microbatchs": 1}, "enabled": true}})",
+       "c.json: /smp_options/parameters/microbatchs: unknown key; got 1; did you mean microbatches?"},
+      {R"({"smp_options": {"parameters": {}, "enabled": false}})", "c.json: /smp_options/enabled: must be true"},
+      {R"({"distribution": {"smdistributed": {"modelparallel": {"enabled": true, "parameters": {"microbatches": "4"}}}}})",
+       "/distribution/smdistributed/modelparallel/parameters/microbatches: must be an integer >= 1 and <= 65536; got "
+       "\"4\"; write 4 without quotes"},
+      {R"({"distribution": {}, "smp_options": {}})", "keep one of them"},
+  }));
+  const std::string message = error_with(patch);
+  INFO(patch << "\n" << message);
+  CHECK_THAT(message, Contains(expected));
+  CHECK(std::count(message.begin(), message.end(), '\n') == 0);  // no mistake draws others after it
+}
+
+TEST_CASE("All mistakes of a config are told at once", "[config]") {
+  const std::string message = error_with(R"({
+    "smp_options": {"pipeline": "gpipe", "tensor_parallel_degree": 0, "fp16": true},
+    "training": {"learning_rate": "3e-4", "evaluation_strategy": "never", "micro_batch_size": 4},
+    "data": {"format": "csv", "block_size": 3}, "runtime": {"dtype": "float16"}, "modle": {}})");
+  INFO(message);
+  CHECK(std::count(message.begin(), message.end(), '\n') == 9);
+  for (const char* pointer :
+       {"/smp_options/pipeline:", "/smp_options/tensor_parallel_degree:", "/smp_options/fp16:",
+        "/training/learning_rate: must be a number >= 0; got \"3e-4\"; write 0.0003 without quotes",
+        "/training/evaluation_strategy:", "/training/micro_batch_size:", "/data/format:",
+        "/data/block_size: unknown key; got 3; did you mean data.sequence_length?",
+        "/runtime/dtype:", "/modle: unknown key; got {}; did you mean model?"})
+    CHECK_THAT(message, Contains(pointer));
+}
+
+TEST_CASE("An empty object says all that is required", "[config]") {
+  const std::string message = error_of([] { parse_config("{}", "c.json"); });
+  for (const char* key : {"/output_dir: is required", "/model/path: ", "/data/train: ", "/data/tokenizer: "})
+    CHECK_THAT(message, Contains(key));
+}
+
+TEST_CASE("SageMaker's forms mean the same as the bare options", "[config]") {
+  const Config bare = with(
+      R"({"smp_options": {"partitions": 2, "tensor_parallel_degree": 2, "microbatches": 4, "ddp": true},
+          "mpi_options": {"enabled": true, "processes_per_host": 8}})");
+  CHECK(bare.smp.pipeline_parallel_degree == 2);
+  CHECK(bare.smp.ddp == true);
+  CHECK(bare == with(R"({"smp_options": {"enabled": true, "parameters": {"pipeline_parallel_degree": 2, "partitions": 2,
+                         "tensor_parallel_degree": 2, "microbatches": 4, "ddp": true}},
+                         "mpi_options": {"processes_per_host": 8}})"));
+  const char* distribution = R"({"distribution": {"smdistributed": {"modelparallel": {"enabled": true, "parameters": {
+      "partitions": 2, "tensor_parallel_degree": 2, "microbatches": 4, "ddp": true}}},
+      "mpi": {"enabled": true, "processes_per_host": 8}}})";
+  CHECK(bare == with(distribution));
+  CHECK(with(distribution, {"smp_options.microbatches=8"}).smp.microbatches == 8);
+  CHECK(with(distribution, {"mpi_options.processes_per_host=4"}).mpi.processes_per_host == 4);
+}
+
+TEST_CASE("A whole SMP parameter set of the AWS examples at its defaults is accepted", "[config]") {
+  const Config config = with(R"({"smp_options": {"ddp": true, "partitions": 2, "tensor_parallel_degree": 1,
+      "microbatches": 4, "pipeline": "interleaved", "optimize": "speed", "placement_strategy": "spread",
+      "skip_tracing": true, "delayed_parameter_initialization": true, "fp16": false, "bf16": false,
+      "offload_activations": false, "activation_loading_horizon": 4, "shard_optimizer_state": false,
+      "prescaled_batch": true, "sharded_data_parallel_degree": 1, "memory_weight": 0.2, "auto_partition": true,
+      "default_partition": 0, "active_microbatches": 3, "deterministic_server": true, "sdp_reduce_bucket_size": 5e8,
+      "_match_weights": false, "static_mode": true, "fast_mode": true}})");
+  CHECK(config.smp.active_microbatches == 3);
+  CHECK(config.smp.placement_strategy == "spread");
+  CHECK(has_note(config, "smp_options.skip_tracing has no effect: "));
+  CHECK_FALSE(has_note(config, "smp_options.ddp"));
+}
+
+TEST_CASE("TrainingArguments of version 4 are read by their old names", "[config]") {
+  const Config config = with(R"({"training": {"per_gpu_train_batch_size": 4, "evaluation_strategy": "epoch",
+      "warmup_ratio": 0.1, "warmup_steps": 0, "no_cuda": true, "adafactor": false, "fsdp": [], "gradient_checkpointing":
+      false, "lr_scheduler_kwargs": {}, "report_to": ["tensorboard"], "label_smoothing_factor": 0, "tf32": null,
+      "save_steps": 500, "dataloader_num_workers": 4}, "data": {"validation": ["v.txt"]}})");
+  CHECK(config.training.per_device_train_batch_size == 4);
+  CHECK(config.training.eval_strategy == "epoch");
+  CHECK(config.training.warmup_steps == 0.1);
+  CHECK(config.training.report_to == std::vector<std::string>{"tensorboard"});
+  CHECK(config.runtime.device == "cpu");
+  CHECK(has_note(config, "training.dataloader_num_workers"));
+  CHECK(has_note(config, "training.save_strategy"));
+  CHECK_FALSE(has_note(with(R"({"training": {"save_strategy": "no"}})"), "training.save_strategy"));
+  CHECK(with(R"({"training": {"per_gpu_train_batch_size": null, "per_device_train_batch_size": 2}})")
+            .training.per_device_train_batch_size == 2);
+}
+
+TEST_CASE("A resolved config reads as the same config", "[config]") {
+  for (const char* patch :
+       {"{}",
+        R"({"training": {"global_batch_size": 32, "warmup_steps": 100, "adam_beta2": 0.95, "learning_rate": 3e-4}})",
+        R"({"training": {"warmup_ratio": 0.06, "no_cuda": true, "data_seed": 4294967295, "eval_steps": 5,
+            "eval_strategy": "steps", "full_determinism": true, "hub_token": null},
+            "data": {"validation_split_percentage": 5, "max_train_samples": 5000000000, "shuffle": false},
+            "smp_options": {"enabled": true, "parameters": {"partitions": 2, "skip_tracing": true, "ddp": true}},
+            "mpi_options": {"hosts": ["a", "b"], "processes_per_host": 2, "custom_mpi_options": "-x A=1"}})"}) {
+    const Config config = with(patch);
+    const json file = resolved(config, {{"global_batch", 8}, {"version", "0.1.0"}});
+    CHECK(file["derived"]["version"] == "0.1.0");
+    CHECK(file["model"]["config"]["n_layer"] == 2);
+    CHECK(parsed(file) == config);
+    CHECK(resolved(parsed(file)) == resolved(config));
+  }
+}
+
+TEST_CASE("--set changes values before they are checked", "[config]") {
+  CHECK(with("{}", {"training.max_steps=10"}).training.max_steps == 10);
+  CHECK(with("{}", {"/training/max_steps=10"}).training.max_steps == 10);
+  CHECK(with("{}", {"output_dir=runs/x=1"}).output_dir == "runs/x=1");
+  CHECK(with("{}", {"data.train=[\"a\", \"b\"]"}).data.train.size() == 2);
+  CHECK(with("{}", {"model.config.n_layer=7"}).model.config["n_layer"] == 7);
+  CHECK(with("{}", {"training.max_steps=10", "training.max_steps=11"}).training.max_steps == 11);
+  const char* envelope = R"({"smp_options": {"enabled": true, "parameters": {"partitions": 2}}})";
+  CHECK(with(envelope, {"smp_options.pipeline_parallel_degree=4"}).smp.pipeline_parallel_degree == 4);
+  CHECK(with(envelope, {"smp_options.partitions=1"}).smp.pipeline_parallel_degree == 1);
+
+  CHECK_THAT(error_with("{}", {"training.max_steps=1O"}),
+             Contains("--set training.max_steps=1O: /training/max_steps: must be an integer >= -1; got \"1O\""));
+  CHECK_THAT(error_with("{}", {"training.max_stesp=1"}), Contains("did you mean max_steps?"));
+  CHECK_THAT(error_with("{}", {"training.max_steps"}), Contains("must be path=value"));
+  CHECK_THAT(error_with("{}", {"output_dir.x=1"}), Contains("/output_dir is not an object, but \"out\""));
+  CHECK_THAT(error_with("{}", {"training..x=1"}), Contains("empty step"));
+  CHECK_THAT(error_with("{}", {"a=1", "b=2"}), Contains("/a: unknown key") && Contains("/b: unknown key"));
+}
+
+TEST_CASE("Every key stands in the list once, with what its status needs", "[config]") {
+  for (const auto& section : config_sections()) {
+    std::vector<std::string> names;
+    for (const auto& key : section.keys) {
+      names.push_back(key.name);
+      names.insert(names.end(), key.aliases.begin(), key.aliases.end());
+      CHECK((key.store != nullptr) == (key.status == Status::honoured));
+      CHECK((key.status == Status::honoured || !key.advice.empty()));
+      CHECK((key.status == Status::no_effect || !key.meaning.empty()));
+    }
+    std::sort(names.begin(), names.end());
+    CHECK(std::adjacent_find(names.begin(), names.end()) == names.end());
+  }
+  CHECK_THAT(config_help(), Contains("smp_options.microbatches  (an integer >= 1"));
+}
+
+TEST_CASE("Every name of transformers 5's TrainingArguments is known", "[config]") {
+  std::istringstream names(
+      "output_dir per_device_train_batch_size num_train_epochs max_steps learning_rate "
+      "lr_scheduler_type lr_scheduler_kwargs warmup_steps optim optim_args "
+      "weight_decay adam_beta1 adam_beta2 adam_epsilon optim_target_modules "
+      "gradient_accumulation_steps average_tokens_across_devices max_grad_norm label_smoothing_factor bf16 "
+      "fp16 bf16_full_eval fp16_full_eval tf32 activation_checkpointing "
+      "activation_checkpointing_kwargs gradient_checkpointing gradient_checkpointing_kwargs torch_compile "
+      "torch_compile_backend "
+      "torch_compile_mode use_liger_kernel liger_kernel_config use_cache neftune_noise_alpha "
+      "torch_empty_cache_steps auto_find_batch_size logging_strategy logging_steps logging_first_step "
+      "log_on_each_node logging_nan_inf_filter include_num_input_tokens_seen log_level log_level_replica "
+      "disable_tqdm report_to run_name project trackio_space_id "
+      "trackio_bucket_id trackio_static_space_id eval_strategy eval_steps eval_delay "
+      "per_device_eval_batch_size prediction_loss_only eval_on_start eval_do_concat_batches eval_use_gather_object "
+      "eval_accumulation_steps include_for_metrics batch_eval_metrics save_only_model save_strategy "
+      "save_steps save_on_each_node save_total_limit enable_jit_checkpoint push_to_hub "
+      "hub_token hub_private_repo hub_model_id hub_strategy hub_always_push "
+      "hub_revision load_best_model_at_end metric_for_best_model greater_is_better ignore_data_skip "
+      "restore_callback_states_from_checkpoint full_determinism seed data_seed use_cpu "
+      "accelerator_config parallelism_config dataloader_drop_last dataloader_num_workers dataloader_pin_memory "
+      "dataloader_persistent_workers dataloader_prefetch_factor dataloader_multiprocessing_context dataloader_in_order "
+      "remove_unused_columns "
+      "label_names train_sampling_strategy length_column_name ddp_find_unused_parameters ddp_bucket_cap_mb "
+      "ddp_broadcast_buffers ddp_static_graph ddp_backend ddp_timeout fsdp "
+      "fsdp_config deepspeed debug skip_memory_metrics do_train "
+      "do_eval do_predict resume_from_checkpoint local_rank ");
+  const auto& sections = config_sections();
+  const auto training =
+      std::find_if(sections.begin(), sections.end(), [](const Section& s) { return s.name == "training"; });
+  for (std::string name; names >> name;) {
+    INFO(name);
+    CHECK(std::any_of(training->keys.begin(), training->keys.end(), [&](const Key& key) { return key.name == name; }));
+  }
+}

@@ -1,0 +1,55 @@
+// The files that people start from, and the reference that they look things up in.
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "engine/config/config.h"
+#include "engine/config/sizes.h"
+// last
+#include "tests/catch.h"
+
+using namespace shardline;
+namespace fs = std::filesystem;
+
+namespace {
+
+const fs::path kRoot = fs::path(__FILE__).parent_path().parent_path().parent_path().parent_path();
+
+std::string text_of(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+}
+
+}  // namespace
+
+TEST_CASE("Every recipe loads, with no key that has no effect, and survives resolving", "[recipes]") {
+  int recipes = 0;
+  for (const auto& entry : fs::directory_iterator(kRoot / "configs")) {
+    if (entry.path().extension() != ".json") continue;
+    INFO(entry.path());
+    ++recipes;
+    const Config config = read_config(entry.path().string());
+    CHECK(config.no_effect.empty());
+    CHECK(parse_config(resolved(config).dump(), "resolved") == config);
+    CHECK_NOTHROW(resolve_sizes(config, configured_world_size(config)));
+  }
+  CHECK(recipes >= 6);
+}
+
+TEST_CASE("The quickstart has its data and its four ranks", "[recipes]") {
+  const Config config = read_config((kRoot / "configs/quickstart.json").string());
+  CHECK(configured_world_size(config) == 4);
+  CHECK(config.data.tokenizer == "bytes");
+  for (const auto& files : {config.data.train, config.data.validation})
+    for (const auto& file : files) CHECK(fs::file_size(kRoot / file) > 10000);
+}
+
+// SHARDLINE_WRITE_DOCS=1 writes the file instead.
+TEST_CASE("docs/config.md is what the list of keys says", "[recipes]") {
+  const fs::path path = kRoot / "docs/config.md";
+  if (std::getenv("SHARDLINE_WRITE_DOCS")) std::ofstream(path, std::ios::binary) << config_reference_markdown();
+  const bool same = text_of(path) == config_reference_markdown();
+  INFO("run config_tests with SHARDLINE_WRITE_DOCS=1 to write " << path);
+  CHECK(same);
+}
