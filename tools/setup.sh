@@ -138,13 +138,12 @@ installed_torch_folders() {
 
 # The C++ side does not care which Python a wheel was made for, so one version serves every machine.
 fetch_torch() {
-  local folder=$1 machine
-  machine=$(uname -m)
+  local folder=$1 platforms=() glibc
+  for glibc in {17..28}; do platforms+=(--platform "manylinux_2_${glibc}_$(uname -m)"); done
   rm -rf "$folder.part"
   python3 -m pip install --quiet --no-deps --no-compile --target "$folder.part" --only-binary=:all: \
     --python-version 3.11 --implementation cp --abi cp311 --abi none \
-    --platform "manylinux_2_28_$machine" --platform "manylinux_2_17_$machine" --platform "manylinux2014_$machine" \
-    "${torch_wheels[@]}"
+    --platform "manylinux2014_$(uname -m)" "${platforms[@]}" "${torch_wheels[@]}"
   mv "$folder.part" "$folder"
 }
 
