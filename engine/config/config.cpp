@@ -40,7 +40,8 @@ void read_key(JsonReader& reader, const Section& section, const Key& key, const 
   if (key.status == Status::honoured) {
     key.store(config, *value);
   } else {
-    config.no_effect[section.name][key.name] = *value;
+    const bool secret = key.name == "hub_token" || key.name == "push_to_hub_token";  // resolved configs are shared
+    config.no_effect[section.name][key.name] = secret ? json() : *value;
   }
 }
 

@@ -223,6 +223,12 @@ TEST_CASE("A resolved config reads as the same config", "[config]") {
   }
 }
 
+TEST_CASE("A token does not get into the resolved config", "[config]") {
+  const Config config = with(R"({"training": {"hub_token": "hf_secret"}})");
+  CHECK(has_note(config, "training.hub_token"));
+  CHECK(resolved(config).dump().find("hf_secret") == std::string::npos);
+}
+
 TEST_CASE("--set changes values before they are checked", "[config]") {
   CHECK(with("{}", {"training.max_steps=10"}).training.max_steps == 10);
   CHECK(with("{}", {"/training/max_steps=10"}).training.max_steps == 10);
