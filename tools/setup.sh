@@ -141,7 +141,8 @@ fetch_torch() {
   local folder=$1 platforms=() glibc
   for glibc in {17..28}; do platforms+=(--platform "manylinux_2_${glibc}_$(uname -m)"); done
   rm -rf "$folder.part"
-  python3 -m pip install --quiet --no-deps --no-compile --target "$folder.part" --only-binary=:all: \
+  PIP_ROOT_USER_ACTION=ignore \
+    python3 -m pip install --quiet --no-deps --no-compile --target "$folder.part" --only-binary=:all: \
     --python-version 3.11 --implementation cp --abi cp311 --abi none \
     --platform "manylinux2014_$(uname -m)" "${platforms[@]}" "${torch_wheels[@]}"
   mv "$folder.part" "$folder"
