@@ -1,0 +1,53 @@
+// The functions of NCCL and of the CUDA runtime that the nccl communicator calls, as a table: a build without CUDA
+// still compiles and tests everything above it, with a stub. Handles are opaque; results are the numbers of
+// ncclResult_t.
+#pragma once
+#include <c10/core/DeviceType.h>
+
+#include <array>
+#include <cstddef>
+
+namespace shardline {
+
+using NcclId = std::array<char, 128>;
+
+enum class NcclType { int8, uint8, int32, int64, float16, bfloat16, float32, float64 };
+enum NcclResult { kNcclSuccess = 0, kNcclInProgress = 7 };
+
+struct NcclApi {
+  c10::DeviceType device_type;  // of the tensors
+
+  // Communicators are non-blocking: calls on them may answer kNcclInProgress, and async_error tells how they went on.
+  int (*get_version)(int* version);
+  int (*get_unique_id)(NcclId* id);
+  int (*init_rank)(void** comm, int size, const NcclId* id, int rank);
+  int (*split)(void* comm, int color, int key, void** part);
+  int (*async_error)(void* comm, int* state);
+  const char* (*last_error)(void* comm);
+  int (*finalize)(void* comm);  // ends what is under way ...
+  int (*destroy)(void* comm);   // ... then frees; both after success
+  int (*abort)(void* comm);     // ends and frees at once, after failure
+
+  int (*group_start)();
+  int (*group_end)();
+  int (*all_reduce)(const void* from, void* to, size_t count, NcclType type, bool max, void* comm, void* stream);
+  int (*reduce_scatter)(const void* from, void* to, size_t count, NcclType type, bool max, void* comm, void* stream);
+  int (*all_gather)(const void* from, void* to, size_t count, NcclType type, void* comm, void* stream);
+  int (*broadcast)(const void* from, void* to, size_t count, NcclType type, int root, void* comm, void* stream);
+  int (*send)(const void* from, size_t count, NcclType type, int peer, void* comm, void* stream);
+  int (*recv)(void* to, size_t count, NcclType type, int peer, void* comm, void* stream);
+
+  // CUDA: a failing call throws RunError. The "current" stream is torch's for this device and thread.
+  void* (*make_stream)(int device);  // of high priority
+  void (*free_stream)(void* stream);
+  void (*wait_for_current)(void* stream, int device);  // stream waits for what the current one has been given
+  void* (*record_event)(void* stream);                 // done when the stream has come this far
+  bool (*event_done)(void* event);
+  void (*current_waits_for)(void* event, int device);
+  void (*free_event)(void* event);
+};
+
+// The libraries themselves. Throws ConfigError in a build without CUDA.
+const NcclApi& nccl_api();
+
+}  // namespace shardline
