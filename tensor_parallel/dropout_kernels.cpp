@@ -1,16 +1,125 @@
+#include <ATen/Parallel.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <array>
+
+#include "core/philox.h"
 #include "tensor_parallel/aten_kernels.h"
 #include "tensor_parallel/kernels.h"
+#include "tensor_parallel/row_kernels.h"
+#include "tensor_parallel/vector_kernel_math.h"
 
 namespace shardline {
+namespace {
+
+constexpr int64_t kChunk = 1024;  // features whose mask is made at a time
+
+// y = residual + (x + bias) * (keep ? scale : 0)
+template <class T>
+SHARDLINE_INLINE void combine(T* y, const T* x, const T* bias, const T* residual, const uint8_t* keep, T scale,
+                              int64_t n) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) y[i] = residual[i] + (x[i] + bias[i]) * (keep[i] ? scale : T(0));
+}
+SHARDLINE_VECTORISED void forward(float* y, const float* x, const float* bias, const float* residual,
+                                  const uint8_t* keep, float scale, int64_t n) {
+  combine(y, x, bias, residual, keep, scale, n);
+}
+SHARDLINE_VECTORISED void forward(double* y, const double* x, const double* bias, const double* residual,
+                                  const uint8_t* keep, double scale, int64_t n) {
+  combine(y, x, bias, residual, keep, scale, n);
+}
+
+// dx = dy * (keep ? scale : 0), added to part unless that is null
+template <class T>
+SHARDLINE_INLINE void select(T* dx, const T* dy, T* part, const uint8_t* keep, T scale, int64_t n) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) dx[i] = dy[i] * (keep[i] ? scale : T(0));
+  if (part == nullptr) return;
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) part[i] += dx[i];
+}
+SHARDLINE_VECTORISED void backward(float* dx, const float* dy, float* part, const uint8_t* keep, float scale,
+                                   int64_t n) {
+  select(dx, dy, part, keep, scale, n);
+}
+SHARDLINE_VECTORISED void backward(double* dx, const double* dy, double* part, const uint8_t* keep, double scale,
+                                   int64_t n) {
+  select(dx, dy, part, keep, scale, n);
+}
+
+// Walks a row in chunks: visit(first feature, features, mask, factor of what is kept).
+template <class Visit>
+void for_chunks(const DropoutRows& rows, int64_t row, int64_t features, const Visit& visit) {
+  std::array<uint8_t, kChunk> keep;
+  const bool drops = rows.probability > 0 && rows.sample[row] >= 0;
+  const double scale = !drops ? 1 : rows.probability < 1 ? 1 / (1 - rows.probability) : 0;
+  if (!drops) keep.fill(1);
+  for (int64_t first = 0; first < features; first += kChunk) {
+    const int64_t count = std::min(kChunk, features - first);
+    if (drops)
+      random_keep({rows.seed, rows.op, rows.step, static_cast<uint32_t>(rows.sample[row])},
+                  static_cast<uint64_t>(rows.position[row] * features + first), count, 1 - rows.probability,
+                  keep.data());
+    visit(first, count, keep.data(), scale);
+  }
+}
+
+void check_rows(const at::Tensor& x, const DropoutRows& rows) {
+  const auto count = static_cast<size_t>(x.size(0));
+  SL_ASSERT(rows.probability == 0 || (rows.sample.size() == count && rows.position.size() == count), count,
+            " rows, but samples of ", rows.sample.size(), " and positions of ", rows.position.size());
+}
+
+}  // namespace
 
 at::Tensor bias_dropout_add_forward(const at::Tensor& x, const at::Tensor& bias, const at::Tensor& residual,
                                     const DropoutRows& rows) {
-  return aten::bias_dropout_add_forward(x, bias, residual, rows);
+  check_rows(x, rows);
+  if (!runs_loops(x)) return aten::bias_dropout_add_forward(x, bias, residual, rows);
+  const int64_t n = x.size(1);
+  const at::Tensor y = at::empty_like(x), zeros = at::zeros({n}, x.options());
+  with_type_of(x, [&]<class T>(T) {
+    const T *from = constant_numbers<T>(x), *other = constant_numbers<T>(residual), *none = constant_numbers<T>(zeros);
+    const T* added = bias.defined() ? constant_numbers<T>(bias) : none;
+    T* to = numbers<T>(y);
+    at::parallel_for(0, x.size(0), rows_per_thread(n), [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row)
+        for_chunks(rows, row, n, [&](int64_t first, int64_t count, const uint8_t* keep, double scale) {
+          const int64_t at = row * n + first;
+          forward(to + at, from + at, added + first, other != nullptr ? other + at : none + first, keep,
+                  static_cast<T>(scale), count);
+        });
+    });
+  });
+  return y;
 }
 
 at::Tensor bias_dropout_backward(const at::Tensor& dy, const DropoutRows& rows, at::Tensor bias_grad,
                                  int64_t valid_rows) {
-  return aten::bias_dropout_backward(dy, rows, bias_grad, valid_rows);
+  check_rows(dy, rows);
+  if (!runs_loops(dy)) return aten::bias_dropout_backward(dy, rows, bias_grad, valid_rows);
+  const int64_t n = dy.size(1);
+  const RowBlocks blocks(dy.size(0));
+  const at::Tensor dx = at::empty_like(dy);
+  const at::Tensor parts = bias_grad.defined() ? at::zeros({blocks.count, n}, dy.options()) : at::Tensor();
+  with_type_of(dy, [&]<class T>(T) {
+    const T* from = constant_numbers<T>(dy);
+    T *to = numbers<T>(dx), *sums = numbers<T>(parts);
+    at::parallel_for(0, blocks.count, blocks.per_thread(n), [&](int64_t first_block, int64_t last_block) {
+      for (int64_t b = first_block; b < last_block; ++b)
+        for (int64_t row = blocks.begin(b); row < blocks.end(b); ++row)
+          for_chunks(rows, row, n, [&](int64_t first, int64_t count, const uint8_t* keep, double scale) {
+            const int64_t at = row * n + first;
+            T* part = sums != nullptr && row < valid_rows ? sums + b * n + first : nullptr;
+            backward(to + at, from + at, part, keep, static_cast<T>(scale), count);
+          });
+    });
+  });
+  if (bias_grad.defined()) add_partial_sums(bias_grad, parts);
+  return dx;
 }
 
 }  // namespace shardline

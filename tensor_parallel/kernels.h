@@ -14,9 +14,9 @@ namespace shardline {
 std::tuple<at::Tensor, at::Tensor, at::Tensor> layer_norm_forward(const at::Tensor& x, const at::Tensor& weight,
                                                                   const at::Tensor& bias, double epsilon);
 // Returns dx; adds to weight_grad and bias_grad [n] (undefined: skipped), only over the first `valid_rows` rows.
-at::Tensor layer_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& mean, const at::Tensor& rstd,
-                               const at::Tensor& weight, at::Tensor weight_grad, at::Tensor bias_grad,
-                               int64_t valid_rows);
+at::Tensor layer_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& mean,
+                               const at::Tensor& rstd, const at::Tensor& weight, at::Tensor weight_grad,
+                               at::Tensor bias_grad, int64_t valid_rows);
 
 // ---- activation(x + bias); x [rows, n], bias [n] or undefined
 enum class Activation { gelu, gelu_tanh, relu, silu, tanh };
@@ -28,27 +28,29 @@ at::Tensor bias_activation_backward(const at::Tensor& dy, const at::Tensor& x, c
                                     Activation activation, at::Tensor bias_grad);
 
 // ---- dropout whose mask belongs to the model, not to the layout (core/philox.h)
-// Row i of a [rows, features] tensor is position `position[i]` of sample `sample[i]`; element (position, feature) of the
-// sample draws word position * features + feature of its stream. Rows with sample -1 are padding and pass unchanged.
+// Row i of a [rows, features] tensor is position `position[i]` of sample `sample[i]`; element (position, feature) of
+// the sample draws word position * features + feature of its stream. Rows with sample -1 are padding and pass
+// unchanged.
 struct DropoutRows {
   uint64_t seed = 0;
   uint32_t op = 0, step = 0;
-  double probability = 0;               // of dropping; kept values are scaled by 1 / (1 - probability)
+  double probability = 0;                 // of dropping; kept values are scaled by 1 / (1 - probability)
   std::vector<int64_t> sample, position;  // by row
 };
 // residual + dropout(x + bias); bias [n] or undefined, residual like x or undefined.
 at::Tensor bias_dropout_add_forward(const at::Tensor& x, const at::Tensor& bias, const at::Tensor& residual,
                                     const DropoutRows& rows);
-// The gradient of x; its column sums over valid rows are added to bias_grad (undefined: skipped). `valid_rows` as above.
+// The gradient of x; its column sums over valid rows are added to bias_grad (undefined: skipped). `valid_rows` as
+// above.
 at::Tensor bias_dropout_backward(const at::Tensor& dy, const DropoutRows& rows, at::Tensor bias_grad,
                                  int64_t valid_rows);
 
 // ---- softmax cross entropy over a vocabulary that may be split over ranks; logits [rows, v] of this rank's part
-// Per row: the largest logit, the sum of exp(logit - largest), and the logit of the label (0 when the label, counted from
-// this part's first entry, is not in [0, v)). Each [rows], fp32 or wider.
+// Per row: the largest logit, the sum of exp(logit - largest), and the logit of the label (0 when the label, counted
+// from this part's first entry, is not in [0, v)). Each [rows], fp32 or wider.
 std::tuple<at::Tensor, at::Tensor, at::Tensor> cross_entropy_stats(const at::Tensor& logits, const at::Tensor& label);
-// In place: logits become (softmax - onehot(label)) * scale, given each row's log of the whole sum of exponentials; rows
-// whose scale is 0 (ignored labels) become 0. log_sum_exp, scale [rows]; label as above.
+// In place: logits become (softmax - onehot(label)) * scale, given each row's log of the whole sum of exponentials;
+// rows whose scale is 0 (ignored labels) become 0. log_sum_exp, scale [rows]; label as above.
 void cross_entropy_gradient_(at::Tensor logits, const at::Tensor& label, const at::Tensor& log_sum_exp,
                              const at::Tensor& scale);
 
@@ -57,9 +59,9 @@ struct AttentionDropout {
   uint64_t seed = 0;
   uint32_t op = 0, step = 0;
   double probability = 0;
-  std::vector<int64_t> sample;   // [batch]
-  int64_t first_head = 0;        // of this rank among the model's heads
-  int64_t max_positions = 0;     // of the model: stride of the element counter
+  std::vector<int64_t> sample;  // [batch]
+  int64_t first_head = 0;       // of this rank among the model's heads
+  int64_t max_positions = 0;    // of the model: stride of the element counter
 };
 // Causal; element (head, query, key) of a sample draws word (head * max_positions + query) * max_positions + key.
 // Returns the output and the log of the sum of exponentials [batch, heads, length]; probabilities are never kept.

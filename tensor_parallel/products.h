@@ -22,7 +22,8 @@ void add_weight_gradient(at::Tensor dw, const at::Tensor& dy, const at::Tensor& 
 void add_bias_gradient(at::Tensor db, const at::Tensor& dy);
 
 enum class Products { automatic, aten, onednn };
-// For tests and benchmark programs; `automatic` is the start value. Throws ConfigError when oneDNN is not in this build.
+// For tests and benchmark programs; `automatic` is the start value. Throws ConfigError when oneDNN is not in this
+// build.
 void use_products(Products products);
 const char* products_in_use();  // "oneDNN 2.6.3" or "ATen"
 

@@ -1,0 +1,26 @@
+// The border of libshardline_onednn.so, the only code that sees oneDNN. It is a library of its own because libtorch
+// carries another oneDNN and exports some of its symbols: loaded with RTLD_DEEPBIND, ours keeps to its own.
+// Plain C, so that neither side needs the other's headers.
+#pragma once
+#include <stdint.h>
+
+extern "C" {
+
+// c [m, n] = a [m, k] b [k, n] + bias [n] (+ c when accumulate); sizes > 0. Strides in elements; the rows of c and the
+// bias are contiguous. Runs on as many threads as OpenMP would use in the calling thread.
+struct ShardlineMatmul {
+  const float* a;
+  const float* b;
+  const float* bias;  // may be null, and is when accumulate
+  float* c;
+  int64_t m, n, k;
+  int64_t a_row_stride, a_column_stride, b_row_stride, b_column_stride, c_row_stride;
+  int accumulate;
+};
+
+// Null, or what went wrong; valid until the thread's next call.
+const char* shardline_onednn_matmul(const ShardlineMatmul* matmul);
+
+// "oneDNN 2.6.3", of the library at run time.
+const char* shardline_onednn_version(void);
+}
