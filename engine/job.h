@@ -1,0 +1,32 @@
+// What the commands do on one rank; every rank of the world calls the same function.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/config/options.h"
+#include "engine/ranks.h"
+
+namespace shardline {
+
+void train_job(const Config& config, RankContext& context);
+void evaluate_job(const Config& config, RankContext& context);
+
+struct GenerateOptions {
+  std::vector<std::string> prompts;
+  int64_t max_new_tokens = 64;
+  double temperature = 1;   // 0: greedy
+  int64_t top_k = 0;        // 0: all
+  double top_p = 1;
+  uint64_t seed = 42;
+  bool json = false;        // one JSON object per prompt
+};
+void generate_job(const Config& config, const GenerateOptions& options, RankContext& context);
+
+// `shardline plan`: no ranks, no data.
+std::string plan_job(const Config& config, bool json, int width);
+
+// A config that means the model in `directory` on one rank, for eval and generate.
+Config config_of_directory(const std::string& directory, const std::vector<std::string>& overrides);
+
+}  // namespace shardline

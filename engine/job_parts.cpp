@@ -1,0 +1,129 @@
+#include "engine/job_parts.h"
+
+#include <unistd.h>
+#include <xxhash.h>
+
+#include <ATen/Context.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <thread>
+
+#include "core/error.h"
+#include "engine/config/config.h"
+
+namespace shardline {
+namespace {
+
+std::string host_name() {
+  char name[256] = {};
+  gethostname(name, sizeof name - 1);
+  return name;
+}
+
+std::filesystem::path cache_folder(const Config& config) {
+  if (const char* xdg = std::getenv("XDG_CACHE_HOME"); xdg && *xdg) return std::filesystem::path(xdg) / "shardline";
+  if (const char* home = std::getenv("HOME"); home && *home) return std::filesystem::path(home) / ".cache" / "shardline";
+  return std::filesystem::path(config.output_dir) / ".cache";
+}
+
+void check_data(const Config& config, const ModelSpec& spec) {
+  if (config.data.sequence_length > spec.max_positions)
+    throw ConfigError(cat("/data/sequence_length: must be at most the model's n_positions (", spec.max_positions,
+                          "); got ", config.data.sequence_length));
+}
+
+}  // namespace
+
+std::string digest_of(const std::string& text) { return cat(std::hex, XXH3_64bits(text.data(), text.size())); }
+
+void require_equal(Communicator& world, const std::string& what, const std::string& text) {
+  const auto all = gather_strings(world, host_name() + '\n' + text);
+  std::string different;
+  for (size_t rank = 0; rank < all.size(); ++rank)
+    if (const auto cut = all[rank].find('\n'); all[rank].substr(cut + 1) != all[0].substr(all[0].find('\n') + 1))
+      different += cat(" rank ", rank, " on ", all[rank].substr(0, cut), ";");
+  if (!different.empty())
+    throw RunError(cat("the ranks do not have the same ", what, "; different from rank 0:", different,
+                       " copy the same files to all hosts"));
+}
+
+at::Device choose_device(const Config& config, const RankContext& context) {
+  if (config.runtime.device == "cpu") return at::kCPU;
+  const bool cuda = at::hasCUDA();
+  if (config.runtime.device == "cuda" && !cuda)
+    throw ConfigError("/runtime/device: \"cuda\" needs a build with CUDA and a GPU with its driver; use \"cpu\" or \"auto\"");
+  if (!cuda) return at::kCPU;
+  const auto devices = static_cast<int>(at::detail::getCUDAHooks().deviceCount());
+  return devices == 0 ? at::Device(at::kCPU) : at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(context.local_rank % devices));
+}
+
+JobParts make_parts(const Config& config, const RankContext& context) {
+  const bool sequence_parallel = config.smp.optimize == "memory" && config.smp.tensor_parallel_degree > 1;
+  ModelSource model = open_model(config.model, sequence_parallel);
+  Plan plan = make_plan(config, model.spec, context.world->size());
+  check_data(config, model.spec);
+  require_equal(*context.world, "config", resolved(config).dump());
+  RankGroups groups = make_rank_groups(plan.mesh, context.world);
+  return {std::move(model), std::move(plan), std::move(groups)};
+}
+
+std::string tokenizer_source(const Config& config) {
+  return config.data.tokenizer.empty() ? config.model.path : config.data.tokenizer;
+}
+
+TokenData open_data(const Config& config, const ModelSource& model, const ResolvedSizes& sizes, RankContext& context,
+                    bool with_train) {
+  TokenDataOptions options{.format = config.data.format,
+                           .text_column = config.data.text_column,
+                           .vocab_size = model.spec.vocab_size,
+                           .cache_folder = cache_folder(config),
+                           .threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()))};
+  if (const auto source = tokenizer_source(config); !source.empty()) options.tokenizer = load_tokenizer(source);
+  if (options.tokenizer && options.tokenizer->vocab_size() > model.spec.vocab_size)
+    throw ConfigError(cat("the tokenizer ", tokenizer_source(config), " has ids up to ",
+                          options.tokenizer->vocab_size() - 1, ", but the model's vocab_size is ",
+                          model.spec.vocab_size, "; set model.config.vocab_size to at least ",
+                          options.tokenizer->vocab_size()));
+  Progress progress(context.out ? *context.out : std::cerr, context.console, 0);
+  if (context.out)
+    options.progress = [&](int64_t done, int64_t total) { progress.update(done, total, "reading text"); };
+
+  std::string digest;
+  const auto blocks = [&](const std::vector<std::string>& paths) {
+    options.paths = paths;
+    std::filesystem::path path;
+    // One rank of a host makes the cache; the others find it.
+    if (context.local_rank == 0) path = prepare_token_cache(options);
+    context.world->barrier({.what = "token cache", .timeout = options.lock_limit});
+    if (context.local_rank != 0) path = prepare_token_cache(options);
+    const auto cache = open_token_cache(path);
+    digest += cache->digest();
+    return BlockDataset(cache, config.data.sequence_length);
+  };
+  const auto source = [&](const BlockDataset& data, int64_t batch, bool train) {
+    const auto& t = config.training;
+    return std::make_unique<DatasetSource>(
+        data, SampleOrderOptions{.global_batch = batch,
+                                 .seed = static_cast<uint64_t>(t.data_seed.value_or(t.seed)),
+                                 .shuffle = train && config.data.shuffle,
+                                 .drop_last = train && t.dataloader_drop_last});
+  };
+
+  std::optional<BlockDataset> train, validation;
+  const bool split = config.data.validation.empty() && config.data.validation_split_percentage > 0;
+  if (with_train || split) train = blocks(config.data.train);
+  if (split) std::tie(train, validation) = train->split_validation(config.data.validation_split_percentage);
+  if (!config.data.validation.empty()) validation = blocks(config.data.validation);
+  if (train && config.data.max_train_samples) train = train->first(*config.data.max_train_samples);
+  if (validation && config.data.max_eval_samples) validation = validation->first(*config.data.max_eval_samples);
+  progress.finish();
+
+  TokenData data{.digest = digest};
+  if (train && with_train) data.train = source(*train, sizes.global_batch, true);
+  if (validation) data.validation = source(*validation, sizes.eval_replica_batch * sizes.replicas, false);
+  require_equal(*context.world, "data", digest);
+  return data;
+}
+
+}  // namespace shardline

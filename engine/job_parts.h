@@ -1,0 +1,41 @@
+// The steps that the commands share.
+#pragma once
+#include <memory>
+#include <string>
+
+#include "engine/data/batch_source.h"
+#include "engine/model_source.h"
+#include "engine/plan.h"
+#include "engine/ranks.h"
+#include "engine/trainer.h"
+
+namespace shardline {
+
+// Model, plan and communicators of this rank.
+struct JobParts {
+  ModelSource model;
+  Plan plan;
+  RankGroups groups;
+};
+JobParts make_parts(const Config& config, const RankContext& context);
+
+// The device of this rank: a GPU where the config wants one and there is one.
+at::Device choose_device(const Config& config, const RankContext& context);
+
+struct TokenData {
+  std::unique_ptr<DatasetSource> train, validation;  // null where there is none
+  std::string digest;
+};
+// Collective over the world: one rank of a host makes the token caches while the others wait.
+TokenData open_data(const Config& config, const ModelSource& model, const ResolvedSizes& sizes, RankContext& context,
+                    bool with_train);
+
+// "data.tokenizer", else that of the model's directory.
+std::string tokenizer_source(const Config& config);
+
+// Stops the job unless all ranks have the same text for `what`; the error names the hosts that differ.
+void require_equal(Communicator& world, const std::string& what, const std::string& text);
+
+std::string digest_of(const std::string& text);
+
+}  // namespace shardline

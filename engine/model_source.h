@@ -1,0 +1,30 @@
+// Where a run's model comes from: a Hugging Face directory, or a config and random numbers.
+#pragma once
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "core/model_spec.h"
+#include "engine/config/options.h"
+#include "optim/stage_parameters.h"
+
+namespace shardline {
+
+struct ModelSource {
+  nlohmann::json hf_config;  // config.json with the keys of model.config laid over it
+  ModelSpec spec;
+};
+
+// Throws ConfigError or DataError.
+ModelSource open_model(const ModelOptions& options, bool sequence_parallel);
+
+// Fills this rank's parameters: its slices of the directory's files, or layout-invariant random numbers. Returns what
+// identifies the source, for ranks to compare.
+std::string fill_parameters(const ModelOptions& options, const ModelSource& source, uint64_t seed,
+                            StageParameters& parameters);
+
+// Writes the whole model as a directory that transformers opens. Collective over the world: each rank writes its own
+// slices. Tokenizer and generation files are taken from `copy_from` where that is not empty.
+void save_model(const std::string& directory, const ModelSource& source, StageParameters& parameters,
+                const std::string& copy_from);
+
+}  // namespace shardline

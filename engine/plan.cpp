@@ -1,0 +1,117 @@
+#include "engine/plan.h"
+
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <set>
+
+#include "engine/observe/format.h"
+#include "partitioner/assign.h"
+#include "pipeline/checker.h"
+#include "pipeline/schedule_grid.h"
+
+namespace shardline {
+namespace {
+
+int64_t stored_elements(const ModelSpec& spec, const std::vector<int>& stage_of_layer, Coordinates at, int t_degree) {
+  int64_t elements = 0;
+  std::set<std::string> seen;  // a tied parameter is stored once on a rank
+  for (size_t layer = 0; layer < spec.layers.size(); ++layer)
+    for (const auto& param : spec.layers[layer].params) {
+      if (stage_of_layer[layer] != at.p) continue;
+      if (!seen.insert(param.tied_to.empty() ? spec.layers[layer].full_name(param) : param.tied_to).second) continue;
+      const auto shape = param.local_shape(at.t, t_degree);
+      elements += std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+    }
+  return elements;
+}
+
+Schedule training_schedule(const Config& config, const ResolvedSizes& sizes) {
+  // Accumulation is more microbatches: 1F1B needs no drain between its steps; "simple" goes through them in waves.
+  const int all = sizes.microbatches * sizes.accumulation_steps;
+  const int active = config.smp.active_microbatches.value_or(0);
+  if (config.smp.pipeline == "simple")
+    return simple_schedule(sizes.pipeline, all, active > 0 ? active : sizes.microbatches);
+  return one_forward_one_backward(sizes.pipeline, all, active);
+}
+
+}  // namespace
+
+Plan make_plan(const Config& config, const ModelSpec& spec, int world_size) {
+  const ResolvedSizes sizes = resolve_sizes(config, world_size);
+  Plan plan{.mesh = Mesh(config.smp.placement_strategy, sizes.replicas, sizes.pipeline, sizes.tensor), .sizes = sizes};
+  plan.sequence_parallel = sizes.tensor > 1 && config.smp.optimize == "memory";
+  std::vector<double> costs;
+  for (const auto& layer : spec.layers) {
+    plan.layers.push_back(layer.name);
+    costs.push_back(layer.flops_per_token);
+  }
+  plan.stage_of_layer = assign_stages(costs, sizes.pipeline);
+  plan.train = training_schedule(config, sizes);
+  plan.forward = forward_schedule(sizes.pipeline, sizes.microbatches);
+  check_schedule(plan.train);
+  check_schedule(plan.forward);
+  for (int rank = 0; rank < plan.mesh.size(); ++rank)
+    plan.parameters_by_rank.push_back(stored_elements(spec, plan.stage_of_layer, plan.mesh.at(rank), sizes.tensor));
+  return plan;
+}
+
+std::vector<std::vector<int>> layers_of_chunks(const Plan& plan) {
+  std::vector<std::vector<int>> chunks(static_cast<size_t>(plan.train.chunks()));
+  for (size_t layer = 0; layer < plan.stage_of_layer.size(); ++layer)  // one chunk a stage
+    chunks[static_cast<size_t>(plan.stage_of_layer[layer])].push_back(static_cast<int>(layer));
+  return chunks;
+}
+
+nlohmann::json plan_json(const Plan& plan) {
+  nlohmann::json stages = nlohmann::json::array(), ranks = nlohmann::json::array();
+  for (const auto& chunk : layers_of_chunks(plan)) {
+    nlohmann::json names = nlohmann::json::array();
+    for (int layer : chunk) names.push_back(plan.layers[static_cast<size_t>(layer)]);
+    stages.push_back({{"stage", stages.size()}, {"chunks", nlohmann::json::array({names})}});
+  }
+  for (int rank = 0; rank < plan.mesh.size(); ++rank) {
+    const Coordinates at = plan.mesh.at(rank);
+    ranks.push_back({{"rank", rank}, {"d", at.d}, {"stage", at.p}, {"t", at.t},
+                     {"parameters", plan.parameters_by_rank[static_cast<size_t>(rank)]}});
+  }
+  const auto& s = plan.sizes;
+  return {{"mesh", plan.mesh},
+          {"sizes", {{"global_batch", s.global_batch}, {"replica_batch", s.replica_batch},
+                     {"microbatch_size", s.microbatch_size}, {"microbatches", s.microbatches},
+                     {"accumulation_steps", s.accumulation_steps}}},
+          {"sequence_parallel", plan.sequence_parallel},
+          {"stages", stages},
+          {"schedule", plan.train},
+          {"bubble_fraction", bubble_fraction(plan.train)},
+          {"ranks", ranks}};
+}
+
+std::string plan_text(const Plan& plan, int width) {
+  const auto& s = plan.sizes;
+  std::string text = table({}, {
+      {"mesh", cat(s.replicas, " x ", s.pipeline, " x ", s.tensor, " (D x P x T), placement ", plan.mesh.placement())},
+      {"tensor parallel", s.tensor == 1 ? "off" : plan.sequence_parallel ? "memory (sequence parallel)" : "speed"},
+      {"global batch", cat(s.global_batch, " samples = ", s.microbatch_size, " x ", s.microbatches, " microbatches x ",
+                           s.accumulation_steps, " accumulation x ", s.replicas, " replicas")},
+      {"schedule", cat(plan.train.name, ", bubble ", static_cast<int>(1000 * bubble_fraction(plan.train)) / 10.0,
+                       " % with equal costs")}});
+  std::vector<TableRow> stages;
+  const auto chunks = layers_of_chunks(plan);
+  for (size_t stage = 0; stage < chunks.size(); ++stage) {
+    const auto& first = plan.layers[static_cast<size_t>(chunks[stage].front())];
+    const auto& last = plan.layers[static_cast<size_t>(chunks[stage].back())];
+    std::string ranks, parameters;
+    for (int rank = 0; rank < plan.mesh.size(); ++rank) {
+      if (plan.mesh.at(rank).p != static_cast<int>(stage)) continue;
+      if (plan.mesh.at(rank).d == 0)
+        parameters += (parameters.empty() ? "" : " + ") + format_count(static_cast<double>(plan.parameters_by_rank[static_cast<size_t>(rank)]));
+      ranks += (ranks.empty() ? "" : " ") + std::to_string(rank);
+    }
+    stages.push_back({std::to_string(stage), first == last ? first : first + " ... " + last,
+                      std::to_string(chunks[stage].size()), ranks, parameters});
+  }
+  text += "\n" + table({"stage", "layers", "count", "ranks", "parameters by t"}, stages);
+  return text + "\n" + text_grid(plan.train, width);
+}
+
+}  // namespace shardline

@@ -1,0 +1,37 @@
+// The plan: what will run, decided before anything is allocated. One description is printed, checked and executed.
+#pragma once
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "core/mesh.h"
+#include "core/model_spec.h"
+#include "engine/config/options.h"
+#include "engine/config/sizes.h"
+#include "pipeline/schedule.h"
+
+namespace shardline {
+
+struct Plan {
+  Mesh mesh;
+  ResolvedSizes sizes;
+  bool sequence_parallel = false;
+  std::vector<std::string> layers;            // names, in execution order
+  std::vector<int> stage_of_layer;
+  Schedule train, forward;                    // over sizes.microbatches * accumulation, and sizes.microbatches
+  std::vector<int64_t> parameters_by_rank;    // elements stored
+  bool operator==(const Plan&) const = default;
+};
+
+// Throws ConfigError. The schedules are proven by the checker.
+Plan make_plan(const Config& config, const ModelSpec& spec, int world_size);
+
+// The layers of each chunk, ascending.
+std::vector<std::vector<int>> layers_of_chunks(const Plan& plan);
+
+// The object that `shardline plan --json` prints and plan.json holds.
+nlohmann::json plan_json(const Plan& plan);
+// Tables for people: mesh and sizes, stages, the schedule as a grid `width` columns wide, parameters by rank.
+std::string plan_text(const Plan& plan, int width);
+
+}  // namespace shardline

@@ -1,0 +1,37 @@
+// Who the ranks of this run are: this process alone, threads of it, or processes of mpirun.
+#pragma once
+#include <functional>
+#include <iosfwd>
+#include <string>
+
+#include "core/communicator.h"
+#include "engine/config/options.h"
+#include "engine/observe/progress.h"
+
+namespace shardline {
+
+// What one rank gets to run a command with.
+struct RankContext {
+  CommunicatorPtr world;
+  int local_rank = 0, local_size = 1;  // on this host
+  at::Device device = at::kCPU;
+  std::ostream* out = nullptr;         // where rank 0 tells the user things; null on the others
+  Console console;
+
+  bool first() const { return world->rank() == 0; }
+};
+
+// The communicator that `auto` means: local for one rank, else mpi.
+std::string resolved_communicator(const Config& config);
+
+// Whether this process has to start mpirun first: its ranks are to be processes, and it is none yet.
+bool needs_mpirun(const Config& config);
+// The command that starts them: mpirun, its options, and `program` with `arguments`. threads: per rank.
+std::vector<std::string> mpirun_command(const Config& config, const std::string& program,
+                                        const std::vector<std::string>& arguments);
+
+// Runs `command` on every rank of this process: once, or once per thread. An exception of one rank ends all of them.
+void run_on_ranks(const Config& config, std::ostream& out, const Console& console,
+                  const std::function<void(RankContext&)>& command);
+
+}  // namespace shardline

@@ -1,0 +1,186 @@
+#include <algorithm>
+#include <cmath>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <ostream>
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/tensor.h>
+
+#include "core/error.h"
+#include "engine/config/config.h"
+#include "engine/job.h"
+#include "engine/job_parts.h"
+#include "engine/observe/format.h"
+#include "engine/observe/metrics_log.h"
+#include "engine/observe/progress.h"
+#include "engine/observe/tensorboard.h"
+#include "engine/stop.h"
+#include "tensor_parallel/products.h"
+
+namespace shardline {
+namespace {
+
+namespace fs = std::filesystem;
+
+void prepare_output_dir(const Config& config) {
+  const fs::path dir = config.output_dir;
+  std::error_code error;
+  if (fs::exists(dir, error) && !fs::is_empty(dir, error) && !config.training.overwrite_output_dir)
+    throw ConfigError(cat("/output_dir: ", dir.string(), " is not empty; choose another one, or set "
+                          "training.overwrite_output_dir to true"));
+  fs::create_directories(dir, error);
+  if (error) throw RunError(cat("cannot create the output directory ", dir.string(), ": ", error.message()));
+  fs::remove(dir / "metrics.jsonl", error);
+}
+
+void write_json(const fs::path& path, const nlohmann::json& json) {
+  std::ofstream out(path);
+  out << json.dump(2) << '\n';
+  if (!out.flush()) throw RunError(cat("cannot write ", path.string(), ": ", std::strerror(errno)));
+}
+
+// What rank 0 tells people and files about the run; silent on the other ranks.
+class Reporter {
+ public:
+  Reporter(const Config& config, RankContext& context, int64_t total_steps)
+      : total_steps_(total_steps) {
+    if (!context.out) return;
+    progress_.emplace(*context.out, context.console, config.training.logging_steps);
+    log_ = std::make_unique<MetricsLog>(config.output_dir + "/metrics.jsonl");
+    const auto& to = config.training.report_to;
+    if (std::find(to.begin(), to.end(), "tensorboard") != to.end())
+      tensorboard_ = std::make_unique<TensorBoardWriter>(config.output_dir);
+  }
+  void step(const StepMetrics& metrics) {
+    if (!progress_) return;
+    log_->add(metrics);
+    if (tensorboard_) tensorboard_->add(metrics);
+    progress_->add(metrics, total_steps_);
+  }
+  void evaluation(const EvaluationMetrics& metrics) {
+    if (!progress_) return;
+    log_->add(metrics);
+    if (tensorboard_) tensorboard_->add(metrics);
+    progress_->add(metrics);
+  }
+  void line(const std::string& text) {
+    if (progress_) progress_->line(text);
+  }
+  void finish() {
+    if (progress_) progress_->finish();
+  }
+
+ private:
+  int64_t total_steps_;
+  std::optional<Progress> progress_;
+  std::unique_ptr<MetricsLog> log_;
+  std::unique_ptr<TensorBoardWriter> tensorboard_;
+};
+
+int64_t count_steps(const Config& config, const DatasetSource& data) {
+  if (config.training.max_steps > 0) return config.training.max_steps;
+  return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(config.training.num_train_epochs *
+                                                             static_cast<double>(data.steps_per_epoch()))));
+}
+
+std::string settings_text(const Config& config, const ModelSource& model, const DatasetSource& data, int64_t steps,
+                          at::Device device) {
+  const auto& t = config.training;
+  return table({}, {{"model", cat(model.spec.family, ", ", format_count(static_cast<double>(model.spec.parameter_count())),
+                                  " parameters, ", config.model.path.empty() ? "random" : config.model.path)},
+                    {"device", cat(device.str(), ", ", config.runtime.dtype, ", ", at::get_num_threads(),
+                                   " thread(s) a rank, products by ", products_in_use(), ", communicator ",
+                                   resolved_communicator(config))},
+                    {"data", cat(data.data().size(), " blocks of ", config.data.sequence_length, " tokens, ",
+                                 data.steps_per_epoch(), " steps an epoch, ", data.data().dropped_tokens(),
+                                 " tokens left over")},
+                    {"steps", cat(steps, ", ", t.lr_scheduler_type, " from ", t.learning_rate, ", weight decay ",
+                                  t.weight_decay, ", clip ", t.max_grad_norm, ", seed ", t.seed)},
+                    {"output", config.output_dir}});
+}
+
+// All ranks stop after the same step.
+bool stop_requested(Communicator& world) {
+  auto flag = at::tensor({static_cast<int64_t>(stop_signal())}, at::kLong);
+  world.all_reduce(flag, {.op = ReduceOp::max, .what = "stop?"})->wait();
+  return flag.item<int64_t>() != 0;
+}
+
+bool evaluates_after(const Config& config, int64_t step, int64_t total, const DatasetSource& train) {
+  const auto& t = config.training;
+  if (t.eval_strategy == "steps") return step % t.eval_steps.value_or(t.logging_steps) == 0 || step == total;
+  if (t.eval_strategy == "epoch") return step % train.steps_per_epoch() == 0 || step == total;
+  return t.do_eval && step == total;
+}
+
+}  // namespace
+
+EvaluationMetrics evaluation_metrics(const LossTerm& loss, int64_t step, double epoch) {
+  const double mean = loss.sum / loss.weight;
+  return {.step = step, .epoch = epoch, .values = {{"eval_loss", mean}, {"eval_perplexity", std::exp(mean)}}};
+}
+
+void train_job(const Config& config, RankContext& context) {
+  JobParts parts = make_parts(config, context);
+  const at::Device device = choose_device(config, context);
+  if (context.first()) prepare_output_dir(config);
+  context.world->barrier({.what = "output directory"});
+  TokenData data = open_data(config, parts.model, parts.plan.sizes, context, /*with_train=*/true);
+  const int64_t steps = count_steps(config, *data.train);
+
+  if (context.out) {
+    *context.out << settings_text(config, parts.model, *data.train, steps, device) << '\n'
+                 << plan_text(parts.plan, context.console.columns) << '\n';
+    for (const auto& note : notes(config)) *context.out << "note: " << note << '\n';
+    write_json(config.output_dir + "/config.resolved.json",
+               resolved(config, {{"sizes", plan_json(parts.plan)["sizes"]}, {"total_steps", steps}}));
+    write_json(config.output_dir + "/plan.json", plan_json(parts.plan));
+  }
+
+  Trainer trainer({config, parts.plan, parts.model, parts.groups, device}, steps);
+  const std::string digest =
+      fill_parameters(config.model, parts.model, static_cast<uint64_t>(config.training.seed), trainer.parameters());
+  require_equal(*context.world, "model files", digest);
+
+  Reporter report(config, context, steps);
+  double epoch = 0;
+  const auto evaluate = [&](int64_t step) {
+    const LossTerm loss = trainer.evaluate(*data.validation, data.validation->steps_per_epoch());
+    report.evaluation(evaluation_metrics(loss, step, epoch));
+  };
+  if (data.validation && config.training.eval_on_start) evaluate(0);
+  for (int64_t step = 1; step <= steps; ++step) {
+    const StepMetrics metrics = trainer.train_step(*data.train, step);
+    epoch = metrics.epoch;
+    report.step(metrics);
+    if (data.validation && evaluates_after(config, step, steps, *data.train)) evaluate(step);
+    if (stop_requested(*context.world)) {
+      report.finish();
+      throw Interrupted(cat("stopped by a signal after step ", step, " of ", steps, "; the weights of these ", step,
+                            " steps are lost, metrics.jsonl is complete up to here"));
+    }
+  }
+  report.finish();
+  save_model(config.output_dir, parts.model, trainer.parameters(), tokenizer_source(config));
+  if (context.out) *context.out << "saved the model in " << config.output_dir << '\n';
+}
+
+void evaluate_job(const Config& config, RankContext& context) {
+  JobParts parts = make_parts(config, context);
+  TokenData data = open_data(config, parts.model, parts.plan.sizes, context, /*with_train=*/false);
+  if (!data.validation)
+    throw ConfigError("/data/validation: nothing to evaluate on; name files, or set data.validation_split_percentage");
+  Trainer trainer({config, parts.plan, parts.model, parts.groups, choose_device(config, context)}, 0);
+  fill_parameters(config.model, parts.model, static_cast<uint64_t>(config.training.seed), trainer.parameters());
+  const LossTerm loss = trainer.evaluate(*data.validation, data.validation->steps_per_epoch());
+  if (!context.out) return;
+  nlohmann::json result = {{"eval_samples", data.validation->data().size()}, {"eval_tokens", loss.weight}};
+  for (const auto& [name, value] : evaluation_metrics(loss, 0, 0).values) result[name] = value;
+  *context.out << result.dump() << '\n';
+}
+
+}  // namespace shardline

@@ -1,0 +1,173 @@
+#include "engine/trainer.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+
+#include <chrono>
+#include <cmath>
+
+#include "core/error.h"
+#include "engine/observe/memory_usage.h"
+#include "optim/gradient_norm.h"
+
+namespace shardline {
+namespace {
+
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+at::ScalarType dtype_of(const Config& config) { return config.runtime.dtype == "float64" ? at::kDouble : at::kFloat; }
+
+}  // namespace
+
+StageLayers build_stage(const TrainerParts& parts, StageParameters& parameters) {
+  StageLayers stage{.spec = &parts.model.spec, .layers_of_chunk = layers_of_chunks(parts.plan)};
+  stage.layers.resize(parts.model.spec.layers.size());
+  stage.t_degree = parts.plan.mesh.t();
+  stage.sequence_parallel = parts.plan.sequence_parallel;
+  stage.activations = at::TensorOptions().dtype(dtype_of(parts.config)).device(parts.device);
+  for (size_t i = 0; i < stage.layers.size(); ++i) {
+    if (parts.plan.stage_of_layer[i] != parts.groups.at.p) continue;
+    const LayerSpec& spec = parts.model.spec.layers[i];
+    const auto index = static_cast<int>(i);
+    stage.layers[i] = spec.build({.spec = &spec,
+                                  .params = parameters.layer_params(index),
+                                  .tp = parts.groups.tp.get(),
+                                  .sequence_parallel = parts.plan.sequence_parallel,
+                                  .index = index});
+  }
+  return stage;
+}
+
+Trainer::Trainer(const TrainerParts& parts, int64_t total_steps)
+    : config_(parts.config),
+      plan_(parts.plan),
+      groups_(parts.groups),
+      parameters_(parts.model.spec, parts.plan.stage_of_layer, parts.groups, dtype_of(parts.config), parts.device,
+                  total_steps > 0),
+      stage_(build_stage(parts, parameters_)),
+      executor_(stage_, *groups_.pp, parameters_) {
+  if (total_steps == 0) return;
+  const TrainingOptions& t = config_.training;
+  optimizer_.emplace(parameters_.trained_ranges(), AdamWOptions{.beta1 = t.adam_beta1,
+                                                                .beta2 = t.adam_beta2,
+                                                                .epsilon = t.adam_epsilon,
+                                                                .weight_decay = t.weight_decay});
+  const double warmup = t.warmup_steps < 1 ? std::ceil(t.warmup_steps * static_cast<double>(total_steps)) : t.warmup_steps;
+  schedule_ = {.type = t.lr_scheduler_type,
+               .peak = t.learning_rate,
+               .warmup_steps = static_cast<int64_t>(warmup),
+               .total_steps = total_steps};
+}
+
+std::vector<Microbatch> Trainer::read_microbatches(BatchSource& data, int64_t step, int microbatches, int64_t& weight) {
+  const Range mine = split_range(data.samples_in_step(step), groups_.mesh.d(), groups_.at.d);
+  const Batch batch = data.batch(step, {mine.begin, mine.length});
+  weight = batch.weight;
+  epoch_ = batch.epoch;
+  std::vector<Microbatch> result;
+  for (int i = 0; i < microbatches; ++i) {
+    const Range rows = split_range(mine.length, microbatches, i);
+    Microbatch microbatch{.ids = batch.ids.narrow(0, rows.begin, rows.length).to(stage_.activations.device()),
+                          .labels = batch.labels.narrow(0, rows.begin, rows.length).to(stage_.activations.device())};
+    for (int64_t row = rows.begin; row < rows.end(); ++row) microbatch.samples.push_back(batch.first_sample + row);
+    result.push_back(std::move(microbatch));
+  }
+  return result;
+}
+
+// The loss terms are on the last stage, equal on its T ranks: summed over microbatches and replicas for everyone.
+LossTerm Trainer::total_loss(const RunResult& run) {
+  LossTerm mine;
+  for (const auto& loss : run.losses) {
+    mine.sum += loss.sum;
+    mine.weight += loss.weight;
+  }
+  const bool counts = groups_.at.p + 1 == groups_.mesh.p() && groups_.at.t == 0;
+  auto total = at::zeros({2}, at::kDouble);
+  if (counts) total.copy_(at::tensor({mine.sum, mine.weight}, at::kDouble));
+  groups_.world->all_reduce(total, {.what = "loss"})->wait();
+  return {total[0].item<double>(), total[1].item<double>()};
+}
+
+LossTerm Trainer::accumulate_gradients(BatchSource& data, int64_t step) {
+  // Every rank of a replica reads the replica's samples itself; only borders travel.
+  int64_t weight = 0;
+  const auto microbatches = read_microbatches(data, step - 1, plan_.train.microbatches, weight);
+  if (weight == 0)
+    throw DataError(cat("step ", step, ": the batch has no token to predict; use a longer data.sequence_length"));
+  parameters_.zero_gradients();
+  // All ranks run their stage's list; gradients are reduced over the replicas while the backward pass goes on.
+  const auto run = executor_.run(plan_.train, microbatches,
+                                 {.mode = Mode::train,
+                                  .seed = static_cast<uint64_t>(config_.training.seed),
+                                  .step = step,
+                                  .loss_scale = 1.0 / static_cast<double>(weight)});
+  parameters_.finish_gradients();
+  busy_seconds_ = run.busy_seconds;
+  const LossTerm loss = total_loss(run);
+  SL_ASSERT(loss.weight == static_cast<double>(weight), "counted ", loss.weight, " tokens, expected ", weight);
+  return loss;
+}
+
+StepMetrics Trainer::train_step(BatchSource& data, int64_t step) {
+  const double start = now();
+  const LossTerm loss = accumulate_gradients(data, step);
+  // The ranks of each model add up the norm; all replicas have the same gradients and get the same one.
+  const double norm = gradient_norm(parameters_);
+  const double rate = learning_rate(schedule_, step);
+  // Every rank updates what it stores.
+  optimizer_->step(rate, clip_factor(norm, config_.training.max_grad_norm));
+  const double seconds = now() - start;
+
+  StepMetrics metrics{.step = step, .epoch = epoch_, .loss = loss.sum / loss.weight, .grad_norm = norm,
+                      .learning_rate = rate, .step_seconds = seconds};
+  const int64_t samples = data.samples_in_step(step - 1);
+  metrics.tokens = samples * config_.data.sequence_length;
+  metrics.tokens_per_second = static_cast<double>(metrics.tokens) / seconds;
+  metrics.samples_per_second = static_cast<double>(samples) / seconds;
+  auto busy = at::tensor({busy_seconds_}, at::kDouble);
+  groups_.pp->all_reduce(busy, {.what = "busy time"})->wait();
+  metrics.bubble_fraction = 1 - busy.item<double>() / (plan_.mesh.p() * seconds);
+  metrics.peak_memory_bytes = gather_memory();
+  return metrics;
+}
+
+std::vector<RankMemory> Trainer::gather_memory() {
+  int64_t counted = 0;
+  for (const auto& range : parameters_.trained_ranges())
+    counted += static_cast<int64_t>(range.values.nbytes() * 3 + range.gradients.nbytes());  // values, two moments
+  const auto all = gather_to_all(*groups_.world, at::tensor({counted, process_memory().peak_resident}, at::kLong));
+  std::vector<RankMemory> memory;
+  for (int rank = 0; rank < groups_.mesh.size(); ++rank)
+    memory.push_back({all[rank][0].item<int64_t>(), all[rank][1].item<int64_t>()});
+  return memory;
+}
+
+LossTerm Trainer::evaluate(BatchSource& data, int64_t steps) {
+  LossTerm total;
+  for (int64_t step = 0; step < steps; ++step) {
+    int64_t weight = 0;
+    const double epoch = epoch_;
+    const auto microbatches = read_microbatches(data, step, plan_.forward.microbatches, weight);
+    epoch_ = epoch;
+    const LossTerm loss = total_loss(executor_.run(plan_.forward, microbatches, {.mode = Mode::evaluate}));
+    total.sum += loss.sum;
+    total.weight += loss.weight;
+  }
+  return total;
+}
+
+at::Tensor Trainer::next_logits(const at::Tensor& ids, int64_t first_position, const std::vector<KvCache*>& caches) {
+  const std::vector<Microbatch> batch = {
+      {.ids = ids, .samples = std::vector<int64_t>(static_cast<size_t>(ids.size(0))), .first_position = first_position}};
+  const auto run = executor_.run(forward_schedule(plan_.mesh.p(), 1), batch,
+                                 {.mode = Mode::generate, .caches = caches});
+  auto logits = groups_.at.p + 1 == groups_.mesh.p()
+                    ? run.outputs[0].contiguous()
+                    : at::empty({ids.size(0), stage_.spec->vocab_size}, stage_.activations);
+  groups_.pp->broadcast(logits, groups_.mesh.p() - 1, {.what = "logits"})->wait();
+  return logits;
+}
+
+}  // namespace shardline

@@ -1,0 +1,65 @@
+// The training loop on one rank. Every rank of the mesh holds a Trainer and calls the same functions in the same order.
+#pragma once
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "core/rank_groups.h"
+#include "engine/data/batch_source.h"
+#include "engine/model_source.h"
+#include "engine/observe/metrics.h"
+#include "engine/plan.h"
+#include "optim/adamw.h"
+#include "optim/learning_rate.h"
+#include "pipeline/executor.h"
+
+namespace shardline {
+
+struct TrainerParts {
+  const Config& config;
+  const Plan& plan;
+  const ModelSource& model;
+  const RankGroups& groups;
+  at::Device device;
+};
+
+class Trainer {
+ public:
+  // Builds this rank's stage; its values are still unset (see parameters()). total_steps bounds the learning rate's
+  // schedule; 0 for a model that only evaluates, which then has no gradients.
+  Trainer(const TrainerParts& parts, int64_t total_steps);
+
+  StageParameters& parameters() { return parameters_; }
+
+  // One optimizer step over the global batch of `step` (counted from 1). Collective over the world; every rank gets the
+  // same numbers.
+  StepMetrics train_step(BatchSource& data, int64_t step);
+  // The gradient part alone: afterwards the gradients of the step are complete on every rank. Returns the loss.
+  LossTerm accumulate_gradients(BatchSource& data, int64_t step);
+  // Loss over `steps` global batches of `data`. Collective over the world.
+  LossTerm evaluate(BatchSource& data, int64_t steps);
+  // Logits of the last position of ids [batch, length], whose first column stands at `first_position`: [batch,
+  // vocabulary] on every rank of the replica. `caches`: by layer of the model, or empty. Collective over the replica.
+  at::Tensor next_logits(const at::Tensor& ids, int64_t first_position, const std::vector<KvCache*>& caches);
+
+ private:
+  std::vector<Microbatch> read_microbatches(BatchSource& data, int64_t step, int microbatches, int64_t& weight);
+  LossTerm total_loss(const RunResult& run);
+  std::vector<RankMemory> gather_memory();
+
+  const Config& config_;
+  const Plan& plan_;
+  RankGroups groups_;
+  StageParameters parameters_;
+  StageLayers stage_;
+  Executor executor_;
+  std::optional<AdamW> optimizer_;
+  LearningRateOptions schedule_;
+  double busy_seconds_ = 0;
+  double epoch_ = 0;
+};
+
+// Layers of this rank's stage with their parameters, for the executor.
+StageLayers build_stage(const TrainerParts& parts, StageParameters& parameters);
+
+}  // namespace shardline

@@ -1,0 +1,105 @@
+// The launcher: reads the command line, starts the ranks, and turns errors into messages and exit codes.
+#include <CLI/CLI.hpp>
+#include <csignal>
+#include <fstream>
+#include <iostream>
+
+#include "core/error.h"
+#include "engine/config/config.h"
+#include "engine/job.h"
+#include "engine/ranks.h"
+#include "engine/stop.h"
+#include "tools/start_ranks.h"
+
+using namespace shardline;
+
+namespace {
+
+struct CommandLine {
+  std::string config;  // file, or for eval and generate a model directory
+  std::vector<std::string> overrides;
+  bool json = false;
+  std::string prompts_file;
+  GenerateOptions generate;
+};
+
+Config load(const CommandLine& line) {
+  const bool directory = std::filesystem::is_directory(line.config);
+  return directory ? config_of_directory(line.config, line.overrides) : read_config(line.config, line.overrides);
+}
+
+// Runs a command on all ranks, which may mean to start them first.
+int on_ranks(const CommandLine& line, const std::vector<std::string>& arguments,
+             const std::function<void(const Config&, RankContext&)>& command) {
+  const Config config = load(line);
+  if (needs_mpirun(config)) return start_ranks(config, arguments, std::cerr);
+  run_on_ranks(config, std::cout, console_of(1), [&](RankContext& context) { command(config, context); });
+  return 0;
+}
+
+void add_generate_options(CLI::App& app, CommandLine& line) {
+  app.add_option("--prompt", line.generate.prompts, "Text to continue; may be given several times");
+  app.add_option("--prompts", line.prompts_file, "File with a prompt per line")->check(CLI::ExistingFile);
+  app.add_option("--max-new-tokens", line.generate.max_new_tokens, "Most tokens to add")->capture_default_str();
+  app.add_option("--temperature", line.generate.temperature, "0: always the most likely token")->capture_default_str();
+  app.add_option("--top-k", line.generate.top_k, "Only the k most likely tokens; 0: all")->capture_default_str();
+  app.add_option("--top-p", line.generate.top_p, "Only the most likely tokens of this total probability")->capture_default_str();
+  app.add_option("--seed", line.generate.seed, "Of the random numbers")->capture_default_str();
+}
+
+GenerateOptions with_prompts(const CommandLine& line) {
+  GenerateOptions options = line.generate;
+  options.json = line.json;
+  std::ifstream file(line.prompts_file);
+  for (std::string prompt; std::getline(file, prompt);) options.prompts.push_back(prompt);
+  if (options.prompts.empty()) throw ConfigError("generate needs --prompt TEXT or --prompts FILE");
+  return options;
+}
+
+int run(int argc, char** argv) {
+  CommandLine line;
+  CLI::App app("shardline: model-parallel training of transformers from one JSON file");
+  app.set_version_flag("--version", SHARDLINE_VERSION);
+  app.require_subcommand(1);
+  const auto command = [&](const char* name, const char* what) {
+    auto* sub = app.add_subcommand(name, what);
+    sub->add_option("config", line.config, "Config file (see docs/config.md)")->required()->check(CLI::ExistingPath);
+    sub->add_option("--set", line.overrides, "path=value laid over the config, e.g. training.max_steps=10");
+    return sub;
+  };
+  auto* train = command("train", "Train; saves the model in output_dir");
+  auto* eval = command("eval", "Loss and perplexity on the validation data");
+  auto* generate = command("generate", "Continue prompts");
+  auto* plan = command("plan", "Show what would run where; starts nothing");
+  add_generate_options(*generate, line);
+  for (auto* sub : {generate, plan}) sub->add_flag("--json", line.json, "Print JSON");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  if (*train) return on_ranks(line, arguments, train_job);
+  if (*eval) return on_ranks(line, arguments, evaluate_job);
+  if (*generate) {
+    const auto options = with_prompts(line);
+    return on_ranks(line, arguments, [&](const Config& config, RankContext& context) { generate_job(config, options, context); });
+  }
+  if (*plan) std::cout << plan_job(load(line), line.json, console_of(1).columns);
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::signal(SIGINT, request_stop);
+  std::signal(SIGTERM, request_stop);
+  keep_freed_memory();
+  end_job_with_message_of_failed_rank();
+  try {
+    return run(argc, argv);
+  } catch (const std::exception& error) {
+    return report_error(error, std::cerr);
+  }
+}
