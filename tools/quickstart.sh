@@ -15,7 +15,8 @@ build() {
 }
 
 train() {
-  build/tools/shardline train configs/quickstart.json --set output_dir=runs/quickstart --set overwrite_output_dir=true
+  build/tools/shardline train configs/quickstart.json --set output_dir=runs/quickstart \
+    --set training.overwrite_output_dir=true
 }
 
 generate() {
