@@ -30,7 +30,7 @@ bool is_word(char32_t c) {
          is_new_word(c);
 }
 
-bool is_space(char32_t c) {
+bool is_white_space(char32_t c) {
   return u_isUWhiteSpace(static_cast<UChar32>(c));
 }
 
@@ -44,7 +44,7 @@ bool stands_alone(std::string_view text, size_t begin, size_t end) {
 // The start of the white space that ends at `end`.
 size_t space_before(std::string_view text, size_t end) {
   for (size_t at = end; end > 0; end = at) {
-    if (!is_space(previous_code_point(text, at))) break;
+    if (!is_white_space(previous_code_point(text, at))) break;
   }
   return end;
 }
@@ -52,7 +52,7 @@ size_t space_before(std::string_view text, size_t end) {
 // The end of the white space that starts at `begin`.
 size_t space_behind(std::string_view text, size_t begin) {
   for (size_t at = begin; begin < text.size(); begin = at) {
-    if (!is_space(next_code_point(text, at))) break;
+    if (!is_white_space(next_code_point(text, at))) break;
   }
   return begin;
 }

@@ -28,7 +28,7 @@ std::string normalized(std::string_view text) {
   return out;
 }
 
-// Patterns in which nothing that begins before a line end goes on behind it with a printable character.
+// Patterns that end a piece at a line end that stands alone, no other white space beside it.
 bool parts_at_lines(const std::string& pattern) {
   static const std::string llama3 =
       R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
@@ -122,9 +122,13 @@ std::string BpeTokenizer::decode(std::span<const int32_t> ids) const {
 
 size_t BpeTokenizer::safe_cut(std::string_view text, size_t from) const {
   if (!cuts_at_lines_) return text.size();
-  for (size_t at = text.find('\n', from > 0 ? from - 1 : 0); at != std::string_view::npos;
-       at = text.find('\n', at + 1)) {
-    if (at + 1 < text.size() && text[at + 1] > ' ' && text[at + 1] < 0x7F) return at + 1;
+  size_t line_end = text.find('\n', from > 0 ? from - 1 : 0);
+  for (; line_end != std::string_view::npos; line_end = text.find('\n', line_end + 1)) {
+    size_t before = line_end;
+    size_t behind = line_end + 1;
+    if (before == 0 || behind == text.size()) continue;
+    if (is_white_space(previous_code_point(text, before)) || is_white_space(next_code_point(text, behind))) continue;
+    return line_end + 1;
   }
   return text.size();
 }

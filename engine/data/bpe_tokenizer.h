@@ -57,7 +57,7 @@ class BpeTokenizer final : public Tokenizer {
   std::unordered_map<int32_t, std::string> bytes_of_id_;
   int64_t vocab_size_ = 0;
   std::optional<int32_t> eos_;
-  bool cuts_at_lines_ = false;  // a line end before a printable ASCII character always parts words
+  bool cuts_at_lines_ = false;  // a line end alone between other characters parts words
   std::string digest_;
 };
 

@@ -1,5 +1,6 @@
 #include "engine/data/utf8.h"
 
+#include <unicode/uchar.h>
 #include <unicode/utf8.h>
 
 #include <cstdint>
@@ -49,15 +50,23 @@ void append_utf8(std::string& out, char32_t code_point) {
 char32_t next_code_point(std::string_view bytes, size_t& at) {
   const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
   UChar32 code_point = 0;
-  U8_NEXT_UNSAFE(data, at, code_point);
+  U8_NEXT_OR_FFFD(data, at, bytes.size(), code_point);
   return static_cast<char32_t>(code_point);
 }
 
 char32_t previous_code_point(std::string_view bytes, size_t& end) {
   const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
+  // The macro looks back at most four bytes, by 32-bit places.
+  const size_t from = end > U8_MAX_LENGTH ? end - U8_MAX_LENGTH : 0;
+  auto place = static_cast<int32_t>(end - from);
   UChar32 code_point = 0;
-  U8_PREV_UNSAFE(data, end, code_point);
+  U8_PREV_OR_FFFD(data + from, 0, place, code_point);
+  end = from + static_cast<size_t>(place);
   return static_cast<char32_t>(code_point);
+}
+
+bool is_white_space(char32_t code_point) {
+  return u_isUWhiteSpace(static_cast<UChar32>(code_point));
 }
 
 }  // namespace shardline

@@ -158,7 +158,7 @@ TEST_CASE("components that would give other ids are refused by name") {
   CHECK_THAT(with("/pre_tokenizer", nullptr), Contains("/pre_tokenizer"));
   CHECK_THAT(with("/post_processor", json{{"type", "BertProcessing"}}), Contains("BertProcessing"));
   CHECK_THAT(with("/decoder", json{{"type", "WordPiece"}}), Contains("WordPiece") && Contains("/decoder"));
-  CHECK_THAT(with("/added_tokens/1/id", 5000), Contains("5000") && Contains("<pad>"));
+  CHECK_THAT(with("/added_tokens/1/id", 5000), Contains("has id 5000"));
 }
 
 TEST_CASE("split patterns with another meaning in Oniguruma are refused, with the construct") {

@@ -1,0 +1,237 @@
+#include "engine/data/token_cache.h"
+
+#include <sys/resource.h>
+
+#include <csignal>
+#include <thread>
+
+#include "core/error.h"
+#include "engine/data/file_lock.h"
+#include "engine/data/ordered_work.h"
+#include "tests/engine/data/temp_folder.h"
+
+#include "tests/catch.h"
+
+using namespace shardline;
+using Catch::Contains;
+
+namespace {
+
+TokenDataOptions options_for(const TempFolder& folder, std::vector<std::string> paths) {
+  TokenDataOptions options;
+  options.paths = std::move(paths);
+  options.tokenizer = load_tokenizer("bytes");
+  options.vocab_size = 256;
+  options.cache_folder = folder.path() / "cache/deep";
+  return options;
+}
+
+std::string text_of(const TokenCache& cache) {
+  std::vector<int64_t> ids(cache.size());
+  cache.read(0, cache.size(), ids.data());
+  return {ids.begin(), ids.end()};
+}
+
+int files_in(const std::filesystem::path& folder) {
+  return static_cast<int>(std::distance(std::filesystem::directory_iterator(folder), {}));
+}
+
+}  // namespace
+
+TEST_CASE("the cache holds all documents in order and is found again") {
+  const TempFolder folder;
+  auto options = options_for(folder, {folder.write("b.txt", "second "), folder.write("a.txt", "first")});
+  const auto path = prepare_token_cache(options);
+  const auto cache = open_token_cache(path);
+  CHECK(text_of(*cache) == "second first");
+  CHECK(cache->documents() == 2);
+  CHECK(cache->is_intact());
+  CHECK(std::filesystem::file_size(path) == 128 + 2 * 12);
+  const auto written = std::filesystem::last_write_time(path);
+  CHECK(prepare_token_cache(options) == path);
+  CHECK(std::filesystem::last_write_time(path) == written);
+  CHECK(files_in(options.cache_folder) == 2);  // and its lock
+}
+
+TEST_CASE("whatever the ids depend on changes the cache") {
+  const TempFolder folder;
+  const std::string file = folder.write("a.txt", "{\"text\": \"x\", \"other\": \"y\"}");
+  const auto base = prepare_token_cache(options_for(folder, {file}));
+  const auto changed = [&](auto&& change) {
+    auto options = options_for(folder, {file});
+    change(options);
+    return prepare_token_cache(options) != base;
+  };
+  CHECK_FALSE(changed([](auto&) {}));
+  CHECK_FALSE(changed([](auto& options) { options.threads = 3; }));
+  CHECK(changed([](auto& options) { options.format = "jsonl"; }));
+  CHECK(changed([](auto& options) { options.text_column = "other"; }));
+  CHECK(changed([](auto& options) { options.vocab_size = 300; }));
+  CHECK(changed([&](auto& options) { options.paths.push_back(file); }));
+  CHECK(changed([](auto& options) {
+    options.tokenizer = load_tokenizer(SHARDLINE_DATA_TESTS "/golden/gpt2");
+    options.vocab_size = 2000;
+  }));
+  folder.write("a.txt", "{\"text\": \"z\", \"other\": \"y\"}");  // the same size
+  CHECK(changed([](auto&) {}));
+}
+
+TEST_CASE("a large vocabulary takes four bytes an id") {
+  const TempFolder folder;
+  std::string index("MMIDIDX\0\0", 9);
+  index += bytes_of(uint64_t{1}, uint8_t{4}, uint64_t{1}, uint64_t{2}, int32_t{3}, int64_t{0}, int64_t{0}, int64_t{1});
+  folder.write("x.idx", index);
+  auto options = options_for(folder, {folder.write("x.bin", bytes_of(int32_t{70000}, int32_t{1}, int32_t{65536}))});
+  options.tokenizer = nullptr;
+  options.vocab_size = 70001;
+  const auto cache = open_token_cache(prepare_token_cache(options));
+  std::vector<int64_t> ids(2);
+  cache->read(1, 2, ids.data());
+  CHECK(ids == std::vector<int64_t>{1, 65536});
+  options.vocab_size = 70000;
+  CHECK_THAT(message_of<DataError>([&] { prepare_token_cache(options); }), Contains("70000") && Contains("x.bin"));
+}
+
+TEST_CASE("ids that the model does not have are refused") {
+  const TempFolder folder;
+  auto options = options_for(folder, {folder.write("a.txt", "ab\xFF")});
+  options.vocab_size = 200;
+  CHECK_THAT(message_of<DataError>([&] { prepare_token_cache(options); }), Contains("255") && Contains("200"));
+  CHECK(files_in(options.cache_folder) == 1);  // only the lock
+}
+
+TEST_CASE("threads change nothing, and progress ends at the total") {
+  const TempFolder folder;
+  std::string lines;
+  for (int i = 0; i < 200000; ++i) lines += "line " + std::to_string(i * 7919) + " of it\n";
+  auto options = options_for(folder, {folder.write("a.txt", lines), folder.write("b.txt", lines + lines)});
+  options.tokenizer = load_tokenizer(SHARDLINE_DATA_TESTS "/golden/llama3");
+  options.vocab_size = options.tokenizer->vocab_size();
+  std::vector<int64_t> expected = {};
+  for (const int threads : {1, 4}) {
+    int64_t last = 0;
+    int64_t total = -1;
+    int calls = 0;
+    options.threads = threads;
+    options.progress = [&](int64_t done, int64_t all) {
+      CHECK(done > last);
+      last = done;
+      total = all;
+      ++calls;
+    };
+    const auto path = prepare_token_cache(options);
+    CHECK(last == total);
+    CHECK(total == static_cast<int64_t>(3 * lines.size()));
+    CHECK(calls > 8);
+    const auto cache = open_token_cache(path);
+    std::vector<int64_t> ids(cache->size());
+    cache->read(0, cache->size(), ids.data());
+    if (expected.empty()) expected = ids;
+    CHECK(ids == expected);
+    std::filesystem::remove(path);
+  }
+  auto once = options.tokenizer->encode(lines);
+  const auto twice = options.tokenizer->encode(lines + lines);
+  once.insert(once.end(), twice.begin(), twice.end());
+  CHECK(std::equal(expected.begin(), expected.end(), once.begin(), once.end()));
+}
+
+TEST_CASE("a damaged or truncated cache is noticed and made again") {
+  const TempFolder folder;
+  const auto options = options_for(folder, {folder.write("a.txt", "some text")});
+  const auto path = prepare_token_cache(options);
+  const std::string good = read_file(path);
+  for (size_t at = 0; at < good.size(); ++at) {
+    std::string bad = good;
+    bad[at] ^= 1;
+    folder.write("cache/deep/" + path.filename().string(), bad);
+    if (at < 128) CHECK_THAT(message_of<DataError>([&] { TokenCache cache(path); }), Contains("token cache"));
+    prepare_token_cache(options);
+    CHECK(read_file(path) == good);
+  }
+  for (const size_t size : {size_t{0}, size_t{100}, size_t{128}, good.size() - 1}) {
+    std::filesystem::resize_file(path, size);
+    CHECK_THAT(message_of<DataError>([&] { TokenCache cache(path); }), Contains(std::to_string(size) + " bytes"));
+    prepare_token_cache(options);
+    CHECK(read_file(path) == good);
+  }
+  std::string outside = good;
+  outside[129] = 1;  // the high byte of the first id: behind the vocabulary
+  folder.write("cache/deep/" + path.filename().string(), outside);
+  const TokenCache cache(path);
+  CHECK_FALSE(cache.is_intact());
+  CHECK_THAT(message_of<DataError>([&] { text_of(cache); }), Contains("token 0") && Contains("damaged"));
+}
+
+TEST_CASE("a disk that takes no more is an error and leaves nothing behind") {
+  const TempFolder folder;
+  const auto options = options_for(folder, {folder.write("a.txt", std::string(100000, 'x'))});
+  rlimit old{};
+  getrlimit(RLIMIT_FSIZE, &old);
+  const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{50000, old.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &small);
+  const std::string message = message_of<RunError>([&] { prepare_token_cache(options); });
+  setrlimit(RLIMIT_FSIZE, &old);
+  std::signal(SIGXFSZ, old_handler);
+  CHECK_THAT(message, Contains("cannot be written") && Contains("cache/deep"));
+  CHECK(files_in(options.cache_folder) == 1);
+  CHECK(open_token_cache(prepare_token_cache(options))->size() == 100000);
+}
+
+TEST_CASE("a cache folder that cannot be is an error") {
+  const TempFolder folder;
+  auto options = options_for(folder, {folder.write("a.txt", "x")});
+  options.cache_folder = folder.path() / "a.txt" / "below a file";
+  CHECK_THAT(message_of<RunError>([&] { prepare_token_cache(options); }), Contains("below a file"));
+}
+
+TEST_CASE("of several that ask at once one makes the cache and all get it") {
+  const TempFolder folder;
+  const auto options = options_for(folder, {folder.write("a.txt", std::string(3'000'000, 'x'))});
+  std::atomic<int> makers{0};
+  std::vector<std::filesystem::path> paths(6);
+  {
+    std::vector<std::jthread> threads;
+    for (auto& path : paths) {
+      threads.emplace_back([&] {
+        auto mine = options;
+        mine.progress = [&](int64_t done, int64_t total) { makers += done == total; };
+        path = prepare_token_cache(mine);
+      });
+    }
+  }
+  CHECK(makers == 1);
+  for (const auto& path : paths) CHECK(open_token_cache(path)->size() == 3'000'000);
+}
+
+TEST_CASE("waiting for another maker has a limit") {
+  const TempFolder folder;
+  auto options = options_for(folder, {folder.write("a.txt", "x")});
+  const auto path = prepare_token_cache(options);
+  std::filesystem::remove(path);
+  const FileLock held(path.string() + ".lock", std::chrono::seconds(1));
+  options.lock_limit = std::chrono::milliseconds(50);
+  CHECK_THAT(message_of<RunError>([&] { prepare_token_cache(options); }), Contains("50 ms") && Contains(".lock"));
+}
+
+TEST_CASE("ordered work throws the first error and stops") {
+  std::atomic<int> made{0};
+  std::vector<int64_t> used;
+  const auto make = [&](int64_t i) {
+    ++made;
+    if (i == 5 || i == 7) throw DataError(cat("piece ", i));
+    return TokenIds{static_cast<int32_t>(i)};
+  };
+  const auto use = [&](int64_t i, const TokenIds& ids) {
+    CHECK(ids == TokenIds{static_cast<int32_t>(i)});
+    used.push_back(i);
+  };
+  CHECK(message_of<DataError>([&] { ordered_work(1000, 4, make, use); }) == "piece 5");
+  CHECK(used == std::vector<int64_t>{0, 1, 2, 3, 4});
+  CHECK(made < 100);
+  CHECK_THROWS_AS(
+      ordered_work(
+          10, 2, [](int64_t) { return TokenIds{}; }, [](int64_t, const TokenIds&) { throw RunError("use"); }),
+      RunError);
+}
