@@ -1,0 +1,165 @@
+// Attention with dropout, block by block, against the whole matrix in float64, and that against finite differences.
+#include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/eye.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/scaled_dot_product_attention.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "core/philox.h"
+#include "tensor_parallel/aten_kernels.h"
+#include "tensor_parallel/kernels.h"
+
+#include "tests/catch.h"
+
+namespace shardline {
+namespace {
+
+AttentionDropout dropout_of(int64_t batch, double probability) {
+  AttentionDropout d{
+      .seed = 5, .op = 11, .step = 2, .probability = probability, .sample = {}, .first_head = 3, .max_positions = 301};
+  for (int64_t b = 0; b < batch; ++b) d.sample.push_back(b == 1 ? -1 : 40 + b);
+  return d;
+}
+
+at::Tensor wide(const at::Tensor& t) {
+  return t.to(at::kDouble, false, true);  // always a copy
+}
+
+void check_close(const at::Tensor& got, const at::Tensor& exact) {
+  REQUIRE(got.sizes() == exact.sizes());
+  if (got.numel() == 0) return;
+  REQUIRE(!got.isnan().any().item<bool>());
+  const double tolerance = got.scalar_type() == at::kDouble ? 1e-13 : 5e-6;
+  const double scale = std::max(1.0, exact.abs().max().item<double>());
+  CHECK((wide(got) - exact).abs().max().item<double>() <= tolerance * scale);
+}
+
+// q, k, v as they stand in one [batch, length, 3, heads, head_dim] projection.
+std::array<at::Tensor, 3> projected(int64_t batch, int64_t heads, int64_t length, int64_t head_dim,
+                                    at::ScalarType type) {
+  const at::Tensor qkv = at::randn({batch, length, 3, heads, head_dim}, type).permute({2, 0, 3, 1, 4});
+  return {qkv[0], qkv[1], qkv[2]};
+}
+
+struct Sizes {
+  int64_t batch, heads, length, head_dim;
+};
+
+}  // namespace
+
+TEST_CASE("Attention with dropout agrees with the whole matrix") {
+  for (const auto type : {at::kFloat, at::kDouble})
+    for (const Sizes& s : {Sizes{1, 1, 1, 1}, {2, 3, 7, 5}, {3, 2, 64, 8}, {2, 2, 65, 16}, {1, 2, 200, 32}})
+      for (const double probability : {0.0, 0.3, 1.0}) {
+        CAPTURE(s.batch, s.heads, s.length, s.head_dim, probability, type);
+        const auto [q, k, v] = projected(s.batch, s.heads, s.length, s.head_dim, type);
+        const auto dropout = dropout_of(s.batch, probability);
+        const double scale = 0.7;
+        const auto [out, lse] = dropout_attention_forward(q, k, v, scale, dropout);
+        const auto [out64, lse64] = aten::dropout_attention_forward(wide(q), wide(k), wide(v), scale, dropout);
+        check_close(out, out64);
+        check_close(lse, lse64);
+
+        const at::Tensor d_out = at::randn({s.batch, s.length, s.heads, s.head_dim}, type).transpose(1, 2);
+        const auto [dq, dk, dv] = dropout_attention_backward(d_out, q, k, v, out, lse, scale, dropout);
+        const auto [dq64, dk64, dv64] =
+            aten::dropout_attention_backward(wide(d_out), wide(q), wide(k), wide(v), out64, lse64, scale, dropout);
+        check_close(dq, dq64);
+        check_close(dk, dk64);
+        check_close(dv, dv64);
+      }
+}
+
+TEST_CASE("Without dropout it is causal attention as torch has it") {
+  const auto [q, k, v] = projected(2, 3, 90, 16, at::kDouble);
+  const auto [out, lse] = dropout_attention_forward(q, k, v, 0.25, dropout_of(2, 0));
+  check_close(out, at::scaled_dot_product_attention(q, k, v, {}, 0.0, true, 0.25));
+}
+
+TEST_CASE("The gradients of attention with dropout are its slopes") {
+  const auto [q, k, v] = projected(1, 1, 4, 3, at::kDouble);
+  const auto dropout = dropout_of(1, 0.4);
+  const at::Tensor d_out = at::randn({1, 1, 4, 3}, at::kDouble);
+  const auto value = [&](const at::Tensor& a, const at::Tensor& b, const at::Tensor& c) {
+    return (std::get<0>(dropout_attention_forward(a, b, c, 0.6, dropout)) * d_out).sum().item<double>();
+  };
+  const auto [out, lse] = dropout_attention_forward(q, k, v, 0.6, dropout);
+  const auto [dq, dk, dv] = dropout_attention_backward(d_out, q, k, v, out, lse, 0.6, dropout);
+  for (int64_t position = 0; position < 4; ++position)
+    for (int64_t feature = 0; feature < 3; ++feature) {
+      at::Tensor step = at::zeros_like(q);
+      step[0][0][position][feature] = 1e-6;
+      const auto slope = [](double up, double down) { return (up - down) / 2e-6; };
+      const auto entry = [&](const at::Tensor& t) { return t[0][0][position][feature].item<double>(); };
+      CHECK(entry(dq) == Approx(slope(value(q + step, k, v), value(q - step, k, v))).margin(1e-7));
+      CHECK(entry(dk) == Approx(slope(value(q, k + step, v), value(q, k - step, v))).margin(1e-7));
+      CHECK(entry(dv) == Approx(slope(value(q, k, v + step), value(q, k, v - step))).margin(1e-7));
+    }
+}
+
+TEST_CASE("Every rank drops the same probabilities of a head") {
+  const auto [q, k, v] = projected(2, 4, 70, 8, at::kFloat);
+  const auto all = dropout_of(2, 0.5);
+  const auto [out, lse] = dropout_attention_forward(q, k, v, 1, all);
+  auto half = all;
+  half.first_head += 2;
+  const auto part = [](const at::Tensor& t) { return t.narrow(1, 2, 2); };
+  CHECK(std::get<0>(dropout_attention_forward(part(q), part(k), part(v), 1, half)).equal(part(out)));
+  half.first_head -= 2;
+  CHECK(!std::get<0>(dropout_attention_forward(part(q), part(k), part(v), 1, half)).equal(part(out)));
+}
+
+TEST_CASE("A probability's word is (head * max positions + query) * max positions + key") {
+  // One key's value at a time is visible: v is the identity.
+  const int64_t length = 5;
+  const at::Tensor q = at::full({1, 1, length, length}, 0.0), v = at::eye(length).view(q.sizes());
+  const auto dropout = dropout_of(1, 0.5);
+  const at::Tensor out = std::get<0>(dropout_attention_forward(q, q, v, 1, dropout));
+  for (int64_t query = 0; query < length; ++query)
+    for (int64_t key = 0; key < length; ++key) {
+      const auto word = random_word({5, 11, 2, 40}, static_cast<uint64_t>((3 * 301 + query) * 301 + key));
+      const bool kept = key <= query && word < 0x80000000u;
+      CHECK(out[0][0][query][key].item<float>() == Approx(kept ? 2.0 / static_cast<double>(query + 1) : 0.0));
+    }
+}
+
+TEST_CASE("Attention of an empty microbatch, and of a rank without heads") {
+  for (const Sizes& s : {Sizes{0, 2, 4, 8}, {2, 0, 4, 8}}) {
+    const auto [q, k, v] = projected(s.batch, s.heads, s.length, s.head_dim, at::kFloat);
+    const auto dropout = dropout_of(s.batch, 0.5);
+    const auto [out, lse] = dropout_attention_forward(q, k, v, 1, dropout);
+    CHECK(out.sizes() == q.sizes());
+    CHECK(lse.sizes() == q.sizes().slice(0, 3));
+    const auto [dq, dk, dv] = dropout_attention_backward(out, q, k, v, out, lse, 1, dropout);
+    for (const at::Tensor& gradient : {dq, dk, dv}) CHECK(gradient.sizes() == q.sizes());
+  }
+}
+
+TEST_CASE("Attention does not depend on the number of threads") {
+  const int before = at::get_num_threads();
+  const auto [q, k, v] = projected(2, 3, 130, 16, at::kFloat);
+  const auto dropout = dropout_of(2, 0.2);
+  std::vector<at::Tensor> outs, gradients;
+  for (const int threads : {1, 2, 3}) {
+    at::set_num_threads(threads);
+    const auto [out, lse] = dropout_attention_forward(q, k, v, 1, dropout);
+    const auto [dq, dk, dv] = dropout_attention_backward(q, q, k, v, out, lse, 1, dropout);
+    outs.push_back(out);
+    gradients.push_back(at::cat({dq, dk, dv}));
+  }
+  at::set_num_threads(before);
+  for (size_t i = 1; i < outs.size(); ++i) {
+    CHECK(outs[i].equal(outs[0]));
+    CHECK(gradients[i].equal(gradients[0]));
+  }
+}
+
+}  // namespace shardline
