@@ -9,7 +9,7 @@ if [ $code -eq 0 ] || [ $code -eq 124 ]; then
   printf '%s\nexit code %s\n' "$output" $code
   exit 1
 fi
-if ! printf '%s' "$last" | grep -qE -- "$expected"; then
+if ! [[ $last =~ $expected ]]; then
   printf '%s\nthe last line is not like: %s\n' "$output" "$expected"
   exit 1
 fi
