@@ -1,54 +1,82 @@
 #include "engine/model_source.h"
 
-#include <fstream>
-#include <sstream>
+#include <filesystem>
+#include <map>
 
 #include "core/error.h"
 #include "core/parameter_init.h"
+#include "engine/data/byte_tokenizer.h"
 #include "models/families.h"
+#include "models/hf_writer.h"
 
 namespace shardline {
 namespace {
 
-nlohmann::json read_hf_config(const std::string& directory) {
-  const std::string path = directory + "/config.json";
-  std::ifstream file(path);
-  std::stringstream text;
-  text << file.rdbuf();
-  if (!file) throw DataError(cat("/model/path: cannot read ", path, "; name a Hugging Face model directory"));
-  try {
-    return nlohmann::json::parse(text.str());
-  } catch (const nlohmann::json::parse_error& error) {
-    throw DataError(cat(path, " is not JSON: ", error.what()));
-  }
+namespace fs = std::filesystem;
+
+// The prefix that files of a headless base model lack.
+constexpr const char* kBasePrefix = "transformer.";
+
+// What stands beside the weights: the tokenizer's files, and the rest of the directory that the model came from.
+std::vector<std::string> companions(const ModelSource& source, const std::string& tokenizer) {
+  std::map<std::string, std::string> files;  // by file name; the tokenizer's win
+  if (source.directory)
+    for (const auto& file : source.directory->companion_files()) files[fs::path(file).filename()] = file;
+  if (fs::is_directory(tokenizer))
+    for (const auto& file : companion_files(tokenizer)) files[fs::path(file).filename()] = file;
+  else if (fs::is_regular_file(tokenizer))
+    files["tokenizer.json"] = tokenizer;
+  std::vector<std::string> paths;
+  for (const auto& [name, path] : files) paths.push_back(path);
+  return paths;
 }
 
 }  // namespace
 
 ModelSource open_model(const ModelOptions& options, bool sequence_parallel) {
-  ModelSource source;
+  ModelSource source{.hf_config = nlohmann::json::object()};
   std::string where = "/model/config";
-  source.hf_config = nlohmann::json::object();
   if (!options.path.empty()) {
-    source.hf_config = read_hf_config(options.path);
+    source.directory = std::make_shared<HfDirectory>(options.path, kBasePrefix);
+    source.hf_config = source.directory->config();
     where = options.path + "/config.json";
   }
   source.hf_config.update(options.config);
   source.spec = model_spec(source.hf_config, where, sequence_parallel);
+  if (source.directory && options.init == "pretrained") source.directory->check_names(source.spec);
   return source;
 }
 
 std::string fill_parameters(const ModelOptions& options, const ModelSource& source, uint64_t seed,
                             StageParameters& parameters) {
-  const auto& groups = parameters.groups();
+  const auto& at = parameters.groups().at;
+  const int t_degree = parameters.groups().mesh.t();
   std::map<std::string, int> numbers;
   for (const auto& layer : source.spec.layers)
     for (const auto& param : layer.params) numbers.emplace(layer.full_name(param), static_cast<int>(numbers.size()));
-  for (auto* parameter : parameters.stored())
-    init_parameter(*parameter, numbers.at(parameter->name), seed, groups.at.t, groups.mesh.t());
-  return "random";
+  for (auto* parameter : parameters.stored()) {
+    if (options.init == "pretrained")
+      source.directory->read(*parameter->spec, parameter->name, at.t, t_degree, parameter->value);
+    else
+      init_parameter(*parameter, numbers.at(parameter->name), seed, at.t, t_degree);
+  }
+  return options.init == "pretrained" ? source.directory->digest() : "random";
 }
 
-void save_model(const std::string&, const ModelSource&, StageParameters&, const std::string&) {}
+void save_model(const std::string& directory, const ModelSource& source, StageParameters& parameters,
+                const std::string& tokenizer) {
+  const RankGroups& groups = parameters.groups();
+  HfWriter writer(directory, source.spec, parameters.stored().front()->value.scalar_type());
+  if (groups.rank == 0) writer.create();
+  groups.world->barrier({.what = "model files made"});
+  for (const auto* parameter : parameters.stored())
+    if (parameters.writes(*parameter))
+      writer.write(*parameter->spec, parameter->name, groups.at.t, groups.mesh.t(), parameter->value);
+  writer.flush();
+  groups.world->barrier({.what = "model files written"});
+  if (groups.rank != 0) return;
+  writer.finish(source.hf_config, companions(source, tokenizer));
+  if (tokenizer == "bytes") write_byte_tokenizer(directory);
+}
 
 }  // namespace shardline

@@ -1,10 +1,12 @@
 // Where a run's model comes from: a Hugging Face directory, or a config and random numbers.
 #pragma once
 #include <nlohmann/json.hpp>
+#include <memory>
 #include <string>
 
 #include "core/model_spec.h"
 #include "engine/config/options.h"
+#include "models/hf_directory.h"
 #include "optim/stage_parameters.h"
 
 namespace shardline {
@@ -12,6 +14,7 @@ namespace shardline {
 struct ModelSource {
   nlohmann::json hf_config;  // config.json with the keys of model.config laid over it
   ModelSpec spec;
+  std::shared_ptr<const HfDirectory> directory;  // null: from a config alone
 };
 
 // Throws ConfigError or DataError.
@@ -23,8 +26,8 @@ std::string fill_parameters(const ModelOptions& options, const ModelSource& sour
                             StageParameters& parameters);
 
 // Writes the whole model as a directory that transformers opens. Collective over the world: each rank writes its own
-// slices. Tokenizer and generation files are taken from `copy_from` where that is not empty.
+// slices. `tokenizer` as in the config: its files, or ones that mean the same, are put beside the weights.
 void save_model(const std::string& directory, const ModelSource& source, StageParameters& parameters,
-                const std::string& copy_from);
+                const std::string& tokenizer);
 
 }  // namespace shardline

@@ -100,6 +100,15 @@ std::string listed(const char* what, const std::vector<std::string>& names, cons
 
 }  // namespace
 
+std::vector<std::string> companion_files(const std::string& directory) {
+  std::vector<std::string> found;
+  for (const char* name :
+       {"generation_config.json", "tokenizer.json", "tokenizer_config.json", "tokenizer.model",
+        "special_tokens_map.json", "added_tokens.json", "vocab.json", "vocab.txt", "merges.txt", "chat_template.jinja"})
+    if (is_there(in(directory, name))) found.push_back(in(directory, name));
+  return found;
+}
+
 HfDirectory::HfDirectory(const std::string& path, std::string base_prefix)
     : path_(path), base_prefix_(std::move(base_prefix)) {
   std::error_code ignored;
@@ -219,15 +228,6 @@ std::string HfDirectory::digest() const {
     for (const auto& [tensor, entry] : file.tensors()) hash.add(file.bytes_of(tensor).substr(0, first_bytes));
   }
   return hash.hex();
-}
-
-std::vector<std::string> HfDirectory::companion_files() const {
-  std::vector<std::string> found;
-  for (const char* name :
-       {"generation_config.json", "tokenizer.json", "tokenizer_config.json", "tokenizer.model",
-        "special_tokens_map.json", "added_tokens.json", "vocab.json", "vocab.txt", "merges.txt", "chat_template.jinja"})
-    if (is_there(in(path_, name))) found.push_back(in(path_, name));
-  return found;
 }
 
 }  // namespace shardline

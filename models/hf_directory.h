@@ -14,6 +14,9 @@
 
 namespace shardline {
 
+// Paths of generation_config.json and the tokenizer's files, as far as they are in `directory`.
+std::vector<std::string> companion_files(const std::string& directory);
+
 class HfDirectory {
  public:
   // base_prefix ("transformer."): files of a base model lack it, files of a model with a head have it. Names that
@@ -34,8 +37,7 @@ class HfDirectory {
   // Tells hosts with other files apart cheaply: config, names, sizes, headers and the first bytes of every tensor.
   std::string digest() const;
 
-  // Paths of generation_config.json and the tokenizer's files, as far as they are there.
-  std::vector<std::string> companion_files() const;
+  std::vector<std::string> companion_files() const { return shardline::companion_files(path_); }
 
  private:
   struct Place {

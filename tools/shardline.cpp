@@ -33,7 +33,7 @@ int on_ranks(const CommandLine& line, const std::vector<std::string>& arguments,
              const std::function<void(const Config&, RankContext&)>& command) {
   const Config config = load(line);
   if (needs_mpirun(config)) return start_ranks(config, arguments, std::cerr);
-  run_on_ranks(config, std::cout, console_of(1), [&](RankContext& context) { command(config, context); });
+  run_on_ranks(config, std::cout, console_of_job(), [&](RankContext& context) { command(config, context); });
   return 0;
 }
 
@@ -86,7 +86,7 @@ int run(int argc, char** argv) {
     const auto options = with_prompts(line);
     return on_ranks(line, arguments, [&](const Config& config, RankContext& context) { generate_job(config, options, context); });
   }
-  if (*plan) std::cout << plan_job(load(line), line.json, console_of(1).columns);
+  if (*plan) std::cout << plan_job(load(line), line.json, console_of_job().columns);
   return 0;
 }
 

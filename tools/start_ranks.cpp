@@ -18,6 +18,8 @@
 namespace shardline {
 namespace {
 
+constexpr const char* kConsole = "SHARDLINE_CONSOLE_COLUMNS";  // 0: not a terminal
+
 volatile sig_atomic_t mpirun_pid = 0;
 void pass_on(int signal) { kill(mpirun_pid, signal == SIGINT ? SIGTERM : signal); }
 
@@ -37,6 +39,9 @@ int start_ranks(const Config& config, const std::vector<std::string>& arguments,
   // Ranks share cores where they are too many: waiting ones give theirs away. Root is refused by default.
   setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
   setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 0);
+  // mpirun gives its ranks a terminal of their own; what they should write for is this process's.
+  const Console console = console_of(1);
+  setenv(kConsole, console.terminal ? std::to_string(console.columns).c_str() : "0", 1);
   if (geteuid() == 0) {
     setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 0);
     setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 0);
@@ -68,6 +73,13 @@ int start_ranks(const Config& config, const std::vector<std::string>& arguments,
 int report_error(const std::exception& error, std::ostream& log) {
   log << "error: " << error.what() << std::endl;
   return dynamic_cast<const ConfigError*>(&error) ? 2 : 1;
+}
+
+Console console_of_job() {
+  const char* columns = std::getenv(kConsole);
+  if (!columns || !mpi_is_launched()) return console_of(1);
+  const int width = std::atoi(columns);
+  return width > 0 ? Console{true, width} : Console{};
 }
 
 void end_job_with_message_of_failed_rank() {

@@ -6,12 +6,16 @@
 #include <vector>
 
 #include "engine/config/options.h"
+#include "engine/observe/progress.h"
 
 namespace shardline {
 
 // Starts the ranks with this program and `arguments`, prints the command to `log`, passes signals on and waits. Returns
 // the program's exit code.
 int start_ranks(const Config& config, const std::vector<std::string>& arguments, std::ostream& log);
+
+// What standard output is to the user, also behind mpirun.
+Console console_of_job();
 
 // Prints the error with the rank it came from and returns the exit code: 2 for the config's or command line's fault,
 // else 1.

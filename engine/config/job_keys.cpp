@@ -78,7 +78,7 @@ std::vector<Key> data_keys() {
                "Evaluate only on the first samples; unset: all."),
       honoured(
           "validation_split_percentage", data, &Data::validation_split_percentage, json_integer(0, 99),
-          "Percent of the training samples kept for evaluation, from the end, when there are no validation files."),
+          "Percent of the training samples kept for evaluation, the first ones, when there are no validation files."),
   };
 }
 

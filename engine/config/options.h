@@ -26,7 +26,7 @@ struct DataOptions {
   bool shuffle = true;                            // false: samples in file order
   std::optional<std::int64_t> max_train_samples;  // unset: all
   std::optional<std::int64_t> max_eval_samples;   // unset: all
-  int validation_split_percentage = 0;            // percent of the training samples, taken from the end; 0: none
+  int validation_split_percentage = 0;            // percent of the training samples, the first ones; 0: none
   bool operator==(const DataOptions&) const = default;
 };
 

@@ -1,5 +1,7 @@
 // `bytes`: each byte is its own id.
 #pragma once
+#include <filesystem>
+
 #include "engine/data/tokenizer.h"
 
 namespace shardline {
@@ -13,5 +15,8 @@ class ByteTokenizer final : public Tokenizer {
   size_t safe_cut(std::string_view text, size_t from) const override;
   const std::string& digest() const override;
 };
+
+// tokenizer.json and tokenizer_config.json that give valid UTF-8 the same ids, here and in transformers.
+void write_byte_tokenizer(const std::filesystem::path& folder);
 
 }  // namespace shardline

@@ -11,7 +11,11 @@ namespace shardline {
 class TempFolder {
  public:
   TempFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "shardline-test-XXXXXX").string();
+    // In memory where there is such a place: thousands of small files are slow on some disks.
+    const std::filesystem::path memory = "/dev/shm";
+    const bool in_memory = std::filesystem::is_directory(memory) && !std::getenv("TMPDIR");
+    std::string name =
+        ((in_memory ? memory : std::filesystem::temp_directory_path()) / "shardline-test-XXXXXX").string();
     path_ = ::mkdtemp(name.data());
   }
   ~TempFolder() { std::filesystem::remove_all(path_); }
