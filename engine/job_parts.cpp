@@ -27,6 +27,10 @@ std::filesystem::path cache_folder(const Config& config) {
   return std::filesystem::path(config.output_dir) / ".cache";
 }
 
+bool has_tokenizer(const std::string& directory) {
+  return std::filesystem::exists(directory + "/tokenizer.json") || std::filesystem::exists(directory + "/vocab.json");
+}
+
 void check_data(const Config& config, const ModelSpec& spec) {
   if (config.data.sequence_length > spec.max_positions)
     throw ConfigError(cat("/data/sequence_length: must be at most the model's n_positions (", spec.max_positions,
@@ -62,7 +66,6 @@ JobParts make_parts(const Config& config, const RankContext& context) {
   const bool sequence_parallel = config.smp.optimize == "memory" && config.smp.tensor_parallel_degree > 1;
   ModelSource model = open_model(config.model, sequence_parallel);
   Plan plan = make_plan(config, model.spec, context.world->size());
-  check_data(config, model.spec);
   require_equal(*context.world, "config", resolved(config).dump());
   RankGroups groups = make_rank_groups(plan.mesh, context.world);
   return {std::move(model), std::move(plan), std::move(groups)};
@@ -74,12 +77,15 @@ std::string tokenizer_source(const Config& config) {
 
 TokenData open_data(const Config& config, const ModelSource& model, const ResolvedSizes& sizes, RankContext& context,
                     bool with_train) {
+  check_data(config, model.spec);
   TokenDataOptions options{.format = config.data.format,
                            .text_column = config.data.text_column,
                            .vocab_size = model.spec.vocab_size,
                            .cache_folder = cache_folder(config),
                            .threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()))};
-  if (const auto source = tokenizer_source(config); !source.empty()) options.tokenizer = load_tokenizer(source);
+  // Files of token ids need no tokenizer; for text without one the data reader says what is missing.
+  const auto tokenizer = tokenizer_source(config);
+  if (!config.data.tokenizer.empty() || has_tokenizer(tokenizer)) options.tokenizer = load_tokenizer(tokenizer);
   if (options.tokenizer && options.tokenizer->vocab_size() > model.spec.vocab_size)
     throw ConfigError(cat("the tokenizer ", tokenizer_source(config), " has ids up to ",
                           options.tokenizer->vocab_size() - 1, ", but the model's vocab_size is ",

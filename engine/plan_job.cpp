@@ -16,7 +16,8 @@ std::string plan_job(const Config& config, bool json, int width) {
 }
 
 Config config_of_directory(const std::string& directory, const std::vector<std::string>& overrides) {
-  const nlohmann::json minimal = {{"model", {{"path", directory}}}, {"data", nlohmann::json::object()}, {"output_dir", ""}};
+  // data and output_dir are required of a config file; the commands that take a directory use neither unless set.
+  const nlohmann::json minimal = {{"model", {{"path", directory}}}, {"data", {{"train", directory}}}, {"output_dir", directory}};
   return parse_config(minimal.dump(), directory, overrides);
 }
 

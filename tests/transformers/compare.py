@@ -1,0 +1,107 @@
+"""Trains the same Hugging Face directory on the same batches with transformers and with shardline, and compares.
+
+    python tests/transformers/compare.py build/tools/shardline [--shape small|inner|124m] [--layout "D P T" ...]
+
+Per layout: the losses and gradient norms of ten AdamW steps (lr 1e-3, constant, weight decay 0.1 by HF's rule, clip 1.0,
+dropout 0), the saved directory opened by transformers, and its logits against those of the model trained there.
+Needs torch, transformers and numpy.
+"""
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+import torch
+import transformers
+
+SHAPES = {
+    "small": dict(n_layer=5, n_head=6, n_embd=48, vocab_size=1009, n_positions=64),
+    "inner": dict(n_layer=3, n_head=4, n_embd=64, n_inner=100, vocab_size=515, n_positions=64, activation_function="gelu",
+                  scale_attn_by_inverse_layer_idx=True, layer_norm_epsilon=1e-3, tie_word_embeddings=False),
+    "124m": dict(),
+}
+STEPS, LR, DECAY, SEQUENCE, BATCH = 10, 1e-3, 0.1, 33, 8
+
+
+def make_directory(shape, path):
+    torch.manual_seed(1)
+    config = transformers.GPT2Config(**SHAPES[shape], resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
+    model = transformers.GPT2LMHeadModel(config)
+    model.save_pretrained(path)
+    tokens = np.random.default_rng(5).integers(0, config.vocab_size, STEPS * BATCH * SEQUENCE).astype(np.uint16)
+    tokens.tofile(os.path.join(path, "tokens.bin"))
+    return model, torch.from_numpy(tokens.astype(np.int64)).view(STEPS, BATCH, SEQUENCE)
+
+
+def train_transformers(model, batches):
+    model.train()
+    decayed = [p for n, p in model.named_parameters() if "ln_" not in n and not n.endswith("bias")]
+    others = [p for n, p in model.named_parameters() if "ln_" in n or n.endswith("bias")]
+    optimizer = torch.optim.AdamW([{"params": decayed, "weight_decay": DECAY}, {"params": others, "weight_decay": 0.0}],
+                                  lr=LR, fused=True)
+    losses, norms = [], []
+    for ids in batches:
+        loss = model(input_ids=ids, labels=ids, use_cache=False).loss
+        loss.backward()
+        norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0).item())
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return np.array(losses), np.array(norms)
+
+
+def train_shardline(program, directory, layout, out, extra):
+    d, p, t = layout
+    config = {
+        "model": {"path": directory},
+        "data": {"train": os.path.join(directory, "tokens.bin"), "format": "tokens", "sequence_length": SEQUENCE,
+                 "shuffle": False},
+        "training": {"global_batch_size": BATCH, "max_steps": STEPS, "learning_rate": LR, "weight_decay": DECAY,
+                     "lr_scheduler_type": "constant", "max_grad_norm": 1.0},
+        "smp_options": {"pipeline_parallel_degree": p, "tensor_parallel_degree": t, "microbatches": 2, "ddp": True},
+        "mpi_options": {"processes_per_host": d * p * t},
+        "output_dir": out,
+    }
+    path = os.path.join(directory, "run.json")
+    with open(path, "w") as f:
+        json.dump(config, f)
+    done = subprocess.run([program, "train", path] + [w for e in extra for w in ("--set", e)], capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"shardline failed ({done.returncode}):\n{done.stdout}\n{done.stderr}")
+    rows = [json.loads(line) for line in open(os.path.join(out, "metrics.jsonl"))]
+    return np.array([r["loss"] for r in rows]), np.array([r["grad_norm"] for r in rows])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("program")
+    parser.add_argument("--shape", choices=SHAPES, default="small")
+    parser.add_argument("--layout", nargs="*", default=["1 1 1", "1 2 2", "2 1 1", "1 1 4", "1 3 1", "2 2 2"])
+    parser.add_argument("--set", nargs="*", default=[])
+    args = parser.parse_args()
+    failed = False
+    with tempfile.TemporaryDirectory() as scratch:
+        directory = os.path.join(scratch, "model")
+        model, batches = make_directory(args.shape, directory)
+        losses, norms = train_transformers(model, batches)
+        model.eval()
+        for layout in args.layout:
+            out = os.path.join(scratch, "out" + layout.replace(" ", "-"))
+            ours, our_norms = train_shardline(args.program, directory, [int(x) for x in layout.split()], out, args.set)
+            saved = transformers.GPT2LMHeadModel.from_pretrained(out).eval()
+            with torch.no_grad():
+                logits = (saved(batches[0]).logits - model(batches[0]).logits).abs().max().item()
+            row = {"layout": layout, "loss": float(np.max(np.abs(ours - losses) / losses)),
+                   "first_norm": float(abs(our_norms[0] - norms[0]) / norms[0]),
+                   "norm": float(np.max(np.abs(our_norms - norms) / norms)), "saved_logits": logits}
+            row["ok"] = row["loss"] <= 5e-6 and row["first_norm"] <= 1e-5
+            failed |= not row["ok"]
+            print(json.dumps(row), flush=True)
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
