@@ -3,6 +3,9 @@
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
 
+#include <algorithm>
+#include <array>
+
 #include "core/philox.h"
 
 namespace shardline {
@@ -42,9 +45,14 @@ void init_parameter(Parameter& parameter, int number, uint64_t seed, int t, int 
   AT_DISPATCH_FLOATING_TYPES(values.scalar_type(), "init_parameter", [&] {
     auto* to = values.data_ptr<scalar_t>();
     at::parallel_for(0, runs.outer * runs.inner, 4096, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const int64_t logical = i / runs.inner * runs.logical_stride + runs.offset + i % runs.inner;
-        to[i] = static_cast<scalar_t>(spec.init.std * random_normal(stream, static_cast<uint64_t>(logical)));
+      std::array<double, 512> normals;
+      for (int64_t i = begin; i < end;) {
+        const int64_t in_run = i % runs.inner;
+        const int64_t count = std::min({end - i, runs.inner - in_run, static_cast<int64_t>(normals.size())});
+        const int64_t logical = i / runs.inner * runs.logical_stride + runs.offset + in_run;
+        random_normals(stream, static_cast<uint64_t>(logical), count, normals.data());
+        for (int64_t j = 0; j < count; ++j) to[i + j] = static_cast<scalar_t>(spec.init.std * normals[static_cast<size_t>(j)]);
+        i += count;
       }
     });
   });

@@ -138,11 +138,36 @@ void random_keep(const RandomStream& stream, uint64_t first, int64_t count, doub
     done += keep_in_block(words, first + static_cast<uint64_t>(done), count - done, limit, keep + done);
 }
 
+namespace {
+
+// The four normal numbers of a block: two pairs by Box-Muller.
+std::array<double, 4> normals_of_block(const StreamWords& stream, uint64_t index) {
+  const auto words = stream.block(index);
+  std::array<double, 4> normals;
+  for (size_t pair = 0; pair < 4; pair += 2) {
+    const double radius = std::sqrt(-2 * std::log((words[pair] + 0.5) / 4294967296.0));
+    const double angle = 6.283185307179586477 * ((words[pair + 1] + 0.5) / 4294967296.0);
+    normals[pair] = radius * std::cos(angle);
+    normals[pair + 1] = radius * std::sin(angle);
+  }
+  return normals;
+}
+
+}  // namespace
+
+void random_normals(const RandomStream& stream, uint64_t first, int64_t count, double* normals) {
+  const StreamWords words(stream);
+  for (int64_t done = 0; done < count;) {
+    const uint64_t element = first + static_cast<uint64_t>(done);
+    const auto block = normals_of_block(words, element / 4);
+    for (uint64_t i = element % 4; i < 4 && done < count; ++i) normals[done++] = block[i];
+  }
+}
+
 double random_normal(const RandomStream& stream, uint64_t element) {
-  const auto words = StreamWords(stream).block(element / 2);
-  const size_t pair = element % 2 * 2;
-  const double radius = std::sqrt(-2 * std::log((words[pair] + 0.5) / 4294967296.0));
-  return radius * std::cos(6.283185307179586477 * ((words[pair + 1] + 0.5) / 4294967296.0));
+  double normal = 0;
+  random_normals(stream, element, 1, &normal);
+  return normal;
 }
 
 }  // namespace shardline

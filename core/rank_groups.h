@@ -9,10 +9,12 @@ struct RankGroups {
   Mesh mesh;
   int rank = 0;
   Coordinates at;
-  CommunicatorPtr world, pp, tp, rdp, dp, mp;  // see Group in mesh.h
+  CommunicatorPtr world, mp;                    // carry host values (see Group in mesh.h)
+  CommunicatorPtr device_world, pp, tp, rdp, dp;  // carry tensors of the run's device
 };
 
-// Collective over `world`, whose size is the mesh's.
-RankGroups make_rank_groups(const Mesh& mesh, const CommunicatorPtr& world);
+// Collective over both communicators, whose size is the mesh's. They may be the same: on CPUs, and where `mpi` carries
+// device tensors too.
+RankGroups make_rank_groups(const Mesh& mesh, const CommunicatorPtr& world, const CommunicatorPtr& device_world);
 
 }  // namespace shardline

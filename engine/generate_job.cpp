@@ -16,7 +16,7 @@ void generate_job(const Config& config, const GenerateOptions& options, RankCont
   const auto source = tokenizer_source(config);
   if (source.empty()) throw ConfigError("/data/tokenizer: needed to read prompts; name a directory, a tokenizer.json or \"bytes\"");
   const auto tokenizer = load_tokenizer(source);
-  Trainer trainer({config, parts.plan, parts.model, parts.groups, choose_device(config, context)}, 0);
+  Trainer trainer({config, parts.plan, parts.model, parts.groups, context.device}, 0);
   fill_parameters(config.model, parts.model, static_cast<uint64_t>(config.training.seed), trainer.parameters());
 
   const Sampling sampling{.temperature = options.temperature, .top_k = options.top_k, .top_p = options.top_p,

@@ -3,8 +3,6 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#include <ATen/Context.h>
-
 #include <cstdlib>
 #include <filesystem>
 #include <thread>
@@ -52,22 +50,12 @@ void require_equal(Communicator& world, const std::string& what, const std::stri
                        " copy the same files to all hosts"));
 }
 
-at::Device choose_device(const Config& config, const RankContext& context) {
-  if (config.runtime.device == "cpu") return at::kCPU;
-  const bool cuda = at::hasCUDA();
-  if (config.runtime.device == "cuda" && !cuda)
-    throw ConfigError("/runtime/device: \"cuda\" needs a build with CUDA and a GPU with its driver; use \"cpu\" or \"auto\"");
-  if (!cuda) return at::kCPU;
-  const auto devices = static_cast<int>(at::detail::getCUDAHooks().deviceCount());
-  return devices == 0 ? at::Device(at::kCPU) : at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(context.local_rank % devices));
-}
-
 JobParts make_parts(const Config& config, const RankContext& context) {
   const bool sequence_parallel = config.smp.optimize == "memory" && config.smp.tensor_parallel_degree > 1;
   ModelSource model = open_model(config.model, sequence_parallel);
   Plan plan = make_plan(config, model.spec, context.world->size());
   require_equal(*context.world, "config", resolved(config).dump());
-  RankGroups groups = make_rank_groups(plan.mesh, context.world);
+  RankGroups groups = make_rank_groups(plan.mesh, context.world, context.device_world);
   return {std::move(model), std::move(plan), std::move(groups)};
 }
 

@@ -19,9 +19,6 @@ struct JobParts {
 };
 JobParts make_parts(const Config& config, const RankContext& context);
 
-// The device of this rank: a GPU where the config wants one and there is one.
-at::Device choose_device(const Config& config, const RankContext& context);
-
 struct TokenData {
   std::unique_ptr<DatasetSource> train, validation;  // null where there is none
   std::string digest;

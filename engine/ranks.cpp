@@ -1,5 +1,6 @@
 #include "engine/ranks.h"
 
+#include <ATen/Context.h>
 #include <ATen/Parallel.h>
 
 #include <cstdlib>
@@ -9,11 +10,14 @@
 #include "core/error.h"
 #include "core/local_communicator.h"
 #include "core/mpi_communicator.h"
+#include "core/nccl_communicator.h"
 #include "core/threads_communicator.h"
 #include "engine/config/sizes.h"
 
 namespace shardline {
 namespace {
+
+int gpu_count() { return at::hasCUDA() ? static_cast<int>(at::detail::getCUDAHooks().deviceCount()) : 0; }
 
 void use_threads(const Config& config, int local_size) {
   const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
@@ -29,9 +33,28 @@ void check_world(const Config& config, int started) {
                           ", or set mpi_options.processes_per_host for more replicas"));
 }
 
+// NCCL wants a GPU of its own for every rank; ranks that share one talk through mpi.
+bool uses_nccl(const Config& config, const RankContext& context) {
+  const bool own_gpu = context.device.is_cuda() && context.local_size <= gpu_count();
+  if (config.runtime.communicator == "nccl" && !own_gpu)
+    throw ConfigError(cat("/runtime/communicator: \"nccl\" needs a GPU for every rank; this host has ", gpu_count(),
+                          " for ", context.local_size, " ranks; use \"mpi\""));
+  return config.runtime.communicator == "nccl" ||
+         (config.runtime.communicator == "auto" && own_gpu && context.world->size() > 1);
+}
+
 }  // namespace
 
+at::Device choose_device(const Config& config, int local_rank) {
+  if (config.runtime.device == "cpu") return at::kCPU;
+  const int gpus = gpu_count();
+  if (config.runtime.device == "cuda" && gpus == 0)
+    throw ConfigError("/runtime/device: \"cuda\" needs a build with CUDA and a GPU with its driver; use \"cpu\" or \"auto\"");
+  return gpus == 0 ? at::Device(at::kCPU) : at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(local_rank % gpus));
+}
+
 std::string resolved_communicator(const Config& config) {
+  if (config.runtime.communicator == "nccl") return "mpi";  // starts the ranks and carries host values
   if (config.runtime.communicator != "auto") return config.runtime.communicator;
   return configured_world_size(config) == 1 && !mpi_is_launched() ? "local" : "mpi";
 }
@@ -59,7 +82,9 @@ void run_on_ranks(const Config& config, std::ostream& out, const Console& consol
                   const std::function<void(RankContext&)>& command) {
   const std::string kind = resolved_communicator(config);
   const auto run = [&](CommunicatorPtr world, int local_rank, int local_size) {
-    RankContext context{.world = world, .local_rank = local_rank, .local_size = local_size};
+    RankContext context{.world = world, .device_world = world, .local_rank = local_rank, .local_size = local_size};
+    context.device = choose_device(config, local_rank);
+    if (uses_nccl(config, context)) context.device_world = make_nccl_world(world, context.device.index());
     context.out = context.first() ? &out : nullptr;
     context.console = console;
     command(context);

@@ -1,5 +1,7 @@
 // Who the ranks of this run are: this process alone, threads of it, or processes of mpirun.
 #pragma once
+#include <c10/core/Device.h>
+
 #include <functional>
 #include <iosfwd>
 #include <string>
@@ -12,7 +14,8 @@ namespace shardline {
 
 // What one rank gets to run a command with.
 struct RankContext {
-  CommunicatorPtr world;
+  CommunicatorPtr world;         // carries host values
+  CommunicatorPtr device_world;  // carries tensors of `device`; may be `world`
   int local_rank = 0, local_size = 1;  // on this host
   at::Device device = at::kCPU;
   std::ostream* out = nullptr;         // where rank 0 tells the user things; null on the others
@@ -21,8 +24,11 @@ struct RankContext {
   bool first() const { return world->rank() == 0; }
 };
 
-// The communicator that `auto` means: local for one rank, else mpi.
+// The communicator that carries host values: what the config names; for `auto` and `nccl`, mpi, or local for one rank.
 std::string resolved_communicator(const Config& config);
+
+// The device of a rank: a GPU where the config wants one and there is one. Ranks of a host take its GPUs in turn.
+at::Device choose_device(const Config& config, int local_rank);
 
 // Whether this process has to start mpirun first: its ranks are to be processes, and it is none yet.
 bool needs_mpirun(const Config& config);

@@ -126,7 +126,7 @@ EvaluationMetrics evaluation_metrics(const LossTerm& loss, int64_t step, double 
 
 void train_job(const Config& config, RankContext& context) {
   JobParts parts = make_parts(config, context);
-  const at::Device device = choose_device(config, context);
+  const at::Device device = context.device;
   if (context.first()) prepare_output_dir(config);
   context.world->barrier({.what = "output directory"});
   TokenData data = open_data(config, parts.model, parts.plan.sizes, context, /*with_train=*/true);
@@ -174,7 +174,7 @@ void evaluate_job(const Config& config, RankContext& context) {
   TokenData data = open_data(config, parts.model, parts.plan.sizes, context, /*with_train=*/false);
   if (!data.validation)
     throw ConfigError("/data/validation: nothing to evaluate on; name files, or set data.validation_split_percentage");
-  Trainer trainer({config, parts.plan, parts.model, parts.groups, choose_device(config, context)}, 0);
+  Trainer trainer({config, parts.plan, parts.model, parts.groups, context.device}, 0);
   fill_parameters(config.model, parts.model, static_cast<uint64_t>(config.training.seed), trainer.parameters());
   const LossTerm loss = trainer.evaluate(*data.validation, data.validation->steps_per_epoch());
   if (!context.out) return;

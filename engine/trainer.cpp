@@ -127,8 +127,8 @@ StepMetrics Trainer::train_step(BatchSource& data, int64_t step) {
   metrics.tokens_per_second = static_cast<double>(metrics.tokens) / seconds;
   metrics.samples_per_second = static_cast<double>(samples) / seconds;
   auto busy = at::tensor({busy_seconds_}, at::kDouble);
-  groups_.pp->all_reduce(busy, {.what = "busy time"})->wait();
-  metrics.bubble_fraction = 1 - busy.item<double>() / (plan_.mesh.p() * seconds);
+  groups_.world->all_reduce(busy, {.what = "busy time"})->wait();
+  metrics.bubble_fraction = 1 - busy.item<double>() / (plan_.mesh.size() * seconds);
   metrics.peak_memory_bytes = gather_memory();
   return metrics;
 }

@@ -44,7 +44,7 @@ void StageParameters::find_ties(const std::vector<int>& stage_of_layer) {
     Coordinates first = groups_.at;
     first.p = tie.stages.front();
     const int color = tie.buffer ? groups_.mesh.rank(first) : groups_.mesh.size();  // all others: one idle group
-    auto comm = groups_.world->split(color, "tie");
+    auto comm = groups_.device_world->split(color, "tie");
     if (tie.buffer) tie.holders = std::move(comm);
   }
 }

@@ -70,8 +70,8 @@ BpeModel::BpeModel(const BpeVocabulary& vocabulary) : fuse_unknown_(vocabulary.f
   if (vocabulary.unknown) unknown_ = id_of(*vocabulary.unknown, "its unk_token");
   for (size_t rank = 0; rank < vocabulary.merges.size(); ++rank) {
     const auto& [left, right] = vocabulary.merges[rank];
-    merges_[pair_key(id_of(left, "part of a merge"), id_of(right, "part of a merge"))] = {
-        static_cast<int32_t>(rank), id_of(left + right, "the result of a merge")};
+    const uint64_t pair = pair_key(id_of(left, "part of a merge"), id_of(right, "part of a merge"));
+    merges_[pair] = {static_cast<int32_t>(rank), id_of(left + right, "the result of a merge")};
   }
   if (!vocabulary.ignore_merges) return;
   for (const auto& [token, id] : vocabulary.ids) {

@@ -1,0 +1,117 @@
+// Measures the training step of a config on its layout and prints one JSON line. Every step trains on the same batch of
+// token ids, so that nothing but the step is measured. Ids come from data.train when that is a token file, else they are
+// random.
+//
+//   bench_step CONFIG.json [--set path=value ...] [--warmup 2] [--steps 5]
+#include <ATen/ops/empty.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "core/philox.h"
+#include "engine/config/config.h"
+#include "engine/job_parts.h"
+#include "engine/observe/memory_usage.h"
+#include "tensor_parallel/products.h"
+#include "tools/start_ranks.h"
+
+using namespace shardline;
+
+namespace {
+
+struct Options {
+  std::string config;
+  std::vector<std::string> overrides;
+  int warmup = 2, steps = 5;
+};
+
+// The same global batch at every step.
+class SameBatch : public BatchSource {
+ public:
+  SameBatch(int64_t samples, int64_t length, int64_t vocabulary) : ids_(at::empty({samples, length}, at::kLong)) {
+    for (int64_t i = 0; i < ids_.numel(); ++i)
+      ids_.data_ptr<int64_t>()[i] = random_word({.seed = 1234}, static_cast<uint64_t>(i)) % static_cast<uint32_t>(vocabulary);
+  }
+  explicit SameBatch(at::Tensor ids) : ids_(std::move(ids)) {}
+
+  int64_t samples_in_step(int64_t) const override { return ids_.size(0); }
+  Batch batch(int64_t, const BatchSlice& slice) override {
+    const auto ids = ids_.narrow(0, slice.first, slice.count);
+    return {.ids = ids, .labels = ids, .first_sample = slice.first, .global_samples = ids_.size(0),
+            .weight = ids_.size(0) * (ids_.size(1) - 1)};
+  }
+
+ private:
+  at::Tensor ids_;
+};
+
+SameBatch make_batch(const Config& config, const JobParts& parts, RankContext& context) {
+  if (config.data.format != "tokens")
+    return {parts.plan.sizes.global_batch, config.data.sequence_length, parts.model.spec.vocab_size};
+  const auto data = open_data(config, parts.model, parts.plan.sizes, context, true);
+  return SameBatch(data.train->batch(0, {0, parts.plan.sizes.global_batch}).ids);
+}
+
+void measure(const Config& config, const Options& options, RankContext& context) {
+  JobParts parts = make_parts(config, context);
+  SameBatch data = make_batch(config, parts, context);
+  Trainer trainer({config, parts.plan, parts.model, parts.groups, context.device},
+                  options.warmup + options.steps);
+  fill_parameters(config.model, parts.model, static_cast<uint64_t>(config.training.seed), trainer.parameters());
+
+  std::vector<double> seconds, losses;
+  StepMetrics metrics;
+  for (int step = 1; step <= options.warmup + options.steps; ++step) {
+    context.world->barrier();
+    const double start = Progress::steady_seconds();
+    metrics = trainer.train_step(data, step);
+    context.world->barrier();
+    losses.push_back(metrics.loss);
+    if (step > options.warmup) seconds.push_back(Progress::steady_seconds() - start);
+  }
+  if (!context.out) return;
+  auto sorted = seconds;
+  std::sort(sorted.begin(), sorted.end());
+  const double median = sorted[sorted.size() / 2];
+  nlohmann::json peaks = nlohmann::json::array();
+  for (const auto& memory : metrics.peak_memory_bytes) peaks.push_back(memory.resident);
+  *context.out << nlohmann::json{{"program", "shardline"},
+                                 {"mesh", parts.plan.mesh},
+                                 {"products", products_in_use()},
+                                 {"tokens_per_second", static_cast<double>(metrics.tokens) / median},
+                                 {"step_seconds", median},
+                                 {"all_step_seconds", seconds},
+                                 {"bubble_fraction", metrics.bubble_fraction},
+                                 {"loss", losses},
+                                 {"peak_rss_bytes_per_rank", peaks}}
+                      .dump()
+               << std::endl;
+}
+
+int run(int argc, char** argv) {
+  Options options;
+  CLI::App app("bench_step: measures the training step of a config");
+  app.add_option("config", options.config)->required()->check(CLI::ExistingFile);
+  app.add_option("--set", options.overrides, "path=value laid over the config");
+  app.add_option("--warmup", options.warmup, "steps before the measured ones")->capture_default_str();
+  app.add_option("--steps", options.steps, "measured steps")->capture_default_str()->check(CLI::PositiveNumber);
+  CLI11_PARSE(app, argc, argv);
+  const Config config = read_config(options.config, options.overrides);
+  if (needs_mpirun(config)) return start_ranks(config, {argv + 1, argv + argc}, std::cerr);
+  run_on_ranks(config, std::cout, console_of_job(), [&](RankContext& context) { measure(config, options, context); });
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  keep_freed_memory();
+  end_job_with_message_of_failed_rank();
+  try {
+    return run(argc, argv);
+  } catch (const std::exception& error) {
+    return report_error(error, std::cerr);
+  }
+}
