@@ -85,15 +85,18 @@ class Hash {
   std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state_;
 };
 
+using Names = std::map<std::string, std::string>;  // without the base prefix -> as written
+
 // "\n  missing: a (nearest in the files: b)"; near names are sought for the first ones only, since that is slow.
-std::string listed(const char* what, const std::vector<std::string>& names, const char* where,
-                   const std::vector<std::string>& others) {
-  constexpr size_t most_searched = 20;
+std::string listed(const char* what, const Names& names, const char* where, const Names& others) {
+  std::vector<std::string> candidates;
+  for (const auto& [base, spelled] : others) candidates.push_back(base);
+  int searches = 20;
   std::string text;
-  for (size_t i = 0; i < names.size(); ++i) {
-    const std::string nearest = i < most_searched ? nearest_word(names[i], others) : "";
-    text += cat("\n  ", what, ": ", names[i]);
-    if (!nearest.empty()) text += cat(" (nearest ", where, ": ", nearest, ")");
+  for (const auto& [base, spelled] : names) {
+    const std::string nearest = searches-- > 0 ? nearest_word(base, candidates) : "";
+    text += cat("\n  ", what, ": ", spelled);
+    if (!nearest.empty()) text += cat(" (nearest ", where, ": ", others.at(nearest), ")");
   }
   return text;
 }
@@ -128,12 +131,15 @@ void HfDirectory::open_files() {
       const auto& file = files_.emplace(name, SafetensorsFile(in(path_, name))).first->second;
       check_shard(file, promised, index);
     }
-  } else if (is_there(in(path_, "pytorch_model.bin")) || is_there(in(path_, "pytorch_model.bin.index.json"))) {
-    throw DataError(how_to_convert(path_));
-  } else {
-    throw DataError(cat(path_, ": holds neither ", kSingleFile, " nor ", kIndexFile,
-                        "; give a model directory, or \"init\": \"random\" to start without weights"));
   }
+}
+
+void HfDirectory::require_weights() const {
+  if (!files_.empty()) return;
+  if (is_there(in(path_, "pytorch_model.bin")) || is_there(in(path_, "pytorch_model.bin.index.json")))
+    throw DataError(how_to_convert(path_));
+  throw DataError(cat(path_, ": holds neither ", kSingleFile, " nor ", kIndexFile,
+                      "; give a model directory, or \"init\": \"random\" to start without weights"));
 }
 
 void HfDirectory::index_tensors() {
@@ -171,7 +177,8 @@ std::string HfDirectory::mistake(const ParamSpec& param, const ParamSource& sour
 }
 
 void HfDirectory::check_names(const ModelSpec& spec) const {
-  std::vector<std::string> missing, surplus;
+  require_weights();
+  Names missing, surplus;
   std::string mistakes;
   std::set<std::string_view> used;
   for (const auto& layer : spec.layers) {
@@ -181,7 +188,7 @@ void HfDirectory::check_names(const ModelSpec& spec) const {
         if (!param.tied_to.empty()) continue;
         const Place* place = find(source.tensor);
         if (!place) {
-          missing.push_back(source.tensor);
+          missing.emplace(base_name(source.tensor), source.tensor);
         } else if (const auto wrong = mistake(param, source, *place); !wrong.empty()) {
           mistakes += "\n  " + wrong;
         }
@@ -191,7 +198,8 @@ void HfDirectory::check_names(const ModelSpec& spec) const {
   std::vector<std::regex> ignored(spec.ignored_tensors.begin(), spec.ignored_tensors.end());
   for (const auto& [name, place] : tensors_) {
     const auto matches = [&spelled = place.name](const std::regex& r) { return std::regex_match(spelled, r); };
-    if (!used.contains(name) && std::none_of(ignored.begin(), ignored.end(), matches)) surplus.push_back(place.name);
+    if (!used.contains(name) && std::none_of(ignored.begin(), ignored.end(), matches))
+      surplus.emplace(name, place.name);
   }
   if (missing.empty() && surplus.empty() && mistakes.empty()) return;
   throw DataError(cat(path_, ": the files do not hold the ", spec.family, " model that ", kConfigFile,
@@ -203,6 +211,7 @@ void HfDirectory::check_names(const ModelSpec& spec) const {
 void HfDirectory::read(const ParamSpec& param, const std::string& full_name, int t, int t_degree,
                        at::Tensor destination) const {
   SL_ASSERT(param.tied_to.empty() && !param.sources.empty(), full_name, " has no tensors of its own in a file");
+  require_weights();
   const at::NoGradGuard values_only;
   for (const auto& source : param.sources) {
     const Place* place = find(source.tensor);

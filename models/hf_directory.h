@@ -20,7 +20,8 @@ std::vector<std::string> companion_files(const std::string& directory);
 class HfDirectory {
  public:
   // base_prefix ("transformer."): files of a base model lack it, files of a model with a head have it. Names that
-  // differ in nothing else are the same tensor. DataError for a directory, index or file that is not what it should be.
+  // differ in nothing else are the same tensor. DataError for a directory, index or file that is not what it should be;
+  // a directory with a config but no weights (or none that are read) is an error only when its weights are needed.
   explicit HfDirectory(const std::string& path, std::string base_prefix = "");
 
   const std::string& path() const { return path_; }
@@ -46,6 +47,7 @@ class HfDirectory {
   };
 
   void open_files();
+  void require_weights() const;
   void index_tensors();
   std::string_view base_name(std::string_view name) const;
   const Place* find(const std::string& tensor) const;
