@@ -1,0 +1,146 @@
+"""Makes golden/ beside it with transformers: python tests/transformers/make_golden.py (torch 2.11, transformers 5.23).
+
+    golden/CASE/model      a model directory
+    golden/RUN/gradients   the complete gradient of step 1, written like a model: by Hugging Face's names. Computed in
+                           float64, stored in float32.
+    golden/RUN/run.json    the case, config keys laid over the model's, token ids of ten steps, and per dtype the losses
+                           and gradient norms of ten AdamW steps
+    golden/RUN/logits.safetensors   "length_N": logits at the last position of the first N tokens, of step 1's first
+                           three samples, before any step
+
+AdamW: lr 1e-3, constant, weight decay 0.1 by transformers.Trainer's rule, clip 1.0; dropouts 0 in train mode.
+"""
+import json
+import pathlib
+import shutil
+
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+GOLDEN = pathlib.Path(__file__).parent / "golden"
+STEPS, BATCH, SEQUENCE = 10, 6, 17
+LENGTHS = (1, 9, SEQUENCE)
+NO_DROPOUT = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+
+CASES = {
+    # More layers and heads than a power of two, a vocabulary that nothing divides, one embedding for both ends.
+    "tied": dict(n_layer=5, n_head=6, n_embd=24, vocab_size=1009, n_positions=24),
+    # Every key that changes the maths away from its default.
+    "options": dict(n_layer=3, n_head=4, n_embd=24, n_inner=40, vocab_size=67, n_positions=20, layer_norm_epsilon=1e-2,
+                    activation_function="gelu", scale_attn_weights=False, scale_attn_by_inverse_layer_idx=True,
+                    tie_word_embeddings=False),
+    # The way files of old looked: see age().
+    "old": dict(n_layer=2, n_head=3, n_embd=24, vocab_size=101, n_positions=17, tie_word_embeddings=False),
+}
+# Runs: a case, and config keys laid over its own.
+RUNS = {"tied": ("tied", {}), "options": ("options", {}), "old": ("old", {}),
+        "relu": ("options", {"activation_function": "relu"}), "silu": ("options", {"activation_function": "silu"}),
+        "tanh": ("options", {"activation_function": "tanh"})}
+
+
+def write_json(path, value):
+    path.write_text(json.dumps(value) + "\n")
+
+
+def randomise(model):
+    """Values that no formula leaves unseen: biases that are not zero, norms that are not one."""
+    torch.manual_seed(11)
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            p.copy_(torch.randn(p.shape) * (0.2 if p.dim() > 1 else 0.1))
+            if "ln_" in name and name.endswith("weight"):
+                p.add_(1.0)
+
+
+def age(directory, config):
+    """Names of a base model beside a saved head, mask buffers, and weights in two files with an index."""
+    tensors = load_file(directory / "model.safetensors")
+    tensors = {name.removeprefix("transformer."): t for name, t in tensors.items()}
+    n = config.n_positions
+    for layer in range(config.n_layer):
+        tensors[f"h.{layer}.attn.bias"] = torch.ones(n, n, dtype=torch.uint8).tril().view(1, 1, n, n)
+        tensors[f"h.{layer}.attn.masked_bias"] = torch.tensor(-1e4)
+    names = sorted(tensors)
+    halves = {"model-00001-of-00002.safetensors": names[: len(names) // 2],
+              "model-00002-of-00002.safetensors": names[len(names) // 2:]}
+    for file, part in halves.items():
+        save_file({name: tensors[name] for name in part}, directory / file, metadata={"format": "pt"})
+    total = sum(t.numel() * t.element_size() for t in tensors.values())
+    write_json(directory / "model.safetensors.index.json",
+               {"metadata": {"total_size": total}, "weight_map": {n: f for f, part in halves.items() for n in part}})
+    (directory / "model.safetensors").unlink()
+
+
+def make_model(case):
+    directory = GOLDEN / case / "model"
+    config = transformers.GPT2Config(**CASES[case], **NO_DROPOUT)
+    model = transformers.GPT2LMHeadModel(config)
+    randomise(model)
+    model.save_pretrained(directory)
+    (directory / "generation_config.json").unlink(missing_ok=True)
+    if case == "old":
+        age(directory, config)
+
+
+def loss_of(model, ids):
+    """The model's own loss, but in its own dtype: transformers computes it in float32."""
+    if model.dtype == torch.float32:
+        return model(input_ids=ids, labels=ids, use_cache=False).loss
+    logits = model(input_ids=ids, use_cache=False).logits[:, :-1]
+    return torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), ids[:, 1:].reshape(-1))
+
+
+def train(case, overrides, batches, dtype):
+    """Gradients of step 1, losses and norms, and logits before the first step."""
+    model = transformers.GPT2LMHeadModel.from_pretrained(GOLDEN / case / "model", dtype=dtype, **overrides)
+    assert model.dtype == dtype
+    model.eval()
+    with torch.no_grad():
+        logits = {f"length_{n}": model(input_ids=batches[0][:3, :n]).logits[:, -1].clone() for n in LENGTHS}
+    model.train()
+    decayed = set(transformers.Trainer.get_decay_parameter_names(None, model))
+    named = list(model.named_parameters())
+    optimizer = torch.optim.AdamW([{"params": [p for n, p in named if n in decayed], "weight_decay": 0.1},
+                                   {"params": [p for n, p in named if n not in decayed], "weight_decay": 0.0}],
+                                  lr=1e-3, fused=True)
+    losses, norms, gradients = [], [], {}
+    for ids in batches:
+        loss = loss_of(model, ids)
+        loss.backward()
+        gradients = gradients or {n: p.grad.clone() for n, p in named}
+        norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0).item())
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return gradients, logits, losses, norms
+
+
+def make_run(name, case, overrides):
+    out = GOLDEN / name
+    (out / "gradients").mkdir(parents=True)
+    batches = torch.randint(CASES[case]["vocab_size"], (STEPS, BATCH, SEQUENCE), generator=torch.Generator().manual_seed(3))
+    gradients, logits, losses, norms = train(case, overrides, batches, torch.float64)
+    single, single_logits, single_losses, single_norms = train(case, overrides, batches, torch.float32)
+    save_file({n: g.float().contiguous() for n, g in gradients.items()}, out / "gradients" / "model.safetensors")
+    shutil.copy(GOLDEN / case / "model" / "config.json", out / "gradients")
+    save_file({n: t.float() for n, t in logits.items()}, out / "logits.safetensors")
+    write_json(out / "run.json", {
+        "case": case, "config": overrides, "tokens": batches.tolist(),
+        "float64": {"losses": losses, "grad_norms": norms},
+        "float32": {"losses": single_losses, "grad_norms": single_norms}})
+    worst = max(((single[n] - g).abs().max() / g.abs().max()).item() for n, g in gradients.items())
+    print(f"{name}: loss {losses[0]:.4f} to {losses[-1]:.4f}, norm {norms[0]:.3f}; float32 against float64: gradients "
+          f"{worst:.1e}, losses {max(abs(a - b) / b for a, b in zip(single_losses, losses)):.1e}")
+
+
+def main():
+    shutil.rmtree(GOLDEN, ignore_errors=True)
+    for case in CASES:
+        make_model(case)
+    for name, (case, overrides) in RUNS.items():
+        make_run(name, case, overrides)
+
+
+if __name__ == "__main__":
+    main()
