@@ -11,6 +11,7 @@
 #include <ATen/ops/tensor.h>
 
 #include "core/error.h"
+#include "core/flight_ring.h"
 #include "engine/config/config.h"
 #include "engine/job.h"
 #include "engine/job_parts.h"
@@ -35,6 +36,15 @@ void prepare_output_dir(const Config& config) {
   fs::create_directories(dir, error);
   if (error) throw RunError(cat("cannot create the output directory ", dir.string(), ": ", error.message()));
   fs::remove(dir / "metrics.jsonl", error);
+}
+
+// What every process was waiting for, readable after it was killed. Ranks that are threads share the first one's file.
+void keep_flight_records(const Config& config, const RankContext& context) {
+  if (resolved_communicator(config) == "threads" && !context.first()) return;
+  const fs::path folder = fs::path(config.output_dir) / "flight";
+  std::error_code error;
+  fs::create_directories(folder, error);
+  open_flight_ring(folder / cat("rank-", context.world->rank()));
 }
 
 void write_json(const fs::path& path, const nlohmann::json& json) {
@@ -129,6 +139,7 @@ void train_job(const Config& config, RankContext& context) {
   const at::Device device = context.device;
   if (context.first()) prepare_output_dir(config);
   context.world->barrier({.what = "output directory"});
+  keep_flight_records(config, context);
   TokenData data = open_data(config, parts.model, parts.plan.sizes, context, /*with_train=*/true);
   const int64_t steps = count_steps(config, *data.train);
 

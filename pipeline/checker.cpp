@@ -8,11 +8,6 @@
 namespace shardline {
 namespace {
 
-std::string describe(const Instruction& instruction) {
-  auto text = cat(to_string(instruction.op), ", microbatch ", instruction.microbatch, ", chunk ", instruction.chunk);
-  return instruction.peer < 0 ? text : cat(text, ", peer ", instruction.peer);
-}
-
 bool needs_peer(Op op) {
   return is_send(op) || is_receive(op);
 }
@@ -51,7 +46,7 @@ class Checker {
 
   [[noreturn]] void refuse(int stage, size_t index, const std::string& what) const {
     throw ScheduleError(cat("schedule \"", schedule_.name, "\": stage ", stage, ", instruction ", index, " (",
-                            describe(list(stage)[index]), "): ", what),
+                            to_string(list(stage)[index]), "): ", what),
                         stage, static_cast<int>(index));
   }
   [[noreturn]] void refuse_stage(int stage, const std::string& what) const {
@@ -233,7 +228,7 @@ class Checker {
         const bool same_kind = (send.op == Op::send_activation) == (receive.op == Op::recv_activation);
         if (!same_kind || send.microbatch != receive.microbatch || neighbour(send) != receive.chunk)
           refuse(stage, index,
-                 cat("the next message from stage ", sender, " is that of its instruction ", at, " (", describe(send),
+                 cat("the next message from stage ", sender, " is that of its instruction ", at, " (", to_string(send),
                      ")"));
       }
   }
@@ -258,7 +253,7 @@ class Checker {
     std::string circle = "waits";
     for (int waiting = peer_of(stage); waiting != stage; waiting = peer_of(waiting))
       circle += cat(" for stage ", waiting, ", instruction ", stands_at(waiting), " (",
-                    describe(list(waiting)[stands_at(waiting)]), "), which waits");
+                    to_string(list(waiting)[stands_at(waiting)]), "), which waits");
     refuse(stage, stands_at(stage),
            cat(circle, " for this instruction: the stages wait for each other (", send_buffers,
                " send buffers per channel)"));

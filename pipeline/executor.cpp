@@ -8,6 +8,7 @@
 #include <chrono>
 
 #include "core/error.h"
+#include "core/flight_ring.h"
 
 namespace shardline {
 namespace {
@@ -42,6 +43,7 @@ RunResult Executor::run(const Schedule& schedule, const std::vector<Microbatch>&
   for (size_t i = 0; i < list.size(); ++i) {
     const Instruction& instruction = list[i];
     const Key at{instruction.microbatch, instruction.chunk};
+    set_flight_instruction(to_string(instruction));
     const double start = now();
     switch (instruction.op) {
       case Op::forward: forward(at); break;
@@ -62,6 +64,7 @@ RunResult Executor::run(const Schedule& schedule, const std::vector<Microbatch>&
     if (instruction.op == Op::send_activation) activations_.erase({at.microbatch, at.chunk + 1});
     if (instruction.op == Op::send_gradient) gradients_.erase({at.microbatch, at.chunk - 1});
   }
+  set_flight_instruction("");
   for (auto& [work, border] : sends_) work->wait();
   sends_.clear();
   SL_ASSERT(kept_.empty() && gradients_.empty(), "the schedule left work behind");

@@ -106,4 +106,9 @@ Schedule forward_schedule(int stages, int microbatches) {
   return schedule;
 }
 
+std::string to_string(const Instruction& instruction) {
+  auto text = cat(to_string(instruction.op), ", microbatch ", instruction.microbatch, ", chunk ", instruction.chunk);
+  return instruction.peer < 0 ? text : cat(text, ", peer ", instruction.peer);
+}
+
 }  // namespace shardline

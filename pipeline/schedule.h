@@ -29,6 +29,9 @@ struct Instruction {
   bool operator==(const Instruction&) const = default;
 };
 
+// "forward, microbatch 3, chunk 0"
+std::string to_string(const Instruction& instruction);
+
 struct Schedule {
   std::string name;  // "simple", "interleaved (1F1B)", "forward"
   int stages = 1;
