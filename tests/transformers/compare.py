@@ -1,14 +1,16 @@
 """Trains the same Hugging Face directory on the same batches with transformers and with shardline, and compares.
 
     python tests/transformers/compare.py build/tools/shardline [--shape small|inner|124m] [--layout "D P T" ...]
+        [--set PATH=VALUE ...] [--tokenizer]
 
 Per layout: the losses and gradient norms of ten AdamW steps (lr 1e-3, constant, weight decay 0.1 by HF's rule, clip 1.0,
-dropout 0), the saved directory opened by transformers, and its logits against those of the model trained there.
-Needs torch, transformers and numpy.
+dropout 0), the saved directory opened by transformers, and its logits against those of the model trained there. With
+--tokenizer, the "bytes" tokenizer saved beside it must give every text its UTF-8 bytes. Needs torch, transformers, numpy.
 """
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -38,8 +40,9 @@ def make_directory(shape, path):
 
 def train_transformers(model, batches):
     model.train()
-    decayed = [p for n, p in model.named_parameters() if "ln_" not in n and not n.endswith("bias")]
-    others = [p for n, p in model.named_parameters() if "ln_" in n or n.endswith("bias")]
+    names = set(transformers.Trainer.get_decay_parameter_names(None, model))
+    decayed = [p for n, p in model.named_parameters() if n in names]
+    others = [p for n, p in model.named_parameters() if n not in names]
     optimizer = torch.optim.AdamW([{"params": decayed, "weight_decay": DECAY}, {"params": others, "weight_decay": 0.0}],
                                   lr=LR, fused=True)
     losses, norms = [], []
@@ -53,12 +56,12 @@ def train_transformers(model, batches):
     return np.array(losses), np.array(norms)
 
 
-def train_shardline(program, directory, layout, out, extra):
+def train_shardline(program, directory, layout, out, settings, tokenizer):
     d, p, t = layout
     config = {
         "model": {"path": directory},
         "data": {"train": os.path.join(directory, "tokens.bin"), "format": "tokens", "sequence_length": SEQUENCE,
-                 "shuffle": False},
+                 "shuffle": False, **({"tokenizer": "bytes"} if tokenizer else {})},
         "training": {"global_batch_size": BATCH, "max_steps": STEPS, "learning_rate": LR, "weight_decay": DECAY,
                      "lr_scheduler_type": "constant", "max_grad_norm": 1.0},
         "smp_options": {"pipeline_parallel_degree": p, "tensor_parallel_degree": t, "microbatches": 2, "ddp": True},
@@ -68,11 +71,24 @@ def train_shardline(program, directory, layout, out, extra):
     path = os.path.join(directory, "run.json")
     with open(path, "w") as f:
         json.dump(config, f)
-    done = subprocess.run([program, "train", path] + [w for e in extra for w in ("--set", e)], capture_output=True, text=True)
+    sets = [word for setting in settings for word in ("--set", setting)]
+    done = subprocess.run([program, "train", path, *sets], capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"shardline failed ({done.returncode}):\n{done.stdout}\n{done.stderr}")
     rows = [json.loads(line) for line in open(os.path.join(out, "metrics.jsonl"))]
     return np.array([r["loss"] for r in rows]), np.array([r["grad_norm"] for r in rows])
+
+
+def byte_tokenizer_differences(directory):
+    """Texts whose ids are not their bytes, or that do not come back, with the tokenizer as transformers opens it."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(directory)
+    rng = np.random.default_rng(7)
+    planes = [(1, 0x80), (0x80, 0x800), (0x800, 0xD800), (0xE000, 0x10000), (0x10000, 0x110000)]  # all but surrogates
+    texts = ["", " ", "a b", "\r\n\t\0", "don't 123  x", "<|endoftext|>", "e\u0301 \u00e9 \ufb01 \U0001f3fd\u200d", "\u2028"]
+    for _ in range(2000):
+        texts.append("".join(chr(rng.integers(*planes[rng.integers(5)])) for _ in range(rng.integers(1, 40))))
+    wrong = [t for t in texts if tokenizer(t)["input_ids"] != list(t.encode())]
+    return wrong + [t for t in texts if tokenizer.decode(list(t.encode())) != t]
 
 
 def main():
@@ -80,7 +96,8 @@ def main():
     parser.add_argument("program")
     parser.add_argument("--shape", choices=SHAPES, default="small")
     parser.add_argument("--layout", nargs="*", default=["1 1 1", "1 2 2", "2 1 1", "1 1 4", "1 3 1", "2 2 2"])
-    parser.add_argument("--set", nargs="*", default=[])
+    parser.add_argument("--set", nargs="*", default=[], help="config settings, as of the program")
+    parser.add_argument("--tokenizer", action="store_true", help="check the saved tokenizer too (shapes small and inner)")
     args = parser.parse_args()
     failed = False
     with tempfile.TemporaryDirectory() as scratch:
@@ -90,15 +107,19 @@ def main():
         model.eval()
         for layout in args.layout:
             out = os.path.join(scratch, "out" + layout.replace(" ", "-"))
-            ours, our_norms = train_shardline(args.program, directory, [int(x) for x in layout.split()], out, args.set)
+            ours, our_norms = train_shardline(args.program, directory, [int(x) for x in layout.split()], out, args.set,
+                                              args.tokenizer)
             saved = transformers.GPT2LMHeadModel.from_pretrained(out).eval()
             with torch.no_grad():
                 logits = (saved(batches[0]).logits - model(batches[0]).logits).abs().max().item()
             row = {"layout": layout, "loss": float(np.max(np.abs(ours - losses) / losses)),
                    "first_norm": float(abs(our_norms[0] - norms[0]) / norms[0]),
                    "norm": float(np.max(np.abs(our_norms - norms) / norms)), "saved_logits": logits}
-            row["ok"] = row["loss"] <= 5e-6 and row["first_norm"] <= 1e-5
+            if args.tokenizer:
+                row["tokenizer"] = len(byte_tokenizer_differences(out))
+            row["ok"] = row["loss"] <= 5e-6 and row["first_norm"] <= 1e-5 and not row.get("tokenizer")
             failed |= not row["ok"]
+            shutil.rmtree(out)
             print(json.dumps(row), flush=True)
     sys.exit(1 if failed else 0)
 
