@@ -1,0 +1,57 @@
+// Parameters dealt to ranks that are threads, and what they must agree on, for the tests of the tensor-parallel ops.
+#pragma once
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <mutex>
+#include <vector>
+
+#include "core/layer.h"
+#include "core/threads_communicator.h"
+#include "tensor_parallel/collectives.h"
+
+namespace shardline {
+
+// Rank t's part of `whole`; a view.
+inline at::Tensor part_of(const ParamSpec& spec, const at::Tensor& whole, int t, int t_degree) {
+  if (spec.split_dim < 0) return whole;
+  const Range range = spec.split(t, t_degree);
+  return whole.narrow(spec.split_dim, range.begin, range.length);
+}
+
+// A parameter with rank t's part of `whole` and a gradient of zeros.
+inline Parameter parameter_of(const ParamSpec& spec, const at::Tensor& whole, int t, int t_degree) {
+  const auto value = part_of(spec, whole, t, t_degree).detach().clone(at::MemoryFormat::Contiguous);
+  return {spec.name, &spec, value, at::zeros_like(value)};
+}
+
+// The largest difference; infinite where the sizes differ or a value is no number.
+inline double difference(const at::Tensor& a, const at::Tensor& b) {
+  if (a.sizes() != b.sizes()) return std::numeric_limits<double>::infinity();
+  if (a.numel() == 0) return 0;
+  const double worst = (a.detach() - b.detach()).abs().max().item<double>();
+  return std::isnan(worst) ? std::numeric_limits<double>::infinity() : worst;
+}
+
+// The largest of what the ranks return. Assertions belong outside: the test library knows one thread only.
+inline double worst_over_ranks(int ranks, const std::function<std::vector<double>(Communicator&)>& fn) {
+  double worst = 0;
+  std::mutex mutex;
+  run_ranks(ranks, [&](CommunicatorPtr world) {
+    const auto mine = fn(*world);
+    std::scoped_lock lock(mutex);
+    for (double value : mine) worst = std::max(worst, value);
+  });
+  return worst;
+}
+
+// 0 where `holds`, infinite where not: a condition among differences.
+inline double unless(bool holds) {
+  return holds ? 0 : std::numeric_limits<double>::infinity();
+}
+
+}  // namespace shardline
