@@ -1,7 +1,7 @@
 # Sourced by quickstart.sh and test.sh: sees to it that the machine has what the build needs.
 #
 #   setup_packages WHAT...      installs missing Debian/Ubuntu packages, or says what to type and leaves with 2
-#   setup_torch BUILD_FOLDER    sets TORCH_ROOT: LibTorch that is there already, or the pinned one fetched into the folder
+#   setup_torch FOLDER OPTION...  sets TORCH_ROOT: LibTorch that is there already, or the pinned one fetched into the folder
 #   timed NAME COMMAND...       runs a part and remembers its seconds;  report_times  prints them
 #
 # Set TORCH_ROOT to a folder with lib/libtorch_cpu.so to use that. The arguments of the scripts go on to cmake, and
@@ -9,6 +9,8 @@
 
 # The wheel that the project is built and tested with, and the two libraries that its CPU half needs.
 torch_wheels=(torch==2.11.0 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85)
+# What its CUDA half needs beside a CUDA toolkit, with -DSHARDLINE_CUDA=ON.
+cuda_wheels=(nvidia-cufile==1.15.1.6 nvidia-cusparselt-cu13==0.8.0 nvidia-nvshmem-cu13==3.4.5)
 torch_oldest=2.8
 
 # "package: how to see that it is there". A header is looked for by the compiler.
@@ -138,13 +140,14 @@ installed_torch_folders() {
 
 # The C++ side does not care which Python a wheel was made for, so one version serves every machine.
 fetch_torch() {
-  local folder=$1 platforms=() glibc
+  local folder=$1 platforms=() glibc wheels=("${torch_wheels[@]}")
+  [[ " $* " != *" -DSHARDLINE_CUDA=ON "* ]] || wheels+=("${cuda_wheels[@]}")
   for glibc in {17..28}; do platforms+=(--platform "manylinux_2_${glibc}_$(uname -m)"); done
   rm -rf "$folder.part"
   PIP_ROOT_USER_ACTION=ignore \
     python3 -m pip install --quiet --no-deps --no-compile --target "$folder.part" --only-binary=:all: \
     --python-version 3.11 --implementation cp --abi cp311 --abi none \
-    --platform "manylinux2014_$(uname -m)" "${platforms[@]}" "${torch_wheels[@]}"
+    --platform "manylinux2014_$(uname -m)" "${platforms[@]}" "${wheels[@]}"
   mv "$folder.part" "$folder"
 }
 
@@ -162,7 +165,7 @@ setup_torch() {
   if [ -z "${TORCH_ROOT:-}" ]; then
     install_needs "${pip_needs[@]}"
     mkdir -p "$1"
-    fetch_torch "$folder"
+    fetch_torch "$folder" "${@:2}"
     TORCH_ROOT=$folder/torch
   fi
   version=$(usable_torch "$TORCH_ROOT") || stop_with_2 "$TORCH_ROOT: no usable LibTorch"

@@ -33,7 +33,7 @@ run_tests() {
 mkdir -p build build-test
 timed "packages" setup_packages test "$@"
 timed "layout and format" check_sources
-timed "LibTorch" setup_torch "$PWD/build"
+timed "LibTorch" setup_torch "$PWD/build" "$@"
 timed "configure and build" build "$@"
 timed "tests" run_tests
 report_times
