@@ -1,0 +1,30 @@
+// The axes of the matrix, and arrays of points that cover them.
+#pragma once
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tests/parity/point.h"
+
+namespace shardline::parity {
+
+struct Axis {
+  std::string name;
+  std::vector<std::string> values;  // the first is the plain one
+  std::function<void(Point&, size_t value)> set;
+  std::function<size_t(const Point&)> get;
+};
+
+// All axes of a float64 point.
+std::vector<Axis> matrix_axes();
+// `axes` with axis `name` cut down to some of its values.
+std::vector<Axis> restricted(std::vector<Axis> axes, const std::string& name, const std::vector<std::string>& values);
+
+// Points in which every feasible pair of values of two axes stands at least once: greedy, the same for equal seeds.
+// Points that cover most come first.
+std::vector<Point> covering_array(const std::vector<Axis>& axes, uint64_t seed);
+
+// The pairs "axis=value, axis=value" that are feasible but stand in none of the points.
+std::vector<std::string> missing_pairs(const std::vector<Axis>& axes, const std::vector<Point>& points);
+
+}  // namespace shardline::parity

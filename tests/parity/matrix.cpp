@@ -1,0 +1,82 @@
+#include "tests/parity/matrix.h"
+
+#include "tests/parity/axes.h"
+
+namespace shardline::parity {
+namespace {
+
+constexpr uint64_t kSeed = 2024;
+
+// Sizes that no degree divides, on at least two ranks of every kind.
+std::vector<Axis> deep_axes() {
+  auto axes = restricted(matrix_axes(), "D", {"2", "3"});
+  axes = restricted(axes, "P", {"2", "3", "4"});
+  axes = restricted(axes, "T", {"2", "3", "4"});
+  axes = restricted(axes, "dropout", {"0.1"});
+  axes = restricted(axes, "last batch", {"short"});
+  return restricted(axes, "shape", {"6 heads", "3 heads", "1 head"});
+}
+
+}  // namespace
+
+std::vector<Point> pair_points() {
+  return covering_array(matrix_axes(), kSeed);
+}
+
+std::vector<Point> single_points() {
+  std::vector<Point> points;
+  for (const auto& axis : matrix_axes())
+    for (size_t value = 1; value < axis.values.size(); ++value) {
+      Point point{.microbatches = 2};
+      if (axis.name == "optimize") point.t = 2;
+      if (axis.name == "pipeline" || axis.name == "active_microbatches") point.p = 3, point.microbatches = 4;
+      if (axis.name == "placement") point.d = point.p = point.t = 2;
+      axis.set(point, value);
+      points.push_back(with_batch(point));
+    }
+  // A single token on a rank, and ranks without any; ranks without heads, words and inner features.
+  for (const char* shape : {"2 tokens", "1 head"})
+    for (const char* optimize : {"speed", "memory"})
+      points.push_back({.t = 4, .optimize = optimize, .dropout = true, .shape = shape});
+  points.push_back(with_batch({.d = 3, .p = 2, .t = 3, .optimize = "memory", .microbatches = 2, .dropout = true}));
+  points.push_back(with_batch(
+      {.d = 2, .p = 3, .t = 4, .optimize = "memory", .microbatches = 3, .dropout = true, .short_batch = true}));
+  return points;
+}
+
+std::vector<Point> deep_points() {
+  return covering_array(deep_axes(), kSeed);
+}
+
+std::vector<Point> matrix_points() {
+  std::vector<Point> points = pair_points();
+  for (const auto& more : {single_points(), deep_points()}) points.insert(points.end(), more.begin(), more.end());
+  return points;
+}
+
+std::vector<Point> fp32_points() {
+  std::vector<Point> points;
+  const auto add_every = [&](const std::vector<Point>& all, size_t stride) {
+    for (size_t i = 0; i < all.size(); i += stride) {
+      points.push_back(all[i]);
+      points.back().dtype = "float32";
+    }
+  };
+  add_every(pair_points(), 6);
+  add_every(deep_points(), 8);
+  return points;
+}
+
+std::vector<Point> real_rank_points(int world) {
+  std::vector<Point> points;
+  for (const auto& all : {matrix_points(), fp32_points()})
+    for (const auto& point : all)
+      if (point.world() == world) points.push_back(point);
+  return points;
+}
+
+Difference measure(const Point& point, const Tampering& tampering) {
+  return compare(run_point(point, tampering), reference(point), limits_of(point.dtype));
+}
+
+}  // namespace shardline::parity

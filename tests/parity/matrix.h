@@ -1,0 +1,19 @@
+// The points that are run.
+#pragma once
+#include <vector>
+
+#include "tests/parity/run.h"
+
+namespace shardline::parity {
+
+std::vector<Point> pair_points();                // float64: every pair of axis values
+std::vector<Point> single_points();              // float64: every axis value alone, beside what it needs to matter
+std::vector<Point> deep_points();                // float64: P, T, D >= 2, dropout and uneven sizes together
+std::vector<Point> matrix_points();              // all of these
+std::vector<Point> fp32_points();                // a sample of them in fp32
+std::vector<Point> real_rank_points(int world);  // for `world` processes, both precisions
+
+// Runs the point as threads and compares it with one process.
+Difference measure(const Point& point, const Tampering& tampering = {});
+
+}  // namespace shardline::parity

@@ -1,0 +1,64 @@
+#include "tests/parity/point.h"
+
+#include <map>
+
+#include "core/error.h"
+
+namespace shardline::parity {
+namespace {
+
+const std::map<std::string, Shape> kShapes = {
+    {"6 heads", {}},
+    {"3 heads", {.heads = 3, .inner = 50}},
+    {"1 head", {.heads = 1, .vocab = 3, .inner = 3}},
+    {"2 tokens", {.sequence = 2}},
+};
+
+}  // namespace
+
+std::string Point::name() const {
+  return cat("D", d, " P", p, " T", t, " ", placement, " ", optimize, " ", pipeline, " m", microbatches, " a",
+             accumulation, active ? cat(" active ", active) : "", dropout ? " dropout" : "", tied ? "" : " untied",
+             short_batch ? " short" : "", ignored ? " ignored" : "", ", ", shape, dtype == "float64" ? "" : " fp32");
+}
+
+std::string Point::reference_key() const {
+  return cat(dtype, " ", shape, " ", global_batch, dropout, tied, short_batch, ignored);
+}
+
+Point Point::reference() const {
+  return {.dtype = dtype,
+          .dropout = dropout,
+          .tied = tied,
+          .short_batch = short_batch,
+          .ignored = ignored,
+          .shape = shape,
+          .global_batch = global_batch};
+}
+
+Shape shape_of(const Point& point) {
+  return kShapes.at(point.shape);
+}
+
+bool feasible(const Point& point) {
+  return point.world() <= 16 && point.microbatches * point.accumulation * point.d <= 24;
+}
+
+Point with_batch(Point point) {
+  const int unit = point.microbatches * point.accumulation * point.d;
+  for (const int batch : {24, 20, 18, 21, 16, 15, 14})
+    if (batch % unit == 0) {
+      point.global_batch = batch;
+      return point;
+    }
+  point.global_batch = unit;
+  return point;
+}
+
+Limits limits_of(const std::string& dtype) {
+  if (dtype == "float64")
+    return {.gradient = 1e-10, .norm = 1e-10, .loss = 1e-12, .change = 1e-8, .zero = 1e-9, .rounding_moves = false};
+  return {.gradient = 1e-5, .norm = 1e-6, .loss = 2e-6, .change = 1e-3, .zero = 1e-6, .rounding_moves = true};
+}
+
+}  // namespace shardline::parity

@@ -1,0 +1,49 @@
+// One point of the layout matrix: a layout, and the model and batch that run on it.
+#pragma once
+#include <cstdint>
+#include <string>
+
+namespace shardline::parity {
+
+// Tiny models with sizes that do not divide evenly: 5 layers, hidden 24.
+struct Shape {
+  int heads = 6, vocab = 1009, inner = 96, sequence = 33;
+};
+
+struct Point {
+  int d = 1, p = 1, t = 1;
+  std::string optimize = "speed", pipeline = "interleaved", placement = "DPT", dtype = "float64";
+  int microbatches = 1, accumulation = 1, active = 0;
+  bool dropout = false, tied = true;
+  bool short_batch = false;  // every other step has fewer than half the samples: some microbatches are empty
+  bool ignored = false;      // some labels do not count
+  std::string shape = "6 heads";
+  int global_batch = 24;
+
+  int world() const { return d * p * t; }
+  std::string name() const;
+  // Points with equal keys describe the same run of the same model and must give the same numbers.
+  std::string reference_key() const;
+  // That run: one process, one microbatch.
+  Point reference() const;
+};
+
+// "6 heads"; "3 heads" with an inner size that is no multiple of anything; "1 head" with 3 words and 3 inner features,
+// so that of 4 ranks some have none; "2 tokens", fewer than ranks.
+Shape shape_of(const Point& point);
+
+// World of at most 16 ranks, and samples for every microbatch.
+bool feasible(const Point& point);
+// The point with the smallest of a few global batch sizes that its microbatches divide.
+Point with_batch(Point point);
+
+// What two runs of a point may differ by: gradients of step 1 and norm relative to the largest, losses relative,
+// parameter change in relative L2 per tensor.
+struct Limits {
+  double gradient, norm, loss, change;
+  double zero;          // of the layer's largest gradient: what is below is exactly zero but for rounding
+  bool rounding_moves;  // AdamW makes steps of such rounding: the change of those tensors says nothing
+};
+Limits limits_of(const std::string& dtype);
+
+}  // namespace shardline::parity

@@ -1,0 +1,252 @@
+#include "tests/parity/run.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/maximum.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "core/parameter_init.h"
+#include "core/philox.h"
+#include "core/threads_communicator.h"
+#include "engine/config/config.h"
+#include "engine/trainer.h"
+#include "models/families.h"
+
+namespace shardline::parity {
+namespace {
+
+using nlohmann::json;
+using Tensors = std::map<std::string, at::Tensor>;
+
+// Batches of random tokens: sample i of step k is the same in every layout.
+class RandomSource : public BatchSource {
+ public:
+  RandomSource(const Point& point, const Tampering& tampering) : point_(point), tampering_(tampering) {}
+
+  int64_t samples_in_step(int64_t step) const override {
+    return point_.short_batch && step % 2 == 0 ? point_.global_batch / 2 - 1 : point_.global_batch;
+  }
+
+  Batch batch(int64_t step, const BatchSlice& slice) override {
+    Batch batch{.first_sample = slice.first, .global_samples = samples_in_step(step)};
+    const int64_t length = shape_.sequence;
+    batch.ids = at::empty({slice.count, length}, at::kLong);
+    batch.labels = at::empty({slice.count, length}, at::kLong);
+    for (int64_t sample = 0; sample < batch.global_samples; ++sample)
+      for (int64_t position = 0; position < length; ++position) {
+        const uint32_t word = random_word(
+            {.seed = 99, .op = 7, .step = static_cast<uint32_t>(step), .sample = static_cast<uint32_t>(sample)},
+            static_cast<uint64_t>(position));
+        const bool counts = !point_.ignored || (sample != 1 && word % 3 != 0);
+        if (counts && position > 0) ++batch.weight;
+        const int64_t row = sample - slice.first;
+        if (row < 0 || row >= slice.count) continue;
+        batch.ids.data_ptr<int64_t>()[row * length + position] = word % static_cast<uint32_t>(shape_.vocab);
+        batch.labels.data_ptr<int64_t>()[row * length + position] =
+            counts ? batch.ids.data_ptr<int64_t>()[row * length + position] : -100;
+      }
+    if (tampering_.batch) tampering_.batch(batch);
+    return batch;
+  }
+
+ private:
+  const Point& point_;
+  const Tampering& tampering_;
+  const Shape shape_ = shape_of(point_);
+};
+
+json hf_config(const Point& point) {
+  const double p = point.dropout ? 0.1 : 0.0;
+  const Shape shape = shape_of(point);
+  return {{"model_type", "gpt2"},
+          {"n_layer", 5},
+          {"n_head", shape.heads},
+          {"n_embd", 24},
+          {"n_inner", shape.inner},
+          {"vocab_size", shape.vocab},
+          {"n_positions", 40},
+          {"resid_pdrop", p},
+          {"embd_pdrop", p},
+          {"attn_pdrop", p},
+          {"tie_word_embeddings", point.tied},
+          {"initializer_range", 0.2}};
+}
+
+Config run_config(const Point& point) {
+  json file = {{"model", {{"config", hf_config(point)}}},
+               {"data", {{"train", "unused"}, {"tokenizer", "bytes"}, {"sequence_length", shape_of(point).sequence}}},
+               {"training",
+                {{"global_batch_size", point.global_batch},
+                 {"gradient_accumulation_steps", point.accumulation},
+                 {"learning_rate", 1e-3},
+                 {"lr_scheduler_type", "constant"},
+                 {"weight_decay", 0.1},
+                 {"max_grad_norm", 1.0},
+                 {"seed", 1234}}},
+               {"smp_options",
+                {{"pipeline_parallel_degree", point.p},
+                 {"tensor_parallel_degree", point.t},
+                 {"microbatches", point.microbatches},
+                 {"pipeline", point.pipeline},
+                 {"optimize", point.optimize},
+                 {"placement_strategy", point.placement}}},
+               {"mpi_options", {{"processes_per_host", point.world()}}},
+               {"runtime", {{"dtype", point.dtype}, {"communicator", point.world() == 1 ? "local" : "threads"}}},
+               {"output_dir", "unused"}};
+  if (point.active > 0) file["smp_options"]["active_microbatches"] = point.active;
+  return parse_config(file.dump(), "parity point " + point.name());
+}
+
+struct Gathered {
+  Tensors whole;
+  double copies_differ = 0;  // largest difference of any rank's copy from the whole
+};
+
+// Each rank's slice in its place of a whole tensor, added over the ranks that write it; then held against all copies.
+Gathered gather(StageParameters& parameters, const ModelSpec& spec, bool gradients) {
+  Gathered result;
+  const auto& groups = parameters.groups();
+  std::map<std::string, const Parameter*> mine;
+  for (const auto* parameter : parameters.stored()) mine[parameter->name] = parameter;
+  const auto differ = at::zeros({1}, at::kDouble);
+  for (const auto& layer : spec.layers)
+    for (const auto& param : layer.params) {
+      if (!param.tied_to.empty()) continue;
+      const auto tensor = at::zeros(param.shape, at::kDouble);
+      const Range range = param.split(groups.at.t, groups.mesh.t());
+      const auto slice = param.split_dim < 0 ? tensor : tensor.narrow(param.split_dim, range.begin, range.length);
+      const auto found = mine.find(layer.full_name(param));
+      const auto local = found == mine.end() ? at::Tensor() : gradients ? found->second->grad : found->second->value;
+      if (local.defined() && parameters.writes(*found->second)) slice.copy_(local);
+      groups.world->all_reduce(tensor)->wait();
+      if (local.defined() && local.numel() > 0) differ.copy_(at::maximum(differ, (slice - local).abs().max()));
+      result.whole[layer.full_name(param)] = tensor;
+    }
+  groups.world->all_reduce(differ, {.op = ReduceOp::max})->wait();
+  result.copies_differ = differ.item<double>();
+  return result;
+}
+
+double largest_of(const at::Tensor& tensor) {
+  return tensor.abs().max().item<double>();
+}
+
+// Query, key and value are three tensors in one.
+std::vector<at::Tensor> parts_of(const std::string& name, const at::Tensor& tensor) {
+  if (name.find(".qkv.") == std::string::npos) return {tensor};
+  return {tensor[0], tensor[1], tensor[2]};
+}
+
+}  // namespace
+
+Outcome run_point_on(const Point& point, const CommunicatorPtr& real_world, const Tampering& tampering) {
+  const CommunicatorPtr world = tampering.world ? tampering.world(real_world) : real_world;
+  const Config config = run_config(point);
+  const bool sequence_parallel = point.optimize == "memory" && point.t > 1;
+  ModelSource model{hf_config(point), model_spec(hf_config(point), "parity", sequence_parallel), nullptr};
+  if (tampering.spec) tampering.spec(model.spec, point);
+  Plan plan = make_plan(config, model.spec, world->size());
+  if (tampering.plan) tampering.plan(plan);
+  Trainer trainer({config, plan, model, make_rank_groups(plan.mesh, world, world), at::kCPU}, kSteps);
+  fill_parameters(config.model, model, 1234, trainer.parameters());
+
+  RandomSource data(point, tampering);
+  Outcome outcome;
+  outcome.before = gather(trainer.parameters(), model.spec, false).whole;
+  trainer.accumulate_gradients(data, 1);
+  const Gathered gradients = gather(trainer.parameters(), model.spec, true);
+  outcome.gradients = gradients.whole;
+  for (int step = 1; step <= kSteps; ++step) {
+    const StepMetrics metrics = trainer.train_step(data, step);
+    outcome.losses.push_back(metrics.loss);
+    if (step == 1) outcome.norm = metrics.grad_norm;
+  }
+  const Gathered after = gather(trainer.parameters(), model.spec, false);
+  outcome.after = after.whole;
+  outcome.copies_differ = std::max(gradients.copies_differ, after.copies_differ);
+  return outcome;
+}
+
+Outcome run_point(const Point& point, const Tampering& tampering) {
+  Outcome outcome;
+  run_ranks(point.world(), [&](const CommunicatorPtr& world) {
+    Outcome mine = run_point_on(point, world, tampering);
+    if (world->rank() == 0) outcome = std::move(mine);
+  });
+  return outcome;
+}
+
+const Outcome& reference(const Point& point) {
+  static std::map<std::string, Outcome> known;
+  const auto [entry, is_new] = known.try_emplace(point.reference_key());
+  if (is_new) entry->second = run_point(point.reference());
+  return entry->second;
+}
+
+std::string Difference::exceeds(const Limits& limits) const {
+  std::string text;
+  const auto check = [&](double value, double limit, const char* what) {
+    if (!(value <= limit)) text += cat(text.empty() ? "" : ", ", what);  // NaN, too
+  };
+  check(gradient, limits.gradient, "gradient");
+  check(norm, limits.norm, "norm");
+  check(loss, limits.loss, "loss");
+  check(change, limits.change, "change");
+  check(copies, 0, "copies");
+  return text;
+}
+
+Difference compare(const Outcome& outcome, const Outcome& reference, const Limits& limits) {
+  Difference worst;
+  std::map<std::string, double> layer_largest;
+  const auto layer_of = [](const std::string& name) {  // "h.3.attn.out.bias" -> "h.3", "head.ln_f.bias" -> "head"
+    return name.substr(0, name.find('.', name.starts_with("h.") ? 2 : 0));
+  };
+  for (const auto& [name, gradient] : reference.gradients) {
+    auto& largest = layer_largest[layer_of(name)];
+    largest = std::max(largest, largest_of(gradient));
+  }
+  for (const auto& [name, gradient] : reference.gradients) {
+    const double zero = limits.zero * layer_largest[layer_of(name)];
+    const double largest = largest_of(gradient) > zero ? largest_of(gradient) : layer_largest[layer_of(name)];
+    const double difference = largest_of(outcome.gradients.at(name) - gradient) / largest;
+    if (!(difference <= worst.gradient)) worst.gradient = difference, worst.worst_gradient = name;
+
+    const auto change = parts_of(name, reference.after.at(name) - reference.before.at(name));
+    const auto other = parts_of(name, outcome.after.at(name) - outcome.before.at(name));
+    const auto gradients = parts_of(name, gradient);
+    double moved = 0, apart = 0;  // squared
+    for (size_t i = 0; i < change.size(); ++i) {
+      if (limits.rounding_moves && largest_of(gradients[i]) <= zero) continue;
+      moved += change[i].square().sum().item<double>();
+      apart += (other[i] - change[i]).square().sum().item<double>();
+    }
+    const double relative = apart == 0 ? 0 : std::sqrt(apart / moved);
+    if (!(relative <= worst.change)) worst.change = relative, worst.worst_change = name;
+  }
+  worst.copies = outcome.copies_differ;
+  worst.norm = std::abs(outcome.norm - reference.norm) / reference.norm;
+  for (size_t i = 0; i < reference.losses.size(); ++i) {
+    const double loss = std::abs(outcome.losses.at(i) - reference.losses[i]) / std::abs(reference.losses[i]);
+    if (!(loss <= worst.loss)) worst.loss = loss;
+  }
+  return worst;
+}
+
+bool bit_equal(const Outcome& a, const Outcome& b) {
+  const auto same = [](const Tensors& x, const Tensors& y) {
+    return std::equal(x.begin(), x.end(), y.begin(), y.end(), [](const auto& one, const auto& other) {
+      return one.first == other.first && at::equal(one.second, other.second);
+    });
+  };
+  return same(a.gradients, b.gradients) && same(a.before, b.before) && same(a.after, b.after) && a.norm == b.norm &&
+         a.losses == b.losses;
+}
+
+}  // namespace shardline::parity

@@ -1,0 +1,60 @@
+// One training run on any layout, reduced to what all layouts must agree on.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/communicator.h"
+#include "core/model_spec.h"
+#include "tests/parity/point.h"
+
+namespace shardline {
+struct Batch;
+struct Plan;
+}  // namespace shardline
+
+namespace shardline::parity {
+
+inline constexpr int kSteps = 10;  // of AdamW, learning rate 1e-3
+
+struct Outcome {
+  std::map<std::string, at::Tensor> gradients;      // of step 1, by logical parameter, whole, in double
+  std::map<std::string, at::Tensor> before, after;  // parameters
+  double norm = 0;                                  // of step 1
+  std::vector<double> losses;                       // by step
+  double copies_differ = 0;  // largest difference between two ranks' copies of one gradient or final parameter
+};
+
+// Mistakes to plant into a run, between the parts that the trainer is given.
+struct Tampering {
+  std::function<CommunicatorPtr(const CommunicatorPtr& world)> world;
+  std::function<void(ModelSpec&, const Point&)> spec;
+  std::function<void(Plan&)> plan;
+  std::function<void(Batch&)> batch;
+};
+
+Outcome run_point(const Point& point, const Tampering& tampering = {});  // ranks as threads
+// On real ranks; collective, every rank gets the whole outcome.
+Outcome run_point_on(const Point& point, const CommunicatorPtr& world, const Tampering& tampering = {});
+
+// The run of one process that the point must reproduce; kept, because many points share one.
+const Outcome& reference(const Point& point);
+
+struct Difference {
+  double gradient = 0;  // worst |g - g0| over the tensor's largest |g0| (over the layer's largest where g0 is zero)
+  double norm = 0;      // relative
+  double loss = 0;      // worst relative
+  double change = 0;    // worst relative L2 of a tensor's change
+  double copies = 0;    // copies_differ; must be 0
+  std::string worst_gradient, worst_change;  // their tensors
+
+  // What is over its limit: "gradient, norm"; empty when all is within.
+  std::string exceeds(const Limits& limits) const;
+};
+Difference compare(const Outcome& outcome, const Outcome& reference, const Limits& limits);
+bool bit_equal(const Outcome& a, const Outcome& b);
+
+}  // namespace shardline::parity
