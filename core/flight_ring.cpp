@@ -59,8 +59,10 @@ FlightRing::FlightRing(int capacity, const std::string& path) {
   int descriptor = -1;
   if (!path.empty()) {
     descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    if (descriptor < 0 || ::ftruncate(descriptor, static_cast<off_t>(bytes_)) != 0) {
-      const std::string reason = std::strerror(errno);
+    // All of its room now: on a full disk, writing into a mapped hole would kill the process.
+    const int error = descriptor < 0 ? errno : ::posix_fallocate(descriptor, 0, static_cast<off_t>(bytes_));
+    if (error != 0) {
+      const std::string reason = std::strerror(error);
       if (descriptor >= 0) ::close(descriptor);
       throw RunError(cat("the flight ring file ", path, " cannot be made: ", reason));
     }
