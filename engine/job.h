@@ -9,6 +9,11 @@
 
 namespace shardline {
 
+// What can be known to be wrong before ranks are started: ConfigError, DataError, or RunError for a full disk. The jobs
+// themselves find the same.
+void check_train(const Config& config);
+void check_evaluate(const Config& config);
+
 void train_job(const Config& config, RankContext& context);
 void evaluate_job(const Config& config, RankContext& context);
 
@@ -21,6 +26,7 @@ struct GenerateOptions {
   uint64_t seed = 42;
   bool json = false;        // one JSON object per prompt
 };
+void check_generate(const Config& config, const GenerateOptions& options);
 void generate_job(const Config& config, const GenerateOptions& options, RankContext& context);
 
 // `shardline plan`: no ranks, no data.

@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "engine/config/config.h"
+#include "engine/data/data_files.h"
 
 namespace shardline {
 namespace {
@@ -21,7 +22,8 @@ std::string host_name() {
 
 std::filesystem::path cache_folder(const Config& config) {
   if (const char* xdg = std::getenv("XDG_CACHE_HOME"); xdg && *xdg) return std::filesystem::path(xdg) / "shardline";
-  if (const char* home = std::getenv("HOME"); home && *home) return std::filesystem::path(home) / ".cache" / "shardline";
+  if (const char* home = std::getenv("HOME"); home && *home)
+    return std::filesystem::path(home) / ".cache" / "shardline";
   return std::filesystem::path(config.output_dir) / ".cache";
 }
 
@@ -29,15 +31,31 @@ bool has_tokenizer(const std::string& directory) {
   return std::filesystem::exists(directory + "/tokenizer.json") || std::filesystem::exists(directory + "/vocab.json");
 }
 
-void check_data(const Config& config, const ModelSpec& spec) {
+// With all that is wrong in `config` for the model; without the paths.
+TokenDataOptions token_data_options(const Config& config, const ModelSpec& spec) {
   if (config.data.sequence_length > spec.max_positions)
     throw ConfigError(cat("/data/sequence_length: must be at most the model's n_positions (", spec.max_positions,
                           "); got ", config.data.sequence_length));
+  TokenDataOptions options{.format = config.data.format,
+                           .text_column = config.data.text_column,
+                           .vocab_size = spec.vocab_size,
+                           .cache_folder = cache_folder(config),
+                           .threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()))};
+  // Files of token ids need no tokenizer; for text without one the data reader says what is missing.
+  const auto tokenizer = tokenizer_source(config);
+  if (!config.data.tokenizer.empty() || has_tokenizer(tokenizer)) options.tokenizer = load_tokenizer(tokenizer);
+  if (options.tokenizer && options.tokenizer->vocab_size() > spec.vocab_size)
+    throw ConfigError(cat("the tokenizer ", tokenizer_source(config), " has ids up to ",
+                          options.tokenizer->vocab_size() - 1, ", but the model's vocab_size is ", spec.vocab_size,
+                          "; set model.config.vocab_size to at least ", options.tokenizer->vocab_size()));
+  return options;
 }
 
 }  // namespace
 
-std::string digest_of(const std::string& text) { return cat(std::hex, XXH3_64bits(text.data(), text.size())); }
+std::string digest_of(const std::string& text) {
+  return cat(std::hex, XXH3_64bits(text.data(), text.size()));
+}
 
 void require_equal(Communicator& world, const std::string& what, const std::string& text) {
   const auto all = gather_strings(world, host_name() + '\n' + text);
@@ -50,10 +68,15 @@ void require_equal(Communicator& world, const std::string& what, const std::stri
                        " copy the same files to all hosts"));
 }
 
-JobParts make_parts(const Config& config, const RankContext& context) {
+PlannedModel plan_model(const Config& config, int world_size) {
   const bool sequence_parallel = config.smp.optimize == "memory" && config.smp.tensor_parallel_degree > 1;
   ModelSource model = open_model(config.model, sequence_parallel);
-  Plan plan = make_plan(config, model.spec, context.world->size());
+  Plan plan = make_plan(config, model.spec, world_size);
+  return {std::move(model), std::move(plan)};
+}
+
+JobParts make_parts(const Config& config, const RankContext& context) {
+  auto [model, plan] = plan_model(config, context.world->size());
   require_equal(*context.world, "config", resolved(config).dump());
   RankGroups groups = make_rank_groups(plan.mesh, context.world, context.device_world);
   return {std::move(model), std::move(plan), std::move(groups)};
@@ -63,22 +86,23 @@ std::string tokenizer_source(const Config& config) {
   return config.data.tokenizer.empty() ? config.model.path : config.data.tokenizer;
 }
 
+TokenizerPtr require_tokenizer(const Config& config) {
+  const auto source = tokenizer_source(config);
+  if (source.empty())
+    throw ConfigError("/data/tokenizer: needed to read prompts; name a directory, a tokenizer.json or \"bytes\"");
+  return load_tokenizer(source);
+}
+
+void check_token_data(const Config& config, const ModelSpec& spec, bool with_train) {
+  const auto options = token_data_options(config, spec);
+  const auto& [train, validation] = std::tie(config.data.train, config.data.validation);
+  if (with_train || validation.empty()) find_data_files(train, options.format);
+  if (!validation.empty()) find_data_files(validation, options.format);
+}
+
 TokenData open_data(const Config& config, const ModelSource& model, const ResolvedSizes& sizes, RankContext& context,
                     bool with_train) {
-  check_data(config, model.spec);
-  TokenDataOptions options{.format = config.data.format,
-                           .text_column = config.data.text_column,
-                           .vocab_size = model.spec.vocab_size,
-                           .cache_folder = cache_folder(config),
-                           .threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()))};
-  // Files of token ids need no tokenizer; for text without one the data reader says what is missing.
-  const auto tokenizer = tokenizer_source(config);
-  if (!config.data.tokenizer.empty() || has_tokenizer(tokenizer)) options.tokenizer = load_tokenizer(tokenizer);
-  if (options.tokenizer && options.tokenizer->vocab_size() > model.spec.vocab_size)
-    throw ConfigError(cat("the tokenizer ", tokenizer_source(config), " has ids up to ",
-                          options.tokenizer->vocab_size() - 1, ", but the model's vocab_size is ",
-                          model.spec.vocab_size, "; set model.config.vocab_size to at least ",
-                          options.tokenizer->vocab_size()));
+  TokenDataOptions options = token_data_options(config, model.spec);
   Progress progress(context.out ? *context.out : std::cerr, context.console, 0);
   if (context.out)
     options.progress = [&](int64_t done, int64_t total) { progress.update(done, total, "reading text"); };

@@ -11,6 +11,13 @@
 
 namespace shardline {
 
+// Model and plan alone: no ranks, no weights.
+struct PlannedModel {
+  ModelSource model;
+  Plan plan;
+};
+PlannedModel plan_model(const Config& config, int world_size);
+
 // Model, plan and communicators of this rank.
 struct JobParts {
   ModelSource model;
@@ -23,12 +30,16 @@ struct TokenData {
   std::unique_ptr<DatasetSource> train, validation;  // null where there is none
   std::string digest;
 };
+// What is wrong with the tokenizer, the files' names or the length, before anything is read: ConfigError, DataError.
+void check_token_data(const Config& config, const ModelSpec& spec, bool with_train);
 // Collective over the world: one rank of a host makes the token caches while the others wait.
 TokenData open_data(const Config& config, const ModelSource& model, const ResolvedSizes& sizes, RankContext& context,
                     bool with_train);
 
 // "data.tokenizer", else that of the model's directory.
 std::string tokenizer_source(const Config& config);
+// ConfigError where there is none.
+TokenizerPtr require_tokenizer(const Config& config);
 
 // Stops the job unless all ranks have the same text for `what`; the error names the hosts that differ.
 void require_equal(Communicator& world, const std::string& what, const std::string& text);

@@ -64,7 +64,7 @@ bool needs_mpirun(const Config& config) { return resolved_communicator(config) =
 std::vector<std::string> mpirun_command(const Config& config, const std::string& program,
                                         const std::vector<std::string>& arguments) {
   const int world = configured_world_size(config);
-  std::vector<std::string> command = {"mpirun", "--quiet", "-np", std::to_string(world), "--bind-to", "none", "--oversubscribe"};
+  std::vector<std::string> command = {"mpirun", "-np", std::to_string(world), "--bind-to", "none", "--oversubscribe"};
   if (!config.mpi.hosts.empty()) {
     std::string hosts;
     for (const auto& host : config.mpi.hosts)

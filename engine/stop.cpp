@@ -4,10 +4,23 @@
 
 namespace shardline {
 namespace {
-std::atomic<int> requested{0};
+std::atomic<int> requested{0}, awaiting{0};
 }
 
-void request_stop(int signal) { requested.store(signal); }
-int stop_signal() { return requested.load(); }
+StopAwaited::StopAwaited() {
+  ++awaiting;
+}
+StopAwaited::~StopAwaited() {
+  --awaiting;
+}
+
+bool request_stop(int signal) {
+  requested.store(signal);
+  return awaiting.load() > 0;
+}
+
+int stop_signal() {
+  return requested.load();
+}
 
 }  // namespace shardline

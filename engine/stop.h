@@ -3,7 +3,16 @@
 
 namespace shardline {
 
-void request_stop(int signal);  // async-signal-safe
+// While one of these lives, a request to stop is looked at after every step; otherwise a run has nothing to lose.
+class StopAwaited {
+ public:
+  StopAwaited();
+  ~StopAwaited();
+  StopAwaited(const StopAwaited&) = delete;
+  StopAwaited& operator=(const StopAwaited&) = delete;
+};
+
+bool request_stop(int signal);  // false: nobody waits for it. Async-signal-safe
 int stop_signal();              // 0: none
 
 }  // namespace shardline

@@ -1,14 +1,13 @@
+#include <ATen/Parallel.h>
+#include <ATen/ops/tensor.h>
+
 #include <algorithm>
 #include <cmath>
-#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <memory>
 #include <ostream>
-
-#include <ATen/Parallel.h>
-#include <ATen/ops/tensor.h>
 
 #include "core/error.h"
 #include "core/flight_ring.h"
@@ -19,6 +18,7 @@
 #include "engine/observe/metrics_log.h"
 #include "engine/observe/progress.h"
 #include "engine/observe/tensorboard.h"
+#include "engine/output_dir.h"
 #include "engine/stop.h"
 #include "tensor_parallel/products.h"
 
@@ -26,17 +26,6 @@ namespace shardline {
 namespace {
 
 namespace fs = std::filesystem;
-
-void prepare_output_dir(const Config& config) {
-  const fs::path dir = config.output_dir;
-  std::error_code error;
-  if (fs::exists(dir, error) && !fs::is_empty(dir, error) && !config.training.overwrite_output_dir)
-    throw ConfigError(cat("/output_dir: ", dir.string(), " is not empty; choose another one, or set "
-                          "training.overwrite_output_dir to true"));
-  fs::create_directories(dir, error);
-  if (error) throw RunError(cat("cannot create the output directory ", dir.string(), ": ", error.message()));
-  fs::remove(dir / "metrics.jsonl", error);
-}
 
 // What every process was waiting for, readable after it was killed. Ranks that are threads share the first one's file.
 void keep_flight_records(const Config& config, const RankContext& context) {
@@ -56,8 +45,7 @@ void write_json(const fs::path& path, const nlohmann::json& json) {
 // What rank 0 tells people and files about the run; silent on the other ranks.
 class Reporter {
  public:
-  Reporter(const Config& config, RankContext& context, int64_t total_steps)
-      : total_steps_(total_steps) {
+  Reporter(const Config& config, RankContext& context, int64_t total_steps) : total_steps_(total_steps) {
     if (!context.out) return;
     progress_.emplace(*context.out, context.console, config.training.logging_steps);
     log_ = std::make_unique<MetricsLog>(config.output_dir + "/metrics.jsonl");
@@ -100,17 +88,18 @@ int64_t count_steps(const Config& config, const DatasetSource& data) {
 std::string settings_text(const Config& config, const ModelSource& model, const DatasetSource& data, int64_t steps,
                           at::Device device) {
   const auto& t = config.training;
-  return table({}, {{"model", cat(model.spec.family, ", ", format_count(static_cast<double>(model.spec.parameter_count())),
-                                  " parameters, ", config.model.path.empty() ? "random" : config.model.path)},
-                    {"device", cat(device.str(), ", ", config.runtime.dtype, ", ", at::get_num_threads(),
-                                   " thread(s) a rank, products by ", products_in_use(), ", communicator ",
-                                   resolved_communicator(config))},
-                    {"data", cat(data.data().size(), " blocks of ", config.data.sequence_length, " tokens, ",
-                                 data.steps_per_epoch(), " steps an epoch, ", data.data().dropped_tokens(),
-                                 " tokens left over")},
-                    {"steps", cat(steps, ", ", t.lr_scheduler_type, " from ", t.learning_rate, ", weight decay ",
-                                  t.weight_decay, ", clip ", t.max_grad_norm, ", seed ", t.seed)},
-                    {"output", config.output_dir}});
+  return table(
+      {},
+      {{"model", cat(model.spec.family, ", ", format_count(static_cast<double>(model.spec.parameter_count())),
+                     " parameters, ", config.model.path.empty() ? "random" : config.model.path)},
+       {"device",
+        cat(device.str(), ", ", config.runtime.dtype, ", ", at::get_num_threads(), " thread(s) a rank, products by ",
+            products_in_use(), ", communicator ", resolved_communicator(config))},
+       {"data", cat(data.data().size(), " blocks of ", config.data.sequence_length, " tokens, ", data.steps_per_epoch(),
+                    " steps an epoch, ", data.data().dropped_tokens(), " tokens left over")},
+       {"steps", cat(steps, ", ", t.lr_scheduler_type, " from ", t.learning_rate, ", weight decay ", t.weight_decay,
+                     ", clip ", t.max_grad_norm, ", seed ", t.seed)},
+       {"output", config.output_dir}});
 }
 
 // All ranks stop after the same step.
@@ -127,6 +116,13 @@ bool evaluates_after(const Config& config, int64_t step, int64_t total, const Da
   return t.do_eval && step == total;
 }
 
+void require_validation(const Config& config) {
+  if (config.data.validation.empty() && config.data.validation_split_percentage == 0)
+    throw ConfigError(
+        "/data/validation: nothing to evaluate on; name files, e.g. --set data.validation=FILE, or set "
+        "data.validation_split_percentage");
+}
+
 }  // namespace
 
 EvaluationMetrics evaluation_metrics(const LossTerm& loss, int64_t step, double epoch) {
@@ -134,10 +130,16 @@ EvaluationMetrics evaluation_metrics(const LossTerm& loss, int64_t step, double 
   return {.step = step, .epoch = epoch, .values = {{"eval_loss", mean}, {"eval_perplexity", std::exp(mean)}}};
 }
 
+void check_train(const Config& config) {
+  const auto planned = plan_model(config, configured_world_size(config));
+  check_token_data(config, planned.model.spec, /*with_train=*/true);
+  check_output_dir(config, planned.model.spec);
+}
+
 void train_job(const Config& config, RankContext& context) {
   JobParts parts = make_parts(config, context);
   const at::Device device = context.device;
-  if (context.first()) prepare_output_dir(config);
+  if (context.first()) prepare_output_dir(config, parts.model.spec);
   context.world->barrier({.what = "output directory"});
   keep_flight_records(config, context);
   TokenData data = open_data(config, parts.model, parts.plan.sizes, context, /*with_train=*/true);
@@ -163,28 +165,39 @@ void train_job(const Config& config, RankContext& context) {
     const LossTerm loss = trainer.evaluate(*data.validation, data.validation->steps_per_epoch());
     report.evaluation(evaluation_metrics(loss, step, epoch));
   };
-  if (data.validation && config.training.eval_on_start) evaluate(0);
+  const StopAwaited awaited;
+  const auto end_if_asked = [&](int64_t step) {
+    if (!stop_requested(*context.world)) return;
+    report.finish();
+    throw Interrupted(cat("stopped by a signal after step ", step, " of ", steps,
+                          "; the weights of these steps are lost, metrics.jsonl is complete up to here"));
+  };
+  if (data.validation && config.training.eval_on_start) {
+    evaluate(0);
+    end_if_asked(0);
+  }
   for (int64_t step = 1; step <= steps; ++step) {
     const StepMetrics metrics = trainer.train_step(*data.train, step);
     epoch = metrics.epoch;
     report.step(metrics);
     if (data.validation && evaluates_after(config, step, steps, *data.train)) evaluate(step);
-    if (stop_requested(*context.world)) {
-      report.finish();
-      throw Interrupted(cat("stopped by a signal after step ", step, " of ", steps, "; the weights of these ", step,
-                            " steps are lost, metrics.jsonl is complete up to here"));
-    }
+    if (step < steps) end_if_asked(step);
   }
   report.finish();
   save_model(config.output_dir, parts.model, trainer.parameters(), tokenizer_source(config));
+  if (context.first()) remove_previous_model(config);
   if (context.out) *context.out << "saved the model in " << config.output_dir << '\n';
 }
 
+void check_evaluate(const Config& config) {
+  require_validation(config);
+  check_token_data(config, plan_model(config, configured_world_size(config)).model.spec, /*with_train=*/false);
+}
+
 void evaluate_job(const Config& config, RankContext& context) {
+  require_validation(config);
   JobParts parts = make_parts(config, context);
   TokenData data = open_data(config, parts.model, parts.plan.sizes, context, /*with_train=*/false);
-  if (!data.validation)
-    throw ConfigError("/data/validation: nothing to evaluate on; name files, or set data.validation_split_percentage");
   Trainer trainer({config, parts.plan, parts.model, parts.groups, context.device}, 0);
   fill_parameters(config.model, parts.model, static_cast<uint64_t>(config.training.seed), trainer.parameters());
   const LossTerm loss = trainer.evaluate(*data.validation, data.validation->steps_per_epoch());

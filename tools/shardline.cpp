@@ -1,6 +1,8 @@
 // The launcher: reads the command line, starts the ranks, and turns errors into messages and exit codes.
 #include <CLI/CLI.hpp>
 #include <csignal>
+#include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 
@@ -8,8 +10,8 @@
 #include "engine/config/config.h"
 #include "engine/job.h"
 #include "engine/ranks.h"
-#include "engine/stop.h"
 #include "tools/start_ranks.h"
+#include "tools/stop_signals.h"
 
 using namespace shardline;
 
@@ -28,11 +30,15 @@ Config load(const CommandLine& line) {
   return directory ? config_of_directory(line.config, line.overrides) : read_config(line.config, line.overrides);
 }
 
-// Runs a command on all ranks, which may mean to start them first.
+// Runs a command on all ranks, which may mean to start them first, unless `check` finds that they would fail.
 int on_ranks(const CommandLine& line, const std::vector<std::string>& arguments,
+             const std::function<void(const Config&)>& check,
              const std::function<void(const Config&, RankContext&)>& command) {
   const Config config = load(line);
-  if (needs_mpirun(config)) return start_ranks(config, arguments, std::cerr);
+  if (needs_mpirun(config)) {
+    check(config);
+    return start_ranks(config, arguments, std::cerr);
+  }
   run_on_ranks(config, std::cout, console_of_job(), [&](RankContext& context) { command(config, context); });
   return 0;
 }
@@ -40,17 +46,28 @@ int on_ranks(const CommandLine& line, const std::vector<std::string>& arguments,
 void add_generate_options(CLI::App& app, CommandLine& line) {
   app.add_option("--prompt", line.generate.prompts, "Text to continue; may be given several times");
   app.add_option("--prompts", line.prompts_file, "File with a prompt per line")->check(CLI::ExistingFile);
-  app.add_option("--max-new-tokens", line.generate.max_new_tokens, "Most tokens to add")->capture_default_str();
-  app.add_option("--temperature", line.generate.temperature, "0: always the most likely token")->capture_default_str();
-  app.add_option("--top-k", line.generate.top_k, "Only the k most likely tokens; 0: all")->capture_default_str();
-  app.add_option("--top-p", line.generate.top_p, "Only the most likely tokens of this total probability")->capture_default_str();
+  app.add_option("--max-new-tokens", line.generate.max_new_tokens, "Most tokens to add")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--temperature", line.generate.temperature, "0: always the most likely token")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--top-k", line.generate.top_k, "Only the k most likely tokens; 0: all")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--top-p", line.generate.top_p, "Only the most likely tokens of this total probability")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1.0));
   app.add_option("--seed", line.generate.seed, "Of the random numbers")->capture_default_str();
 }
 
 GenerateOptions with_prompts(const CommandLine& line) {
   GenerateOptions options = line.generate;
   options.json = line.json;
+  if (!line.prompts_file.empty() && !std::filesystem::is_regular_file(line.prompts_file))
+    throw ConfigError(cat("--prompts: ", line.prompts_file, " is no file"));
   std::ifstream file(line.prompts_file);
+  if (!line.prompts_file.empty() && !file) throw ConfigError(cat("--prompts: ", line.prompts_file, " cannot be read"));
   for (std::string prompt; std::getline(file, prompt);) options.prompts.push_back(prompt);
   if (options.prompts.empty()) throw ConfigError("generate needs --prompt TEXT or --prompts FILE");
   return options;
@@ -73,6 +90,9 @@ int run(int argc, char** argv) {
   auto* plan = command("plan", "Show what would run where; starts nothing");
   add_generate_options(*generate, line);
   for (auto* sub : {generate, plan}) sub->add_flag("--json", line.json, "Print JSON");
+  const auto is_named = [&](const CLI::App* sub) { return sub->get_name() == argv[1]; };
+  if (argc > 1 && argv[1][0] != '-' && app.get_subcommands(is_named).empty())
+    throw ConfigError(cat("\"", argv[1], "\" is no command; use train, eval, generate or plan"));
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -80,11 +100,15 @@ int run(int argc, char** argv) {
   }
 
   const std::vector<std::string> arguments(argv + 1, argv + argc);
-  if (*train) return on_ranks(line, arguments, train_job);
-  if (*eval) return on_ranks(line, arguments, evaluate_job);
+  handle_stop_signals(*train ? "error: stopped by a signal before the first step; there is nothing to save\n"
+                             : "error: stopped by a signal\n");
+  if (*train) return on_ranks(line, arguments, check_train, train_job);
+  if (*eval) return on_ranks(line, arguments, check_evaluate, evaluate_job);
   if (*generate) {
     const auto options = with_prompts(line);
-    return on_ranks(line, arguments, [&](const Config& config, RankContext& context) { generate_job(config, options, context); });
+    return on_ranks(
+        line, arguments, [&](const Config& config) { check_generate(config, options); },
+        [&](const Config& config, RankContext& context) { generate_job(config, options, context); });
   }
   if (*plan) std::cout << plan_job(load(line), line.json, console_of_job().columns);
   return 0;
@@ -93,12 +117,13 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::signal(SIGINT, request_stop);
-  std::signal(SIGTERM, request_stop);
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that grows too large is an error with a message
   keep_freed_memory();
   end_job_with_message_of_failed_rank();
   try {
-    return run(argc, argv);
+    const int code = run(argc, argv);
+    if (!std::cout.flush()) throw RunError(cat("standard output cannot be written: ", std::strerror(errno)));
+    return code;
   } catch (const std::exception& error) {
     return report_error(error, std::cerr);
   }

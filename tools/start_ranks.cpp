@@ -1,41 +1,41 @@
 #include "tools/start_ranks.h"
 
+#include <fcntl.h>
 #include <malloc.h>
+#include <poll.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <iostream>
+#include <thread>
 
 #include "core/error.h"
 #include "core/mpi_communicator.h"
 #include "engine/ranks.h"
-#include "engine/stop.h"
+#include "tools/rank_messages.h"
 
 namespace shardline {
 namespace {
 
 constexpr const char* kConsole = "SHARDLINE_CONSOLE_COLUMNS";  // 0: not a terminal
 
-volatile sig_atomic_t mpirun_pid = 0;
-void pass_on(int signal) { kill(mpirun_pid, signal == SIGINT ? SIGTERM : signal); }
+std::atomic<int> stop_requests{0};
+void count_request(int) {
+  ++stop_requests;
+}
 
 std::string quoted(const std::string& word) {
   return word.find_first_of(" \t\"'$&;|<>*?") == std::string::npos ? word : "'" + word + "'";
 }
 
-}  // namespace
-
-int start_ranks(const Config& config, const std::vector<std::string>& arguments, std::ostream& log) {
-  const std::string program = std::filesystem::read_symlink("/proc/self/exe");
-  const auto command = mpirun_command(config, program, arguments);
-  log << "$";
-  for (const auto& word : command) log << ' ' << quoted(word);
-  log << std::endl;
-
+void set_environment_of_ranks() {
   // Ranks share cores where they are too many: waiting ones give theirs away. Root is refused by default.
   setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
   setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 0);
@@ -46,28 +46,73 @@ int start_ranks(const Config& config, const std::vector<std::string>& arguments,
     setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 0);
     setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 0);
   }
-  const pid_t child = fork();
-  if (child < 0) throw RunError(cat("cannot start mpirun: ", std::strerror(errno)));
-  if (child == 0) {
-    std::vector<char*> argv;
-    for (const auto& word : command) argv.push_back(const_cast<char*>(word.c_str()));
-    argv.push_back(nullptr);
-    setpgid(0, 0);  // a Ctrl-C reaches the ranks once, through mpirun
-    execvp(argv[0], argv.data());
-    std::cerr << "error: cannot start mpirun: " << std::strerror(errno) << "; install Open MPI, or use runtime.communicator=threads\n";
-    _exit(2);
+}
+
+// In the child: becomes mpirun, which writes its errors into `errors` and reads nothing.
+[[noreturn]] void become_mpirun(const std::vector<std::string>& command, int errors) {
+  setpgid(0, 0);                     // a Ctrl-C reaches the ranks once, through the launcher
+  prctl(PR_SET_PDEATHSIG, SIGTERM);  // no ranks without a launcher
+  std::signal(SIGUSR1, SIG_IGN);     // until the ranks are ready for it; the launcher repeats it
+  dup2(errors, STDERR_FILENO);
+  if (const int nothing = open("/dev/null", O_RDONLY); nothing >= 0) dup2(nothing, STDIN_FILENO);
+  std::vector<char*> argv;
+  for (const auto& word : command) argv.push_back(const_cast<char*>(word.c_str()));
+  argv.push_back(nullptr);
+  execvp(argv[0], argv.data());
+  std::cerr << "error: cannot start mpirun: " << std::strerror(errno)
+            << "; install Open MPI, or use runtime.communicator=threads" << std::endl;
+  _exit(2);
+}
+
+// Reads what mpirun writes, passes requests to stop on, and returns mpirun's status when it has ended.
+int wait_for_mpirun(pid_t mpirun, int errors, RankMessages& messages) {
+  auto signal_at = std::chrono::steady_clock::now();
+  for (int status = 0;;) {
+    const bool ended = waitpid(mpirun, &status, WNOHANG) == mpirun;
+    pollfd readable{.fd = errors, .events = POLLIN};
+    char bytes[4096];
+    ssize_t count = -1;
+    while (poll(&readable, 1, ended ? 0 : 200) > 0 && (count = read(errors, bytes, sizeof bytes)) > 0) {
+      messages.add({bytes, static_cast<size_t>(count)});
+      if (!ended) break;
+    }
+    if (ended) return status;
+    if (count == 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    // mpirun hands SIGUSR1 on to the ranks, which finish their step; SIGTERM ends them within a second.
+    if (stop_requests == 0 || std::chrono::steady_clock::now() < signal_at) continue;
+    kill(mpirun, stop_requests > 1 ? SIGTERM : SIGUSR1);
+    signal_at = std::chrono::steady_clock::now() + std::chrono::seconds(1);
   }
-  mpirun_pid = child;
-  std::signal(SIGINT, pass_on);
-  std::signal(SIGTERM, pass_on);
-  int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
-  if (WIFSIGNALED(status)) {
-    log << "error: mpirun was ended by signal " << WTERMSIG(status) << '\n';
+}
+
+}  // namespace
+
+int start_ranks(const Config& config, const std::vector<std::string>& arguments, std::ostream& log) {
+  const std::string program = std::filesystem::read_symlink("/proc/self/exe");
+  const auto command = mpirun_command(config, program, arguments);
+  log << "$";
+  for (const auto& word : command) log << ' ' << quoted(word);
+  log << std::endl;
+  set_environment_of_ranks();
+
+  for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, count_request);
+  int errors[2];
+  if (pipe2(errors, O_CLOEXEC) != 0) throw RunError(cat("cannot make a pipe: ", std::strerror(errno)));
+  const pid_t mpirun = fork();
+  if (mpirun < 0) throw RunError(cat("cannot start mpirun: ", std::strerror(errno)));
+  if (mpirun == 0) become_mpirun(command, errors[1]);
+  close(errors[1]);
+  RankMessages messages(log);
+  const int status = wait_for_mpirun(mpirun, errors[0], messages);
+  close(errors[0]);
+
+  if (WIFSIGNALED(status) && stop_requests == 0) {
+    log << "error: mpirun was ended by signal " << WTERMSIG(status) << " (" << strsignal(WTERMSIG(status)) << ")\n";
     return 1;
   }
-  return WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 2 ? WEXITSTATUS(status) : 1;
+  const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+  if (code != 0) messages.tell_failure(code, stop_requests > 0);
+  return code == 0 || code == 2 ? code : 1;
 }
 
 int report_error(const std::exception& error, std::ostream& log) {
@@ -84,7 +129,13 @@ Console console_of_job() {
 
 void end_job_with_message_of_failed_rank() {
   set_mpi_abort_handler([](const std::string& reason) {
-    std::cerr << "error: rank " << current_rank() << ": " << reason << std::endl;
+    std::cerr << rank_error(current_rank(), reason) << std::flush;
+    try {
+      if (std::current_exception()) throw;
+    } catch (const ConfigError&) {
+      std::_Exit(2);  // mpirun ends the others and passes it on
+    } catch (...) {
+    }
   });
 }
 

@@ -1,0 +1,112 @@
+#include "engine/output_dir.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <vector>
+
+#include "core/error.h"
+#include "engine/observe/format.h"
+#include "models/hf_directory.h"
+#include "models/hf_writer.h"
+
+namespace shardline {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kPreviousModel = "previous-model";
+
+bool is_directly_in(const fs::path& dir, const std::string& path) {
+  std::error_code ignored;
+  return !path.empty() && (fs::equivalent(path, dir, ignored) ||
+                           fs::equivalent(fs::absolute(path, ignored).parent_path(), dir, ignored));
+}
+
+void check_contents(const Config& config) {
+  const fs::path dir = config.output_dir;
+  std::error_code error;
+  const auto status = fs::status(dir, error);
+  if (!fs::exists(status)) return;
+  if (!fs::is_directory(status)) throw ConfigError(cat("/output_dir: ", dir.string(), " is a file; name a directory"));
+  const bool is_empty = fs::is_empty(dir, error);
+  if (error) throw RunError(cat("/output_dir: ", dir.string(), " cannot be read: ", error.message()));
+  if (is_empty) return;
+  if (!config.training.overwrite_output_dir)
+    throw ConfigError(cat("/output_dir: ", dir.string(),
+                          " is not empty; choose another one, or set "
+                          "training.overwrite_output_dir to true"));
+  for (const auto& source : {config.model.path, config.data.tokenizer})
+    if (is_directly_in(dir, source))
+      throw ConfigError(cat("/output_dir: ", dir.string(), " holds ", source,
+                            ", which this run starts from and would "
+                            "overwrite; choose another output_dir"));
+}
+
+void check_room(const Config& config, const ModelSpec& spec) {
+  std::error_code error;
+  fs::path there = fs::absolute(config.output_dir);
+  while (!fs::exists(there, error) && there.has_relative_path()) there = there.parent_path();
+  if (access(there.c_str(), W_OK | X_OK) != 0)
+    throw RunError(cat("/output_dir: cannot write in ", there.string(), ": ", std::strerror(errno),
+                       "; choose another output_dir"));
+  const auto dtype = config.runtime.dtype == "float64" ? at::kDouble : at::kFloat;
+  const auto needed = static_cast<double>(HfWriter(config.output_dir, spec, dtype).total_bytes());
+  const auto space = fs::space(there, error);
+  if (!error && static_cast<double>(space.available) < needed)
+    throw RunError(cat("/output_dir: the model needs ", format_bytes(needed), ", but ", there.string(), " has ",
+                       format_bytes(static_cast<double>(space.available)),
+                       " left; free some room there or choose another output_dir"));
+}
+
+// config.json is first in the list: without it a directory is no model.
+std::vector<fs::path> model_files(const fs::path& dir) {
+  std::vector<fs::path> files;
+  if (fs::exists(dir / "config.json")) files.push_back(dir / "config.json");
+  for (const auto& file : companion_files(dir)) files.push_back(file);
+  for (const auto& entry : fs::directory_iterator(dir)) {
+    const auto name = entry.path().filename().string();
+    if (name.starts_with("model") && (name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json")))
+      files.push_back(entry.path());
+  }
+  return files;
+}
+
+bool is_record(const std::string& name) {
+  return name == "metrics.jsonl" || name == "config.resolved.json" || name == "plan.json" || name == "flight" ||
+         name.starts_with("events.out.tfevents.") || name.ends_with(".incomplete");
+}
+
+}  // namespace
+
+void check_output_dir(const Config& config, const ModelSpec& spec) {
+  check_contents(config);
+  check_room(config, spec);
+}
+
+void prepare_output_dir(const Config& config, const ModelSpec& spec) try {
+  check_output_dir(config, spec);
+  const fs::path dir = config.output_dir, previous = dir / kPreviousModel;
+  fs::create_directories(dir);
+  std::vector<fs::path> records;
+  for (const auto& entry : fs::directory_iterator(dir))
+    if (is_record(entry.path().filename())) records.push_back(entry.path());
+  for (const auto& record : records) fs::remove_all(record);
+  if (!fs::exists(dir / "config.json")) return;
+  fs::remove_all(previous);
+  fs::create_directory(previous);
+  for (const auto& file : model_files(dir)) fs::rename(file, previous / file.filename());
+} catch (const fs::filesystem_error& error) {
+  throw RunError(cat("/output_dir: cannot be prepared: ", error.what()));
+}
+
+void remove_previous_model(const Config& config) {
+  std::error_code error;
+  const fs::path previous = fs::path(config.output_dir) / kPreviousModel;
+  fs::remove_all(previous, error);
+  if (error) throw RunError(cat(previous.string(), ": cannot be removed: ", error.message()));
+}
+
+}  // namespace shardline

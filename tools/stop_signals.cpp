@@ -1,0 +1,38 @@
+#include "tools/stop_signals.h"
+
+#include <unistd.h>
+
+#include <csignal>
+#include <cstring>
+
+#include "core/mpi_communicator.h"
+#include "engine/stop.h"
+
+namespace shardline {
+namespace {
+
+const char* words = "";
+
+void on_signal(int signal) {
+  const bool again = signal != SIGUSR1 && stop_signal() != 0;
+  if (request_stop(signal) && !again) return;
+  const char* text = again ? "error: ended by a second signal; what was trained is lost\n" : words;
+  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, text, std::strlen(text));
+  ::_exit(1);
+}
+
+// The rank that fails has the last line, not those that mpirun then ends.
+void on_signal_of_mpirun(int signal) {
+  const bool again = signal != SIGUSR1 && stop_signal() != 0;
+  if (!request_stop(signal) || again) ::_exit(1);
+}
+
+}  // namespace
+
+void handle_stop_signals(const char* last_words) {
+  words = last_words;
+  const auto handler = mpi_is_launched() ? on_signal_of_mpirun : on_signal;
+  for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) std::signal(signal, handler);
+}
+
+}  // namespace shardline
