@@ -1,0 +1,192 @@
+#include "optim/stage_parameters.h"
+
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full_like.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <mutex>
+
+#include "core/error.h"
+#include "core/local_communicator.h"
+#include "core/threads_communicator.h"
+#include "optim/gradient_norm.h"
+
+#include "tests/catch.h"
+
+namespace shardline {
+namespace {
+
+// Layers a, b, c, d: each has a split weight, a norm and a plain bias; "a.words" is shared by the layers that `tied`
+// names.
+ModelSpec model(const std::vector<int>& tied, bool sequence_parallel) {
+  ModelSpec spec{.family = "toy"};
+  for (int layer = 0; layer < 4; ++layer) {
+    LayerSpec l{.name = std::string(1, static_cast<char>('a' + layer))};
+    if (layer == 0) l.params.push_back({.name = "words", .shape = {7, 2}, .split_dim = 0});
+    l.params.push_back({.name = "weight", .shape = {5, 3}, .split_dim = 0});
+    l.params.push_back({.name = "norm", .shape = {3}, .decays = false, .partial_over_t = sequence_parallel});
+    l.params.push_back({.name = "bias", .shape = {2}, .decays = false});
+    if (std::count(tied.begin(), tied.end(), layer))
+      l.params.push_back({.name = "use", .shape = {7, 2}, .split_dim = 0, .tied_to = "a.words"});
+    spec.layers.push_back(std::move(l));
+  }
+  return spec;
+}
+
+// What rank (d, t) adds to each element of a parameter of a layer: parts of 1000 * (layer + 1) + place.
+double contribution(int layer, size_t place, const Coordinates& at) {
+  return 1000.0 * (layer + 1) + 100.0 * static_cast<double>(place) + 10 * at.d + at.t;
+}
+
+// The gradient of one use after the reduction, on tensor rank t.
+double reduced(int layer, size_t place, Sharing sharing, const Mesh& mesh, int t) {
+  double sum = 0;
+  for (int d = 0; d < mesh.d(); ++d)
+    for (int other = 0; other < mesh.t(); ++other)
+      if (sharing == Sharing::partial || other == t) sum += contribution(layer, place, {d, 0, other});
+  return sum;
+}
+
+bool same_name(const LayerSpec& layer, const ParamSpec& param, const std::string& name) {
+  return layer.full_name(param) == name || param.tied_to == name;
+}
+
+// All uses of the parameter `name`, added.
+double expected(const ModelSpec& spec, const std::string& name, const Mesh& mesh, int t) {
+  double sum = 0;
+  for (size_t layer = 0; layer < spec.layers.size(); ++layer)
+    for (size_t i = 0; i < spec.layers[layer].params.size(); ++i) {
+      const auto& param = spec.layers[layer].params[i];
+      if (!same_name(spec.layers[layer], param, name)) continue;
+      sum += reduced(static_cast<int>(layer), i, sharing_of(param, mesh.t()), mesh, t);
+    }
+  return sum;
+}
+
+void fill_gradients(StageParameters& parameters, const ModelSpec& spec, const std::vector<int>& stage_of_layer) {
+  const auto& at = parameters.groups().at;
+  parameters.zero_gradients();
+  for (size_t layer = spec.layers.size(); layer-- > 0;) {
+    if (stage_of_layer[layer] != at.p) continue;
+    const auto params = parameters.layer_params(static_cast<int>(layer));
+    for (size_t i = 0; i < params.size(); ++i) params[i]->grad.add_(contribution(static_cast<int>(layer), i, at));
+    parameters.gradients_ready(static_cast<int>(layer));
+  }
+  parameters.finish_gradients();
+}
+
+// The norm over whole parameters, each once.
+double expected_norm(const ModelSpec& spec, const Mesh& mesh) {
+  double squares = 0;
+  for (const auto& layer : spec.layers)
+    for (const auto& param : layer.params) {
+      if (!param.tied_to.empty()) continue;
+      const bool split = sharing_of(param, mesh.t()) == Sharing::split;
+      for (int t = 0; t < (split ? mesh.t() : 1); ++t) {
+        double elements = 1;
+        for (auto size : param.local_shape(t, mesh.t())) elements *= static_cast<double>(size);
+        squares += elements * std::pow(expected(spec, layer.full_name(param), mesh, t), 2);
+      }
+    }
+  return std::sqrt(squares);
+}
+
+// Without sequence parallelism replicated gradients are the same on all T ranks; here each rank's differs, and tensor
+// rank 0's is the one that counts.
+void check_reduction(const std::vector<int>& tied, const std::vector<int>& stage_of_layer, const Mesh& mesh,
+                     bool sequence_parallel) {
+  const ModelSpec spec = model(tied, sequence_parallel);
+  const double norm = expected_norm(spec, mesh);
+  std::string mistakes;
+  std::mutex mutex;
+  run_ranks(mesh.size(), [&](CommunicatorPtr world) {
+    StageParameters parameters(spec, stage_of_layer, make_rank_groups(mesh, world, world), at::kDouble, at::kCPU, true);
+    std::string mine;
+    for (int step = 0; step < 2; ++step) {  // the second finds nothing left of the first
+      fill_gradients(parameters, spec, stage_of_layer);
+      for (const auto* p : parameters.stored()) {
+        const double value = expected(spec, p->name, mesh, parameters.groups().at.t);
+        if (!at::equal(p->grad, at::full_like(p->grad, value)))
+          mine += cat("rank ", world->rank(), ": ", p->name, " is not ", value, "\n");
+      }
+      const double got = gradient_norm(parameters);
+      if (!(std::abs(got - norm) <= 1e-12 * norm)) mine += cat("norm ", got, " is not ", norm, "\n");
+    }
+    std::scoped_lock lock(mutex);
+    mistakes += mine;
+  });
+  CAPTURE(tied, stage_of_layer, mesh.d(), mesh.p(), mesh.t(), sequence_parallel);
+  CHECK(mistakes == "");
+}
+
+}  // namespace
+
+TEST_CASE("gradients are reduced over the ranks that share them, tied ones once over all uses") {
+  for (bool sequence_parallel : {false, true}) {
+    for (const auto& tied : {std::vector<int>{}, {3}, {1, 3}, {0}, {1, 2, 3}}) {
+      check_reduction(tied, {0, 0, 0, 0}, Mesh("cluster", 1, 1, 1), sequence_parallel);
+      check_reduction(tied, {0, 0, 0, 0}, Mesh("cluster", 2, 1, 3), sequence_parallel);
+      check_reduction(tied, {0, 0, 1, 1}, Mesh("cluster", 1, 2, 2), sequence_parallel);
+      check_reduction(tied, {0, 0, 1, 1}, Mesh("spread", 2, 2, 2), sequence_parallel);
+      check_reduction(tied, {0, 1, 2, 2}, Mesh("PDT", 2, 3, 1), sequence_parallel);
+    }
+  }
+}
+
+TEST_CASE("a parameter that several layers use has one value, one update and one place in a file") {
+  const ModelSpec spec = model({1, 3}, false);
+  const Mesh mesh("cluster", 2, 2, 2);
+  const std::vector<int> stage_of_layer = {0, 0, 1, 1};
+  std::map<std::string, int> writers;
+  std::vector<std::string> mistakes;
+  std::mutex mutex;
+  run_ranks(mesh.size(), [&](CommunicatorPtr world) {
+    StageParameters parameters(spec, stage_of_layer, make_rank_groups(mesh, world, world), at::kFloat, at::kCPU, true);
+    const int stage = parameters.groups().at.p;
+    std::scoped_lock lock(mutex);
+    int64_t stored = 0, trained = 0;
+    for (const auto* p : parameters.stored()) {
+      stored += p->value.numel();
+      if (parameters.writes(*p)) ++writers[p->name];
+    }
+    for (const auto& range : parameters.trained_ranges()) trained += range.values.numel();
+    if (trained < stored || trained > stored + 16 * 12) mistakes.push_back("ranges do not cover what is stored");
+    if (stage == 0) {
+      auto first = parameters.layer_params(0), second = parameters.layer_params(1);
+      if (first.front()->value.data_ptr() != second.back()->value.data_ptr()) mistakes.push_back("two values");
+      if (first.front()->grad.data_ptr() == second.back()->grad.data_ptr()) mistakes.push_back("one gradient");
+    }
+    try {
+      parameters.layer_params(stage == 0 ? 3 : 0);
+      mistakes.push_back("a layer of another stage");
+    } catch (const InvariantError&) {
+    }
+  });
+  CHECK(mistakes == std::vector<std::string>{});
+  CHECK(writers.size() == 13);
+  for (const auto& [name, count] : writers) {
+    INFO(name);
+    const bool split = name.ends_with("weight") || name.ends_with("words");
+    CHECK(count == (split ? 2 : 1));  // each tensor rank its slice
+  }
+}
+
+TEST_CASE("a model that does not train has no gradients") {
+  const ModelSpec spec = model({3}, false);
+  StageParameters parameters(spec, {0, 0, 0, 0},
+                             make_rank_groups(Mesh("cluster", 1, 1, 1), make_local_world(), make_local_world()),
+                             at::kFloat, at::kCPU, false);
+  for (const auto* p : parameters.stored()) CHECK_FALSE(p->grad.defined());
+  CHECK(parameters.logical_gradients().empty());
+}
+
+TEST_CASE("clipping is torch's rule") {
+  CHECK(clip_factor(4, 1) == Approx(1 / (4 + 1e-6)).epsilon(1e-15));
+  CHECK(clip_factor(0.5, 1) == 1);
+  CHECK(clip_factor(0, 1) == 1);
+  CHECK(clip_factor(1e9, 0) == 1);
+}
+
+}  // namespace shardline
