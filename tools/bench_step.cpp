@@ -1,13 +1,14 @@
 // Measures the training step of a config on its layout and prints one JSON line. Every step trains on the same batch of
-// token ids, so that nothing but the step is measured. Ids come from data.train when that is a token file, else they are
-// random.
+// token ids, so that nothing but the step is measured. Ids come from data.train when that is a token file, else they
+// are random.
 //
-//   bench_step CONFIG.json [--set path=value ...] [--warmup 2] [--steps 5]
+//   bench_step CONFIG.json [--set path=value ...] [--warmup 2] [--steps 5] [--products aten]
 #include <ATen/ops/empty.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iostream>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "core/philox.h"
@@ -25,6 +26,7 @@ struct Options {
   std::string config;
   std::vector<std::string> overrides;
   int warmup = 2, steps = 5;
+  Products products = Products::automatic;
 };
 
 // The same global batch at every step.
@@ -32,14 +34,18 @@ class SameBatch : public BatchSource {
  public:
   SameBatch(int64_t samples, int64_t length, int64_t vocabulary) : ids_(at::empty({samples, length}, at::kLong)) {
     for (int64_t i = 0; i < ids_.numel(); ++i)
-      ids_.data_ptr<int64_t>()[i] = random_word({.seed = 1234}, static_cast<uint64_t>(i)) % static_cast<uint32_t>(vocabulary);
+      ids_.data_ptr<int64_t>()[i] =
+          random_word({.seed = 1234}, static_cast<uint64_t>(i)) % static_cast<uint32_t>(vocabulary);
   }
   explicit SameBatch(at::Tensor ids) : ids_(std::move(ids)) {}
 
   int64_t samples_in_step(int64_t) const override { return ids_.size(0); }
   Batch batch(int64_t, const BatchSlice& slice) override {
     const auto ids = ids_.narrow(0, slice.first, slice.count);
-    return {.ids = ids, .labels = ids, .first_sample = slice.first, .global_samples = ids_.size(0),
+    return {.ids = ids,
+            .labels = ids,
+            .first_sample = slice.first,
+            .global_samples = ids_.size(0),
             .weight = ids_.size(0) * (ids_.size(1) - 1)};
   }
 
@@ -57,8 +63,7 @@ SameBatch make_batch(const Config& config, const JobParts& parts, RankContext& c
 void measure(const Config& config, const Options& options, RankContext& context) {
   JobParts parts = make_parts(config, context);
   SameBatch data = make_batch(config, parts, context);
-  Trainer trainer({config, parts.plan, parts.model, parts.groups, context.device},
-                  options.warmup + options.steps);
+  Trainer trainer({config, parts.plan, parts.model, parts.groups, context.device}, options.warmup + options.steps);
   fill_parameters(config.model, parts.model, static_cast<uint64_t>(config.training.seed), trainer.parameters());
 
   std::vector<double> seconds, losses;
@@ -97,8 +102,12 @@ int run(int argc, char** argv) {
   app.add_option("--set", options.overrides, "path=value laid over the config");
   app.add_option("--warmup", options.warmup, "steps before the measured ones")->capture_default_str();
   app.add_option("--steps", options.steps, "measured steps")->capture_default_str()->check(CLI::PositiveNumber);
+  app.add_option("--products", options.products, "who multiplies matrices on CPUs")
+      ->transform(CLI::CheckedTransformer(
+          std::map<std::string, Products>{{"aten", Products::aten}, {"onednn", Products::onednn}}));
   CLI11_PARSE(app, argc, argv);
   const Config config = read_config(options.config, options.overrides);
+  use_products(options.products);
   if (needs_mpirun(config)) return start_ranks(config, {argv + 1, argv + argc}, std::cerr);
   run_on_ranks(config, std::cout, console_of_job(), [&](RankContext& context) { measure(config, options, context); });
   return 0;

@@ -2,8 +2,9 @@
 """Measures shardline against PyTorch's own stack on the same work: one run, taking turns.
 
 In every round each program of a case runs once: shardline's bench_step, then PyTorch, so that what the machine does
-to one it does to the other. Both train the same Hugging Face directory (GPT-2, random weights, seed 0) on the same
-token ids in float32, and a case whose first losses differ has failed. Prints a markdown table.
+to one it does to the other; a run whose own steps differ much was disturbed and is made again. Both train the same
+Hugging Face directory (GPT-2, random weights, seed 0) on the same token ids in float32, and a case whose first losses
+differ has failed. Prints a markdown table.
 
   tools/compare_pytorch.py [--cases one,D=2] [--rounds 5] [--steps 3] [--shape small] [--out results.jsonl]
 
@@ -14,14 +15,14 @@ import dataclasses
 import json
 import os
 import pathlib
-import resource
 import statistics
 import subprocess
 import sys
 import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
-WARMUP = 2
+WARMUP = 1  # steps before the measured ones
+STEADY = 1.1  # a run's slowest over its fastest step, if nothing disturbed it
 LOSS_TOLERANCE = 5e-6  # relative, for each of the first two steps
 KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}
 
@@ -61,7 +62,10 @@ class Programs:
         self.options, self.shape, self.folder = options, SHAPES[options.shape], folder
         self.model, self.tokens = folder / "model", folder / "tokens.bin"
         self.run([sys.executable, HERE / "pytorch_peers.py", "make-model", self.model, self.tokens, "--hf-config",
-                  json.dumps(self.shape.hf_config), "--batch", str(self.shape.batch), "--length", str(self.shape.length)])
+                  json.dumps(self.shape.hf_config), *self.sizes()])
+
+    def sizes(self):
+        return ["--batch", str(self.shape.batch), "--length", str(self.shape.length)]
 
     def threads(self, case):
         return max(1, self.options.threads // case.ranks)
@@ -70,7 +74,8 @@ class Programs:
         pipelined = "pipeline_parallel_degree" in smp_options
         config = {
             "model": {"path": str(self.model)},
-            "data": {"train": str(self.tokens), "format": "tokens", "sequence_length": self.shape.length, "shuffle": False},
+            "data": {"train": str(self.tokens), "format": "tokens", "sequence_length": self.shape.length,
+                     "shuffle": False},
             "training": {"global_batch_size": self.shape.batch, "learning_rate": 1e-4, "lr_scheduler_type": "constant",
                          "weight_decay": 0.0, "max_grad_norm": 1.0, "save_strategy": "no"},
             "smp_options": {"microbatches": self.shape.microbatches if pipelined else 1, **smp_options},
@@ -87,22 +92,23 @@ class Programs:
 
     def peer(self, case, name):
         launcher = [] if case.ranks == 1 else [
-            "-m", "torch.distributed.run", "--nproc-per-node", str(case.ranks), "--master-addr", "127.0.0.1",
-            "--master-port", "0", "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", "--local-addr", "127.0.0.1"]
+            "-m", "torch.distributed.run", "--nproc-per-node", str(case.ranks), "--rdzv-backend", "c10d",
+            "--rdzv-endpoint", "127.0.0.1:0", "--local-addr", "127.0.0.1"]
         memory = KEEP_MEMORY if self.options.keep_memory else {}
         return self.measured([sys.executable, *launcher, HERE / "pytorch_peers.py", name, self.model, self.tokens,
-                              "--batch", str(self.shape.batch), "--length", str(self.shape.length), "--warmup",
-                              str(WARMUP), "--steps", str(self.options.steps), "--microbatches",
-                              str(self.shape.microbatches)],
+                              *self.sizes(), "--microbatches", str(self.shape.microbatches), "--warmup", str(WARMUP),
+                              "--steps", str(self.options.steps)],
                              {"OMP_NUM_THREADS": str(self.threads(case)), "GLOO_SOCKET_IFNAME": "lo", **memory})
 
     def measured(self, command, environment):
-        """The JSON line that the program prints last, and what share of the machine others took meanwhile."""
-        busy, all_ticks, mine = machine_ticks()
-        result = json.loads(self.run(command, environment).strip().splitlines()[-1])
-        busy, all_ticks, mine = (after - before for after, before in zip(machine_ticks(), (busy, all_ticks, mine)))
-        return {**result, "step_seconds": statistics.median(result["all_step_seconds"]),
-                "others_percent": round(100 * max(0.0, busy - mine) / all_ticks, 1)}
+        """The JSON line that the program prints last: of its first undisturbed run, or of the last one tried."""
+        for _ in range(self.options.tries):
+            result = json.loads(self.run(command, environment).strip().splitlines()[-1])
+            seconds = result["all_step_seconds"]
+            result.update(step_seconds=statistics.median(seconds), steady=max(seconds) <= STEADY * min(seconds))
+            if result["steady"]:
+                break
+        return result
 
     def run(self, command, environment=None):
         done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=1800,
@@ -110,13 +116,6 @@ class Programs:
         if done.returncode != 0:
             sys.exit(f"{' '.join(map(str, command))}\nfailed with {done.returncode}:\n{done.stderr[-3000:]}")
         return done.stdout
-
-
-def machine_ticks():
-    """Seconds: all cores busy (or stolen by a hypervisor), all cores altogether, our finished children."""
-    ticks = [int(word) / os.sysconf("SC_CLK_TCK") for word in open("/proc/stat").readline().split()[1:9]]
-    children = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return sum(ticks) - ticks[3] - ticks[4], sum(ticks), children.ru_utime + children.ru_stime
 
 
 def losses_differ(a, b):
@@ -155,8 +154,9 @@ def table_rows(case, rounds, tokens):
             memory = [statistics.median(r[name]["peak_rss_bytes"] for r in rounds) / 2**30 for name in (ours, peer)]
             ratios = [theirs / mine for mine, theirs in zip(*seconds)]
             failed = next(filter(None, (losses_differ(r[ours], r[peer]) for r in rounds)), "agree")
-            yield (f"| {ours} | {peer} | {spread(seconds[0], 3)} | {spread(seconds[1], 3)} | {speed[0]:.0f} | {speed[1]:.0f} "
-                   f"| {spread(ratios, 2)} | {memory[0]:.1f} | {memory[1]:.1f} | {failed} |")
+            yield (f"| {ours} | {peer} | {spread(seconds[0], 3)} | {spread(seconds[1], 3)} "
+                   f"| {speed[0]:.0f} | {speed[1]:.0f} | {spread(ratios, 2)} "
+                   f"| {memory[0]:.1f} | {memory[1]:.1f} | {failed} |")
 
 
 HEADER = ("| shardline | PyTorch | s/step, shardline | s/step, PyTorch | tokens/s | tokens/s | ratio by round "
@@ -168,19 +168,21 @@ def parse_options():
     parser.add_argument("--cases", default=",".join(CASES), help="comma list of %(default)s")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=3, help="measured steps of a program's run")
+    parser.add_argument("--tries", type=int, default=3, help="most runs of a program per round, if disturbed")
     parser.add_argument("--shape", choices=SHAPES, default="gpt2")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="cores, shared by the ranks")
     parser.add_argument("--keep-memory", action="store_true",
                         help="PyTorch with glibc told to keep freed memory (bench_step always does)")
     parser.add_argument("--bench-step", type=pathlib.Path, default=HERE.parent / "build" / "tools" / "bench_step")
-    parser.add_argument("--bench-option", action="append", default=[], help="passed on, as --bench-option=--products=aten")
+    parser.add_argument("--bench-option", action="append", default=[],
+                        help="passed on, e.g. --bench-option=--products=aten")
     parser.add_argument("--scratch", help="folder for the model; default: a temporary one")
     parser.add_argument("--out", type=pathlib.Path, help="JSON lines, one per program run, appended")
     options = parser.parse_args()
     unknown = set(options.cases.split(",")) - set(CASES)
-    if unknown or options.rounds < 1 or not options.bench_step.is_file():
+    if unknown or min(options.rounds, options.tries) < 1 or not options.bench_step.is_file():
         parser.error(f"unknown cases {sorted(unknown)}" if unknown else
-                     "--rounds must be positive" if options.rounds < 1 else
+                     "--rounds and --tries must be positive" if min(options.rounds, options.tries) < 1 else
                      f"{options.bench_step} is not there: build the target bench_step or give --bench-step")
     return options
 
@@ -190,7 +192,8 @@ def main():
     shape = SHAPES[options.shape]
 
     def record(number, name, result):
-        print(f"round {number}: {name}: {result['step_seconds']:.3f} s, others {result['others_percent']} %", file=sys.stderr)
+        note = "" if result["steady"] else ", disturbed"
+        print(f"round {number}: {name}: {result['step_seconds']:.3f} s{note}", file=sys.stderr)
         if options.out:
             with options.out.open("a") as file:
                 file.write(json.dumps({"round": number, "name": name, "shape": options.shape,

@@ -1,6 +1,6 @@
 """The training step of GPT-2 as PyTorch's own stack runs it, one peer per process or torchrun job.
 
-  python pytorch_peers.py eager|compile MODEL TOKENS --batch 4 --length 256 --warmup 2 --steps 5
+  python pytorch_peers.py eager|compile MODEL TOKENS --batch 4 --length 256 --warmup 1 --steps 3
   torchrun --nproc-per-node 2 pytorch_peers.py ddp|dtensor|1f1b MODEL TOKENS ...
   python pytorch_peers.py make-model MODEL TOKENS --hf-config '{...}'      random weights and token ids, seed 0
 
@@ -271,7 +271,7 @@ def main():
     parser.add_argument("peer", choices=["make-model", *PEERS])
     parser.add_argument("model")
     parser.add_argument("tokens")
-    for name, default in (("batch", 4), ("length", 256), ("warmup", 2), ("steps", 5), ("microbatches", 4)):
+    for name, default in (("batch", 4), ("length", 256), ("warmup", 1), ("steps", 3), ("microbatches", 4)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--hf-config", default="{}")
     options = parser.parse_args()
