@@ -52,7 +52,8 @@ class Communicator {
   // In place: every rank ends with the reduction over all ranks.
   virtual WorkPtr all_reduce(const at::Tensor& tensor, const CommOptions& options = {}) = 0;
   // input: size() equal parts, one after the other; output: part rank() reduced over all ranks.
-  virtual WorkPtr reduce_scatter(const at::Tensor& output, const at::Tensor& input, const CommOptions& options = {}) = 0;
+  virtual WorkPtr reduce_scatter(const at::Tensor& output, const at::Tensor& input,
+                                 const CommOptions& options = {}) = 0;
   // output: size() times input's elements, the inputs in rank order.
   virtual WorkPtr all_gather(const at::Tensor& output, const at::Tensor& input, const CommOptions& options = {}) = 0;
   // Both: size() equal parts; part j of the input goes to rank j, part i of the output came from rank i.
@@ -71,8 +72,8 @@ class Communicator {
 using CommunicatorPtr = std::shared_ptr<Communicator>;
 
 // Helpers on top of the interface, for small host values.
-at::Tensor gather_to_all(Communicator& comm, const at::Tensor& local);                      // [size, ...local.sizes()]
-std::vector<std::string> gather_strings(Communicator& comm, const std::string& local);       // by rank
+at::Tensor gather_to_all(Communicator& comm, const at::Tensor& local);                  // [size, ...local.sizes()]
+std::vector<std::string> gather_strings(Communicator& comm, const std::string& local);  // by rank
 std::string broadcast_string(Communicator& comm, const std::string& value, int root);
 
 }  // namespace shardline

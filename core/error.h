@@ -1,5 +1,6 @@
 // The errors of shardline. A user's mistake is a typed exception that says the rule, the values, where they came from
-// and what to change; a mistake of ours is an InvariantError with rank, file and line. The library never prints or exits.
+// and what to change; a mistake of ours is an InvariantError with rank, file and line. The library never prints or
+// exits.
 #pragma once
 #include <sstream>
 #include <stdexcept>
@@ -65,8 +66,8 @@ std::string cat(const Parts&... parts) {
 }  // namespace shardline
 
 // On in all builds. SL_ASSERT(n == m, "n is ", n, ", m is ", m)
-#define SL_ASSERT(condition, ...)                                                                              \
-  do {                                                                                                         \
-    if (!(condition))                                                                                          \
+#define SL_ASSERT(condition, ...)                                                                           \
+  do {                                                                                                      \
+    if (!(condition))                                                                                       \
       ::shardline::detail::invariant_failed(#condition, __FILE__, __LINE__, ::shardline::cat(__VA_ARGS__)); \
   } while (false)

@@ -18,10 +18,10 @@ class KvCache;
 
 // A rank's part of a logical parameter: views into flat buffers.
 struct Parameter {
-  std::string name;               // full name: "h.3.attn.qkv.weight"
+  std::string name;  // full name: "h.3.attn.qkv.weight"
   const ParamSpec* spec = nullptr;
-  at::Tensor value;               // local_shape of the spec
-  at::Tensor grad;                // same shape, at least fp32; ops add to it. Undefined where nothing is trained
+  at::Tensor value;  // local_shape of the spec
+  at::Tensor grad;   // same shape, at least fp32; ops add to it. Undefined where nothing is trained
 };
 
 // What travels from layer to layer: tensors in the order of LayerSpec::output (most often one, [rows, hidden]).
@@ -53,10 +53,10 @@ class WeightGradQueue {
 
 // One microbatch, known to every rank of the replica. May be empty (batch 0) in a short last batch.
 struct Microbatch {
-  at::Tensor ids;                     // [batch, length] int64
-  at::Tensor labels;                  // [batch, length] int64, unshifted; undefined in generation
-  std::vector<int64_t> samples;       // [batch] position of each sample in the global batch: keys the dropout masks
-  int64_t first_position = 0;         // position of column 0 (generation with a cache: the length of the prefix)
+  at::Tensor ids;                // [batch, length] int64
+  at::Tensor labels;             // [batch, length] int64, unshifted; undefined in generation
+  std::vector<int64_t> samples;  // [batch] position of each sample in the global batch: keys the dropout masks
+  int64_t first_position = 0;    // position of column 0 (generation with a cache: the length of the prefix)
 
   int64_t batch() const { return ids.size(0); }
   int64_t length() const { return ids.size(1); }
@@ -74,12 +74,12 @@ struct LossTerm {
 struct MicrobatchContext {
   const Microbatch* batch = nullptr;
   Mode mode = Mode::train;
-  uint64_t seed = 0;                  // of the dropout masks
-  int64_t step = 0;                   // optimizer step, keys the dropout masks
-  double loss_scale = 1;              // what a loss sum is multiplied with before backward: 1 / weight of the whole step
+  uint64_t seed = 0;      // of the dropout masks
+  int64_t step = 0;       // optimizer step, keys the dropout masks
+  double loss_scale = 1;  // what a loss sum is multiplied with before backward: 1 / weight of the whole step
   WeightGradQueue* weight_grads = nullptr;  // of this microbatch and layer
-  KvCache* cache = nullptr;           // of this layer, in generation
-  LossTerm loss;                      // left by the last layer
+  KvCache* cache = nullptr;                 // of this layer, in generation
+  LossTerm loss;                            // left by the last layer
 };
 
 class Layer {
@@ -94,10 +94,10 @@ class Layer {
 // What a factory gets to make a layer's local part.
 struct LayerBuild {
   const LayerSpec* spec = nullptr;
-  std::vector<Parameter*> params;     // in the order of spec->params; outlive the layer
-  Communicator* tp = nullptr;         // the T ranks
-  bool sequence_parallel = false;     // optimize: memory
-  int64_t index = 0;                  // of the layer in the model; keys the dropout masks
+  std::vector<Parameter*> params;  // in the order of spec->params; outlive the layer
+  Communicator* tp = nullptr;      // the T ranks
+  bool sequence_parallel = false;  // optimize: memory
+  int64_t index = 0;               // of the layer in the model; keys the dropout masks
 };
 
 // The executor's view of whoever owns the parameters. Layers are numbered as in the ModelSpec.
@@ -109,8 +109,8 @@ class ParameterStore {
   virtual void gradients_ready(int layer) = 0;  // the step's last weight gradient of this layer on this rank is added
 };
 
-// The rows of a microbatch that rank t of T holds at a border: all tokens, or rows t*c to (t+1)*c with c = ceil(tokens/T)
-// under sequence parallelism, where the last rows may be padding.
+// The rows of a microbatch that rank t of T holds at a border: all tokens, or rows t*c to (t+1)*c with c =
+// ceil(tokens/T) under sequence parallelism, where the last rows may be padding.
 int64_t border_rows(int64_t tokens, int t_degree, bool sequence_parallel);
 std::vector<int64_t> bind_shape(const BorderTensor& tensor, int64_t rows);
 

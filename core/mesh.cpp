@@ -21,12 +21,18 @@ std::string letters_of(const std::string& placement) {
 
 bool same_group(Group group, const Coordinates& a, const Coordinates& b) {
   switch (group) {
-    case Group::pp: return a.d == b.d && a.t == b.t;
-    case Group::tp: return a.d == b.d && a.p == b.p;
-    case Group::rdp: return a.p == b.p && a.t == b.t;
-    case Group::dp: return a.p == b.p;
-    case Group::mp: return a.d == b.d;
-    case Group::world: return true;
+    case Group::pp:
+      return a.d == b.d && a.t == b.t;
+    case Group::tp:
+      return a.d == b.d && a.p == b.p;
+    case Group::rdp:
+      return a.p == b.p && a.t == b.t;
+    case Group::dp:
+      return a.p == b.p;
+    case Group::mp:
+      return a.d == b.d;
+    case Group::world:
+      return true;
   }
   return false;
 }

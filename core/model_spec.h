@@ -40,23 +40,23 @@ struct Init {
 };
 
 struct ParamSpec {
-  std::string name;                 // within its layer: "attn.qkv.weight"
-  std::vector<int64_t> shape;       // logical and global: [3, heads, head_dim, hidden]
-  int split_dim = -1;               // the dimension whose units are dealt to the T ranks; -1: whole on every rank
+  std::string name;            // within its layer: "attn.qkv.weight"
+  std::vector<int64_t> shape;  // logical and global: [3, heads, head_dim, hidden]
+  int split_dim = -1;          // the dimension whose units are dealt to the T ranks; -1: whole on every rank
   Init init;
-  std::string tied_to;              // full name of the parameter whose values this one shares; empty: its own
+  std::string tied_to;  // full name of the parameter whose values this one shares; empty: its own
   bool trainable = true;
-  bool decays = true;               // takes weight decay
-  bool partial_over_t = false;      // whole on every T rank, but each has only a part of its gradient
+  bool decays = true;           // takes weight decay
+  bool partial_over_t = false;  // whole on every T rank, but each has only a part of its gradient
   std::vector<ParamSource> sources;
 
-  int64_t numel() const;                                    // of the logical parameter
-  Range split(int t, int t_degree) const;                   // units of split_dim on rank t; {0, 0} when not split
+  int64_t numel() const;                   // of the logical parameter
+  Range split(int t, int t_degree) const;  // units of split_dim on rank t; {0, 0} when not split
   std::vector<int64_t> local_shape(int t, int t_degree) const;
 };
 
-// One tensor at a layer border. Sizes are symbolic: kRows stands for the rows that a rank holds of a microbatch (all its
-// tokens, or its part of them under sequence parallelism).
+// One tensor at a layer border. Sizes are symbolic: kRows stands for the rows that a rank holds of a microbatch (all
+// its tokens, or its part of them under sequence parallelism).
 struct BorderTensor {
   static constexpr int64_t kRows = -1;
   std::string name;
@@ -64,22 +64,23 @@ struct BorderTensor {
 };
 
 struct LayerSpec {
-  std::string name;                 // "h.3": prefix of its parameters' full names
-  bool is_block = false;            // one transformer layer of the HF config (what stage counts count)
+  std::string name;       // "h.3": prefix of its parameters' full names
+  bool is_block = false;  // one transformer layer of the HF config (what stage counts count)
   std::vector<ParamSpec> params;
-  std::vector<BorderTensor> output; // what it hands to the next layer; empty for the last one
-  double flops_per_token = 0;       // of the forward pass, whole layer; what the partition balances
+  std::vector<BorderTensor> output;  // what it hands to the next layer; empty for the last one
+  double flops_per_token = 0;        // of the forward pass, whole layer; what the partition balances
   std::function<std::unique_ptr<Layer>(const LayerBuild&)> build;  // makes the local part
 
   std::string full_name(const ParamSpec& param) const { return name + "." + param.name; }
 };
 
 struct ModelSpec {
-  std::string family;               // "gpt2"
-  std::vector<LayerSpec> layers;    // in execution order
+  std::string family;             // "gpt2"
+  std::vector<LayerSpec> layers;  // in execution order
   int64_t vocab_size = 0;
   int64_t max_positions = 0;
-  std::vector<std::string> ignored_tensors;  // patterns (regular expressions) of tensors in files that are no parameters
+  std::vector<std::string>
+      ignored_tensors;  // patterns (regular expressions) of tensors in files that are no parameters
 
   int64_t parameter_count() const;  // tied parameters once
   int block_count() const;

@@ -23,7 +23,8 @@ Runs local_runs(const ParamSpec& spec, int t, int t_degree) {
   if (spec.split_dim < 0) return {1, spec.numel(), spec.numel(), 0};
   int64_t below = 1;
   for (size_t dim = 0; dim < spec.shape.size(); ++dim)
-    (static_cast<int>(dim) < spec.split_dim ? runs.outer : below) *= static_cast<int>(dim) == spec.split_dim ? 1 : spec.shape[dim];
+    (static_cast<int>(dim) < spec.split_dim ? runs.outer : below) *=
+        static_cast<int>(dim) == spec.split_dim ? 1 : spec.shape[dim];
   const Range mine = spec.split(t, t_degree);
   runs.inner = mine.length * below;
   runs.offset = mine.begin * below;
@@ -51,7 +52,8 @@ void init_parameter(Parameter& parameter, int number, uint64_t seed, int t, int 
         const int64_t count = std::min({end - i, runs.inner - in_run, static_cast<int64_t>(normals.size())});
         const int64_t logical = i / runs.inner * runs.logical_stride + runs.offset + in_run;
         random_normals(stream, static_cast<uint64_t>(logical), count, normals.data());
-        for (int64_t j = 0; j < count; ++j) to[i + j] = static_cast<scalar_t>(spec.init.std * normals[static_cast<size_t>(j)]);
+        for (int64_t j = 0; j < count; ++j)
+          to[i + j] = static_cast<scalar_t>(spec.init.std * normals[static_cast<size_t>(j)]);
         i += count;
       }
     });

@@ -1,6 +1,6 @@
-// Counter-based random numbers (Philox4x32-10; Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3",
-// SC 2011). A number is a pure function of (seed, stream, step, sample, element), so any rank makes any slice of a mask or
-// of a weight, in any order, and recomputing needs no saved state.
+// Counter-based random numbers (Philox4x32-10; Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2,
+// 3", SC 2011). A number is a pure function of (seed, stream, step, sample, element), so any rank makes any slice of a
+// mask or of a weight, in any order, and recomputing needs no saved state.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -10,10 +10,11 @@ namespace shardline {
 // Four independent 32-bit words.
 std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key);
 
-// Where a sequence of numbers stands: which random op of the model, which optimizer step, which sample of the global batch.
+// Where a sequence of numbers stands: which random op of the model, which optimizer step, which sample of the global
+// batch.
 struct RandomStream {
   uint64_t seed = 0;
-  uint32_t op = 0;       // < 65536: layer * 8 + site in the layer; parameters' initial values use their own range
+  uint32_t op = 0;  // < 65536: layer * 8 + site in the layer; parameters' initial values use their own range
   uint32_t step = 0;
   uint32_t sample = 0;
 };

@@ -9,7 +9,7 @@ struct RankGroups {
   Mesh mesh;
   int rank = 0;
   Coordinates at;
-  CommunicatorPtr world, mp;                    // carry host values (see Group in mesh.h)
+  CommunicatorPtr world, mp;                      // carry host values (see Group in mesh.h)
   CommunicatorPtr device_world, pp, tp, rdp, dp;  // carry tensors of the run's device
 };
 

@@ -1,5 +1,5 @@
-// Continues token ids with a model on any layout. A layer's keys and values are kept, so a new token costs the products of
-// one token.
+// Continues token ids with a model on any layout. A layer's keys and values are kept, so a new token costs the products
+// of one token.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -16,12 +16,13 @@ struct Sampling {
   uint64_t seed = 0;
 };
 
-// The token that `sampling` takes from logits [vocabulary], at place `position` of sequence `sequence`: a pure function.
+// The token that `sampling` takes from logits [vocabulary], at place `position` of sequence `sequence`: a pure
+// function.
 int64_t sample_token(const at::Tensor& logits, const Sampling& sampling, int64_t sequence, int64_t position);
 
-// Up to max_new tokens after `prompt` (not empty); ends after `eos` or at the model's last position. `sequence` keys the
-// random numbers. Collective over the replica; every rank gets the tokens. use_cache false computes all positions anew
-// for every token.
+// Up to max_new tokens after `prompt` (not empty); ends after `eos` or at the model's last position. `sequence` keys
+// the random numbers. Collective over the replica; every rank gets the tokens. use_cache false computes all positions
+// anew for every token.
 std::vector<int32_t> generate(Trainer& model, const ModelSpec& spec, const std::vector<int64_t>& prompt,
                               int64_t max_new, std::optional<int32_t> eos, const Sampling& sampling, int64_t sequence,
                               bool use_cache = true);

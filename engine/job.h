@@ -20,11 +20,11 @@ void evaluate_job(const Config& config, RankContext& context);
 struct GenerateOptions {
   std::vector<std::string> prompts;
   int64_t max_new_tokens = 64;
-  double temperature = 1;   // 0: greedy
-  int64_t top_k = 0;        // 0: all
+  double temperature = 1;  // 0: greedy
+  int64_t top_k = 0;       // 0: all
   double top_p = 1;
   uint64_t seed = 42;
-  bool json = false;        // one JSON object per prompt
+  bool json = false;  // one JSON object per prompt
 };
 void check_generate(const Config& config, const GenerateOptions& options);
 void generate_job(const Config& config, const GenerateOptions& options, RankContext& context);

@@ -1,7 +1,7 @@
 // Where a run's model comes from: a Hugging Face directory, or a config and random numbers.
 #pragma once
-#include <nlohmann/json.hpp>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "core/model_spec.h"

@@ -71,14 +71,20 @@ nlohmann::json plan_json(const Plan& plan) {
   }
   for (int rank = 0; rank < plan.mesh.size(); ++rank) {
     const Coordinates at = plan.mesh.at(rank);
-    ranks.push_back({{"rank", rank}, {"d", at.d}, {"stage", at.p}, {"t", at.t},
+    ranks.push_back({{"rank", rank},
+                     {"d", at.d},
+                     {"stage", at.p},
+                     {"t", at.t},
                      {"parameters", plan.parameters_by_rank[static_cast<size_t>(rank)]}});
   }
   const auto& s = plan.sizes;
   return {{"mesh", plan.mesh},
-          {"sizes", {{"global_batch", s.global_batch}, {"replica_batch", s.replica_batch},
-                     {"microbatch_size", s.microbatch_size}, {"microbatches", s.microbatches},
-                     {"accumulation_steps", s.accumulation_steps}}},
+          {"sizes",
+           {{"global_batch", s.global_batch},
+            {"replica_batch", s.replica_batch},
+            {"microbatch_size", s.microbatch_size},
+            {"microbatches", s.microbatches},
+            {"accumulation_steps", s.accumulation_steps}}},
           {"sequence_parallel", plan.sequence_parallel},
           {"stages", stages},
           {"schedule", plan.train},
@@ -88,13 +94,16 @@ nlohmann::json plan_json(const Plan& plan) {
 
 std::string plan_text(const Plan& plan, int width) {
   const auto& s = plan.sizes;
-  std::string text = table({}, {
-      {"mesh", cat(s.replicas, " x ", s.pipeline, " x ", s.tensor, " (D x P x T), placement ", plan.mesh.placement())},
-      {"tensor parallel", s.tensor == 1 ? "off" : plan.sequence_parallel ? "memory (sequence parallel)" : "speed"},
-      {"global batch", cat(s.global_batch, " samples = ", s.microbatch_size, " x ", s.microbatches, " microbatches x ",
-                           s.accumulation_steps, " accumulation x ", s.replicas, " replicas")},
-      {"schedule", cat(plan.train.name, ", bubble ", static_cast<int>(1000 * bubble_fraction(plan.train)) / 10.0,
-                       " % with equal costs")}});
+  std::string text = table(
+      {},
+      {{"mesh", cat(s.replicas, " x ", s.pipeline, " x ", s.tensor, " (D x P x T), placement ", plan.mesh.placement())},
+       {"tensor parallel", s.tensor == 1            ? "off"
+                           : plan.sequence_parallel ? "memory (sequence parallel)"
+                                                    : "speed"},
+       {"global batch", cat(s.global_batch, " samples = ", s.microbatch_size, " x ", s.microbatches, " microbatches x ",
+                            s.accumulation_steps, " accumulation x ", s.replicas, " replicas")},
+       {"schedule", cat(plan.train.name, ", bubble ", static_cast<int>(1000 * bubble_fraction(plan.train)) / 10.0,
+                        " % with equal costs")}});
   std::vector<TableRow> stages;
   const auto chunks = layers_of_chunks(plan);
   for (size_t stage = 0; stage < chunks.size(); ++stage) {
@@ -104,7 +113,8 @@ std::string plan_text(const Plan& plan, int width) {
     for (int rank = 0; rank < plan.mesh.size(); ++rank) {
       if (plan.mesh.at(rank).p != static_cast<int>(stage)) continue;
       if (plan.mesh.at(rank).d == 0)
-        parameters += (parameters.empty() ? "" : " + ") + format_count(static_cast<double>(plan.parameters_by_rank[static_cast<size_t>(rank)]));
+        parameters += (parameters.empty() ? "" : " + ") +
+                      format_count(static_cast<double>(plan.parameters_by_rank[static_cast<size_t>(rank)]));
       ranks += (ranks.empty() ? "" : " ") + std::to_string(rank);
     }
     stages.push_back({std::to_string(stage), first == last ? first : first + " ... " + last,

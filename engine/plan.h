@@ -16,10 +16,10 @@ struct Plan {
   Mesh mesh;
   ResolvedSizes sizes;
   bool sequence_parallel = false;
-  std::vector<std::string> layers;            // names, in execution order
+  std::vector<std::string> layers;  // names, in execution order
   std::vector<int> stage_of_layer;
-  Schedule train, forward;                    // over sizes.microbatches * accumulation, and sizes.microbatches
-  std::vector<int64_t> parameters_by_rank;    // elements stored
+  Schedule train, forward;                  // over sizes.microbatches * accumulation, and sizes.microbatches
+  std::vector<int64_t> parameters_by_rank;  // elements stored
   bool operator==(const Plan&) const = default;
 };
 

@@ -17,7 +17,9 @@
 namespace shardline {
 namespace {
 
-int gpu_count() { return at::hasCUDA() ? static_cast<int>(at::detail::getCUDAHooks().deviceCount()) : 0; }
+int gpu_count() {
+  return at::hasCUDA() ? static_cast<int>(at::detail::getCUDAHooks().deviceCount()) : 0;
+}
 
 void use_threads(const Config& config, int local_size) {
   const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
@@ -28,9 +30,9 @@ void use_threads(const Config& config, int local_size) {
 void check_world(const Config& config, int started) {
   const int wanted = configured_world_size(config);
   if (config.mpi.processes_per_host == 0 && started != wanted)
-    throw ConfigError(cat("the config asks for ", wanted, " ranks (pipeline x tensor degree on one host), but mpirun started ",
-                          started, "; start it with -np ", wanted,
-                          ", or set mpi_options.processes_per_host for more replicas"));
+    throw ConfigError(cat("the config asks for ", wanted,
+                          " ranks (pipeline x tensor degree on one host), but mpirun started ", started,
+                          "; start it with -np ", wanted, ", or set mpi_options.processes_per_host for more replicas"));
 }
 
 // NCCL wants a GPU of its own for every rank; ranks that share one talk through mpi.
@@ -49,7 +51,8 @@ at::Device choose_device(const Config& config, int local_rank) {
   if (config.runtime.device == "cpu") return at::kCPU;
   const int gpus = gpu_count();
   if (config.runtime.device == "cuda" && gpus == 0)
-    throw ConfigError("/runtime/device: \"cuda\" needs a build with CUDA and a GPU with its driver; use \"cpu\" or \"auto\"");
+    throw ConfigError(
+        "/runtime/device: \"cuda\" needs a build with CUDA and a GPU with its driver; use \"cpu\" or \"auto\"");
   return gpus == 0 ? at::Device(at::kCPU) : at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(local_rank % gpus));
 }
 
@@ -59,7 +62,9 @@ std::string resolved_communicator(const Config& config) {
   return configured_world_size(config) == 1 && !mpi_is_launched() ? "local" : "mpi";
 }
 
-bool needs_mpirun(const Config& config) { return resolved_communicator(config) == "mpi" && !mpi_is_launched(); }
+bool needs_mpirun(const Config& config) {
+  return resolved_communicator(config) == "mpi" && !mpi_is_launched();
+}
 
 std::vector<std::string> mpirun_command(const Config& config, const std::string& program,
                                         const std::vector<std::string>& arguments) {

@@ -14,11 +14,11 @@ namespace shardline {
 
 // What one rank gets to run a command with.
 struct RankContext {
-  CommunicatorPtr world;         // carries host values
-  CommunicatorPtr device_world;  // carries tensors of `device`; may be `world`
+  CommunicatorPtr world;               // carries host values
+  CommunicatorPtr device_world;        // carries tensors of `device`; may be `world`
   int local_rank = 0, local_size = 1;  // on this host
   at::Device device = at::kCPU;
-  std::ostream* out = nullptr;         // where rank 0 tells the user things; null on the others
+  std::ostream* out = nullptr;  // where rank 0 tells the user things; null on the others
   Console console;
 
   bool first() const { return world->rank() == 0; }

@@ -14,9 +14,13 @@
 namespace shardline {
 namespace {
 
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
-at::ScalarType dtype_of(const Config& config) { return config.runtime.dtype == "float64" ? at::kDouble : at::kFloat; }
+at::ScalarType dtype_of(const Config& config) {
+  return config.runtime.dtype == "float64" ? at::kDouble : at::kFloat;
+}
 
 }  // namespace
 
@@ -49,11 +53,12 @@ Trainer::Trainer(const TrainerParts& parts, int64_t total_steps)
       executor_(stage_, *groups_.pp, parameters_) {
   if (total_steps == 0) return;
   const TrainingOptions& t = config_.training;
-  optimizer_.emplace(parameters_.trained_ranges(), AdamWOptions{.beta1 = t.adam_beta1,
-                                                                .beta2 = t.adam_beta2,
-                                                                .epsilon = t.adam_epsilon,
-                                                                .weight_decay = t.weight_decay});
-  const double warmup = t.warmup_steps < 1 ? std::ceil(t.warmup_steps * static_cast<double>(total_steps)) : t.warmup_steps;
+  optimizer_.emplace(
+      parameters_.trained_ranges(),
+      AdamWOptions{
+          .beta1 = t.adam_beta1, .beta2 = t.adam_beta2, .epsilon = t.adam_epsilon, .weight_decay = t.weight_decay});
+  const double warmup =
+      t.warmup_steps < 1 ? std::ceil(t.warmup_steps * static_cast<double>(total_steps)) : t.warmup_steps;
   schedule_ = {.type = t.lr_scheduler_type,
                .peak = t.learning_rate,
                .warmup_steps = static_cast<int64_t>(warmup),
@@ -120,8 +125,12 @@ StepMetrics Trainer::train_step(BatchSource& data, int64_t step) {
   optimizer_->step(rate, clip_factor(norm, config_.training.max_grad_norm));
   const double seconds = now() - start;
 
-  StepMetrics metrics{.step = step, .epoch = epoch_, .loss = loss.sum / loss.weight, .grad_norm = norm,
-                      .learning_rate = rate, .step_seconds = seconds};
+  StepMetrics metrics{.step = step,
+                      .epoch = epoch_,
+                      .loss = loss.sum / loss.weight,
+                      .grad_norm = norm,
+                      .learning_rate = rate,
+                      .step_seconds = seconds};
   const int64_t samples = data.samples_in_step(step - 1);
   metrics.tokens = samples * config_.data.sequence_length;
   metrics.tokens_per_second = static_cast<double>(metrics.tokens) / seconds;
@@ -159,10 +168,11 @@ LossTerm Trainer::evaluate(BatchSource& data, int64_t steps) {
 }
 
 at::Tensor Trainer::next_logits(const at::Tensor& ids, int64_t first_position, const std::vector<KvCache*>& caches) {
-  const std::vector<Microbatch> batch = {
-      {.ids = ids, .samples = std::vector<int64_t>(static_cast<size_t>(ids.size(0))), .first_position = first_position}};
-  const auto run = executor_.run(forward_schedule(plan_.mesh.p(), 1), batch,
-                                 {.mode = Mode::generate, .caches = caches});
+  const std::vector<Microbatch> batch = {{.ids = ids,
+                                          .samples = std::vector<int64_t>(static_cast<size_t>(ids.size(0))),
+                                          .first_position = first_position}};
+  const auto run =
+      executor_.run(forward_schedule(plan_.mesh.p(), 1), batch, {.mode = Mode::generate, .caches = caches});
   auto logits = groups_.at.p + 1 == groups_.mesh.p()
                     ? run.outputs[0].contiguous()
                     : at::empty({ids.size(0), stage_.spec->vocab_size}, stage_.activations);

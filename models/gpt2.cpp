@@ -15,7 +15,9 @@
 namespace shardline {
 namespace {
 
-TensorParallel tensor_parallel(const LayerBuild& build) { return {build.tp, build.sequence_parallel}; }
+TensorParallel tensor_parallel(const LayerBuild& build) {
+  return {build.tp, build.sequence_parallel};
+}
 int64_t first_unit(const LayerBuild& build, size_t param) {
   return build.spec->params[param].split(build.tp->rank(), build.tp->size()).begin;
 }
@@ -26,7 +28,10 @@ class Embedding : public Layer {
   enum { kWte, kWpe, kParams };
 
   Embedding(const Gpt2Config& config, const LayerBuild& build)
-      : config_(config), tp_(tensor_parallel(build)), index_(build.index), params_(build.params),
+      : config_(config),
+        tp_(tensor_parallel(build)),
+        index_(build.index),
+        params_(build.params),
         first_word_(first_unit(build, kWte)) {}
 
   Border forward(const Border&, MicrobatchContext& context) override {
@@ -47,7 +52,21 @@ class Embedding : public Layer {
 // x + attention(norm(x)), then + mlp(norm(.))
 class Block : public Layer {
  public:
-  enum { kNorm1, kNorm1Bias, kQkv, kQkvBias, kOut, kOutBias, kNorm2, kNorm2Bias, kFc, kFcBias, kProj, kProjBias, kParams };
+  enum {
+    kNorm1,
+    kNorm1Bias,
+    kQkv,
+    kQkvBias,
+    kOut,
+    kOutBias,
+    kNorm2,
+    kNorm2Bias,
+    kFc,
+    kFcBias,
+    kProj,
+    kProjBias,
+    kParams
+  };
 
   Block(const Gpt2Config& config, int64_t block, const LayerBuild& build)
       : config_(config), tp_(tensor_parallel(build)), index_(build.index), params_(build.params) {
@@ -122,32 +141,46 @@ struct SpecMaker {
   bool sequence_parallel;
 
   ParamSpec norm(const std::string& name, const std::string& hf, Init::Kind init) const {
-    return {.name = name, .shape = {c.n_embd}, .init = {init}, .decays = false, .partial_over_t = sequence_parallel,
+    return {.name = name,
+            .shape = {c.n_embd},
+            .init = {init},
+            .decays = false,
+            .partial_over_t = sequence_parallel,
             .sources = {{.tensor = hf}}};
   }
   // A bias that is added after the sum over ranks: whole everywhere.
   ParamSpec row_bias(const std::string& name, const std::string& hf) const { return norm(name, hf, Init::Kind::zeros); }
 
   ParamSpec table(const std::string& name, std::vector<int64_t> shape, int split_dim, const std::string& hf) const {
-    return {.name = name, .shape = std::move(shape), .split_dim = split_dim,
-            .init = {Init::Kind::normal, c.initializer_range}, .sources = {{.tensor = hf}}};
+    return {.name = name,
+            .shape = std::move(shape),
+            .split_dim = split_dim,
+            .init = {Init::Kind::normal, c.initializer_range},
+            .sources = {{.tensor = hf}}};
   }
   // HF keeps a Conv1D weight inputs first, file_shape; view and permute make the logical one, outputs first, of it.
-  ParamSpec conv1d(const std::string& name, std::vector<int64_t> shape, int split_dim, double std, const std::string& hf,
-                   std::vector<int64_t> file_shape, std::vector<int64_t> view, std::vector<int64_t> permute) const {
-    return {.name = name, .shape = std::move(shape), .split_dim = split_dim, .init = {Init::Kind::normal, std},
+  ParamSpec conv1d(const std::string& name, std::vector<int64_t> shape, int split_dim, double std,
+                   const std::string& hf, std::vector<int64_t> file_shape, std::vector<int64_t> view,
+                   std::vector<int64_t> permute) const {
+    return {.name = name,
+            .shape = std::move(shape),
+            .split_dim = split_dim,
+            .init = {Init::Kind::normal, std},
             .sources = {{hf, std::move(view), std::move(permute), {}, std::move(file_shape)}}};
   }
   ParamSpec column_bias(const std::string& name, const std::vector<int64_t>& shape, int split_dim,
                         const std::string& hf) const {
     const int64_t numel = std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
-    return {.name = name, .shape = shape, .split_dim = split_dim, .decays = false,
+    return {.name = name,
+            .shape = shape,
+            .split_dim = split_dim,
+            .decays = false,
             .sources = {{.tensor = hf, .shape = {numel}}}};
   }
 };
 
 LayerSpec embedding_spec(const Gpt2Config& c, const SpecMaker& make) {
-  LayerSpec layer{.name = "embedding",   .output = {{"hidden", {BorderTensor::kRows, c.n_embd}}}};
+  LayerSpec layer{.name = "embedding", .output = {{"hidden", {BorderTensor::kRows, c.n_embd}}}};
   layer.params = {make.table("wte.weight", {c.vocab_size, c.n_embd}, 0, "transformer.wte.weight"),
                   make.table("wpe.weight", {c.n_positions, c.n_embd}, -1, "transformer.wpe.weight")};
   layer.params[Embedding::kWpe].partial_over_t = make.sequence_parallel;
@@ -160,15 +193,15 @@ LayerSpec block_spec(const Gpt2Config& c, const SpecMaker& make, int64_t i) {
   const int64_t h = c.n_embd, n = c.n_head, d = c.head_dim(), inner = c.inner();
   // The weights that add to the residual stream start smaller (GPT-2 paper, 2.3).
   const double std = c.initializer_range, residual_std = std / std::sqrt(2.0 * static_cast<double>(c.n_layer));
-  LayerSpec layer{.name = cat("h.", i), .is_block = true,
-                  .output = {{"hidden", {BorderTensor::kRows, h}}}};
+  LayerSpec layer{.name = cat("h.", i), .is_block = true, .output = {{"hidden", {BorderTensor::kRows, h}}}};
   layer.params = {
       make.norm("ln_1.weight", hf + "ln_1.weight", Init::Kind::ones),
       make.norm("ln_1.bias", hf + "ln_1.bias", Init::Kind::zeros),
       make.conv1d("attn.qkv.weight", {3, n, d, h}, 1, std, hf + "attn.c_attn.weight", {h, 3 * h}, {h, 3, n, d},
                   {1, 2, 3, 0}),
       make.column_bias("attn.qkv.bias", {3, n, d}, 1, hf + "attn.c_attn.bias"),
-      make.conv1d("attn.out.weight", {h, n, d}, 1, residual_std, hf + "attn.c_proj.weight", {h, h}, {n, d, h}, {2, 0, 1}),
+      make.conv1d("attn.out.weight", {h, n, d}, 1, residual_std, hf + "attn.c_proj.weight", {h, h}, {n, d, h},
+                  {2, 0, 1}),
       make.row_bias("attn.out.bias", hf + "attn.c_proj.bias"),
       make.norm("ln_2.weight", hf + "ln_2.weight", Init::Kind::ones),
       make.norm("ln_2.bias", hf + "ln_2.bias", Init::Kind::zeros),
@@ -184,7 +217,7 @@ LayerSpec block_spec(const Gpt2Config& c, const SpecMaker& make, int64_t i) {
 }
 
 LayerSpec head_spec(const Gpt2Config& c, const SpecMaker& make) {
-  LayerSpec layer{.name = "head",   .output = {}};
+  LayerSpec layer{.name = "head", .output = {}};
   layer.params = {make.norm("ln_f.weight", "transformer.ln_f.weight", Init::Kind::ones),
                   make.norm("ln_f.bias", "transformer.ln_f.bias", Init::Kind::zeros),
                   make.table("lm_head.weight", {c.vocab_size, c.n_embd}, 0, "lm_head.weight")};

@@ -81,9 +81,9 @@ Gpt2Config gpt2_config(const json& config, const std::string& where) {
   read.flag("tie_word_embeddings", c.tie_word_embeddings);
   bool cross_attention = false;
   read.flag("add_cross_attention", cross_attention);
-  if (cross_attention) read.complain("add_cross_attention", "must be false: this is a decoder without an encoder", true);
-  if (c.n_embd % c.n_head != 0)
-    read.complain("n_embd", cat("must be a multiple of n_head (", c.n_head, ")"), c.n_embd);
+  if (cross_attention)
+    read.complain("add_cross_attention", "must be false: this is a decoder without an encoder", true);
+  if (c.n_embd % c.n_head != 0) read.complain("n_embd", cat("must be a multiple of n_head (", c.n_head, ")"), c.n_embd);
   read.finish();
   return c;
 }

@@ -7,8 +7,7 @@
 namespace shardline {
 
 AdamW::AdamW(std::vector<TrainedRange> ranges, const AdamWOptions& options) : options_(options) {
-  for (auto& range : ranges)
-    states_.push_back({range, at::zeros_like(range.values), at::zeros_like(range.values)});
+  for (auto& range : ranges) states_.push_back({range, at::zeros_like(range.values), at::zeros_like(range.values)});
 }
 
 void AdamW::step(double learning_rate, double gradient_factor) {

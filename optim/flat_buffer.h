@@ -1,6 +1,6 @@
-// Parameters of one layer (or one tied parameter) as views into one contiguous buffer, their gradients into another of at
-// least fp32. The buffer is laid out in segments, so that "which ranks reduce this gradient", "does it decay" and "is it
-// trained" are answered for contiguous ranges, not tensor by tensor.
+// Parameters of one layer (or one tied parameter) as views into one contiguous buffer, their gradients into another of
+// at least fp32. The buffer is laid out in segments, so that "which ranks reduce this gradient", "does it decay" and
+// "is it trained" are answered for contiguous ranges, not tensor by tensor.
 #pragma once
 #include <ATen/core/Tensor.h>
 

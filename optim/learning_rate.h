@@ -6,7 +6,7 @@
 namespace shardline {
 
 struct LearningRateOptions {
-  std::string type = "linear";   // linear, cosine, constant, constant_with_warmup
+  std::string type = "linear";  // linear, cosine, constant, constant_with_warmup
   double peak = 5e-5;
   int64_t warmup_steps = 0;
   int64_t total_steps = 0;

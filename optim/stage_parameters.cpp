@@ -22,8 +22,10 @@ StageParameters::StageParameters(const ModelSpec& spec, const std::vector<int>& 
 void StageParameters::find_ties(const std::vector<int>& stage_of_layer) {
   for (const auto& layer : spec_.layers)
     for (const auto& param : layer.params) {
-      const bool known = std::any_of(ties_.begin(), ties_.end(), [&](const Tie& tie) { return tie.name == param.tied_to; });
-      if (!param.tied_to.empty() && !known) ties_.push_back({.name = param.tied_to, .buffer = {}, .uses = {}, .stages = {}, .holders = {}});
+      const bool known =
+          std::any_of(ties_.begin(), ties_.end(), [&](const Tie& tie) { return tie.name == param.tied_to; });
+      if (!param.tied_to.empty() && !known)
+        ties_.push_back({.name = param.tied_to, .buffer = {}, .uses = {}, .stages = {}, .holders = {}});
     }
   for (auto& tie : ties_) {
     const ParamSpec& source = spec_.param(tie.name);
@@ -33,7 +35,9 @@ void StageParameters::find_ties(const std::vector<int>& stage_of_layer) {
         SL_ASSERT(param.shape == source.shape && param.split_dim == source.split_dim, "tied to ", tie.name);
         if (tie.stages.empty() || tie.stages.back() != stage_of_layer[l]) tie.stages.push_back(stage_of_layer[l]);
         if (stage_of_layer[l] != groups_.at.p) continue;
-        if (!tie.buffer) tie.buffer.emplace(std::vector<NamedParam>{{tie.name, &source}}, groups_.at.t, groups_.mesh.t(), dtype_, device_);
+        if (!tie.buffer)
+          tie.buffer.emplace(std::vector<NamedParam>{{tie.name, &source}}, groups_.at.t, groups_.mesh.t(), dtype_,
+                             device_);
         auto use = std::make_unique<Use>();
         use->layer = static_cast<int>(l);
         if (trains_) use->gradients = tie.buffer->make_gradients();

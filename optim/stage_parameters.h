@@ -1,9 +1,9 @@
 // All parameters of one rank's stage: one flat buffer per layer and one per tied parameter, with the reduction of their
 // gradients. Implements the executor's view of the owner of parameters.
 //
-// A tied parameter has one value on a rank but a gradient per use. Each use is reduced over the replicas by itself, then
-// the uses are added in model order, first those of a stage, then over the stages that hold the parameter; so one process
-// and a pipeline add the same numbers in the same order.
+// A tied parameter has one value on a rank but a gradient per use. Each use is reduced over the replicas by itself,
+// then the uses are added in model order, first those of a stage, then over the stages that hold the parameter; so one
+// process and a pipeline add the same numbers in the same order.
 #pragma once
 #include <memory>
 #include <optional>
@@ -34,16 +34,16 @@ class StageParameters : public ParameterStore {
   StageParameters(const ModelSpec& spec, const std::vector<int>& stage_of_layer, const RankGroups& groups,
                   at::ScalarType dtype, at::Device device, bool trains);
 
-  std::vector<Parameter*> layer_params(int layer);         // in the order of the layer's spec
+  std::vector<Parameter*> layer_params(int layer);  // in the order of the layer's spec
   // Every parameter stored on this rank once, tied ones at their first use here: for reading and writing files.
   std::vector<Parameter*> stored();
-  bool writes(const Parameter& parameter) const;           // this rank is the one of its holders that writes it to a file
+  bool writes(const Parameter& parameter) const;  // this rank is the one of its holders that writes it to a file
 
   void zero_gradients();
   void acquire(int) override {}
   void release(int) override {}
-  void gradients_ready(int layer) override;                // starts the reduction over the ranks that share the layer
-  void finish_gradients();                                 // waits for all, and joins the uses of tied parameters
+  void gradients_ready(int layer) override;  // starts the reduction over the ranks that share the layer
+  void finish_gradients();                   // waits for all, and joins the uses of tied parameters
 
   std::vector<TrainedRange> trained_ranges() const;
   std::vector<LogicalGradient> logical_gradients() const;  // after finish_gradients
@@ -52,22 +52,22 @@ class StageParameters : public ParameterStore {
 
  private:
   struct LayerParams {
-    std::optional<FlatBuffer> buffer;   // of its untied parameters
+    std::optional<FlatBuffer> buffer;  // of its untied parameters
     at::Tensor gradients;
     std::vector<Parameter> own;
     std::vector<Parameter*> in_spec_order;
   };
   struct Use {
     int layer;
-    at::Tensor gradients;               // of the whole buffer
+    at::Tensor gradients;  // of the whole buffer
     Parameter parameter;
   };
   struct Tie {
     std::string name;
-    std::optional<FlatBuffer> buffer;   // where this stage holds it
+    std::optional<FlatBuffer> buffer;        // where this stage holds it
     std::vector<std::unique_ptr<Use>> uses;  // of this stage, in model order
-    std::vector<int> stages;            // that hold it, ascending
-    CommunicatorPtr holders;            // of this stage's copy, when there are several
+    std::vector<int> stages;                 // that hold it, ascending
+    CommunicatorPtr holders;                 // of this stage's copy, when there are several
   };
 
   void find_ties(const std::vector<int>& stage_of_layer);
@@ -79,7 +79,7 @@ class StageParameters : public ParameterStore {
   at::ScalarType dtype_;
   at::Device device_;
   bool trains_;
-  std::vector<std::string> numbers_;    // logical parameters in model order
+  std::vector<std::string> numbers_;  // logical parameters in model order
   std::vector<Tie> ties_;
   std::vector<std::unique_ptr<LayerParams>> layers_;  // by layer of the model; null on other stages
   std::vector<WorkPtr> pending_;

@@ -46,19 +46,32 @@ RunResult Executor::run(const Schedule& schedule, const std::vector<Microbatch>&
     set_flight_instruction(to_string(instruction));
     const double start = now();
     switch (instruction.op) {
-      case Op::forward: forward(at); break;
+      case Op::forward:
+        forward(at);
+        break;
       case Op::backward_input: {
         // Where the weight gradients follow at once, each is made while its tensors are in cache.
         const Instruction weights{Op::backward_weight, at.microbatch, at.chunk};
         backward_input(at, i + 1 < list.size() && list[i + 1] == weights);
         break;
       }
-      case Op::backward_weight: backward_weight(at); break;
-      case Op::send_activation: send(activations_.at({at.microbatch, at.chunk + 1}), instruction); break;
-      case Op::recv_activation: activations_[at] = receive(instruction, at.chunk - 1); break;
-      case Op::send_gradient: send(gradients_.at({at.microbatch, at.chunk - 1}), instruction); break;
-      case Op::recv_gradient: gradients_[at] = receive(instruction, at.chunk); break;
-      case Op::reduce_gradients: break;  // started layer by layer as they became ready; the store waits for them
+      case Op::backward_weight:
+        backward_weight(at);
+        break;
+      case Op::send_activation:
+        send(activations_.at({at.microbatch, at.chunk + 1}), instruction);
+        break;
+      case Op::recv_activation:
+        activations_[at] = receive(instruction, at.chunk - 1);
+        break;
+      case Op::send_gradient:
+        send(gradients_.at({at.microbatch, at.chunk - 1}), instruction);
+        break;
+      case Op::recv_gradient:
+        gradients_[at] = receive(instruction, at.chunk);
+        break;
+      case Op::reduce_gradients:
+        break;  // started layer by layer as they became ready; the store waits for them
     }
     if (instruction.op <= Op::backward_weight) result_.busy_seconds += now() - start;
     if (instruction.op == Op::send_activation) activations_.erase({at.microbatch, at.chunk + 1});

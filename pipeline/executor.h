@@ -17,11 +17,11 @@ namespace shardline {
 // The layers of one rank's stage, and how they hang together with the other stages.
 struct StageLayers {
   const ModelSpec* spec = nullptr;
-  std::vector<std::vector<int>> layers_of_chunk;       // by chunk of the schedule: ascending layers of the model
-  std::vector<std::unique_ptr<Layer>> layers;          // by layer of the model; null on other stages
+  std::vector<std::vector<int>> layers_of_chunk;  // by chunk of the schedule: ascending layers of the model
+  std::vector<std::unique_ptr<Layer>> layers;     // by layer of the model; null on other stages
   int t_degree = 1;
   bool sequence_parallel = false;
-  at::TensorOptions activations;                       // dtype and device at borders
+  at::TensorOptions activations;  // dtype and device at borders
 };
 
 struct RunSettings {
@@ -34,9 +34,10 @@ struct RunSettings {
 };
 
 struct RunResult {
-  std::vector<LossTerm> losses;   // by microbatch; only on the last stage
-  std::vector<at::Tensor> outputs; // by microbatch: what the last layer returned in Mode::generate; only on the last stage
-  double busy_seconds = 0;        // in forward and backward instructions
+  std::vector<LossTerm> losses;  // by microbatch; only on the last stage
+  std::vector<at::Tensor>
+      outputs;              // by microbatch: what the last layer returned in Mode::generate; only on the last stage
+  double busy_seconds = 0;  // in forward and backward instructions
 };
 
 class Executor {
@@ -74,9 +75,9 @@ class Executor {
   const std::vector<Microbatch>* microbatches_ = nullptr;
   RunSettings settings_;
   RunResult result_;
-  std::map<Key, Border> activations_;                    // at the start of (microbatch, chunk)
-  std::map<Key, Border> gradients_;                      // at the end of (microbatch, chunk)
-  std::map<Key, std::deque<Kept>> kept_;                 // by layer of the chunk; a deque, because ops point into it
+  std::map<Key, Border> activations_;     // at the start of (microbatch, chunk)
+  std::map<Key, Border> gradients_;       // at the end of (microbatch, chunk)
+  std::map<Key, std::deque<Kept>> kept_;  // by layer of the chunk; a deque, because ops point into it
   std::vector<std::pair<WorkPtr, Border>> sends_;
 };
 

@@ -90,14 +90,13 @@ at::Tensor causal_attention(const at::Tensor& qkv, const MicrobatchContext& cont
   {
     at::NoGradGuard no_grad;
     const auto [q, k, v] = split_qkv(qkv, batch, o);
-    std::tie(out, log_sum_exp) =
-        drops ? dropout_attention_forward(q, k, v, o.scale, dropout_of(context, o))
-              : at::_scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, true, {}, o.scale);
+    std::tie(out, log_sum_exp) = drops
+                                     ? dropout_attention_forward(q, k, v, o.scale, dropout_of(context, o))
+                                     : at::_scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, true, {}, o.scale);
   }
   const auto dropout = drops ? dropout_of(context, o) : AttentionDropout{};
   return with_backward(
-      merge_heads(out), {qkv}, "CausalAttention",
-      [=, qkv = qkv.detach(), &batch](const at::Tensor& d_merged) {
+      merge_heads(out), {qkv}, "CausalAttention", [=, qkv = qkv.detach(), &batch](const at::Tensor& d_merged) {
         const auto [q, k, v] = split_qkv(qkv, batch, o);
         const auto d_out = split_heads(d_merged.contiguous(), batch, o);
         auto [dq, dk, dv] = drops ? dropout_attention_backward(d_out, q, k, v, out, log_sum_exp, o.scale, dropout)

@@ -19,12 +19,12 @@ class KvCache {
 };
 
 struct AttentionOptions {
-  int64_t heads = 0;            // of this rank
+  int64_t heads = 0;  // of this rank
   int64_t head_dim = 0;
-  double scale = 1;             // of the scores
-  double dropout = 0;           // of the probabilities, in training
-  int64_t first_head = 0;       // of this rank among the model's heads: keys the dropout mask
-  int64_t max_positions = 0;    // of the model: likewise
+  double scale = 1;           // of the scores
+  double dropout = 0;         // of the probabilities, in training
+  int64_t first_head = 0;     // of this rank among the model's heads: keys the dropout mask
+  int64_t max_positions = 0;  // of the model: likewise
   uint32_t dropout_op = 0;
 };
 

@@ -24,7 +24,9 @@ at::Tensor gather_rows(const TensorParallel& tp, const at::Tensor& border, int64
   return whole.narrow(0, 0, tokens);
 }
 
-at::Tensor reduce_rows(const TensorParallel& tp, const at::Tensor& partial) { return PendingRows(tp, partial).wait(); }
+at::Tensor reduce_rows(const TensorParallel& tp, const at::Tensor& partial) {
+  return PendingRows(tp, partial).wait();
+}
 
 PendingRows::PendingRows(const TensorParallel& tp, const at::Tensor& partial) : input_(partial), result_(partial) {
   if (tp.size() == 1) return;

@@ -1,5 +1,5 @@
-// The collectives under the tensor-parallel ops, on [rows, n] tensors. At a border a rank holds all tokens ("speed"), or
-// with sequence parallelism ("memory") its `border_rows` of them, the last rows of the last ranks being padding.
+// The collectives under the tensor-parallel ops, on [rows, n] tensors. At a border a rank holds all tokens ("speed"),
+// or with sequence parallelism ("memory") its `border_rows` of them, the last rows of the last ranks being padding.
 #pragma once
 #include <ATen/core/Tensor.h>
 

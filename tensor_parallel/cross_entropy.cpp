@@ -81,7 +81,8 @@ at::Tensor head_cross_entropy(const TensorParallel& tp, const at::Tensor& x, Par
   });
 }
 
-at::Tensor head_last_logits(const TensorParallel& tp, const at::Tensor& x, const Parameter& w, const Microbatch& batch) {
+at::Tensor head_last_logits(const TensorParallel& tp, const at::Tensor& x, const Parameter& w,
+                            const Microbatch& batch) {
   at::NoGradGuard no_grad;
   const auto whole = gather_rows(tp, x, batch.tokens());
   const auto last = whole.view({batch.batch(), batch.length(), -1}).select(1, batch.length() - 1).contiguous();

@@ -1,6 +1,6 @@
-// The head and the causal-LM loss in one op: logits exist only for a block of tokens at a time, and their gradient takes
-// their place, so [tokens, vocabulary] is never whole. All three products run in the forward pass; the weight gradient is
-// therefore never deferred.
+// The head and the causal-LM loss in one op: logits exist only for a block of tokens at a time, and their gradient
+// takes their place, so [tokens, vocabulary] is never whole. All three products run in the forward pass; the weight
+// gradient is therefore never deferred.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -9,9 +9,9 @@
 
 namespace shardline {
 
-// x: border rows [rows, hidden]; w [vocabulary of this rank, hidden], its entries starting at first_word. Labels are the
-// microbatch's own, shifted here: position i predicts label i + 1, and -100 is no label. Leaves (sum, weight) in the
-// context. Mode::train: returns the loss sum times context.loss_scale, a scalar with a backward. Else: undefined.
+// x: border rows [rows, hidden]; w [vocabulary of this rank, hidden], its entries starting at first_word. Labels are
+// the microbatch's own, shifted here: position i predicts label i + 1, and -100 is no label. Leaves (sum, weight) in
+// the context. Mode::train: returns the loss sum times context.loss_scale, a scalar with a backward. Else: undefined.
 at::Tensor head_cross_entropy(const TensorParallel& tp, const at::Tensor& x, Parameter& w, int64_t first_word,
                               MicrobatchContext& context);
 

@@ -8,7 +8,9 @@
 namespace shardline {
 namespace {
 
-at::Tensor with_rows(const at::Tensor& w, int64_t rows) { return w.view({rows, rows == 0 ? 0 : w.numel() / rows}); }
+at::Tensor with_rows(const at::Tensor& w, int64_t rows) {
+  return w.view({rows, rows == 0 ? 0 : w.numel() / rows});
+}
 at::Tensor with_columns(const at::Tensor& w, int64_t columns) {
   return w.view({columns == 0 ? 0 : w.numel() / columns, columns});
 }

@@ -55,9 +55,9 @@ void write_byte_tokenizer(const std::filesystem::path& folder) {
                                                        {"decoder", byte_level},
                                                        {"model", model}}
                                             .dump());
-  write_file(folder / "tokenizer_config.json",
-             nlohmann::json{{"tokenizer_class", "PreTrainedTokenizerFast"}, {"clean_up_tokenization_spaces", false}}
-                 .dump());
+  write_file(
+      folder / "tokenizer_config.json",
+      nlohmann::json{{"tokenizer_class", "PreTrainedTokenizerFast"}, {"clean_up_tokenization_spaces", false}}.dump());
 }
 
 }  // namespace shardline

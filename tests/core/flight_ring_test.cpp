@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "core/error.h"
+
 #include "tests/catch.h"
 
 namespace shardline {

@@ -11,8 +11,9 @@
 #include "core/fake_communicator.h"
 #include "core/local_communicator.h"
 #include "core/timeouts.h"
-#include "tests/catch.h"
 #include "tests/core/communicator_suite.h"
+
+#include "tests/catch.h"
 
 namespace shardline {
 namespace {

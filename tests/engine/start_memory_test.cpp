@@ -10,6 +10,7 @@
 #include "core/threads_communicator.h"
 #include "engine/config/config.h"
 #include "engine/trainer.h"
+
 #include "tests/catch.h"
 
 using namespace shardline;

@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "pipeline/checker.h"
+
 #include "tests/catch.h"
 
 using namespace shardline;

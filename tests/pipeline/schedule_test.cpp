@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "pipeline/checker.h"
 #include "pipeline/schedule_grid.h"
+
 #include "tests/catch.h"
 
 using namespace shardline;
