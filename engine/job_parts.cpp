@@ -117,7 +117,11 @@ TokenData open_data(const Config& config, const ModelSource& model, const Resolv
     if (context.local_rank != 0) path = prepare_token_cache(options);
     const auto cache = open_token_cache(path);
     digest += cache->digest();
-    return BlockDataset(cache, config.data.sequence_length);
+    try {
+      return BlockDataset(cache, config.data.sequence_length);
+    } catch (const DataError& error) {
+      throw DataError(cat(paths.front(), paths.size() > 1 ? ", ...: " : ": ", error.what()));
+    }
   };
   const auto source = [&](const BlockDataset& data, int64_t batch, bool train) {
     const auto& t = config.training;

@@ -25,13 +25,24 @@ bool is_directly_in(const fs::path& dir, const std::string& path) {
                            fs::equivalent(fs::absolute(path, ignored).parent_path(), dir, ignored));
 }
 
+// But for what a run leaves that failed before it began.
+bool holds_nothing(const fs::path& dir, std::error_code& error) {
+  bool nothing = true;
+  fs::directory_iterator entry(dir, error);
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    const auto name = entry->path().filename();
+    nothing = nothing && (name == "flight" || name == ".cache");
+  }
+  return nothing;
+}
+
 void check_contents(const Config& config) {
   const fs::path dir = config.output_dir;
   std::error_code error;
   const auto status = fs::status(dir, error);
   if (!fs::exists(status)) return;
   if (!fs::is_directory(status)) throw ConfigError(cat("/output_dir: ", dir.string(), " is a file; name a directory"));
-  const bool is_empty = fs::is_empty(dir, error);
+  const bool is_empty = holds_nothing(dir, error);
   if (error) throw RunError(cat("/output_dir: ", dir.string(), " cannot be read: ", error.message()));
   if (is_empty) return;
   if (!config.training.overwrite_output_dir)

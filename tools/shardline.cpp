@@ -7,6 +7,7 @@
 #include <iostream>
 
 #include "core/error.h"
+#include "core/mpi_communicator.h"
 #include "engine/config/config.h"
 #include "engine/job.h"
 #include "engine/ranks.h"
@@ -30,15 +31,13 @@ Config load(const CommandLine& line) {
   return directory ? config_of_directory(line.config, line.overrides) : read_config(line.config, line.overrides);
 }
 
-// Runs a command on all ranks, which may mean to start them first, unless `check` finds that they would fail.
+// Runs a command on all ranks, which may mean to start them first, after `check` found nothing wrong.
 int on_ranks(const CommandLine& line, const std::vector<std::string>& arguments,
              const std::function<void(const Config&)>& check,
              const std::function<void(const Config&, RankContext&)>& command) {
   const Config config = load(line);
-  if (needs_mpirun(config)) {
-    check(config);
-    return start_ranks(config, arguments, std::cerr);
-  }
+  if (!mpi_is_launched()) check(config);
+  if (needs_mpirun(config)) return start_ranks(config, arguments, std::cerr);
   run_on_ranks(config, std::cout, console_of_job(), [&](RankContext& context) { command(config, context); });
   return 0;
 }

@@ -139,6 +139,16 @@ bool is_good_cache(const fs::path& path, XXH128_hash_t digest) {
   }
 }
 
+// With the lock: what a killed process left of this cache.
+void remove_partial_files(const fs::path& path) {
+  const std::string prefix = path.filename().string() + ".partial.";
+  std::vector<fs::path> left;
+  for (const auto& entry : fs::directory_iterator(path.parent_path()))
+    if (entry.path().filename().string().starts_with(prefix)) left.push_back(entry.path());
+  std::error_code ignored;
+  for (const auto& file : left) fs::remove(file, ignored);
+}
+
 }  // namespace
 
 fs::path prepare_token_cache(const TokenDataOptions& options) {
@@ -153,7 +163,9 @@ fs::path prepare_token_cache(const TokenDataOptions& options) {
 
   const fs::path path = options.cache_folder / name;
   const FileLock lock(path.string() + ".lock", options.lock_limit);
-  if (!is_good_cache(path, digest)) make_cache(files, options, digest, path);
+  if (is_good_cache(path, digest)) return path;
+  remove_partial_files(path);
+  make_cache(files, options, digest, path);
   return path;
 }
 

@@ -1,0 +1,161 @@
+"""How runs end when ranks fail, are killed, hang, or are asked to stop."""
+import os
+import resource
+import subprocess
+import time
+
+from harness import PROGRAM, ProgramTest, signal, unittest
+
+ENDS_WITHIN = 30  # seconds; a few on an idle machine
+
+
+class RanksTest(ProgramTest):
+    def start_training(self, communicator="mpi", steps=1000000, **sections):
+        sections.setdefault("p", 2)
+        sections.setdefault("t", 2)
+        config = self.config(communicator=communicator, training={"max_steps": steps}, **sections)
+        process = self.start("train", config)
+        self.addCleanup(process.kill)
+        self.wait_for_steps(folder=sections.get("output_dir", "out"))
+        return process
+
+    def end(self, process):
+        result = self.finish(process, ENDS_WITHIN + 30)
+        self.assertLess(result.seconds, ENDS_WITHIN, str(result))
+        self.assert_all_gone()
+        return result
+
+
+class Failures(RanksTest):
+    def test_same_losses_by_processes_threads_and_alone(self):
+        losses = {}
+        for name, options in {"local": {}, "threads": {"p": 2, "t": 2, "communicator": "threads"},
+                              "mpi": {"p": 2, "t": 2, "communicator": "mpi"}}.items():
+            self.train(output_dir=name, **options)
+            losses[name] = [line["loss"] for line in self.metrics(name)]
+        self.assertEqual(losses["threads"], losses["mpi"])  # to the last bit
+        for one, many in zip(losses["local"], losses["mpi"]):
+            self.assertAlmostEqual(one, many, delta=2e-5)
+
+    def test_killed_rank(self):
+        for rank in (0, 3):
+            with self.subTest(rank):
+                process = self.start_training(output_dir=f"out{rank}")
+                os.kill(self.pid_of_rank(rank), signal.SIGKILL)
+                result = self.end(process)
+                self.assertEqual(result.code, 1, str(result))
+                self.assertRegex(result.last, rf"^error: rank {rank} \(.*\) was killed by signal 9", str(result))
+                self.assert_no_finished_model(f"out{rank}")
+
+    def test_rank_that_throws(self):
+        # Files of this rank may grow no more: it fails when it writes its part of the model.
+        process = self.start_training(steps=300)
+        resource.prlimit(self.pid_of_rank(2), resource.RLIMIT_FSIZE, (1000, 1000))
+        result = self.finish(process)
+        self.assertEqual(result.code, 1, str(result))
+        self.assertRegex(result.last, r"^error: rank 2: .*model\.safetensors.*File too large")
+        self.assertEqual(len(result.errors), 1, str(result))
+        self.assert_no_finished_model()
+        self.assert_all_gone()
+
+    def test_hanging_rank(self):
+        self.env["SHARDLINE_TIMEOUT_SECONDS"] = "5"
+        process = self.start_training()
+        hanging = self.pid_of_rank(1)
+        os.kill(hanging, signal.SIGSTOP)
+        result = self.end(process)
+        self.assertEqual(result.code, 1, str(result))
+        # mpirun wakes the hanging rank to end it, which then may have the last word.
+        self.assertRegex(result.last, r"^error: rank \d: .*limit 5", str(result))
+        self.assertRegex(result.errors[0], r"^error: rank [023]: .*limit 5", str(result))
+
+    def test_config_error_on_ranks_gives_2(self):
+        """Started by people's own mpirun, nothing is checked before there are ranks."""
+        config = self.config(p=2, data={"sequence_length": 64})
+        environment = dict(self.env, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+                           OMPI_MCA_mpi_yield_when_idle="1")
+        run = subprocess.run(["mpirun", "--quiet", "-np", "2", "--oversubscribe", "--bind-to", "none", PROGRAM, "train", config],
+                             cwd=self.dir, env=environment, stderr=subprocess.PIPE, text=True, timeout=120)
+        self.assertEqual(run.returncode, 2, run.stderr)
+        self.assertRegex(run.stderr, r"error: rank \d: /data/sequence_length")
+        run = subprocess.run(["mpirun", "--quiet", "-np", "3", "--oversubscribe", "--bind-to", "none", PROGRAM, "train", config],
+                             cwd=self.dir, env=environment, stderr=subprocess.PIPE, text=True, timeout=120)
+        self.assertEqual(run.returncode, 2, run.stderr)
+        self.assertIn("asks for 2 ranks", run.stderr)
+
+    def test_mpirun_that_dies_and_launcher_that_is_killed(self):
+        process = self.start_training()
+        mpirun = next(pid for pid, rank in self.processes().items() if rank is None and pid != process.pid)
+        os.kill(mpirun, signal.SIGKILL)
+        result = self.end(process)
+        self.assertEqual(result.code, 1, str(result))
+        self.assertIn("mpirun was ended by signal 9", result.last)
+        process = self.start_training(output_dir="out2")
+        process.kill()
+        self.assertEqual(self.finish(process).code, -signal.SIGKILL)
+        self.assert_all_gone()
+
+    def test_mpirun_that_is_not_there(self):
+        self.env["PATH"] = str(self.dir)
+        result = self.expect(2, "train", self.config(p=2), says="cannot start mpirun")
+        self.assertIn("runtime.communicator=threads", result.err)
+
+
+class Stops(RanksTest):
+    def check(self, result, done, folder="out"):
+        self.assertEqual(result.code, 1, str(result))
+        self.assertRegex(result.last, r"^error: (rank \d: )?stopped by a signal after step \d+ of 1000000; the weights .* are lost")
+        self.assertEqual(len(result.errors), 1, str(result))
+        self.assertGreaterEqual(len(self.metrics(folder)), done)
+        self.assert_no_finished_model(folder)
+
+    def test_between_steps(self):
+        for communicator, sections in {"mpi": {}, "threads": {}, "local": {"p": 1, "t": 1}}.items():
+            for number in (signal.SIGTERM, signal.SIGINT):
+                with self.subTest(f"{communicator} {number.name}"):
+                    folder = f"{communicator}-{number.name}"
+                    process = self.start_training(communicator, output_dir=folder, **sections)
+                    process.send_signal(number)
+                    self.check(self.end(process), 2, folder)
+
+    def test_control_c_reaches_everybody(self):
+        config = self.config(p=2, training={"max_steps": 1000000})
+        process = self.start("train", config, start_new_session=True)
+        self.wait_for_steps()
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        self.check(self.end(process), 2)
+
+    def test_twice_ends_at_once(self):
+        process = self.start_training(data={"sequence_length": 32})
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGINT)
+        result = self.end(process)
+        self.assertEqual(result.code, 1, str(result))
+        self.assertIn("stopped by a signal", result.last)
+
+    def test_during_set_up(self):
+        for pause in (0, 0.2, 0.5, 1):
+            with self.subTest(pause):
+                process = self.start("train", self.config(p=2, t=2, training={"max_steps": 1000000}))
+                first = process.stderr.readline()
+                self.assertIn("mpirun", first)
+                time.sleep(pause)
+                process.send_signal(signal.SIGTERM)
+                result = self.end(process)
+                self.assertEqual(result.code, 1, str(result))
+                self.assertRegex(result.last, "^error: stopped by a signal")
+                self.assert_no_finished_model()
+                subprocess.run(["rm", "-rf", str(self.dir / "out")], check=True)
+
+    def test_generation(self):
+        self.train(model={"config": {"model_type": "gpt2", "vocab_size": 256, "n_positions": 16384, "n_embd": 16,
+                                     "n_layer": 2, "n_head": 2}})
+        process = self.start("generate", "out", "--max-new-tokens", "16000", *["--prompt", "a"] * 50)
+        time.sleep(1.5)
+        process.send_signal(signal.SIGINT)
+        result = self.end(process)
+        self.assertIn(result.code, (1, -signal.SIGINT), str(result))  # the latter: before main began
+
+
+if __name__ == "__main__":
+    unittest.main()
