@@ -1,0 +1,48 @@
+#include "tests/parity/bit_equality.h"
+
+#include "core/error.h"
+
+namespace shardline::parity {
+
+std::vector<Twins> equal_twins() {
+  const Point deep = {.d = 2,
+                      .p = 2,
+                      .t = 2,
+                      .optimize = "memory",
+                      .dtype = "float32",
+                      .microbatches = 3,
+                      .dropout = true,
+                      .short_batch = true};
+  const Point one = {.dtype = "float32", .microbatches = 4, .dropout = true};
+  std::vector<Twins> twins = {{"the same run twice", deep, deep}};
+  for (const int stages : {2, 3, 4})
+    for (const bool tied : {true, false}) {
+      Point alone = one, pipeline = one;
+      alone.tied = pipeline.tied = tied;
+      pipeline.p = stages;
+      twins.push_back({cat(stages, " stages, ", tied ? "tied" : "untied", " head: one process"), alone, pipeline});
+    }
+  Point flat = deep;
+  flat.p = 1;
+  twins.push_back({"D 2, T 2, memory, with 2 stages: with 1", flat, deep});
+
+  Point interleaved = one, simple = one, active = one;
+  interleaved.p = simple.p = active.p = 3;
+  simple.pipeline = "simple";
+  active.active = 1;
+  twins.push_back({"simple: interleaved (1F1B)", interleaved, simple});
+  twins.push_back({"active_microbatches 1: unset", interleaved, active});
+
+  Point accumulated = one;
+  accumulated.microbatches = accumulated.accumulation = 2;
+  twins.push_back({"2 microbatches x 2 accumulation steps: 4 microbatches", one, accumulated});
+  // The others number T before D, so that sums over both add in another order.
+  for (const char* placement : {"DTP", "PDT"}) {
+    Point placed = deep;
+    placed.placement = placement;
+    twins.push_back({cat("placement ", placement, ": DPT"), deep, placed});
+  }
+  return twins;
+}
+
+}  // namespace shardline::parity

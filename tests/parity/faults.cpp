@@ -1,0 +1,200 @@
+#include "tests/parity/faults.h"
+
+#include <ATen/TensorOperators.h>
+
+#include <list>
+
+#include "core/error.h"
+#include "core/layer.h"
+#include "engine/data/batch_source.h"
+#include "engine/plan.h"
+#include "tests/parity/faulty_communicator.h"
+
+namespace shardline::parity {
+namespace {
+
+// ---- collectives
+
+Tampering communication(DamageRule rule) {
+  return {.world = [rule = std::move(rule)](const CommunicatorPtr& world) { return damaged(world, rule); }};
+}
+
+Tampering communication(Damage damage, const std::string& group, const std::string& what) {
+  return communication(
+      [=](const Call& call) { return call.group == group && call.what == what ? damage : Damage::leave; });
+}
+
+// Of the calls of a step (each point begins with one step more than it trains), always the one at `place`.
+Tampering communication(Damage damage, const std::string& group, const std::string& what, int64_t place,
+                        int64_t calls) {
+  return communication([=](const Call& call) {
+    return call.group == group && call.what == what && call.number % calls == place ? damage : Damage::leave;
+  });
+}
+
+// ---- layers
+
+// A layer around another: `forward` is called in its place.
+using Around = std::function<Border(Layer& inner, const LayerBuild& build, const Border& input, MicrobatchContext&)>;
+
+class WrappedLayer : public Layer {
+ public:
+  WrappedLayer(std::unique_ptr<Layer> inner, LayerBuild build, Around around)
+      : inner_(std::move(inner)), build_(std::move(build)), around_(std::move(around)) {}
+  Border forward(const Border& input, MicrobatchContext& context) override {
+    return around_(*inner_, build_, input, context);
+  }
+
+ private:
+  std::unique_ptr<Layer> inner_;
+  LayerBuild build_;
+  Around around_;
+};
+
+void wrap(LayerSpec& layer, const Around& around) {
+  layer.build = [build = layer.build, around](const LayerBuild& parts) {
+    return std::make_unique<WrappedLayer>(build(parts), parts, around);
+  };
+}
+
+Tampering layer(const std::string& name, const Around& around) {
+  return {.spec = [=](ModelSpec& spec, const Point&) {
+    for (auto& one : spec.layers)
+      if (one.name == name) wrap(one, around);
+  }};
+}
+
+Tampering params(const std::function<void(ParamSpec&)>& edit) {
+  return {.spec = [=](ModelSpec& spec, const Point&) {
+    for (auto& one : spec.layers)
+      for (auto& param : one.params) edit(param);
+  }};
+}
+
+bool is_norm(const ParamSpec& param) {
+  return param.name.starts_with("ln_");
+}
+bool ends_with_bias(const ParamSpec& param) {
+  return param.name.ends_with(".bias");
+}
+
+Parameter& parameter(const LayerBuild& build, const std::string& name) {
+  for (size_t i = 0; i < build.params.size(); ++i)
+    if (build.spec->params[i].name == name) return *build.params[i];
+  throw InvariantError("no parameter " + name);
+}
+
+// The layer with other sample numbers; what it keeps for its backward pass refers to the microbatch.
+Around with_samples(const std::function<int64_t(int64_t)>& number) {
+  return [=](Layer& inner, const LayerBuild&, const Border& input, MicrobatchContext& context) {
+    static thread_local std::list<Microbatch> kept;
+    const Microbatch* const real = context.batch;
+    kept.push_back(*real);
+    for (auto& sample : kept.back().samples) sample = number(sample);
+    context.batch = &kept.back();
+    Border border = inner.forward(input, context);
+    context.batch = real;
+    return border;
+  };
+}
+
+Border bias_on_every_rank(Layer& inner, const LayerBuild& build, const Border& input, MicrobatchContext& context) {
+  Border border = inner.forward(input, context);
+  return {border[0] + (build.tp->size() - 1) * parameter(build, "mlp.proj.bias").value};
+}
+
+Border tied_counted_twice(Layer& inner, const LayerBuild& build, const Border& input, MicrobatchContext& context) {
+  auto& gradient = parameter(build, "lm_head.weight").grad;
+  const auto before = gradient.clone();
+  Border border = inner.forward(input, context);  // the head's products run in its forward pass
+  gradient.add_(gradient - before);
+  return border;
+}
+
+Border mean_of_means(Layer& inner, const LayerBuild&, const Border& input, MicrobatchContext& context) {
+  const double scale = context.loss_scale;
+  const auto& labels = context.batch->labels;
+  const auto counting = labels.narrow(1, 1, labels.size(1) - 1).ne(-100).sum().item<int64_t>();
+  if (counting > 0) context.loss_scale = 0.25 / static_cast<double>(counting);  // of 4 microbatches
+  Border border = inner.forward(input, context);
+  context.loss_scale = scale;
+  return border;
+}
+
+Border without_last_sample(Layer& inner, const LayerBuild&, const Border& input, MicrobatchContext& context) {
+  const double scale = context.loss_scale;
+  const auto& samples = context.batch->samples;
+  if (!samples.empty() && samples.back() == 23) context.loss_scale = 0;  // of 24
+  Border border = inner.forward(input, context);
+  context.loss_scale = scale;
+  return border;
+}
+
+// ---- the schedule
+
+// Stage 0 takes microbatch 1 for microbatch 0 and the other way round on the way forward.
+void swap_microbatches(Plan& plan) {
+  for (auto& instruction : plan.train.instructions[0])
+    if (instruction.microbatch < 2 && (instruction.op == Op::forward || instruction.op == Op::send_activation))
+      instruction.microbatch = 1 - instruction.microbatch;
+}
+
+}  // namespace
+
+std::vector<Fault> planted_faults() {
+  const Point t2 = {.t = 2}, t2_memory = {.t = 2, .optimize = "memory"}, d2 = {.d = 2};
+  const Point p2 = {.p = 2, .pipeline = "simple", .microbatches = 4};
+  const auto with_dropout = [](Point point) {
+    point.dropout = true;
+    return point;
+  };
+  return {
+      {"the all-reduce of one input gradient over T is dropped", t2,
+       communication(Damage::drop, "tp", "reduce rows", 15, 22)},
+      {"the all-reduce of one block's output over T is dropped", t2,
+       communication(Damage::drop, "tp", "reduce rows", 4, 22)},
+      {"a reduce-scatter over T only scatters", t2_memory, communication(Damage::drop, "tp", "reduce rows", 4, 22)},
+      {"one gather of rows sees only its own rows", t2_memory, communication(Damage::drop, "tp", "gather rows", 3, 32)},
+      {"the softmax adds up only this rank's words", t2, communication(Damage::drop, "tp", "gather_to_all")},
+      {"a layer's gradients are not reduced over D", d2, communication(Damage::drop, "rdp", "gradients of h.2")},
+      {"a layer's gradients are reduced over D twice", d2, communication(Damage::repeat, "rdp", "gradients of h.2")},
+      {"gradients are averaged over D, not added", d2,
+       communication([](const Call& call) { return call.group == "rdp" ? Damage::average : Damage::leave; })},
+      {"the two stages do not join a tied gradient", p2,
+       communication(Damage::drop, "tie", "join the uses of a tied parameter")},
+      {"each stage takes the norm of its own gradients", p2, communication(Damage::drop, "mp", "gradient norm")},
+      {"a tied gradient is counted twice", p2, layer("head", tied_counted_twice)},
+      {"norm gradients are scaled by T: complete, but added over T", t2, params([](ParamSpec& param) {
+         if (is_norm(param)) param.partial_over_t = true;
+       })},
+      {"norm gradients of the own rows are taken for complete", t2_memory, params([](ParamSpec& param) {
+         if (is_norm(param)) param.partial_over_t = false;
+       })},
+      {"biases and norms decay", {.microbatches = 2}, params([](ParamSpec& param) {
+         if (is_norm(param) || ends_with_bias(param)) param.decays = true;
+       })},
+      {"a bias is added on every T rank", t2, layer("h.1", bias_on_every_rank)},
+      {"dropout masks are shifted by one sample", with_dropout({.microbatches = 2}),
+       layer("h.3", with_samples([](int64_t sample) { return sample + 1; }))},
+      {"dropout masks are numbered within the replica",
+       with_dropout(d2),
+       {.batch = [](Batch& batch) { batch.first_sample = 0; }}},
+      {"dropout masks are numbered within the stage",
+       with_dropout(p2),
+       {.spec =
+            [](ModelSpec& spec, const Point&) {
+              for (auto& one : spec.layers)
+                one.build = [build = one.build](LayerBuild parts) {
+                  parts.index %= 4;
+                  return build(parts);
+                };
+            }}},
+      {"two microbatches are swapped between stages", p2, {.plan = swap_microbatches}},
+      {"the loss is a mean of the microbatches' means",
+       {.microbatches = 4, .ignored = true},
+       layer("head", mean_of_means)},
+      {"the last sample's gradient is lost", {.microbatches = 24}, layer("head", without_last_sample)},
+  };
+}
+
+}  // namespace shardline::parity

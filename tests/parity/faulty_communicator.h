@@ -1,0 +1,26 @@
+// A communicator that breaks chosen operations of another one, and of all groups split from it.
+#pragma once
+#include <functional>
+#include <string_view>
+
+#include "core/communicator.h"
+
+namespace shardline::parity {
+
+struct Call {
+  std::string_view group, what;  // "tp", "reduce rows"
+  int64_t number = 0;            // among this rank's calls with this group and purpose, from 0
+};
+
+// What becomes of a call; `leave` for all that it does not care about. All ranks of a group must break alike.
+enum class Damage {
+  leave,
+  drop,     // nothing moves: of a gather, every rank sees only its own part
+  repeat,   // a reduction is done twice
+  average,  // a sum becomes a mean
+};
+using DamageRule = std::function<Damage(const Call&)>;
+
+CommunicatorPtr damaged(const CommunicatorPtr& world, const DamageRule& rule);
+
+}  // namespace shardline::parity

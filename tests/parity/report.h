@@ -1,0 +1,25 @@
+// docs/parity.md, made of runs.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "tests/parity/run.h"
+
+namespace shardline::parity {
+
+struct Measured {
+  Point point;
+  Difference difference;
+};
+struct Checked {
+  std::string what, point, result;
+};
+
+struct Report {
+  std::vector<Measured> matrix, fp32;
+  std::vector<Checked> bits, faults;
+};
+
+std::string markdown(const Report& report);
+
+}  // namespace shardline::parity
