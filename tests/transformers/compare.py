@@ -4,8 +4,10 @@
         [--set PATH=VALUE ...] [--tokenizer]
 
 Per layout: the losses and gradient norms of ten AdamW steps (lr 1e-3, constant, weight decay 0.1 by HF's rule, clip 1.0,
-dropout 0), the saved directory opened by transformers, and its logits against those of the model trained there. With
---tokenizer, the "bytes" tokenizer saved beside it must give every text its UTF-8 bytes. Needs torch, transformers, numpy.
+dropout 0), the saved directory opened by transformers, and its logits against those of the model trained there. The
+reference is transformers in float32; "exact_" numbers are against transformers in float64, and the line "transformers"
+says how far its own float32 is from that: no float32 run can be expected to be nearer. With --tokenizer, the "bytes"
+tokenizer saved beside the weights must give every text its UTF-8 bytes. Needs torch, transformers, numpy.
 """
 import argparse
 import json
@@ -38,6 +40,14 @@ def make_directory(shape, path):
     return model, torch.from_numpy(tokens.astype(np.int64)).view(STEPS, BATCH, SEQUENCE)
 
 
+def loss_of(model, ids):
+    """The model's own loss, but in its own dtype: transformers computes it in float32."""
+    if model.dtype == torch.float32:
+        return model(input_ids=ids, labels=ids, use_cache=False).loss
+    logits = model(input_ids=ids, use_cache=False).logits[:, :-1]
+    return torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), ids[:, 1:].reshape(-1))
+
+
 def train_transformers(model, batches):
     model.train()
     names = set(transformers.Trainer.get_decay_parameter_names(None, model))
@@ -47,7 +57,7 @@ def train_transformers(model, batches):
                                   lr=LR, fused=True)
     losses, norms = [], []
     for ids in batches:
-        loss = model(input_ids=ids, labels=ids, use_cache=False).loss
+        loss = loss_of(model, ids)
         loss.backward()
         norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0).item())
         optimizer.step()
@@ -91,6 +101,14 @@ def byte_tokenizer_differences(directory):
     return wrong + [t for t in texts if tokenizer.decode(list(t.encode())) != t]
 
 
+def distances(run, reference, prefix=""):
+    """Largest relative differences of (losses, norms): over all steps, and of the first step."""
+    (losses, norms), (other_losses, other_norms) = run, reference
+    loss, norm = np.abs(losses - other_losses) / other_losses, np.abs(norms - other_norms) / other_norms
+    return {prefix + "first_loss": float(loss[0]), prefix + "loss": float(loss.max()),
+            prefix + "first_norm": float(norm[0]), prefix + "norm": float(norm.max())}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("program")
@@ -103,18 +121,19 @@ def main():
     with tempfile.TemporaryDirectory() as scratch:
         directory = os.path.join(scratch, "model")
         model, batches = make_directory(args.shape, directory)
-        losses, norms = train_transformers(model, batches)
+        wide = transformers.GPT2LMHeadModel.from_pretrained(directory, dtype=torch.float64)
+        exact = train_transformers(wide, batches)
+        del wide
+        reference = train_transformers(model, batches)
+        print(json.dumps({"layout": "transformers", **distances(reference, exact, "exact_")}), flush=True)
         model.eval()
         for layout in args.layout:
             out = os.path.join(scratch, "out" + layout.replace(" ", "-"))
-            ours, our_norms = train_shardline(args.program, directory, [int(x) for x in layout.split()], out, args.set,
-                                              args.tokenizer)
+            ours = train_shardline(args.program, directory, [int(x) for x in layout.split()], out, args.set, args.tokenizer)
             saved = transformers.GPT2LMHeadModel.from_pretrained(out).eval()
             with torch.no_grad():
                 logits = (saved(batches[0]).logits - model(batches[0]).logits).abs().max().item()
-            row = {"layout": layout, "loss": float(np.max(np.abs(ours - losses) / losses)),
-                   "first_norm": float(abs(our_norms[0] - norms[0]) / norms[0]),
-                   "norm": float(np.max(np.abs(our_norms - norms) / norms)), "saved_logits": logits}
+            row = {"layout": layout, **distances(ours, reference), **distances(ours, exact, "exact_"), "saved_logits": logits}
             if args.tokenizer:
                 row["tokenizer"] = len(byte_tokenizer_differences(out))
             row["ok"] = row["loss"] <= 5e-6 and row["first_norm"] <= 1e-5 and not row.get("tokenizer")
