@@ -12,9 +12,9 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/json_data.h"
 #include "core/json_reader.h"
 #include "models/hf_layout.h"
-#include "models/json_data.h"
 
 namespace shardline {
 namespace {

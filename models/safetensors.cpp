@@ -2,10 +2,6 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -16,7 +12,8 @@
 #include <utility>
 
 #include "core/error.h"
-#include "models/json_data.h"
+#include "core/json_data.h"
+#include "core/mapped_file.h"
 
 namespace shardline {
 namespace {
@@ -39,30 +36,6 @@ constexpr std::array<std::pair<const char*, at::ScalarType>, 10> kDtypes{{{"F64"
                                                                           {"I8", at::kChar},
                                                                           {"U8", at::kByte},
                                                                           {"BOOL", at::kBool}}};
-
-struct Descriptor {
-  int fd;
-  ~Descriptor() {
-    if (fd >= 0) ::close(fd);
-  }
-};
-
-// The mapping and its size; unmapped with the last owner.
-std::pair<std::shared_ptr<const char>, size_t> map_file(const std::string& path) {
-  const auto fail = [&](const char* what) { throw DataError(cat(path, ": ", what, ": ", std::strerror(errno))); };
-  const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};  // a pipe must not block
-  if (file.fd < 0) fail("cannot be opened");
-  struct stat status {};
-  if (::fstat(file.fd, &status) != 0) fail("cannot be examined");
-  if (!S_ISREG(status.st_mode)) throw DataError(cat(path, ": must be a regular file"));
-  const auto size = static_cast<size_t>(status.st_size);
-  if (size == 0) return {nullptr, 0};
-  void* data = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file.fd, 0);
-  if (data == MAP_FAILED) fail("cannot be mapped");
-  return {std::shared_ptr<const char>(static_cast<const char*>(data),
-                                      [size](const char* p) { ::munmap(const_cast<char*>(p), size); }),
-          size};
-}
 
 uint64_t little_endian(std::string_view bytes) {
   uint64_t value = 0;
@@ -164,9 +137,8 @@ void check_metadata(const std::string& file, const json& metadata) {
 }  // namespace
 
 SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path) {
-  const auto [map, size] = map_file(path);
-  map_ = map;
-  bytes_ = {map_.get(), size};
+  map_ = std::make_shared<const MappedFile>(path);
+  bytes_ = map_->bytes();
   read_header();
   check_data_is_indexed();
 }

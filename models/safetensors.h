@@ -12,6 +12,8 @@
 
 namespace shardline {
 
+class MappedFile;
+
 class SafetensorsFile {
  public:
   struct Entry {
@@ -40,7 +42,7 @@ class SafetensorsFile {
   const Entry& entry(const std::string& name) const;
 
   std::string path_;
-  std::shared_ptr<const char> map_;
+  std::shared_ptr<const MappedFile> map_;
   std::string_view bytes_, header_, data_;
   std::map<std::string, Entry> tensors_;
 };

@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <nlohmann/json.hpp>
 
 #include "core/error.h"
-#include "engine/data/json_file.h"
-#include "engine/data/mapped_file.h"
+#include "core/json_data.h"
+#include "core/mapped_file.h"
 #include "engine/data/token_file.h"
 
 namespace shardline {
@@ -95,9 +96,7 @@ class JsonlSource final : public DataSource {
 
   std::string text_of(std::string_view line, int64_t number) const {
     const std::string where = cat(file_.path().string(), ":", number);
-    const nlohmann::json value = parse_json(line, where);
-    if (!value.is_object())
-      throw DataError(cat(where, ": each line must be an object, but this is ", value.type_name()));
+    const nlohmann::json value = parse_data_json(line, where);
     const auto text = value.find(column_);
     if (text == value.end()) {
       std::string keys;

@@ -3,9 +3,9 @@
 #include <cstdio>
 
 #include "core/error.h"
+#include "core/mapped_file.h"
 #include "engine/data/bpe_tokenizer.h"
 #include "engine/data/byte_tokenizer.h"
-#include "engine/data/mapped_file.h"
 #include "engine/data/tokenizer.h"
 #include "engine/data/tokenizer_json.h"
 

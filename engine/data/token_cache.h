@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/data/mapped_file.h"
+#include "core/mapped_file.h"
 #include "engine/data/tokenizer.h"
 
 namespace shardline {

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "engine/data/mapped_file.h"
+#include "core/mapped_file.h"
 
 namespace shardline {
 

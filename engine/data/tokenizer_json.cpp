@@ -3,7 +3,8 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "engine/data/json_file.h"
+#include "core/json_data.h"
+#include "engine/data/json_object.h"
 #include "engine/data/regex_dialect.h"
 
 namespace shardline {
@@ -148,7 +149,7 @@ void check_post_processor(const JsonObject& component) {
 }  // namespace
 
 BpeTokenizerSpec read_tokenizer_json(const std::filesystem::path& file) {
-  const json content = read_json_file(file);
+  const json content = read_data_json(file);
   const JsonObject root(content, file.string());
   BpeTokenizerSpec spec;
   spec.vocabulary = read_model(root.object("model"));

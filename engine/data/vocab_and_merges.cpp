@@ -2,8 +2,9 @@
 #include <map>
 
 #include "core/error.h"
-#include "engine/data/json_file.h"
-#include "engine/data/mapped_file.h"
+#include "core/json_data.h"
+#include "core/mapped_file.h"
+#include "engine/data/json_object.h"
 #include "engine/data/tokenizer_json.h"
 
 namespace shardline {
@@ -57,7 +58,7 @@ class AddedTokenFiles {
     std::map<int32_t, AddedToken> by_id;
     for (const auto& [key, value] : decoder.value().items()) {
       const std::string where = decoder.where(key);
-      const int32_t id = token_id(parse_json(key, where), where);
+      const int32_t id = token_id(key, where);
       by_id[id] = token_of(value, where);
     }
     for (const auto& [id, token] : by_id) add(token, id);
@@ -107,13 +108,13 @@ class AddedTokenFiles {
 BpeTokenizerSpec read_vocab_and_merges(const fs::path& folder) {
   BpeTokenizerSpec spec;
   const fs::path vocab = folder / "vocab.json";
-  spec.vocabulary.ids = read_vocabulary(read_json_file(vocab), vocab.string());
+  spec.vocabulary.ids = read_vocabulary(read_data_json(vocab), vocab.string());
   spec.vocabulary.merges = read_merges_file(folder / "merges.txt");
   AddedTokenFiles added(spec);
   const auto with_file = [&](const char* name, auto&& use) {
     const fs::path path = folder / name;
     if (!fs::exists(path)) return;
-    const json content = read_json_file(path);
+    const json content = read_data_json(path);
     use(JsonObject(content, path.string()));
   };
   with_file("tokenizer_config.json", [&](const JsonObject& file) {
@@ -131,7 +132,7 @@ std::optional<std::string> find_eos_token(const fs::path& folder, const BpeToken
   for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"}) {
     const fs::path path = folder / name;
     if (!fs::exists(path)) continue;
-    const json content = read_json_file(path);
+    const json content = read_data_json(path);
     const JsonObject file(content, path.string());
     if (file.has("eos_token")) return token_of(file.at("eos_token"), file.where("eos_token")).content;
   }

@@ -199,7 +199,7 @@ TEST_CASE("a source without a tokenizer says what was looked for") {
   folder.write("vocab.txt", "[PAD]\n");
   CHECK_THAT(message(), Catch::Contains("vocab.txt"));
   CHECK_THAT(message_of<DataError>([] { load_tokenizer("/nowhere"); }), Catch::Contains("/nowhere"));
-  CHECK_THAT(refusal(json::array()), Catch::Contains("must be an object"));
+  CHECK_THAT(refusal(json::array()), Catch::Contains("must hold a JSON object"));
 }
 
 TEST_CASE("very long words take about linear time") {

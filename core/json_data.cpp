@@ -1,4 +1,4 @@
-#include "models/json_data.h"
+#include "core/json_data.h"
 
 #include <utility>
 
@@ -17,8 +17,8 @@ nlohmann::json checked(JsonDocument document) {
 
 }  // namespace
 
-nlohmann::json parse_data_json(const std::string& text, const std::string& file) try {
-  return checked(parse_json(text, file));
+nlohmann::json parse_data_json(std::string_view text, const std::string& file) try {
+  return checked(parse_json(std::string(text), file));
 } catch (const ConfigError& error) {
   throw DataError(error.what());
 }

@@ -1,7 +1,8 @@
-#include "engine/data/json_file.h"
+#include "engine/data/json_object.h"
+
+#include <charconv>
 
 #include "core/error.h"
-#include "engine/data/mapped_file.h"
 
 namespace shardline {
 namespace {
@@ -9,18 +10,6 @@ namespace {
 constexpr int64_t kLargestId = 1 << 24;
 
 }  // namespace
-
-nlohmann::json parse_json(std::string_view text, const std::string& where) {
-  try {
-    return nlohmann::json::parse(text);
-  } catch (const nlohmann::json::exception& error) {
-    throw DataError(cat(where, ": is not valid JSON: ", error.what()));
-  }
-}
-
-nlohmann::json read_json_file(const std::filesystem::path& path) {
-  return parse_json(MappedFile(path).bytes(), path.string());
-}
 
 JsonObject::JsonObject(const nlohmann::json& value, std::string where) : value_(value), where_(std::move(where)) {
   if (!value.is_object()) throw DataError(cat(where_, ": must be an object, but is ", value.type_name()));
@@ -67,6 +56,13 @@ int32_t token_id(const nlohmann::json& value, const std::string& where) {
                         value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace)));
   }
   return value.get<int32_t>();
+}
+
+int32_t token_id(const std::string& digits, const std::string& where) {
+  int32_t id = -1;
+  const char* const end = digits.data() + digits.size();
+  const bool whole = std::from_chars(digits.data(), end, id).ptr == end;
+  return token_id(whole ? nlohmann::json(id) : nlohmann::json(digits), where);
 }
 
 }  // namespace shardline

@@ -1,15 +1,9 @@
-// The JSON files of tokenizers and data, read with the file's name and the place in every message.
+// Typed reading of the JSON files of tokenizers, with the file's name and the place in every message.
 #pragma once
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <string_view>
 
 namespace shardline {
-
-// DataError when the text is no JSON; `where` opens the message.
-nlohmann::json parse_json(std::string_view text, const std::string& where);
-nlohmann::json read_json_file(const std::filesystem::path& path);
 
 // One object of a JSON file and its place ("dir/tokenizer.json: /model"). Missing or null keys give the fallback; a
 // value of another kind is a DataError naming the place.
@@ -34,5 +28,6 @@ class JsonObject {
 
 // A token id: an integer from 0 to 2^24.
 int32_t token_id(const nlohmann::json& value, const std::string& where);
+int32_t token_id(const std::string& digits, const std::string& where);
 
 }  // namespace shardline

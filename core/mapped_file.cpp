@@ -1,4 +1,4 @@
-#include "engine/data/mapped_file.h"
+#include "core/mapped_file.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -24,11 +24,11 @@ struct Descriptor {
 }  // namespace
 
 MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
-  Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+  Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};  // a pipe must not block
   if (file.fd < 0) throw DataError(cat(path.string(), ": cannot be opened: ", std::strerror(errno)));
   struct stat status {};
   if (::fstat(file.fd, &status) != 0) throw DataError(cat(path.string(), ": ", std::strerror(errno)));
-  if (!S_ISREG(status.st_mode)) throw DataError(cat(path.string(), ": is not a regular file"));
+  if (!S_ISREG(status.st_mode)) throw DataError(cat(path.string(), ": must be a regular file"));
   size_ = static_cast<size_t>(status.st_size);
   if (size_ == 0) return;
   void* data = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.fd, 0);
