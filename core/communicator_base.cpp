@@ -135,7 +135,8 @@ DistributedError CommIdentity::error(const CommRequest& request, const std::stri
 DistributedError CommIdentity::timed_out(const CommRequest& request) const {
   return error(request,
                "the time limit has passed; another rank is slow, stopped, or waits for something else. The "
-               "flight rings of the ranks show what each was doing; SHARDLINE_TIMEOUT_SECONDS changes the limit");
+               "command 'shardline flight OUTPUT_DIR' shows what each rank was doing; SHARDLINE_TIMEOUT_SECONDS "
+               "changes the limit");
 }
 
 CommunicatorBase::CommunicatorBase(CommIdentity identity)

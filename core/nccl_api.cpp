@@ -15,6 +15,10 @@ namespace shardline {
 
 #ifndef SHARDLINE_CUDA
 
+bool has_nccl() {
+  return false;
+}
+
 const NcclApi& nccl_api() {
   throw ConfigError(
       "this build of shardline has no NCCL: configure it with -DSHARDLINE_CUDA=ON (needs the CUDA toolkit), or use the "
@@ -22,6 +26,10 @@ const NcclApi& nccl_api() {
 }
 
 #else
+
+bool has_nccl() {
+  return true;
+}
 
 namespace {
 

@@ -14,6 +14,9 @@ using NcclId = std::array<char, 128>;
 enum class NcclType { int8, uint8, int32, int64, float16, bfloat16, float32, float64 };
 enum NcclResult { kNcclSuccess = 0, kNcclInProgress = 7 };
 
+// Whether this is a build with CUDA and NCCL.
+bool has_nccl();
+
 struct NcclApi {
   c10::DeviceType device_type;  // of the tensors
 

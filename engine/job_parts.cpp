@@ -103,7 +103,7 @@ void check_token_data(const Config& config, const ModelSpec& spec, bool with_tra
 TokenData open_data(const Config& config, const ModelSource& model, const ResolvedSizes& sizes, RankContext& context,
                     bool with_train) {
   TokenDataOptions options = token_data_options(config, model.spec);
-  Progress progress(context.out ? *context.out : std::cerr, context.console, 0);
+  Progress progress(context.out ? *context.out : std::cerr, context.console, {});
   if (context.out)
     options.progress = [&](int64_t done, int64_t total) { progress.update(done, total, "reading text"); };
 

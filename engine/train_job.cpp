@@ -11,6 +11,7 @@
 
 #include "core/error.h"
 #include "core/flight_ring.h"
+#include "core/nccl_api.h"
 #include "engine/config/config.h"
 #include "engine/job.h"
 #include "engine/job_parts.h"
@@ -47,7 +48,8 @@ class Reporter {
  public:
   Reporter(const Config& config, RankContext& context, int64_t total_steps) : total_steps_(total_steps) {
     if (!context.out) return;
-    progress_.emplace(*context.out, context.console, config.training.logging_steps);
+    progress_.emplace(*context.out, context.console,
+                      Progress::LoggedSteps{config.training.logging_steps, config.training.logging_first_step});
     log_ = std::make_unique<MetricsLog>(config.output_dir + "/metrics.jsonl");
     const auto& to = config.training.report_to;
     if (std::find(to.begin(), to.end(), "tensorboard") != to.end())
@@ -85,6 +87,11 @@ int64_t count_steps(const Config& config, const DatasetSource& data) {
                                                              static_cast<double>(data.steps_per_epoch()))));
 }
 
+// A build for GPUs that computes on CPUs says why.
+std::string no_gpu_note(const Config& config, at::Device device) {
+  return has_nccl() && device.is_cpu() && config.runtime.device != "cpu" ? " (no GPU found)" : "";
+}
+
 std::string settings_text(const Config& config, const ModelSource& model, const DatasetSource& data, int64_t steps,
                           at::Device device) {
   const auto& t = config.training;
@@ -93,8 +100,8 @@ std::string settings_text(const Config& config, const ModelSource& model, const 
       {{"model", cat(model.spec.family, ", ", format_count(static_cast<double>(model.spec.parameter_count())),
                      " parameters, ", config.model.path.empty() ? "random" : config.model.path)},
        {"device",
-        cat(device.str(), ", ", config.runtime.dtype, ", ", at::get_num_threads(), " thread(s) a rank, products by ",
-            products_in_use(), ", communicator ", resolved_communicator(config))},
+        cat(device.str(), no_gpu_note(config, device), ", ", config.runtime.dtype, ", ", at::get_num_threads(),
+            " thread(s) a rank, products by ", products_in_use(), ", communicator ", resolved_communicator(config))},
        {"data", cat(data.data().size(), " blocks of ", config.data.sequence_length, " tokens, ", data.steps_per_epoch(),
                     " steps an epoch, ", data.data().dropped_tokens(), " tokens left over")},
        {"steps", cat(steps, ", ", t.lr_scheduler_type, " from ", t.learning_rate, ", weight decay ", t.weight_decay,

@@ -5,8 +5,10 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <set>
 
 #include "core/error.h"
+#include "core/flight_ring.h"
 #include "core/mpi_communicator.h"
 #include "engine/config/config.h"
 #include "engine/job.h"
@@ -24,6 +26,7 @@ struct CommandLine {
   bool json = false;
   std::string prompts_file;
   GenerateOptions generate;
+  std::string output_dir;
 };
 
 Config load(const CommandLine& line) {
@@ -72,6 +75,18 @@ GenerateOptions with_prompts(const CommandLine& line) {
   return options;
 }
 
+void print_flights(const std::filesystem::path& output_dir) {
+  const auto folder = output_dir / "flight";
+  if (!std::filesystem::is_directory(folder))
+    throw ConfigError(cat(folder.string(), " is no folder; name the output_dir of a training run with several ranks"));
+  std::set<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) files.insert(entry.path());
+  for (const auto& file : files) {
+    std::cout << file.filename().string() << '\n';
+    print_flight(std::cout, read_flight_file(file));
+  }
+}
+
 int run(int argc, char** argv) {
   CommandLine line;
   CLI::App app("shardline: model-parallel training of transformers from one JSON file");
@@ -87,11 +102,13 @@ int run(int argc, char** argv) {
   auto* eval = command("eval", "Loss and perplexity on the validation data");
   auto* generate = command("generate", "Continue prompts");
   auto* plan = command("plan", "Show what would run where; starts nothing");
+  auto* flight = app.add_subcommand("flight", "The last communication calls of each rank of a training run");
+  flight->add_option("output_dir", line.output_dir, "Of the run")->required();
   add_generate_options(*generate, line);
   for (auto* sub : {generate, plan}) sub->add_flag("--json", line.json, "Print JSON");
   const auto is_named = [&](const CLI::App* sub) { return sub->get_name() == argv[1]; };
   if (argc > 1 && argv[1][0] != '-' && app.get_subcommands(is_named).empty())
-    throw ConfigError(cat("\"", argv[1], "\" is no command; use train, eval, generate or plan"));
+    throw ConfigError(cat("\"", argv[1], "\" is no command; use train, eval, generate, plan or flight"));
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -109,6 +126,7 @@ int run(int argc, char** argv) {
         line, arguments, [&](const Config& config) { check_generate(config, options); },
         [&](const Config& config, RankContext& context) { generate_job(config, options, context); });
   }
+  if (*flight) print_flights(line.output_dir);
   if (*plan) std::cout << plan_job(load(line), line.json, console_of_job().columns);
   return 0;
 }

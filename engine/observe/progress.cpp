@@ -63,8 +63,8 @@ Console console_of(int file_descriptor) {
   return console;
 }
 
-Progress::Progress(std::ostream& out, Console console, int64_t logging_steps, Clock clock)
-    : out_(out), console_(console), logging_steps_(logging_steps), clock_(std::move(clock)) {}
+Progress::Progress(std::ostream& out, Console console, LoggedSteps logged, Clock clock)
+    : out_(out), console_(console), logged_(logged), clock_(std::move(clock)) {}
 
 void Progress::add(const StepMetrics& metrics, int64_t total_steps) {
   const double now = clock_();
@@ -73,11 +73,10 @@ void Progress::add(const StepMetrics& metrics, int64_t total_steps) {
     first_step_ = metrics.step;
     first_step_at_ = now;
   }
-  if (!console_.terminal) {
-    const bool wanted = logging_steps_ > 0 && metrics.step % logging_steps_ == 0;
-    if (first || last || wanted) line(console_line(metrics, total_steps));
-    return;
-  }
+  const bool regular = logged_.every > 0 && metrics.step % logged_.every == 0;
+  if (regular || (first && logged_.first) || (!console_.terminal && (first || last)))
+    line(console_line(metrics, total_steps));
+  if (!console_.terminal) return;
   if (!first && !last && now - last_output_ < redraw_seconds) return;
   const double fraction = total_steps > 0 ? static_cast<double>(metrics.step) / static_cast<double>(total_steps) : 0;
   const int64_t memory = largest_resident(metrics);

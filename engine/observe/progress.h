@@ -22,8 +22,13 @@ class Progress {
  public:
   using Clock = std::function<double()>;  // seconds since any moment
 
-  // Without a terminal, steps are shown as lines: the first, the last and every `logging_steps`-th (0: no others).
-  Progress(std::ostream& out, Console console, int64_t logging_steps, Clock clock = steady_seconds);
+  // Which steps are a line: every n-th (0: none), and the first. Without a terminal the first and last always are; on
+  // one all steps move a bar.
+  struct LoggedSteps {
+    int64_t every = 0;
+    bool first = false;
+  };
+  Progress(std::ostream& out, Console console, LoggedSteps logged, Clock clock = steady_seconds);
 
   void add(const StepMetrics& metrics, int64_t total_steps);
   void add(const EvaluationMetrics& metrics);
@@ -55,7 +60,7 @@ class Progress {
 
   std::ostream& out_;
   Console console_;
-  int64_t logging_steps_;
+  LoggedSteps logged_;
   Clock clock_;
   bool drawn_ = false;  // the cursor stands behind a line that will be drawn over
   double last_output_ = 0;

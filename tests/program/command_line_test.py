@@ -18,7 +18,7 @@ class CommandLine(ProgramTest):
     def test_usage_errors(self):
         config = self.config()
         for arguments, says in [
-            (["frobnicate"], ["frobnicate", "train, eval, generate or plan"]),
+            (["frobnicate"], ["frobnicate", "train, eval, generate, plan or flight"]),
             ([], "subcommand"),
             (["train"], "config"),
             (["train", "missing.json"], "missing.json"),
@@ -30,6 +30,7 @@ class CommandLine(ProgramTest):
             (["generate", config, "--prompt", "x", "--temperature", "-1"], "--temperature"),
             (["generate", config, "--prompts", "missing.txt"], "missing.txt"),
             (["eval", config], "data.validation"),
+            (["flight", "no-such-run"], "no-such-run"),
         ]:
             with self.subTest(arguments):
                 self.expect(2, *arguments, says=says)

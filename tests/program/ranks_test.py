@@ -68,6 +68,10 @@ class Failures(RanksTest):
         # mpirun wakes the hanging rank to end it, which then may have the last word.
         self.assertRegex(result.last, r"^error: rank \d: .*limit 5", str(result))
         self.assertRegex(result.errors[0], r"^error: rank [023]: .*limit 5", str(result))
+        flights = self.expect(0, "flight", "out").out
+        for rank in range(4):
+            self.assertIn(f"rank-{rank}\n", flights)
+        self.assertIn("reduce rows", flights)
 
     def test_config_error_on_ranks_gives_2(self):
         """Started by people's own mpirun, nothing is checked before there are ranks."""

@@ -64,7 +64,7 @@ TEST_CASE("the console line of a step") {
 
 TEST_CASE("without a terminal: the first, the last and every n-th step, and no control characters") {
   std::ostringstream out;
-  Progress progress(out, no_terminal, 4, [] { return 0.; });
+  Progress progress(out, no_terminal, {4}, [] { return 0.; });
   for (int64_t step = 1; step <= 10; ++step) progress.add(at_step(step), 10);
   progress.finish();
   const auto lines = lines_of(out.str());
@@ -78,7 +78,7 @@ TEST_CASE("without a terminal: the first, the last and every n-th step, and no c
 
 TEST_CASE("a resumed run shows its own first step, and 0 turns the others off") {
   std::ostringstream out;
-  Progress progress(out, no_terminal, 0);
+  Progress progress(out, no_terminal, {});
   for (int64_t step = 6; step <= 9; ++step) progress.add(at_step(step), 9);
   const auto lines = lines_of(out.str());
   REQUIRE(lines.size() == 2);
@@ -89,7 +89,7 @@ TEST_CASE("a resumed run shows its own first step, and 0 turns the others off") 
 TEST_CASE("on a terminal one line is redrawn, at most ten times a second") {
   std::ostringstream out;
   double now = 0;
-  Progress progress(out, Console{true, 120}, 1, [&] { return now; });
+  Progress progress(out, Console{true, 120}, {}, [&] { return now; });
   progress.add(at_step(1), 100);
   const std::string first = out.str();
   CHECK(Screen(first).last ==
@@ -111,9 +111,19 @@ TEST_CASE("on a terminal one line is redrawn, at most ten times a second") {
   CHECK(lines_of(out.str()).size() == 1);
 }
 
+TEST_CASE("logged steps are lines above the bar") {
+  std::ostringstream out;
+  Progress progress(out, Console{true, 100}, {.every = 2, .first = true}, [] { return 0.; });
+  for (int64_t step = 1; step <= 3; ++step) progress.add(at_step(step), 9);
+  const std::string text = out.str();
+  CHECK(text.find("\x1b[Kstep 1/9 | loss") != std::string::npos);
+  CHECK(text.find("\x1b[Kstep 2/9 | loss") != std::string::npos);
+  CHECK(text.find("step 3/9 | loss") == std::string::npos);
+}
+
 TEST_CASE("a line of its own erases the bar first") {
   std::ostringstream out;
-  Progress progress(out, Console{true, 100}, 1, [] { return 0.; });
+  Progress progress(out, Console{true, 100}, {}, [] { return 0.; });
   progress.add(at_step(1), 2);
   const size_t before = out.str().size();
   progress.add(EvaluationMetrics{1, 0.5, {{"eval_loss", 3}}});
@@ -125,7 +135,7 @@ TEST_CASE("a line of its own erases the bar first") {
 TEST_CASE("nothing that is drawn wraps, however narrow the terminal") {
   for (const int columns : {1, 2, 10, 40, 80, 85, 200}) {
     std::ostringstream out;
-    Progress progress(out, Console{true, columns}, 1, [] { return 0.; });
+    Progress progress(out, Console{true, columns}, {}, [] { return 0.; });
     progress.add(at_step(1), 1000000);
     progress.update(1, 3, "tokenising a-file-with-a-rather-long-name-\xc3\xa9\xc3\xa9\xc3\xa9.txt");
     CHECK(Screen(out.str()).widest <= static_cast<size_t>(std::max(columns - 1, 1)));
@@ -134,7 +144,7 @@ TEST_CASE("nothing that is drawn wraps, however narrow the terminal") {
 
 TEST_CASE("a cut never leaves half a letter") {
   std::ostringstream out;
-  Progress progress(out, Console{true, 4}, 1, [] { return 0.; });
+  Progress progress(out, Console{true, 4}, {}, [] { return 0.; });
   progress.update(1, 0, "ab\xc3\xa9");
   CHECK(out.str() == "\rab\x1b[K");
 }
@@ -142,7 +152,7 @@ TEST_CASE("a cut never leaves half a letter") {
 TEST_CASE("set-up work without a terminal: beginning, every ten seconds, end, in any number of calls") {
   std::ostringstream out;
   double now = 0;
-  Progress progress(out, no_terminal, 1, [&] { return now; });
+  Progress progress(out, no_terminal, {1}, [&] { return now; });
   for (int64_t done = 0; done <= 2500; ++done, now += 0.01) progress.update(done, 2500, "tokenising");
   progress.update(2500, 2500, "tokenising");  // already ended
   CHECK(lines_of(out.str()) == std::vector<std::string>{"tokenising: 0 of 2.5k (0%)", "tokenising: 1.0k of 2.5k (40%)",
@@ -152,7 +162,7 @@ TEST_CASE("set-up work without a terminal: beginning, every ten seconds, end, in
 
 TEST_CASE("the same work may begin again, and the total may be unknown or nothing") {
   std::ostringstream out;
-  Progress progress(out, no_terminal, 1, [] { return 0.; });
+  Progress progress(out, no_terminal, {1}, [] { return 0.; });
   progress.update(0, 2, "evaluating");
   progress.update(2, 2, "evaluating");
   progress.update(0, 2, "evaluating");
@@ -165,7 +175,7 @@ TEST_CASE("the same work may begin again, and the total may be unknown or nothin
 TEST_CASE("set-up work on a terminal leaves its last state on the screen") {
   std::ostringstream out;
   double now = 0;
-  Progress progress(out, Console{true, 60}, 1, [&] { return now; });
+  Progress progress(out, Console{true, 60}, {}, [&] { return now; });
   progress.update(0, 10, "loading");
   now = 3;
   progress.update(10, 10, "loading");
