@@ -6,8 +6,13 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/clock.h"
+
 namespace shardline {
 namespace {
+
+thread_local double waited = 0;
+thread_local int waits_in_progress = 0;
 
 at::Tensor bytes_of(const std::string& text) {
   at::Tensor bytes = at::empty({static_cast<int64_t>(text.size())}, at::kByte);
@@ -16,6 +21,24 @@ at::Tensor bytes_of(const std::string& text) {
 }
 
 }  // namespace
+
+void Work::wait() {
+  if (waits_in_progress > 0) return await();  // one work may wait for another
+  const double begin = steady_seconds();
+  ++waits_in_progress;
+  try {
+    await();
+  } catch (...) {
+    --waits_in_progress;
+    throw;
+  }
+  --waits_in_progress;
+  waited += steady_seconds() - begin;
+}
+
+double waited_seconds() {
+  return waited;
+}
 
 // A dry run moves nothing, so results begin as zeros plus what this rank knows itself.
 

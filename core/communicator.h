@@ -37,9 +37,15 @@ class Work {
   virtual ~Work() = default;
   virtual bool done() = 0;
   // Blocks until done; throws DistributedError on failure or when the operation's limit has passed.
-  virtual void wait() = 0;
+  void wait();
+
+ protected:
+  virtual void await() = 0;
 };
 using WorkPtr = std::shared_ptr<Work>;
+
+// What this thread has spent in Work::wait since it began: communication that nothing was computed behind.
+double waited_seconds();
 
 class Communicator {
  public:

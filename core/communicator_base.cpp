@@ -79,7 +79,9 @@ CommRequest request_for(CommOp op, const at::Tensor& input, const at::Tensor& ou
 class FinishedWork : public Work {
  public:
   bool done() override { return true; }
-  void wait() override {}
+
+ protected:
+  void await() override {}
 };
 
 }  // namespace

@@ -287,7 +287,9 @@ class NcclWork : public Work {
     return batch_->check();
   }
 
-  void wait() override {
+
+ protected:
+  void await() override {
     while (!done()) {
       if (const std::string error = channel_->trouble(); !error.empty()) channel_->fail(request_, error);
       if (Clock::now() > request_.deadline()) channel_->expire(request_);

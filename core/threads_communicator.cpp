@@ -120,7 +120,9 @@ class ThreadWork : public Work {
     return meeting_->done;
   }
 
-  void wait() override {
+
+ protected:
+  void await() override {
     std::unique_lock lock(world_->mutex);
     // While somebody moves data, the tensors must outlive even a failure or the limit.
     const auto over = [&] { return meeting_->done || (!world_->failure.empty() && !meeting_->moving); };

@@ -4,19 +4,15 @@
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
-#include <chrono>
 #include <cmath>
 
+#include "core/clock.h"
 #include "core/error.h"
 #include "engine/observe/memory_usage.h"
 #include "optim/gradient_norm.h"
 
 namespace shardline {
 namespace {
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 at::ScalarType dtype_of(const Config& config) {
   return config.runtime.dtype == "float64" ? at::kDouble : at::kFloat;
@@ -116,14 +112,14 @@ LossTerm Trainer::accumulate_gradients(BatchSource& data, int64_t step) {
 }
 
 StepMetrics Trainer::train_step(BatchSource& data, int64_t step) {
-  const double start = now();
+  const double start = steady_seconds();
   const LossTerm loss = accumulate_gradients(data, step);
   // The ranks of each model add up the norm; all replicas have the same gradients and get the same one.
   const double norm = gradient_norm(parameters_);
   const double rate = learning_rate(schedule_, step);
   // Every rank updates what it stores.
   optimizer_->step(rate, clip_factor(norm, config_.training.max_grad_norm));
-  const double seconds = now() - start;
+  const double seconds = steady_seconds() - start;
 
   StepMetrics metrics{.step = step,
                       .epoch = epoch_,

@@ -70,11 +70,11 @@ void measure(const Config& config, const Options& options, RankContext& context)
   StepMetrics metrics;
   for (int step = 1; step <= options.warmup + options.steps; ++step) {
     context.world->barrier();
-    const double start = Progress::steady_seconds();
+    const double start = steady_seconds();
     metrics = trainer.train_step(data, step);
     context.world->barrier();
     losses.push_back(metrics.loss);
-    if (step > options.warmup) seconds.push_back(Progress::steady_seconds() - start);
+    if (step > options.warmup) seconds.push_back(steady_seconds() - start);
   }
   if (!context.out) return;
   auto sorted = seconds;

@@ -41,7 +41,8 @@ class MpiWork : public Work {
 
   bool done() override { return operation_->over(); }
 
-  void wait() override {
+ protected:
+  void await() override {
     if (!operation_->wait_until(request_.deadline())) {
       flight_ring().end(request_.ticket, FlightState::failed);
       throw identity_->timed_out(request_);
@@ -63,7 +64,8 @@ class StagedWork : public Work {
 
   bool done() override { return host_work_->done(); }
 
-  void wait() override {
+ protected:
+  void await() override {
     host_work_->wait();
     if (host_.defined()) device_.detach().copy_(host_);
     host_.reset();

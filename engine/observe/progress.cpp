@@ -125,10 +125,6 @@ void Progress::finish() {
   drawn_ = false;
 }
 
-double Progress::steady_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
 void Progress::draw(const std::string& text) {
   const size_t room = static_cast<size_t>(std::max(console_.columns - 1, 1));  // a full line would wrap
   out_ << '\r' << cut(text, room) << "\x1b[K" << std::flush;

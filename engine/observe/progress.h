@@ -7,6 +7,7 @@
 #include <iosfwd>
 #include <string>
 
+#include "core/clock.h"
 #include "engine/observe/metrics.h"
 
 namespace shardline {
@@ -28,7 +29,7 @@ class Progress {
     int64_t every = 0;
     bool first = false;
   };
-  Progress(std::ostream& out, Console console, LoggedSteps logged, Clock clock = steady_seconds);
+  Progress(std::ostream& out, Console console, LoggedSteps logged, Clock clock = shardline::steady_seconds);
 
   void add(const StepMetrics& metrics, int64_t total_steps);
   void add(const EvaluationMetrics& metrics);
@@ -43,8 +44,6 @@ class Progress {
 
   // Ends the line that is drawn over; the last state stays readable. Safe to call twice.
   void finish();
-
-  static double steady_seconds();
 
  private:
   void draw(const std::string& text);

@@ -1,0 +1,15 @@
+// Time within a job: one monotonic clock per host, and how far those of other hosts are off.
+#pragma once
+
+namespace shardline {
+
+class Communicator;
+
+// Seconds since some moment in the past; the same for all processes of a host.
+double steady_seconds();
+
+// What this rank adds to steady_seconds() to get rank 0's: half the way of the quickest of several round trips, as in
+// Cristian's algorithm (1989); 0 where the difference is within that trip, as it is for ranks of one host. Collective.
+double clock_offset(Communicator& world);
+
+}  // namespace shardline

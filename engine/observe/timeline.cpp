@@ -1,0 +1,211 @@
+#include "engine/observe/timeline.h"
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "core/clock.h"
+#include "core/error.h"
+
+namespace shardline {
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankTimeline::Span, lane, name, start, end, arrow, arrow_begins, detail)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankTimeline, rank, start, end, busy, spans, complete)
+
+namespace {
+
+using nlohmann::json;
+using Span = RankTimeline::Span;
+
+constexpr const char* kLanes[] = {"instructions", "collectives", "messages"};
+
+double seconds_since_epoch() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+int lane_number(const std::string& lane) {
+  return static_cast<int>(std::find(std::begin(kLanes), std::end(kLanes), lane) - std::begin(kLanes));
+}
+
+// "F3", or "F3/1" of a chunk other than the first.
+std::string short_name(const Instruction& instruction) {
+  static const std::map<Op, std::string> letters = {
+      {Op::forward, "F"}, {Op::backward_input, "B"}, {Op::backward_weight, "W"}};
+  const auto letter = letters.find(instruction.op);
+  if (letter == letters.end()) return to_string(instruction.op);
+  const std::string chunk = instruction.chunk > 0 ? cat("/", instruction.chunk) : "";
+  return cat(letter->second, instruction.microbatch, chunk);
+}
+
+Span span_of(const InstructionRecord& record, double offset) {
+  return {.lane = "instructions",
+          .name = short_name(record.instruction),
+          .start = record.start + offset,
+          .end = record.end + offset,
+          .detail = to_string(record.instruction)};
+}
+
+// Both ends of a message know its pipeline by the world ranks of sender and receiver, and its number between them.
+std::string arrow_of(const Mesh& mesh, const FlightRecord& flight) {
+  Coordinates at = mesh.at(flight.rank);
+  at.p = flight.peer;
+  const int peer = mesh.rank(at);
+  const bool sends = std::string_view(flight.op) == "send";
+  return cat(sends ? flight.rank : peer, " to ", sends ? peer : flight.rank, " number ", flight.sequence);
+}
+
+Span span_of(const Mesh& mesh, const FlightRecord& flight, double offset) {
+  const std::string op = flight.op, group = flight.group;
+  const bool message = op == "send" || op == "recv";
+  Span span{.lane = message ? "messages" : "collectives",
+            .name = cat(op, ", ", flight.instruction[0] != 0 && message ? flight.instruction : flight.what),
+            .start = static_cast<double>(flight.start_ns) * 1e-9 + offset,
+            .end = static_cast<double>(flight.end_ns) * 1e-9 + offset,
+            .detail = cat(flight.dtype, " ", flight.shape, " in ", group, ", for ", flight.what,
+                          flight.instruction[0] != 0 ? ", " : "", flight.instruction)};
+  if (message && group == "pp") {
+    span.arrow = arrow_of(mesh, flight);
+    span.arrow_begins = op == "send";
+  }
+  return span;
+}
+
+// Spans of a lane may overlap, which a lane of the format may not: later ones go to a lane below.
+std::vector<int> rows_of(const std::vector<const Span*>& spans) {
+  std::vector<double> ends;
+  std::vector<int> rows;
+  for (const Span* span : spans) {
+    size_t row = 0;
+    while (row < ends.size() && ends[row] > span->start) ++row;
+    if (row == ends.size()) ends.push_back(0);
+    ends[row] = span->end;
+    rows.push_back(static_cast<int>(row));
+  }
+  return rows;
+}
+
+class TraceWriter {
+ public:
+  explicit TraceWriter(double zero) : zero_(zero) {}
+
+  void add(const Mesh& mesh, const RankTimeline& rank) {
+    const Coordinates at = mesh.at(rank.rank);
+    name("process_name", rank.rank, 0, cat("rank ", rank.rank, " (d ", at.d, ", p ", at.p, ", t ", at.t, ")"));
+    events_.push_back({{"ph", "X"},
+                       {"name", rank.complete ? "step" : "step (records were lost)"},
+                       {"pid", rank.rank},
+                       {"tid", 0},
+                       {"ts", micros(rank.start)},
+                       {"dur", (rank.end - rank.start) * 1e6}});
+    name("thread_name", rank.rank, 0, "step");
+    for (const char* lane : kLanes) add_lane(rank, lane);
+    add_live_microbatches(rank);
+  }
+
+  std::string text() && { return json{{"displayTimeUnit", "ms"}, {"traceEvents", std::move(events_)}}.dump() + "\n"; }
+
+ private:
+  double micros(double seconds) const { return (seconds - zero_) * 1e6; }
+
+  void name(const char* what, int pid, int tid, const std::string& text) {
+    events_.push_back({{"ph", "M"}, {"name", what}, {"pid", pid}, {"tid", tid}, {"args", {{"name", text}}}});
+  }
+
+  void add_lane(const RankTimeline& rank, const std::string& lane) {
+    std::vector<const Span*> spans;
+    for (const auto& span : rank.spans)
+      if (span.lane == lane) spans.push_back(&span);
+    std::stable_sort(spans.begin(), spans.end(), [](auto* a, auto* b) { return a->start < b->start; });
+    const auto rows = rows_of(spans);
+    for (size_t i = 0; i < spans.size(); ++i) {
+      const int tid = 1 + lane_number(lane) * 1000 + rows[i];
+      if (named_.insert({rank.rank, tid}).second) name("thread_name", rank.rank, tid, lane);
+      add(rank.rank, tid, *spans[i]);
+    }
+  }
+
+  void add(int pid, int tid, const Span& span) {
+    json event = {{"ph", "X"},
+                  {"name", span.name},
+                  {"cat", span.lane},
+                  {"pid", pid},
+                  {"tid", tid},
+                  {"ts", micros(span.start)},
+                  {"dur", (span.end - span.start) * 1e6},
+                  {"args", {{"what", span.detail}}}};
+    events_.push_back(event);
+    if (span.arrow.empty()) return;
+    event.erase("dur");
+    event.erase("args");
+    event["id"] = span.arrow;
+    event["name"] = "message";
+    event["ph"] = span.arrow_begins ? "s" : "f";
+    if (!span.arrow_begins) {
+      event["bp"] = "e";
+      event["ts"] = micros(span.end);
+    }
+    events_.push_back(event);
+  }
+
+  void add_live_microbatches(const RankTimeline& rank) {
+    int live = 0;
+    for (const auto& span : rank.spans) {
+      if (span.lane != "instructions" || (span.name[0] != 'F' && span.name[0] != 'B')) continue;
+      const bool begins = span.name[0] == 'F';
+      live += begins ? 1 : -1;
+      events_.push_back({{"ph", "C"},
+                         {"name", "microbatches between forward and backward"},
+                         {"pid", rank.rank},
+                         {"ts", micros(begins ? span.start : span.end)},
+                         {"args", {{"live", live}}}});
+    }
+  }
+
+  double zero_;
+  json events_ = json::array();
+  std::set<std::pair<int, int>> named_;
+};
+
+}  // namespace
+
+RankTimeline rank_timeline(const Mesh& mesh, int rank, const StepRecords& step, double offset) {
+  RankTimeline timeline{.rank = rank, .start = step.start + offset, .end = step.end + offset};
+  timeline.busy = busy_seconds(step.instructions);
+  timeline.complete = step.flights.empty() || step.flights.front().ticket <= step.first_flight;
+  for (const auto& record : step.instructions) timeline.spans.push_back(span_of(record, offset));
+  const double of_epoch = offset + steady_seconds() - seconds_since_epoch();
+  for (const auto& flight : step.flights)
+    if (flight.ticket >= step.first_flight && flight.rank == rank && flight.state == FlightState::done)
+      timeline.spans.push_back(span_of(mesh, flight, of_epoch));
+  return timeline;
+}
+
+std::string to_text(const RankTimeline& timeline) {
+  return json(timeline).dump();
+}
+
+RankTimeline timeline_from_text(const std::string& text) {
+  return json::parse(text).get<RankTimeline>();
+}
+
+std::string chrome_trace(const Mesh& mesh, const std::vector<RankTimeline>& ranks) {
+  const auto earlier = [](const auto& a, const auto& b) { return a.start < b.start; };
+  TraceWriter writer(std::min_element(ranks.begin(), ranks.end(), earlier)->start);
+  for (const auto& rank : ranks) writer.add(mesh, rank);
+  return std::move(writer).text();
+}
+
+double idle_fraction(const std::vector<RankTimeline>& ranks) {
+  double busy = 0, span = 0;
+  for (const auto& rank : ranks) {
+    busy += rank.busy;
+    span += rank.end - rank.start;
+  }
+  return 1 - busy / span;
+}
+
+}  // namespace shardline

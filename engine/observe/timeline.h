@@ -1,0 +1,53 @@
+// What all ranks did in one step, in one file for ui.perfetto.dev or chrome://tracing (the Trace Event Format of
+// Chromium): a process per rank, a lane each for instructions, collectives and messages, arrows from sends to receives,
+// and the microbatches between forward and backward as a counter.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/flight_ring.h"
+#include "core/mesh.h"
+#include "pipeline/instruction_records.h"
+
+namespace shardline {
+
+// What one rank knows of a step, on its own clocks.
+struct StepRecords {
+  double start = 0, end = 0;  // by steady_seconds()
+  std::vector<InstructionRecord> instructions;
+  std::vector<FlightRecord> flights;  // of this process, oldest first
+  uint64_t first_flight = 1;          // ticket of the first that may belong to the step
+};
+
+// One rank's share of the picture. Times are seconds on rank 0's clock.
+struct RankTimeline {
+  struct Span {
+    std::string lane;  // "instructions", "collectives", "messages"
+    std::string name;  // "F3/1", "all_reduce, gradients of h.2"
+    double start = 0, end = 0;
+    std::string arrow = "";  // of a send and its receive: the same text; "" for all others
+    bool arrow_begins = false;
+    std::string detail = "";  // "float32 [4, 64, 128] in pp, for send_activation, ..."
+  };
+  int rank = 0;
+  double start = 0, end = 0;  // of the step
+  double busy = 0;            // seconds in forward and backward instructions
+  std::vector<Span> spans;
+  bool complete = true;  // false: the flight ring was too small for the step
+};
+
+// offset: see clock_offset().
+RankTimeline rank_timeline(const Mesh& mesh, int rank, const StepRecords& step, double offset);
+
+// To carry it to rank 0 and back.
+std::string to_text(const RankTimeline& timeline);
+RankTimeline timeline_from_text(const std::string& text);
+
+// The file's content; time 0 is the first rank's start.
+std::string chrome_trace(const Mesh& mesh, const std::vector<RankTimeline>& ranks);
+
+// 1 - (time in forward and backward instructions) / (ranks x span of the step): the idle share that the spans show.
+double idle_fraction(const std::vector<RankTimeline>& ranks);
+
+}  // namespace shardline
