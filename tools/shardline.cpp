@@ -22,6 +22,7 @@ struct CommandLine {
   std::vector<std::string> overrides;
   bool json = false;
   std::string prompts_file;
+  std::string svg;
   GenerateOptions generate;
 };
 
@@ -90,6 +91,7 @@ int run(int argc, char** argv) {
   auto* plan = command("plan", "Show what would run where; starts nothing");
   add_generate_options(*generate, line);
   for (auto* sub : {generate, plan}) sub->add_flag("--json", line.json, "Print JSON");
+  plan->add_option("--svg", line.svg, "File for a picture of the schedule");
   const auto is_named = [&](const CLI::App* sub) { return sub->get_name() == argv[1]; };
   if (argc > 1 && argv[1][0] != '-' && app.get_subcommands(is_named).empty())
     throw ConfigError(cat("\"", argv[1], "\" is no command; use train, eval, generate or plan"));
@@ -110,7 +112,7 @@ int run(int argc, char** argv) {
         line, arguments, [&](const Config& config) { check_generate(config, options); },
         [&](const Config& config, RankContext& context) { generate_job(config, options, context); });
   }
-  if (*plan) std::cout << plan_job(load(line), line.json, console_of_job().columns);
+  if (*plan) std::cout << plan_job(load(line), line.json, console_of_job().columns, line.svg);
   return 0;
 }
 
