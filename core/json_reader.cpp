@@ -372,8 +372,10 @@ const json* JsonReader::find(const std::string& key, const JsonType& type) {
 
 void JsonReader::check_choice(const std::string& key, const JsonType& type, const json& value,
                               const std::string& word) {
-  const auto choice =
-      std::find_if(type.choices.begin(), type.choices.end(), [&](const JsonChoice& c) { return c.value == word; });
+  const auto takes = [&](const JsonChoice& c) {
+    return c.value == word || (c.value.starts_with("*.") && word.ends_with(c.value.substr(1)));
+  };
+  const auto choice = std::find_if(type.choices.begin(), type.choices.end(), takes);
   if (choice == type.choices.end()) {
     const std::string near = nearest_word(word, words(type));
     fail(key, "must be " + type.describe(), near.empty() ? "" : cat("did you mean \"", near, "\"?"));

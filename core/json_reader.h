@@ -25,7 +25,8 @@ JsonDocument parse_json(const std::string& text, const std::string& file);
 // Throws ConfigError when the file cannot be read.
 JsonDocument read_json_file(const std::string& path);
 
-// A word that a key takes. `advice` not empty: the word is known but not available, and this is what to do instead.
+// A word that a key takes; "*.csv": all words with this ending. `advice` not empty: the word is known but not
+// available, and this is what to do instead.
 struct JsonChoice {
   std::string value;
   std::string advice = "";

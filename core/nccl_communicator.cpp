@@ -287,7 +287,6 @@ class NcclWork : public Work {
     return batch_->check();
   }
 
-
  protected:
   void await() override {
     while (!done()) {

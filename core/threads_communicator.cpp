@@ -120,7 +120,6 @@ class ThreadWork : public Work {
     return meeting_->done;
   }
 
-
  protected:
   void await() override {
     std::unique_lock lock(world_->mutex);

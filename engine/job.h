@@ -29,8 +29,8 @@ struct GenerateOptions {
 void check_generate(const Config& config, const GenerateOptions& options);
 void generate_job(const Config& config, const GenerateOptions& options, RankContext& context);
 
-// `shardline plan`: no ranks, no data.
-std::string plan_job(const Config& config, bool json, int width);
+// `shardline plan`: no ranks, no data. `svg` not empty: a file for the schedule's picture.
+std::string plan_job(const Config& config, bool json, int width, const std::string& svg = "");
 
 // A config that means the model in `directory` on one rank, for eval and generate.
 Config config_of_directory(const std::string& directory, const std::vector<std::string>& overrides);

@@ -4,12 +4,17 @@
 #include <xxhash.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "core/error.h"
 #include "engine/config/config.h"
 #include "engine/data/data_files.h"
+#include "pipeline/schedule_choice.h"
+#include "pipeline/schedule_svg.h"
 
 namespace shardline {
 namespace {
@@ -75,9 +80,17 @@ PlannedModel plan_model(const Config& config, int world_size) {
   return {std::move(model), std::move(plan)};
 }
 
+void write_schedule_picture(const Plan& plan, const std::string& path) {
+  std::ofstream out(path, std::ios::binary);
+  out << schedule_svg(plan.train);
+  if (!out.flush()) throw RunError(cat("cannot write ", path, ": ", std::strerror(errno)));
+}
+
 JobParts make_parts(const Config& config, const RankContext& context) {
   auto [model, plan] = plan_model(config, context.world->size());
   require_equal(*context.world, "config", resolved(config).dump());
+  if (is_schedule_file(config.smp.pipeline))
+    require_equal(*context.world, "schedule file", digest_of(nlohmann::json(plan.train).dump()));
   RankGroups groups = make_rank_groups(plan.mesh, context.world, context.device_world);
   return {std::move(model), std::move(plan), std::move(groups)};
 }

@@ -18,6 +18,9 @@ struct PlannedModel {
 };
 PlannedModel plan_model(const Config& config, int world_size);
 
+// An SVG. RunError when the file cannot be written.
+void write_schedule_picture(const Plan& plan, const std::string& path);
+
 // Model, plan and communicators of this rank.
 struct JobParts {
   ModelSource model;

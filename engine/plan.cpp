@@ -7,6 +7,8 @@
 #include "engine/observe/format.h"
 #include "partitioner/assign.h"
 #include "pipeline/checker.h"
+#include "pipeline/schedule_choice.h"
+#include "pipeline/schedule_generators.h"
 #include "pipeline/schedule_grid.h"
 
 namespace shardline {
@@ -26,12 +28,13 @@ int64_t stored_elements(const ModelSpec& spec, const std::vector<int>& stage_of_
 }
 
 Schedule training_schedule(const Config& config, const ResolvedSizes& sizes) {
-  // Accumulation is more microbatches: 1F1B needs no drain between its steps; "simple" goes through them in waves.
-  const int all = sizes.microbatches * sizes.accumulation_steps;
-  const int active = config.smp.active_microbatches.value_or(0);
-  if (config.smp.pipeline == "simple")
-    return simple_schedule(sizes.pipeline, all, active > 0 ? active : sizes.microbatches);
-  return one_forward_one_backward(sizes.pipeline, all, active);
+  // Accumulation is more microbatches: no drain between its steps; "simple" goes through them in waves.
+  const int active = config.smp.pipeline == "simple" ? sizes.microbatches : 0;
+  return make_schedule({.pipeline = config.smp.pipeline,
+                        .stages = sizes.pipeline,
+                        .microbatches = sizes.microbatches * sizes.accumulation_steps,
+                        .chunks_per_stage = config.smp.virtual_pipeline_degree,
+                        .active_microbatches = config.smp.active_microbatches.value_or(active)});
 }
 
 }  // namespace
@@ -45,11 +48,13 @@ Plan make_plan(const Config& config, const ModelSpec& spec, int world_size) {
     plan.layers.push_back(layer.name);
     costs.push_back(layer.flops_per_token);
   }
-  plan.stage_of_layer = assign_stages(costs, sizes.pipeline);
   plan.train = training_schedule(config, sizes);
-  plan.forward = forward_schedule(sizes.pipeline, sizes.microbatches);
+  plan.forward = forward_schedule(plan.train.stage_of_chunk, sizes.pipeline, sizes.microbatches);
   check_schedule(plan.train);
   check_schedule(plan.forward);
+  plan.chunk_of_layer = assign_chunks(costs, plan.train.stage_of_chunk);
+  for (const int chunk : plan.chunk_of_layer)
+    plan.stage_of_layer.push_back(plan.train.stage_of_chunk[static_cast<size_t>(chunk)]);
   for (int rank = 0; rank < plan.mesh.size(); ++rank)
     plan.parameters_by_rank.push_back(stored_elements(spec, plan.stage_of_layer, plan.mesh.at(rank), sizes.tensor));
   return plan;
@@ -57,17 +62,20 @@ Plan make_plan(const Config& config, const ModelSpec& spec, int world_size) {
 
 std::vector<std::vector<int>> layers_of_chunks(const Plan& plan) {
   std::vector<std::vector<int>> chunks(static_cast<size_t>(plan.train.chunks()));
-  for (size_t layer = 0; layer < plan.stage_of_layer.size(); ++layer)  // one chunk a stage
-    chunks[static_cast<size_t>(plan.stage_of_layer[layer])].push_back(static_cast<int>(layer));
+  for (size_t layer = 0; layer < plan.chunk_of_layer.size(); ++layer)
+    chunks[static_cast<size_t>(plan.chunk_of_layer[layer])].push_back(static_cast<int>(layer));
   return chunks;
 }
 
 nlohmann::json plan_json(const Plan& plan) {
   nlohmann::json stages = nlohmann::json::array(), ranks = nlohmann::json::array();
-  for (const auto& chunk : layers_of_chunks(plan)) {
+  for (int stage = 0; stage < plan.train.stages; ++stage)
+    stages.push_back({{"stage", stage}, {"chunks", nlohmann::json::array()}});
+  const auto chunks = layers_of_chunks(plan);
+  for (size_t chunk = 0; chunk < chunks.size(); ++chunk) {
     nlohmann::json names = nlohmann::json::array();
-    for (int layer : chunk) names.push_back(plan.layers[static_cast<size_t>(layer)]);
-    stages.push_back({{"stage", stages.size()}, {"chunks", nlohmann::json::array({names})}});
+    for (int layer : chunks[chunk]) names.push_back(plan.layers[static_cast<size_t>(layer)]);
+    stages[static_cast<size_t>(plan.train.stage_of_chunk[chunk])]["chunks"].push_back(names);
   }
   for (int rank = 0; rank < plan.mesh.size(); ++rank) {
     const Coordinates at = plan.mesh.at(rank);
@@ -106,19 +114,24 @@ std::string plan_text(const Plan& plan, int width) {
                         " % with equal costs")}});
   std::vector<TableRow> stages;
   const auto chunks = layers_of_chunks(plan);
-  for (size_t stage = 0; stage < chunks.size(); ++stage) {
-    const auto& first = plan.layers[static_cast<size_t>(chunks[stage].front())];
-    const auto& last = plan.layers[static_cast<size_t>(chunks[stage].back())];
-    std::string ranks, parameters;
+  for (int stage = 0; stage < plan.train.stages; ++stage) {
+    std::string layers, ranks, parameters;
+    size_t count = 0;
+    for (size_t chunk = 0; chunk < chunks.size(); ++chunk) {
+      if (plan.train.stage_of_chunk[chunk] != stage) continue;
+      const auto& first = plan.layers[static_cast<size_t>(chunks[chunk].front())];
+      const auto& last = plan.layers[static_cast<size_t>(chunks[chunk].back())];
+      layers += cat(layers.empty() ? "" : ", ", first == last ? first : first + " ... " + last);
+      count += chunks[chunk].size();
+    }
     for (int rank = 0; rank < plan.mesh.size(); ++rank) {
-      if (plan.mesh.at(rank).p != static_cast<int>(stage)) continue;
+      if (plan.mesh.at(rank).p != stage) continue;
       if (plan.mesh.at(rank).d == 0)
         parameters += (parameters.empty() ? "" : " + ") +
                       format_count(static_cast<double>(plan.parameters_by_rank[static_cast<size_t>(rank)]));
       ranks += (ranks.empty() ? "" : " ") + std::to_string(rank);
     }
-    stages.push_back({std::to_string(stage), first == last ? first : first + " ... " + last,
-                      std::to_string(chunks[stage].size()), ranks, parameters});
+    stages.push_back({std::to_string(stage), layers, std::to_string(count), ranks, parameters});
   }
   text += "\n" + table({"stage", "layers", "count", "ranks", "parameters by t"}, stages);
   return text + "\n" + text_grid(plan.train, width);

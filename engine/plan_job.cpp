@@ -7,8 +7,9 @@
 
 namespace shardline {
 
-std::string plan_job(const Config& config, bool json, int width) {
+std::string plan_job(const Config& config, bool json, int width, const std::string& svg) {
   const Plan plan = plan_model(config, configured_world_size(config)).plan;
+  if (!svg.empty()) write_schedule_picture(plan, svg);
   return json ? plan_json(plan).dump(2) + "\n" : plan_text(plan, width);
 }
 

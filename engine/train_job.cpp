@@ -159,6 +159,7 @@ void train_job(const Config& config, RankContext& context) {
     write_json(config.output_dir + "/config.resolved.json",
                resolved(config, {{"sizes", plan_json(parts.plan)["sizes"]}, {"total_steps", steps}}));
     write_json(config.output_dir + "/plan.json", plan_json(parts.plan));
+    write_schedule_picture(parts.plan, config.output_dir + "/schedule.svg");
   }
 
   Trainer trainer({config, parts.plan, parts.model, parts.groups, device}, steps);

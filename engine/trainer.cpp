@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "engine/observe/memory_usage.h"
 #include "optim/gradient_norm.h"
+#include "pipeline/schedule_generators.h"
 
 namespace shardline {
 namespace {
@@ -77,14 +78,15 @@ std::vector<Microbatch> Trainer::read_microbatches(BatchSource& data, int64_t st
   return result;
 }
 
-// The loss terms are on the last stage, equal on its T ranks: summed over microbatches and replicas for everyone.
+// The loss terms are on the stage of the last chunk, equal on its T ranks: summed over microbatches and replicas for
+// everyone.
 LossTerm Trainer::total_loss(const RunResult& run) {
   LossTerm mine;
   for (const auto& loss : run.losses) {
     mine.sum += loss.sum;
     mine.weight += loss.weight;
   }
-  const bool counts = groups_.at.p + 1 == groups_.mesh.p() && groups_.at.t == 0;
+  const bool counts = groups_.at.p == plan_.train.stage_of_chunk.back() && groups_.at.t == 0;
   auto total = at::zeros({2}, at::kDouble);
   if (counts) total.copy_(at::tensor({mine.sum, mine.weight}, at::kDouble));
   groups_.world->all_reduce(total, {.what = "loss"})->wait();
@@ -167,12 +169,13 @@ at::Tensor Trainer::next_logits(const at::Tensor& ids, int64_t first_position, c
   const std::vector<Microbatch> batch = {{.ids = ids,
                                           .samples = std::vector<int64_t>(static_cast<size_t>(ids.size(0))),
                                           .first_position = first_position}};
-  const auto run =
-      executor_.run(forward_schedule(plan_.mesh.p(), 1), batch, {.mode = Mode::generate, .caches = caches});
-  auto logits = groups_.at.p + 1 == groups_.mesh.p()
+  const auto& stage_of_chunk = plan_.train.stage_of_chunk;
+  const auto run = executor_.run(forward_schedule(stage_of_chunk, plan_.mesh.p(), 1), batch,
+                                 {.mode = Mode::generate, .caches = caches});
+  auto logits = groups_.at.p == stage_of_chunk.back()
                     ? run.outputs[0].contiguous()
                     : at::empty({ids.size(0), stage_.spec->vocab_size}, stage_.activations);
-  groups_.pp->broadcast(logits, groups_.mesh.p() - 1, {.what = "logits"})->wait();
+  groups_.pp->broadcast(logits, stage_of_chunk.back(), {.what = "logits"})->wait();
   return logits;
 }
 

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <unordered_map>
 
-#include "pipeline/schedule_simulation.h"
-
 namespace shardline {
 namespace {
 
@@ -29,7 +27,7 @@ class Checker {
 
   CheckReport check(const CheckLimits& limits) {
     check_frame();
-    for (int stage = 0; stage < schedule_.stages; ++stage) check_stage(stage);
+    for (int stage = 0; stage < schedule_.stages; ++stage) check_stage(stage, limits);
     for (int chunk = 0; chunk < schedule_.chunks(); ++chunk) check_complete(chunk);
     check_channels();
     report_.send_buffers = fewest_send_buffers(limits.send_buffers);
@@ -85,7 +83,7 @@ class Checker {
   }
 
   // One stage's list by itself: what it needs from others has a receive, so its order can be judged alone.
-  void check_stage(int stage) {
+  void check_stage(int stage, const CheckLimits& limits) {
     int activations = 0, weight_pairs = 0, peak_activations = 0, peak_weight_pairs = 0;
     for (size_t index = 0; index < list(stage).size(); ++index) {
       const auto& instruction = list(stage)[index];
@@ -94,6 +92,10 @@ class Checker {
       if (!report_.training) continue;
       activations += (instruction.op == Op::forward);
       weight_pairs += (instruction.op == Op::backward_input);
+      if (activations > limits.activations.value_or(activations))
+        refuse(stage, index, cat("more activations are kept than the limit of ", *limits.activations));
+      if (weight_pairs > limits.weight_pairs.value_or(weight_pairs))
+        refuse(stage, index, cat("more weight gradients wait than the limit of ", *limits.weight_pairs));
       peak_activations = std::max(peak_activations, activations);
       peak_weight_pairs = std::max(peak_weight_pairs, weight_pairs);
       activations -= (instruction.op == Op::backward_input);
@@ -234,12 +236,24 @@ class Checker {
   }
 
   int fewest_send_buffers(int limit) const {
-    const auto no_time = [](int, const Instruction&) { return 0.0; };
-    for (int buffers = 0;; ++buffers) {
-      const auto simulation = simulate(schedule_, buffers, no_time);
-      if (simulation.finished(schedule_)) return buffers;
-      if (buffers >= limit) refuse_circle(simulation, limit);
+    const auto run = [&](int buffers) {
+      return simulate(schedule_, buffers, [](int, const Instruction&) { return 0.0; });
+    };
+    const auto runs_through = [&](int buffers) { return run(buffers).finished(schedule_); };
+    // More buffers never hurt: double them until it runs, then halve the gap.
+    int too_few = -1, enough = 0;
+    while (enough < limit && !runs_through(enough)) {
+      too_few = enough;
+      const bool all = enough >= 2 * schedule_.microbatches * schedule_.chunks();  // no channel has more messages
+      enough = all || enough > limit / 2 ? limit : std::max(1, 2 * enough);
     }
+    if (enough == limit)
+      if (const auto simulation = run(limit); !simulation.finished(schedule_)) refuse_circle(simulation, limit);
+    while (enough - too_few > 1) {
+      const int middle = too_few + (enough - too_few) / 2;
+      (runs_through(middle) ? enough : too_few) = middle;
+    }
+    return enough;
   }
 
   // Whoever stands still waits for its instruction's peer, which stands still too: following them closes a circle.
@@ -255,7 +269,8 @@ class Checker {
       circle += cat(" for stage ", waiting, ", instruction ", stands_at(waiting), " (",
                     to_string(list(waiting)[stands_at(waiting)]), "), which waits");
     refuse(stage, stands_at(stage),
-           cat(circle, " for this instruction: the stages wait for each other (", send_buffers,
+           cat(circle, " for this instruction: the stages wait for each other (",
+               send_buffers == kUnboundedSends ? "any number of" : std::to_string(send_buffers),
                " send buffers per channel)"));
   }
 

@@ -5,15 +5,17 @@
 // chunk; every (microbatch, chunk) is received, run forward, sent, and in training received, run backward (input, then
 // weight) and sent, each exactly once and in an order in which its inputs are there; both backward halves of a chunk
 // come in ascending microbatch order, since both add to gradients and sums must not depend on the schedule;
-// reduce_gradients comes once per chunk after its last backward_weight; the receives of every channel (from one stage
+// reduce_gradients comes once per chunk after its last backward_weight (replicas run the same list of their stage, so
+// they agree on the order of these collectives); the receives of every channel (from one stage
 // to another) expect exactly what is sent there, in that order; and with the allowed buffers no stages wait for each
 // other in a circle. A schedule in which nothing but forward and activations occurs is an evaluation schedule. Takes
 // linear time.
 #pragma once
+#include <optional>
 #include <vector>
 
 #include "core/error.h"
-#include "pipeline/schedule.h"
+#include "pipeline/schedule_simulation.h"
 
 namespace shardline {
 
@@ -26,9 +28,12 @@ struct ScheduleError : ConfigError {
 };
 
 struct CheckLimits {
-  // Messages that a channel holds before the sender has to wait for the receiver. 0 is a rendezvous: what plain NCCL or
-  // large MPI messages do when the sender waits for each of its sends.
-  int send_buffers = 1;
+  // Messages that a channel holds before the sender has to wait for the receiver. Unbounded: sends are started and
+  // waited for at the end of the step, as the executor does. 0 is a rendezvous: what large MPI messages do when the
+  // sender waits for each of its sends, and NCCL when all messages of a rank are queued on one stream.
+  int send_buffers = kUnboundedSends;
+  // Most (microbatch, chunk) pairs that a stage may keep, as in CheckReport; unset: any number.
+  std::optional<int> activations, weight_pairs;
 };
 
 struct CheckReport {

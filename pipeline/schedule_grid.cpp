@@ -6,7 +6,6 @@
 #include "pipeline/schedule_simulation.h"
 
 namespace shardline {
-namespace {
 
 double cost_of(const UnitCosts& costs, Op op) {
   switch (op) {
@@ -20,6 +19,8 @@ double cost_of(const UnitCosts& costs, Op op) {
       return 0;
   }
 }
+
+namespace {
 
 Simulation run(const Schedule& schedule, const UnitCosts& costs) {
   auto simulation = simulate(schedule, kUnboundedSends,

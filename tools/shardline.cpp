@@ -25,6 +25,7 @@ struct CommandLine {
   std::vector<std::string> overrides;
   bool json = false;
   std::string prompts_file;
+  std::string svg;
   GenerateOptions generate;
   std::string output_dir;
 };
@@ -106,6 +107,7 @@ int run(int argc, char** argv) {
   flight->add_option("output_dir", line.output_dir, "Of the run")->required();
   add_generate_options(*generate, line);
   for (auto* sub : {generate, plan}) sub->add_flag("--json", line.json, "Print JSON");
+  plan->add_option("--svg", line.svg, "File for a picture of the schedule");
   const auto is_named = [&](const CLI::App* sub) { return sub->get_name() == argv[1]; };
   if (argc > 1 && argv[1][0] != '-' && app.get_subcommands(is_named).empty())
     throw ConfigError(cat("\"", argv[1], "\" is no command; use train, eval, generate, plan or flight"));
@@ -127,7 +129,7 @@ int run(int argc, char** argv) {
         [&](const Config& config, RankContext& context) { generate_job(config, options, context); });
   }
   if (*flight) print_flights(line.output_dir);
-  if (*plan) std::cout << plan_job(load(line), line.json, console_of_job().columns);
+  if (*plan) std::cout << plan_job(load(line), line.json, console_of_job().columns, line.svg);
   return 0;
 }
 

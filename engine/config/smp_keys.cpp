@@ -1,5 +1,6 @@
 // The parameters of SageMaker's model parallel library, versions 1.x, and our additions to them.
 #include "engine/config/registry.h"
+#include "pipeline/schedule_choice.h"
 
 namespace shardline {
 namespace {
@@ -14,15 +15,12 @@ JsonType degree() {
 }
 
 std::vector<JsonChoice> schedules() {
-  const std::string later = "this schedule is not built yet: use \"interleaved\" (1F1B) meanwhile";
-  return {{"interleaved"},
-          {"simple"},
-          {"interleaved_1f1b", later},
-          {"zb_h1", later},
-          {"zb_h2", later},
-          {"zbv", later},
-          {"dualpipev", later},
-          {"_only_forward", "say `shardline eval` to run forward only"}};
+  std::vector<JsonChoice> choices;
+  for (const auto& name : schedule_names()) choices.push_back({name});
+  choices.push_back({"*.csv"});
+  choices.push_back({"*.json"});
+  choices.push_back({"_only_forward", "say `shardline eval` to run forward only"});
+  return choices;
 }
 
 std::vector<Key> layout_keys() {
@@ -38,8 +36,12 @@ std::vector<Key> layout_keys() {
                "Pieces that a replica's batch is cut into; must divide it."),
       honoured("active_microbatches", smp, &Smp::active_microbatches, json_integer(1, kMostMicrobatches),
                "Most microbatches in flight; unset: what the schedule needs (SMP: P + 2)."),
-      honoured("pipeline", smp, &Smp::pipeline, json_choice(schedules()),
-               "Schedule: `interleaved` is 1F1B, `simple` is all forwards, then all backwards."),
+      honoured(
+          "pipeline", smp, &Smp::pipeline, json_choice(schedules()),
+          "Schedule: `interleaved` is 1F1B, `simple` is all forwards, then all backwards; the others, and files with "
+          "schedules of your own, are in docs/schedules.md."),
+      honoured("virtual_pipeline_degree", smp, &Smp::virtual_pipeline_degree, json_integer(1, kMostRanks),
+               "Chunks of layers that each stage has with pipeline `interleaved_1f1b`; the other schedules set it."),
       honoured("optimize", smp, &Smp::optimize, json_choice({{"memory"}, {"speed"}}),
                "`speed`: activations are replicated over T; `memory`: they are split over T (sequence parallelism)."),
       honoured(
@@ -71,8 +73,6 @@ std::vector<Key> partition_keys() {
       refused("contiguous", true, "TensorFlow only: stages are connected parts of the graph.",
               "leave it out: stages are contiguous here"),
       refused("horovod", false, "TensorFlow only: data parallelism through Horovod.", "use ddp"),
-      not_yet("virtual_pipeline_degree", 1, "Stages for each pipeline rank.",
-              "virtual stages are not built yet: more microbatches make the bubble smaller too"),
   };
 }
 
