@@ -6,6 +6,7 @@
 #include <set>
 
 #include "pipeline/checker.h"
+#include "pipeline/schedule_file.h"
 #include "pipeline/schedule_grid.h"
 #include "pipeline/schedule_simulation.h"
 #include "tests/pipeline/schedules.h"
@@ -118,6 +119,13 @@ TEST_CASE("ZB-H1 waits (p-1)(F+B-W) and keeps what 1F1B keeps") {
       CHECK(report.peak_activations == check_schedule(one_forward_one_backward(p, m, 0)).peak_activations);
       for (int s = 0; s < p; ++s) CHECK(report.peak_weight_pairs[size_t(s)] <= s + 1);
     }
+}
+
+TEST_CASE("1F1B that sends between its halves is between 1F1B and ZB-H1") {
+  for (int p = 2; p <= 8; ++p) {
+    const auto split = schedule_from_cells(text_grid(one_forward_one_backward(p, 3 * p, 0), 100000), "split");
+    CHECK(times_of(split).makespan == 9 * p + (p - 1) * 2);  // (p-1)(F+B)
+  }
 }
 
 TEST_CASE("ZB-H2's stages never wait, but start and end one after the other") {
