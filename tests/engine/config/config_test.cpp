@@ -89,7 +89,8 @@ TEST_CASE("Broken configs are told what to change", "[config]") {
       {R"({"smp_options": {"bf16": true}})",
        "c.json: /smp_options/bf16: not supported yet; got true; mixed precision is not built yet"},
       {R"({"smp_options": {"pipeline": "_only_forward"}})",
-       "c.json: /smp_options/pipeline: \"_only_forward\" is not available; got \"_only_forward\"; say `shardline eval`"},
+       "c.json: /smp_options/pipeline: \"_only_forward\" is not available; got \"_only_forward\"; say `shardline "
+       "eval`"},
       {R"({"smp_options": {"pipeline": "zb_h3"}})", "did you mean \"zb_h1\"?"},
       {R"({"smp_options": {"pipeline": "mine.txt"}})", "\"*.csv\", \"*.json\"; got \"mine.txt\""},
       {R"({"smp_options": {"virtual_pipeline_degree": 0}})", "must be an integer >= 1"},
