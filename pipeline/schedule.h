@@ -33,7 +33,7 @@ struct Instruction {
 std::string to_string(const Instruction& instruction);
 
 struct Schedule {
-  std::string name;  // "simple", "interleaved (1F1B)", "forward"
+  std::string name;  // "simple", "interleaved (1F1B)", "ZB-V", "forward", a file
   int stages = 1;
   int microbatches = 1;
   std::vector<int> stage_of_chunk;                     // size: number of chunks
@@ -44,14 +44,16 @@ struct Schedule {
 };
 
 // In every list: a receive stands before the forward or backward_input that needs it; an activation is sent right after
-// its forward; backward_input is followed by backward_weight (at once, unless the schedule splits the two) and then by
-// send_gradient; the last chunk's head makes the loss, so it receives no gradient; neighbouring chunks of one stage
-// hand over without a message; reduce_gradients stands once per chunk. Sends do not wait for their receiver: 1F1B needs
-// one tensor in flight per channel (pipeline/checker.h computes this number for any schedule).
+// its forward; a whole backward is backward_input, backward_weight, send_gradient, and a split one backward_input,
+// send_gradient, and later backward_weight (pipeline/schedule_builder.h says why); the last chunk's head makes the
+// loss, so it receives no gradient; neighbouring chunks of one stage hand over without a message; reduce_gradients
+// stands once per chunk. Sends do not wait for their receiver: 1F1B needs one tensor in flight per channel
+// (pipeline/checker.h computes this number for any schedule).
 //
-// active_microbatches bounds the microbatches that a stage keeps between forward and backward. 0: what the schedule
-// needs. The minimum of both schedules is 1 (one microbatch passes through all stages and back at a time). All throw
-// ConfigError.
+// Here are those with one chunk a stage and whole backwards; pipeline/schedule_generators.h has others, and
+// pipeline/schedule_choice.h finds one by name. active_microbatches bounds the microbatches that a stage keeps between
+// forward and backward. 0: what the schedule needs. The minimum is 1 (one microbatch passes through all stages and back
+// at a time). All throw ConfigError.
 
 // GPipe (Huang et al. 2019, arXiv 1811.06965): all forwards, then all backwards, in waves of `active_microbatches`.
 Schedule simple_schedule(int stages, int microbatches, int active_microbatches);

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "pipeline/checker.h"
+#include "pipeline/schedule_file.h"
 #include "pipeline/schedule_grid.h"
 #include "pipeline/schedule_simulation.h"
 #include "tests/pipeline/schedules.h"
@@ -113,11 +114,21 @@ TEST_CASE("ZB-H1 waits (p-1)(F+B-W) and keeps what 1F1B keeps") {
     for (const int m : interesting_microbatches(p)) {
       CAPTURE(p, m);
       const auto schedule = zb_h1(p, m, 0);
-      CHECK(times_of(schedule).makespan == 3 * m + p - 1);
+      for (const UnitCosts c : {UnitCosts{}, UnitCosts{2, 3, 1}, UnitCosts{4, 5, 4}}) {
+        const double work = m * (c.forward + c.backward_input + c.backward_weight);
+        CHECK(times_of(schedule, c).makespan == work + (p - 1) * (c.forward + c.backward_input - c.backward_weight));
+      }
       const auto report = check_schedule(schedule);
       CHECK(report.peak_activations == check_schedule(one_forward_one_backward(p, m, 0)).peak_activations);
       for (int s = 0; s < p; ++s) CHECK(report.peak_weight_pairs[size_t(s)] <= s + 1);
     }
+}
+
+TEST_CASE("1F1B that sends between its halves is between 1F1B and ZB-H1") {
+  for (int p = 2; p <= 8; ++p) {
+    const auto split = schedule_from_cells(text_grid(one_forward_one_backward(p, 3 * p, 0), 100000), "split");
+    CHECK(times_of(split).makespan == 9 * p + (p - 1) * 2);  // (p-1)(F+B)
+  }
 }
 
 TEST_CASE("ZB-H2's stages never wait, but start and end one after the other") {
@@ -127,6 +138,11 @@ TEST_CASE("ZB-H2's stages never wait, but start and end one after the other") {
       CAPTURE(p, m);
       const auto schedule = zb_h2(p, m, 0);
       const auto times = times_of(schedule);
+      for (const UnitCosts c : {UnitCosts{2, 3, 1}, UnitCosts{4, 5, 4}}) {
+        const double work = m * (c.forward + c.backward_input + c.backward_weight);
+        CHECK(times_of(schedule, c).longest_stage ==
+              work + (p - 1) * (c.forward + c.backward_input - 2 * c.backward_weight));
+      }
       CHECK(times.longest_stage == 3 * m);     // (p-1)(F+B-2W) = 0
       CHECK(times.makespan == 3 * m + p - 1);  // between optimizer barriers
       CHECK(check_schedule(schedule).peak_activations[0] == 2 * p - 1);

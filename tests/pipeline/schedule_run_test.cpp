@@ -7,8 +7,10 @@
 #include <mutex>
 
 #include "core/threads_communicator.h"
+#include "pipeline/checker.h"
 #include "pipeline/executor.h"
 #include "pipeline/schedule_generators.h"
+#include "tests/pipeline/mutants.h"
 #include "tests/pipeline/schedules.h"
 
 #include "tests/catch.h"
@@ -116,6 +118,28 @@ TEST_CASE("every schedule gives the bits of one process") {
           CHECK(other.evaluated == one.losses);
         }
   }
+}
+
+TEST_CASE("what the checker accepts gives the same bits in any order") {
+  std::mt19937 random(3);
+  const auto one = run(one_forward_one_backward(1, 4, 0));
+  int accepted = 0;
+  for (const int stages : {2, 3, 4})
+    for (const auto& schedule : all_schedules(stages, 4))
+      for (int round = 0; round < 60; ++round) {
+        const auto mutant = mutant_of(schedule, random);
+        try {
+          check_schedule(mutant);
+        } catch (const ScheduleError&) {
+          continue;
+        }
+        ++accepted;
+        CAPTURE(schedule.name, stages, round);
+        const auto other = run(mutant);
+        for (size_t layer = 0; layer < kLayers; ++layer) CHECK(at::equal(other.gradients[layer], one.gradients[layer]));
+        CHECK(other.losses == one.losses);
+      }
+  CHECK(accepted > 50);
 }
 
 }  // namespace shardline
