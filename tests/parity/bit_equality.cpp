@@ -26,11 +26,14 @@ std::vector<Twins> equal_twins() {
   flat.p = 1;
   twins.push_back({"D 2, T 2, memory, with 2 stages: with 1", flat, deep});
 
-  Point interleaved = one, simple = one, active = one;
-  interleaved.p = simple.p = active.p = 3;
-  simple.pipeline = "simple";
+  Point interleaved = one, active = one;
+  interleaved.p = active.p = 3;
   active.active = 1;
-  twins.push_back({"simple: interleaved (1F1B)", interleaved, simple});
+  for (const char* schedule : {"simple", "interleaved_1f1b v2", "zb_h1", "zb_h2", "zbv", "dualpipev"}) {
+    Point other = interleaved;
+    other.pipeline = schedule;
+    twins.push_back({cat(schedule, ": interleaved (1F1B)"), interleaved, other});
+  }
   twins.push_back({"active_microbatches 1: unset", interleaved, active});
 
   Point accumulated = one;

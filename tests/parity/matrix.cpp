@@ -32,6 +32,7 @@ std::vector<Point> single_points() {
       if (axis.name == "pipeline" || axis.name == "active_microbatches") point.p = 3, point.microbatches = 4;
       if (axis.name == "placement") point.d = point.p = point.t = 2;
       axis.set(point, value);
+      if (!feasible(point)) point.p = 2;  // three chunks a stage
       points.push_back(with_batch(point));
     }
   // A single token on a rank, and ranks without any; ranks without heads, words and inner features.

@@ -7,6 +7,8 @@
 namespace shardline::parity {
 namespace {
 
+constexpr int kLayers = 7;  // embedding, 5 blocks, head
+
 const std::map<std::string, Shape> kShapes = {
     {"6 heads", {}},
     {"3 heads", {.heads = 3, .inner = 50}},
@@ -20,6 +22,15 @@ std::string Point::name() const {
   return cat("D", d, " P", p, " T", t, " ", placement, " ", optimize, " ", pipeline, " m", microbatches, " a",
              accumulation, active ? cat(" active ", active) : "", dropout ? " dropout" : "", tied ? "" : " untied",
              short_batch ? " short" : "", ignored ? " ignored" : "", ", ", shape, dtype == "float64" ? "" : " fp32");
+}
+
+std::string Point::schedule() const {
+  return pipeline.substr(0, pipeline.find(' '));
+}
+
+int Point::chunks_per_stage() const {
+  if (const size_t v = pipeline.find(" v"); v != std::string::npos) return pipeline[v + 2] - '0';
+  return pipeline == "zbv" || pipeline == "dualpipev" ? 2 : 1;
 }
 
 std::string Point::reference_key() const {
@@ -41,6 +52,7 @@ Shape shape_of(const Point& point) {
 }
 
 bool feasible(const Point& point) {
+  if (point.chunks_per_stage() > 1 && (point.p == 1 || point.p * point.chunks_per_stage() > kLayers)) return false;
   return point.world() <= 16 && point.microbatches * point.accumulation * point.d <= 24;
 }
 

@@ -21,6 +21,9 @@ struct Point {
   int global_batch = 24;
 
   int world() const { return d * p * t; }
+  // The parts of `pipeline`: "interleaved_1f1b v3" is a schedule with 3 chunks on each stage.
+  std::string schedule() const;
+  int chunks_per_stage() const;
   std::string name() const;
   // Points with equal keys describe the same run of the same model and must give the same numbers.
   std::string reference_key() const;
@@ -32,7 +35,7 @@ struct Point {
 // so that of 4 ranks some have none; "2 tokens", fewer than ranks.
 Shape shape_of(const Point& point);
 
-// World of at most 16 ranks, and samples for every microbatch.
+// World of at most 16 ranks, samples for every microbatch, a layer for every chunk, stages where chunks need them.
 bool feasible(const Point& point);
 // The point with the smallest of a few global batch sizes that its microbatches divide.
 Point with_batch(Point point);

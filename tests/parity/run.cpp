@@ -93,12 +93,13 @@ Config run_config(const Point& point) {
                 {{"pipeline_parallel_degree", point.p},
                  {"tensor_parallel_degree", point.t},
                  {"microbatches", point.microbatches},
-                 {"pipeline", point.pipeline},
+                 {"pipeline", point.schedule()},
                  {"optimize", point.optimize},
                  {"placement_strategy", point.placement}}},
                {"mpi_options", {{"processes_per_host", point.world()}}},
                {"runtime", {{"dtype", point.dtype}, {"communicator", point.world() == 1 ? "local" : "threads"}}},
                {"output_dir", "unused"}};
+  if (point.schedule() == "interleaved_1f1b") file["smp_options"]["virtual_pipeline_degree"] = point.chunks_per_stage();
   if (point.active > 0) file["smp_options"]["active_microbatches"] = point.active;
   return parse_config(file.dump(), "parity point " + point.name());
 }
