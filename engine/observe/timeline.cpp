@@ -14,7 +14,9 @@
 namespace shardline {
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankTimeline::Span, lane, name, start, end, arrow, arrow_begins, detail)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankTimeline, rank, start, end, busy, spans, complete)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Instruction, op, microbatch, chunk, peer)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(InstructionRecord, instruction, start, end, waited)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankTimeline, rank, start, end, busy, instructions, spans, complete)
 
 namespace {
 
@@ -41,11 +43,11 @@ std::string short_name(const Instruction& instruction) {
   return cat(letter->second, instruction.microbatch, chunk);
 }
 
-Span span_of(const InstructionRecord& record, double offset) {
+Span span_of(const InstructionRecord& record) {
   return {.lane = "instructions",
           .name = short_name(record.instruction),
-          .start = record.start + offset,
-          .end = record.end + offset,
+          .start = record.start,
+          .end = record.end,
           .detail = to_string(record.instruction)};
 }
 
@@ -176,7 +178,12 @@ RankTimeline rank_timeline(const Mesh& mesh, int rank, const StepRecords& step, 
   RankTimeline timeline{.rank = rank, .start = step.start + offset, .end = step.end + offset};
   timeline.busy = busy_seconds(step.instructions);
   timeline.complete = step.flights.empty() || step.flights.front().ticket <= step.first_flight;
-  for (const auto& record : step.instructions) timeline.spans.push_back(span_of(record, offset));
+  for (auto record : step.instructions) {
+    record.start += offset;
+    record.end += offset;
+    timeline.instructions.push_back(record);
+    timeline.spans.push_back(span_of(record));
+  }
   const double of_epoch = offset + steady_seconds() - seconds_since_epoch();
   for (const auto& flight : step.flights)
     if (flight.ticket >= step.first_flight && flight.rank == rank && flight.state == FlightState::done)

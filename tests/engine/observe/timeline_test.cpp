@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "engine/observe/timeline_page.h"
+
 #include "tests/catch.h"
 
 using namespace shardline;
@@ -98,4 +100,33 @@ TEST_CASE("spans that overlap stand in rows of their own, and clocks are aligned
   CHECK(rows["instructions"].size() == 1);
   CHECK(rows["collectives"].size() == 2);
   CHECK(rank_timeline(mesh, 0, step, 100).spans[0].start == 101);
+}
+
+TEST_CASE("the page shows each rank's boxes above those of the simulation at measured costs") {
+  const Mesh mesh("DPT", 1, 2, 1);
+  const Schedule schedule = one_forward_one_backward(2, 2, 0);
+  std::vector<RankTimeline> ranks;
+  for (int stage = 0; stage < 2; ++stage) {
+    StepRecords step{.start = 5, .end = 25};
+    double now = 5;
+    for (const auto& instruction : schedule.instructions[static_cast<size_t>(stage)])
+      if (instruction.op <= Op::backward_weight) {
+        step.instructions.push_back({instruction, now, now + 1, 0});
+        now += 1;
+      }
+    ranks.push_back(rank_timeline(mesh, stage, step, 0));
+  }
+  CHECK(predicted_seconds(mesh, schedule, ranks) == Approx(3 * (2 + 1)));  // (m + p - 1) (F + B + W)
+  const std::string page = timeline_page(mesh, schedule, 7, ranks);
+  const auto count = [&](const std::string& what) {
+    size_t found = 0;
+    for (size_t at = page.find(what); at != std::string::npos; at = page.find(what, at + 1)) ++found;
+    return found;
+  };
+  CHECK(count("<svg ") == 2);
+  CHECK(count("<title>forward, ") == 4);  // only what was measured has a tip
+  CHECK(count("rank 1 (d 0 p 1 t 0)") == 1);
+  CHECK(count("measured, idle 70 %") == 1);
+  CHECK(count("predicted, idle 33.3 %") == 1);
+  CHECK(count("src=") + count("href=") == 0);
 }

@@ -1,0 +1,19 @@
+// A step for people who would rather look than read: one HTML file that needs nothing else.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "engine/observe/timeline.h"
+#include "pipeline/schedule.h"
+
+namespace shardline {
+
+// What every rank did, above what the plan predicted: the schedule simulated with the mean measured cost of each
+// instruction on each stage, without time for messages. Both on one scale, with their idle shares.
+std::string timeline_page(const Mesh& mesh, const Schedule& schedule, int64_t step,
+                          const std::vector<RankTimeline>& ranks);
+
+// By stage: simulated time from the first instruction to the last, at these ranks' mean measured costs.
+double predicted_seconds(const Mesh& mesh, const Schedule& schedule, const std::vector<RankTimeline>& ranks);
+
+}  // namespace shardline
