@@ -102,6 +102,10 @@ void FlightRing::end(uint64_t ticket, FlightState state) {
   slot.state = state;
 }
 
+uint64_t FlightRing::next_ticket() const {
+  return file_->next.load(std::memory_order_relaxed);
+}
+
 std::vector<FlightRecord> FlightRing::records() const {
   std::vector<FlightRecord> found;
   for (uint32_t i = 0; i < file_->capacity; ++i)

@@ -41,6 +41,8 @@ class FlightRing {
   uint64_t begin(const FlightRecord& record);
   // Does nothing if the record was overwritten meanwhile.
   void end(uint64_t ticket, FlightState state);
+  // Of the operation that begins next.
+  uint64_t next_ticket() const;
   // The records present, oldest first.
   std::vector<FlightRecord> records() const;
 

@@ -86,8 +86,9 @@ std::vector<fs::path> model_files(const fs::path& dir) {
 }
 
 bool is_record(const std::string& name) {
-  return name == "metrics.jsonl" || name == "config.resolved.json" || name == "plan.json" || name == "schedule.svg" ||
-         name == "flight" || name.starts_with("events.out.tfevents.") || name.ends_with(".incomplete");
+  return name == "metrics.jsonl" || name == "config.resolved.json" || name == "plan.json" || name == "timeline" ||
+         name == "schedule.svg" || name == "flight" || name.starts_with("events.out.tfevents.") ||
+         name.ends_with(".incomplete");
 }
 
 }  // namespace

@@ -20,6 +20,7 @@
 #include "engine/observe/progress.h"
 #include "engine/observe/tensorboard.h"
 #include "engine/output_dir.h"
+#include "engine/step_timeline.h"
 #include "engine/stop.h"
 #include "tensor_parallel/products.h"
 
@@ -34,7 +35,11 @@ void keep_flight_records(const Config& config, const RankContext& context) {
   const fs::path folder = fs::path(config.output_dir) / "flight";
   std::error_code error;
   fs::create_directories(folder, error);
-  open_flight_ring(folder / cat("rank-", context.world->rank()));
+  const std::string file = folder / cat("rank-", context.world->rank());
+  if (records_timelines(config))
+    open_flight_ring(file, kTimelineFlights);
+  else
+    open_flight_ring(file);
 }
 
 void write_json(const fs::path& path, const nlohmann::json& json) {
@@ -168,6 +173,7 @@ void train_job(const Config& config, RankContext& context) {
   require_equal(*context.world, "model files", digest);
 
   Reporter report(config, context, steps);
+  StepTimelines timelines(config, parts.plan, context);
   double epoch = 0;
   const auto evaluate = [&](int64_t step) {
     const LossTerm loss = trainer.evaluate(*data.validation, data.validation->steps_per_epoch());
@@ -185,7 +191,9 @@ void train_job(const Config& config, RankContext& context) {
     end_if_asked(0);
   }
   for (int64_t step = 1; step <= steps; ++step) {
+    timelines.begin(step);
     const StepMetrics metrics = trainer.train_step(*data.train, step);
+    timelines.finish(step, trainer.last_step());
     epoch = metrics.epoch;
     report.step(metrics);
     if (data.validation && evaluates_after(config, step, steps, *data.train)) evaluate(step);

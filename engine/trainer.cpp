@@ -1,5 +1,6 @@
 #include "engine/trainer.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
@@ -17,6 +18,14 @@ namespace {
 
 at::ScalarType dtype_of(const Config& config) {
   return config.runtime.dtype == "float64" ? at::kDouble : at::kFloat;
+}
+
+// For activations and gradients of other stages: that is the bubble, and no communication that could be hidden.
+double waited_for_messages(const std::vector<InstructionRecord>& records) {
+  double waited = 0;
+  for (const auto& record : records)
+    if (record.instruction.op > Op::backward_weight) waited += record.waited;
+  return waited;
 }
 
 }  // namespace
@@ -101,27 +110,29 @@ LossTerm Trainer::accumulate_gradients(BatchSource& data, int64_t step) {
     throw DataError(cat("step ", step, ": the batch has no token to predict; use a longer data.sequence_length"));
   parameters_.zero_gradients();
   // All ranks run their stage's list; gradients are reduced over the replicas while the backward pass goes on.
-  const auto run = executor_.run(plan_.train, microbatches,
-                                 {.mode = Mode::train,
-                                  .seed = static_cast<uint64_t>(config_.training.seed),
-                                  .step = step,
-                                  .loss_scale = 1.0 / static_cast<double>(weight)});
+  last_run_ = executor_.run(plan_.train, microbatches,
+                            {.mode = Mode::train,
+                             .seed = static_cast<uint64_t>(config_.training.seed),
+                             .step = step,
+                             .loss_scale = 1.0 / static_cast<double>(weight)});
   parameters_.finish_gradients();
-  busy_seconds_ = run.busy_seconds;
-  const LossTerm loss = total_loss(run);
+  const LossTerm loss = total_loss(last_run_);
   SL_ASSERT(loss.weight == static_cast<double>(weight), "counted ", loss.weight, " tokens, expected ", weight);
   return loss;
 }
 
 StepMetrics Trainer::train_step(BatchSource& data, int64_t step) {
-  const double start = steady_seconds();
+  const double waited = waited_seconds();
+  step_start_ = steady_seconds();
   const LossTerm loss = accumulate_gradients(data, step);
   // The ranks of each model add up the norm; all replicas have the same gradients and get the same one.
   const double norm = gradient_norm(parameters_);
   const double rate = learning_rate(schedule_, step);
   // Every rank updates what it stores.
   optimizer_->step(rate, clip_factor(norm, config_.training.max_grad_norm));
-  const double seconds = steady_seconds() - start;
+  step_end_ = steady_seconds();
+  const double seconds = step_end_ - step_start_;
+  const double exposed = waited_seconds() - waited - waited_for_messages(last_run_.records);
 
   StepMetrics metrics{.step = step,
                       .epoch = epoch_,
@@ -133,11 +144,17 @@ StepMetrics Trainer::train_step(BatchSource& data, int64_t step) {
   metrics.tokens = samples * config_.data.sequence_length;
   metrics.tokens_per_second = static_cast<double>(metrics.tokens) / seconds;
   metrics.samples_per_second = static_cast<double>(samples) / seconds;
-  auto busy = at::tensor({busy_seconds_}, at::kDouble);
-  groups_.world->all_reduce(busy, {.what = "busy time"})->wait();
-  metrics.bubble_fraction = 1 - busy.item<double>() / (plan_.mesh.size() * seconds);
+  auto times = at::tensor({busy_seconds(last_run_.records), exposed}, at::kDouble);
+  groups_.world->all_reduce(times, {.what = "busy and waiting time"})->wait();
+  times.div_(plan_.mesh.size() * seconds);
+  metrics.bubble_fraction = 1 - times[0].item<double>();
+  metrics.exposed_communication_fraction = times[1].item<double>();
   metrics.peak_memory_bytes = gather_memory();
   return metrics;
+}
+
+StepRecords Trainer::last_step() const {
+  return {.start = step_start_, .end = step_end_, .instructions = last_run_.records};
 }
 
 std::vector<RankMemory> Trainer::gather_memory() {

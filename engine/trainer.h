@@ -8,6 +8,7 @@
 #include "engine/data/batch_source.h"
 #include "engine/model_source.h"
 #include "engine/observe/metrics.h"
+#include "engine/observe/timeline.h"
 #include "engine/plan.h"
 #include "optim/adamw.h"
 #include "optim/learning_rate.h"
@@ -34,6 +35,8 @@ class Trainer {
   // One optimizer step over the global batch of `step` (counted from 1). Collective over the world; every rank gets the
   // same numbers.
   StepMetrics train_step(BatchSource& data, int64_t step);
+  // When the last step began and ended, and what this rank's instructions did in it.
+  StepRecords last_step() const;
   // The gradient part alone: afterwards the gradients of the step are complete on every rank. Returns the loss.
   LossTerm accumulate_gradients(BatchSource& data, int64_t step);
   // Loss over `steps` global batches of `data`. Collective over the world.
@@ -55,8 +58,9 @@ class Trainer {
   Executor executor_;
   std::optional<AdamW> optimizer_;
   LearningRateOptions schedule_;
-  double busy_seconds_ = 0;
+  RunResult last_run_;
   double epoch_ = 0;
+  double step_start_ = 0, step_end_ = 0;  // steady_seconds() of the last step
 };
 
 // Layers of this rank's stage with their parameters, for the executor.

@@ -5,17 +5,12 @@
 #include <ATen/ops/ones_like.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include <chrono>
-
+#include "core/clock.h"
 #include "core/error.h"
 #include "core/flight_ring.h"
 
 namespace shardline {
 namespace {
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 Border detached(const Border& border, bool requires_grad) {
   Border result;
@@ -44,7 +39,7 @@ RunResult Executor::run(const Schedule& schedule, const std::vector<Microbatch>&
     const Instruction& instruction = list[i];
     const Key at{instruction.microbatch, instruction.chunk};
     set_flight_instruction(to_string(instruction));
-    const double start = now();
+    const double start = steady_seconds(), waited = waited_seconds();
     switch (instruction.op) {
       case Op::forward:
         forward(at);
@@ -73,7 +68,8 @@ RunResult Executor::run(const Schedule& schedule, const std::vector<Microbatch>&
       case Op::reduce_gradients:
         break;  // started layer by layer as they became ready; the store waits for them
     }
-    if (instruction.op <= Op::backward_weight) result_.busy_seconds += now() - start;
+    const bool is_message = instruction.op > Op::backward_weight;
+    result_.records.push_back({instruction, start, steady_seconds(), is_message ? waited_seconds() - waited : 0});
     if (instruction.op == Op::send_activation) activations_.erase({at.microbatch, at.chunk + 1});
     if (instruction.op == Op::send_gradient) gradients_.erase({at.microbatch, at.chunk - 1});
   }

@@ -10,6 +10,7 @@
 
 #include "core/communicator.h"
 #include "core/layer.h"
+#include "pipeline/instruction_records.h"
 #include "pipeline/schedule.h"
 
 namespace shardline {
@@ -36,8 +37,8 @@ struct RunSettings {
 struct RunResult {
   std::vector<LossTerm> losses;  // by microbatch; only on the last stage
   std::vector<at::Tensor>
-      outputs;              // by microbatch: what the last layer returned in Mode::generate; only on the last stage
-  double busy_seconds = 0;  // in forward and backward instructions
+      outputs;  // by microbatch: what the last layer returned in Mode::generate; only on the last stage
+  std::vector<InstructionRecord> records;  // in the order of the list
 };
 
 class Executor {

@@ -108,6 +108,11 @@ std::vector<Key> runtime_keys() {
                "Compute threads of a rank; 0: usable cores / ranks of the host."),
       honoured("dtype", runtime, &Runtime::dtype, json_choice({{"float32"}, {"float64"}}),
                "Of weights and computation; float64 is for tests."),
+      honoured("timeline_first_step", runtime, &Runtime::timeline_first_step, json_integer(1),
+               "The first step whose timeline is written to `timeline/`; a run's first step is slower than others."),
+      honoured(
+          "timeline_steps", runtime, &Runtime::timeline_steps, json_integer(0),
+          "How many steps' timelines are written: `step-N.json` for ui.perfetto.dev, `step-N.html` for any browser."),
   };
 }
 

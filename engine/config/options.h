@@ -91,6 +91,8 @@ struct RuntimeOptions {
   std::string communicator = "auto";  // "auto" | "mpi" | "nccl" | "threads" | "local"
   int threads_per_rank = 0;           // 0: usable cores / ranks of the host
   std::string dtype = "float32";      // "float32" | "float64"
+  int timeline_first_step = 2;
+  int timeline_steps = 1;  // 0: none
   bool operator==(const RuntimeOptions&) const = default;
 };
 

@@ -46,6 +46,7 @@ void MetricsLog::add(const StepMetrics& metrics) {
   line.set("tokens_per_second", metrics.tokens_per_second);
   line.set("samples_per_second", metrics.samples_per_second);
   line.set("bubble_fraction", metrics.bubble_fraction);
+  line.set("exposed_communication_fraction", metrics.exposed_communication_fraction);
   nlohmann::ordered_json memory = nlohmann::ordered_json::array();
   for (const RankMemory& rank : metrics.peak_memory_bytes) {
     memory.push_back({{"counted", rank.counted}, {"resident", rank.resident}});

@@ -129,6 +129,7 @@ void TensorBoardWriter::add(const StepMetrics& metrics) {
                                   {"train/tokens_per_second", metrics.tokens_per_second},
                                   {"train/samples_per_second", metrics.samples_per_second},
                                   {"train/bubble_fraction", metrics.bubble_fraction},
+                                  {"train/exposed_communication_fraction", metrics.exposed_communication_fraction},
                                   {"train/peak_memory_bytes", static_cast<double>(largest_resident(metrics))}}));
 }
 

@@ -33,6 +33,7 @@ StepMetrics some_step() {
   metrics.tokens_per_second = 8192;
   metrics.samples_per_second = 8;
   metrics.bubble_fraction = 0.25;
+  metrics.exposed_communication_fraction = 0.125;
   metrics.peak_memory_bytes = {{10, 20}, {30, 5000000000}};
   return metrics;
 }
@@ -48,6 +49,7 @@ TEST_CASE("a step is one line with the keys that scripts rely on") {
   CHECK(contents(path) ==
         R"({"step":1,"epoch":0.125,"loss":10.5,"grad_norm":0.1,"learning_rate":3e-05,"tokens":4096,"step_seconds":0.5,)"
         R"("tokens_per_second":8192.0,"samples_per_second":8.0,"bubble_fraction":0.25,)"
+        R"("exposed_communication_fraction":0.125,)"
         R"("peak_memory_bytes":[{"counted":10,"resident":20},{"counted":30,"resident":5000000000}]})"
         "\n");
 }

@@ -74,6 +74,7 @@ TEST_CASE("the event file begins with its version and uses Hugging Face's tags")
                                   {"train/tokens_per_second", 0},
                                   {"train/samples_per_second", 0},
                                   {"train/bubble_fraction", 0},
+                                  {"train/exposed_communication_fraction", 0},
                                   {"train/peak_memory_bytes", 30}});
   CHECK(contents(writer.path()) == expected);
 
