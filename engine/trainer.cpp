@@ -30,6 +30,8 @@ StageLayers build_stage(const TrainerParts& parts, StageParameters& parameters) 
   stage.t_degree = parts.plan.mesh.t();
   stage.sequence_parallel = parts.plan.sequence_parallel;
   stage.activations = at::TensorOptions().dtype(dtype_of(parts.config)).device(parts.device);
+  stage.choices = parts.plan.activations;
+  stage.offload_directory = parts.config.smp.offload_path.value_or(parts.config.output_dir);
   for (size_t i = 0; i < stage.layers.size(); ++i) {
     if (parts.plan.stage_of_layer[i] != parts.groups.at.p) continue;
     const LayerSpec& spec = parts.model.spec.layers[i];
@@ -103,14 +105,13 @@ LossTerm Trainer::accumulate_gradients(BatchSource& data, int64_t step) {
     throw DataError(cat("step ", step, ": the batch has no token to predict; use a longer data.sequence_length"));
   parameters_.zero_gradients();
   // All ranks run their stage's list; gradients are reduced over the replicas while the backward pass goes on.
-  const auto run = executor_.run(plan_.train, microbatches,
-                                 {.mode = Mode::train,
-                                  .seed = static_cast<uint64_t>(config_.training.seed),
-                                  .step = step,
-                                  .loss_scale = 1.0 / static_cast<double>(weight)});
+  last_run_ = executor_.run(plan_.train, microbatches,
+                            {.mode = Mode::train,
+                             .seed = static_cast<uint64_t>(config_.training.seed),
+                             .step = step,
+                             .loss_scale = 1.0 / static_cast<double>(weight)});
   parameters_.finish_gradients();
-  busy_seconds_ = run.busy_seconds;
-  const LossTerm loss = total_loss(run);
+  const LossTerm loss = total_loss(last_run_);
   SL_ASSERT(loss.weight == static_cast<double>(weight), "counted ", loss.weight, " tokens, expected ", weight);
   return loss;
 }
@@ -135,7 +136,7 @@ StepMetrics Trainer::train_step(BatchSource& data, int64_t step) {
   metrics.tokens = samples * config_.data.sequence_length;
   metrics.tokens_per_second = static_cast<double>(metrics.tokens) / seconds;
   metrics.samples_per_second = static_cast<double>(samples) / seconds;
-  auto busy = at::tensor({busy_seconds_}, at::kDouble);
+  auto busy = at::tensor({busy_seconds(last_run_.records)}, at::kDouble);
   groups_.world->all_reduce(busy, {.what = "busy time"})->wait();
   metrics.bubble_fraction = 1 - busy.item<double>() / (plan_.mesh.size() * seconds);
   metrics.peak_memory_bytes = gather_memory();

@@ -36,6 +36,8 @@ class Trainer {
   StepMetrics train_step(BatchSource& data, int64_t step);
   // The gradient part alone: afterwards the gradients of the step are complete on every rank. Returns the loss.
   LossTerm accumulate_gradients(BatchSource& data, int64_t step);
+  // What this rank did in the last accumulate_gradients: the times of its instructions, the peak of its layer inputs.
+  const RunResult& last_run() const { return last_run_; }
   // Loss over `steps` global batches of `data`. Collective over the world.
   LossTerm evaluate(BatchSource& data, int64_t steps);
   // Logits of the last position of ids [batch, length], whose first column stands at `first_position`: [batch,
@@ -55,7 +57,7 @@ class Trainer {
   Executor executor_;
   std::optional<AdamW> optimizer_;
   LearningRateOptions schedule_;
-  double busy_seconds_ = 0;
+  RunResult last_run_;
   double epoch_ = 0;
 };
 

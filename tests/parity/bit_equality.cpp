@@ -33,6 +33,16 @@ std::vector<Twins> equal_twins() {
   twins.push_back({"simple: interleaved (1F1B)", interleaved, simple});
   twins.push_back({"active_microbatches 1: unset", interleaved, active});
 
+  for (const char* checkpointing : {"each", "group_2", "contiguous", "selective"})
+    for (const Point& keeping : {one, interleaved, simple, deep}) {
+      Point recomputed = keeping;
+      recomputed.checkpointing = checkpointing;
+      recomputed.offload = keeping.pipeline == "simple" || keeping.d > 1;
+      twins.push_back({cat(checkpointing, ", P ", keeping.p, ", ", keeping.pipeline,
+                           recomputed.offload ? ", offload" : "", ": keeping"),
+                       keeping, recomputed});
+    }
+
   Point accumulated = one;
   accumulated.microbatches = accumulated.accumulation = 2;
   twins.push_back({"2 microbatches x 2 accumulation steps: 4 microbatches", one, accumulated});

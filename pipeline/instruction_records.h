@@ -1,0 +1,24 @@
+// When each instruction of a run ran: what the timeline shows.
+#pragma once
+#include <vector>
+
+#include "pipeline/schedule.h"
+
+namespace shardline {
+
+// Seconds of the steady clock.
+struct InstructionRecord {
+  Instruction instruction;
+  double start = 0, end = 0;
+  double waited = 0;  // of it, for a message or for activations that come back
+};
+
+// Time in forward and backward instructions without what they waited.
+inline double busy_seconds(const std::vector<InstructionRecord>& records) {
+  double busy = 0;
+  for (const auto& record : records)
+    if (record.instruction.op <= Op::backward_weight) busy += record.end - record.start - record.waited;
+  return busy;
+}
+
+}  // namespace shardline
