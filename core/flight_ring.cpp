@@ -137,6 +137,10 @@ void set_flight_instruction(const std::string& text) {
   std::memset(instruction_of_thread + length, 0, sizeof instruction_of_thread - length);
 }
 
+std::string flight_instruction() {
+  return instruction_of_thread;
+}
+
 std::vector<FlightRecord> read_flight_file(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   if (!in) throw DataError(cat("the flight ring file ", path, " cannot be opened"));

@@ -58,6 +58,7 @@ void open_flight_ring(const std::string& path, int capacity = 1024);
 
 // The instruction that this thread is executing, for its records from now on. "" for none.
 void set_flight_instruction(const std::string& text);
+std::string flight_instruction();
 
 // Reads a ring file; throws DataError if it is none.
 std::vector<FlightRecord> read_flight_file(const std::string& path);

@@ -79,6 +79,7 @@ struct MicrobatchContext {
   double loss_scale = 1;  // what a loss sum is multiplied with before backward: 1 / weight of the whole step
   WeightGradQueue* weight_grads = nullptr;  // of this microbatch and layer
   KvCache* cache = nullptr;                 // of this layer, in generation
+  bool recompute_attention = false;         // the attention core keeps its input only and runs again in backward
   LossTerm loss;                            // left by the last layer
 };
 

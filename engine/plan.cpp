@@ -1,9 +1,12 @@
 #include "engine/plan.h"
 
+#include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <set>
 
+#include "core/layer.h"
+#include "engine/config/recompute_rules.h"
 #include "engine/observe/format.h"
 #include "partitioner/assign.h"
 #include "pipeline/checker.h"
@@ -27,6 +30,42 @@ int64_t stored_elements(const ModelSpec& spec, const std::vector<int>& stage_of_
   return elements;
 }
 
+// The strategy by layer.
+nlohmann::json recompute_names(const Plan& plan) {
+  nlohmann::json names = nlohmann::json::object();
+  for (size_t layer = 0; layer < plan.layers.size(); ++layer)
+    names[plan.layers[layer]] = to_string(plan.activations.recompute[layer]);
+  return names;
+}
+
+// Of each layer, for a full microbatch: the output of the one before it.
+std::vector<int64_t> input_bytes(const Config& config, const ModelSpec& spec, const Plan& plan) {
+  const int64_t tokens = int64_t{plan.sizes.microbatch_size} * config.data.sequence_length;
+  const int64_t rows = border_rows(tokens, plan.sizes.tensor, plan.sequence_parallel);
+  const int64_t element = config.runtime.dtype == "float64" ? 8 : 4;
+  std::vector<int64_t> bytes(spec.layers.size());
+  for (size_t layer = 1; layer < spec.layers.size(); ++layer)
+    for (const auto& tensor : spec.layers[layer - 1].output) {
+      const auto shape = bind_shape(tensor, rows);
+      bytes[layer] += element * std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+    }
+  return bytes;
+}
+
+// "recomputed: each (8 blocks), none (2); moved out until 4 instructions before their use"
+std::string activations_text(const Plan& plan) {
+  std::map<std::string, int> layers;
+  for (const auto& recompute : plan.activations.recompute) ++layers[to_string(recompute)];
+  const int kept = std::exchange(layers["none"], 0);
+  std::string text;
+  for (const auto& [name, count] : layers)
+    if (count > 0) text += cat(text.empty() ? "recomputed: " : ", ", name, " (", count, " layers)");
+  if (text.empty()) return "all kept";
+  text += cat(", ", kept, " layers kept");
+  const auto& offload = plan.activations.offload;
+  return offload.enabled ? cat(text, "; away until ", offload.horizon, " instructions before their use") : text;
+}
+
 Schedule training_schedule(const Config& config, const ResolvedSizes& sizes) {
   // Accumulation is more microbatches: no drain between its steps; "simple" goes through them in waves.
   const int active = config.smp.pipeline == "simple" ? sizes.microbatches : 0;
@@ -48,6 +87,8 @@ Plan make_plan(const Config& config, const ModelSpec& spec, int world_size) {
     plan.layers.push_back(layer.name);
     costs.push_back(layer.flops_per_token);
   }
+  plan.activations.recompute = recompute_by_layer(config.smp.activation_checkpointing, spec);
+  plan.activations.offload = {config.smp.offload_activations, config.smp.activation_loading_horizon};
   plan.train = training_schedule(config, sizes);
   plan.forward = forward_schedule(plan.train.stage_of_chunk, sizes.pipeline, sizes.microbatches);
   check_schedule(plan.train);
@@ -57,6 +98,10 @@ Plan make_plan(const Config& config, const ModelSpec& spec, int world_size) {
     plan.stage_of_layer.push_back(plan.train.stage_of_chunk[static_cast<size_t>(chunk)]);
   for (int rank = 0; rank < plan.mesh.size(); ++rank)
     plan.parameters_by_rank.push_back(stored_elements(spec, plan.stage_of_layer, plan.mesh.at(rank), sizes.tensor));
+  const auto inputs = input_bytes(config, spec, plan);
+  for (int rank = 0; rank < plan.mesh.size(); ++rank)
+    plan.activation_bytes_by_rank.push_back(
+        peak_activation_bytes(plan.train, plan.mesh.at(rank).p, layers_of_chunks(plan), plan.activations, inputs));
   return plan;
 }
 
@@ -83,7 +128,8 @@ nlohmann::json plan_json(const Plan& plan) {
                      {"d", at.d},
                      {"stage", at.p},
                      {"t", at.t},
-                     {"parameters", plan.parameters_by_rank[static_cast<size_t>(rank)]}});
+                     {"parameters", plan.parameters_by_rank[static_cast<size_t>(rank)]},
+                     {"layer_input_bytes", plan.activation_bytes_by_rank[static_cast<size_t>(rank)]}});
   }
   const auto& s = plan.sizes;
   return {{"mesh", plan.mesh},
@@ -95,6 +141,9 @@ nlohmann::json plan_json(const Plan& plan) {
             {"accumulation_steps", s.accumulation_steps}}},
           {"sequence_parallel", plan.sequence_parallel},
           {"stages", stages},
+          {"recompute", recompute_names(plan)},
+          {"offload",
+           {{"enabled", plan.activations.offload.enabled}, {"loading_horizon", plan.activations.offload.horizon}}},
           {"schedule", plan.train},
           {"bubble_fraction", bubble_fraction(plan.train)},
           {"ranks", ranks}};
@@ -111,12 +160,14 @@ std::string plan_text(const Plan& plan, int width) {
        {"global batch", cat(s.global_batch, " samples = ", s.microbatch_size, " x ", s.microbatches, " microbatches x ",
                             s.accumulation_steps, " accumulation x ", s.replicas, " replicas")},
        {"schedule", cat(plan.train.name, ", bubble ", static_cast<int>(1000 * bubble_fraction(plan.train)) / 10.0,
-                        " % with equal costs")}});
+                        " % with equal costs")},
+       {"activations", activations_text(plan)}});
   std::vector<TableRow> stages;
   const auto chunks = layers_of_chunks(plan);
   for (int stage = 0; stage < plan.train.stages; ++stage) {
     std::string layers, ranks, parameters;
     size_t count = 0;
+    int64_t inputs = 0;
     for (size_t chunk = 0; chunk < chunks.size(); ++chunk) {
       if (plan.train.stage_of_chunk[chunk] != stage) continue;
       const auto& first = plan.layers[static_cast<size_t>(chunks[chunk].front())];
@@ -129,11 +180,13 @@ std::string plan_text(const Plan& plan, int width) {
       if (plan.mesh.at(rank).d == 0)
         parameters += (parameters.empty() ? "" : " + ") +
                       format_count(static_cast<double>(plan.parameters_by_rank[static_cast<size_t>(rank)]));
+      inputs = plan.activation_bytes_by_rank[static_cast<size_t>(rank)];
       ranks += (ranks.empty() ? "" : " ") + std::to_string(rank);
     }
-    stages.push_back({std::to_string(stage), layers, std::to_string(count), ranks, parameters});
+    stages.push_back({std::to_string(stage), layers, std::to_string(count), ranks, parameters,
+                      format_count(static_cast<double>(inputs)) + "B"});
   }
-  text += "\n" + table({"stage", "layers", "count", "ranks", "parameters by t"}, stages);
+  text += "\n" + table({"stage", "layers", "count", "ranks", "parameters by t", "layer inputs"}, stages);
   return text + "\n" + text_grid(plan.train, width);
 }
 

@@ -8,6 +8,7 @@
 #include "core/model_spec.h"
 #include "engine/config/options.h"
 #include "engine/config/sizes.h"
+#include "pipeline/activation_bytes.h"
 #include "pipeline/schedule.h"
 
 namespace shardline {
@@ -19,8 +20,10 @@ struct Plan {
   std::vector<std::string> layers;  // names, in execution order
   std::vector<int> chunk_of_layer;  // of the schedules
   std::vector<int> stage_of_layer;
-  Schedule train, forward;                  // over sizes.microbatches * accumulation, and sizes.microbatches
-  std::vector<int64_t> parameters_by_rank;  // elements stored
+  Schedule train, forward;  // over sizes.microbatches * accumulation, and sizes.microbatches
+  ActivationChoices activations;
+  std::vector<int64_t> activation_bytes_by_rank;  // see pipeline/activation_bytes.h
+  std::vector<int64_t> parameters_by_rank;        // elements stored
   bool operator==(const Plan&) const = default;
 };
 

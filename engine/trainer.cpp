@@ -36,6 +36,8 @@ StageLayers build_stage(const TrainerParts& parts, StageParameters& parameters) 
   stage.t_degree = parts.plan.mesh.t();
   stage.sequence_parallel = parts.plan.sequence_parallel;
   stage.activations = at::TensorOptions().dtype(dtype_of(parts.config)).device(parts.device);
+  stage.choices = parts.plan.activations;
+  stage.offload_directory = parts.config.smp.offload_path.value_or(parts.config.output_dir);
   for (size_t i = 0; i < stage.layers.size(); ++i) {
     if (parts.plan.stage_of_layer[i] != parts.groups.at.p) continue;
     const LayerSpec& spec = parts.model.spec.layers[i];

@@ -86,8 +86,9 @@ class Block : public Layer {
     const auto& x = input[0];  // [rows, hidden]
     const auto normed = layer_norm(tp_, x, tokens, *params_[kNorm1], *params_[kNorm1Bias], config_.layer_norm_epsilon);
     const auto qkv = column_linear(tp_, normed, tokens, *params_[kQkv], params_[kQkvBias], context.weight_grads);
-    const auto mixed = causal_attention(qkv, context, attention_);
-    const auto out = row_linear(tp_, mixed, *params_[kOut], context.weight_grads);
+    const auto out = attend(qkv, context, attention_, [&](const at::Tensor& mixed) {
+      return row_linear(tp_, mixed, *params_[kOut], context.weight_grads);
+    });
     const auto middle = bias_dropout_add(tp_, out, tokens, params_[kOutBias], x,
                                          dropout_rows(tp_, context, index_, 1, config_.resid_pdrop));
     return {middle_to_output(middle, context)};

@@ -1,9 +1,9 @@
 #include "pipeline/executor.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/ones_like.h>
-#include <torch/csrc/autograd/autograd.h>
+#include <ATen/ops/ones.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include "core/clock.h"
 #include "core/error.h"
@@ -18,15 +18,26 @@ Border detached(const Border& border, bool requires_grad) {
   return result;
 }
 
+int64_t bytes_of(const Border& border) {
+  int64_t bytes = 0;
+  for (const auto& tensor : border) bytes += static_cast<int64_t>(tensor.nbytes());
+  return bytes;
+}
+
 }  // namespace
 
 Executor::Executor(StageLayers& stage, Communicator& pp, ParameterStore& parameters)
-    : stage_(stage), pp_(pp), parameters_(parameters) {}
+    : stage_(stage), parameters_(parameters), messages_(pp, stage.activations) {
+  if (!stage_.choices.offload.enabled) return;
+  const at::Device device = stage_.activations.device();
+  offload_ = device.is_cpu() ? offload_to_file(stage_.offload_directory) : offload_to_host(device);
+}
 
 RunResult Executor::run(const Schedule& schedule, const std::vector<Microbatch>& microbatches,
                         const RunSettings& settings) {
   SL_ASSERT(schedule.microbatches == static_cast<int>(microbatches.size()));
-  SL_ASSERT(schedule.stages == pp_.size(), "a schedule of ", schedule.stages, " stages on ", pp_.size());
+  SL_ASSERT(schedule.stages == messages_.stages(), "a schedule of ", schedule.stages, " stages on ",
+            messages_.stages());
   schedule_ = &schedule;
   microbatches_ = &microbatches;
   settings_ = settings;
@@ -34,76 +45,86 @@ RunResult Executor::run(const Schedule& schedule, const std::vector<Microbatch>&
   result_.losses.resize(microbatches.size());
   result_.outputs.resize(microbatches.size());
 
-  const auto& list = schedule.instructions[static_cast<size_t>(pp_.rank())];
-  for (size_t i = 0; i < list.size(); ++i) {
-    const Instruction& instruction = list[i];
-    const Key at{instruction.microbatch, instruction.chunk};
+  live_ = {};
+  const auto& list = schedule.instructions[static_cast<size_t>(messages_.stage())];
+  backward_of_ = backward_instructions(list);
+  messages_.begin(list, [this](const Instruction& receive) { return shapes(receive); });
+  for (place_ = 0; place_ < list.size(); ++place_) {
+    const Instruction& instruction = list[place_];
     set_flight_instruction(to_string(instruction));
-    const double start = steady_seconds(), waited = waited_seconds();
-    switch (instruction.op) {
-      case Op::forward:
-        forward(at);
-        break;
-      case Op::backward_input: {
-        // Where the weight gradients follow at once, each is made while its tensors are in cache.
-        const Instruction weights{Op::backward_weight, at.microbatch, at.chunk};
-        backward_input(at, i + 1 < list.size() && list[i + 1] == weights);
-        break;
-      }
-      case Op::backward_weight:
-        backward_weight(at);
-        break;
-      case Op::send_activation:
-        send(activations_.at({at.microbatch, at.chunk + 1}), instruction);
-        break;
-      case Op::recv_activation:
-        activations_[at] = receive(instruction, at.chunk - 1);
-        break;
-      case Op::send_gradient:
-        send(gradients_.at({at.microbatch, at.chunk - 1}), instruction);
-        break;
-      case Op::recv_gradient:
-        gradients_[at] = receive(instruction, at.chunk);
-        break;
-      case Op::reduce_gradients:
-        break;  // started layer by layer as they became ready; the store waits for them
-    }
-    const bool is_message = instruction.op > Op::backward_weight;
-    result_.records.push_back({instruction, start, steady_seconds(), is_message ? waited_seconds() - waited : 0});
-    if (instruction.op == Op::send_activation) activations_.erase({at.microbatch, at.chunk + 1});
-    if (instruction.op == Op::send_gradient) gradients_.erase({at.microbatch, at.chunk - 1});
+    waited_ = 0;
+    const double start = steady_seconds();
+    if (const size_t soon = place_ + static_cast<size_t>(stage_.choices.offload.horizon);
+        offload_ && soon < list.size() && list[soon].op == Op::backward_input)
+      fetch({list[soon].microbatch, list[soon].chunk});
+    // Where the weight gradients follow at once, each is made while its tensors are in cache.
+    const Instruction weights{Op::backward_weight, instruction.microbatch, instruction.chunk};
+    execute(instruction, place_ + 1 < list.size() && list[place_ + 1] == weights);
+    result_.records.push_back({instruction, start, steady_seconds(), waited_});
   }
   set_flight_instruction("");
-  for (auto& [work, border] : sends_) work->wait();
-  sends_.clear();
-  SL_ASSERT(kept_.empty() && gradients_.empty(), "the schedule left work behind");
+  messages_.finish();
+  SL_ASSERT(kept_.empty() && gradients_.empty() && live_.now() == 0, "the schedule left work behind");
   activations_.clear();
+  result_.peak_activation_bytes = live_.peak();
   return std::move(result_);
+}
+
+void Executor::execute(const Instruction& instruction, bool weights_follow) {
+  const Key at{instruction.microbatch, instruction.chunk};
+  const Key before{at.microbatch, at.chunk - 1}, behind{at.microbatch, at.chunk + 1};
+  switch (instruction.op) {
+    case Op::forward:
+      return forward(at);
+    case Op::backward_input:
+      return backward_input(at, weights_follow);
+    case Op::backward_weight:
+      return backward_weight(at);
+    case Op::send_activation:
+      return messages_.send(activations_.extract(behind).mapped(), instruction);
+    case Op::recv_activation:
+      activations_[at] = receive(instruction);
+      return;
+    case Op::send_gradient:
+      return messages_.send(gradients_.extract(before).mapped(), instruction);
+    case Op::recv_gradient:
+      gradients_[at] = receive(instruction);
+      return;
+    case Op::reduce_gradients:
+      return;  // started layer by layer as they became ready; the store waits for them
+  }
+}
+
+MicrobatchContext Executor::context_of(Key at) const {
+  return {.batch = &(*microbatches_)[static_cast<size_t>(at.microbatch)],
+          .mode = settings_.mode,
+          .seed = settings_.seed,
+          .step = settings_.step,
+          .loss_scale = settings_.loss_scale};
 }
 
 void Executor::forward(Key at) {
   const bool train = settings_.mode == Mode::train;
-  at::AutoGradMode grad(train);
-  MicrobatchContext context{.batch = &(*microbatches_)[static_cast<size_t>(at.microbatch)],
-                            .mode = settings_.mode,
-                            .seed = settings_.seed,
-                            .step = settings_.step,
-                            .loss_scale = settings_.loss_scale};
+  const auto& layers = layers_of(at);
+  auto context = context_of(at);
   Border border;
   if (at.chunk > 0) border = std::move(activations_.extract(at).mapped());
-  auto& kept = kept_[at];
-  for (int layer : stage_.layers_of_chunk[static_cast<size_t>(at.chunk)]) {
-    auto& mine = kept.emplace_back();
-    mine.input = detached(border, train);
-    context.weight_grads = train ? &mine.weight_grads : nullptr;
-    context.cache = settings_.caches.empty() ? nullptr : settings_.caches[static_cast<size_t>(layer)];
-    parameters_.acquire(layer);
-    mine.output = stage_.layers[static_cast<size_t>(layer)]->forward(mine.input, context);
-    parameters_.release(layer);
-    border = mine.output;
-    if (!train) kept.pop_back();
+  if (train) {
+    auto& kept = kept_.emplace(at, std::vector<Kept>(layers.size())).first->second;
+    const bool out = offload_ && moves_out(stage_.choices.offload, place_, backward_of_.at({at.microbatch, at.chunk}));
+    for (const LayerGroup& group : layer_groups(layers, stage_.choices.recompute)) {
+      live_.add(bytes_of(border));
+      if (!group.recomputed) {
+        border = keep_layer(layers[group.first], border, kept[group.first], context);
+        continue;
+      }
+      kept[group.first].input = detached(border, false);
+      for (size_t i = group.first; i < group.first + group.count; ++i) border = run_layer(layers[i], border, context);
+      if (out) move_out(kept[group.first]);
+    }
+  } else {
+    for (const int layer : layers) border = run_layer(layer, border, context);
   }
-  if (!train) kept_.erase(at);
   const auto microbatch = static_cast<size_t>(at.microbatch);
   if (at.chunk + 1 < schedule_->chunks()) {
     activations_[{at.microbatch, at.chunk + 1}] = detached(border, false);
@@ -113,63 +134,129 @@ void Executor::forward(Key at) {
   }
 }
 
+// Without a graph.
+Border Executor::run_layer(int layer, const Border& input, MicrobatchContext& context) {
+  at::NoGradGuard no_grad;
+  context.weight_grads = nullptr;
+  context.cache = settings_.caches.empty() ? nullptr : settings_.caches[static_cast<size_t>(layer)];
+  parameters_.acquire(layer);
+  auto output = stage_.layers[static_cast<size_t>(layer)]->forward(input, context);
+  parameters_.release(layer);
+  return output;
+}
+
+// With a graph of its own, from the gradients of the output to `kept.input`.
+Border Executor::keep_layer(int layer, const Border& input, Kept& kept, MicrobatchContext& context) {
+  at::AutoGradMode grad(true);
+  const auto index = static_cast<size_t>(layer);
+  kept.input = detached(input, true);
+  context.weight_grads = &kept.weight_grads;
+  context.recompute_attention =
+      !stage_.choices.recompute.empty() && stage_.choices.recompute[index].what == Recompute::What::attention;
+  parameters_.acquire(layer);
+  const Border output = stage_.layers[index]->forward(kept.input, context);
+  parameters_.release(layer);
+  for (const auto& tensor : output) kept.gradients.push_back(torch::autograd::impl::gradient_edge(tensor));
+  return detached(output, false);
+}
+
+void Executor::recompute(Key at, const LayerGroup& group, std::vector<Kept>& kept) {
+  auto context = context_of(at);
+  Kept& first = kept[group.first];
+  Border border = std::move(first.input);
+  const double start = steady_seconds();
+  for (const auto& away : first.away) border.push_back(away->take());
+  waited_ += steady_seconds() - start;
+  first.away.clear();
+  for (size_t i = group.first; i < group.first + group.count; ++i) {
+    if (i > group.first) live_.add(bytes_of(border));
+    border = keep_layer(layers_of(at)[i], border, kept[i], context);
+  }
+}
+
 void Executor::backward_input(Key at, bool drain) {
   auto& kept = kept_.at(at);
   Border gradients;
   if (at.chunk + 1 < schedule_->chunks())
     gradients = std::move(gradients_.extract(at).mapped());
   else
-    for (const auto& loss : kept.back().output) gradients.push_back(at::ones_like(loss));
+    gradients.push_back(at::ones({}, stage_.activations));  // of the loss
 
-  const auto& layers = stage_.layers_of_chunk[static_cast<size_t>(at.chunk)];
-  for (size_t i = layers.size(); i-- > 0;) {
-    auto& mine = kept[i];
-    mine.weight_grads.immediate = drain;
-    parameters_.acquire(layers[i]);
-    torch::autograd::backward(mine.output, gradients);
-    parameters_.release(layers[i]);
-    gradients.clear();
-    for (const auto& input : mine.input) gradients.push_back(input.grad());
-    mine.input.clear();
-    mine.output.clear();
-    if (drain) finish_layer(at, layers[i]);
+  const auto groups = layer_groups(layers_of(at), stage_.choices.recompute);
+  for (size_t g = groups.size(); g-- > 0;) {
+    const LayerGroup& group = groups[g];
+    if (group.recomputed) recompute(at, group, kept);
+    for (size_t i = group.first + group.count; i-- > group.first;) {
+      const int layer = layers_of(at)[i];
+      gradients = layer_backward(layer, kept[i], gradients, drain);
+      if (drain) finish_layer(at, layer);
+    }
   }
   if (at.chunk > 0) gradients_[{at.microbatch, at.chunk - 1}] = std::move(gradients);
-  if (drain) kept.clear();
+}
+
+// From the gradients of its output to those of its input.
+Border Executor::layer_backward(int layer, Kept& kept, const Border& d_output, bool drain) {
+  kept.weight_grads.immediate = drain;
+  parameters_.acquire(layer);
+  torch::autograd::Engine::get_default_engine().execute(kept.gradients, d_output, /*keep_graph=*/false,
+                                                        /*create_graph=*/false, /*accumulate_grad=*/true);
+  parameters_.release(layer);
+  Border result;
+  for (const auto& input : kept.input) result.push_back(input.grad());
+  live_.remove(bytes_of(kept.input));
+  kept.input.clear();
+  kept.gradients.clear();
+  return result;
 }
 
 void Executor::backward_weight(Key at) {
   auto& kept = kept_.at(at);
-  const auto& layers = stage_.layers_of_chunk[static_cast<size_t>(at.chunk)];
   for (size_t i = kept.size(); i-- > 0;) {
+    if (kept[i].weight_grads.immediate) continue;  // finished in backward_input
     kept[i].weight_grads.drain();
-    finish_layer(at, layers[i]);
+    finish_layer(at, layers_of(at)[i]);
   }
   kept_.erase(at);
+}
+
+const std::vector<int>& Executor::layers_of(Key at) const {
+  return stage_.layers_of_chunk[static_cast<size_t>(at.chunk)];
 }
 
 void Executor::finish_layer(Key at, int layer) {
   if (at.microbatch + 1 == schedule_->microbatches) parameters_.gradients_ready(layer);
 }
 
-void Executor::send(const Border& border, const Instruction& instruction) {
-  for (const auto& tensor : border) {
-    auto whole = tensor.detach().contiguous();
-    sends_.emplace_back(pp_.send(whole, instruction.peer, {.what = to_string(instruction.op)}), Border{whole});
-  }
-  std::erase_if(sends_, [](auto& entry) { return entry.first->done(); });
+void Executor::move_out(Kept& kept) {
+  live_.remove(bytes_of(kept.input));
+  for (const auto& tensor : kept.input) kept.away.push_back(offload_->store(tensor));
+  kept.input.clear();
 }
 
-Border Executor::receive(const Instruction& instruction, int border_of_chunk) {
-  const int last = stage_.layers_of_chunk[static_cast<size_t>(border_of_chunk)].back();
-  const auto& batch = (*microbatches_)[static_cast<size_t>(instruction.microbatch)];
-  const int64_t rows = border_rows(batch.tokens(), stage_.t_degree, stage_.sequence_parallel);
-  Border border;
-  for (const auto& tensor : stage_.spec->layers[static_cast<size_t>(last)].output) {
-    border.push_back(at::empty(bind_shape(tensor, rows), stage_.activations));
-    pp_.recv(border.back(), instruction.peer, {.what = to_string(instruction.op)})->wait();
-  }
+void Executor::fetch(Key at) {
+  const auto found = kept_.find(at);
+  if (found == kept_.end()) return;
+  for (auto& kept : found->second)
+    for (const auto& away : kept.away) live_.add(away->fetch());
+}
+
+Border Executor::receive(const Instruction& instruction) {
+  const double start = steady_seconds();
+  Border border = messages_.receive(instruction);
+  waited_ += steady_seconds() - start;
   return border;
+}
+
+std::vector<std::vector<int64_t>> Executor::shapes(const Instruction& receive) const {
+  const int chunk = receive.op == Op::recv_activation ? receive.chunk - 1 : receive.chunk;
+  const int last = stage_.layers_of_chunk[static_cast<size_t>(chunk)].back();
+  const auto& batch = (*microbatches_)[static_cast<size_t>(receive.microbatch)];
+  const int64_t rows = border_rows(batch.tokens(), stage_.t_degree, stage_.sequence_parallel);
+  std::vector<std::vector<int64_t>> shapes;
+  for (const auto& tensor : stage_.spec->layers[static_cast<size_t>(last)].output)
+    shapes.push_back(bind_shape(tensor, rows));
+  return shapes;
 }
 
 }  // namespace shardline

@@ -1,16 +1,19 @@
 // Runs a stage's instruction list. A chunk runs layer by layer, and autograd's graph is cut at every layer border: the
-// input is detached and requires a gradient, the output is kept. So backward is an explicit loop over layers.
+// input is detached and requires a gradient, the output is kept. So backward is an explicit loop over layers, and what
+// is kept, computed again or moved out in between is decided at these borders.
 #pragma once
 #include <ATen/core/Tensor.h>
+#include <torch/csrc/autograd/edge.h>
 
-#include <deque>
 #include <map>
 #include <memory>
 #include <vector>
 
 #include "core/communicator.h"
 #include "core/layer.h"
+#include "pipeline/activation_bytes.h"
 #include "pipeline/instruction_records.h"
+#include "pipeline/messages.h"
 #include "pipeline/schedule.h"
 
 namespace shardline {
@@ -23,6 +26,8 @@ struct StageLayers {
   int t_degree = 1;
   bool sequence_parallel = false;
   at::TensorOptions activations;  // dtype and device at borders
+  ActivationChoices choices;      // in training; the last layer of the model is never recomputed
+  std::string offload_directory;  // CPUs
 };
 
 struct RunSettings {
@@ -39,6 +44,7 @@ struct RunResult {
   std::vector<at::Tensor>
       outputs;  // by microbatch: what the last layer returned in Mode::generate; only on the last stage
   std::vector<InstructionRecord> records;  // in the order of the list
+  int64_t peak_activation_bytes = 0;       // kept inputs of layers, as peak_activation_bytes() foretells them
 };
 
 class Executor {
@@ -52,7 +58,9 @@ class Executor {
  private:
   // What one layer keeps of one microbatch between forward and backward.
   struct Kept {
-    Border input, output;
+    Border input;
+    std::vector<std::unique_ptr<Away>> away;       // the input, where it moved out
+    std::vector<torch::autograd::Edge> gradients;  // of the output, which itself is not kept
     WeightGradQueue weight_grads;
   };
   struct Key {
@@ -60,26 +68,39 @@ class Executor {
     auto operator<=>(const Key&) const = default;
   };
 
+  void execute(const Instruction& instruction, bool weights_follow);
   void forward(Key at);
   void backward_input(Key at, bool drain);
   void backward_weight(Key at);
+  MicrobatchContext context_of(Key at) const;
+  const std::vector<int>& layers_of(Key at) const;
+  Border run_layer(int layer, const Border& input, MicrobatchContext& context);
+  Border keep_layer(int layer, const Border& input, Kept& kept, MicrobatchContext& context);
+  Border layer_backward(int layer, Kept& kept, const Border& d_output, bool drain);
+  void recompute(Key at, const LayerGroup& group, std::vector<Kept>& kept);
   void finish_layer(Key at, int layer);
-  void send(const Border& border, const Instruction& instruction);
-  Border receive(const Instruction& instruction, int border_of_chunk);
+  void move_out(Kept& kept);
+  void fetch(Key at);
+  Border receive(const Instruction& instruction);
+  std::vector<std::vector<int64_t>> shapes(const Instruction& receive) const;
 
   StageLayers& stage_;
-  Communicator& pp_;
   ParameterStore& parameters_;
+  Messages messages_;
+  std::unique_ptr<OffloadSpace> offload_;  // null where nothing moves out
 
   // Of the run in progress.
   const Schedule* schedule_ = nullptr;
   const std::vector<Microbatch>* microbatches_ = nullptr;
   RunSettings settings_;
   RunResult result_;
-  std::map<Key, Border> activations_;     // at the start of (microbatch, chunk)
-  std::map<Key, Border> gradients_;       // at the end of (microbatch, chunk)
-  std::map<Key, std::deque<Kept>> kept_;  // by layer of the chunk; a deque, because ops point into it
-  std::vector<std::pair<WorkPtr, Border>> sends_;
+  size_t place_ = 0;   // of the current instruction in the list
+  double waited_ = 0;  // in it
+  LiveBytes live_;
+  std::map<std::pair<int, int>, size_t> backward_of_;  // places in the list
+  std::map<Key, Border> activations_;                  // at the start of (microbatch, chunk)
+  std::map<Key, Border> gradients_;                    // at the end of (microbatch, chunk)
+  std::map<Key, std::vector<Kept>> kept_;  // by layer of the chunk; never resized, because ops point into it
 };
 
 }  // namespace shardline

@@ -8,6 +8,7 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
 
@@ -42,7 +43,12 @@ at::Tensor cached_attention(const at::Tensor& qkv, const MicrobatchContext& cont
   return merge_heads(at::scaled_dot_product_attention(q, keys, values, mask, 0.0, queries > 1 && !mask, o.scale));
 }
 
+bool drops_out(const MicrobatchContext& context, const AttentionOptions& o) {
+  return context.mode == Mode::train && o.dropout > 0;
+}
+
 AttentionDropout dropout_of(const MicrobatchContext& context, const AttentionOptions& o) {
+  if (!drops_out(context, o)) return {};
   return {.seed = context.seed,
           .op = o.dropout_op,
           .step = static_cast<uint32_t>(context.step),
@@ -51,6 +57,97 @@ AttentionDropout dropout_of(const MicrobatchContext& context, const AttentionOpt
           .first_head = o.first_head,
           .max_positions = o.max_positions};
 }
+
+// Without dropout, accelerators use torch's attention with torch's own backward.
+bool is_torchs(const at::Tensor& qkv, const MicrobatchContext& context, const AttentionOptions& o) {
+  return !qkv.is_cpu() && !drops_out(context, o);
+}
+
+// An empty microbatch, or a rank without heads.
+at::Tensor empty_attention(const at::Tensor& qkv, const AttentionOptions& o) {
+  return with_backward(at::zeros({qkv.size(0), o.heads * o.head_dim}, qkv.options().requires_grad(false)), {qkv},
+                       "CausalAttention", [sizes = qkv.sizes().vec(), options = qkv.options()](const at::Tensor&) {
+                         return std::vector<at::Tensor>{at::zeros(sizes, options.requires_grad(false))};
+                       });
+}
+
+// The attention of one microbatch, and what stays of its forward pass for the backward pass.
+class AttentionCore {
+ public:
+  AttentionCore(const at::Tensor& qkv, const MicrobatchContext& context, const AttentionOptions& options)
+      : qkv_(qkv),
+        batch_(*context.batch),
+        options_(options),
+        torchs_(is_torchs(qkv, context, options)),
+        drops_out_(drops_out(context, options)),
+        dropout_(dropout_of(context, options)) {}
+
+  // [tokens, heads * head_dim]
+  at::Tensor run() { return mixed_ = compute(); }
+
+  // Frees the result's memory, for whoever holds it, and all else but qkv.
+  void drop() {
+    log_sum_exp_.reset();
+    torchs_qkv_.reset();
+    torchs_mixed_.reset();
+    mixed_.storage().set_data_ptr_noswap(at::DataPtr(nullptr, mixed_.device()));
+  }
+
+  // After drop: the result is back, for all who hold it.
+  void run_again() {
+    const at::Tensor again = compute();
+    SL_ASSERT(again.storage().nbytes() == mixed_.storage().nbytes() && again.storage_offset() == 0);
+    mixed_.storage().set_data_ptr_noswap(again.storage().set_data_ptr(at::DataPtr(nullptr, again.device())));
+  }
+
+  at::Tensor gradient(const at::Tensor& d_mixed) const {
+    if (torchs_) {
+      torch::autograd::backward({torchs_mixed_}, {d_mixed});
+      return torchs_qkv_.grad();
+    }
+    const auto [q, k, v] = split_qkv(qkv_, batch_, options_);
+    const auto out = split_heads(mixed_, batch_, options_);
+    const auto d_out = split_heads(d_mixed.contiguous(), batch_, options_);
+    auto [dq, dk, dv] = drops_out_
+                            ? dropout_attention_backward(d_out, q, k, v, out, log_sum_exp_, options_.scale, dropout_)
+                            : at::_scaled_dot_product_flash_attention_for_cpu_backward(
+                                  d_out, q, k, v, out, log_sum_exp_, 0.0, true, {}, options_.scale);
+    auto d_qkv = at::empty(qkv_.sizes(), qkv_.options());
+    const auto parts = split_qkv(d_qkv, batch_, options_);
+    parts[0].copy_(dq);
+    parts[1].copy_(dk);
+    parts[2].copy_(dv);
+    return d_qkv;
+  }
+
+ private:
+  at::Tensor compute() {
+    if (torchs_) return compute_by_torch();
+    at::NoGradGuard no_grad;
+    const auto [q, k, v] = split_qkv(qkv_, batch_, options_);
+    at::Tensor out;
+    std::tie(out, log_sum_exp_) =
+        drops_out_ ? dropout_attention_forward(q, k, v, options_.scale, dropout_)
+                   : at::_scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, true, {}, options_.scale);
+    return merge_heads(out);
+  }
+
+  at::Tensor compute_by_torch() {
+    at::AutoGradMode grad(true);
+    torchs_qkv_ = qkv_.detach().requires_grad_(true);
+    const auto [q, k, v] = split_qkv(torchs_qkv_, batch_, options_);
+    torchs_mixed_ = merge_heads(at::scaled_dot_product_attention(q, k, v, {}, 0.0, true, options_.scale));
+    return torchs_mixed_.detach().clone();  // torch keeps its own
+  }
+
+  at::Tensor qkv_;
+  const Microbatch& batch_;
+  AttentionOptions options_;
+  bool torchs_, drops_out_;
+  AttentionDropout dropout_;
+  at::Tensor mixed_, log_sum_exp_;
+  at::Tensor torchs_qkv_, torchs_mixed_;  // with torch's graph between them
+};
 
 }  // namespace
 
@@ -74,41 +171,31 @@ std::pair<at::Tensor, at::Tensor> KvCache::append(const at::Tensor& k, const at:
 }
 
 at::Tensor causal_attention(const at::Tensor& qkv, const MicrobatchContext& context, const AttentionOptions& o) {
-  const Microbatch& batch = *context.batch;
-  if (qkv.numel() == 0)  // an empty microbatch, or a rank without heads
-    return with_backward(at::zeros({qkv.size(0), o.heads * o.head_dim}, qkv.options().requires_grad(false)), {qkv},
-                         "CausalAttention", [sizes = qkv.sizes().vec(), options = qkv.options()](const at::Tensor&) {
-                           return std::vector<at::Tensor>{at::zeros(sizes, options.requires_grad(false))};
-                         });
+  if (qkv.numel() == 0) return empty_attention(qkv, o);
   if (context.cache) return cached_attention(qkv, context, o);
-  const bool drops = context.mode == Mode::train && o.dropout > 0;
-  if (!qkv.is_cpu() && !drops) {
-    const auto [q, k, v] = split_qkv(qkv, batch, o);
+  if (is_torchs(qkv, context, o)) {
+    const auto [q, k, v] = split_qkv(qkv, *context.batch, o);
     return merge_heads(at::scaled_dot_product_attention(q, k, v, {}, 0.0, true, o.scale));
   }
-  at::Tensor out, log_sum_exp;
-  {
-    at::NoGradGuard no_grad;
-    const auto [q, k, v] = split_qkv(qkv, batch, o);
-    std::tie(out, log_sum_exp) = drops
-                                     ? dropout_attention_forward(q, k, v, o.scale, dropout_of(context, o))
-                                     : at::_scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, true, {}, o.scale);
-  }
-  const auto dropout = drops ? dropout_of(context, o) : AttentionDropout{};
-  return with_backward(
-      merge_heads(out), {qkv}, "CausalAttention", [=, qkv = qkv.detach(), &batch](const at::Tensor& d_merged) {
-        const auto [q, k, v] = split_qkv(qkv, batch, o);
-        const auto d_out = split_heads(d_merged.contiguous(), batch, o);
-        auto [dq, dk, dv] = drops ? dropout_attention_backward(d_out, q, k, v, out, log_sum_exp, o.scale, dropout)
-                                  : at::_scaled_dot_product_flash_attention_for_cpu_backward(
-                                        d_out, q, k, v, out, log_sum_exp, 0.0, true, {}, o.scale);
-        auto d_qkv = at::empty(qkv.sizes(), qkv.options());
-        const auto parts = split_qkv(d_qkv, batch, o);
-        parts[0].copy_(dq);
-        parts[1].copy_(dk);
-        parts[2].copy_(dv);
-        return std::vector<at::Tensor>{d_qkv};
-      });
+  const auto core = std::make_shared<AttentionCore>(qkv.detach(), context, o);
+  return with_backward(core->run(), {qkv}, "CausalAttention",
+                       [core](const at::Tensor& d_mixed) { return std::vector<at::Tensor>{core->gradient(d_mixed)}; });
+}
+
+at::Tensor attend(const at::Tensor& qkv, const MicrobatchContext& context, const AttentionOptions& o,
+                  const std::function<at::Tensor(const at::Tensor& mixed)>& use) {
+  const bool drops = context.recompute_attention && at::GradMode::is_enabled() && !context.cache && qkv.numel() > 0;
+  if (!drops) return use(causal_attention(qkv, context, o));
+  const auto core = std::make_shared<AttentionCore>(qkv.detach(), context, o);
+  const auto mixed = with_backward(core->run(), {qkv}, "CausalAttention", [core](const at::Tensor& d_mixed) {
+    return std::vector<at::Tensor>{core->gradient(d_mixed)};
+  });
+  const auto result = use(mixed);
+  core->drop();
+  return with_backward(result, {result}, "RecomputeAttention", [core](const at::Tensor& d_result) {
+    core->run_again();
+    return std::vector<at::Tensor>{d_result};
+  });
 }
 
 }  // namespace shardline

@@ -2,6 +2,8 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <functional>
+
 #include "core/layer.h"
 
 namespace shardline {
@@ -31,5 +33,11 @@ struct AttentionOptions {
 // qkv [tokens, 3 * heads * head_dim] -> [tokens, heads * head_dim]. With context.cache, the keys of the prefix are seen
 // too, and the microbatch's own are added to it.
 at::Tensor causal_attention(const at::Tensor& qkv, const MicrobatchContext& context, const AttentionOptions& options);
+
+// use(causal_attention(qkv)), where `use` needs the values of its argument again only in its backward pass. With
+// context.recompute_attention nothing but qkv is kept of the attention: its result and what its backward pass needs are
+// let go, and the attention runs again when backward reaches the result of `use`.
+at::Tensor attend(const at::Tensor& qkv, const MicrobatchContext& context, const AttentionOptions& options,
+                  const std::function<at::Tensor(const at::Tensor& mixed)>& use);
 
 }  // namespace shardline

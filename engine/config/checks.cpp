@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "engine/config/recompute_rules.h"
 
 namespace shardline {
 
@@ -52,6 +53,13 @@ void check_layout(const Config& config, const Complaint& complain) {
   if (smp.ddp == false && smp.tensor_parallel_degree > 1)
     complain("smp_options.ddp", cat("must be true with tensor_parallel_degree ", smp.tensor_parallel_degree),
              "leave it out");
+  try {
+    recompute_rules(smp.activation_checkpointing);
+  } catch (const ConfigError& error) {
+    const std::string text = error.what();
+    const auto cut = text.find("; ");
+    complain("smp_options.activation_checkpointing", text.substr(0, cut), text.substr(cut + 2));
+  }
   const auto& unused = config.no_effect.value("smp_options", nlohmann::json::object());
   if (unused.value("default_partition", 0) >= smp.pipeline_parallel_degree)
     complain("smp_options.default_partition", cat("must be < pipeline_parallel_degree ", smp.pipeline_parallel_degree),

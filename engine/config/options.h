@@ -75,6 +75,10 @@ struct SmpOptions {
   std::string placement_strategy = "cluster";  // "cluster" = DPT | "spread" = TPD | a permutation of D, P, T
   std::optional<bool> ddp;                     // unset: true where T or D > 1
   bool prescaled_batch = false;                // true: the replica's batch is not multiplied by T
+  nlohmann::json activation_checkpointing = "none";  // a strategy, or a list; see engine/config/recompute_rules.h
+  bool offload_activations = false;                  // inputs of recomputed groups wait outside the device
+  int activation_loading_horizon = 4;                // instructions before their use at which they return
+  std::optional<std::string> offload_path;           // directory; unset: output_dir
   bool operator==(const SmpOptions&) const = default;
 };
 

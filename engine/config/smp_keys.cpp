@@ -77,19 +77,25 @@ std::vector<Key> partition_keys() {
 }
 
 std::vector<Key> memory_keys() {
+  const auto smp = &Config::smp;
+  using Smp = SmpOptions;
   const std::string sharding = "sharding over replicas is not built yet: larger P or T need less memory for each rank";
   const std::string precision = "mixed precision is not built yet: leave it out, runs use runtime.dtype";
   return {
-      not_yet(
-          "activation_checkpointing", "none",
-          "Layers whose activations are recomputed in backward: `none`, `each`, `contiguous`, `group_N`, `selective`, "
-          "or a list by layer pattern.",
-          "recompute is not built yet: more microbatches of fewer samples need less memory"),
-      not_yet("offload_activations", false, "Move checkpointed activations to host memory.",
-              "offload is not built yet: more microbatches of fewer samples need less memory"),
-      no_effect("activation_loading_horizon", json_integer(1), 4, "only used with offload_activations"),
-      not_yet("offload_path", nullptr, "Directory for activations that are moved to disk.",
-              "offload is not built yet: leave it out"),
+      honoured("activation_checkpointing", smp, &Smp::activation_checkpointing, json_any(),
+               "Blocks whose activations are computed again in backward: `none`; `each` block, `group_N` (N blocks "
+               "of a stage at a time) or `contiguous` (all of a stage), of which only the first one's input is kept; "
+               "`selective` (the attention core alone); or a list `[{\"layers\": \"h.[0-3]\", \"strategy\": "
+               "\"each\"}, ...]`, the first entry that names a block counts."),
+      honoured("offload_activations", smp, &Smp::offload_activations, json_boolean(),
+               "The inputs that recomputed blocks keep leave the device after forward and come back for backward; only "
+               "with activation_checkpointing is there something to move."),
+      honoured("activation_loading_horizon", smp, &Smp::activation_loading_horizon, json_integer(1),
+               "How many instructions of the schedule before its use an activation is back; what would come back at "
+               "once stays."),
+      honoured("offload_path", smp, &Smp::offload_path, json_text(),
+               "Existing directory for activations of CPU ranks that are away; unset: output_dir. GPUs use host "
+               "memory."),
       not_yet("shard_optimizer_state", false, "Each replica keeps a part of the optimizer's state (ZeRO-1).", sharding),
       not_yet("shard_gradients", false, "Each replica keeps a part of the gradients (ZeRO-2).", sharding),
       not_yet("sharded_data_parallel_degree", 1, "Replicas that share one copy of the weights (MiCS, ZeRO-3).",
@@ -120,7 +126,7 @@ std::vector<Key> runtime_detail_keys() {
       no_effect("static_mode", json_boolean(), false, "the schedule is always static"),
       no_effect("fast_mode", json_boolean(), false, "stages only ever talk to their neighbours"),
       not_yet("checkpoint_attentions", false, "Recompute the attention layers.",
-              "recompute is not built yet: leave it out"),
+              "leave it out: activation_checkpointing \"selective\" does this"),
   };
 }
 

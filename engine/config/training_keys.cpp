@@ -105,7 +105,7 @@ std::vector<Key> optimization_keys() {
 
 std::vector<Key> precision_and_memory_keys() {
   const std::string precision = "mixed precision is not built yet: leave it out, runs use runtime.dtype";
-  const std::string recompute = "recompute is not built yet: more microbatches of fewer samples need less memory";
+  const std::string recompute = "leave it out: smp_options.activation_checkpointing \"each\" does this";
   const std::string mesh = "use smp_options";
   const JsonType optional_text = or_null(json_text());
   return {

@@ -51,13 +51,10 @@ Span span_of(const InstructionRecord& record) {
           .detail = to_string(record.instruction)};
 }
 
-// Both ends of a message know its pipeline by the world ranks of sender and receiver, and its number between them.
+// Both ends of a message know its pipeline, its channel ("pp 0>1") and its number there.
 std::string arrow_of(const Mesh& mesh, const FlightRecord& flight) {
-  Coordinates at = mesh.at(flight.rank);
-  at.p = flight.peer;
-  const int peer = mesh.rank(at);
-  const bool sends = std::string_view(flight.op) == "send";
-  return cat(sends ? flight.rank : peer, " to ", sends ? peer : flight.rank, " number ", flight.sequence);
+  const Coordinates at = mesh.at(flight.rank);
+  return cat("replica ", at.d, ", t ", at.t, ", ", flight.group, ", number ", flight.sequence);
 }
 
 Span span_of(const Mesh& mesh, const FlightRecord& flight, double offset) {
@@ -69,7 +66,7 @@ Span span_of(const Mesh& mesh, const FlightRecord& flight, double offset) {
             .end = static_cast<double>(flight.end_ns) * 1e-9 + offset,
             .detail = cat(flight.dtype, " ", flight.shape, " in ", group, ", for ", flight.what,
                           flight.instruction[0] != 0 ? ", " : "", flight.instruction)};
-  if (message && group == "pp") {
+  if (message && group.starts_with("pp ")) {
     span.arrow = arrow_of(mesh, flight);
     span.arrow_begins = op == "send";
   }

@@ -26,8 +26,9 @@ std::vector<Twins> equal_twins() {
   flat.p = 1;
   twins.push_back({"D 2, T 2, memory, with 2 stages: with 1", flat, deep});
 
-  Point interleaved = one, active = one;
-  interleaved.p = active.p = 3;
+  Point interleaved = one, simple = one, active = one;
+  interleaved.p = simple.p = active.p = 3;
+  simple.pipeline = "simple";
   active.active = 1;
   for (const char* schedule : {"simple", "interleaved_1f1b v2", "zb_h1", "zb_h2", "zbv", "dualpipev"}) {
     Point other = interleaved;
@@ -35,6 +36,16 @@ std::vector<Twins> equal_twins() {
     twins.push_back({cat(schedule, ": interleaved (1F1B)"), interleaved, other});
   }
   twins.push_back({"active_microbatches 1: unset", interleaved, active});
+
+  for (const char* checkpointing : {"each", "group_2", "contiguous", "selective"})
+    for (const Point& keeping : {one, interleaved, simple, deep}) {
+      Point recomputed = keeping;
+      recomputed.checkpointing = checkpointing;
+      recomputed.offload = keeping.pipeline == "simple" || keeping.d > 1;
+      twins.push_back({cat(checkpointing, ", P ", keeping.p, ", ", keeping.pipeline,
+                           recomputed.offload ? ", offload" : "", ": keeping"),
+                       keeping, recomputed});
+    }
 
   Point accumulated = one;
   accumulated.microbatches = accumulated.accumulation = 2;

@@ -21,7 +21,8 @@ const std::map<std::string, Shape> kShapes = {
 std::string Point::name() const {
   return cat("D", d, " P", p, " T", t, " ", placement, " ", optimize, " ", pipeline, " m", microbatches, " a",
              accumulation, active ? cat(" active ", active) : "", dropout ? " dropout" : "", tied ? "" : " untied",
-             short_batch ? " short" : "", ignored ? " ignored" : "", ", ", shape, dtype == "float64" ? "" : " fp32");
+             short_batch ? " short" : "", ignored ? " ignored" : "", checkpointing == "none" ? "" : " " + checkpointing,
+             offload ? " offload" : "", ", ", shape, dtype == "float64" ? "" : " fp32");
 }
 
 std::string Point::schedule() const {

@@ -17,6 +17,8 @@ struct Point {
   bool dropout = false, tied = true;
   bool short_batch = false;  // every other step has fewer than half the samples: some microbatches are empty
   bool ignored = false;      // some labels do not count
+  std::string checkpointing = "none";
+  bool offload = false;
   std::string shape = "6 heads";
   int global_batch = 24;
 

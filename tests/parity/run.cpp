@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
@@ -95,6 +96,10 @@ Config run_config(const Point& point) {
                  {"microbatches", point.microbatches},
                  {"pipeline", point.schedule()},
                  {"optimize", point.optimize},
+                 {"activation_checkpointing", point.checkpointing},
+                 {"offload_activations", point.offload},
+                 {"activation_loading_horizon", 1},
+                 {"offload_path", std::filesystem::temp_directory_path().string()},
                  {"placement_strategy", point.placement}}},
                {"mpi_options", {{"processes_per_host", point.world()}}},
                {"runtime", {{"dtype", point.dtype}, {"communicator", point.world() == 1 ? "local" : "threads"}}},

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <filesystem>
 #include <mutex>
 
 #include "core/error.h"
@@ -36,11 +37,12 @@ class FakeLayer : public Layer {
 
   Border forward(const Border& input, MicrobatchContext& context) override {
     diary_.push_back(cat("forward ", index_));
-    ++alive();
+    most_alive() = std::max<int>(most_alive(), ++alive());
     const auto x = index_ == 0 ? context.batch->ids.to(at::kDouble).view({-1, 1}).expand({-1, kHidden}) : input.at(0);
-    const auto w = weight_.detach().requires_grad_(context.mode == Mode::train);
+    const bool graph = context.weight_grads != nullptr;
+    const auto w = weight_.detach().requires_grad_(graph);
     const auto y = (x + w).tanh();
-    if (context.mode == Mode::train)
+    if (graph)
       w.register_hook([this, queue = context.weight_grads,
                        kept = std::shared_ptr<void>(nullptr, [](void*) { --alive(); })](const at::Tensor& dw) {
         diary_.push_back(cat("backward ", index_));
@@ -60,6 +62,10 @@ class FakeLayer : public Layer {
   const at::Tensor& gradient() const { return gradient_; }
   // Graphs of fake layers that still exist.
   static std::atomic<int>& alive() {
+    static std::atomic<int> count = 0;
+    return count;
+  }
+  static std::atomic<int>& most_alive() {
     static std::atomic<int> count = 0;
     return count;
   }
@@ -83,21 +89,25 @@ class FakeStore : public ParameterStore {
 };
 
 struct Result {
-  std::vector<Diary> diaries;         // by stage
-  std::vector<at::Tensor> gradients;  // by layer
-  std::vector<LossTerm> losses;       // by microbatch
-  std::vector<at::Tensor> outputs;    // likewise
+  std::vector<Diary> diaries;                                 // by stage
+  std::vector<at::Tensor> gradients;                          // by layer
+  std::vector<LossTerm> losses;                               // by microbatch
+  std::vector<at::Tensor> outputs;                            // likewise
+  std::vector<std::pair<int64_t, int64_t>> activation_bytes;  // counted and foretold peak of each stage
+  std::vector<InstructionRecord> records;                     // of the last stage
 };
 
-// 5 layers; the first stages have one more where it does not divide. Microbatch i has i % 3 samples: one is empty.
-Result run(const Schedule& schedule, Mode mode = Mode::train) {
+// 5 layers; the first chunks have one more where it does not divide. Microbatch i has i % 3 samples: one is empty.
+// Every layer but the last is recomputed as told.
+Result run(const Schedule& schedule, Mode mode = Mode::train, const std::string& recompute = "none",
+           const OffloadOptions& offload = {}, int64_t samples = 0) {
   constexpr int kLayers = 5;
   ModelSpec spec;
   for (int i = 0; i < kLayers; ++i)
     spec.layers.push_back({.name = cat("l", i), .output = {{"hidden", {BorderTensor::kRows, kHidden}}}});
   std::vector<Microbatch> microbatches;
   for (int64_t i = 0; i < schedule.microbatches; ++i) {
-    Microbatch batch{.ids = at::full({(i + 1) % 3, kLength}, i, at::kLong)};
+    Microbatch batch{.ids = at::full({samples > 0 ? samples : (i + 1) % 3, kLength}, i, at::kLong)};
     batch.labels = batch.ids;
     microbatches.push_back(batch);
   }
@@ -110,23 +120,46 @@ Result run(const Schedule& schedule, Mode mode = Mode::train) {
     Diary& diary = result.diaries[static_cast<size_t>(stage)];
     StageLayers layers{.spec = &spec, .activations = at::TensorOptions().dtype(at::kDouble)};
     layers.layers.resize(kLayers);
-    for (int s = 0; s < schedule.stages; ++s) {
-      const Range range = split_range(kLayers, schedule.stages, s);
+    layers.choices.recompute.assign(kLayers, *recompute_strategy(recompute));
+    layers.choices.recompute.back() = {};
+    layers.choices.offload = offload;
+    layers.offload_directory = std::filesystem::temp_directory_path();
+    for (int c = 0; c < schedule.chunks(); ++c) {
+      const Range range = split_range(kLayers, schedule.chunks(), c);
       layers.layers_of_chunk.emplace_back();
       for (auto i = static_cast<int>(range.begin); i < range.end(); ++i) {
         layers.layers_of_chunk.back().push_back(i);
-        if (s == stage) layers.layers[static_cast<size_t>(i)] = std::make_unique<FakeLayer>(i, kLayers, diary);
+        if (schedule.stage_of_chunk[static_cast<size_t>(c)] == stage)
+          layers.layers[static_cast<size_t>(i)] = std::make_unique<FakeLayer>(i, kLayers, diary);
       }
     }
     FakeStore store(diary);
     Executor executor(layers, *pp, store);
     const auto done = executor.run(schedule, microbatches, {.mode = mode, .loss_scale = 0.5});
+    std::vector<int64_t> input_bytes(kLayers, (samples > 0 ? samples : 2) * kLength * kHidden * 8);
+    input_bytes[0] = 0;
     std::scoped_lock lock(mutex);
+    result.activation_bytes.push_back(
+        {done.peak_activation_bytes,
+         peak_activation_bytes(schedule, stage, layers.layers_of_chunk, layers.choices, input_bytes)});
     for (size_t i = 0; i < kLayers; ++i)
       if (layers.layers[i]) result.gradients[i] = static_cast<FakeLayer&>(*layers.layers[i]).gradient();
-    if (stage + 1 == schedule.stages) result.losses = done.losses, result.outputs = done.outputs;
+    if (stage == schedule.stage_of_chunk.back())
+      result.losses = done.losses, result.outputs = done.outputs, result.records = done.records;
   });
   return result;
+}
+
+Schedule two_chunks_on_one_stage(int microbatches) {
+  Schedule schedule{"two chunks", 1, microbatches, {0, 0}, {{}}};
+  auto& list = schedule.instructions[0];
+  for (int i = 0; i < microbatches; ++i)
+    for (int chunk : {0, 1}) list.push_back({Op::forward, i, chunk});
+  for (int i = 0; i < microbatches; ++i)
+    for (int chunk : {1, 0})
+      for (const Op op : {Op::backward_input, Op::backward_weight}) list.push_back({op, i, chunk});
+  for (int chunk : {0, 1}) list.push_back({Op::reduce_gradients, -1, chunk});
+  return schedule;
 }
 
 int64_t count(const Diary& diary, const std::string& entry) {
@@ -198,6 +231,90 @@ TEST_CASE("a schedule that splits the backward pass makes the weight gradients l
   for (int layer = 0; layer < 5; ++layer) CHECK(count(diary, cat("ready ", layer)) == 1);
   for (size_t layer = 0; layer < 5; ++layer) CHECK(at::equal(result.gradients[layer], at_once.gradients[layer]));
   CHECK(FakeLayer::alive() == 0);
+}
+
+TEST_CASE("recomputed groups give the same bits under every schedule, and keep no graph") {
+  const auto one = run(one_forward_one_backward(1, 7, 0));
+  Schedule split = one_forward_one_backward(1, 7, 0);
+  split.instructions[0].clear();
+  for (const Op op : {Op::forward, Op::backward_input, Op::backward_weight})
+    for (int i = 0; i < 7; ++i) split.instructions[0].push_back({op, i});
+  split.instructions[0].push_back({Op::reduce_gradients});
+  for (const auto& schedule : {simple_schedule(1, 7, 0), simple_schedule(3, 7, 2), one_forward_one_backward(2, 7, 0),
+                               one_forward_one_backward(5, 7, 0), split, two_chunks_on_one_stage(7)})
+    for (const auto& [recompute, group] : {std::pair{"each", 1}, {"group_2", 2}, {"group_3", 3}, {"contiguous", 4}}) {
+      CAPTURE(schedule.name, schedule.stages, recompute);
+      FakeLayer::most_alive() = 0;
+      const auto other = run(schedule, Mode::train, recompute);
+      for (size_t layer = 0; layer < 5; ++layer) CHECK(at::equal(other.gradients[layer], one.gradients[layer]));
+      for (size_t i = 0; i < 7; ++i) CHECK(other.losses[i].sum == one.losses[i].sum);
+      CHECK(FakeLayer::alive() == 0);
+      // Of the last layer all microbatches at most, and of the others one group on each stage.
+      CHECK(FakeLayer::most_alive() <= 7 + std::max(group, 1) * schedule.stages + schedule.stages);
+      for (const auto& diary : other.diaries)
+        for (int layer = 0; layer < 4; ++layer)
+          if (count(diary, cat("forward ", layer)) > 0) {
+            CHECK(count(diary, cat("forward ", layer)) == 14);
+            CHECK(count(diary, cat("weight ", layer)) == 7);
+            CHECK(count(diary, cat("ready ", layer)) == 1);
+          }
+    }
+}
+
+TEST_CASE("activations that were away give the same bits, and the peak of those that are not is as foretold") {
+  const auto one = run(one_forward_one_backward(1, 7, 0), Mode::train, "none", {}, 2);
+  for (const auto& schedule : {simple_schedule(1, 7, 0), simple_schedule(3, 7, 0), one_forward_one_backward(2, 7, 0),
+                               one_forward_one_backward(3, 7, 0), two_chunks_on_one_stage(7)})
+    for (const char* recompute : {"none", "selective", "each", "group_2", "contiguous"})
+      for (const int horizon : {0, 1, 4, 100}) {
+        CAPTURE(schedule.name, schedule.stages, recompute, horizon);
+        const OffloadOptions offload{.enabled = horizon > 0, .horizon = horizon};
+        const auto other = run(schedule, Mode::train, recompute, offload, 2);
+        for (size_t layer = 0; layer < 5; ++layer) CHECK(at::equal(other.gradients[layer], one.gradients[layer]));
+        for (const auto& [counted, foretold] : other.activation_bytes) CHECK(counted == foretold);
+      }
+}
+
+TEST_CASE("what is away takes no memory until its horizon") {
+  const auto peak = [](const char* recompute, const OffloadOptions& offload) {
+    return run(simple_schedule(1, 7, 0), Mode::train, recompute, offload, 2).activation_bytes[0].first;
+  };
+  const int64_t border = 2 * kLength * kHidden * 8;
+  CHECK(peak("none", {}) == 7 * 4 * border);     // layers 1 to 4 keep their inputs
+  CHECK(peak("group_2", {}) == 7 * 2 * border);  // {2, 3} and 4; layer 0 has none
+  // Away are six inputs of {2, 3} (the last one is needed at once); the seven of layer 4 stay.
+  CHECK(peak("group_2", {.enabled = true, .horizon = 1}) == (7 + 1) * border);
+  CHECK(peak("group_2", {.enabled = true, .horizon = 100}) == peak("group_2", {}));
+}
+
+TEST_CASE("a group is recomputed in front of its backward, the one behind it first") {
+  const auto result = run(one_forward_one_backward(1, 1, 0), Mode::train, "group_3");
+  Diary runs;
+  for (const auto& entry : result.diaries[0])
+    if (entry.starts_with("forward") || entry.starts_with("backward")) runs.push_back(entry);
+  CHECK(runs == Diary{"forward 0", "forward 1", "forward 2", "forward 3", "forward 4", "backward 4", "forward 3",
+                      "backward 3", "forward 0", "forward 1", "forward 2", "backward 2", "backward 1", "backward 0"});
+}
+
+TEST_CASE("chunks of one stage hand over without a message") {
+  const auto one = run(one_forward_one_backward(1, 4, 0)), two = run(two_chunks_on_one_stage(4));
+  for (size_t layer = 0; layer < 5; ++layer) CHECK(at::equal(two.gradients[layer], one.gradients[layer]));
+  for (size_t i = 0; i < 4; ++i) CHECK(two.losses[i].sum == one.losses[i].sum);
+}
+
+TEST_CASE("each instruction leaves a record of its time") {
+  const Schedule schedule = one_forward_one_backward(1, 2, 0);
+  const auto records = run(schedule).records;
+  REQUIRE(records.size() == schedule.instructions[0].size());
+  double busy = 0;
+  for (size_t i = 0; i < records.size(); ++i) {
+    CHECK(records[i].instruction == schedule.instructions[0][i]);
+    CHECK(records[i].start <= records[i].end);
+    CHECK(records[i].waited == 0);
+    if (i > 0) CHECK(records[i].start >= records[i - 1].end);
+    if (records[i].instruction.op != Op::reduce_gradients) busy += records[i].end - records[i].start;
+  }
+  CHECK(busy_seconds(records) == Approx(busy));
 }
 
 TEST_CASE("evaluation and generation run forward only and keep nothing") {

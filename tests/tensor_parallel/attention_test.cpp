@@ -1,6 +1,7 @@
 #include "tensor_parallel/attention.h"
 
 #include <ATen/ops/cat.h>
+#include <ATen/ops/equal.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/randn.h>
@@ -8,6 +9,7 @@
 
 #include <limits>
 
+#include "tensor_parallel/backward.h"
 #include "tests/tensor_parallel/ranks.h"
 
 #include "tests/catch.h"
@@ -60,6 +62,39 @@ TEST_CASE("causal attention is its definition, forward and backward") {
       CHECK(difference(got, expected) <= 1e-13);
       CHECK(difference(qkv.grad(), same.grad()) <= 1e-13);
     }
+}
+
+TEST_CASE("recomputed attention gives the same bits, and lets its result go in between") {
+  for (const double dropout : {0.0, 0.3})
+    for (const auto type : {at::kFloat, at::kDouble})
+      for (int64_t samples : {0, 2}) {
+        CAPTURE(dropout, type, samples);
+        const Microbatch batch = batch_of(samples, 33);
+        const auto qkv = at::randn({batch.tokens(), 3 * 3 * kDim}, type);
+        const auto dy = at::randn({batch.tokens(), 3 * kDim}, type);
+        AttentionOptions o = options(3);
+        o.dropout = dropout;
+        std::vector<at::Tensor> results, gradients, seen;
+        for (const bool recompute : {false, true}) {
+          MicrobatchContext context{.batch = &batch, .recompute_attention = recompute};
+          const auto leaf = qkv.clone().requires_grad_(true);
+          at::Tensor held;
+          const auto y = attend(leaf, context, o, [&](const at::Tensor& mixed) {
+            held = mixed.detach();
+            return with_backward(held * 2, {mixed}, "Use", [&, held](const at::Tensor& d) {
+              seen.push_back(held.clone());
+              return std::vector<at::Tensor>{d * 2};
+            });
+          });
+          if (samples > 0) CHECK((held.storage().data() == nullptr) == recompute);
+          torch::autograd::backward({y}, {dy});
+          results.push_back(y.detach());
+          gradients.push_back(leaf.grad());
+        }
+        CHECK(at::equal(results[0], results[1]));
+        CHECK(at::equal(gradients[0], gradients[1]));
+        CHECK(at::equal(seen[0], seen[1]));
+      }
 }
 
 TEST_CASE("ranks without heads and empty microbatches have empty attention") {

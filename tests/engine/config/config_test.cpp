@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "core/error.h"
+#include "engine/config/recompute_rules.h"
 #include "engine/config/registry.h"
 // last
 #include "tests/catch.h"
@@ -189,6 +190,48 @@ TEST_CASE("A whole SMP parameter set of the AWS examples at its defaults is acce
   CHECK(config.smp.placement_strategy == "spread");
   CHECK(has_note(config, "smp_options.skip_tracing has no effect: "));
   CHECK_FALSE(has_note(config, "smp_options.ddp"));
+}
+
+TEST_CASE("Activation checkpointing is a strategy or a list by layer pattern", "[config]") {
+  for (const char* name : {"none", "each", "contiguous", "group_3", "selective"})
+    CHECK(with(cat(R"({"smp_options": {"activation_checkpointing": ")", name, "\"}}")).smp.activation_checkpointing ==
+          name);
+  const Config listed = with(R"({"smp_options": {"activation_checkpointing":
+      [{"layers": "h.[0-1]", "strategy": "group_2"}, {"layers": "h.*", "strategy": "selective"}],
+      "offload_activations": true, "activation_loading_horizon": 6, "offload_path": "/scratch"}})");
+  CHECK(listed.smp.activation_checkpointing.size() == 2);
+  CHECK(listed.smp.offload_activations);
+  CHECK(listed.smp.activation_loading_horizon == 6);
+  CHECK(listed.smp.offload_path == "/scratch");
+  CHECK(parsed(resolved(listed)) == listed);
+  CHECK(has_note(with(R"({"smp_options": {"offload_activations": true}})"),
+                 "smp_options.offload_activations has no effect"));
+  for (const char* wrong :
+       {R"("all")", R"("group_0")", "true", "3", "{}", R"([{"layers": "h.*"}])", R"(["each"])",
+        R"([{"layers": "h.*", "strategy": "every"}])", R"([{"layers": "h.*", "strategy": "each", "n": 2}])"}) {
+    CAPTURE(wrong);
+    CHECK_THAT(error_with(cat(R"({"smp_options": {"activation_checkpointing": )", wrong, "}}")),
+               Contains("/smp_options/activation_checkpointing: "));
+  }
+}
+
+TEST_CASE("Layers take the first entry that names them, and only blocks are recomputed", "[config]") {
+  ModelSpec spec;
+  for (const char* name : {"embedding", "h.0", "h.1", "h.2", "head"})
+    spec.layers.push_back({.name = name, .is_block = name[1] == '.'});
+  const auto names = [&](const char* value) {
+    std::string text;
+    for (const auto& recompute : recompute_by_layer(json::parse(value), spec)) text += to_string(recompute) + " ";
+    return text;
+  };
+  CHECK(names(R"("each")") == "none each each each none ");
+  CHECK(names(R"([{"layers": "h.1", "strategy": "none"}, {"layers": "h.*", "strategy": "group_2"}])") ==
+        "none group_2 none group_2 none ");
+  CHECK(names("[]") == "none none none none none ");
+  CHECK_THROWS_WITH(names(R"([{"layers": "h.9", "strategy": "each"}])"), Contains("\"h.9\" names no block"));
+  CHECK_THROWS_WITH(names(R"([{"layers": "head", "strategy": "each"}])"), Contains("names no block"));
+  CHECK_THROWS_WITH(names(R"([{"layers": "*", "strategy": "each"}, {"layers": "h.1", "strategy": "none"}])"),
+                    Contains("activation_checkpointing/1: "));
 }
 
 TEST_CASE("TrainingArguments of version 4 are read by their old names", "[config]") {

@@ -44,7 +44,8 @@ std::vector<RankTimeline> two_replicas(const Mesh& mesh) {
     const bool first = mesh.at(rank).p == 0;
     StepRecords step{.start = 0, .end = 4};
     step.instructions = {ran(Op::forward, 0, first ? 0 : 2, first ? 1 : 3)};
-    step.flights = {first ? flight(7, rank, "send", "pp", 1, 5, 1, 2) : flight(9, rank, "recv", "pp", 0, 5, 0, 2)};
+    step.flights = {first ? flight(7, rank, "send", "pp 0>1", 1, 5, 1, 2)
+                          : flight(9, rank, "recv", "pp 0>1", 0, 5, 0, 2)};
     step.first_flight = 7;
     ranks.push_back(timeline_from_text(to_text(rank_timeline(mesh, rank, step, 0))));
   }

@@ -1,0 +1,126 @@
+#include "pipeline/messages.h"
+
+#include <ATen/ops/empty.h>
+
+#include <numeric>
+
+#include "core/error.h"
+#include "core/flight_ring.h"
+
+namespace shardline {
+namespace {
+
+// Pairs of neighbours around the ring, in rounds in which every stage has at most one partner.
+std::vector<std::vector<std::pair<int, int>>> rounds_of_pairs(int stages) {
+  std::vector<std::vector<std::pair<int, int>>> rounds(3);
+  for (int stage = 0; stage + 1 < stages; ++stage)
+    rounds[static_cast<size_t>(stage % 2)].emplace_back(stage, stage + 1);
+  if (stages > 2) rounds[2].emplace_back(0, stages - 1);
+  std::erase_if(rounds, [](const auto& round) { return round.empty(); });
+  return rounds;
+}
+
+}  // namespace
+
+Messages::Messages(Communicator& pp, at::TensorOptions options)
+    : stage_(pp.rank()), stages_(pp.size()), options_(options) {
+  for (const auto& round : rounds_of_pairs(stages_))
+    for (const bool upwards : {true, false}) {
+      std::pair<int, int> mine{-1, -1};
+      for (const auto& pair : round)
+        if (pair.first == stage_ || pair.second == stage_) mine = pair;
+      const bool alone = mine.first < 0;
+      const auto [from, to] = upwards ? mine : std::pair{mine.second, mine.first};
+      auto made = pp.split(alone ? stages_ + stage_ : mine.first, cat("pp ", from, ">", to));
+      if (!alone) channels_[{from, to}] = std::move(made);
+    }
+}
+
+Communicator& Messages::channel(int from, int to) {
+  const auto found = channels_.find({from, to});
+  SL_ASSERT(found != channels_.end(), "stages ", from, " and ", to, " of ", stages_, " are no neighbours");
+  return *found->second;
+}
+
+void Messages::begin(const std::vector<Instruction>& list, Shapes shapes) {
+  shapes_ = std::move(shapes);
+  incoming_.clear();
+  for (const auto& instruction : list)
+    if (instruction.op == Op::recv_activation || instruction.op == Op::recv_gradient)
+      incoming_[instruction.peer].expected.push_back(&instruction);
+  for (auto& [peer, incoming] : incoming_) post_next(peer, incoming);
+}
+
+void Messages::post_next(int peer, Incoming& incoming) {
+  if (incoming.expected.empty()) return;
+  const Instruction& instruction = *incoming.expected.front();
+  incoming.expected.pop_front();
+  Communicator& from_peer = channel(peer, stage_);
+  Message message;
+  const std::string current = flight_instruction();
+  set_flight_instruction(to_string(instruction));
+  for (const auto& sizes : shapes_(instruction)) {
+    message.border.push_back(buffer(sizes));
+    message.works.push_back(
+        from_peer.recv(message.border.back(), 1 - from_peer.rank(), {.what = to_string(instruction.op)}));
+  }
+  for (const auto& work : message.works) work->done();  // starts what the communicator has only collected
+  set_flight_instruction(current);
+  incoming.posted.push_back(std::move(message));
+}
+
+Border Messages::receive(const Instruction& instruction) {
+  auto& incoming = incoming_.at(instruction.peer);
+  SL_ASSERT(!incoming.posted.empty(), to_string(instruction), " comes out of turn");
+  Message message = std::move(incoming.posted.front());
+  incoming.posted.pop_front();
+  for (const auto& work : message.works) work->wait();
+  post_next(instruction.peer, incoming);
+  return std::move(message.border);
+}
+
+void Messages::send(const Border& border, const Instruction& instruction) {
+  forget_finished_sends();
+  Communicator& to_peer = channel(stage_, instruction.peer);
+  Message message;
+  for (const auto& tensor : border) {
+    message.border.push_back(tensor.detach().contiguous());
+    message.works.push_back(
+        to_peer.send(message.border.back(), 1 - to_peer.rank(), {.what = to_string(instruction.op)}));
+  }
+  for (const auto& work : message.works) work->done();
+  sends_.push_back(std::move(message));
+}
+
+void Messages::forget_finished_sends() {
+  std::erase_if(sends_, [](Message& message) {
+    return std::all_of(message.works.begin(), message.works.end(), [](const WorkPtr& work) { return work->done(); });
+  });
+}
+
+void Messages::finish() {
+  for (auto& message : sends_)
+    for (const auto& work : message.works) work->wait();
+  sends_.clear();
+  for (const auto& [peer, incoming] : incoming_)
+    SL_ASSERT(incoming.posted.empty() && incoming.expected.empty(), "messages of stage ", peer, " were not received");
+}
+
+// Of the smallest number of buffers that ever were in use at a time, each as large as it ever had to be.
+at::Tensor Messages::buffer(const std::vector<int64_t>& sizes) {
+  const int64_t elements = std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
+  at::Tensor* chosen = nullptr;
+  for (auto& one : buffers_) {
+    if (one.storage().use_count() > 1) continue;
+    chosen = &one;
+    if (one.numel() >= elements) break;
+  }
+  if (!chosen) chosen = &buffers_.emplace_back();
+  if (!chosen->defined() || chosen->numel() < elements) {
+    *chosen = at::Tensor();  // before another is made
+    *chosen = at::empty({elements}, options_);
+  }
+  return chosen->narrow(0, 0, elements).view(sizes);
+}
+
+}  // namespace shardline

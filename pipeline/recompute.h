@@ -1,0 +1,41 @@
+// Which layers' activations are kept from forward to backward, and which are computed again there.
+//
+// A recomputed group of layers keeps nothing but the first one's input: its forward pass runs without an autograd graph
+// and once more, with one, at the group's place in BackwardInput. Every group is recomputed, also the last one of a
+// stage whose backward may follow at once: what a stage keeps then does not depend on the schedule.
+#pragma once
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace shardline {
+
+struct Recompute {
+  enum class What {
+    nothing,    // "none"
+    attention,  // "selective": the attention core keeps its input only
+    layers,     // "each", "group_N", "contiguous": groups of consecutive layers keep their input only
+  };
+  static constexpr int kAll = std::numeric_limits<int>::max();
+
+  What what = What::nothing;
+  int group = 1;  // layers: the most of one chunk in a group; kAll: all that stand side by side
+  bool operator==(const Recompute&) const = default;
+};
+
+std::string to_string(const Recompute& recompute);
+// Nothing for what is no strategy; "group_1" is "each".
+std::optional<Recompute> recompute_strategy(const std::string& name);
+
+// Layers first to first + count - 1 of a chunk, counted within it. What is not recomputed as a whole is a group of one.
+struct LayerGroup {
+  size_t first = 0, count = 1;
+  bool recomputed = false;
+  bool operator==(const LayerGroup&) const = default;
+};
+
+// Consecutive layers with the same strategy, cut into groups from the front. by_layer: of the model; empty: nothing.
+std::vector<LayerGroup> layer_groups(const std::vector<int>& layers_of_chunk, const std::vector<Recompute>& by_layer);
+
+}  // namespace shardline
