@@ -4,6 +4,7 @@
 
 #include <numeric>
 
+#include "core/caching_allocator.h"
 #include "core/error.h"
 
 namespace shardline {
@@ -112,6 +113,7 @@ at::Tensor Messages::buffer(const std::vector<int64_t>& sizes) {
   }
   if (!chosen) chosen = &buffers_.emplace_back();
   if (!chosen->defined() || chosen->numel() < elements) {
+    const MemoryScope scope(MemoryClass::communication);
     *chosen = at::Tensor();  // before another is made
     *chosen = at::empty({elements}, options_);
   }
