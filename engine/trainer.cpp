@@ -7,6 +7,7 @@
 
 #include <cmath>
 
+#include "core/caching_allocator.h"
 #include "core/clock.h"
 #include "core/error.h"
 #include "engine/observe/memory_usage.h"
@@ -160,9 +161,7 @@ StepRecords Trainer::last_step() const {
 }
 
 std::vector<RankMemory> Trainer::gather_memory() {
-  int64_t counted = 0;
-  for (const auto& range : parameters_.trained_ranges())
-    counted += static_cast<int64_t>(range.values.nbytes() * 3 + range.gradients.nbytes());  // values, two moments
+  const int64_t counted = memory_totals().peak_live;  // of this process; 0 where another allocator is in use
   const auto all = gather_to_all(*groups_.world, at::tensor({counted, process_memory().peak_resident}, at::kLong));
   std::vector<RankMemory> memory;
   for (int rank = 0; rank < groups_.mesh.size(); ++rank)

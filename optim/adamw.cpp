@@ -4,9 +4,12 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros_like.h>
 
+#include "core/caching_allocator.h"
+
 namespace shardline {
 
 AdamW::AdamW(std::vector<TrainedRange> ranges, const AdamWOptions& options) : options_(options) {
+  const MemoryScope scope(MemoryClass::optimizer);
   for (auto& range : ranges) states_.push_back({range, at::zeros_like(range.values), at::zeros_like(range.values)});
 }
 

@@ -6,6 +6,8 @@
 #include <numeric>
 #include <tuple>
 
+#include "core/caching_allocator.h"
+
 namespace shardline {
 namespace {
 
@@ -42,6 +44,7 @@ FlatBuffer::FlatBuffer(const std::vector<NamedParam>& params, int t, int t_degre
     end += (numel_of(places_[order[n]].shape) + alignment - 1) / alignment * alignment;
     segments_.back().length = end - segments_.back().begin;
   }
+  const MemoryScope scope(MemoryClass::weights);
   values_ = at::zeros({end}, at::TensorOptions().dtype(dtype).device(device));
 }
 
@@ -54,6 +57,7 @@ int64_t FlatBuffer::trainable_elements() const {
 
 at::Tensor FlatBuffer::make_gradients() const {
   const auto dtype = values_.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const MemoryScope scope(MemoryClass::gradients);
   return at::zeros({trainable_elements()}, values_.options().dtype(dtype));
 }
 

@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include "core/caching_allocator.h"
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/flight_ring.h"
@@ -104,6 +105,7 @@ MicrobatchContext Executor::context_of(Key at) const {
 }
 
 void Executor::forward(Key at) {
+  const MemoryScope scope(MemoryClass::activations);
   const bool train = settings_.mode == Mode::train;
   const auto& layers = layers_of(at);
   auto context = context_of(at);
@@ -161,6 +163,7 @@ Border Executor::keep_layer(int layer, const Border& input, Kept& kept, Microbat
 }
 
 void Executor::recompute(Key at, const LayerGroup& group, std::vector<Kept>& kept) {
+  const MemoryScope scope(MemoryClass::activations);
   auto context = context_of(at);
   Kept& first = kept[group.first];
   Border border = std::move(first.input);
@@ -237,6 +240,7 @@ void Executor::move_out(Kept& kept) {
 void Executor::fetch(Key at) {
   const auto found = kept_.find(at);
   if (found == kept_.end()) return;
+  const MemoryScope scope(MemoryClass::activations);
   for (auto& kept : found->second)
     for (const auto& away : kept.away) live_.add(away->fetch());
 }

@@ -4,6 +4,7 @@
 
 #include <numeric>
 
+#include "core/caching_allocator.h"
 #include "core/error.h"
 #include "core/flight_ring.h"
 
@@ -117,6 +118,7 @@ at::Tensor Messages::buffer(const std::vector<int64_t>& sizes) {
   }
   if (!chosen) chosen = &buffers_.emplace_back();
   if (!chosen->defined() || chosen->numel() < elements) {
+    const MemoryScope scope(MemoryClass::communication);
     *chosen = at::Tensor();  // before another is made
     *chosen = at::empty({elements}, options_);
   }

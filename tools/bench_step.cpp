@@ -11,6 +11,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "core/caching_allocator.h"
 #include "core/philox.h"
 #include "engine/config/config.h"
 #include "engine/job_parts.h"
@@ -116,7 +117,7 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  keep_freed_memory();
+  use_caching_allocator();
   end_job_with_message_of_failed_rank();
   try {
     return run(argc, argv);

@@ -7,6 +7,7 @@
 #include <iostream>
 #include <set>
 
+#include "core/caching_allocator.h"
 #include "core/error.h"
 #include "core/flight_ring.h"
 #include "core/mpi_communicator.h"
@@ -137,7 +138,7 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);  // a file that grows too large is an error with a message
-  keep_freed_memory();
+  use_caching_allocator();
   end_job_with_message_of_failed_rank();
   try {
     const int code = run(argc, argv);

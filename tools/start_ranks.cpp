@@ -1,7 +1,6 @@
 #include "tools/start_ranks.h"
 
 #include <fcntl.h>
-#include <malloc.h>
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -137,11 +136,6 @@ void end_job_with_message_of_failed_rank() {
     } catch (...) {
     }
   });
-}
-
-void keep_freed_memory() {
-  mallopt(M_MMAP_THRESHOLD, 1 << 30);
-  mallopt(M_TRIM_THRESHOLD, 1 << 30);
 }
 
 }  // namespace shardline

@@ -24,8 +24,4 @@ int report_error(const std::exception& error, std::ostream& log);
 // When a rank of an MPI job fails: its message is the last the job prints, and the job's exit code tells the kind.
 void end_job_with_message_of_failed_rank();
 
-// Asks the C library to keep freed memory: by default every large tensor is mapped, faulted in and unmapped at each
-// use.
-void keep_freed_memory();
-
 }  // namespace shardline
