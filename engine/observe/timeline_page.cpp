@@ -93,7 +93,10 @@ std::string timeline_page(const Mesh& mesh, const Schedule& schedule, int64_t st
        << schedule.microbatches << " microbatches. The step took " << format_duration(end - zero)
        << " from the first rank's start to the optimizer's end; the simulation of forward and backward at the measured "
           "costs takes "
-       << format_duration(simulation.makespan()) << ". Point at a box for its instruction and time.</p>\n"
+       << format_duration(simulation.makespan())
+       << ". Point at a box for its instruction and time. Where a weight gradient follows its input gradient at once, "
+          "both "
+          "are made in one pass and are one box.</p>\n"
        << interval_picture(cat("measured, idle ", percent_of(idle_share(measured, end - zero))), measured, span)
        << interval_picture(cat("predicted, idle ", percent_of(idle_share(simulated, simulation.makespan()))), simulated,
                            span)
