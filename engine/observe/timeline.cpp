@@ -16,7 +16,7 @@ namespace shardline {
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankTimeline::Span, lane, name, start, end, arrow, arrow_begins, detail)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Instruction, op, microbatch, chunk, peer)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(InstructionRecord, instruction, start, end, waited)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankTimeline, rank, start, end, busy, instructions, spans, complete)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankTimeline, rank, start, end, instructions, spans, complete)
 
 namespace {
 
@@ -173,7 +173,6 @@ class TraceWriter {
 
 RankTimeline rank_timeline(const Mesh& mesh, int rank, const StepRecords& step, double offset) {
   RankTimeline timeline{.rank = rank, .start = step.start + offset, .end = step.end + offset};
-  timeline.busy = busy_seconds(step.instructions);
   timeline.complete = step.flights.empty() || step.flights.front().ticket <= step.first_flight;
   for (auto record : step.instructions) {
     record.start += offset;
@@ -206,7 +205,7 @@ std::string chrome_trace(const Mesh& mesh, const std::vector<RankTimeline>& rank
 double idle_fraction(const std::vector<RankTimeline>& ranks) {
   double busy = 0, span = 0;
   for (const auto& rank : ranks) {
-    busy += rank.busy;
+    busy += busy_seconds(rank.instructions);
     span += rank.end - rank.start;
   }
   return 1 - busy / span;

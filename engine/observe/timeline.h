@@ -32,7 +32,6 @@ struct RankTimeline {
   };
   int rank = 0;
   double start = 0, end = 0;  // of the step
-  double busy = 0;            // seconds in forward and backward instructions
   std::vector<InstructionRecord> instructions;
   std::vector<Span> spans;
   bool complete = true;  // false: the flight ring was too small for the step
