@@ -70,7 +70,7 @@ std::vector<Point> fp32_points() {
 
 std::vector<Point> real_rank_points(int world) {
   std::vector<Point> points;
-  for (const auto& all : {matrix_points(), fp32_points()})
+  for (const auto& all : {pair_points(), fp32_points()})
     for (const auto& point : all)
       if (point.world() == world) points.push_back(point);
   return points;

@@ -11,7 +11,7 @@ std::vector<Point> single_points();              // float64: every axis value al
 std::vector<Point> deep_points();                // float64: P, T, D >= 2, dropout and uneven sizes together
 std::vector<Point> matrix_points();              // all of these
 std::vector<Point> fp32_points();                // a sample of them in fp32
-std::vector<Point> real_rank_points(int world);  // for `world` processes, both precisions
+std::vector<Point> real_rank_points(int world);  // pairs and fp32 sample: those for `world` processes
 
 // Runs the point as threads and compares it with one process.
 Difference measure(const Point& point, const Tampering& tampering = {});

@@ -43,6 +43,9 @@ Outcome run_point_on(const Point& point, const CommunicatorPtr& world, const Tam
 // The run of one process that the point must reproduce; kept, because many points share one.
 const Outcome& reference(const Point& point);
 
+// work(0) ... work(count - 1), as many at once as there are cores: a single point rarely keeps them busy.
+void at_once(size_t count, const std::function<void(size_t)>& work);
+
 struct Difference {
   double gradient = 0;  // worst |g - g0| over the tensor's largest |g0| (over the layer's largest where g0 is zero)
   double norm = 0;      // relative
