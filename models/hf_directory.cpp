@@ -22,10 +22,6 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-std::string in(const std::string& folder, const std::string& file) {
-  return (fs::path(folder) / file).string();
-}
-
 bool is_there(const std::string& path) {
   std::error_code ignored;
   return fs::exists(path, ignored);
@@ -108,7 +104,7 @@ std::vector<std::string> companion_files(const std::string& directory) {
   for (const char* name :
        {"generation_config.json", "tokenizer.json", "tokenizer_config.json", "tokenizer.model",
         "special_tokens_map.json", "added_tokens.json", "vocab.json", "vocab.txt", "merges.txt", "chat_template.jinja"})
-    if (is_there(in(directory, name))) found.push_back(in(directory, name));
+    if (is_there(file_in(directory, name))) found.push_back(file_in(directory, name));
   return found;
 }
 
@@ -117,18 +113,18 @@ HfDirectory::HfDirectory(const std::string& path, std::string base_prefix)
   std::error_code ignored;
   if (!fs::is_directory(path_, ignored))
     throw DataError(cat(path_, ": is not a directory; a model is a directory with config.json and *.safetensors"));
-  config_ = read_data_json(in(path_, kConfigFile));
+  config_ = read_data_json(file_in(path_, kConfigFile));
   open_files();
   index_tensors();
 }
 
 void HfDirectory::open_files() {
-  const std::string index = in(path_, kIndexFile);
-  if (is_there(in(path_, kSingleFile))) {
-    files_.emplace(kSingleFile, SafetensorsFile(in(path_, kSingleFile)));
+  const std::string index = file_in(path_, kIndexFile);
+  if (is_there(file_in(path_, kSingleFile))) {
+    files_.emplace(kSingleFile, SafetensorsFile(file_in(path_, kSingleFile)));
   } else if (is_there(index)) {
     for (const auto& [name, promised] : read_index(index)) {
-      const auto& file = files_.emplace(name, SafetensorsFile(in(path_, name))).first->second;
+      const auto& file = files_.emplace(name, SafetensorsFile(file_in(path_, name))).first->second;
       check_shard(file, promised, index);
     }
   }
@@ -136,7 +132,7 @@ void HfDirectory::open_files() {
 
 void HfDirectory::require_weights() const {
   if (!files_.empty()) return;
-  if (is_there(in(path_, "pytorch_model.bin")) || is_there(in(path_, "pytorch_model.bin.index.json")))
+  if (is_there(file_in(path_, "pytorch_model.bin")) || is_there(file_in(path_, "pytorch_model.bin.index.json")))
     throw DataError(how_to_convert(path_));
   throw DataError(cat(path_, ": holds neither ", kSingleFile, " nor ", kIndexFile,
                       "; give a model directory, or \"init\": \"random\" to start without weights"));

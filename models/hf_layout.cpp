@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <functional>
 #include <numeric>
 
@@ -67,6 +68,10 @@ SharedPart shared_part(const ParamSpec& param, const ParamSource& source, int t,
   }
   part.local = part.local.permute(inverse(permute));
   return part;
+}
+
+std::string file_in(const std::string& directory, const std::string& file) {
+  return (std::filesystem::path(directory) / file).string();
 }
 
 std::string shard_file(int index, int count) {

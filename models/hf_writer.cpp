@@ -20,10 +20,6 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-std::string in(const std::string& folder, const std::string& file) {
-  return (fs::path(folder) / file).string();
-}
-
 struct FileTensor {
   std::string name;
   std::vector<int64_t> shape;
@@ -110,7 +106,7 @@ void HfWriter::lay_out(const ModelSpec& spec, int64_t max_shard_bytes) {
 
     auto& shard = *shards_.emplace_back(std::make_unique<Shard>());
     shard.name = count == 1 ? kSingleFile : shard_file(i, count);
-    shard.unfinished = in(directory_, shard.name + ".incomplete");
+    shard.unfinished = file_in(directory_, shard.name + ".incomplete");
     json header = {{"__metadata__", {{"format", "pt"}}}};
     for (const auto& tensor : tensors) {
       header[tensor.name] = {{"dtype", safetensors_dtype(dtype_)},
@@ -181,7 +177,7 @@ void HfWriter::finish(json config, const std::vector<std::string>& companions) {
   remove_earlier_model();
   for (const auto& shard : shards_) {
     shard->file.reset();
-    rename_file(shard->unfinished, in(directory_, shard->name));
+    rename_file(shard->unfinished, file_in(directory_, shard->name));
   }
   if (shards_.size() > 1) write_index();
   for (const auto& path : companions) {
@@ -194,15 +190,15 @@ void HfWriter::finish(json config, const std::vector<std::string>& companions) {
   // Version 5 of transformers writes dtype, version 4 torch_dtype; both obey it when they load.
   config[config.contains("torch_dtype") ? "torch_dtype" : "dtype"] = dtype_name(dtype_);
   sync_directory(directory_);
-  write_file(in(directory_, kConfigFile), config.dump(2) + "\n");
+  write_file(file_in(directory_, kConfigFile), config.dump(2) + "\n");
   sync_directory(directory_);
 }
 
 // Without its config.json a directory is no model: it goes first, and the new one comes last.
 void HfWriter::remove_earlier_model() const try {
-  fs::remove(in(directory_, kConfigFile));
+  fs::remove(file_in(directory_, kConfigFile));
   sync_directory(directory_);
-  fs::remove(in(directory_, kIndexFile));
+  fs::remove(file_in(directory_, kIndexFile));
   static const std::regex weights(R"(model(-\d+-of-\d+)?\.safetensors)");
   std::vector<fs::path> old;
   for (const auto& file : fs::directory_iterator(directory_))
@@ -218,7 +214,7 @@ void HfWriter::write_index() const {
   for (const auto& shard : shards_) data_bytes += shard->data_bytes;
   for (const auto& [tensor, place] : places_) weight_map[tensor] = place.shard->name;
   const json index = {{"metadata", {{"total_size", data_bytes}}}, {"weight_map", weight_map}};
-  write_file(in(directory_, kIndexFile), index.dump(2) + "\n");
+  write_file(file_in(directory_, kIndexFile), index.dump(2) + "\n");
 }
 
 }  // namespace shardline

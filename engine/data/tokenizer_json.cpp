@@ -64,15 +64,8 @@ std::vector<AddedToken> read_added_tokens(const JsonObject& root) {
   const json& list = root.array("added_tokens");
   for (size_t i = 0; i < list.size(); ++i) {
     const JsonObject item(list[i], cat(root.where("added_tokens"), "/", i));
-    AddedToken token;
+    AddedToken token = added_token(item, false);
     token.id = token_id(item.at("id"), item.where("id"));
-    item.at("content");
-    token.content = item.text("content", "");
-    token.special = item.flag("special", false);
-    token.lstrip = item.flag("lstrip", false);
-    token.rstrip = item.flag("rstrip", false);
-    token.single_word = item.flag("single_word", false);
-    token.normalized = item.flag("normalized", !token.special);
     tokens.push_back(std::move(token));
   }
   return tokens;
@@ -205,6 +198,18 @@ std::pair<std::string, std::string> split_merge(const std::string& line, const s
     throw DataError(cat(where, ": a merge is two tokens with one space between, not '", line, "'"));
   }
   return {line.substr(0, space), line.substr(space + 1)};
+}
+
+AddedToken added_token(const JsonObject& object, bool special) {
+  AddedToken token;
+  object.at("content");
+  token.content = object.text("content", "");
+  token.special = object.flag("special", special);
+  token.lstrip = object.flag("lstrip", false);
+  token.rstrip = object.flag("rstrip", false);
+  token.single_word = object.flag("single_word", false);
+  token.normalized = object.flag("normalized", !token.special);
+  return token;
 }
 
 }  // namespace shardline

@@ -8,6 +8,8 @@
 
 namespace shardline {
 
+class JsonObject;
+
 // A tokenizer.json. DataError, naming the component and its type, for what would need other rules than byte-level BPE.
 BpeTokenizerSpec read_tokenizer_json(const std::filesystem::path& file);
 
@@ -26,5 +28,7 @@ void check_added_ids(const BpeTokenizerSpec& spec, const std::string& where);
 // The objects {"token": id, ...} and ["a b", ["a", "b"], ...] of both shapes.
 std::unordered_map<std::string, int32_t> read_vocabulary(const nlohmann::json& vocab, const std::string& where);
 std::pair<std::string, std::string> split_merge(const std::string& line, const std::string& where);
+// An added token's text and flags; `special` where the object does not say.
+AddedToken added_token(const JsonObject& object, bool special);
 
 }  // namespace shardline

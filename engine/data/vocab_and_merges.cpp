@@ -29,20 +29,10 @@ std::vector<std::pair<std::string, std::string>> read_merges_file(const fs::path
 
 // A token is named by its text or by an object with its text and flags.
 AddedToken token_of(const json& value, const std::string& where) {
+  if (!value.is_string()) return added_token(JsonObject(value, where), true);
   AddedToken token;
   token.special = true;
-  if (value.is_string()) {
-    token.content = value.get<std::string>();
-    return token;
-  }
-  const JsonObject object(value, where);
-  object.at("content");
-  token.content = object.text("content", "");
-  token.special = object.flag("special", true);
-  token.lstrip = object.flag("lstrip", false);
-  token.rstrip = object.flag("rstrip", false);
-  token.single_word = object.flag("single_word", false);
-  token.normalized = object.flag("normalized", !token.special);
+  token.content = value.get<std::string>();
   return token;
 }
 
