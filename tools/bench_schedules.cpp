@@ -1,14 +1,15 @@
 // How near the executor comes to a schedule's theory where computing costs nothing but time: every forward, input
 // gradient and weight gradient of a chunk sleeps, real borders travel. Any number of ranks then fits on two cores. One
 // JSON line per schedule: the makespan in theory over the measured time between two barriers, and what is left over per
-// instruction. Theory is the simulated makespan; for equal costs it is the published closed form wherever that holds,
-// which tests/pipeline/schedule_generators_test.cpp proves.
+// instruction, in part because sleeps end late. Theory is the simulated makespan; for equal costs it is the published
+// closed form wherever that holds, which tests/pipeline/schedule_generators_test.cpp proves.
 //
-//   bench_schedules [--stages 4] [--microbatches 16] [--schedules zb_h1,zbv] [--milliseconds 20] [--repetitions 5]
+//   bench_schedules [--stages 4] [--microbatches 8] [--schedules zb_h1,zbv] [--milliseconds 20] [--repetitions 5]
 //   mpirun -np 4 bench_schedules ...     ranks are processes; else they are threads of this one
 //
 // Fails (exit code 1) where theory / measured is below --at-least, or where the gain over 1F1B for the same work
-// differs from theory's by more than --gain-within.
+// differs from theory's by more than --gain-within. Both are judged by the fastest repetitions: what else runs on the
+// machine only makes them slower. The lines have medians.
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
@@ -40,7 +41,7 @@ namespace {
 
 struct Options {
   int stages = 4;
-  int microbatches = 0;  // 0: four per stage
+  int microbatches = 0;  // 0: two per stage
   std::vector<std::string> schedules = schedule_names();
   double milliseconds = 20;
   int repetitions = 5;
@@ -48,10 +49,17 @@ struct Options {
   double at_least = 0, gain_within = 1;
 };
 
+struct Times {
+  double step = 0, overslept = 0;  // seconds
+  auto operator<=>(const Times&) const = default;
+};
+
 // Forward, input gradient and weight gradient take a time each. One layer is one chunk.
 class SleepingLayer : public Layer {
  public:
-  SleepingLayer(bool first, bool last, const Options& options) : first_(first), last_(last), options_(options) {}
+  // overslept: seconds that this thread's layers slept longer than told.
+  SleepingLayer(bool first, bool last, const Options& options, double& overslept)
+      : first_(first), last_(last), options_(options), overslept_(overslept) {}
 
   Border forward(const Border& input, MicrobatchContext& context) override {
     sleep();
@@ -66,10 +74,15 @@ class SleepingLayer : public Layer {
   }
 
  private:
-  void sleep() const { std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(options_.milliseconds)); }
+  void sleep() {
+    const double start = steady_seconds();
+    std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(options_.milliseconds));
+    overslept_ += steady_seconds() - start - options_.milliseconds / 1000;
+  }
 
   bool first_, last_;
   const Options& options_;
+  double& overslept_;
   at::Tensor begin_ = at::zeros({1});
 };
 
@@ -92,22 +105,23 @@ class Pipeline {
       if (!last) spec_.layers.back().output = {{"hidden", {BorderTensor::kRows, options.hidden}}};
       stage_.layers_of_chunk.push_back({chunk});
       if (schedule_.stage_of_chunk[static_cast<size_t>(chunk)] == pp.rank())
-        stage_.layers[static_cast<size_t>(chunk)] = std::make_unique<SleepingLayer>(chunk == 0, last, options);
+        stage_.layers[static_cast<size_t>(chunk)] =
+            std::make_unique<SleepingLayer>(chunk == 0, last, options, overslept_);
     }
     const Microbatch microbatch{.ids = at::zeros({1, options.tokens}, at::kLong)};
     microbatches_.assign(static_cast<size_t>(schedule_.microbatches), microbatch);
     executor_.emplace(stage_, pp, parameters_);
   }
 
-  // Seconds between two barriers.
-  double run() {
+  // Seconds between two barriers, and what this rank's sleeps took too long in it.
+  Times run() {
+    overslept_ = 0;
     pp_.barrier();
     const double start = steady_seconds();
     executor_->run(schedule_, microbatches_, {});
     pp_.barrier();
-    return steady_seconds() - start;
+    return {steady_seconds() - start, overslept_};
   }
-  const Schedule& schedule() const { return schedule_; }
 
  private:
   Schedule schedule_;
@@ -115,12 +129,13 @@ class Pipeline {
   ModelSpec spec_;
   StageLayers stage_;
   NoParameters parameters_;
+  double overslept_ = 0;
   std::vector<Microbatch> microbatches_;
   std::optional<Executor> executor_;
 };
 
 std::vector<Schedule> chosen_schedules(const Options& options) {
-  const int microbatches = options.microbatches > 0 ? options.microbatches : 4 * options.stages;
+  const int microbatches = options.microbatches > 0 ? options.microbatches : 2 * options.stages;
   std::vector<Schedule> schedules;
   for (const auto& name : options.schedules)
     for (const int chunks : name == "interleaved_1f1b" ? std::vector{2, 3} : std::vector{1})
@@ -129,9 +144,11 @@ std::vector<Schedule> chosen_schedules(const Options& options) {
 }
 
 double theory(const Schedule& schedule, const Options& options) {
-  return simulate(schedule, kUnboundedSends, [&](int, const Instruction& instruction) {
-           return instruction.op <= Op::backward_weight ? options.milliseconds / 1000 : 0;
-         }).makespan();
+  return simulate(schedule, kUnboundedSends,
+                  [&](int, const Instruction& instruction) {
+                    return instruction.op <= Op::backward_weight ? options.milliseconds / 1000 : 0;
+                  })
+      .makespan();
 }
 
 double rounded(double value) {
@@ -139,53 +156,57 @@ double rounded(double value) {
 }
 
 // Times taken by all schedules in turns; the same on every rank but for the barriers' ends.
-std::vector<std::vector<double>> measure(const std::vector<Schedule>& schedules, Communicator& pp,
-                                         const Options& options) {
+std::vector<std::vector<Times>> measure(const std::vector<Schedule>& schedules, Communicator& pp,
+                                        const Options& options) {
   prctl(PR_SET_TIMERSLACK, 1000);  // sleeps end when they should
   std::vector<std::unique_ptr<Pipeline>> pipelines;
   for (const auto& schedule : schedules) pipelines.push_back(std::make_unique<Pipeline>(schedule, pp, options));
-  std::vector<std::vector<double>> seconds(schedules.size());
+  std::vector<std::vector<Times>> seconds(schedules.size());
   for (int repetition = 0; repetition <= options.repetitions; ++repetition)
     for (size_t i = 0; i < pipelines.size(); ++i) {
-      const double taken = pipelines[i]->run();
+      const Times taken = pipelines[i]->run();
       if (repetition > 0) seconds[i].push_back(taken);  // the first makes the buffers
     }
   for (auto& times : seconds) std::sort(times.begin(), times.end());
   return seconds;
 }
 
+// Gain over 1F1B for the same work.
+double gain(double one, double other, const Schedule& schedule) {
+  return one * schedule.chunks() / schedule.stages / other;
+}
+
 // Returns whether all is as fast as asked for.
-bool report(const std::vector<Schedule>& schedules, const std::vector<std::vector<double>>& seconds,
+bool report(const std::vector<Schedule>& schedules, const std::vector<std::vector<Times>>& seconds,
             const char* communicator, const Options& options) {
   const auto median = [&](size_t i) { return seconds[i][seconds[i].size() / 2]; };
-  const auto plain = std::find_if(schedules.begin(), schedules.end(), [](const Schedule& schedule) {
-                       return schedule.name == "interleaved (1F1B)";
-                     }) - schedules.begin();
+  const auto fastest = [&](size_t i) { return seconds[i].front().step; };
+  size_t plain = 0;
+  while (plain < schedules.size() && schedules[plain].name != "interleaved (1F1B)") ++plain;
   bool good = true;
   for (size_t i = 0; i < schedules.size(); ++i) {
     const auto& schedule = schedules[i];
     const int chunks = schedule.chunks() / schedule.stages;
-    const double expected = theory(schedule, options), efficiency = expected / median(i);
-    const int computations = 3 * chunks * schedule.microbatches;  // of a stage
-    nlohmann::ordered_json line = {
-        {"communicator", communicator},
-        {"schedule", schedule.name},
-        {"stages", schedule.stages},
-        {"microbatches", schedule.microbatches},
-        {"chunks_per_stage", chunks},
-        {"theory_seconds", rounded(expected)},
-        {"seconds", rounded(median(i))},
-        {"fastest", rounded(seconds[i].front())},
-        {"slowest", rounded(seconds[i].back())},
-        {"efficiency", rounded(efficiency)},
-        {"overhead_us_per_instruction", std::round(1e6 * (median(i) - expected) / computations)}};
-    good &= efficiency >= options.at_least;
-    if (const auto one = static_cast<size_t>(plain); one < schedules.size()) {
-      const double gain = median(one) * chunks / median(i);  // for the same work
-      const double in_theory = theory(schedules[one], options) * chunks / expected;
-      line["gain_over_1f1b"] = rounded(gain);
+    const double expected = theory(schedule, options), taken = median(i).step;
+    const double microseconds = 1e6 / (3 * chunks * schedule.microbatches);  // per instruction of a stage
+    nlohmann::ordered_json line = {{"communicator", communicator},
+                                   {"schedule", schedule.name},
+                                   {"stages", schedule.stages},
+                                   {"microbatches", schedule.microbatches},
+                                   {"chunks_per_stage", chunks},
+                                   {"theory_seconds", rounded(expected)},
+                                   {"seconds", rounded(taken)},
+                                   {"fastest", rounded(fastest(i))},
+                                   {"slowest", rounded(seconds[i].back().step)},
+                                   {"efficiency", rounded(expected / taken)},
+                                   {"overhead_us", std::round(microseconds * (taken - expected))},
+                                   {"overslept_us", std::round(microseconds * median(i).overslept)}};
+    good &= expected / fastest(i) >= options.at_least;
+    if (plain < schedules.size()) {
+      const double in_theory = gain(theory(schedules[plain], options), expected, schedule);
+      line["gain_over_1f1b"] = rounded(gain(median(plain).step, taken, schedule));
       line["gain_in_theory"] = rounded(in_theory);
-      good &= std::abs(gain / in_theory - 1) <= options.gain_within;
+      good &= std::abs(gain(fastest(plain), fastest(i), schedule) / in_theory - 1) <= options.gain_within;
     }
     std::cout << line.dump() << std::endl;
   }
@@ -196,7 +217,7 @@ int run(int argc, char** argv) {
   Options options;
   CLI::App app("bench_schedules: schedules in theory and on ranks that sleep");
   app.add_option("--stages", options.stages, "ranks, where no mpirun says how many")->check(CLI::PositiveNumber);
-  app.add_option("--microbatches", options.microbatches, "0: four per stage")->check(CLI::NonNegativeNumber);
+  app.add_option("--microbatches", options.microbatches, "0: two per stage")->check(CLI::NonNegativeNumber);
   app.add_option("--schedules", options.schedules, "comma list of names")->delimiter(',');
   app.add_option("--milliseconds", options.milliseconds, "of each instruction")->capture_default_str();
   app.add_option("--repetitions", options.repetitions)->capture_default_str()->check(CLI::PositiveNumber);
@@ -215,7 +236,7 @@ int run(int argc, char** argv) {
     return world.comm->rank() > 0 || report(schedules, seconds, "mpi", options) ? 0 : 1;
   }
   const auto schedules = chosen_schedules(options);
-  std::vector<std::vector<double>> seconds;
+  std::vector<std::vector<Times>> seconds;
   run_ranks(options.stages, [&](CommunicatorPtr world) {
     auto mine = measure(schedules, *world, options);
     if (world->rank() == 0) seconds = std::move(mine);
