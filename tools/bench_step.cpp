@@ -119,6 +119,7 @@ void measure(const Config& config, const Options& options, RankContext& context)
                          {"step_seconds", median},
                          {"all_step_seconds", seconds},
                          {"bubble_fraction", metrics.bubble_fraction},
+                         {"exposed_communication_fraction", metrics.exposed_communication_fraction},
                          {"loss", losses},
                          {"peak_rss_bytes_per_rank", peaks}};
   if (parts.plan.mesh.p() > 1 && pipelines.size() > 1) line["pipeline"] = pipeline_report(parts.plan.train, pipelines);
