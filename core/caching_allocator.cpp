@@ -79,6 +79,7 @@ class CachingAllocator final : public c10::Allocator {
         list.pop_back();
         totals_.cached -= static_cast<int64_t>(size);
       }
+      totals_.new_blocks += !block;
       count(current_class, static_cast<int64_t>(bytes));
       blocks_ += static_cast<int64_t>(size);
     }

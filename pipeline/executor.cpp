@@ -9,6 +9,7 @@
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/flight_ring.h"
+#include "core/profiler_range.h"
 
 namespace shardline {
 namespace {
@@ -29,6 +30,8 @@ int64_t bytes_of(const Border& border) {
 
 Executor::Executor(StageLayers& stage, Communicator& pp, ParameterStore& parameters)
     : stage_(stage), parameters_(parameters), messages_(pp, stage.activations) {
+  for (const auto& layers : stage.layers_of_chunk)
+    groups_of_chunk_.push_back(layer_groups(layers, stage.choices.recompute));
   if (!stage_.choices.offload.enabled) return;
   const at::Device device = stage_.activations.device();
   offload_ = device.is_cpu() ? offload_to_file(stage_.offload_directory) : offload_to_host(device);
@@ -48,11 +51,16 @@ RunResult Executor::run(const Schedule& schedule, const std::vector<Microbatch>&
 
   live_ = {};
   const auto& list = schedule.instructions[static_cast<size_t>(messages_.stage())];
-  backward_of_ = backward_instructions(list);
-  messages_.begin(list, [this](const Instruction& receive) { return shapes(receive); });
+  if (offload_ && list != list_of_backward_) {
+    list_of_backward_ = list;
+    backward_of_ = backward_instructions(list);
+  }
+  messages_.begin(schedule, [this](const Instruction& receive) { return shapes(receive); });
   for (place_ = 0; place_ < list.size(); ++place_) {
     const Instruction& instruction = list[place_];
-    set_flight_instruction(to_string(instruction));
+    const std::string name = to_string(instruction);
+    const ProfilerRange range(name.c_str());
+    set_flight_instruction(name);
     waited_ = 0;
     const double start = steady_seconds();
     if (const size_t soon = place_ + static_cast<size_t>(stage_.choices.offload.horizon);
@@ -114,7 +122,7 @@ void Executor::forward(Key at) {
   if (train) {
     auto& kept = kept_.emplace(at, std::vector<Kept>(layers.size())).first->second;
     const bool out = offload_ && moves_out(stage_.choices.offload, place_, backward_of_.at({at.microbatch, at.chunk}));
-    for (const LayerGroup& group : layer_groups(layers, stage_.choices.recompute)) {
+    for (const LayerGroup& group : groups_of_chunk_[static_cast<size_t>(at.chunk)]) {
       live_.add(bytes_of(border));
       if (!group.recomputed) {
         border = keep_layer(layers[group.first], border, kept[group.first], context);
@@ -185,7 +193,7 @@ void Executor::backward_input(Key at, bool drain) {
   else
     gradients.push_back(at::ones({}, stage_.activations));  // of the loss
 
-  const auto groups = layer_groups(layers_of(at), stage_.choices.recompute);
+  const auto& groups = groups_of_chunk_[static_cast<size_t>(at.chunk)];
   for (size_t g = groups.size(); g-- > 0;) {
     const LayerGroup& group = groups[g];
     if (group.recomputed) recompute(at, group, kept);

@@ -88,6 +88,9 @@ class Executor {
   ParameterStore& parameters_;
   Messages messages_;
   std::unique_ptr<OffloadSpace> offload_;  // null where nothing moves out
+  std::vector<std::vector<LayerGroup>> groups_of_chunk_;
+  std::map<std::pair<int, int>, size_t> backward_of_;  // places in the list below, where things move out
+  std::vector<Instruction> list_of_backward_;
 
   // Of the run in progress.
   const Schedule* schedule_ = nullptr;
@@ -97,9 +100,8 @@ class Executor {
   size_t place_ = 0;   // of the current instruction in the list
   double waited_ = 0;  // in it
   LiveBytes live_;
-  std::map<std::pair<int, int>, size_t> backward_of_;  // places in the list
-  std::map<Key, Border> activations_;                  // at the start of (microbatch, chunk)
-  std::map<Key, Border> gradients_;                    // at the end of (microbatch, chunk)
+  std::map<Key, Border> activations_;      // at the start of (microbatch, chunk)
+  std::map<Key, Border> gradients_;        // at the end of (microbatch, chunk)
   std::map<Key, std::vector<Kept>> kept_;  // by layer of the chunk; never resized, because ops point into it
 };
 

@@ -29,13 +29,21 @@ at::Tensor column_linear(const TensorParallel& tp, const at::Tensor& x, int64_t 
     at::NoGradGuard no_grad;
     y = linear_forward(gather_rows(tp, x, tokens), with_columns(w.value, k), b ? b->value.view(-1) : at::Tensor());
   }
+  const auto add_gradients = [=, &w](const at::Tensor& dy, const at::Tensor& whole) {
+    if (w.grad.defined()) add_weight_gradient(with_columns(w.grad, k), dy, whole);
+    if (b && b->grad.defined()) add_bias_gradient(b->grad.view(-1), dy);
+  };
   return with_backward(y, {x}, "ColumnLinear", [=, &w, x = x.detach()](const at::Tensor& d_y) {
     const auto dy = d_y.contiguous();
-    PendingRows dx(tp, linear_input_gradient(dy, with_columns(w.value, k)));
-    run_or_queue(queue, [=, &w] {  // overlaps with the reduction where it runs at once
-      if (w.grad.defined()) add_weight_gradient(with_columns(w.grad, k), dy, gather_rows(tp, x, tokens));
-      if (b && b->grad.defined()) add_bias_gradient(b->grad.view(-1), dy);
-    });
+    const auto d_partial = [&] { return linear_input_gradient(dy, with_columns(w.value, k)); };
+    if (queue && !queue->immediate) {
+      queue->push([=] { add_gradients(dy, gather_rows(tp, x, tokens)); });
+      return std::vector<at::Tensor>{reduce_rows(tp, d_partial())};
+    }
+    // Each product hides a message: the input on its way here, then its gradient on its way out.
+    PendingGather whole(tp, x, tokens);
+    PendingRows dx(tp, d_partial());
+    add_gradients(dy, whole.wait());
     return std::vector<at::Tensor>{dx.wait()};
   });
 }
