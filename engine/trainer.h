@@ -39,7 +39,7 @@ class Trainer {
   StepRecords last_step() const;
   // The gradient part alone: afterwards the gradients of the step are complete on every rank. Returns the loss.
   LossTerm accumulate_gradients(BatchSource& data, int64_t step);
-  // What this rank did in the last accumulate_gradients: the times of its instructions, the peak of its layer inputs.
+  // What this rank did in the last accumulate_gradients: the times of its instructions, the peak of its activations.
   const RunResult& last_run() const { return last_run_; }
   // Loss over `steps` global batches of `data`. Collective over the world.
   LossTerm evaluate(BatchSource& data, int64_t steps);

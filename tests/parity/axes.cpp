@@ -129,7 +129,7 @@ std::vector<Axis> matrix_axes() {
       axis<bool>("last batch", &Point::short_batch, {false, true}, {"full", "short"}),
       axis<bool>("labels", &Point::ignored, {false, true}, {"all count", "some ignored"}),
       axis<std::string>("checkpointing", &Point::checkpointing, {"none", "each", "group_2", "contiguous", "selective"}),
-      axis<bool>("offload", &Point::offload, {false, true}, {"off", "on"}),
+      axis<std::string>("offload", &Point::offload, {"off", "checkpointed", "all"}),
       axis<std::string>("shape", &Point::shape, {"6 heads", "3 heads", "1 head", "2 tokens"}),
   };
 }

@@ -38,7 +38,7 @@ class TanhLayer : public Layer {
     const auto y = (x + w).tanh();
     if (train)
       w.register_hook([this, queue = context.weight_grads](const at::Tensor& dw) {
-        queue->push([this, dw] { gradient_.add_(dw); });
+        queue->push({}, {}, [this, dw](const auto&, const auto&) { gradient_.add_(dw); });
       });
     if (index_ + 1 < kLayers) return {y};
     context.loss = {y.sum().item<double>(), static_cast<double>(context.batch->tokens())};
