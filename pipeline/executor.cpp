@@ -248,6 +248,7 @@ void Executor::count(Kept& kept) {
 }
 
 void Executor::move_out(Kept& kept) {
+  if (kept.bytes == 0) return;
   kept.away = std::make_unique<MovedOut>(kept.storages(), *offload_);
   count(kept);
 }

@@ -16,6 +16,7 @@ namespace shardline {
 struct StepRecords {
   double start = 0, end = 0;  // by steady_seconds()
   std::vector<InstructionRecord> instructions;
+  int64_t peak_activation_bytes = 0;
   std::vector<FlightRecord> flights;  // of this process, oldest first
   uint64_t first_flight = 1;          // ticket of the first that may belong to the step
 };

@@ -1,6 +1,4 @@
 // The plan's peak of activations is what a rank counts when it trains, and what the allocator counts on its own.
-#include <ATen/ops/full.h>
-
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -10,6 +8,7 @@
 #include "core/threads_communicator.h"
 #include "engine/config/config.h"
 #include "engine/trainer.h"
+#include "tests/engine/ones_source.h"
 
 #include "tests/catch.h"
 
@@ -18,19 +17,6 @@ using namespace shardline;
 namespace {
 
 constexpr int64_t kSamples = 12, kLength = 9;
-
-class OnesSource : public BatchSource {
- public:
-  int64_t samples_in_step(int64_t) const override { return kSamples; }
-  Batch batch(int64_t, const BatchSlice& slice) override {
-    const auto ids = at::full({slice.count, kLength}, 1, at::kLong);
-    return {.ids = ids,
-            .labels = ids,
-            .first_sample = slice.first,
-            .global_samples = kSamples,
-            .weight = kSamples * (kLength - 1)};
-  }
-};
 
 struct Choice {
   int p = 1, t = 1;
@@ -82,10 +68,10 @@ int64_t planned_and_counted(const Choice& choice) {
     const Plan plan = make_plan(config, source.spec, world->size());
     Trainer trainer({config, plan, source, make_rank_groups(plan.mesh, world, world), at::kCPU}, 1);
     fill_parameters(config.model, source, 1, trainer.parameters());
-    OnesSource data;
+    OnesSource data(kSamples, kLength);
     trainer.accumulate_gradients(data, 1);
     const auto rank = static_cast<size_t>(world->rank());
-    const int64_t counted = trainer.last_run().peak_activation_bytes;
+    const int64_t counted = trainer.last_step().peak_activation_bytes;
     if (counted != plan.activation_bytes_by_rank[rank])
       throw RunError(cat("rank ", rank, " counted ", counted, " bytes, planned ", plan.activation_bytes_by_rank[rank]));
     if (world->rank() == 0) most = counted;  // the first stage keeps most microbatches
@@ -134,7 +120,7 @@ TEST_CASE("the plan's peak of activations is what every rank counts") {
 // On one rank nothing is on its way to another: what the allocator holds beside the counted activations never changes.
 TEST_CASE("what is counted is all that the process keeps between instructions") {
   use_caching_allocator();
-  OnesSource data;
+  OnesSource data(kSamples, kLength);
   for (const char* pipeline : {"simple", "interleaved", "zb_h2"})
     for (const auto& recompute : kRecompute)
       for (const auto& offload : kOffload)
@@ -148,7 +134,7 @@ TEST_CASE("what is counted is all that the process keeps between instructions") 
             Trainer trainer({config, plan, source, make_rank_groups(plan.mesh, world, world), at::kCPU}, 1);
             fill_parameters(config.model, source, 1, trainer.parameters());
             for (int step = 1; step <= 2; ++step) trainer.accumulate_gradients(data, step);
-            const auto& records = trainer.last_run().records;
+            const auto records = trainer.last_step().instructions;
             int64_t most = 0;
             std::set<int64_t> beside;
             for (const auto& record : records) {
