@@ -106,7 +106,7 @@ void measure(const Config& config, const Options& options, RankContext& context)
     context.world->barrier();
     losses.push_back(metrics.loss);
     if (step > options.warmup) seconds.push_back(steady_seconds() - start);
-    if (step > options.warmup) pipelines.push_back(gather_pipeline(*context.world, trainer.last_run().records));
+    if (step > options.warmup) pipelines.push_back(gather_pipeline(*context.world, trainer.last_step().instructions));
   }
   if (!context.out) return;
   const double median = median_of(seconds);
