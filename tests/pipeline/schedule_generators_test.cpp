@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <functional>
 #include <set>
 
@@ -72,21 +71,17 @@ Schedule with_joined_pairs(Schedule schedule, int stages) {
   return schedule;
 }
 
-// From p to 8p: all where the environment asks for the whole range, else those around which something changes.
-std::vector<int> interesting_microbatches(int stages) {
+std::vector<int> microbatches_to_8p(int stages) {
   std::vector<int> all;
-  static const bool whole = std::getenv("SHARDLINE_WHOLE_RANGE");
-  for (int m = stages; m <= (whole ? 8 * stages : 2 * stages + 1); ++m) all.push_back(m);
-  if (whole) return all;
-  for (const int m : {3 * stages, 3 * stages + 1, 4 * stages, 8 * stages - 1, 8 * stages}) all.push_back(m);
+  for (int m = stages; m <= 8 * stages; ++m) all.push_back(m);
   return all;
 }
 
 }  // namespace
 
-TEST_CASE("GPipe and 1F1B wait (p-1)(F+B+W)", "[closed forms]") {
+TEST_CASE("GPipe and 1F1B wait (p-1)(F+B+W)") {
   for (int p = 2; p <= 16; ++p)
-    for (const int m : interesting_microbatches(p))
+    for (const int m : microbatches_to_8p(p))
       for (const UnitCosts c : {UnitCosts{}, UnitCosts{2, 3, 1}}) {
         const double unit = c.forward + c.backward_input + c.backward_weight;
         CAPTURE(p, m);
@@ -95,9 +90,9 @@ TEST_CASE("GPipe and 1F1B wait (p-1)(F+B+W)", "[closed forms]") {
       }
 }
 
-TEST_CASE("GPipe keeps all microbatches, 1F1B p - s on stage s", "[closed forms]") {
+TEST_CASE("GPipe keeps all microbatches, 1F1B p - s on stage s") {
   for (int p = 2; p <= 16; ++p)
-    for (const int m : interesting_microbatches(p)) {
+    for (const int m : microbatches_to_8p(p)) {
       CAPTURE(p, m);
       CHECK(check_schedule(simple_schedule(p, m, 0)).peak_activations == std::vector<int>(size_t(p), m));
       std::vector<int> kept;
@@ -106,11 +101,10 @@ TEST_CASE("GPipe keeps all microbatches, 1F1B p - s on stage s", "[closed forms]
     }
 }
 
-TEST_CASE("interleaved 1F1B waits (p-1)/(v m) of the ideal time where p divides m, elsewhere no longer than 1F1B",
-          "[closed forms]") {
+TEST_CASE("interleaved 1F1B waits (p-1)/(v m) of the ideal time where p divides m, elsewhere no longer than 1F1B") {
   for (int p = 2; p <= 16; ++p)
     for (int v = 1; v <= 4; ++v)
-      for (const int m : interesting_microbatches(p)) {
+      for (const int m : microbatches_to_8p(p)) {
         CAPTURE(p, v, m);
         const auto schedule = interleaved_1f1b(p, m, v, 0);
         for (const UnitCosts c : {UnitCosts{}, UnitCosts{2, 3, 1}}) {
@@ -127,9 +121,9 @@ TEST_CASE("interleaved 1F1B waits (p-1)/(v m) of the ideal time where p divides 
       }
 }
 
-TEST_CASE("ZB-H1 waits (p-1)(F+B-W) and keeps what 1F1B keeps", "[closed forms]") {
+TEST_CASE("ZB-H1 waits (p-1)(F+B-W) and keeps what 1F1B keeps") {
   for (int p = 2; p <= 16; ++p)
-    for (const int m : interesting_microbatches(p)) {
+    for (const int m : microbatches_to_8p(p)) {
       CAPTURE(p, m);
       const auto schedule = zb_h1(p, m, 0);
       for (const UnitCosts c : {UnitCosts{}, UnitCosts{2, 3, 1}, UnitCosts{4, 5, 4}}) {
@@ -149,9 +143,9 @@ TEST_CASE("1F1B that sends between its halves is between 1F1B and ZB-H1") {
   }
 }
 
-TEST_CASE("ZB-H2's stages never wait, but start and end one after the other", "[closed forms]") {
+TEST_CASE("ZB-H2's stages never wait, but start and end one after the other") {
   for (int p = 2; p <= 16; ++p)
-    for (const int m : interesting_microbatches(p)) {
+    for (const int m : microbatches_to_8p(p)) {
       if (m < 2 * p - 1) continue;
       CAPTURE(p, m);
       const auto schedule = zb_h2(p, m, 0);
@@ -168,9 +162,9 @@ TEST_CASE("ZB-H2's stages never wait, but start and end one after the other", "[
     }
 }
 
-TEST_CASE("ZB-V's stages never wait with 1F1B's activations", "[closed forms]") {
+TEST_CASE("ZB-V's stages never wait with 1F1B's activations") {
   for (int p = 2; p <= 16; ++p)
-    for (const int m : interesting_microbatches(p)) {
+    for (const int m : microbatches_to_8p(p)) {
       if (m < 2 * p - 1) continue;
       CAPTURE(p, m);
       const auto schedule = zbv(p, m, 0);
@@ -181,9 +175,9 @@ TEST_CASE("ZB-V's stages never wait with 1F1B's activations", "[closed forms]") 
     }
 }
 
-TEST_CASE("DualPipeV waits (p-1)(F&B+B-3W) of a chunk where pairs run as one", "[closed forms]") {
+TEST_CASE("DualPipeV waits (p-1)(F&B+B-3W) of a chunk where pairs run as one") {
   for (int p = 2; p <= 16; ++p)
-    for (const int m : interesting_microbatches(p)) {
+    for (const int m : microbatches_to_8p(p)) {
       if (m < 2 * p) continue;
       CAPTURE(p, m);
       const auto schedule = dualpipev(p, m, 0);
