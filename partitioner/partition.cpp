@@ -17,7 +17,7 @@ namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr double kRounding = 1e-12;  // relative; sums of the same costs in another order are equal
-constexpr int kMostNodes = 400000;   // of a search for something better
+constexpr int kMostNodes = 50000;    // of a search for something better
 
 using Sums = std::vector<double>;  // Sums[i]: over layers 0 .. i-1
 
@@ -171,6 +171,13 @@ class Search {
     const size_t n = costs.layers(), last = costs.chunks() - 1;
     add(0, 0, 1, 1);  // where the first and the last layer stand is known from the start
     add(last, n - 1, n, 1);
+    for (size_t chunk = 0; chunk < last; ++chunk) {  // and no cut is cheaper than the cheapest
+      double cheapest = kNever;
+      for (size_t j = 1; j < n; ++j) cheapest = std::min(cheapest, costs.cut(chunk, j));
+      cheapest_cut_.push_back(cheapest);
+      loads_[costs.stage(chunk)] += cheapest;
+      loads_[costs.stage(chunk + 1)] += cheapest;
+    }
   }
 
   bool find() { return place(0, 0) && !given_up(); }
@@ -192,12 +199,15 @@ class Search {
       if (!largest || members.size() > largest->size()) largest = &members;
     in_class_.assign(costs_.layers() + 1, 0);
     least_.assign(costs_.stages(), kNever);
+    least_bytes_.assign(costs_.stages(), kNever);
     if (!largest) return;
     for (const size_t layer : *largest) in_class_[layer] = 1;
     for (size_t i = costs_.layers(); i-- > 0;) in_class_[i] += in_class_[i + 1];  // from here on
     for (size_t chunk = 0; chunk < costs_.chunks(); ++chunk) {
       auto& least = least_[costs_.stage(chunk)];
       least = std::min(least, costs_.cost(chunk, largest->front(), largest->front() + 1));
+      auto& least_bytes = least_bytes_[costs_.stage(chunk)];
+      for (const size_t layer : *largest) least_bytes = std::min(least_bytes, costs_.bytes(chunk, layer, layer + 1));
     }
   }
 
@@ -206,17 +216,18 @@ class Search {
     bytes_[costs_.stage(chunk)] += sign * costs_.bytes(chunk, i, j);
   }
 
+  // More layers of the class are left than the stages have room for, by time and by memory.
   bool hopeless(size_t i) const {
     double places = 0;
-    bool counted = false;
     for (size_t stage = 0; stage < loads_.size(); ++stage) {
       if (loads_[stage] >= bound_ || bytes_[stage] > costs_.cap(stage)) return true;
-      if (least_[stage] <= 0 || least_[stage] == kNever) continue;
-      counted = true;
-      places += std::floor((bound_ - loads_[stage]) / least_[stage] * (1 - kRounding));
+      const double by_time = room(bound_ - loads_[stage], least_[stage]);
+      places += std::min(by_time, room(costs_.cap(stage) - bytes_[stage], least_bytes_[stage]));
     }
-    const bool all = std::all_of(least_.begin(), least_.end(), [](double l) { return l > 0 && l < kNever; });
-    return counted && all && places < in_class_[i];
+    return places < in_class_[i];
+  }
+  static double room(double left, double each) {
+    return each > 0 && each < kNever && left < kNever ? std::floor(left / each * (1 + kRounding)) : kNever;
   }
 
   bool place(size_t chunk, size_t i) {
@@ -232,7 +243,7 @@ class Search {
       const size_t away = (step + 1) / 2;
       if (step % 2 ? middle + away > most : middle < i + 1 + away) continue;
       const size_t j = step % 2 ? middle + away : middle - away;
-      const double cut = costs_.cut(chunk, j);
+      const double cut = costs_.cut(chunk, j) - cheapest_cut_[chunk];  // beyond what is counted already
       const auto loads = std::pair(loads_[stage], loads_[next]);
       const double bytes = bytes_[stage];
       add(chunk, begin, std::max(begin, j), 1);
@@ -285,8 +296,9 @@ class Search {
   const double bound_;
   std::vector<double> loads_, bytes_;  // by stage
   Ends ends_;
-  std::vector<int> in_class_;  // members from a layer on
-  std::vector<double> least_;  // by stage: cost of one member
+  std::vector<int> in_class_;                // members from a layer on
+  std::vector<double> least_, least_bytes_;  // by stage: cost and bytes of one member
+  std::vector<double> cheapest_cut_;         // behind each chunk
   std::unordered_set<std::string> visited_;
   int nodes_ = 0;
 };

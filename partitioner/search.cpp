@@ -13,6 +13,9 @@
 namespace shardline {
 namespace {
 
+// Of the time to fill and drain equal chunks: unequal ones may need a little less.
+constexpr double kFillShare = 0.9;
+
 std::vector<int> choices(const std::vector<int>& asked, int of) {
   std::vector<int> divisors;
   for (int d = 1; d <= of; ++d)
@@ -41,8 +44,8 @@ class Enumeration {
 
  private:
   void degrees(int tensor, int pipeline, int world) {
-    // A group over T that leaves the node gains nothing: everything it does waits for the slow link.
-    if (space_.tensor.empty() && tensor > job_.cluster.devices_per_node) return;
+    // A group over T that leaves its node gains nothing: everything it does waits for the slow link.
+    if (space_.tensor.empty() && job_.cluster.devices_per_node % tensor != 0) return;
     if (pipeline > static_cast<int>(job_.spec.layers.size()) || tensor > heads()) return;
     Layout layout{.tensor = tensor, .pipeline = pipeline, .replicas = world / tensor / pipeline};
     if (!asked_for(space_.replicas, layout.replicas) || job_.global_batch % layout.replicas != 0) return;
@@ -172,13 +175,18 @@ class Searcher {
   std::optional<Entry> bound(const Layout& layout) {
     Entry entry{layout};
     const auto prices = layer_prices(job_, layout, spans(layout));
-    double work = 0, largest = 0;
+    double work = 0, largest = 0, way = 0;
     for (const auto& price : prices) {
       work += price.whole();
+      way += price.forward + price.backward_input;
       largest = std::max(largest, price.whole());
     }
     const auto m = static_cast<double>(layout.microbatches);
-    entry.least_seconds = m * std::max(work / layout.pipeline, largest);
+    // The last stage waits for the first microbatch's way through all others, and they for its gradient's way back.
+    const int chunks =
+        std::max(layout.chunks_per_stage, layout.schedule == "zbv" || layout.schedule == "dualpipev" ? 2 : 1);
+    const double fill = kFillShare * way * (layout.pipeline - 1) / (layout.pipeline * chunks);
+    entry.least_seconds = m * std::max(work / layout.pipeline, largest) + fill;
 
     const double room = job_.cluster.memory_bytes, states = state_bytes_per_parameter(job_, layout);
     const auto& block = first_block();
