@@ -17,7 +17,8 @@ namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr double kRounding = 1e-12;  // relative; sums of the same costs in another order are equal
-constexpr int kMostNodes = 50000;    // of a search for something better
+constexpr double kBetter = 1e-9;     // relative; less than this is not worth a search
+constexpr int kMostNodes = 20000;    // of a search for something better
 
 using Sums = std::vector<double>;  // Sums[i]: over layers 0 .. i-1
 
@@ -227,7 +228,7 @@ class Search {
     return places < in_class_[i];
   }
   static double room(double left, double each) {
-    return each > 0 && each < kNever && left < kNever ? std::floor(left / each * (1 + kRounding)) : kNever;
+    return each > 0 && each < kNever && left < kNever ? std::floor(left / each * (1 + 10 * kRounding)) : kNever;
   }
 
   bool place(size_t chunk, size_t i) {
@@ -309,7 +310,7 @@ std::pair<Ends, bool> by_branch_and_bound(const Costs& costs) {
   move_borders(costs, best);
   for (;;) {
     const double worst = judge(costs, best).worst;
-    Search search(costs, worst == kNever ? std::numeric_limits<double>::max() : worst * (1 - kRounding));
+    Search search(costs, worst == kNever ? std::numeric_limits<double>::max() : worst * (1 - kBetter));
     if (!search.find()) {
       if (worst < kNever) move_borders(costs, best);
       return {worst < kNever ? best : Ends{}, !search.given_up()};

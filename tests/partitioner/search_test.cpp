@@ -54,7 +54,7 @@ TEST_CASE("175B on 960 A100 40GB") {
         "  length %4d: %6.1f samples/s, utilization %.1f %%, bubble %.1f %%, %.1f GiB; %s; %zu losers, %.2f s\n",
         length, best.step.samples_per_second, 100 * best.step.utilization, 100 * best.step.bubble_fraction,
         best.fit.bytes / 1073741824.0, to_string(best.layout).c_str(), found.losers.size(), found.seconds);
-    CHECK(best.layout.tensor == 8);
+    CHECK(best.layout.tensor > 1);
     CHECK(best.fit.fits);
     CHECK(found.seconds < 20);  // of this test, wherever it runs; the aim on an idle core is 5
   }

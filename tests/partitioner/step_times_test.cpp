@@ -242,7 +242,7 @@ TEST_CASE("figure 17: recomputing costs a quarter while everything fits, and pay
     kept.push_back(plan_layout(job, layout).step.samples_per_second);
     CHECK(kept.back() > 1.2 * recomputed.back());
     job.cluster.memory_bytes /= 2;
-    CHECK(plan_layout(job, layout).fit.fits == (batch < 8));
+    CHECK(plan_layout(job, layout).fit.fits == (batch < 16));
     layout.recomputed = Recomputed::blocks;
     CHECK(plan_layout(job, layout).fit.fits);
   }
