@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "core/layer_work.h"
+
 namespace shardline {
 
 class Layer;
@@ -82,8 +84,9 @@ struct LayerSpec {
   std::string name;       // "h.3": prefix of its parameters' full names
   bool is_block = false;  // one transformer layer of the HF config (what stage counts count)
   std::vector<ParamSpec> params;
-  std::vector<BorderTensor> output;  // what it hands to the next layer; empty for the last one
-  double flops_per_token = 0;        // of the forward pass, whole layer; what the partition balances
+  std::vector<BorderTensor> output;                 // what it hands to the next layer; empty for the last one
+  double flops_per_token = 0;                       // of the forward pass, whole layer; what the partition balances
+  std::function<LayerWork(const WorkShape&)> work;  // what it does with a microbatch; stated by every built-in family
   std::function<std::unique_ptr<Layer>(const LayerBuild&)> build;  // makes the local part
   std::function<KeptBytes(const KeptCase&)> kept;                  // of full microbatches
 

@@ -6,6 +6,7 @@
 #include "core/communicator.h"
 #include "core/error.h"
 #include "core/layer.h"
+#include "models/gpt2_work.h"
 #include "tensor_parallel/attention.h"
 #include "tensor_parallel/cross_entropy.h"
 #include "tensor_parallel/elementwise.h"
@@ -185,6 +186,7 @@ LayerSpec embedding_spec(const Gpt2Config& c, const SpecMaker& make) {
   layer.params = {make.table("wte.weight", {c.vocab_size, c.n_embd}, 0, "transformer.wte.weight"),
                   make.table("wpe.weight", {c.n_positions, c.n_embd}, -1, "transformer.wpe.weight")};
   layer.params[Embedding::kWpe].partial_over_t = make.sequence_parallel;
+  layer.work = [c](const WorkShape& shape) { return gpt2_embedding_work(c, shape); };
   layer.build = [c](const LayerBuild& build) { return std::make_unique<Embedding>(c, build); };
   layer.kept = [](const KeptCase&) { return KeptBytes{}; };  // all of it follows from the batch again
   return layer;
@@ -228,6 +230,7 @@ LayerSpec block_spec(const Gpt2Config& c, const SpecMaker& make, int64_t i) {
       make.row_bias("mlp.proj.bias", hf + "mlp.c_proj.bias"),
   };
   layer.flops_per_token = static_cast<double>(2 * (4 * h * h + 2 * h * inner));
+  layer.work = [c](const WorkShape& shape) { return gpt2_block_work(c, shape); };
   layer.build = [c, i](const LayerBuild& build) { return std::make_unique<Block>(c, i, build); };
   layer.kept = [c](const KeptCase& at) { return block_kept(c, at); };
   return layer;
@@ -240,6 +243,7 @@ LayerSpec head_spec(const Gpt2Config& c, const SpecMaker& make) {
                   make.table("lm_head.weight", {c.vocab_size, c.n_embd}, 0, "lm_head.weight")};
   if (c.tie_word_embeddings) layer.params[Head::kWords].tied_to = "embedding.wte.weight";
   layer.flops_per_token = static_cast<double>(2 * c.vocab_size * c.n_embd);
+  layer.work = [c](const WorkShape& shape) { return gpt2_head_work(c, shape); };
   layer.build = [c](const LayerBuild& build) { return std::make_unique<Head>(c, build); };
   layer.kept = [c](const KeptCase& at) {  // x, its statistics, and the gradient of its norm, made in forward
     return KeptBytes{.activations = at.element_bytes * at.rows * (2 * c.n_embd + 2)};
