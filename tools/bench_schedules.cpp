@@ -25,6 +25,7 @@
 #include <optional>
 #include <thread>
 
+#include "core/backward.h"
 #include "core/caching_allocator.h"
 #include "core/clock.h"
 #include "core/error.h"
@@ -33,7 +34,6 @@
 #include "pipeline/executor.h"
 #include "pipeline/schedule_choice.h"
 #include "pipeline/schedule_simulation.h"
-#include "tensor_parallel/backward.h"
 
 using namespace shardline;
 
@@ -66,11 +66,12 @@ class SleepingLayer : public Layer {
     auto output = last_ ? at::ones({}) : at::empty({options_.tokens, options_.hidden});
     const std::vector<at::Tensor> inputs = first_ ? std::vector{begin_.requires_grad_(true)} : input;
     const auto sizes = inputs[0].sizes().vec();
-    return {with_backward(output, inputs, "sleep", [this, sizes, queue = context.weight_grads](const at::Tensor&) {
+    const auto backward = [this, sizes, queue = context.weight_grads](const at::Tensor& d_output, const SavedTensors&) {
       sleep();
-      queue->push([this] { sleep(); });
+      queue->push({}, d_output, [this](const at::Tensor&, const at::Tensor&) { sleep(); });
       return std::vector<at::Tensor>{at::empty(sizes)};
-    })};
+    };
+    return {with_backward(output, inputs, {}, "sleep", backward)};
   }
 
  private:
