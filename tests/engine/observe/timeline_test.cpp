@@ -143,7 +143,7 @@ TEST_CASE("the page shows each rank's boxes above those of the simulation at mea
     for (size_t at = page.find(what); at != std::string::npos; at = page.find(what, at + 1)) ++found;
     return found;
   };
-  CHECK(count("<svg ") == 2);
+  CHECK(count("<svg ") == 3);
   CHECK(count("<title>forward, ") == 4);  // only what was measured has a tip
   CHECK(count("rank 1 (d 0 p 1 t 0)") == 1);
   CHECK(count("measured, idle 70 %") == 1);
