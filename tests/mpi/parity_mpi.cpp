@@ -1,6 +1,4 @@
 // Points of the layout matrix on real ranks: the run of one process, and the same bits as ranks that are threads.
-#include <ATen/ops/zeros.h>
-
 #include "tests/mpi/mpi_main.h"
 #include "tests/parity/matrix.h"
 
@@ -9,9 +7,12 @@
 using namespace shardline;
 using namespace shardline::parity;
 
-TEST_CASE("mpi: ranks that are processes give the run of one process and of threads") {
+namespace {
+
+// Those of the points that have as many ranks as there are.
+void check_on_real_ranks(const std::vector<Point>& points) {
   const CommunicatorPtr world = testing::mpi_test_world().comm;
-  for (const auto& point : real_rank_points(world->size())) {
+  for (const auto& point : with_world(points, world->size())) {
     const Outcome outcome = run_point_on(point, world);
     if (world->rank() == 0) {  // the others have the same, as `copies` says, and wait at the barrier
       INFO(point.name());
@@ -20,4 +21,17 @@ TEST_CASE("mpi: ranks that are processes give the run of one process and of thre
     }
     world->barrier();
   }
+}
+
+}  // namespace
+
+TEST_CASE("mpi: ranks that are processes give the run of one process and of threads, float64") {
+  check_on_real_ranks(pair_points());
+}
+TEST_CASE("mpi: ranks that are processes give the run of one process and of threads, fp32") {
+  check_on_real_ranks(fp32_points());
+}
+// The rest, on demand: mpi_parity_tests "[matrix]"
+TEST_CASE("mpi: the rest of the matrix gives the run of one process and of threads, float64", "[.][matrix]") {
+  for (const auto& more : {single_points(), deep_points(), grid_points(), choice_points()}) check_on_real_ranks(more);
 }

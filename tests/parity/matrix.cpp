@@ -1,5 +1,8 @@
 #include "tests/parity/matrix.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "tests/parity/axes.h"
 
 namespace shardline::parity {
@@ -78,12 +81,11 @@ std::vector<Point> fp32_points() {
   return points;
 }
 
-std::vector<Point> real_rank_points(int world) {
-  std::vector<Point> points;
-  for (const auto& all : {pair_points(), fp32_points()})
-    for (const auto& point : all)
-      if (point.world() == world) points.push_back(point);
-  return points;
+std::vector<Point> with_world(const std::vector<Point>& points, int world) {
+  std::vector<Point> those;
+  std::copy_if(points.begin(), points.end(), std::back_inserter(those),
+               [&](const Point& point) { return point.world() == world; });
+  return those;
 }
 
 Difference measure(const Point& point, const Tampering& tampering) {
