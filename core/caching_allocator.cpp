@@ -61,6 +61,12 @@ class CachingAllocator final : public c10::Allocator {
     return trim_locked();
   }
 
+  void restart_peaks() {
+    const std::scoped_lock lock(mutex_);
+    totals_.peak_of_class = totals_.now;
+    totals_.peak_live = totals_.live;
+  }
+
   static CachingAllocator& instance() {
     static auto* const allocator = new CachingAllocator;  // tensors may outlive everything
     return *allocator;
@@ -181,6 +187,9 @@ void use_caching_allocator() {
 }
 MemoryTotals memory_totals() {
   return CachingAllocator::instance().totals();
+}
+void restart_memory_peaks() {
+  CachingAllocator::instance().restart_peaks();
 }
 void set_memory_cap(int64_t bytes) {
   CachingAllocator::instance().set_cap(bytes);

@@ -44,6 +44,7 @@ struct MemoryCapError : RunError {
 
 void use_caching_allocator();  // for all CPU tensors from now on; again is no harm
 MemoryTotals memory_totals();
+void restart_memory_peaks();         // from what is live now
 void set_memory_cap(int64_t bytes);  // of live and cached bytes; what is cached is given back first. 0: none
 int64_t trim_memory();               // gives all that is cached back to the system; its bytes
 

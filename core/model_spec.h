@@ -80,6 +80,15 @@ struct KeptBytes {
   bool operator==(const KeptBytes&) const = default;
 };
 
+// The most bytes that a pass of one microbatch through a layer has in use at a time, beyond what it finds when it
+// begins: what it comes to keep, its result, and what its ops need while they run. Without the few thousand bytes that
+// depend on threads, and without an accelerator's own workspaces.
+struct PassBytes {
+  int64_t forward = 0;
+  int64_t backward = 0;        // weight gradients at once; what is freed on the way makes room
+  int64_t input_gradient = 0;  // weight gradients wait
+};
+
 struct LayerSpec {
   std::string name;       // "h.3": prefix of its parameters' full names
   bool is_block = false;  // one transformer layer of the HF config (what stage counts count)
@@ -89,6 +98,7 @@ struct LayerSpec {
   std::function<LayerWork(const WorkShape&)> work;  // what it does with a microbatch; stated by every built-in family
   std::function<std::unique_ptr<Layer>(const LayerBuild&)> build;  // makes the local part
   std::function<KeptBytes(const KeptCase&)> kept;                  // of full microbatches
+  std::function<PassBytes(const KeptCase&)> passes;
 
   std::string full_name(const ParamSpec& param) const { return name + "." + param.name; }
 };

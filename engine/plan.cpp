@@ -10,6 +10,7 @@
 #include "engine/observe/format.h"
 #include "partitioner/assign.h"
 #include "pipeline/checker.h"
+#include "pipeline/messages_held.h"
 #include "pipeline/schedule_choice.h"
 #include "pipeline/schedule_generators.h"
 #include "pipeline/schedule_grid.h"
@@ -50,6 +51,7 @@ std::vector<LayerBytes> layer_bytes(const Config& config, const ModelSpec& spec,
   for (size_t layer = 0; layer < spec.layers.size(); ++layer) {
     at.recompute_attention = plan.activations.recompute[layer].what == Recompute::What::attention;
     bytes[layer].kept = spec.layers[layer].kept(at);
+    bytes[layer].passes = spec.layers[layer].passes(at);
     for (const auto& tensor : layer > 0 ? spec.layers[layer - 1].output : std::vector<BorderTensor>()) {
       const auto shape = bind_shape(tensor, at.rows);
       bytes[layer].input +=
@@ -57,6 +59,27 @@ std::vector<LayerBytes> layer_bytes(const Config& config, const ModelSpec& spec,
     }
   }
   return bytes;
+}
+
+// The largest border at the end of a chunk, for every message that a stage holds; by stage and instruction.
+std::vector<std::vector<int64_t>> message_bytes(const Config& config, const ModelSpec& spec, const Plan& plan) {
+  const auto layers = layers_of_chunks(plan);
+  const auto bytes = layer_bytes(config, spec, plan, 0);
+  int64_t border = 0;
+  for (size_t chunk = 1; chunk < layers.size(); ++chunk)
+    border = std::max(border, bytes[static_cast<size_t>(layers[chunk].front())].input);
+  const auto cost = [&](int, const Instruction& instruction) {
+    double flops = 0;  // of a forward, and about as many of either gradient
+    for (const int layer : layers[static_cast<size_t>(instruction.chunk)])
+      flops += spec.layers[static_cast<size_t>(layer)].flops_per_token;
+    return instruction.op == Op::reduce_gradients ? 0 : flops;
+  };
+  std::vector<std::vector<int64_t>> result;
+  for (const auto& stage : messages_held(plan.train, cost)) {
+    result.emplace_back();
+    for (const int held : stage) result.back().push_back(held * border);
+  }
+  return result;
 }
 
 // "recomputed: each (8 blocks), none (2); moved out until 4 instructions before their use"
@@ -107,10 +130,12 @@ Plan make_plan(const Config& config, const ModelSpec& spec, int world_size) {
     plan.stage_of_layer.push_back(plan.train.stage_of_chunk[static_cast<size_t>(chunk)]);
   for (int rank = 0; rank < plan.mesh.size(); ++rank)
     plan.parameters_by_rank.push_back(stored_elements(spec, plan.stage_of_layer, plan.mesh.at(rank), sizes.tensor));
+  const auto messages = message_bytes(config, spec, plan);
   for (int rank = 0; rank < plan.mesh.size(); ++rank) {
     const Coordinates at = plan.mesh.at(rank);
-    plan.activation_bytes_by_rank.push_back(peak_activation_bytes(
-        plan.train, at.p, layers_of_chunks(plan), plan.activations, layer_bytes(config, spec, plan, at.t)));
+    plan.activation_bytes_by_rank.push_back(
+        peak_activation_bytes(plan.train, at.p, layers_of_chunks(plan), plan.activations,
+                              layer_bytes(config, spec, plan, at.t), messages[static_cast<size_t>(at.p)]));
   }
   return plan;
 }
@@ -139,7 +164,7 @@ nlohmann::json plan_json(const Plan& plan) {
                      {"stage", at.p},
                      {"t", at.t},
                      {"parameters", plan.parameters_by_rank[static_cast<size_t>(rank)]},
-                     {"activation_bytes", plan.activation_bytes_by_rank[static_cast<size_t>(rank)]}});
+                     {"activation_bytes", plan.activation_bytes_by_rank[static_cast<size_t>(rank)].kept}});
   }
   const auto& s = plan.sizes;
   return {{"mesh", plan.mesh},
@@ -192,7 +217,7 @@ std::string plan_text(const Plan& plan, int width) {
       if (plan.mesh.at(rank).d == 0)
         parameters += (parameters.empty() ? "" : " + ") +
                       format_count(static_cast<double>(plan.parameters_by_rank[static_cast<size_t>(rank)]));
-      activations = std::max(activations, plan.activation_bytes_by_rank[static_cast<size_t>(rank)]);
+      activations = std::max(activations, plan.activation_bytes_by_rank[static_cast<size_t>(rank)].kept);
       ranks += (ranks.empty() ? "" : " ") + std::to_string(rank);
     }
     stages.push_back({std::to_string(stage), layers, std::to_string(count), ranks, parameters,

@@ -22,8 +22,8 @@ struct Plan {
   std::vector<int> stage_of_layer;
   Schedule train, forward;  // over sizes.microbatches * accumulation, and sizes.microbatches
   ActivationChoices activations;
-  std::vector<int64_t> activation_bytes_by_rank;  // see pipeline/activation_bytes.h
-  std::vector<int64_t> parameters_by_rank;        // elements stored
+  std::vector<ActivationPeak> activation_bytes_by_rank;
+  std::vector<int64_t> parameters_by_rank;  // elements stored
   bool operator==(const Plan&) const = default;
 };
 

@@ -6,6 +6,7 @@
 #include "core/communicator.h"
 #include "core/error.h"
 #include "core/layer.h"
+#include "models/gpt2_memory.h"
 #include "models/gpt2_work.h"
 #include "tensor_parallel/attention.h"
 #include "tensor_parallel/cross_entropy.h"
@@ -189,21 +190,8 @@ LayerSpec embedding_spec(const Gpt2Config& c, const SpecMaker& make) {
   layer.work = [c](const WorkShape& shape) { return gpt2_embedding_work(c, shape); };
   layer.build = [c](const LayerBuild& build) { return std::make_unique<Embedding>(c, build); };
   layer.kept = [](const KeptCase&) { return KeptBytes{}; };  // all of it follows from the batch again
+  layer.passes = [c](const KeptCase& at) { return gpt2_embedding_passes(c, at); };
   return layer;
-}
-
-// Of a block. Statistics of norms and of attention are as wide as activations; masks of dropout are made again.
-KeptBytes block_kept(const Gpt2Config& c, const KeptCase& at) {
-  const int64_t hidden = c.n_embd, heads = split_range(c.n_head, at.t_degree, at.t).length;
-  const int64_t mixed = heads * c.head_dim(), inner = split_range(c.inner(), at.t_degree, at.t).length;
-  const int64_t norm = 2 * hidden + 2;                                   // x, its norm, mean, 1 / deviation
-  const int64_t attention = at.recompute_attention ? 0 : mixed + heads;  // result, log of sums of exponentials
-  const int64_t by_row = 2 * norm;                                       // in front of both products
-  const int64_t by_token = 3 * mixed + attention + 2 * inner;            // qkv; before and after the activation
-  const int64_t pairs_by_row = 2 * hidden;                               // X of qkv and fc
-  const int64_t pairs_by_token = 4 * mixed + 2 * inner + 2 * hidden;     // their dY; X and dY of out and proj
-  return {.activations = at.element_bytes * (at.rows * by_row + at.tokens * by_token),
-          .weight_pairs = at.element_bytes * (at.rows * pairs_by_row + at.tokens * pairs_by_token)};
 }
 
 LayerSpec block_spec(const Gpt2Config& c, const SpecMaker& make, int64_t i) {
@@ -232,7 +220,8 @@ LayerSpec block_spec(const Gpt2Config& c, const SpecMaker& make, int64_t i) {
   layer.flops_per_token = static_cast<double>(2 * (4 * h * h + 2 * h * inner));
   layer.work = [c](const WorkShape& shape) { return gpt2_block_work(c, shape); };
   layer.build = [c, i](const LayerBuild& build) { return std::make_unique<Block>(c, i, build); };
-  layer.kept = [c](const KeptCase& at) { return block_kept(c, at); };
+  layer.kept = [c](const KeptCase& at) { return gpt2_block_kept(c, at); };
+  layer.passes = [c](const KeptCase& at) { return gpt2_block_passes(c, at); };
   return layer;
 }
 
@@ -245,9 +234,8 @@ LayerSpec head_spec(const Gpt2Config& c, const SpecMaker& make) {
   layer.flops_per_token = static_cast<double>(2 * c.vocab_size * c.n_embd);
   layer.work = [c](const WorkShape& shape) { return gpt2_head_work(c, shape); };
   layer.build = [c](const LayerBuild& build) { return std::make_unique<Head>(c, build); };
-  layer.kept = [c](const KeptCase& at) {  // x, its statistics, and the gradient of its norm, made in forward
-    return KeptBytes{.activations = at.element_bytes * at.rows * (2 * c.n_embd + 2)};
-  };
+  layer.kept = [c](const KeptCase& at) { return gpt2_head_kept(c, at); };
+  layer.passes = [c](const KeptCase& at) { return gpt2_head_passes(c, at); };
   return layer;
 }
 

@@ -6,24 +6,27 @@ namespace {
 class Walk {
  public:
   Walk(const Schedule& schedule, int stage, const std::vector<std::vector<int>>& layers_of_chunk,
-       const ActivationChoices& choices, const std::vector<LayerBytes>& bytes)
+       const ActivationChoices& choices, const std::vector<LayerBytes>& bytes, const std::vector<int64_t>& messages)
       : list_(schedule.instructions[static_cast<size_t>(stage)]),
         layers_of_chunk_(layers_of_chunk),
         choices_(choices),
-        bytes_(bytes) {}
+        bytes_(bytes),
+        messages_(messages) {}
 
-  int64_t peak() {
+  ActivationPeak peak() {
     const auto horizon = static_cast<size_t>(choices_.offload.horizon);
     const auto backward_of = backward_instructions(list_);
     for (size_t i = 0; i < list_.size(); ++i) {
-      if (choices_.offload.enabled && i + horizon < list_.size()) come_back(list_[i + horizon]);
       const auto& [op, microbatch, chunk, peer] = list_[i];
+      place_ = i;
+      if (choices_.offload.enabled && i + horizon < list_.size()) come_back(list_[i + horizon]);
+      pass(0);
       if (op == Op::forward && backward_of.contains({microbatch, chunk}))
         forward(list_[i], moves_out(choices_.offload, i, backward_of.at({microbatch, chunk})));
       if (op == Op::backward_input) backward(list_[i], weights_follow(list_, i));
       if (op == Op::backward_weight) live_.remove(waiting_[{microbatch, chunk}]);
     }
-    return live_.peak();
+    return {live_.peak(), in_use_, total_};
   }
 
  private:
@@ -38,6 +41,8 @@ class Walk {
     const auto& layers = layers_of(at);
     for (const LayerGroup& group : layer_groups(layers, choices_.recompute)) {
       const LayerBytes& first = bytes(layers, group.first);
+      for (size_t i = group.first; i < group.first + group.count; ++i)
+        pass((i == group.first ? 0 : first.input) + bytes(layers, i).input + bytes(layers, i).passes.forward);
       const int64_t kept = group.recomputed ? first.input : first.kept.activations;
       live_.add(kept);
       if (!out || !(group.recomputed || choices_.offload.everything)) continue;
@@ -56,10 +61,15 @@ class Walk {
     const auto groups = layer_groups(layers, choices_.recompute);
     for (size_t g = groups.size(); g-- > 0;) {
       const LayerGroup& group = groups[g];
-      for (size_t i = group.first; group.recomputed && i < group.first + group.count; ++i)
-        live_.add(bytes(layers, i).kept.activations - (i == group.first ? bytes(layers, i).input : 0));
+      for (size_t i = group.first; group.recomputed && i < group.first + group.count; ++i) {
+        const int64_t input = bytes(layers, i).input;
+        pass(gradient(layers, group.first + group.count - 1) + (i == group.first ? 0 : input) +
+             bytes(layers, i).passes.forward);
+        live_.add(bytes(layers, i).kept.activations - (i == group.first ? input : 0));
+      }
       for (size_t i = group.first + group.count; i-- > group.first;) {
-        const KeptBytes& kept = bytes(layers, i).kept;
+        const auto& [input, kept, passes] = bytes(layers, i);
+        pass(gradient(layers, i) + (drain ? passes.backward : passes.input_gradient));
         live_.remove(kept.activations);
         if (drain) continue;
         live_.add(kept.weight_pairs);
@@ -68,12 +78,26 @@ class Walk {
     }
   }
 
+  // The gradient of a layer's result, which is the next one's input.
+  int64_t gradient(const std::vector<int>& layers, size_t i) const {
+    const auto next = static_cast<size_t>(layers[i]) + 1;
+    return next < bytes_.size() ? bytes_[next].input : 0;
+  }
+
+  void pass(int64_t bytes) {
+    in_use_ = std::max(in_use_, live_.now() + bytes);
+    total_ = std::max(total_, live_.now() + bytes + messages_[place_]);
+  }
+
   const std::vector<Instruction>& list_;
   const std::vector<std::vector<int>>& layers_of_chunk_;
   const ActivationChoices& choices_;
   const std::vector<LayerBytes>& bytes_;
+  const std::vector<int64_t>& messages_;
+  size_t place_ = 0;                                       // in the list
   std::map<std::pair<int, int>, int64_t> away_, waiting_;  // by microbatch and chunk
   LiveBytes live_;
+  int64_t in_use_ = 0, total_ = 0;
 };
 
 }  // namespace
@@ -85,9 +109,11 @@ std::map<std::pair<int, int>, size_t> backward_instructions(const std::vector<In
   return places;
 }
 
-int64_t peak_activation_bytes(const Schedule& schedule, int stage, const std::vector<std::vector<int>>& layers_of_chunk,
-                              const ActivationChoices& choices, const std::vector<LayerBytes>& layers) {
-  return Walk(schedule, stage, layers_of_chunk, choices, layers).peak();
+ActivationPeak peak_activation_bytes(const Schedule& schedule, int stage,
+                                     const std::vector<std::vector<int>>& layers_of_chunk,
+                                     const ActivationChoices& choices, const std::vector<LayerBytes>& layers,
+                                     const std::vector<int64_t>& message_bytes) {
+  return Walk(schedule, stage, layers_of_chunk, choices, layers, message_bytes).peak();
 }
 
 bool weights_follow(const std::vector<Instruction>& list, size_t place) {

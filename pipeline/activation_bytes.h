@@ -1,6 +1,6 @@
 // The bytes of activations that are alive on a stage, told from its list: what layers keep between forward and backward
-// (a recomputed group keeps its input until it runs again), and the (X, dY) pairs that wait for BackwardWeight. What an
-// op needs while it runs, and borders on their way to another stage, come on top.
+// (a recomputed group keeps its input until it runs again), and the (X, dY) pairs that wait for BackwardWeight. Beside
+// them, what passes through layers have in use, and borders on their way between stages.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -25,11 +25,22 @@ struct ActivationChoices {
 struct LayerBytes {
   int64_t input = 0;
   KeptBytes kept;
+  PassBytes passes;
 };
 
-// The most bytes at a time; layers: of the model.
-int64_t peak_activation_bytes(const Schedule& schedule, int stage, const std::vector<std::vector<int>>& layers_of_chunk,
-                              const ActivationChoices& choices, const std::vector<LayerBytes>& layers);
+// The most bytes at a time.
+struct ActivationPeak {
+  int64_t kept = 0;    // between instructions and layers; counted exactly
+  int64_t in_use = 0;  // and while layers run
+  int64_t total = 0;   // and with messages
+  bool operator==(const ActivationPeak&) const = default;
+};
+
+// layers: of the model. message_bytes: held for messages, by instruction of the stage.
+ActivationPeak peak_activation_bytes(const Schedule& schedule, int stage,
+                                     const std::vector<std::vector<int>>& layers_of_chunk,
+                                     const ActivationChoices& choices, const std::vector<LayerBytes>& layers,
+                                     const std::vector<int64_t>& message_bytes);
 
 // Whether the weight gradients of the BackwardInput at `place` are made at once, because they are the next instruction:
 // each while its tensors are in cache, and nothing waits.

@@ -20,7 +20,6 @@
 namespace shardline {
 namespace {
 
-constexpr int64_t kBlockTokens = 256;
 constexpr int64_t kNoLabel = -100;
 
 // [batch, length] -> [tokens]: the label that each position predicts.
@@ -55,10 +54,10 @@ at::Tensor head_cross_entropy(const TensorParallel& tp, const at::Tensor& x, Par
   const auto local_label = at::where(valid, label - first_word, int64_t{-1});
   const auto dx = train ? at::empty({tokens, whole.size(1)}, whole.options()) : at::Tensor();
   at::Tensor logits;
-  if (tokens > 0) logits = at::empty({std::min(tokens, kBlockTokens), w.value.size(0)}, whole.options());
+  if (tokens > 0) logits = at::empty({std::min(tokens, kHeadBlockTokens), w.value.size(0)}, whole.options());
 
-  for (int64_t first = 0; first < tokens; first += kBlockTokens) {
-    const int64_t rows = std::min(kBlockTokens, tokens - first);
+  for (int64_t first = 0; first < tokens; first += kHeadBlockTokens) {
+    const int64_t rows = std::min(kHeadBlockTokens, tokens - first);
     const auto block_x = whole.narrow(0, first, rows), block_logits = logits.narrow(0, 0, rows);
     const auto block_label = local_label.narrow(0, first, rows), block_valid = valid.narrow(0, first, rows);
     linear_forward_out(block_logits, block_x, w.value, {});

@@ -199,7 +199,10 @@ void Engine::fail(Operation& operation, const std::string& reason) {
 // Lets go of an operation that has nothing under way any more.
 void Engine::settle(Operation& operation) {
   if (operation.outstanding_ > 0) return;
-  if (!operation.failed_) operation.finished("");
+  if (!operation.failed_) {
+    operation.let_go();
+    operation.finished("");
+  }
   const auto place = std::find_if(active_.begin(), active_.end(), [&](const auto& p) { return p.get() == &operation; });
   std::swap(*place, active_.back());
   active_.pop_back();

@@ -30,6 +30,8 @@ class Operation {
   virtual ~Operation() = default;
   virtual void begin(Engine& engine) = 0;
   virtual void completed(Engine& engine, const Transfer& transfer) = 0;
+  // Called when it is over without an error, before finished(): nobody who waited finds the tensors still held.
+  virtual void let_go() = 0;
   // Called once, on the engine's thread; error "" on success.
   virtual void finished(const std::string& error) = 0;
 

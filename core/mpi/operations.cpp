@@ -52,6 +52,7 @@ class ExchangeOperation : public WaitableOperation {
   }
 
   void completed(Engine&, const Transfer&) override {}
+  void let_go() override { request_.input = request_.output = at::Tensor(); }
 
  private:
   void send(int peer, const char* data, size_t bytes, Lane::Phase phase) {
@@ -124,6 +125,11 @@ class ReduceOperation : public WaitableOperation {
       default:
         break;  // results need no answer
     }
+  }
+
+  void let_go() override {
+    request_.input = request_.output = at::Tensor();
+    staging_.reset();
   }
 
  private:

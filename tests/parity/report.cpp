@@ -84,7 +84,7 @@ std::string markdown(const Report& report) {
          "                                  # every grid; every schedule with every choice of memory\n"
          "    ctest -R mpi/parity           # points of the list on 2, 4 and 8 real ranks: within the limits of one\n"
          "                                  # process, and equal in every bit to ranks as threads\n"
-         "    ctest -R mpi/parity_matrix    # the rest on 2 to 12 real ranks\n\n";
+         "    ctest -R mpi/parity_matrix    # the rest on 2 to 8 real ranks\n\n";
   out << "## float64: the worst difference by axis\n\n";
   differences(out, report.matrix, "float64");
   out << "\n## fp32 on the shipped kernels: a sample\n\n";

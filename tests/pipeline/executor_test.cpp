@@ -142,7 +142,9 @@ Result run(const Schedule& schedule, Mode mode = Mode::train, const std::string&
     std::scoped_lock lock(mutex);
     result.activation_bytes.push_back(
         {done.peak_activation_bytes,
-         peak_activation_bytes(schedule, stage, layers.layers_of_chunk, layers.choices, bytes)});
+         peak_activation_bytes(schedule, stage, layers.layers_of_chunk, layers.choices, bytes,
+                               std::vector<int64_t>(schedule.instructions[static_cast<size_t>(stage)].size()))
+             .kept});
     for (size_t i = 0; i < kLayers; ++i)
       if (layers.layers[i]) result.gradients[i] = static_cast<FakeLayer&>(*layers.layers[i]).gradient();
     if (stage == schedule.stage_of_chunk.back())

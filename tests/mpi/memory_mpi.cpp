@@ -1,0 +1,150 @@
+// What real ranks count, by class, against the plan.
+#include <ATen/ops/tensor.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "core/caching_allocator.h"
+#include "engine/config/config.h"
+#include "engine/rank_memory.h"
+#include "engine/trainer.h"
+#include "tests/engine/ones_source.h"
+#include "tests/mpi/mpi_main.h"
+
+#include "tests/catch.h"
+
+using namespace shardline;
+
+namespace {
+
+constexpr int64_t kLength = 50, kHidden = 96;
+
+struct Setting {
+  int d = 1, p = 1, t = 1;
+  std::string pipeline = "interleaved", recompute = "none", offload = "no", optimize = "memory", dtype = "float32";
+  double dropout = 0;
+  int microbatches = 4, samples = 6;  // of a microbatch
+  bool tied = true;
+
+  int world() const { return d * p * t; }
+  std::string name() const {
+    return cat("D", d, " P", p, " T", t, " ", optimize, " ", pipeline, ", ", recompute, ", offload ", offload, ", ",
+               dtype, ", dropout ", dropout, ", ", microbatches, " x ", samples, tied ? ", tied" : ", untied");
+  }
+};
+
+Config config_of(const Setting& s) {
+  const nlohmann::json file = {{"model",
+                                {{"config",
+                                  {{"model_type", "gpt2"},
+                                   {"n_layer", 8},
+                                   {"n_head", 6},
+                                   {"n_embd", kHidden},
+                                   {"vocab_size", 1009},
+                                   {"n_positions", 64},
+                                   {"tie_word_embeddings", s.tied},
+                                   {"resid_pdrop", s.dropout},
+                                   {"embd_pdrop", s.dropout},
+                                   {"attn_pdrop", s.dropout}}}}},
+                               {"data", {{"train", "unused"}, {"tokenizer", "bytes"}, {"sequence_length", kLength}}},
+                               {"training", {{"global_batch_size", s.d * s.samples * s.microbatches}}},
+                               {"smp_options",
+                                {{"pipeline_parallel_degree", s.p},
+                                 {"tensor_parallel_degree", s.t},
+                                 {"ddp", true},
+                                 {"microbatches", s.microbatches},
+                                 {"pipeline", s.pipeline},
+                                 {"optimize", s.optimize},
+                                 {"activation_checkpointing", s.recompute},
+                                 {"offload_activations", s.offload != "no"},
+                                 {"offload_scope", s.offload == "no" ? "checkpointed" : s.offload},
+                                 {"activation_loading_horizon", 2},
+                                 {"offload_path", std::filesystem::temp_directory_path().string()}}},
+                               {"runtime", {{"dtype", s.dtype}}},
+                               {"output_dir", "unused"}};
+  return parse_config(file.dump(), "memory test");
+}
+
+struct Classes {
+  double weights = 0, gradients = 0, optimizer = 0, others = 0;
+};
+
+// The allocator sees one buffer where a received border is kept: activations and messages are one number.
+Classes planned_for(const MemoryBytes& bytes) {
+  return {bytes.weights, bytes.gradients, bytes.optimizer, bytes.activations + bytes.workspace + bytes.communication};
+}
+
+Classes counted(const Setting& setting, const Plan& plan, const ModelSource& source, const CommunicatorPtr& world) {
+  const Config config = config_of(setting);
+  const auto before = memory_totals();
+  Trainer trainer({config, plan, source, make_rank_groups(plan.mesh, world, world), at::kCPU}, 10);
+  fill_parameters(config.model, source, 1, trainer.parameters());
+  OnesSource data(setting.d * setting.samples * setting.microbatches, kLength);
+  const auto ready = memory_totals();
+  const auto grown = [&](MemoryClass memory) {
+    const auto i = static_cast<size_t>(memory);
+    return static_cast<double>(ready.now[i] - before.now[i]);
+  };
+  Classes result{grown(MemoryClass::weights), grown(MemoryClass::gradients), grown(MemoryClass::optimizer)};
+  restart_memory_peaks();
+  trainer.train_step(data, 1);
+  result.others = static_cast<double>(memory_totals().peak_live - ready.live);
+  return result;
+}
+
+// With more ranks than cores, one may run ahead of another stage's that does not get its turn, and its borders pile up.
+double waiting_for_a_core(const Setting& s) {
+  const int64_t border = s.samples * kLength * kHidden * (s.dtype == "float64" ? 8 : 4);
+  const bool shares = s.world() > static_cast<int>(std::thread::hardware_concurrency());
+  return s.p > 1 && shares ? static_cast<double>(s.microbatches * border) : 0;
+}
+
+std::vector<Setting> settings() {
+  std::vector<Setting> all;
+  const std::vector<Setting> layouts = {
+      {.p = 2},         {.t = 2},         {.d = 2},         {.t = 2, .optimize = "speed"},
+      {.p = 4},         {.t = 4},         {.p = 2, .t = 2}, {.p = 2, .t = 2, .optimize = "speed"},
+      {.d = 2, .p = 2}, {.d = 2, .t = 2}, {.d = 4},         {.t = 4, .optimize = "speed"}};
+  const std::vector<std::pair<std::string, std::string>> memory = {
+      {"none", "no"}, {"selective", "no"}, {"each", "no"}, {"group_2", "checkpointed"}, {"none", "all"}};
+  int n = 0;
+  for (Setting s : layouts)
+    for (const auto& [recompute, offload] : memory)
+      for (const std::string pipeline : {"simple", "interleaved", "zb_h1", "zbv"}) {
+        if (s.p == 1 && pipeline != "simple" && pipeline != "interleaved") continue;
+        s.recompute = recompute, s.offload = offload, s.pipeline = pipeline;
+        s.dropout = n % 2 == 0 ? 0 : 0.1;
+        s.dtype = n % 3 == 0 ? "float64" : "float32";
+        s.tied = n % 5 != 0;
+        s.microbatches = n % 4 == 1 ? 8 : 4;
+        ++n;
+        all.push_back(s);
+      }
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("mpi: ranks count what the plan says, by class of memory") {
+  use_caching_allocator();
+  const CommunicatorPtr world = testing::mpi_test_world().comm;
+  int seen = 0;
+  for (const auto& setting : settings()) {
+    if (setting.world() != world->size()) continue;
+    ++seen;
+    const Config config = config_of(setting);
+    const ModelSource source = open_model(config.model, setting.t > 1 && setting.optimize == "memory");
+    const Plan plan = make_plan(config, source.spec, world->size());
+    const auto bytes = memory_by_rank(config, source.spec, plan)[static_cast<size_t>(world->rank())];
+    const Classes planned = planned_for(bytes), now = counted(setting, plan, source, world);
+    CAPTURE(setting.name(), world->rank(), bytes.activations, bytes.workspace, bytes.communication);
+    CHECK(now.weights == Approx(planned.weights).epsilon(0.05));
+    CHECK(now.gradients == Approx(planned.gradients).epsilon(0.05));
+    CHECK(now.optimizer == Approx(planned.optimizer).epsilon(0.05));
+    CHECK(now.others > 0.95 * planned.others);
+    CHECK(now.others < 1.05 * planned.others + waiting_for_a_core(setting));
+    world->barrier();
+  }
+  CHECK(seen >= 30);
+}
