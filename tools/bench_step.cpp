@@ -3,8 +3,6 @@
 // are random.
 //
 //   bench_step CONFIG.json [--set path=value ...] [--warmup 2] [--steps 5] [--products aten]
-#include <ATen/ops/empty.h>
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iostream>
@@ -12,8 +10,8 @@
 #include <nlohmann/json.hpp>
 
 #include "core/caching_allocator.h"
-#include "core/philox.h"
 #include "engine/config/config.h"
+#include "engine/data/repeated_batch.h"
 #include "engine/job_parts.h"
 #include "engine/observe/memory_usage.h"
 #include "tensor_parallel/products.h"
@@ -30,40 +28,16 @@ struct Options {
   Products products = Products::automatic;
 };
 
-// The same global batch at every step.
-class SameBatch : public BatchSource {
- public:
-  SameBatch(int64_t samples, int64_t length, int64_t vocabulary) : ids_(at::empty({samples, length}, at::kLong)) {
-    for (int64_t i = 0; i < ids_.numel(); ++i)
-      ids_.data_ptr<int64_t>()[i] =
-          random_word({.seed = 1234}, static_cast<uint64_t>(i)) % static_cast<uint32_t>(vocabulary);
-  }
-  explicit SameBatch(at::Tensor ids) : ids_(std::move(ids)) {}
-
-  int64_t samples_in_step(int64_t) const override { return ids_.size(0); }
-  Batch batch(int64_t, const BatchSlice& slice) override {
-    const auto ids = ids_.narrow(0, slice.first, slice.count);
-    return {.ids = ids,
-            .labels = ids,
-            .first_sample = slice.first,
-            .global_samples = ids_.size(0),
-            .weight = ids_.size(0) * (ids_.size(1) - 1)};
-  }
-
- private:
-  at::Tensor ids_;
-};
-
-SameBatch make_batch(const Config& config, const JobParts& parts, RankContext& context) {
+RepeatedBatch make_batch(const Config& config, const JobParts& parts, RankContext& context) {
   if (config.data.format != "tokens")
-    return {parts.plan.sizes.global_batch, config.data.sequence_length, parts.model.spec.vocab_size};
+    return {parts.plan.sizes.global_batch, config.data.sequence_length, parts.model.spec.vocab_size, 1234};
   const auto data = open_data(config, parts.model, parts.plan.sizes, context, true);
-  return SameBatch(data.train->batch(0, {0, parts.plan.sizes.global_batch}).ids);
+  return RepeatedBatch(data.train->batch(0, {0, parts.plan.sizes.global_batch}).ids);
 }
 
 void measure(const Config& config, const Options& options, RankContext& context) {
   JobParts parts = make_parts(config, context);
-  SameBatch data = make_batch(config, parts, context);
+  RepeatedBatch data = make_batch(config, parts, context);
   Trainer trainer({config, parts.plan, parts.model, parts.groups, context.device}, options.warmup + options.steps);
   fill_parameters(config.model, parts.model, static_cast<uint64_t>(config.training.seed), trainer.parameters());
 

@@ -1,0 +1,15 @@
+// Times collectives and messages over the groups of a run, at a range of sizes.
+#pragma once
+#include <functional>
+
+#include "core/rank_groups.h"
+#include "partitioner/profile.h"
+
+namespace shardline {
+
+// Adds `links`: of tensor-parallel groups, of replicas, and of neighbouring stages, as far as there are several ranks
+// in them. All groups of a kind work at the same time, as in training; the slowest counts. Collective over the world.
+void measure_links(const RankGroups& groups, at::Device device, Profile& profile,
+                   const std::function<void(int64_t, int64_t)>& progress);
+
+}  // namespace shardline
