@@ -17,6 +17,9 @@ namespace {
 
 constexpr size_t kHeader = 64;          // before the data, which stays aligned to it
 constexpr size_t kMapped = 128 * 1024;  // blocks from this size on are the system's pages
+constexpr const char* kAdvice =
+    "Keep less: smp_options.activation_checkpointing \"each\", offload_activations with offload_scope \"all\", smaller "
+    "microbatches (more of them), or more stages or tensor-parallel ranks";
 
 thread_local MemoryClass current_class = MemoryClass::workspace;
 
@@ -74,19 +77,29 @@ class CachingAllocator final : public c10::Allocator {
     {
       const std::scoped_lock lock(mutex_);
       refuse_over_cap(bytes, size);
-      if (auto& list = free_[size]; !list.empty()) {
-        block = list.back();
-        list.pop_back();
-        totals_.cached -= static_cast<int64_t>(size);
-      }
+      block = cached(size);
+      totals_.new_blocks += !block;
+      if (!block) block = from_system(size);
+      if (!block && trim_locked() > 0) block = from_system(size);
+      if (!block)
+        throw RunError(cat("the system has no memory left for a tensor of ", bytes, " bytes (",
+                           to_string(current_class), "); in use: ", in_use(), ". ", kAdvice));
       count(current_class, static_cast<int64_t>(bytes));
       blocks_ += static_cast<int64_t>(size);
     }
-    if (!block) block = from_system(size);
     *static_cast<Header*>(block) = {size, bytes, current_class};
     void* data = static_cast<char*>(block) + kHeader;
     report(data, static_cast<int64_t>(bytes));
     return data;
+  }
+
+  void* cached(size_t size) {
+    const auto list = free_.find(size);
+    if (list == free_.end() || list->second.empty()) return nullptr;
+    void* block = list->second.back();
+    list->second.pop_back();
+    totals_.cached -= static_cast<int64_t>(size);
+    return block;
   }
 
   void give_back(void* data) {
@@ -110,24 +123,24 @@ class CachingAllocator final : public c10::Allocator {
     if (cap_ == 0 || blocks_ + totals_.cached + static_cast<int64_t>(size) <= cap_) return;
     trim_locked();
     if (blocks_ + static_cast<int64_t>(size) <= cap_) return;
+    throw MemoryCapError(cat("out of memory: ", bytes, " bytes more (", to_string(current_class),
+                             ") would exceed runtime.memory_cap, ", cap_, " bytes; in use: ", in_use(), ". ", kAdvice,
+                             ", or raise runtime.memory_cap"));
+  }
+
+  // By class.
+  std::string in_use() const {
     std::string classes;
     for (size_t i = 0; i < kMemoryClasses; ++i)
       classes += cat(i ? ", " : "", to_string(static_cast<MemoryClass>(i)), " ", totals_.now[i]);
-    throw MemoryCapError(cat("out of memory: ", bytes, " bytes more (", to_string(current_class),
-                             ") would exceed the cap of ", cap_, " bytes; in use: ", classes,
-                             ". Use more microbatches of fewer samples, or smp_options.activation_checkpointing"));
+    return classes;
   }
 
+  // Null where there is no more.
   static void* from_system(size_t size) {
-    void* block = nullptr;
-    if (size >= kMapped) {
-      block = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-      if (block == MAP_FAILED) block = nullptr;
-    } else {
-      block = std::aligned_alloc(kHeader, (size + kHeader - 1) / kHeader * kHeader);
-    }
-    if (!block) throw RunError(cat("the system has no memory left for a tensor of ", size, " bytes"));
-    return block;
+    if (size < kMapped) return std::aligned_alloc(kHeader, (size + kHeader - 1) / kHeader * kHeader);
+    void* block = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return block == MAP_FAILED ? nullptr : block;
   }
 
   int64_t trim_locked() {

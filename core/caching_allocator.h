@@ -31,9 +31,10 @@ class MemoryScope {
 // Bytes that tensors asked for; `cached` in whole blocks.
 struct MemoryTotals {
   std::array<int64_t, kMemoryClasses> now = {}, peak_of_class = {};
-  int64_t live = 0;       // sum of `now`
-  int64_t peak_live = 0;  // largest so far
-  int64_t cached = 0;     // in the lists
+  int64_t live = 0;        // sum of `now`
+  int64_t peak_live = 0;   // largest so far
+  int64_t cached = 0;      // in the lists
+  int64_t new_blocks = 0;  // that the system was asked for, so far
 };
 
 // Thrown by an allocation that the cap forbids; names the totals.

@@ -32,23 +32,34 @@ using Border = std::vector<at::Tensor>;
 // its BackwardInput directly, the queue is immediate: a product runs when it is pushed, while its tensors are in cache.
 class WeightGradQueue {
  public:
+  using Product = std::function<void(const at::Tensor& x, const at::Tensor& dy)>;
   bool immediate = false;
 
-  void push(std::function<void()> product) {
-    if (immediate) return product();
-    products_.push_back(std::move(product));
+  // The tensors of the product are x and dy, so that what waits can be counted; `add` holds none.
+  void push(const at::Tensor& x, const at::Tensor& dy, Product add) {
+    if (immediate) return add(x, dy);
+    waiting_.push_back({x, dy, std::move(add)});
   }
   void drain() {
-    for (auto& product : products_) {
-      product();
-      product = nullptr;  // frees its tensors before the next product runs
+    for (auto& pair : waiting_) {
+      pair.add(pair.x, pair.dy);
+      pair = {};  // frees its tensors before the next product runs
     }
-    products_.clear();
+    waiting_.clear();
   }
-  bool empty() const { return products_.empty(); }
+  bool empty() const { return waiting_.empty(); }
+  std::vector<at::Tensor> tensors() const {
+    std::vector<at::Tensor> tensors;
+    for (const auto& pair : waiting_) tensors.insert(tensors.end(), {pair.x, pair.dy});
+    return tensors;
+  }
 
  private:
-  std::vector<std::function<void()>> products_;
+  struct Pair {
+    at::Tensor x, dy;
+    Product add;
+  };
+  std::vector<Pair> waiting_;
 };
 
 // One microbatch, known to every rank of the replica. May be empty (batch 0) in a short last batch.

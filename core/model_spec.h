@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "core/layer_work.h"
+
 namespace shardline {
 
 class Layer;
@@ -63,13 +65,30 @@ struct BorderTensor {
   std::vector<int64_t> shape;
 };
 
+// One microbatch on one rank, as far as it decides what a layer keeps of it in training.
+struct KeptCase {
+  int64_t tokens = 0, rows = 0;  // rows: of its borders, see border_rows()
+  int t = 0, t_degree = 1;
+  int64_t element_bytes = 4;         // of activations
+  bool recompute_attention = false;  // "selective"
+};
+
+// Bytes of tensors, each storage once, without parameters and the batch.
+struct KeptBytes {
+  int64_t activations = 0;   // from forward to backward: the layer's input and what its ops save
+  int64_t weight_pairs = 0;  // from BackwardInput to BackwardWeight, where these stand apart: the (X, dY) pairs
+  bool operator==(const KeptBytes&) const = default;
+};
+
 struct LayerSpec {
   std::string name;       // "h.3": prefix of its parameters' full names
   bool is_block = false;  // one transformer layer of the HF config (what stage counts count)
   std::vector<ParamSpec> params;
-  std::vector<BorderTensor> output;  // what it hands to the next layer; empty for the last one
-  double flops_per_token = 0;        // of the forward pass, whole layer; what the partition balances
+  std::vector<BorderTensor> output;                 // what it hands to the next layer; empty for the last one
+  double flops_per_token = 0;                       // of the forward pass, whole layer; what the partition balances
+  std::function<LayerWork(const WorkShape&)> work;  // what it does with a microbatch; stated by every built-in family
   std::function<std::unique_ptr<Layer>(const LayerBuild&)> build;  // makes the local part
+  std::function<KeptBytes(const KeptCase&)> kept;                  // of full microbatches
 
   std::string full_name(const ParamSpec& param) const { return name + "." + param.name; }
 };

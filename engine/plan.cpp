@@ -38,17 +38,24 @@ nlohmann::json recompute_names(const Plan& plan) {
   return names;
 }
 
-// Of each layer, for a full microbatch: the output of the one before it.
-std::vector<int64_t> input_bytes(const Config& config, const ModelSpec& spec, const Plan& plan) {
+// Of each layer and a full microbatch, on rank t of T.
+std::vector<LayerBytes> layer_bytes(const Config& config, const ModelSpec& spec, const Plan& plan, int t) {
   const int64_t tokens = int64_t{plan.sizes.microbatch_size} * config.data.sequence_length;
-  const int64_t rows = border_rows(tokens, plan.sizes.tensor, plan.sequence_parallel);
-  const int64_t element = config.runtime.dtype == "float64" ? 8 : 4;
-  std::vector<int64_t> bytes(spec.layers.size());
-  for (size_t layer = 1; layer < spec.layers.size(); ++layer)
-    for (const auto& tensor : spec.layers[layer - 1].output) {
-      const auto shape = bind_shape(tensor, rows);
-      bytes[layer] += element * std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+  KeptCase at{.tokens = tokens,
+              .rows = border_rows(tokens, plan.sizes.tensor, plan.sequence_parallel),
+              .t = t,
+              .t_degree = plan.sizes.tensor,
+              .element_bytes = config.runtime.dtype == "float64" ? 8 : 4};
+  std::vector<LayerBytes> bytes(spec.layers.size());
+  for (size_t layer = 0; layer < spec.layers.size(); ++layer) {
+    at.recompute_attention = plan.activations.recompute[layer].what == Recompute::What::attention;
+    bytes[layer].kept = spec.layers[layer].kept(at);
+    for (const auto& tensor : layer > 0 ? spec.layers[layer - 1].output : std::vector<BorderTensor>()) {
+      const auto shape = bind_shape(tensor, at.rows);
+      bytes[layer].input +=
+          at.element_bytes * std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
     }
+  }
   return bytes;
 }
 
@@ -60,10 +67,11 @@ std::string activations_text(const Plan& plan) {
   std::string text;
   for (const auto& [name, count] : layers)
     if (count > 0) text += cat(text.empty() ? "recomputed: " : ", ", name, " (", count, " layers)");
-  if (text.empty()) return "all kept";
-  text += cat(", ", kept, " layers kept");
+  text = text.empty() ? "all kept" : cat(text, ", ", kept, " layers kept");
   const auto& offload = plan.activations.offload;
-  return offload.enabled ? cat(text, "; away until ", offload.horizon, " instructions before their use") : text;
+  if (!offload.enabled) return text;
+  return cat(text, offload.everything ? "; everything" : "; inputs of what is recomputed", " away until ",
+             offload.horizon, " instructions before its use");
 }
 
 Schedule training_schedule(const Config& config, const ResolvedSizes& sizes) {
@@ -88,7 +96,8 @@ Plan make_plan(const Config& config, const ModelSpec& spec, int world_size) {
     costs.push_back(layer.flops_per_token);
   }
   plan.activations.recompute = recompute_by_layer(config.smp.activation_checkpointing, spec);
-  plan.activations.offload = {config.smp.offload_activations, config.smp.activation_loading_horizon};
+  plan.activations.offload = {config.smp.offload_activations, config.smp.activation_loading_horizon,
+                              config.smp.offload_scope == "all"};
   plan.train = training_schedule(config, sizes);
   plan.forward = forward_schedule(plan.train.stage_of_chunk, sizes.pipeline, sizes.microbatches);
   check_schedule(plan.train);
@@ -98,10 +107,11 @@ Plan make_plan(const Config& config, const ModelSpec& spec, int world_size) {
     plan.stage_of_layer.push_back(plan.train.stage_of_chunk[static_cast<size_t>(chunk)]);
   for (int rank = 0; rank < plan.mesh.size(); ++rank)
     plan.parameters_by_rank.push_back(stored_elements(spec, plan.stage_of_layer, plan.mesh.at(rank), sizes.tensor));
-  const auto inputs = input_bytes(config, spec, plan);
-  for (int rank = 0; rank < plan.mesh.size(); ++rank)
-    plan.activation_bytes_by_rank.push_back(
-        peak_activation_bytes(plan.train, plan.mesh.at(rank).p, layers_of_chunks(plan), plan.activations, inputs));
+  for (int rank = 0; rank < plan.mesh.size(); ++rank) {
+    const Coordinates at = plan.mesh.at(rank);
+    plan.activation_bytes_by_rank.push_back(peak_activation_bytes(
+        plan.train, at.p, layers_of_chunks(plan), plan.activations, layer_bytes(config, spec, plan, at.t)));
+  }
   return plan;
 }
 
@@ -129,7 +139,7 @@ nlohmann::json plan_json(const Plan& plan) {
                      {"stage", at.p},
                      {"t", at.t},
                      {"parameters", plan.parameters_by_rank[static_cast<size_t>(rank)]},
-                     {"layer_input_bytes", plan.activation_bytes_by_rank[static_cast<size_t>(rank)]}});
+                     {"activation_bytes", plan.activation_bytes_by_rank[static_cast<size_t>(rank)]}});
   }
   const auto& s = plan.sizes;
   return {{"mesh", plan.mesh},
@@ -143,7 +153,9 @@ nlohmann::json plan_json(const Plan& plan) {
           {"stages", stages},
           {"recompute", recompute_names(plan)},
           {"offload",
-           {{"enabled", plan.activations.offload.enabled}, {"loading_horizon", plan.activations.offload.horizon}}},
+           {{"enabled", plan.activations.offload.enabled},
+            {"scope", plan.activations.offload.everything ? "all" : "checkpointed"},
+            {"loading_horizon", plan.activations.offload.horizon}}},
           {"schedule", plan.train},
           {"bubble_fraction", bubble_fraction(plan.train)},
           {"ranks", ranks}};
@@ -167,7 +179,7 @@ std::string plan_text(const Plan& plan, int width) {
   for (int stage = 0; stage < plan.train.stages; ++stage) {
     std::string layers, ranks, parameters;
     size_t count = 0;
-    int64_t inputs = 0;
+    int64_t activations = 0;
     for (size_t chunk = 0; chunk < chunks.size(); ++chunk) {
       if (plan.train.stage_of_chunk[chunk] != stage) continue;
       const auto& first = plan.layers[static_cast<size_t>(chunks[chunk].front())];
@@ -180,13 +192,13 @@ std::string plan_text(const Plan& plan, int width) {
       if (plan.mesh.at(rank).d == 0)
         parameters += (parameters.empty() ? "" : " + ") +
                       format_count(static_cast<double>(plan.parameters_by_rank[static_cast<size_t>(rank)]));
-      inputs = plan.activation_bytes_by_rank[static_cast<size_t>(rank)];
+      activations = std::max(activations, plan.activation_bytes_by_rank[static_cast<size_t>(rank)]);
       ranks += (ranks.empty() ? "" : " ") + std::to_string(rank);
     }
     stages.push_back({std::to_string(stage), layers, std::to_string(count), ranks, parameters,
-                      format_count(static_cast<double>(inputs)) + "B"});
+                      format_count(static_cast<double>(activations)) + "B"});
   }
-  text += "\n" + table({"stage", "layers", "count", "ranks", "parameters by t", "layer inputs"}, stages);
+  text += "\n" + table({"stage", "layers", "count", "ranks", "parameters by t", "activations"}, stages);
   return text + "\n" + text_grid(plan.train, width);
 }
 

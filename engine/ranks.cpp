@@ -7,11 +7,13 @@
 #include <sstream>
 #include <thread>
 
+#include "core/caching_allocator.h"
 #include "core/error.h"
 #include "core/local_communicator.h"
 #include "core/mpi_communicator.h"
 #include "core/nccl_communicator.h"
 #include "core/threads_communicator.h"
+#include "engine/config/memory_cap.h"
 #include "engine/config/sizes.h"
 
 namespace shardline {
@@ -89,6 +91,10 @@ void run_on_ranks(const Config& config, std::ostream& out, const Console& consol
   const auto run = [&](CommunicatorPtr world, int local_rank, int local_size) {
     RankContext context{.world = world, .device_world = world, .local_rank = local_rank, .local_size = local_size};
     context.device = choose_device(config, local_rank);
+    if (context.device.is_cpu())
+      set_memory_cap(memory_cap_bytes(config.runtime.memory_cap));
+    else if (!config.runtime.memory_cap.is_null())
+      throw ConfigError("/runtime/memory_cap: is for CPU tensors, and the device is a GPU; leave it out");
     if (uses_nccl(config, context)) context.device_world = make_nccl_world(world, context.device.index());
     context.out = context.first() ? &out : nullptr;
     context.console = console;

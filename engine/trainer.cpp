@@ -157,7 +157,10 @@ StepMetrics Trainer::train_step(BatchSource& data, int64_t step) {
 }
 
 StepRecords Trainer::last_step() const {
-  return {.start = step_start_, .end = step_end_, .instructions = last_run_.records};
+  return {.start = step_start_,
+          .end = step_end_,
+          .instructions = last_run_.records,
+          .peak_activation_bytes = last_run_.peak_activation_bytes};
 }
 
 std::vector<RankMemory> Trainer::gather_memory() {

@@ -35,12 +35,11 @@ class Trainer {
   // One optimizer step over the global batch of `step` (counted from 1). Collective over the world; every rank gets the
   // same numbers.
   StepMetrics train_step(BatchSource& data, int64_t step);
-  // When the last step began and ended, and what this rank's instructions did in it.
-  StepRecords last_step() const;
   // The gradient part alone: afterwards the gradients of the step are complete on every rank. Returns the loss.
   LossTerm accumulate_gradients(BatchSource& data, int64_t step);
-  // What this rank did in the last accumulate_gradients: the times of its instructions, the peak of its layer inputs.
-  const RunResult& last_run() const { return last_run_; }
+  // When the last train_step began and ended, and what this rank did in the last of both: its instructions, and the
+  // peak of its activations.
+  StepRecords last_step() const;
   // Loss over `steps` global batches of `data`. Collective over the world.
   LossTerm evaluate(BatchSource& data, int64_t steps);
   // Logits of the last position of ids [batch, length], whose first column stands at `first_position`: [batch,

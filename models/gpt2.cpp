@@ -6,6 +6,7 @@
 #include "core/communicator.h"
 #include "core/error.h"
 #include "core/layer.h"
+#include "models/gpt2_work.h"
 #include "tensor_parallel/attention.h"
 #include "tensor_parallel/cross_entropy.h"
 #include "tensor_parallel/elementwise.h"
@@ -185,8 +186,24 @@ LayerSpec embedding_spec(const Gpt2Config& c, const SpecMaker& make) {
   layer.params = {make.table("wte.weight", {c.vocab_size, c.n_embd}, 0, "transformer.wte.weight"),
                   make.table("wpe.weight", {c.n_positions, c.n_embd}, -1, "transformer.wpe.weight")};
   layer.params[Embedding::kWpe].partial_over_t = make.sequence_parallel;
+  layer.work = [c](const WorkShape& shape) { return gpt2_embedding_work(c, shape); };
   layer.build = [c](const LayerBuild& build) { return std::make_unique<Embedding>(c, build); };
+  layer.kept = [](const KeptCase&) { return KeptBytes{}; };  // all of it follows from the batch again
   return layer;
+}
+
+// Of a block. Statistics of norms and of attention are as wide as activations; masks of dropout are made again.
+KeptBytes block_kept(const Gpt2Config& c, const KeptCase& at) {
+  const int64_t hidden = c.n_embd, heads = split_range(c.n_head, at.t_degree, at.t).length;
+  const int64_t mixed = heads * c.head_dim(), inner = split_range(c.inner(), at.t_degree, at.t).length;
+  const int64_t norm = 2 * hidden + 2;                                   // x, its norm, mean, 1 / deviation
+  const int64_t attention = at.recompute_attention ? 0 : mixed + heads;  // result, log of sums of exponentials
+  const int64_t by_row = 2 * norm;                                       // in front of both products
+  const int64_t by_token = 3 * mixed + attention + 2 * inner;            // qkv; before and after the activation
+  const int64_t pairs_by_row = 2 * hidden;                               // X of qkv and fc
+  const int64_t pairs_by_token = 4 * mixed + 2 * inner + 2 * hidden;     // their dY; X and dY of out and proj
+  return {.activations = at.element_bytes * (at.rows * by_row + at.tokens * by_token),
+          .weight_pairs = at.element_bytes * (at.rows * pairs_by_row + at.tokens * pairs_by_token)};
 }
 
 LayerSpec block_spec(const Gpt2Config& c, const SpecMaker& make, int64_t i) {
@@ -213,7 +230,9 @@ LayerSpec block_spec(const Gpt2Config& c, const SpecMaker& make, int64_t i) {
       make.row_bias("mlp.proj.bias", hf + "mlp.c_proj.bias"),
   };
   layer.flops_per_token = static_cast<double>(2 * (4 * h * h + 2 * h * inner));
+  layer.work = [c](const WorkShape& shape) { return gpt2_block_work(c, shape); };
   layer.build = [c, i](const LayerBuild& build) { return std::make_unique<Block>(c, i, build); };
+  layer.kept = [c](const KeptCase& at) { return block_kept(c, at); };
   return layer;
 }
 
@@ -224,7 +243,11 @@ LayerSpec head_spec(const Gpt2Config& c, const SpecMaker& make) {
                   make.table("lm_head.weight", {c.vocab_size, c.n_embd}, 0, "lm_head.weight")};
   if (c.tie_word_embeddings) layer.params[Head::kWords].tied_to = "embedding.wte.weight";
   layer.flops_per_token = static_cast<double>(2 * c.vocab_size * c.n_embd);
+  layer.work = [c](const WorkShape& shape) { return gpt2_head_work(c, shape); };
   layer.build = [c](const LayerBuild& build) { return std::make_unique<Head>(c, build); };
+  layer.kept = [c](const KeptCase& at) {  // x, its statistics, and the gradient of its norm, made in forward
+    return KeptBytes{.activations = at.element_bytes * at.rows * (2 * c.n_embd + 2)};
+  };
   return layer;
 }
 

@@ -9,9 +9,9 @@ namespace shardline {
 // programming. Throws ConfigError when there are fewer layers than stages.
 std::vector<int> assign_stages(const std::vector<double>& layer_costs, int stages);
 
-// The chunk of each layer, where stages may have several chunks: contiguous, at least one layer a chunk. Begins with
-// equal chunks, as assign_stages makes them, and then moves borders by a layer as long as that makes the most expensive
-// stage cheaper, or the chunks more equal at its cost. Throws ConfigError when there are fewer layers than chunks.
+// The chunk of each layer, where stages may have several chunks: contiguous, at least one layer a chunk, the most
+// expensive stage as cheap as possible; among equals the chunks as equal as moving single layers makes them
+// (partitioner/partition.h). Throws ConfigError when there are fewer layers than chunks.
 std::vector<int> assign_chunks(const std::vector<double>& layer_costs, const std::vector<int>& stage_of_chunk);
 
 }  // namespace shardline

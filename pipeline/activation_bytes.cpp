@@ -6,11 +6,11 @@ namespace {
 class Walk {
  public:
   Walk(const Schedule& schedule, int stage, const std::vector<std::vector<int>>& layers_of_chunk,
-       const ActivationChoices& choices, const std::vector<int64_t>& input_bytes)
+       const ActivationChoices& choices, const std::vector<LayerBytes>& bytes)
       : list_(schedule.instructions[static_cast<size_t>(stage)]),
         layers_of_chunk_(layers_of_chunk),
         choices_(choices),
-        input_bytes_(input_bytes) {}
+        bytes_(bytes) {}
 
   int64_t peak() {
     const auto horizon = static_cast<size_t>(choices_.offload.horizon);
@@ -20,13 +20,16 @@ class Walk {
       const auto& [op, microbatch, chunk, peer] = list_[i];
       if (op == Op::forward && backward_of.contains({microbatch, chunk}))
         forward(list_[i], moves_out(choices_.offload, i, backward_of.at({microbatch, chunk})));
-      if (op == Op::backward_input) backward(list_[i]);
+      if (op == Op::backward_input) backward(list_[i], weights_follow(list_, i));
+      if (op == Op::backward_weight) live_.remove(waiting_[{microbatch, chunk}]);
     }
     return live_.peak();
   }
 
  private:
-  int64_t bytes(const std::vector<int>& layers, size_t i) const { return input_bytes_[static_cast<size_t>(layers[i])]; }
+  const LayerBytes& bytes(const std::vector<int>& layers, size_t i) const {
+    return bytes_[static_cast<size_t>(layers[i])];
+  }
   const std::vector<int>& layers_of(const Instruction& at) const {
     return layers_of_chunk_[static_cast<size_t>(at.chunk)];
   }
@@ -34,10 +37,12 @@ class Walk {
   void forward(const Instruction& at, bool out) {
     const auto& layers = layers_of(at);
     for (const LayerGroup& group : layer_groups(layers, choices_.recompute)) {
-      live_.add(bytes(layers, group.first));
-      if (!group.recomputed || !out) continue;
-      live_.remove(bytes(layers, group.first));
-      away_[{at.microbatch, at.chunk}] += bytes(layers, group.first);
+      const LayerBytes& first = bytes(layers, group.first);
+      const int64_t kept = group.recomputed ? first.input : first.kept.activations;
+      live_.add(kept);
+      if (!out || !(group.recomputed || choices_.offload.everything)) continue;
+      live_.remove(kept);
+      away_[{at.microbatch, at.chunk}] += kept;
     }
   }
 
@@ -46,20 +51,28 @@ class Walk {
     if (const auto found = away_.extract({at.microbatch, at.chunk})) live_.add(found.mapped());
   }
 
-  void backward(const Instruction& at) {
+  void backward(const Instruction& at, bool drain) {
     const auto& layers = layers_of(at);
     const auto groups = layer_groups(layers, choices_.recompute);
     for (size_t g = groups.size(); g-- > 0;) {
-      for (size_t i = groups[g].first + 1; i < groups[g].first + groups[g].count; ++i) live_.add(bytes(layers, i));
-      for (size_t i = groups[g].first; i < groups[g].first + groups[g].count; ++i) live_.remove(bytes(layers, i));
+      const LayerGroup& group = groups[g];
+      for (size_t i = group.first; group.recomputed && i < group.first + group.count; ++i)
+        live_.add(bytes(layers, i).kept.activations - (i == group.first ? bytes(layers, i).input : 0));
+      for (size_t i = group.first + group.count; i-- > group.first;) {
+        const KeptBytes& kept = bytes(layers, i).kept;
+        live_.remove(kept.activations);
+        if (drain) continue;
+        live_.add(kept.weight_pairs);
+        waiting_[{at.microbatch, at.chunk}] += kept.weight_pairs;
+      }
     }
   }
 
   const std::vector<Instruction>& list_;
   const std::vector<std::vector<int>>& layers_of_chunk_;
   const ActivationChoices& choices_;
-  const std::vector<int64_t>& input_bytes_;
-  std::map<std::pair<int, int>, int64_t> away_;  // by microbatch and chunk
+  const std::vector<LayerBytes>& bytes_;
+  std::map<std::pair<int, int>, int64_t> away_, waiting_;  // by microbatch and chunk
   LiveBytes live_;
 };
 
@@ -73,8 +86,13 @@ std::map<std::pair<int, int>, size_t> backward_instructions(const std::vector<In
 }
 
 int64_t peak_activation_bytes(const Schedule& schedule, int stage, const std::vector<std::vector<int>>& layers_of_chunk,
-                              const ActivationChoices& choices, const std::vector<int64_t>& input_bytes) {
-  return Walk(schedule, stage, layers_of_chunk, choices, input_bytes).peak();
+                              const ActivationChoices& choices, const std::vector<LayerBytes>& layers) {
+  return Walk(schedule, stage, layers_of_chunk, choices, layers).peak();
+}
+
+bool weights_follow(const std::vector<Instruction>& list, size_t place) {
+  const Instruction weights{Op::backward_weight, list[place].microbatch, list[place].chunk};
+  return place + 1 < list.size() && list[place + 1] == weights;
 }
 
 }  // namespace shardline

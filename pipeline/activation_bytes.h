@@ -1,5 +1,6 @@
-// The bytes of activations that are alive on a stage, told from its list: the inputs of layers that are kept between
-// forward and backward, and those that recomputing a group brings back. What ops keep inside a layer comes on top.
+// The bytes of activations that are alive on a stage, told from its list: what layers keep between forward and backward
+// (a recomputed group keeps its input until it runs again), and the (X, dY) pairs that wait for BackwardWeight. What an
+// op needs while it runs, and borders on their way to another stage, come on top.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -7,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/model_spec.h"
 #include "pipeline/offload.h"
 #include "pipeline/recompute.h"
 #include "pipeline/schedule.h"
@@ -19,9 +21,19 @@ struct ActivationChoices {
   bool operator==(const ActivationChoices&) const = default;
 };
 
-// The most bytes at a time; input_bytes: of each layer of the model and one microbatch.
+// What a layer keeps of one microbatch; `input` is its part that the layer before made.
+struct LayerBytes {
+  int64_t input = 0;
+  KeptBytes kept;
+};
+
+// The most bytes at a time; layers: of the model.
 int64_t peak_activation_bytes(const Schedule& schedule, int stage, const std::vector<std::vector<int>>& layers_of_chunk,
-                              const ActivationChoices& choices, const std::vector<int64_t>& input_bytes);
+                              const ActivationChoices& choices, const std::vector<LayerBytes>& layers);
+
+// Whether the weight gradients of the BackwardInput at `place` are made at once, because they are the next instruction:
+// each while its tensors are in cache, and nothing waits.
+bool weights_follow(const std::vector<Instruction>& list, size_t place);
 
 // Where (microbatch, chunk) runs its BackwardInput in a stage's list.
 std::map<std::pair<int, int>, size_t> backward_instructions(const std::vector<Instruction>& list);

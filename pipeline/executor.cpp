@@ -5,10 +5,12 @@
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include "core/backward.h"
 #include "core/caching_allocator.h"
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/flight_ring.h"
+#include "core/profiler_range.h"
 
 namespace shardline {
 namespace {
@@ -19,16 +21,12 @@ Border detached(const Border& border, bool requires_grad) {
   return result;
 }
 
-int64_t bytes_of(const Border& border) {
-  int64_t bytes = 0;
-  for (const auto& tensor : border) bytes += static_cast<int64_t>(tensor.nbytes());
-  return bytes;
-}
-
 }  // namespace
 
 Executor::Executor(StageLayers& stage, Communicator& pp, ParameterStore& parameters)
     : stage_(stage), parameters_(parameters), messages_(pp, stage.activations) {
+  for (const auto& layers : stage.layers_of_chunk)
+    groups_of_chunk_.push_back(layer_groups(layers, stage.choices.recompute));
   if (!stage_.choices.offload.enabled) return;
   const at::Device device = stage_.activations.device();
   offload_ = device.is_cpu() ? offload_to_file(stage_.offload_directory) : offload_to_host(device);
@@ -48,20 +46,23 @@ RunResult Executor::run(const Schedule& schedule, const std::vector<Microbatch>&
 
   live_ = {};
   const auto& list = schedule.instructions[static_cast<size_t>(messages_.stage())];
-  backward_of_ = backward_instructions(list);
-  messages_.begin(list, [this](const Instruction& receive) { return shapes(receive); });
+  if (offload_ && list != list_of_backward_) {
+    list_of_backward_ = list;
+    backward_of_ = backward_instructions(list);
+  }
+  messages_.begin(schedule, [this](const Instruction& receive) { return shapes(receive); });
   for (place_ = 0; place_ < list.size(); ++place_) {
     const Instruction& instruction = list[place_];
-    set_flight_instruction(to_string(instruction));
+    const std::string name = to_string(instruction);
+    const ProfilerRange range(name.c_str());
+    set_flight_instruction(name);
     waited_ = 0;
     const double start = steady_seconds();
     if (const size_t soon = place_ + static_cast<size_t>(stage_.choices.offload.horizon);
         offload_ && soon < list.size() && list[soon].op == Op::backward_input)
       fetch({list[soon].microbatch, list[soon].chunk});
-    // Where the weight gradients follow at once, each is made while its tensors are in cache.
-    const Instruction weights{Op::backward_weight, instruction.microbatch, instruction.chunk};
-    execute(instruction, place_ + 1 < list.size() && list[place_ + 1] == weights);
-    result_.records.push_back({instruction, start, steady_seconds(), waited_});
+    execute(instruction, weights_follow(list, place_));
+    result_.records.push_back({instruction, start, steady_seconds(), waited_, live_.now(), memory_totals().live});
   }
   set_flight_instruction("");
   messages_.finish();
@@ -71,14 +72,14 @@ RunResult Executor::run(const Schedule& schedule, const std::vector<Microbatch>&
   return std::move(result_);
 }
 
-void Executor::execute(const Instruction& instruction, bool weights_follow) {
+void Executor::execute(const Instruction& instruction, bool drain) {
   const Key at{instruction.microbatch, instruction.chunk};
   const Key before{at.microbatch, at.chunk - 1}, behind{at.microbatch, at.chunk + 1};
   switch (instruction.op) {
     case Op::forward:
       return forward(at);
     case Op::backward_input:
-      return backward_input(at, weights_follow);
+      return backward_input(at, drain);
     case Op::backward_weight:
       return backward_weight(at);
     case Op::send_activation:
@@ -114,15 +115,16 @@ void Executor::forward(Key at) {
   if (train) {
     auto& kept = kept_.emplace(at, std::vector<Kept>(layers.size())).first->second;
     const bool out = offload_ && moves_out(stage_.choices.offload, place_, backward_of_.at({at.microbatch, at.chunk}));
-    for (const LayerGroup& group : layer_groups(layers, stage_.choices.recompute)) {
-      live_.add(bytes_of(border));
-      if (!group.recomputed) {
-        border = keep_layer(layers[group.first], border, kept[group.first], context);
-        continue;
+    for (const LayerGroup& group : groups_of_chunk_[static_cast<size_t>(at.chunk)]) {
+      Kept& first = kept[group.first];
+      if (group.recomputed) {
+        first.input = detached(border, false);
+        count(first);
+        for (size_t i = group.first; i < group.first + group.count; ++i) border = run_layer(layers[i], border, context);
+      } else {
+        border = keep_layer(layers[group.first], border, first, context);
       }
-      kept[group.first].input = detached(border, false);
-      for (size_t i = group.first; i < group.first + group.count; ++i) border = run_layer(layers[i], border, context);
-      if (out) move_out(kept[group.first]);
+      if (out && (group.recomputed || stage_.choices.offload.everything)) move_out(first);
     }
   } else {
     for (const int layer : layers) border = run_layer(layer, border, context);
@@ -159,6 +161,7 @@ Border Executor::keep_layer(int layer, const Border& input, Kept& kept, Microbat
   const Border output = stage_.layers[index]->forward(kept.input, context);
   parameters_.release(layer);
   for (const auto& tensor : output) kept.gradients.push_back(torch::autograd::impl::gradient_edge(tensor));
+  count(kept);
   return detached(output, false);
 }
 
@@ -166,15 +169,10 @@ void Executor::recompute(Key at, const LayerGroup& group, std::vector<Kept>& kep
   const MemoryScope scope(MemoryClass::activations);
   auto context = context_of(at);
   Kept& first = kept[group.first];
+  bring_back(first);
   Border border = std::move(first.input);
-  const double start = steady_seconds();
-  for (const auto& away : first.away) border.push_back(away->take());
-  waited_ += steady_seconds() - start;
-  first.away.clear();
-  for (size_t i = group.first; i < group.first + group.count; ++i) {
-    if (i > group.first) live_.add(bytes_of(border));
+  for (size_t i = group.first; i < group.first + group.count; ++i)
     border = keep_layer(layers_of(at)[i], border, kept[i], context);
-  }
 }
 
 void Executor::backward_input(Key at, bool drain) {
@@ -185,7 +183,7 @@ void Executor::backward_input(Key at, bool drain) {
   else
     gradients.push_back(at::ones({}, stage_.activations));  // of the loss
 
-  const auto groups = layer_groups(layers_of(at), stage_.choices.recompute);
+  const auto& groups = groups_of_chunk_[static_cast<size_t>(at.chunk)];
   for (size_t g = groups.size(); g-- > 0;) {
     const LayerGroup& group = groups[g];
     if (group.recomputed) recompute(at, group, kept);
@@ -200,6 +198,8 @@ void Executor::backward_input(Key at, bool drain) {
 
 // From the gradients of its output to those of its input.
 Border Executor::layer_backward(int layer, Kept& kept, const Border& d_output, bool drain) {
+  const MemoryScope scope(MemoryClass::activations);
+  bring_back(kept);
   kept.weight_grads.immediate = drain;
   parameters_.acquire(layer);
   torch::autograd::Engine::get_default_engine().execute(kept.gradients, d_output, /*keep_graph=*/false,
@@ -207,9 +207,9 @@ Border Executor::layer_backward(int layer, Kept& kept, const Border& d_output, b
   parameters_.release(layer);
   Border result;
   for (const auto& input : kept.input) result.push_back(input.grad());
-  live_.remove(bytes_of(kept.input));
   kept.input.clear();
   kept.gradients.clear();
+  count(kept);
   return result;
 }
 
@@ -218,6 +218,7 @@ void Executor::backward_weight(Key at) {
   for (size_t i = kept.size(); i-- > 0;) {
     if (kept[i].weight_grads.immediate) continue;  // finished in backward_input
     kept[i].weight_grads.drain();
+    count(kept[i]);
     finish_layer(at, layers_of(at)[i]);
   }
   kept_.erase(at);
@@ -231,18 +232,44 @@ void Executor::finish_layer(Key at, int layer) {
   if (at.microbatch + 1 == schedule_->microbatches) parameters_.gradients_ready(layer);
 }
 
+std::vector<KeptStorage> Executor::Kept::storages() const {
+  auto tensors = saved_in_graph(gradients);
+  const auto pairs = weight_grads.tensors();
+  tensors.insert(tensors.end(), input.begin(), input.end());
+  tensors.insert(tensors.end(), pairs.begin(), pairs.end());
+  return storages_of(tensors);
+}
+
+// What is kept has changed.
+void Executor::count(Kept& kept) {
+  const int64_t bytes = bytes_of(kept.storages());
+  live_.add(bytes - kept.bytes);
+  kept.bytes = bytes;
+}
+
 void Executor::move_out(Kept& kept) {
-  live_.remove(bytes_of(kept.input));
-  for (const auto& tensor : kept.input) kept.away.push_back(offload_->store(tensor));
-  kept.input.clear();
+  if (kept.bytes == 0) return;
+  kept.away = std::make_unique<MovedOut>(kept.storages(), *offload_);
+  count(kept);
 }
 
 void Executor::fetch(Key at) {
   const auto found = kept_.find(at);
   if (found == kept_.end()) return;
   const MemoryScope scope(MemoryClass::activations);
-  for (auto& kept : found->second)
-    for (const auto& away : kept.away) live_.add(away->fetch());
+  for (auto& kept : found->second) {
+    if (!kept.away) continue;
+    kept.bytes = kept.away->fetch();
+    live_.add(kept.bytes);
+  }
+}
+
+void Executor::bring_back(Kept& kept) {
+  if (!kept.away) return;
+  const double start = steady_seconds();
+  kept.away->take();
+  waited_ += steady_seconds() - start;
+  kept.away.reset();
 }
 
 Border Executor::receive(const Instruction& instruction) {

@@ -13,6 +13,7 @@
 #include "core/layer.h"
 #include "pipeline/activation_bytes.h"
 #include "pipeline/instruction_records.h"
+#include "pipeline/kept_storages.h"
 #include "pipeline/messages.h"
 #include "pipeline/schedule.h"
 
@@ -44,7 +45,7 @@ struct RunResult {
   std::vector<at::Tensor>
       outputs;  // by microbatch: what the last layer returned in Mode::generate; only on the last stage
   std::vector<InstructionRecord> records;  // in the order of the list
-  int64_t peak_activation_bytes = 0;       // kept inputs of layers, as peak_activation_bytes() foretells them
+  int64_t peak_activation_bytes = 0;       // as peak_activation_bytes() foretells them
 };
 
 class Executor {
@@ -59,16 +60,19 @@ class Executor {
   // What one layer keeps of one microbatch between forward and backward.
   struct Kept {
     Border input;
-    std::vector<std::unique_ptr<Away>> away;       // the input, where it moved out
     std::vector<torch::autograd::Edge> gradients;  // of the output, which itself is not kept
     WeightGradQueue weight_grads;
+    int64_t bytes = 0;               // of all that, as it is counted
+    std::unique_ptr<MovedOut> away;  // input and what the graph has saved, where they moved out
+
+    std::vector<KeptStorage> storages() const;
   };
   struct Key {
     int microbatch, chunk;
     auto operator<=>(const Key&) const = default;
   };
 
-  void execute(const Instruction& instruction, bool weights_follow);
+  void execute(const Instruction& instruction, bool drain);
   void forward(Key at);
   void backward_input(Key at, bool drain);
   void backward_weight(Key at);
@@ -79,8 +83,10 @@ class Executor {
   Border layer_backward(int layer, Kept& kept, const Border& d_output, bool drain);
   void recompute(Key at, const LayerGroup& group, std::vector<Kept>& kept);
   void finish_layer(Key at, int layer);
+  void count(Kept& kept);
   void move_out(Kept& kept);
   void fetch(Key at);
+  void bring_back(Kept& kept);
   Border receive(const Instruction& instruction);
   std::vector<std::vector<int64_t>> shapes(const Instruction& receive) const;
 
@@ -88,6 +94,9 @@ class Executor {
   ParameterStore& parameters_;
   Messages messages_;
   std::unique_ptr<OffloadSpace> offload_;  // null where nothing moves out
+  std::vector<std::vector<LayerGroup>> groups_of_chunk_;
+  std::map<std::pair<int, int>, size_t> backward_of_;  // places in the list below, where things move out
+  std::vector<Instruction> list_of_backward_;
 
   // Of the run in progress.
   const Schedule* schedule_ = nullptr;
@@ -97,9 +106,8 @@ class Executor {
   size_t place_ = 0;   // of the current instruction in the list
   double waited_ = 0;  // in it
   LiveBytes live_;
-  std::map<std::pair<int, int>, size_t> backward_of_;  // places in the list
-  std::map<Key, Border> activations_;                  // at the start of (microbatch, chunk)
-  std::map<Key, Border> gradients_;                    // at the end of (microbatch, chunk)
+  std::map<Key, Border> activations_;      // at the start of (microbatch, chunk)
+  std::map<Key, Border> gradients_;        // at the end of (microbatch, chunk)
   std::map<Key, std::vector<Kept>> kept_;  // by layer of the chunk; never resized, because ops point into it
 };
 

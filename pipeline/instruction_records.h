@@ -1,5 +1,6 @@
-// When each instruction of a run ran: what the timeline shows.
+// When each instruction of a run ran, and what was kept after it: what the timeline shows.
 #pragma once
+#include <cstdint>
 #include <vector>
 
 #include "pipeline/schedule.h"
@@ -10,7 +11,9 @@ namespace shardline {
 struct InstructionRecord {
   Instruction instruction;
   double start = 0, end = 0;
-  double waited = 0;  // of it, for a message or for activations that come back
+  double waited = 0;             // of it, for a message or for activations that come back
+  int64_t activation_bytes = 0;  // kept after it, as pipeline/activation_bytes.h counts
+  int64_t process_bytes = 0;     // of CPU tensors in the process then; 0 where another allocator is in use
 };
 
 // Time in forward and backward instructions without what they waited.

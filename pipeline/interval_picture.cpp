@@ -83,21 +83,46 @@ void legend(std::ostream& out, bool has_chunks, double y) {
   if (has_chunks) text(out, x, y, "darker: later chunks");
 }
 
+void begin_picture(std::ostream& out, const std::string& title, double height) {
+  out << "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 " << number(kLeft + kWidth + 20) << " "
+      << number(height) << "\" font-family=\"sans-serif\" font-size=\"11\">\n"
+      << "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n";
+  text(out, 8, 24, title, " font-size=\"15\"");
+}
+
+// The area under a row's steps; `y` is where value 0 stands.
+void draw(std::ostream& out, const CurveRow& row, double y, double scale, double height_of_one) {
+  text(out, 8, y - kRow / 2 + 4, row.label);
+  out << "<path fill=\"rgb(190,170,220)\" d=\"M" << number(kLeft) << " " << number(y);
+  for (const auto& [time, value] : row.steps)
+    out << " H" << number(kLeft + scale * time) << " V" << number(y - height_of_one * value);
+  out << " V" << number(y) << " Z\"/>\n";
+}
+
 }  // namespace
 
 std::string interval_picture(const std::string& title, const std::vector<PictureRow>& rows, double span) {
   const double height = kTop + kRow * static_cast<double>(rows.size()) + 40;
   std::ostringstream out;
-  out << "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 " << number(kLeft + kWidth + 20) << " "
-      << number(height) << "\" font-family=\"sans-serif\" font-size=\"11\">\n"
-      << "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n";
-  text(out, 8, 24, title, " font-size=\"15\"");
+  begin_picture(out, title, height);
   bool has_chunks = false;
   for (size_t i = 0; i < rows.size(); ++i) {
     draw(out, rows[i], kTop + kRow * static_cast<double>(i), kWidth / span);
     has_chunks |= chunks_of(rows[i]).size() > 1;
   }
   legend(out, has_chunks, height - 14);
+  out << "</svg>\n";
+  return out.str();
+}
+
+std::string curve_picture(const std::string& title, const std::vector<CurveRow>& rows, double span) {
+  double most = 0;
+  for (const auto& row : rows)
+    for (const auto& [time, value] : row.steps) most = std::max(most, value);
+  std::ostringstream out;
+  begin_picture(out, title, kTop + kRow * static_cast<double>(rows.size()));
+  for (size_t i = 0; i < rows.size(); ++i)
+    draw(out, rows[i], kTop + kRow * static_cast<double>(i + 1) - 3, kWidth / span, most > 0 ? (kRow - 3) / most : 0);
   out << "</svg>\n";
   return out.str();
 }

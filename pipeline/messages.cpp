@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "core/caching_allocator.h"
@@ -11,42 +12,60 @@
 namespace shardline {
 namespace {
 
-// Pairs of neighbours around the ring, in rounds in which every stage has at most one partner.
-std::vector<std::vector<std::pair<int, int>>> rounds_of_pairs(int stages) {
-  std::vector<std::vector<std::pair<int, int>>> rounds(3);
-  for (int stage = 0; stage + 1 < stages; ++stage)
-    rounds[static_cast<size_t>(stage % 2)].emplace_back(stage, stage + 1);
-  if (stages > 2) rounds[2].emplace_back(0, stages - 1);
-  std::erase_if(rounds, [](const auto& round) { return round.empty(); });
+using StagePairs = std::vector<std::pair<int, int>>;
+
+// Shares the pairs out to rounds in which every stage has at most one partner.
+std::vector<StagePairs> rounds_of(const StagePairs& pairs) {
+  std::vector<StagePairs> rounds;
+  for (const auto& pair : pairs) {
+    const auto is_free = [&](const StagePairs& round) {
+      return std::none_of(round.begin(), round.end(), [&](const auto& other) {
+        return other.first == pair.first || other.first == pair.second || other.second == pair.first ||
+               other.second == pair.second;
+      });
+    };
+    auto round = std::find_if(rounds.begin(), rounds.end(), is_free);
+    if (round == rounds.end()) round = rounds.emplace(rounds.end());
+    round->push_back(pair);
+  }
   return rounds;
 }
 
 }  // namespace
 
 Messages::Messages(Communicator& pp, at::TensorOptions options)
-    : stage_(pp.rank()), stages_(pp.size()), options_(options) {
-  for (const auto& round : rounds_of_pairs(stages_))
+    : pp_(pp), stage_(pp.rank()), stages_(pp.size()), options_(options) {}
+
+// Every stage makes all channels in one order, also those that it has no part in.
+void Messages::connect(const std::vector<int>& stage_of_chunk) {
+  StagePairs fresh;
+  for (size_t chunk = 1; chunk < stage_of_chunk.size(); ++chunk) {
+    const auto pair = std::minmax(stage_of_chunk[chunk - 1], stage_of_chunk[chunk]);
+    if (pair.first != pair.second && connected_.insert(pair).second) fresh.emplace_back(pair);
+  }
+  for (const auto& round : rounds_of(fresh))
     for (const bool upwards : {true, false}) {
-      std::pair<int, int> mine{-1, -1};
+      StagePair mine{-1, -1};
       for (const auto& pair : round)
         if (pair.first == stage_ || pair.second == stage_) mine = pair;
       const bool alone = mine.first < 0;
-      const auto [from, to] = upwards ? mine : std::pair{mine.second, mine.first};
-      auto made = pp.split(alone ? stages_ + stage_ : mine.first, cat("pp ", from, ">", to));
+      const auto [from, to] = upwards ? mine : StagePair{mine.second, mine.first};
+      auto made = pp_.split(alone ? stages_ + stage_ : mine.first, cat("pp ", from, ">", to));
       if (!alone) channels_[{from, to}] = std::move(made);
     }
 }
 
 Communicator& Messages::channel(int from, int to) {
   const auto found = channels_.find({from, to});
-  SL_ASSERT(found != channels_.end(), "stages ", from, " and ", to, " of ", stages_, " are no neighbours");
+  SL_ASSERT(found != channels_.end(), "stages ", from, " and ", to, " of ", stages_, " have no neighbouring chunks");
   return *found->second;
 }
 
-void Messages::begin(const std::vector<Instruction>& list, Shapes shapes) {
+void Messages::begin(const Schedule& schedule, Shapes shapes) {
+  connect(schedule.stage_of_chunk);
   shapes_ = std::move(shapes);
   incoming_.clear();
-  for (const auto& instruction : list)
+  for (const auto& instruction : schedule.instructions[static_cast<size_t>(stage_)])
     if (instruction.op == Op::recv_activation || instruction.op == Op::recv_gradient)
       incoming_[instruction.peer].expected.push_back(&instruction);
   for (auto& [peer, incoming] : incoming_) post_next(peer, incoming);

@@ -1,41 +1,44 @@
-// Where the inputs of recomputed groups wait between forward and backward: outside the device.
+// Where activations wait between forward and backward: outside the device. The inputs of recomputed groups do, and by
+// option all that the other layers keep.
 //
-// The horizon is counted in instructions of the stage's list: an input leaves right after its group ran forward, and is
-// back when the instruction `horizon` places before its BackwardInput begins. What would come back within the horizon
-// stays.
+// The horizon is counted in instructions of the stage's list: a layer's (or group's) tensors leave right after it ran
+// forward, and are back when the instruction `horizon` places before its BackwardInput begins. What would come back
+// within the horizon stays.
 #pragma once
 #include <ATen/core/Tensor.h>
 
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace shardline {
 
 struct OffloadOptions {
   bool enabled = false;
-  int horizon = 4;  // instructions
+  int horizon = 4;          // instructions
+  bool everything = false;  // also what layers that are not recomputed keep
   bool operator==(const OffloadOptions&) const = default;
 };
 
-// Whether an input that is made by instruction `forward` and used by instruction `backward` moves out.
+// Whether what is made by instruction `forward` and used by instruction `backward` may move out.
 inline bool moves_out(const OffloadOptions& options, size_t forward, size_t backward) {
   return options.enabled && backward > forward + static_cast<size_t>(options.horizon);
 }
 
-// A tensor that is away. Dropping it frees its place.
+// Tensors that are away. Dropping this frees their places.
 class Away {
  public:
   virtual ~Away() = default;
-  virtual int64_t fetch() = 0;    // allocates the tensor and starts to fill it; returns its bytes
-  virtual at::Tensor take() = 0;  // waits for that and returns it; once
+  virtual int64_t fetch() = 0;                 // allocates the tensors and starts to fill them; returns their bytes
+  virtual std::vector<at::Tensor> take() = 0;  // waits for that and returns them; once
 };
 
 class OffloadSpace {
  public:
   virtual ~OffloadSpace() = default;
-  // The tensor's values are safe when this returns (CPU) or in the order of the current stream (accelerators): the
-  // caller may let go of it.
-  virtual std::unique_ptr<Away> store(const at::Tensor& tensor) = 0;
+  // The values are safe when this returns (CPU) or in the order of the current stream (accelerators): the caller may
+  // let go of the tensors.
+  virtual std::unique_ptr<Away> store(const std::vector<at::Tensor>& tensors) = 0;
 };
 
 // CPUs: a nameless file in `directory`, one for each rank. It is written and read around the page cache's back: pages

@@ -102,43 +102,58 @@ class File {
 
 class AwayInFile : public Away {
  public:
-  AwayInFile(std::shared_ptr<File> file, const at::Tensor& tensor)
-      : file_(std::move(file)), sizes_(tensor.sizes().vec()), options_(tensor.options().requires_grad(false)) {
-    const at::Tensor dense = tensor.detach().contiguous();
-    place_ = file_->reserve(static_cast<int64_t>(dense.nbytes()));
-    file_->write(place_, dense.const_data_ptr());
+  AwayInFile(std::shared_ptr<File> file, const std::vector<at::Tensor>& tensors) : file_(std::move(file)) {
+    for (const auto& tensor : tensors) {
+      const at::Tensor dense = tensor.detach().contiguous();
+      stored_.push_back({file_->reserve(static_cast<int64_t>(dense.nbytes())), dense.sizes().vec(),
+                         dense.options().requires_grad(false)});
+      file_->write(stored_.back().place, dense.const_data_ptr());
+    }
   }
   ~AwayInFile() override {
     if (reading_.valid()) reading_.wait();
-    file_->free(place_);
+    for (const auto& one : stored_) file_->free(one.place);
   }
 
   int64_t fetch() override {
-    SL_ASSERT(!tensor_.defined(), "an activation was fetched twice");
-    tensor_ = at::empty(sizes_, options_);
-    reading_ = std::async(std::launch::async, [this, data = tensor_.mutable_data_ptr()] { file_->read(place_, data); });
-    return place_.bytes;
+    SL_ASSERT(tensors_.empty(), "activations were fetched twice");
+    int64_t bytes = 0;
+    std::vector<void*> targets;
+    for (const auto& one : stored_) {
+      tensors_.push_back(at::empty(one.sizes, one.options));
+      targets.push_back(tensors_.back().mutable_data_ptr());
+      bytes += one.place.bytes;
+    }
+    reading_ = std::async(std::launch::async, [this, targets] {
+      for (size_t i = 0; i < targets.size(); ++i) file_->read(stored_[i].place, targets[i]);
+    });
+    return bytes;
   }
 
-  at::Tensor take() override {
-    SL_ASSERT(reading_.valid(), "an activation was taken that was not fetched");
+  std::vector<at::Tensor> take() override {
+    SL_ASSERT(reading_.valid(), "activations were taken that were not fetched");
     reading_.get();
-    return std::move(tensor_);
+    return std::move(tensors_);
   }
 
  private:
+  struct Stored {
+    Place place;
+    std::vector<int64_t> sizes;
+    at::TensorOptions options;
+  };
   std::shared_ptr<File> file_;
-  Place place_;
-  std::vector<int64_t> sizes_;
-  at::TensorOptions options_;
-  at::Tensor tensor_;
+  std::vector<Stored> stored_;
+  std::vector<at::Tensor> tensors_;
   std::future<void> reading_;
 };
 
 class FileSpace : public OffloadSpace {
  public:
   explicit FileSpace(const std::string& directory) : file_(std::make_shared<File>(directory)) {}
-  std::unique_ptr<Away> store(const at::Tensor& tensor) override { return std::make_unique<AwayInFile>(file_, tensor); }
+  std::unique_ptr<Away> store(const std::vector<at::Tensor>& tensors) override {
+    return std::make_unique<AwayInFile>(file_, tensors);
+  }
 
  private:
   std::shared_ptr<File> file_;

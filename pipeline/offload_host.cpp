@@ -31,44 +31,51 @@ void wait_for(const c10::Stream& stream, const c10::Stream& other) {
 
 class AwayOnHost : public Away {
  public:
-  AwayOnHost(std::shared_ptr<CopyStreams> streams, const at::Tensor& tensor)
-      : streams_(std::move(streams)), options_(tensor.options().requires_grad(false)) {
-    const at::Tensor dense = tensor.detach().contiguous();
-    host_ = at::empty(dense.sizes(), options_.device(at::kCPU).pinned_memory(true));
-    wait_for(streams_->out, streams_->guard.getStream(dense.device()));
-    const c10::StreamGuard on(streams_->out);
-    host_.copy_(dense, /*non_blocking=*/true);
-    dense.record_stream(streams_->out);
+  AwayOnHost(std::shared_ptr<CopyStreams> streams, const std::vector<at::Tensor>& tensors)
+      : streams_(std::move(streams)), device_(streams_->out.device()) {
+    wait_for(streams_->out, streams_->guard.getStream(device_));
+    for (const auto& tensor : tensors) {
+      const at::Tensor dense = tensor.detach().contiguous();
+      host_.push_back(at::empty(dense.sizes(), dense.options().device(at::kCPU).pinned_memory(true)));
+      const c10::StreamGuard on(streams_->out);
+      host_.back().copy_(dense, /*non_blocking=*/true);
+      dense.record_stream(streams_->out);
+    }
   }
 
   int64_t fetch() override {
-    SL_ASSERT(!tensor_.defined(), "an activation was fetched twice");
-    tensor_ = at::empty(host_.sizes(), options_);
-    wait_for(streams_->back, streams_->guard.getStream(tensor_.device()));
+    SL_ASSERT(tensors_.empty(), "activations were fetched twice");
+    int64_t bytes = 0;
+    for (const auto& host : host_)
+      tensors_.push_back(at::empty(host.sizes(), host.options().pinned_memory(false).device(device_)));
+    wait_for(streams_->back, streams_->guard.getStream(device_));
     wait_for(streams_->back, streams_->out);
     const c10::StreamGuard on(streams_->back);
-    tensor_.copy_(host_, /*non_blocking=*/true);
-    tensor_.record_stream(streams_->back);
-    return static_cast<int64_t>(tensor_.nbytes());
+    for (size_t i = 0; i < host_.size(); ++i) {
+      tensors_[i].copy_(host_[i], /*non_blocking=*/true);
+      tensors_[i].record_stream(streams_->back);
+      bytes += static_cast<int64_t>(host_[i].nbytes());
+    }
+    return bytes;
   }
 
-  at::Tensor take() override {
-    SL_ASSERT(tensor_.defined(), "an activation was taken that was not fetched");
-    wait_for(streams_->guard.getStream(tensor_.device()), streams_->back);
-    return std::move(tensor_);
+  std::vector<at::Tensor> take() override {
+    SL_ASSERT(tensors_.size() == host_.size(), "activations were taken that were not fetched");
+    wait_for(streams_->guard.getStream(device_), streams_->back);
+    return std::move(tensors_);
   }
 
  private:
   std::shared_ptr<CopyStreams> streams_;
-  at::TensorOptions options_;
-  at::Tensor host_, tensor_;
+  at::Device device_;
+  std::vector<at::Tensor> host_, tensors_;
 };
 
 class HostSpace : public OffloadSpace {
  public:
   explicit HostSpace(at::Device device) : streams_(std::make_shared<CopyStreams>(device)) {}
-  std::unique_ptr<Away> store(const at::Tensor& tensor) override {
-    return std::make_unique<AwayOnHost>(streams_, tensor);
+  std::unique_ptr<Away> store(const std::vector<at::Tensor>& tensors) override {
+    return std::make_unique<AwayOnHost>(streams_, tensors);
   }
 
  private:

@@ -7,14 +7,14 @@ namespace shardline {
 namespace {
 
 struct Channel {
-  std::vector<double> sent;    // when message i was handed over
-  std::vector<double> wanted;  // when the receiver stood at receive i
+  std::vector<double> arrived;  // when message i is there
+  std::vector<double> wanted;   // when the receiver stood at receive i
 };
 
 class Simulator {
  public:
-  Simulator(const Schedule& schedule, int send_buffers, const InstructionCost& cost)
-      : schedule_(schedule), send_buffers_(static_cast<size_t>(send_buffers)), cost_(cost) {
+  Simulator(const Schedule& schedule, int send_buffers, const InstructionCost& cost, const MessageTime& message)
+      : schedule_(schedule), send_buffers_(static_cast<size_t>(send_buffers)), cost_(cost), message_(message) {
     result_.intervals.resize(schedule.instructions.size());
     received_.resize(schedule.instructions.size());
     clock_.resize(schedule.instructions.size());
@@ -51,12 +51,12 @@ class Simulator {
   bool send(int stage, int peer) {
     auto& to_peer = channel(stage, peer);
     double now = clock_[static_cast<size_t>(stage)];
-    if (to_peer.sent.size() >= send_buffers_) {
-      const size_t before = to_peer.sent.size() - send_buffers_;  // its buffer is needed again
+    if (to_peer.arrived.size() >= send_buffers_) {
+      const size_t before = to_peer.arrived.size() - send_buffers_;  // its buffer is needed again
       if (before >= to_peer.wanted.size()) return false;
       now = std::max(now, to_peer.wanted[before]);
     }
-    to_peer.sent.push_back(now);
+    to_peer.arrived.push_back(message_ ? now + message_(stage, peer) : now);
     finish(stage, now, now);
     runnable_.push_back(peer);
     return true;
@@ -69,8 +69,8 @@ class Simulator {
       from_peer.wanted.push_back(clock_[static_cast<size_t>(stage)]);
       runnable_.push_back(peer);
     }
-    if (from_peer.sent.size() <= received) return false;
-    const double now = std::max(clock_[static_cast<size_t>(stage)], from_peer.sent[received++]);
+    if (from_peer.arrived.size() <= received) return false;
+    const double now = std::max(clock_[static_cast<size_t>(stage)], from_peer.arrived[received++]);
     finish(stage, now, now);
     return true;
   }
@@ -83,6 +83,7 @@ class Simulator {
   const Schedule& schedule_;
   const size_t send_buffers_;
   const InstructionCost& cost_;
+  const MessageTime& message_;
   std::unordered_map<int64_t, Channel> channels_;
   std::vector<std::unordered_map<int, size_t>> received_;  // by stage and peer
   std::vector<double> clock_;
@@ -112,8 +113,9 @@ double Simulation::makespan() const {
   return end;
 }
 
-Simulation simulate(const Schedule& schedule, int send_buffers, const InstructionCost& cost) {
-  return Simulator(schedule, send_buffers, cost).run();
+Simulation simulate(const Schedule& schedule, int send_buffers, const InstructionCost& cost,
+                    const MessageTime& message) {
+  return Simulator(schedule, send_buffers, cost, message).run();
 }
 
 }  // namespace shardline

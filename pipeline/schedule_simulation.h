@@ -3,7 +3,8 @@
 //
 // A channel leads from one stage to another and keeps the order of its messages. A send holds a buffer of its channel
 // until the receiver takes the message; it waits while all buffers are held and the receiver does not stand at the
-// receive of the oldest. Messages themselves take no time.
+// receive of the oldest. Messages travel beside the computation: they cost nobody's time but the receiver's, who may
+// have to wait for them; unless told, they arrive at once.
 #pragma once
 #include <functional>
 #include <limits>
@@ -29,9 +30,13 @@ struct Simulation {
 // Time of an instruction that computes (it is not asked for sends and receives). Any unit.
 using InstructionCost = std::function<double(int stage, const Instruction&)>;
 
+// Time from a send to the earliest end of its receive.
+using MessageTime = std::function<double(int from, int to)>;
+
 // Peers must be stages of the schedule, other than the stage itself. send_buffers per channel; 0: rendezvous, a send
 // ends when its receive begins.
-Simulation simulate(const Schedule& schedule, int send_buffers, const InstructionCost& cost);
+Simulation simulate(const Schedule& schedule, int send_buffers, const InstructionCost& cost,
+                    const MessageTime& message = nullptr);
 
 bool is_send(Op op);
 bool is_receive(Op op);

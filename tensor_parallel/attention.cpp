@@ -12,8 +12,8 @@
 
 #include <algorithm>
 
+#include "core/backward.h"
 #include "core/error.h"
-#include "tensor_parallel/backward.h"
 #include "tensor_parallel/kernels.h"
 
 namespace shardline {
@@ -65,54 +65,62 @@ bool is_torchs(const at::Tensor& qkv, const MicrobatchContext& context, const At
 
 // An empty microbatch, or a rank without heads.
 at::Tensor empty_attention(const at::Tensor& qkv, const AttentionOptions& o) {
-  return with_backward(at::zeros({qkv.size(0), o.heads * o.head_dim}, qkv.options().requires_grad(false)), {qkv},
-                       "CausalAttention", [sizes = qkv.sizes().vec(), options = qkv.options()](const at::Tensor&) {
+  return with_backward(at::zeros({qkv.size(0), o.heads * o.head_dim}, qkv.options().requires_grad(false)), {qkv}, {},
+                       "CausalAttention",
+                       [sizes = qkv.sizes().vec(), options = qkv.options()](const at::Tensor&, const SavedTensors&) {
                          return std::vector<at::Tensor>{at::zeros(sizes, options.requires_grad(false))};
                        });
 }
 
-// The attention of one microbatch, and what stays of its forward pass for the backward pass.
+// The attention of one microbatch.
 class AttentionCore {
  public:
   AttentionCore(const at::Tensor& qkv, const MicrobatchContext& context, const AttentionOptions& options)
-      : qkv_(qkv),
-        batch_(*context.batch),
+      : batch_(*context.batch),
         options_(options),
         torchs_(is_torchs(qkv, context, options)),
         drops_out_(drops_out(context, options)),
         dropout_(dropout_of(context, options)) {}
 
-  // [tokens, heads * head_dim]
-  at::Tensor run() { return mixed_ = compute(); }
+  // What gradient() needs: qkv, the result [tokens, heads * head_dim], and the log of the sums of exponentials, which
+  // torch's attention keeps itself, with handles of its own to the other two.
+  SavedTensors run(const at::Tensor& qkv) {
+    auto [mixed, log_sum_exp] = compute(qkv.detach());
+    SavedTensors saved = {qkv.detach(), std::move(mixed)};
+    if (log_sum_exp.defined()) saved.push_back(std::move(log_sum_exp));
+    return saved;
+  }
 
-  // Frees the result's memory, for whoever holds it, and all else but qkv.
-  void drop() {
-    log_sum_exp_.reset();
+  // Frees the result's memory, for whoever holds it, and what torch keeps.
+  void drop(const at::Tensor& mixed) {
     torchs_qkv_.reset();
     torchs_mixed_.reset();
-    mixed_.storage().set_data_ptr_noswap(at::DataPtr(nullptr, mixed_.device()));
+    mixed.storage().set_data_ptr_noswap(at::DataPtr(nullptr, mixed.device()));
   }
 
   // After drop: the result is back, for all who hold it.
-  void run_again() {
-    const at::Tensor again = compute();
-    SL_ASSERT(again.storage().nbytes() == mixed_.storage().nbytes() && again.storage_offset() == 0);
-    mixed_.storage().set_data_ptr_noswap(again.storage().set_data_ptr(at::DataPtr(nullptr, again.device())));
+  void run_again(const at::Tensor& qkv, const at::Tensor& mixed) {
+    at::Tensor again;
+    std::tie(again, log_sum_exp_) = compute(qkv);
+    SL_ASSERT(again.storage().nbytes() == mixed.storage().nbytes() && again.storage_offset() == 0);
+    mixed.storage().set_data_ptr_noswap(again.storage().set_data_ptr(at::DataPtr(nullptr, again.device())));
   }
 
-  at::Tensor gradient(const at::Tensor& d_mixed) const {
+  at::Tensor gradient(const SavedTensors& saved, const at::Tensor& d_mixed) const {
     if (torchs_) {
       torch::autograd::backward({torchs_mixed_}, {d_mixed});
       return torchs_qkv_.grad();
     }
-    const auto [q, k, v] = split_qkv(qkv_, batch_, options_);
-    const auto out = split_heads(mixed_, batch_, options_);
+    const at::Tensor& qkv = saved[0];
+    const at::Tensor& log_sum_exp = saved.size() > 2 ? saved[2] : log_sum_exp_;
+    const auto [q, k, v] = split_qkv(qkv, batch_, options_);
+    const auto out = split_heads(saved[1], batch_, options_);
     const auto d_out = split_heads(d_mixed.contiguous(), batch_, options_);
     auto [dq, dk, dv] = drops_out_
-                            ? dropout_attention_backward(d_out, q, k, v, out, log_sum_exp_, options_.scale, dropout_)
-                            : at::_scaled_dot_product_flash_attention_for_cpu_backward(
-                                  d_out, q, k, v, out, log_sum_exp_, 0.0, true, {}, options_.scale);
-    auto d_qkv = at::empty(qkv_.sizes(), qkv_.options());
+                            ? dropout_attention_backward(d_out, q, k, v, out, log_sum_exp, options_.scale, dropout_)
+                            : at::_scaled_dot_product_flash_attention_for_cpu_backward(d_out, q, k, v, out, log_sum_exp,
+                                                                                       0.0, true, {}, options_.scale);
+    auto d_qkv = at::empty(qkv.sizes(), qkv.options());
     const auto parts = split_qkv(d_qkv, batch_, options_);
     parts[0].copy_(dq);
     parts[1].copy_(dk);
@@ -121,31 +129,29 @@ class AttentionCore {
   }
 
  private:
-  at::Tensor compute() {
-    if (torchs_) return compute_by_torch();
+  std::pair<at::Tensor, at::Tensor> compute(const at::Tensor& qkv) {
+    if (torchs_) return {compute_by_torch(qkv), at::Tensor()};
     at::NoGradGuard no_grad;
-    const auto [q, k, v] = split_qkv(qkv_, batch_, options_);
-    at::Tensor out;
-    std::tie(out, log_sum_exp_) =
+    const auto [q, k, v] = split_qkv(qkv, batch_, options_);
+    const auto [out, log_sum_exp] =
         drops_out_ ? dropout_attention_forward(q, k, v, options_.scale, dropout_)
                    : at::_scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, true, {}, options_.scale);
-    return merge_heads(out);
+    return {merge_heads(out), log_sum_exp};
   }
 
-  at::Tensor compute_by_torch() {
+  at::Tensor compute_by_torch(const at::Tensor& qkv) {
     at::AutoGradMode grad(true);
-    torchs_qkv_ = qkv_.detach().requires_grad_(true);
+    torchs_qkv_ = qkv.detach().requires_grad_(true);
     const auto [q, k, v] = split_qkv(torchs_qkv_, batch_, options_);
     torchs_mixed_ = merge_heads(at::scaled_dot_product_attention(q, k, v, {}, 0.0, true, options_.scale));
     return torchs_mixed_.detach().clone();  // torch keeps its own
   }
 
-  at::Tensor qkv_;
   const Microbatch& batch_;
   AttentionOptions options_;
   bool torchs_, drops_out_;
   AttentionDropout dropout_;
-  at::Tensor mixed_, log_sum_exp_;
+  at::Tensor log_sum_exp_;                // from run_again to gradient
   at::Tensor torchs_qkv_, torchs_mixed_;  // with torch's graph between them
 };
 
@@ -177,25 +183,31 @@ at::Tensor causal_attention(const at::Tensor& qkv, const MicrobatchContext& cont
     const auto [q, k, v] = split_qkv(qkv, *context.batch, o);
     return merge_heads(at::scaled_dot_product_attention(q, k, v, {}, 0.0, true, o.scale));
   }
-  const auto core = std::make_shared<AttentionCore>(qkv.detach(), context, o);
-  return with_backward(core->run(), {qkv}, "CausalAttention",
-                       [core](const at::Tensor& d_mixed) { return std::vector<at::Tensor>{core->gradient(d_mixed)}; });
+  const auto core = std::make_shared<AttentionCore>(qkv, context, o);
+  const SavedTensors saved = core->run(qkv);
+  return with_backward(saved[1], {qkv}, saved, "CausalAttention", [core](const at::Tensor& d_mixed, const auto& kept) {
+    return std::vector<at::Tensor>{core->gradient(kept, d_mixed)};
+  });
 }
 
 at::Tensor attend(const at::Tensor& qkv, const MicrobatchContext& context, const AttentionOptions& o,
                   const std::function<at::Tensor(const at::Tensor& mixed)>& use) {
   const bool drops = context.recompute_attention && at::GradMode::is_enabled() && !context.cache && qkv.numel() > 0;
   if (!drops) return use(causal_attention(qkv, context, o));
-  const auto core = std::make_shared<AttentionCore>(qkv.detach(), context, o);
-  const auto mixed = with_backward(core->run(), {qkv}, "CausalAttention", [core](const at::Tensor& d_mixed) {
-    return std::vector<at::Tensor>{core->gradient(d_mixed)};
-  });
+  const auto core = std::make_shared<AttentionCore>(qkv, context, o);
+  SavedTensors saved = core->run(qkv);
+  saved.resize(2);
+  const auto mixed =
+      with_backward(saved[1], {qkv}, saved, "CausalAttention", [core](const at::Tensor& d_mixed, const auto& kept) {
+        return std::vector<at::Tensor>{core->gradient(kept, d_mixed)};
+      });
   const auto result = use(mixed);
-  core->drop();
-  return with_backward(result, {result}, "RecomputeAttention", [core](const at::Tensor& d_result) {
-    core->run_again();
-    return std::vector<at::Tensor>{d_result};
-  });
+  core->drop(mixed);
+  return with_backward(result, {result}, saved, "RecomputeAttention",
+                       [core](const at::Tensor& d_result, const SavedTensors& kept) {
+                         core->run_again(kept[0], kept[1]);
+                         return std::vector<at::Tensor>{d_result};
+                       });
 }
 
 }  // namespace shardline

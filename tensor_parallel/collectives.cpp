@@ -18,10 +18,23 @@ at::Tensor padded(const TensorParallel& tp, const at::Tensor& whole) {
 }  // namespace
 
 at::Tensor gather_rows(const TensorParallel& tp, const at::Tensor& border, int64_t tokens) {
-  if (!tp.sequence_parallel || tp.size() == 1) return border;
-  auto whole = at::empty({border.size(0) * tp.size(), border.size(1)}, border.options());
-  tp.comm->all_gather(whole, border.contiguous(), {.what = "gather rows"})->wait();
-  return whole.narrow(0, 0, tokens);
+  return PendingGather(tp, border, tokens).wait();
+}
+
+PendingGather::PendingGather(const TensorParallel& tp, const at::Tensor& border, int64_t tokens)
+    : border_(border), whole_(border), tokens_(tokens) {
+  if (!tp.sequence_parallel || tp.size() == 1) return;
+  border_ = border.contiguous();
+  whole_ = at::empty({border.size(0) * tp.size(), border.size(1)}, border.options());
+  work_ = tp.comm->all_gather(whole_, border_, {.what = "gather rows"});
+}
+
+at::Tensor PendingGather::wait() {
+  if (!work_) return whole_;
+  work_->wait();
+  work_.reset();
+  border_.reset();
+  return whole_.narrow(0, 0, tokens_);
 }
 
 at::Tensor reduce_rows(const TensorParallel& tp, const at::Tensor& partial) {

@@ -20,10 +20,22 @@ struct TensorParallel {
 // Border rows -> all tokens [tokens, n]. Without sequence parallelism: the same tensor.
 at::Tensor gather_rows(const TensorParallel& tp, const at::Tensor& border, int64_t tokens);
 
+// The same, started now and needed later, so that work can be done between.
+class PendingGather {
+ public:
+  PendingGather(const TensorParallel& tp, const at::Tensor& border, int64_t tokens);
+  at::Tensor wait();
+
+ private:
+  at::Tensor border_, whole_;
+  int64_t tokens_;
+  WorkPtr work_;
+};
+
 // Partial sums [tokens, n] on every rank -> their sum as border rows. Padding rows are zero. May reuse `partial`.
 at::Tensor reduce_rows(const TensorParallel& tp, const at::Tensor& partial);
 
-// The same, started now and finished later, so that work can be done between.
+// The same, started now and needed later.
 class PendingRows {
  public:
   PendingRows(const TensorParallel& tp, const at::Tensor& partial);

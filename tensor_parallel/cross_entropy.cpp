@@ -12,8 +12,8 @@
 
 #include <algorithm>
 
+#include "core/backward.h"
 #include "core/error.h"
-#include "tensor_parallel/backward.h"
 #include "tensor_parallel/kernels.h"
 #include "tensor_parallel/products.h"
 
@@ -74,11 +74,12 @@ at::Tensor head_cross_entropy(const TensorParallel& tp, const at::Tensor& x, Par
   }
   if (!train) return {};
   const auto loss = at::scalar_tensor(context.loss.sum * context.loss_scale, whole.options());
-  auto d_border = reduce_rows(tp, dx);
+  const auto d_border = reduce_rows(tp, dx);
   at::AutoGradMode grad(true);
-  return with_backward(loss, {x}, "HeadCrossEntropy", [d_border](const at::Tensor& d_loss) {
-    return std::vector<at::Tensor>{d_loss.item<double>() == 1 ? d_border : d_border * d_loss};
-  });
+  return with_backward(loss, {x}, {d_border}, "HeadCrossEntropy",
+                       [](const at::Tensor& d_loss, const SavedTensors& saved) {
+                         return std::vector<at::Tensor>{d_loss.item<double>() == 1 ? saved[0] : saved[0] * d_loss};
+                       });
 }
 
 at::Tensor head_last_logits(const TensorParallel& tp, const at::Tensor& x, const Parameter& w,

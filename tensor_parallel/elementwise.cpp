@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
+#include "core/backward.h"
 #include "core/error.h"
-#include "tensor_parallel/backward.h"
 
 namespace shardline {
 
@@ -23,10 +23,11 @@ at::Tensor layer_norm(const TensorParallel& tp, const at::Tensor& x, int64_t tok
     std::tie(y, mean, rstd) = layer_norm_forward(x, weight.value, bias.value, epsilon);
   }
   const int64_t valid = valid_border_rows(tp, tokens);
-  return with_backward(y, {x}, "LayerNorm", [=, &weight, &bias, x = x.detach()](const at::Tensor& dy) {
-    return std::vector<at::Tensor>{
-        layer_norm_backward(dy.contiguous(), x, mean, rstd, weight.value, weight.grad, bias.grad, valid)};
-  });
+  return with_backward(
+      y, {x}, {x, mean, rstd}, "LayerNorm", [valid, &weight, &bias](const at::Tensor& dy, const SavedTensors& saved) {
+        return std::vector<at::Tensor>{layer_norm_backward(dy.contiguous(), saved[0], saved[1], saved[2], weight.value,
+                                                           weight.grad, bias.grad, valid)};
+      });
 }
 
 at::Tensor bias_activation(const at::Tensor& x, Parameter& bias, Activation activation) {
@@ -35,11 +36,12 @@ at::Tensor bias_activation(const at::Tensor& x, Parameter& bias, Activation acti
     at::NoGradGuard no_grad;
     y = bias_activation_forward(x, bias.value.view(-1), activation);
   }
-  return with_backward(y, {x}, "BiasActivation", [=, &bias, x = x.detach()](const at::Tensor& dy) {
-    const auto bias_grad = bias.grad.defined() ? bias.grad.view(-1) : bias.grad;
-    return std::vector<at::Tensor>{
-        bias_activation_backward(dy.contiguous(), x, bias.value.view(-1), activation, bias_grad)};
-  });
+  return with_backward(
+      y, {x}, {x}, "BiasActivation", [activation, &bias](const at::Tensor& dy, const SavedTensors& saved) {
+        const auto bias_grad = bias.grad.defined() ? bias.grad.view(-1) : bias.grad;
+        return std::vector<at::Tensor>{
+            bias_activation_backward(dy.contiguous(), saved[0], bias.value.view(-1), activation, bias_grad)};
+      });
 }
 
 at::Tensor bias_dropout_add(const TensorParallel& tp, const at::Tensor& x, int64_t tokens, Parameter* bias,
@@ -52,12 +54,13 @@ at::Tensor bias_dropout_add(const TensorParallel& tp, const at::Tensor& x, int64
   const int64_t valid = valid_border_rows(tp, tokens);
   std::vector<at::Tensor> inputs = {x};
   if (residual.defined()) inputs.push_back(residual);
-  return with_backward(y, inputs, "BiasDropoutAdd", [=, inputs = inputs.size()](const at::Tensor& d_y) {
+  const auto backward = [=, inputs = inputs.size()](const at::Tensor& d_y, const SavedTensors&) {
     const auto dy = d_y.contiguous();
     std::vector<at::Tensor> gradients = {bias_dropout_backward(dy, rows, bias ? bias->grad : at::Tensor(), valid)};
     if (inputs == 2) gradients.push_back(dy);
     return gradients;
-  });
+  };
+  return with_backward(y, inputs, {}, "BiasDropoutAdd", backward);
 }
 
 uint32_t dropout_op(int64_t layer, int site) {

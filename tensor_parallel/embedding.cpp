@@ -8,8 +8,8 @@
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/zeros.h>
 
+#include "core/backward.h"
 #include "core/error.h"
-#include "tensor_parallel/backward.h"
 #include "tensor_parallel/elementwise.h"
 
 namespace shardline {
@@ -25,6 +25,14 @@ LocalWords find_words(const at::Tensor& ids, int64_t first, int64_t count) {
   const auto local = ids.reshape({-1}) - first;
   const auto rows = ((local >= 0) & (local < count)).nonzero().squeeze(1);
   return {rows, local.index_select(0, rows)};
+}
+
+// The position in its sample of each border row that is a token.
+at::Tensor positions_of_rows(const TensorParallel& tp, const Microbatch& batch) {
+  const int64_t here = border_rows(batch.tokens(), tp.size(), tp.sequence_parallel);
+  const int64_t first = tp.sequence_parallel ? tp.rank() * here : 0;
+  const auto rows = at::arange(first, first + valid_border_rows(tp, batch.tokens()), batch.ids.options());
+  return rows.remainder(std::max<int64_t>(batch.length(), 1)) + batch.first_position;
 }
 
 // table[index[i]] += rows[i], in ascending i.
@@ -50,29 +58,29 @@ void add_rows(at::Tensor table, const at::Tensor& index, const at::Tensor& rows)
 
 at::Tensor embedding(const TensorParallel& tp, const Microbatch& batch, Parameter& words, int64_t first_word,
                      Parameter& positions) {
-  const int64_t tokens = batch.tokens(), hidden = words.value.size(1);
-  const auto found = find_words(batch.ids, first_word, words.value.size(0));
-  const int64_t here = border_rows(tokens, tp.size(), tp.sequence_parallel);
-  const int64_t first = tp.sequence_parallel ? tp.rank() * here : 0;
-  const int64_t valid = valid_border_rows(tp, tokens);
-  const auto position =  // of each valid border row
-      at::arange(first, first + valid, batch.ids.options()).remainder(std::max<int64_t>(batch.length(), 1)) +
-      batch.first_position;
+  const int64_t tokens = batch.tokens(), hidden = words.value.size(1), valid = valid_border_rows(tp, tokens);
   at::Tensor y;
   {
     at::NoGradGuard no_grad;
+    const auto found = find_words(batch.ids, first_word, words.value.size(0));
     auto partial = at::zeros({tokens, hidden}, words.value.options().requires_grad(false));
     partial.index_copy_(0, found.rows, words.value.index_select(0, found.words));
     y = reduce_rows(tp, partial);
-    y.narrow(0, 0, valid).add_(positions.value.index_select(0, position));
+    y.narrow(0, 0, valid).add_(positions.value.index_select(0, positions_of_rows(tp, batch)));
   }
-  return with_backward(y, {}, "Embedding", [=, &words, &positions](const at::Tensor& d_y) {
-    const auto dy = d_y.contiguous();
-    if (positions.grad.defined()) add_rows(positions.grad, position, dy.narrow(0, 0, valid));
-    const auto dy_all = gather_rows(tp, dy, tokens);
-    if (words.grad.defined()) add_rows(words.grad, found.words, dy_all.index_select(0, found.rows));
-    return std::vector<at::Tensor>{};
-  });
+  // Everything follows from the batch again: nothing is kept.
+  return with_backward(y, {}, {}, "Embedding",
+                       [=, &batch, &words, &positions](const at::Tensor& d_y, const SavedTensors&) {
+                         const auto dy = d_y.contiguous();
+                         if (positions.grad.defined())
+                           add_rows(positions.grad, positions_of_rows(tp, batch), dy.narrow(0, 0, valid));
+                         const auto dy_all = gather_rows(tp, dy, tokens);
+                         if (words.grad.defined()) {
+                           const auto found = find_words(batch.ids, first_word, words.value.size(0));
+                           add_rows(words.grad, found.words, dy_all.index_select(0, found.rows));
+                         }
+                         return std::vector<at::Tensor>{};
+                       });
 }
 
 }  // namespace shardline

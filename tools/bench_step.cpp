@@ -1,6 +1,8 @@
 // Measures the training step of a config on its layout and prints one JSON line. Every step trains on the same batch of
 // token ids, so that nothing but the step is measured. Ids come from data.train when that is a token file, else they
-// are random.
+// are random. With several stages the line also says how long each rank computed, and how long the pipeline took over
+// what the simulator foretells from the instruction times of the step before: every second step gives the times, the
+// other one is foretold.
 //
 //   bench_step CONFIG.json [--set path=value ...] [--warmup 2] [--steps 5] [--products aten]
 #include <CLI/CLI.hpp>
@@ -16,6 +18,7 @@
 #include "engine/observe/memory_usage.h"
 #include "tensor_parallel/products.h"
 #include "tools/start_ranks.h"
+#include "tools/step_simulation.h"
 
 using namespace shardline;
 
@@ -35,6 +38,32 @@ RepeatedBatch make_batch(const Config& config, const JobParts& parts, RankContex
   return RepeatedBatch(data.train->batch(0, {0, parts.plan.sizes.global_batch}).ids);
 }
 
+double median_of(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+// Of the measured steps.
+nlohmann::json pipeline_report(const Schedule& schedule, const std::vector<MeasuredPipeline>& steps) {
+  std::vector<double> ratios, simulated, spans;
+  for (size_t i = 1; i < steps.size(); i += 2) {
+    simulated.push_back(simulated_seconds(schedule, steps[i - 1]));
+    spans.push_back(steps[i].span);
+    ratios.push_back(spans.back() / simulated.back());
+  }
+  const auto [low, high] = std::minmax_element(ratios.begin(), ratios.end());
+  nlohmann::json seconds = nlohmann::json::array();
+  for (const auto& [at, mean] : steps.back().seconds_of) seconds.push_back({to_string(at.first), at.second, mean});
+  return {{"schedule", schedule.name},
+          {"busy_seconds", steps.back().busy},
+          {"op_chunk_seconds", seconds},
+          {"seconds", median_of(spans)},
+          {"simulated", median_of(simulated)},
+          {"over_simulated", median_of(ratios)},
+          {"lowest", *low},
+          {"highest", *high}};
+}
+
 void measure(const Config& config, const Options& options, RankContext& context) {
   JobParts parts = make_parts(config, context);
   RepeatedBatch data = make_batch(config, parts, context);
@@ -42,6 +71,7 @@ void measure(const Config& config, const Options& options, RankContext& context)
   fill_parameters(config.model, parts.model, static_cast<uint64_t>(config.training.seed), trainer.parameters());
 
   std::vector<double> seconds, losses;
+  std::vector<MeasuredPipeline> pipelines;
   StepMetrics metrics;
   for (int step = 1; step <= options.warmup + options.steps; ++step) {
     context.world->barrier();
@@ -50,24 +80,24 @@ void measure(const Config& config, const Options& options, RankContext& context)
     context.world->barrier();
     losses.push_back(metrics.loss);
     if (step > options.warmup) seconds.push_back(steady_seconds() - start);
+    if (step > options.warmup) pipelines.push_back(gather_pipeline(*context.world, trainer.last_step().instructions));
   }
   if (!context.out) return;
-  auto sorted = seconds;
-  std::sort(sorted.begin(), sorted.end());
-  const double median = sorted[sorted.size() / 2];
+  const double median = median_of(seconds);
   nlohmann::json peaks = nlohmann::json::array();
   for (const auto& memory : metrics.peak_memory_bytes) peaks.push_back(memory.resident);
-  *context.out << nlohmann::json{{"program", "shardline"},
-                                 {"mesh", parts.plan.mesh},
-                                 {"products", products_in_use()},
-                                 {"tokens_per_second", static_cast<double>(metrics.tokens) / median},
-                                 {"step_seconds", median},
-                                 {"all_step_seconds", seconds},
-                                 {"bubble_fraction", metrics.bubble_fraction},
-                                 {"loss", losses},
-                                 {"peak_rss_bytes_per_rank", peaks}}
-                      .dump()
-               << std::endl;
+  nlohmann::json line = {{"program", "shardline"},
+                         {"mesh", parts.plan.mesh},
+                         {"products", products_in_use()},
+                         {"tokens_per_second", static_cast<double>(metrics.tokens) / median},
+                         {"step_seconds", median},
+                         {"all_step_seconds", seconds},
+                         {"bubble_fraction", metrics.bubble_fraction},
+                         {"exposed_communication_fraction", metrics.exposed_communication_fraction},
+                         {"loss", losses},
+                         {"peak_rss_bytes_per_rank", peaks}};
+  if (parts.plan.mesh.p() > 1 && pipelines.size() > 1) line["pipeline"] = pipeline_report(parts.plan.train, pipelines);
+  *context.out << line.dump() << std::endl;
 }
 
 int run(int argc, char** argv) {

@@ -20,7 +20,7 @@ LADDER = {
     "tensor_parallel": ["core"],
     "optim": ["core"],
     "pipeline": ["core"],
-    "partitioner": ["core", "pipeline/schedule.h"],
+    "partitioner": ["core", "pipeline/schedule.h", "pipeline/schedule_choice.h", "pipeline/schedule_simulation.h"],
     "models": ["core", "tensor_parallel"],
     "engine": ["core", "tensor_parallel", "optim", "pipeline", "partitioner", "models"],
     "tools": ["core", "tensor_parallel", "optim", "pipeline", "partitioner", "models", "engine"],

@@ -51,7 +51,8 @@ CASES = {
     "D=2": Case(2, {"D=2": {"ddp": True}}, ["ddp"]),
     "T=2": Case(2, {f"T=2 {way}": {"tensor_parallel_degree": 2, "optimize": way} for way in ("speed", "memory")},
                 ["dtensor"]),
-    "P=2": Case(2, {"P=2": {"pipeline_parallel_degree": 2, "pipeline": "interleaved"}}, ["1f1b"]),
+    "P=2": Case(2, {f"P=2 {name}": {"pipeline_parallel_degree": 2, "pipeline": name}
+                    for name in ("interleaved", "dualpipev")}, ["1f1b"]),
 }
 
 

@@ -42,6 +42,15 @@ def next_tokens(ids):
     return F.pad(ids[:, 1:], (0, 1), value=NO_LABEL)
 
 
+def transformers_step(model, ids, optimizer):
+    loss = model(input_ids=ids, labels=ids, use_cache=False).loss
+    loss.backward()
+    clip_grad_norm_([p for group in optimizer.param_groups for p in group["params"]], MAX_NORM)
+    optimizer.step()
+    optimizer.zero_grad()
+    return loss.detach()
+
+
 # Each peer returns the function that makes one step and gives the loss of the whole batch (before the update).
 
 
@@ -50,15 +59,7 @@ def one_process(options, compiled):
     optimizer = adamw(model.parameters())
     run = torch.compile(model) if compiled else model
 
-    def step():
-        loss = run(input_ids=ids, labels=ids, use_cache=False).loss
-        loss.backward()
-        clip_grad_norm_(model.parameters(), MAX_NORM)
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.item()
-
-    return step
+    return lambda: transformers_step(run, ids, optimizer).item()
 
 
 def ddp(options):
@@ -69,12 +70,7 @@ def ddp(options):
     ids = read_batch(options).chunk(dist.get_world_size())[dist.get_rank()]
 
     def step():
-        loss = replica(input_ids=ids, labels=ids, use_cache=False).loss
-        loss.backward()
-        clip_grad_norm_(model.parameters(), MAX_NORM)
-        optimizer.step()
-        optimizer.zero_grad()
-        mean = loss.detach() / dist.get_world_size()
+        mean = transformers_step(replica, ids, optimizer) / dist.get_world_size()
         dist.all_reduce(mean)
         return mean.item()
 

@@ -37,7 +37,6 @@ std::string quoted(const std::string& word) {
 void set_environment_of_ranks() {
   // Ranks share cores where they are too many: waiting ones give theirs away. Root is refused by default.
   setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
-  setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 0);
   // mpirun gives its ranks a terminal of their own; what they should write for is this process's.
   const Console console = console_of(1);
   setenv(kConsole, console.terminal ? std::to_string(console.columns).c_str() : "0", 1);

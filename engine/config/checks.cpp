@@ -3,9 +3,24 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "engine/config/memory_cap.h"
 #include "engine/config/recompute_rules.h"
 
 namespace shardline {
+namespace {
+
+// Passes on a mistake that `read` throws as "rule; advice".
+void check_value(const std::string& key, const Complaint& complain, const std::function<void()>& read) {
+  try {
+    read();
+  } catch (const ConfigError& error) {
+    const std::string text = error.what();
+    const auto cut = text.find("; ");
+    complain(key, text.substr(0, cut), text.substr(cut + 2));
+  }
+}
+
+}  // namespace
 
 void check_model_and_data(const Config& config, const Complaint& complain) {
   const bool has_config = !config.model.config.empty();
@@ -53,13 +68,7 @@ void check_layout(const Config& config, const Complaint& complain) {
   if (smp.ddp == false && smp.tensor_parallel_degree > 1)
     complain("smp_options.ddp", cat("must be true with tensor_parallel_degree ", smp.tensor_parallel_degree),
              "leave it out");
-  try {
-    recompute_rules(smp.activation_checkpointing);
-  } catch (const ConfigError& error) {
-    const std::string text = error.what();
-    const auto cut = text.find("; ");
-    complain("smp_options.activation_checkpointing", text.substr(0, cut), text.substr(cut + 2));
-  }
+  check_value("smp_options.activation_checkpointing", complain, [&] { recompute_rules(smp.activation_checkpointing); });
   const auto& unused = config.no_effect.value("smp_options", nlohmann::json::object());
   if (unused.value("default_partition", 0) >= smp.pipeline_parallel_degree)
     complain("smp_options.default_partition", cat("must be < pipeline_parallel_degree ", smp.pipeline_parallel_degree),
@@ -81,6 +90,12 @@ void check_processes(const Config& config, const Complaint& complain) {
     complain("runtime.communicator", "\"threads\" is one process on one host", "use \"mpi\" or \"nccl\"");
   if (runtime.communicator == "nccl" && runtime.device == "cpu")
     complain("runtime.communicator", "\"nccl\" needs GPUs, but the device is \"cpu\"", "use \"mpi\" or \"auto\"");
+  check_value("runtime.memory_cap", complain, [&] { memory_cap_bytes(runtime.memory_cap); });
+  if (!runtime.memory_cap.is_null() && runtime.communicator == "threads" && world_size > 1)
+    complain("runtime.memory_cap", cat("is for a process, which \"threads\" shares among ", world_size, " ranks"),
+             "use runtime.communicator \"mpi\", or leave it out");
+  if (!runtime.memory_cap.is_null() && runtime.device == "cuda")
+    complain("runtime.memory_cap", "is for CPU tensors, but the device is \"cuda\"", "leave it out");
 }
 
 }  // namespace shardline

@@ -165,8 +165,11 @@ std::vector<std::string> notes(const Config& config) {
     for (const auto& key : section.keys)
       if (given.contains(key.name)) lines.push_back(cat(section.name, ".", key.name, " has no effect: ", key.advice));
   }
-  if (config.smp.offload_activations && config.smp.activation_checkpointing == "none")
-    lines.push_back("smp_options.offload_activations has no effect: without activation_checkpointing nothing moves");
+  if (config.smp.offload_activations && config.smp.activation_checkpointing == "none" &&
+      config.smp.offload_scope == "checkpointed")
+    lines.push_back(
+        "smp_options.offload_activations has no effect: without activation_checkpointing nothing moves, unless "
+        "offload_scope is \"all\"");
   if (config.training.save_strategy != "no")
     lines.push_back("training.save_strategy \"steps\": only the final model is saved, nothing during training");
   return lines;

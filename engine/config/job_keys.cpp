@@ -108,6 +108,10 @@ std::vector<Key> runtime_keys() {
                "Compute threads of a rank; 0: usable cores / ranks of the host."),
       honoured("dtype", runtime, &Runtime::dtype, json_choice({{"float32"}, {"float64"}}),
                "Of weights and computation; float64 is for tests."),
+      honoured("memory_cap", runtime, &Runtime::memory_cap, or_null(json_any()),
+               "Most bytes of CPU tensors in the process of a rank, those kept for reuse included: a number, or a text "
+               "such as `512MiB` or `2GiB`. What would exceed it is an error that tells what the memory is used for. "
+               "Unset: none. Not for GPUs, nor for several ranks in one process (`threads`)."),
       honoured("timeline_first_step", runtime, &Runtime::timeline_first_step, json_integer(1),
                "The first step whose timeline is written to `timeline/`; a run's first step is slower than others."),
       honoured(

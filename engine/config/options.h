@@ -76,7 +76,8 @@ struct SmpOptions {
   std::optional<bool> ddp;                     // unset: true where T or D > 1
   bool prescaled_batch = false;                // true: the replica's batch is not multiplied by T
   nlohmann::json activation_checkpointing = "none";  // a strategy, or a list; see engine/config/recompute_rules.h
-  bool offload_activations = false;                  // inputs of recomputed groups wait outside the device
+  bool offload_activations = false;                  // activations wait outside the device
+  std::string offload_scope = "checkpointed";        // "checkpointed": inputs of recomputed groups | "all" that is kept
   int activation_loading_horizon = 4;                // instructions before their use at which they return
   std::optional<std::string> offload_path;           // directory; unset: output_dir
   bool operator==(const SmpOptions&) const = default;
@@ -95,6 +96,7 @@ struct RuntimeOptions {
   std::string communicator = "auto";  // "auto" | "mpi" | "nccl" | "threads" | "local"
   int threads_per_rank = 0;           // 0: usable cores / ranks of the host
   std::string dtype = "float32";      // "float32" | "float64"
+  nlohmann::json memory_cap;          // bytes, or "2GiB"; null: none; see memory_cap_bytes()
   int timeline_first_step = 2;
   int timeline_steps = 1;  // 0: none
   bool operator==(const RuntimeOptions&) const = default;

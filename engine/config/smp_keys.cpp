@@ -88,8 +88,11 @@ std::vector<Key> memory_keys() {
                "`selective` (the attention core alone); or a list `[{\"layers\": \"h.[0-3]\", \"strategy\": "
                "\"each\"}, ...]`, the first entry that names a block counts."),
       honoured("offload_activations", smp, &Smp::offload_activations, json_boolean(),
-               "The inputs that recomputed blocks keep leave the device after forward and come back for backward; only "
-               "with activation_checkpointing is there something to move."),
+               "Activations leave the device right after forward and come back for backward: those of offload_scope."),
+      honoured("offload_scope", smp, &Smp::offload_scope, json_choice({{"checkpointed"}, {"all"}}),
+               "What offload_activations moves. `checkpointed`: the inputs that recomputed blocks keep, so there is "
+               "something to move only with activation_checkpointing; `all`: also everything that layers which are not "
+               "recomputed keep between forward and backward."),
       honoured("activation_loading_horizon", smp, &Smp::activation_loading_horizon, json_integer(1),
                "How many instructions of the schedule before its use an activation is back; what would come back at "
                "once stays."),

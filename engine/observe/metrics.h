@@ -8,9 +8,10 @@
 
 namespace shardline {
 
+// Of the rank's process: where ranks are threads, each has the numbers of all together.
 struct RankMemory {
-  int64_t counted = 0;   // bytes: largest sum of what we account for (weights, gradients, states, kept activations)
-  int64_t resident = 0;  // bytes: largest that the process, or the device, really held
+  int64_t counted = 0;   // bytes: largest sum of tensors (weights, gradients, states, activations, workspace)
+  int64_t resident = 0;  // bytes: largest that the process really held, files' pages included
 };
 
 struct StepMetrics {

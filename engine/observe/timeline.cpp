@@ -15,7 +15,7 @@ namespace shardline {
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankTimeline::Span, lane, name, start, end, arrow, arrow_begins, detail)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Instruction, op, microbatch, chunk, peer)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(InstructionRecord, instruction, start, end, waited)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(InstructionRecord, instruction, start, end, waited, activation_bytes, process_bytes)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankTimeline, rank, start, end, instructions, spans, complete)
 
 namespace {
@@ -103,6 +103,7 @@ class TraceWriter {
     name("thread_name", rank.rank, 0, "step");
     for (const char* lane : kLanes) add_lane(rank, lane);
     add_live_microbatches(rank);
+    add_memory(rank);
   }
 
   std::string text() && { return json{{"displayTimeUnit", "ms"}, {"traceEvents", std::move(events_)}}.dump() + "\n"; }
@@ -156,12 +157,20 @@ class TraceWriter {
       if (span.lane != "instructions" || (span.name[0] != 'F' && span.name[0] != 'B')) continue;
       const bool begins = span.name[0] == 'F';
       live += begins ? 1 : -1;
-      events_.push_back({{"ph", "C"},
-                         {"name", "microbatches between forward and backward"},
-                         {"pid", rank.rank},
-                         {"ts", micros(begins ? span.start : span.end)},
-                         {"args", {{"live", live}}}});
+      count(rank.rank, "microbatches between forward and backward", begins ? span.start : span.end, live);
     }
+  }
+
+  void add_memory(const RankTimeline& rank) {
+    for (const auto& record : rank.instructions) {
+      count(rank.rank, "bytes of kept activations", record.end, record.activation_bytes);
+      if (record.process_bytes > 0)
+        count(rank.rank, "bytes of tensors in the process", record.end, record.process_bytes);
+    }
+  }
+
+  void count(int pid, const char* name, double time, int64_t value) {
+    events_.push_back({{"ph", "C"}, {"name", name}, {"pid", pid}, {"ts", micros(time)}, {"args", {{"live", value}}}});
   }
 
   double zero_;

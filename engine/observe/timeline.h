@@ -1,6 +1,6 @@
 // What all ranks did in one step, in one file for ui.perfetto.dev or chrome://tracing (the Trace Event Format of
 // Chromium): a process per rank, a lane each for instructions, collectives and messages, arrows from sends to receives,
-// and the microbatches between forward and backward as a counter.
+// and as counters the microbatches between forward and backward, the bytes that they keep, and those of the process.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -16,6 +16,7 @@ namespace shardline {
 struct StepRecords {
   double start = 0, end = 0;  // by steady_seconds()
   std::vector<InstructionRecord> instructions;
+  int64_t peak_activation_bytes = 0;
   std::vector<FlightRecord> flights;  // of this process, oldest first
   uint64_t first_flight = 1;          // ticket of the first that may belong to the step
 };

@@ -62,6 +62,21 @@ std::vector<PictureRow> measured_rows(const Mesh& mesh, const std::vector<RankTi
   return rows;
 }
 
+std::vector<CurveRow> activation_curves(const std::vector<RankTimeline>& ranks, double zero) {
+  std::vector<CurveRow> rows;
+  for (const auto& rank : ranks) {
+    int64_t most = 0;
+    CurveRow row;
+    for (const auto& record : rank.instructions) {
+      row.steps.emplace_back(record.end - zero, static_cast<double>(record.activation_bytes));
+      most = std::max(most, record.activation_bytes);
+    }
+    row.label = cat("rank ", rank.rank, ": at most ", format_bytes(static_cast<double>(most)));
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
 std::string percent_of(double share) {
   std::ostringstream text;
   text.precision(3);
@@ -100,6 +115,8 @@ std::string timeline_page(const Mesh& mesh, const Schedule& schedule, int64_t st
        << interval_picture(cat("measured, idle ", percent_of(idle_share(measured, end - zero))), measured, span)
        << interval_picture(cat("predicted, idle ", percent_of(idle_share(simulated, simulation.makespan()))), simulated,
                            span)
+       << curve_picture("bytes of activations that are kept, after each instruction", activation_curves(ranks, zero),
+                        span)
        << "</body>\n</html>\n";
   return page.str();
 }

@@ -3,8 +3,10 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
+#include <sys/resource.h>
 
 #include <atomic>
+#include <fstream>
 #include <thread>
 
 #include "tests/catch.h"
@@ -77,6 +79,33 @@ TEST_CASE("an allocation above the cap is refused with the totals, and what is c
   }
   set_memory_cap(0);
   CHECK(bytes(9000000).numel() == 9000000);
+}
+
+TEST_CASE("where the system has no more, what is cached is given back first, and a refusal counts nothing") {
+  use_caching_allocator();
+  trim_memory();
+  bytes(100 << 20);  // cached now
+  rlimit before{};
+  getrlimit(RLIMIT_AS, &before);
+  std::ifstream statm("/proc/self/statm");
+  rlim_t pages = 0;
+  statm >> pages;
+  rlimit tight = before;
+  tight.rlim_cur = pages * 4096 + (60 << 20);
+  setrlimit(RLIMIT_AS, &tight);
+  const MemoryTotals totals = memory_totals();
+  const bool fits = bytes(130 << 20).numel() == 130 << 20;  // only where the cached block was
+  std::string message;
+  try {
+    bytes(int64_t{1} << 40);
+  } catch (const RunError& error) {
+    message = error.what();
+  }
+  setrlimit(RLIMIT_AS, &before);
+  CHECK(fits);
+  CHECK_THAT(message, Catch::Contains("the system has no memory left") && Catch::Contains("in use: weights "));
+  CHECK(memory_totals().live == totals.live);
+  CHECK(memory_totals().cached == 0);
 }
 
 TEST_CASE("threads that allocate and free at once get blocks of their own") {

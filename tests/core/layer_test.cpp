@@ -1,5 +1,7 @@
 #include "core/layer.h"
 
+#include <ATen/ops/ones.h>
+
 #include <memory>
 
 #include "tests/catch.h"
@@ -34,7 +36,8 @@ TEST_CASE("weight-gradient products run in the order in which they were pushed, 
   std::string order;
   WeightGradQueue queue;
   CHECK(queue.empty());
-  for (char letter : {'a', 'b', 'c'}) queue.push([&order, letter] { order += letter; });
+  for (char letter : {'a', 'b', 'c'})
+    queue.push({}, {}, [&order, letter](const auto&, const auto&) { order += letter; });
   CHECK_FALSE(queue.empty());
   CHECK(order.empty());
   queue.drain();
@@ -46,22 +49,24 @@ TEST_CASE("weight-gradient products run in the order in which they were pushed, 
 
 TEST_CASE("a product's tensors are freed before the next product runs") {
   WeightGradQueue queue;
-  auto kept = std::make_shared<int>(1);
-  std::weak_ptr<int> watched = kept;
-  queue.push([kept] {});
-  kept.reset();
+  const at::Tensor x = at::ones({2}), dy = at::ones({3});
   bool freed = false;
-  queue.push([&] { freed = watched.expired(); });
-  CHECK_FALSE(watched.expired());
+  queue.push(x, dy, [&](const at::Tensor& a, const at::Tensor& b) {
+    CHECK(a.is_same(x));
+    CHECK(b.is_same(dy));
+  });
+  queue.push({}, {}, [&](const auto&, const auto&) { freed = x.use_count() == 1 && dy.use_count() == 1; });
+  CHECK(queue.tensors().size() == 4);
   queue.drain();
   CHECK(freed);
+  CHECK(queue.tensors().empty());
 }
 
 TEST_CASE("an immediate queue runs a product when it is pushed") {
   WeightGradQueue queue;
   queue.immediate = true;
   int runs = 0;
-  queue.push([&] { ++runs; });
+  queue.push({}, {}, [&](const auto&, const auto&) { ++runs; });
   CHECK(runs == 1);
   CHECK(queue.empty());
 }

@@ -129,7 +129,7 @@ std::vector<Axis> matrix_axes() {
       axis<bool>("last batch", &Point::short_batch, {false, true}, {"full", "short"}),
       axis<bool>("labels", &Point::ignored, {false, true}, {"all count", "some ignored"}),
       axis<std::string>("checkpointing", &Point::checkpointing, {"none", "each", "group_2", "contiguous", "selective"}),
-      axis<bool>("offload", &Point::offload, {false, true}, {"off", "on"}),
+      axis<std::string>("offload", &Point::offload, {"off", "checkpointed", "all"}),
       axis<std::string>("shape", &Point::shape, {"6 heads", "3 heads", "1 head", "2 tokens"}),
   };
 }
@@ -164,6 +164,32 @@ std::vector<Point> covering_array(const std::vector<Axis>& axes, uint64_t seed) 
     remove_covered(open, best);
     points.push_back(with_batch(point_of(axes, best)));
   }
+  return points;
+}
+
+std::vector<Point> combinations(const std::vector<Axis>& axes, const std::vector<std::string>& crossed, uint64_t seed) {
+  std::vector<Row> rows = {Row(axes.size())};
+  for (size_t a = 0; a < axes.size(); ++a) {
+    if (std::find(crossed.begin(), crossed.end(), axes[a].name) == crossed.end()) continue;
+    std::vector<Row> longer;
+    for (const Row& row : rows)
+      for (size_t value = 0; value < axes[a].values.size(); ++value) {
+        longer.push_back(row);
+        longer.back()[a] = value;
+      }
+    rows = std::move(longer);
+  }
+  Dice dice(seed);
+  std::vector<Point> points;
+  for (const Row& combination : rows)
+    for (int attempt = 0; attempt < 100; ++attempt) {
+      Row row = combination;
+      for (size_t a = 0; a < axes.size(); ++a)
+        if (!row[a]) row[a] = dice(axes[a].values.size());
+      if (!possible(axes, row)) continue;
+      points.push_back(with_batch(point_of(axes, row)));
+      break;
+    }
   return points;
 }
 

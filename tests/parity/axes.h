@@ -24,6 +24,10 @@ std::vector<Axis> restricted(std::vector<Axis> axes, const std::string& name, co
 // Points that cover most come first.
 std::vector<Point> covering_array(const std::vector<Axis>& axes, uint64_t seed);
 
+// Every combination of the values of `crossed`, each in a point whose other axes take random values that are feasible
+// with it; combinations that are never feasible are left out. `axes` includes the crossed ones.
+std::vector<Point> combinations(const std::vector<Axis>& axes, const std::vector<std::string>& crossed, uint64_t seed);
+
 // The pairs "axis=value, axis=value" that are feasible but stand in none of the points.
 std::vector<std::string> missing_pairs(const std::vector<Axis>& axes, const std::vector<Point>& points);
 

@@ -41,11 +41,27 @@ std::vector<Twins> equal_twins() {
     for (const Point& keeping : {one, interleaved, simple, deep}) {
       Point recomputed = keeping;
       recomputed.checkpointing = checkpointing;
-      recomputed.offload = keeping.pipeline == "simple" || keeping.d > 1;
+      if (keeping.pipeline == "simple" || keeping.d > 1) recomputed.offload = "checkpointed";
       twins.push_back({cat(checkpointing, ", P ", keeping.p, ", ", keeping.pipeline,
-                           recomputed.offload ? ", offload" : "", ": keeping"),
+                           recomputed.offload == "off" ? "" : ", offload", ": keeping"),
                        keeping, recomputed});
     }
+  for (const char* schedule : {"interleaved", "simple", "interleaved_1f1b v2", "zb_h1", "zb_h2", "zbv", "dualpipev"})
+    for (const char* checkpointing : {"none", "selective"}) {
+      Point away = interleaved;
+      away.pipeline = schedule;
+      away.checkpointing = checkpointing;
+      away.offload = "all";
+      twins.push_back(
+          {cat(schedule, ", ", checkpointing, ", all kept activations offloaded: keeping"), interleaved, away});
+    }
+  for (const char* checkpointing : {"none", "each", "contiguous", "selective"}) {
+    Point away = deep;
+    away.checkpointing = checkpointing;
+    away.offload = "all";
+    twins.push_back(
+        {cat("D 2, P 2, T 2, memory, ", checkpointing, ", all kept activations offloaded: keeping"), deep, away});
+  }
 
   Point accumulated = one;
   accumulated.microbatches = accumulated.accumulation = 2;

@@ -49,9 +49,19 @@ std::vector<Point> deep_points() {
   return covering_array(deep_axes(), kSeed);
 }
 
+std::vector<Point> grid_points() {
+  return combinations(matrix_axes(), {"D", "P", "T"}, kSeed);
+}
+
+std::vector<Point> choice_points() {
+  // One stage has no schedule to speak of.
+  return combinations(restricted(matrix_axes(), "P", {"2", "3", "4"}), {"pipeline", "checkpointing", "offload"}, kSeed);
+}
+
 std::vector<Point> matrix_points() {
   std::vector<Point> points = pair_points();
-  for (const auto& more : {single_points(), deep_points()}) points.insert(points.end(), more.begin(), more.end());
+  for (const auto& more : {single_points(), deep_points(), grid_points(), choice_points()})
+    points.insert(points.end(), more.begin(), more.end());
   return points;
 }
 

@@ -9,6 +9,8 @@ namespace shardline::parity {
 std::vector<Point> pair_points();                // float64: every pair of axis values
 std::vector<Point> single_points();              // float64: every axis value alone, beside what it needs to matter
 std::vector<Point> deep_points();                // float64: P, T, D >= 2, dropout and uneven sizes together
+std::vector<Point> grid_points();                // float64: every D x P x T
+std::vector<Point> choice_points();              // float64: every schedule with every choice of memory
 std::vector<Point> matrix_points();              // all of these
 std::vector<Point> fp32_points();                // a sample of them in fp32
 std::vector<Point> real_rank_points(int world);  // pairs and fp32 sample: those for `world` processes

@@ -72,7 +72,8 @@ std::vector<Checked> check_faults() {
 
 TEST_CASE("the points cover every pair of axis values", "[parity]") {
   CHECK(missing_pairs(matrix_axes(), pair_points()).empty());
-  CHECK(matrix_points().size() >= 120);
+  CHECK(matrix_points().size() + fp32_points().size() >= 300);
+  CHECK(choice_points().size() >= 80);
   CHECK(fp32_points().size() >= 12);
   int deep = 0;
   for (const auto& point : deep_points())
@@ -101,6 +102,12 @@ TEST_CASE("every axis value alone gives the run of one process, float64", "[.][m
 TEST_CASE("sizes that nothing divides on ranks of every kind give the run of one process, float64",
           "[.][matrix][deep]") {
   check_points(deep_points());
+}
+TEST_CASE("every grid of ranks gives the run of one process, float64", "[.][matrix][grid]") {
+  check_points(grid_points());
+}
+TEST_CASE("every schedule with every choice of memory gives the run of one process, float64", "[.][matrix][choices]") {
+  check_points(choice_points());
 }
 
 // All of it, for the numbers: SHARDLINE_WRITE_DOCS=1 parity_tests "[docs]"

@@ -22,7 +22,7 @@ std::string Point::name() const {
   return cat("D", d, " P", p, " T", t, " ", placement, " ", optimize, " ", pipeline, " m", microbatches, " a",
              accumulation, active ? cat(" active ", active) : "", dropout ? " dropout" : "", tied ? "" : " untied",
              short_batch ? " short" : "", ignored ? " ignored" : "", checkpointing == "none" ? "" : " " + checkpointing,
-             offload ? " offload" : "", ", ", shape, dtype == "float64" ? "" : " fp32");
+             offload == "off" ? "" : cat(" offload ", offload), ", ", shape, dtype == "float64" ? "" : " fp32");
 }
 
 std::string Point::schedule() const {

@@ -18,7 +18,7 @@ struct Point {
   bool short_batch = false;  // every other step has fewer than half the samples: some microbatches are empty
   bool ignored = false;      // some labels do not count
   std::string checkpointing = "none";
-  bool offload = false;
+  std::string offload = "off";  // or an offload_scope
   std::string shape = "6 heads";
   int global_batch = 24;
 

@@ -80,7 +80,8 @@ std::string markdown(const Report& report) {
          "other step has fewer than half the samples, and microbatches are empty.\n\n"
          "    parity_tests                  # every pair of axis values, the fp32 sample, equal bits, planted faults\n"
          "    parity_tests \"[matrix]\"       # the rest: each value alone; P, T, D >= 2 with dropout and uneven "
-         "sizes\n"
+         "sizes;\n"
+         "                                  # every grid; every schedule with every choice of memory\n"
          "    ctest -R mpi/parity           # points of the list on 2, 4 and 8 real ranks: within the limits of one\n"
          "                                  # process, and equal in every bit to ranks as threads\n\n";
   out << "## float64: the worst difference by axis\n\n";

@@ -46,7 +46,7 @@ class FakeLayer : public Layer {
       w.register_hook([this, queue = context.weight_grads,
                        kept = std::shared_ptr<void>(nullptr, [](void*) { --alive(); })](const at::Tensor& dw) {
         diary_.push_back(cat("backward ", index_));
-        queue->push([this, dw] {
+        queue->push({}, {}, [this, dw](const auto&, const auto&) {
           diary_.push_back(cat("weight ", index_));
           gradient_.add_(dw);
         });
@@ -136,12 +136,13 @@ Result run(const Schedule& schedule, Mode mode = Mode::train, const std::string&
     FakeStore store(diary);
     Executor executor(layers, *pp, store);
     const auto done = executor.run(schedule, microbatches, {.mode = mode, .loss_scale = 0.5});
-    std::vector<int64_t> input_bytes(kLayers, (samples > 0 ? samples : 2) * kLength * kHidden * 8);
-    input_bytes[0] = 0;
+    const int64_t border = (samples > 0 ? samples : 2) * kLength * kHidden * 8;
+    std::vector<LayerBytes> bytes(kLayers, {.input = border, .kept = {.activations = border}});
+    bytes[0] = {};
     std::scoped_lock lock(mutex);
     result.activation_bytes.push_back(
         {done.peak_activation_bytes,
-         peak_activation_bytes(schedule, stage, layers.layers_of_chunk, layers.choices, input_bytes)});
+         peak_activation_bytes(schedule, stage, layers.layers_of_chunk, layers.choices, bytes)});
     for (size_t i = 0; i < kLayers; ++i)
       if (layers.layers[i]) result.gradients[i] = static_cast<FakeLayer&>(*layers.layers[i]).gradient();
     if (stage == schedule.stage_of_chunk.back())

@@ -24,14 +24,17 @@ TEST_CASE("tensors come back from the file as they went, in any order, and leave
   tensors.push_back(at::randn({40, 50}).t());  // not contiguous
   for (int round = 0; round < 3; ++round) {    // places are used again
     std::vector<std::unique_ptr<Away>> away;
-    for (const auto& tensor : tensors) away.push_back(space->store(tensor));
-    for (size_t i = tensors.size(); i-- > 0;) CHECK(away[i]->fetch() == static_cast<int64_t>(tensors[i].nbytes()));
+    for (const auto& tensor : tensors) away.push_back(space->store({tensor, tensor}));
+    for (size_t i = tensors.size(); i-- > 0;) CHECK(away[i]->fetch() == 2 * static_cast<int64_t>(tensors[i].nbytes()));
     for (size_t i = 0; i < tensors.size(); ++i) {
-      const auto back = away[i]->take();
-      CHECK(back.scalar_type() == tensors[i].scalar_type());
-      CHECK(at::equal(back, tensors[i]));
+      const auto both = away[i]->take();
+      REQUIRE(both.size() == 2);
+      for (const auto& back : both) {
+        CHECK(back.scalar_type() == tensors[i].scalar_type());
+        CHECK(at::equal(back, tensors[i]));
+      }
     }
-    space->store(tensors[1])->fetch();  // never taken
+    space->store({tensors[1]})->fetch();  // never taken
   }
   CHECK(std::filesystem::is_empty(directory));
   std::filesystem::remove(directory);
@@ -50,7 +53,7 @@ TEST_CASE("a directory that is not there is the config's fault, and a full disk 
   setrlimit(RLIMIT_FSIZE, &small);
   std::string message;
   try {
-    space->store(at::full({100, 100}, 1.0));
+    space->store({at::full({100, 100}, 1.0)});
   } catch (const RunError& error) {
     message = error.what();
   }

@@ -9,6 +9,7 @@
 #include "pipeline/checker.h"
 #include "pipeline/schedule_generators.h"
 #include "pipeline/schedule_grid.h"
+#include "tests/pipeline/messages_of_errors.h"
 #include "tests/pipeline/schedules.h"
 
 #include "tests/catch.h"
@@ -16,19 +17,6 @@
 using namespace shardline;
 
 namespace {
-
-std::string message_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "";
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 std::string written(const std::string& name, const std::string& text) {
   const auto path = std::filesystem::temp_directory_path() / ("shardline-schedule-" + name);

@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "pipeline/checker.h"
 #include "pipeline/schedule_grid.h"
+#include "tests/pipeline/messages_of_errors.h"
 
 #include "tests/catch.h"
 
@@ -22,19 +23,6 @@ std::string words(const Schedule& schedule, int stage) {
     if (i.microbatch >= 0) text += std::to_string(i.microbatch);
   }
   return text;
-}
-
-std::string message_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "";
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 }  // namespace

@@ -98,7 +98,7 @@ std::string read(const std::filesystem::path& path) {
 
 // SHARDLINE_WRITE_DOCS=1 writes the made parts into the file instead.
 TEST_CASE("docs/schedules.md shows the schedules as they are") {
-  const auto path = std::filesystem::path(__FILE__).parent_path().parent_path().parent_path() / "docs/schedules.md";
+  const auto path = std::filesystem::path(SHARDLINE_SOURCE_DIR) / "docs/schedules.md";
   const auto document = read(path);
   const auto current = renewed(document);
   if (std::getenv("SHARDLINE_WRITE_DOCS")) std::ofstream(path, std::ios::binary) << current;

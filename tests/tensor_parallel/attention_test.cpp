@@ -9,7 +9,7 @@
 
 #include <limits>
 
-#include "tensor_parallel/backward.h"
+#include "core/backward.h"
 #include "tests/tensor_parallel/ranks.h"
 
 #include "tests/catch.h"
@@ -81,8 +81,8 @@ TEST_CASE("recomputed attention gives the same bits, and lets its result go in b
           at::Tensor held;
           const auto y = attend(leaf, context, o, [&](const at::Tensor& mixed) {
             held = mixed.detach();
-            return with_backward(held * 2, {mixed}, "Use", [&, held](const at::Tensor& d) {
-              seen.push_back(held.clone());
+            return with_backward(held * 2, {mixed}, {held}, "Use", [&](const at::Tensor& d, const SavedTensors& saved) {
+              seen.push_back(saved[0].clone());
               return std::vector<at::Tensor>{d * 2};
             });
           });

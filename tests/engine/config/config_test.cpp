@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "core/error.h"
+#include "engine/config/memory_cap.h"
 #include "engine/config/recompute_rules.h"
 #include "engine/config/registry.h"
 // last
@@ -192,6 +193,27 @@ TEST_CASE("A whole SMP parameter set of the AWS examples at its defaults is acce
   CHECK_FALSE(has_note(config, "smp_options.ddp"));
 }
 
+TEST_CASE("A memory cap is a number of bytes, or a text with a unit", "[config]") {
+  CHECK(memory_cap_bytes(nullptr) == 0);
+  CHECK(memory_cap_bytes(3000000) == 3000000);
+  CHECK(memory_cap_bytes("3000000") == 3000000);
+  CHECK(memory_cap_bytes("64KiB") == 65536);
+  CHECK(memory_cap_bytes("1.5GiB") == int64_t{3} << 29);
+  CHECK(memory_cap_bytes("2TiB") == int64_t{1} << 41);
+  for (const json& wrong : json::parse(R"([0, -5, "", "GiB", "2GB", "2 GiB", "many", true, [1], {}, 1e300, "nan"])")) {
+    CAPTURE(wrong);
+    CHECK_THROWS_AS(memory_cap_bytes(wrong), ConfigError);
+    CHECK_THAT(error_with(cat(R"({"runtime": {"memory_cap": )", wrong.dump(), "}}")),
+               Contains("/runtime/memory_cap: "));
+  }
+  const Config capped = with(R"({"runtime": {"memory_cap": "2GiB"}})");
+  CHECK(parsed(resolved(capped)) == capped);
+  CHECK_THAT(error_with(R"({"runtime": {"memory_cap": "2GiB", "communicator": "threads"},
+                            "smp_options": {"pipeline_parallel_degree": 2}})"),
+             Contains("shares among 2 ranks"));
+  CHECK_THAT(error_with(R"({"runtime": {"memory_cap": "2GiB", "device": "cuda"}})"), Contains("CPU tensors"));
+}
+
 TEST_CASE("Activation checkpointing is a strategy or a list by layer pattern", "[config]") {
   for (const char* name : {"none", "each", "contiguous", "group_3", "selective"})
     CHECK(with(cat(R"({"smp_options": {"activation_checkpointing": ")", name, "\"}}")).smp.activation_checkpointing ==
@@ -206,6 +228,10 @@ TEST_CASE("Activation checkpointing is a strategy or a list by layer pattern", "
   CHECK(parsed(resolved(listed)) == listed);
   CHECK(has_note(with(R"({"smp_options": {"offload_activations": true}})"),
                  "smp_options.offload_activations has no effect"));
+  const Config all = with(R"({"smp_options": {"offload_activations": true, "offload_scope": "all"}})");
+  CHECK(all.smp.offload_scope == "all");
+  CHECK_FALSE(has_note(all, "smp_options.offload_activations"));
+  CHECK_THAT(error_with(R"({"smp_options": {"offload_scope": "inputs"}})"), Contains("/smp_options/offload_scope"));
   for (const char* wrong :
        {R"("all")", R"("group_0")", "true", "3", "{}", R"([{"layers": "h.*"}])", R"(["each"])",
         R"([{"layers": "h.*", "strategy": "every"}])", R"([{"layers": "h.*", "strategy": "each", "n": 2}])"}) {

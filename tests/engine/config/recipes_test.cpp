@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-const fs::path kRoot = fs::path(__FILE__).parent_path().parent_path().parent_path().parent_path();
+const fs::path kRoot = SHARDLINE_SOURCE_DIR;
 
 std::string text_of(const fs::path& path) {
   std::ifstream in(path, std::ios::binary);

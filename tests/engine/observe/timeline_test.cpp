@@ -66,6 +66,25 @@ TEST_CASE("arrows lead from each send to its own receive") {
       CHECK((begin.at("id") == end.at("id")) == (end.at("pid") == begin.at("pid").get<int>() + 1));
 }
 
+TEST_CASE("kept activations and the process's tensors are counters, and a curve on the page") {
+  const Mesh mesh("DPT", 1, 1, 1);
+  StepRecords step{.start = 10, .end = 14};
+  step.instructions = {ran(Op::forward, 0, 10, 12), ran(Op::backward_input, 0, 12, 14)};
+  step.instructions[0].activation_bytes = 3 << 20;
+  step.instructions[0].process_bytes = 7 << 20;
+  const std::vector<RankTimeline> ranks = {timeline_from_text(to_text(rank_timeline(mesh, 0, step, 0)))};
+  std::map<std::string, std::vector<std::pair<double, int64_t>>> counters;
+  for (const auto& event : events(chrome_trace(mesh, ranks), "C"))
+    counters[event.at("name")].emplace_back(event.at("ts"), event.at("args").at("live"));
+  using Points = std::vector<std::pair<double, int64_t>>;
+  CHECK(counters.at("bytes of kept activations") == Points{{2e6, 3 << 20}, {4e6, 0}});
+  CHECK(counters.at("bytes of tensors in the process") == Points{{2e6, 7 << 20}});
+  const Schedule schedule{"one", 1, 1, {0}, {{{Op::forward, 0, 0}, {Op::backward_input, 0, 0}}}};
+  const std::string page = timeline_page(mesh, schedule, 1, ranks);
+  CHECK(page.find("rank 0: at most 3.0 MiB") != std::string::npos);
+  CHECK(page.find("<path fill=") != std::string::npos);
+}
+
 TEST_CASE("the idle share is what instructions leave of the step, without what they waited") {
   const Mesh mesh("DPT", 1, 2, 1);
   StepRecords one{.start = 10, .end = 14}, other{.start = 10, .end = 14};
@@ -124,7 +143,7 @@ TEST_CASE("the page shows each rank's boxes above those of the simulation at mea
     for (size_t at = page.find(what); at != std::string::npos; at = page.find(what, at + 1)) ++found;
     return found;
   };
-  CHECK(count("<svg ") == 2);
+  CHECK(count("<svg ") == 3);
   CHECK(count("<title>forward, ") == 4);  // only what was measured has a tip
   CHECK(count("rank 1 (d 0 p 1 t 0)") == 1);
   CHECK(count("measured, idle 70 %") == 1);

@@ -1,0 +1,28 @@
+// Our ops compute their results and their gradients themselves. This ties the two together in torch's autograd graph,
+// and knows what the graph keeps: an op's backward gets the tensors of the forward pass that it needs from its node, so
+// that they can be counted, and moved out and back, without asking torch (whose hooks for saved tensors only see what
+// torch's own ops save) and without a list beside the closures that could differ from what they hold.
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/autograd/edge.h>
+
+#include <functional>
+#include <vector>
+
+namespace shardline {
+
+using SavedTensors = std::vector<at::Tensor>;
+
+// Makes `output` (computed without autograd) the result of an op on `inputs`: when the backward pass reaches it,
+// `backward(d_output, saved)` runs once and returns the gradients of the inputs, in their order (undefined: none
+// needed). `saved` and what the closure holds are freed right after it ran; tensors stand in `saved`, never in the
+// closure. Parameters are no inputs: their gradients are added by the closure. Without grad mode, `output` is returned
+// as it is and the rest is dropped.
+using BackwardFunction = std::function<std::vector<at::Tensor>(const at::Tensor& d_output, const SavedTensors& saved)>;
+at::Tensor with_backward(at::Tensor output, const std::vector<at::Tensor>& inputs, SavedTensors saved, const char* name,
+                         BackwardFunction backward);
+
+// The tensors that our ops in the graph behind `outputs` have saved: the very handles that their backward will get.
+SavedTensors saved_in_graph(const std::vector<torch::autograd::Edge>& outputs);
+
+}  // namespace shardline

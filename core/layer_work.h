@@ -1,0 +1,80 @@
+// What a layer does with one microbatch on one tensor-parallel rank, in numbers that no device has to be there for:
+// matrix products, sweeps over memory, collectives. Families state it; the planner turns it into seconds.
+//
+// This is about work. What an op of ours keeps between forward and backward is not told here.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace shardline {
+
+// One microbatch as one rank sees it. Units that do not divide (heads, vocabulary) count as on the rank with most.
+struct WorkShape {
+  int64_t sequences = 1;  // of the microbatch
+  int64_t length = 1;     // tokens of a sequence
+  int tensor = 1;         // T
+  bool sequence_parallel = false;
+  bool fused = true;  // attention and loss in blocks: scores and logits never stand in memory
+  int64_t value_bytes = 4;
+
+  int64_t tokens() const { return sequences * length; }
+  int64_t rows() const { return sequence_parallel ? (tokens() + tensor - 1) / tensor : tokens(); }  // at borders
+  int64_t share(int64_t units) const { return (units + tensor - 1) / tensor; }
+};
+
+// When work is done: with the forward, the input gradient or the weight gradient.
+enum class Phase { forward, backward_input, backward_weight };
+
+// `count` independent products [m, k] x [k, n]. count may be a fraction: a causal mask leaves out half of the scores.
+struct Product {
+  Phase phase = Phase::forward;
+  int64_t m = 0, n = 0, k = 0;
+  double count = 1;
+  bool stored = true;  // factors and results pass through memory; not so inside a fused op
+  bool core = false;   // of the attention core, which selective recomputation runs again
+
+  double flops() const {
+    return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) * count;
+  }
+};
+
+// Elementwise ops, norms, softmax: they read and write `bytes` and do nothing that takes longer.
+struct Sweep {
+  Phase phase = Phase::forward;
+  double bytes = 0;
+  int kernels = 1;
+  bool core = false;
+};
+
+// Between the T ranks. bytes: of the whole tensor, as every rank has it before a reduction or after a gathering.
+struct Collective {
+  enum class Kind { all_reduce, all_gather, reduce_scatter };
+  Kind kind = Kind::all_reduce;
+  Phase phase = Phase::forward;
+  double bytes = 0;
+};
+
+struct LayerWork {
+  std::vector<Product> products;
+  std::vector<Sweep> sweeps;
+  std::vector<Collective> collectives;
+  int64_t hidden = 0, heads = 0;  // of a transformer block; 0: none
+  bool recomputable = false;      // recomputation may run its forward again
+
+  double flops(Phase phase) const {
+    double sum = 0;
+    for (const auto& product : products)
+      if (product.phase == phase) sum += product.flops();
+    return sum;
+  }
+};
+
+// y = x W^T and its two gradients: three products of the same size.
+inline void add_linear(LayerWork& work, int64_t rows, int64_t outputs, int64_t inputs) {
+  work.products.push_back({Phase::forward, rows, outputs, inputs});
+  work.products.push_back({Phase::backward_input, rows, inputs, outputs});
+  work.products.push_back({Phase::backward_weight, outputs, inputs, rows});
+}
+
+}  // namespace shardline

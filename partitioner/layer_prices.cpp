@@ -1,0 +1,131 @@
+#include "partitioner/layer_prices.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+
+namespace shardline {
+namespace {
+
+struct Seconds {
+  double forward = 0, backward_input = 0, backward_weight = 0, core_forward = 0;
+  double& of(Phase phase) {
+    return phase == Phase::forward ? forward : phase == Phase::backward_input ? backward_input : backward_weight;
+  }
+};
+
+LayerWork work_of(const LayerSpec& layer, const WorkShape& shape) {
+  SL_ASSERT(layer.work, "layer ", layer.name, " does not state its work");
+  return layer.work(shape);
+}
+
+Seconds seconds_of(const LayerWork& work, const Job& job, const Pricing& pricing, const GroupSpan& tensor) {
+  Seconds seconds;
+  for (const auto& product : work.products) {
+    const double time = pricing.product(product);
+    seconds.of(product.phase) += time;
+    if (product.core && product.phase == Phase::forward) seconds.core_forward += time;
+  }
+  for (const auto& sweep : work.sweeps) {
+    const double time = pricing.sweep(sweep.bytes, sweep.kernels);
+    seconds.of(sweep.phase) += time;
+    if (sweep.core && sweep.phase == Phase::forward) seconds.core_forward += time;
+  }
+  for (const auto& collective : work.collectives) {
+    if (collective.phase == Phase::backward_weight && job.software.overlap_gathering) continue;
+    seconds.of(collective.phase) += pricing.collective(collective.kind, collective.bytes, tensor);
+  }
+  return seconds;
+}
+
+// Two layers that the planner need not tell apart.
+bool alike(const LayerSpec& a, const LayerSpec& b) {
+  if (!a.is_block || !b.is_block || a.params.size() != b.params.size() || a.flops_per_token != b.flops_per_token)
+    return false;
+  for (size_t i = 0; i < a.params.size(); ++i)
+    if (a.params[i].shape != b.params[i].shape || a.params[i].split_dim != b.params[i].split_dim) return false;
+  return true;
+}
+
+double flops(const LayerWork& work) {
+  double sum = 0;
+  for (const auto& product : work.products) sum += product.flops();
+  return sum;
+}
+
+WorkShape whole_batch(const Job& job) {
+  return {.sequences = job.global_batch,
+          .length = job.sequence_length,
+          .tensor = 1,
+          .sequence_parallel = false,
+          .fused = false};
+}
+
+}  // namespace
+
+LayerPrice& LayerPrice::operator+=(const LayerPrice& other) {
+  forward += other.forward;
+  backward_input += other.backward_input;
+  backward_weight += other.backward_weight;
+  recomputed += other.recomputed;
+  return *this;
+}
+
+LayerPrice layer_price(const Job& job, const Layout& layout, const Pricing& pricing, const MeshSpans& spans,
+                       const LayerSpec& layer) {
+  const WorkShape shape = layout.work_shape(job);
+  const LayerWork work = work_of(layer, shape);
+  const Seconds seconds = seconds_of(work, job, pricing, spans.tensor);
+  LayerPrice price{seconds.forward, seconds.backward_input, seconds.backward_weight, 0};
+  if (work.recomputable && layout.recomputed == Recomputed::blocks) price.recomputed = seconds.forward;
+  if (work.recomputable && layout.recomputed == Recomputed::core) price.recomputed = seconds.core_forward;
+  price.backward_input += price.recomputed;
+
+  if (layout.offload && work.recomputable) {
+    const double moving = pricing.to_host(static_cast<double>(border_bytes(layer, shape)));
+    price.forward = std::max(price.forward, moving);
+    price.backward_input = std::max(price.backward_input, moving);
+  }
+  if (layout.sharded >= 2) {  // each microbatch's gradients go to their owners, and weights come from them
+    using Kind = Collective::Kind;
+    const auto elements = static_cast<double>(local_parameters(layer, layout.tensor));
+    const double scatter =
+        pricing.collective(Kind::reduce_scatter, elements * job.software.gradient_bytes, spans.shards);
+    const double gather =
+        layout.sharded == 3 ? pricing.collective(Kind::all_gather, elements * value_bytes(job.precision), spans.shards)
+                            : 0;
+    price.forward = std::max(price.forward, gather);
+    price.backward_input = std::max(price.backward_input, gather + scatter - price.backward_weight);
+  }
+  return price;
+}
+
+std::vector<LayerPrice> layer_prices(const Job& job, const Layout& layout, const MeshSpans& spans) {
+  const Pricing pricing(job.cluster, job.precision, job.software.gradient_bytes, job.software.separate_addition);
+  std::vector<LayerPrice> prices;
+  for (size_t i = 0; i < job.spec.layers.size(); ++i) {
+    const auto& layers = job.spec.layers;
+    prices.push_back(i > 0 && alike(layers[i], layers[i - 1]) ? prices.back()
+                                                              : layer_price(job, layout, pricing, spans, layers[i]));
+  }
+  return prices;
+}
+
+double model_flops(const Job& job) {
+  double sum = 0;
+  for (const auto& layer : job.spec.layers) sum += flops(work_of(layer, whole_batch(job)));
+  return sum;
+}
+
+double hardware_flops(const Job& job, Recomputed recomputed) {
+  double sum = model_flops(job);
+  for (const auto& layer : job.spec.layers) {
+    const auto work = work_of(layer, whole_batch(job));
+    if (!work.recomputable || recomputed == Recomputed::nothing) continue;
+    for (const auto& product : work.products)
+      if (product.phase == Phase::forward && (product.core || recomputed == Recomputed::blocks)) sum += product.flops();
+  }
+  return sum;
+}
+
+}  // namespace shardline

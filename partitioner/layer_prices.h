@@ -1,0 +1,31 @@
+// Seconds of one microbatch through one layer on one rank.
+#pragma once
+#include "partitioner/layout.h"
+#include "partitioner/spans.h"
+
+namespace shardline {
+
+struct LayerPrice {
+  double forward = 0;
+  double backward_input = 0;  // with what is recomputed before it
+  double backward_weight = 0;
+  double recomputed = 0;  // of backward_input
+
+  double whole() const { return forward + backward_input + backward_weight; }
+  LayerPrice& operator+=(const LayerPrice& other);
+};
+
+// What the layer's own ops and collectives over T take, and what gathering sharded weights and moving inputs to the
+// host take beyond that: both travel beside the computation.
+LayerPrice layer_price(const Job& job, const Layout& layout, const Pricing& pricing, const MeshSpans& spans,
+                       const LayerSpec& layer);
+
+// Of all layers; equal neighbours are priced once.
+std::vector<LayerPrice> layer_prices(const Job& job, const Layout& layout, const MeshSpans& spans);
+
+// FLOPs of a training step without recomputation, attention counted in full: what utilization is measured by.
+double model_flops(const Job& job);
+// And with the forwards that the layout runs again.
+double hardware_flops(const Job& job, Recomputed recomputed);
+
+}  // namespace shardline

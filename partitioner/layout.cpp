@@ -1,0 +1,63 @@
+#include "partitioner/layout.h"
+
+#include <functional>
+#include <numeric>
+
+#include "core/error.h"
+
+namespace shardline {
+
+const char* to_string(Recomputed recomputed) {
+  return recomputed == Recomputed::nothing ? "none" : recomputed == Recomputed::core ? "selective" : "each";
+}
+
+WorkShape Layout::work_shape(const Job& job) const {
+  return {.sequences = microbatch_size,
+          .length = job.sequence_length,
+          .tensor = tensor,
+          .sequence_parallel = sequence_parallel && tensor > 1,
+          .fused = job.software.fused,
+          .value_bytes = value_bytes(job.precision)};
+}
+
+ScheduleChoice Layout::schedule_choice() const {
+  return {.pipeline = schedule,
+          .stages = pipeline,
+          .microbatches = microbatches,
+          .chunks_per_stage = chunks_per_stage,
+          .active_microbatches = active_microbatches};
+}
+
+std::string to_string(const Layout& layout) {
+  std::string text = cat("D=", layout.replicas, " P=", layout.pipeline, " T=", layout.tensor, " ", layout.placement,
+                         ", ", layout.microbatches, " x ", layout.microbatch_size);
+  if (layout.pipeline > 1) text += " " + layout.schedule;
+  if (layout.chunks_per_stage > 1) text += cat(" v=", layout.chunks_per_stage);
+  text += cat(", recompute ", to_string(layout.recomputed));
+  if (layout.sequence_parallel) text += ", sequence parallel";
+  if (layout.sharded > 0) text += cat(", ZeRO-", layout.sharded);
+  if (layout.sharded > 0 && layout.shards() != layout.replicas) text += cat(" over ", layout.shards());
+  if (layout.offload) text += ", offload";
+  return text;
+}
+
+int64_t local_parameters(const LayerSpec& layer, int tensor) {
+  int64_t elements = 0;
+  for (const auto& param : layer.params) {
+    const auto shape = param.local_shape(0, tensor);
+    elements += std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+  }
+  return elements;
+}
+
+int64_t border_bytes(const LayerSpec& layer, const WorkShape& shape) {
+  int64_t bytes = 0;
+  for (const auto& tensor : layer.output) {
+    int64_t elements = 1;
+    for (const int64_t size : tensor.shape) elements *= size == BorderTensor::kRows ? shape.rows() : size;
+    bytes += elements * shape.value_bytes;
+  }
+  return bytes;
+}
+
+}  // namespace shardline

@@ -1,0 +1,67 @@
+// What is planned (a job) and one way to run it (a layout).
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "core/mesh.h"
+#include "core/model_spec.h"
+#include "partitioner/cluster.h"
+#include "pipeline/schedule_choice.h"
+
+namespace shardline {
+
+// What of a block's forward runs again before its backward: nothing, the attention core, or all of it.
+enum class Recomputed { nothing, core, blocks };
+const char* to_string(Recomputed recomputed);  // as the config says it: "none", "selective", "each"
+
+// Properties of the program that trains. The defaults are ours; published results of others need theirs.
+struct Software {
+  bool fused = true;               // attention and loss in blocks (WorkShape::fused)
+  bool scatter_gather = false;     // the T senders of a whole border send a part each; the receivers gather it
+  bool overlap_reduction = true;   // gradients are reduced behind the last backwards
+  bool overlap_gathering = false;  // what a weight gradient gathers over T travels behind the input gradient
+  bool separate_addition = false;  // a sweep adds a product to the gradient, not the product itself
+  int gradient_bytes = 4;          // of a gradient's element
+};
+
+struct Job {
+  Cluster cluster;
+  ModelSpec spec;  // made for sequence_parallel as the layout says, where it makes a difference
+  int64_t sequence_length = 1;
+  int64_t global_batch = 1;
+  Precision precision = Precision::bf16;
+  Software software;
+};
+
+struct Layout {
+  int tensor = 1, pipeline = 1, replicas = 1;
+  std::string placement = "cluster";
+  int microbatch_size = 1;
+  int microbatches = 1;  // of a replica and a step, those of all accumulation steps
+  std::string schedule = "interleaved";
+  int chunks_per_stage = 1;     // of "interleaved_1f1b"
+  int active_microbatches = 0;  // 0: what the schedule needs
+  Recomputed recomputed = Recomputed::nothing;
+  bool sequence_parallel = false;
+  bool offload = false;     // inputs of recomputed blocks wait on the host
+  int sharded = 0;          // 1: optimizer states, 2: and gradients, 3: and weights
+  int sharding_degree = 0;  // ranks that share one copy of what is sharded; 0: all replicas
+
+  int world() const { return tensor * pipeline * replicas; }
+  int shards() const { return sharded == 0 ? 1 : sharding_degree == 0 ? replicas : sharding_degree; }
+  Mesh mesh() const { return {placement, replicas, pipeline, tensor}; }
+  WorkShape work_shape(const Job& job) const;
+  ScheduleChoice schedule_choice() const;
+  bool operator==(const Layout&) const = default;
+};
+
+// "D=2 P=4 T=8 cluster, 24 x 1 interleaved_1f1b v=3, each, sequence parallel, ZeRO-1": one line.
+std::string to_string(const Layout& layout);
+
+// Parameters of a layer on the tensor-parallel rank with most; tied ones too, since each use holds a copy.
+int64_t local_parameters(const LayerSpec& layer, int tensor);
+
+// Bytes that one rank of a stage hands on behind this layer for a microbatch.
+int64_t border_bytes(const LayerSpec& layer, const WorkShape& shape);
+
+}  // namespace shardline

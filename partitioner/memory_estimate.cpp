@@ -1,0 +1,251 @@
+#include "partitioner/memory_estimate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include "core/error.h"
+#include "partitioner/assign.h"
+#include "partitioner/block_activations.h"
+
+namespace shardline {
+namespace {
+
+constexpr double kMiB = 1024.0 * 1024, kGiB = 1024 * kMiB;
+constexpr double kRuntimeBytes = 1 * kGiB;         // context, kernels and library workspaces on a GPU
+constexpr double kCommunicatorBytes = 128 * kMiB;  // NCCL's channels of one communicator
+constexpr double kFusedRows = 256;                 // tokens that the fused head has logits of at a time
+
+// One microbatch in one layer.
+struct LayerBytes {
+  double kept = 0;       // from forward to backward
+  double brought = 0;    // comes back before the backward: what recomputation makes, what returns from the host
+  double pairs = 0;      // input and output gradient of every linear, until the weight gradient
+  double transient = 0;  // the two largest tensors of an op
+};
+
+double columns_of_head(const LayerWork& work) {
+  return work.products.empty() ? 0 : static_cast<double>(work.products.front().n);
+}
+
+LayerBytes layer_bytes(const Job& job, const Layout& layout, size_t index) {
+  const auto& layer = job.spec.layers[index];
+  const WorkShape shape = layout.work_shape(job);
+  const LayerWork work = layer.work(shape);
+  const double border = static_cast<double>(border_bytes(layer, shape)), value = static_cast<double>(shape.value_bytes);
+  LayerBytes bytes;
+  if (work.heads > 0) {
+    bytes.kept = block_activation_bytes(work.hidden, work.heads, shape, layout.recomputed);
+    const double all = block_activation_bytes(work.hidden, work.heads, shape, Recomputed::nothing);
+    if (layout.recomputed != Recomputed::nothing) bytes.brought = std::max(0.0, all - bytes.kept);
+    if (layout.offload && layout.recomputed == Recomputed::blocks) {
+      bytes.brought += bytes.kept;
+      bytes.kept = 0;
+    }
+  } else if (index == 0) {
+    bytes.kept = border / value;  // the dropout mask
+  } else if (layer.output.empty()) {
+    const double columns = columns_of_head(work), input = static_cast<double>(shape.rows() * shape.value_bytes) *
+                                                          static_cast<double>(work.products.front().k);
+    const double logits = static_cast<double>(shape.tokens()) * columns * 4;
+    bytes.kept = shape.fused ? 2 * input : 2 * input + logits;
+    bytes.transient = shape.fused ? kFusedRows * columns * (4 + value) : logits;
+  }
+  for (const auto& product : work.products) {
+    const auto rows = static_cast<double>(product.k), sides = static_cast<double>(product.m + product.n);
+    if (product.phase == Phase::backward_weight && work.heads > 0) bytes.pairs += rows * sides * value;
+    if (product.phase == Phase::forward && product.stored && work.heads > 0)
+      bytes.transient = std::max(
+          bytes.transient, 2 * value * product.count * static_cast<double>(product.m) * static_cast<double>(product.n));
+  }
+  return bytes;
+}
+
+struct ChunkBytes {
+  double kept = 0, brought = 0, pairs = 0;
+};
+
+// Goes through a stage's list and counts.
+std::pair<double, int> peak_activations(const std::vector<Instruction>& list, const std::vector<ChunkBytes>& chunks) {
+  double now = 0, peak = 0;
+  int at = -1;
+  for (size_t i = 0; i < list.size(); ++i) {
+    const auto& chunk = chunks[static_cast<size_t>(list[i].chunk)];
+    double besides = 0;
+    if (list[i].op == Op::forward) now += chunk.kept;
+    if (list[i].op == Op::backward_input) besides = chunk.brought;
+    if (now + besides > peak) {
+      peak = now + besides;
+      at = static_cast<int>(i);
+    }
+    // A backward that is not split is drained layer by layer.
+    const auto drained = [&](size_t next) {
+      return next < list.size() && list[next].op == Op::backward_weight && list[next].chunk == list[i].chunk &&
+             list[next].microbatch == list[i].microbatch;
+    };
+    if (list[i].op == Op::backward_input) now += (drained(i + 1) ? 0 : chunk.pairs) - chunk.kept;
+    if (list[i].op == Op::backward_weight) {
+      const bool whole = i > 0 && list[i - 1].op == Op::backward_input && list[i - 1].chunk == list[i].chunk &&
+                         list[i - 1].microbatch == list[i].microbatch;
+      if (!whole) now -= chunk.pairs;
+    }
+  }
+  return {peak, at};
+}
+
+double largest_border(const Job& job, const WorkShape& shape) {
+  int64_t bytes = 0;
+  for (const auto& layer : job.spec.layers) bytes = std::max(bytes, border_bytes(layer, shape));
+  return static_cast<double>(bytes);
+}
+
+double communication_bytes(const Job& job, const Layout& layout, double largest_layer) {
+  const WorkShape shape = layout.work_shape(job);
+  double bytes = 0;
+  if (layout.pipeline > 1) bytes += 4 * largest_border(job, shape);  // one in, one out, either way
+  if (shape.sequence_parallel) bytes += largest_border(job, shape) * layout.tensor;
+  if (layout.sharded == 3) bytes += 2 * largest_layer * value_bytes(job.precision);
+  if (layout.sharded >= 2) bytes += largest_layer * job.software.gradient_bytes;
+  const bool gpu = job.cluster.multiprocessors > 0;
+  const int groups = (layout.tensor > 1) + (layout.replicas > 1) + 2 * (layout.pipeline > 1);
+  return bytes + (gpu ? groups * kCommunicatorBytes : 0);
+}
+
+std::string gib(double bytes) {
+  return cat(std::round(bytes / kGiB * 10) / 10);
+}
+
+int chunks_of(const std::vector<int>& chunk_of_layer) {
+  return *std::max_element(chunk_of_layer.begin(), chunk_of_layer.end()) + 1;
+}
+
+}  // namespace
+
+std::vector<double> kept_by_chunk(const Job& job, const Layout& layout, const std::vector<int>& chunk_of_layer,
+                                  int chunks) {
+  std::vector<double> kept(static_cast<size_t>(chunks));
+  for (size_t layer = 0; layer < chunk_of_layer.size(); ++layer)
+    kept[static_cast<size_t>(chunk_of_layer[layer])] += layer_bytes(job, layout, layer).kept;
+  return kept;
+}
+
+std::vector<StageMemory> estimate_memory(const Job& job, const Layout& layout, const Schedule& schedule,
+                                         const std::vector<int>& chunk_of_layer) {
+  std::vector<StageMemory> stages(static_cast<size_t>(schedule.stages));
+  std::vector<double> parameters(stages.size()), largest(stages.size());
+  std::vector<ChunkBytes> chunks(static_cast<size_t>(chunks_of(chunk_of_layer)));
+  const double shards = layout.shards(), master = job.precision == Precision::fp32 ? 0 : 4;
+  for (size_t layer = 0; layer < chunk_of_layer.size(); ++layer) {
+    const auto chunk = static_cast<size_t>(chunk_of_layer[layer]);
+    const auto stage = static_cast<size_t>(schedule.stage_of_chunk[chunk]);
+    const auto bytes = layer_bytes(job, layout, layer);
+    chunks[chunk].kept += bytes.kept;
+    chunks[chunk].brought = std::max(chunks[chunk].brought, bytes.brought);
+    chunks[chunk].pairs += bytes.pairs;
+    const auto elements = static_cast<double>(local_parameters(job.spec.layers[layer], layout.tensor));
+    parameters[stage] += elements;
+    largest[stage] = std::max(largest[stage], elements);
+    stages[stage].bytes.workspace = std::max(stages[stage].bytes.workspace, bytes.transient);
+  }
+  for (size_t stage = 0; stage < stages.size(); ++stage) {
+    auto& bytes = stages[stage].bytes;
+    bytes.weights = parameters[stage] * value_bytes(job.precision) / (layout.sharded == 3 ? shards : 1);
+    bytes.gradients = parameters[stage] * job.software.gradient_bytes / (layout.sharded >= 2 ? shards : 1);
+    bytes.optimizer = parameters[stage] * (8 + master) / shards;
+    std::tie(bytes.activations, stages[stage].peak_instruction) =
+        peak_activations(schedule.instructions[stage], chunks);
+    bytes.communication = communication_bytes(job, layout, largest[stage]);
+    if (job.cluster.multiprocessors > 0) bytes.workspace += kRuntimeBytes;
+  }
+  return stages;
+}
+
+MemoryFit memory_fit(const Job& job, const std::vector<StageMemory>& stages) {
+  MemoryFit fit{.fits = true, .limit = job.cluster.memory_bytes};
+  for (size_t stage = 0; stage < stages.size(); ++stage)
+    if (stages[stage].bytes.total() > fit.bytes) {
+      fit.bytes = stages[stage].bytes.total();
+      fit.stage = static_cast<int>(stage);
+    }
+  fit.fits = fit.bytes <= fit.limit;
+  const auto& most = stages[static_cast<size_t>(fit.stage)].bytes;
+  fit.why =
+      cat("stage ", fit.stage, " needs ", gib(fit.bytes), " GiB of ", gib(fit.limit), ": weights ", gib(most.weights),
+          ", gradients ", gib(most.gradients), ", optimizer ", gib(most.optimizer), ", activations ",
+          gib(most.activations), ", communication ", gib(most.communication), ", workspace ", gib(most.workspace));
+  return fit;
+}
+
+namespace {
+
+struct Change {
+  Layout layout;
+  std::string text;
+};
+
+// Every further step of one kind, mildest first.
+std::vector<Change> smaller_microbatches(const Layout& from) {
+  std::vector<Change> changes;
+  Layout layout = from;
+  while (layout.microbatch_size % 2 == 0) {
+    layout.microbatch_size /= 2;
+    layout.microbatches *= 2;
+    changes.push_back({layout, cat("microbatches of ", layout.microbatch_size, " instead of ", from.microbatch_size)});
+  }
+  return changes;
+}
+std::vector<Change> more_recomputation(const Job& job, const Layout& from) {
+  std::vector<Change> changes;
+  for (const auto recomputed : {Recomputed::core, Recomputed::blocks}) {
+    if (recomputed <= from.recomputed || (recomputed == Recomputed::core && job.software.fused)) continue;
+    changes.push_back({from, cat("recompute ", to_string(recomputed))});
+    changes.back().layout.recomputed = recomputed;
+  }
+  return changes;
+}
+std::vector<Change> more_sharding(const Layout& from) {
+  std::vector<Change> changes;
+  for (int stage = from.sharded + 1; stage <= 3 && from.replicas > 1; ++stage) {
+    static constexpr const char* kWhat[] = {"", "optimizer states", "optimizer states and gradients",
+                                            "optimizer states, gradients and weights"};
+    changes.push_back({from, cat("shard ", kWhat[stage], " (ZeRO-", stage, ")")});
+    changes.back().layout.sharded = stage;
+  }
+  return changes;
+}
+std::vector<Change> offloading(const Job& job, const Layout& from) {
+  if (from.offload || from.recomputed != Recomputed::blocks || job.cluster.host.bytes_per_second == 0) return {};
+  std::vector<Change> changes = {{from, "move inputs of recomputed blocks to the host"}};
+  changes.back().layout.offload = true;
+  return changes;
+}
+
+}  // namespace
+
+std::optional<MemoryAdvice> advice_to_fit(const Job& job, const Layout& layout) {
+  const auto fits = [&](const Layout& tried) {
+    const auto schedule = make_schedule(tried.schedule_choice());
+    std::vector<double> costs;
+    for (const auto& layer : job.spec.layers) costs.push_back(layer.flops_per_token);
+    return memory_fit(job, estimate_memory(job, tried, schedule, assign_chunks(costs, schedule.stage_of_chunk))).fits;
+  };
+  const std::vector<std::function<std::vector<Change>(const Layout&)>> kinds = {
+      smaller_microbatches, [&](const Layout& from) { return more_recomputation(job, from); }, more_sharding,
+      [&](const Layout& from) { return offloading(job, from); }};
+  for (const auto& kind : kinds)
+    for (const auto& change : kind(layout))
+      if (fits(change.layout)) return MemoryAdvice{change.layout, change.text};
+  // None alone: all of each kind, before the next one.
+  MemoryAdvice together{layout, ""};
+  for (const auto& kind : kinds) {
+    const auto changes = kind(together.layout);
+    for (const auto& change : changes)
+      if (fits(change.layout))
+        return MemoryAdvice{change.layout, together.text + (together.text.empty() ? "" : "; ") + change.text};
+    if (changes.empty()) continue;
+    together = {changes.back().layout, together.text + (together.text.empty() ? "" : "; ") + changes.back().text};
+  }
+  return std::nullopt;
+}
+
+}  // namespace shardline

@@ -1,0 +1,215 @@
+#include "partitioner/step_estimate.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "partitioner/assign.h"
+
+namespace shardline {
+namespace {
+
+using Kind = Collective::Kind;
+
+class Step {
+ public:
+  Step(const Job& job, const Layout& layout, const std::vector<int>& stage_of_chunk,
+       const std::vector<int>& chunk_of_layer, const std::vector<LayerPrice>& prices)
+      : job_(job),
+        layout_(layout),
+        pricing_(job.cluster, job.precision, job.software.gradient_bytes, job.software.separate_addition),
+        stage_of_chunk_(stage_of_chunk),
+        layers_(stage_of_chunk.size()),
+        chunks_(stage_of_chunk.size()),
+        elements_(static_cast<size_t>(layout.pipeline)) {
+    for (size_t layer = 0; layer < chunk_of_layer.size(); ++layer) {
+      const auto chunk = static_cast<size_t>(chunk_of_layer[layer]);
+      layers_[chunk].push_back(layer);
+      chunks_[chunk] += prices[layer];
+      elements_[static_cast<size_t>(stage_of_chunk[chunk])] += elements(layer);
+    }
+  }
+
+  StepEstimate estimate(const Schedule& schedule, const MeshSpans& spans) const {
+    const auto messages = message_seconds(spans);
+    const auto simulation = simulate(
+        schedule, kUnboundedSends, [&](int, const Instruction& instruction) { return seconds(instruction); },
+        [&](int from, int to) { return messages[static_cast<size_t>(from)][static_cast<size_t>(to)]; });
+    SL_ASSERT(simulation.finished(schedule), "the schedule ", schedule.name, " hangs");
+
+    StepEstimate step;
+    step.pipeline_seconds = simulation.makespan();
+    double reduced = 0;
+    for (int stage = 0; stage < layout_.pipeline; ++stage)
+      reduced = std::max(reduced, reduction_end(schedule, simulation, stage, spans));
+    step.optimizer_seconds = optimizer_seconds();
+    step.reduction_seconds =
+        std::max(0.0, reduced - step.pipeline_seconds) + tied_seconds(spans) + gathering_seconds(spans);
+    step.seconds = step.pipeline_seconds + step.reduction_seconds + step.optimizer_seconds;
+    step.bubble_fraction = 1 - busy(simulation) / (layout_.pipeline * step.seconds);
+    step.samples_per_second = static_cast<double>(job_.global_batch) / step.seconds;
+    step.tokens_per_second = step.samples_per_second * static_cast<double>(job_.sequence_length);
+    step.utilization = model_flops(job_) / (step.seconds * layout_.world() * job_.cluster.peak(job_.precision));
+    const int nodes = (layout_.world() + job_.cluster.devices_per_node - 1) / job_.cluster.devices_per_node;
+    step.hourly_cost = nodes * job_.cluster.hourly_price.value_or(0);
+    return step;
+  }
+
+  double least_seconds() const {
+    double least = 0, arrives = 0;
+    std::vector<double> work(elements_.size()), way(elements_.size(), -1);
+    for (size_t chunk = 0; chunk < chunks_.size(); ++chunk) {
+      const auto stage = static_cast<size_t>(stage_of_chunk_[chunk]);
+      if (way[stage] < 0) way[stage] = arrives;
+      work[stage] += chunks_[chunk].whole();
+      arrives += chunks_[chunk].forward + chunks_[chunk].backward_input;
+    }
+    for (size_t stage = 0; stage < work.size(); ++stage)
+      least = std::max(least, way[stage] + layout_.microbatches * work[stage]);
+    return least + optimizer_seconds();
+  }
+
+ private:
+  double elements(size_t layer) const {
+    return static_cast<double>(local_parameters(job_.spec.layers[layer], layout_.tensor));
+  }
+  double gradient_bytes(double elements) const { return elements * job_.software.gradient_bytes; }
+
+  double seconds(const Instruction& instruction) const {
+    const auto& chunk = chunks_[static_cast<size_t>(instruction.chunk)];
+    switch (instruction.op) {
+      case Op::forward:
+        return chunk.forward;
+      case Op::backward_input:
+        return chunk.backward_input;
+      case Op::backward_weight:
+        return chunk.backward_weight;
+      default:
+        return 0;
+    }
+  }
+
+  // From stage to stage, of the largest border that a chunk ends with.
+  std::vector<std::vector<double>> message_seconds(const MeshSpans& spans) const {
+    const WorkShape shape = layout_.work_shape(job_);
+    int64_t largest = 0;
+    for (size_t chunk = 0; chunk + 1 < layers_.size(); ++chunk)
+      if (!layers_[chunk].empty())
+        largest = std::max(largest, border_bytes(job_.spec.layers[layers_[chunk].back()], shape));
+    const auto bytes = static_cast<double>(largest);
+    const bool scattered = job_.software.scatter_gather && layout_.tensor > 1 && !shape.sequence_parallel;
+    const double gather = scattered ? pricing_.collective(Kind::all_gather, bytes, spans.tensor) : 0;
+    const auto stages = static_cast<size_t>(layout_.pipeline);
+    std::vector<std::vector<double>> seconds(stages, std::vector<double>(stages));
+    for (size_t a = 0; a < stages; ++a)
+      for (size_t b = 0; b < stages; ++b)
+        if (a != b)
+          seconds[a][b] = pricing_.message(scattered ? bytes / layout_.tensor : bytes, spans.near[a][b]) + gather;
+    return seconds;
+  }
+
+  // What is left to reduce of one layer's gradients when the last microbatch has added to them.
+  double reduction_seconds(size_t layer, const MeshSpans& spans) const {
+    const double bytes = gradient_bytes(elements(layer));
+    if (layout_.sharded == 0) return pricing_.collective(Kind::all_reduce, bytes, spans.replicas);
+    const double scatter = layout_.sharded == 1 ? pricing_.collective(Kind::reduce_scatter, bytes, spans.shards) : 0;
+    return scatter + pricing_.collective(Kind::all_reduce, bytes / layout_.shards(), spans.shard_copies);
+  }
+
+  // One reduction at a time; a layer's begins when its last weight gradient is there, last layers first.
+  double reduction_end(const Schedule& schedule, const Simulation& simulation, int stage,
+                       const MeshSpans& spans) const {
+    const auto& list = schedule.instructions[static_cast<size_t>(stage)];
+    const auto& intervals = simulation.intervals[static_cast<size_t>(stage)];
+    double end = job_.software.overlap_reduction || intervals.empty() ? 0 : intervals.back().end;
+    for (size_t i = 0; i < list.size(); ++i) {
+      if (list[i].op != Op::backward_weight || list[i].microbatch != schedule.microbatches - 1) continue;
+      const auto& layers = layers_[static_cast<size_t>(list[i].chunk)];
+      const double length = intervals[i].end - intervals[i].start;
+      for (size_t j = 0; j < layers.size(); ++j) {
+        const double ready =
+            intervals[i].start + length * static_cast<double>(j + 1) / static_cast<double>(layers.size());
+        end = std::max(end, ready) + reduction_seconds(layers[layers.size() - 1 - j], spans);
+      }
+    }
+    return end;
+  }
+
+  // The uses of a tied parameter on different stages are added once per step.
+  double tied_seconds(const MeshSpans& spans) const {
+    double seconds = 0;
+    for (size_t chunk = 0; chunk < layers_.size(); ++chunk)
+      for (const size_t layer : layers_[chunk])
+        for (const auto& param : job_.spec.layers[layer].params)
+          if (!param.tied_to.empty()) seconds += tied_seconds(param, stage_of_chunk_[chunk], spans);
+    return seconds;
+  }
+  double tied_seconds(const ParamSpec& param, int stage, const MeshSpans& spans) const {
+    const int other = stage_holding(param.tied_to);
+    if (other == stage) return 0;
+    double elements = 1;
+    for (const int64_t size : param.local_shape(0, layout_.tensor)) elements *= static_cast<double>(size);
+    const bool near = spans.near[static_cast<size_t>(stage)][static_cast<size_t>(other)];
+    return pricing_.collective(Kind::all_reduce, gradient_bytes(elements), {2, near ? 2 : 1});
+  }
+  int stage_holding(const std::string& parameter) const {
+    for (size_t chunk = 0; chunk < layers_.size(); ++chunk)
+      for (const size_t layer : layers_[chunk])
+        for (const auto& param : job_.spec.layers[layer].params)
+          if (job_.spec.layers[layer].full_name(param) == parameter) return stage_of_chunk_[chunk];
+    SL_ASSERT(false, "no layer holds ", parameter);
+    return -1;
+  }
+
+  double largest_stage() const { return *std::max_element(elements_.begin(), elements_.end()); }
+
+  // AdamW: the gradient for the norm and for the update, both moments and the fp32 weight there and back, the weight.
+  double optimizer_seconds() const {
+    const bool master = job_.precision != Precision::fp32;
+    const double bytes = 2 * job_.software.gradient_bytes + 2 * 8 + 8 + (master ? value_bytes(job_.precision) : 0);
+    return pricing_.sweep(largest_stage() / layout_.shards() * bytes);
+  }
+
+  double gathering_seconds(const MeshSpans& spans) const {
+    if (layout_.sharded != 1 && layout_.sharded != 2) return 0;
+    return pricing_.collective(Kind::all_gather, largest_stage() * value_bytes(job_.precision), spans.shards);
+  }
+
+  double busy(const Simulation& simulation) const {
+    double sum = 0;
+    for (const auto& stage : simulation.intervals)
+      for (const auto& interval : stage) sum += interval.end - interval.start;
+    return sum;
+  }
+
+  const Job& job_;
+  const Layout& layout_;
+  const Pricing pricing_;
+  const std::vector<int>& stage_of_chunk_;
+  std::vector<std::vector<size_t>> layers_;  // by chunk
+  std::vector<LayerPrice> chunks_;
+  std::vector<double> elements_;  // parameters by stage
+};
+
+}  // namespace
+
+StepEstimate estimate_step(const Job& job, const Layout& layout, const Schedule& schedule,
+                           const std::vector<int>& chunk_of_layer, const std::vector<LayerPrice>& prices,
+                           const MeshSpans& spans) {
+  return Step(job, layout, schedule.stage_of_chunk, chunk_of_layer, prices).estimate(schedule, spans);
+}
+
+StepEstimate estimate_step(const Job& job, const Layout& layout) {
+  const auto spans = mesh_spans(layout.mesh(), job.cluster.devices_per_node, layout.shards());
+  const auto prices = layer_prices(job, layout, spans);
+  const auto schedule = make_schedule(layout.schedule_choice());
+  std::vector<double> costs;
+  for (const auto& price : prices) costs.push_back(price.whole());
+  return estimate_step(job, layout, schedule, assign_chunks(costs, schedule.stage_of_chunk), prices, spans);
+}
+
+double least_step_seconds(const Job& job, const Layout& layout, const std::vector<int>& stage_of_chunk,
+                          const std::vector<int>& chunk_of_layer, const std::vector<LayerPrice>& prices) {
+  return Step(job, layout, stage_of_chunk, chunk_of_layer, prices).least_seconds();
+}
+
+}  // namespace shardline

@@ -1,0 +1,37 @@
+// Seconds of a training step: the schedule's own instruction lists, priced.
+//
+// Replicas do the same at the same time, so one of them is simulated. What a stage does:
+//   its list, with messages between stages | the reduction of gradients over the replicas, behind the backwards that
+//   end early | wait for the slowest stage (the gradient norm needs all of them) | sums of tied weights | optimizer |
+//   gathering of updated weights that are sharded
+#pragma once
+#include "partitioner/layer_prices.h"
+#include "pipeline/schedule_simulation.h"
+
+namespace shardline {
+
+struct StepEstimate {
+  double seconds = 0;            // between two optimizer barriers
+  double pipeline_seconds = 0;   // of it: until the last stage's last backward ended
+  double reduction_seconds = 0;  // of it: reductions and gatherings that nothing hides
+  double optimizer_seconds = 0;
+  double bubble_fraction = 0;  // 1 - busy / (P x seconds)
+  double samples_per_second = 0, tokens_per_second = 0;
+  double utilization = 0;  // of the devices' peak rate, without recomputation
+  double hourly_cost = 0;  // of all nodes in use; 0 without a price
+};
+
+// chunk_of_layer: as assign_chunks gives it. Throws ConfigError for a schedule that the layout cannot have.
+StepEstimate estimate_step(const Job& job, const Layout& layout, const Schedule& schedule,
+                           const std::vector<int>& chunk_of_layer, const std::vector<LayerPrice>& prices,
+                           const MeshSpans& spans);
+
+// All of it for one layout: prices, stages with equal time, schedule.
+StepEstimate estimate_step(const Job& job, const Layout& layout);
+
+// The least seconds that any schedule could need: the slowest stage's own work, with the way of the first microbatch to
+// it and of its last gradient back to stage 0; the optimizer.
+double least_step_seconds(const Job& job, const Layout& layout, const std::vector<int>& stage_of_chunk,
+                          const std::vector<int>& chunk_of_layer, const std::vector<LayerPrice>& prices);
+
+}  // namespace shardline

@@ -1,0 +1,45 @@
+"""The cap on a rank's memory: a run that keeps too much says what the memory is used for, and fits when it moves out."""
+import re
+import unittest
+
+import harness
+
+CAP = 32 << 20
+# Each of 12 microbatches keeps more than 4 MB.
+KEEPING = {"microbatches": 12, "pipeline": "simple"}
+AWAY = {"offload_activations": True, "offload_scope": "all", "activation_loading_horizon": 1}
+
+
+class MemoryTest(harness.ProgramTest):
+    def memory_config(self, name, smp_options, **runtime):
+        """A model of 12 x 4 MB of activations; writes to the folder `name`."""
+        model = {"config": {"model_type": "gpt2", "vocab_size": 256, "n_positions": 32, "n_embd": 64, "n_layer": 4,
+                            "n_head": 4}}
+        return self.config(f"{name}.json", model=model, data={"sequence_length": 32},
+                           training={"global_batch_size": 96, "max_steps": 3}, smp_options=smp_options,
+                           runtime=runtime, output_dir=name)
+
+    def test_over_the_cap_without_offload_and_within_it_with(self):
+        self.expect(0, "train", self.memory_config("free", KEEPING))
+        result = self.expect(1, "train", self.memory_config("kept", KEEPING, memory_cap="32MiB"),
+                             says=["runtime.memory_cap", 'offload_scope "all"', "weights ", "optimizer "])
+        kept = re.search(r"activations (\d+)", result.err)
+        self.assertTrue(kept, str(result))
+        self.assertGreater(int(kept[1]), CAP // 2)
+        self.expect(0, "train", self.memory_config("away", {**KEEPING, **AWAY}, memory_cap=CAP))
+        losses = {name: [(line["loss"], line["grad_norm"]) for line in self.metrics(name)] for name in ("free", "away")}
+        self.assertEqual(len(losses["free"]), 3)
+        self.assertEqual(losses["free"], losses["away"])
+        for line in self.metrics("away"):
+            self.assertLess(line["peak_memory_bytes"][0]["counted"], CAP)
+        self.assertGreater(self.metrics("free")[-1]["peak_memory_bytes"][0]["counted"], CAP)
+
+    def test_refused_where_a_cap_makes_no_sense(self):
+        for runtime in ({"memory_cap": "1GiB", "communicator": "threads"}, {"memory_cap": "much"}, {"memory_cap": 0},
+                        {"memory_cap": "1GiB", "device": "cuda"}):
+            config = self.memory_config("refused", {**KEEPING, "pipeline_parallel_degree": 2}, **runtime)
+            self.expect(2, "train", config, says="/runtime/memory_cap")
+
+
+if __name__ == "__main__":
+    unittest.main()

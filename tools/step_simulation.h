@@ -1,0 +1,26 @@
+// A step's pipeline as it ran, and as the simulator has it when every instruction takes what it took in another step.
+#pragma once
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "core/communicator.h"
+#include "pipeline/instruction_records.h"
+#include "pipeline/schedule.h"
+
+namespace shardline {
+
+struct MeasuredPipeline {
+  // Mean seconds over the microbatches of what computes, without waiting. A chunk is of one stage; of several ranks of
+  // that stage the slowest one counts.
+  std::map<std::pair<Op, int>, double> seconds_of;  // by op and chunk
+  std::vector<double> busy;                         // seconds by rank
+  double span = 0;                                  // seconds from the first instruction of any rank to the last
+};
+
+// Collective over the world, whose ranks share a clock (one host).
+MeasuredPipeline gather_pipeline(Communicator& world, const std::vector<InstructionRecord>& records);
+
+double simulated_seconds(const Schedule& schedule, const MeasuredPipeline& measured);
+
+}  // namespace shardline
