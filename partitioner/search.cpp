@@ -125,7 +125,7 @@ double least_kept(const Layout& layout, int stage) {
 
 struct Entry {
   Layout layout;
-  double least_seconds = 0;  // no schedule and no way to cut needs less
+  double least_seconds = 0;  // about the least; the share of the fill is chosen, not proved
   double bytes = 0;          // about what the largest stage needs
   double score = 0;          // bound of the ranking
 };
@@ -224,8 +224,8 @@ class Searcher {
     const bool full = static_cast<int>(result_.best.size()) == space_.keep;
     const bool hopeless = ranking_ == Ranking::memory ? full : full && entry.score >= score(result_.best.back());
     if (hopeless) {
-      result_.losers.push_back({entry.layout, cat("takes ", entry.least_seconds, " s at least; place ", space_.keep,
-                                                  " takes ", result_.best.back().step.seconds, " s")});
+      result_.losers.push_back({entry.layout, cat("takes ", entry.least_seconds, " s or more by its bound; place ",
+                                                  space_.keep, " takes ", result_.best.back().step.seconds, " s")});
       return;
     }
     const auto& where = spans(entry.layout);

@@ -1,4 +1,5 @@
-// The best layout for a job at its global batch: all combinations, pruned by what can be proved without a schedule.
+// The best layout for a job at its global batch: all combinations, pruned by bounds that need no schedule.
+// The bound of the time is an estimate (docs/planner.md).
 #pragma once
 #include "partitioner/planned_layout.h"
 
@@ -23,7 +24,7 @@ struct SearchSpace {
 
 struct Loser {
   Layout layout;
-  std::string reason;  // "stage 0 needs 51.2 GiB of 40.0: ..." or "takes 31.0 s at least, the tenth best 30.2 s"
+  std::string reason;  // "stage 0 needs 51.2 GiB of 40.0: ..." or "takes 31.0 s or more by its bound; place 10 is ..."
 };
 
 struct SearchResult {

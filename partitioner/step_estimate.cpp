@@ -54,20 +54,6 @@ class Step {
     return step;
   }
 
-  double least_seconds() const {
-    double least = 0, arrives = 0;
-    std::vector<double> work(elements_.size()), way(elements_.size(), -1);
-    for (size_t chunk = 0; chunk < chunks_.size(); ++chunk) {
-      const auto stage = static_cast<size_t>(stage_of_chunk_[chunk]);
-      if (way[stage] < 0) way[stage] = arrives;
-      work[stage] += chunks_[chunk].whole();
-      arrives += chunks_[chunk].forward + chunks_[chunk].backward_input;
-    }
-    for (size_t stage = 0; stage < work.size(); ++stage)
-      least = std::max(least, way[stage] + layout_.microbatches * work[stage]);
-    return least + optimizer_seconds();
-  }
-
  private:
   double elements(size_t layer) const {
     return static_cast<double>(local_parameters(job_.spec.layers[layer], layout_.tensor));
@@ -205,11 +191,6 @@ StepEstimate estimate_step(const Job& job, const Layout& layout) {
   std::vector<double> costs;
   for (const auto& price : prices) costs.push_back(price.whole());
   return estimate_step(job, layout, schedule, assign_chunks(costs, schedule.stage_of_chunk), prices, spans);
-}
-
-double least_step_seconds(const Job& job, const Layout& layout, const std::vector<int>& stage_of_chunk,
-                          const std::vector<int>& chunk_of_layer, const std::vector<LayerPrice>& prices) {
-  return Step(job, layout, stage_of_chunk, chunk_of_layer, prices).least_seconds();
 }
 
 }  // namespace shardline

@@ -29,9 +29,4 @@ StepEstimate estimate_step(const Job& job, const Layout& layout, const Schedule&
 // All of it for one layout: prices, stages with equal time, schedule.
 StepEstimate estimate_step(const Job& job, const Layout& layout);
 
-// The least seconds that any schedule could need: the slowest stage's own work, with the way of the first microbatch to
-// it and of its last gradient back to stage 0; the optimizer.
-double least_step_seconds(const Job& job, const Layout& layout, const std::vector<int>& stage_of_chunk,
-                          const std::vector<int>& chunk_of_layer, const std::vector<LayerPrice>& prices);
-
 }  // namespace shardline
