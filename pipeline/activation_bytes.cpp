@@ -1,5 +1,7 @@
 #include "pipeline/activation_bytes.h"
 
+#include "pipeline/schedule_simulation.h"
+
 namespace shardline {
 namespace {
 
@@ -88,11 +90,6 @@ std::map<std::pair<int, int>, size_t> backward_instructions(const std::vector<In
 int64_t peak_activation_bytes(const Schedule& schedule, int stage, const std::vector<std::vector<int>>& layers_of_chunk,
                               const ActivationChoices& choices, const std::vector<LayerBytes>& layers) {
   return Walk(schedule, stage, layers_of_chunk, choices, layers).peak();
-}
-
-bool weights_follow(const std::vector<Instruction>& list, size_t place) {
-  const Instruction weights{Op::backward_weight, list[place].microbatch, list[place].chunk};
-  return place + 1 < list.size() && list[place + 1] == weights;
 }
 
 }  // namespace shardline

@@ -31,10 +31,6 @@ struct LayerBytes {
 int64_t peak_activation_bytes(const Schedule& schedule, int stage, const std::vector<std::vector<int>>& layers_of_chunk,
                               const ActivationChoices& choices, const std::vector<LayerBytes>& layers);
 
-// Whether the weight gradients of the BackwardInput at `place` are made at once, because they are the next instruction:
-// each while its tensors are in cache, and nothing waits.
-bool weights_follow(const std::vector<Instruction>& list, size_t place);
-
 // Where (microbatch, chunk) runs its BackwardInput in a stage's list.
 std::map<std::pair<int, int>, size_t> backward_instructions(const std::vector<Instruction>& list);
 
