@@ -30,9 +30,8 @@ struct GenerateOptions {
 void check_generate(const Config& config, const GenerateOptions& options);
 void generate_job(const Config& config, const GenerateOptions& options, RankContext& context);
 
-// `shardline profile`: times the model's distinct layers and the links between the ranks. path: of the file to write;
-// empty: output_dir/profile.json.
-inline constexpr const char* kProfileFile = "profile.json";
+// `shardline profile`: times the model's distinct layers and the links between the ranks, unless the file holds what
+// can be used. path: of the file; empty: output_dir/profile.json.
 void profile_job(const Config& config, const std::string& path, RankContext& context);
 
 // `shardline plan`: no ranks, no data. `svg` not empty: a file for the schedule's picture.

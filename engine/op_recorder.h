@@ -1,4 +1,5 @@
-// The ops that a thread runs, as ATen announces them (RecordFunction), with the shapes of their tensors.
+// The ops that a thread runs, as ATen and our own kernels announce them (core/announced_op.h), with the shapes of their
+// tensors.
 #pragma once
 #include <ATen/record_function.h>
 
@@ -7,14 +8,16 @@
 
 namespace shardline {
 
-// Records from construction to destruction what this thread runs, and the backward passes that it starts. Ops that run
-// within another one are not listed: the outer one stands for them. One at a time in a thread.
+// Records from construction to destruction what this thread runs. Ops that run within another one are not listed: the
+// outer one stands for them. Nor are those of torch's device threads, which run backward passes on accelerators. One at
+// a time in a thread.
 class OpRecorder {
  public:
   struct Event {
     double at;  // by steady_seconds()
     std::string name;
     std::vector<std::vector<int64_t>> shapes;  // of the arguments; [] for what is no tensor
+    bool operator==(const Event&) const = default;
   };
 
   OpRecorder();
@@ -32,5 +35,8 @@ class OpRecorder {
   int depth_ = 0;
   at::CallbackHandle handle_;
 };
+
+// Of matrix products and attention (causal: half of the scores), from their shapes; 0 for all other ops.
+double flops_of(const OpRecorder::Event& event);
 
 }  // namespace shardline

@@ -31,7 +31,7 @@ bool holds_nothing(const fs::path& dir, std::error_code& error) {
   fs::directory_iterator entry(dir, error);
   for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
     const auto name = entry->path().filename();
-    nothing = nothing && (name == "flight" || name == ".cache" || name == "profile.json");
+    nothing = nothing && (name == "flight" || name == ".cache" || name == kProfileFile);
   }
   return nothing;
 }

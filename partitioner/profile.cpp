@@ -12,13 +12,16 @@
 
 namespace shardline {
 
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TracedOp, name, shapes, calls)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TracedOp, name, shapes, calls, flops)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LayerMeasurement, name, kind, forward_seconds, backward_seconds,
                                    backward_input_seconds, backward_weight_seconds, recompute_core_seconds,
-                                   border_bytes, parameters, forward_ops, backward_ops)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LinkMeasurement, group, operation, ranks, bytes, seconds)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Profile, valid_for, layers, links, optimizer_seconds_per_element,
-                                   clear_seconds_per_element)
+                                   forward_flops, backward_flops, kept_bytes, border_bytes, parameters, forward_ops,
+                                   backward_ops)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LinkMeasurement, group, operation, ranks, bytes, seconds, hidden)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(DeviceMeasurement, memory_bytes, flops_per_second, memory_bytes_per_second,
+                                   launch_seconds)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Profile, valid_for, device, layers, links, clear_seconds_per_gradient,
+                                   join_seconds_per_gradient, optimizer_seconds_per_stored)
 
 namespace {
 
@@ -26,15 +29,19 @@ void require(bool holds, const std::string& path, const std::string& rule) {
   if (!holds) throw DataError(cat(path, ": ", rule, "; measure again with shardline profile"));
 }
 
-bool is_time(double seconds) {
-  return std::isfinite(seconds) && seconds >= 0;
+bool is_amount(double number) {
+  return std::isfinite(number) && number >= 0;
 }
 
 void check(const Profile& profile, const std::string& path) {
+  const auto amounts = [](std::initializer_list<double> numbers) {
+    return std::all_of(numbers.begin(), numbers.end(), is_amount);
+  };
   for (const auto& layer : profile.layers) {
-    const bool good = is_time(layer.forward_seconds) && is_time(layer.backward_seconds) &&
-                      is_time(layer.backward_input_seconds) && is_time(layer.backward_weight_seconds) &&
-                      std::isfinite(layer.recompute_core_seconds) && layer.border_bytes >= 0 && layer.parameters >= 0;
+    const bool good = amounts({layer.forward_seconds, layer.backward_seconds, layer.backward_input_seconds,
+                               layer.backward_weight_seconds, layer.recompute_core_seconds, layer.forward_flops,
+                               layer.backward_flops}) &&
+                      layer.kept_bytes >= 0 && layer.border_bytes >= 0 && layer.parameters >= 0;
     require(good, path, cat("/layers: ", layer.name, ": times and sizes must be finite and not negative"));
   }
   for (const auto& link : profile.links) {
@@ -45,11 +52,18 @@ void check(const Profile& profile, const std::string& path) {
     require(std::adjacent_find(link.bytes.begin(), link.bytes.end(), std::greater_equal<>()) == link.bytes.end() &&
                 link.bytes.front() > 0,
             path, cat(where, "bytes must be positive and ascending"));
-    require(std::all_of(link.seconds.begin(), link.seconds.end(), is_time), path,
+    require(std::all_of(link.seconds.begin(), link.seconds.end(), is_amount), path,
             cat(where, "seconds must be finite and not negative"));
+    require(link.hidden >= 0 && link.hidden <= 1, path, cat(where, "hidden must be from 0 to 1; got ", link.hidden));
   }
-  require(is_time(profile.optimizer_seconds_per_element) && is_time(profile.clear_seconds_per_element), path,
-          "/optimizer_seconds_per_element, /clear_seconds_per_element: must be finite and not negative");
+  const auto& device = profile.device;
+  require(
+      amounts({device.memory_bytes, device.flops_per_second, device.memory_bytes_per_second, device.launch_seconds}) &&
+          device.flops_per_second > 0 && device.memory_bytes_per_second > 0 && device.memory_bytes > 0,
+      path, "/device: memory and rates must be positive");
+  require(amounts({profile.clear_seconds_per_gradient, profile.join_seconds_per_gradient,
+                   profile.optimizer_seconds_per_stored}),
+          path, "/..._seconds_per_...: must be finite and not negative");
 }
 
 }  // namespace
@@ -89,9 +103,10 @@ const LayerMeasurement* find_layer(const Profile& profile, const LayerSpec& laye
   return found == profile.layers.end() ? nullptr : &*found;
 }
 
-const LinkMeasurement* find_link(const Profile& profile, const std::string& group, const std::string& operation) {
+const LinkMeasurement* find_link(const Profile& profile, const std::string& group, const std::string& operation,
+                                 int ranks) {
   const auto found = std::find_if(profile.links.begin(), profile.links.end(), [&](const LinkMeasurement& one) {
-    return one.group == group && one.operation == operation;
+    return one.group == group && one.operation == operation && one.ranks == ranks;
   });
   return found == profile.links.end() ? nullptr : &*found;
 }

@@ -6,7 +6,7 @@ namespace shardline {
 
 class RepeatedBatch final : public BatchSource {
  public:
-  explicit RepeatedBatch(at::Tensor ids) : ids_(std::move(ids)) {}                     // [samples, length] int64
+  explicit RepeatedBatch(at::Tensor ids) : ids_(std::move(ids)) {}                    // [samples, length] int64
   RepeatedBatch(int64_t samples, int64_t length, int64_t vocabulary, uint64_t seed);  // random ids
 
   int64_t samples_in_step(int64_t) const override { return ids_.size(0); }

@@ -21,12 +21,15 @@ Profile example() {
                      .backward_seconds = 0.5,
                      .backward_input_seconds = 0.3,
                      .backward_weight_seconds = 0.2,
-                     .recompute_core_seconds = -0.001,
+                     .recompute_core_seconds = 0.125,
+                     .forward_flops = 96,
+                     .kept_bytes = 8192,
                      .border_bytes = 4096,
                      .parameters = 100,
-                     .forward_ops = {{"aten::mm", {{2, 3}, {3, 4}, {}}, 2}}}};
-  profile.links = {{"tp", "all_reduce", 2, {1000, 2000, 4000}, {1, 3, 4}}};
-  profile.optimizer_seconds_per_element = 1e-9;
+                     .forward_ops = {{"aten::mm", {{2, 3}, {3, 4}, {}}, 2, 96}}}};
+  profile.device = {.memory_bytes = 1e9, .flops_per_second = 1e11, .memory_bytes_per_second = 1e10};
+  profile.links = {{"tp", "all_reduce", 2, {1000, 2000, 4000}, {1, 3, 4}, 0.5}};
+  profile.optimizer_seconds_per_stored = 1e-9;
   return profile;
 }
 
@@ -63,7 +66,10 @@ TEST_CASE("a damaged profile is refused with the place") {
   refused("/links/0/bytes", {1000, 1000, 4000}, "all_reduce over tp: bytes must be positive and ascending");
   refused("/links/0/bytes", {1000, 2000}, "needs a time for every size");
   refused("/links/0/ranks", 1, "needs at least 2 ranks; got 1");
-  refused("/optimizer_seconds_per_element", nullptr, "is no profile");
+  refused("/links/0/hidden", 1.5, "hidden must be from 0 to 1; got 1.5");
+  refused("/device/flops_per_second", 0, "/device: memory and rates must be positive");
+  refused("/optimizer_seconds_per_stored", nullptr, "is no profile");
+  refused("/join_seconds_per_gradient", -1, "must be finite and not negative");
 }
 
 TEST_CASE("link times are interpolated between sizes and scaled beyond them") {
