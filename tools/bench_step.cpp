@@ -2,9 +2,10 @@
 // token ids, so that nothing but the step is measured. Ids come from data.train when that is a token file, else they
 // are random. With several stages the line also says how long each rank computed, and how long the pipeline took over
 // what the simulator foretells from the instruction times of the step before: every second step gives the times, the
-// other one is foretold.
+// other one is foretold. With --profile it also says what a step should take by the file that `shardline profile`
+// wrote, or why that file says nothing about this run.
 //
-//   bench_step CONFIG.json [--set path=value ...] [--warmup 2] [--steps 5] [--products aten]
+//   bench_step CONFIG.json [--set path=value ...] [--warmup 2] [--steps 5] [--products aten] [--profile profile.json]
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iostream>
@@ -15,7 +16,8 @@
 #include "engine/config/config.h"
 #include "engine/data/repeated_batch.h"
 #include "engine/job_parts.h"
-#include "engine/observe/memory_usage.h"
+#include "engine/profile_use.h"
+#include "engine/step_forecast.h"
 #include "tensor_parallel/products.h"
 #include "tools/start_ranks.h"
 #include "tools/step_simulation.h"
@@ -29,6 +31,7 @@ struct Options {
   std::vector<std::string> overrides;
   int warmup = 2, steps = 5;
   Products products = Products::automatic;
+  std::string profile;
 };
 
 RepeatedBatch make_batch(const Config& config, const JobParts& parts, RankContext& context) {
@@ -64,6 +67,21 @@ nlohmann::json pipeline_report(const Schedule& schedule, const std::vector<Measu
           {"highest", *high}};
 }
 
+// What the profile foretells of the measured seconds.
+nlohmann::json forecast_report(const Config& config, const JobParts& parts, const RankContext& context,
+                               const std::string& path, double measured) {
+  const auto& [model, plan, groups] = parts;
+  const auto found = find_profile(path, profile_conditions(config, plan, model, context), plan, model.spec);
+  if (!found.profile) return {{"why_not", found.why_not}};
+  const StepEstimate step = forecast_step(config, plan, model.spec, found.profile);
+  return {{"step_seconds", step.seconds},
+          {"pipeline_seconds", step.pipeline_seconds},
+          {"reduction_seconds", step.reduction_seconds},
+          {"optimizer_seconds", step.optimizer_seconds},
+          {"bubble_fraction", step.bubble_fraction},
+          {"measured_over_predicted", measured / step.seconds}};
+}
+
 void measure(const Config& config, const Options& options, RankContext& context) {
   JobParts parts = make_parts(config, context);
   RepeatedBatch data = make_batch(config, parts, context);
@@ -97,6 +115,7 @@ void measure(const Config& config, const Options& options, RankContext& context)
                          {"loss", losses},
                          {"peak_rss_bytes_per_rank", peaks}};
   if (parts.plan.mesh.p() > 1 && pipelines.size() > 1) line["pipeline"] = pipeline_report(parts.plan.train, pipelines);
+  if (!options.profile.empty()) line["predicted"] = forecast_report(config, parts, context, options.profile, median);
   *context.out << line.dump() << std::endl;
 }
 
@@ -110,6 +129,7 @@ int run(int argc, char** argv) {
   app.add_option("--products", options.products, "who multiplies matrices on CPUs")
       ->transform(CLI::CheckedTransformer(
           std::map<std::string, Products>{{"aten", Products::aten}, {"onednn", Products::onednn}}));
+  app.add_option("--profile", options.profile, "of this config, by shardline profile")->check(CLI::ExistingFile);
   CLI11_PARSE(app, argc, argv);
   const Config config = read_config(options.config, options.overrides);
   use_products(options.products);
