@@ -35,7 +35,7 @@ Config config_of(int p, int t, const std::string& optimize, double dropout) {
           {"embd_pdrop", dropout},
           {"attn_pdrop", dropout}}}}},
       {"data", {{"train", "unused"}, {"tokenizer", "bytes"}, {"sequence_length", kLength}}},
-      {"training", {{"global_batch_size", 8}}},
+      {"training", {{"global_batch_size", 16}}},
       {"smp_options",
        {{"pipeline_parallel_degree", p}, {"tensor_parallel_degree", t}, {"microbatches", 4}, {"optimize", optimize}}},
       {"runtime", {{"communicator", "threads"}, {"device", "cpu"}}},
@@ -93,10 +93,11 @@ TEST_CASE("FLOPs and kept bytes that are seen are those that layers state") {
     const auto measured = measure(config_of(1, t, optimize, dropout));
     const auto& layers = measured.profile.layers;
     REQUIRE(layers.size() == 3);
+    const ModelSpec distinct = distinct_layers(measured.model.spec);
     const WorkShape shape =
         layout_of(measured.plan).work_shape({.sequence_length = kLength, .precision = Precision::fp32});
     for (size_t i = 0; i < layers.size(); ++i) {
-      const LayerSpec& spec = distinct_layers(measured.model.spec).layers[i];
+      const LayerSpec& spec = distinct.layers[i];
       const LayerWork work = spec.work(shape);
       INFO(spec.name);
       CHECK(layers[i].name == spec.name);
