@@ -13,6 +13,7 @@ namespace shardline {
 // themselves find the same.
 void check_train(const Config& config);
 void check_evaluate(const Config& config);
+void check_profile(const Config& config);
 
 void train_job(const Config& config, RankContext& context);
 void evaluate_job(const Config& config, RankContext& context);
@@ -28,6 +29,10 @@ struct GenerateOptions {
 };
 void check_generate(const Config& config, const GenerateOptions& options);
 void generate_job(const Config& config, const GenerateOptions& options, RankContext& context);
+
+// `shardline profile`: times the model's distinct layers and the links between the ranks, unless the file holds what
+// can be used. path: of the file; empty: output_dir/profile.json.
+void profile_job(const Config& config, const std::string& path, RankContext& context);
 
 // `shardline plan`: no ranks, no data. `svg` not empty: a file for the schedule's picture.
 std::string plan_job(const Config& config, bool json, int width, const std::string& svg = "");

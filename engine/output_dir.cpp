@@ -25,13 +25,13 @@ bool is_directly_in(const fs::path& dir, const std::string& path) {
                            fs::equivalent(fs::absolute(path, ignored).parent_path(), dir, ignored));
 }
 
-// But for what a run leaves that failed before it began.
+// But for what a run leaves that failed before it began, and what was measured for it.
 bool holds_nothing(const fs::path& dir, std::error_code& error) {
   bool nothing = true;
   fs::directory_iterator entry(dir, error);
   for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
     const auto name = entry->path().filename();
-    nothing = nothing && (name == "flight" || name == ".cache");
+    nothing = nothing && (name == "flight" || name == ".cache" || name == kProfileFile);
   }
   return nothing;
 }

@@ -5,6 +5,9 @@
 
 namespace shardline {
 
+// Measured by `shardline profile`; stays where it is when a run begins.
+inline constexpr const char* kProfileFile = "profile.json";
+
 // ConfigError when files of somebody would be overwritten; RunError when it cannot be written or lacks the room for the
 // model's files.
 void check_output_dir(const Config& config, const ModelSpec& spec);

@@ -38,6 +38,7 @@ StageLayers build_stage(const TrainerParts& parts, StageParameters& parameters) 
   stage.sequence_parallel = parts.plan.sequence_parallel;
   stage.activations = at::TensorOptions().dtype(dtype_of(parts.config)).device(parts.device);
   stage.choices = parts.plan.activations;
+  stage.waits_for_device = parts.timed;
   stage.offload_directory = parts.config.smp.offload_path.value_or(parts.config.output_dir);
   for (size_t i = 0; i < stage.layers.size(); ++i) {
     if (parts.plan.stage_of_layer[i] != parts.groups.at.p) continue;
@@ -119,6 +120,7 @@ LossTerm Trainer::accumulate_gradients(BatchSource& data, int64_t step) {
                              .step = step,
                              .loss_scale = 1.0 / static_cast<double>(weight)});
   parameters_.finish_gradients();
+  gradients_complete_ = steady_seconds();
   const LossTerm loss = total_loss(last_run_);
   SL_ASSERT(loss.weight == static_cast<double>(weight), "counted ", loss.weight, " tokens, expected ", weight);
   return loss;
@@ -159,6 +161,7 @@ StepMetrics Trainer::train_step(BatchSource& data, int64_t step) {
 StepRecords Trainer::last_step() const {
   return {.start = step_start_,
           .end = step_end_,
+          .gradients_complete = gradients_complete_,
           .instructions = last_run_.records,
           .peak_activation_bytes = last_run_.peak_activation_bytes};
 }

@@ -22,6 +22,7 @@ struct TrainerParts {
   const ModelSource& model;
   const RankGroups& groups;
   at::Device device;
+  bool timed = false;  // see StageLayers::waits_for_device
 };
 
 class Trainer {
@@ -61,7 +62,7 @@ class Trainer {
   LearningRateOptions schedule_;
   RunResult last_run_;
   double epoch_ = 0;
-  double step_start_ = 0, step_end_ = 0;  // steady_seconds() of the last step
+  double step_start_ = 0, gradients_complete_ = 0, step_end_ = 0;  // steady_seconds() of the last step
 };
 
 // Layers of this rank's stage with their parameters, for the executor.

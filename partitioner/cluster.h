@@ -25,6 +25,7 @@ struct Link {
 struct Efficiencies {
   double matrix = 0.76;  // of the peak rate, by an endless product
   double link = 0.8;     // of a link's rate, by long messages
+  double memory = 0.8;   // of the memory's rate, by sweeps: so on every device that we know of; not in the file
 };
 
 struct Cluster {

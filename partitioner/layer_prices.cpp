@@ -38,6 +38,19 @@ Seconds seconds_of(const LayerWork& work, const Job& job, const Pricing& pricing
   return seconds;
 }
 
+LayerPrice told_price(const LayerWork& work, const Job& job, const Pricing& pricing, const GroupSpan& tensor) {
+  const Seconds seconds = seconds_of(work, job, pricing, tensor);
+  return {seconds.forward, seconds.backward_input, seconds.backward_weight};
+}
+
+LayerPrice measured_price(const LayerMeasurement& measured) {
+  const double halves = measured.backward_input_seconds + measured.backward_weight_seconds;
+  return {.forward = measured.forward_seconds,
+          .backward_input = measured.backward_input_seconds,
+          .backward_weight = measured.backward_weight_seconds,
+          .joint_saving = halves - measured.backward_seconds};
+}
+
 // Two layers that the planner need not tell apart.
 bool alike(const LayerSpec& a, const LayerSpec& b) {
   if (!a.is_block || !b.is_block || a.params.size() != b.params.size() || a.flops_per_token != b.flops_per_token)
@@ -68,6 +81,7 @@ LayerPrice& LayerPrice::operator+=(const LayerPrice& other) {
   backward_input += other.backward_input;
   backward_weight += other.backward_weight;
   recomputed += other.recomputed;
+  joint_saving += other.joint_saving;
   return *this;
 }
 
@@ -75,10 +89,12 @@ LayerPrice layer_price(const Job& job, const Layout& layout, const Pricing& pric
                        const LayerSpec& layer) {
   const WorkShape shape = layout.work_shape(job);
   const LayerWork work = work_of(layer, shape);
-  const Seconds seconds = seconds_of(work, job, pricing, spans.tensor);
-  LayerPrice price{seconds.forward, seconds.backward_input, seconds.backward_weight, 0};
-  if (work.recomputable && layout.recomputed == Recomputed::blocks) price.recomputed = seconds.forward;
-  if (work.recomputable && layout.recomputed == Recomputed::core) price.recomputed = seconds.core_forward;
+  const auto* measured = is_measured(job, layout) ? find_layer(*job.profile, layer) : nullptr;
+  LayerPrice price = measured ? measured_price(*measured) : told_price(work, job, pricing, spans.tensor);
+  const double core =
+      measured ? measured->recompute_core_seconds : seconds_of(work, job, pricing, spans.tensor).core_forward;
+  if (work.recomputable && layout.recomputed != Recomputed::nothing)
+    price.recomputed = layout.recomputed == Recomputed::blocks ? price.forward : core;
   price.backward_input += price.recomputed;
 
   if (layout.offload && work.recomputable) {
@@ -101,7 +117,8 @@ LayerPrice layer_price(const Job& job, const Layout& layout, const Pricing& pric
 }
 
 std::vector<LayerPrice> layer_prices(const Job& job, const Layout& layout, const MeshSpans& spans) {
-  const Pricing pricing(job.cluster, job.precision, job.software.gradient_bytes, job.software.separate_addition);
+  const Pricing pricing(job.cluster, job.precision, job.software.gradient_bytes, job.software.separate_addition,
+                        job.profile.get());
   std::vector<LayerPrice> prices;
   for (size_t i = 0; i < job.spec.layers.size(); ++i) {
     const auto& layers = job.spec.layers;

@@ -9,14 +9,16 @@ struct LayerPrice {
   double forward = 0;
   double backward_input = 0;  // with what is recomputed before it
   double backward_weight = 0;
-  double recomputed = 0;  // of backward_input
+  double recomputed = 0;    // of backward_input
+  double joint_saving = 0;  // less, where the weight gradient follows at once: each in cache, messages behind products
 
-  double whole() const { return forward + backward_input + backward_weight; }
+  double backward() const { return backward_input + backward_weight - joint_saving; }
+  double whole() const { return forward + backward(); }
   LayerPrice& operator+=(const LayerPrice& other);
 };
 
-// What the layer's own ops and collectives over T take, and what gathering sharded weights and moving inputs to the
-// host take beyond that: both travel beside the computation.
+// What the layer's own ops and collectives over T take, as measured or as told from its work, and what gathering
+// sharded weights and moving inputs to the host take beyond that: both travel beside the computation.
 LayerPrice layer_price(const Job& job, const Layout& layout, const Pricing& pricing, const MeshSpans& spans,
                        const LayerSpec& layer);
 

@@ -28,6 +28,14 @@ ScheduleChoice Layout::schedule_choice() const {
           .active_microbatches = active_microbatches};
 }
 
+bool is_measured(const Job& job, const Layout& layout) {
+  return job.profile && mismatch(*job.profile, {{"tensor_parallel_degree", std::to_string(layout.tensor)},
+                                                {"microbatch_size", std::to_string(layout.microbatch_size)},
+                                                {"optimize", layout.sequence_parallel ? "memory" : "speed"},
+                                                {"sequence_length", std::to_string(job.sequence_length)}})
+                            .empty();
+}
+
 std::string to_string(const Layout& layout) {
   std::string text = cat("D=", layout.replicas, " P=", layout.pipeline, " T=", layout.tensor, " ", layout.placement,
                          ", ", layout.microbatches, " x ", layout.microbatch_size);

@@ -1,11 +1,13 @@
 // What is planned (a job) and one way to run it (a layout).
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "core/mesh.h"
 #include "core/model_spec.h"
 #include "partitioner/cluster.h"
+#include "partitioner/profile.h"
 #include "pipeline/schedule_choice.h"
 
 namespace shardline {
@@ -31,6 +33,9 @@ struct Job {
   int64_t global_batch = 1;
   Precision precision = Precision::bf16;
   Software software;
+  // What was measured takes the place of what the cluster's numbers tell: layers in layouts that is_measured, links of
+  // groups with as many ranks. Null: nothing was.
+  std::shared_ptr<const Profile> profile;
 };
 
 struct Layout {
@@ -54,6 +59,9 @@ struct Layout {
   ScheduleChoice schedule_choice() const;
   bool operator==(const Layout&) const = default;
 };
+
+// Whether the profile's layers are those of this layout: of its T, microbatch size and sequence parallelism.
+bool is_measured(const Job& job, const Layout& layout);
 
 // "D=2 P=4 T=8 cluster, 24 x 1 interleaved_1f1b v=3, each, sequence parallel, ZeRO-1": one line.
 std::string to_string(const Layout& layout);

@@ -32,7 +32,8 @@ PartitionProblem partition_problem(const Job& job, const Layout& layout, const S
                                    const MeshSpans& spans, const std::vector<LayerPrice>& prices,
                                    double memory_weight) {
   const size_t layers = job.spec.layers.size();
-  const Pricing pricing(job.cluster, job.precision, job.software.gradient_bytes, job.software.separate_addition);
+  const Pricing pricing(job.cluster, job.precision, job.software.gradient_bytes, job.software.separate_addition,
+                        job.profile.get());
   const bool near = layout.pipeline == 1 || spans.near[0][1];
   PartitionProblem problem{
       .stage_of_chunk = schedule.stage_of_chunk, .kept_counts = kept_counts(schedule), .memory_weight = memory_weight};

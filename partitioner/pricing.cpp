@@ -10,9 +10,6 @@
 namespace shardline {
 namespace {
 
-// Sweeps reach this share of the memory's stated rate on every device that we know of.
-constexpr double kMemoryShare = 0.8;
-
 struct Tile {
   int64_t m, n;
 };
@@ -34,13 +31,15 @@ double tile_share(const Tile& tile) {
 
 }  // namespace
 
-Pricing::Pricing(const Cluster& cluster, Precision precision, int gradient_bytes, bool separate_addition)
+Pricing::Pricing(const Cluster& cluster, Precision precision, int gradient_bytes, bool separate_addition,
+                 const Profile* profile)
     : cluster_(cluster),
+      profile_(profile),
       value_bytes_(shardline::value_bytes(precision)),
       gradient_bytes_(gradient_bytes),
       separate_addition_(separate_addition),
       flops_(cluster.peak(precision) * cluster.efficiencies.matrix),
-      memory_(cluster.memory_bytes_per_second * kMemoryShare) {}
+      memory_(cluster.memory_bytes_per_second * cluster.efficiencies.memory) {}
 
 double Pricing::tiles(const Product& product) const {
   if (cluster_.multiprocessors == 0) return product.flops() / flops_;
@@ -74,8 +73,22 @@ double Pricing::sweep(double bytes, int kernels) const {
   return bytes / memory_ + kernels * cluster_.launch_seconds;
 }
 
+const LinkMeasurement* Pricing::measured(Collective::Kind kind, const GroupSpan& group) const {
+  if (!profile_) return nullptr;
+  const char* operation = kind == Collective::Kind::all_reduce   ? "all_reduce"
+                          : kind == Collective::Kind::all_gather ? "all_gather"
+                                                                 : "reduce_scatter";
+  return find_link(*profile_, shardline::to_string(group.group), operation, group.size);
+}
+
+double Pricing::hidden_share(Collective::Kind kind, const GroupSpan& group) const {
+  const auto* link = measured(kind, group);
+  return link ? link->hidden : 1;
+}
+
 double Pricing::collective(Collective::Kind kind, double bytes, const GroupSpan& group) const {
   if (group.size == 1) return 0;
+  if (const auto* link = measured(kind, group)) return link_seconds(*link, bytes);
   const int rounds = kind == Collective::Kind::all_reduce ? 2 : 1;
   const bool inside = group.per_node >= group.size;
   double rate = cluster_.intra_node.bytes_per_second;
@@ -92,6 +105,7 @@ double Pricing::collective(Collective::Kind kind, double bytes, const GroupSpan&
 }
 
 double Pricing::message(double bytes, bool same_node) const {
+  if (const auto* link = profile_ ? find_link(*profile_, "pp", "send", 2) : nullptr) return link_seconds(*link, bytes);
   const Link& link = same_node ? cluster_.intra_node : cluster_.inter_node;
   SL_ASSERT(link.bytes_per_second > 0, "the cluster \"", cluster_.name, "\" has no link between stages");
   return bytes / (link.bytes_per_second * cluster_.efficiencies.link) + link.latency_seconds;

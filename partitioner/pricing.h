@@ -1,22 +1,27 @@
 // Seconds of what layers state (core/layer_work.h) on a device and its links. No constants but those of the cluster.
+// Links that were measured cost what was measured.
 #pragma once
 #include "core/layer_work.h"
+#include "core/mesh.h"
 #include "partitioner/cluster.h"
+#include "partitioner/profile.h"
 
 namespace shardline {
 
 // A group of ranks on the nodes: how many it has, and how many of them stand on one node.
 struct GroupSpan {
   int size = 1;
-  int per_node = 1;  // where the nodes hold different numbers: their mean, rounded up
+  int per_node = 1;          // where the nodes hold different numbers: their mean, rounded up
+  Group group = Group::rdp;  // whose measured times are its own
   int nodes() const { return (size + per_node - 1) / per_node; }
 };
 
 class Pricing {
  public:
   // gradient_bytes: of an element that weight gradients are added to; separate_addition: by a sweep of its own rather
-  // than by the product. Throws ConfigError when the device lacks the precision.
-  Pricing(const Cluster& cluster, Precision precision, int gradient_bytes, bool separate_addition);
+  // than by the product. profile: may be null. Throws ConfigError when the device lacks the precision.
+  Pricing(const Cluster& cluster, Precision precision, int gradient_bytes, bool separate_addition,
+          const Profile* profile = nullptr);
 
   // The library chooses the tile with which the product ends first. A multiprocessor makes one tile at a time, so the
   // last wave may leave some idle; small tiles load their factors more often; a tile's result is written while nothing
@@ -26,13 +31,17 @@ class Pricing {
   // Rings: every rank passes 1 - 1/n of the bytes on, twice in an all-reduce. Between nodes each rank of a node brings
   // its own adapter.
   double collective(Collective::Kind kind, double bytes, const GroupSpan& group) const;
+  // Of a collective's seconds, those that a computation beside it does not notice; 1 where nobody measured.
+  double hidden_share(Collective::Kind kind, const GroupSpan& group) const;
   double message(double bytes, bool same_node) const;
   double to_host(double bytes) const;
 
  private:
   double tiles(const Product& product) const;
+  const LinkMeasurement* measured(Collective::Kind kind, const GroupSpan& group) const;
 
   const Cluster& cluster_;
+  const Profile* profile_;
   int value_bytes_, gradient_bytes_;
   bool separate_addition_;
   double flops_, memory_;  // per second, of all multiprocessors

@@ -9,7 +9,7 @@ namespace shardline {
 namespace {
 
 // Over all groups {member(base, i)}: the most nodes that one of them touches.
-GroupSpan span(const Mesh& mesh, int devices_per_node, int size,
+GroupSpan span(const Mesh& mesh, int devices_per_node, Group group, int size,
                const std::function<Coordinates(Coordinates, int)>& member) {
   size_t most = 1;
   for (const int d : {0, mesh.d() - 1})
@@ -20,19 +20,23 @@ GroupSpan span(const Mesh& mesh, int devices_per_node, int size,
         most = std::max(most, nodes.size());
       }
   const int nodes = static_cast<int>(most);
-  return {size, (size + nodes - 1) / nodes};
+  return {size, (size + nodes - 1) / nodes, group};
 }
 
 }  // namespace
 
 MeshSpans mesh_spans(const Mesh& mesh, int devices_per_node, int shards) {
   SL_ASSERT(shards >= 1 && mesh.d() % shards == 0, shards, " shards, ", mesh.d(), " replicas");
-  const auto of = [&](int size, const auto& member) { return span(mesh, devices_per_node, size, member); };
+  const auto of = [&](Group group, int size, const auto& member) {
+    return span(mesh, devices_per_node, group, size, member);
+  };
   MeshSpans spans;
-  spans.tensor = of(mesh.t(), [](Coordinates at, int i) { return Coordinates{at.d, at.p, i}; });
-  spans.replicas = of(mesh.d(), [](Coordinates at, int i) { return Coordinates{i, at.p, at.t}; });
-  spans.shards = of(shards, [&](Coordinates at, int i) { return Coordinates{at.d / shards * shards + i, at.p, at.t}; });
-  spans.shard_copies = of(mesh.d() / shards, [&](Coordinates at, int i) {
+  spans.tensor = of(Group::tp, mesh.t(), [](Coordinates at, int i) { return Coordinates{at.d, at.p, i}; });
+  spans.replicas = of(Group::rdp, mesh.d(), [](Coordinates at, int i) { return Coordinates{i, at.p, at.t}; });
+  spans.shards = of(Group::rdp, shards, [&](Coordinates at, int i) {
+    return Coordinates{at.d / shards * shards + i, at.p, at.t};
+  });
+  spans.shard_copies = of(Group::rdp, mesh.d() / shards, [&](Coordinates at, int i) {
     return Coordinates{at.d % shards + i * shards, at.p, at.t};
   });
   const auto stages = static_cast<size_t>(mesh.p());

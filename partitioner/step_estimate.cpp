@@ -16,7 +16,9 @@ class Step {
        const std::vector<int>& chunk_of_layer, const std::vector<LayerPrice>& prices)
       : job_(job),
         layout_(layout),
-        pricing_(job.cluster, job.precision, job.software.gradient_bytes, job.software.separate_addition),
+        measured_(job.profile.get()),
+        pricing_(job.cluster, job.precision, job.software.gradient_bytes, job.software.separate_addition, measured_),
+        prices_(prices),
         stage_of_chunk_(stage_of_chunk),
         layers_(stage_of_chunk.size()),
         chunks_(stage_of_chunk.size()),
@@ -31,8 +33,9 @@ class Step {
 
   StepEstimate estimate(const Schedule& schedule, const MeshSpans& spans) const {
     const auto messages = message_seconds(spans);
+    const auto joint = joint_backwards(schedule);
     const auto simulation = simulate(
-        schedule, kUnboundedSends, [&](int, const Instruction& instruction) { return seconds(instruction); },
+        schedule, kUnboundedSends, [&](int, const Instruction& instruction) { return seconds(instruction, joint); },
         [&](int from, int to) { return messages[static_cast<size_t>(from)][static_cast<size_t>(to)]; });
     SL_ASSERT(simulation.finished(schedule), "the schedule ", schedule.name, " hangs");
 
@@ -41,7 +44,7 @@ class Step {
     double reduced = 0;
     for (int stage = 0; stage < layout_.pipeline; ++stage)
       reduced = std::max(reduced, reduction_end(schedule, simulation, stage, spans));
-    step.optimizer_seconds = optimizer_seconds();
+    step.optimizer_seconds = clear_seconds() + optimizer_seconds();
     step.reduction_seconds =
         std::max(0.0, reduced - step.pipeline_seconds) + tied_seconds(spans) + gathering_seconds(spans);
     step.seconds = step.pipeline_seconds + step.reduction_seconds + step.optimizer_seconds;
@@ -60,7 +63,17 @@ class Step {
   }
   double gradient_bytes(double elements) const { return elements * job_.software.gradient_bytes; }
 
-  double seconds(const Instruction& instruction) const {
+  // By chunk and microbatch: whether the weight gradient follows at once.
+  std::vector<std::vector<bool>> joint_backwards(const Schedule& schedule) const {
+    std::vector<std::vector<bool>> joint(chunks_.size(), std::vector<bool>(static_cast<size_t>(schedule.microbatches)));
+    for (const auto& list : schedule.instructions)
+      for (size_t i = 0; i < list.size(); ++i)
+        if (list[i].op == Op::backward_input && weights_follow(list, i))
+          joint[static_cast<size_t>(list[i].chunk)][static_cast<size_t>(list[i].microbatch)] = true;
+    return joint;
+  }
+
+  double seconds(const Instruction& instruction, const std::vector<std::vector<bool>>& joint) const {
     const auto& chunk = chunks_[static_cast<size_t>(instruction.chunk)];
     switch (instruction.op) {
       case Op::forward:
@@ -68,7 +81,10 @@ class Step {
       case Op::backward_input:
         return chunk.backward_input;
       case Op::backward_weight:
-        return chunk.backward_weight;
+        return chunk.backward_weight -
+               (joint[static_cast<size_t>(instruction.chunk)][static_cast<size_t>(instruction.microbatch)]
+                    ? chunk.joint_saving
+                    : 0);
       default:
         return 0;
     }
@@ -101,26 +117,40 @@ class Step {
     return scatter + pricing_.collective(Kind::all_reduce, bytes / layout_.shards(), spans.shard_copies);
   }
 
-  // One reduction at a time; a layer's begins when its last weight gradient is there, last layers first.
+  // One reduction at a time; a layer's begins when its last weight gradient is there, last layers first. What a
+  // reduction takes from the computation beside it makes that longer.
   double reduction_end(const Schedule& schedule, const Simulation& simulation, int stage,
                        const MeshSpans& spans) const {
     const auto& list = schedule.instructions[static_cast<size_t>(stage)];
     const auto& intervals = simulation.intervals[static_cast<size_t>(stage)];
-    double end = job_.software.overlap_reduction || intervals.empty() ? 0 : intervals.back().end;
+    if (intervals.empty()) return 0;
+    const double taken = 1 - pricing_.hidden_share(Kind::all_reduce, spans.replicas);
+    double end = job_.software.overlap_reduction ? 0 : intervals.back().end, delay = 0;
     for (size_t i = 0; i < list.size(); ++i) {
       if (list[i].op != Op::backward_weight || list[i].microbatch != schedule.microbatches - 1) continue;
-      const auto& layers = layers_[static_cast<size_t>(list[i].chunk)];
-      const double length = intervals[i].end - intervals[i].start;
-      for (size_t j = 0; j < layers.size(); ++j) {
-        const double ready =
-            intervals[i].start + length * static_cast<double>(j + 1) / static_cast<double>(layers.size());
-        end = std::max(end, ready) + reduction_seconds(layers[layers.size() - 1 - j], spans);
+      const auto chunk = static_cast<size_t>(list[i].chunk);
+      const bool joint = i > 0 && weights_follow(list, i - 1);  // then layers end one by one over both halves
+      double now = joint ? intervals[i - 1].start : intervals[i].start;
+      const double length = intervals[i].end - now;
+      for (size_t j = layers_[chunk].size(); j-- > 0;) {
+        const size_t layer = layers_[chunk][j];
+        const double part = length * share_of_layer(layer, chunk, joint);
+        delay += taken * std::clamp(end - now - delay, 0.0, part);
+        now += part;
+        end = std::max(end, now + delay) + reduction_seconds(layer, spans);
       }
     }
-    return end;
+    return std::max(end, intervals.back().end + delay);
   }
 
-  // The uses of a tied parameter on different stages are added once per step.
+  // Of a chunk's backward, or of its weights' half.
+  double share_of_layer(size_t layer, size_t chunk, bool joint) const {
+    const auto seconds = [&](const LayerPrice& price) { return joint ? price.backward() : price.backward_weight; };
+    const double all = seconds(chunks_[chunk]);
+    return all > 0 ? seconds(prices_[layer]) / all : 0;
+  }
+
+  // The uses of a tied parameter are added once per step. On one stage that is so short that only measurements tell it.
   double tied_seconds(const MeshSpans& spans) const {
     double seconds = 0;
     for (size_t chunk = 0; chunk < layers_.size(); ++chunk)
@@ -131,11 +161,10 @@ class Step {
   }
   double tied_seconds(const ParamSpec& param, int stage, const MeshSpans& spans) const {
     const int other = stage_holding(param.tied_to);
-    if (other == stage) return 0;
-    double elements = 1;
-    for (const int64_t size : param.local_shape(0, layout_.tensor)) elements *= static_cast<double>(size);
+    const double elements = elements_of(param);
+    if (other == stage) return measured_ ? elements * measured_->join_seconds_per_gradient : 0;
     const bool near = spans.near[static_cast<size_t>(stage)][static_cast<size_t>(other)];
-    return pricing_.collective(Kind::all_reduce, gradient_bytes(elements), {2, near ? 2 : 1});
+    return pricing_.collective(Kind::all_reduce, gradient_bytes(elements), {2, near ? 2 : 1, Group::pp});
   }
   int stage_holding(const std::string& parameter) const {
     for (size_t chunk = 0; chunk < layers_.size(); ++chunk)
@@ -146,10 +175,33 @@ class Step {
     return -1;
   }
 
+  double elements_of(const ParamSpec& param) const {
+    double elements = 1;
+    for (const int64_t size : param.local_shape(0, layout_.tensor)) elements *= static_cast<double>(size);
+    return elements;
+  }
+
   double largest_stage() const { return *std::max_element(elements_.begin(), elements_.end()); }
+
+  // The same with tied parameters once where a stage uses them twice.
+  double largest_stored() const {
+    auto stored = elements_;
+    for (size_t chunk = 0; chunk < layers_.size(); ++chunk)
+      for (const size_t layer : layers_[chunk])
+        for (const auto& param : job_.spec.layers[layer].params)
+          if (!param.tied_to.empty() && stage_holding(param.tied_to) == stage_of_chunk_[chunk])
+            stored[static_cast<size_t>(stage_of_chunk_[chunk])] -= elements_of(param);
+    return *std::max_element(stored.begin(), stored.end());
+  }
+
+  // Of the gradients, before the first forward: the first stage's; the others wait for it anyway.
+  double clear_seconds() const {
+    return measured_ ? measured_->clear_seconds_per_gradient * elements_[static_cast<size_t>(stage_of_chunk_[0])] : 0;
+  }
 
   // AdamW: the gradient for the norm and for the update, both moments and the fp32 weight there and back, the weight.
   double optimizer_seconds() const {
+    if (measured_) return measured_->optimizer_seconds_per_stored * largest_stored() / layout_.shards();
     const bool master = job_.precision != Precision::fp32;
     const double bytes = 2 * job_.software.gradient_bytes + 2 * 8 + 8 + (master ? value_bytes(job_.precision) : 0);
     return pricing_.sweep(largest_stage() / layout_.shards() * bytes);
@@ -169,7 +221,9 @@ class Step {
 
   const Job& job_;
   const Layout& layout_;
+  const Profile* measured_;  // may be null
   const Pricing pricing_;
+  const std::vector<LayerPrice>& prices_;
   const std::vector<int>& stage_of_chunk_;
   std::vector<std::vector<size_t>> layers_;  // by chunk
   std::vector<LayerPrice> chunks_;

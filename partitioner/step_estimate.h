@@ -1,4 +1,5 @@
-// Seconds of a training step: the schedule's own instruction lists, priced.
+// Seconds of a training step: the schedule's own instruction lists, priced. With a profile of the layout (Job::profile)
+// all prices are measured ones.
 //
 // Replicas do the same at the same time, so one of them is simulated. What a stage does:
 //   its list, with messages between stages | the reduction of gradients over the replicas, behind the backwards that
@@ -14,8 +15,8 @@ struct StepEstimate {
   double seconds = 0;            // between two optimizer barriers
   double pipeline_seconds = 0;   // of it: until the last stage's last backward ended
   double reduction_seconds = 0;  // of it: reductions and gatherings that nothing hides
-  double optimizer_seconds = 0;
-  double bubble_fraction = 0;  // 1 - busy / (P x seconds)
+  double optimizer_seconds = 0;  // of it: norm and update; with a profile also clearing gradients
+  double bubble_fraction = 0;    // 1 - busy / (P x seconds)
   double samples_per_second = 0, tokens_per_second = 0;
   double utilization = 0;  // of the devices' peak rate, without recomputation
   double hourly_cost = 0;  // of all nodes in use; 0 without a price

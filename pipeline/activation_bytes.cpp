@@ -1,5 +1,7 @@
 #include "pipeline/activation_bytes.h"
 
+#include "pipeline/schedule_simulation.h"
+
 namespace shardline {
 namespace {
 
@@ -114,11 +116,6 @@ ActivationPeak peak_activation_bytes(const Schedule& schedule, int stage,
                                      const ActivationChoices& choices, const std::vector<LayerBytes>& layers,
                                      const std::vector<int64_t>& message_bytes) {
   return Walk(schedule, stage, layers_of_chunk, choices, layers, message_bytes).peak();
-}
-
-bool weights_follow(const std::vector<Instruction>& list, size_t place) {
-  const Instruction weights{Op::backward_weight, list[place].microbatch, list[place].chunk};
-  return place + 1 < list.size() && list[place + 1] == weights;
 }
 
 }  // namespace shardline

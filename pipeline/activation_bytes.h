@@ -42,10 +42,6 @@ ActivationPeak peak_activation_bytes(const Schedule& schedule, int stage,
                                      const ActivationChoices& choices, const std::vector<LayerBytes>& layers,
                                      const std::vector<int64_t>& message_bytes);
 
-// Whether the weight gradients of the BackwardInput at `place` are made at once, because they are the next instruction:
-// each while its tensors are in cache, and nothing waits.
-bool weights_follow(const std::vector<Instruction>& list, size_t place);
-
 // Where (microbatch, chunk) runs its BackwardInput in a stage's list.
 std::map<std::pair<int, int>, size_t> backward_instructions(const std::vector<Instruction>& list);
 

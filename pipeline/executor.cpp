@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/ones.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -11,6 +12,7 @@
 #include "core/error.h"
 #include "core/flight_ring.h"
 #include "core/profiler_range.h"
+#include "pipeline/schedule_simulation.h"
 
 namespace shardline {
 namespace {
@@ -19,6 +21,10 @@ Border detached(const Border& border, bool requires_grad) {
   Border result;
   for (const auto& tensor : border) result.push_back(tensor.detach().requires_grad_(requires_grad));
   return result;
+}
+
+void wait_for(at::Device device) {
+  if (!device.is_cpu()) c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
 }
 
 }  // namespace
@@ -62,6 +68,7 @@ RunResult Executor::run(const Schedule& schedule, const std::vector<Microbatch>&
         offload_ && soon < list.size() && list[soon].op == Op::backward_input)
       fetch({list[soon].microbatch, list[soon].chunk});
     execute(instruction, weights_follow(list, place_));
+    if (stage_.waits_for_device) wait_for(stage_.activations.device());
     result_.records.push_back({instruction, start, steady_seconds(), waited_, live_.now(), memory_totals().live});
   }
   set_flight_instruction("");

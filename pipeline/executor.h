@@ -29,6 +29,7 @@ struct StageLayers {
   at::TensorOptions activations;  // dtype and device at borders
   ActivationChoices choices;      // in training; the last layer of the model is never recomputed
   std::string offload_directory;  // CPUs
+  bool waits_for_device = false;  // after each instruction, so that accelerators, too, end it when its record says
 };
 
 struct RunSettings {

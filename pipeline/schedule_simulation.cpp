@@ -100,6 +100,11 @@ bool is_receive(Op op) {
   return op == Op::recv_activation || op == Op::recv_gradient;
 }
 
+bool weights_follow(const std::vector<Instruction>& list, size_t place) {
+  const Instruction weights{Op::backward_weight, list[place].microbatch, list[place].chunk};
+  return place + 1 < list.size() && list[place + 1] == weights;
+}
+
 bool Simulation::finished(const Schedule& schedule) const {
   for (size_t stage = 0; stage < intervals.size(); ++stage)
     if (intervals[stage].size() < schedule.instructions[stage].size()) return false;

@@ -41,4 +41,8 @@ Simulation simulate(const Schedule& schedule, int send_buffers, const Instructio
 bool is_send(Op op);
 bool is_receive(Op op);
 
+// Whether the weight gradients of the BackwardInput at `place` are made at once, because they are the next instruction:
+// each while its tensors are in cache, and nothing waits.
+bool weights_follow(const std::vector<Instruction>& list, size_t place);
+
 }  // namespace shardline

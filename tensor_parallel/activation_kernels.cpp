@@ -4,6 +4,7 @@
 
 #include <map>
 
+#include "core/announced_op.h"
 #include "core/error.h"
 #include "tensor_parallel/aten_kernels.h"
 #include "tensor_parallel/kernels.h"
@@ -157,6 +158,7 @@ Activation activation_from_name(const std::string& name) {
 }
 
 at::Tensor bias_activation_forward(const at::Tensor& x, const at::Tensor& bias, Activation activation) {
+  SL_ANNOUNCE_OP("shardline::bias_activation_forward", x);
   if (!runs_loops(x)) return aten::bias_activation_forward(x, bias, activation);
   const int64_t n = x.size(1);
   const at::Tensor y = at::empty_like(x), added = bias_or_zeros(bias, x);
@@ -170,6 +172,7 @@ at::Tensor bias_activation_forward(const at::Tensor& x, const at::Tensor& bias, 
 
 at::Tensor bias_activation_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& bias,
                                     Activation activation, at::Tensor bias_grad) {
+  SL_ANNOUNCE_OP("shardline::bias_activation_backward", dy);
   if (!runs_loops(x)) return aten::bias_activation_backward(dy, x, bias, activation, bias_grad);
   const int64_t n = x.size(1);
   const RowBlocks blocks(x.size(0));

@@ -12,6 +12,7 @@
 #include <limits>
 #include <vector>
 
+#include "core/announced_op.h"
 #include "core/philox.h"
 #include "tensor_parallel/aten_kernels.h"
 #include "tensor_parallel/kernels.h"
@@ -163,6 +164,7 @@ at::Tensor scores_in(const at::Tensor& room, const Block& block) {
 std::tuple<at::Tensor, at::Tensor> dropout_attention_forward(const at::Tensor& q, const at::Tensor& k,
                                                              const at::Tensor& v, double scale,
                                                              const AttentionDropout& dropout) {
+  SL_ANNOUNCE_OP("shardline::attention_forward", q, k, v);
   if (!runs_loops(q)) return aten::dropout_attention_forward(q, k, v, scale, dropout);
   const int64_t length = q.size(2);
   const at::Tensor out = like_tokens(q, false);
@@ -195,6 +197,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> dropout_attention_backward(const 
                                                                           const at::Tensor& out,
                                                                           const at::Tensor& log_sum_exp, double scale,
                                                                           const AttentionDropout& dropout) {
+  SL_ANNOUNCE_OP("shardline::attention_backward", q, k, v);
   if (!runs_loops(q)) return aten::dropout_attention_backward(d_out, q, k, v, out, log_sum_exp, scale, dropout);
   const int64_t length = q.size(2), head_dim = q.size(3);
   const at::Tensor dq = like_tokens(q, false), dk = like_tokens(q, true), dv = like_tokens(q, true);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "core/announced_op.h"
 #include "tensor_parallel/aten_kernels.h"
 #include "tensor_parallel/kernels.h"
 #include "tensor_parallel/row_kernels.h"
@@ -61,6 +62,7 @@ SHARDLINE_VECTORISED void scaled_softmax(double* row, int64_t v, double log_sum_
 }  // namespace
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> cross_entropy_stats(const at::Tensor& logits, const at::Tensor& label) {
+  SL_ANNOUNCE_OP("shardline::cross_entropy_stats", logits);
   if (!runs_loops(logits)) return aten::cross_entropy_stats(logits, label);
   const int64_t rows = logits.size(0), v = logits.size(1);
   const at::Tensor largest = at::empty({rows}, logits.options()), sum = at::empty_like(largest),
@@ -83,6 +85,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> cross_entropy_stats(const at::Ten
 
 void cross_entropy_gradient_(at::Tensor logits, const at::Tensor& label, const at::Tensor& log_sum_exp,
                              const at::Tensor& scale) {
+  SL_ANNOUNCE_OP("shardline::cross_entropy_gradient", logits);
   if (!runs_loops(logits)) return aten::cross_entropy_gradient_(logits, label, log_sum_exp, scale);
   const int64_t rows = logits.size(0), v = logits.size(1);
   with_type_of(logits, [&]<class T>(T) {

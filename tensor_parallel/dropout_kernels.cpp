@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "core/announced_op.h"
 #include "core/philox.h"
 #include "tensor_parallel/aten_kernels.h"
 #include "tensor_parallel/kernels.h"
@@ -77,6 +78,7 @@ void check_rows(const at::Tensor& x, const DropoutRows& rows) {
 
 at::Tensor bias_dropout_add_forward(const at::Tensor& x, const at::Tensor& bias, const at::Tensor& residual,
                                     const DropoutRows& rows) {
+  SL_ANNOUNCE_OP("shardline::bias_dropout_add_forward", x);
   check_rows(x, rows);
   if (!runs_loops(x)) return aten::bias_dropout_add_forward(x, bias, residual, rows);
   const int64_t n = x.size(1);
@@ -99,6 +101,7 @@ at::Tensor bias_dropout_add_forward(const at::Tensor& x, const at::Tensor& bias,
 
 at::Tensor bias_dropout_backward(const at::Tensor& dy, const DropoutRows& rows, at::Tensor bias_grad,
                                  int64_t valid_rows) {
+  SL_ANNOUNCE_OP("shardline::bias_dropout_backward", dy);
   check_rows(dy, rows);
   if (!runs_loops(dy)) return aten::bias_dropout_backward(dy, rows, bias_grad, valid_rows);
   const int64_t n = dy.size(1);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/announced_op.h"
 #include "tensor_parallel/aten_kernels.h"
 #include "tensor_parallel/kernels.h"
 #include "tensor_parallel/row_kernels.h"
@@ -89,6 +90,7 @@ SHARDLINE_VECTORISED void norm_gradient(const NormBackward<double>& a, int64_t b
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> layer_norm_forward(const at::Tensor& x, const at::Tensor& weight,
                                                                   const at::Tensor& bias, double epsilon) {
+  SL_ANNOUNCE_OP("shardline::layer_norm_forward", x);
   if (!runs_loops(x)) return aten::layer_norm_forward(x, weight, bias, epsilon);
   const int64_t rows = x.size(0), n = x.size(1);
   const at::Tensor y = at::empty_like(x), mean = at::empty({rows}, x.options()), rstd = at::empty_like(mean);
@@ -109,6 +111,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> layer_norm_forward(const at::Tens
 at::Tensor layer_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& mean,
                                const at::Tensor& rstd, const at::Tensor& weight, at::Tensor weight_grad,
                                at::Tensor bias_grad, int64_t valid_rows) {
+  SL_ANNOUNCE_OP("shardline::layer_norm_backward", dy);
   if (!runs_loops(x)) return aten::layer_norm_backward(dy, x, mean, rstd, weight, weight_grad, bias_grad, valid_rows);
   const int64_t n = x.size(1);
   const RowBlocks blocks(x.size(0));

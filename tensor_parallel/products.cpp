@@ -6,6 +6,7 @@
 
 #include <atomic>
 
+#include "core/announced_op.h"
 #include "core/error.h"
 #include "tensor_parallel/aten_kernels.h"
 #include "tensor_parallel/products_onednn.h"
@@ -61,6 +62,7 @@ at::Tensor linear_forward(const at::Tensor& x, const at::Tensor& w, const at::Te
 }
 
 void linear_forward_out(at::Tensor y, const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias) {
+  SL_ANNOUNCE_OP("shardline::linear_forward", x, w);
   if (runs_onednn(y, x, w))
     onednn(y, as_is(x), transposed(w), x.size(1), bias, false);
   else if (bias.defined())
@@ -76,6 +78,7 @@ at::Tensor linear_input_gradient(const at::Tensor& dy, const at::Tensor& w) {
 }
 
 void linear_input_gradient_out(at::Tensor dx, const at::Tensor& dy, const at::Tensor& w, bool accumulate) {
+  SL_ANNOUNCE_OP("shardline::linear_input_gradient", dy, w);
   if (runs_onednn(dx, dy, w))
     onednn(dx, as_is(dy), as_is(w), dy.size(1), {}, accumulate);
   else if (accumulate)
@@ -85,6 +88,7 @@ void linear_input_gradient_out(at::Tensor dx, const at::Tensor& dy, const at::Te
 }
 
 void add_weight_gradient(at::Tensor dw, const at::Tensor& dy, const at::Tensor& x) {
+  SL_ANNOUNCE_OP("shardline::add_weight_gradient", dy, x);
   if (runs_onednn(dw, dy, x))
     onednn(dw, transposed(dy), as_is(x), dy.size(0), {}, true);
   else if (dw.scalar_type() == dy.scalar_type())
@@ -94,6 +98,7 @@ void add_weight_gradient(at::Tensor dw, const at::Tensor& dy, const at::Tensor& 
 }
 
 void add_bias_gradient(at::Tensor db, const at::Tensor& dy) {
+  SL_ANNOUNCE_OP("shardline::add_bias_gradient", dy);
   if (runs_loops(dy) && dy.stride(1) == 1)
     add_row_sums(db, dy);
   else

@@ -2,11 +2,10 @@
 // token ids, so that nothing but the step is measured. Ids come from data.train when that is a token file, else they
 // are random. With several stages the line also says how long each rank computed, and how long the pipeline took over
 // what the simulator foretells from the instruction times of the step before: every second step gives the times, the
-// other one is foretold.
+// other one is foretold. With --profile it also says what a step should take by the file that `shardline profile`
+// wrote, or why that file says nothing about this run.
 //
-//   bench_step CONFIG.json [--set path=value ...] [--warmup 2] [--steps 5] [--products aten]
-#include <ATen/ops/empty.h>
-
+//   bench_step CONFIG.json [--set path=value ...] [--warmup 2] [--steps 5] [--products aten] [--profile profile.json]
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iostream>
@@ -14,10 +13,11 @@
 #include <nlohmann/json.hpp>
 
 #include "core/caching_allocator.h"
-#include "core/philox.h"
 #include "engine/config/config.h"
+#include "engine/data/repeated_batch.h"
 #include "engine/job_parts.h"
-#include "engine/observe/memory_usage.h"
+#include "engine/profile_use.h"
+#include "engine/step_forecast.h"
 #include "tensor_parallel/products.h"
 #include "tools/start_ranks.h"
 #include "tools/step_simulation.h"
@@ -31,37 +31,14 @@ struct Options {
   std::vector<std::string> overrides;
   int warmup = 2, steps = 5;
   Products products = Products::automatic;
+  std::string profile;
 };
 
-// The same global batch at every step.
-class SameBatch : public BatchSource {
- public:
-  SameBatch(int64_t samples, int64_t length, int64_t vocabulary) : ids_(at::empty({samples, length}, at::kLong)) {
-    for (int64_t i = 0; i < ids_.numel(); ++i)
-      ids_.data_ptr<int64_t>()[i] =
-          random_word({.seed = 1234}, static_cast<uint64_t>(i)) % static_cast<uint32_t>(vocabulary);
-  }
-  explicit SameBatch(at::Tensor ids) : ids_(std::move(ids)) {}
-
-  int64_t samples_in_step(int64_t) const override { return ids_.size(0); }
-  Batch batch(int64_t, const BatchSlice& slice) override {
-    const auto ids = ids_.narrow(0, slice.first, slice.count);
-    return {.ids = ids,
-            .labels = ids,
-            .first_sample = slice.first,
-            .global_samples = ids_.size(0),
-            .weight = ids_.size(0) * (ids_.size(1) - 1)};
-  }
-
- private:
-  at::Tensor ids_;
-};
-
-SameBatch make_batch(const Config& config, const JobParts& parts, RankContext& context) {
+RepeatedBatch make_batch(const Config& config, const JobParts& parts, RankContext& context) {
   if (config.data.format != "tokens")
-    return {parts.plan.sizes.global_batch, config.data.sequence_length, parts.model.spec.vocab_size};
+    return {parts.plan.sizes.global_batch, config.data.sequence_length, parts.model.spec.vocab_size, 1234};
   const auto data = open_data(config, parts.model, parts.plan.sizes, context, true);
-  return SameBatch(data.train->batch(0, {0, parts.plan.sizes.global_batch}).ids);
+  return RepeatedBatch(data.train->batch(0, {0, parts.plan.sizes.global_batch}).ids);
 }
 
 double median_of(std::vector<double> values) {
@@ -90,9 +67,24 @@ nlohmann::json pipeline_report(const Schedule& schedule, const std::vector<Measu
           {"highest", *high}};
 }
 
+// What the profile foretells of the measured seconds.
+nlohmann::json forecast_report(const Config& config, const JobParts& parts, const RankContext& context,
+                               const std::string& path, double measured) {
+  const auto& [model, plan, groups] = parts;
+  const auto found = find_profile(path, profile_conditions(config, plan, model, context), plan, model.spec);
+  if (!found.profile) return {{"why_not", found.why_not}};
+  const StepEstimate step = forecast_step(config, plan, model.spec, found.profile);
+  return {{"step_seconds", step.seconds},
+          {"pipeline_seconds", step.pipeline_seconds},
+          {"reduction_seconds", step.reduction_seconds},
+          {"optimizer_seconds", step.optimizer_seconds},
+          {"bubble_fraction", step.bubble_fraction},
+          {"measured_over_predicted", measured / step.seconds}};
+}
+
 void measure(const Config& config, const Options& options, RankContext& context) {
   JobParts parts = make_parts(config, context);
-  SameBatch data = make_batch(config, parts, context);
+  RepeatedBatch data = make_batch(config, parts, context);
   Trainer trainer({config, parts.plan, parts.model, parts.groups, context.device}, options.warmup + options.steps);
   fill_parameters(config.model, parts.model, static_cast<uint64_t>(config.training.seed), trainer.parameters());
 
@@ -123,6 +115,7 @@ void measure(const Config& config, const Options& options, RankContext& context)
                          {"loss", losses},
                          {"peak_rss_bytes_per_rank", peaks}};
   if (parts.plan.mesh.p() > 1 && pipelines.size() > 1) line["pipeline"] = pipeline_report(parts.plan.train, pipelines);
+  if (!options.profile.empty()) line["predicted"] = forecast_report(config, parts, context, options.profile, median);
   *context.out << line.dump() << std::endl;
 }
 
@@ -136,6 +129,7 @@ int run(int argc, char** argv) {
   app.add_option("--products", options.products, "who multiplies matrices on CPUs")
       ->transform(CLI::CheckedTransformer(
           std::map<std::string, Products>{{"aten", Products::aten}, {"onednn", Products::onednn}}));
+  app.add_option("--profile", options.profile, "of this config, by shardline profile")->check(CLI::ExistingFile);
   CLI11_PARSE(app, argc, argv);
   const Config config = read_config(options.config, options.overrides);
   use_products(options.products);

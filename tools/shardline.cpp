@@ -27,6 +27,7 @@ struct CommandLine {
   bool json = false;
   std::string prompts_file;
   std::string svg;
+  std::string profile;
   GenerateOptions generate;
   std::string output_dir;
 };
@@ -103,15 +104,17 @@ int run(int argc, char** argv) {
   auto* train = command("train", "Train; saves the model in output_dir");
   auto* eval = command("eval", "Loss and perplexity on the validation data");
   auto* generate = command("generate", "Continue prompts");
+  auto* profile = command("profile", "Time the model's layers and the links between its ranks, for the planner");
   auto* plan = command("plan", "Show what would run where; starts nothing");
   auto* flight = app.add_subcommand("flight", "The last communication calls of each rank of a training run");
   flight->add_option("output_dir", line.output_dir, "Of the run")->required();
   add_generate_options(*generate, line);
   for (auto* sub : {generate, plan}) sub->add_flag("--json", line.json, "Print JSON");
+  profile->add_option("--output", line.profile, "File to write; default: OUTPUT_DIR/profile.json");
   plan->add_option("--svg", line.svg, "File for a picture of the schedule");
   const auto is_named = [&](const CLI::App* sub) { return sub->get_name() == argv[1]; };
   if (argc > 1 && argv[1][0] != '-' && app.get_subcommands(is_named).empty())
-    throw ConfigError(cat("\"", argv[1], "\" is no command; use train, eval, generate, plan or flight"));
+    throw ConfigError(cat("\"", argv[1], "\" is no command; use train, eval, generate, profile, plan or flight"));
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -129,6 +132,9 @@ int run(int argc, char** argv) {
         line, arguments, [&](const Config& config) { check_generate(config, options); },
         [&](const Config& config, RankContext& context) { generate_job(config, options, context); });
   }
+  if (*profile)
+    return on_ranks(line, arguments, check_profile,
+                    [&](const Config& config, RankContext& context) { profile_job(config, line.profile, context); });
   if (*flight) print_flights(line.output_dir);
   if (*plan) std::cout << plan_job(load(line), line.json, console_of_job().columns, line.svg);
   return 0;

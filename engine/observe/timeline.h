@@ -14,7 +14,8 @@ namespace shardline {
 
 // What one rank knows of a step, on its own clocks.
 struct StepRecords {
-  double start = 0, end = 0;  // by steady_seconds()
+  double start = 0, end = 0;      // by steady_seconds()
+  double gradients_complete = 0;  // when norm and optimizer could begin
   std::vector<InstructionRecord> instructions;
   int64_t peak_activation_bytes = 0;
   std::vector<FlightRecord> flights;  // of this process, oldest first

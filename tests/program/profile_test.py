@@ -1,0 +1,45 @@
+"""`shardline profile`: a file of measurements that is used again where it holds, and else says why it does not."""
+import json
+import unittest
+
+import harness
+
+
+class ProfileTest(harness.ProgramTest):
+    def profile(self, path="out/profile.json"):
+        return json.loads((self.dir / path).read_text())
+
+    def test_measured_once_and_kept(self):
+        for p, t, communicator, groups in ((1, 1, "auto", set()), (2, 2, "mpi", {"pp", "tp"})):
+            with self.subTest(communicator):
+                out = f"out-{communicator}"
+                config = self.config(f"{out}.json", p=p, t=t, communicator=communicator, output_dir=out,
+                                     model={"config": {**harness.tiny()["model"]["config"], "n_layer": 5}})
+                result = self.expect(0, "profile", config, says=["embedding", "h.0", "head", f"written to {out}"])
+                self.assertNotIn("h.1", result.out)
+                measured = self.profile(f"{out}/profile.json")
+                self.assertEqual([layer["name"] for layer in measured["layers"]], ["embedding", "h.0", "head"])
+                self.assertEqual({link["group"] for link in measured["links"]}, groups)
+                block = measured["layers"][1]
+                for key in ("forward_seconds", "backward_seconds", "forward_flops", "kept_bytes", "border_bytes"):
+                    self.assertGreater(block[key], 0, key)
+                self.expect(0, "profile", config, says="still holds")
+                self.assertEqual(self.profile(f"{out}/profile.json"), measured)
+                self.expect(0, "train", config)  # the folder does not count as used
+                self.assertEqual(self.profile(f"{out}/profile.json"), measured)
+
+    def test_measured_again_where_it_does_not_hold(self):
+        self.expect(0, "profile", self.config(), "--output", "kept.json", says="written to kept.json")
+        self.expect(0, "profile", self.config(data={"sequence_length": 8}), "--output", "kept.json",
+                    says=["sequence_length: 16, not 8", "measuring again", "written to kept.json"])
+        self.assertEqual(self.profile("kept.json")["valid_for"]["sequence_length"], "8")
+        (self.dir / "kept.json").write_text('{"layers": 7}')
+        self.expect(0, "profile", self.config(), "--output", "kept.json", says=["is no profile", "measuring again"])
+        self.assertEqual(self.profile("kept.json")["valid_for"]["sequence_length"], "16")
+
+    def test_a_file_that_cannot_be_written(self):
+        self.expect(1, "profile", self.config(), "--output", "text.txt/profile.json", says="text.txt/profile.json")
+
+
+if __name__ == "__main__":
+    unittest.main()
