@@ -149,9 +149,10 @@ StepMetrics Trainer::train_step(BatchSource& data, int64_t step) {
   metrics.tokens = samples * config_.data.sequence_length;
   metrics.tokens_per_second = static_cast<double>(metrics.tokens) / seconds;
   metrics.samples_per_second = static_cast<double>(samples) / seconds;
-  auto times = at::tensor({busy_seconds(last_run_.records), exposed}, at::kDouble);
+  // Shares of all ranks' time between two optimizer barriers, which they do not leave at the same instant.
+  auto times = at::tensor({busy_seconds(last_run_.records), exposed, seconds}, at::kDouble);
   groups_.world->all_reduce(times, {.what = "busy and waiting time"})->wait();
-  times.div_(plan_.mesh.size() * seconds);
+  times.div_(times[2].item<double>());
   metrics.bubble_fraction = 1 - times[0].item<double>();
   metrics.exposed_communication_fraction = times[1].item<double>();
   metrics.peak_memory_bytes = gather_memory();
