@@ -378,7 +378,7 @@ void JsonReader::check_choice(const std::string& key, const JsonType& type, cons
   const auto choice = std::find_if(type.choices.begin(), type.choices.end(), takes);
   if (choice == type.choices.end()) {
     const std::string near = nearest_word(word, words(type));
-    fail(key, "must be " + type.describe(), near.empty() ? "" : cat("did you mean \"", near, "\"?"));
+    fail(key, "must be " + type.describe(), near.empty() ? repair(type, value) : cat("did you mean \"", near, "\"?"));
   } else if (!choice->advice.empty()) {
     fail(key, cat('"', word, "\" is not available"), choice->advice);
   }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "engine/config/options.h"
+#include "engine/planner_case.h"
 #include "engine/ranks.h"
 
 namespace shardline {
@@ -34,8 +35,17 @@ void generate_job(const Config& config, const GenerateOptions& options, RankCont
 // can be used. path: of the file; empty: output_dir/profile.json.
 void profile_job(const Config& config, const std::string& path, RankContext& context);
 
-// `shardline plan`: no ranks, no data. `svg` not empty: a file for the schedule's picture.
-std::string plan_job(const Config& config, bool json, int width, const std::string& svg = "");
+struct PlanOptions {
+  bool json = false;
+  bool instructions = false;  // of the schedule, in JSON about a cluster
+  int width = 80;             // columns
+  std::string svg, html;      // not empty: files for the schedule's picture, and for a page about all of it
+  std::string search;         // not empty: "time", "cost" or "memory"
+  std::string from_run;       // not empty: output_dir of a run of this config, to be compared with
+  Assumptions assumed;
+};
+// `shardline plan`: no ranks, no data. What the config's cluster would make of it is told where it names one.
+std::string plan_job(const Config& config, const PlanOptions& options);
 
 // A config that means the model in `directory` on one rank, for eval and generate.
 Config config_of_directory(const std::string& directory, const std::vector<std::string>& overrides);

@@ -73,11 +73,13 @@ void require_equal(Communicator& world, const std::string& what, const std::stri
                        " copy the same files to all hosts"));
 }
 
-PlannedModel plan_model(const Config& config, int world_size) {
+PlannedModel plan_model(const Config& config, int world_size, const Assumptions& assumed) {
   const bool sequence_parallel = config.smp.optimize == "memory" && config.smp.tensor_parallel_degree > 1;
   ModelSource model = open_model(config.model, sequence_parallel);
-  Plan plan = make_plan(config, model.spec, world_size);
-  return {std::move(model), std::move(plan)};
+  const ResolvedSizes sizes = resolve_sizes(config, world_size);
+  PlannerCase planned = planner_case(config, model.spec, sizes, assumed);
+  Plan plan = make_plan(config, planned, sizes);
+  return {std::move(model), std::move(planned), std::move(plan)};
 }
 
 void write_schedule_picture(const Plan& plan, const std::string& path) {
@@ -87,12 +89,16 @@ void write_schedule_picture(const Plan& plan, const std::string& path) {
 }
 
 JobParts make_parts(const Config& config, const RankContext& context) {
-  auto [model, plan] = plan_model(config, context.world->size());
+  auto [model, planned, plan] = plan_model(config, context.world->size());
   require_equal(*context.world, "config", resolved(config).dump());
+  // Hosts that are not alike may cut the model differently; the first rank's word counts.
+  const auto chunks = gather_strings(*context.world, nlohmann::json(plan.chunk_of_layer).dump());
+  if (chunks.front() != chunks[static_cast<size_t>(context.world->rank())])
+    plan = make_plan(config, planned, plan.sizes, nlohmann::json::parse(chunks.front()).get<std::vector<int>>());
   if (is_schedule_file(config.smp.pipeline))
     require_equal(*context.world, "schedule file", digest_of(nlohmann::json(plan.train).dump()));
   RankGroups groups = make_rank_groups(plan.mesh, context.world, context.device_world);
-  return {std::move(model), std::move(plan), std::move(groups)};
+  return {std::move(model), std::move(planned), std::move(plan), std::move(groups)};
 }
 
 std::string tokenizer_source(const Config& config) {

@@ -14,9 +14,10 @@ namespace shardline {
 // Model and plan alone: no ranks, no weights.
 struct PlannedModel {
   ModelSource model;
+  PlannerCase planned;
   Plan plan;
 };
-PlannedModel plan_model(const Config& config, int world_size);
+PlannedModel plan_model(const Config& config, int world_size, const Assumptions& assumed = {});
 
 // An SVG. RunError when the file cannot be written.
 void write_schedule_picture(const Plan& plan, const std::string& path);
@@ -24,6 +25,7 @@ void write_schedule_picture(const Plan& plan, const std::string& path);
 // Model, plan and communicators of this rank.
 struct JobParts {
   ModelSource model;
+  PlannerCase planned;
   Plan plan;
   RankGroups groups;
 };

@@ -6,9 +6,9 @@
 #include <set>
 
 #include "core/layer.h"
+#include "engine/assignment.h"
 #include "engine/config/recompute_rules.h"
 #include "engine/observe/format.h"
-#include "partitioner/assign.h"
 #include "pipeline/checker.h"
 #include "pipeline/messages_held.h"
 #include "pipeline/schedule_choice.h"
@@ -40,13 +40,14 @@ nlohmann::json recompute_names(const Plan& plan) {
 }
 
 // Of each layer and a full microbatch, on rank t of T.
-std::vector<LayerBytes> layer_bytes(const Config& config, const ModelSpec& spec, const Plan& plan, int t) {
+std::vector<LayerBytes> layer_bytes(const Config& config, const ModelSpec& spec, const Plan& plan, int element_bytes,
+                                    int t) {
   const int64_t tokens = int64_t{plan.sizes.microbatch_size} * config.data.sequence_length;
   KeptCase at{.tokens = tokens,
               .rows = border_rows(tokens, plan.sizes.tensor, plan.sequence_parallel),
               .t = t,
               .t_degree = plan.sizes.tensor,
-              .element_bytes = config.runtime.dtype == "float64" ? 8 : 4};
+              .element_bytes = element_bytes};
   std::vector<LayerBytes> bytes(spec.layers.size());
   for (size_t layer = 0; layer < spec.layers.size(); ++layer) {
     at.recompute_attention = plan.activations.recompute[layer].what == Recompute::What::attention;
@@ -62,9 +63,10 @@ std::vector<LayerBytes> layer_bytes(const Config& config, const ModelSpec& spec,
 }
 
 // The largest border at the end of a chunk, for every message that a stage holds; by stage and instruction.
-std::vector<std::vector<int64_t>> message_bytes(const Config& config, const ModelSpec& spec, const Plan& plan) {
+std::vector<std::vector<int64_t>> message_bytes(const Config& config, const ModelSpec& spec, const Plan& plan,
+                                                int element_bytes) {
   const auto layers = layers_of_chunks(plan);
-  const auto bytes = layer_bytes(config, spec, plan, 0);
+  const auto bytes = layer_bytes(config, spec, plan, element_bytes, 0);
   int64_t border = 0;
   for (size_t chunk = 1; chunk < layers.size(); ++chunk)
     border = std::max(border, bytes[static_cast<size_t>(layers[chunk].front())].input);
@@ -98,26 +100,27 @@ std::string activations_text(const Plan& plan) {
 }
 
 Schedule training_schedule(const Config& config, const ResolvedSizes& sizes) {
-  // Accumulation is more microbatches: no drain between its steps; "simple" goes through them in waves.
-  const int active = config.smp.pipeline == "simple" ? sizes.microbatches : 0;
+  // Accumulation is more microbatches: no drain between its steps.
   return make_schedule({.pipeline = config.smp.pipeline,
                         .stages = sizes.pipeline,
                         .microbatches = sizes.microbatches * sizes.accumulation_steps,
                         .chunks_per_stage = config.smp.virtual_pipeline_degree,
-                        .active_microbatches = config.smp.active_microbatches.value_or(active)});
+                        .active_microbatches = active_microbatches_of(config, sizes)});
 }
 
 }  // namespace
 
-Plan make_plan(const Config& config, const ModelSpec& spec, int world_size) {
+Plan make_plan(const Config& config, const ModelSpec& spec, int world_size, const std::vector<int>& chunk_of_layer) {
   const ResolvedSizes sizes = resolve_sizes(config, world_size);
+  return make_plan(config, planner_case(config, spec, sizes), sizes, chunk_of_layer);
+}
+
+Plan make_plan(const Config& config, const PlannerCase& planned, const ResolvedSizes& sizes,
+               const std::vector<int>& chunk_of_layer) {
+  const ModelSpec& spec = planned.job.spec;
   Plan plan{.mesh = Mesh(config.smp.placement_strategy, sizes.replicas, sizes.pipeline, sizes.tensor), .sizes = sizes};
   plan.sequence_parallel = sizes.tensor > 1 && config.smp.optimize == "memory";
-  std::vector<double> costs;
-  for (const auto& layer : spec.layers) {
-    plan.layers.push_back(layer.name);
-    costs.push_back(layer.flops_per_token);
-  }
+  for (const auto& layer : spec.layers) plan.layers.push_back(layer.name);
   plan.activations.recompute = recompute_by_layer(config.smp.activation_checkpointing, spec);
   plan.activations.offload = {config.smp.offload_activations, config.smp.activation_loading_horizon,
                               config.smp.offload_scope == "all"};
@@ -125,17 +128,26 @@ Plan make_plan(const Config& config, const ModelSpec& spec, int world_size) {
   plan.forward = forward_schedule(plan.train.stage_of_chunk, sizes.pipeline, sizes.microbatches);
   check_schedule(plan.train);
   check_schedule(plan.forward);
-  plan.chunk_of_layer = assign_chunks(costs, plan.train.stage_of_chunk);
+  plan.chunk_of_layer = chunk_of_layer.empty() ? assign_layers(config, planned, plan.train) : chunk_of_layer;
   for (const int chunk : plan.chunk_of_layer)
     plan.stage_of_layer.push_back(plan.train.stage_of_chunk[static_cast<size_t>(chunk)]);
-  for (int rank = 0; rank < plan.mesh.size(); ++rank)
-    plan.parameters_by_rank.push_back(stored_elements(spec, plan.stage_of_layer, plan.mesh.at(rank), sizes.tensor));
-  const auto messages = message_bytes(config, spec, plan);
+
+  const int element_bytes = config.runtime.dtype == "float64" ? 8 : value_bytes(planned.job.precision);
+  const auto messages = message_bytes(config, spec, plan, element_bytes);
+  std::map<std::pair<int, int>, std::pair<int64_t, ActivationPeak>> of;  // by stage and t: replicas are equal
   for (int rank = 0; rank < plan.mesh.size(); ++rank) {
     const Coordinates at = plan.mesh.at(rank);
-    plan.activation_bytes_by_rank.push_back(
-        peak_activation_bytes(plan.train, at.p, layers_of_chunks(plan), plan.activations,
-                              layer_bytes(config, spec, plan, at.t), messages[static_cast<size_t>(at.p)]));
+    auto& [parameters, bytes] = of[{at.p, at.t}];
+    if (at.d == 0) {
+      parameters = stored_elements(spec, plan.stage_of_layer, at, sizes.tensor);
+      bytes = peak_activation_bytes(plan.train, at.p, layers_of_chunks(plan), plan.activations,
+                                    layer_bytes(config, spec, plan, element_bytes, at.t), messages[static_cast<size_t>(at.p)]);
+    }
+  }
+  for (int rank = 0; rank < plan.mesh.size(); ++rank) {
+    const Coordinates at = plan.mesh.at(rank);
+    plan.parameters_by_rank.push_back(of[{at.p, at.t}].first);
+    plan.activation_bytes_by_rank.push_back(of[{at.p, at.t}].second);
   }
   return plan;
 }
@@ -200,9 +212,15 @@ std::string plan_text(const Plan& plan, int width) {
                         " % with equal costs")},
        {"activations", activations_text(plan)}});
   std::vector<TableRow> stages;
+  const auto up_to_eight = [](const std::vector<std::string>& words, const char* between) {
+    std::string list;
+    for (size_t i = 0; i < std::min<size_t>(words.size(), 8); ++i) list += (i == 0 ? "" : between) + words[i];
+    return words.size() <= 8 ? list : cat(list, between, "... (", words.size(), ")");
+  };
   const auto chunks = layers_of_chunks(plan);
   for (int stage = 0; stage < plan.train.stages; ++stage) {
-    std::string layers, ranks, parameters;
+    std::string layers;
+    std::vector<std::string> ranks, parameters;
     size_t count = 0;
     int64_t activations = 0;
     for (size_t chunk = 0; chunk < chunks.size(); ++chunk) {
@@ -215,13 +233,12 @@ std::string plan_text(const Plan& plan, int width) {
     for (int rank = 0; rank < plan.mesh.size(); ++rank) {
       if (plan.mesh.at(rank).p != stage) continue;
       if (plan.mesh.at(rank).d == 0)
-        parameters += (parameters.empty() ? "" : " + ") +
-                      format_count(static_cast<double>(plan.parameters_by_rank[static_cast<size_t>(rank)]));
+        parameters.push_back(format_count(static_cast<double>(plan.parameters_by_rank[static_cast<size_t>(rank)])));
       activations = std::max(activations, plan.activation_bytes_by_rank[static_cast<size_t>(rank)].kept);
-      ranks += (ranks.empty() ? "" : " ") + std::to_string(rank);
+      ranks.push_back(std::to_string(rank));
     }
-    stages.push_back({std::to_string(stage), layers, std::to_string(count), ranks, parameters,
-                      format_count(static_cast<double>(activations)) + "B"});
+    stages.push_back({std::to_string(stage), layers, std::to_string(count), up_to_eight(ranks, " "),
+                      up_to_eight(parameters, " + "), format_bytes(static_cast<double>(activations))});
   }
   text += "\n" + table({"stage", "layers", "count", "ranks", "parameters by t", "activations"}, stages);
   return text + "\n" + text_grid(plan.train, width);

@@ -8,6 +8,7 @@
 #include "core/model_spec.h"
 #include "engine/config/options.h"
 #include "engine/config/sizes.h"
+#include "engine/planner_case.h"
 #include "pipeline/activation_bytes.h"
 #include "pipeline/schedule.h"
 
@@ -27,8 +28,13 @@ struct Plan {
   bool operator==(const Plan&) const = default;
 };
 
-// Throws ConfigError. The schedules are proven by the checker.
-Plan make_plan(const Config& config, const ModelSpec& spec, int world_size);
+// Throws ConfigError. The schedules are proven by the checker. chunk_of_layer: as another rank has it, since ranks on
+// unlike hosts may judge differently; empty: as engine/assignment.h says.
+Plan make_plan(const Config& config, const ModelSpec& spec, int world_size,
+               const std::vector<int>& chunk_of_layer = {});
+// For a case that the caller has already; `planned` decides the bytes of a value.
+Plan make_plan(const Config& config, const PlannerCase& planned, const ResolvedSizes& sizes,
+               const std::vector<int>& chunk_of_layer = {});
 
 // The layers of each chunk, ascending.
 std::vector<std::vector<int>> layers_of_chunks(const Plan& plan);

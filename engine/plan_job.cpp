@@ -1,16 +1,55 @@
-#include <filesystem>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "core/error.h"
 #include "engine/config/config.h"
 #include "engine/job.h"
 #include "engine/job_parts.h"
+#include "engine/plan_page.h"
+#include "engine/run_comparison.h"
 
 namespace shardline {
+namespace {
 
-std::string plan_job(const Config& config, bool json, int width, const std::string& svg) {
-  const Plan plan = plan_model(config, configured_world_size(config)).plan;
-  if (!svg.empty()) write_schedule_picture(plan, svg);
-  return json ? plan_json(plan).dump(2) + "\n" : plan_text(plan, width);
+void write_text(const std::string& path, const std::string& text) {
+  std::ofstream out(path, std::ios::binary);
+  out << text;
+  if (!out.flush()) throw RunError(cat("cannot write ", path, ": ", std::strerror(errno)));
+}
+
+bool foretells(const Config& config, const PlanOptions& options) {
+  return !config.cluster.empty() || !options.search.empty() || !options.html.empty() || !options.from_run.empty();
+}
+
+}  // namespace
+
+std::string plan_job(const Config& config, const PlanOptions& options) {
+  const auto [model, planned, plan] = plan_model(config, configured_world_size(config), options.assumed);
+  if (!options.svg.empty()) write_schedule_picture(plan, options.svg);
+  nlohmann::json json = plan_json(plan);
+  std::string text = plan_text(plan, options.width);
+  if (foretells(config, options)) {
+    const Forecast forecast = make_forecast(config, planned, plan);
+    add_forecast(json, forecast);
+    if (!options.instructions) json["schedule"].erase("instructions");
+    text += "\n" + forecast_text(forecast, plan);
+    std::optional<Candidates> candidates;
+    if (!options.search.empty()) {
+      candidates = search_layouts(config, planned, ranking_from(options.search));
+      json["candidates"] = candidates_json(*candidates);
+      json["search_seconds"] = candidates->found.seconds;
+      text += "\n" + candidates_text(*candidates, forecast);
+    }
+    if (!options.from_run.empty()) {
+      const MeasuredRun run = measured_run(options.from_run);
+      json["run"] = comparison_json(forecast, run, candidates);
+      text += "\n" + comparison_text(forecast, run, candidates);
+    }
+    if (!options.html.empty()) write_text(options.html, plan_page(planned, plan, forecast, candidates));
+  }
+  return options.json ? json.dump(2) + "\n" : text;
 }
 
 Config config_of_directory(const std::string& directory, const std::vector<std::string>& overrides) {

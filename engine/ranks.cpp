@@ -19,10 +19,6 @@
 namespace shardline {
 namespace {
 
-int gpu_count() {
-  return at::hasCUDA() ? static_cast<int>(at::detail::getCUDAHooks().deviceCount()) : 0;
-}
-
 void use_threads(const Config& config, int local_size) {
   const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   at::set_num_threads(config.runtime.threads_per_rank > 0 ? config.runtime.threads_per_rank
@@ -48,6 +44,10 @@ bool uses_nccl(const Config& config, const RankContext& context) {
 }
 
 }  // namespace
+
+int gpu_count() {
+  return at::hasCUDA() ? static_cast<int>(at::detail::getCUDAHooks().deviceCount()) : 0;
+}
 
 at::Device choose_device(const Config& config, int local_rank) {
   if (config.runtime.device == "cpu") return at::kCPU;

@@ -27,6 +27,9 @@ struct RankContext {
 // The communicator that carries host values: what the config names; for `auto` and `nccl`, mpi, or local for one rank.
 std::string resolved_communicator(const Config& config);
 
+// GPUs of this host; 0 in builds for CPUs.
+int gpu_count();
+
 // The device of a rank: a GPU where the config wants one and there is one. Ranks of a host take its GPUs in turn.
 at::Device choose_device(const Config& config, int local_rank);
 

@@ -20,6 +20,7 @@
 #include "engine/observe/progress.h"
 #include "engine/observe/tensorboard.h"
 #include "engine/output_dir.h"
+#include "engine/run_comparison.h"
 #include "engine/step_timeline.h"
 #include "engine/stop.h"
 #include "tensor_parallel/products.h"
@@ -157,13 +158,20 @@ void train_job(const Config& config, RankContext& context) {
   TokenData data = open_data(config, parts.model, parts.plan.sizes, context, /*with_train=*/true);
   const int64_t steps = count_steps(config, *data.train);
 
+  std::optional<Forecast> forecast;
   if (context.out) {
+    nlohmann::json plan = plan_json(parts.plan);
     *context.out << settings_text(config, parts.model, *data.train, steps, device) << '\n'
                  << plan_text(parts.plan, context.console.columns) << '\n';
+    if (!config.cluster.empty()) {
+      forecast = make_forecast(config, parts.planned, parts.plan);
+      add_forecast(plan, *forecast);
+      *context.out << forecast_text(*forecast, parts.plan) << '\n';
+    }
     for (const auto& note : notes(config)) *context.out << "note: " << note << '\n';
     write_json(config.output_dir + "/config.resolved.json",
-               resolved(config, {{"sizes", plan_json(parts.plan)["sizes"]}, {"total_steps", steps}}));
-    write_json(config.output_dir + "/plan.json", plan_json(parts.plan));
+               resolved(config, {{"sizes", plan["sizes"]}, {"total_steps", steps}}));
+    write_json(config.output_dir + "/plan.json", plan);
     write_schedule_picture(parts.plan, config.output_dir + "/schedule.svg");
   }
 
@@ -200,6 +208,7 @@ void train_job(const Config& config, RankContext& context) {
     if (step < steps) end_if_asked(step);
   }
   report.finish();
+  if (forecast) *context.out << comparison_text(*forecast, measured_run(config.output_dir), std::nullopt) << '\n';
   save_model(config.output_dir, parts.model, trainer.parameters(), tokenizer_source(config));
   if (context.first()) remove_previous_model(config);
   if (context.out) *context.out << "saved the model in " << config.output_dir << '\n';

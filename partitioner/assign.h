@@ -1,8 +1,12 @@
 // Which layers stand on which pipeline stage and in which chunk.
 #pragma once
+#include <cstddef>
 #include <vector>
 
 namespace shardline {
+
+// Throws ConfigError when there are fewer layers than chunks.
+void require_layers(size_t layers, const std::vector<int>& stage_of_chunk);
 
 // Contiguous, at least one layer a stage, the most expensive stage as cheap as possible; among equals the one whose
 // earlier stages are lighter (they keep more microbatches). Returns the stage of each layer. Exact, by dynamic

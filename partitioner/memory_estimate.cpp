@@ -28,20 +28,51 @@ double columns_of_head(const LayerWork& work) {
   return work.products.empty() ? 0 : static_cast<double>(work.products.front().n);
 }
 
+// What a layer states of itself: kept as the layout has it, kept without recomputation, pairs.
+struct Stated {
+  double kept = 0, all = 0, pairs = 0;
+};
+Stated stated_bytes(const Job& job, const Layout& layout, size_t index) {
+  const auto& layer = job.spec.layers[index];
+  const WorkShape shape = layout.work_shape(job);
+  KeptCase at{.tokens = shape.tokens(),
+              .rows = shape.rows(),
+              .t = 0,
+              .t_degree = layout.tensor,
+              .element_bytes = shape.value_bytes};
+  const KeptBytes all = layer.kept(at);
+  Stated bytes{.kept = static_cast<double>(all.activations),
+               .all = static_cast<double>(all.activations),
+               .pairs = static_cast<double>(all.weight_pairs)};
+  if (!layer.is_block || layout.recomputed == Recomputed::nothing) return bytes;
+  at.recompute_attention = true;
+  bytes.kept = layout.recomputed == Recomputed::core
+                   ? static_cast<double>(layer.kept(at).activations)
+                   : static_cast<double>(index > 0 ? border_bytes(job.spec.layers[index - 1], shape) : 0);
+  return bytes;
+}
+
 LayerBytes layer_bytes(const Job& job, const Layout& layout, size_t index) {
   const auto& layer = job.spec.layers[index];
   const WorkShape shape = layout.work_shape(job);
   const LayerWork work = layer.work(shape);
   const double border = static_cast<double>(border_bytes(layer, shape)), value = static_cast<double>(shape.value_bytes);
+  const Stated stated = job.software.own_ops ? stated_bytes(job, layout, index) : Stated();
   LayerBytes bytes;
   if (work.heads > 0) {
-    bytes.kept = block_activation_bytes(work.hidden, work.heads, shape, layout.recomputed);
-    const double all = block_activation_bytes(work.hidden, work.heads, shape, Recomputed::nothing);
+    bytes.kept = stated.kept;
+    double all = stated.all;
+    if (!job.software.own_ops) {
+      bytes.kept = block_activation_bytes(work.hidden, work.heads, shape, layout.recomputed);
+      all = block_activation_bytes(work.hidden, work.heads, shape, Recomputed::nothing);
+    }
     if (layout.recomputed != Recomputed::nothing) bytes.brought = std::max(0.0, all - bytes.kept);
     if (layout.offload && layout.recomputed == Recomputed::blocks) {
       bytes.brought += bytes.kept;
       bytes.kept = 0;
     }
+  } else if (job.software.own_ops) {
+    bytes.kept = stated.kept;
   } else if (index == 0) {
     bytes.kept = border / value;  // the dropout mask
   } else if (layer.output.empty()) {
@@ -49,11 +80,17 @@ LayerBytes layer_bytes(const Job& job, const Layout& layout, size_t index) {
                                                           static_cast<double>(work.products.front().k);
     const double logits = static_cast<double>(shape.tokens()) * columns * 4;
     bytes.kept = shape.fused ? 2 * input : 2 * input + logits;
-    bytes.transient = shape.fused ? kFusedRows * columns * (4 + value) : logits;
   }
+  if (layer.output.empty()) {
+    const double columns = columns_of_head(work);
+    bytes.transient =
+        shape.fused ? kFusedRows * columns * (4 + value) : static_cast<double>(shape.tokens()) * columns * 4;
+  }
+  if (job.software.own_ops) bytes.pairs = stated.pairs;
   for (const auto& product : work.products) {
     const auto rows = static_cast<double>(product.k), sides = static_cast<double>(product.m + product.n);
-    if (product.phase == Phase::backward_weight && work.heads > 0) bytes.pairs += rows * sides * value;
+    if (product.phase == Phase::backward_weight && work.heads > 0 && !job.software.own_ops)
+      bytes.pairs += rows * sides * value;
     if (product.phase == Phase::forward && product.stored && work.heads > 0)
       bytes.transient = std::max(
           bytes.transient, 2 * value * product.count * static_cast<double>(product.m) * static_cast<double>(product.n));
@@ -121,11 +158,15 @@ int chunks_of(const std::vector<int>& chunk_of_layer) {
 
 }  // namespace
 
+double kept_bytes(const Job& job, const Layout& layout, size_t layer) {
+  return layer_bytes(job, layout, layer).kept;
+}
+
 std::vector<double> kept_by_chunk(const Job& job, const Layout& layout, const std::vector<int>& chunk_of_layer,
                                   int chunks) {
   std::vector<double> kept(static_cast<size_t>(chunks));
   for (size_t layer = 0; layer < chunk_of_layer.size(); ++layer)
-    kept[static_cast<size_t>(chunk_of_layer[layer])] += layer_bytes(job, layout, layer).kept;
+    kept[static_cast<size_t>(chunk_of_layer[layer])] += kept_bytes(job, layout, layer);
   return kept;
 }
 

@@ -25,7 +25,8 @@ struct StageMemory {
 std::vector<StageMemory> estimate_memory(const Job& job, const Layout& layout, const Schedule& schedule,
                                          const std::vector<int>& chunk_of_layer);
 
-// Activations by chunk, of one microbatch between its forward and its backward.
+// Activations of one microbatch between its forward and its backward: of a layer of the model, and by chunk.
+double kept_bytes(const Job& job, const Layout& layout, size_t layer);
 std::vector<double> kept_by_chunk(const Job& job, const Layout& layout, const std::vector<int>& chunk_of_layer,
                                   int chunks);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "partitioner/assign.h"
 #include "partitioner/partition.h"
 
 namespace shardline {
@@ -93,27 +94,35 @@ double state_bytes_per_parameter(const Job& job, const Layout& layout) {
          job.software.gradient_bytes / (layout.sharded >= 2 ? shards : 1) + (8 + master) / shards;
 }
 
+std::vector<int> cut_model(const Job& job, const Layout& layout, const Schedule& schedule, const MeshSpans& spans,
+                           const std::vector<LayerPrice>& prices, double memory_weight) {
+  check(job, layout);
+  require_layers(job.spec.layers.size(), schedule.stage_of_chunk);
+  const auto problem = partition_problem(job, layout, schedule, spans, prices, memory_weight);
+  const auto chunks = cut(problem, job.cluster.memory_bytes);
+  const auto memory = estimate_memory(job, layout, schedule, chunks);
+  const auto fit = memory_fit(job, memory);
+  if (fit.fits) return chunks;
+  // What stands beside states and kept activations takes room, too.
+  const auto& most = memory[static_cast<size_t>(fit.stage)].bytes;
+  const double room = job.cluster.memory_bytes - most.communication - most.workspace;
+  return room > 0 ? cut(problem, room) : chunks;
+}
+
+PlannedLayout describe_layout(const Job& job, const Layout& layout, const Schedule& schedule, const MeshSpans& spans,
+                              const std::vector<LayerPrice>& prices, const std::vector<int>& chunk_of_layer) {
+  check(job, layout);
+  PlannedLayout planned{.layout = layout, .stage_of_chunk = schedule.stage_of_chunk, .chunk_of_layer = chunk_of_layer};
+  planned.memory = estimate_memory(job, layout, schedule, chunk_of_layer);
+  planned.fit = memory_fit(job, planned.memory);
+  planned.step = estimate_step(job, layout, schedule, chunk_of_layer, prices, spans);
+  return planned;
+}
+
 PlannedLayout plan_layout(const Job& job, const Layout& layout, const Schedule& schedule, const MeshSpans& spans,
                           const std::vector<LayerPrice>& prices, double memory_weight) {
-  check(job, layout);
-  PlannedLayout planned{.layout = layout, .stage_of_chunk = schedule.stage_of_chunk};
-  const auto problem = partition_problem(job, layout, schedule, spans, prices, memory_weight);
-  const auto weigh = [&] {
-    planned.memory = estimate_memory(job, layout, schedule, planned.chunk_of_layer);
-    planned.fit = memory_fit(job, planned.memory);
-  };
-  planned.chunk_of_layer = cut(problem, job.cluster.memory_bytes);
-  weigh();
-  if (!planned.fit.fits) {  // what stands beside states and kept activations takes room, too
-    const auto& most = planned.memory[static_cast<size_t>(planned.fit.stage)].bytes;
-    const double room = job.cluster.memory_bytes - most.communication - most.workspace;
-    if (room > 0) {
-      planned.chunk_of_layer = cut(problem, room);
-      weigh();
-    }
-  }
-  planned.step = estimate_step(job, layout, schedule, planned.chunk_of_layer, prices, spans);
-  return planned;
+  return describe_layout(job, layout, schedule, spans, prices,
+                         cut_model(job, layout, schedule, spans, prices, memory_weight));
 }
 
 PlannedLayout plan_layout(const Job& job, const Layout& layout, double memory_weight) {

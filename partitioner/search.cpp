@@ -8,13 +8,14 @@
 #include <tuple>
 
 #include "core/error.h"
-#include "partitioner/block_activations.h"
 
 namespace shardline {
 namespace {
 
 // Of the time to fill and drain equal chunks: unequal ones may need a little less.
 constexpr double kFillShare = 0.9;
+
+const std::vector<bool> kWhole = {false};  // without tensor parallelism no sequence is split
 
 std::vector<int> choices(const std::vector<int>& asked, int of) {
   std::vector<int> divisors;
@@ -50,10 +51,10 @@ class Enumeration {
     Layout layout{.tensor = tensor, .pipeline = pipeline, .replicas = world / tensor / pipeline};
     if (!asked_for(space_.replicas, layout.replicas) || job_.global_batch % layout.replicas != 0) return;
     const int64_t share = job_.global_batch / layout.replicas;
-    for (const int size : space_.microbatch_sizes) {
-      if (share % size != 0) continue;
+    for (const int size : choices(space_.microbatch_sizes, static_cast<int>(share))) {
       layout.microbatch_size = size;
       layout.microbatches = static_cast<int>(share / size);
+      if (!asked_for(space_.microbatches, layout.microbatches)) continue;
       for (const auto& placement : space_.placements) {
         layout.placement = placement;
         schedules(layout);
@@ -89,8 +90,8 @@ class Enumeration {
       for (const int sharded : space_.sharded) {
         if (sharded > 0 && layout.replicas == 1) continue;
         layout.sharded = sharded;
-        for (const bool sequence_parallel : space_.sequence_parallel) {
-          if (sequence_parallel && layout.tensor == 1) continue;
+        const auto& parallel = layout.tensor == 1 ? kWhole : space_.sequence_parallel;
+        for (const bool sequence_parallel : parallel) {
           layout.sequence_parallel = sequence_parallel;
           for (const bool offload : space_.offload) {
             if (offload && (recomputed != Recomputed::blocks || job_.cluster.host.bytes_per_second == 0)) continue;
@@ -189,12 +190,9 @@ class Searcher {
     entry.least_seconds = m * std::max(work / layout.pipeline, largest) + fill;
 
     const double room = job_.cluster.memory_bytes, states = state_bytes_per_parameter(job_, layout);
-    const auto& block = first_block();
-    const auto shape = layout.work_shape(job_);
-    const auto block_work = block.work(shape);
-    const double parameters = static_cast<double>(local_parameters(block, layout.tensor)) * states;
-    double kept = block_activation_bytes(block_work.hidden, block_work.heads, shape, layout.recomputed);
-    if (layout.offload) kept = 0;
+    const size_t block = first_block();
+    const double parameters = static_cast<double>(local_parameters(job_.spec.layers[block], layout.tensor)) * states;
+    const double kept = kept_bytes(job_, layout, block);
     double places = 0;
     for (int stage = 0; stage < layout.pipeline; ++stage)
       places += std::floor(room / (parameters + least_kept(layout, stage) * kept));
@@ -210,10 +208,10 @@ class Searcher {
     return entry;
   }
 
-  const LayerSpec& first_block() const {
-    for (const auto& layer : job_.spec.layers)
-      if (layer.is_block) return layer;
-    return job_.spec.layers.front();
+  size_t first_block() const {
+    const auto& layers = job_.spec.layers;
+    const auto found = std::find_if(layers.begin(), layers.end(), [](const auto& layer) { return layer.is_block; });
+    return found == layers.end() ? 0 : static_cast<size_t>(found - layers.begin());
   }
 
   double score(const PlannedLayout& planned) const {

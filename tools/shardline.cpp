@@ -13,6 +13,7 @@
 #include "core/mpi_communicator.h"
 #include "engine/config/config.h"
 #include "engine/job.h"
+#include "engine/layout_search.h"
 #include "engine/ranks.h"
 #include "tools/start_ranks.h"
 #include "tools/stop_signals.h"
@@ -26,22 +27,32 @@ struct CommandLine {
   std::vector<std::string> overrides;
   bool json = false;
   std::string prompts_file;
-  std::string svg;
   std::string profile;
+  PlanOptions plan;
+  std::string cluster, precision;
+  std::optional<int> nodes;
   GenerateOptions generate;
   std::string output_dir;
 };
 
-Config load(const CommandLine& line) {
+// The config, with numbers where it says "auto"; these are added to the command line's overrides.
+Config load(CommandLine& line) {
   const bool directory = std::filesystem::is_directory(line.config);
-  return directory ? config_of_directory(line.config, line.overrides) : read_config(line.config, line.overrides);
+  if (directory) return config_of_directory(line.config, line.overrides);
+  Config config = read_config(line.config, line.overrides);
+  const auto chosen = settings_for_auto(config, line.plan.assumed);
+  if (chosen.empty()) return config;
+  line.overrides.insert(line.overrides.end(), chosen.begin(), chosen.end());
+  return read_config(line.config, line.overrides);
 }
 
 // Runs a command on all ranks, which may mean to start them first, after `check` found nothing wrong.
-int on_ranks(const CommandLine& line, const std::vector<std::string>& arguments,
-             const std::function<void(const Config&)>& check,
+int on_ranks(CommandLine& line, std::vector<std::string> arguments, const std::function<void(const Config&)>& check,
              const std::function<void(const Config&, RankContext&)>& command) {
+  const size_t given = line.overrides.size();
   const Config config = load(line);
+  for (size_t i = given; i < line.overrides.size(); ++i)
+    arguments.insert(arguments.end(), {"--set", line.overrides[i]});
   if (!mpi_is_launched()) check(config);
   if (needs_mpirun(config)) return start_ranks(config, arguments, std::cerr);
   run_on_ranks(config, std::cout, console_of_job(), [&](RankContext& context) { command(config, context); });
@@ -78,6 +89,35 @@ GenerateOptions with_prompts(const CommandLine& line) {
   return options;
 }
 
+void add_plan_options(CLI::App& app, CommandLine& line) {
+  app.add_option("--svg", line.plan.svg, "File for a picture of the schedule");
+  app.add_option("--from-run", line.plan.from_run, "Plan the run in this directory again, beside what it measured");
+  app.add_option("--html", line.plan.html, "File for a page with memory, step and candidates");
+  app.add_option("--cluster", line.cluster,
+                 "File with the machines (see configs/clusters), or local: tells times and memory");
+  app.add_option("--nodes", line.nodes, "How many of them, in place of what the file says")
+      ->check(CLI::Range(1, 100000));
+  app.add_option("--precision", line.precision, "To plan for; else that of the run")
+      ->check(CLI::IsMember({"fp32", "fp16", "bf16"}));
+  app.add_option("--search", line.plan.search, "Rank other layouts by time, cost or memory")
+      ->check(CLI::IsMember({"time", "cost", "memory"}));
+  app.add_flag("--instructions", line.plan.instructions,
+               "With --cluster --json: every instruction of the schedule, too");
+}
+
+std::string planned(CommandLine& line) {
+  if (line.config.empty() == line.plan.from_run.empty())
+    throw ConfigError("plan needs a config file or --from-run OUTPUT_DIR, and not both");
+  if (line.config.empty()) line.config = line.plan.from_run + "/config.resolved.json";
+  if (!line.cluster.empty()) line.overrides.push_back("cluster=" + line.cluster);
+  line.plan.json = line.json;
+  line.plan.width = console_of_job().columns;
+  line.plan.assumed.nodes = line.nodes;
+  for (const Precision precision : {Precision::fp32, Precision::fp16, Precision::bf16})
+    if (line.precision == to_string(precision)) line.plan.assumed.precision = precision;
+  return plan_job(load(line), line.plan);
+}
+
 void print_flights(const std::filesystem::path& output_dir) {
   const auto folder = output_dir / "flight";
   if (!std::filesystem::is_directory(folder))
@@ -111,7 +151,8 @@ int run(int argc, char** argv) {
   add_generate_options(*generate, line);
   for (auto* sub : {generate, plan}) sub->add_flag("--json", line.json, "Print JSON");
   profile->add_option("--output", line.profile, "File to write; default: OUTPUT_DIR/profile.json");
-  plan->add_option("--svg", line.svg, "File for a picture of the schedule");
+  plan->get_option("config")->required(false);
+  add_plan_options(*plan, line);
   const auto is_named = [&](const CLI::App* sub) { return sub->get_name() == argv[1]; };
   if (argc > 1 && argv[1][0] != '-' && app.get_subcommands(is_named).empty())
     throw ConfigError(cat("\"", argv[1], "\" is no command; use train, eval, generate, profile, plan or flight"));
@@ -136,7 +177,7 @@ int run(int argc, char** argv) {
     return on_ranks(line, arguments, check_profile,
                     [&](const Config& config, RankContext& context) { profile_job(config, line.profile, context); });
   if (*flight) print_flights(line.output_dir);
-  if (*plan) std::cout << plan_job(load(line), line.json, console_of_job().columns, line.svg);
+  if (*plan) std::cout << planned(line);
   return 0;
 }
 

@@ -1,10 +1,13 @@
 #include "engine/config/checks.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/error.h"
 #include "engine/config/memory_cap.h"
+#include "engine/config/partition_rules.h"
 #include "engine/config/recompute_rules.h"
+#include "pipeline/schedule_choice.h"
 
 namespace shardline {
 namespace {
@@ -18,6 +21,23 @@ void check_value(const std::string& key, const Complaint& complain, const std::f
     const auto cut = text.find("; ");
     complain(key, text.substr(0, cut), text.substr(cut + 2));
   }
+}
+
+void check_partition(const Config& config, const Complaint& complain) {
+  const SmpOptions& smp = config.smp;
+  if (smp.pipeline_parallel_degree != kAuto && smp.default_partition.value_or(0) >= smp.pipeline_parallel_degree)
+    complain("smp_options.default_partition", cat("must be < pipeline_parallel_degree ", smp.pipeline_parallel_degree),
+             "leave it out");
+  check_value("smp_options.manual_partition", complain, [&] { partition_by_hand(smp.manual_partition); });
+  if (!smp.manual_partition.is_null() && smp.auto_partition)
+    complain("smp_options.manual_partition", "contradicts auto_partition true", "set auto_partition to false");
+  if (smp.load_partition && !smp.auto_partition)
+    complain("smp_options.load_partition", "contradicts auto_partition false", "keep one of them");
+  if (smp.load_partition && smp.partition_file.empty())
+    complain("smp_options.load_partition", "needs partition_file", "name the plan.json of an earlier run");
+  if (!smp.load_partition && !smp.partition_file.empty())
+    complain("smp_options.partition_file", "is only read with load_partition true",
+             "set load_partition to true; each run writes its own partition into output_dir/plan.json");
 }
 
 }  // namespace
@@ -69,10 +89,35 @@ void check_layout(const Config& config, const Complaint& complain) {
     complain("smp_options.ddp", cat("must be true with tensor_parallel_degree ", smp.tensor_parallel_degree),
              "leave it out");
   check_value("smp_options.activation_checkpointing", complain, [&] { recompute_rules(smp.activation_checkpointing); });
-  const auto& unused = config.no_effect.value("smp_options", nlohmann::json::object());
-  if (unused.value("default_partition", 0) >= smp.pipeline_parallel_degree)
-    complain("smp_options.default_partition", cat("must be < pipeline_parallel_degree ", smp.pipeline_parallel_degree),
-             "leave it out");
+  check_partition(config, complain);
+}
+
+bool check_auto(const Config& config, const Complaint& complain) {
+  const SmpOptions& smp = config.smp;
+  const std::pair<const char*, int> degrees[] = {{"pipeline_parallel_degree", smp.pipeline_parallel_degree},
+                                                 {"tensor_parallel_degree", smp.tensor_parallel_degree},
+                                                 {"microbatches", smp.microbatches},
+                                                 {"virtual_pipeline_degree", smp.virtual_pipeline_degree}};
+  const auto found =
+      std::find_if(std::begin(degrees), std::end(degrees), [](const auto& degree) { return degree.second == kAuto; });
+  if (found == std::end(degrees)) return false;
+  const std::string key = cat("smp_options.", found->first);
+  const TrainingOptions& training = config.training;
+  if (!training.global_batch_size)
+    complain(key, "\"auto\" needs training.global_batch_size",
+             "give the samples of a step, which the layout must not change");
+  if (training.global_batch_size && (training.per_device_train_batch_size || training.gradient_accumulation_steps))
+    complain(key, "\"auto\" cuts the global batch itself",
+             "leave training.per_device_train_batch_size and gradient_accumulation_steps out");
+  if (is_schedule_file(smp.pipeline))
+    complain(key, "\"auto\" contradicts a file of instructions, which has its own number of stages and microbatches",
+             "give numbers, or a named schedule");
+  if (smp.virtual_pipeline_degree == kAuto && smp.pipeline != "interleaved_1f1b")
+    complain("smp_options.virtual_pipeline_degree", cat("pipeline \"", smp.pipeline, "\" sets it"),
+             "leave it out, or use \"interleaved_1f1b\"");
+  if (smp.load_partition || !smp.auto_partition)
+    complain(key, "\"auto\" contradicts a partition that is given", "give numbers, or leave the partition out");
+  return true;
 }
 
 void check_processes(const Config& config, const Complaint& complain) {

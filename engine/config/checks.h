@@ -9,6 +9,8 @@ void check_model_and_data(const Config& config, const Complaint& complain);
 void check_training(const Config& config, const Complaint& complain);
 void check_evaluation(const Config& config, const Complaint& complain);
 void check_layout(const Config& config, const Complaint& complain);
+// Whether a degree is "auto", and then what that needs.
+bool check_auto(const Config& config, const Complaint& complain);
 void check_processes(const Config& config, const Complaint& complain);
 
 }  // namespace shardline

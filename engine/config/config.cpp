@@ -27,11 +27,11 @@ std::string spelling_in_file(JsonReader& section, const Key& key) {
   return used;
 }
 
-void read_key(JsonReader& reader, const Section& section, const Key& key, const json& section_value, Config& config) {
+void read_key(JsonReader& reader, const Section& section, const Key& key, Config& config) {
   const std::string name = spelling_in_file(reader, key);
   if (key.status == Status::not_yet || key.status == Status::refused) {
     const json* value = reader.peek(name);
-    if (value && !key.is_default(*value, section_value))
+    if (value && !key.is_default(*value))
       reader.fail(name, key.status == Status::refused ? "not supported" : "not supported yet", key.advice);
     return;
   }
@@ -46,8 +46,7 @@ void read_key(JsonReader& reader, const Section& section, const Key& key, const 
 }
 
 void read_section(JsonReader& reader, const Section& section, Config& config) {
-  const json value = reader.value();
-  for (const auto& key : section.keys) read_key(reader, section, key, value, config);
+  for (const auto& key : section.keys) read_key(reader, section, key, config);
 }
 
 // Defaults that depend on other keys.
@@ -114,7 +113,8 @@ void check_between_keys(Readers& readers, const Config& config) {
   if (training && data) check_evaluation(config, complain);
   if (layout) check_layout(config, complain);
   if (layout && runtime) check_processes(config, complain);
-  if (layout && training) check_sizes(config, configured_world_size(config), complain);
+  const bool open = layout && check_auto(config, complain);
+  if (layout && training && !open) check_sizes(config, configured_world_size(config), complain);
 }
 
 Config read_document(const JsonDocument& document) {
@@ -165,6 +165,13 @@ std::vector<std::string> notes(const Config& config) {
     for (const auto& key : section.keys)
       if (given.contains(key.name)) lines.push_back(cat(section.name, ".", key.name, " has no effect: ", key.advice));
   }
+  const auto unused = [&](bool given, const char* key, const char* why) {
+    if (given) lines.push_back(cat("smp_options.", key, " has no effect: ", why));
+  };
+  const bool cut_here = config.smp.auto_partition && !config.smp.load_partition;
+  unused(config.smp.default_partition && config.smp.auto_partition, "default_partition",
+         "only used with auto_partition false");
+  unused(config.smp.memory_weight && !cut_here, "memory_weight", "only used where the planner places the layers");
   if (config.smp.offload_activations && config.smp.activation_checkpointing == "none" &&
       config.smp.offload_scope == "checkpointed")
     lines.push_back(

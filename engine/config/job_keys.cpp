@@ -37,7 +37,10 @@ std::vector<Key> top_level_keys() {
       not_yet("generate", nullptr, "Options of `shardline generate`.", command),
       not_yet("serve", nullptr, "Options of `shardline serve`.", command),
       not_yet("study", nullptr, "Options of `shardline study`.", command),
-      not_yet("cluster", nullptr, "The hardware to plan for.", command),
+      top_level("cluster", &Config::cluster, json_text(),
+                "The machines to plan for: a file as in configs/clusters, or `local` for this one (the same as "
+                "`shardline plan --cluster`). The layers of a run are placed for them. Unset: this machine, and `plan` "
+                "tells no times."),
   };
 }
 

@@ -63,6 +63,9 @@ struct TrainingOptions {
   bool operator==(const TrainingOptions&) const = default;
 };
 
+// A degree that is "auto": to be chosen (engine/layout_search.h) before anything else looks at it.
+inline constexpr int kAuto = 0;
+
 // SageMaker model parallel options.
 struct SmpOptions {
   int pipeline_parallel_degree = 1;            // P
@@ -74,6 +77,12 @@ struct SmpOptions {
   std::string optimize = "memory";             // "memory" = sequence-parallel | "speed" = replicated over T
   std::string placement_strategy = "cluster";  // "cluster" = DPT | "spread" = TPD | a permutation of D, P, T
   std::optional<bool> ddp;                     // unset: true where T or D > 1
+  bool auto_partition = true;                  // false: layers are placed by default_partition and manual_partition
+  std::optional<int> default_partition;        // stage of the layers that manual_partition does not name
+  nlohmann::json manual_partition;             // see engine/config/partition_rules.h; null: none
+  std::optional<double> memory_weight;         // of memory against time in the automatic partition; unset: 0
+  bool load_partition = false;                 // layers are placed as partition_file says
+  std::string partition_file;                  // plan.json of an earlier run
   bool prescaled_batch = false;                // true: the replica's batch is not multiplied by T
   nlohmann::json activation_checkpointing = "none";  // a strategy, or a list; see engine/config/recompute_rules.h
   bool offload_activations = false;                  // activations wait outside the device
@@ -111,6 +120,7 @@ struct Config {
   MpiOptions mpi;
   RuntimeOptions runtime;
   std::string output_dir;
+  std::string cluster;  // file with the machines to plan for, or "local"; empty: this machine
   nlohmann::json no_effect = nlohmann::json::object();  // section -> key -> value: accepted, changes nothing
   bool operator==(const Config&) const = default;
 };

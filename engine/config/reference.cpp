@@ -91,6 +91,9 @@ P is `pipeline_parallel_degree`, T is `tensor_parallel_degree`, D = world size /
 - Without: a replica takes `per_device_train_batch_size` samples, times T unless `prescaled_batch`, in each of
   `gradient_accumulation_steps` steps, and the global batch is that times D.
 - A replica's batch is cut into `microbatches` equal pieces.
+- With `"auto"` for P, T, `microbatches` or `virtual_pipeline_degree` the planner chooses the fastest layout that fits, at
+  the `global_batch_size` that is then required; everything else stays as the config says. The ranks are `hosts` x
+  `processes_per_host` where given, else all devices of `cluster`, else all GPUs or, on CPUs, all cores of this machine.
 )";
 
 }  // namespace

@@ -130,9 +130,7 @@ Key Key::whose_default_is(nlohmann::json value) const {
   return key;
 }
 
-bool Key::is_default(const nlohmann::json& value, const nlohmann::json& section) const {
-  if (name == "memory_weight" && value.is_number())
-    return value == (section.value("optimize", nlohmann::json()) == "speed" ? 0.2 : 0.8);
+bool Key::is_default(const nlohmann::json& value) const {
   return value == default_value || (default_value.is_null() && is_empty(value));
 }
 

@@ -33,8 +33,8 @@ struct Key {
 
   Key also(std::vector<std::string> spellings) const;
   Key whose_default_is(nlohmann::json value) const;  // where it is filled in later
-  // Whether a key that is not honoured may have this value. `section` is the object that the key stands in.
-  bool is_default(const nlohmann::json& value, const nlohmann::json& section) const;
+  // Whether a key that is not honoured may have this value.
+  bool is_default(const nlohmann::json& value) const;
 };
 
 struct Section {

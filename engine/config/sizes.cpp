@@ -83,6 +83,7 @@ ResolvedSizes check_sizes(const Config& config, int world_size, const Complaint&
   sizes.microbatches = config.smp.microbatches;
   sizes.eval_replica_batch = scaled_by_tensor_parallelism(config, config.training.per_device_eval_batch_size);
   const int model_ranks = sizes.pipeline * sizes.tensor;
+  SL_ASSERT(model_ranks > 0 && sizes.microbatches > 0, "\"auto\" was not chosen");
   if (world_size % model_ranks != 0) {
     complain("smp_options.pipeline_parallel_degree",
              cat("the world size ", world_size, " must be a multiple of P x T = ", sizes.pipeline, " x ", sizes.tensor,

@@ -8,10 +8,17 @@ namespace {
 constexpr double kMostRanks = 4096;  // along one axis
 constexpr double kMostMicrobatches = 65536;
 
-JsonType degree() {
-  JsonType type = json_integer(1, kMostRanks);
-  type.choices = {{"auto", "the planner does not choose degrees yet: give a number"}};
-  return type;
+// A number, or the word "auto".
+Key with_auto(Key key) {
+  key.type.choices = {{"auto"}};
+  key.store = [store = key.store](Config& config, const nlohmann::json& value) {
+    store(config, value == "auto" ? nlohmann::json(kAuto) : value);
+  };
+  key.load = [load = key.load](const Config& config) {
+    const auto value = load(config);
+    return value == kAuto ? nlohmann::json("auto") : value;
+  };
+  return key;
 }
 
 std::vector<JsonChoice> schedules() {
@@ -27,21 +34,22 @@ std::vector<Key> layout_keys() {
   const auto smp = &Config::smp;
   using Smp = SmpOptions;
   return {
-      honoured("pipeline_parallel_degree", smp, &Smp::pipeline_parallel_degree, degree(),
-               "P: the number of pipeline stages.")
+      with_auto(honoured("pipeline_parallel_degree", smp, &Smp::pipeline_parallel_degree, json_integer(1, kMostRanks),
+                         "P: the number of pipeline stages."))
           .also({"partitions"}),
-      honoured("tensor_parallel_degree", smp, &Smp::tensor_parallel_degree, degree(),
-               "T: the number of ranks that share each layer."),
-      honoured("microbatches", smp, &Smp::microbatches, json_integer(1, kMostMicrobatches),
-               "Pieces that a replica's batch is cut into; must divide it."),
+      with_auto(honoured("tensor_parallel_degree", smp, &Smp::tensor_parallel_degree, json_integer(1, kMostRanks),
+                         "T: the number of ranks that share each layer.")),
+      with_auto(honoured("microbatches", smp, &Smp::microbatches, json_integer(1, kMostMicrobatches),
+                         "Pieces that a replica's batch is cut into; must divide it.")),
       honoured("active_microbatches", smp, &Smp::active_microbatches, json_integer(1, kMostMicrobatches),
                "Most microbatches in flight; unset: what the schedule needs (SMP: P + 2)."),
       honoured(
           "pipeline", smp, &Smp::pipeline, json_choice(schedules()),
           "Schedule: `interleaved` is 1F1B, `simple` is all forwards, then all backwards; the others, and files with "
           "schedules of your own, are in docs/schedules.md."),
-      honoured("virtual_pipeline_degree", smp, &Smp::virtual_pipeline_degree, json_integer(1, kMostRanks),
-               "Chunks of layers that each stage has with pipeline `interleaved_1f1b`; the other schedules set it."),
+      with_auto(honoured(
+          "virtual_pipeline_degree", smp, &Smp::virtual_pipeline_degree, json_integer(1, kMostRanks),
+          "Chunks of layers that each stage has with pipeline `interleaved_1f1b`; the other schedules set it.")),
       honoured("optimize", smp, &Smp::optimize, json_choice({{"memory"}, {"speed"}}),
                "`speed`: activations are replicated over T; `memory`: they are split over T (sequence parallelism)."),
       honoured(
@@ -57,16 +65,29 @@ std::vector<Key> layout_keys() {
 }
 
 std::vector<Key> partition_keys() {
+  const auto smp = &Config::smp;
+  using Smp = SmpOptions;
   return {
-      not_yet("auto_partition", true, "false: stages are given by hand.",
-              "stages by hand are not built yet: leave it true and layers are shared out evenly"),
-      no_effect("default_partition", json_integer(0, kMostRanks), 0, "only used with auto_partition false"),
-      not_yet("memory_weight", nullptr,
-              "Weight of memory against time in the automatic partition; SMP: 0.8, or 0.2 with optimize `speed`.",
-              "layers are shared out evenly for now: leave it out"),
-      not_yet("load_partition", false, "Read the partition from partition_file.",
-              "leave it out: the partition is made again in each run, and is always the same"),
-      not_yet("partition_file", nullptr, "File with the partition.", "leave it out: the partition is made in each run"),
+      honoured("auto_partition", smp, &Smp::auto_partition, json_boolean(),
+               "The planner places the layers: the most expensive stage as cheap as possible, no stage beyond its "
+               "device's memory where that can be. false: manual_partition and default_partition say where they "
+               "stand."),
+      honoured("default_partition", smp, &Smp::default_partition, json_integer(0, kMostRanks),
+               "With auto_partition false: the stage of the layers that manual_partition does not name."),
+      honoured(
+          "manual_partition", smp, &Smp::manual_partition, or_null(json_any()),
+          "Ours; with auto_partition false. Numbers of blocks by stage (by chunk, where stages have several), "
+          "`[8, 17, 17]`, the embedding with the first and the head with the last; or stages by the layers' names, "
+          "`[{\"layers\": \"h.[0-3]\", \"stage\": 0}, ...]`, where the first entry that names a layer counts."),
+      honoured("memory_weight", smp, &Smp::memory_weight, json_number(0, 1),
+               "What the automatic partition balances: 0 time, 1 memory, and in between both, each as a share of the "
+               "whole. Unset: 0, since no stage goes beyond its memory in any case (SMP, which does not know the "
+               "limit: 0.8, or 0.2 with optimize `speed`)."),
+      honoured("load_partition", smp, &Smp::load_partition, json_boolean(),
+               "The layers stand where partition_file says."),
+      honoured("partition_file", smp, &Smp::partition_file, json_text(),
+               "The plan.json of an earlier run, or a file with its `stages`: "
+               "`{\"stages\": [{\"chunks\": [[\"embedding\", \"h.0\"]]}, ...]}`."),
       no_effect("skip_tracing", json_boolean(), false, "models are described, not traced, in any case"),
       no_effect("use_times", json_boolean(), true, "the partition does not come from measured times"),
       no_effect("trace_device", json_choice({{"cpu"}, {"gpu"}}), "gpu", "models are described, not traced"),

@@ -9,6 +9,7 @@
 #include "engine/config/config.h"
 #include "engine/trainer.h"
 #include "tests/engine/ones_source.h"
+#include "tests/engine/uneven_gpt2.h"
 
 #include "tests/catch.h"
 
@@ -29,18 +30,7 @@ struct Choice {
 
 Config config_of(const Choice& c) {
   const nlohmann::json file = {
-      {"model",
-       {{"config",
-         {{"model_type", "gpt2"},
-          {"n_layer", 6},
-          {"n_head", 5},
-          {"n_embd", 40},
-          {"n_inner", 70},
-          {"vocab_size", 61},
-          {"n_positions", 16},
-          {"resid_pdrop", c.dropout},
-          {"embd_pdrop", c.dropout},
-          {"attn_pdrop", c.dropout}}}}},
+      {"model", {{"config", uneven_gpt2(61, c.dropout)}}},
       {"data", {{"train", "unused"}, {"tokenizer", "bytes"}, {"sequence_length", kLength}}},
       {"training", {{"global_batch_size", kSamples}}},
       {"smp_options",

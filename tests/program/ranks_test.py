@@ -37,6 +37,12 @@ class Failures(RanksTest):
         for one, many in zip(losses["local"], losses["mpi"]):
             self.assertAlmostEqual(one, many, delta=2e-5)
 
+    def test_ranks_are_told_what_the_launcher_chose(self):
+        smp = {"pipeline_parallel_degree": 2, "tensor_parallel_degree": 1, "microbatches": "auto"}
+        config = self.config(smp_options=smp, communicator="mpi")
+        result = self.expect(0, "train", config, says="saved the model")
+        self.assertIn("--set smp_options.microbatches=", result.err)
+
     def test_killed_rank(self):
         for rank in (0, 3):
             with self.subTest(rank):

@@ -79,7 +79,7 @@ TEST_CASE("Broken configs are told what to change", "[config]") {
       {R"({"smp_options": {"learning_rate": 1}})",
        "c.json: /smp_options/learning_rate: unknown key; got 1; did you mean training.learning_rate?"},
       {R"({"smp_options": {"microbatches": 3.7}})",
-       "/smp_options/microbatches: must be an integer >= 1 and <= 65536; got 3.7"},
+       "/smp_options/microbatches: must be an integer >= 1 and <= 65536 or \"auto\"; got 3.7"},
       {R"({"smp_options": {"microbatches": 3}})",
        "c.json: /smp_options/microbatches: must divide the replica's batch 8 (per_device_train_batch_size 8 x 1 "
        "tensor-parallel ranks); got 3; change microbatches to 2 or 4, or per_device_train_batch_size to 6 or 9"},
@@ -97,7 +97,20 @@ TEST_CASE("Broken configs are told what to change", "[config]") {
       {R"({"smp_options": {"pipeline": "mine.txt"}})", "\"*.csv\", \"*.json\"; got \"mine.txt\""},
       {R"({"smp_options": {"virtual_pipeline_degree": 0}})", "must be an integer >= 1"},
       {R"({"smp_options": {"pipeline": "interleaves"}})", "did you mean \"interleaved\"?"},
-      {R"({"smp_options": {"tensor_parallel_degree": "auto"}})", "give a number"},
+      {R"({"smp_options": {"tensor_parallel_degree": "auto"}})",
+       "c.json: /smp_options/tensor_parallel_degree: \"auto\" needs training.global_batch_size; got \"auto\"; give the "
+       "samples of a step"},
+      {R"({"smp_options": {"microbatches": "auto", "pipeline": "mine.json"}, "training": {"global_batch_size": 8}})",
+       "contradicts a file of instructions"},
+      {R"({"smp_options": {"pipeline_parallel_degree": "auto", "auto_partition": false},
+           "training": {"global_batch_size": 8}})",
+       "\"auto\" contradicts a partition that is given"},
+      {R"({"smp_options": {"microbatches": "autom"}})", "did you mean \"auto\"?"},
+      {R"({"smp_options": {"load_partition": true}})", "needs partition_file; got true; name the plan.json"},
+      {R"({"smp_options": {"partition_file": "plan.json"}})", "is only read with load_partition true"},
+      {R"({"smp_options": {"manual_partition": [1, "2"], "auto_partition": false}})",
+       "c.json: /smp_options/manual_partition: entry 1 must be a number of blocks, but is \"2\""},
+      {R"({"smp_options": {"manual_partition": [1]}})", "contradicts auto_partition true"},
       {R"({"training": {"fsdp": "full_shard"}})",
        "c.json: /training/fsdp: not supported; got \"full_shard\"; use smp_options"},
       {R"({"training": {"eval_strategy": "steps"}})",
@@ -125,13 +138,13 @@ TEST_CASE("Broken configs are told what to change", "[config]") {
        "/mpi_options/enabled: must be true"},
       {R"({"runtime": {"communicator": "nccl", "device": "cpu"}})", "\"nccl\" needs GPUs"},
       {R"({"smp_options": {"default_partition": 1}})", "must be < pipeline_parallel_degree 1"},
-      {R"({"smp_options": {"memory_weight": 0.2}})", "not supported yet; got 0.2"},
+      {R"({"smp_options": {"memory_weight": 1.2}})", "must be a number >= 0 and <= 1; got 1.2"},
       {R"({"smp_options": {"parameters": {"microbatchs": 1}, "enabled": true}})",
        "c.json: /smp_options/parameters/microbatchs: unknown key; got 1; did you mean microbatches?"},
       {R"({"smp_options": {"parameters": {}, "enabled": false}})", "c.json: /smp_options/enabled: must be true"},
       {R"({"distribution": {"smdistributed": {"modelparallel": {"enabled": true, "parameters": {"microbatches": "4"}}}}})",
-       "/distribution/smdistributed/modelparallel/parameters/microbatches: must be an integer >= 1 and <= 65536; got "
-       "\"4\"; write 4 without quotes"},
+       "/distribution/smdistributed/modelparallel/parameters/microbatches: must be an integer >= 1 and <= 65536 or "
+       "\"auto\"; got \"4\"; write 4 without quotes"},
       {R"({"distribution": {}, "smp_options": {}})", "keep one of them"},
   }));
   const std::string message = error_with(patch);
@@ -191,6 +204,23 @@ TEST_CASE("A whole SMP parameter set of the AWS examples at its defaults is acce
   CHECK(config.smp.placement_strategy == "spread");
   CHECK(has_note(config, "smp_options.skip_tracing has no effect: "));
   CHECK_FALSE(has_note(config, "smp_options.ddp"));
+}
+
+TEST_CASE("Degrees may be left open, and stay open in the resolved config", "[config]") {
+  const Config config = with(R"({"smp_options": {"partitions": "auto", "tensor_parallel_degree": "auto",
+      "microbatches": "auto", "virtual_pipeline_degree": "auto", "pipeline": "interleaved_1f1b"},
+      "training": {"global_batch_size": 8}})");
+  CHECK(config.smp.pipeline_parallel_degree == kAuto);
+  CHECK(config.smp.microbatches == kAuto);
+  CHECK(resolved(config)["smp_options"]["tensor_parallel_degree"] == "auto");
+  CHECK(parsed(resolved(config)) == config);
+}
+
+TEST_CASE("What a partition does not use is told", "[config]") {
+  CHECK(has_note(with(R"({"smp_options": {"default_partition": 0}})"), "smp_options.default_partition"));
+  CHECK(has_note(with(R"({"smp_options": {"auto_partition": false, "memory_weight": 0.5}})"),
+                 "smp_options.memory_weight"));
+  CHECK(notes(with(R"({"smp_options": {"memory_weight": 0.5}, "training": {"save_strategy": "no"}})")).empty());
 }
 
 TEST_CASE("A memory cap is a number of bytes, or a text with a unit", "[config]") {

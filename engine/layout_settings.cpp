@@ -1,0 +1,49 @@
+#include "engine/layout_settings.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+
+namespace shardline {
+
+std::vector<std::string> settings_of(const Config& config, const Layout& layout, const Layout& from,
+                                     int64_t global_batch) {
+  std::vector<std::string> settings;
+  const auto set = [&](const char* key, const auto& value, const auto& old) {
+    if (!(value == old)) settings.push_back(cat(key, "=", value));
+  };
+  set("smp_options.pipeline_parallel_degree", layout.pipeline, from.pipeline);
+  set("smp_options.tensor_parallel_degree", layout.tensor, from.tensor);
+  if (layout.microbatches != from.microbatches || layout.replicas != from.replicas) {
+    const auto& training = config.training;
+    set("smp_options.microbatches", layout.microbatches, config.smp.microbatches);
+    if (training.global_batch_size != global_batch)
+      settings.push_back(cat("training.global_batch_size=", global_batch));
+    if (training.per_device_train_batch_size) settings.push_back("training.per_device_train_batch_size=null");
+    set("training.gradient_accumulation_steps", 1, training.gradient_accumulation_steps.value_or(1));
+  }
+  if (layout.pipeline > 1) {
+    set("smp_options.pipeline", layout.schedule, config.smp.pipeline);
+    set("smp_options.virtual_pipeline_degree", layout.chunks_per_stage, config.smp.virtual_pipeline_degree);
+  }
+  set("smp_options.placement_strategy", layout.placement, from.placement);
+  if (layout.recomputed != from.recomputed)
+    settings.push_back(cat("smp_options.activation_checkpointing=", to_string(layout.recomputed)));
+  if (layout.tensor > 1)
+    set("smp_options.optimize", std::string(layout.sequence_parallel ? "memory" : "speed"), config.smp.optimize);
+  if (layout.offload != from.offload)
+    settings.push_back(cat("smp_options.offload_activations=", layout.offload ? "true" : "false"));
+  const int hosts = std::max<int>(1, static_cast<int>(config.mpi.hosts.size()));
+  const bool named = config.mpi.processes_per_host > 0 || layout.replicas > 1;
+  if (named) set("mpi_options.processes_per_host", layout.world() / hosts, config.mpi.processes_per_host);
+  return settings;
+}
+
+std::vector<std::string> not_yet_built(const Layout& layout, Precision precision) {
+  std::vector<std::string> missing;
+  if (layout.sharded > 0) missing.push_back(cat("sharding over replicas (ZeRO-", layout.sharded, ")"));
+  if (precision != Precision::fp32) missing.push_back(cat("training in ", to_string(precision)));
+  return missing;
+}
+
+}  // namespace shardline

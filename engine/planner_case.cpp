@@ -1,0 +1,87 @@
+#include "engine/planner_case.h"
+
+#include <array>
+
+#include "core/error.h"
+#include "engine/config/recompute_rules.h"
+#include "engine/local_cluster.h"
+
+namespace shardline {
+namespace {
+
+void check_links(const Cluster& cluster, const Layout& layout) {
+  if (cluster.nodes > 1 && cluster.inter_node.bytes_per_second == 0)
+    throw ConfigError(cat("the cluster \"", cluster.name, "\" has ", cluster.nodes,
+                          " nodes, but its file states no inter_node link between them; state {bandwidth_gbs, "
+                          "latency_us}, per device and direction"));
+  if (layout.offload && cluster.host.bytes_per_second == 0)
+    throw ConfigError(cat("smp_options.offload_activations: the cluster \"", cluster.name,
+                          "\" states no link to its host; state host: {bandwidth_gbs, latency_us}"));
+  if (layout.world() > cluster.devices())
+    throw ConfigError(cat("D x P x T = ", layout.replicas, " x ", layout.pipeline, " x ", layout.tensor, " are ",
+                          layout.world(), " ranks, but the cluster \"", cluster.name, "\" has ", cluster.nodes,
+                          " nodes of ", cluster.devices_per_node,
+                          " devices; set its nodes (--nodes), or smaller degrees"));
+}
+
+Layout layout_of(const Config& config, const ModelSpec& spec, const ResolvedSizes& sizes) {
+  const SmpOptions& smp = config.smp;
+  Layout layout{.tensor = sizes.tensor,
+                .pipeline = sizes.pipeline,
+                .replicas = sizes.replicas,
+                .placement = smp.placement_strategy,
+                .microbatch_size = sizes.microbatch_size,
+                .microbatches = sizes.microbatches * sizes.accumulation_steps,
+                .schedule = smp.pipeline,
+                .chunks_per_stage = smp.virtual_pipeline_degree,
+                .active_microbatches = active_microbatches_of(config, sizes),
+                .recomputed = recomputed_of(config, spec)};
+  layout.sequence_parallel = sizes.tensor > 1 && smp.optimize == "memory";
+  layout.offload = smp.offload_activations && layout.recomputed == Recomputed::blocks;
+  return layout;
+}
+
+}  // namespace
+
+int active_microbatches_of(const Config& config, const ResolvedSizes& sizes) {
+  // "simple" goes through the steps of an accumulation in waves.
+  return config.smp.active_microbatches.value_or(config.smp.pipeline == "simple" ? sizes.microbatches : 0);
+}
+
+Recomputed recomputed_of(const Config& config, const ModelSpec& spec) {
+  std::array<int, 3> blocks = {};
+  const auto by_layer = recompute_by_layer(config.smp.activation_checkpointing, spec);
+  for (size_t layer = 0; layer < by_layer.size(); ++layer) {
+    if (!spec.layers[layer].is_block) continue;
+    const auto what = by_layer[layer].what;
+    ++blocks[what == Recompute::What::nothing ? 0 : what == Recompute::What::attention ? 1 : 2];
+  }
+  return static_cast<Recomputed>(std::max_element(blocks.begin(), blocks.end()) - blocks.begin());
+}
+
+Cluster planning_cluster(const Config& config, int world_size, const Assumptions& assumed) {
+  const int hosts = std::max<int>(1, static_cast<int>(config.mpi.hosts.size()));
+  Cluster cluster = config.cluster.empty() || config.cluster == "local" ? local_cluster(world_size / hosts, hosts)
+                                                                        : read_cluster(config.cluster);
+  if (!config.mpi.hosts.empty()) cluster.nodes = hosts;
+  cluster.nodes = assumed.nodes.value_or(cluster.nodes);
+  return cluster;
+}
+
+PlannerCase planner_case(const Config& config, const ModelSpec& spec, const ResolvedSizes& sizes,
+                         const Assumptions& assumed) {
+  const int world = sizes.replicas * sizes.pipeline * sizes.tensor;
+  PlannerCase planned{.job = {.cluster = planning_cluster(config, world, assumed),
+                              .spec = spec,
+                              .sequence_length = config.data.sequence_length,
+                              .global_batch = sizes.global_batch,
+                              .precision = assumed.precision.value_or(Precision::fp32),
+                              .software = {.own_ops = true}},
+                      .layout = layout_of(config, spec, sizes)};
+  check_links(planned.job.cluster, planned.layout);
+  planned.spans = mesh_spans(planned.layout.mesh(), planned.job.cluster.devices_per_node, planned.layout.shards());
+  planned.prices = layer_prices(planned.job, planned.layout, planned.spans);
+  return planned;
+}
+
+}  // namespace shardline

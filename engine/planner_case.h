@@ -1,0 +1,38 @@
+// The planner's view of a run: what is trained on which machines (a Job), and how (a Layout).
+#pragma once
+#include <optional>
+
+#include "engine/config/options.h"
+#include "engine/config/sizes.h"
+#include "partitioner/layer_prices.h"
+
+namespace shardline {
+
+// What a plan may assume in place of what the config and its cluster file say.
+struct Assumptions {
+  std::optional<int> nodes;
+  std::optional<Precision> precision;  // unset: that of runtime.dtype (float64, which is for tests, counts as fp32)
+};
+
+struct PlannerCase {
+  Job job;
+  Layout layout;
+  MeshSpans spans;
+  std::vector<LayerPrice> prices;  // by layer
+};
+
+// The machines that the config names in `cluster`, as many as it has hosts; without a name this machine. ConfigError
+// for what is wrong with the file and for nodes without a link between them.
+Cluster planning_cluster(const Config& config, int world_size, const Assumptions& assumed = {});
+
+// Throws ConfigError, also where the ranks do not fit on the cluster's devices.
+PlannerCase planner_case(const Config& config, const ModelSpec& spec, const ResolvedSizes& sizes,
+                         const Assumptions& assumed = {});
+
+// What the config does with most of its blocks.
+Recomputed recomputed_of(const Config& config, const ModelSpec& spec);
+
+// Most microbatches in flight of the training schedule; 0: what it needs.
+int active_microbatches_of(const Config& config, const ResolvedSizes& sizes);
+
+}  // namespace shardline

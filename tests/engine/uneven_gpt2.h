@@ -1,0 +1,21 @@
+// A small GPT-2 whose heads, inner width and vocabulary no number of ranks divides.
+#pragma once
+#include <nlohmann/json.hpp>
+
+namespace shardline {
+
+inline nlohmann::json uneven_gpt2(int words = 61, double dropout = 0.1, bool tied = true) {
+  return {{"model_type", "gpt2"},
+          {"n_layer", 6},
+          {"n_head", 5},
+          {"n_embd", 40},
+          {"n_inner", 70},
+          {"vocab_size", words},
+          {"n_positions", 16},
+          {"resid_pdrop", dropout},
+          {"embd_pdrop", dropout},
+          {"attn_pdrop", dropout},
+          {"tie_word_embeddings", tied}};
+}
+
+}  // namespace shardline

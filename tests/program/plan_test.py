@@ -1,0 +1,289 @@
+"""`shardline plan`: what it says about clusters, searches, partitions, and that a run does what its plan said."""
+import json
+
+from harness import ProgramTest, ROOT, tiny, unittest
+
+CLUSTERS = ROOT / "configs/clusters"
+P4D = str(CLUSTERS / "p4d.24xlarge.json")
+RECIPE_175B = str(ROOT / "configs/gpt-175b-p4d.json")
+CLASSES = {"weights", "gradients", "optimizer", "activations", "communication", "workspace"}
+
+
+class Forecasts(ProgramTest):
+    def plan(self, *arguments):
+        return json.loads(self.expect(0, "plan", *arguments, "--json").out)
+
+    def check_contract(self, plan):
+        mesh = plan["mesh"]
+        world = mesh["d"] * mesh["p"] * mesh["t"]
+        self.assertEqual([r["rank"] for r in plan["ranks"]], list(range(world)))
+        for rank in plan["ranks"]:
+            memory = rank["memory_bytes"]
+            self.assertEqual(set(memory), CLASSES | {"total"})
+            self.assertTrue(all(value >= 0 for value in memory.values()))
+            self.assertAlmostEqual(memory["total"], sum(memory[name] for name in CLASSES), delta=len(CLASSES))
+            self.assertEqual(rank["fits"], memory["total"] <= plan["cluster"]["memory_bytes"])
+            self.assertLess(rank["stage"], mesh["p"])
+        self.assertEqual(plan["fits"], all(rank["fits"] for rank in plan["ranks"]))
+        self.assertEqual(len(plan["stages"]), mesh["p"])
+        self.assertIn("name", plan["schedule"])
+        self.assertGreater(plan["step_seconds"], 0)
+        self.assertGreaterEqual(plan["bubble_fraction"], 0)
+        self.assertLess(plan["bubble_fraction"], 1)
+        self.assertGreater(plan["model_flops_utilization"], 0)
+        self.assertLess(plan["model_flops_utilization"], 1)
+        batch = plan["sizes"]["global_batch"]
+        self.assertAlmostEqual(plan["samples_per_second"], batch / plan["step_seconds"], delta=1e-6 * batch)
+        for key in ("tokens_per_second", "parameters", "flops_per_step", "disk_bytes"):
+            self.assertGreater(plan[key], 0, key)
+        for key in ("total_steps", "total_seconds", "node_hours", "cost"):
+            self.assertIn(key, plan)
+
+    def test_a_plan_for_a_cluster_has_all_that_scripts_rely_on(self):
+        config = self.config(p=2, t=2, training={"max_steps": 100})
+        plan = self.plan(config, "--cluster", P4D)
+        self.check_contract(plan)
+        self.assertNotIn("instructions", plan["schedule"])
+        self.assertEqual(plan["total_steps"], 100)
+        self.assertAlmostEqual(plan["total_seconds"], 100 * plan["step_seconds"])
+        self.assertAlmostEqual(plan["node_hours"], plan["total_seconds"] / 3600)
+        self.assertAlmostEqual(plan["cost"], plan["node_hours"] * 32.77)
+        self.assertEqual(plan, self.plan(config, "--set", f"cluster={P4D}"))
+        self.assertIn("instructions", self.plan(config, "--cluster", P4D, "--instructions")["schedule"])
+        epochs = self.plan(config, "--cluster", P4D, "--set", "training.max_steps=-1")
+        self.assertIsNone(epochs["total_steps"])
+        self.check_contract(self.plan(config, "--cluster", "local"))
+        self.expect(0, "plan", config, "--cluster", P4D, says=["p4d.24xlarge", "samples/s", "fits", "activations"])
+
+    def test_weights_of_all_ranks_are_the_models(self):
+        plan = self.plan(self.config(p=2, t=2), "--cluster", "local")
+        replicated = sum(rank["memory_bytes"]["weights"] for rank in plan["ranks"]) / 4
+        self.assertGreaterEqual(replicated, plan["parameters"])
+        self.assertLess(replicated, 2.5 * plan["parameters"])  # norms on every tensor rank, the tied table twice
+        half = self.plan("config.json", "--cluster", P4D, "--precision", "bf16")
+        self.assertEqual(half["ranks"][0]["memory_bytes"]["weights"] * 2, plan["ranks"][0]["memory_bytes"]["weights"])
+
+    def test_what_does_not_fit_is_told_with_the_cheapest_change(self):
+        cluster = json.loads((CLUSTERS / "p4d.24xlarge.json").read_text())
+        cluster["device"]["memory_gib"] = 0.25
+        del cluster["device"]["multiprocessors"]  # no runtime of a GPU
+        (self.dir / "small.json").write_text(json.dumps(cluster))
+        model = {"config": {"model_type": "gpt2", "vocab_size": 256, "n_positions": 512, "n_embd": 128, "n_layer": 12,
+                            "n_head": 4}}
+        config = self.config(model=model, data={"sequence_length": 512}, training={"global_batch_size": 64})
+        plan = self.plan(config, "--cluster", "small.json")
+        self.check_contract(plan)
+        self.assertFalse(plan["fits"])
+        self.assertIn("stage 0 needs", plan["memory"])
+        self.assertIn("microbatches of", plan["advice"]["text"])
+        changes = [word for setting in plan["advice"]["settings"] for word in ("--set", setting)]
+        changed = self.plan(config, "--cluster", "small.json", *changes)
+        self.assertTrue(changed["fits"], changed["memory"])
+        self.assertEqual(changed["sizes"]["global_batch"], 64)
+        self.expect(0, "plan", config, "--cluster", "small.json", says=["NO: stage 0", "to fit", "--set smp_options.microbatches"])
+
+    def test_a_page_needs_nothing_from_elsewhere(self):
+        config = self.config(p=2, t=2)
+        self.expect(0, "plan", config, "--cluster", P4D, "--search", "time", "--html", "plan.html")
+        page = (self.dir / "plan.html").read_text()
+        self.assertEqual(page.count("<svg"), 2)
+        for words in ("rank 3 (stage 1, d 0, t 1)", "40.0 GiB of a device", "stage 1", "why not first"):
+            self.assertIn(words, page)
+        for outside in ("<script", "<link", "href=", "src="):
+            self.assertNotIn(outside, page)
+        self.expect(1, "plan", config, "--html", "no-such-folder/plan.html", says="no-such-folder")
+
+    def test_a_run_stands_beside_its_plan(self):
+        said = self.train(p=2, communicator="threads", cluster="local").out
+        for words in ("predicted", "measured", "median of 2 steps", "stages wait"):
+            self.assertIn(words, said)
+        saved = json.loads((self.dir / "out/plan.json").read_text())
+        self.check_contract(saved)
+        again = self.plan("--from-run", "out", "--search", "time")
+        self.check_contract(again)
+        steps = sorted(line["step_seconds"] for line in self.metrics()[1:])
+        self.assertAlmostEqual(again["run"]["step_seconds"]["measured"], sum(steps) / 2)
+        self.assertEqual(again["run"]["step_seconds"]["predicted"], again["step_seconds"])
+        self.assertGreaterEqual(again["run"]["gain"]["factor"], 1 - 1e-9)
+        self.assertEqual(len(again["run"]["ranks"]), 2)
+        self.expect(0, "plan", "--from-run", "out", says=["predicted", "measured"])
+        self.expect(2, "plan", "--from-run", "nowhere", says="nowhere")
+        self.expect(2, "plan", "config.json", "--from-run", "out", says="not both")
+        self.expect(2, "plan", says="config")
+
+    def test_wrong_clusters_are_refused(self):
+        good = json.loads((CLUSTERS / "p4d.24xlarge.json").read_text())
+        config = self.config(p=2, t=2)
+
+        def refused(change, *words):
+            cluster = json.loads(json.dumps(good))
+            change(cluster)
+            (self.dir / "c.json").write_text(json.dumps(cluster))
+            self.expect(2, "plan", config, "--cluster", "c.json", says=words)
+
+        refused(lambda c: c.pop("device"), "/device")
+        refused(lambda c: c["device"].update(memory_gib=-40), "/device/memory_gib", "-40")
+        refused(lambda c: c["device"]["peak_tflops"].update(bf16=1), "bf16", "fp32")
+        refused(lambda c: c.update(nodes=2) or c.pop("inter_node"), "/inter_node", "missing")
+        refused(lambda c: c.update(devices_per_node=2), "4 ranks", "2 devices")
+        refused(lambda c: c.update(spot_price=99), "spot_price")
+        refused(lambda c: c.update(bandwith=1), "bandwith")
+        self.expect(2, "plan", config, "--cluster", "missing.json", says="missing.json")
+        self.expect(2, "plan", config, "--cluster", P4D, "--nodes", "0")
+        self.expect(2, "plan", config, "--cluster", str(CLUSTERS / "h200.json"), "--nodes", "4", says="inter_node")
+
+    def test_175_billion_parameters_on_960_devices(self):
+        print("\n175B on 120 x p4d.24xlarge, global batch 1920; published: 32 samples/s, sequence length not stated")
+        for length in (512, 1024, 2048):
+            plan = self.plan(RECIPE_175B, "--cluster", P4D, "--precision", "bf16", "--search", "time",
+                             "--set", f"data.sequence_length={length}")
+            self.check_contract(plan)
+            self.assertEqual(len(plan["ranks"]), 960)
+            self.assertAlmostEqual(plan["parameters"] / 175e9, 1, delta=0.02)
+            candidates = plan["candidates"]
+            best = candidates[0]
+            self.assertEqual(best["place"], 1)
+            self.assertIsNone(best["reason"])
+            self.assertTrue(all(c["reason"] for c in candidates[1:]))
+            times = [c["step_seconds"] for c in candidates if c["place"]]
+            self.assertEqual(times, sorted(times))
+            print(f"  {length:4}: as configured {plan['samples_per_second']:6.1f} samples/s, "
+                  f"{'fits' if plan['fits'] else 'does not fit: ' + plan['memory']}; best "
+                  f"{best['samples_per_second']:6.1f}, {best['layout']['text']}, "
+                  f"{best['memory_bytes'] / 2**30:.1f} GiB; search {plan['search_seconds']:.1f} s")
+            self.assertTrue(1 < best["samples_per_second"] / 32 < 20)
+
+
+class Searches(ProgramTest):
+    def test_the_settings_of_a_candidate_make_it(self):
+        config = self.config(training={"global_batch_size": 16})
+        arguments = ("plan", config, "--cluster", P4D, "--json")
+        plan = json.loads(self.expect(0, *arguments, "--search", "time").out)
+        for candidate in plan["candidates"][:3]:
+            if candidate["not_yet_built"]:
+                continue
+            settings = [word for setting in candidate["settings"] for word in ("--set", setting)]
+            made = json.loads(self.expect(0, *arguments, *settings).out)
+            layout = candidate["layout"]
+            self.assertEqual(made["mesh"]["p"], layout["pipeline"])
+            self.assertEqual(made["mesh"]["t"], layout["tensor"])
+            self.assertEqual(made["mesh"]["d"], layout["replicas"])
+            self.assertAlmostEqual(made["step_seconds"] / candidate["step_seconds"], 1, delta=1e-6)
+        cheap = json.loads(self.expect(0, *arguments, "--search", "cost", "--nodes", "4").out)["candidates"]
+        small = json.loads(self.expect(0, *arguments, "--search", "memory").out)["candidates"]
+        self.assertLessEqual(small[0]["memory_bytes"], plan["candidates"][0]["memory_bytes"])
+        self.assertLess(cheap[0]["hourly_cost"], 4 * 32.77)
+        self.expect(0, "plan", config, "--cluster", P4D, "--search", "time", says=["why not first", "the best", "config"])
+        self.expect(2, "plan", config, "--search", "speed", says="--search")
+        self.expect(2, "plan", config, "--cluster", "local", "--search", "cost", says="hourly_price")
+
+    def test_auto_degrees_train_with_the_winner(self):
+        smp = {"pipeline_parallel_degree": "auto", "tensor_parallel_degree": "auto", "microbatches": "auto"}
+        config = self.config(smp_options=smp, mpi_options={"processes_per_host": 2}, communicator="threads")
+        plan = json.loads(self.expect(0, "plan", config, "--json").out)
+        mesh = plan["mesh"]
+        self.assertEqual(mesh["d"] * mesh["p"] * mesh["t"], 2)
+        self.expect(0, "train", config, says="saved the model")
+        self.assertEqual(plan, json.loads((self.dir / "out/plan.json").read_text()))
+        resolved = json.loads((self.dir / "out/config.resolved.json").read_text())["smp_options"]
+        self.assertEqual(resolved["pipeline_parallel_degree"], mesh["p"])
+        self.assertEqual(resolved["microbatches"], plan["sizes"]["microbatches"])
+
+    def test_auto_takes_all_devices_of_a_cluster(self):
+        smp = {"pipeline_parallel_degree": "auto", "tensor_parallel_degree": "auto", "microbatches": "auto"}
+        config = self.config(smp_options=smp, training={"global_batch_size": 32})
+        for nodes in (1, 2):
+            plan = json.loads(self.expect(0, "plan", config, "--cluster", P4D, "--nodes", str(nodes), "--json").out)
+            self.assertEqual(len(plan["ranks"]), 8 * nodes)
+
+    def test_auto_needs_a_global_batch_and_nothing_that_contradicts_it(self):
+        for sections, words in [
+            ({"training": {"global_batch_size": None}}, ["\"auto\"", "global_batch_size"]),
+            ({"training": {"per_device_train_batch_size": 2}}, ["\"auto\"", "leave"]),
+            ({"smp_options": {"tensor_parallel_degree": "auto", "pipeline": "mine.csv"}}, ["\"auto\"", "file"]),
+            ({"smp_options": {"virtual_pipeline_degree": "auto"}}, ["virtual_pipeline_degree", "interleaved_1f1b"]),
+            ({"smp_options": {"tensor_parallel_degree": "some"}}, ["tensor_parallel_degree", "auto"]),
+        ]:
+            with self.subTest(sections):
+                options = tiny(**sections)
+                options["smp_options"].setdefault("tensor_parallel_degree", "auto")
+                if options["training"]["global_batch_size"] is None:
+                    del options["training"]["global_batch_size"]
+                (self.dir / "c.json").write_text(json.dumps(options))
+                self.expect(2, "plan", "c.json", says=words)
+
+
+class Partitions(ProgramTest):
+    def stages(self, config):
+        plan = json.loads(self.expect(0, "plan", config, "--json").out)
+        return [[name for chunk in stage["chunks"] for name in chunk] for stage in plan["stages"]]
+
+    def partitioned(self, name="config.json", **options):
+        model = {"config": dict(tiny()["model"]["config"], n_layer=4)}
+        smp = {"pipeline_parallel_degree": 2, "microbatches": 2, **options}
+        return self.config(name, model=model, smp_options=smp, communicator="threads")
+
+    def test_partitions_by_hand(self):
+        self.assertEqual(self.stages(self.partitioned(auto_partition=False, manual_partition=[1, 3])),
+                         [["embedding", "h.0"], ["h.1", "h.2", "h.3", "head"]])
+        rules = [{"layers": "h.[0-2]", "stage": 0}, {"layers": "embedding", "stage": 0}]
+        config = self.partitioned(auto_partition=False, default_partition=1, manual_partition=rules)
+        self.assertEqual(self.stages(config), [["embedding", "h.0", "h.1", "h.2"], ["h.3", "head"]])
+        self.expect(0, "train", config, says="saved the model")
+        self.assertEqual(self.stages(self.partitioned(auto_partition=False, manual_partition=[0, 4])),
+                         [["embedding"], ["h.0", "h.1", "h.2", "h.3", "head"]])
+
+    def test_what_is_wrong_with_partitions_by_hand(self):
+        for options, words in [
+            (dict(manual_partition=[1, 2]), ["places 3 blocks", "4"]),
+            (dict(manual_partition=[4]), ["1 numbers", "2 stages"]),
+            (dict(manual_partition=[1, -3]), ["-3", "do not mix"]),
+            (dict(manual_partition="even"), ["manual_partition", "list"]),
+            (dict(manual_partition=[{"layers": "h.*", "stage": 5}], default_partition=0), ["h.0", "stage 5"]),
+            (dict(manual_partition=[{"layers": "h.*", "stage": 1}]), ["embedding, head"]),
+            (dict(manual_partition=[{"layers": "h.*", "stage": 1}], default_partition=0), ["head", "execution order"]),
+            (dict(default_partition=1), ["stage 0 has no layer"]),
+            (dict(default_partition=2), ["default_partition", "pipeline_parallel_degree 2"]),
+            (dict(auto_partition=True, manual_partition=[2, 2]), ["contradicts auto_partition"]),
+        ]:
+            with self.subTest(options):
+                self.expect(2, "plan", self.partitioned(**{"auto_partition": False, **options}), says=words)
+
+    def test_a_saved_partition_is_honoured(self):
+        self.expect(0, "train", self.partitioned(auto_partition=False, manual_partition=[3, 1]))
+        config = self.partitioned("again.json", load_partition=True, partition_file="out/plan.json")
+        self.assertEqual(self.stages(config), [["embedding", "h.0", "h.1", "h.2"], ["h.3", "head"]])
+        self.expect(2, "plan", self.partitioned(load_partition=True), says="needs partition_file")
+        self.expect(2, "plan", self.partitioned(partition_file="out/plan.json"), says="load_partition")
+
+    def test_a_file_that_is_not_of_this_model_is_refused(self):
+        good = {"stages": [{"stage": 0, "chunks": [["embedding", "h.0", "h.1"]]},
+                           {"stage": 1, "chunks": [["h.2", "h.3", "head"]]}]}
+        config = self.partitioned(load_partition=True, partition_file="p.json")
+
+        def with_file(text, code, *words):
+            (self.dir / "p.json").write_text(text)
+            self.expect(code, "plan", config, says=words)
+
+        def edited(*changes):
+            text = json.dumps(good)
+            for old, new in changes:
+                self.assertIn(old, text)
+                text = text.replace(old, new)
+            return text
+
+        with_file(json.dumps(good), 0, "h.1")
+        with_file(edited(('"h.1"', '"h.7"')), 2, "partition_file p.json", "h.7", "no layer")
+        with_file(edited(('"h.1"', '"h.0"')), 2, "h.0", "twice")
+        with_file(edited((', "h.1"', '')), 2, "does not place h.1")
+        with_file(edited(('"h.1"', '"h.X"'), ('"h.2"', '"h.1"'), ('"h.X"', '"h.2"')), 2, "execution order")
+        with_file(json.dumps({"stages": good["stages"][:1]}), 2, "1 stages", "2")
+        with_file(edited(('"stage": 1', '"stage": 0')), 2, "in order")
+        with_file(json.dumps({"stages": [{"chunks": [["embedding"], ["h.0"]]}, good["stages"][1]]}), 2, "2 chunks")
+        with_file('{"stages": 7}', 2, "stages")
+        with_file('{"stages": [1, 2]}', 2, "chunks")
+        with_file("[", 2, "p.json")
+
+
+if __name__ == "__main__":
+    unittest.main()
