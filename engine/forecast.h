@@ -30,6 +30,9 @@ struct Forecast {
   bool fits(size_t rank) const { return memory[rank].total() <= cluster.memory_bytes; }
 };
 
+// The instruction lists that the plan runs, with the chunks that it has, at the case's prices.
+StepEstimate forecast_step(const PlannerCase& planned, const Plan& plan);
+
 Forecast make_forecast(const Config& config, const PlannerCase& planned, const Plan& plan);
 
 // Busy times of the stages as the forecast sees them: a row of boxes for each stage, in seconds.

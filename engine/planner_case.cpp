@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "engine/config/recompute_rules.h"
 #include "engine/local_cluster.h"
+#include "partitioner/profiled_cluster.h"
 
 namespace shardline {
 namespace {
@@ -24,6 +25,18 @@ void check_links(const Cluster& cluster, const Layout& layout) {
                           " devices; set its nodes (--nodes), or smaller degrees"));
 }
 
+Recomputed recomputed(Recompute::What what) {
+  switch (what) {
+    case Recompute::What::nothing:
+      return Recomputed::nothing;
+    case Recompute::What::attention:
+      return Recomputed::core;
+    case Recompute::What::layers:
+      return Recomputed::blocks;
+  }
+  return Recomputed::nothing;
+}
+
 Layout layout_of(const Config& config, const ModelSpec& spec, const ResolvedSizes& sizes) {
   const SmpOptions& smp = config.smp;
   Layout layout{.tensor = sizes.tensor,
@@ -41,6 +54,30 @@ Layout layout_of(const Config& config, const ModelSpec& spec, const ResolvedSize
   return layout;
 }
 
+std::shared_ptr<const Profile> profile_of(const Config& config, const Assumptions& assumed) {
+  if (assumed.profile || config.profile.empty()) return assumed.profile;
+  return std::make_shared<const Profile>(read_profile(config.profile));
+}
+
+// A profile has no link to where activations are moved out to.
+Cluster measured_cluster(const Profile& profile, int world_size, int hosts) {
+  Cluster cluster = profiled_cluster(profile, world_size);
+  cluster.host = local_cluster(world_size / hosts, hosts).host;
+  return cluster;
+}
+
+std::vector<LayerPrice> prices_by_layer(const Config& config, const Job& job, Layout layout, const MeshSpans& spans) {
+  const auto recompute = recompute_by_layer(config.smp.activation_checkpointing, job.spec);
+  const Pricing pricing(job.cluster, job.precision, job.software.gradient_bytes, job.software.separate_addition,
+                        job.profile.get());
+  std::vector<LayerPrice> prices;
+  for (size_t layer = 0; layer < recompute.size(); ++layer) {
+    layout.recomputed = recomputed(recompute[layer].what);
+    prices.push_back(layer_price(job, layout, pricing, spans, job.spec.layers[layer]));
+  }
+  return prices;
+}
+
 }  // namespace
 
 int active_microbatches_of(const Config& config, const ResolvedSizes& sizes) {
@@ -52,17 +89,18 @@ Recomputed recomputed_of(const Config& config, const ModelSpec& spec) {
   std::array<int, 3> blocks = {};
   const auto by_layer = recompute_by_layer(config.smp.activation_checkpointing, spec);
   for (size_t layer = 0; layer < by_layer.size(); ++layer) {
-    if (!spec.layers[layer].is_block) continue;
-    const auto what = by_layer[layer].what;
-    ++blocks[what == Recompute::What::nothing ? 0 : what == Recompute::What::attention ? 1 : 2];
+    if (spec.layers[layer].is_block) ++blocks[static_cast<size_t>(recomputed(by_layer[layer].what))];
   }
   return static_cast<Recomputed>(std::max_element(blocks.begin(), blocks.end()) - blocks.begin());
 }
 
 Cluster planning_cluster(const Config& config, int world_size, const Assumptions& assumed) {
   const int hosts = std::max<int>(1, static_cast<int>(config.mpi.hosts.size()));
-  Cluster cluster = config.cluster.empty() || config.cluster == "local" ? local_cluster(world_size / hosts, hosts)
-                                                                        : read_cluster(config.cluster);
+  const bool here = config.cluster.empty() || config.cluster == "local";
+  const auto profile = here ? profile_of(config, assumed) : nullptr;
+  Cluster cluster = !here     ? read_cluster(config.cluster)
+                    : profile ? measured_cluster(*profile, world_size, hosts)
+                              : local_cluster(world_size / hosts, hosts);
   if (!config.mpi.hosts.empty()) cluster.nodes = hosts;
   cluster.nodes = assumed.nodes.value_or(cluster.nodes);
   return cluster;
@@ -71,16 +109,18 @@ Cluster planning_cluster(const Config& config, int world_size, const Assumptions
 PlannerCase planner_case(const Config& config, const ModelSpec& spec, const ResolvedSizes& sizes,
                          const Assumptions& assumed) {
   const int world = sizes.replicas * sizes.pipeline * sizes.tensor;
-  PlannerCase planned{.job = {.cluster = planning_cluster(config, world, assumed),
-                              .spec = spec,
-                              .sequence_length = config.data.sequence_length,
-                              .global_batch = sizes.global_batch,
-                              .precision = assumed.precision.value_or(Precision::fp32),
-                              .software = {.own_ops = true}},
-                      .layout = layout_of(config, spec, sizes)};
+  PlannerCase planned{
+      .job = {.cluster = planning_cluster(config, world, assumed),
+              .spec = spec,
+              .sequence_length = config.data.sequence_length,
+              .global_batch = sizes.global_batch,
+              .precision = assumed.precision.value_or(Precision::fp32),
+              .software = {.gradient_bytes = config.runtime.dtype == "float64" ? 8 : 4, .own_ops = true},
+              .profile = profile_of(config, assumed)},
+      .layout = layout_of(config, spec, sizes)};
   check_links(planned.job.cluster, planned.layout);
   planned.spans = mesh_spans(planned.layout.mesh(), planned.job.cluster.devices_per_node, planned.layout.shards());
-  planned.prices = layer_prices(planned.job, planned.layout, planned.spans);
+  planned.prices = prices_by_layer(config, planned.job, planned.layout, planned.spans);
   return planned;
 }
 

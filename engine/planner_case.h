@@ -1,5 +1,6 @@
 // The planner's view of a run: what is trained on which machines (a Job), and how (a Layout).
 #pragma once
+#include <memory>
 #include <optional>
 
 #include "engine/config/options.h"
@@ -11,7 +12,8 @@ namespace shardline {
 // What a plan may assume in place of what the config and its cluster file say.
 struct Assumptions {
   std::optional<int> nodes;
-  std::optional<Precision> precision;  // unset: that of runtime.dtype (float64, which is for tests, counts as fp32)
+  std::optional<Precision> precision;      // unset: that of runtime.dtype (float64, which is for tests, counts as fp32)
+  std::shared_ptr<const Profile> profile;  // unset: the config's
 };
 
 struct PlannerCase {
@@ -21,11 +23,11 @@ struct PlannerCase {
   std::vector<LayerPrice> prices;  // by layer
 };
 
-// The machines that the config names in `cluster`, as many as it has hosts; without a name this machine. ConfigError
-// for what is wrong with the file and for nodes without a link between them.
+// The machines that the config names in `cluster`, as many as it has hosts; without a name this machine, with the rates
+// that the profile measured. ConfigError for what is wrong with the file.
 Cluster planning_cluster(const Config& config, int world_size, const Assumptions& assumed = {});
 
-// Throws ConfigError, also where the ranks do not fit on the cluster's devices.
+// Throws ConfigError, also where the ranks do not fit on the cluster's devices or nodes have no link between them.
 PlannerCase planner_case(const Config& config, const ModelSpec& spec, const ResolvedSizes& sizes,
                          const Assumptions& assumed = {});
 

@@ -143,9 +143,7 @@ double communication_bytes(const Job& job, const Layout& layout, double largest_
   if (shape.sequence_parallel) bytes += largest_border(job, shape) * layout.tensor;
   if (layout.sharded == 3) bytes += 2 * largest_layer * value_bytes(job.precision);
   if (layout.sharded >= 2) bytes += largest_layer * job.software.gradient_bytes;
-  const bool gpu = job.cluster.multiprocessors > 0;
-  const int groups = (layout.tensor > 1) + (layout.replicas > 1) + 2 * (layout.pipeline > 1);
-  return bytes + (gpu ? groups * kCommunicatorBytes : 0);
+  return bytes;
 }
 
 std::string gib(double bytes) {
@@ -157,6 +155,12 @@ int chunks_of(const std::vector<int>& chunk_of_layer) {
 }
 
 }  // namespace
+
+MemoryBytes device_bytes(const Job& job, const Layout& layout) {
+  if (job.cluster.multiprocessors == 0) return {};
+  const int groups = (layout.tensor > 1) + (layout.replicas > 1) + 2 * (layout.pipeline > 1);
+  return {.communication = groups * kCommunicatorBytes, .workspace = kRuntimeBytes};
+}
 
 double kept_bytes(const Job& job, const Layout& layout, size_t layer) {
   return layer_bytes(job, layout, layer).kept;
@@ -188,6 +192,7 @@ std::vector<StageMemory> estimate_memory(const Job& job, const Layout& layout, c
     largest[stage] = std::max(largest[stage], elements);
     stages[stage].bytes.workspace = std::max(stages[stage].bytes.workspace, bytes.transient);
   }
+  const MemoryBytes device = device_bytes(job, layout);
   for (size_t stage = 0; stage < stages.size(); ++stage) {
     auto& bytes = stages[stage].bytes;
     bytes.weights = parameters[stage] * value_bytes(job.precision) / (layout.sharded == 3 ? shards : 1);
@@ -195,8 +200,8 @@ std::vector<StageMemory> estimate_memory(const Job& job, const Layout& layout, c
     bytes.optimizer = parameters[stage] * (8 + master) / shards;
     std::tie(bytes.activations, stages[stage].peak_instruction) =
         peak_activations(schedule.instructions[stage], chunks);
-    bytes.communication = communication_bytes(job, layout, largest[stage]);
-    if (job.cluster.multiprocessors > 0) bytes.workspace += kRuntimeBytes;
+    bytes.communication = communication_bytes(job, layout, largest[stage]) + device.communication;
+    bytes.workspace += device.workspace;
   }
   return stages;
 }

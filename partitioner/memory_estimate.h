@@ -25,6 +25,9 @@ struct StageMemory {
 std::vector<StageMemory> estimate_memory(const Job& job, const Layout& layout, const Schedule& schedule,
                                          const std::vector<int>& chunk_of_layer);
 
+// What an accelerator's runtime (workspace) and its communicators (communication) take; nothing on CPUs.
+MemoryBytes device_bytes(const Job& job, const Layout& layout);
+
 // Activations of one microbatch between its forward and its backward: of a layer of the model, and by chunk.
 double kept_bytes(const Job& job, const Layout& layout, size_t layer);
 std::vector<double> kept_by_chunk(const Job& job, const Layout& layout, const std::vector<int>& chunk_of_layer,

@@ -9,7 +9,8 @@ namespace {
 
 using Channel = std::pair<int, int>;  // from, to
 
-// When each message of a channel may leave its sender, since its receive is posted: at the end of the receive before it.
+// When each message of a channel may leave its sender, since its receive is posted: at the end of the receive before
+// it.
 std::map<Channel, std::vector<double>> posted_times(const Schedule& schedule, const Simulation& simulation) {
   std::map<Channel, std::vector<double>> times;
   for (int stage = 0; stage < schedule.stages; ++stage) {
@@ -38,9 +39,9 @@ std::vector<std::vector<int>> messages_held(const Schedule& schedule, const Inst
   std::vector<std::vector<int>> held(static_cast<size_t>(schedule.stages));
   for (int stage = 0; stage < schedule.stages; ++stage) {
     const auto& list = schedule.instructions[static_cast<size_t>(stage)];
-    std::map<int, int> expected, sent;                                // by peer
-    std::vector<std::tuple<Op, int, int>> waiting;                    // what was received and is not used yet
-    std::vector<double> sending;                                      // when each may leave
+    std::map<int, int> expected, sent;              // by peer
+    std::vector<std::tuple<Op, int, int>> waiting;  // what was received and is not used yet
+    std::vector<double> sending;                    // when each may leave
     for (const auto& instruction : list) expected[instruction.peer] += is_receive(instruction.op);
     for (size_t i = 0; i < list.size(); ++i) {
       const auto& instruction = list[i];
@@ -56,7 +57,8 @@ std::vector<std::vector<int>> messages_held(const Schedule& schedule, const Inst
         const auto message = static_cast<size_t>(sent[instruction.peer]++);
         sending.push_back(posted.at({stage, instruction.peer})[message]);
       }
-      const auto ahead = std::count_if(expected.begin(), expected.end(), [](const auto& peer) { return peer.second > 0; });
+      const auto ahead =
+          std::count_if(expected.begin(), expected.end(), [](const auto& peer) { return peer.second > 0; });
       held[static_cast<size_t>(stage)].push_back(static_cast<int>(ahead) + static_cast<int>(waiting.size()) +
                                                  static_cast<int>(sending.size()));
     }

@@ -15,9 +15,9 @@
 #include "core/caching_allocator.h"
 #include "engine/config/config.h"
 #include "engine/data/repeated_batch.h"
+#include "engine/forecast.h"
 #include "engine/job_parts.h"
 #include "engine/profile_use.h"
-#include "engine/step_forecast.h"
 #include "tensor_parallel/products.h"
 #include "tools/start_ranks.h"
 #include "tools/step_simulation.h"
@@ -70,10 +70,11 @@ nlohmann::json pipeline_report(const Schedule& schedule, const std::vector<Measu
 // What the profile foretells of the measured seconds.
 nlohmann::json forecast_report(const Config& config, const JobParts& parts, const RankContext& context,
                                const std::string& path, double measured) {
-  const auto& [model, plan, groups] = parts;
+  const auto& [model, planned, plan, groups] = parts;
   const auto found = find_profile(path, profile_conditions(config, plan, model, context), plan, model.spec);
   if (!found.profile) return {{"why_not", found.why_not}};
-  const StepEstimate step = forecast_step(config, plan, model.spec, found.profile);
+  const StepEstimate step =
+      forecast_step(planner_case(config, model.spec, plan.sizes, {.profile = found.profile}), plan);
   return {{"step_seconds", step.seconds},
           {"pipeline_seconds", step.pipeline_seconds},
           {"reduction_seconds", step.reduction_seconds},

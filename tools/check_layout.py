@@ -5,6 +5,7 @@
   - What nvcc or oneDNN's headers meet must not meet torch's: no .cu file and no file with dnnl headers reaches a torch
     header, directly or through our own.
   - No hand-written source has more than 600 lines; sources but Python's are plain ASCII.
+  - No file has a merge conflict left in it.
 
   tools/check_layout.py [--self-test]
 """
@@ -38,13 +39,18 @@ def check(root, names):
     """The violations in the files `names` (relative to `root`), as lines of text."""
     texts = {name: (root / name).read_bytes() for name in names if pathlib.PurePath(name).suffix in SOURCES}
     lines = {name: text.decode("utf-8", "replace").splitlines() for name, text in texts.items()}
-    problems = []
+    problems = [problem for name in sorted(names) for problem in left_over_markers(name, (root / name).read_bytes())]
     for name in sorted(texts):
         problems += plain_and_short(name, texts[name])
         if pathlib.PurePath(name).suffix in CPP:
             problems += upward_includes(name, lines[name])
             problems += torch_where_it_must_not_be(name, lines)
     return problems
+
+
+def left_over_markers(name, text):
+    return [f"{name}:{number}: a marker of a merge conflict" for number, row in enumerate(text.split(b"\n"), 1)
+            if row.startswith((b"<<<<<<< ", b">>>>>>> "))]
 
 
 def plain_and_short(name, text):
@@ -126,9 +132,10 @@ def self_test():
         "core/accent.cpp": "// caf\u00e9\n",
         "tests/fine.py": "# caf\u00e9\n",
         "docs/fine.md": "caf\u00e9\n",
+        "docs/merged.md": "\n" + "<" * 7 + " HEAD\n",
     }
     expected = [
-        "core/accent.cpp:1", "core/relative.cpp:1", "core/tested.cpp:1", "core/up.cpp:2", "engine/up.cpp:1",
+        "docs/merged.md:2", "core/accent.cpp:1", "core/relative.cpp:1", "core/tested.cpp:1", "core/up.cpp:2", "engine/up.cpp:1",
         "models/lookalike.cpp:1", "optim/side.h:1", "partitioner/executor.cpp:1", "tensor_parallel/chain.cu:1",
         "tensor_parallel/direct.cu:1", "tensor_parallel/dnnl.cpp:1", "tools/long.sh:601",
     ]

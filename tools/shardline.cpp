@@ -29,7 +29,7 @@ struct CommandLine {
   std::string prompts_file;
   std::string profile;
   PlanOptions plan;
-  std::string cluster, precision;
+  std::string cluster, measured, precision;
   std::optional<int> nodes;
   GenerateOptions generate;
   std::string output_dir;
@@ -95,6 +95,7 @@ void add_plan_options(CLI::App& app, CommandLine& line) {
   app.add_option("--html", line.plan.html, "File for a page with memory, step and candidates");
   app.add_option("--cluster", line.cluster,
                  "File with the machines (see configs/clusters), or local: tells times and memory");
+  app.add_option("--profile", line.measured, "File of `shardline profile`: times as measured; implies --cluster local");
   app.add_option("--nodes", line.nodes, "How many of them, in place of what the file says")
       ->check(CLI::Range(1, 100000));
   app.add_option("--precision", line.precision, "To plan for; else that of the run")
@@ -109,7 +110,9 @@ std::string planned(CommandLine& line) {
   if (line.config.empty() == line.plan.from_run.empty())
     throw ConfigError("plan needs a config file or --from-run OUTPUT_DIR, and not both");
   if (line.config.empty()) line.config = line.plan.from_run + "/config.resolved.json";
+  if (line.cluster.empty() && !line.measured.empty()) line.cluster = "local";
   if (!line.cluster.empty()) line.overrides.push_back("cluster=" + line.cluster);
+  if (!line.measured.empty()) line.overrides.push_back("profile=" + line.measured);
   line.plan.json = line.json;
   line.plan.width = console_of_job().columns;
   line.plan.assumed.nodes = line.nodes;

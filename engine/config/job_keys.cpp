@@ -41,6 +41,10 @@ std::vector<Key> top_level_keys() {
                 "The machines to plan for: a file as in configs/clusters, or `local` for this one (the same as "
                 "`shardline plan --cluster`). The layers of a run are placed for them. Unset: this machine, and `plan` "
                 "tells no times."),
+      top_level(
+          "profile", &Config::profile, json_text(),
+          "File of `shardline profile` (the same as `shardline plan --profile`): where its layers were measured in "
+          "the shapes of the run, plans price them as measured, and this machine's rates are the measured ones."),
   };
 }
 

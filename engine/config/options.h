@@ -120,6 +120,7 @@ struct Config {
   MpiOptions mpi;
   RuntimeOptions runtime;
   std::string output_dir;
+  std::string profile;  // file of `shardline profile` to plan with; empty: none
   std::string cluster;  // file with the machines to plan for, or "local"; empty: this machine
   nlohmann::json no_effect = nlohmann::json::object();  // section -> key -> value: accepted, changes nothing
   bool operator==(const Config&) const = default;

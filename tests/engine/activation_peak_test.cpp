@@ -61,7 +61,7 @@ double measured_over_planned(const Choice& choice) {
   restart_memory_peaks();
   trainer.accumulate_gradients(data, 1);
   const auto measured = memory_totals().peak_of_class[static_cast<size_t>(MemoryClass::activations)];
-    return static_cast<double>(measured) / static_cast<double>(plan.activation_bytes_by_rank[0].in_use);
+  return static_cast<double>(measured) / static_cast<double>(plan.activation_bytes_by_rank[0].in_use);
 }
 
 }  // namespace

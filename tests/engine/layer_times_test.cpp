@@ -8,10 +8,10 @@
 #include "core/layer.h"
 #include "core/threads_communicator.h"
 #include "engine/config/config.h"
+#include "engine/forecast.h"
 #include "engine/job_parts.h"
 #include "engine/link_times.h"
 #include "engine/profile_use.h"
-#include "engine/step_forecast.h"
 
 #include "tests/catch.h"
 
@@ -52,7 +52,7 @@ struct Measured {
 
 // As `shardline profile` measures it on four ranks.
 Measured measure(const Config& config) {
-  auto [model, plan] = plan_model(config, 4);
+  const auto [model, planned, plan] = plan_model(config, 4);
   Measured measured{model, plan, {}};
   run_ranks(4, [&](CommunicatorPtr world) {
     RankContext context{.world = world, .device_world = world, .local_rank = world->rank(), .local_size = 4};
@@ -77,7 +77,7 @@ bool has_op(const std::vector<TracedOp>& ops, const std::string& name, std::vect
 }  // namespace
 
 TEST_CASE("equal blocks are measured once") {
-  const auto [model, plan] = plan_model(config_of(1, 1, "speed", 0), 4);
+  const auto model = plan_model(config_of(1, 1, "speed", 0), 4).model;
   const auto distinct = distinct_layers(model.spec);
   REQUIRE(model.spec.layers.size() == 8);
   REQUIRE(distinct.layers.size() == 3);
@@ -94,8 +94,8 @@ TEST_CASE("FLOPs and kept bytes that are seen are those that layers state") {
     const auto& layers = measured.profile.layers;
     REQUIRE(layers.size() == 3);
     const ModelSpec distinct = distinct_layers(measured.model.spec);
-    const WorkShape shape =
-        layout_of(measured.plan).work_shape({.sequence_length = kLength, .precision = Precision::fp32});
+    const WorkShape shape = planner_case(config_of(1, t, optimize, dropout), measured.model.spec, measured.plan.sizes)
+                                .layout.work_shape({.sequence_length = kLength, .precision = Precision::fp32});
     for (size_t i = 0; i < layers.size(); ++i) {
       const LayerSpec& spec = distinct.layers[i];
       const LayerWork work = spec.work(shape);
@@ -144,7 +144,8 @@ TEST_CASE("links are those of the groups, and the profile knows where it may be 
   const auto replicas = plan_model(config_of(1, 2, "speed", 0), 4).plan;
   CHECK(why_not_usable(profile, profile.valid_for, replicas, model.spec) == "its links are not those of D=2 P=1 T=2");
 
-  const auto step = forecast_step(config, plan, model.spec, std::make_shared<const Profile>(profile));
+  const auto step = forecast_step(
+      planner_case(config, model.spec, plan.sizes, {.profile = std::make_shared<const Profile>(profile)}), plan);
   CHECK(step.seconds > step.pipeline_seconds);
   double busy = 0;
   for (const auto& layer : model.spec.layers) {

@@ -136,7 +136,8 @@ TEST_CASE("mpi: ranks count what the plan says, by class of memory") {
     const Config config = config_of(setting);
     const ModelSource source = open_model(config.model, setting.t > 1 && setting.optimize == "memory");
     const Plan plan = make_plan(config, source.spec, world->size());
-    const auto bytes = memory_by_rank(config, source.spec, plan)[static_cast<size_t>(world->rank())];
+    const auto bytes =
+        memory_by_rank(config, planner_case(config, source.spec, plan.sizes), plan)[static_cast<size_t>(world->rank())];
     const Classes planned = planned_for(bytes), now = counted(setting, plan, source, world);
     CAPTURE(setting.name(), world->rank(), bytes.activations, bytes.workspace, bytes.communication);
     CHECK(now.weights == Approx(planned.weights).epsilon(0.05));

@@ -2,8 +2,8 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
-#include "partitioner/local_cluster.h"
 #include "partitioner/planned_layout.h"
+#include "partitioner/profiled_cluster.h"
 
 #include "tests/catch.h"
 
@@ -61,7 +61,7 @@ LinkMeasurement link(const std::string& group, const std::string& operation, dou
 }
 
 Job job(const Profile& profile, int64_t batch) {
-  return {.cluster = local_cluster(profile, 2),
+  return {.cluster = profiled_cluster(profile, 2),
           .spec = model(),
           .sequence_length = 8,
           .global_batch = batch,
@@ -138,7 +138,7 @@ TEST_CASE("a profile says nothing about other shapes") {
 TEST_CASE("a measured machine is a cluster") {
   auto p = profile();
   p.links = {{"tp", "all_reduce", 2, {8, 4000}, {0.02, 4}}, {"pp", "send", 2, {8, 4000}, {0.03, 2}}};
-  const auto cluster = local_cluster(p, 4);
+  const auto cluster = profiled_cluster(p, 4);
   CHECK(cluster.nodes == 2);
   CHECK(cluster.devices_per_node == 2);
   CHECK(cluster.device == "abacus");
@@ -149,5 +149,5 @@ TEST_CASE("a measured machine is a cluster") {
   CHECK(pricing.collective(Collective::Kind::all_reduce, 4000, {2, 2, Group::tp}) == Approx(4).epsilon(0.02));
   CHECK(pricing.sweep(100, 0) == Approx(2));
   p.valid_for.erase("ranks_per_host");
-  CHECK_THROWS_WITH(local_cluster(p, 2), Catch::Contains("does not say its ranks_per_host"));
+  CHECK_THROWS_WITH(profiled_cluster(p, 2), Catch::Contains("does not say its ranks_per_host"));
 }

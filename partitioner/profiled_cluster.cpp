@@ -1,4 +1,4 @@
-#include "partitioner/local_cluster.h"
+#include "partitioner/profiled_cluster.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -37,7 +37,7 @@ std::string condition(const Profile& profile, const std::string& what) {
 
 }  // namespace
 
-Cluster local_cluster(const Profile& profile, int world) {
+Cluster profiled_cluster(const Profile& profile, int world) {
   Cluster cluster{.name = "local", .device = condition(profile, "device")};
   cluster.devices_per_node = std::min(world, std::max(1, std::atoi(condition(profile, "ranks_per_host").c_str())));
   cluster.nodes = (world + cluster.devices_per_node - 1) / cluster.devices_per_node;
