@@ -112,7 +112,7 @@ std::string timeline_page(const Mesh& mesh, const Schedule& schedule, int64_t st
        << ". Point at a box for its instruction and time. Where a weight gradient follows its input gradient at once, "
           "both "
           "are made in one pass and are one box.</p>\n"
-       << interval_picture(cat("measured, idle ", percent_of(idle_share(measured, end - zero))), measured, span)
+       << interval_picture(cat("measured, idle ", percent_of(idle_fraction(ranks))), measured, span)
        << interval_picture(cat("predicted, idle ", percent_of(idle_share(simulated, simulation.makespan()))), simulated,
                            span)
        << curve_picture("bytes of activations that are kept, after each instruction", activation_curves(ranks, zero),

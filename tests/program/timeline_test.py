@@ -5,7 +5,7 @@ import unittest
 
 from harness import ProgramTest
 
-COMPUTE = re.compile(r"[FBW]\d+$")
+COMPUTE = re.compile(r"[FBW]\d+(/\d+)?$")
 
 
 def idle_share(trace):
