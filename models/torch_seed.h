@@ -1,0 +1,27 @@
+// Torch's own modules take their first values from torch's global generator. Training never uses it, but a module that
+// is made under a seed has the same values on every rank.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <mutex>
+
+namespace shardline {
+
+// Seeds the generator of CPUs, and puts its state back at the end. One at a time in a process; others wait.
+class TorchSeed {
+ public:
+  explicit TorchSeed(uint64_t seed);
+  ~TorchSeed();
+  TorchSeed(const TorchSeed&) = delete;
+  TorchSeed& operator=(const TorchSeed&) = delete;
+
+  bool drawn() const;  // random numbers were drawn since it was made, or since the last call of restart
+  void restart();
+
+ private:
+  std::lock_guard<std::mutex> alone_;
+  at::Tensor before_, start_;
+};
+
+}  // namespace shardline

@@ -1,0 +1,122 @@
+#include <ATen/TensorOperators.h>
+
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <nlohmann/json.hpp>
+
+#include "core/threads_communicator.h"
+#include "engine/config/config.h"
+#include "engine/data/repeated_batch.h"
+#include "engine/trainer.h"
+#include "models/module_layers.h"
+#include "tests/models/user_modules.h"
+
+#include "tests/catch.h"
+
+namespace shardline {
+namespace {
+
+using Tensors = std::map<std::string, at::Tensor>;
+
+struct Setting {
+  int d = 1, p = 1, t = 1;
+  std::string checkpointing = "none", pipeline = "interleaved";
+  int microbatches = 1;
+};
+
+Config config_of(const Setting& setting) {
+  const int ranks = setting.d * setting.p * setting.t;
+  const nlohmann::json file = {
+      {"model", {{"config", {{"model_type", "small"}}}}},
+      {"data", {{"train", "unused"}, {"tokenizer", "bytes"}, {"sequence_length", user::kPositions}}},
+      {"training",
+       {{"global_batch_size", 12},
+        {"learning_rate", 1e-3},
+        {"lr_scheduler_type", "constant"},
+        {"weight_decay", 0.1},
+        {"seed", 7}}},
+      {"smp_options",
+       {{"pipeline_parallel_degree", setting.p},
+        {"tensor_parallel_degree", setting.t},
+        {"microbatches", setting.microbatches},
+        {"pipeline", setting.pipeline},
+        {"optimize", "speed"},
+        {"activation_checkpointing", setting.checkpointing}}},
+      {"mpi_options", {{"processes_per_host", ranks}}},
+      {"runtime", {{"dtype", "float64"}, {"communicator", ranks == 1 ? "local" : "threads"}}},
+      {"output_dir", "unused"}};
+  return parse_config(file.dump(), "module model");
+}
+
+// Complete gradients of step 1, parameters behind the last step, and losses.
+struct Outcome {
+  Tensors gradients, after;
+  std::vector<double> losses;
+};
+
+void add_copies(StageParameters& parameters, bool gradients, Tensors& all) {
+  for (const auto* parameter : parameters.stored()) {
+    const auto copy = (gradients ? parameter->grad : parameter->value).clone();
+    const auto [entry, is_new] = all.emplace(parameter->name, copy);
+    if (!is_new) CHECK((entry->second - copy).abs().max().item<double>() == 0);  // on another replica
+  }
+}
+
+Outcome train(const Setting& setting) {
+  const Config config = config_of(setting);
+  const ModuleModel modules = user::small_model();
+  Outcome outcome;
+  std::mutex mutex;
+  run_ranks(setting.d * setting.p * setting.t, [&](const CommunicatorPtr& world) {
+    const ModelSource model{nlohmann::json::object(), spec_of_modules(modules), nullptr};
+    const Plan plan = make_plan(config, model.spec, world->size());
+    Trainer trainer({config, plan, model, make_rank_groups(plan.mesh, world, world), at::kCPU}, 4);
+    init_modules(modules, trainer.parameters().stored(), 7);
+    RepeatedBatch data(12, user::kPositions, user::kVocabulary, 5);
+    trainer.accumulate_gradients(data, 1);
+    {
+      const std::scoped_lock lock(mutex);
+      add_copies(trainer.parameters(), true, outcome.gradients);
+    }
+    std::vector<double> losses;
+    for (int step = 1; step <= 4; ++step) losses.push_back(trainer.train_step(data, step).loss);
+    const std::scoped_lock lock(mutex);
+    add_copies(trainer.parameters(), false, outcome.after);
+    outcome.losses = losses;
+  });
+  return outcome;
+}
+
+double difference(const Tensors& a, const Tensors& b) {
+  double worst = 0;
+  REQUIRE(a.size() == b.size());
+  for (const auto& [name, tensor] : a) {
+    const double largest = tensor.abs().max().item<double>();
+    worst = std::max(worst, (tensor - b.at(name)).abs().max().item<double>() / std::max(largest, 1e-12));
+  }
+  return worst;
+}
+
+}  // namespace
+
+TEST_CASE("a model of plain modules trains the same on every layout") {
+  const Outcome one = train({});
+  CHECK(one.gradients.size() == 22);
+  CHECK(one.losses.back() < one.losses.front());
+  for (const auto& setting :
+       {Setting{.checkpointing = "each"}, Setting{.microbatches = 3}, Setting{.p = 2, .microbatches = 3},
+        Setting{.p = 3, .checkpointing = "group_2", .microbatches = 2},
+        Setting{.d = 2, .p = 2, .checkpointing = "contiguous", .microbatches = 2},
+        Setting{.d = 2, .p = 3, .microbatches = 3}, Setting{.d = 2, .checkpointing = "each"},
+        Setting{.p = 2, .t = 2, .microbatches = 2}, Setting{.p = 3, .pipeline = "zb_h1", .microbatches = 6}}) {
+    CAPTURE(setting.d, setting.p, setting.t, setting.checkpointing, setting.pipeline, setting.microbatches);
+    const Outcome other = train(setting);
+    CHECK(difference(one.gradients, other.gradients) < 1e-10);
+    CHECK(difference(one.after, other.after) < 1e-8);
+    for (size_t step = 0; step < one.losses.size(); ++step)
+      CHECK(other.losses[step] == Approx(one.losses[step]).epsilon(1e-12));
+  }
+}
+
+}  // namespace shardline
