@@ -74,7 +74,7 @@ std::string library_name(const NcclApi& api) {
 }
 
 // What the communicators of one world share: they fail together.
-struct World {
+struct NcclWorld {
   const NcclApi& api;
   int device;
   std::string failure;
@@ -100,7 +100,7 @@ struct World {
     return cat(meaning_of(result), " (NCCL result ", result, detail && *detail ? cat(": ", detail) : "", ")");
   }
 };
-using WorldPtr = std::shared_ptr<World>;
+using NcclWorldPtr = std::shared_ptr<NcclWorld>;
 
 Clock::time_point start_up_deadline() {
   return Clock::now() + timeouts().start_up;
@@ -108,12 +108,12 @@ Clock::time_point start_up_deadline() {
 
 // Operations that start together, in one NCCL group, and end with one event. `event` is null until they are launched.
 struct Batch {
-  WorldPtr world;
+  NcclWorldPtr world;
   std::vector<CommRequest> requests;  // with their tensors, which live as long as the operation
   void* event = nullptr;
   bool over = false;
 
-  explicit Batch(WorldPtr w) : world(std::move(w)) {}
+  explicit Batch(NcclWorldPtr w) : world(std::move(w)) {}
   ~Batch() {
     if (event != nullptr) world->api.free_event(event);
   }
@@ -132,7 +132,7 @@ using BatchPtr = std::shared_ptr<Batch>;
 // One NCCL communicator with its stream; shared by the communicator and its works.
 class Channel {
  public:
-  Channel(WorldPtr world, void* comm, std::shared_ptr<const CommIdentity> identity)
+  Channel(NcclWorldPtr world, void* comm, std::shared_ptr<const CommIdentity> identity)
       : world_(std::move(world)), comm_(comm), identity_(std::move(identity)) {
     world_->comms.push_back(comm_);
     stream_ = world_->api.make_stream(world_->device);
@@ -144,7 +144,7 @@ class Channel {
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
 
-  World& world() { return *world_; }
+  NcclWorld& world() { return *world_; }
   void* comm() { return comm_; }
 
   BatchPtr add_message(CommRequest request) {
@@ -268,7 +268,7 @@ class Channel {
     }
   }
 
-  WorldPtr world_;
+  NcclWorldPtr world_;
   void* comm_;
   std::shared_ptr<const CommIdentity> identity_;
   void* stream_ = nullptr;
@@ -305,7 +305,7 @@ class NcclWork : public Work {
 
 class NcclCommunicator : public CommunicatorBase {
  public:
-  NcclCommunicator(WorldPtr world, void* comm, CommunicatorPtr control, CommIdentity identity)
+  NcclCommunicator(NcclWorldPtr world, void* comm, CommunicatorPtr control, CommIdentity identity)
       : CommunicatorBase(std::move(identity)),
         world_(std::move(world)),
         control_(std::move(control)),
@@ -332,13 +332,13 @@ class NcclCommunicator : public CommunicatorBase {
   }
 
  private:
-  WorldPtr world_;
+  NcclWorldPtr world_;
   CommunicatorPtr control_;
   ChannelPtr channel_;
 };
 
 // NCCL makes a communicator in the background; this waits for it, and cleans up if it does not come.
-void establish(World& world, void* comm, int result, const CommIdentity& identity) {
+void establish(NcclWorld& world, void* comm, int result, const CommIdentity& identity) {
   const std::string error = world.settle(comm, result, start_up_deadline());
   if (error.empty()) return;
   const std::list<void*> known = world.comms;
@@ -370,7 +370,7 @@ std::shared_ptr<Communicator> NcclCommunicator::split(int color, const std::stri
 }  // namespace
 
 CommunicatorPtr make_nccl_world(CommunicatorPtr control, int device, const NcclApi& api) {
-  const auto world = std::make_shared<World>(World{api, device, "", {}});
+  const auto world = std::make_shared<NcclWorld>(NcclWorld{api, device, "", {}});
   CommIdentity identity;
   identity.name = control->name();
   identity.rank = control->rank();

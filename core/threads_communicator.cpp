@@ -34,26 +34,26 @@ using MeetingPtr = std::shared_ptr<Meeting>;
 // (sender, receiver, sequence); (-1, -1, sequence) for collectives.
 using MeetingKey = std::tuple<int, int, uint64_t>;
 
-struct Group {
+struct ThreadGroup {
   std::vector<int> members;
   std::map<MeetingKey, MeetingPtr> open;
 };
-using GroupPtr = std::shared_ptr<Group>;
+using ThreadGroupPtr = std::shared_ptr<ThreadGroup>;
 
-struct World {
+struct ThreadWorld {
   std::mutex mutex;  // guards everything here and in all groups and meetings
   std::string failure;
-  std::vector<std::weak_ptr<Group>> groups;
-  std::map<std::tuple<Group*, uint64_t, int>, std::pair<GroupPtr, size_t>> splitting;  // with the ranks yet to come
+  std::vector<std::weak_ptr<ThreadGroup>> groups;
+  std::map<std::tuple<ThreadGroup*, uint64_t, int>, std::pair<ThreadGroupPtr, size_t>> splitting;  // with the ranks yet to come
 
   void fail(const std::string& reason) {  // with the lock
     if (failure.empty()) failure = reason;
     for (const auto& weak : groups)
-      if (const GroupPtr group = weak.lock())
+      if (const ThreadGroupPtr group = weak.lock())
         for (const auto& [key, meeting] : group->open) meeting->changed.notify_all();
   }
 };
-using WorldPtr = std::shared_ptr<World>;
+using ThreadWorldPtr = std::shared_ptr<ThreadWorld>;
 
 void copy_bytes(void* to, const void* from, size_t bytes) {
   if (to != from && bytes > 0) std::memcpy(to, from, bytes);
@@ -109,7 +109,7 @@ void perform(const std::vector<std::optional<CommRequest>>& ranks) {
 
 class ThreadWork : public Work {
  public:
-  ThreadWork(WorldPtr world, MeetingPtr meeting, std::shared_ptr<const CommIdentity> identity, CommRequest request)
+  ThreadWork(ThreadWorldPtr world, MeetingPtr meeting, std::shared_ptr<const CommIdentity> identity, CommRequest request)
       : world_(std::move(world)),
         meeting_(std::move(meeting)),
         identity_(std::move(identity)),
@@ -141,7 +141,7 @@ class ThreadWork : public Work {
     throw error;
   }
 
-  WorldPtr world_;
+  ThreadWorldPtr world_;
   MeetingPtr meeting_;
   std::shared_ptr<const CommIdentity> identity_;
   CommRequest request_;
@@ -149,7 +149,7 @@ class ThreadWork : public Work {
 
 class ThreadCommunicator : public CommunicatorBase {
  public:
-  ThreadCommunicator(WorldPtr world, GroupPtr group, CommIdentity identity)
+  ThreadCommunicator(ThreadWorldPtr world, ThreadGroupPtr group, CommIdentity identity)
       : CommunicatorBase(std::move(identity)), world_(std::move(world)), group_(std::move(group)) {}
 
   std::shared_ptr<Communicator> split(int color, const std::string& name) override;
@@ -179,8 +179,8 @@ class ThreadCommunicator : public CommunicatorBase {
     meeting.changed.notify_all();
   }
 
-  WorldPtr world_;
-  GroupPtr group_;
+  ThreadWorldPtr world_;
+  ThreadGroupPtr group_;
   uint64_t splits_ = 0;
 };
 
@@ -288,11 +288,11 @@ std::shared_ptr<Communicator> ThreadCommunicator::split(int color, const std::st
   const auto key = std::make_tuple(group_.get(), splits_++, color);
   auto& [group, missing] = world_->splitting[key];
   if (!group) {
-    group = std::make_shared<Group>();
+    group = std::make_shared<ThreadGroup>();
     missing = ranks.size();
     world_->groups.push_back(group);
   }
-  const GroupPtr found = group;
+  const ThreadGroupPtr found = group;
   if (--missing == 0) world_->splitting.erase(key);
   return std::make_shared<ThreadCommunicator>(world_, found, std::move(part));
 }
@@ -328,8 +328,8 @@ std::vector<CommunicatorPtr> make_thread_world(int n) {
   CommIdentity identity;
   identity.name = "world";
   for (int rank = 0; rank < n; ++rank) identity.members.push_back(rank);
-  const auto world = std::make_shared<World>();
-  const auto group = std::make_shared<Group>();
+  const auto world = std::make_shared<ThreadWorld>();
+  const auto group = std::make_shared<ThreadGroup>();
   world->groups.push_back(group);
   std::vector<CommunicatorPtr> ranks;
   for (int rank = 0; rank < n; ++rank) {

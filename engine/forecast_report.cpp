@@ -28,26 +28,14 @@ json or_null(const std::optional<T>& value) {
   return value ? json(*value) : json();
 }
 
-std::string decimals(double value, int places) {
-  std::ostringstream text;
-  text.setf(std::ios::fixed);
-  text.precision(places);
-  text << value;
-  return text.str();
-}
-
-std::string percent(double share) {
-  return decimals(100 * share, 1) + " %";
-}
-
 std::string money(const std::optional<double>& cost, const std::optional<double>& spot) {
   if (!cost) return "the cluster states no price";
-  return decimals(*cost, 2) + (spot ? cat(", or ", decimals(*spot, 2), " at the spot price") : "");
+  return format_decimals(*cost, 2) + (spot ? cat(", or ", format_decimals(*spot, 2), " at the spot price") : "");
 }
 
 std::string run_text(const Forecast& f) {
   if (f.total_steps == 0) return "as long as the data makes num_train_epochs; set training.max_steps to be told";
-  return cat(f.total_steps, " steps in ", format_duration(f.total_seconds), ", ", decimals(f.node_hours, 2),
+  return cat(f.total_steps, " steps in ", format_duration(f.total_seconds), ", ", format_decimals(f.node_hours, 2),
              " node hours, costs ", money(f.cost, f.spot_cost));
 }
 
@@ -66,7 +54,7 @@ std::string memory_table(const Forecast& f, const Plan& plan) {
     const auto& b = f.memory[most];
     rows.push_back({std::to_string(stage), cat("r", most), format_bytes(b.weights), format_bytes(b.gradients),
                     format_bytes(b.optimizer), format_bytes(b.activations), format_bytes(b.communication),
-                    format_bytes(b.workspace), format_bytes(b.total()), percent(b.total() / f.cluster.memory_bytes),
+                    format_bytes(b.workspace), format_bytes(b.total()), format_percent(b.total() / f.cluster.memory_bytes),
                     f.fits(most) ? "yes" : "NO"});
   }
   return table({"stage", "rank", "weights", "gradients", "optimizer", "activations", "communication", "workspace",
@@ -117,9 +105,9 @@ std::string forecast_text(const Forecast& f, const Plan& plan) {
                       " with ", format_bytes(f.cluster.memory_bytes), "; ", to_string(f.precision))},
       {"model", cat(format_count(static_cast<double>(f.parameters)), " parameters, ", flops.str(), " FLOPs a step, ",
                     format_bytes(f.disk_bytes), " on disk")},
-      {"step", cat(format_duration(f.step.seconds), ": ", decimals(f.step.samples_per_second, 1), " samples/s, ",
-                   format_count(f.step.tokens_per_second), " tokens/s; stages wait ", percent(f.step.bubble_fraction),
-                   " of it; ", percent(f.step.utilization), " of the peak rate")},
+      {"step", cat(format_duration(f.step.seconds), ": ", format_decimals(f.step.samples_per_second, 1), " samples/s, ",
+                   format_count(f.step.tokens_per_second), " tokens/s; stages wait ", format_percent(f.step.bubble_fraction),
+                   " of it; ", format_percent(f.step.utilization), " of the peak rate")},
       {"run", run_text(f)},
       {"fits", cat(f.fit.fits ? "yes: " : "NO: ", f.fit.why)}};
   if (!f.fit.fits) {

@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/layer.h"
 #include "engine/data/repeated_batch.h"
+#include "engine/median.h"
 #include "engine/op_recorder.h"
 #include "engine/trainer.h"
 #include "pipeline/schedule_builder.h"
@@ -54,11 +55,6 @@ Plan measuring_plan(const Plan& plan, const ModelSpec& spec, bool split, bool re
     own.activations.recompute.push_back({core ? Recompute::What::attention : Recompute::What::nothing});
   }
   return own;
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
 }
 
 int64_t elements_of(const std::vector<Parameter*>& parameters) {

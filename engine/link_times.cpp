@@ -12,7 +12,7 @@
 namespace shardline {
 namespace {
 
-constexpr int kRepetitions = 7;
+constexpr int kRoundTrips = 7;
 constexpr int64_t kSizes[] = {1 << 10, 1 << 14, 1 << 17, 1 << 20, 1 << 23, 1 << 26};  // bytes
 constexpr int64_t kElementBytes = 4;
 
@@ -28,14 +28,14 @@ double slowest(Communicator& world, double seconds) {
 // Median over repetitions, of the slowest rank; the first one warms up.
 double seconds_of(Communicator& world, const std::function<void()>& run) {
   std::vector<double> seconds;
-  for (int repetition = 0; repetition <= kRepetitions; ++repetition) {
+  for (int repetition = 0; repetition <= kRoundTrips; ++repetition) {
     world.barrier();
     const double start = steady_seconds();
     run();
     if (repetition > 0) seconds.push_back(steady_seconds() - start);
   }
   std::sort(seconds.begin(), seconds.end());
-  return slowest(world, seconds[kRepetitions / 2]);
+  return slowest(world, seconds[kRoundTrips / 2]);
 }
 
 class Links {

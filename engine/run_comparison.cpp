@@ -6,18 +6,13 @@
 
 #include "core/error.h"
 #include "core/json_data.h"
+#include "engine/median.h"
 #include "engine/observe/format.h"
 
 namespace shardline {
 namespace {
 
 using nlohmann::json;
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t middle = values.size() / 2;
-  return values.size() % 2 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-}
 
 double median_of(const std::vector<json>& steps, const char* key) {
   std::vector<double> values;
@@ -33,13 +28,6 @@ std::string difference(double predicted, double measured) {
   std::ostringstream text;
   text.precision(3);
   text << (percent >= 0 ? "+" : "") << percent << " %";
-  return text.str();
-}
-
-std::string percent(double share) {
-  std::ostringstream text;
-  text.precision(3);
-  text << 100 * share << " %";
   return text.str();
 }
 
@@ -104,7 +92,7 @@ std::string comparison_text(const Forecast& forecast, const MeasuredRun& run,
        difference(forecast.step.seconds, run.step_seconds)},
       {"tokens/s", format_count(forecast.step.tokens_per_second), format_count(run.tokens_per_second),
        difference(forecast.step.tokens_per_second, run.tokens_per_second)},
-      {"stages wait", percent(forecast.step.bubble_fraction), percent(run.bubble_fraction), ""}};
+      {"stages wait", format_percent(forecast.step.bubble_fraction), format_percent(run.bubble_fraction), ""}};
   for (size_t rank = 0; rank < std::min(run.counted_bytes.size(), forecast.memory.size()); ++rank)
     if (run.counted_bytes[rank] > 0)
       rows.push_back({cat("memory of rank ", rank), format_bytes(forecast.memory[rank].total()),

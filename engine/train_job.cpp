@@ -43,9 +43,9 @@ void keep_flight_records(const Config& config, const RankContext& context) {
     open_flight_ring(file);
 }
 
-void write_json(const fs::path& path, const nlohmann::json& json) {
+void write_json(const fs::path& path, const nlohmann::json& value) {
   std::ofstream out(path);
-  out << json.dump(2) << '\n';
+  out << value.dump(2) << '\n';
   if (!out.flush()) throw RunError(cat("cannot write ", path.string(), ": ", std::strerror(errno)));
 }
 

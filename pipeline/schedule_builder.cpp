@@ -13,7 +13,7 @@ bool makes_gradients(CellWork work) {
 }
 
 // The messages that go from one stage to another, in their order, as the receiver sees them.
-struct Channel {
+struct ReceiveOrder {
   std::vector<Instruction> receives;
   int received = 0;
 };
@@ -99,7 +99,7 @@ class Builder {
 
   Schedule& schedule_;
   const CellLists& cells_;
-  std::map<std::pair<int, int>, Channel> channels_;  // by sender and receiver
+  std::map<std::pair<int, int>, ReceiveOrder> channels_;  // by sender and receiver
   std::vector<int> place_in_channel_;                // by kind, chunk and microbatch of a receive; -1: not sent
 };
 

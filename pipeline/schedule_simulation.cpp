@@ -6,7 +6,7 @@
 namespace shardline {
 namespace {
 
-struct Channel {
+struct MessageTimes {
   std::vector<double> arrived;  // when message i is there
   std::vector<double> wanted;   // when the receiver stood at receive i
 };
@@ -38,7 +38,7 @@ class Simulator {
   }
 
  private:
-  Channel& channel(int from, int to) { return channels_[int64_t{from} * schedule_.stages + to]; }
+  MessageTimes& channel(int from, int to) { return channels_[int64_t{from} * schedule_.stages + to]; }
 
   bool execute(int stage, const Instruction& instruction) {
     if (is_send(instruction.op)) return send(stage, instruction.peer);
@@ -84,7 +84,7 @@ class Simulator {
   const size_t send_buffers_;
   const InstructionCost& cost_;
   const MessageTime& message_;
-  std::unordered_map<int64_t, Channel> channels_;
+  std::unordered_map<int64_t, MessageTimes> channels_;
   std::vector<std::unordered_map<int, size_t>> received_;  // by stage and peer
   std::vector<double> clock_;
   std::vector<int> runnable_;

@@ -4,7 +4,7 @@
 namespace shardline {
 namespace {
 
-constexpr double kMostSamples = 9007199254740992.0;  // 2^53
+constexpr double kLargestCount = 9007199254740992.0;  // 2^53
 constexpr double kMostRanksOfHost = 4096;
 
 // A key of the top level that is a field of Config itself.
@@ -79,9 +79,9 @@ std::vector<Key> data_keys() {
                "Directory, tokenizer.json or `bytes` (a byte is a token); unset: the one in model.path."),
       honoured("sequence_length", data, &Data::sequence_length, json_integer(2, 1 << 24), "Tokens in a sample."),
       honoured("shuffle", data, &Data::shuffle, json_boolean(), "false: samples come in file order."),
-      honoured("max_train_samples", data, &Data::max_train_samples, json_integer(1, kMostSamples),
+      honoured("max_train_samples", data, &Data::max_train_samples, json_integer(1, kLargestCount),
                "Use only the first samples; unset: all."),
-      honoured("max_eval_samples", data, &Data::max_eval_samples, json_integer(1, kMostSamples),
+      honoured("max_eval_samples", data, &Data::max_eval_samples, json_integer(1, kLargestCount),
                "Evaluate only on the first samples; unset: all."),
       honoured(
           "validation_split_percentage", data, &Data::validation_split_percentage, json_integer(0, 99),

@@ -4,7 +4,7 @@
 namespace shardline {
 namespace {
 
-constexpr double kMostSamples = 65536;  // of one device at a time
+constexpr double kLargestBatch = 65536;  // of one device at a time
 constexpr double kMostSteps = std::numeric_limits<int>::max();
 
 const auto training = &Config::training;
@@ -24,7 +24,7 @@ std::vector<Key> batch_keys() {
           "Ours: samples of one optimizer step over all replicas and accumulation steps; the rest follows from it."),
       honoured(
           "per_device_train_batch_size", training, &Training::per_device_train_batch_size,
-          json_integer(1, kMostSamples),
+          json_integer(1, kLargestBatch),
           "Samples of a replica in an accumulation step, before T multiplies them (smp_options.prescaled_batch); with "
           "global_batch_size unset by default.")
           .whose_default_is(8)
@@ -33,7 +33,7 @@ std::vector<Key> batch_keys() {
                "Batches whose gradients are added up before an optimizer step.")
           .whose_default_is(1),
       honoured("per_device_eval_batch_size", training, &Training::per_device_eval_batch_size,
-               json_integer(1, kMostSamples), "The same for evaluation.")
+               json_integer(1, kLargestBatch), "The same for evaluation.")
           .also({"per_gpu_eval_batch_size"}),
       honoured("dataloader_drop_last", training, &Training::dataloader_drop_last, json_boolean(),
                "Leave out the short last batch of an epoch."),

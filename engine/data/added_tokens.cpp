@@ -30,10 +30,6 @@ bool is_word(char32_t c) {
          is_new_word(c);
 }
 
-bool is_white_space(char32_t c) {
-  return u_isUWhiteSpace(static_cast<UChar32>(c));
-}
-
 bool stands_alone(std::string_view text, size_t begin, size_t end) {
   size_t before = begin;
   if (begin > 0 && is_word(previous_code_point(text, before))) return false;

@@ -9,12 +9,6 @@
 namespace shardline {
 namespace {
 
-std::string with_decimals(double value, int decimals) {
-  std::array<char, 64> text;
-  std::snprintf(text.data(), text.size(), "%.*f", decimals, value);
-  return text.data();
-}
-
 // Scales by `base` until the number, rounded to one decimal, is below it; whole numbers of the first unit stay whole.
 std::string scaled(double value, double base, const std::vector<std::string>& units) {
   if (!std::isfinite(value)) return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
@@ -24,7 +18,7 @@ std::string scaled(double value, double base, const std::vector<std::string>& un
     ++unit;
   }
   const bool whole = unit == 0 && value == std::round(value);
-  return with_decimals(value, whole ? 0 : 1) + units[unit];
+  return format_decimals(value, whole ? 0 : 1) + units[unit];
 }
 
 // "4m 05s": the larger unit and, with two digits, the smaller.
@@ -80,6 +74,16 @@ std::string line_of(const TableRow& row, const std::vector<Column>& columns) {
 
 }  // namespace
 
+std::string format_decimals(double value, int places) {
+  std::array<char, 400> text;
+  std::snprintf(text.data(), text.size(), "%.*f", places, value);
+  return text.data();
+}
+
+std::string format_percent(double share) {
+  return format_decimals(100 * share, 1) + " %";
+}
+
 std::string format_bytes(double bytes) {
   return scaled(bytes, 1024, {" B", " KiB", " MiB", " GiB", " TiB", " PiB"});
 }
@@ -90,9 +94,9 @@ std::string format_count(double count) {
 
 std::string format_duration(double seconds) {
   if (!(seconds >= 0) || !std::isfinite(seconds)) return "unknown";
-  if (seconds < 0.9995e-3) return with_decimals(seconds * 1e6, 0) + " us";
-  if (seconds < 0.9995) return with_decimals(seconds * 1e3, 0) + " ms";
-  if (seconds < 59.995) return with_decimals(seconds, 2) + " s";
+  if (seconds < 0.9995e-3) return format_decimals(seconds * 1e6, 0) + " us";
+  if (seconds < 0.9995) return format_decimals(seconds * 1e3, 0) + " ms";
+  if (seconds < 59.995) return format_decimals(seconds, 2) + " s";
   if (seconds >= 1e15) return "more than a million years";
   const int64_t whole = std::llround(seconds);
   const int64_t minute = 60, hour = 60 * minute, day = 24 * hour;

@@ -38,7 +38,7 @@ std::string norm_text(double norm) {
   return printed(size == 0 || (size >= 0.01 && size < 1000) ? "%.2f" : "%.2e", norm);
 }
 
-std::string percent(double fraction) {
+std::string whole_percent(double fraction) {
   return printed("%.0f%%", std::floor(fraction * 100));
 }
 
@@ -106,7 +106,7 @@ void Progress::update(int64_t done, int64_t total, const std::string& text) {
   if (total > 0) parts += " of " + format_count(static_cast<double>(total));
   if (work_.ended) parts += " in " + format_duration(now - work_.since);
   if (!console_.terminal) {
-    line(cat(text, ": ", parts, total > 0 && !work_.ended ? " (" + percent(fraction) + ")" : ""));
+    line(cat(text, ": ", parts, total > 0 && !work_.ended ? " (" + whole_percent(fraction) + ")" : ""));
   } else {
     draw(total > 0 ? with_bar(text, fraction, parts) : text + ": " + parts);
     if (work_.ended) finish();
@@ -135,7 +135,7 @@ void Progress::draw(const std::string& text) {
 // The bar takes the room that the words leave; without enough of it only the percentage is shown.
 std::string Progress::with_bar(const std::string& before, double fraction, const std::string& after) const {
   fraction = std::clamp(fraction, 0.0, 1.0);
-  const std::string head = before + " " + percent(fraction) + " ";
+  const std::string head = before + " " + whole_percent(fraction) + " ";
   const int room = console_.columns - 1 - static_cast<int>(head.size() + after.size() + 3);
   if (room < smallest_bar) return head + after;
   const int width = std::min(room, largest_bar);

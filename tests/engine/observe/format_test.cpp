@@ -43,6 +43,13 @@ TEST_CASE("durations never show sixty of the smaller unit") {
   CHECK(format_duration(std::numeric_limits<double>::infinity()) == "unknown");
 }
 
+TEST_CASE("shares are told in per cent, and decimals as many as asked for") {
+  CHECK(format_percent(0.125) == "12.5 %");
+  CHECK(format_percent(-0.0004) == "-0.0 %");
+  CHECK(format_decimals(2.345, 1) == "2.3");
+  CHECK(format_decimals(-1e300, 0).size() == 302);
+}
+
 TEST_CASE("tables align words to the left and numbers to the right") {
   CHECK(table({"stage", "layers", "memory"}, {{"0", "embedding, 0-2", "1.2 GiB"}, {"10", "head", "96.0 MiB"}}) ==
         "stage  layers            memory\n"
