@@ -44,7 +44,8 @@ struct ThreadWorld {
   std::mutex mutex;  // guards everything here and in all groups and meetings
   std::string failure;
   std::vector<std::weak_ptr<ThreadGroup>> groups;
-  std::map<std::tuple<ThreadGroup*, uint64_t, int>, std::pair<ThreadGroupPtr, size_t>> splitting;  // with the ranks yet to come
+  std::map<std::tuple<ThreadGroup*, uint64_t, int>, std::pair<ThreadGroupPtr, size_t>>
+      splitting;  // with the ranks yet to come
 
   void fail(const std::string& reason) {  // with the lock
     if (failure.empty()) failure = reason;
@@ -109,7 +110,8 @@ void perform(const std::vector<std::optional<CommRequest>>& ranks) {
 
 class ThreadWork : public Work {
  public:
-  ThreadWork(ThreadWorldPtr world, MeetingPtr meeting, std::shared_ptr<const CommIdentity> identity, CommRequest request)
+  ThreadWork(ThreadWorldPtr world, MeetingPtr meeting, std::shared_ptr<const CommIdentity> identity,
+             CommRequest request)
       : world_(std::move(world)),
         meeting_(std::move(meeting)),
         identity_(std::move(identity)),

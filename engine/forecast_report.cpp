@@ -54,8 +54,8 @@ std::string memory_table(const Forecast& f, const Plan& plan) {
     const auto& b = f.memory[most];
     rows.push_back({std::to_string(stage), cat("r", most), format_bytes(b.weights), format_bytes(b.gradients),
                     format_bytes(b.optimizer), format_bytes(b.activations), format_bytes(b.communication),
-                    format_bytes(b.workspace), format_bytes(b.total()), format_percent(b.total() / f.cluster.memory_bytes),
-                    f.fits(most) ? "yes" : "NO"});
+                    format_bytes(b.workspace), format_bytes(b.total()),
+                    format_percent(b.total() / f.cluster.memory_bytes), f.fits(most) ? "yes" : "NO"});
   }
   return table({"stage", "rank", "weights", "gradients", "optimizer", "activations", "communication", "workspace",
                 "total", "of device", "fits"},
@@ -105,9 +105,10 @@ std::string forecast_text(const Forecast& f, const Plan& plan) {
                       " with ", format_bytes(f.cluster.memory_bytes), "; ", to_string(f.precision))},
       {"model", cat(format_count(static_cast<double>(f.parameters)), " parameters, ", flops.str(), " FLOPs a step, ",
                     format_bytes(f.disk_bytes), " on disk")},
-      {"step", cat(format_duration(f.step.seconds), ": ", format_decimals(f.step.samples_per_second, 1), " samples/s, ",
-                   format_count(f.step.tokens_per_second), " tokens/s; stages wait ", format_percent(f.step.bubble_fraction),
-                   " of it; ", format_percent(f.step.utilization), " of the peak rate")},
+      {"step",
+       cat(format_duration(f.step.seconds), ": ", format_decimals(f.step.samples_per_second, 1), " samples/s, ",
+           format_count(f.step.tokens_per_second), " tokens/s; stages wait ", format_percent(f.step.bubble_fraction),
+           " of it; ", format_percent(f.step.utilization), " of the peak rate")},
       {"run", run_text(f)},
       {"fits", cat(f.fit.fits ? "yes: " : "NO: ", f.fit.why)}};
   if (!f.fit.fits) {

@@ -100,7 +100,7 @@ class Builder {
   Schedule& schedule_;
   const CellLists& cells_;
   std::map<std::pair<int, int>, ReceiveOrder> channels_;  // by sender and receiver
-  std::vector<int> place_in_channel_;                // by kind, chunk and microbatch of a receive; -1: not sent
+  std::vector<int> place_in_channel_;                     // by kind, chunk and microbatch of a receive; -1: not sent
 };
 
 }  // namespace
