@@ -8,8 +8,8 @@
 #include "core/error.h"
 #include "tensor_parallel/aten_kernels.h"
 #include "tensor_parallel/kernels.h"
+#include "tensor_parallel/number_types.h"
 #include "tensor_parallel/row_kernels.h"
-#include "tensor_parallel/vector_kernel_math.h"
 
 namespace shardline {
 namespace {
@@ -57,43 +57,53 @@ SHARDLINE_INLINE T slope_at(T u) {
   }
 }
 
-template <class T>
+template <class S>
 struct Rows {
-  const T *dy, *x, *bias;  // dy only in the backward pass
-  T *result, *bias_part;   // bias_part [n] of one block of rows; null: not wanted
+  const S *dy, *x, *bias;  // dy only in the backward pass
+  S* result;
+  Wide<S>* bias_part;  // [n] of one block of rows; null: not wanted
   int64_t n;
 };
 
-template <Activation activation, class T>
-SHARDLINE_INLINE void forward_rows(const Rows<T>& a, int64_t begin, int64_t end) {
+template <Activation activation, class S>
+SHARDLINE_INLINE void forward_rows(const Rows<S>& a, int64_t begin, int64_t end) {
   const int64_t n = a.n;
-  const T* bias = a.bias;
+  const S* bias = a.bias;
   for (int64_t row = begin; row < end; ++row) {
-    const T* x = a.x + row * n;
-    T* y = a.result + row * n;
+    const S* x = a.x + row * n;
+    S* y = a.result + row * n;
 #pragma omp simd
-    for (int64_t i = 0; i < n; ++i) y[i] = value_at<activation>(x[i] + bias[i]);
+    for (int64_t i = 0; i < n; ++i) y[i] = narrow<S>(value_at<activation>(widen(x[i]) + widen(bias[i])));
   }
 }
 
-template <Activation activation, class T>
-SHARDLINE_INLINE void backward_rows(const Rows<T>& a, int64_t begin, int64_t end) {
+template <Activation activation, class S>
+SHARDLINE_INLINE void backward_rows(const Rows<S>& a, int64_t begin, int64_t end) {
   const int64_t n = a.n;
-  const T* bias = a.bias;
-  T* part = a.bias_part;
+  const S* bias = a.bias;
+  Wide<S>* part = a.bias_part;
   for (int64_t row = begin; row < end; ++row) {
-    const T *dy = a.dy + row * n, *x = a.x + row * n;
-    T* dx = a.result + row * n;
+    const S *dy = a.dy + row * n, *x = a.x + row * n;
+    S* dx = a.result + row * n;
+    const auto gradient = [=](int64_t i) SHARDLINE_INLINED {
+      return widen(dy[i]) * slope_at<activation>(widen(x[i]) + widen(bias[i]));
+    };
+    if (part == nullptr) {
 #pragma omp simd
-    for (int64_t i = 0; i < n; ++i) dx[i] = dy[i] * slope_at<activation>(x[i] + bias[i]);
-    if (part == nullptr) continue;
+      for (int64_t i = 0; i < n; ++i) dx[i] = narrow<S>(gradient(i));
+    } else {
 #pragma omp simd
-    for (int64_t i = 0; i < n; ++i) part[i] += dx[i];
+      for (int64_t i = 0; i < n; ++i) {
+        const Wide<S> exact = gradient(i);
+        dx[i] = narrow<S>(exact);
+        part[i] += exact;
+      }
+    }
   }
 }
 
-template <class T>
-SHARDLINE_INLINE void forward_with(Activation activation, const Rows<T>& a, int64_t begin, int64_t end) {
+template <class S>
+SHARDLINE_INLINE void forward_with(Activation activation, const Rows<S>& a, int64_t begin, int64_t end) {
   switch (activation) {
     case Activation::gelu:
       return forward_rows<Activation::gelu>(a, begin, end);
@@ -107,8 +117,8 @@ SHARDLINE_INLINE void forward_with(Activation activation, const Rows<T>& a, int6
       return forward_rows<Activation::tanh>(a, begin, end);
   }
 }
-template <class T>
-SHARDLINE_INLINE void backward_with(Activation activation, const Rows<T>& a, int64_t begin, int64_t end) {
+template <class S>
+SHARDLINE_INLINE void backward_with(Activation activation, const Rows<S>& a, int64_t begin, int64_t end) {
   switch (activation) {
     case Activation::gelu:
       return backward_rows<Activation::gelu>(a, begin, end);
@@ -122,18 +132,14 @@ SHARDLINE_INLINE void backward_with(Activation activation, const Rows<T>& a, int
       return backward_rows<Activation::tanh>(a, begin, end);
   }
 }
-SHARDLINE_VECTORISED void forward(Activation activation, const Rows<float>& a, int64_t begin, int64_t end) {
-  forward_with(activation, a, begin, end);
-}
-SHARDLINE_VECTORISED void forward(Activation activation, const Rows<double>& a, int64_t begin, int64_t end) {
-  forward_with(activation, a, begin, end);
-}
-SHARDLINE_VECTORISED void backward(Activation activation, const Rows<float>& a, int64_t begin, int64_t end) {
-  backward_with(activation, a, begin, end);
-}
-SHARDLINE_VECTORISED void backward(Activation activation, const Rows<double>& a, int64_t begin, int64_t end) {
-  backward_with(activation, a, begin, end);
-}
+#define DEFINE_ACTIVATIONS(S)                                                                               \
+  SHARDLINE_VECTORISED void forward(Activation activation, const Rows<S>& a, int64_t begin, int64_t end) {  \
+    forward_with(activation, a, begin, end);                                                                \
+  }                                                                                                         \
+  SHARDLINE_VECTORISED void backward(Activation activation, const Rows<S>& a, int64_t begin, int64_t end) { \
+    backward_with(activation, a, begin, end);                                                               \
+  }
+SHARDLINE_FOR_TYPES(DEFINE_ACTIVATIONS)
 
 at::Tensor bias_or_zeros(const at::Tensor& bias, const at::Tensor& x) {
   return bias.defined() ? bias : at::zeros({x.size(1)}, x.options());
@@ -162,8 +168,8 @@ at::Tensor bias_activation_forward(const at::Tensor& x, const at::Tensor& bias, 
   if (!runs_loops(x)) return aten::bias_activation_forward(x, bias, activation);
   const int64_t n = x.size(1);
   const at::Tensor y = at::empty_like(x), added = bias_or_zeros(bias, x);
-  with_type_of(x, [&]<class T>(T) {
-    const Rows<T> a{nullptr, constant_numbers<T>(x), constant_numbers<T>(added), numbers<T>(y), nullptr, n};
+  with_type_of(x, [&]<class S>(S) {
+    const Rows<S> a{nullptr, constant_numbers<S>(x), constant_numbers<S>(added), numbers<S>(y), nullptr, n};
     at::parallel_for(0, x.size(0), rows_per_thread(n),
                      [&](int64_t begin, int64_t end) { forward(activation, a, begin, end); });
   });
@@ -177,13 +183,14 @@ at::Tensor bias_activation_backward(const at::Tensor& dy, const at::Tensor& x, c
   const int64_t n = x.size(1);
   const RowBlocks blocks(x.size(0));
   const at::Tensor dx = at::empty_like(x), added = bias_or_zeros(bias, x);
-  const at::Tensor parts = bias_grad.defined() ? at::zeros({blocks.count, n}, x.options()) : at::Tensor();
-  with_type_of(x, [&]<class T>(T) {
-    const Rows<T> all{constant_numbers<T>(dy), constant_numbers<T>(x), constant_numbers<T>(added),
-                      numbers<T>(dx),          numbers<T>(parts),      n};
+  const at::Tensor parts =
+      bias_grad.defined() ? at::zeros({blocks.count, n}, x.options().dtype(wide_type(x))) : at::Tensor();
+  with_type_of(x, [&]<class S>(S) {
+    const Rows<S> all{constant_numbers<S>(dy), constant_numbers<S>(x),  constant_numbers<S>(added),
+                      numbers<S>(dx),          numbers<Wide<S>>(parts), n};
     at::parallel_for(0, blocks.count, blocks.per_thread(n), [&](int64_t first, int64_t last) {
       for (int64_t b = first; b < last; ++b) {
-        Rows<T> a = all;
+        Rows<S> a = all;
         if (a.bias_part != nullptr) a.bias_part += b * n;
         backward(activation, a, blocks.begin(b), blocks.end(b));
       }

@@ -10,6 +10,7 @@
 
 #include "core/philox.h"
 #include "tensor_parallel/aten_kernels.h"
+#include "tensor_parallel/row_kernels.h"
 
 namespace shardline::aten {
 namespace {
@@ -18,7 +19,7 @@ double kept_scale(double probability) {
   return probability < 1 ? 1 / (1 - probability) : 0;
 }
 
-// What x is multiplied with: 0 where dropped, 1 / (1 - probability) where kept, 1 in padding rows. Like x.
+// What x is multiplied with: 0 where dropped, 1 / (1 - probability) where kept, 1 in padding rows; of x's wide type.
 at::Tensor row_factors(const at::Tensor& x, const DropoutRows& rows) {
   const int64_t features = x.size(1);
   at::Tensor keep = at::ones(x.sizes(), at::kByte);
@@ -30,12 +31,12 @@ at::Tensor row_factors(const at::Tensor& x, const DropoutRows& rows) {
                 keep.mutable_data_ptr<uint8_t>() + i * features);
     factor.mutable_data_ptr<double>()[i] = kept_scale(rows.probability);
   }
-  return (keep.to(at::kDouble) * factor).to(x.options());
+  return (keep.to(at::kDouble) * factor).to(x.options().dtype(wide_type(x)));
 }
 
-// The same for attention: [batch, heads, length, length].
-at::Tensor probability_factors(const at::Tensor& q, const AttentionDropout& dropout) {
-  const int64_t batch = q.size(0), heads = q.size(1), length = q.size(2);
+// The same for attention: like scores, [batch, heads, length, length].
+at::Tensor probability_factors(const at::Tensor& scores, const AttentionDropout& dropout) {
+  const int64_t batch = scores.size(0), heads = scores.size(1), length = scores.size(2);
   at::Tensor keep = at::ones({batch, heads, length, length}, at::kByte);
   at::Tensor factor = at::ones({batch, 1, 1, 1}, at::kDouble);
   uint8_t* row = keep.mutable_data_ptr<uint8_t>();
@@ -52,13 +53,19 @@ at::Tensor probability_factors(const at::Tensor& q, const AttentionDropout& drop
         random_keep(stream, static_cast<uint64_t>(first), length, 1 - dropout.probability, row);
       }
   }
-  return (keep.to(at::kDouble) * factor).to(q.options());
+  return (keep.to(at::kDouble) * factor).to(scores.options());
 }
 
-at::Tensor causal_scores(const at::Tensor& q, const at::Tensor& k, double scale) {
+// Scores, and all that follows, in the wide type.
+at::Tensor causal_scores(const at::Tensor& q, const at::Tensor& k, const ScoreScale& scale) {
   const int64_t length = q.size(2);
   const at::Tensor future = at::ones({length, length}, q.options().dtype(at::kBool)).triu(1);
-  return at::matmul(q * scale, k.transpose(2, 3)).masked_fill_(future, -std::numeric_limits<double>::infinity());
+  return (at::matmul(q / scale.divisor, k.transpose(2, 3)) * (scale.scale * scale.divisor))
+      .masked_fill_(future, -std::numeric_limits<double>::infinity());
+}
+
+at::Tensor wide(const at::Tensor& t) {
+  return t.to(wide_type(t));
 }
 
 }  // namespace
@@ -66,38 +73,40 @@ at::Tensor causal_scores(const at::Tensor& q, const at::Tensor& k, double scale)
 at::Tensor bias_dropout_add_forward(const at::Tensor& x, const at::Tensor& bias, const at::Tensor& residual,
                                     const DropoutRows& rows) {
   const at::Tensor y = (bias.defined() ? x + bias : x) * row_factors(x, rows);
-  return residual.defined() ? residual + y : y;
+  return residual.defined() ? (residual + y).to(residual.scalar_type()) : y.to(x.scalar_type());
 }
 
 at::Tensor bias_dropout_backward(const at::Tensor& dy, const DropoutRows& rows, at::Tensor bias_grad,
-                                 int64_t valid_rows) {
+                                 int64_t valid_rows, at::ScalarType branch) {
   const at::Tensor dx = dy * row_factors(dy, rows);
   add_column_sums(bias_grad, dx.narrow(0, 0, valid_rows));
-  return dx;
+  return dx.to(branch);
 }
 
-std::tuple<at::Tensor, at::Tensor> dropout_attention_forward(const at::Tensor& q, const at::Tensor& k,
-                                                             const at::Tensor& v, double scale,
-                                                             const AttentionDropout& dropout) {
-  const at::Tensor scores = causal_scores(q, k, scale);
-  if (scores.numel() == 0) return {at::empty(q.sizes(), q.options()), at::empty(q.sizes().slice(0, 3), q.options())};
+std::tuple<at::Tensor, at::Tensor> attention_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                                     const ScoreScale& scale, const AttentionDropout& dropout) {
+  const at::TensorOptions sums = q.options().dtype(wide_type(q));
+  if (q.numel() == 0) return {at::empty(q.sizes(), q.options()), at::empty(q.sizes().slice(0, 3), sums)};
+  const at::Tensor scores = causal_scores(wide(q), wide(k), scale);
   const at::Tensor log_sum_exp = scores.logsumexp({3});
   const at::Tensor probabilities = (scores - log_sum_exp.unsqueeze(3)).exp_();
-  return {at::matmul(probabilities * probability_factors(q, dropout), v), log_sum_exp};
+  return {at::matmul(probabilities * probability_factors(scores, dropout), wide(v)).to(q.scalar_type()), log_sum_exp};
 }
 
-std::tuple<at::Tensor, at::Tensor, at::Tensor> dropout_attention_backward(const at::Tensor& d_out, const at::Tensor& q,
-                                                                          const at::Tensor& k, const at::Tensor& v,
-                                                                          const at::Tensor& out,
-                                                                          const at::Tensor& log_sum_exp, double scale,
-                                                                          const AttentionDropout& dropout) {
-  const at::Tensor factors = probability_factors(q, dropout);
-  const at::Tensor probabilities = (causal_scores(q, k, scale) - log_sum_exp.unsqueeze(3)).exp_();
-  const at::Tensor dv = at::matmul((probabilities * factors).transpose(2, 3), d_out);
-  const at::Tensor d_probabilities = at::matmul(d_out, v.transpose(2, 3)) * factors;
-  const at::Tensor row_sum = (d_out * out).sum(3, true);  // of probabilities * d_probabilities
-  const at::Tensor d_scores = probabilities * (d_probabilities - row_sum) * scale;
-  return {at::matmul(d_scores, k), at::matmul(d_scores.transpose(2, 3), q), dv};
+std::tuple<at::Tensor, at::Tensor, at::Tensor> attention_backward(const at::Tensor& d_out, const at::Tensor& q,
+                                                                  const at::Tensor& k, const at::Tensor& v,
+                                                                  const at::Tensor& out, const at::Tensor& log_sum_exp,
+                                                                  const ScoreScale& scale,
+                                                                  const AttentionDropout& dropout) {
+  const at::Tensor scores = causal_scores(wide(q), wide(k), scale);
+  const at::Tensor factors = probability_factors(scores, dropout);
+  const at::Tensor probabilities = (scores - log_sum_exp.unsqueeze(3)).exp_();
+  const at::Tensor dv = at::matmul((probabilities * factors).transpose(2, 3), wide(d_out));
+  const at::Tensor d_probabilities = at::matmul(wide(d_out), wide(v).transpose(2, 3)) * factors;
+  const at::Tensor row_sum = (wide(d_out) * wide(out)).sum(3, true);  // of probabilities * d_probabilities
+  const at::Tensor d_scores = probabilities * (d_probabilities - row_sum) * scale.scale;
+  const at::ScalarType type = q.scalar_type();
+  return {at::matmul(d_scores, wide(k)).to(type), at::matmul(d_scores.transpose(2, 3), wide(q)).to(type), dv.to(type)};
 }
 
 }  // namespace shardline::aten

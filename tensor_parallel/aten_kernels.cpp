@@ -20,17 +20,18 @@
 #include <string_view>
 
 #include "core/error.h"
+#include "tensor_parallel/row_kernels.h"
 
 namespace shardline::aten {
 namespace {
 
-// The type of statistics: fp32, or fp64 for fp64.
-at::ScalarType wide(const at::Tensor& x) {
-  return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-}
-
 at::Tensor with_bias(const at::Tensor& x, const at::Tensor& bias) {
   return bias.defined() ? x + bias : x;
+}
+
+// What torch's layer norm runs in: accelerators keep fp32 statistics of half-precision tensors, all of one type.
+at::ScalarType norm_type(const at::Tensor& x, const at::Tensor& weight) {
+  return x.is_cpu() || x.scalar_type() != weight.scalar_type() ? wide_type(x) : x.scalar_type();
 }
 
 std::string_view gelu_form(Activation activation) {
@@ -40,18 +41,19 @@ std::string_view gelu_form(Activation activation) {
 }  // namespace
 
 void add_column_sums(at::Tensor total, const at::Tensor& gradient) {
-  if (total.defined()) total.add_(gradient.sum(at::IntArrayRef{0}, false, wide(gradient)));
+  if (total.defined()) total.add_(gradient.sum(at::IntArrayRef{0}, false, wide_type(gradient)));
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> layer_norm_forward(const at::Tensor& x, const at::Tensor& weight,
                                                                   const at::Tensor& bias, double epsilon) {
   const int64_t rows = x.size(0);
   if (rows == 0) {
-    const at::Tensor none = at::empty({0}, x.options().dtype(wide(x)));
-    return {at::empty_like(x), none, none.clone()};
+    const at::Tensor none = at::empty({0}, x.options().dtype(wide_type(x)));
+    return {at::empty_like(x, weight.options()), none, none.clone()};
   }
-  auto [y, mean, rstd] = at::native_layer_norm(x, {x.size(1)}, weight, bias, epsilon);
-  return {y, mean.reshape({rows}).to(wide(x)), rstd.reshape({rows}).to(wide(x))};
+  const at::ScalarType type = norm_type(x, weight);
+  auto [y, mean, rstd] = at::native_layer_norm(x.to(type), {x.size(1)}, weight.to(type), bias.to(type), epsilon);
+  return {y.to(weight.scalar_type()), mean.reshape({rows}).to(wide_type(x)), rstd.reshape({rows}).to(wide_type(x))};
 }
 
 at::Tensor layer_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& mean,
@@ -60,12 +62,15 @@ at::Tensor layer_norm_backward(const at::Tensor& dy, const at::Tensor& x, const 
   if (x.size(0) == 0) return at::empty_like(x);
   const at::Tensor row_mean = mean.unsqueeze(1), row_rstd = rstd.unsqueeze(1);
   if (weight_grad.defined()) {
-    const at::Tensor normed = (x - row_mean) * row_rstd;
+    const at::Tensor normed = (x - row_mean) * row_rstd;  // fp32 as its factors are
     add_column_sums(weight_grad, (dy * normed).narrow(0, 0, valid_rows));
   }
   add_column_sums(bias_grad, dy.narrow(0, 0, valid_rows));
-  return std::get<0>(at::native_layer_norm_backward(dy, x, {x.size(1)}, row_mean, row_rstd, weight, weight,
-                                                    std::array<bool, 3>{true, false, false}));
+  const at::ScalarType type = norm_type(x, weight);
+  const at::Tensor scale = weight.to(type);
+  return std::get<0>(at::native_layer_norm_backward(dy.to(type), x.to(type), {x.size(1)}, row_mean, row_rstd, scale,
+                                                    scale, std::array<bool, 3>{true, false, false}))
+      .to(x.scalar_type());
 }
 
 at::Tensor bias_activation_forward(const at::Tensor& x, const at::Tensor& bias, Activation activation) {
@@ -113,12 +118,12 @@ at::Tensor bias_activation_backward(const at::Tensor& dy, const at::Tensor& x, c
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> cross_entropy_stats(const at::Tensor& logits, const at::Tensor& label) {
   const int64_t rows = logits.size(0), v = logits.size(1);
-  const at::TensorOptions options = logits.options().dtype(wide(logits));
+  const at::TensorOptions options = logits.options().dtype(wide_type(logits));
   if (v == 0) {
     const at::Tensor zero = at::zeros({rows}, options);
     return {zero - std::numeric_limits<double>::infinity(), zero, zero.clone()};
   }
-  const at::Tensor exact = logits.to(wide(logits));
+  const at::Tensor exact = logits.to(wide_type(logits));
   const at::Tensor largest = exact.amax({1});
   const at::Tensor shift = at::where(largest.isneginf(), at::zeros({}, options), largest);  // a part without any entry
   const at::Tensor sum = (exact - shift.unsqueeze(1)).exp_().sum(1);

@@ -22,20 +22,19 @@ at::Tensor bias_activation_backward(const at::Tensor& dy, const at::Tensor& x, c
 at::Tensor bias_dropout_add_forward(const at::Tensor& x, const at::Tensor& bias, const at::Tensor& residual,
                                     const DropoutRows& rows);
 at::Tensor bias_dropout_backward(const at::Tensor& dy, const DropoutRows& rows, at::Tensor bias_grad,
-                                 int64_t valid_rows);
+                                 int64_t valid_rows, at::ScalarType branch);
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> cross_entropy_stats(const at::Tensor& logits, const at::Tensor& label);
 void cross_entropy_gradient_(at::Tensor logits, const at::Tensor& label, const at::Tensor& log_sum_exp,
                              const at::Tensor& scale);
 
-std::tuple<at::Tensor, at::Tensor> dropout_attention_forward(const at::Tensor& q, const at::Tensor& k,
-                                                             const at::Tensor& v, double scale,
-                                                             const AttentionDropout& dropout);
-std::tuple<at::Tensor, at::Tensor, at::Tensor> dropout_attention_backward(const at::Tensor& d_out, const at::Tensor& q,
-                                                                          const at::Tensor& k, const at::Tensor& v,
-                                                                          const at::Tensor& out,
-                                                                          const at::Tensor& log_sum_exp, double scale,
-                                                                          const AttentionDropout& dropout);
+std::tuple<at::Tensor, at::Tensor> attention_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                                     const ScoreScale& scale, const AttentionDropout& dropout);
+std::tuple<at::Tensor, at::Tensor, at::Tensor> attention_backward(const at::Tensor& d_out, const at::Tensor& q,
+                                                                  const at::Tensor& k, const at::Tensor& v,
+                                                                  const at::Tensor& out, const at::Tensor& log_sum_exp,
+                                                                  const ScoreScale& scale,
+                                                                  const AttentionDropout& dropout);
 
 // Adds the sum over rows of `gradient` to `total`; nothing when `total` is undefined.
 void add_column_sums(at::Tensor total, const at::Tensor& gradient);

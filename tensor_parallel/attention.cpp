@@ -15,6 +15,8 @@
 #include "core/backward.h"
 #include "core/error.h"
 #include "tensor_parallel/kernels.h"
+#include "tensor_parallel/products.h"
+#include "tensor_parallel/row_kernels.h"
 
 namespace shardline {
 namespace {
@@ -33,6 +35,16 @@ at::Tensor split_heads(const at::Tensor& x, const Microbatch& batch, const Atten
   return x.view({batch.batch(), batch.length(), o.heads, o.head_dim}).transpose(1, 2);
 }
 
+// Whether torch's fused attention gets tensors like this one as they are; else they are converted, or ours runs.
+bool runs_as_is(const at::Tensor& t, const AttentionOptions& o) {
+  if (t.scalar_type() == wide_type(t)) return true;
+  return !o.in_fp32 && (!t.is_cpu() || multiplies_natively(t.scalar_type()));
+}
+
+at::Tensor as_computed(const at::Tensor& t, const AttentionOptions& o) {
+  return runs_as_is(t, o) ? t : t.to(wide_type(t));
+}
+
 at::Tensor cached_attention(const at::Tensor& qkv, const MicrobatchContext& context, const AttentionOptions& o) {
   const auto [q, k, v] = split_qkv(qkv, *context.batch, o);
   const auto [keys, values] = context.cache->append(k, v);
@@ -40,7 +52,9 @@ at::Tensor cached_attention(const at::Tensor& qkv, const MicrobatchContext& cont
   std::optional<at::Tensor> mask;  // query i stands at position seen - queries + i
   if (queries > 1 && seen > queries)
     mask = at::ones({queries, seen}, q.options().dtype(at::kBool)).tril(seen - queries);
-  return merge_heads(at::scaled_dot_product_attention(q, keys, values, mask, 0.0, queries > 1 && !mask, o.scale));
+  const auto mixed = at::scaled_dot_product_attention(as_computed(q, o), as_computed(keys, o), as_computed(values, o),
+                                                      mask, 0.0, queries > 1 && !mask, o.scale);
+  return merge_heads(mixed).to(qkv.scalar_type());
 }
 
 bool drops_out(const MicrobatchContext& context, const AttentionOptions& o) {
@@ -63,6 +77,11 @@ bool is_torchs(const at::Tensor& qkv, const MicrobatchContext& context, const At
   return !qkv.is_cpu() && !drops_out(context, o);
 }
 
+at::Tensor torchs_attention(const at::Tensor& qkv, const Microbatch& batch, const AttentionOptions& o) {
+  const auto [q, k, v] = split_qkv(as_computed(qkv, o), batch, o);
+  return merge_heads(at::scaled_dot_product_attention(q, k, v, {}, 0.0, true, o.scale)).to(qkv.scalar_type());
+}
+
 // An empty microbatch, or a rank without heads.
 at::Tensor empty_attention(const at::Tensor& qkv, const AttentionOptions& o) {
   return with_backward(at::zeros({qkv.size(0), o.heads * o.head_dim}, qkv.options().requires_grad(false)), {qkv}, {},
@@ -79,7 +98,7 @@ class AttentionCore {
       : batch_(*context.batch),
         options_(options),
         torchs_(is_torchs(qkv, context, options)),
-        drops_out_(drops_out(context, options)),
+        blockwise_(drops_out(context, options) || options.score_divisor != 1 || !runs_as_is(qkv, options)),
         dropout_(dropout_of(context, options)) {}
 
   // What gradient() needs: qkv, the result [tokens, heads * head_dim], and the log of the sums of exponentials, which
@@ -116,10 +135,9 @@ class AttentionCore {
     const auto [q, k, v] = split_qkv(qkv, batch_, options_);
     const auto out = split_heads(saved[1], batch_, options_);
     const auto d_out = split_heads(d_mixed.contiguous(), batch_, options_);
-    auto [dq, dk, dv] = drops_out_
-                            ? dropout_attention_backward(d_out, q, k, v, out, log_sum_exp, options_.scale, dropout_)
-                            : at::_scaled_dot_product_flash_attention_for_cpu_backward(d_out, q, k, v, out, log_sum_exp,
-                                                                                       0.0, true, {}, options_.scale);
+    auto [dq, dk, dv] = blockwise_ ? attention_backward(d_out, q, k, v, out, log_sum_exp, score_scale(), dropout_)
+                                   : at::_scaled_dot_product_flash_attention_for_cpu_backward(
+                                         d_out, q, k, v, out, log_sum_exp, 0.0, true, {}, options_.scale);
     auto d_qkv = at::empty(qkv.sizes(), qkv.options());
     const auto parts = split_qkv(d_qkv, batch_, options_);
     parts[0].copy_(dq);
@@ -129,12 +147,14 @@ class AttentionCore {
   }
 
  private:
+  ScoreScale score_scale() const { return {options_.scale, options_.score_divisor}; }
+
   std::pair<at::Tensor, at::Tensor> compute(const at::Tensor& qkv) {
     if (torchs_) return {compute_by_torch(qkv), at::Tensor()};
     at::NoGradGuard no_grad;
     const auto [q, k, v] = split_qkv(qkv, batch_, options_);
     const auto [out, log_sum_exp] =
-        drops_out_ ? dropout_attention_forward(q, k, v, options_.scale, dropout_)
+        blockwise_ ? attention_forward(q, k, v, score_scale(), dropout_)
                    : at::_scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, true, {}, options_.scale);
     return {merge_heads(out), log_sum_exp};
   }
@@ -142,14 +162,13 @@ class AttentionCore {
   at::Tensor compute_by_torch(const at::Tensor& qkv) {
     at::AutoGradMode grad(true);
     torchs_qkv_ = qkv.detach().requires_grad_(true);
-    const auto [q, k, v] = split_qkv(torchs_qkv_, batch_, options_);
-    torchs_mixed_ = merge_heads(at::scaled_dot_product_attention(q, k, v, {}, 0.0, true, options_.scale));
+    torchs_mixed_ = torchs_attention(torchs_qkv_, batch_, options_);
     return torchs_mixed_.detach().clone();  // torch keeps its own
   }
 
   const Microbatch& batch_;
   AttentionOptions options_;
-  bool torchs_, drops_out_;
+  bool torchs_, blockwise_;  // blockwise: ours; else torch's fused one for CPUs
   AttentionDropout dropout_;
   at::Tensor log_sum_exp_;                // from run_again to gradient
   at::Tensor torchs_qkv_, torchs_mixed_;  // with torch's graph between them
@@ -179,10 +198,7 @@ std::pair<at::Tensor, at::Tensor> KvCache::append(const at::Tensor& k, const at:
 at::Tensor causal_attention(const at::Tensor& qkv, const MicrobatchContext& context, const AttentionOptions& o) {
   if (qkv.numel() == 0) return empty_attention(qkv, o);
   if (context.cache) return cached_attention(qkv, context, o);
-  if (is_torchs(qkv, context, o)) {
-    const auto [q, k, v] = split_qkv(qkv, *context.batch, o);
-    return merge_heads(at::scaled_dot_product_attention(q, k, v, {}, 0.0, true, o.scale));
-  }
+  if (is_torchs(qkv, context, o)) return torchs_attention(qkv, *context.batch, o);
   const auto core = std::make_shared<AttentionCore>(qkv, context, o);
   const SavedTensors saved = core->run(qkv);
   return with_backward(saved[1], {qkv}, saved, "CausalAttention", [core](const at::Tensor& d_mixed, const auto& kept) {

@@ -1,4 +1,6 @@
-// The causal attention core on this rank's heads.
+// The causal attention core on this rank's heads. Half-precision q, k and v: the scores, their softmax and its sums are
+// fp32 in any case. CPUs without instructions for the type (products.h), and all CPUs with dropout, also multiply in fp32
+// and round the result once; else probabilities are rounded to the type before they are multiplied with the values.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -28,6 +30,13 @@ struct AttentionOptions {
   int64_t first_head = 0;     // of this rank among the model's heads: keys the dropout mask
   int64_t max_positions = 0;  // of the model: likewise
   uint32_t dropout_op = 0;
+  // attention_in_fp32: half-precision q, k and v are converted, all of the attention runs in fp32, its result and its
+  // gradients are rounded once. Costs time only where the products would else run in half precision.
+  bool in_fp32 = false;
+  // query_key_layer_scaling (Megatron): the block's number, counted from 1. Products of queries and keys are divided by
+  // it before they are stored and multiplied by it inside the softmax, which changes nothing but their range. Torch's
+  // own attention, on accelerators without dropout, has no place for it, and keeps its scores in fp32 anyway. 1: off.
+  double score_divisor = 1;
 };
 
 // qkv [tokens, 3 * heads * head_dim] -> [tokens, heads * head_dim]. With context.cache, the keys of the prefix are seen

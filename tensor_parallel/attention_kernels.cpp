@@ -1,7 +1,9 @@
-// Causal attention with dropout, a block of queries of one (sample, head) at a time: its scores [queries, keys] are the
-// only matrix of that kind a thread ever holds. The backward pass makes them, and the mask, again.
+// Causal attention, a block of queries of one (sample, head) at a time: its scores [queries, keys] are the only matrix
+// of that kind a thread ever holds. The backward pass makes them, and the mask of a dropout, again. Of half-precision
+// tensors a thread also holds one head's rows in fp32.
 #include <ATen/Parallel.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/addmm.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/zeros.h>
@@ -16,8 +18,8 @@
 #include "core/philox.h"
 #include "tensor_parallel/aten_kernels.h"
 #include "tensor_parallel/kernels.h"
+#include "tensor_parallel/number_types.h"
 #include "tensor_parallel/row_kernels.h"
-#include "tensor_parallel/vector_kernel_math.h"
 
 namespace shardline {
 namespace {
@@ -50,13 +52,14 @@ SHARDLINE_VECTORISED double drop_softmax(double* row, const uint8_t* keep, int64
 }
 
 // One row of scores becomes the masked probabilities, and the row of their gradient becomes that of the scores.
-// along: the sum of d_out * out over the row's features.
+// score_scale is that of what the row holds, scale that of the products of queries and keys; along: the sum of d_out *
+// out over the row's features.
 template <class T>
 SHARDLINE_INLINE void softmax_gradient_of(T* row, T* gradient, const uint8_t* keep, int64_t keys, int64_t width,
-                                          T scale, T kept_scale, T log_sum_exp, T along) {
+                                          T score_scale, T scale, T kept_scale, T log_sum_exp, T along) {
 #pragma omp simd
   for (int64_t i = 0; i < keys; ++i) {
-    const T probability = exponential(row[i] * scale - log_sum_exp);
+    const T probability = exponential(row[i] * score_scale - log_sum_exp);
     const T factor = keep[i] ? kept_scale : T(0);
     row[i] = probability * factor;
     gradient[i] = probability * (gradient[i] * factor - along) * scale;
@@ -64,14 +67,14 @@ SHARDLINE_INLINE void softmax_gradient_of(T* row, T* gradient, const uint8_t* ke
   for (int64_t i = keys; i < width; ++i) row[i] = gradient[i] = 0;
 }
 SHARDLINE_VECTORISED void softmax_gradient(float* row, float* gradient, const uint8_t* keep, int64_t keys,
-                                           int64_t width, float scale, float kept_scale, float log_sum_exp,
-                                           float along) {
-  softmax_gradient_of(row, gradient, keep, keys, width, scale, kept_scale, log_sum_exp, along);
+                                           int64_t width, float score_scale, float scale, float kept_scale,
+                                           float log_sum_exp, float along) {
+  softmax_gradient_of(row, gradient, keep, keys, width, score_scale, scale, kept_scale, log_sum_exp, along);
 }
 SHARDLINE_VECTORISED void softmax_gradient(double* row, double* gradient, const uint8_t* keep, int64_t keys,
-                                           int64_t width, double scale, double kept_scale, double log_sum_exp,
-                                           double along) {
-  softmax_gradient_of(row, gradient, keep, keys, width, scale, kept_scale, log_sum_exp, along);
+                                           int64_t width, double score_scale, double scale, double kept_scale,
+                                           double log_sum_exp, double along) {
+  softmax_gradient_of(row, gradient, keep, keys, width, score_scale, scale, kept_scale, log_sum_exp, along);
 }
 
 template <class T>
@@ -151,63 +154,91 @@ at::Tensor with_dense_rows(const at::Tensor& t) {
   return t.stride(3) == 1 ? t : t.contiguous();
 }
 
+// A head's rows as the products take them.
+at::Tensor wide_head(const at::Tensor& t, int64_t sample, int64_t head) {
+  return head_of(t, sample, head).to(wide_type(t));
+}
+
+// A head's part of a result: written in place where the result is wide, else in fp32 until it is stored.
+class HeadResult {
+ public:
+  HeadResult(const at::Tensor& t, int64_t sample, int64_t head)
+      : part_(head_of(t, sample, head)),
+        wide_(t.scalar_type() == wide_type(t) ? part_ : at::zeros(part_.sizes(), t.options().dtype(wide_type(t)))) {}
+  at::Tensor rows(int64_t first, int64_t count) const { return wide_.narrow(0, first, count); }
+  void store() {
+    if (!wide_.is_same(part_)) part_.copy_(wide_);
+  }
+
+ private:
+  at::Tensor part_, wide_;
+};
+
 // A thread's room for one block of scores.
 at::Tensor score_room(const at::Tensor& q) {
-  return at::empty({kBlock * q.size(2)}, q.options());
+  return at::empty({kBlock * q.size(2)}, q.options().dtype(wide_type(q)));
 }
 at::Tensor scores_in(const at::Tensor& room, const Block& block) {
   return room.narrow(0, 0, block.queries * block.keys).view({block.queries, block.keys});
 }
+void multiply_scores(at::Tensor scores, const at::Tensor& queries, const at::Tensor& keys, const ScoreScale& scale) {
+  if (scale.divisor == 1)
+    at::mm_out(scores, queries, keys.t());
+  else
+    at::addmm_out(scores, scores, queries, keys.t(), 0, 1 / scale.divisor);
+}
 
 }  // namespace
 
-std::tuple<at::Tensor, at::Tensor> dropout_attention_forward(const at::Tensor& q, const at::Tensor& k,
-                                                             const at::Tensor& v, double scale,
-                                                             const AttentionDropout& dropout) {
+std::tuple<at::Tensor, at::Tensor> attention_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                                     const ScoreScale& scale, const AttentionDropout& dropout) {
   SL_ANNOUNCE_OP("shardline::attention_forward", q, k, v);
-  if (!runs_loops(q)) return aten::dropout_attention_forward(q, k, v, scale, dropout);
+  if (!runs_loops(q)) return aten::attention_forward(q, k, v, scale, dropout);
   const int64_t length = q.size(2);
   const at::Tensor out = like_tokens(q, false);
-  const at::Tensor log_sum_exp = at::empty({q.size(0), q.size(1), length}, q.options());
-  with_type_of(q, [&]<class T>(T) {
+  const at::Tensor log_sum_exp = at::empty({q.size(0), q.size(1), length}, q.options().dtype(wide_type(q)));
+  with_wide_type_of(q, [&]<class T>(T) {
     for_heads(q, [&](int64_t sample, int64_t head) {
-      const at::Tensor queries = head_of(q, sample, head), keys = head_of(k, sample, head).t(),
-                       values = head_of(v, sample, head), result = head_of(out, sample, head);
+      const at::Tensor queries = wide_head(q, sample, head), keys = wide_head(k, sample, head),
+                       values = wide_head(v, sample, head);
+      HeadResult result(out, sample, head);
       T* lse = numbers<T>(log_sum_exp) + (sample * q.size(1) + head) * length;
       const at::Tensor room = score_room(q);
       Mask mask(dropout, length);
       for_blocks(length, [&](const Block& block) {
-        at::Tensor scores = scores_in(room, block);
-        at::mm_out(scores, queries.narrow(0, block.first, block.queries), keys.narrow(1, 0, block.keys));
+        const at::Tensor scores = scores_in(room, block);
+        multiply_scores(scores, queries.narrow(0, block.first, block.queries), keys.narrow(0, 0, block.keys), scale);
         mask.make(sample, head, block.first, block.queries);
         T* row = numbers<T>(scores);
         for (int64_t i = 0; i < block.queries; ++i, row += block.keys)
-          lse[block.first + i] = drop_softmax(row, mask.row(i), block.first + i + 1, block.keys, static_cast<T>(scale),
-                                              static_cast<T>(mask.kept_scale()));
-        at::Tensor part = result.narrow(0, block.first, block.queries);
+          lse[block.first + i] =
+              drop_softmax(row, mask.row(i), block.first + i + 1, block.keys,
+                           static_cast<T>(scale.scale * scale.divisor), static_cast<T>(mask.kept_scale()));
+        at::Tensor part = result.rows(block.first, block.queries);
         at::mm_out(part, scores, values.narrow(0, 0, block.keys));
       });
+      result.store();
     });
   });
   return {out, log_sum_exp};
 }
 
-std::tuple<at::Tensor, at::Tensor, at::Tensor> dropout_attention_backward(const at::Tensor& d_out, const at::Tensor& q,
-                                                                          const at::Tensor& k, const at::Tensor& v,
-                                                                          const at::Tensor& out,
-                                                                          const at::Tensor& log_sum_exp, double scale,
-                                                                          const AttentionDropout& dropout) {
+std::tuple<at::Tensor, at::Tensor, at::Tensor> attention_backward(const at::Tensor& d_out, const at::Tensor& q,
+                                                                  const at::Tensor& k, const at::Tensor& v,
+                                                                  const at::Tensor& out, const at::Tensor& log_sum_exp,
+                                                                  const ScoreScale& scale,
+                                                                  const AttentionDropout& dropout) {
   SL_ANNOUNCE_OP("shardline::attention_backward", q, k, v);
-  if (!runs_loops(q)) return aten::dropout_attention_backward(d_out, q, k, v, out, log_sum_exp, scale, dropout);
+  if (!runs_loops(q)) return aten::attention_backward(d_out, q, k, v, out, log_sum_exp, scale, dropout);
   const int64_t length = q.size(2), head_dim = q.size(3);
   const at::Tensor dq = like_tokens(q, false), dk = like_tokens(q, true), dv = like_tokens(q, true);
   const at::Tensor d_rows = with_dense_rows(d_out), out_rows = with_dense_rows(out);
-  with_type_of(q, [&]<class T>(T) {
+  with_wide_type_of(q, [&]<class T>(T) {
     for_heads(q, [&](int64_t sample, int64_t head) {
-      const at::Tensor queries = head_of(q, sample, head), keys = head_of(k, sample, head),
-                       values = head_of(v, sample, head), d_result = head_of(d_rows, sample, head),
-                       result = head_of(out_rows, sample, head), d_queries = head_of(dq, sample, head),
-                       d_keys = head_of(dk, sample, head), d_values = head_of(dv, sample, head);
+      const at::Tensor queries = wide_head(q, sample, head), keys = wide_head(k, sample, head),
+                       values = wide_head(v, sample, head), d_result = wide_head(d_rows, sample, head),
+                       result = wide_head(out_rows, sample, head);
+      HeadResult d_queries(dq, sample, head), d_keys(dk, sample, head), d_values(dv, sample, head);
       const T* lse = constant_numbers<T>(log_sum_exp) + (sample * q.size(1) + head) * length;
       const T *d_row = d_result.const_data_ptr<T>(), *out_row = result.const_data_ptr<T>();
       const at::Tensor room = score_room(q), d_room = score_room(q);
@@ -217,21 +248,23 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> dropout_attention_backward(const 
         const at::Tensor asking = queries.narrow(0, block.first, block.queries);
         const at::Tensor d_part = d_result.narrow(0, block.first, block.queries);
         at::Tensor scores = scores_in(room, block), d_scores = scores_in(d_room, block);
-        at::mm_out(scores, asking, seen_keys.t());
+        multiply_scores(scores, asking, seen_keys, scale);
         at::mm_out(d_scores, d_part, seen_values.t());
         mask.make(sample, head, block.first, block.queries);
         T *row = numbers<T>(scores), *gradient = numbers<T>(d_scores);
         for (int64_t i = 0; i < block.queries; ++i, row += block.keys, gradient += block.keys) {
           const int64_t query = block.first + i;
           const T along = dot(d_row + query * d_result.stride(0), out_row + query * result.stride(0), head_dim);
-          softmax_gradient(row, gradient, mask.row(i), query + 1, block.keys, static_cast<T>(scale),
+          softmax_gradient(row, gradient, mask.row(i), query + 1, block.keys,
+                           static_cast<T>(scale.scale * scale.divisor), static_cast<T>(scale.scale),
                            static_cast<T>(mask.kept_scale()), lse[query], along);
         }
-        at::Tensor d_asking = d_queries.narrow(0, block.first, block.queries);
+        at::Tensor d_asking = d_queries.rows(block.first, block.queries);
         at::mm_out(d_asking, d_scores, seen_keys);
-        d_keys.narrow(0, 0, block.keys).addmm_(d_scores.t(), asking);
-        d_values.narrow(0, 0, block.keys).addmm_(scores.t(), d_part);
+        d_keys.rows(0, block.keys).addmm_(d_scores.t(), asking);
+        d_values.rows(0, block.keys).addmm_(scores.t(), d_part);
       });
+      for (HeadResult* part : {&d_queries, &d_keys, &d_values}) part->store();
     });
   });
   return {dq, dk, dv};

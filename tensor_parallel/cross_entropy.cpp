@@ -16,6 +16,7 @@
 #include "core/error.h"
 #include "tensor_parallel/kernels.h"
 #include "tensor_parallel/products.h"
+#include "tensor_parallel/row_kernels.h"
 
 namespace shardline {
 namespace {
@@ -72,7 +73,7 @@ at::Tensor head_cross_entropy(const TensorParallel& tp, const at::Tensor& x, Par
     if (w.grad.defined()) add_weight_gradient(w.grad, block_logits, block_x);
   }
   if (!train) return {};
-  const auto loss = at::scalar_tensor(context.loss.sum * context.loss_scale, whole.options());
+  const auto loss = at::scalar_tensor(context.loss.sum * context.loss_scale, whole.options().dtype(wide_type(whole)));
   const auto d_border = reduce_rows(tp, dx);
   at::AutoGradMode grad(true);
   return with_backward(loss, {x}, {d_border}, "HeadCrossEntropy",
@@ -87,7 +88,7 @@ at::Tensor head_last_logits(const TensorParallel& tp, const at::Tensor& x, const
   const auto whole = gather_rows(tp, x, batch.tokens());
   const auto last = whole.view({batch.batch(), batch.length(), -1}).select(1, batch.length() - 1).contiguous();
   const auto local = linear_forward(last, w.value, {});
-  if (tp.size() == 1) return local;
+  if (tp.size() == 1) return local.to(wide_type(local));
   // Parts of the vocabulary differ by at most one entry: all are sent with the size of the largest.
   const int64_t vocabulary = w.spec->shape[0], widest = w.spec->split(0, tp.size()).length;
   auto padded = at::zeros({batch.batch(), widest}, local.options());
@@ -97,7 +98,7 @@ at::Tensor head_last_logits(const TensorParallel& tp, const at::Tensor& x, const
   for (int t = 0; t < tp.size(); ++t) parts.push_back(all[t].narrow(1, 0, w.spec->split(t, tp.size()).length));
   const auto logits = at::cat(parts, 1);
   SL_ASSERT(logits.size(1) == vocabulary, logits.size(1), " logits for a vocabulary of ", vocabulary);
-  return logits;
+  return logits.to(wide_type(logits));
 }
 
 }  // namespace shardline

@@ -8,8 +8,8 @@
 #include "core/announced_op.h"
 #include "tensor_parallel/aten_kernels.h"
 #include "tensor_parallel/kernels.h"
+#include "tensor_parallel/number_types.h"
 #include "tensor_parallel/row_kernels.h"
-#include "tensor_parallel/vector_kernel_math.h"
 
 namespace shardline {
 namespace {
@@ -22,42 +22,43 @@ struct Stats {
 };
 
 // One pass over memory: the sum is scaled down whenever a chunk brings a larger logit.
-template <class T>
-SHARDLINE_INLINE Stats<T> stats_of_row(const T* row, int64_t v) {
+template <class S>
+SHARDLINE_INLINE Stats<Wide<S>> stats_of_row(const S* row, int64_t v) {
+  using T = Wide<S>;
   T largest = -std::numeric_limits<T>::infinity(), sum = 0;
   for (int64_t first = 0; first < v; first += kChunk) {
     const int64_t count = std::min(kChunk, v - first);
-    const T* x = row + first;
+    const S* x = row + first;
     T most = -std::numeric_limits<T>::infinity();
 #pragma omp simd reduction(max : most)
-    for (int64_t i = 0; i < count; ++i) most = x[i] > most ? x[i] : most;
+    for (int64_t i = 0; i < count; ++i) most = widen(x[i]) > most ? widen(x[i]) : most;
     if (most > largest) {
       sum *= exponential(largest - most);
       largest = most;
     }
     const T shift = largest == -std::numeric_limits<T>::infinity() ? T(0) : largest;
-    sum += ordered_sum<T>(count, [=](int64_t i) SHARDLINE_INLINED { return exponential(x[i] - shift); });
+    sum += ordered_sum<T>(count, [=](int64_t i) SHARDLINE_INLINED { return exponential(widen(x[i]) - shift); });
   }
   return {largest, sum};
 }
-SHARDLINE_VECTORISED Stats<float> row_stats(const float* row, int64_t v) {
-  return stats_of_row(row, v);
-}
-SHARDLINE_VECTORISED Stats<double> row_stats(const double* row, int64_t v) {
-  return stats_of_row(row, v);
+
+// label: -1 where it is not in the row
+template <class S>
+SHARDLINE_INLINE void gradient_of_row(S* row, int64_t v, int64_t label, Wide<S> log_sum_exp, Wide<S> scale) {
+  const Wide<S> target = label >= 0 ? widen(row[label]) : 0;
+#pragma omp simd
+  for (int64_t i = 0; i < v; ++i) row[i] = narrow<S>(exponential(widen(row[i]) - log_sum_exp) * scale);
+  if (label >= 0) row[label] = narrow<S>((exponential(target - log_sum_exp) - 1) * scale);
 }
 
-template <class T>
-SHARDLINE_INLINE void softmax_of_row(T* row, int64_t v, T log_sum_exp, T scale) {
-#pragma omp simd
-  for (int64_t i = 0; i < v; ++i) row[i] = exponential(row[i] - log_sum_exp) * scale;
-}
-SHARDLINE_VECTORISED void scaled_softmax(float* row, int64_t v, float log_sum_exp, float scale) {
-  softmax_of_row(row, v, log_sum_exp, scale);
-}
-SHARDLINE_VECTORISED void scaled_softmax(double* row, int64_t v, double log_sum_exp, double scale) {
-  softmax_of_row(row, v, log_sum_exp, scale);
-}
+#define DEFINE_CROSS_ENTROPY(S)                                                                                  \
+  SHARDLINE_VECTORISED Stats<Wide<S>> row_stats(const S* row, int64_t v) {                                       \
+    return stats_of_row(row, v);                                                                                 \
+  }                                                                                                              \
+  SHARDLINE_VECTORISED void row_gradient(S* row, int64_t v, int64_t label, Wide<S> log_sum_exp, Wide<S> scale) { \
+    gradient_of_row(row, v, label, log_sum_exp, scale);                                                          \
+  }
+SHARDLINE_FOR_TYPES(DEFINE_CROSS_ENTROPY)
 
 }  // namespace
 
@@ -65,10 +66,11 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> cross_entropy_stats(const at::Ten
   SL_ANNOUNCE_OP("shardline::cross_entropy_stats", logits);
   if (!runs_loops(logits)) return aten::cross_entropy_stats(logits, label);
   const int64_t rows = logits.size(0), v = logits.size(1);
-  const at::Tensor largest = at::empty({rows}, logits.options()), sum = at::empty_like(largest),
-                   picked = at::empty_like(largest);
-  with_type_of(logits, [&]<class T>(T) {
-    const T* x = constant_numbers<T>(logits);
+  const at::Tensor largest = at::empty({rows}, logits.options().dtype(wide_type(logits))),
+                   sum = at::empty_like(largest), picked = at::empty_like(largest);
+  with_type_of(logits, [&]<class S>(S) {
+    using T = Wide<S>;
+    const S* x = constant_numbers<S>(logits);
     const int64_t* labels = constant_numbers<int64_t>(label);
     T *m = numbers<T>(largest), *s = numbers<T>(sum), *p = numbers<T>(picked);
     at::parallel_for(0, rows, rows_per_thread(v), [&](int64_t begin, int64_t end) {
@@ -76,7 +78,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> cross_entropy_stats(const at::Ten
         const Stats<T> stats = row_stats(x + row * v, v);
         m[row] = stats.largest;
         s[row] = stats.sum;
-        p[row] = labels[row] >= 0 && labels[row] < v ? x[row * v + labels[row]] : T(0);
+        p[row] = labels[row] >= 0 && labels[row] < v ? widen(x[row * v + labels[row]]) : T(0);
       }
     });
   });
@@ -88,19 +90,17 @@ void cross_entropy_gradient_(at::Tensor logits, const at::Tensor& label, const a
   SL_ANNOUNCE_OP("shardline::cross_entropy_gradient", logits);
   if (!runs_loops(logits)) return aten::cross_entropy_gradient_(logits, label, log_sum_exp, scale);
   const int64_t rows = logits.size(0), v = logits.size(1);
-  with_type_of(logits, [&]<class T>(T) {
-    T* x = numbers<T>(logits);
+  with_type_of(logits, [&]<class S>(S) {
+    using T = Wide<S>;
+    S* x = numbers<S>(logits);
     const int64_t* labels = constant_numbers<int64_t>(label);
     const T *lse = constant_numbers<T>(log_sum_exp), *factor = constant_numbers<T>(scale);
     at::parallel_for(0, rows, rows_per_thread(v), [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
-        T* of_row = x + row * v;
-        if (factor[row] == 0) {
-          std::fill_n(of_row, v, T(0));
-          continue;
-        }
-        scaled_softmax(of_row, v, lse[row], factor[row]);
-        if (labels[row] >= 0 && labels[row] < v) of_row[labels[row]] -= factor[row];
+        if (factor[row] == 0)
+          std::fill_n(x + row * v, v, S{});
+        else
+          row_gradient(x + row * v, v, labels[row] < v ? labels[row] : -1, lse[row], factor[row]);
       }
     });
   });

@@ -9,8 +9,8 @@
 #include "core/philox.h"
 #include "tensor_parallel/aten_kernels.h"
 #include "tensor_parallel/kernels.h"
+#include "tensor_parallel/number_types.h"
 #include "tensor_parallel/row_kernels.h"
-#include "tensor_parallel/vector_kernel_math.h"
 
 namespace shardline {
 namespace {
@@ -18,38 +18,40 @@ namespace {
 constexpr int64_t kChunk = 1024;  // features whose mask is made at a time
 
 // y = residual + (x + bias) * (keep ? scale : 0)
-template <class T>
-SHARDLINE_INLINE void combine(T* y, const T* x, const T* bias, const T* residual, const uint8_t* keep, T scale,
+template <class S, class R>
+SHARDLINE_INLINE void combine(R* y, const S* x, const S* bias, const R* residual, const uint8_t* keep, Wide<S> scale,
                               int64_t n) {
 #pragma omp simd
-  for (int64_t i = 0; i < n; ++i) y[i] = residual[i] + (x[i] + bias[i]) * (keep[i] ? scale : T(0));
-}
-SHARDLINE_VECTORISED void forward(float* y, const float* x, const float* bias, const float* residual,
-                                  const uint8_t* keep, float scale, int64_t n) {
-  combine(y, x, bias, residual, keep, scale, n);
-}
-SHARDLINE_VECTORISED void forward(double* y, const double* x, const double* bias, const double* residual,
-                                  const uint8_t* keep, double scale, int64_t n) {
-  combine(y, x, bias, residual, keep, scale, n);
+  for (int64_t i = 0; i < n; ++i)
+    y[i] = narrow<R>(widen(residual[i]) + (widen(x[i]) + widen(bias[i])) * (keep[i] ? scale : Wide<S>(0)));
 }
 
 // dx = dy * (keep ? scale : 0), added to part unless that is null
-template <class T>
-SHARDLINE_INLINE void select(T* dx, const T* dy, T* part, const uint8_t* keep, T scale, int64_t n) {
+template <class S, class R>
+SHARDLINE_INLINE void select(S* dx, const R* dy, Wide<S>* part, const uint8_t* keep, Wide<S> scale, int64_t n) {
+  if (part == nullptr) {
 #pragma omp simd
-  for (int64_t i = 0; i < n; ++i) dx[i] = dy[i] * (keep[i] ? scale : T(0));
-  if (part == nullptr) return;
+    for (int64_t i = 0; i < n; ++i) dx[i] = narrow<S>(widen(dy[i]) * (keep[i] ? scale : Wide<S>(0)));
+  } else {
 #pragma omp simd
-  for (int64_t i = 0; i < n; ++i) part[i] += dx[i];
+    for (int64_t i = 0; i < n; ++i) {
+      const Wide<S> exact = widen(dy[i]) * (keep[i] ? scale : Wide<S>(0));
+      dx[i] = narrow<S>(exact);
+      part[i] += exact;
+    }
+  }
 }
-SHARDLINE_VECTORISED void backward(float* dx, const float* dy, float* part, const uint8_t* keep, float scale,
-                                   int64_t n) {
-  select(dx, dy, part, keep, scale, n);
-}
-SHARDLINE_VECTORISED void backward(double* dx, const double* dy, double* part, const uint8_t* keep, double scale,
-                                   int64_t n) {
-  select(dx, dy, part, keep, scale, n);
-}
+
+#define DEFINE_DROPOUT(S, R)                                                                                 \
+  SHARDLINE_VECTORISED void forward(R* y, const S* x, const S* bias, const R* residual, const uint8_t* keep, \
+                                    Wide<S> scale, int64_t n) {                                              \
+    combine(y, x, bias, residual, keep, scale, n);                                                           \
+  }                                                                                                          \
+  SHARDLINE_VECTORISED void backward(S* dx, const R* dy, Wide<S>* part, const uint8_t* keep, Wide<S> scale,  \
+                                     int64_t n) {                                                            \
+    select(dx, dy, part, keep, scale, n);                                                                    \
+  }
+SHARDLINE_FOR_TYPE_PAIRS(DEFINE_DROPOUT)
 
 // Walks a row in chunks: visit(first feature, features, mask, factor of what is kept).
 template <class Visit>
@@ -82,17 +84,19 @@ at::Tensor bias_dropout_add_forward(const at::Tensor& x, const at::Tensor& bias,
   check_rows(x, rows);
   if (!runs_loops(x)) return aten::bias_dropout_add_forward(x, bias, residual, rows);
   const int64_t n = x.size(1);
-  const at::Tensor y = at::empty_like(x), zeros = at::zeros({n}, x.options());
-  with_type_of(x, [&]<class T>(T) {
-    const T *from = constant_numbers<T>(x), *other = constant_numbers<T>(residual), *none = constant_numbers<T>(zeros);
-    const T* added = bias.defined() ? constant_numbers<T>(bias) : none;
-    T* to = numbers<T>(y);
+  const at::Tensor& like = residual.defined() ? residual : x;
+  const at::Tensor y = at::empty_like(like), zeros = at::zeros({n}, like.options());  // enough for either type
+  with_types_of(x.scalar_type(), like.scalar_type(), [&]<class S, class R>(S, R) {
+    const S *from = constant_numbers<S>(x), *no_bias = static_cast<const S*>(zeros.const_data_ptr());
+    const S* added = bias.defined() ? constant_numbers<S>(bias) : no_bias;
+    const R *other = constant_numbers<R>(residual), *nothing = constant_numbers<R>(zeros);
+    R* to = numbers<R>(y);
     at::parallel_for(0, x.size(0), rows_per_thread(n), [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row)
         for_chunks(rows, row, n, [&](int64_t first, int64_t count, const uint8_t* keep, double scale) {
           const int64_t at = row * n + first;
-          forward(to + at, from + at, added + first, other != nullptr ? other + at : none + first, keep,
-                  static_cast<T>(scale), count);
+          forward(to + at, from + at, added + first, other != nullptr ? other + at : nothing + first, keep,
+                  static_cast<Wide<S>>(scale), count);
         });
     });
   });
@@ -100,24 +104,26 @@ at::Tensor bias_dropout_add_forward(const at::Tensor& x, const at::Tensor& bias,
 }
 
 at::Tensor bias_dropout_backward(const at::Tensor& dy, const DropoutRows& rows, at::Tensor bias_grad,
-                                 int64_t valid_rows) {
+                                 int64_t valid_rows, at::ScalarType branch) {
   SL_ANNOUNCE_OP("shardline::bias_dropout_backward", dy);
   check_rows(dy, rows);
-  if (!runs_loops(dy)) return aten::bias_dropout_backward(dy, rows, bias_grad, valid_rows);
+  if (!runs_loops(dy)) return aten::bias_dropout_backward(dy, rows, bias_grad, valid_rows, branch);
   const int64_t n = dy.size(1);
   const RowBlocks blocks(dy.size(0));
-  const at::Tensor dx = at::empty_like(dy);
-  const at::Tensor parts = bias_grad.defined() ? at::zeros({blocks.count, n}, dy.options()) : at::Tensor();
-  with_type_of(dy, [&]<class T>(T) {
-    const T* from = constant_numbers<T>(dy);
-    T *to = numbers<T>(dx), *sums = numbers<T>(parts);
+  const at::Tensor dx = at::empty_like(dy, dy.options().dtype(branch));
+  const at::Tensor parts =
+      bias_grad.defined() ? at::zeros({blocks.count, n}, dy.options().dtype(wide_type(dy))) : at::Tensor();
+  with_types_of(branch, dy.scalar_type(), [&]<class S, class R>(S, R) {
+    const R* from = constant_numbers<R>(dy);
+    S* to = numbers<S>(dx);
+    auto* sums = numbers<Wide<S>>(parts);
     at::parallel_for(0, blocks.count, blocks.per_thread(n), [&](int64_t first_block, int64_t last_block) {
       for (int64_t b = first_block; b < last_block; ++b)
         for (int64_t row = blocks.begin(b); row < blocks.end(b); ++row)
           for_chunks(rows, row, n, [&](int64_t first, int64_t count, const uint8_t* keep, double scale) {
             const int64_t at = row * n + first;
-            T* part = sums != nullptr && row < valid_rows ? sums + b * n + first : nullptr;
-            backward(to + at, from + at, part, keep, static_cast<T>(scale), count);
+            auto* part = sums != nullptr && row < valid_rows ? sums + b * n + first : nullptr;
+            backward(to + at, from + at, part, keep, static_cast<Wide<S>>(scale), count);
           });
     });
   });

@@ -54,9 +54,11 @@ at::Tensor bias_dropout_add(const TensorParallel& tp, const at::Tensor& x, int64
   const int64_t valid = valid_border_rows(tp, tokens);
   std::vector<at::Tensor> inputs = {x};
   if (residual.defined()) inputs.push_back(residual);
-  const auto backward = [=, inputs = inputs.size()](const at::Tensor& d_y, const SavedTensors&) {
+  const auto backward = [=, inputs = inputs.size(), branch = x.scalar_type()](const at::Tensor& d_y,
+                                                                              const SavedTensors&) {
     const auto dy = d_y.contiguous();
-    std::vector<at::Tensor> gradients = {bias_dropout_backward(dy, rows, bias ? bias->grad : at::Tensor(), valid)};
+    std::vector<at::Tensor> gradients = {
+        bias_dropout_backward(dy, rows, bias ? bias->grad : at::Tensor(), valid, branch)};
     if (inputs == 2) gradients.push_back(dy);
     return gradients;
   };

@@ -1,6 +1,5 @@
 #include "tensor_parallel/embedding.h"
 
-#include <ATen/Dispatch.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
@@ -11,6 +10,7 @@
 #include "core/backward.h"
 #include "core/error.h"
 #include "tensor_parallel/elementwise.h"
+#include "tensor_parallel/row_kernels.h"
 
 namespace shardline {
 namespace {
@@ -35,29 +35,17 @@ at::Tensor positions_of_rows(const TensorParallel& tp, const Microbatch& batch) 
   return rows.remainder(std::max<int64_t>(batch.length(), 1)) + batch.first_position;
 }
 
-// table[index[i]] += rows[i], in ascending i.
 void add_rows(at::Tensor table, const at::Tensor& index, const at::Tensor& rows) {
-  if (!table.is_cpu()) {
+  if (runs_loops(rows))
+    add_indexed_rows(table, index.contiguous(), rows.contiguous());
+  else
     table.index_add_(0, index, rows.to(table.scalar_type()));
-    return;
-  }
-  const auto index_c = index.contiguous();
-  const auto rows_c = rows.contiguous();
-  SL_ASSERT(table.scalar_type() == rows_c.scalar_type() && table.is_contiguous());
-  const int64_t n = table.size(1);
-  AT_DISPATCH_FLOATING_TYPES(table.scalar_type(), "add_rows", [&] {
-    auto* to = table.data_ptr<scalar_t>();
-    const auto* from = rows_c.const_data_ptr<scalar_t>();
-    const auto* at = index_c.const_data_ptr<int64_t>();
-    for (int64_t i = 0; i < index_c.numel(); ++i)
-      for (int64_t j = 0; j < n; ++j) to[at[i] * n + j] += from[i * n + j];
-  });
 }
 
 }  // namespace
 
 at::Tensor embedding(const TensorParallel& tp, const Microbatch& batch, Parameter& words, int64_t first_word,
-                     Parameter& positions) {
+                     Parameter& positions, std::optional<at::ScalarType> border) {
   const int64_t tokens = batch.tokens(), hidden = words.value.size(1), valid = valid_border_rows(tp, tokens);
   at::Tensor y;
   {
@@ -65,7 +53,7 @@ at::Tensor embedding(const TensorParallel& tp, const Microbatch& batch, Paramete
     const auto found = find_words(batch.ids, first_word, words.value.size(0));
     auto partial = at::zeros({tokens, hidden}, words.value.options().requires_grad(false));
     partial.index_copy_(0, found.rows, words.value.index_select(0, found.words));
-    y = reduce_rows(tp, partial);
+    y = reduce_rows(tp, partial).to(border.value_or(words.value.scalar_type()));
     y.narrow(0, 0, valid).add_(positions.value.index_select(0, positions_of_rows(tp, batch)));
   }
   // Everything follows from the batch again: nothing is kept.

@@ -2,14 +2,17 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <optional>
+
 #include "core/layer.h"
 #include "tensor_parallel/collectives.h"
 
 namespace shardline {
 
 // words [vocabulary of this rank, hidden] (its entries start at first_word), positions [max_positions, hidden].
-// Returns border rows [rows, hidden]. Gradients are added in the order of the tokens.
+// Returns border rows [rows, hidden] of type `border`: the words' own unless said otherwise (fp32 between
+// half-precision layers: fp32_residual_addition). Gradients are added in the order of the tokens.
 at::Tensor embedding(const TensorParallel& tp, const Microbatch& batch, Parameter& words, int64_t first_word,
-                     Parameter& positions);
+                     Parameter& positions, std::optional<at::ScalarType> border = {});
 
 }  // namespace shardline

@@ -11,46 +11,87 @@
 #include "tensor_parallel/aten_kernels.h"
 #include "tensor_parallel/products_onednn.h"
 #include "tensor_parallel/row_kernels.h"
+#include "tensor_parallel/widened_products.h"
 
 namespace shardline {
 namespace {
 
 std::atomic<Products> chosen{Products::automatic};
 
+bool is_half(at::ScalarType type) {
+  return type == at::kBFloat16 || type == at::kHalf;
+}
+
+bool has_dense(const at::Tensor& t, int dim) {
+  const int other = 1 - dim;
+  return t.stride(dim) == 1 && (t.size(other) == 1 || t.stride(other) >= t.size(dim));
+}
 bool is_plain(const at::Tensor& t) {
-  return t.is_cpu() && t.scalar_type() == at::kFloat && t.dim() == 2 && t.numel() > 0 && t.stride(1) == 1 &&
-         (t.size(0) == 1 || t.stride(0) >= t.size(1));
+  return t.is_cpu() && t.dim() == 2 && t.numel() > 0 && (has_dense(t, 1) || has_dense(t, 0));
 }
 
-bool runs_onednn(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b) {
-  return chosen != Products::aten && onednn_library().matmul != nullptr && is_plain(c) && is_plain(a) && is_plain(b);
+enum class Way { aten, onednn, widened };
+
+Way way_of(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b) {
+  if (!is_plain(a) || !is_plain(b) || !is_plain(c) || !has_dense(c, 1)) return Way::aten;
+  const at::ScalarType type = a.scalar_type(), result = c.scalar_type();
+  const bool fits = b.scalar_type() == type && (result == type || (is_half(type) && result == at::kFloat));
+  if (!fits) return Way::aten;  // which says what does not
+  const bool to_onednn = chosen != Products::aten && onednn_library().matmul != nullptr;
+  if (type == at::kFloat) return to_onednn ? Way::onednn : Way::aten;
+  if (!is_half(type)) return Way::aten;
+  if (to_onednn && multiplies_natively(type)) return Way::onednn;
+  // ATen multiplies half precision on CPUs, far slower than this, but never into fp32.
+  return chosen != Products::aten || result == at::kFloat ? Way::widened : Way::aten;
 }
 
-struct Operand {
-  const float* data;
-  int64_t row_stride, column_stride;
-};
-
-Operand as_is(const at::Tensor& t) {
-  return {t.const_data_ptr<float>(), t.stride(0), 1};
-}
-Operand transposed(const at::Tensor& t) {
-  return {t.const_data_ptr<float>(), 1, t.stride(0)};
-}
-
-// c = a b + bias, or c += a b; k is the dimension that is summed.
-void onednn(const at::Tensor& c, Operand a, Operand b, int64_t k, const at::Tensor& bias, bool accumulate) {
+void multiply_by_onednn(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias,
+                        bool accumulate) {
   ShardlineMatmul x = {};
-  x.a = a.data, x.a_row_stride = a.row_stride, x.a_column_stride = a.column_stride;
-  x.b = b.data, x.b_row_stride = b.row_stride, x.b_column_stride = b.column_stride;
-  x.c = c.mutable_data_ptr<float>(), x.c_row_stride = c.stride(0);
-  x.m = c.size(0), x.n = c.size(1), x.k = k;
-  x.bias = bias.defined() ? bias.const_data_ptr<float>() : nullptr;
+  x.a = a.const_data_ptr(), x.a_row_stride = a.stride(0), x.a_column_stride = a.stride(1);
+  x.b = b.const_data_ptr(), x.b_row_stride = b.stride(0), x.b_column_stride = b.stride(1);
+  x.c = c.mutable_data_ptr(), x.c_row_stride = c.stride(0);
+  x.m = c.size(0), x.n = c.size(1), x.k = a.size(1);
+  x.bias = bias.defined() ? bias.const_data_ptr() : nullptr;
   x.accumulate = accumulate;
+  x.bf16_factors = a.scalar_type() == at::kBFloat16;
+  x.bf16_result = c.scalar_type() == at::kBFloat16;
   const char* error = onednn_library().matmul(&x);
   if (error != nullptr)
-    throw RunError(cat(onednn_library().name, " failed in the product [", x.m, ", ", k, "] x [", k, ", ", x.n,
+    throw RunError(cat(onednn_library().name, " failed in the product [", x.m, ", ", x.k, "] x [", x.k, ", ", x.n,
                        "]: ", error, "; configure with SHARDLINE_ONEDNN=OFF to do without it"));
+}
+
+void multiply_by_aten(at::Tensor c, const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias, bool accumulate) {
+  if (bias.defined())
+    at::addmm_out(c, bias, a, b);
+  else if (!accumulate)
+    at::mm_out(c, a, b);
+  else if (c.scalar_type() == a.scalar_type())
+    c.addmm_(a, b);
+  else if (c.is_cuda())
+    at::addmm_out(c, c, a, b, c.scalar_type());
+  else
+    c.add_(at::mm(a, b));
+}
+
+void multiply_fp32(at::Tensor c, const at::Tensor& a, const at::Tensor& b, bool accumulate) {
+  if (way_of(c, a, b) == Way::onednn)
+    multiply_by_onednn(c, a, b, {}, accumulate);
+  else
+    multiply_by_aten(c, a, b, {}, accumulate);
+}
+
+// c = a b + bias (+ c when accumulate, without a bias); a and b may be transposed views.
+void multiply(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias, bool accumulate) {
+  switch (way_of(c, a, b)) {
+    case Way::onednn:
+      return multiply_by_onednn(c, a, b, bias, accumulate);
+    case Way::widened:
+      return widened_product(c, a, b, bias, accumulate, multiply_fp32);
+    case Way::aten:
+      return multiply_by_aten(c, a, b, bias, accumulate);
+  }
 }
 
 }  // namespace
@@ -63,12 +104,7 @@ at::Tensor linear_forward(const at::Tensor& x, const at::Tensor& w, const at::Te
 
 void linear_forward_out(at::Tensor y, const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias) {
   SL_ANNOUNCE_OP("shardline::linear_forward", x, w);
-  if (runs_onednn(y, x, w))
-    onednn(y, as_is(x), transposed(w), x.size(1), bias, false);
-  else if (bias.defined())
-    at::addmm_out(y, bias, x, w.t());
-  else
-    at::mm_out(y, x, w.t());
+  multiply(y, x, w.t(), bias, false);
 }
 
 at::Tensor linear_input_gradient(const at::Tensor& dy, const at::Tensor& w) {
@@ -79,22 +115,12 @@ at::Tensor linear_input_gradient(const at::Tensor& dy, const at::Tensor& w) {
 
 void linear_input_gradient_out(at::Tensor dx, const at::Tensor& dy, const at::Tensor& w, bool accumulate) {
   SL_ANNOUNCE_OP("shardline::linear_input_gradient", dy, w);
-  if (runs_onednn(dx, dy, w))
-    onednn(dx, as_is(dy), as_is(w), dy.size(1), {}, accumulate);
-  else if (accumulate)
-    dx.addmm_(dy, w);
-  else
-    at::mm_out(dx, dy, w);
+  multiply(dx, dy, w, {}, accumulate);
 }
 
 void add_weight_gradient(at::Tensor dw, const at::Tensor& dy, const at::Tensor& x) {
   SL_ANNOUNCE_OP("shardline::add_weight_gradient", dy, x);
-  if (runs_onednn(dw, dy, x))
-    onednn(dw, transposed(dy), as_is(x), dy.size(0), {}, true);
-  else if (dw.scalar_type() == dy.scalar_type())
-    dw.addmm_(dy.t(), x);
-  else
-    dw.add_(at::mm(dy.t(), x));
+  multiply(dw, dy.t(), x, {}, true);
 }
 
 void add_bias_gradient(at::Tensor db, const at::Tensor& dy) {
@@ -103,6 +129,11 @@ void add_bias_gradient(at::Tensor db, const at::Tensor& dy) {
     add_row_sums(db, dy);
   else
     aten::add_column_sums(db, dy);
+}
+
+bool multiplies_natively(at::ScalarType type) {
+  if (!is_half(type) || chosen == Products::aten) return true;
+  return type == at::kBFloat16 && onednn_library().multiplies_bf16;
 }
 
 void use_products(Products products) {

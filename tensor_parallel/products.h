@@ -1,6 +1,9 @@
 // The three matrix products of a linear layer, y = x w^T + b. On CPUs they go to oneDNN where it is there (the weight
 // gradient is added straight into its buffer, no temporary), else to ATen; on GPUs to ATen. ATen is the reference.
-// Tensors: x [m, k], w [n, k], y and dy [m, n], row-major; the rows may be strided.
+// Tensors: x [m, k], w [n, k], y and dy [m, n], row-major; the rows may be strided. All of one type: fp32, fp64, bf16
+// or fp16, but for dw and db, which are fp32 for half precision. Half-precision products are summed in fp32 and rounded
+// once. CPUs with instructions for bf16 use them through oneDNN; others, and all CPUs for fp16, multiply in fp32, a
+// block at a time (widened_products.h).
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -20,6 +23,9 @@ void add_weight_gradient(at::Tensor dw, const at::Tensor& dy, const at::Tensor& 
 
 // db += sum over rows of dy; db [n] of at least fp32.
 void add_bias_gradient(at::Tensor db, const at::Tensor& dy);
+
+// Whether CPU tensors of this type are multiplied as they are.
+bool multiplies_natively(at::ScalarType type);
 
 enum class Products { automatic, aten, onednn };
 // For tests and benchmark programs; `automatic` is the start value. Throws ConfigError when oneDNN is not in this

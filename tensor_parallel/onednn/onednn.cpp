@@ -15,8 +15,8 @@ using dnnl::memory;
 
 constexpr size_t kMostPrimitives = 512;  // a thread's cache starts again beyond that: batches whose sizes keep changing
 
-// What a primitive is made for: the sizes, the strides, bias or not, accumulate or not, threads.
-using Key = std::array<int64_t, 11>;
+// What a primitive is made for: the sizes, the strides, types, bias or not, accumulate or not, threads.
+using Key = std::array<int64_t, 13>;
 
 struct Primitive {
   memory::desc a, b, bias, c, scratchpad;
@@ -39,12 +39,13 @@ dnnl::matmul::primitive_desc describe(const Primitive& p, const dnnl::primitive_
 }
 
 Primitive make(const ShardlineMatmul& x) {
-  const auto f32 = memory::data_type::f32;
+  const auto type = [](bool bf16) { return bf16 ? memory::data_type::bf16 : memory::data_type::f32; };
+  const auto factor = type(x.bf16_factors), result = type(x.bf16_result);
   Primitive p;
-  p.a = memory::desc({x.m, x.k}, f32, memory::dims{x.a_row_stride, x.a_column_stride});
-  p.b = memory::desc({x.k, x.n}, f32, memory::dims{x.b_row_stride, x.b_column_stride});
-  p.c = memory::desc({x.m, x.n}, f32, memory::dims{x.c_row_stride, 1});
-  p.bias = memory::desc({1, x.n}, f32, memory::dims{x.n, 1});
+  p.a = memory::desc({x.m, x.k}, factor, memory::dims{x.a_row_stride, x.a_column_stride});
+  p.b = memory::desc({x.k, x.n}, factor, memory::dims{x.b_row_stride, x.b_column_stride});
+  p.c = memory::desc({x.m, x.n}, result, memory::dims{x.c_row_stride, 1});
+  p.bias = memory::desc({1, x.n}, result, memory::dims{x.n, 1});
   dnnl::primitive_attr attr;
   attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   if (x.accumulate) {
@@ -70,6 +71,8 @@ const Primitive& primitive_for(const ShardlineMatmul& x) {
                    x.c_row_stride,
                    x.accumulate,
                    x.bias != nullptr,
+                   x.bf16_factors,
+                   x.bf16_result,
                    omp_in_parallel() ? 1 : omp_get_max_threads()};
   if (const auto found = cache.find(key); found != cache.end()) return found->second;
   if (cache.size() >= kMostPrimitives) cache.clear();
@@ -91,11 +94,11 @@ memory scratchpad(const memory::desc& desc) {
 void run(const ShardlineMatmul& x) {
   thread_local dnnl::stream stream(cpu());
   const Primitive& p = primitive_for(x);
-  std::unordered_map<int, memory> arguments = {{DNNL_ARG_SRC, memory(p.a, cpu(), const_cast<float*>(x.a))},
-                                               {DNNL_ARG_WEIGHTS, memory(p.b, cpu(), const_cast<float*>(x.b))},
+  std::unordered_map<int, memory> arguments = {{DNNL_ARG_SRC, memory(p.a, cpu(), const_cast<void*>(x.a))},
+                                               {DNNL_ARG_WEIGHTS, memory(p.b, cpu(), const_cast<void*>(x.b))},
                                                {DNNL_ARG_DST, memory(p.c, cpu(), x.c)},
                                                {DNNL_ARG_SCRATCHPAD, scratchpad(p.scratchpad)}};
-  if (x.bias != nullptr) arguments.emplace(DNNL_ARG_BIAS, memory(p.bias, cpu(), const_cast<float*>(x.bias)));
+  if (x.bias != nullptr) arguments.emplace(DNNL_ARG_BIAS, memory(p.bias, cpu(), const_cast<void*>(x.bias)));
   p.matmul.execute(stream, arguments);
   stream.wait();
 }
@@ -113,6 +116,11 @@ const char* shardline_onednn_matmul(const ShardlineMatmul* matmul) {
     error = e.what();
     return error.c_str();
   }
+}
+
+int shardline_onednn_multiplies_bf16() {
+  const auto bit = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_bf16);  // a set of instruction sets
+  return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & bit) == bit;
 }
 
 const char* shardline_onednn_version() {

@@ -7,19 +7,24 @@
 extern "C" {
 
 // c [m, n] = a [m, k] b [k, n] + bias [n] (+ c when accumulate); sizes > 0. Strides in elements; the rows of c and the
-// bias are contiguous. Runs on as many threads as OpenMP would use in the calling thread.
+// bias are contiguous. a and b are both fp32, or both bf16 where the processor multiplies it; c is fp32, or bf16 beside
+// bf16 factors; the bias has c's type. Sums are fp32. Runs on as many threads as OpenMP would use in the calling
+// thread.
 struct ShardlineMatmul {
-  const float* a;
-  const float* b;
-  const float* bias;  // may be null, and is when accumulate
-  float* c;
+  const void* a;
+  const void* b;
+  const void* bias;  // may be null, and is when accumulate
+  void* c;
   int64_t m, n, k;
   int64_t a_row_stride, a_column_stride, b_row_stride, b_column_stride, c_row_stride;
-  int accumulate;
+  int accumulate, bf16_factors, bf16_result;
 };
 
 // Null, or what went wrong; valid until the thread's next call.
 const char* shardline_onednn_matmul(const ShardlineMatmul* matmul);
+
+// Whether this processor has instructions for products of bf16.
+int shardline_onednn_multiplies_bf16(void);
 
 // "oneDNN 2.6.3", of the library at run time.
 const char* shardline_onednn_version(void);

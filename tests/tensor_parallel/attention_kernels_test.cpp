@@ -63,15 +63,15 @@ TEST_CASE("Attention with dropout agrees with the whole matrix") {
         const auto [q, k, v] = projected(s.batch, s.heads, s.length, s.head_dim, type);
         const auto dropout = dropout_of(s.batch, probability);
         const double scale = 0.7;
-        const auto [out, lse] = dropout_attention_forward(q, k, v, scale, dropout);
-        const auto [out64, lse64] = aten::dropout_attention_forward(wide(q), wide(k), wide(v), scale, dropout);
+        const auto [out, lse] = attention_forward(q, k, v, scale, dropout);
+        const auto [out64, lse64] = aten::attention_forward(wide(q), wide(k), wide(v), scale, dropout);
         check_close(out, out64);
         check_close(lse, lse64);
 
         const at::Tensor d_out = at::randn({s.batch, s.length, s.heads, s.head_dim}, type).transpose(1, 2);
-        const auto [dq, dk, dv] = dropout_attention_backward(d_out, q, k, v, out, lse, scale, dropout);
+        const auto [dq, dk, dv] = attention_backward(d_out, q, k, v, out, lse, scale, dropout);
         const auto [dq64, dk64, dv64] =
-            aten::dropout_attention_backward(wide(d_out), wide(q), wide(k), wide(v), out64, lse64, scale, dropout);
+            aten::attention_backward(wide(d_out), wide(q), wide(k), wide(v), out64, lse64, scale, dropout);
         check_close(dq, dq64);
         check_close(dk, dk64);
         check_close(dv, dv64);
@@ -80,7 +80,7 @@ TEST_CASE("Attention with dropout agrees with the whole matrix") {
 
 TEST_CASE("Without dropout it is causal attention as torch has it") {
   const auto [q, k, v] = projected(2, 3, 90, 16, at::kDouble);
-  const auto [out, lse] = dropout_attention_forward(q, k, v, 0.25, dropout_of(2, 0));
+  const auto [out, lse] = attention_forward(q, k, v, 0.25, dropout_of(2, 0));
   check_close(out, at::scaled_dot_product_attention(q, k, v, {}, 0.0, true, 0.25));
 }
 
@@ -89,10 +89,10 @@ TEST_CASE("The gradients of attention with dropout are its slopes") {
   const auto dropout = dropout_of(1, 0.4);
   const at::Tensor d_out = at::randn({1, 1, 4, 3}, at::kDouble);
   const auto value = [&](const at::Tensor& a, const at::Tensor& b, const at::Tensor& c) {
-    return (std::get<0>(dropout_attention_forward(a, b, c, 0.6, dropout)) * d_out).sum().item<double>();
+    return (std::get<0>(attention_forward(a, b, c, 0.6, dropout)) * d_out).sum().item<double>();
   };
-  const auto [out, lse] = dropout_attention_forward(q, k, v, 0.6, dropout);
-  const auto [dq, dk, dv] = dropout_attention_backward(d_out, q, k, v, out, lse, 0.6, dropout);
+  const auto [out, lse] = attention_forward(q, k, v, 0.6, dropout);
+  const auto [dq, dk, dv] = attention_backward(d_out, q, k, v, out, lse, 0.6, dropout);
   for (int64_t position = 0; position < 4; ++position)
     for (int64_t feature = 0; feature < 3; ++feature) {
       at::Tensor step = at::zeros_like(q);
@@ -108,13 +108,13 @@ TEST_CASE("The gradients of attention with dropout are its slopes") {
 TEST_CASE("Every rank drops the same probabilities of a head") {
   const auto [q, k, v] = projected(2, 4, 70, 8, at::kFloat);
   const auto all = dropout_of(2, 0.5);
-  const auto [out, lse] = dropout_attention_forward(q, k, v, 1, all);
+  const auto [out, lse] = attention_forward(q, k, v, 1, all);
   auto half = all;
   half.first_head += 2;
   const auto part = [](const at::Tensor& t) { return t.narrow(1, 2, 2); };
-  CHECK(std::get<0>(dropout_attention_forward(part(q), part(k), part(v), 1, half)).equal(part(out)));
+  CHECK(std::get<0>(attention_forward(part(q), part(k), part(v), 1, half)).equal(part(out)));
   half.first_head -= 2;
-  CHECK(!std::get<0>(dropout_attention_forward(part(q), part(k), part(v), 1, half)).equal(part(out)));
+  CHECK(!std::get<0>(attention_forward(part(q), part(k), part(v), 1, half)).equal(part(out)));
 }
 
 TEST_CASE("A probability's word is (head * max positions + query) * max positions + key") {
@@ -122,7 +122,7 @@ TEST_CASE("A probability's word is (head * max positions + query) * max position
   const int64_t length = 5;
   const at::Tensor q = at::full({1, 1, length, length}, 0.0), v = at::eye(length).view(q.sizes());
   const auto dropout = dropout_of(1, 0.5);
-  const at::Tensor out = std::get<0>(dropout_attention_forward(q, q, v, 1, dropout));
+  const at::Tensor out = std::get<0>(attention_forward(q, q, v, 1, dropout));
   for (int64_t query = 0; query < length; ++query)
     for (int64_t key = 0; key < length; ++key) {
       const auto word = random_word({5, 11, 2, 40}, static_cast<uint64_t>((3 * 301 + query) * 301 + key));
@@ -135,10 +135,10 @@ TEST_CASE("Attention of an empty microbatch, and of a rank without heads") {
   for (const Sizes& s : {Sizes{0, 2, 4, 8}, {2, 0, 4, 8}}) {
     const auto [q, k, v] = projected(s.batch, s.heads, s.length, s.head_dim, at::kFloat);
     const auto dropout = dropout_of(s.batch, 0.5);
-    const auto [out, lse] = dropout_attention_forward(q, k, v, 1, dropout);
+    const auto [out, lse] = attention_forward(q, k, v, 1, dropout);
     CHECK(out.sizes() == q.sizes());
     CHECK(lse.sizes() == q.sizes().slice(0, 3));
-    const auto [dq, dk, dv] = dropout_attention_backward(out, q, k, v, out, lse, 1, dropout);
+    const auto [dq, dk, dv] = attention_backward(out, q, k, v, out, lse, 1, dropout);
     for (const at::Tensor& gradient : {dq, dk, dv}) CHECK(gradient.sizes() == q.sizes());
   }
 }
@@ -150,8 +150,8 @@ TEST_CASE("Attention does not depend on the number of threads") {
   std::vector<at::Tensor> outs, gradients;
   for (const int threads : {1, 2, 3}) {
     at::set_num_threads(threads);
-    const auto [out, lse] = dropout_attention_forward(q, k, v, 1, dropout);
-    const auto [dq, dk, dv] = dropout_attention_backward(q, q, k, v, out, lse, 1, dropout);
+    const auto [out, lse] = attention_forward(q, k, v, 1, dropout);
+    const auto [dq, dk, dv] = attention_backward(q, q, k, v, out, lse, 1, dropout);
     outs.push_back(out);
     gradients.push_back(at::cat({dq, dk, dv}));
   }

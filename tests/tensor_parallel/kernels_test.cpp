@@ -112,7 +112,7 @@ TEST_CASE("Sums over rows do not depend on the number of threads") {
     const at::Tensor dw = at::zeros({n}), db = at::zeros({n}), da = at::zeros({n}), dd = at::zeros({n});
     const at::Tensor dx = layer_norm_backward(dy, x, mean, rstd, weight, dw, db, rows);
     bias_activation_backward(dy, x, bias, Activation::gelu_tanh, da);
-    bias_dropout_backward(dy, dropout, dd, rows);
+    bias_dropout_backward(dy, dropout, dd, rows, at::kFloat);
     return std::vector<at::Tensor>{y, dx, dw, db, da, dd};
   });
 }
@@ -178,10 +178,10 @@ TEST_CASE("Dropout, residual and bias") {
                         aten::bias_dropout_add_forward(wide(x), wide(bias), wide(other), dropout));
         const int64_t valid = rows - rows / 4;
         at::Tensor db = at::randn({n}, type), db64 = wide(db);
-        const at::Tensor dx = bias_dropout_backward(x, dropout, db, valid);
-        check_close(dx, aten::bias_dropout_backward(wide(x), dropout, db64, valid));
+        const at::Tensor dx = bias_dropout_backward(x, dropout, db, valid, type);
+        check_close(dx, aten::bias_dropout_backward(wide(x), dropout, db64, valid, at::kDouble));
         check_close(db, db64, 1e-5);
-        CHECK(dx.equal(bias_dropout_backward(x, dropout, {}, valid)));
+        CHECK(dx.equal(bias_dropout_backward(x, dropout, {}, valid, type)));
       }
 }
 

@@ -1,0 +1,20 @@
+// Products of half-precision matrices for processors that have no instructions for them: a block of each factor at a
+// time is copied to fp32, multiplied there, and the sums are rounded once. Factors and results are never in fp32 as a
+// whole.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+namespace shardline {
+
+// c (+)= a b in fp32; a and b may be transposed views, the rows of c may be strided.
+using MultiplyFp32 = void (*)(at::Tensor c, const at::Tensor& a, const at::Tensor& b, bool accumulate);
+
+// c [m, n] = a [m, k] b [k, n] + bias [n] (+ c when accumulate). a and b bf16 or fp16, dense along one dimension; c of
+// the same type, or fp32, which is then added to in place; bias undefined or of c's half-precision type. Of every
+// thread that calls it, it keeps kWidenedRoom numbers in fp32 at most.
+void widened_product(at::Tensor c, const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias, bool accumulate,
+                     MultiplyFp32 multiply);
+
+constexpr int64_t kWidenedRoom = 3 * 1024 * 1024;
+
+}  // namespace shardline
