@@ -12,22 +12,12 @@
 #include "core/error.h"
 #include "tensor_parallel/aten_kernels.h"
 #include "tests/tensor_parallel/half.h"
+#include "tests/tensor_parallel/kernel_inputs.h"
 
 #include "tests/catch.h"
 
 namespace shardline {
 namespace {
-
-const std::vector<std::pair<int64_t, int64_t>> kShapes = {{0, 8}, {1, 1}, {5, 3}, {17, 768}, {130, 65}, {3, 5000}};
-
-DropoutRows dropout_rows_of(int64_t rows, double probability) {
-  DropoutRows d{.seed = 77, .op = 5, .step = 9, .probability = probability, .sample = {}, .position = {}};
-  for (int64_t i = 0; i < rows; ++i) {
-    d.sample.push_back(i % 7 == 6 ? -1 : 3 + i / 7);
-    d.position.push_back(i % 7);
-  }
-  return d;
-}
 
 // A half-precision layer and the types of the residual stream that it may stand in.
 std::vector<std::pair<at::ScalarType, at::ScalarType>> type_pairs() {

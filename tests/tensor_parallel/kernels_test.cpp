@@ -19,6 +19,7 @@
 #include "core/error.h"
 #include "core/philox.h"
 #include "tensor_parallel/aten_kernels.h"
+#include "tests/tensor_parallel/kernel_inputs.h"
 
 #include "tests/catch.h"
 
@@ -56,16 +57,6 @@ void same_for_all_threads(const Compute& compute) {
 }
 
 const std::vector<at::ScalarType> kTypes = {at::kFloat, at::kDouble};
-const std::vector<std::pair<int64_t, int64_t>> kShapes = {{0, 8}, {1, 1}, {5, 3}, {17, 768}, {130, 65}, {3, 5000}};
-
-DropoutRows dropout_rows_of(int64_t rows, double probability) {
-  DropoutRows d{.seed = 77, .op = 5, .step = 9, .probability = probability, .sample = {}, .position = {}};
-  for (int64_t i = 0; i < rows; ++i) {
-    d.sample.push_back(i % 7 == 6 ? -1 : 3 + i / 7);
-    d.position.push_back(i % 7);
-  }
-  return d;
-}
 
 }  // namespace
 
