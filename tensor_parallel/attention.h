@@ -1,6 +1,7 @@
 // The causal attention core on this rank's heads. Half-precision q, k and v: the scores, their softmax and its sums are
-// fp32 in any case. CPUs without instructions for the type (products.h), and all CPUs with dropout, also multiply in fp32
-// and round the result once; else probabilities are rounded to the type before they are multiplied with the values.
+// fp32 in any case. CPUs without instructions for the type (products.h), and all CPUs with dropout, also multiply in
+// fp32 and round the result once; else probabilities are rounded to the type before they are multiplied with the
+// values.
 #pragma once
 #include <ATen/core/Tensor.h>
 

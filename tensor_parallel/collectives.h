@@ -1,7 +1,7 @@
 // The collectives under the tensor-parallel ops, on [rows, n] tensors. At a border a rank holds all tokens ("speed"),
 // or with sequence parallelism ("memory") its `border_rows` of them, the last rows of the last ranks being padding.
-// Rows travel in the type that they have. Communicators add half precision in fp32, in the order of the ranks, and round
-// once; each partial sum was rounded when its rank's product ended.
+// Rows travel in the type that they have. Communicators add half precision in fp32, in the order of the ranks, and
+// round once; each partial sum was rounded when its rank's product ended.
 #pragma once
 #include <ATen/core/Tensor.h>
 
