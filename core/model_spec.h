@@ -50,6 +50,7 @@ struct ParamSpec {
   bool trainable = true;
   bool decays = true;           // takes weight decay
   bool partial_over_t = false;  // whole on every T rank, but each has only a part of its gradient
+  bool deferred = false;        // its gradient is a product that waits in the WeightGradQueue
   std::vector<ParamSource> sources;
 
   int64_t numel() const;                   // of the logical parameter

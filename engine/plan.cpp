@@ -9,6 +9,7 @@
 #include "engine/assignment.h"
 #include "engine/config/recompute_rules.h"
 #include "engine/observe/format.h"
+#include "engine/sharding.h"
 #include "pipeline/checker.h"
 #include "pipeline/messages_held.h"
 #include "pipeline/schedule_choice.h"
@@ -74,7 +75,7 @@ std::vector<std::vector<int64_t>> message_bytes(const Config& config, const Mode
     double flops = 0;  // of a forward, and about as many of either gradient
     for (const int layer : layers[static_cast<size_t>(instruction.chunk)])
       flops += spec.layers[static_cast<size_t>(layer)].flops_per_token;
-    return instruction.op == Op::reduce_gradients ? 0 : flops;
+    return instruction.op <= Op::backward_weight ? flops : 0;
   };
   std::vector<std::vector<int64_t>> result;
   for (const auto& stage : messages_held(plan.train, cost)) {
@@ -124,7 +125,10 @@ Plan make_plan(const Config& config, const PlannerCase& planned, const ResolvedS
   plan.activations.recompute = recompute_by_layer(config.smp.activation_checkpointing, spec);
   plan.activations.offload = {config.smp.offload_activations, config.smp.activation_loading_horizon,
                               config.smp.offload_scope == "all"};
+  plan.sharding = sharding_of(config.smp, sizes.replicas);
   plan.train = training_schedule(config, sizes);
+  if (plan.sharding.stage >= Sharding::Stage::gradients && plan.sharding.degree > 1)
+    plan.train = with_scattered_gradients(std::move(plan.train));
   plan.forward = forward_schedule(plan.train.stage_of_chunk, sizes.pipeline, sizes.microbatches);
   check_schedule(plan.train);
   check_schedule(plan.forward);
@@ -188,6 +192,7 @@ nlohmann::json plan_json(const Plan& plan) {
             {"microbatches", s.microbatches},
             {"accumulation_steps", s.accumulation_steps}}},
           {"sequence_parallel", plan.sequence_parallel},
+          {"sharding", {{"stage", static_cast<int>(plan.sharding.stage)}, {"degree", plan.sharding.degree}}},
           {"stages", stages},
           {"recompute", recompute_names(plan)},
           {"offload",
@@ -211,7 +216,8 @@ std::string plan_text(const Plan& plan, int width) {
                             s.accumulation_steps, " accumulation x ", s.replicas, " replicas")},
        {"schedule", cat(plan.train.name, ", bubble ", static_cast<int>(1000 * bubble_fraction(plan.train)) / 10.0,
                         " % with equal costs")},
-       {"activations", activations_text(plan)}});
+       {"activations", activations_text(plan)},
+       {"sharded", to_string(plan.sharding, s.replicas)}});
   std::vector<TableRow> stages;
   const auto up_to_eight = [](const std::vector<std::string>& words, const char* between) {
     std::string list;

@@ -9,6 +9,7 @@
 #include "engine/config/options.h"
 #include "engine/config/sizes.h"
 #include "engine/planner_case.h"
+#include "optim/flat_layout.h"
 #include "pipeline/activation_bytes.h"
 #include "pipeline/schedule.h"
 
@@ -23,6 +24,7 @@ struct Plan {
   std::vector<int> stage_of_layer;
   Schedule train, forward;  // over sizes.microbatches * accumulation, and sizes.microbatches
   ActivationChoices activations;
+  Sharding sharding;
   std::vector<ActivationPeak> activation_bytes_by_rank;
   std::vector<int64_t> parameters_by_rank;  // elements stored
   bool operator==(const Plan&) const = default;

@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "engine/config/recompute_rules.h"
 #include "engine/local_cluster.h"
+#include "engine/sharding.h"
 #include "partitioner/profiled_cluster.h"
 
 namespace shardline {
@@ -51,6 +52,9 @@ Layout layout_of(const Config& config, const ModelSpec& spec, const ResolvedSize
                 .recomputed = recomputed_of(config, spec)};
   layout.sequence_parallel = sizes.tensor > 1 && smp.optimize == "memory";
   layout.offload = smp.offload_activations && layout.recomputed == Recomputed::blocks;
+  const Sharding sharding = sharding_of(smp, sizes.replicas);
+  layout.sharded = sharding.degree > 1 ? static_cast<int>(sharding.stage) : 0;
+  layout.sharding_degree = layout.sharded > 0 ? sharding.degree : 0;
   return layout;
 }
 

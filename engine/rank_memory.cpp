@@ -1,48 +1,26 @@
 #include "engine/rank_memory.h"
 
 #include <map>
-#include <numeric>
-#include <set>
+
+#include "engine/parameter_memory.h"
+
 namespace shardline {
 namespace {
-
-int64_t numel_of(const std::vector<int64_t>& shape) {
-  return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
-}
-
-struct Stored {
-  int64_t elements = 0, trained = 0;
-  int64_t gradients = 0;  // each use of a tied parameter makes one of its own
-};
-
-Stored stored_on(const ModelSpec& spec, const Plan& plan, Coordinates at) {
-  Stored stored;
-  std::set<std::string> seen;  // a tied parameter is stored once on a rank
-  for (size_t layer = 0; layer < spec.layers.size(); ++layer)
-    for (const auto& param : spec.layers[layer].params) {
-      if (plan.stage_of_layer[layer] != at.p) continue;
-      const int64_t elements = numel_of(param.local_shape(at.t, plan.sizes.tensor));
-      if (param.trainable) stored.gradients += elements;
-      if (!seen.insert(param.tied_to.empty() ? spec.layers[layer].full_name(param) : param.tied_to).second) continue;
-      stored.elements += elements;
-      if (param.trainable) stored.trained += elements;
-    }
-  return stored;
-}
 
 MemoryBytes memory_of_rank(const Config& config, const PlannerCase& planned, const Plan& plan, int rank) {
   const bool wide = config.runtime.dtype == "float64";
   const double value = wide ? 8 : value_bytes(planned.job.precision);
   const double moments = wide ? 16 : 8, master = planned.job.precision == Precision::fp32 ? 0 : 4;
-  const Stored stored = stored_on(planned.job.spec, plan, plan.mesh.at(rank));
+  const ParameterElements elements = parameter_elements(planned.job.spec, plan, plan.mesh.at(rank));
   const ActivationPeak& peak = plan.activation_bytes_by_rank[static_cast<size_t>(rank)];
   const MemoryBytes device = device_bytes(planned.job, planned.layout);
-  return {.weights = value * static_cast<double>(stored.elements),
-          .gradients = planned.job.software.gradient_bytes * static_cast<double>(stored.gradients),
-          .optimizer = (moments + master) * static_cast<double>(stored.trained),
-          .activations = static_cast<double>(peak.kept),
-          .communication = static_cast<double>(peak.total - peak.in_use) + device.communication,
-          .workspace = static_cast<double>(peak.in_use - peak.kept) + device.workspace};
+  return {
+      .weights = value * static_cast<double>(elements.values + elements.most_gathered),
+      .gradients = planned.job.software.gradient_bytes * static_cast<double>(elements.gradients + elements.most_open),
+      .optimizer = (moments + master) * static_cast<double>(elements.trained),
+      .activations = static_cast<double>(peak.kept),
+      .communication = static_cast<double>(peak.total - peak.in_use) + device.communication,
+      .workspace = static_cast<double>(peak.in_use - peak.kept) + device.workspace};
 }
 
 }  // namespace

@@ -169,6 +169,7 @@ struct SpecMaker {
             .shape = std::move(shape),
             .split_dim = split_dim,
             .init = {Init::Kind::normal, std},
+            .deferred = true,
             .sources = {{hf, std::move(view), std::move(permute), {}, std::move(file_shape)}}};
   }
   ParamSpec column_bias(const std::string& name, const std::vector<int64_t>& shape, int split_dim,
@@ -217,6 +218,7 @@ LayerSpec block_spec(const Gpt2Config& c, const SpecMaker& make, int64_t i) {
                   {1, 0}),
       make.row_bias("mlp.proj.bias", hf + "mlp.c_proj.bias"),
   };
+  layer.params[Block::kQkvBias].deferred = true;  // added with its weight's; fc's is the activation's
   layer.flops_per_token = static_cast<double>(2 * (4 * h * h + 2 * h * inner));
   layer.work = [c](const WorkShape& shape) { return gpt2_block_work(c, shape); };
   layer.build = [c, i](const LayerBuild& build) { return std::make_unique<Block>(c, i, build); };

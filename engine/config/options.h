@@ -89,6 +89,13 @@ struct SmpOptions {
   std::string offload_scope = "checkpointed";        // "checkpointed": inputs of recomputed groups | "all" that is kept
   int activation_loading_horizon = 4;                // instructions before their use at which they return
   std::optional<std::string> offload_path;           // directory; unset: output_dir
+  bool shard_optimizer_state = false;                // replicas hold a part of it each (ZeRO-1)
+  bool shard_gradients = false;                      // and of the gradients (ZeRO-2)
+  int sharded_data_parallel_degree = 1;              // replicas that share one copy of all of it (MiCS, ZeRO-3)
+  std::int64_t sdp_reduce_bucket_size = 500'000'000;
+  std::int64_t sdp_param_persistence_threshold = 1'000'000;  // parameters of fewer elements stay whole
+  std::int64_t sdp_max_live_parameters = 1'000'000'000;  // elements that are whole at a time, see optim/flat_layout.h
+  std::optional<double> sdp_gradient_clipping;           // unset: training.max_grad_norm
   bool operator==(const SmpOptions&) const = default;
 };
 

@@ -22,7 +22,8 @@ std::string Point::name() const {
   return cat("D", d, " P", p, " T", t, " ", placement, " ", optimize, " ", pipeline, " m", microbatches, " a",
              accumulation, active ? cat(" active ", active) : "", dropout ? " dropout" : "", tied ? "" : " untied",
              short_batch ? " short" : "", ignored ? " ignored" : "", checkpointing == "none" ? "" : " " + checkpointing,
-             offload == "off" ? "" : cat(" offload ", offload), ", ", shape, dtype == "float64" ? "" : " fp32");
+             offload == "off" ? "" : cat(" offload ", offload), sharding == "none" ? "" : " " + sharding, ", ", shape,
+             dtype == "float64" ? "" : " fp32");
 }
 
 std::string Point::schedule() const {
@@ -54,6 +55,8 @@ Shape shape_of(const Point& point) {
 
 bool feasible(const Point& point) {
   if (point.chunks_per_stage() > 1 && (point.p == 1 || point.p * point.chunks_per_stage() > kLayers)) return false;
+  if (point.sharding != "none" && point.d == 1) return false;
+  if (point.sharding == "MiCS 2" && point.d % 2 != 0) return false;
   return point.world() <= 16 && point.microbatches * point.accumulation * point.d <= 24;
 }
 

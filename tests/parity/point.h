@@ -19,6 +19,9 @@ struct Point {
   bool ignored = false;      // some labels do not count
   std::string checkpointing = "none";
   std::string offload = "off";  // or an offload_scope
+  // Over all replicas, or "MiCS 2" over pairs of them, without gathering ahead. "ZeRO-3 weights" leaves small
+  // parameters whole.
+  std::string sharding = "none";
   std::string shape = "6 heads";
   int global_batch = 24;
 
