@@ -151,7 +151,8 @@ int64_t most_open(const StageLayouts& layouts, const std::vector<Instruction>& l
     const auto& layers = layers_of_chunk[static_cast<size_t>(list[i].chunk)];
     const bool whole_backward = list[i].op == Op::backward_input && weights_follow(list, i);
     const bool weights_alone = list[i].op == Op::backward_weight && (i == 0 || !weights_follow(list, i - 1));
-    if (list[i].op == Op::forward && &layers == &layers_of_chunk.back()) gradients.open(layers.back(), false);  // the loss
+    if (list[i].op == Op::forward && &layers == &layers_of_chunk.back())
+      gradients.open(layers.back(), false);  // the loss
     for (auto layer = layers.rbegin(); layer != layers.rend(); ++layer) {
       if (list[i].op == Op::backward_input) gradients.open(*layer, false);
       if (whole_backward || weights_alone) gradients.open(*layer, true);

@@ -1,5 +1,5 @@
-// What the parameters of one rank take, told from the flat layouts of its layers and from the order in which its list of
-// instructions gathers values and reduces gradients: the same steps as optim/stage_parameters.h takes.
+// What the parameters of one rank take, told from the flat layouts of its layers and from the order in which its list
+// of instructions gathers values and reduces gradients: the same steps as optim/stage_parameters.h takes.
 #pragma once
 #include "engine/plan.h"
 

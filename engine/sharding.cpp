@@ -1,8 +1,18 @@
 #include "engine/sharding.h"
 
+#include <algorithm>
+
 #include "core/error.h"
 
 namespace shardline {
+
+namespace {
+
+int64_t elements(double number) {
+  return static_cast<int64_t>(std::min(number, 0x1p53));  // more are as good as any number of them
+}
+
+}  // namespace
 
 using Stage = Sharding::Stage;
 
@@ -15,9 +25,9 @@ Sharding sharding_of(const SmpOptions& smp, int replicas) {
                             "or other degrees"));
     return {.stage = Stage::weights,
             .degree = smp.sharded_data_parallel_degree,
-            .whole_below = smp.sdp_param_persistence_threshold,
-            .most_gathered = smp.sdp_max_live_parameters,
-            .most_reduced = smp.sdp_reduce_bucket_size};
+            .whole_below = elements(smp.sdp_param_persistence_threshold),
+            .most_gathered = elements(smp.sdp_max_live_parameters),
+            .most_reduced = elements(smp.sdp_reduce_bucket_size)};
   }
   const Stage stage = smp.shard_gradients         ? Stage::gradients
                       : smp.shard_optimizer_state ? Stage::optimizer

@@ -21,10 +21,10 @@ class FlatGradients {
   bool reduces_microbatches() const { return microbatches_; }
 
   void zero();
-  void open();                                     // from here whole() can be added to; again is no harm
-  WorkPtr reduce_microbatch(const char* what);     // starts it
-  void take_reduced();                             // after it: keeps the shard, frees the whole
-  WorkPtr reduce_step(const char* what);           // all microbatches are in; null where nothing is left to do
+  void open();                                  // from here whole() can be added to; again is no harm
+  WorkPtr reduce_microbatch(const char* what);  // starts it
+  void take_reduced();                          // after it: keeps the shard, frees the whole
+  WorkPtr reduce_step(const char* what);        // all microbatches are in; null where nothing is left to do
 
   // Whole reduced gradients, for whoever wants to look at them. Collective over the shards.
   at::Tensor gather() const;
@@ -34,9 +34,9 @@ class FlatGradients {
   CommunicatorPtr shards_, replicas_;
   bool microbatches_;
   at::Tensor whole_, own_;
-  at::Tensor part_;     // what the reduction in progress brings
+  at::Tensor part_;  // what the reduction in progress brings
   bool open_ = false;
-  bool fresh_ = true;   // nothing was taken in this step
+  bool fresh_ = true;  // nothing was taken in this step
 };
 
 }  // namespace shardline

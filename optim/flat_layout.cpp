@@ -62,7 +62,8 @@ FlatLayout flat_layout(const std::vector<NamedParam>& params, int t, int t_degre
     layout.places.push_back({param, at, layout.segments[at].length, length, shape});
     layout.segments[at].length += padded(length, FlatLayout::kAlignment);
   }
-  for (auto& segment : layout.segments) segment.length = padded(segment.length, segment.shards * FlatLayout::kAlignment);
+  for (auto& segment : layout.segments)
+    segment.length = padded(segment.length, segment.shards * FlatLayout::kAlignment);
   return layout;
 }
 

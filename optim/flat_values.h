@@ -18,10 +18,10 @@ class FlatValues {
   bool is_gathered() const { return gathered_; }      // for passes, and dropped behind them
 
   // For passes: all ranks of the shards call these in one order.
-  void start_gathering();    // nothing where they are whole or on their way
+  void start_gathering();  // nothing where they are whole or on their way
   void wait_until_whole();
   void drop();
-  void publish();            // own values have changed: whole ones are on their way to those that keep them
+  void publish();  // own values have changed: whole ones are on their way to those that keep them
 
   // For filling them: whole() has memory from begin_filling to end_filling, which keeps the own part.
   void begin_filling();

@@ -92,10 +92,10 @@ struct SmpOptions {
   bool shard_optimizer_state = false;                // replicas hold a part of it each (ZeRO-1)
   bool shard_gradients = false;                      // and of the gradients (ZeRO-2)
   int sharded_data_parallel_degree = 1;              // replicas that share one copy of all of it (MiCS, ZeRO-3)
-  std::int64_t sdp_reduce_bucket_size = 500'000'000;
-  std::int64_t sdp_param_persistence_threshold = 1'000'000;  // parameters of fewer elements stay whole
-  std::int64_t sdp_max_live_parameters = 1'000'000'000;  // elements that are whole at a time, see optim/flat_layout.h
-  std::optional<double> sdp_gradient_clipping;           // unset: training.max_grad_norm
+  double sdp_reduce_bucket_size = 5e8;               // elements, see optim/flat_layout.h; written like 5e8
+  double sdp_param_persistence_threshold = 1e6;      // parameters of fewer elements stay whole
+  double sdp_max_live_parameters = 1e9;              // elements that are whole at a time
+  std::optional<double> sdp_gradient_clipping;       // unset: training.max_grad_norm
   bool operator==(const SmpOptions&) const = default;
 };
 

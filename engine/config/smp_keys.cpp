@@ -129,12 +129,12 @@ std::vector<Key> memory_keys() {
           "sharded_data_parallel_degree", smp, &Smp::sharded_data_parallel_degree, json_integer(1, kMostRanks),
           "Replicas that share one copy of weights, gradients and optimizer state (MiCS; ZeRO-3 where it is D); must "
           "divide D. Weights are gathered layer by layer for every pass."),
-      honoured("sdp_reduce_bucket_size", smp, &Smp::sdp_reduce_bucket_size, json_integer(1),
+      honoured("sdp_reduce_bucket_size", smp, &Smp::sdp_reduce_bucket_size, json_number(1),
                "With sharded_data_parallel_degree: a layer's gradients of more elements are reduced before the next "
                "layer's backward, smaller ones behind it."),
-      honoured("sdp_param_persistence_threshold", smp, &Smp::sdp_param_persistence_threshold, json_integer(0),
+      honoured("sdp_param_persistence_threshold", smp, &Smp::sdp_param_persistence_threshold, json_number(0),
                "With sharded_data_parallel_degree: parameters of fewer elements stay whole on every rank."),
-      honoured("sdp_max_live_parameters", smp, &Smp::sdp_max_live_parameters, json_integer(1),
+      honoured("sdp_max_live_parameters", smp, &Smp::sdp_max_live_parameters, json_number(1),
                "With sharded_data_parallel_degree: the next layer is gathered ahead of its use where it and the "
                "present one have no more elements than this together."),
       not_yet("sdp_hierarchical_allgather", true, "Gather between hosts and inside a host one after the other.",

@@ -37,7 +37,8 @@ TEST_CASE("the order, and who adds which part, change nothing") {
   std::mt19937_64 random(5);
   std::vector<double> values;
   for (int i = 0; i < 5000; ++i)
-    values.push_back(std::ldexp(std::uniform_real_distribution<>(0, 1)(random), static_cast<int>(random() % 400) - 200));
+    values.push_back(
+        std::ldexp(std::uniform_real_distribution<>(0, 1)(random), static_cast<int>(random() % 400) - 200));
   const double expected = sum_of(values).value();
   for (int round = 0; round < 20; ++round) {
     std::shuffle(values.begin(), values.end(), random);
