@@ -130,6 +130,8 @@ std::vector<Axis> matrix_axes() {
       axis<bool>("labels", &Point::ignored, {false, true}, {"all count", "some ignored"}),
       axis<std::string>("checkpointing", &Point::checkpointing, {"none", "each", "group_2", "contiguous", "selective"}),
       axis<std::string>("offload", &Point::offload, {"off", "checkpointed", "all"}),
+      axis<std::string>("units", &Point::units,
+                        {"split", "by rule", "whole", "attention whole", "mlp whole", "embedding whole", "mixed"}),
       axis<std::string>("shape", &Point::shape, {"6 heads", "3 heads", "1 head", "2 tokens"}),
   };
 }
