@@ -20,6 +20,7 @@ struct Plan {
   ResolvedSizes sizes;
   bool sequence_parallel = false;
   std::vector<std::string> layers;  // names, in execution order
+  std::vector<SplitUnit> units;     // by their full names; empty where there is nothing to split over
   std::vector<int> chunk_of_layer;  // of the schedules
   std::vector<int> stage_of_layer;
   Schedule train, forward;  // over sizes.microbatches * accumulation, and sizes.microbatches

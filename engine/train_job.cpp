@@ -170,7 +170,9 @@ void train_job(const Config& config, RankContext& context) {
     }
     for (const auto& note : notes(config)) *context.out << "note: " << note << '\n';
     write_json(config.output_dir + "/config.resolved.json",
-               resolved(config, {{"sizes", plan["sizes"]}, {"total_steps", steps}}));
+               resolved(config, {{"sizes", plan["sizes"]},
+                                 {"tensor_parallel_units", plan["tensor_parallel_units"]},
+                                 {"total_steps", steps}}));
     write_json(config.output_dir + "/plan.json", plan);
     write_schedule_picture(parts.plan, config.output_dir + "/schedule.svg");
   }

@@ -70,6 +70,10 @@ std::string to_string(const Layout& layout);
 // Parameters of a layer on the tensor-parallel rank with most; tied ones too, since each use holds a copy.
 int64_t local_parameters(const LayerSpec& layer, int tensor);
 
+// Those of units that every T rank has whole, of whose gradient each has that of its own rows only: they are reduced
+// over all holders of the stage.
+int64_t parameters_of_own_rows(const LayerSpec& layer);
+
 // Bytes that one rank of a stage hands on behind this layer for a microbatch.
 int64_t border_bytes(const LayerSpec& layer, const WorkShape& shape);
 

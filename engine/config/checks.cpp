@@ -7,6 +7,7 @@
 #include "engine/config/memory_cap.h"
 #include "engine/config/partition_rules.h"
 #include "engine/config/recompute_rules.h"
+#include "engine/config/tensor_rules.h"
 #include "pipeline/schedule_choice.h"
 
 namespace shardline {
@@ -117,6 +118,7 @@ void check_layout(const Config& config, const Complaint& complain) {
     complain("smp_options.ddp", cat("must be true with tensor_parallel_degree ", smp.tensor_parallel_degree),
              "leave it out");
   check_value("smp_options.activation_checkpointing", complain, [&] { recompute_rules(smp.activation_checkpointing); });
+  check_value("smp_options.tensor_parallel_layers", complain, [&] { tensor_rules(smp.tensor_parallel_layers); });
   check_partition(config, complain);
   check_sharding(config, complain);
 }

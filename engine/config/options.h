@@ -74,6 +74,7 @@ struct SmpOptions {
   std::optional<int> active_microbatches;      // most in flight; unset: what the schedule needs
   std::string pipeline = "interleaved";        // = 1F1B, and the other words of pipeline/schedule_choice.h; or a file
   int virtual_pipeline_degree = 1;             // chunks a stage with "interleaved_1f1b"
+  nlohmann::json tensor_parallel_layers;       // see engine/config/tensor_rules.h; null: none
   std::string optimize = "memory";             // "memory" = sequence-parallel | "speed" = replicated over T
   std::string placement_strategy = "cluster";  // "cluster" = DPT | "spread" = TPD | a permutation of D, P, T
   std::optional<bool> ddp;                     // unset: true where T or D > 1

@@ -39,6 +39,12 @@ std::vector<Key> layout_keys() {
           .also({"partitions"}),
       with_auto(honoured("tensor_parallel_degree", smp, &Smp::tensor_parallel_degree, json_integer(1, kMostRanks),
                          "T: the number of ranks that share each layer.")),
+      honoured(
+          "tensor_parallel_layers", smp, &Smp::tensor_parallel_layers, or_null(json_any()),
+          "Ours: what T ranks split. `[{\"pattern\": \"h\\\\.[0-3]\\\\.mlp\", \"split\": false}, ...]`: true, false "
+          "(whole on every rank) or \"auto\" (as the prices of `cluster` or `profile` say) for the units whose whole "
+          "names the pattern matches, `embedding.wte`, `h.0.attn`, `h.0.mlp`, ..., `head.lm_head`; later entries win. "
+          "Others are split if every rank gets a part (docs/planner.md)."),
       with_auto(honoured("microbatches", smp, &Smp::microbatches, json_integer(1, kMostMicrobatches),
                          "Pieces that a replica's batch is cut into; must divide it.")),
       honoured("active_microbatches", smp, &Smp::active_microbatches, json_integer(1, kMostMicrobatches),

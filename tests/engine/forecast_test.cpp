@@ -28,10 +28,11 @@ struct Choice {
   std::string pipeline = "interleaved", recompute = "none", optimize = "memory", dtype = "float32";
   bool tied = true;
   int words = 61;
+  std::string whole = "";  // a pattern of units that are not split over T
 };
 
 Config config_of(const Choice& c) {
-  const nlohmann::json file = {
+  nlohmann::json file = {
       {"model", {{"config", uneven_gpt2(c.words, 0, c.tied)}}},
       {"data", {{"train", "unused"}, {"tokenizer", "bytes"}, {"sequence_length", kLength}}},
       {"training", {{"global_batch_size", kSamples}, {"max_steps", 10}}},
@@ -45,6 +46,7 @@ Config config_of(const Choice& c) {
       {"mpi_options", {{"processes_per_host", c.p * c.t * c.d}}},
       {"runtime", {{"dtype", c.dtype}, {"communicator", c.p * c.t * c.d == 1 ? "local" : "threads"}}},
       {"output_dir", "unused"}};
+  if (!c.whole.empty()) file["smp_options"]["tensor_parallel_layers"] = {{{"pattern", c.whole}, {"split", false}}};
   return parse_config(file.dump(), "forecast test");
 }
 
@@ -101,7 +103,20 @@ TEST_CASE("what a plan tells of memory is what every rank holds, class by class"
         CHECK_NOTHROW(compare(choice));
         ++settings;
       }
-  CHECK(settings >= 30);
+  for (const char* whole : {".*", ".*attn", ".*mlp", "head.*|embedding.*"})
+    for (const std::string optimize : {"speed", "memory"})
+      for (const bool tied : {true, false}) {
+        CAPTURE(whole, optimize, tied);
+        CHECK_NOTHROW(compare({.p = 2,
+                               .t = 3,
+                               .pipeline = tied ? "zb_h1" : "interleaved",
+                               .recompute = tied ? "none" : "selective",
+                               .optimize = optimize,
+                               .tied = tied,
+                               .whole = whole}));
+        ++settings;
+      }
+  CHECK(settings >= 46);
 }
 
 TEST_CASE("no cut loses a layer or a parameter, for any model, degree and weight of memory") {

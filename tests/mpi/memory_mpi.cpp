@@ -7,6 +7,7 @@
 
 #include "core/caching_allocator.h"
 #include "engine/config/config.h"
+#include "engine/job_parts.h"
 #include "engine/rank_memory.h"
 #include "engine/trainer.h"
 #include "tests/engine/ones_source.h"
@@ -26,43 +27,46 @@ struct Setting {
   double dropout = 0;
   int microbatches = 4, samples = 6;  // of a microbatch
   bool tied = true;
+  std::string whole = "nothing";  // a pattern of units that are not split over T
 
   int world() const { return d * p * t; }
   std::string name() const {
     return cat("D", d, " P", p, " T", t, " ", optimize, " ", pipeline, ", ", recompute, ", offload ", offload, ", ",
-               dtype, ", dropout ", dropout, ", ", microbatches, " x ", samples, tied ? ", tied" : ", untied");
+               dtype, ", dropout ", dropout, ", ", microbatches, " x ", samples, tied ? ", tied" : ", untied",
+               ", whole: ", whole);
   }
 };
 
 Config config_of(const Setting& s) {
-  const nlohmann::json file = {{"model",
-                                {{"config",
-                                  {{"model_type", "gpt2"},
-                                   {"n_layer", 8},
-                                   {"n_head", 6},
-                                   {"n_embd", kHidden},
-                                   {"vocab_size", 1009},
-                                   {"n_positions", 64},
-                                   {"tie_word_embeddings", s.tied},
-                                   {"resid_pdrop", s.dropout},
-                                   {"embd_pdrop", s.dropout},
-                                   {"attn_pdrop", s.dropout}}}}},
-                               {"data", {{"train", "unused"}, {"tokenizer", "bytes"}, {"sequence_length", kLength}}},
-                               {"training", {{"global_batch_size", s.d * s.samples * s.microbatches}}},
-                               {"smp_options",
-                                {{"pipeline_parallel_degree", s.p},
-                                 {"tensor_parallel_degree", s.t},
-                                 {"ddp", true},
-                                 {"microbatches", s.microbatches},
-                                 {"pipeline", s.pipeline},
-                                 {"optimize", s.optimize},
-                                 {"activation_checkpointing", s.recompute},
-                                 {"offload_activations", s.offload != "no"},
-                                 {"offload_scope", s.offload == "no" ? "checkpointed" : s.offload},
-                                 {"activation_loading_horizon", 2},
-                                 {"offload_path", std::filesystem::temp_directory_path().string()}}},
-                               {"runtime", {{"dtype", s.dtype}}},
-                               {"output_dir", "unused"}};
+  nlohmann::json file = {{"model",
+                          {{"config",
+                            {{"model_type", "gpt2"},
+                             {"n_layer", 8},
+                             {"n_head", 6},
+                             {"n_embd", kHidden},
+                             {"vocab_size", 1009},
+                             {"n_positions", 64},
+                             {"tie_word_embeddings", s.tied},
+                             {"resid_pdrop", s.dropout},
+                             {"embd_pdrop", s.dropout},
+                             {"attn_pdrop", s.dropout}}}}},
+                         {"data", {{"train", "unused"}, {"tokenizer", "bytes"}, {"sequence_length", kLength}}},
+                         {"training", {{"global_batch_size", s.d * s.samples * s.microbatches}}},
+                         {"smp_options",
+                          {{"pipeline_parallel_degree", s.p},
+                           {"tensor_parallel_degree", s.t},
+                           {"ddp", true},
+                           {"microbatches", s.microbatches},
+                           {"pipeline", s.pipeline},
+                           {"optimize", s.optimize},
+                           {"activation_checkpointing", s.recompute},
+                           {"offload_activations", s.offload != "no"},
+                           {"offload_scope", s.offload == "no" ? "checkpointed" : s.offload},
+                           {"activation_loading_horizon", 2},
+                           {"offload_path", std::filesystem::temp_directory_path().string()}}},
+                         {"runtime", {{"dtype", s.dtype}}},
+                         {"output_dir", "unused"}};
+  if (s.whole != "nothing") file["smp_options"]["tensor_parallel_layers"] = {{{"pattern", s.whole}, {"split", false}}};
   return parse_config(file.dump(), "memory test");
 }
 
@@ -121,6 +125,20 @@ std::vector<Setting> settings() {
         ++n;
         all.push_back(s);
       }
+  // Units that every rank of T has whole, on their own rows or on all.
+  for (const char* whole : {".*", ".*attn", ".*mlp", "embedding.*|head.*"})
+    for (const int t : {2, 4})
+      for (const std::string optimize : {"memory", "speed"})
+        for (const auto& [recompute, offload] : {memory[0], memory[1], memory[4]}) {
+          Setting s{.t = t, .recompute = recompute, .offload = offload, .optimize = optimize};
+          s.pipeline = n % 2 == 0 ? "simple" : "interleaved";
+          s.dropout = n % 2 == 0 ? 0 : 0.1;
+          s.dtype = n % 3 == 0 ? "float64" : "float32";
+          s.tied = n % 5 != 0;
+          s.whole = whole;
+          ++n;
+          all.push_back(s);
+        }
   return all;
 }
 
@@ -134,10 +152,8 @@ TEST_CASE("mpi: ranks count what the plan says, by class of memory") {
     if (setting.world() != world->size()) continue;
     ++seen;
     const Config config = config_of(setting);
-    const ModelSource source = open_model(config.model, setting.t > 1 && setting.optimize == "memory");
-    const Plan plan = make_plan(config, source.spec, world->size());
-    const auto bytes =
-        memory_by_rank(config, planner_case(config, source.spec, plan.sizes), plan)[static_cast<size_t>(world->rank())];
+    const auto [source, planned_case, plan] = plan_model(config, world->size());
+    const auto bytes = memory_by_rank(config, planned_case, plan)[static_cast<size_t>(world->rank())];
     const Classes planned = planned_for(bytes), now = counted(setting, plan, source, world);
     CAPTURE(setting.name(), world->rank(), bytes.activations, bytes.workspace, bytes.communication);
     CHECK(now.weights == Approx(planned.weights).epsilon(0.05));

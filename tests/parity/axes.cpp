@@ -132,6 +132,8 @@ std::vector<Axis> matrix_axes() {
       axis<std::string>("offload", &Point::offload, {"off", "checkpointed", "all"}),
       axis<std::string>("sharding", &Point::sharding,
                         {"none", "ZeRO-1", "ZeRO-2", "ZeRO-3", "MiCS 2", "ZeRO-3 weights"}),
+      axis<std::string>("units", &Point::units,
+                        {"split", "by rule", "whole", "attention whole", "mlp whole", "embedding whole", "mixed"}),
       axis<std::string>("shape", &Point::shape, {"6 heads", "3 heads", "1 head", "2 tokens"}),
   };
 }

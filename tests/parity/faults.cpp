@@ -74,6 +74,9 @@ Tampering params(const std::function<void(ParamSpec&)>& edit) {
 bool is_norm(const ParamSpec& param) {
   return param.name.starts_with("ln_");
 }
+bool is_whole_unit(const ParamSpec& param) {
+  return param.name.starts_with("mlp.fc.") || param.name == "mlp.proj.weight";
+}
 bool ends_with_bias(const ParamSpec& param) {
   return param.name.ends_with(".bias");
 }
@@ -144,6 +147,8 @@ void swap_microbatches(Plan& plan) {
 std::vector<Fault> planted_faults() {
   const Point t2 = {.t = 2}, t2_memory = {.t = 2, .optimize = "memory"}, d2 = {.d = 2};
   const Point p2 = {.p = 2, .pipeline = "simple", .microbatches = 4};
+  const Point whole = {.t = 2, .units = "whole"}, whole_memory = {.t = 2, .optimize = "memory", .units = "whole"};
+  const Point attention_memory = {.t = 2, .optimize = "memory", .units = "attention whole"};
   const auto with_dropout = [](Point point) {
     point.dropout = true;
     return point;
@@ -182,6 +187,18 @@ std::vector<Fault> planted_faults() {
       {"norm gradients of the own rows are taken for complete", t2_memory, params([](ParamSpec& param) {
          if (is_norm(param)) param.partial_over_t = false;
        })},
+      {"a whole unit's gradient of the own rows is taken for complete", whole_memory, params([](ParamSpec& param) {
+         if (is_whole_unit(param)) param.partial_over_t = false;
+       })},
+      {"a whole unit's gradient is scaled by T: complete, but added over T", whole, params([](ParamSpec& param) {
+         if (is_whole_unit(param)) param.partial_over_t = true;
+       })},
+      {"whole attention sees only its own rows of q, k and v", attention_memory,
+       communication(Damage::drop, "tp", "gather rows", 2, 27)},
+      {"the gradient of whole attention's mix is that of the own rows alone", attention_memory,
+       communication(Damage::drop, "tp", "gather rows", 13, 27)},
+      {"a whole head knows the loss of its own rows only", whole_memory,
+       communication(Damage::drop, "tp", "loss of all rows")},
       {"biases and norms decay", {.microbatches = 2}, params([](ParamSpec& param) {
          if (is_norm(param) || ends_with_bias(param)) param.decays = true;
        })},

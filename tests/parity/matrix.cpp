@@ -32,6 +32,7 @@ std::vector<Point> single_points() {
     for (size_t value = 1; value < axis.values.size(); ++value) {
       Point point{.microbatches = 2};
       if (axis.name == "optimize") point.t = 2;
+      if (axis.name == "units") point.t = 3, point.optimize = "memory";
       if (axis.name == "pipeline" || axis.name == "active_microbatches") point.p = 3, point.microbatches = 4;
       if (axis.name == "placement") point.d = point.p = point.t = 2;
       axis.set(point, value);
@@ -42,6 +43,21 @@ std::vector<Point> single_points() {
   for (const char* shape : {"2 tokens", "1 head"})
     for (const char* optimize : {"speed", "memory"})
       points.push_back({.t = 4, .optimize = optimize, .dropout = true, .shape = shape});
+  // Whole units on every T, with replicas and stages, sizes that do not divide, and microbatches without tokens.
+  for (const char* optimize : {"speed", "memory"})
+    for (const char* units : {"whole", "mixed", "embedding whole"})
+      for (const int t : {2, 3, 4})
+        points.push_back(with_batch({.d = 2,
+                                     .p = 2,
+                                     .t = t,
+                                     .optimize = optimize,
+                                     .pipeline = t == 3 ? "zb_h1" : "interleaved",
+                                     .microbatches = 2,
+                                     .dropout = true,
+                                     .tied = t != 4,
+                                     .short_batch = t == 3,
+                                     .units = units,
+                                     .shape = "3 heads"}));
   points.push_back(with_batch({.d = 3, .p = 2, .t = 3, .optimize = "memory", .microbatches = 2, .dropout = true}));
   points.push_back(with_batch(
       {.d = 2, .p = 3, .t = 4, .optimize = "memory", .microbatches = 3, .dropout = true, .short_batch = true}));

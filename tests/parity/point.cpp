@@ -1,6 +1,7 @@
 #include "tests/parity/point.h"
 
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "core/error.h"
 
@@ -16,14 +17,24 @@ const std::map<std::string, Shape> kShapes = {
     {"2 tokens", {.sequence = 2}},
 };
 
+// Patterns of what is whole.
+const std::map<std::string, std::vector<std::string>> kWhole = {
+    {"split", {}},
+    {"whole", {".*"}},
+    {"attention whole", {".*attn"}},
+    {"mlp whole", {".*mlp"}},
+    {"embedding whole", {"embedding.*"}},  // a tied head follows
+    {"mixed", {R"(h\.[02]\.attn)", R"(h\.[0134]\.mlp)", "head.*"}},
+};
+
 }  // namespace
 
 std::string Point::name() const {
   return cat("D", d, " P", p, " T", t, " ", placement, " ", optimize, " ", pipeline, " m", microbatches, " a",
              accumulation, active ? cat(" active ", active) : "", dropout ? " dropout" : "", tied ? "" : " untied",
              short_batch ? " short" : "", ignored ? " ignored" : "", checkpointing == "none" ? "" : " " + checkpointing,
-             offload == "off" ? "" : cat(" offload ", offload), sharding == "none" ? "" : " " + sharding, ", ", shape,
-             dtype == "float64" ? "" : " fp32");
+             offload == "off" ? "" : cat(" offload ", offload), sharding == "none" ? "" : " " + sharding,
+             units == "split" ? "" : " " + units, ", ", shape, dtype == "float64" ? "" : " fp32");
 }
 
 std::string Point::schedule() const {
@@ -51,6 +62,15 @@ Point Point::reference() const {
 
 Shape shape_of(const Point& point) {
   return kShapes.at(point.shape);
+}
+
+nlohmann::json split_rules(const Point& point) {
+  if (point.units == "by rule") return nullptr;
+  nlohmann::json rules = nlohmann::json::array();
+  // Also where some ranks get nothing; the words are left to what is asked of one of the two tables.
+  rules.push_back({{"pattern", point.units == "split" ? ".*" : R"(h\..*)"}, {"split", true}});
+  for (const auto& pattern : kWhole.at(point.units)) rules.push_back({{"pattern", pattern}, {"split", false}});
+  return rules;
 }
 
 bool feasible(const Point& point) {

@@ -1,6 +1,7 @@
 // One point of the layout matrix: a layout, and the model and batch that run on it.
 #pragma once
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 namespace shardline::parity {
@@ -22,6 +23,7 @@ struct Point {
   // Over all replicas, or "MiCS 2" over pairs of them, without gathering ahead. "ZeRO-3 weights" leaves small
   // parameters whole.
   std::string sharding = "none";
+  std::string units = "split";  // over T: all of them, or those that split_rules() leaves
   std::string shape = "6 heads";
   int global_batch = 24;
 
@@ -39,6 +41,9 @@ struct Point {
 // "6 heads"; "3 heads" with an inner size that is no multiple of anything; "1 head" with 3 words and 3 inner features,
 // so that of 4 ranks some have none; "2 tokens", fewer than ranks.
 Shape shape_of(const Point& point);
+
+// smp_options.tensor_parallel_layers of the point.
+nlohmann::json split_rules(const Point& point);
 
 // World of at most 16 ranks, samples for every microbatch, a layer for every chunk, stages where chunks need them.
 bool feasible(const Point& point);

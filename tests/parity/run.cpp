@@ -20,6 +20,7 @@
 #include "core/philox.h"
 #include "core/threads_communicator.h"
 #include "engine/config/config.h"
+#include "engine/tensor_splits.h"
 #include "engine/trainer.h"
 #include "models/families.h"
 
@@ -97,6 +98,7 @@ Config run_config(const Point& point) {
                {"smp_options",
                 {{"pipeline_parallel_degree", point.p},
                  {"tensor_parallel_degree", point.t},
+                 {"tensor_parallel_layers", split_rules(point)},
                  {"microbatches", point.microbatches},
                  {"pipeline", point.schedule()},
                  {"optimize", point.optimize},
@@ -178,6 +180,8 @@ Outcome run_point_on(const Point& point, const CommunicatorPtr& real_world, cons
   const Config config = run_config(point);
   const bool sequence_parallel = point.optimize == "memory" && point.t > 1;
   ModelSource model{hf_config(point), model_spec(hf_config(point), "parity", sequence_parallel), nullptr};
+  const auto sizes = resolve_sizes(config, world->size());
+  model.spec = with_splits(model, sequence_parallel, decide_splits(config, model, sizes));
   if (tampering.spec) tampering.spec(model.spec, point);
   Plan plan = make_plan(config, model.spec, world->size());
   if (tampering.plan) tampering.plan(plan);
