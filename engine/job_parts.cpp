@@ -12,6 +12,7 @@
 
 #include "core/error.h"
 #include "engine/config/config.h"
+#include "engine/config/optimizer_rules.h"
 #include "engine/data/data_files.h"
 #include "pipeline/schedule_choice.h"
 #include "pipeline/schedule_svg.h"
@@ -76,6 +77,7 @@ void require_equal(Communicator& world, const std::string& what, const std::stri
 PlannedModel plan_model(const Config& config, int world_size, const Assumptions& assumed) {
   const bool sequence_parallel = config.smp.optimize == "memory" && config.smp.tensor_parallel_degree > 1;
   ModelSource model = open_model(config.model, sequence_parallel);
+  exclude_from_decay(config.training.no_decay_patterns, model.spec);
   const ResolvedSizes sizes = resolve_sizes(config, world_size);
   PlannerCase planned = planner_case(config, model.spec, sizes, assumed);
   Plan plan = make_plan(config, planned, sizes);

@@ -3,6 +3,9 @@
 #include <map>
 #include <numeric>
 #include <set>
+
+#include "engine/config/optimizer_rules.h"
+
 namespace shardline {
 namespace {
 
@@ -12,10 +15,13 @@ int64_t numel_of(const std::vector<int64_t>& shape) {
 
 struct Stored {
   int64_t elements = 0, trained = 0;
-  int64_t gradients = 0;  // each use of a tied parameter makes one of its own
+  int64_t gradients = 0;    // each use of a tied parameter makes one of its own
+  int64_t state_bytes = 0;  // of the optimizer
 };
 
-Stored stored_on(const ModelSpec& spec, const Plan& plan, Coordinates at) {
+Stored stored_on(const Config& config, const ModelSpec& spec, const Plan& plan, Coordinates at) {
+  const OptimizerOptions optimizer = optimizer_options(config.training);
+  const int64_t state_element = config.runtime.dtype == "float64" ? 8 : 4;
   Stored stored;
   std::set<std::string> seen;  // a tied parameter is stored once on a rank
   for (size_t layer = 0; layer < spec.layers.size(); ++layer)
@@ -25,7 +31,9 @@ Stored stored_on(const ModelSpec& spec, const Plan& plan, Coordinates at) {
       if (param.trainable) stored.gradients += elements;
       if (!seen.insert(param.tied_to.empty() ? spec.layers[layer].full_name(param) : param.tied_to).second) continue;
       stored.elements += elements;
-      if (param.trainable) stored.trained += elements;
+      if (!param.trainable) continue;
+      stored.trained += elements;
+      stored.state_bytes += optimizer_state_bytes(optimizer, param, elements, state_element);
     }
   return stored;
 }
@@ -33,13 +41,13 @@ Stored stored_on(const ModelSpec& spec, const Plan& plan, Coordinates at) {
 MemoryBytes memory_of_rank(const Config& config, const PlannerCase& planned, const Plan& plan, int rank) {
   const bool wide = config.runtime.dtype == "float64";
   const double value = wide ? 8 : value_bytes(planned.job.precision);
-  const double moments = wide ? 16 : 8, master = planned.job.precision == Precision::fp32 ? 0 : 4;
-  const Stored stored = stored_on(planned.job.spec, plan, plan.mesh.at(rank));
+  const double master = planned.job.precision == Precision::fp32 ? 0 : 4;
+  const Stored stored = stored_on(config, planned.job.spec, plan, plan.mesh.at(rank));
   const ActivationPeak& peak = plan.activation_bytes_by_rank[static_cast<size_t>(rank)];
   const MemoryBytes device = device_bytes(planned.job, planned.layout);
   return {.weights = value * static_cast<double>(stored.elements),
           .gradients = planned.job.software.gradient_bytes * static_cast<double>(stored.gradients),
-          .optimizer = (moments + master) * static_cast<double>(stored.trained),
+          .optimizer = static_cast<double>(stored.state_bytes) + master * static_cast<double>(stored.trained),
           .activations = static_cast<double>(peak.kept),
           .communication = static_cast<double>(peak.total - peak.in_use) + device.communication,
           .workspace = static_cast<double>(peak.in_use - peak.kept) + device.workspace};

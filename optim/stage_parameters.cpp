@@ -141,7 +141,8 @@ std::vector<TrainedRange> StageParameters::trained_ranges() const {
     for (const auto& segment : buffer.segments())
       if (segment.trainable && segment.length > 0)
         ranges.push_back({buffer.values().narrow(0, segment.begin, segment.length),
-                          gradients.narrow(0, segment.begin, segment.length), segment.decays});
+                          gradients.narrow(0, segment.begin, segment.length), segment.decays,
+                          pieces_in(buffer, segment)});
   };
   for (const auto& tie : ties_)
     if (!tie.uses.empty()) add(*tie.buffer, tie.uses.front()->gradients);
@@ -150,13 +151,47 @@ std::vector<TrainedRange> StageParameters::trained_ranges() const {
   return ranges;
 }
 
+std::vector<TrainedPiece> StageParameters::pieces_in(const FlatBuffer& buffer, const Segment& segment) const {
+  std::vector<TrainedPiece> pieces;
+  for (const auto& parameter : buffer.views({})) {
+    const int64_t begin = parameter.value.storage_offset() - segment.begin, length = parameter.value.numel();
+    if (length == 0 || begin < 0 || begin >= segment.length) continue;
+    pieces.push_back({.spec = parameter.spec,
+                      .number = number_of(parameter.name),
+                      .begin = begin,
+                      .length = length,
+                      .counted = is_split(*parameter.spec) || groups_.at.t == 0});
+  }
+  return pieces;
+}
+
+std::vector<TrainedParameter> StageParameters::trained_parameters() const {
+  std::vector<TrainedParameter> parameters;
+  const auto add = [&](const Parameter& parameter) {
+    if (parameter.spec->trainable) parameters.push_back({number_of(parameter.name), parameter.spec});
+  };
+  for (const auto& tie : ties_)
+    if (!tie.uses.empty()) add(tie.uses.front()->parameter);
+  for (const auto& layer : layers_)
+    if (layer)
+      for (const auto& parameter : layer->own) add(parameter);
+  return parameters;
+}
+
+int StageParameters::number_of(const std::string& name) const {
+  return static_cast<int>(std::find(numbers_.begin(), numbers_.end(), name) - numbers_.begin());
+}
+
+bool StageParameters::is_split(const ParamSpec& spec) const {
+  return sharing_of(spec, groups_.mesh.t()) == Sharing::split;
+}
+
 std::vector<LogicalGradient> StageParameters::logical_gradients() const {
   std::vector<LogicalGradient> gradients;
   const auto add = [&](const Parameter& parameter, bool first_holder) {
     if (!parameter.grad.defined()) return;
-    const auto number = std::find(numbers_.begin(), numbers_.end(), parameter.name) - numbers_.begin();
-    const bool split = sharing_of(*parameter.spec, groups_.mesh.t()) == Sharing::split;
-    gradients.push_back({static_cast<int>(number), &parameter, first_holder && (split || groups_.at.t == 0)});
+    gradients.push_back(
+        {number_of(parameter.name), &parameter, first_holder && (is_split(*parameter.spec) || groups_.at.t == 0)});
   };
   for (const auto& tie : ties_)
     if (!tie.uses.empty()) add(tie.uses.front()->parameter, tie.stages.front() == groups_.at.p);

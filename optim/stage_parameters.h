@@ -14,10 +14,26 @@
 
 namespace shardline {
 
-// A range of values that one optimizer call updates.
+// A part of a logical parameter that stands in a range: its elements one after the other as the parameter's local shape
+// has them. What of a range is in no piece is padding.
+struct TrainedPiece {
+  const ParamSpec* spec = nullptr;
+  int number = 0;                             // of the logical parameter, see LogicalGradient
+  int64_t begin = 0, offset = 0, length = 0;  // elements: where in the range, and in the flat local parameter
+  bool counted = true;  // copies that other ranks hold do not enter sums over ranks; this one does
+};
+
+// A range of values that one optimizer call updates: a segment of a flat buffer, or a part of one, cut anywhere.
 struct TrainedRange {
   at::Tensor values, gradients;  // [elements]
   bool decays;
+  std::vector<TrainedPiece> pieces = {};
+};
+
+// A logical parameter of the stage that is trained, whether or not this rank holds a part of it.
+struct TrainedParameter {
+  int number = 0;  // see LogicalGradient
+  const ParamSpec* spec = nullptr;
 };
 
 // A logical parameter on this rank. `number` counts the model's parameters in model order, tied ones once.
@@ -46,7 +62,8 @@ class StageParameters : public ParameterStore {
   void finish_gradients();                   // waits for all, and joins the uses of tied parameters
 
   std::vector<TrainedRange> trained_ranges() const;
-  std::vector<LogicalGradient> logical_gradients() const;  // after finish_gradients
+  std::vector<TrainedParameter> trained_parameters() const;  // in the same order on all ranks of the stage
+  std::vector<LogicalGradient> logical_gradients() const;    // after finish_gradients
   int logical_count() const { return static_cast<int>(numbers_.size()); }
   const RankGroups& groups() const { return groups_; }
 
@@ -72,6 +89,9 @@ class StageParameters : public ParameterStore {
 
   void find_ties(const std::vector<int>& stage_of_layer);
   void build_layer(int layer);
+  int number_of(const std::string& name) const;
+  bool is_split(const ParamSpec& spec) const;
+  std::vector<TrainedPiece> pieces_in(const FlatBuffer& buffer, const Segment& segment) const;
   void reduce(const at::Tensor& gradients, const Segment& segment, const std::string& what);
 
   const ModelSpec& spec_;

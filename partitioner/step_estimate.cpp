@@ -199,11 +199,12 @@ class Step {
     return measured_ ? measured_->clear_seconds_per_gradient * elements_[static_cast<size_t>(stage_of_chunk_[0])] : 0;
   }
 
-  // AdamW: the gradient for the norm and for the update, both moments and the fp32 weight there and back, the weight.
+  // The gradient for the norm and for the update, the states and the fp32 weight there and back, the weight.
   double optimizer_seconds() const {
     if (measured_) return measured_->optimizer_seconds_per_stored * largest_stored() / layout_.shards();
     const bool master = job_.precision != Precision::fp32;
-    const double bytes = 2 * job_.software.gradient_bytes + 2 * 8 + 8 + (master ? value_bytes(job_.precision) : 0);
+    const double bytes = 2 * job_.software.gradient_bytes + 2 * job_.software.optimizer_bytes + 8 +
+                         (master ? value_bytes(job_.precision) : 0);
     return pricing_.sweep(largest_stage() / layout_.shards() * bytes);
   }
 
