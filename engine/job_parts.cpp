@@ -12,6 +12,7 @@
 
 #include "core/error.h"
 #include "engine/config/config.h"
+#include "engine/config/optimizer_rules.h"
 #include "engine/data/data_files.h"
 #include "engine/tensor_splits.h"
 #include "pipeline/schedule_choice.h"
@@ -81,6 +82,7 @@ PlannedModel plan_model(const Config& config, int world_size, const Assumptions&
                         const std::optional<SplitChoices>& splits) {
   const bool sequence_parallel = config.smp.optimize == "memory" && config.smp.tensor_parallel_degree > 1;
   ModelSource model = open_model(config.model, sequence_parallel);
+  exclude_from_decay(config.training.no_decay_patterns, model.spec);
   const ResolvedSizes sizes = resolve_sizes(config, world_size);
   model.spec = with_splits(model, sequence_parallel, splits ? *splits : decide_splits(config, model, sizes, assumed));
   PlannerCase planned = planner_case(config, model.spec, sizes, assumed);

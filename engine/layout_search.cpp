@@ -189,7 +189,7 @@ std::vector<std::string> settings_for_auto(const Config& config, const Assumptio
                 .sequence_length = config.data.sequence_length,
                 .global_batch = *config.training.global_batch_size,
                 .precision = assumed.precision.value_or(Precision::fp32),
-                .software = {.own_ops = true}};
+                .software = {.optimizer_bytes = optimizer_bytes_per_parameter(config, model.spec), .own_ops = true}};
   const auto found = search(job, open_space(config, job.cluster, job.spec, world), Ranking::time);
   if (found.best.empty())
     throw ConfigError(cat("/smp_options: no layout that \"auto\" may choose fits the ", world, " ranks of \"",

@@ -61,6 +61,22 @@ bool is_reduced(const Segment& segment, const Sharding& sharding) {
   return sharding.stage >= Stage::gradients && segment.shards > 1 && segment.trainable;
 }
 
+// The elements of a parameter in this rank's shard of its segment.
+int64_t part_of(const FlatLayout::Place& place, const Segment& segment, Coordinates at, const Plan& plan) {
+  if (segment.shards == 1) return place.length;
+  const Mesh& mesh = plan.mesh;
+  int shard = at.d % plan.sharding.degree;
+  if (segment.sharing == Sharing::partial) {  // dealt to the T ranks of all those replicas, in the order of their ranks
+    shard = 0;
+    for (const int rank : mesh.members(Group::dp, mesh.rank(at))) {
+      const Coordinates other = mesh.at(rank);
+      if (rank < mesh.rank(at) && other.d / plan.sharding.degree == at.d / plan.sharding.degree) ++shard;
+    }
+  }
+  const int64_t begin = shard * segment.shard_length(), end = begin + segment.shard_length();
+  return std::max<int64_t>(0, std::min(end, place.begin + place.length) - std::max(begin, place.begin));
+}
+
 // A layer's values are there while it is used, and the next one's with them.
 int64_t most_gathered(const StageLayouts& layouts, const std::vector<int>& acquired, const Sharding& sharding) {
   const auto elements = [&](const std::set<std::string>& names) {
@@ -174,6 +190,10 @@ ParameterElements parameter_elements(const ModelSpec& spec, const Plan& plan, Co
       elements.values += is_gathered(segment, plan.sharding) ? segment.shard_length() : segment.length;
       if (segment.trainable) elements.trained += segment.shard_length();
     }
+  for (const auto& [name, layout] : layouts.all())
+    for (const auto& place : layout.places)
+      if (place.param.spec->trainable)
+        elements.trained_parts.emplace_back(place.param.spec, part_of(place, layout.segments[place.segment], at, plan));
   for (const auto& name : layouts.uses())
     for (const auto& segment : layouts.at(name).segments)
       if (segment.trainable)

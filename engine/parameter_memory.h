@@ -7,12 +7,14 @@ namespace shardline {
 
 // Elements, padding included.
 struct ParameterElements {
-  int64_t values = 0, gradients = 0;  // always there
-  int64_t trained = 0;                // with optimizer states
-  int64_t most_gathered = 0;          // values that are whole for a pass, at the worst time
-  int64_t most_open = 0;              // gradients that are made and reduced, at the worst time
+  int64_t values = 0, gradients = 0;                                // always there
+  int64_t trained = 0;                                              // with optimizer states
+  std::vector<std::pair<const ParamSpec*, int64_t>> trained_parts;  // of it, without padding: of every parameter
+  int64_t most_gathered = 0;  // values that are whole for a pass, at the worst time
+  int64_t most_open = 0;      // gradients that are made and reduced, at the worst time
 };
 
+// The parts point into `spec`.
 ParameterElements parameter_elements(const ModelSpec& spec, const Plan& plan, Coordinates at);
 
 }  // namespace shardline

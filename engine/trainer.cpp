@@ -10,6 +10,8 @@
 #include "core/caching_allocator.h"
 #include "core/clock.h"
 #include "core/error.h"
+#include "engine/config/learning_rate_rules.h"
+#include "engine/config/optimizer_rules.h"
 #include "engine/observe/memory_usage.h"
 #include "engine/sharding.h"
 #include "optim/gradient_norm.h"
@@ -67,17 +69,8 @@ Trainer::Trainer(const TrainerParts& parts, int64_t total_steps)
       stage_(build_stage(parts, parameters_)),
       executor_(stage_, *groups_.pp, parameters_) {
   if (total_steps == 0) return;
-  const TrainingOptions& t = config_.training;
-  optimizer_.emplace(
-      parameters_.trained_ranges(),
-      AdamWOptions{
-          .beta1 = t.adam_beta1, .beta2 = t.adam_beta2, .epsilon = t.adam_epsilon, .weight_decay = t.weight_decay});
-  const double warmup =
-      t.warmup_steps < 1 ? std::ceil(t.warmup_steps * static_cast<double>(total_steps)) : t.warmup_steps;
-  schedule_ = {.type = t.lr_scheduler_type,
-               .peak = t.learning_rate,
-               .warmup_steps = static_cast<int64_t>(warmup),
-               .total_steps = total_steps};
+  optimizer_ = make_optimizer(optimizer_options(config_.training), parameters_);
+  schedule_ = learning_rate_options(config_.training, total_steps);
 }
 
 std::vector<Microbatch> Trainer::read_microbatches(BatchSource& data, int64_t step, int microbatches, int64_t& weight) {

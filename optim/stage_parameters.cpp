@@ -13,6 +13,9 @@ StageParameters::StageParameters(const StageSetup& setup)
       options_(setup.values),
       trains_(setup.trains),
       layers_(setup.spec.layers.size()) {
+  for (const auto& layer : spec_.layers)
+    for (const auto& param : layer.params)
+      if (param.tied_to.empty()) numbers_.push_back(layer.full_name(param));
   make_groups();
   find_ties(setup.stage_of_layer);
   for (size_t layer = 0; layer < spec_.layers.size(); ++layer)
@@ -345,7 +348,8 @@ std::vector<TrainedRange> StageParameters::trained_ranges() const {
   const auto add = [&](const Buffer& buffer, const std::vector<FlatGradients>& gradients) {
     for (size_t i = 0; i < gradients.size(); ++i)
       if (gradients[i].own().numel() > 0)
-        ranges.push_back({buffer.values[i].own(), gradients[i].own(), buffer.layout.segments[i].decays});
+        ranges.push_back(
+            {buffer.values[i].own(), gradients[i].own(), buffer.layout.segments[i].decays, pieces_of(buffer, i)});
   };
   for (const auto& tie : ties_)
     if (!tie.uses.empty()) add(*tie.buffer, tie.uses.front()->gradients);
@@ -354,11 +358,51 @@ std::vector<TrainedRange> StageParameters::trained_ranges() const {
   return ranges;
 }
 
+std::vector<TrainedParameter> StageParameters::trained_parameters() const {
+  std::vector<TrainedParameter> parameters;
+  const auto add = [&](const Buffer& buffer) {
+    for (const auto& place : buffer.layout.places)
+      if (place.param.spec->trainable) parameters.push_back({number_of(place.param.full_name), place.param.spec});
+  };
+  for (const auto& tie : ties_)
+    if (tie.buffer) add(*tie.buffer);
+  for (const auto& layer : layers_)
+    if (layer) add(layer->buffer);
+  return parameters;
+}
+
+int StageParameters::number_of(const std::string& name) const {
+  return static_cast<int>(std::find(numbers_.begin(), numbers_.end(), name) - numbers_.begin());
+}
+
+// What of this rank's shard belongs to which parameter.
+std::vector<TrainedPiece> StageParameters::pieces_of(const Buffer& buffer, size_t segment) const {
+  const Segment& kind = buffer.layout.segments[segment];
+  const bool first_of_t = is_dealt_over_t(kind) || groups_.at.t == 0;
+  const bool first_of_shards = kind.shards > 1 || groups_.at.d % sharding_.degree == 0;
+  const int64_t begin = kind.shards > 1 ? shards_of(kind)->rank() * kind.shard_length() : 0;
+  std::vector<TrainedPiece> pieces;
+  for (const auto& place : buffer.layout.places) {
+    const int64_t from = std::max(begin, place.begin);
+    const int64_t to = std::min(begin + kind.shard_length(), place.begin + place.length);
+    if (place.segment != segment || from >= to) continue;
+    pieces.push_back({.spec = place.param.spec,
+                      .number = number_of(place.param.full_name),
+                      .begin = from - begin,
+                      .offset = from - place.begin,
+                      .length = to - from,
+                      .counted = first_of_t && first_of_shards});
+  }
+  return pieces;
+}
+
+bool StageParameters::is_dealt_over_t(const Segment& segment) const {
+  return segment.sharing == Sharing::split || (segment.sharing == Sharing::partial && segment.shards > 1);
+}
+
 // Of a shard that several ranks hold, each counts a part: the same bits for any number of them, see gradient_norm.h.
 Range StageParameters::counted_part(const Segment& segment) const {
-  const bool dealt_over_t =
-      segment.sharing == Sharing::split || (segment.sharing == Sharing::partial && segment.shards > 1);
-  if (!dealt_over_t && groups_.at.t != 0) return {};
+  if (!is_dealt_over_t(segment) && groups_.at.t != 0) return {};
   const int degree = segment.shards > 1 ? sharding_.degree : 1;
   const Range units =
       split_range(segment.shard_length() / FlatLayout::kAlignment, groups_.mesh.d() / degree, groups_.at.d / degree);

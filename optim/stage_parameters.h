@@ -18,10 +18,26 @@
 
 namespace shardline {
 
-// A range of values that one optimizer call updates.
+// A part of a logical parameter that stands in a range: its elements one after the other as the parameter's local shape
+// has them. What of a range is in no piece is padding.
+struct TrainedPiece {
+  const ParamSpec* spec = nullptr;
+  int number = 0;                             // of the logical parameter, in model order, tied ones once
+  int64_t begin = 0, offset = 0, length = 0;  // elements: where in the range, and in the flat local parameter
+  bool counted = true;  // copies that other ranks hold do not enter sums over ranks; this one does
+};
+
+// A range of values that one optimizer call updates: a segment of a flat buffer, or a part of one, cut anywhere.
 struct TrainedRange {
   at::Tensor values, gradients;  // [elements]
   bool decays;
+  std::vector<TrainedPiece> pieces = {};
+};
+
+// A logical parameter of the stage that is trained, whether or not this rank holds a part of it.
+struct TrainedParameter {
+  int number = 0;  // as in TrainedPiece
+  const ParamSpec* spec = nullptr;
 };
 
 // Elements in flat buffers on a rank, padding included, between passes.
@@ -67,7 +83,10 @@ class StageParameters : public ParameterStore {
   void zero_gradients();
   void finish_gradients();                           // waits for all reductions, and joins the uses of tied parameters
   std::vector<TrainedRange> trained_ranges() const;  // of this rank's shards
-  void publish_values();                             // after an update of the trained ranges
+  std::vector<TrainedParameter> trained_parameters() const;  // in the same order on all ranks of the stage
+  // The ranks among which the parts of this stage's trained parameters are dealt out.
+  CommunicatorPtr part_holders() const { return shards_of_partial_ ? shards_of_partial_ : groups_.tp; }
+  void publish_values();  // after an update of the trained ranges
 
   // After finish_gradients: the gradients of the model in parts, each on one rank of the world only.
   std::vector<at::Tensor> counted_gradients() const;
@@ -114,6 +133,9 @@ class StageParameters : public ParameterStore {
   CommunicatorPtr shards_of(const Segment& segment) const;
   CommunicatorPtr replicas_of(const Segment& segment) const;
   Range counted_part(const Segment& segment) const;
+  bool is_dealt_over_t(const Segment& segment) const;
+  int number_of(const std::string& name) const;
+  std::vector<TrainedPiece> pieces_of(const Buffer& buffer, size_t segment) const;
   std::vector<FlatGradients*> gradients_of(int layer, bool deferred);
   void visit_buffers(const std::function<void(Buffer&, std::vector<Parameter*>, std::vector<FlatGradients>&)>& see);
   void bring(int layer);
@@ -127,6 +149,7 @@ class StageParameters : public ParameterStore {
   bool trains_;
   CommunicatorPtr shards_, shards_of_partial_;  // the ranks that segments are dealt to; null without sharding
   CommunicatorPtr shard_replicas_;              // that hold the same shard; null where there is one of each
+  std::vector<std::string> numbers_;            // logical parameters in model order
   std::vector<Tie> ties_;
   std::vector<std::unique_ptr<LayerParams>> layers_;  // by layer of the model; null on other stages
   std::vector<int> acquired_;                         // of the run, and how far it is

@@ -118,7 +118,8 @@ LayerPrice layer_price(const Job& job, const Layout& layout, const Pricing& pric
 
 double update_bytes(const Job& job) {
   const bool master = job.precision != Precision::fp32;
-  return 2 * job.software.gradient_bytes + 2 * 8 + 8 + (master ? value_bytes(job.precision) : 0);
+  return 2 * job.software.gradient_bytes + 2 * job.software.optimizer_bytes + 8 +
+         (master ? value_bytes(job.precision) : 0);
 }
 
 StepShares& StepShares::operator+=(const StepShares& other) {

@@ -24,6 +24,7 @@ struct Software {
   bool overlap_gathering = false;  // what a weight gradient gathers over T travels behind the input gradient
   bool separate_addition = false;  // a sweep adds a product to the gradient, not the product itself
   int gradient_bytes = 4;          // of a gradient's element
+  double optimizer_bytes = 8;      // of the optimizer's state for a parameter, without a master copy; on average
   bool own_ops = false;            // layers keep what they state (LayerSpec::kept), not what papers count
 };
 

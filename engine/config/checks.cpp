@@ -4,7 +4,9 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "engine/config/learning_rate_rules.h"
 #include "engine/config/memory_cap.h"
+#include "engine/config/optimizer_rules.h"
 #include "engine/config/partition_rules.h"
 #include "engine/config/recompute_rules.h"
 #include "engine/config/tensor_rules.h"
@@ -95,6 +97,11 @@ void check_training(const Config& config, const Complaint& complain) {
   if (training.warmup_steps > 1 && training.warmup_steps != std::floor(training.warmup_steps))
     complain("training.warmup_steps", "must be a whole number of steps, or a share below 1",
              cat("use ", std::floor(training.warmup_steps)));
+  check_value("training.lr_scheduler_kwargs", complain, [&] {
+    learning_rate_options(training, training.max_steps > 0 ? std::optional<int64_t>(training.max_steps) : std::nullopt);
+  });
+  check_value("training.optim_args", complain, [&] { optimizer_options(training); });
+  check_value("training.no_decay_patterns", complain, [&] { check_patterns(training.no_decay_patterns); });
 }
 
 void check_evaluation(const Config& config, const Complaint& complain) {

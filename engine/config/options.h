@@ -39,15 +39,19 @@ struct TrainingOptions {
   double num_train_epochs = 3.0;                   // used when max_steps is -1
   int max_steps = -1;                              // -1: num_train_epochs counts
   double learning_rate = 5e-5;                     // the peak
-  std::string lr_scheduler_type = "linear";        // "linear" | "cosine" | "constant" | "constant_with_warmup"
+  std::string lr_scheduler_type = "linear";        // see engine/config/learning_rate_rules.h
+  nlohmann::json lr_scheduler_kwargs;              // its arguments: an object, or one as text; null: none
   double warmup_steps = 0;                         // steps; below 1: that share of all steps, rounded up
-  std::string optim = "adamw_torch_fused";         // "adamw_torch_fused" | "adamw_torch": both are AdamW
-  double weight_decay = 0.0;                       // not on biases and norms
+  std::string optim = "adamw_torch_fused";         // see engine/config/optimizer_rules.h
+  std::optional<std::string> optim_args;           // "momentum=0.9,nesterov=true"
+  double weight_decay = 0.0;                       // not on biases and norms, nor on what the next key finds
+  std::vector<std::string> no_decay_patterns;      // regular expressions on names of parameters
   double adam_beta1 = 0.9;
   double adam_beta2 = 0.999;
   double adam_epsilon = 1e-8;
-  double max_grad_norm = 1.0;  // L2 over the whole model; 0: no clipping
-  int logging_steps = 500;     // console lines; metrics.jsonl has every step
+  double max_grad_norm = 1.0;   // L2 over the whole model; 0: no clipping
+  double max_grad_value = 0.0;  // of each element, after max_grad_norm; 0: no clipping
+  int logging_steps = 500;      // console lines; metrics.jsonl has every step
   bool logging_first_step = false;
   std::vector<std::string> report_to = {"none"};  // "tensorboard" and/or "none"
   std::string eval_strategy = "no";               // "no" | "steps" | "epoch"

@@ -28,12 +28,13 @@ struct Setting {
   int microbatches = 4, samples = 6;  // of a microbatch
   bool tied = true;
   std::string whole = "nothing";  // a pattern of units that are not split over T
+  std::string optim = "adamw_torch";
 
   int world() const { return d * p * t; }
   std::string name() const {
     return cat("D", d, " P", p, " T", t, " ", optimize, " ", pipeline, ", ", recompute, ", offload ", offload, ", ",
                dtype, ", dropout ", dropout, ", ", microbatches, " x ", samples, tied ? ", tied" : ", untied",
-               ", whole: ", whole);
+               ", whole: ", whole, ", ", optim);
   }
 };
 
@@ -51,7 +52,10 @@ Config config_of(const Setting& s) {
                              {"embd_pdrop", s.dropout},
                              {"attn_pdrop", s.dropout}}}}},
                          {"data", {{"train", "unused"}, {"tokenizer", "bytes"}, {"sequence_length", kLength}}},
-                         {"training", {{"global_batch_size", s.d * s.samples * s.microbatches}}},
+                         {"training",
+                          {{"global_batch_size", s.d * s.samples * s.microbatches},
+                           {"optim", s.optim},
+                           {"optim_args", s.optim == "sgd" ? nlohmann::json("momentum=0.9") : nlohmann::json()}}},
                          {"smp_options",
                           {{"pipeline_parallel_degree", s.p},
                            {"tensor_parallel_degree", s.t},
@@ -122,6 +126,7 @@ std::vector<Setting> settings() {
         s.dtype = n % 3 == 0 ? "float64" : "float32";
         s.tied = n % 5 != 0;
         s.microbatches = n % 4 == 1 ? 8 : 4;
+        s.optim = std::array{"adamw_torch", "adafactor", "sgd"}[static_cast<size_t>(n % 7) % 3];
         ++n;
         all.push_back(s);
       }

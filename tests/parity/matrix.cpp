@@ -77,9 +77,20 @@ std::vector<Point> choice_points() {
   return combinations(restricted(matrix_axes(), "P", {"2", "3", "4"}), {"pipeline", "checkpointing", "offload"}, kSeed);
 }
 
+std::vector<Point> optimizer_points() {
+  const auto deep = deep_points();
+  std::vector<Point> points;
+  for (const char* optim : {"sgd", "adam", "adafactor"})
+    for (size_t i = 0; i < (std::string(optim) == "adafactor" ? 8u : 3u); ++i) {
+      points.push_back(deep[(points.size() * 5) % deep.size()]);
+      points.back().optim = optim;
+    }
+  return points;
+}
+
 std::vector<Point> matrix_points() {
   std::vector<Point> points = pair_points();
-  for (const auto& more : {single_points(), deep_points(), grid_points(), choice_points()})
+  for (const auto& more : {single_points(), deep_points(), grid_points(), choice_points(), optimizer_points()})
     points.insert(points.end(), more.begin(), more.end());
   return points;
 }
@@ -105,7 +116,7 @@ std::vector<Point> with_world(const std::vector<Point>& points, int world) {
 }
 
 Difference measure(const Point& point, const Tampering& tampering) {
-  return compare(run_point(point, tampering), reference(point), limits_of(point.dtype));
+  return compare(run_point(point, tampering), reference(point), limits_of(point));
 }
 
 }  // namespace shardline::parity

@@ -34,7 +34,8 @@ std::string Point::name() const {
              accumulation, active ? cat(" active ", active) : "", dropout ? " dropout" : "", tied ? "" : " untied",
              short_batch ? " short" : "", ignored ? " ignored" : "", checkpointing == "none" ? "" : " " + checkpointing,
              offload == "off" ? "" : cat(" offload ", offload), sharding == "none" ? "" : " " + sharding,
-             units == "split" ? "" : " " + units, ", ", shape, dtype == "float64" ? "" : " fp32");
+             units == "split" ? "" : " " + units, ", ", shape, dtype == "float64" ? "" : " fp32",
+             optim == Point().optim ? "" : " " + optim);
 }
 
 std::string Point::schedule() const {
@@ -47,7 +48,7 @@ int Point::chunks_per_stage() const {
 }
 
 std::string Point::reference_key() const {
-  return cat(dtype, " ", shape, " ", global_batch, dropout, tied, short_batch, ignored);
+  return cat(dtype, " ", shape, " ", global_batch, dropout, tied, short_batch, ignored, " ", optim);
 }
 
 Point Point::reference() const {
@@ -57,6 +58,7 @@ Point Point::reference() const {
           .short_batch = short_batch,
           .ignored = ignored,
           .shape = shape,
+          .optim = optim,
           .global_batch = global_batch};
 }
 
@@ -95,6 +97,12 @@ Limits limits_of(const std::string& dtype) {
   if (dtype == "float64")
     return {.gradient = 1e-10, .norm = 1e-10, .loss = 1e-12, .change = 1e-8, .zero = 1e-9, .rounding_moves = false};
   return {.gradient = 1e-5, .norm = 1e-6, .loss = 2e-6, .change = 1e-3, .zero = 1e-6, .rounding_moves = true};
+}
+
+Limits limits_of(const Point& point) {
+  Limits limits = limits_of(point.dtype);
+  limits.rounding_moves = limits.rounding_moves || point.optim == "adafactor";  // its epsilon is that of nothing
+  return limits;
 }
 
 }  // namespace shardline::parity

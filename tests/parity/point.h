@@ -25,6 +25,7 @@ struct Point {
   std::string sharding = "none";
   std::string units = "split";  // over T: all of them, or those that split_rules() leaves
   std::string shape = "6 heads";
+  std::string optim = "adamw_torch_fused";  // "sgd": with momentum
   int global_batch = 24;
 
   int world() const { return d * p * t; }
@@ -55,8 +56,9 @@ Point with_batch(Point point);
 struct Limits {
   double gradient, norm, loss, change;
   double zero;          // of the layer's largest gradient: what is below is exactly zero but for rounding
-  bool rounding_moves;  // AdamW makes steps of such rounding: the change of those tensors says nothing
+  bool rounding_moves;  // the optimizer makes steps of such rounding: the change of those tensors says nothing
 };
 Limits limits_of(const std::string& dtype);
+Limits limits_of(const Point& point);
 
 }  // namespace shardline::parity

@@ -94,6 +94,8 @@ Config run_config(const Point& point) {
                  {"lr_scheduler_type", "constant"},
                  {"weight_decay", 0.1},
                  {"max_grad_norm", 1.0},
+                 {"optim", point.optim},
+                 {"optim_args", point.optim == "sgd" ? json("momentum=0.9") : json()},
                  {"seed", 1234}}},
                {"smp_options",
                 {{"pipeline_parallel_degree", point.p},
