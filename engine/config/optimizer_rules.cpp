@@ -9,14 +9,14 @@
 namespace shardline {
 namespace {
 
-using Kind = OptimizerOptions::Kind;
+using OptimizerKind = OptimizerOptions::Kind;
 
-const std::map<std::string, Kind>& kinds() {
-  static const std::map<std::string, Kind> kinds = {{"adamw_torch_fused", Kind::adamw},
-                                                    {"adamw_torch", Kind::adamw},
-                                                    {"adam", Kind::adam},
-                                                    {"sgd", Kind::sgd},
-                                                    {"adafactor", Kind::adafactor}};
+const std::map<std::string, OptimizerKind>& kinds() {
+  static const std::map<std::string, OptimizerKind> kinds = {{"adamw_torch_fused", OptimizerKind::adamw},
+                                                             {"adamw_torch", OptimizerKind::adamw},
+                                                             {"adam", OptimizerKind::adam},
+                                                             {"sgd", OptimizerKind::sgd},
+                                                             {"adafactor", OptimizerKind::adafactor}};
   return kinds;
 }
 
@@ -60,7 +60,7 @@ bool flag_in(const std::string& name, std::string text) {
 
 void read_arguments(const TrainingOptions& training, OptimizerOptions& options) {
   for (const auto& [name, text] : arguments_in(training.optim_args.value_or(""))) {
-    if (options.kind != Kind::sgd)
+    if (options.kind != OptimizerKind::sgd)
       throw ConfigError(cat("optim \"", training.optim,
                             "\" takes none; leave them out, adam_beta1, adam_beta2, "
                             "adam_epsilon and weight_decay are keys of their own"));

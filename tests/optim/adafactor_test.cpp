@@ -97,20 +97,25 @@ struct ByFormula {
   }
 };
 
-// The tensors of the file in a logical parameter, as views of it where that can be.
-std::vector<at::Tensor> file_tensors(const ParamSpec& spec, const at::Tensor& logical) {
+// The tensors of the file, seen in a logical parameter: dimensions in the file's order, not yet joined.
+std::vector<at::Tensor> file_views(const ParamSpec& spec, const at::Tensor& logical) {
   if (spec.sources.empty()) return {logical};
-  std::vector<at::Tensor> tensors;
+  std::vector<at::Tensor> views;
   for (const auto& source : spec.sources) {
-    at::Tensor box = source.offset.empty() ? logical : logical.narrow(0, source.offset[0], 1);
-    if (!source.permute.empty()) {
-      std::vector<int64_t> inverse(source.permute.size());
-      for (size_t d = 0; d < inverse.size(); ++d)
-        inverse[static_cast<size_t>(source.permute[d])] = static_cast<int64_t>(d);
-      box = box.permute(inverse);
-    }
-    tensors.push_back(source.shape.empty() ? box : box.view(source.shape));
+    const at::Tensor box = source.offset.empty() ? logical : logical.narrow(0, source.offset[0], 1);
+    std::vector<int64_t> inverse(source.permute.size());
+    for (size_t d = 0; d < inverse.size(); ++d)
+      inverse[static_cast<size_t>(source.permute[d])] = static_cast<int64_t>(d);
+    views.push_back(inverse.empty() ? box : box.permute(inverse));
   }
+  return views;
+}
+
+std::vector<at::Tensor> file_tensors(const ParamSpec& spec, const at::Tensor& logical) {
+  auto tensors = file_views(spec, logical);
+  for (size_t i = 0; i < spec.sources.size(); ++i)
+    if (!spec.sources[i].shape.empty()) tensors[i] = tensors[i].reshape(spec.sources[i].shape);
+  for (auto& tensor : tensors) tensor = tensor.clone();
   return tensors;
 }
 
@@ -130,13 +135,15 @@ std::map<std::string, at::Tensor> expected(const ModelSpec& spec) {
   const auto& params = spec.layers[0].params;
   for (size_t i = 0; i < params.size(); ++i) {
     auto value = numbers(params[i].shape, key_of(i));
-    std::map<size_t, ByFormula> tensors;
+    auto tensors = file_tensors(params[i], value);
+    std::vector<ByFormula> optimizers(tensors.size());
     for (int step = 1; step <= kSteps && params[i].trainable; ++step) {
       const auto gradients = file_tensors(params[i], gradient_of(params[i], i, step));
-      const auto parts = file_tensors(params[i], value);
-      for (size_t t = 0; t < parts.size(); ++t)
-        tensors[t].step(parts[t], gradients[t], kRate, params[i].decays ? kDecay : 0);
+      for (size_t t = 0; t < tensors.size(); ++t)
+        optimizers[t].step(tensors[t], gradients[t], kRate, params[i].decays ? kDecay : 0);
     }
+    const auto views = file_views(params[i], value);
+    for (size_t t = 0; t < tensors.size(); ++t) views[t].copy_(tensors[t].view(views[t].sizes()));
     values[params[i].name] = value;
   }
   return values;

@@ -22,6 +22,12 @@ std::vector<Twins> equal_twins() {
       pipeline.p = stages;
       twins.push_back({cat(stages, " stages, ", tied ? "tied" : "untied", " head: one process"), alone, pipeline});
     }
+  for (const char* optim : {"sgd", "adafactor"}) {
+    Point alone = one, pipeline = one;
+    alone.optim = pipeline.optim = optim;
+    pipeline.p = 3;
+    twins.push_back({cat("3 stages, ", optim, ": one process"), alone, pipeline});
+  }
   Point flat = deep;
   flat.p = 1;
   twins.push_back({"D 2, T 2, memory, with 2 stages: with 1", flat, deep});
