@@ -133,7 +133,7 @@ def print_table(operation, ranks, times, options):
     for size in sizes(options):
         rates = {name: [size / us / 1e3 for us in times[operation, size, name]] for name in COLUMNS}
         cells = [f"{statistics.median(r):.3f} ({min(r):.3f} to {max(r):.3f})" for r in rates.values()]
-        cells += ["%.1f" % statistics.median(a / b for a, b in zip(rates["shared"], rates[name])) for name in others]
+        cells += ["%.2g" % statistics.median(a / b for a, b in zip(rates["shared"], rates[name])) for name in others]
         print(f"| {human(size)} | " + " | ".join(cells) + " |")
 
 
