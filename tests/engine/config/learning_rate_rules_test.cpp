@@ -61,7 +61,7 @@ TEST_CASE("a schedule takes its own arguments and nothing else") {
   CHECK(kwargs_mistake("linear", nullptr) == "");
   CHECK_THAT(kwargs_mistake("linear", {{"num_cycles", 2}}), Contains("takes none"));
   CHECK_THAT(kwargs_mistake("cosine", {{"cycles", 2}}),
-             Contains("has no argument \"cycles\"; it takes [\"num_cycles\"]"));
+             Contains("it takes [\"num_cycles\"]"));
   CHECK_THAT(kwargs_mistake("cosine", "num_cycles=2"), Contains("must be an object"));
   CHECK_THAT(kwargs_mistake("cosine", {{"num_cycles", "two"}}), Contains("must be a number"));
   CHECK_THAT(kwargs_mistake("cosine", {{"num_cycles", -1}}), Contains("must be a number from 0"));
