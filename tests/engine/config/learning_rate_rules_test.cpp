@@ -2,8 +2,7 @@
 
 #include <fstream>
 
-#include "core/error.h"
-#include "engine/config/config.h"
+#include "tests/engine/config/training_config.h"
 
 #include "tests/catch.h"
 
@@ -12,28 +11,10 @@ namespace {
 
 using nlohmann::json;
 
-Config config_with(const json& training) {
-  const json file = {{"model", {{"config", {{"model_type", "gpt2"}}}}},
-                     {"data", {{"train", "text.txt"}, {"tokenizer", "bytes"}}},
-                     {"training", training},
-                     {"output_dir", "out"}};
-  return parse_config(file.dump(), "run.json");
-}
-
-std::string mistake(json training) {
-  training["max_steps"] = training.value("max_steps", 100);
-  try {
-    config_with(training);
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "";
-}
-
 std::string kwargs_mistake(const std::string& type, const json& kwargs, const json& more = json::object()) {
-  json training = {{"lr_scheduler_type", type}, {"lr_scheduler_kwargs", kwargs}};
+  json training = {{"lr_scheduler_type", type}, {"lr_scheduler_kwargs", kwargs}, {"max_steps", 100}};
   training.update(more);
-  return mistake(training);
+  return mistake_in(training);
 }
 
 }  // namespace
@@ -60,8 +41,7 @@ TEST_CASE("a schedule takes its own arguments and nothing else") {
   CHECK(kwargs_mistake("cosine", R"({"num_cycles": 2})") == "");  // as text, from a command line
   CHECK(kwargs_mistake("linear", nullptr) == "");
   CHECK_THAT(kwargs_mistake("linear", {{"num_cycles", 2}}), Contains("takes none"));
-  CHECK_THAT(kwargs_mistake("cosine", {{"cycles", 2}}),
-             Contains("has no argument \"cycles\"; it takes [\"num_cycles\"]"));
+  CHECK_THAT(kwargs_mistake("cosine", {{"cycles", 2}}), Contains("it takes [\"num_cycles\"]"));
   CHECK_THAT(kwargs_mistake("cosine", "num_cycles=2"), Contains("must be an object"));
   CHECK_THAT(kwargs_mistake("cosine", {{"num_cycles", "two"}}), Contains("must be a number"));
   CHECK_THAT(kwargs_mistake("cosine", {{"num_cycles", -1}}), Contains("must be a number from 0"));
@@ -81,7 +61,7 @@ TEST_CASE("a schedule takes its own arguments and nothing else") {
   CHECK_THAT(kwargs_mistake("annealing", {{"lr_decay_style", "plateau"}}, {{"warmup_steps", 0.6}}),
              Contains("make them shorter"));
   for (const char* type : {"reduce_lr_on_plateau", "greedy"})
-    CHECK_THAT(mistake({{"lr_scheduler_type", type}}), Contains("follows results of evaluations"));
+    CHECK_THAT(mistake_in({{"lr_scheduler_type", type}}), Contains("follows results of evaluations"));
 }
 
 TEST_CASE("warm-up is a number of steps or a share of all, whichever version's key says so") {

@@ -1,7 +1,6 @@
 #include "engine/config/optimizer_rules.h"
 
-#include "core/error.h"
-#include "engine/config/config.h"
+#include "tests/engine/config/training_config.h"
 
 #include "tests/catch.h"
 
@@ -9,23 +8,6 @@ namespace shardline {
 namespace {
 
 using nlohmann::json;
-
-Config config_with(const json& training) {
-  const json file = {{"model", {{"config", {{"model_type", "gpt2"}}}}},
-                     {"data", {{"train", "text.txt"}, {"tokenizer", "bytes"}}},
-                     {"training", training},
-                     {"output_dir", "out"}};
-  return parse_config(file.dump(), "run.json");
-}
-
-std::string mistake(const json& training) {
-  try {
-    config_with(training);
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "";
-}
 
 OptimizerOptions options_of(const json& training) {
   return optimizer_options(config_with(training).training);
@@ -70,8 +52,8 @@ TEST_CASE("optimizers are known by transformers' names, and Adam by ours") {
   CHECK(options_of({{"adafactor", true}}).kind == Kind::adafactor);  // version 4
   CHECK(options_of({{"adafactor", false}, {"optim", "sgd"}}).kind == Kind::sgd);
   CHECK(options_of({{"max_grad_value", 0.5}}).max_gradient_value == 0.5);
-  CHECK_THAT(mistake({{"adafactor", true}, {"optim", "sgd"}}), Catch::Contains("contradicts optim \"sgd\""));
-  CHECK_THAT(mistake({{"optim", "adamw_8bit"}}), Catch::Contains("not built yet"));
+  CHECK_THAT(mistake_in({{"adafactor", true}, {"optim", "sgd"}}), Catch::Contains("contradicts optim \"sgd\""));
+  CHECK_THAT(mistake_in({{"optim", "adamw_8bit"}}), Catch::Contains("not built yet"));
 }
 
 TEST_CASE("optim_args are read as transformers reads them, and nothing in them is ignored") {
@@ -82,21 +64,21 @@ TEST_CASE("optim_args are read as transformers reads them, and nothing in them i
   CHECK(options.nesterov);
   CHECK(options_of(args("momentum=.5,dampening=1e-1,nesterov=no")).dampening == 0.1);
   CHECK(options_of(args("")).momentum == 0);
-  CHECK_THAT(mistake(args("momentum")), Contains("is no argument"));
-  CHECK_THAT(mistake(args("momentum=0.9=1")), Contains("is no argument"));
-  CHECK_THAT(mistake(args("=0.9")), Contains("is no argument"));
-  CHECK_THAT(mistake(args("momentum=0.9,,nesterov=true")), Contains("\"\" is no argument"));
-  CHECK_THAT(mistake(args("momentum=much")), Contains("must be a number"));
-  CHECK_THAT(mistake(args("momentum=nan")), Contains("must be a number"));
-  CHECK_THAT(mistake(args("momentum=0.9x")), Contains("must be a number"));
-  CHECK_THAT(mistake(args("momentum=-1")), Contains("must be a number >= 0"));
-  CHECK_THAT(mistake(args("momentum=0.9,momentum=0.8")), Contains("twice"));
-  CHECK_THAT(mistake(args("nesterov=maybe")), Contains("must be true or false"));
-  CHECK_THAT(mistake(args("nesterov=true")), Contains("nesterov needs a momentum"));
-  CHECK_THAT(mistake(args("momentum=0.9,nesterov=true,dampening=0.1")), Contains("no dampening"));
-  CHECK_THAT(mistake(args("weight_decay=0.1")), Contains("use training.weight_decay"));
-  CHECK_THAT(mistake(args("beta=1")), Contains("it takes momentum, dampening and nesterov"));
-  CHECK_THAT(mistake({{"optim_args", "momentum=0.9"}}), Contains("takes none"));
+  CHECK_THAT(mistake_in(args("momentum")), Contains("is no argument"));
+  CHECK_THAT(mistake_in(args("momentum=0.9=1")), Contains("is no argument"));
+  CHECK_THAT(mistake_in(args("=0.9")), Contains("is no argument"));
+  CHECK_THAT(mistake_in(args("momentum=0.9,,nesterov=true")), Contains("\"\" is no argument"));
+  CHECK_THAT(mistake_in(args("momentum=much")), Contains("must be a number"));
+  CHECK_THAT(mistake_in(args("momentum=nan")), Contains("must be a number"));
+  CHECK_THAT(mistake_in(args("momentum=0.9x")), Contains("must be a number"));
+  CHECK_THAT(mistake_in(args("momentum=-1")), Contains("must be a number >= 0"));
+  CHECK_THAT(mistake_in(args("momentum=0.9,momentum=0.8")), Contains("twice"));
+  CHECK_THAT(mistake_in(args("nesterov=maybe")), Contains("must be true or false"));
+  CHECK_THAT(mistake_in(args("nesterov=true")), Contains("nesterov needs a momentum"));
+  CHECK_THAT(mistake_in(args("momentum=0.9,nesterov=true,dampening=0.1")), Contains("no dampening"));
+  CHECK_THAT(mistake_in(args("weight_decay=0.1")), Contains("use training.weight_decay"));
+  CHECK_THAT(mistake_in(args("beta=1")), Contains("it takes momentum, dampening and nesterov"));
+  CHECK_THAT(mistake_in({{"optim_args", "momentum=0.9"}}), Contains("takes none"));
 }
 
 TEST_CASE("patterns take weight decay off parameters by our names and by those of the files") {
@@ -108,7 +90,7 @@ TEST_CASE("patterns take weight decay off parameters by our names and by those o
   CHECK(decaying({"lm_head"}) == Names{"wpe.weight"});  // what is tied is one parameter
   CHECK(decaying({"ln_f", "wte"}) == Names{"wpe.weight"});
   CHECK_THROWS_WITH(decaying({"wte", "wqe"}), Catch::Contains("\"wqe\" is found in no parameter's name"));
-  CHECK_THAT(mistake({{"no_decay_patterns", {"w(te"}}}), Catch::Contains("is no regular expression"));
+  CHECK_THAT(mistake_in({{"no_decay_patterns", {"w(te"}}}), Catch::Contains("is no regular expression"));
   CHECK(config_with({{"no_decay_patterns", "wte"}}).training.no_decay_patterns == Names{"wte"});
 }
 
