@@ -197,8 +197,6 @@ std::vector<Fault> planted_faults() {
        communication(Damage::drop, "tp", "gather rows", 2, 27)},
       {"the gradient of whole attention's mix is that of the own rows alone", attention_memory,
        communication(Damage::drop, "tp", "gather rows", 13, 27)},
-      {"a whole head knows the loss of its own rows only", whole_memory,
-       communication(Damage::drop, "tp", "loss of all rows")},
       {"biases and norms decay", {.microbatches = 2}, params([](ParamSpec& param) {
          if (is_norm(param) || ends_with_bias(param)) param.decays = true;
        })},
