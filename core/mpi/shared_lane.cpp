@@ -11,9 +11,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr uint64_t kSlots = 4;                      // rounds that a rank may be ahead of the slowest
-constexpr size_t kSignature = 128;                  // characters
-constexpr std::chrono::milliseconds kPatience{50};  // without any movement, before a look at who lives
+constexpr uint64_t kSlots = 4;      // rounds that a rank may be ahead of the slowest
+constexpr size_t kSignature = 128;  // characters
+// Without any movement, before a look at who lives. A rank that fails says why and ends the whole job within this time;
+// what the others would say of it must not come first.
+constexpr std::chrono::seconds kPatience{3};
 
 }  // namespace
 

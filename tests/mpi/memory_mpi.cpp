@@ -103,6 +103,8 @@ Classes counted(const Setting& setting, const Plan& plan, const ModelSource& sou
   restart_memory_peaks();
   trainer.train_step(data, 1);
   const auto end = memory_totals();
+  trainer.parameters().visit_values([](const Parameter&) {});  // nothing is under way when it is gone
+  world->barrier();
   const auto peak = [&](MemoryClass memory) {
     const auto i = static_cast<size_t>(memory);
     return static_cast<double>(end.peak_of_class[i] - before.now[i]);

@@ -148,7 +148,6 @@ std::vector<Fault> planted_faults() {
   const Point t2 = {.t = 2}, t2_memory = {.t = 2, .optimize = "memory"}, d2 = {.d = 2};
   const Point p2 = {.p = 2, .pipeline = "simple", .microbatches = 4};
   const Point whole = {.t = 2, .units = "whole"}, whole_memory = {.t = 2, .optimize = "memory", .units = "whole"};
-  const Point attention_memory = {.t = 2, .optimize = "memory", .units = "attention whole"};
   const auto with_dropout = [](Point point) {
     point.dropout = true;
     return point;
@@ -193,10 +192,6 @@ std::vector<Fault> planted_faults() {
       {"a whole unit's gradient is scaled by T: complete, but added over T", whole, params([](ParamSpec& param) {
          if (is_whole_unit(param)) param.partial_over_t = true;
        })},
-      {"whole attention sees only its own rows of q, k and v", attention_memory,
-       communication(Damage::drop, "tp", "gather rows", 2, 27)},
-      {"the gradient of whole attention's mix is that of the own rows alone", attention_memory,
-       communication(Damage::drop, "tp", "gather rows", 13, 27)},
       {"biases and norms decay", {.microbatches = 2}, params([](ParamSpec& param) {
          if (is_norm(param) || ends_with_bias(param)) param.decays = true;
        })},
