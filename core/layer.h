@@ -112,13 +112,20 @@ struct LayerBuild {
   int64_t index = 0;               // of the layer in the model; keys the dropout masks
 };
 
-// The executor's view of whoever owns the parameters. Layers are numbered as in the ModelSpec.
+// The executor's view of whoever owns the parameters. Layers are numbered as in the ModelSpec. All ranks that share a
+// layer make these calls in one order.
 class ParameterStore {
  public:
   virtual ~ParameterStore() = default;
-  virtual void acquire(int layer) = 0;          // values must be whole from here (forward, input gradient) ...
-  virtual void release(int layer) = 0;          // ... to here
-  virtual void gradients_ready(int layer) = 0;  // the step's last weight gradient of this layer on this rank is added
+  // The layers that will be acquired until the end of the run, in their order: what to bring ahead of its use.
+  virtual void begin_run(std::vector<int> acquired) = 0;
+  virtual void acquire(int layer) = 0;  // values must be whole from here (forward, input gradient) ...
+  virtual void release(int layer) = 0;  // ... to here
+  // Microbatches add to gradients between these two: those that wait for BackwardWeight (ParamSpec::deferred), or the
+  // others. What is open may be opened again. `last`: nothing more comes in this step.
+  virtual void open_gradients(int layer, bool deferred) = 0;
+  virtual void close_gradients(int layer, bool deferred, bool last) = 0;
+  virtual void settle_gradients() = 0;  // nothing of the microbatches closed so far is under way any more
 };
 
 // The rows of a microbatch that rank t of T holds at a border: all tokens, or rows t*c to (t+1)*c with c =

@@ -4,6 +4,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -50,6 +51,7 @@ struct ParamSpec {
   bool trainable = true;
   bool decays = true;           // takes weight decay
   bool partial_over_t = false;  // whole on every T rank, but each has only a part of its gradient
+  bool deferred = false;        // its gradient is a product that waits in the WeightGradQueue
   std::vector<ParamSource> sources;
 
   int64_t numel() const;                   // of the logical parameter
@@ -89,9 +91,29 @@ struct PassBytes {
   int64_t input_gradient = 0;  // weight gradients wait
 };
 
+// What of a layer is split over the T ranks together or is whole on each of them: the parameters that the T ranks could
+// split among those whose names begin with the unit's.
+struct SplitUnit {
+  std::string name;   // within its layer: "attn"
+  std::string parts;  // what is dealt to the ranks: "heads"
+  int64_t count = 0;  // of them in the model
+  bool split = true;
+  std::string why;  // empty: nobody decided
+  bool operator==(const SplitUnit&) const = default;
+};
+
+// What was decided about units, by their full names ("h.3.attn"); the others are split.
+struct SplitChoice {
+  bool split = true;
+  std::string why;
+  bool operator==(const SplitChoice&) const = default;
+};
+using SplitChoices = std::map<std::string, SplitChoice>;
+
 struct LayerSpec {
   std::string name;       // "h.3": prefix of its parameters' full names
   bool is_block = false;  // one transformer layer of the HF config (what stage counts count)
+  std::vector<SplitUnit> units;
   std::vector<ParamSpec> params;
   std::vector<BorderTensor> output;                 // what it hands to the next layer; empty for the last one
   double flops_per_token = 0;                       // of the forward pass, whole layer; what the partition balances
@@ -101,6 +123,7 @@ struct LayerSpec {
   std::function<PassBytes(const KeptCase&)> passes;
 
   std::string full_name(const ParamSpec& param) const { return name + "." + param.name; }
+  std::string full_name(const SplitUnit& unit) const { return name + "." + unit.name; }
 };
 
 struct ModelSpec {

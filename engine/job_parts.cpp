@@ -12,11 +12,16 @@
 
 #include "core/error.h"
 #include "engine/config/config.h"
+#include "engine/config/optimizer_rules.h"
 #include "engine/data/data_files.h"
+#include "engine/tensor_splits.h"
 #include "pipeline/schedule_choice.h"
 #include "pipeline/schedule_svg.h"
 
 namespace shardline {
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SplitChoice, split, why)
+
 namespace {
 
 std::string host_name() {
@@ -73,10 +78,13 @@ void require_equal(Communicator& world, const std::string& what, const std::stri
                        " copy the same files to all hosts"));
 }
 
-PlannedModel plan_model(const Config& config, int world_size, const Assumptions& assumed) {
+PlannedModel plan_model(const Config& config, int world_size, const Assumptions& assumed,
+                        const std::optional<SplitChoices>& splits) {
   const bool sequence_parallel = config.smp.optimize == "memory" && config.smp.tensor_parallel_degree > 1;
   ModelSource model = open_model(config.model, sequence_parallel);
+  exclude_from_decay(config.training.no_decay_patterns, model.spec);
   const ResolvedSizes sizes = resolve_sizes(config, world_size);
+  model.spec = with_splits(model, sequence_parallel, splits ? *splits : decide_splits(config, model, sizes, assumed));
   PlannerCase planned = planner_case(config, model.spec, sizes, assumed);
   Plan plan = make_plan(config, planned, sizes);
   return {std::move(model), std::move(planned), std::move(plan)};
@@ -91,7 +99,15 @@ void write_schedule_picture(const Plan& plan, const std::string& path) {
 JobParts make_parts(const Config& config, const RankContext& context) {
   auto [model, planned, plan] = plan_model(config, context.world->size());
   require_equal(*context.world, "config", resolved(config).dump());
-  // Hosts that are not alike may cut the model differently; the first rank's word counts.
+  // Hosts that are not alike may split and cut the model differently; the first rank's word counts.
+  const auto splits = gather_strings(*context.world, nlohmann::json(splits_of(model.spec)).dump());
+  if (splits.front() != splits[static_cast<size_t>(context.world->rank())]) {
+    auto same =
+        plan_model(config, context.world->size(), {}, nlohmann::json::parse(splits.front()).get<SplitChoices>());
+    model = std::move(same.model);
+    planned = std::move(same.planned);
+    plan = std::move(same.plan);
+  }
   const auto chunks = gather_strings(*context.world, nlohmann::json(plan.chunk_of_layer).dump());
   if (chunks.front() != chunks[static_cast<size_t>(context.world->rank())])
     plan = make_plan(config, planned, plan.sizes, nlohmann::json::parse(chunks.front()).get<std::vector<int>>());

@@ -17,7 +17,9 @@ struct PlannedModel {
   PlannerCase planned;
   Plan plan;
 };
-PlannedModel plan_model(const Config& config, int world_size, const Assumptions& assumed = {});
+// splits: what T ranks split, where that is decided already.
+PlannedModel plan_model(const Config& config, int world_size, const Assumptions& assumed = {},
+                        const std::optional<SplitChoices>& splits = {});
 
 // An SVG. RunError when the file cannot be written.
 void write_schedule_picture(const Plan& plan, const std::string& path);

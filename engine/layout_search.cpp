@@ -10,6 +10,7 @@
 #include "engine/model_source.h"
 #include "engine/observe/format.h"
 #include "engine/ranks.h"
+#include "engine/tensor_splits.h"
 
 namespace shardline {
 namespace {
@@ -184,11 +185,11 @@ std::vector<std::string> settings_for_auto(const Config& config, const Assumptio
   const int world = ranks_of_auto(config, assumed);
   const ModelSource model = open_model(config.model, false);
   const Job job{.cluster = planning_cluster(config, world, assumed),
-                .spec = model.spec,
+                .spec = with_splits(model, false, asked_splits(config, model.spec)),
                 .sequence_length = config.data.sequence_length,
                 .global_batch = *config.training.global_batch_size,
                 .precision = assumed.precision.value_or(Precision::fp32),
-                .software = {.own_ops = true}};
+                .software = {.optimizer_bytes = optimizer_bytes_per_parameter(config, model.spec), .own_ops = true}};
   const auto found = search(job, open_space(config, job.cluster, job.spec, world), Ranking::time);
   if (found.best.empty())
     throw ConfigError(cat("/smp_options: no layout that \"auto\" may choose fits the ", world, " ranks of \"",

@@ -33,6 +33,11 @@ std::vector<std::string> settings_of(const Config& config, const Layout& layout,
     set("smp_options.optimize", std::string(layout.sequence_parallel ? "memory" : "speed"), config.smp.optimize);
   if (layout.offload != from.offload)
     settings.push_back(cat("smp_options.offload_activations=", layout.offload ? "true" : "false"));
+  if (layout.sharded != from.sharded || layout.shards() != from.shards()) {
+    set("smp_options.shard_optimizer_state", layout.sharded == 1 || layout.sharded == 2 ? "true" : "false", "");
+    set("smp_options.shard_gradients", layout.sharded == 2 ? "true" : "false", "");
+    set("smp_options.sharded_data_parallel_degree", layout.sharded == 3 ? layout.shards() : 1, 0);
+  }
   const int hosts = std::max<int>(1, static_cast<int>(config.mpi.hosts.size()));
   const bool named = config.mpi.processes_per_host > 0 || layout.replicas > 1;
   if (named) set("mpi_options.processes_per_host", layout.world() / hosts, config.mpi.processes_per_host);
@@ -41,7 +46,6 @@ std::vector<std::string> settings_of(const Config& config, const Layout& layout,
 
 std::vector<std::string> not_yet_built(const Layout& layout, Precision precision) {
   std::vector<std::string> missing;
-  if (layout.sharded > 0) missing.push_back(cat("sharding over replicas (ZeRO-", layout.sharded, ")"));
   if (precision != Precision::fp32) missing.push_back(cat("training in ", to_string(precision)));
   return missing;
 }

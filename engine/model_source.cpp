@@ -54,12 +54,12 @@ std::string fill_parameters(const ModelOptions& options, const ModelSource& sour
   std::map<std::string, int> numbers;
   for (const auto& layer : source.spec.layers)
     for (const auto& param : layer.params) numbers.emplace(layer.full_name(param), static_cast<int>(numbers.size()));
-  for (auto* parameter : parameters.stored()) {
+  parameters.fill_values([&](Parameter& parameter) {
     if (options.init == "pretrained")
-      source.directory->read(*parameter->spec, parameter->name, at.t, t_degree, parameter->value);
+      source.directory->read(*parameter.spec, parameter.name, at.t, t_degree, parameter.value);
     else
-      init_parameter(*parameter, numbers.at(parameter->name), seed, at.t, t_degree);
-  }
+      init_parameter(parameter, numbers.at(parameter.name), seed, at.t, t_degree);
+  });
   return options.init == "pretrained" ? source.directory->digest() : "random";
 }
 
@@ -69,9 +69,10 @@ void save_model(const std::string& directory, const ModelSource& source, StagePa
   HfWriter writer(directory, source.spec, parameters.stored().front()->value.scalar_type());
   if (groups.rank == 0) writer.create();
   groups.world->barrier({.what = "model files made"});
-  for (const auto* parameter : parameters.stored())
-    if (parameters.writes(*parameter))
-      writer.write(*parameter->spec, parameter->name, groups.at.t, groups.mesh.t(), parameter->value);
+  parameters.visit_values([&](const Parameter& parameter) {
+    if (parameters.writes(parameter))
+      writer.write(*parameter.spec, parameter.name, groups.at.t, groups.mesh.t(), parameter.value);
+  });
   writer.flush();
   groups.world->barrier({.what = "model files written"});
   if (groups.rank != 0) return;

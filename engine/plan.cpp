@@ -9,6 +9,8 @@
 #include "engine/assignment.h"
 #include "engine/config/recompute_rules.h"
 #include "engine/observe/format.h"
+#include "engine/sharding.h"
+#include "engine/tensor_splits.h"
 #include "pipeline/checker.h"
 #include "pipeline/messages_held.h"
 #include "pipeline/schedule_choice.h"
@@ -37,6 +39,17 @@ nlohmann::json recompute_names(const Plan& plan) {
   for (size_t layer = 0; layer < plan.layers.size(); ++layer)
     names[plan.layers[layer]] = to_string(plan.activations.recompute[layer]);
   return names;
+}
+
+nlohmann::json units_json(const std::vector<SplitUnit>& units) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const auto& unit : units)
+    list.push_back({{"unit", unit.name},
+                    {"parts", unit.parts},
+                    {"count", unit.count},
+                    {"split", unit.split},
+                    {"because", unit.why}});
+  return list;
 }
 
 // Of each layer and a full microbatch, on rank t of T.
@@ -74,7 +87,7 @@ std::vector<std::vector<int64_t>> message_bytes(const Config& config, const Mode
     double flops = 0;  // of a forward, and about as many of either gradient
     for (const int layer : layers[static_cast<size_t>(instruction.chunk)])
       flops += spec.layers[static_cast<size_t>(layer)].flops_per_token;
-    return instruction.op == Op::reduce_gradients ? 0 : flops;
+    return instruction.op <= Op::backward_weight ? flops : 0;
   };
   std::vector<std::vector<int64_t>> result;
   for (const auto& stage : messages_held(plan.train, cost)) {
@@ -120,11 +133,18 @@ Plan make_plan(const Config& config, const PlannerCase& planned, const ResolvedS
   const ModelSpec& spec = planned.job.spec;
   Plan plan{.mesh = Mesh(config.smp.placement_strategy, sizes.replicas, sizes.pipeline, sizes.tensor), .sizes = sizes};
   plan.sequence_parallel = sizes.tensor > 1 && config.smp.optimize == "memory";
-  for (const auto& layer : spec.layers) plan.layers.push_back(layer.name);
+  for (const auto& layer : spec.layers) {
+    plan.layers.push_back(layer.name);
+    for (const auto& unit : layer.units)
+      if (sizes.tensor > 1) plan.units.push_back({layer.full_name(unit), unit.parts, unit.count, unit.split, unit.why});
+  }
   plan.activations.recompute = recompute_by_layer(config.smp.activation_checkpointing, spec);
   plan.activations.offload = {config.smp.offload_activations, config.smp.activation_loading_horizon,
                               config.smp.offload_scope == "all"};
+  plan.sharding = sharding_of(config.smp, sizes.replicas);
   plan.train = training_schedule(config, sizes);
+  if (plan.sharding.stage >= Sharding::Stage::gradients && plan.sharding.degree > 1)
+    plan.train = with_scattered_gradients(std::move(plan.train));
   plan.forward = forward_schedule(plan.train.stage_of_chunk, sizes.pipeline, sizes.microbatches);
   check_schedule(plan.train);
   check_schedule(plan.forward);
@@ -188,6 +208,8 @@ nlohmann::json plan_json(const Plan& plan) {
             {"microbatches", s.microbatches},
             {"accumulation_steps", s.accumulation_steps}}},
           {"sequence_parallel", plan.sequence_parallel},
+          {"sharding", {{"stage", static_cast<int>(plan.sharding.stage)}, {"degree", plan.sharding.degree}}},
+          {"tensor_parallel_units", units_json(plan.units)},
           {"stages", stages},
           {"recompute", recompute_names(plan)},
           {"offload",
@@ -211,7 +233,8 @@ std::string plan_text(const Plan& plan, int width) {
                             s.accumulation_steps, " accumulation x ", s.replicas, " replicas")},
        {"schedule", cat(plan.train.name, ", bubble ", static_cast<int>(1000 * bubble_fraction(plan.train)) / 10.0,
                         " % with equal costs")},
-       {"activations", activations_text(plan)}});
+       {"activations", activations_text(plan)},
+       {"sharded", to_string(plan.sharding, s.replicas)}});
   std::vector<TableRow> stages;
   const auto up_to_eight = [](const std::vector<std::string>& words, const char* between) {
     std::string list;
@@ -242,6 +265,7 @@ std::string plan_text(const Plan& plan, int width) {
                       up_to_eight(parameters, " + "), format_bytes(static_cast<double>(activations))});
   }
   text += "\n" + table({"stage", "layers", "count", "ranks", "parameters by t", "activations"}, stages);
+  if (!plan.units.empty()) text += "\n" + splits_text(plan.units);
   return text + "\n" + text_grid(plan.train, width);
 }
 

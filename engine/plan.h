@@ -9,6 +9,7 @@
 #include "engine/config/options.h"
 #include "engine/config/sizes.h"
 #include "engine/planner_case.h"
+#include "optim/flat_layout.h"
 #include "pipeline/activation_bytes.h"
 #include "pipeline/schedule.h"
 
@@ -19,10 +20,12 @@ struct Plan {
   ResolvedSizes sizes;
   bool sequence_parallel = false;
   std::vector<std::string> layers;  // names, in execution order
+  std::vector<SplitUnit> units;     // by their full names; empty where there is nothing to split over
   std::vector<int> chunk_of_layer;  // of the schedules
   std::vector<int> stage_of_layer;
   Schedule train, forward;  // over sizes.microbatches * accumulation, and sizes.microbatches
   ActivationChoices activations;
+  Sharding sharding;
   std::vector<ActivationPeak> activation_bytes_by_rank;
   std::vector<int64_t> parameters_by_rank;  // elements stored
   bool operator==(const Plan&) const = default;

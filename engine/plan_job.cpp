@@ -9,6 +9,7 @@
 #include "engine/job_parts.h"
 #include "engine/plan_page.h"
 #include "engine/run_comparison.h"
+#include "engine/tensor_splits.h"
 
 namespace shardline {
 namespace {
@@ -37,7 +38,10 @@ std::string plan_job(const Config& config, const PlanOptions& options) {
     text += "\n" + forecast_text(forecast, plan);
     std::optional<Candidates> candidates;
     if (!options.search.empty()) {
-      candidates = search_layouts(config, planned, ranking_from(options.search));
+      // Other T may split what this one cannot.
+      PlannerCase open = planned;
+      open.job.spec = with_splits(model, plan.sequence_parallel, asked_splits(config, model.spec));
+      candidates = search_layouts(config, open, ranking_from(options.search));
       json["candidates"] = candidates_json(*candidates);
       json["search_seconds"] = candidates->found.seconds;
       text += "\n" + candidates_text(*candidates, forecast);

@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "engine/observe/format.h"
+#include "engine/tensor_splits.h"
 
 namespace shardline {
 namespace {
@@ -99,6 +100,7 @@ std::string plan_page(const PlannerCase& planned, const Plan& plan, const Foreca
        << pre(forecast_text(forecast, plan)) << "<h2>Memory</h2>\n"
        << memory_bars(forecast, plan) << "<h2>Step</h2>\n"
        << forecast_picture(planned, plan);
+  if (!plan.units.empty()) page << "<h2>Tensor parallelism</h2>\n" << pre(splits_text(plan.units));
   if (candidates) page << "<h2>Candidates</h2>\n" << pre(candidates_text(*candidates, forecast));
   page << "</body>\n</html>\n";
   return page.str();

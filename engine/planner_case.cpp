@@ -3,8 +3,10 @@
 #include <array>
 
 #include "core/error.h"
+#include "engine/config/optimizer_rules.h"
 #include "engine/config/recompute_rules.h"
 #include "engine/local_cluster.h"
+#include "engine/sharding.h"
 #include "partitioner/profiled_cluster.h"
 
 namespace shardline {
@@ -51,6 +53,9 @@ Layout layout_of(const Config& config, const ModelSpec& spec, const ResolvedSize
                 .recomputed = recomputed_of(config, spec)};
   layout.sequence_parallel = sizes.tensor > 1 && smp.optimize == "memory";
   layout.offload = smp.offload_activations && layout.recomputed == Recomputed::blocks;
+  const Sharding sharding = sharding_of(smp, sizes.replicas);
+  layout.sharded = sharding.degree > 1 ? static_cast<int>(sharding.stage) : 0;
+  layout.sharding_degree = layout.sharded > 0 ? sharding.degree : 0;
   return layout;
 }
 
@@ -94,6 +99,16 @@ Recomputed recomputed_of(const Config& config, const ModelSpec& spec) {
   return static_cast<Recomputed>(std::max_element(blocks.begin(), blocks.end()) - blocks.begin());
 }
 
+double optimizer_bytes_per_parameter(const Config& config, const ModelSpec& spec) {
+  const OptimizerOptions optimizer = optimizer_options(config.training);
+  int64_t bytes = 0;
+  for (const auto& layer : spec.layers)
+    for (const auto& param : layer.params)
+      if (param.tied_to.empty() && param.trainable)
+        bytes += optimizer_state_bytes(optimizer, param, param.numel(), config.runtime.dtype == "float64" ? 8 : 4);
+  return static_cast<double>(bytes) / static_cast<double>(spec.parameter_count());
+}
+
 Cluster planning_cluster(const Config& config, int world_size, const Assumptions& assumed) {
   const int hosts = std::max<int>(1, static_cast<int>(config.mpi.hosts.size()));
   const bool here = config.cluster.empty() || config.cluster == "local";
@@ -109,15 +124,16 @@ Cluster planning_cluster(const Config& config, int world_size, const Assumptions
 PlannerCase planner_case(const Config& config, const ModelSpec& spec, const ResolvedSizes& sizes,
                          const Assumptions& assumed) {
   const int world = sizes.replicas * sizes.pipeline * sizes.tensor;
-  PlannerCase planned{
-      .job = {.cluster = planning_cluster(config, world, assumed),
-              .spec = spec,
-              .sequence_length = config.data.sequence_length,
-              .global_batch = sizes.global_batch,
-              .precision = assumed.precision.value_or(Precision::fp32),
-              .software = {.gradient_bytes = config.runtime.dtype == "float64" ? 8 : 4, .own_ops = true},
-              .profile = profile_of(config, assumed)},
-      .layout = layout_of(config, spec, sizes)};
+  PlannerCase planned{.job = {.cluster = planning_cluster(config, world, assumed),
+                              .spec = spec,
+                              .sequence_length = config.data.sequence_length,
+                              .global_batch = sizes.global_batch,
+                              .precision = assumed.precision.value_or(Precision::fp32),
+                              .software = {.gradient_bytes = config.runtime.dtype == "float64" ? 8 : 4,
+                                           .optimizer_bytes = optimizer_bytes_per_parameter(config, spec),
+                                           .own_ops = true},
+                              .profile = profile_of(config, assumed)},
+                      .layout = layout_of(config, spec, sizes)};
   check_links(planned.job.cluster, planned.layout);
   planned.spans = mesh_spans(planned.layout.mesh(), planned.job.cluster.devices_per_node, planned.layout.shards());
   planned.prices = prices_by_layer(config, planned.job, planned.layout, planned.spans);

@@ -110,8 +110,9 @@ std::string settings_text(const Config& config, const ModelSource& model, const 
             " thread(s) a rank, products by ", products_in_use(), ", communicator ", resolved_communicator(config))},
        {"data", cat(data.data().size(), " blocks of ", config.data.sequence_length, " tokens, ", data.steps_per_epoch(),
                     " steps an epoch, ", data.data().dropped_tokens(), " tokens left over")},
-       {"steps", cat(steps, ", ", t.lr_scheduler_type, " from ", t.learning_rate, ", weight decay ", t.weight_decay,
-                     ", clip ", t.max_grad_norm, ", seed ", t.seed)},
+       {"steps", cat(steps, ", ", t.optim, ", ", t.lr_scheduler_type, " from ", t.learning_rate, ", weight decay ",
+                     t.weight_decay, ", clip ", t.max_grad_norm,
+                     t.max_grad_value > 0 ? cat(" and +-", t.max_grad_value, " an element") : "", ", seed ", t.seed)},
        {"output", config.output_dir}});
 }
 
@@ -170,7 +171,9 @@ void train_job(const Config& config, RankContext& context) {
     }
     for (const auto& note : notes(config)) *context.out << "note: " << note << '\n';
     write_json(config.output_dir + "/config.resolved.json",
-               resolved(config, {{"sizes", plan["sizes"]}, {"total_steps", steps}}));
+               resolved(config, {{"sizes", plan["sizes"]},
+                                 {"tensor_parallel_units", plan["tensor_parallel_units"]},
+                                 {"total_steps", steps}}));
     write_json(config.output_dir + "/plan.json", plan);
     write_schedule_picture(parts.plan, config.output_dir + "/schedule.svg");
   }

@@ -10,7 +10,10 @@
 #include "core/caching_allocator.h"
 #include "core/clock.h"
 #include "core/error.h"
+#include "engine/config/learning_rate_rules.h"
+#include "engine/config/optimizer_rules.h"
 #include "engine/observe/memory_usage.h"
+#include "engine/sharding.h"
 #include "optim/gradient_norm.h"
 #include "pipeline/schedule_generators.h"
 
@@ -57,22 +60,17 @@ Trainer::Trainer(const TrainerParts& parts, int64_t total_steps)
     : config_(parts.config),
       plan_(parts.plan),
       groups_(parts.groups),
-      parameters_(parts.model.spec, parts.plan.stage_of_layer, parts.groups, dtype_of(parts.config), parts.device,
-                  total_steps > 0),
+      parameters_({.spec = parts.model.spec,
+                   .stage_of_layer = parts.plan.stage_of_layer,
+                   .groups = parts.groups,
+                   .sharding = parts.plan.sharding,
+                   .values = at::TensorOptions().dtype(dtype_of(parts.config)).device(parts.device),
+                   .trains = total_steps > 0}),
       stage_(build_stage(parts, parameters_)),
       executor_(stage_, *groups_.pp, parameters_) {
   if (total_steps == 0) return;
-  const TrainingOptions& t = config_.training;
-  optimizer_.emplace(
-      parameters_.trained_ranges(),
-      AdamWOptions{
-          .beta1 = t.adam_beta1, .beta2 = t.adam_beta2, .epsilon = t.adam_epsilon, .weight_decay = t.weight_decay});
-  const double warmup =
-      t.warmup_steps < 1 ? std::ceil(t.warmup_steps * static_cast<double>(total_steps)) : t.warmup_steps;
-  schedule_ = {.type = t.lr_scheduler_type,
-               .peak = t.learning_rate,
-               .warmup_steps = static_cast<int64_t>(warmup),
-               .total_steps = total_steps};
+  optimizer_ = make_optimizer(optimizer_options(config_.training), parameters_);
+  schedule_ = learning_rate_options(config_.training, total_steps);
 }
 
 std::vector<Microbatch> Trainer::read_microbatches(BatchSource& data, int64_t step, int microbatches, int64_t& weight) {
@@ -130,11 +128,13 @@ StepMetrics Trainer::train_step(BatchSource& data, int64_t step) {
   const double waited = waited_seconds();
   step_start_ = steady_seconds();
   const LossTerm loss = accumulate_gradients(data, step);
-  // The ranks of each model add up the norm; all replicas have the same gradients and get the same one.
+  // Each rank adds up its share of the squares; all get the same norm.
   const double norm = gradient_norm(parameters_);
   const double rate = learning_rate(schedule_, step);
-  // Every rank updates what it stores.
-  optimizer_->step(rate, clip_factor(norm, config_.training.max_grad_norm));
+  // Every rank updates its shards, or all that it stores; who keeps more than a shard gets the rest behind the next
+  // forward.
+  optimizer_->step(rate, clip_factor(norm, largest_norm(config_)));
+  parameters_.publish_values();
   step_end_ = steady_seconds();
   const double seconds = step_end_ - step_start_;
   const double exposed = waited_seconds() - waited - waited_for_messages(last_run_.records);

@@ -10,8 +10,8 @@
 #include "engine/observe/metrics.h"
 #include "engine/observe/timeline.h"
 #include "engine/plan.h"
-#include "optim/adamw.h"
 #include "optim/learning_rate.h"
+#include "optim/optimizer.h"
 #include "pipeline/executor.h"
 
 namespace shardline {
@@ -58,7 +58,7 @@ class Trainer {
   StageParameters parameters_;
   StageLayers stage_;
   Executor executor_;
-  std::optional<AdamW> optimizer_;
+  std::unique_ptr<Optimizer> optimizer_;
   LearningRateOptions schedule_;
   RunResult last_run_;
   double epoch_ = 0;

@@ -9,19 +9,21 @@
 namespace shardline {
 namespace {
 
-using Family = ModelSpec (*)(const nlohmann::json&, const std::string&, bool);
+using Family = ModelSpec (*)(const nlohmann::json&, const std::string&, bool, const SplitChoices&);
 
 const std::map<std::string, Family>& families() {
   static const std::map<std::string, Family> all = {
-      {"gpt2", [](const nlohmann::json& config, const std::string& where, bool sequence_parallel) {
-         return gpt2_spec(gpt2_config(config, where), sequence_parallel);
+      {"gpt2",
+       [](const nlohmann::json& config, const std::string& where, bool sequence_parallel, const SplitChoices& choices) {
+         return gpt2_spec(gpt2_config(config, where), sequence_parallel, choices);
        }}};
   return all;
 }
 
 }  // namespace
 
-ModelSpec model_spec(const nlohmann::json& hf_config, const std::string& where, bool sequence_parallel) {
+ModelSpec model_spec(const nlohmann::json& hf_config, const std::string& where, bool sequence_parallel,
+                     const SplitChoices& choices) {
   std::string known;
   for (const auto& [name, family] : families()) known += (known.empty() ? "" : ", ") + name;
   const auto type = hf_config.is_object() ? hf_config.find("model_type") : hf_config.end();
@@ -30,7 +32,7 @@ ModelSpec model_spec(const nlohmann::json& hf_config, const std::string& where, 
   const auto family = families().find(type->get<std::string>());
   if (family == families().end())
     throw ConfigError(cat(where, ": /model_type: ", type->dump(), " is not known; known: ", known));
-  return family->second(hf_config, where, sequence_parallel);
+  return family->second(hf_config, where, sequence_parallel, choices);
 }
 
 }  // namespace shardline

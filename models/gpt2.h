@@ -26,7 +26,14 @@ struct Gpt2Config {
 // do (cross attention) and what contradicts is a ConfigError.
 Gpt2Config gpt2_config(const nlohmann::json& config, const std::string& where);
 
+// Which units of a block are split over the T ranks; the others are whole on each of them.
+struct Gpt2BlockSplit {
+  bool attention = true, mlp = true;
+};
+
 // sequence_parallel: the ranks of a tensor-parallel group hold parts of the rows at borders (optimize: memory).
-ModelSpec gpt2_spec(const Gpt2Config& config, bool sequence_parallel);
+// Units: "embedding.wte", "h.N.attn", "h.N.mlp", "head.lm_head"; tied ones must have equal choices. A unit that is
+// whole makes complete gradients, or with sequence_parallel those of the rank's own rows.
+ModelSpec gpt2_spec(const Gpt2Config& config, bool sequence_parallel, const SplitChoices& choices = {});
 
 }  // namespace shardline

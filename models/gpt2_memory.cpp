@@ -13,26 +13,39 @@ struct Sizes {
       : whole(at.tokens * c.n_embd),
         border(at.rows * c.n_embd),
         statistics(2 * at.rows),
-        mixed(at.tokens * heads_of(c, at) * c.head_dim()),
-        sums(at.tokens * heads_of(c, at)),
-        inner(at.tokens * split_range(c.inner(), at.t_degree, at.t).length),
         sharded(at.rows < at.tokens),
         gathered(sharded ? border * at.t_degree : 0),
         padded(gathered > whole ? gathered : 0) {}
 
-  static int64_t heads_of(const Gpt2Config& c, const KeptCase& at) {
-    return split_range(c.n_head, at.t_degree, at.t).length;
-  }
-
   int64_t whole;       // [tokens, hidden]
   int64_t border;      // [rows, hidden]
   int64_t statistics;  // of a norm: mean, 1 / deviation
-  int64_t mixed;       // of attention; of each of q, k and v
-  int64_t sums;        // logs of sums of exponentials
+  bool sharded;        // rows are, over T
+  int64_t gathered;    // a border of all ranks; 0 where it is whole already
+  int64_t padded;      // what is given to a reduce-scatter, unless it is the product itself
+};
+
+// Those of a block. Linears that are whole on every rank run on border rows.
+struct BlockSizes : Sizes {
+  BlockSizes(const Gpt2Config& c, Gpt2BlockSplit split, const KeptCase& at)
+      : Sizes(c, at),
+        own_attention(sharded && !split.attention),
+        own_mlp(sharded && !split.mlp),
+        mixed(at.tokens * heads_of(c, split, at) * c.head_dim()),
+        sums(at.tokens * heads_of(c, split, at)),
+        attended(own_attention ? border : mixed),
+        inner((own_mlp ? at.rows : at.tokens) *
+              (split.mlp ? split_range(c.inner(), at.t_degree, at.t).length : c.inner())) {}
+
+  static int64_t heads_of(const Gpt2Config& c, Gpt2BlockSplit split, const KeptCase& at) {
+    return split.attention ? split_range(c.n_head, at.t_degree, at.t).length : c.n_head;
+  }
+
+  bool own_attention, own_mlp;  // linears on this rank's rows only
+  int64_t mixed;                // of attention; of each of q, k and v
+  int64_t sums;                 // logs of sums of exponentials
+  int64_t attended;             // what the projection takes; each of q, k and v as they are made
   int64_t inner;
-  bool sharded;      // rows are, over T
-  int64_t gathered;  // a border of all ranks; 0 where it is whole already
-  int64_t padded;    // what is given to a reduce-scatter, unless it is the product itself
 };
 
 // Counts elements in use while the ops of a pass come and go.
@@ -42,10 +55,10 @@ class Tape {
   void drop(int64_t elements) { now_ -= elements; }
   int64_t peak() const { return peak_; }
 
-  // A product with all rows: then a border's rows of the sum over T.
-  void reduced(const Sizes& s) {
-    take(s.whole);
-    if (!s.sharded) return;
+  // A product with all rows: then a border's rows of the sum over T. Of own rows: the product is that.
+  void reduced(const Sizes& s, bool own) {
+    take(own ? s.border : s.whole);
+    if (!s.sharded || own) return;
     take(s.padded);
     take(s.border);
     drop(s.whole + s.padded);
@@ -55,91 +68,118 @@ class Tape {
   int64_t now_ = 0, peak_ = 0;
 };
 
-int64_t block_forward(const Sizes& s, bool recompute_attention) {
+int64_t block_forward(const BlockSizes& s, bool recompute_attention) {
+  const int64_t of_all = s.own_attention ? s.gathered : 0;  // of each of q, k and v
+  const int64_t attention_input = s.own_attention ? 0 : s.gathered, mlp_input = s.own_mlp ? 0 : s.gathered;
   Tape tape;
   tape.take(s.border + s.statistics);  // the norm
-  tape.take(s.gathered);
-  tape.take(3 * s.mixed);  // q, k, v
-  tape.drop(s.gathered);
+  tape.take(attention_input);
+  tape.take(3 * s.attended);  // q, k, v
+  tape.drop(attention_input);
+  tape.take(3 * of_all);
+  if (s.own_attention) tape.drop(3 * s.attended);
   tape.take(s.mixed + s.sums);
-  tape.reduced(s);  // the projection, which lives to the end of the pass
+  if (s.own_attention) tape.take(s.attended);
+  tape.reduced(s, s.own_attention);  // the projection, which lives to the end of the pass
   if (recompute_attention) tape.drop(s.mixed + s.sums);
   tape.take(s.border);  // x + attention
   tape.take(s.border + s.statistics);
-  tape.take(s.gathered);
+  tape.take(mlp_input);
   tape.take(s.inner);
-  tape.drop(s.gathered);
+  tape.drop(mlp_input);
   tape.take(s.inner);  // the activation
-  tape.reduced(s);
+  tape.reduced(s, s.own_mlp);
   tape.take(s.border);  // the result
   return tape.peak();
 }
 
 // Through `result = input W`, from a gradient of `outputs` elements; the layer's gradient of the border is added.
-void column_backward(Tape& tape, const Sizes& s, int64_t outputs, bool at_once) {
-  if (at_once) tape.take(s.gathered);
-  tape.reduced(s);
-  if (at_once) tape.drop(s.gathered + s.border + outputs);  // the norm, and the gradient
+void column_backward(Tape& tape, const Sizes& s, int64_t outputs, bool own, bool at_once) {
+  const int64_t input = own ? 0 : s.gathered;
+  if (at_once) tape.take(input);
+  tape.reduced(s, own);
+  if (at_once) tape.drop(input + s.border + outputs);  // the norm, and the gradient
 }
 
-int64_t block_backward(const Sizes& s, bool recompute_attention, bool at_once) {
+// From the gradient behind the attention's dropout to that of q, k and v.
+void attention_backward(Tape& tape, const BlockSizes& s, bool recompute_attention, bool at_once) {
+  if (recompute_attention) tape.take(s.mixed + s.sums);
+  const int64_t result = s.own_attention ? 0 : s.gathered;
+  tape.take(result);
+  tape.take(s.attended);
+  if (at_once) tape.drop(result + s.border);
+  int64_t d_mixed = s.mixed;
+  if (s.own_attention) {
+    d_mixed = s.gathered;
+    tape.take(d_mixed);
+    tape.drop(s.attended + (at_once ? s.attended : 0));  // its own rows' gradient, and what the projection took
+  }
+  tape.take(3 * s.mixed);  // of q, k and v, one by one
+  tape.take(3 * s.mixed);  // together
+  tape.drop(3 * s.mixed);
+  const bool kept = !at_once && !s.own_attention;  // the mix waits with the projection's weights
+  tape.drop(3 * (s.own_attention ? s.gathered : s.mixed) + s.sums + d_mixed + (kept ? 0 : s.mixed));  // q, k, v, ...
+  if (!s.own_attention) return;
+  tape.take(3 * s.attended);
+  tape.drop(3 * s.mixed);
+}
+
+int64_t block_backward(const BlockSizes& s, bool recompute_attention, bool at_once) {
+  const int64_t mlp_result = s.own_mlp ? 0 : s.gathered;
   Tape tape;
   tape.take(s.border);  // the gradient behind the dropout
-  tape.take(s.gathered);
+  tape.take(mlp_result);
   tape.take(s.inner);
-  if (at_once) tape.drop(s.inner + s.gathered + s.border);  // the activation, and the gradients behind it
+  if (at_once) tape.drop(s.inner + mlp_result + s.border);  // the activation, and the gradients behind it
   tape.take(s.inner);
   tape.drop(2 * s.inner);  // before the activation, and the gradient behind it
-  column_backward(tape, s, s.inner, at_once);
+  column_backward(tape, s, s.inner, s.own_mlp, at_once);
   tape.take(s.border);                     // through the norm
   tape.drop(2 * s.border + s.statistics);  // its input, and the gradient behind it
   tape.take(s.border);                     // with the residual's
   tape.drop(s.border);
 
   tape.take(s.border);
-  if (recompute_attention) tape.take(s.mixed + s.sums);
-  tape.take(s.gathered);
-  tape.take(s.mixed);
-  if (at_once) tape.drop(s.gathered + s.border);
-  tape.take(3 * s.mixed);  // of q, k and v, one by one
-  tape.take(3 * s.mixed);  // together
-  tape.drop(3 * s.mixed);
-  tape.drop(3 * s.mixed + s.sums + s.mixed + (at_once ? s.mixed : 0));  // q, k, v, the sums, both gradients
-  column_backward(tape, s, 3 * s.mixed, at_once);
+  attention_backward(tape, s, recompute_attention, at_once);
+  column_backward(tape, s, 3 * s.attended, s.own_attention, at_once);
   tape.take(s.border);
   return tape.peak();
 }
 
 }  // namespace
 
-KeptBytes gpt2_block_kept(const Gpt2Config& c, const KeptCase& at) {
-  const Sizes s(c, at);
-  const int64_t norm = 2 * s.border + s.statistics;                         // x and its norm
-  const int64_t attention = at.recompute_attention ? 0 : s.mixed + s.sums;  // result, log of sums of exponentials
-  const int64_t kept = 2 * norm + 3 * s.mixed + attention + 2 * s.inner;    // qkv; before and after the activation
+KeptBytes gpt2_block_kept(const Gpt2Config& c, Gpt2BlockSplit split, const KeptCase& at) {
+  const BlockSizes s(c, split, at);
+  const int64_t norm = 2 * s.border + s.statistics;                             // x and its norm
+  const int64_t attention = at.recompute_attention ? 0 : s.mixed + s.sums;      // result, log of sums of exponentials
+  const int64_t own = s.own_attention ? s.attended : 0;                         // the result's rows
+  const int64_t kept = 2 * norm + 3 * s.mixed + attention + own + 2 * s.inner;  // qkv; before and after the activation
+  const int64_t results = (s.own_attention ? s.border : s.whole) + (s.own_mlp ? s.border : s.whole);
   // X of qkv and fc, their dY; X and dY of out and proj.
-  const int64_t pairs = 2 * s.border + 4 * s.mixed + 2 * s.inner + 2 * s.whole;
+  const int64_t pairs = 2 * s.border + 4 * s.attended + 2 * s.inner + results;
   return {.activations = at.element_bytes * kept, .weight_pairs = at.element_bytes * pairs};
 }
 
-PassBytes gpt2_block_passes(const Gpt2Config& c, const KeptCase& at) {
-  const Sizes s(c, at);
+PassBytes gpt2_block_passes(const Gpt2Config& c, Gpt2BlockSplit split, const KeptCase& at) {
+  const BlockSizes s(c, split, at);
   return {.forward = at.element_bytes * block_forward(s, at.recompute_attention),
           .backward = at.element_bytes * block_backward(s, at.recompute_attention, true),
           .input_gradient = at.element_bytes * block_backward(s, at.recompute_attention, false)};
 }
 
-PassBytes gpt2_embedding_passes(const Gpt2Config& c, const KeptCase& at) {
+PassBytes gpt2_embedding_passes(const Gpt2Config& c, bool split, const KeptCase& at) {
   const Sizes s(c, at);
+  const bool own = s.sharded && !split;
+  const int64_t found = own ? s.border : s.whole;  // words, at most as many
   Tape forward;
-  forward.take(s.whole);
-  forward.take(s.whole);  // the words found, at most all
-  forward.drop(s.whole);
-  if (s.sharded) forward.take(s.padded + s.border);
-  if (s.sharded) forward.drop(s.padded + s.whole);
+  forward.take(found);
+  forward.take(found);
+  forward.drop(found);
+  if (s.sharded && !own) forward.take(s.padded + s.border);
+  if (s.sharded && !own) forward.drop(s.padded + s.whole);
   forward.take(s.border);  // of the positions; then the result of the dropout
   const bool drops = c.embd_pdrop > 0;
-  const int64_t backward = (drops ? s.border : 0) + s.gathered + s.whole;
+  const int64_t backward = (drops ? s.border : 0) + (split ? s.gathered + s.whole : 0);
   return {.forward = at.element_bytes * forward.peak(),
           .backward = at.element_bytes * backward,
           .input_gradient = at.element_bytes * backward};
@@ -151,15 +191,16 @@ KeptBytes gpt2_head_kept(const Gpt2Config& c, const KeptCase& at) {
   return {.activations = at.element_bytes * (2 * s.border + s.statistics)};
 }
 
-PassBytes gpt2_head_passes(const Gpt2Config& c, const KeptCase& at) {
+PassBytes gpt2_head_passes(const Gpt2Config& c, bool split, const KeptCase& at) {
   const Sizes s(c, at);
-  const int64_t words = split_range(c.vocab_size, at.t_degree, at.t).length;
+  const bool own = s.sharded && !split;
+  const int64_t words = split ? split_range(c.vocab_size, at.t_degree, at.t).length : c.vocab_size;
   Tape forward;
   forward.take(s.border + s.statistics);
-  forward.take(s.gathered);
-  forward.take(s.whole);  // the gradient of the norm
-  forward.take(std::min(at.tokens, kHeadBlockTokens) * words);
-  if (s.sharded) forward.take(s.padded + s.border);
+  forward.take(own ? 0 : s.gathered);
+  forward.take(own ? s.border : s.whole);  // the gradient of the norm
+  forward.take(std::min(own ? at.rows : at.tokens, kHeadBlockTokens) * words);
+  if (s.sharded && !own) forward.take(s.padded + s.border);
   return {.forward = at.element_bytes * forward.peak(),
           .backward = at.element_bytes * s.border,
           .input_gradient = at.element_bytes * s.border};

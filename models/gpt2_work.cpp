@@ -20,6 +20,13 @@ class Sweeps {
   double value_;
 };
 
+// Whole attention on split rows: every rank needs q, k and v of all tokens, and the gradient of their mix.
+void add_core_collectives(LayerWork& work, const WorkShape& shape, double bytes) {
+  if (shape.tensor == 1 || !shape.sequence_parallel) return;
+  work.collectives.push_back({Kind::all_gather, Phase::forward, 3 * bytes});
+  work.collectives.push_back({Kind::all_gather, Phase::backward_input, bytes});
+}
+
 // The border between rows that are split over T and rows that are whole: without sequence parallelism nothing on the
 // way in and an all-reduce on the way out, with it an all-gather in and a reduce-scatter out; backward the other way.
 void add_tensor_collectives(LayerWork& work, const WorkShape& shape, double bytes) {
@@ -77,59 +84,60 @@ void add_attention_core(LayerWork& work, Sweeps& sweeps, const WorkShape& shape,
 
 }  // namespace
 
-LayerWork gpt2_embedding_work(const Gpt2Config& config, const WorkShape& shape) {
+LayerWork gpt2_embedding_work(const Gpt2Config& config, bool split, const WorkShape& shape) {
   LayerWork work;
   Sweeps sweeps(work, shape);
-  const double whole = static_cast<double>(shape.tokens() * config.n_embd);
+  const double whole = static_cast<double>((split ? shape.tokens() : shape.rows()) * config.n_embd);
   const double border = static_cast<double>(shape.rows() * config.n_embd);
   sweeps.add(Phase::forward, whole, 2, 0, 2);
   sweeps.add(Phase::forward, border, 4, 1, 2);  // position, dropout
   sweeps.add(Phase::backward_input, border, 2, 1, 1);
   sweeps.add(Phase::backward_input, whole, 3, 0, 2);  // adds rows to the tables' gradients
   const double bytes = whole * static_cast<double>(shape.value_bytes);
-  if (shape.tensor > 1 && shape.sequence_parallel) {
+  if (split && shape.tensor > 1 && shape.sequence_parallel) {
     work.collectives = {{Kind::reduce_scatter, Phase::forward, bytes},
                         {Kind::all_gather, Phase::backward_input, bytes}};
-  } else if (shape.tensor > 1) {
+  } else if (split && shape.tensor > 1) {
     work.collectives = {{Kind::all_reduce, Phase::forward, bytes}};
   }
   return work;
 }
 
-LayerWork gpt2_block_work(const Gpt2Config& config, const WorkShape& shape) {
+LayerWork gpt2_block_work(const Gpt2Config& config, Gpt2BlockSplit split, const WorkShape& shape) {
   LayerWork work{.hidden = config.n_embd, .heads = config.n_head, .recomputable = true};
   Sweeps sweeps(work, shape);
-  const int64_t h = config.n_embd, rows = shape.tokens();
-  const int64_t heads = shape.share(config.n_head), width = heads * config.head_dim(),
-                inner = shape.share(config.inner());
-  const double whole = static_cast<double>(rows * h), border = static_cast<double>(shape.rows() * h);
-  const double qkv = static_cast<double>(3 * rows * width), wide = static_cast<double>(rows * inner);
-  const double border_bytes = whole * static_cast<double>(shape.value_bytes);
+  const int64_t h = config.n_embd, tokens = shape.tokens();
+  const int64_t heads = split.attention ? shape.share(config.n_head) : config.n_head, width = heads * config.head_dim(),
+                inner = split.mlp ? shape.share(config.inner()) : config.inner();
+  const int64_t attention_rows = split.attention ? tokens : shape.rows(), mlp_rows = split.mlp ? tokens : shape.rows();
+  const double border = static_cast<double>(shape.rows() * h), wide = static_cast<double>(mlp_rows * inner);
+  const double border_bytes = static_cast<double>(tokens * h * shape.value_bytes);
 
   add_norm(sweeps, border);
-  add_linear(work, rows, 3 * width, h);
-  sweeps.add(Phase::forward, qkv, 2, 0, 1);         // bias, order of heads
-  sweeps.add(Phase::backward_input, qkv, 3, 0, 2);  // q, k and v together; bias
+  add_linear(work, attention_rows, 3 * width, h);
+  sweeps.add(Phase::forward, static_cast<double>(3 * attention_rows * width), 2, 0, 1);  // bias, order of heads
+  sweeps.add(Phase::backward_input, static_cast<double>(3 * tokens * width), 3, 0, 2);   // q, k and v together; bias
   add_attention_core(work, sweeps, shape, heads, config.head_dim());
-  add_linear(work, rows, h, width);
-  add_tensor_collectives(work, shape, border_bytes);
+  add_linear(work, attention_rows, h, width);
+  split.attention ? add_tensor_collectives(work, shape, border_bytes) : add_core_collectives(work, shape, border_bytes);
   add_bias_dropout(sweeps, border);
 
   add_norm(sweeps, border);
-  add_linear(work, rows, inner, h);
+  add_linear(work, mlp_rows, inner, h);
   sweeps.add(Phase::forward, wide, 2, 0, 1);  // bias, activation
   sweeps.add(Phase::backward_input, wide, 3, 0, 1);
   sweeps.add(Phase::backward_input, wide, 1, 0, 1);  // bias
-  add_linear(work, rows, h, inner);
-  add_tensor_collectives(work, shape, border_bytes);
+  add_linear(work, mlp_rows, h, inner);
+  if (split.mlp) add_tensor_collectives(work, shape, border_bytes);
   add_bias_dropout(sweeps, border);
   return work;
 }
 
-LayerWork gpt2_head_work(const Gpt2Config& config, const WorkShape& shape) {
+LayerWork gpt2_head_work(const Gpt2Config& config, bool split, const WorkShape& shape) {
   LayerWork work;
   Sweeps sweeps(work, shape);
-  const int64_t h = config.n_embd, rows = shape.tokens(), words = shape.share(config.vocab_size);
+  const int64_t h = config.n_embd, rows = split ? shape.tokens() : shape.rows();
+  const int64_t words = split ? shape.share(config.vocab_size) : config.vocab_size;
   const double border = static_cast<double>(shape.rows() * h);
   const double logits = static_cast<double>(rows * words);
   add_norm(sweeps, border);
@@ -143,7 +151,7 @@ LayerWork gpt2_head_work(const Gpt2Config& config, const WorkShape& shape) {
   } else {
     work.sweeps.push_back({Phase::forward, logits * (12 * 4 + 2 * static_cast<double>(shape.value_bytes)), 9});
   }
-  if (shape.tensor > 1) {
+  if (split && shape.tensor > 1) {
     const double bytes = static_cast<double>(rows * h * shape.value_bytes);
     if (shape.sequence_parallel) {
       work.collectives = {{Kind::all_gather, Phase::forward, bytes}, {Kind::reduce_scatter, Phase::forward, bytes}};

@@ -2,50 +2,55 @@
 
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
 #include <cmath>
+#include <cstring>
+#include <mutex>
+
+#include "optim/exact_sum.h"
 
 namespace shardline {
 namespace {
 
-// In blocks of a fixed size, added in order: the same bits for any number of threads.
-double squared_norm(const at::Tensor& gradient) {
-  if (!gradient.is_cpu()) return gradient.to(at::kDouble).square().sum().item<double>();
-  constexpr int64_t kBlock = 1 << 14;
-  const int64_t blocks = (gradient.numel() + kBlock - 1) / kBlock;
-  std::vector<double> sums(static_cast<size_t>(blocks));
-  AT_DISPATCH_FLOATING_TYPES(gradient.scalar_type(), "squared_norm", [&] {
-    const auto* g = gradient.const_data_ptr<scalar_t>();
-    at::parallel_for(0, blocks, 8, [&](int64_t begin, int64_t end) {
-      for (int64_t block = begin; block < end; ++block) {
-        double lanes[8] = {};
-        const int64_t first = block * kBlock, last = std::min(first + kBlock, gradient.numel());
-        int64_t i = first;
-        for (; i + 8 <= last; i += 8)
-          for (int64_t lane = 0; lane < 8; ++lane) lanes[lane] += double(g[i + lane]) * double(g[i + lane]);
-        for (; i < last; ++i) lanes[0] += double(g[i]) * double(g[i]);
-        for (double lane : lanes) sums[static_cast<size_t>(block)] += lane;
-      }
+// Small sums are of this many elements of a parameter, from its start; shards never cut one.
+constexpr int64_t kLeaf = 16;
+static_assert(FlatLayout::kAlignment % kLeaf == 0);
+
+template <typename T>
+double leaf(const T* g) {
+  double lanes[4] = {};
+  for (int64_t i = 0; i < kLeaf; i += 4)
+    for (int64_t lane = 0; lane < 4; ++lane) lanes[lane] += double(g[i + lane]) * double(g[i + lane]);
+  return (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]);
+}
+
+void add_squares(const at::Tensor& gradient, ExactSum& total) {
+  // An accelerator adds up the leaves itself; their sums are few.
+  const at::Tensor leaves =
+      gradient.is_cpu() ? gradient : gradient.to(at::kDouble).square().view({-1, kLeaf}).sum(1).cpu();
+  std::mutex mutex;
+  AT_DISPATCH_FLOATING_TYPES(leaves.scalar_type(), "add_squares", [&] {
+    const auto* g = leaves.const_data_ptr<scalar_t>();
+    const int64_t count = gradient.numel() / kLeaf;
+    at::parallel_for(0, count, 1 << 12, [&](int64_t begin, int64_t end) {
+      ExactSum mine;
+      for (int64_t i = begin; i < end; ++i) mine.add(gradient.is_cpu() ? leaf(g + i * kLeaf) : double(g[i]));
+      const std::scoped_lock lock(mutex);
+      total.add(mine);
     });
   });
-  double sum = 0;
-  for (double block : sums) sum += block;
-  return sum;
 }
 
 }  // namespace
 
 double gradient_norm(const StageParameters& parameters) {
-  auto squares = at::zeros({parameters.logical_count()}, at::kDouble);
-  auto* square = squares.data_ptr<double>();
-  for (const auto& gradient : parameters.logical_gradients())
-    if (gradient.counted) square[gradient.number] = squared_norm(gradient.parameter->grad);
-  parameters.groups().mp->all_reduce(squares, {.what = "gradient norm"})->wait();
-  double sum = 0;
-  for (int64_t i = 0; i < squares.numel(); ++i) sum += square[i];
-  return std::sqrt(sum);
+  ExactSum squares;
+  for (const auto& gradient : parameters.counted_gradients()) add_squares(gradient, squares);
+  const auto words = at::zeros({ExactSum::kWords}, at::kLong);
+  std::memcpy(words.data_ptr<int64_t>(), squares.words().data(), sizeof squares.words());
+  parameters.groups().world->all_reduce(words, {.what = "gradient norm"})->wait();
+  return std::sqrt(ExactSum::of_words(words.data_ptr<int64_t>()).value());
 }
 
 double clip_factor(double norm, double max_norm) {

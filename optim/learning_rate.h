@@ -1,4 +1,5 @@
-// Learning-rate schedules by Hugging Face's names and formulas.
+// Learning-rate schedules that are a function of the step: those of transformers by its names and formulas, and the
+// annealing of SageMaker's examples.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -6,13 +7,26 @@
 namespace shardline {
 
 struct LearningRateOptions {
-  std::string type = "linear";  // linear, cosine, constant, constant_with_warmup
+  // linear, cosine, cosine_with_restarts, polynomial, constant, constant_with_warmup, inverse_sqrt, cosine_with_min_lr,
+  // cosine_warmup_with_min_lr, warmup_stable_decay, annealing
+  std::string type = "linear";
   double peak = 5e-5;
-  int64_t warmup_steps = 0;
+  double warmup_steps = 0;  // a whole number but for annealing
   int64_t total_steps = 0;
+
+  // Each is for the types named; the defaults are transformers'.
+  double cycles = 0.5;       // cosine*, warmup_stable_decay: waves; cosine_with_restarts: falls
+  double power = 1;          // polynomial
+  double floor = 0;          // share of the peak: of cosine*_min_lr, polynomial's end, warmup_stable_decay, annealing
+  double timescale = 10000;  // inverse_sqrt
+  double warmup_start = -1;  // cosine_warmup_with_min_lr: share of the peak at step 1; -1: one warm-up step's
+  int64_t stable_steps = 0, decay_steps = 0;  // warmup_stable_decay; annealing: decay_steps alone
+  std::string warmup_shape = "linear";        // warmup_stable_decay: linear, cosine, 1-sqrt
+  std::string decay_shape = "cosine";         // the same; annealing: linear, cosine, exponential, plateau, constant
+  double plateau_steps = 0;                   // annealing: after warm-up
 };
 
-// Of optimizer step `step`, counted from 1. As in HF, the first step of a warm-up has learning rate 0.
+// Of optimizer step `step`, counted from 1. As in HF, the first step of a warm-up from nothing has learning rate 0.
 double learning_rate(const LearningRateOptions& options, int64_t step);
 
 }  // namespace shardline

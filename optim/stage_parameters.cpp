@@ -6,17 +6,73 @@
 
 namespace shardline {
 
-StageParameters::StageParameters(const ModelSpec& spec, const std::vector<int>& stage_of_layer,
-                                 const RankGroups& groups, at::ScalarType dtype, at::Device device, bool trains)
-    : spec_(spec), groups_(groups), dtype_(dtype), device_(device), trains_(trains), layers_(spec.layers.size()) {
-  for (const auto& layer : spec_.layers) {
-    layer_names_.push_back("gradients of " + layer.name);
+StageParameters::StageParameters(const StageSetup& setup)
+    : spec_(setup.spec),
+      groups_(setup.groups),
+      sharding_(setup.sharding),
+      options_(setup.values),
+      trains_(setup.trains),
+      layers_(setup.spec.layers.size()) {
+  for (const auto& layer : spec_.layers)
     for (const auto& param : layer.params)
       if (param.tied_to.empty()) numbers_.push_back(layer.full_name(param));
-  }
-  find_ties(stage_of_layer);
+  make_groups();
+  find_ties(setup.stage_of_layer);
   for (size_t layer = 0; layer < spec_.layers.size(); ++layer)
-    if (stage_of_layer[layer] == groups_.at.p) build_layer(static_cast<int>(layer));
+    if (setup.stage_of_layer[layer] == groups_.at.p) build_layer(static_cast<int>(layer));
+}
+
+void StageParameters::make_groups() {
+  if (sharding_.stage == Sharding::Stage::none) return;
+  const int degree = sharding_.degree, d = groups_.at.d;
+  SL_ASSERT(groups_.mesh.d() % degree == 0, "a sharding degree of ", degree, " for ", groups_.mesh.d(), " replicas");
+  if (degree == groups_.mesh.d()) {
+    shards_ = groups_.rdp;
+    shards_of_partial_ = groups_.dp;
+    return;
+  }
+  shards_ = groups_.rdp->split(d / degree, "shards");
+  shards_of_partial_ = groups_.dp->split(d / degree, "shards and tp");
+  shard_replicas_ = groups_.rdp->split(d % degree, "replicas of a shard");
+}
+
+CommunicatorPtr StageParameters::shards_of(const Segment& segment) const {
+  if (segment.shards == 1) return nullptr;
+  return segment.sharing == Sharing::partial ? shards_of_partial_ : shards_;
+}
+
+CommunicatorPtr StageParameters::replicas_of(const Segment& segment) const {
+  if (segment.shards > 1) return shard_replicas_;
+  const auto& all = segment.sharing == Sharing::partial ? groups_.dp : groups_.rdp;
+  return all->size() > 1 ? all : nullptr;
+}
+
+StageParameters::Buffer StageParameters::make_buffer(const std::vector<NamedParam>& params) const {
+  Buffer buffer{flat_layout(params, groups_.at.t, groups_.mesh.t(), sharding_), {}, {}};
+  for (const auto& segment : buffer.layout.segments)
+    buffer.values.emplace_back(segment, sharding_.stage, shards_of(segment), options_);
+  return buffer;
+}
+
+std::vector<FlatGradients> StageParameters::make_gradients(const FlatLayout& layout) const {
+  std::vector<FlatGradients> gradients;
+  for (const auto& segment : layout.segments)
+    if (trains_ && segment.trainable)
+      gradients.emplace_back(segment, sharding_.stage, shards_of(segment), replicas_of(segment), options_);
+  return gradients;
+}
+
+std::vector<Parameter> StageParameters::views(const Buffer& buffer, const std::vector<FlatGradients>& gradients) const {
+  std::vector<Parameter> parameters;
+  for (const auto& place : buffer.layout.places) {
+    const auto view = [&](const at::Tensor& flat) {
+      return flat.narrow(0, place.begin, place.length).view(place.shape);
+    };
+    Parameter parameter{place.param.full_name, place.param.spec, view(buffer.values[place.segment].whole()), {}};
+    if (place.segment < gradients.size()) parameter.grad = view(gradients[place.segment].whole());
+    parameters.push_back(std::move(parameter));
+  }
+  return parameters;
 }
 
 void StageParameters::find_ties(const std::vector<int>& stage_of_layer) {
@@ -35,13 +91,11 @@ void StageParameters::find_ties(const std::vector<int>& stage_of_layer) {
         SL_ASSERT(param.shape == source.shape && param.split_dim == source.split_dim, "tied to ", tie.name);
         if (tie.stages.empty() || tie.stages.back() != stage_of_layer[l]) tie.stages.push_back(stage_of_layer[l]);
         if (stage_of_layer[l] != groups_.at.p) continue;
-        if (!tie.buffer)
-          tie.buffer.emplace(std::vector<NamedParam>{{tie.name, &source}}, groups_.at.t, groups_.mesh.t(), dtype_,
-                             device_);
+        if (!tie.buffer) tie.buffer = make_buffer({{tie.name, &source}});
         auto use = std::make_unique<Use>();
         use->layer = static_cast<int>(l);
-        if (trains_) use->gradients = tie.buffer->make_gradients();
-        use->parameter = tie.buffer->views(use->gradients).front();
+        use->gradients = make_gradients(tie.buffer->layout);
+        use->parameter = views(*tie.buffer, use->gradients).front();
         tie.uses.push_back(std::move(use));
       }
     if (tie.stages.size() == 1) continue;
@@ -56,40 +110,35 @@ void StageParameters::find_ties(const std::vector<int>& stage_of_layer) {
 void StageParameters::build_layer(int layer) {
   const LayerSpec& spec = spec_.layers[static_cast<size_t>(layer)];
   auto params = std::make_unique<LayerParams>();
+  params->reduction = "gradients of " + spec.name;
   std::vector<NamedParam> own;
   const auto tied_use = [&](const ParamSpec& param) -> Parameter* {
     const std::string name = param.tied_to.empty() ? spec.full_name(param) : param.tied_to;
     for (auto& tie : ties_)
       for (auto& use : tie.uses)
-        if (tie.name == name && use->layer == layer) return &use->parameter;
+        if (tie.name == name && use->layer == layer) {
+          params->buffers.push_back(&*tie.buffer);
+          return &use->parameter;
+        }
     return nullptr;
   };
-  for (const auto& param : spec.params)
-    if (!tied_use(param)) own.push_back({spec.full_name(param), &param});
-  params->buffer.emplace(own, groups_.at.t, groups_.mesh.t(), dtype_, device_);
-  if (trains_) params->gradients = params->buffer->make_gradients();
-  params->own = params->buffer->views(params->gradients);
-  size_t next = 0;
   for (const auto& param : spec.params) {
-    Parameter* tied = tied_use(param);
-    params->in_spec_order.push_back(tied ? tied : &params->own[next++]);
+    params->in_spec_order.push_back(tied_use(param));
+    if (!params->in_spec_order.back()) own.push_back({spec.full_name(param), &param});
   }
+  params->buffer = make_buffer(own);
+  params->buffer.gradients = make_gradients(params->buffer.layout);
+  params->buffers.push_back(&params->buffer);
+  params->own = views(params->buffer, params->buffer.gradients);
+  size_t next = 0;
+  for (auto& parameter : params->in_spec_order)
+    if (!parameter) parameter = &params->own[next++];
   layers_[static_cast<size_t>(layer)] = std::move(params);
 }
 
 std::vector<Parameter*> StageParameters::layer_params(int layer) {
   SL_ASSERT(layers_[static_cast<size_t>(layer)], "layer ", layer, " is not on this stage");
   return layers_[static_cast<size_t>(layer)]->in_spec_order;
-}
-
-std::vector<Parameter*> StageParameters::stored() {
-  std::vector<Parameter*> all;
-  for (auto& tie : ties_)
-    if (!tie.uses.empty()) all.push_back(&tie.uses.front()->parameter);
-  for (auto& layer : layers_)
-    if (layer)
-      for (auto& parameter : layer->own) all.push_back(&parameter);
-  return all;
 }
 
 bool StageParameters::writes(const Parameter& parameter) const {
@@ -100,70 +149,279 @@ bool StageParameters::writes(const Parameter& parameter) const {
   return true;
 }
 
+// ---- all that is stored
+
+void StageParameters::visit_buffers(
+    const std::function<void(Buffer&, std::vector<Parameter*>, std::vector<FlatGradients>&)>& see) {
+  for (auto& tie : ties_)
+    if (!tie.uses.empty()) see(*tie.buffer, {&tie.uses.front()->parameter}, tie.uses.front()->gradients);
+  for (auto& layer : layers_) {
+    if (!layer) continue;
+    std::vector<Parameter*> own;
+    for (auto& parameter : layer->own) own.push_back(&parameter);
+    see(layer->buffer, own, layer->buffer.gradients);
+  }
+}
+
+std::vector<Parameter*> StageParameters::stored() {
+  std::vector<Parameter*> all;
+  visit_buffers([&](Buffer&, const std::vector<Parameter*>& parameters, std::vector<FlatGradients>&) {
+    all.insert(all.end(), parameters.begin(), parameters.end());
+  });
+  return all;
+}
+
+StoredElements StageParameters::elements() const {
+  StoredElements stored;
+  const auto add_gradients = [&](const std::vector<FlatGradients>& gradients) {
+    for (const auto& segment : gradients)
+      stored.gradients += segment.reduces_microbatches() ? segment.own().numel() : segment.whole().numel();
+  };
+  const auto add = [&](const Buffer& buffer) {
+    for (const auto& values : buffer.values)
+      stored.values += values.is_gathered() ? values.own().numel() : values.whole().numel();
+  };
+  for (const auto& tie : ties_) {
+    if (tie.buffer) add(*tie.buffer);
+    for (const auto& use : tie.uses) add_gradients(use->gradients);
+  }
+  for (const auto& layer : layers_)
+    if (layer) add(layer->buffer), add_gradients(layer->buffer.gradients);
+  for (const auto& range : trained_ranges()) stored.trained += range.values.numel();
+  return stored;
+}
+
+void StageParameters::fill_values(const std::function<void(Parameter&)>& fill) {
+  visit_buffers([&](Buffer& buffer, const std::vector<Parameter*>& parameters, std::vector<FlatGradients>&) {
+    for (auto& values : buffer.values) values.begin_filling();
+    for (auto* parameter : parameters) fill(*parameter);
+    for (auto& values : buffer.values) values.end_filling();
+  });
+}
+
+void StageParameters::visit_values(const std::function<void(const Parameter&)>& see) {
+  visit_buffers([&](Buffer& buffer, const std::vector<Parameter*>& parameters, std::vector<FlatGradients>&) {
+    for (auto& values : buffer.values) values.start_gathering();
+    for (auto& values : buffer.values) values.wait_until_whole();
+    for (const auto* parameter : parameters) see(*parameter);
+    for (auto& values : buffer.values) values.drop();
+  });
+}
+
+void StageParameters::visit_gradients(const std::function<void(const Parameter&, const at::Tensor&)>& see) {
+  visit_buffers([&](Buffer& buffer, const std::vector<Parameter*>& parameters, std::vector<FlatGradients>& gradients) {
+    std::vector<at::Tensor> whole;
+    for (const auto& segment : gradients) whole.push_back(segment.gather());
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      const auto& place = buffer.layout.places[i];
+      if (place.segment >= whole.size()) continue;
+      see(*parameters[i], whole[place.segment].narrow(0, place.begin, place.length).view(place.shape));
+    }
+  });
+}
+
+// ---- values for passes
+
+void StageParameters::begin_run(std::vector<int> acquired) {
+  acquired_ = std::move(acquired);
+  next_ = 0;
+  if (sharding_.stage == Sharding::Stage::weights && !acquired_.empty()) bring(acquired_.front());
+}
+
+void StageParameters::bring(int layer) {
+  for (auto* buffer : layers_[static_cast<size_t>(layer)]->buffers)
+    for (auto& values : buffer->values) values.start_gathering();
+}
+
+// While a layer is used, the next one is on its way.
+void StageParameters::acquire(int layer) {
+  SL_ASSERT(next_ < acquired_.size() && acquired_[next_] == layer, "layer ", layer, " is acquired out of turn");
+  ++next_;
+  bring(layer);
+  for (auto* buffer : layers_[static_cast<size_t>(layer)]->buffers)
+    for (auto& values : buffer->values) values.wait_until_whole();
+  if (sharding_.stage != Sharding::Stage::weights || next_ == acquired_.size()) return;
+  const auto gathered = [&](int of) {
+    int64_t elements = 0;
+    for (const auto* buffer : layers_[static_cast<size_t>(of)]->buffers)
+      for (const auto& values : buffer->values)
+        if (values.is_gathered()) elements += values.whole().numel();
+    return elements;
+  };
+  const int next = acquired_[next_];
+  if (sharding_.most_gathered == 0 || gathered(layer) + gathered(next) <= sharding_.most_gathered) bring(next);
+}
+
+// What the next layer needs too stays.
+void StageParameters::release(int layer) {
+  if (sharding_.stage != Sharding::Stage::weights) return;
+  const std::vector<Buffer*> none;
+  const auto& next = next_ < acquired_.size() ? layers_[static_cast<size_t>(acquired_[next_])]->buffers : none;
+  for (auto* buffer : layers_[static_cast<size_t>(layer)]->buffers)
+    if (std::find(next.begin(), next.end(), buffer) == next.end())
+      for (auto& values : buffer->values) values.drop();
+}
+
+void StageParameters::publish_values() {
+  visit_buffers([&](Buffer& buffer, const std::vector<Parameter*>&, std::vector<FlatGradients>&) {
+    for (auto& values : buffer.values) values.publish();
+  });
+}
+
+// ---- gradients
+
+std::vector<FlatGradients*> StageParameters::gradients_of(int layer, bool deferred) {
+  std::vector<FlatGradients*> found;
+  const auto add = [&](std::vector<FlatGradients>& gradients) {
+    for (auto& segment : gradients)
+      if (segment.segment().deferred == deferred && segment.segment().length > 0) found.push_back(&segment);
+  };
+  add(layers_[static_cast<size_t>(layer)]->buffer.gradients);
+  for (auto& tie : ties_)
+    for (auto& use : tie.uses)
+      if (use->layer == layer) add(use->gradients);
+  return found;
+}
+
 void StageParameters::zero_gradients() {
-  for (auto& layer : layers_)
-    if (layer && layer->gradients.defined()) layer->gradients.zero_();
+  visit_buffers([&](Buffer&, const std::vector<Parameter*>&, std::vector<FlatGradients>& gradients) {
+    for (auto& segment : gradients) segment.zero();
+  });
   for (auto& tie : ties_)
-    for (auto& use : tie.uses)
-      if (use->gradients.defined()) use->gradients.zero_();
+    for (size_t use = 1; use < tie.uses.size(); ++use)
+      for (auto& segment : tie.uses[use]->gradients) segment.zero();
 }
 
-void StageParameters::reduce(const at::Tensor& gradients, const Segment& segment, const std::string& what) {
-  Communicator& comm = segment.sharing == Sharing::partial ? *groups_.dp : *groups_.rdp;
-  if (comm.size() == 1 || segment.length == 0) return;
-  pending_.push_back(comm.all_reduce(gradients.narrow(0, segment.begin, segment.length), {.what = what.c_str()}));
+// Whole gradients of one layer at most are being reduced while another one's are made.
+void StageParameters::open_gradients(int layer, bool deferred) {
+  const auto in_the_way = [&](const Reduction& reduction) {
+    if (!reduction.of_microbatch) return false;
+    const bool large = sharding_.most_reduced > 0 && reduction.gradients->whole().numel() > sharding_.most_reduced;
+    return large || reduction.layer == layer || reduction.layer != last_closed_;
+  };
+  while (std::any_of(under_way_.begin(), under_way_.end(), in_the_way)) complete_oldest();
+  for (auto* gradients : gradients_of(layer, deferred)) gradients->open();
 }
 
-void StageParameters::gradients_ready(int layer) {
-  const auto& params = *layers_[static_cast<size_t>(layer)];
-  const std::string& what = layer_names_[static_cast<size_t>(layer)];
-  for (const auto& segment : params.buffer->segments())
-    if (segment.trainable) reduce(params.gradients, segment, what);
-  for (auto& tie : ties_)
-    for (auto& use : tie.uses)
-      if (use->layer == layer && use->gradients.defined()) reduce(use->gradients, tie.buffer->segments().front(), what);
+void StageParameters::close_gradients(int layer, bool deferred, bool last) {
+  last_closed_ = layer;
+  const char* what = layers_[static_cast<size_t>(layer)]->reduction.c_str();
+  for (auto* gradients : gradients_of(layer, deferred)) {
+    if (gradients->reduces_microbatches())
+      under_way_.push_back({layer, gradients, gradients->reduce_microbatch(what), true, last});
+    else if (last)
+      start_step_reduction(layer, *gradients);
+  }
+}
+
+void StageParameters::start_step_reduction(int layer, FlatGradients& gradients) {
+  if (auto work = gradients.reduce_step(layers_[static_cast<size_t>(layer)]->reduction.c_str()))
+    under_way_.push_back({layer, &gradients, std::move(work), false, true});
+}
+
+void StageParameters::complete_oldest() {
+  const Reduction reduction = std::move(under_way_.front());
+  under_way_.pop_front();
+  reduction.work->wait();
+  if (!reduction.of_microbatch) return;
+  reduction.gradients->take_reduced();
+  if (reduction.last) start_step_reduction(reduction.layer, *reduction.gradients);
+}
+
+void StageParameters::settle_gradients() {
+  const auto of_microbatch = [](const Reduction& reduction) { return reduction.of_microbatch; };
+  while (std::any_of(under_way_.begin(), under_way_.end(), of_microbatch)) complete_oldest();
 }
 
 void StageParameters::finish_gradients() {
-  for (auto& work : pending_) work->wait();
-  pending_.clear();
+  while (!under_way_.empty()) complete_oldest();
   for (auto& tie : ties_) {
-    if (tie.uses.empty() || tie.buffer->trainable_elements() == 0) continue;
-    auto& total = tie.uses.front()->gradients;
-    for (size_t i = 1; i < tie.uses.size(); ++i) total.add_(tie.uses[i]->gradients);
+    if (tie.uses.empty() || tie.uses.front()->gradients.empty()) continue;
+    const auto& total = tie.uses.front()->gradients.front().own();
+    for (size_t i = 1; i < tie.uses.size(); ++i) total.add_(tie.uses[i]->gradients.front().own());
     if (tie.holders) tie.holders->all_reduce(total, {.what = "join the uses of a tied parameter"})->wait();
   }
 }
 
 std::vector<TrainedRange> StageParameters::trained_ranges() const {
   std::vector<TrainedRange> ranges;
-  const auto add = [&](const FlatBuffer& buffer, const at::Tensor& gradients) {
-    for (const auto& segment : buffer.segments())
-      if (segment.trainable && segment.length > 0)
-        ranges.push_back({buffer.values().narrow(0, segment.begin, segment.length),
-                          gradients.narrow(0, segment.begin, segment.length), segment.decays});
+  const auto add = [&](const Buffer& buffer, const std::vector<FlatGradients>& gradients) {
+    for (size_t i = 0; i < gradients.size(); ++i)
+      if (gradients[i].own().numel() > 0)
+        ranges.push_back(
+            {buffer.values[i].own(), gradients[i].own(), buffer.layout.segments[i].decays, pieces_of(buffer, i)});
   };
   for (const auto& tie : ties_)
     if (!tie.uses.empty()) add(*tie.buffer, tie.uses.front()->gradients);
   for (const auto& layer : layers_)
-    if (layer) add(*layer->buffer, layer->gradients);
+    if (layer) add(layer->buffer, layer->buffer.gradients);
   return ranges;
 }
 
-std::vector<LogicalGradient> StageParameters::logical_gradients() const {
-  std::vector<LogicalGradient> gradients;
-  const auto add = [&](const Parameter& parameter, bool first_holder) {
-    if (!parameter.grad.defined()) return;
-    const auto number = std::find(numbers_.begin(), numbers_.end(), parameter.name) - numbers_.begin();
-    const bool split = sharing_of(*parameter.spec, groups_.mesh.t()) == Sharing::split;
-    gradients.push_back({static_cast<int>(number), &parameter, first_holder && (split || groups_.at.t == 0)});
+std::vector<TrainedParameter> StageParameters::trained_parameters() const {
+  std::vector<TrainedParameter> parameters;
+  const auto add = [&](const Buffer& buffer) {
+    for (const auto& place : buffer.layout.places)
+      if (place.param.spec->trainable) parameters.push_back({number_of(place.param.full_name), place.param.spec});
   };
   for (const auto& tie : ties_)
-    if (!tie.uses.empty()) add(tie.uses.front()->parameter, tie.stages.front() == groups_.at.p);
+    if (tie.buffer) add(*tie.buffer);
   for (const auto& layer : layers_)
-    if (layer)
-      for (const auto& parameter : layer->own) add(parameter, true);
-  return gradients;
+    if (layer) add(layer->buffer);
+  return parameters;
+}
+
+int StageParameters::number_of(const std::string& name) const {
+  return static_cast<int>(std::find(numbers_.begin(), numbers_.end(), name) - numbers_.begin());
+}
+
+// What of this rank's shard belongs to which parameter.
+std::vector<TrainedPiece> StageParameters::pieces_of(const Buffer& buffer, size_t segment) const {
+  const Segment& kind = buffer.layout.segments[segment];
+  const bool first_of_t = is_dealt_over_t(kind) || groups_.at.t == 0;
+  const bool first_of_shards = kind.shards > 1 || groups_.at.d % sharding_.degree == 0;
+  const int64_t begin = kind.shards > 1 ? shards_of(kind)->rank() * kind.shard_length() : 0;
+  std::vector<TrainedPiece> pieces;
+  for (const auto& place : buffer.layout.places) {
+    const int64_t from = std::max(begin, place.begin);
+    const int64_t to = std::min(begin + kind.shard_length(), place.begin + place.length);
+    if (place.segment != segment || from >= to) continue;
+    pieces.push_back({.spec = place.param.spec,
+                      .number = number_of(place.param.full_name),
+                      .begin = from - begin,
+                      .offset = from - place.begin,
+                      .length = to - from,
+                      .counted = first_of_t && first_of_shards});
+  }
+  return pieces;
+}
+
+bool StageParameters::is_dealt_over_t(const Segment& segment) const {
+  return segment.sharing == Sharing::split || (segment.sharing == Sharing::partial && segment.shards > 1);
+}
+
+// Of a shard that several ranks hold, each counts a part: the same bits for any number of them, see gradient_norm.h.
+Range StageParameters::counted_part(const Segment& segment) const {
+  if (!is_dealt_over_t(segment) && groups_.at.t != 0) return {};
+  const int degree = segment.shards > 1 ? sharding_.degree : 1;
+  const Range units =
+      split_range(segment.shard_length() / FlatLayout::kAlignment, groups_.mesh.d() / degree, groups_.at.d / degree);
+  return {units.begin * FlatLayout::kAlignment, units.length * FlatLayout::kAlignment};
+}
+
+std::vector<at::Tensor> StageParameters::counted_gradients() const {
+  std::vector<at::Tensor> parts;
+  const auto add = [&](const std::vector<FlatGradients>& gradients) {
+    for (const auto& segment : gradients) {
+      const Range part = counted_part(segment.segment());
+      if (part.length > 0) parts.push_back(segment.own().narrow(0, part.begin, part.length));
+    }
+  };
+  for (const auto& tie : ties_)
+    if (!tie.uses.empty() && tie.stages.front() == groups_.at.p) add(tie.uses.front()->gradients);
+  for (const auto& layer : layers_)
+    if (layer) add(layer->buffer.gradients);
+  return parts;
 }
 
 }  // namespace shardline

@@ -116,6 +116,41 @@ LayerPrice layer_price(const Job& job, const Layout& layout, const Pricing& pric
   return price;
 }
 
+double update_bytes(const Job& job) {
+  const bool master = job.precision != Precision::fp32;
+  return 2 * job.software.gradient_bytes + 2 * job.software.optimizer_bytes + 8 +
+         (master ? value_bytes(job.precision) : 0);
+}
+
+StepShares& StepShares::operator+=(const StepShares& other) {
+  work += other.work;
+  collectives += other.collectives;
+  return *this;
+}
+
+StepShares step_shares(const Job& job, const Layout& layout, const Pricing& pricing, const MeshSpans& spans,
+                       const LayerSpec& layer) {
+  const LayerWork work = work_of(layer, layout.work_shape(job));
+  const auto of_microbatch = [&](const LayerWork& part) {
+    const Seconds seconds = seconds_of(part, job, pricing, spans.tensor);
+    const bool again = part.recomputable && layout.recomputed == Recomputed::blocks;
+    return (again ? 2 : 1) * seconds.forward + seconds.backward_input + seconds.backward_weight;
+  };
+  LayerWork alone = work, between = work;
+  alone.collectives.clear();
+  between.products.clear();
+  between.sweeps.clear();
+  const auto elements = static_cast<double>(local_parameters(layer, layout.tensor));
+  const auto of_own_rows = static_cast<double>(parameters_of_own_rows(layer));
+  const auto reduced = [&](double count, const GroupSpan& ranks) {
+    return count == 0 ? 0
+                      : pricing.collective(Collective::Kind::all_reduce, count * job.software.gradient_bytes, ranks);
+  };
+  return {layout.microbatches * of_microbatch(alone) + pricing.sweep(elements * update_bytes(job)),
+          layout.microbatches * of_microbatch(between) + reduced(of_own_rows, spans.holders) +
+              reduced(elements - of_own_rows, spans.replicas)};
+}
+
 std::vector<LayerPrice> layer_prices(const Job& job, const Layout& layout, const MeshSpans& spans) {
   const Pricing pricing(job.cluster, job.precision, job.software.gradient_bytes, job.software.separate_addition,
                         job.profile.get());

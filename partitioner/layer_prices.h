@@ -22,6 +22,19 @@ struct LayerPrice {
 LayerPrice layer_price(const Job& job, const Layout& layout, const Pricing& pricing, const MeshSpans& spans,
                        const LayerSpec& layer);
 
+// Through memory, of a parameter's element, in AdamW: the gradient for the norm and for the update, both moments and
+// the fp32 weight there and back, the weight.
+double update_bytes(const Job& job);
+
+// What one layer takes a rank of a step, told from what it states: by itself, with the update of its parameters, and in
+// communication over T and of its gradients, none of it hidden. For comparing ways to split it.
+struct StepShares {
+  double work = 0, collectives = 0;
+  StepShares& operator+=(const StepShares& other);
+};
+StepShares step_shares(const Job& job, const Layout& layout, const Pricing& pricing, const MeshSpans& spans,
+                       const LayerSpec& layer);
+
 // Of all layers; equal neighbours are priced once.
 std::vector<LayerPrice> layer_prices(const Job& job, const Layout& layout, const MeshSpans& spans);
 

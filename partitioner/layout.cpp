@@ -58,6 +58,14 @@ int64_t local_parameters(const LayerSpec& layer, int tensor) {
   return elements;
 }
 
+int64_t parameters_of_own_rows(const LayerSpec& layer) {
+  int64_t elements = 0;
+  for (const auto& param : layer.params)
+    for (const auto& unit : layer.units)
+      if (!unit.split && param.partial_over_t && param.name.starts_with(unit.name + ".")) elements += param.numel();
+  return elements;
+}
+
 int64_t border_bytes(const LayerSpec& layer, const WorkShape& shape) {
   int64_t bytes = 0;
   for (const auto& tensor : layer.output) {

@@ -24,6 +24,7 @@ struct Software {
   bool overlap_gathering = false;  // what a weight gradient gathers over T travels behind the input gradient
   bool separate_addition = false;  // a sweep adds a product to the gradient, not the product itself
   int gradient_bytes = 4;          // of a gradient's element
+  double optimizer_bytes = 8;      // of the optimizer's state for a parameter, without a master copy; on average
   bool own_ops = false;            // layers keep what they state (LayerSpec::kept), not what papers count
 };
 
@@ -69,6 +70,10 @@ std::string to_string(const Layout& layout);
 
 // Parameters of a layer on the tensor-parallel rank with most; tied ones too, since each use holds a copy.
 int64_t local_parameters(const LayerSpec& layer, int tensor);
+
+// Those of units that every T rank has whole, of whose gradient each has that of its own rows only: they are reduced
+// over all holders of the stage.
+int64_t parameters_of_own_rows(const LayerSpec& layer);
 
 // Bytes that one rank of a stage hands on behind this layer for a microbatch.
 int64_t border_bytes(const LayerSpec& layer, const WorkShape& shape);

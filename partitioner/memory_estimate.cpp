@@ -197,7 +197,7 @@ std::vector<StageMemory> estimate_memory(const Job& job, const Layout& layout, c
     auto& bytes = stages[stage].bytes;
     bytes.weights = parameters[stage] * value_bytes(job.precision) / (layout.sharded == 3 ? shards : 1);
     bytes.gradients = parameters[stage] * job.software.gradient_bytes / (layout.sharded >= 2 ? shards : 1);
-    bytes.optimizer = parameters[stage] * (8 + master) / shards;
+    bytes.optimizer = parameters[stage] * (job.software.optimizer_bytes + master) / shards;
     std::tie(bytes.activations, stages[stage].peak_instruction) =
         peak_activations(schedule.instructions[stage], chunks);
     bytes.communication = communication_bytes(job, layout, largest[stage]) + device.communication;

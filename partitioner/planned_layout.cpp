@@ -91,7 +91,8 @@ void check(const Job& job, const Layout& layout) {
 double state_bytes_per_parameter(const Job& job, const Layout& layout) {
   const double shards = layout.shards(), master = job.precision == Precision::fp32 ? 0 : 4;
   return value_bytes(job.precision) / (layout.sharded == 3 ? shards : 1) +
-         job.software.gradient_bytes / (layout.sharded >= 2 ? shards : 1) + (8 + master) / shards;
+         job.software.gradient_bytes / (layout.sharded >= 2 ? shards : 1) +
+         (job.software.optimizer_bytes + master) / shards;
 }
 
 std::vector<int> cut_model(const Job& job, const Layout& layout, const Schedule& schedule, const MeshSpans& spans,

@@ -33,6 +33,9 @@ MeshSpans mesh_spans(const Mesh& mesh, int devices_per_node, int shards) {
   MeshSpans spans;
   spans.tensor = of(Group::tp, mesh.t(), [](Coordinates at, int i) { return Coordinates{at.d, at.p, i}; });
   spans.replicas = of(Group::rdp, mesh.d(), [](Coordinates at, int i) { return Coordinates{i, at.p, at.t}; });
+  spans.holders = of(Group::dp, mesh.d() * mesh.t(), [&](Coordinates at, int i) {
+    return Coordinates{i / mesh.t(), at.p, i % mesh.t()};
+  });
   spans.shards = of(Group::rdp, shards, [&](Coordinates at, int i) {
     return Coordinates{at.d / shards * shards + i, at.p, at.t};
   });

@@ -7,6 +7,7 @@ namespace shardline {
 
 struct MeshSpans {
   GroupSpan tensor, replicas;
+  GroupSpan holders;                    // of a stage: tensor-parallel ranks of all replicas
   GroupSpan shards;                     // the first ranks of a sharding group ...
   GroupSpan shard_copies;               // ... and the holders of equal shards in all of them
   std::vector<std::vector<bool>> near;  // near[a][b]: all ranks of stage a have their peer of stage b on their node

@@ -111,10 +111,13 @@ class Step {
 
   // What is left to reduce of one layer's gradients when the last microbatch has added to them.
   double reduction_seconds(size_t layer, const MeshSpans& spans) const {
-    const double bytes = gradient_bytes(elements(layer));
-    if (layout_.sharded == 0) return pricing_.collective(Kind::all_reduce, bytes, spans.replicas);
+    const auto own_rows = static_cast<double>(parameters_of_own_rows(job_.spec.layers[layer]));
+    const double over_holders =
+        own_rows == 0 ? 0 : pricing_.collective(Kind::all_reduce, gradient_bytes(own_rows), spans.holders);
+    const double bytes = gradient_bytes(elements(layer) - own_rows);
+    if (layout_.sharded == 0) return over_holders + pricing_.collective(Kind::all_reduce, bytes, spans.replicas);
     const double scatter = layout_.sharded == 1 ? pricing_.collective(Kind::reduce_scatter, bytes, spans.shards) : 0;
-    return scatter + pricing_.collective(Kind::all_reduce, bytes / layout_.shards(), spans.shard_copies);
+    return over_holders + scatter + pricing_.collective(Kind::all_reduce, bytes / layout_.shards(), spans.shard_copies);
   }
 
   // One reduction at a time; a layer's begins when its last weight gradient is there, last layers first. What a
@@ -199,12 +202,9 @@ class Step {
     return measured_ ? measured_->clear_seconds_per_gradient * elements_[static_cast<size_t>(stage_of_chunk_[0])] : 0;
   }
 
-  // AdamW: the gradient for the norm and for the update, both moments and the fp32 weight there and back, the weight.
   double optimizer_seconds() const {
     if (measured_) return measured_->optimizer_seconds_per_stored * largest_stored() / layout_.shards();
-    const bool master = job_.precision != Precision::fp32;
-    const double bytes = 2 * job_.software.gradient_bytes + 2 * 8 + 8 + (master ? value_bytes(job_.precision) : 0);
-    return pricing_.sweep(largest_stage() / layout_.shards() * bytes);
+    return pricing_.sweep(largest_stage() / layout_.shards() * update_bytes(job_));
   }
 
   double gathering_seconds(const MeshSpans& spans) const {

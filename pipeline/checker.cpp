@@ -170,6 +170,11 @@ class Checker {
         needs(Op::backward_input);
         advance(next_weight_[at], stage, index);
         break;
+      case Op::reduce_scatter_gradients:
+        needs(Op::backward_weight);
+        if (reduced_[at]) refuse(stage, index, "comes after reduce_gradients of its chunk");
+        scatters_ = true;
+        break;
       case Op::send_activation:
         needs(Op::forward);
         break;
@@ -179,7 +184,7 @@ class Checker {
       case Op::reduce_gradients:
         break;
     }
-    done_[pair(microbatch, chunk)] |= static_cast<uint8_t>(1 << static_cast<int>(op));
+    done_[pair(microbatch, chunk)] |= static_cast<uint16_t>(1 << static_cast<int>(op));
   }
 
   void advance(int& next, int stage, size_t index) const {
@@ -192,8 +197,9 @@ class Checker {
   void check_complete(int chunk) const {
     const int stage = stage_of(chunk);
     for (const Op op : {Op::recv_activation, Op::forward, Op::send_activation, Op::recv_gradient, Op::backward_input,
-                        Op::backward_weight, Op::send_gradient}) {
+                        Op::backward_weight, Op::send_gradient, Op::reduce_scatter_gradients}) {
       if (!report_.training && !is_evaluation(op)) continue;
+      if (op == Op::reduce_scatter_gradients && !scatters_) continue;
       const int other = neighbour({op, 0, chunk});
       if (needs_peer(op) && (!is_chunk(other) || stage_of(other) == stage)) continue;
       for (int microbatch = 0; microbatch < schedule_.microbatches; ++microbatch)
@@ -276,9 +282,10 @@ class Checker {
 
   const Schedule& schedule_;
   CheckReport report_;
-  std::vector<uint8_t> done_;                  // by pair: bit of every Op that was seen
+  std::vector<uint16_t> done_;                 // by pair: bit of every Op that was seen
   std::vector<int> next_input_, next_weight_;  // by chunk: the microbatch whose backward half is next
   std::vector<bool> reduced_;                  // by chunk
+  bool scatters_ = false;                      // a microbatch's gradients are
 };
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "core/flight_ring.h"
 #include "core/profiler_range.h"
+#include "pipeline/acquired_layers.h"
 #include "pipeline/schedule_simulation.h"
 
 namespace shardline {
@@ -56,6 +57,7 @@ RunResult Executor::run(const Schedule& schedule, const std::vector<Microbatch>&
     list_of_backward_ = list;
     backward_of_ = backward_instructions(list);
   }
+  parameters_.begin_run(acquired_layers(list, stage_.layers_of_chunk, groups_of_chunk_));
   messages_.begin(schedule, [this](const Instruction& receive) { return shapes(receive); });
   for (place_ = 0; place_ < list.size(); ++place_) {
     const Instruction& instruction = list[place_];
@@ -101,6 +103,8 @@ void Executor::execute(const Instruction& instruction, bool drain) {
       return;
     case Op::reduce_gradients:
       return;  // started layer by layer as they became ready; the store waits for them
+    case Op::reduce_scatter_gradients:
+      return parameters_.settle_gradients();  // started in the same way
   }
 }
 
@@ -165,6 +169,8 @@ Border Executor::keep_layer(int layer, const Border& input, Kept& kept, Microbat
   context.recompute_attention =
       !stage_.choices.recompute.empty() && stage_.choices.recompute[index].what == Recompute::What::attention;
   parameters_.acquire(layer);
+  const bool makes_loss = layer + 1 == static_cast<int>(stage_.layers.size());
+  if (makes_loss) parameters_.open_gradients(layer, false);  // and gradients with it
   const Border output = stage_.layers[index]->forward(kept.input, context);
   parameters_.release(layer);
   for (const auto& tensor : output) kept.gradients.push_back(torch::autograd::impl::gradient_edge(tensor));
@@ -196,8 +202,9 @@ void Executor::backward_input(Key at, bool drain) {
     if (group.recomputed) recompute(at, group, kept);
     for (size_t i = group.first + group.count; i-- > group.first;) {
       const int layer = layers_of(at)[i];
+      open_gradients(layer, drain);
       gradients = layer_backward(layer, kept[i], gradients, drain);
-      if (drain) finish_layer(at, layer);
+      close_gradients(at, layer, drain);
     }
   }
   if (at.chunk > 0) gradients_[{at.microbatch, at.chunk - 1}] = std::move(gradients);
@@ -224,9 +231,11 @@ void Executor::backward_weight(Key at) {
   auto& kept = kept_.at(at);
   for (size_t i = kept.size(); i-- > 0;) {
     if (kept[i].weight_grads.immediate) continue;  // finished in backward_input
+    const int layer = layers_of(at)[i];
+    parameters_.open_gradients(layer, true);
     kept[i].weight_grads.drain();
     count(kept[i]);
-    finish_layer(at, layers_of(at)[i]);
+    parameters_.close_gradients(layer, true, is_last(at));
   }
   kept_.erase(at);
 }
@@ -235,8 +244,19 @@ const std::vector<int>& Executor::layers_of(Key at) const {
   return stage_.layers_of_chunk[static_cast<size_t>(at.chunk)];
 }
 
-void Executor::finish_layer(Key at, int layer) {
-  if (at.microbatch + 1 == schedule_->microbatches) parameters_.gradients_ready(layer);
+// Both halves of a chunk's backward come in ascending microbatch order.
+bool Executor::is_last(Key at) const {
+  return at.microbatch + 1 == schedule_->microbatches;
+}
+
+void Executor::open_gradients(int layer, bool drain) {
+  parameters_.open_gradients(layer, false);
+  if (drain) parameters_.open_gradients(layer, true);
+}
+
+void Executor::close_gradients(Key at, int layer, bool drain) {
+  parameters_.close_gradients(layer, false, is_last(at));
+  if (drain) parameters_.close_gradients(layer, true, is_last(at));
 }
 
 std::vector<KeptStorage> Executor::Kept::storages() const {

@@ -83,7 +83,9 @@ class Executor {
   Border keep_layer(int layer, const Border& input, Kept& kept, MicrobatchContext& context);
   Border layer_backward(int layer, Kept& kept, const Border& d_output, bool drain);
   void recompute(Key at, const LayerGroup& group, std::vector<Kept>& kept);
-  void finish_layer(Key at, int layer);
+  bool is_last(Key at) const;
+  void open_gradients(int layer, bool drain);
+  void close_gradients(Key at, int layer, bool drain);
   void count(Kept& kept);
   void move_out(Kept& kept);
   void fetch(Key at);

@@ -15,7 +15,8 @@ enum class Op {
   recv_activation,
   send_gradient,
   recv_gradient,
-  reduce_gradients,  // from here on nothing is added to the chunk's gradients: waits for their reduction
+  reduce_gradients,          // from here on nothing is added to the chunk's gradients: waits for their reduction
+  reduce_scatter_gradients,  // the microbatch's gradients are this rank's shards of them from here on
 };
 const char* to_string(Op op);
 
@@ -47,7 +48,8 @@ struct Schedule {
 // its forward; a whole backward is backward_input, backward_weight, send_gradient, and a split one backward_input,
 // send_gradient, and later backward_weight (pipeline/schedule_builder.h says why); the last chunk's head makes the
 // loss, so it receives no gradient; neighbouring chunks of one stage hand over without a message; reduce_gradients
-// stands once per chunk. Sends do not wait for their receiver: 1F1B needs one tensor in flight per channel
+// stands once per chunk. Where gradients are sharded, reduce_scatter_gradients stands behind every backward_weight (and
+// what is sent behind it). Sends do not wait for their receiver: 1F1B needs one tensor in flight per channel
 // (pipeline/checker.h computes this number for any schedule).
 //
 // Here are those with one chunk a stage and whole backwards; pipeline/schedule_generators.h has others, and
@@ -63,6 +65,9 @@ Schedule simple_schedule(int stages, int microbatches, int active_microbatches);
 // stages): the time between forward and backward falls towards the last stage, and a stage that runs ahead further
 // delays its backwards.
 Schedule one_forward_one_backward(int stages, int microbatches, int active_microbatches);
+
+// Adds the reduce_scatter_gradients.
+Schedule with_scattered_gradients(Schedule schedule);
 
 // Evaluation and generation: every microbatch goes forward through all chunks.
 Schedule forward_schedule(int stages, int microbatches);

@@ -1,7 +1,12 @@
 #include "tensor_parallel/collectives.h"
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
+
+#include <algorithm>
+
+#include "core/backward.h"
 
 namespace shardline {
 namespace {
@@ -62,8 +67,37 @@ at::Tensor PendingRows::wait() {
 
 at::Tensor slice_rows(const TensorParallel& tp, const at::Tensor& whole) {
   if (!tp.sequence_parallel || tp.size() == 1) return whole;
-  const int64_t rows = border_rows(whole.size(0), tp.size(), true);
-  return padded(tp, whole).narrow(0, tp.rank() * rows, rows).clone();
+  const int64_t tokens = whole.size(0), rows = border_rows(tokens, tp.size(), true);
+  const int64_t first = std::min(tp.rank() * rows, tokens), valid = std::min(rows, tokens - first);
+  auto mine = at::empty({rows, whole.size(1)}, whole.options().requires_grad(false));
+  mine.narrow(0, 0, valid).copy_(whole.narrow(0, first, valid));
+  mine.narrow(0, valid, rows - valid).zero_();
+  return mine;
+}
+
+at::Tensor gathered_for_all(const TensorParallel& tp, const at::Tensor& border, int64_t tokens) {
+  if (!tp.sequence_parallel || tp.size() == 1) return border;
+  at::Tensor whole;
+  {
+    at::NoGradGuard no_grad;
+    whole = gather_rows(tp, border, tokens);
+  }
+  return with_backward(whole, {border}, {}, "GatheredForAll", [tp](const at::Tensor& d_whole, const SavedTensors&) {
+    return std::vector<at::Tensor>{slice_rows(tp, d_whole)};
+  });
+}
+
+at::Tensor sliced_from_all(const TensorParallel& tp, const at::Tensor& whole) {
+  if (!tp.sequence_parallel || tp.size() == 1) return whole;
+  at::Tensor mine;
+  {
+    at::NoGradGuard no_grad;
+    mine = slice_rows(tp, whole);
+  }
+  return with_backward(mine, {whole}, {}, "SlicedFromAll",
+                       [tp, tokens = whole.size(0)](const at::Tensor& d_mine, const SavedTensors&) {
+                         return std::vector<at::Tensor>{gather_rows(tp, d_mine, tokens)};
+                       });
 }
 
 }  // namespace shardline

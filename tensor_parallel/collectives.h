@@ -10,13 +10,14 @@
 
 namespace shardline {
 
-// One rank's place among the T ranks, and what stands at borders.
+// One rank's place among the T ranks, and what stands at borders. Without a communicator: a rank by itself, as ops see
+// it that have whole parameters and need nobody for the rows they are given.
 struct TensorParallel {
   Communicator* comm = nullptr;
   bool sequence_parallel = false;
 
-  int rank() const { return comm->rank(); }
-  int size() const { return comm->size(); }
+  int rank() const { return comm ? comm->rank() : 0; }
+  int size() const { return comm ? comm->size() : 1; }
 };
 
 // Border rows -> all tokens [tokens, n]. Without sequence parallelism: the same tensor.
@@ -50,5 +51,11 @@ class PendingRows {
 
 // The border rows of this rank out of a tensor that every rank has whole (no communication); padding rows are zero.
 at::Tensor slice_rows(const TensorParallel& tp, const at::Tensor& whole);
+
+// gather_rows and slice_rows as ops with a backward, around work that every rank does on all tokens alike: the gradient
+// of what was gathered is whole on every rank, so each takes its rows of it; and each has only its rows' part of the
+// gradient of what was sliced, so they are gathered. Without sequence parallelism: the same tensor.
+at::Tensor gathered_for_all(const TensorParallel& tp, const at::Tensor& border, int64_t tokens);
+at::Tensor sliced_from_all(const TensorParallel& tp, const at::Tensor& whole);
 
 }  // namespace shardline

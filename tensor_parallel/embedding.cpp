@@ -27,14 +27,27 @@ LocalWords find_words(const at::Tensor& ids, int64_t first, int64_t count) {
   return {rows, local.index_select(0, rows)};
 }
 
+// The tokens of the microbatch that this rank's border rows are.
+Range tokens_of_rows(const TensorParallel& tp, int64_t tokens) {
+  const int64_t first = tp.sequence_parallel ? tp.rank() * border_rows(tokens, tp.size(), true) : 0;
+  return {first, valid_border_rows(tp, tokens)};
+}
+
 // The position in its sample of each border row that is a token.
 at::Tensor positions_of_rows(const TensorParallel& tp, const Microbatch& batch) {
-  const int64_t here = border_rows(batch.tokens(), tp.size(), tp.sequence_parallel);
-  const int64_t first = tp.sequence_parallel ? tp.rank() * here : 0;
-  const auto rows = at::arange(first, first + valid_border_rows(tp, batch.tokens()), batch.ids.options());
+  const Range mine = tokens_of_rows(tp, batch.tokens());
+  const auto rows = at::arange(mine.begin, mine.end(), batch.ids.options());
   return rows.remainder(std::max<int64_t>(batch.length(), 1)) + batch.first_position;
 }
 
+// The words of each border row that is a token.
+at::Tensor words_of_rows(const TensorParallel& tp, const Microbatch& batch) {
+  const Range mine = tokens_of_rows(tp, batch.tokens());
+  const auto ids = batch.ids.reshape({-1});
+  return mine.length == 0 ? ids.narrow(0, 0, 0) : ids.narrow(0, mine.begin, mine.length);
+}
+
+// table[index[i]] += rows[i], in ascending i.
 void add_rows(at::Tensor table, const at::Tensor& index, const at::Tensor& rows) {
   if (runs_loops(rows))
     add_indexed_rows(table, index.contiguous(), rows.contiguous());
@@ -47,13 +60,21 @@ void add_rows(at::Tensor table, const at::Tensor& index, const at::Tensor& rows)
 at::Tensor embedding(const TensorParallel& tp, const Microbatch& batch, Parameter& words, int64_t first_word,
                      Parameter& positions, std::optional<at::ScalarType> border) {
   const int64_t tokens = batch.tokens(), hidden = words.value.size(1), valid = valid_border_rows(tp, tokens);
+  const bool split = words.spec->split_dim >= 0;
   at::Tensor y;
   {
     at::NoGradGuard no_grad;
-    const auto found = find_words(batch.ids, first_word, words.value.size(0));
-    auto partial = at::zeros({tokens, hidden}, words.value.options().requires_grad(false));
-    partial.index_copy_(0, found.rows, words.value.index_select(0, found.words));
-    y = reduce_rows(tp, partial).to(border.value_or(words.value.scalar_type()));
+    if (split) {
+      const auto found = find_words(batch.ids, first_word, words.value.size(0));
+      auto partial = at::zeros({tokens, hidden}, words.value.options().requires_grad(false));
+      partial.index_copy_(0, found.rows, words.value.index_select(0, found.words));
+      y = reduce_rows(tp, partial);
+    } else {
+      const int64_t rows = border_rows(tokens, tp.size(), tp.sequence_parallel);
+      y = at::zeros({rows, hidden}, words.value.options().requires_grad(false));
+      y.narrow(0, 0, valid).copy_(words.value.index_select(0, words_of_rows(tp, batch)));
+    }
+    y = y.to(border.value_or(words.value.scalar_type()));
     y.narrow(0, 0, valid).add_(positions.value.index_select(0, positions_of_rows(tp, batch)));
   }
   // Everything follows from the batch again: nothing is kept.
@@ -62,10 +83,12 @@ at::Tensor embedding(const TensorParallel& tp, const Microbatch& batch, Paramete
                          const auto dy = d_y.contiguous();
                          if (positions.grad.defined())
                            add_rows(positions.grad, positions_of_rows(tp, batch), dy.narrow(0, 0, valid));
-                         const auto dy_all = gather_rows(tp, dy, tokens);
-                         if (words.grad.defined()) {
+                         const auto dy_all = split ? gather_rows(tp, dy, tokens) : dy.narrow(0, 0, valid);
+                         if (words.grad.defined() && split) {
                            const auto found = find_words(batch.ids, first_word, words.value.size(0));
                            add_rows(words.grad, found.words, dy_all.index_select(0, found.rows));
+                         } else if (words.grad.defined()) {
+                           add_rows(words.grad, words_of_rows(tp, batch), dy_all);
                          }
                          return std::vector<at::Tensor>{};
                        });

@@ -88,9 +88,12 @@ class SleepingLayer : public Layer {
 };
 
 struct NoParameters : ParameterStore {
+  void begin_run(std::vector<int>) override {}
   void acquire(int) override {}
   void release(int) override {}
-  void gradients_ready(int) override {}
+  void open_gradients(int, bool) override {}
+  void close_gradients(int, bool, bool) override {}
+  void settle_gradients() override {}
 };
 
 // A schedule with all that one rank needs to run it.

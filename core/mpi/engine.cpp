@@ -143,6 +143,17 @@ void Engine::submit(OperationPtr operation) {
   wake_.notify_all();
 }
 
+void Engine::submit(WorkerPtr worker, std::function<void()> job) {
+  {
+    std::lock_guard lock(mutex_);
+    queue_.push_back([this, worker = std::move(worker), job = std::move(job)] {
+      job();
+      if (std::find(workers_.begin(), workers_.end(), worker) == workers_.end()) workers_.push_back(worker);
+    });
+  }
+  wake_.notify_all();
+}
+
 void Engine::call(const std::function<void()>& fn, const char* what) {
   auto task = std::make_shared<std::packaged_task<void()>>(fn);
   std::future<void> result = task->get_future();
@@ -217,8 +228,21 @@ void Engine::start_queued() {
   for (const auto& job : jobs) job();
 }
 
-// Looks at all messages under way once; true if any of them was over.
+// True if anything moved.
 bool Engine::advance() {
+  const bool messages = advance_messages(), workers = advance_workers();
+  return messages || workers;
+}
+
+bool Engine::advance_workers() {
+  bool moved = false;
+  for (const WorkerPtr& worker : workers_) moved |= worker->advance();
+  std::erase_if(workers_, [](const WorkerPtr& worker) { return worker->idle(); });
+  return moved;
+}
+
+// Looks at all messages under way once; true if any of them was over.
+bool Engine::advance_messages() {
   if (requests_.empty()) return false;
   const int n = static_cast<int>(requests_.size());
   std::vector<int> indices(n);
@@ -275,8 +299,8 @@ void Engine::live() {
       continue;
     }
     std::unique_lock lock(mutex_);
-    const auto has_work = [&] { return !queue_.empty() || (stopping_ && requests_.empty()); };
-    if (requests_.empty()) {
+    const auto has_work = [&] { return !queue_.empty() || (stopping_ && is_idle()); };
+    if (is_idle()) {
       wake_.wait(lock, has_work);
       if (queue_.empty()) break;  // stopping
       last_progress = Clock::now();

@@ -42,6 +42,15 @@ class Operation {
 };
 using OperationPtr = std::shared_ptr<Operation>;
 
+// Something that moves without messages, a bit at a time, on the engine's thread.
+class Worker {
+ public:
+  virtual ~Worker() = default;
+  virtual bool advance() = 0;  // false if nothing could move
+  virtual bool idle() const = 0;
+};
+using WorkerPtr = std::shared_ptr<Worker>;
+
 class Engine {
  public:
   // The engine of this process; starts its thread, and MPI if nobody has. Lives as long as somebody holds it.
@@ -51,6 +60,8 @@ class Engine {
   const std::string& library() const { return library_; }
 
   void submit(OperationPtr operation);
+  // Runs `job`, which gives the worker something to do, and lets the worker advance until it is idle.
+  void submit(WorkerPtr worker, std::function<void()> job);
   // Runs fn on the engine's thread and waits for it, at most the start-up limit. Exceptions come back.
   void call(const std::function<void()>& fn, const char* what);
   // Gives the reason to the handler, then ends the job. Does not return.
@@ -73,6 +84,9 @@ class Engine {
   void initialise();
   void start_queued();
   bool advance();
+  bool advance_messages();
+  bool advance_workers();
+  bool is_idle() const { return requests_.empty() && workers_.empty(); }
   void settle(Operation& operation);
   void fail(Operation& operation, const std::string& reason);
   void post(Operation& operation, const Transfer& transfer, int expected, MPI_Request request, int code);
@@ -91,6 +105,8 @@ class Engine {
   std::vector<MPI_Request> requests_;
   std::vector<Pending> pending_;
   std::vector<OperationPtr> active_;
+
+  std::vector<WorkerPtr> workers_;  // the thread's own too
 };
 
 std::string error_text(int code);

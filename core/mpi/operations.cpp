@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "core/communicator_reduce.h"
-#include "core/flight_ring.h"
 
 namespace shardline::mpi {
 namespace {
@@ -210,29 +209,6 @@ class ReduceOperation : public WaitableOperation {
 int Lane::tag(Phase phase, uint64_t sequence) const {
   const int number = static_cast<int>(sequence & ((uint64_t{1} << sequence_bits) - 1));
   return ((group << 2) | phase) << sequence_bits | number;
-}
-
-bool WaitableOperation::over() {
-  std::lock_guard lock(mutex_);
-  return over_;
-}
-
-bool WaitableOperation::wait_until(std::chrono::steady_clock::time_point deadline) {
-  std::unique_lock lock(mutex_);
-  return changed_.wait_until(lock, deadline, [&] { return over_; });
-}
-
-std::string WaitableOperation::error() {
-  std::lock_guard lock(mutex_);
-  return error_;
-}
-
-void WaitableOperation::finished(const std::string& error) {
-  flight_ring().end(ticket_, error.empty() ? FlightState::done : FlightState::failed);
-  std::lock_guard lock(mutex_);
-  over_ = true;
-  error_ = error;
-  changed_.notify_all();
 }
 
 std::shared_ptr<WaitableOperation> make_operation(const Lane& lane, CommRequest request) {

@@ -2,11 +2,10 @@
 #pragma once
 #include <mpi.h>
 
-#include <condition_variable>
-#include <mutex>
 #include <string>
 
 #include "core/communicator_base.h"
+#include "core/mpi/completion.h"
 #include "core/mpi/engine.h"
 
 namespace shardline::mpi {
@@ -27,22 +26,10 @@ struct Lane {
 };
 
 // An operation that somebody can wait for.
-class WaitableOperation : public Operation {
+class WaitableOperation : public Operation, public Completion {
  public:
-  explicit WaitableOperation(const CommRequest& request) : ticket_(request.ticket) {}
-
-  bool over();
-  // False when the deadline came first. After it, error() says how it ended.
-  bool wait_until(std::chrono::steady_clock::time_point deadline);
-  std::string error();
-  void finished(const std::string& error) override;
-
- private:
-  uint64_t ticket_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool over_ = false;
-  std::string error_;
+  explicit WaitableOperation(const CommRequest& request) : Completion(request.ticket) {}
+  void finished(const std::string& error) override { finish(error); }
 };
 
 // The request's tensors must be on the CPU.

@@ -4,9 +4,12 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "engine/config/learning_rate_rules.h"
 #include "engine/config/memory_cap.h"
+#include "engine/config/optimizer_rules.h"
 #include "engine/config/partition_rules.h"
 #include "engine/config/recompute_rules.h"
+#include "engine/config/tensor_rules.h"
 #include "pipeline/schedule_choice.h"
 
 namespace shardline {
@@ -40,6 +43,34 @@ void check_partition(const Config& config, const Complaint& complain) {
              "set load_partition to true; each run writes its own partition into output_dir/plan.json");
 }
 
+void check_sharding(const Config& config, const Complaint& complain) {
+  const SmpOptions& smp = config.smp;
+  const SmpOptions unset;
+  const bool weights = smp.sharded_data_parallel_degree > 1;
+  if (smp.shard_gradients && !smp.shard_optimizer_state && !weights)
+    complain("smp_options.shard_gradients", "needs shard_optimizer_state true", "set that too");
+  if (weights && (smp.shard_optimizer_state || smp.shard_gradients))
+    complain("smp_options.sharded_data_parallel_degree",
+             cat(smp.sharded_data_parallel_degree, " contradicts ",
+                 smp.shard_gradients ? "shard_gradients" : "shard_optimizer_state",
+                 ": it shards optimizer state and gradients already"),
+             "keep one of them");
+  const auto needs_degree = [&](const char* key, bool given) {
+    if (given && !weights)
+      complain(cat("smp_options.", key), "is only used with sharded_data_parallel_degree > 1",
+               "set that degree, or leave this out");
+  };
+  needs_degree("sdp_reduce_bucket_size", smp.sdp_reduce_bucket_size != unset.sdp_reduce_bucket_size);
+  needs_degree("sdp_param_persistence_threshold",
+               smp.sdp_param_persistence_threshold != unset.sdp_param_persistence_threshold);
+  needs_degree("sdp_max_live_parameters", smp.sdp_max_live_parameters != unset.sdp_max_live_parameters);
+  needs_degree("sdp_gradient_clipping", smp.sdp_gradient_clipping.has_value());
+  const double norm = config.training.max_grad_norm;
+  if (smp.sdp_gradient_clipping && norm != TrainingOptions().max_grad_norm && norm != *smp.sdp_gradient_clipping)
+    complain("smp_options.sdp_gradient_clipping",
+             cat(*smp.sdp_gradient_clipping, " contradicts training.max_grad_norm ", norm), "leave one of them out");
+}
+
 }  // namespace
 
 void check_model_and_data(const Config& config, const Complaint& complain) {
@@ -66,6 +97,11 @@ void check_training(const Config& config, const Complaint& complain) {
   if (training.warmup_steps > 1 && training.warmup_steps != std::floor(training.warmup_steps))
     complain("training.warmup_steps", "must be a whole number of steps, or a share below 1",
              cat("use ", std::floor(training.warmup_steps)));
+  check_value("training.lr_scheduler_kwargs", complain, [&] {
+    learning_rate_options(training, training.max_steps > 0 ? std::optional<int64_t>(training.max_steps) : std::nullopt);
+  });
+  check_value("training.optim_args", complain, [&] { optimizer_options(training); });
+  check_value("training.no_decay_patterns", complain, [&] { check_patterns(training.no_decay_patterns); });
 }
 
 void check_evaluation(const Config& config, const Complaint& complain) {
@@ -89,7 +125,9 @@ void check_layout(const Config& config, const Complaint& complain) {
     complain("smp_options.ddp", cat("must be true with tensor_parallel_degree ", smp.tensor_parallel_degree),
              "leave it out");
   check_value("smp_options.activation_checkpointing", complain, [&] { recompute_rules(smp.activation_checkpointing); });
+  check_value("smp_options.tensor_parallel_layers", complain, [&] { tensor_rules(smp.tensor_parallel_layers); });
   check_partition(config, complain);
+  check_sharding(config, complain);
 }
 
 bool check_auto(const Config& config, const Complaint& complain) {

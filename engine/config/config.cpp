@@ -64,6 +64,9 @@ void check_spellings(JsonReader& training, const Config& config) {
   const json* steps = training.peek("warmup_steps");
   if (ratio && *ratio != 0 && !ratio->is_null() && steps && *steps != 0)
     training.fail("warmup_ratio", cat("contradicts warmup_steps ", steps->dump()), "keep warmup_steps");
+  const json *adafactor = training.peek("adafactor"), *optim = training.peek("optim");
+  if (adafactor && *adafactor == true && optim && *optim != "adafactor")
+    training.fail("adafactor", cat("contradicts optim ", optim->dump()), "keep optim");
   if (config.training.use_cpu && config.runtime.device == "cuda")
     training.fail(training.has("no_cuda") ? "no_cuda" : "use_cpu", "contradicts runtime.device \"cuda\"",
                   "keep one of them");

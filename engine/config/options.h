@@ -39,15 +39,19 @@ struct TrainingOptions {
   double num_train_epochs = 3.0;                   // used when max_steps is -1
   int max_steps = -1;                              // -1: num_train_epochs counts
   double learning_rate = 5e-5;                     // the peak
-  std::string lr_scheduler_type = "linear";        // "linear" | "cosine" | "constant" | "constant_with_warmup"
+  std::string lr_scheduler_type = "linear";        // see engine/config/learning_rate_rules.h
+  nlohmann::json lr_scheduler_kwargs;              // its arguments: an object, or one as text; null: none
   double warmup_steps = 0;                         // steps; below 1: that share of all steps, rounded up
-  std::string optim = "adamw_torch_fused";         // "adamw_torch_fused" | "adamw_torch": both are AdamW
-  double weight_decay = 0.0;                       // not on biases and norms
+  std::string optim = "adamw_torch_fused";         // see engine/config/optimizer_rules.h
+  std::optional<std::string> optim_args;           // "momentum=0.9,nesterov=true"
+  double weight_decay = 0.0;                       // not on biases and norms, nor on what the next key finds
+  std::vector<std::string> no_decay_patterns;      // regular expressions on names of parameters
   double adam_beta1 = 0.9;
   double adam_beta2 = 0.999;
   double adam_epsilon = 1e-8;
-  double max_grad_norm = 1.0;  // L2 over the whole model; 0: no clipping
-  int logging_steps = 500;     // console lines; metrics.jsonl has every step
+  double max_grad_norm = 1.0;   // L2 over the whole model; 0: no clipping
+  double max_grad_value = 0.0;  // of each element, after max_grad_norm; 0: no clipping
+  int logging_steps = 500;      // console lines; metrics.jsonl has every step
   bool logging_first_step = false;
   std::vector<std::string> report_to = {"none"};  // "tensorboard" and/or "none"
   std::string eval_strategy = "no";               // "no" | "steps" | "epoch"
@@ -74,6 +78,7 @@ struct SmpOptions {
   std::optional<int> active_microbatches;      // most in flight; unset: what the schedule needs
   std::string pipeline = "interleaved";        // = 1F1B, and the other words of pipeline/schedule_choice.h; or a file
   int virtual_pipeline_degree = 1;             // chunks a stage with "interleaved_1f1b"
+  nlohmann::json tensor_parallel_layers;       // see engine/config/tensor_rules.h; null: none
   std::string optimize = "memory";             // "memory" = sequence-parallel | "speed" = replicated over T
   std::string placement_strategy = "cluster";  // "cluster" = DPT | "spread" = TPD | a permutation of D, P, T
   std::optional<bool> ddp;                     // unset: true where T or D > 1
@@ -89,6 +94,13 @@ struct SmpOptions {
   std::string offload_scope = "checkpointed";        // "checkpointed": inputs of recomputed groups | "all" that is kept
   int activation_loading_horizon = 4;                // instructions before their use at which they return
   std::optional<std::string> offload_path;           // directory; unset: output_dir
+  bool shard_optimizer_state = false;                // replicas hold a part of it each (ZeRO-1)
+  bool shard_gradients = false;                      // and of the gradients (ZeRO-2)
+  int sharded_data_parallel_degree = 1;              // replicas that share one copy of all of it (MiCS, ZeRO-3)
+  double sdp_reduce_bucket_size = 5e8;               // elements, see optim/flat_layout.h; written like 5e8
+  double sdp_param_persistence_threshold = 1e6;      // parameters of fewer elements stay whole
+  double sdp_max_live_parameters = 1e9;              // elements that are whole at a time
+  std::optional<double> sdp_gradient_clipping;       // unset: training.max_grad_norm
   bool operator==(const SmpOptions&) const = default;
 };
 

@@ -94,6 +94,34 @@ P is `pipeline_parallel_degree`, T is `tensor_parallel_degree`, D = world size /
 - With `"auto"` for P, T, `microbatches` or `virtual_pipeline_degree` the planner chooses the fastest layout that fits, at
   the `global_batch_size` that is then required; everything else stays as the config says. The ranks are `hosts` x
   `processes_per_host` where given, else all devices of `cluster`, else all GPUs or, on CPUs, all cores of this machine.
+
+## Learning-rate schedules
+
+Each is a function of the steps that are done, so step 1 of a warm-up has learning rate 0, as in transformers. The
+arguments of `lr_scheduler_kwargs`:
+
+| `lr_scheduler_type` | Arguments (default) |
+| --- | --- |
+| `linear`, `constant`, `constant_with_warmup` | none; `constant` has no warm-up |
+| `cosine` | `num_cycles` (0.5): waves |
+| `cosine_with_restarts` | `num_cycles` (1): falls |
+| `polynomial` | `lr_end` (1e-7), `power` (1) |
+| `inverse_sqrt` | `timescale` (the warm-up, or 10000) |
+| `cosine_with_min_lr` | `min_lr` or `min_lr_rate`, its share of `learning_rate`: one is required; `num_cycles` (0.5) |
+| `cosine_warmup_with_min_lr` | the same, and `warmup_lr_rate`: share of `learning_rate` at step 1 (that of one warm-up step) |
+| `warmup_stable_decay` | `num_decay_steps`: required; `num_stable_steps` (what is left), `min_lr_ratio` (0), `num_cycles` (0.5), `warmup_type` (`linear`), `decay_type` (`cosine`): `linear`, `cosine` or `1-sqrt` |
+| `annealing` | ours, below: `lr_decay_style` (`linear`), `lr_decay_iters` (the steps of the run), `min_lr` (0), `plateau` (0.4) |
+
+`annealing` is what SageMaker's examples for GPT-2 and GPT-J train with. With E = `lr_decay_iters`, W the warm-up (below 1:
+that share of E, not rounded), i the steps that are done and n = min(i, E - W) - W, the learning rate is that of a straight
+warm-up up to i = W, min(i, E - W) / W of the peak; then the peak times
+
+- `linear`: (E - n) / E, which ends at 2 W / E;
+- `cosine`: (cos(pi n / E) + 1) / 2; `exponential`: exp(-0.693 n / E), which ends near a half; `constant`: 1;
+- `plateau`: 1 up to i = W + `plateau` E, then (E - i) over what is left of E there;
+
+but not less than `min_lr`. `reduce_lr_on_plateau` and `greedy` are refused: they follow results of evaluations and have no
+formula.
 )";
 
 }  // namespace

@@ -39,6 +39,12 @@ std::vector<Key> layout_keys() {
           .also({"partitions"}),
       with_auto(honoured("tensor_parallel_degree", smp, &Smp::tensor_parallel_degree, json_integer(1, kMostRanks),
                          "T: the number of ranks that share each layer.")),
+      honoured(
+          "tensor_parallel_layers", smp, &Smp::tensor_parallel_layers, or_null(json_any()),
+          "Ours: what T ranks split. `[{\"pattern\": \"h\\\\.[0-3]\\\\.mlp\", \"split\": false}, ...]`: true, false "
+          "(whole on every rank) or \"auto\" (as the prices of `cluster` or `profile` say) for the units whose whole "
+          "names the pattern matches, `embedding.wte`, `h.0.attn`, `h.0.mlp`, ..., `head.lm_head`; later entries win. "
+          "Others are split if every rank gets a part (docs/planner.md)."),
       with_auto(honoured("microbatches", smp, &Smp::microbatches, json_integer(1, kMostMicrobatches),
                          "Pieces that a replica's batch is cut into; must divide it.")),
       honoured("active_microbatches", smp, &Smp::active_microbatches, json_integer(1, kMostMicrobatches),
@@ -100,7 +106,6 @@ std::vector<Key> partition_keys() {
 std::vector<Key> memory_keys() {
   const auto smp = &Config::smp;
   using Smp = SmpOptions;
-  const std::string sharding = "sharding over replicas is not built yet: larger P or T need less memory for each rank";
   const std::string precision = "mixed precision is not built yet: leave it out, runs use runtime.dtype";
   return {
       honoured("activation_checkpointing", smp, &Smp::activation_checkpointing, json_any(),
@@ -120,17 +125,28 @@ std::vector<Key> memory_keys() {
       honoured("offload_path", smp, &Smp::offload_path, json_text(),
                "Existing directory for activations of CPU ranks that are away; unset: output_dir. GPUs use host "
                "memory."),
-      not_yet("shard_optimizer_state", false, "Each replica keeps a part of the optimizer's state (ZeRO-1).", sharding),
-      not_yet("shard_gradients", false, "Each replica keeps a part of the gradients (ZeRO-2).", sharding),
-      not_yet("sharded_data_parallel_degree", 1, "Replicas that share one copy of the weights (MiCS, ZeRO-3).",
-              sharding),
-      not_yet("sdp_reduce_bucket_size", 500000000, "Elements in a bucket of gradients.", sharding),
-      not_yet("sdp_param_persistence_threshold", 1000000, "Parameters of fewer elements stay on every rank.", sharding),
-      not_yet("sdp_max_live_parameters", 1000000000, "Most elements that are gathered at a time.", sharding),
+      honoured("shard_optimizer_state", smp, &Smp::shard_optimizer_state, json_boolean(),
+               "Each replica keeps a part of the optimizer's state (ZeRO-1): gradients are reduced to those who keep "
+               "the state, and updated values are gathered behind the next forward."),
+      honoured("shard_gradients", smp, &Smp::shard_gradients, json_boolean(),
+               "With shard_optimizer_state: each replica keeps a part of the gradients too (ZeRO-2), which costs a "
+               "reduction for every microbatch."),
+      honoured(
+          "sharded_data_parallel_degree", smp, &Smp::sharded_data_parallel_degree, json_integer(1, kMostRanks),
+          "Replicas that share one copy of weights, gradients and optimizer state (MiCS; ZeRO-3 where it is D); must "
+          "divide D. Weights are gathered layer by layer for every pass."),
+      honoured("sdp_reduce_bucket_size", smp, &Smp::sdp_reduce_bucket_size, json_number(1),
+               "With sharded_data_parallel_degree: a layer's gradients of more elements are reduced before the next "
+               "layer's backward, smaller ones behind it."),
+      honoured("sdp_param_persistence_threshold", smp, &Smp::sdp_param_persistence_threshold, json_number(0),
+               "With sharded_data_parallel_degree: parameters of fewer elements stay whole on every rank."),
+      honoured("sdp_max_live_parameters", smp, &Smp::sdp_max_live_parameters, json_number(1),
+               "With sharded_data_parallel_degree: the next layer is gathered ahead of its use where it and the "
+               "present one have no more elements than this together."),
       not_yet("sdp_hierarchical_allgather", true, "Gather between hosts and inside a host one after the other.",
-              sharding),
-      not_yet("sdp_gradient_clipping", 1.0, "Largest norm with sharded data parallelism.",
-              sharding + "; training.max_grad_norm clips in every layout"),
+              "leave it out: values are gathered in one operation"),
+      honoured("sdp_gradient_clipping", smp, &Smp::sdp_gradient_clipping, json_number(0),
+               "With sharded_data_parallel_degree: the largest norm of the gradients; unset: training.max_grad_norm."),
       not_yet("fp16", false, "Train in float16 with loss scaling.", precision),
       not_yet("bf16", false, "Train in bfloat16.", precision),
       not_yet("fp16_params", false, "Keep the parameters in float16.", precision),

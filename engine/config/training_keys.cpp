@@ -53,6 +53,15 @@ std::vector<Key> optimization_keys() {
   warmup_ratio.store = [](Config& config, const nlohmann::json& value) {
     if (!value.is_null() && value != 0) config.training.warmup_steps = value.get<double>();
   };
+  Key adafactor{.name = "adafactor",
+                .type = json_boolean(),
+                .default_value = false,
+                .meaning = "Version 4: true is optim `adafactor`."};
+  adafactor.store = [](Config& config, const nlohmann::json& value) {
+    if (value == true) config.training.optim = "adafactor";
+  };
+  const std::string follows_evaluation =
+      "it follows results of evaluations and has no formula: use \"cosine\", or \"linear\"";
   return {
       honoured("num_train_epochs", training, &Training::num_train_epochs, json_number(0, 1e9),
                "Passes over the training data; used when max_steps is -1."),
@@ -63,31 +72,60 @@ std::vector<Key> optimization_keys() {
       honoured("learning_rate", training, &Training::learning_rate, json_number(0), "The peak of the learning rate."),
       honoured(
           "lr_scheduler_type", training, &Training::lr_scheduler_type,
-          json_choice(with_later({{"linear"}, {"cosine"}, {"constant"}, {"constant_with_warmup"}},
-                                 {"cosine_with_restarts", "polynomial", "inverse_sqrt", "reduce_lr_on_plateau",
-                                  "cosine_with_min_lr", "cosine_warmup_with_min_lr", "warmup_stable_decay", "greedy"},
-                                 "not built yet: use \"linear\" or \"cosine\"")),
-          "How the learning rate goes on after warm-up."),
-      not_yet("lr_scheduler_kwargs", nullptr, "Parameters of the scheduler.", "leave it out: the schedulers take none"),
+          json_choice({{"linear"},
+                       {"cosine"},
+                       {"cosine_with_restarts"},
+                       {"polynomial"},
+                       {"constant"},
+                       {"constant_with_warmup"},
+                       {"inverse_sqrt"},
+                       {"cosine_with_min_lr"},
+                       {"cosine_warmup_with_min_lr"},
+                       {"warmup_stable_decay"},
+                       {"annealing"},
+                       {"reduce_lr_on_plateau", follows_evaluation},
+                       {"greedy", follows_evaluation}}),
+          "How the learning rate goes on after warm-up, by transformers' names and formulas. Ours: `annealing`, as "
+          "SageMaker's examples have it; see [learning-rate schedules](#learning-rate-schedules)."),
+      honoured(
+          "lr_scheduler_kwargs", training, &Training::lr_scheduler_kwargs, or_null(json_any()),
+          "Arguments of the schedule: an object, or one as text. An argument that the schedule does not take is an "
+          "error."),
       honoured("warmup_steps", training, &Training::warmup_steps, json_number(0, kMostSteps),
                "Steps of linear warm-up; below 1: that share of all steps, rounded up."),
       warmup_ratio,
       honoured("optim", training, &Training::optim,
-               json_choice(
-                   with_later({{"adamw_torch_fused"}, {"adamw_torch"}},
-                              {"adafactor", "sgd", "adagrad", "rmsprop", "lion_32bit", "adamw_8bit", "adamw_bnb_8bit",
-                               "paged_adamw_32bit", "paged_adamw_8bit", "ademamix", "stable_adamw", "adamw_hf"},
-                              "not built yet: use \"adamw_torch_fused\"")),
-               "Both are the same AdamW."),
-      not_yet("optim_args", nullptr, "Parameters of the optimizer.", "leave it out"),
+               json_choice(with_later({{"adamw_torch_fused"}, {"adamw_torch"}, {"adam"}, {"sgd"}, {"adafactor"}},
+                                      {"adagrad", "rmsprop", "lion_32bit", "adamw_8bit", "adamw_bnb_8bit",
+                                       "paged_adamw_32bit", "paged_adamw_8bit", "ademamix", "stable_adamw", "adamw_hf"},
+                                      "not built yet: use \"adamw_torch_fused\"")),
+               "`adamw_torch_fused` and `adamw_torch` are the same AdamW. `sgd` is torch's, without momentum unless "
+               "optim_args gives one. `adafactor` is transformers' as its Trainer sets it: the learning rate is the "
+               "schedule's, second moments of matrices are factored, beta1 is not used; on CPUs only. Ours, because "
+               "transformers has no name for it: `adam`, torch's, which adds weight decay to the gradient."),
+      honoured(
+          "optim_args", training, &Training::optim_args, json_text(),
+          "Arguments of `sgd`, as text: `momentum=0.9,dampening=0,nesterov=true`; the other optimizers take none."),
       not_yet("optim_target_modules", nullptr, "Layers that GaLore or APOLLO work on.", "leave it out"),
-      not_yet("adafactor", false, "Version 4: use Adafactor.", "leave it out"),
-      honoured("weight_decay", training, &Training::weight_decay, json_number(0), "Not on biases and norms."),
-      honoured("adam_beta1", training, &Training::adam_beta1, json_number_below(0, 1), "AdamW's first decay rate."),
-      honoured("adam_beta2", training, &Training::adam_beta2, json_number_below(0, 1), "AdamW's second decay rate."),
-      honoured("adam_epsilon", training, &Training::adam_epsilon, json_number(0), "AdamW's epsilon."),
+      adafactor,
+      honoured(
+          "weight_decay", training, &Training::weight_decay, json_number(0),
+          "Not on biases and norms, nor on what no_decay_patterns finds. adamw and adafactor shrink the weights by "
+          "it times the learning rate; adam and sgd add it times the weight to the gradient."),
+      honoured("no_decay_patterns", training, &Training::no_decay_patterns, json_texts(),
+               "Ours: parameters without weight decay. Regular expressions that are found anywhere in a parameter's "
+               "name, ours (`embedding.wte.weight`) or that of its tensor in the files (`transformer.wte.weight`); one "
+               "that is found nowhere is an error."),
+      honoured("adam_beta1", training, &Training::adam_beta1, json_number_below(0, 1),
+               "First decay rate of AdamW and Adam."),
+      honoured("adam_beta2", training, &Training::adam_beta2, json_number_below(0, 1),
+               "Second decay rate of AdamW and Adam."),
+      honoured("adam_epsilon", training, &Training::adam_epsilon, json_number(0), "Epsilon of AdamW and Adam."),
       honoured("max_grad_norm", training, &Training::max_grad_norm, json_number(0),
                "Gradients are scaled down to this L2 norm over the whole model; 0: never."),
+      honoured("max_grad_value", training, &Training::max_grad_value, json_number(0),
+               "Ours: after max_grad_norm has scaled them, each element of the gradients is limited to plus or minus "
+               "this; 0: never. Both work together; for this one alone set max_grad_norm to 0."),
       not_yet("label_smoothing_factor", 0.0, "Share of the target that goes to the other classes.", "leave it out"),
       not_yet("neftune_noise_alpha", nullptr, "Noise on embeddings.", "leave it out"),
       not_yet("trainable", nullptr, "Ours: patterns of the parameters that are trained.",

@@ -2,6 +2,7 @@
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
@@ -15,7 +16,7 @@
 namespace shardline::testing {
 namespace {
 
-const std::vector<at::ScalarType> kTypes = {at::kFloat, at::kDouble, at::kBFloat16, at::kLong};
+const std::vector<at::ScalarType> kTypes = {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf, at::kLong, at::kInt};
 
 // Small whole numbers, exact in every type: element i of rank r.
 at::Tensor ramp(int64_t n, int rank, at::ScalarType type) {
@@ -29,21 +30,24 @@ at::Tensor uneven(int64_t n, int rank, at::ScalarType type) {
   for (int64_t i = 0; i < n; ++i) {
     state = state * 6364136223846793005ull + 1442695040888963407ull;
     const double fraction = static_cast<double>(state >> 11) / 9007199254740992.0 - 0.5;
-    values.mutable_data_ptr<double>()[i] = std::ldexp(fraction, static_cast<int>((state >> 3) % 40) - 20);
+    values.mutable_data_ptr<double>()[i] = std::ldexp(fraction, static_cast<int>((state >> 3) % 40) - 26);
   }
-  return type == at::kLong ? values.mul(1e12).to(type) : values.to(type);
+  const bool whole = type == at::kLong || type == at::kInt;
+  return values.mul(type == at::kLong ? 1e12 : whole ? 1e4 : 1).to(type);
 }
 
 // The definition, by the simplest loop.
 at::Tensor sum_in_order(const std::vector<at::Tensor>& inputs) {
   const at::ScalarType type = inputs[0].scalar_type();
-  const at::ScalarType wide = type == at::kBFloat16 ? at::kFloat : type;
+  const bool half = type == at::kBFloat16 || type == at::kHalf;
+  const at::ScalarType wide = half ? at::kFloat : type == at::kInt ? at::kLong : type;
   at::Tensor sum = inputs[0].to(wide).clone();
   for (size_t r = 1; r < inputs.size(); ++r) sum.add_(inputs[r].to(wide));
   return sum.to(type);
 }
 
-const std::vector<int64_t> kDigestSizes = {1, 3, 1000, 70001};
+// Odd ones, and those around the borders of what siblings move in one piece (256 KiB).
+const std::vector<int64_t> kDigestSizes = {1, 3, 1000, 32768, 65535, 65537, 70001, 262145};
 
 uint64_t digest(uint64_t seed, const at::Tensor& tensor) {
   return XXH64(tensor.const_data_ptr(), tensor.nbytes(), seed);
@@ -130,6 +134,19 @@ void broadcast_reaches_all(Communicator& comm) {
     }
 }
 
+// Whoever waits for all in one collective must not need them in another: only a root can be waited for.
+void broadcasts_follow_each_other(Communicator& comm) {
+  std::vector<at::Tensor> tensors;
+  std::vector<WorkPtr> works;
+  for (int i = 0; i < 3 * comm.size(); ++i) {
+    tensors.push_back(ramp(200003 - i, comm.rank() + i, at::kInt));
+    works.push_back(comm.broadcast(tensors.back(), i % comm.size()));
+  }
+  for (const WorkPtr& work : works) work->wait();
+  for (int i = 0; i < 3 * comm.size(); ++i)
+    EXPECT(at::equal(tensors[i], ramp(200003 - i, i % comm.size() + i, at::kInt)), "broadcast ", i);
+}
+
 void messages_of_a_pair_keep_their_order(Communicator& comm) {
   if (comm.size() == 1) return;
   const int next = (comm.rank() + 1) % comm.size(), previous = (comm.rank() + comm.size() - 1) % comm.size();
@@ -152,29 +169,39 @@ void messages_of_a_pair_keep_their_order(Communicator& comm) {
   }
 }
 
+// Of all kinds, some smaller and some larger than what moves in one piece; waited for in reverse.
 void many_operations_at_once(Communicator& comm) {
-  std::vector<at::Tensor> tensors, gathered;
+  const int n = comm.size(), me = comm.rank();
   std::vector<WorkPtr> works;
-  for (int i = 0; i < 12; ++i) {
-    tensors.push_back(ramp(1 + 5003 * i, comm.rank() + i, at::kFloat));
-    if (i % 3 == 2) {
-      gathered.push_back(at::empty({comm.size(), tensors[i].numel()}, at::kFloat));
-      works.push_back(comm.all_gather(gathered.back(), tensors[i]));
-    } else {
-      works.push_back(comm.all_reduce(tensors[i]));
+  std::vector<std::pair<at::Tensor, at::Tensor>> results;  // and what they must be
+  const auto add = [&](const WorkPtr& work, const at::Tensor& result, const at::Tensor& expected) {
+    works.push_back(work);
+    results.emplace_back(result, expected);
+  };
+  for (int i = 0; i < 20; ++i) {
+    const int64_t part = 1 + 7919 * i;
+    const at::Tensor input = ramp(n * part, me + i, at::kFloat);
+    const at::Tensor sum = ramp(n * part, i, at::kFloat).mul(n).add(n * (n - 1) / 2);
+    if (i % 5 == 0) add(comm.all_reduce(input), input, sum);
+    if (i % 5 == 1) {
+      const at::Tensor output = at::empty({part}, at::kFloat);
+      add(comm.reduce_scatter(output, input), output, sum.narrow(0, me * part, part));
     }
+    if (i % 5 == 2) {
+      const at::Tensor output = at::empty({n, n * part}, at::kFloat), expected = at::empty_like(output);
+      for (int r = 0; r < n; ++r) expected[r].copy_(ramp(n * part, r + i, at::kFloat));
+      add(comm.all_gather(output, input), output, expected);
+    }
+    if (i % 5 == 3) {
+      const at::Tensor output = at::empty({n * part}, at::kFloat), expected = at::empty_like(output);
+      for (int r = 0; r < n; ++r)
+        expected.narrow(0, r * part, part).copy_(ramp(n * part, r + i, at::kFloat).narrow(0, me * part, part));
+      add(comm.all_to_all(output, input), output, expected);
+    }
+    if (i % 5 == 4) add(comm.broadcast(input, i % n), input, ramp(n * part, i % n + i, at::kFloat));
   }
   for (size_t i = works.size(); i-- > 0;) works[i]->wait();
-  for (int i = 0; i < 12; ++i)
-    for (int r = 0; r < comm.size(); ++r) {
-      if (i % 3 == 2) {
-        EXPECT(at::equal(gathered[i / 3][r], ramp(1 + 5003 * i, r + i, at::kFloat)), "gather ", i);
-      } else {
-        const int n = comm.size();
-        const at::Tensor sum = ramp(1 + 5003 * i, i, at::kFloat).mul(n).add(n * (n - 1) / 2);
-        EXPECT(at::equal(tensors[i], sum), "reduce ", i);
-      }
-    }
+  for (size_t i = 0; i < works.size(); ++i) EXPECT(at::equal(results[i].first, results[i].second), "operation ", i);
 }
 
 void groups_are_independent(Communicator& comm) {
@@ -250,8 +277,11 @@ uint64_t reduction_digest(Communicator& comm) {
   for (const auto type : kTypes)
     for (const int64_t n : kDigestSizes) {
       const at::Tensor tensor = uneven(n, comm.rank(), type);
+      const at::Tensor input = tensor.repeat({comm.size()}), part = at::empty_like(tensor);
       comm.all_reduce(tensor)->wait();
       bits = digest(bits, tensor);
+      comm.reduce_scatter(part, input)->wait();
+      bits = digest(bits, part);
     }
   return bits;
 }
@@ -262,7 +292,8 @@ uint64_t expected_reduction_digest(int n_ranks) {
     for (const int64_t n : kDigestSizes) {
       std::vector<at::Tensor> inputs;
       for (int r = 0; r < n_ranks; ++r) inputs.push_back(uneven(n, r, type));
-      bits = digest(bits, sum_in_order(inputs));
+      const at::Tensor sum = sum_in_order(inputs);
+      bits = digest(digest(bits, sum), sum);
     }
   return bits;
 }
@@ -275,6 +306,7 @@ std::vector<CommBehaviour> comm_behaviours() {
           {"all_gather keeps rank order", all_gather_keeps_rank_order},
           {"all_to_all transposes", all_to_all_transposes},
           {"broadcast reaches all", broadcast_reaches_all},
+          {"broadcasts follow each other", broadcasts_follow_each_other},
           {"messages of a pair keep their order", messages_of_a_pair_keep_their_order},
           {"many operations at once", many_operations_at_once},
           {"groups are independent", groups_are_independent},

@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "core/threads_communicator.h"
 #include "engine/config/config.h"
+#include "engine/job_parts.h"
 #include "engine/trainer.h"
 #include "tests/engine/ones_source.h"
 #include "tests/engine/uneven_gpt2.h"
@@ -26,26 +27,29 @@ struct Choice {
   std::string offload = "no";  // or a scope
   std::string optimize = "memory", dtype = "float32";
   double dropout = 0;
+  std::string whole = "none";  // a pattern of units that are not split over T
 };
 
 Config config_of(const Choice& c) {
-  const nlohmann::json file = {
-      {"model", {{"config", uneven_gpt2(61, c.dropout)}}},
-      {"data", {{"train", "unused"}, {"tokenizer", "bytes"}, {"sequence_length", kLength}}},
-      {"training", {{"global_batch_size", kSamples}}},
-      {"smp_options",
-       {{"pipeline_parallel_degree", c.p},
-        {"tensor_parallel_degree", c.t},
-        {"microbatches", 6},
-        {"pipeline", c.pipeline},
-        {"optimize", c.optimize},
-        {"activation_checkpointing", c.recompute},
-        {"offload_activations", c.offload != "no"},
-        {"offload_scope", c.offload == "no" ? "checkpointed" : c.offload},
-        {"activation_loading_horizon", 2},
-        {"offload_path", std::filesystem::temp_directory_path().string()}}},
-      {"runtime", {{"dtype", c.dtype}, {"communicator", c.p * c.t == 1 ? "local" : "threads"}}},
-      {"output_dir", "unused"}};
+  nlohmann::json file = {{"model", {{"config", uneven_gpt2(61, c.dropout)}}},
+                         {"data", {{"train", "unused"}, {"tokenizer", "bytes"}, {"sequence_length", kLength}}},
+                         {"training", {{"global_batch_size", kSamples}}},
+                         {"smp_options",
+                          {{"pipeline_parallel_degree", c.p},
+                           {"tensor_parallel_degree", c.t},
+                           {"microbatches", 6},
+                           {"pipeline", c.pipeline},
+                           {"optimize", c.optimize},
+                           {"activation_checkpointing", c.recompute},
+                           {"offload_activations", c.offload != "no"},
+                           {"offload_scope", c.offload == "no" ? "checkpointed" : c.offload},
+                           {"activation_loading_horizon", 2},
+                           {"offload_path", std::filesystem::temp_directory_path().string()}}},
+                         {"runtime", {{"dtype", c.dtype}, {"communicator", c.p * c.t == 1 ? "local" : "threads"}}},
+                         {"output_dir", "unused"}};
+  file["smp_options"]["tensor_parallel_layers"] = {{{"pattern", ".*"}, {"split", true}}};
+  if (c.whole != "none")
+    file["smp_options"]["tensor_parallel_layers"].push_back({{"pattern", c.whole}, {"split", false}});
   return parse_config(file.dump(), "activation test");
 }
 
@@ -54,16 +58,15 @@ int64_t planned_and_counted(const Choice& choice) {
   const Config config = config_of(choice);
   int64_t most = 0;
   run_ranks(choice.p * choice.t, [&](CommunicatorPtr world) {
-    const ModelSource source = open_model(config.model, choice.t > 1 && choice.optimize == "memory");
-    const Plan plan = make_plan(config, source.spec, world->size());
+    const auto [source, planned, plan] = plan_model(config, world->size());
     Trainer trainer({config, plan, source, make_rank_groups(plan.mesh, world, world), at::kCPU}, 1);
     fill_parameters(config.model, source, 1, trainer.parameters());
     OnesSource data(kSamples, kLength);
     trainer.accumulate_gradients(data, 1);
     const auto rank = static_cast<size_t>(world->rank());
     const int64_t counted = trainer.last_step().peak_activation_bytes;
-    const int64_t planned = plan.activation_bytes_by_rank[rank].kept;
-    if (counted != planned) throw RunError(cat("rank ", rank, " counted ", counted, " bytes, planned ", planned));
+    const int64_t told = plan.activation_bytes_by_rank[rank].kept;
+    if (counted != told) throw RunError(cat("rank ", rank, " counted ", counted, " bytes, planned ", told));
     if (world->rank() == 0) most = counted;  // the first stage keeps most microbatches
   });
   return most;
@@ -105,6 +108,27 @@ TEST_CASE("the plan's peak of activations is what every rank counts") {
                .dropout = 0.1});
       }
   CHECK(choices == (4 * 7 + 2 * 6) * 15);
+}
+
+TEST_CASE("the plan's peak of activations is what every rank counts where units are whole on all T ranks") {
+  for (const char* whole : {".*", ".*attn", ".*mlp", "embedding.*|head.*", R"(h\.[024]\.attn|h\.[0135]\.mlp)"})
+    for (const char* optimize : {"speed", "memory"})
+      for (const int t : {2, 3, 4})
+        for (const auto& [pipeline, recompute, offload, dropout] : {std::tuple{"interleaved", "none", "no", 0.1},
+                                                                    {"zb_h2", "none", "no", 0.0},
+                                                                    {"zb_h1", "selective", "no", 0.1},
+                                                                    {"simple", "selective", "all", 0.0},
+                                                                    {"interleaved", "group_2", "checkpointed", 0.0}}) {
+          CAPTURE(whole, optimize, t, pipeline, recompute, offload, dropout);
+          CHECK_NOTHROW(planned_and_counted({.p = 2,
+                                             .t = t,
+                                             .pipeline = pipeline,
+                                             .recompute = recompute,
+                                             .offload = offload,
+                                             .optimize = optimize,
+                                             .dropout = dropout,
+                                             .whole = whole}));
+        }
 }
 
 // On one rank nothing is on its way to another: what the allocator holds beside the counted activations never changes.

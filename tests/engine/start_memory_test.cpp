@@ -51,7 +51,7 @@ Measured build_and_fill(const nlohmann::json& model, int p, int t, const Communi
   Measured measured{.peak = counter->peak};
   for (const auto* parameter : trainer.parameters().stored()) {
     const auto bytes = static_cast<int64_t>(parameter->value.nbytes());
-    measured.stored += (bytes + 63) / 64 * 64;  // buffers are padded
+    measured.stored += (bytes + 127) / 128 * 128;  // buffers are padded
     measured.largest = std::max(measured.largest, bytes);
   }
   return measured;

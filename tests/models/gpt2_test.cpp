@@ -70,6 +70,38 @@ TEST_CASE("only what is whole on every tensor rank can be partial, and only unde
       }
 }
 
+TEST_CASE(
+    "a unit that stays whole is split nowhere, and its gradient is that of the own rows under sequence parallelism") {
+  const SplitChoices choices = {
+      {"h.1.attn", {false, "asked"}}, {"h.0.mlp", {false, ""}}, {"embedding.wte", {true, ""}}};
+  for (bool sequence_parallel : {false, true}) {
+    const ModelSpec spec =
+        model_spec({{"model_type", "gpt2"}, {"n_layer", 2}, {"n_head", 6}}, "config.json", sequence_parallel, choices);
+    int whole = 0;
+    for (const auto& layer : spec.layers)
+      for (const auto& param : layer.params) {
+        INFO(layer.full_name(param));
+        CHECK(param.partial_over_t == (sequence_parallel && param.split_dim < 0));
+        const bool matrix = param.name.find("ln_") == std::string::npos && param.name != "wpe.weight" &&
+                            param.name != "attn.out.bias" && param.name != "mlp.proj.bias";
+        const std::string name = layer.full_name(param);
+        const bool chosen = name.starts_with("h.1.attn.") || name.starts_with("h.0.mlp.");
+        CHECK((param.split_dim >= 0) == (matrix && !chosen));
+        whole += matrix && chosen;
+      }
+    CHECK(whole == 6);
+    std::vector<std::string> units;
+    for (const auto& layer : spec.layers)
+      for (const auto& unit : layer.units)
+        units.push_back(layer.full_name(unit) + (unit.split ? " split " : " whole ") + std::to_string(unit.count) +
+                        " " + unit.parts);
+    CHECK(units == std::vector<std::string>{"embedding.wte split 50257 words", "h.0.attn split 6 heads",
+                                            "h.0.mlp whole 3072 inner features", "h.1.attn whole 6 heads",
+                                            "h.1.mlp split 3072 inner features", "head.lm_head split 50257 words"});
+    CHECK(spec.layers[2].units[0].why == "asked");
+  }
+}
+
 TEST_CASE("generic names of keys are read, and GPT-2's own win") {
   const ModelSpec spec = spec_of({{"num_hidden_layers", 3},
                                   {"hidden_size", 32},

@@ -7,6 +7,7 @@
 
 #include "core/caching_allocator.h"
 #include "engine/config/config.h"
+#include "engine/job_parts.h"
 #include "engine/rank_memory.h"
 #include "engine/trainer.h"
 #include "tests/engine/ones_source.h"
@@ -26,48 +27,65 @@ struct Setting {
   double dropout = 0;
   int microbatches = 4, samples = 6;  // of a microbatch
   bool tied = true;
+  std::string whole = "nothing";  // a pattern of units that are not split over T
+  std::string optim = "adamw_torch";
+  std::string sharding = "none";  // over the replicas; "MiCS 2" over pairs of them
 
   int world() const { return d * p * t; }
   std::string name() const {
     return cat("D", d, " P", p, " T", t, " ", optimize, " ", pipeline, ", ", recompute, ", offload ", offload, ", ",
-               dtype, ", dropout ", dropout, ", ", microbatches, " x ", samples, tied ? ", tied" : ", untied");
+               dtype, ", dropout ", dropout, ", ", microbatches, " x ", samples, tied ? ", tied" : ", untied",
+               ", whole: ", whole, ", ", optim, ", sharded: ", sharding);
   }
 };
 
 Config config_of(const Setting& s) {
-  const nlohmann::json file = {{"model",
-                                {{"config",
-                                  {{"model_type", "gpt2"},
-                                   {"n_layer", 8},
-                                   {"n_head", 6},
-                                   {"n_embd", kHidden},
-                                   {"vocab_size", 1009},
-                                   {"n_positions", 64},
-                                   {"tie_word_embeddings", s.tied},
-                                   {"resid_pdrop", s.dropout},
-                                   {"embd_pdrop", s.dropout},
-                                   {"attn_pdrop", s.dropout}}}}},
-                               {"data", {{"train", "unused"}, {"tokenizer", "bytes"}, {"sequence_length", kLength}}},
-                               {"training", {{"global_batch_size", s.d * s.samples * s.microbatches}}},
-                               {"smp_options",
-                                {{"pipeline_parallel_degree", s.p},
-                                 {"tensor_parallel_degree", s.t},
-                                 {"ddp", true},
-                                 {"microbatches", s.microbatches},
-                                 {"pipeline", s.pipeline},
-                                 {"optimize", s.optimize},
-                                 {"activation_checkpointing", s.recompute},
-                                 {"offload_activations", s.offload != "no"},
-                                 {"offload_scope", s.offload == "no" ? "checkpointed" : s.offload},
-                                 {"activation_loading_horizon", 2},
-                                 {"offload_path", std::filesystem::temp_directory_path().string()}}},
-                               {"runtime", {{"dtype", s.dtype}}},
-                               {"output_dir", "unused"}};
+  nlohmann::json file = {{"model",
+                          {{"config",
+                            {{"model_type", "gpt2"},
+                             {"n_layer", 8},
+                             {"n_head", 6},
+                             {"n_embd", kHidden},
+                             {"vocab_size", 1009},
+                             {"n_positions", 64},
+                             {"tie_word_embeddings", s.tied},
+                             {"resid_pdrop", s.dropout},
+                             {"embd_pdrop", s.dropout},
+                             {"attn_pdrop", s.dropout}}}}},
+                         {"data", {{"train", "unused"}, {"tokenizer", "bytes"}, {"sequence_length", kLength}}},
+                         {"training",
+                          {{"global_batch_size", s.d * s.samples * s.microbatches},
+                           {"optim", s.optim},
+                           {"optim_args", s.optim == "sgd" ? nlohmann::json("momentum=0.9") : nlohmann::json()}}},
+                         {"smp_options",
+                          {{"pipeline_parallel_degree", s.p},
+                           {"tensor_parallel_degree", s.t},
+                           {"ddp", true},
+                           {"microbatches", s.microbatches},
+                           {"pipeline", s.pipeline},
+                           {"optimize", s.optimize},
+                           {"activation_checkpointing", s.recompute},
+                           {"offload_activations", s.offload != "no"},
+                           {"offload_scope", s.offload == "no" ? "checkpointed" : s.offload},
+                           {"activation_loading_horizon", 2},
+                           {"offload_path", std::filesystem::temp_directory_path().string()}}},
+                         {"runtime", {{"dtype", s.dtype}}},
+                         {"output_dir", "unused"}};
+  if (s.whole != "nothing") file["smp_options"]["tensor_parallel_layers"] = {{{"pattern", s.whole}, {"split", false}}};
+  auto& smp = file["smp_options"];
+  smp["shard_optimizer_state"] = s.sharding == "ZeRO-1" || s.sharding == "ZeRO-2";
+  smp["shard_gradients"] = s.sharding == "ZeRO-2";
+  if (s.sharding == "ZeRO-3" || s.sharding == "MiCS 2") {
+    smp["sharded_data_parallel_degree"] = s.sharding == "ZeRO-3" ? s.d : 2;
+    smp["sdp_param_persistence_threshold"] = s.sharding == "ZeRO-3" ? 0 : 1000;
+    if (s.sharding == "MiCS 2") smp["sdp_reduce_bucket_size"] = 10000;
+  }
   return parse_config(file.dump(), "memory test");
 }
 
 struct Classes {
-  double weights = 0, gradients = 0, optimizer = 0, others = 0;
+  double weights = 0, gradients = 0, optimizer = 0;  // each at its own peak
+  double others = 0;
 };
 
 // The allocator sees one buffer where a received border is kept: activations and messages are one number.
@@ -82,15 +100,17 @@ Classes counted(const Setting& setting, const Plan& plan, const ModelSource& sou
   fill_parameters(config.model, source, 1, trainer.parameters());
   OnesSource data(setting.d * setting.samples * setting.microbatches, kLength);
   const auto ready = memory_totals();
-  const auto grown = [&](MemoryClass memory) {
-    const auto i = static_cast<size_t>(memory);
-    return static_cast<double>(ready.now[i] - before.now[i]);
-  };
-  Classes result{grown(MemoryClass::weights), grown(MemoryClass::gradients), grown(MemoryClass::optimizer)};
   restart_memory_peaks();
   trainer.train_step(data, 1);
-  result.others = static_cast<double>(memory_totals().peak_live - ready.live);
-  return result;
+  const auto end = memory_totals();
+  trainer.parameters().visit_values([](const Parameter&) {});  // nothing is under way when it is gone
+  world->barrier();
+  const auto peak = [&](MemoryClass memory) {
+    const auto i = static_cast<size_t>(memory);
+    return static_cast<double>(end.peak_of_class[i] - before.now[i]);
+  };
+  return {peak(MemoryClass::weights), peak(MemoryClass::gradients), peak(MemoryClass::optimizer),
+          static_cast<double>(end.peak_live - ready.live)};
 }
 
 // With more ranks than cores, one may run ahead of another stage's that does not get its turn, and its borders pile up.
@@ -118,9 +138,35 @@ std::vector<Setting> settings() {
         s.dtype = n % 3 == 0 ? "float64" : "float32";
         s.tied = n % 5 != 0;
         s.microbatches = n % 4 == 1 ? 8 : 4;
+        s.optim = std::array{"adamw_torch", "adafactor", "sgd"}[static_cast<size_t>(n % 7) % 3];
         ++n;
         all.push_back(s);
       }
+  // Units that every rank of T has whole, on their own rows or on all.
+  for (const char* whole : {".*", ".*attn", ".*mlp", "embedding.*|head.*"})
+    for (const int t : {2, 4})
+      for (const std::string optimize : {"memory", "speed"})
+        for (const auto& [recompute, offload] : {memory[0], memory[1], memory[4]}) {
+          Setting s{.t = t, .recompute = recompute, .offload = offload, .optimize = optimize};
+          s.pipeline = n % 2 == 0 ? "simple" : "interleaved";
+          s.dropout = n % 2 == 0 ? 0 : 0.1;
+          s.dtype = n % 3 == 0 ? "float64" : "float32";
+          s.tied = n % 5 != 0;
+          s.whole = whole;
+          ++n;
+          all.push_back(s);
+        }
+  for (Setting s : std::vector<Setting>{{.d = 2}, {.d = 2, .p = 2}, {.d = 2, .t = 2}, {.d = 4}})
+    for (const char* sharding : {"ZeRO-1", "ZeRO-2", "ZeRO-3", "MiCS 2"})
+      for (const std::string pipeline : {"simple", "interleaved", "zb_h1"})
+        for (const char* recompute : {"none", "each"}) {
+          if (s.p == 1 && pipeline == "zb_h1") continue;
+          s.sharding = sharding, s.pipeline = pipeline, s.recompute = recompute;
+          s.tied = n % 3 != 0;
+          s.optim = std::array{"adamw_torch", "adafactor", "sgd"}[static_cast<size_t>(n % 5) % 3];
+          ++n;
+          all.push_back(s);
+        }
   return all;
 }
 
@@ -134,17 +180,17 @@ TEST_CASE("mpi: ranks count what the plan says, by class of memory") {
     if (setting.world() != world->size()) continue;
     ++seen;
     const Config config = config_of(setting);
-    const ModelSource source = open_model(config.model, setting.t > 1 && setting.optimize == "memory");
-    const Plan plan = make_plan(config, source.spec, world->size());
-    const auto bytes =
-        memory_by_rank(config, planner_case(config, source.spec, plan.sizes), plan)[static_cast<size_t>(world->rank())];
+    const auto [source, planned_case, plan] = plan_model(config, world->size());
+    const auto bytes = memory_by_rank(config, planned_case, plan)[static_cast<size_t>(world->rank())];
     const Classes planned = planned_for(bytes), now = counted(setting, plan, source, world);
     CAPTURE(setting.name(), world->rank(), bytes.activations, bytes.workspace, bytes.communication);
-    CHECK(now.weights == Approx(planned.weights).epsilon(0.05));
-    CHECK(now.gradients == Approx(planned.gradients).epsilon(0.05));
-    CHECK(now.optimizer == Approx(planned.optimizer).epsilon(0.05));
+    CHECK(now.weights == planned.weights);
+    CHECK(now.gradients == planned.gradients);
+    CHECK(now.optimizer == planned.optimizer);
+    // What is gathered and reduced for a while comes on top, at times of its own.
+    const double passing = setting.sharding == "none" ? 0 : planned.weights + planned.gradients;
     CHECK(now.others > 0.95 * planned.others);
-    CHECK(now.others < 1.05 * planned.others + waiting_for_a_core(setting));
+    CHECK(now.others < 1.05 * planned.others + waiting_for_a_core(setting) + passing);
     world->barrier();
   }
   CHECK(seen >= 30);

@@ -5,6 +5,8 @@
 #include <ATen/ops/zeros.h>
 
 #include <chrono>
+#include <cstdlib>
+#include <fstream>
 #include <thread>
 
 #include "core/error.h"
@@ -22,22 +24,64 @@ using namespace std::chrono_literals;
 using Catch::Contains;
 using testing::mpi_test_world;
 
-TEST_CASE("mpi: every behaviour of a communicator") {
-  for (const auto& behaviour : testing::comm_behaviours()) {
-    INFO(behaviour.name << " on rank " << mpi_test_world().comm->rank());
-    CHECK_NOTHROW(behaviour.check(*mpi_test_world().comm));
+// How often this process has mapped memory that ranks share.
+int shared_mappings() {
+  std::ifstream maps("/proc/self/maps");
+  int count = 0;
+  for (std::string line; std::getline(maps, line);) count += line.find("memfd:shardline") != std::string::npos;
+  return count;
+}
+
+// A world as the environment variable makes it. Collective.
+CommunicatorPtr world_with(const char* shared_memory) {
+  ::setenv("SHARDLINE_SHARED_MEMORY", shared_memory, 1);
+  const CommunicatorPtr world = make_mpi_world().comm;
+  ::unsetenv("SHARDLINE_SHARED_MEMORY");
+  return world;
+}
+
+TEST_CASE("mpi: every behaviour of a communicator, with shared memory and with messages") {
+  for (const char* const shared_memory : {"1", "0"}) {
+    const CommunicatorPtr world = world_with(shared_memory);
+    for (const auto& behaviour : testing::comm_behaviours()) {
+      INFO(behaviour.name << " on rank " << world->rank() << " with SHARDLINE_SHARED_MEMORY=" << shared_memory);
+      CHECK_NOTHROW(behaviour.check(*world));
+    }
   }
 }
 
-TEST_CASE("mpi: the same bits as ranks that are threads") {
-  Communicator& world = *mpi_test_world().comm;
-  const uint64_t over_mpi = testing::reduction_digest(world);
+TEST_CASE("mpi: the same bits as ranks that are threads, with shared memory and with messages") {
   uint64_t over_threads = 0;
-  run_ranks(world.size(), [&](CommunicatorPtr thread_world) {
+  run_ranks(mpi_test_world().comm->size(), [&](CommunicatorPtr thread_world) {
     const uint64_t digest = testing::reduction_digest(*thread_world);
     if (thread_world->rank() == 0) over_threads = digest;
   });
-  CHECK(over_mpi == over_threads);
+  CHECK(testing::reduction_digest(*world_with("1")) == over_threads);
+  CHECK(testing::reduction_digest(*world_with("0")) == over_threads);
+}
+
+TEST_CASE("mpi: ranks of one host share memory unless they are told not to") {
+  const int before = shared_mappings();
+  const CommunicatorPtr with = world_with("1");
+  const int more = with->size() > 1 ? 1 : 0;
+  CHECK(shared_mappings() == before + more);
+  const auto single = with->split(with->rank(), "single");
+  CHECK(shared_mappings() == before + more);
+  const CommunicatorPtr without = world_with("0");
+  CHECK(shared_mappings() == before + more);
+  CHECK_THROWS_WITH(world_with("yes"), Contains("SHARDLINE_SHARED_MEMORY must be 0 or 1") && Contains("yes"));
+  ::unsetenv("SHARDLINE_SHARED_MEMORY");
+}
+
+TEST_CASE("mpi: ranks that disagree about a collective are told what each asked for") {
+  Communicator& world = *mpi_test_world().comm;
+  if (world.size() == 1) return;
+  const auto pair = world.split(world.rank() / 2, "pair");
+  const at::Tensor tensor = at::zeros({100000}, at::kFloat);
+  const WorkPtr work = pair->rank() == 0 ? pair->all_reduce(tensor) : pair->all_reduce(tensor.narrow(0, 0, 1000));
+  CHECK_THROWS_WITH(work->wait(), Contains("disagree") && Contains("float32 x 100000") && Contains("float32 x 1000"));
+  const WorkPtr next = pair->all_reduce(tensor);
+  CHECK_THROWS_WITH(next->wait(), Contains("disagree"));
 }
 
 TEST_CASE("mpi: knows its place") {

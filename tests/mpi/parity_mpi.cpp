@@ -16,7 +16,7 @@ void check_on_real_ranks(const std::vector<Point>& points) {
     const Outcome outcome = run_point_on(point, world);
     if (world->rank() == 0) {  // the others have the same, as `copies` says, and wait at the barrier
       INFO(point.name());
-      CHECK(compare(outcome, reference(point), limits_of(point.dtype)).exceeds(limits_of(point.dtype)) == "");
+      CHECK(compare(outcome, reference(point), limits_of(point)).exceeds(limits_of(point)) == "");
       CHECK(bit_equal(outcome, run_point(point)));
     }
     world->barrier();

@@ -10,6 +10,7 @@
 
 #include "core/error.h"
 #include "core/local_communicator.h"
+#include "core/storage.h"
 #include "core/threads_communicator.h"
 #include "optim/gradient_norm.h"
 
@@ -18,6 +19,8 @@
 namespace shardline {
 namespace {
 
+using Stage = Sharding::Stage;
+
 // Layers a, b, c, d: each has a split weight, a norm and a plain bias; "a.words" is shared by the layers that `tied`
 // names.
 ModelSpec model(const std::vector<int>& tied, bool sequence_parallel) {
@@ -25,7 +28,7 @@ ModelSpec model(const std::vector<int>& tied, bool sequence_parallel) {
   for (int layer = 0; layer < 4; ++layer) {
     LayerSpec l{.name = std::string(1, static_cast<char>('a' + layer))};
     if (layer == 0) l.params.push_back({.name = "words", .shape = {7, 2}, .split_dim = 0});
-    l.params.push_back({.name = "weight", .shape = {5, 3}, .split_dim = 0});
+    l.params.push_back({.name = "weight", .shape = {5, 3}, .split_dim = 0, .deferred = true});
     l.params.push_back({.name = "norm", .shape = {3}, .decays = false, .partial_over_t = sequence_parallel});
     l.params.push_back({.name = "bias", .shape = {2}, .decays = false});
     if (std::count(tied.begin(), tied.end(), layer))
@@ -65,14 +68,24 @@ double expected(const ModelSpec& spec, const std::string& name, const Mesh& mesh
   return sum;
 }
 
+// In two microbatches; the second adds the rest.
 void fill_gradients(StageParameters& parameters, const ModelSpec& spec, const std::vector<int>& stage_of_layer) {
   const auto& at = parameters.groups().at;
   parameters.zero_gradients();
-  for (size_t layer = spec.layers.size(); layer-- > 0;) {
-    if (stage_of_layer[layer] != at.p) continue;
-    const auto params = parameters.layer_params(static_cast<int>(layer));
-    for (size_t i = 0; i < params.size(); ++i) params[i]->grad.add_(contribution(static_cast<int>(layer), i, at));
-    parameters.gradients_ready(static_cast<int>(layer));
+  for (const bool last : {false, true}) {
+    for (size_t l = spec.layers.size(); l-- > 0;) {
+      if (stage_of_layer[l] != at.p) continue;
+      const int layer = static_cast<int>(l);
+      const auto params = parameters.layer_params(layer);
+      for (const bool deferred : {false, true}) {
+        parameters.open_gradients(layer, deferred);
+        for (size_t i = 0; i < params.size(); ++i)
+          if (params[i]->spec->deferred == deferred && params[i]->grad.numel() > 0)
+            params[i]->grad.add_(last ? contribution(layer, i, at) - 1 : 1.0);
+        parameters.close_gradients(layer, deferred, last);
+      }
+    }
+    parameters.settle_gradients();
   }
   parameters.finish_gradients();
 }
@@ -93,45 +106,110 @@ double expected_norm(const ModelSpec& spec, const Mesh& mesh) {
   return std::sqrt(squares);
 }
 
+RankGroups groups_of(const Mesh& mesh, const CommunicatorPtr& world) {
+  return make_rank_groups(mesh, world, world);
+}
+
 // Without sequence parallelism replicated gradients are the same on all T ranks; here each rank's differs, and tensor
 // rank 0's is the one that counts.
 void check_reduction(const std::vector<int>& tied, const std::vector<int>& stage_of_layer, const Mesh& mesh,
-                     bool sequence_parallel) {
+                     bool sequence_parallel, const Sharding& sharding) {
   const ModelSpec spec = model(tied, sequence_parallel);
   const double norm = expected_norm(spec, mesh);
   std::string mistakes;
   std::mutex mutex;
   run_ranks(mesh.size(), [&](CommunicatorPtr world) {
-    StageParameters parameters(spec, stage_of_layer, make_rank_groups(mesh, world, world), at::kDouble, at::kCPU, true);
+    StageParameters parameters({.spec = spec,
+                                .stage_of_layer = stage_of_layer,
+                                .groups = groups_of(mesh, world),
+                                .sharding = sharding,
+                                .values = at::TensorOptions(at::kDouble)});
     std::string mine;
     for (int step = 0; step < 2; ++step) {  // the second finds nothing left of the first
       fill_gradients(parameters, spec, stage_of_layer);
-      for (const auto* p : parameters.stored()) {
-        const double value = expected(spec, p->name, mesh, parameters.groups().at.t);
-        if (!at::equal(p->grad, at::full_like(p->grad, value)))
-          mine += cat("rank ", world->rank(), ": ", p->name, " is not ", value, "\n");
-      }
+      parameters.visit_gradients([&](const Parameter& p, const at::Tensor& gradient) {
+        const double value = expected(spec, p.name, mesh, parameters.groups().at.t);
+        if (!at::equal(gradient, at::full_like(gradient, value)))
+          mine += cat("rank ", world->rank(), ": ", p.name, " is not ", value, "\n");
+      });
       const double got = gradient_norm(parameters);
       if (!(std::abs(got - norm) <= 1e-12 * norm)) mine += cat("norm ", got, " is not ", norm, "\n");
     }
     std::scoped_lock lock(mutex);
     mistakes += mine;
   });
-  CAPTURE(tied, stage_of_layer, mesh.d(), mesh.p(), mesh.t(), sequence_parallel);
+  CAPTURE(tied, stage_of_layer, mesh.d(), mesh.p(), mesh.t(), sequence_parallel, static_cast<int>(sharding.stage),
+          sharding.degree);
   CHECK(mistakes == "");
+}
+
+std::vector<Sharding> shardings(int replicas) {
+  std::vector<Sharding> all = {{}};
+  for (const auto stage : {Stage::optimizer, Stage::gradients, Stage::weights})
+    all.push_back({.stage = stage, .degree = replicas});
+  all.push_back(
+      {.stage = Stage::weights, .degree = replicas, .whole_below = 10, .most_gathered = 1, .most_reduced = 1});
+  if (replicas % 2 == 0) all.push_back({.stage = Stage::weights, .degree = 2, .whole_below = 3});
+  return all;
 }
 
 }  // namespace
 
-TEST_CASE("gradients are reduced over the ranks that share them, tied ones once over all uses") {
-  for (bool sequence_parallel : {false, true}) {
+TEST_CASE("gradients are reduced over the ranks that share them, tied ones once over all uses, under every sharding") {
+  for (bool sequence_parallel : {false, true})
     for (const auto& tied : {std::vector<int>{}, {3}, {1, 3}, {0}, {1, 2, 3}}) {
-      check_reduction(tied, {0, 0, 0, 0}, Mesh("cluster", 1, 1, 1), sequence_parallel);
-      check_reduction(tied, {0, 0, 0, 0}, Mesh("cluster", 2, 1, 3), sequence_parallel);
-      check_reduction(tied, {0, 0, 1, 1}, Mesh("cluster", 1, 2, 2), sequence_parallel);
-      check_reduction(tied, {0, 0, 1, 1}, Mesh("spread", 2, 2, 2), sequence_parallel);
-      check_reduction(tied, {0, 1, 2, 2}, Mesh("PDT", 2, 3, 1), sequence_parallel);
+      const auto check = [&](const std::vector<int>& stage_of_layer, const Mesh& mesh) {
+        for (const auto& sharding : shardings(mesh.d()))
+          check_reduction(tied, stage_of_layer, mesh, sequence_parallel, sharding);
+      };
+      check({0, 0, 0, 0}, Mesh("cluster", 1, 1, 1));
+      check({0, 0, 0, 0}, Mesh("cluster", 2, 1, 3));
+      check({0, 0, 0, 0}, Mesh("TPD", 4, 1, 1));
+      check({0, 0, 1, 1}, Mesh("cluster", 1, 2, 2));
+      check({0, 0, 1, 1}, Mesh("spread", 4, 2, 2));
+      check({0, 1, 2, 2}, Mesh("PDT", 2, 3, 1));
     }
+}
+
+TEST_CASE("values are whole when they are used, and shards otherwise") {
+  const ModelSpec spec = model({1, 3}, true);
+  const Mesh mesh("cluster", 4, 1, 2);
+  const std::vector<int> stage_of_layer = {0, 0, 0, 0};
+  for (const auto& sharding : shardings(4)) {
+    std::vector<std::string> mistakes;
+    std::mutex mutex;
+    run_ranks(mesh.size(), [&](CommunicatorPtr world) {
+      StageParameters parameters({.spec = spec,
+                                  .stage_of_layer = stage_of_layer,
+                                  .groups = groups_of(mesh, world),
+                                  .sharding = sharding,
+                                  .values = at::TensorOptions(at::kFloat)});
+      const auto number = [&](const Parameter& p) { return static_cast<double>(p.name.size() + p.spec->shape.size()); };
+      parameters.fill_values([&](Parameter& p) { p.value.fill_(number(p)); });
+      const auto check = [&](const char* when, double added) {
+        const std::vector<int> order = {0, 1, 2, 3, 3, 2, 1, 1, 0};
+        parameters.begin_run(order);
+        for (const int layer : order) {
+          parameters.acquire(layer);
+          for (const auto* p : parameters.layer_params(layer))
+            if (!at::equal(p->value, at::full_like(p->value, number(*p) + added))) {
+              const std::scoped_lock lock(mutex);
+              mistakes.push_back(cat(when, " ", p->name, " on rank ", world->rank()));
+            }
+          parameters.release(layer);
+        }
+      };
+      check("filled", 0);
+      for (const auto& range : parameters.trained_ranges()) range.values.add_(1);
+      parameters.publish_values();
+      check("updated", 1);
+      int shards = 0;  // what is always there: a part of it all
+      for (const auto* p : parameters.stored()) shards += !has_storage(p->value);
+      const std::scoped_lock lock(mutex);
+      if ((shards > 0) != (sharding.stage == Stage::weights)) mistakes.push_back("whole values stayed");
+    });
+    CAPTURE(static_cast<int>(sharding.stage), sharding.degree, sharding.whole_below);
+    CHECK(mistakes == std::vector<std::string>{});
   }
 }
 
@@ -143,7 +221,11 @@ TEST_CASE("a parameter that several layers use has one value, one update and one
   std::vector<std::string> mistakes;
   std::mutex mutex;
   run_ranks(mesh.size(), [&](CommunicatorPtr world) {
-    StageParameters parameters(spec, stage_of_layer, make_rank_groups(mesh, world, world), at::kFloat, at::kCPU, true);
+    StageParameters parameters({.spec = spec,
+                                .stage_of_layer = stage_of_layer,
+                                .groups = groups_of(mesh, world),
+                                .sharding = {},
+                                .values = at::TensorOptions(at::kFloat)});
     const int stage = parameters.groups().at.p;
     std::scoped_lock lock(mutex);
     int64_t stored = 0, trained = 0;
@@ -152,7 +234,7 @@ TEST_CASE("a parameter that several layers use has one value, one update and one
       if (parameters.writes(*p)) ++writers[p->name];
     }
     for (const auto& range : parameters.trained_ranges()) trained += range.values.numel();
-    if (trained < stored || trained > stored + 16 * 12) mistakes.push_back("ranges do not cover what is stored");
+    if (trained < stored || trained > stored + 32 * 12) mistakes.push_back("ranges do not cover what is stored");
     if (stage == 0) {
       auto first = parameters.layer_params(0), second = parameters.layer_params(1);
       if (first.front()->value.data_ptr() != second.back()->value.data_ptr()) mistakes.push_back("two values");
@@ -175,11 +257,14 @@ TEST_CASE("a parameter that several layers use has one value, one update and one
 
 TEST_CASE("a model that does not train has no gradients") {
   const ModelSpec spec = model({3}, false);
-  StageParameters parameters(spec, {0, 0, 0, 0},
-                             make_rank_groups(Mesh("cluster", 1, 1, 1), make_local_world(), make_local_world()),
-                             at::kFloat, at::kCPU, false);
+  StageParameters parameters({.spec = spec,
+                              .stage_of_layer = {0, 0, 0, 0},
+                              .groups = groups_of(Mesh("cluster", 1, 1, 1), make_local_world()),
+                              .sharding = {},
+                              .values = at::TensorOptions(at::kFloat),
+                              .trains = false});
   for (const auto* p : parameters.stored()) CHECK_FALSE(p->grad.defined());
-  CHECK(parameters.logical_gradients().empty());
+  CHECK(parameters.counted_gradients().empty());
 }
 
 TEST_CASE("clipping is torch's rule") {

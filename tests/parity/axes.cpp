@@ -113,7 +113,7 @@ Row grown(const std::vector<Axis>& axes, const std::set<Pair>& open, Dice& dice,
 
 std::vector<Axis> matrix_axes() {
   return {
-      axis<int>("D", &Point::d, {1, 2, 3}),
+      axis<int>("D", &Point::d, {1, 2, 3, 4}),
       axis<int>("P", &Point::p, {1, 2, 3, 4}),
       axis<int>("T", &Point::t, {1, 2, 3, 4}),
       axis<std::string>("optimize", &Point::optimize, {"speed", "memory"}),
@@ -130,6 +130,10 @@ std::vector<Axis> matrix_axes() {
       axis<bool>("labels", &Point::ignored, {false, true}, {"all count", "some ignored"}),
       axis<std::string>("checkpointing", &Point::checkpointing, {"none", "each", "group_2", "contiguous", "selective"}),
       axis<std::string>("offload", &Point::offload, {"off", "checkpointed", "all"}),
+      axis<std::string>("sharding", &Point::sharding,
+                        {"none", "ZeRO-1", "ZeRO-2", "ZeRO-3", "MiCS 2", "ZeRO-3 weights"}),
+      axis<std::string>("units", &Point::units,
+                        {"split", "by rule", "whole", "attention whole", "mlp whole", "embedding whole", "mixed"}),
       axis<std::string>("shape", &Point::shape, {"6 heads", "3 heads", "1 head", "2 tokens"}),
   };
 }

@@ -22,6 +22,12 @@ std::vector<Twins> equal_twins() {
       pipeline.p = stages;
       twins.push_back({cat(stages, " stages, ", tied ? "tied" : "untied", " head: one process"), alone, pipeline});
     }
+  for (const char* optim : {"sgd", "adafactor"}) {
+    Point alone = one, pipeline = one;
+    alone.optim = pipeline.optim = optim;
+    pipeline.p = 3;
+    twins.push_back({cat("3 stages, ", optim, ": one process"), alone, pipeline});
+  }
   Point flat = deep;
   flat.p = 1;
   twins.push_back({"D 2, T 2, memory, with 2 stages: with 1", flat, deep});
@@ -66,6 +72,18 @@ std::vector<Twins> equal_twins() {
   Point accumulated = one;
   accumulated.microbatches = accumulated.accumulation = 2;
   twins.push_back({"2 microbatches x 2 accumulation steps: 4 microbatches", one, accumulated});
+  Point dealt = deep;
+  dealt.sharding = "ZeRO-1";
+  twins.push_back({"ZeRO-1: plain data parallelism", deep, dealt});
+  for (const char* sharding : {"ZeRO-1", "ZeRO-2", "ZeRO-3", "ZeRO-3 weights"})
+    for (const char* pipeline : {"interleaved", "zb_h1"}) {
+      Point plain = deep;
+      plain.microbatches = 1;
+      plain.pipeline = pipeline;
+      dealt = plain;
+      dealt.sharding = sharding;
+      twins.push_back({cat(sharding, ", ", pipeline, ", one microbatch: plain data parallelism"), plain, dealt});
+    }
   // The others number T before D, so that sums over both add in another order.
   for (const char* placement : {"DTP", "PDT"}) {
     Point placed = deep;

@@ -74,6 +74,9 @@ Tampering params(const std::function<void(ParamSpec&)>& edit) {
 bool is_norm(const ParamSpec& param) {
   return param.name.starts_with("ln_");
 }
+bool is_whole_unit(const ParamSpec& param) {
+  return param.name.starts_with("mlp.fc.") || param.name == "mlp.proj.weight";
+}
 bool ends_with_bias(const ParamSpec& param) {
   return param.name.ends_with(".bias");
 }
@@ -144,6 +147,7 @@ void swap_microbatches(Plan& plan) {
 std::vector<Fault> planted_faults() {
   const Point t2 = {.t = 2}, t2_memory = {.t = 2, .optimize = "memory"}, d2 = {.d = 2};
   const Point p2 = {.p = 2, .pipeline = "simple", .microbatches = 4};
+  const Point whole = {.t = 2, .units = "whole"}, whole_memory = {.t = 2, .optimize = "memory", .units = "whole"};
   const auto with_dropout = [](Point point) {
     point.dropout = true;
     return point;
@@ -162,13 +166,31 @@ std::vector<Fault> planted_faults() {
        communication([](const Call& call) { return call.group == "rdp" ? Damage::average : Damage::leave; })},
       {"the two stages do not join a tied gradient", p2,
        communication(Damage::drop, "tie", "join the uses of a tied parameter")},
-      {"each stage takes the norm of its own gradients", p2, communication(Damage::drop, "mp", "gradient norm")},
+      {"each stage takes the norm of its own gradients", p2, communication(Damage::drop, "world", "gradient norm")},
+      {"the other shards' updated values do not arrive",
+       {.d = 2, .sharding = "ZeRO-1"},
+       communication(Damage::drop, "rdp", "gather updated values")},
+      {"one microbatch's gradients of a layer are not added over D",
+       {.d = 2, .microbatches = 3, .sharding = "ZeRO-2"},
+       communication(Damage::drop, "rdp", "gradients of h.2", 2, 6)},
+      {"a layer is gathered for its backward from one shard only",
+       {.d = 2, .sharding = "ZeRO-3"},
+       communication(Damage::drop, "rdp", "gather values", 12, 18)},
+      {"replicas of a shard keep their own gradients",
+       {.d = 4, .sharding = "MiCS 2"},
+       communication(Damage::drop, "replicas of a shard", "gradients of h.2")},
       {"a tied gradient is counted twice", p2, layer("head", tied_counted_twice)},
       {"norm gradients are scaled by T: complete, but added over T", t2, params([](ParamSpec& param) {
          if (is_norm(param)) param.partial_over_t = true;
        })},
       {"norm gradients of the own rows are taken for complete", t2_memory, params([](ParamSpec& param) {
          if (is_norm(param)) param.partial_over_t = false;
+       })},
+      {"a whole unit's gradient of the own rows is taken for complete", whole_memory, params([](ParamSpec& param) {
+         if (is_whole_unit(param)) param.partial_over_t = false;
+       })},
+      {"a whole unit's gradient is scaled by T: complete, but added over T", whole, params([](ParamSpec& param) {
+         if (is_whole_unit(param)) param.partial_over_t = true;
        })},
       {"biases and norms decay", {.microbatches = 2}, params([](ParamSpec& param) {
          if (is_norm(param) || ends_with_bias(param)) param.decays = true;

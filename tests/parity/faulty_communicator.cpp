@@ -36,8 +36,9 @@ class FaultyCommunicator : public Communicator {
 
   WorkPtr all_gather(const at::Tensor& output, const at::Tensor& input, const CommOptions& options) override {
     if (judge(options) == Damage::leave) return inner_->all_gather(output, input, options);
+    const auto mine = input.clone();  // it may be a part of the output
     output.zero_();
-    output.view(-1).narrow(0, rank() * input.numel(), input.numel()).copy_(input.view(-1));
+    output.view(-1).narrow(0, rank() * input.numel(), input.numel()).copy_(mine.view(-1));
     return finished_work();
   }
 

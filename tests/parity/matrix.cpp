@@ -32,6 +32,7 @@ std::vector<Point> single_points() {
     for (size_t value = 1; value < axis.values.size(); ++value) {
       Point point{.microbatches = 2};
       if (axis.name == "optimize") point.t = 2;
+      if (axis.name == "units") point.t = 3, point.optimize = "memory";
       if (axis.name == "pipeline" || axis.name == "active_microbatches") point.p = 3, point.microbatches = 4;
       if (axis.name == "placement") point.d = point.p = point.t = 2;
       axis.set(point, value);
@@ -42,6 +43,21 @@ std::vector<Point> single_points() {
   for (const char* shape : {"2 tokens", "1 head"})
     for (const char* optimize : {"speed", "memory"})
       points.push_back({.t = 4, .optimize = optimize, .dropout = true, .shape = shape});
+  // Whole units on every T, with replicas and stages, sizes that do not divide, and microbatches without tokens.
+  for (const char* optimize : {"speed", "memory"})
+    for (const char* units : {"whole", "mixed", "embedding whole"})
+      for (const int t : {2, 3, 4})
+        points.push_back(with_batch({.d = 2,
+                                     .p = 2,
+                                     .t = t,
+                                     .optimize = optimize,
+                                     .pipeline = t == 3 ? "zb_h1" : "interleaved",
+                                     .microbatches = 2,
+                                     .dropout = true,
+                                     .tied = t != 4,
+                                     .short_batch = t == 3,
+                                     .units = units,
+                                     .shape = "3 heads"}));
   points.push_back(with_batch({.d = 3, .p = 2, .t = 3, .optimize = "memory", .microbatches = 2, .dropout = true}));
   points.push_back(with_batch(
       {.d = 2, .p = 3, .t = 4, .optimize = "memory", .microbatches = 3, .dropout = true, .short_batch = true}));
@@ -61,9 +77,20 @@ std::vector<Point> choice_points() {
   return combinations(restricted(matrix_axes(), "P", {"2", "3", "4"}), {"pipeline", "checkpointing", "offload"}, kSeed);
 }
 
+std::vector<Point> optimizer_points() {
+  const auto deep = deep_points();
+  std::vector<Point> points;
+  for (const char* optim : {"sgd", "adam", "adafactor"})
+    for (size_t i = 0; i < (std::string(optim) == "adafactor" ? 8u : 3u); ++i) {
+      points.push_back(deep[(points.size() * 5) % deep.size()]);
+      points.back().optim = optim;
+    }
+  return points;
+}
+
 std::vector<Point> matrix_points() {
   std::vector<Point> points = pair_points();
-  for (const auto& more : {single_points(), deep_points(), grid_points(), choice_points()})
+  for (const auto& more : {single_points(), deep_points(), grid_points(), choice_points(), optimizer_points()})
     points.insert(points.end(), more.begin(), more.end());
   return points;
 }
@@ -89,7 +116,7 @@ std::vector<Point> with_world(const std::vector<Point>& points, int world) {
 }
 
 Difference measure(const Point& point, const Tampering& tampering) {
-  return compare(run_point(point, tampering), reference(point), limits_of(point.dtype));
+  return compare(run_point(point, tampering), reference(point), limits_of(point));
 }
 
 }  // namespace shardline::parity

@@ -22,7 +22,7 @@ std::vector<Measured> check_points(const std::vector<Point>& points) {
     INFO(point.name());
     INFO("gradient " << d.gradient << " (" << d.worst_gradient << "), norm " << d.norm << ", loss " << d.loss
                      << ", change " << d.change << " (" << d.worst_change << "), copies " << d.copies);
-    CHECK(d.exceeds(limits_of(point.dtype)) == "");
+    CHECK(d.exceeds(limits_of(point)) == "");
   }
   return results;
 }
@@ -59,7 +59,7 @@ std::vector<Checked> check_faults() {
   std::vector<Checked> results;
   for (size_t i = 0; i < faults.size(); ++i) {
     INFO(faults[i].what << ": " << faults[i].point.name());
-    const Limits limits = limits_of(faults[i].point.dtype);
+    const Limits limits = limits_of(faults[i].point);
     CHECK(sound[i].exceeds(limits) == "");
     const std::string caught = tampered[i].exceeds(limits);
     CHECK(caught != "");
@@ -84,6 +84,9 @@ TEST_CASE("the points cover every pair of axis values", "[parity]") {
 
 TEST_CASE("every pair of axis values gives the run of one process, float64", "[parity]") {
   check_points(pair_points());
+}
+TEST_CASE("SGD, Adam and Adafactor give the run of one process, float64", "[parity][optim]") {
+  check_points(optimizer_points());
 }
 TEST_CASE("a sample gives the run of one process, fp32", "[parity][fp32]") {
   check_points(fp32_points());

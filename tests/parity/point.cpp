@@ -1,6 +1,7 @@
 #include "tests/parity/point.h"
 
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "core/error.h"
 
@@ -16,13 +17,25 @@ const std::map<std::string, Shape> kShapes = {
     {"2 tokens", {.sequence = 2}},
 };
 
+// Patterns of what is whole.
+const std::map<std::string, std::vector<std::string>> kWhole = {
+    {"split", {}},
+    {"whole", {".*"}},
+    {"attention whole", {".*attn"}},
+    {"mlp whole", {".*mlp"}},
+    {"embedding whole", {"embedding.*"}},  // a tied head follows
+    {"mixed", {R"(h\.[02]\.attn)", R"(h\.[0134]\.mlp)", "head.*"}},
+};
+
 }  // namespace
 
 std::string Point::name() const {
   return cat("D", d, " P", p, " T", t, " ", placement, " ", optimize, " ", pipeline, " m", microbatches, " a",
              accumulation, active ? cat(" active ", active) : "", dropout ? " dropout" : "", tied ? "" : " untied",
              short_batch ? " short" : "", ignored ? " ignored" : "", checkpointing == "none" ? "" : " " + checkpointing,
-             offload == "off" ? "" : cat(" offload ", offload), ", ", shape, dtype == "float64" ? "" : " fp32");
+             offload == "off" ? "" : cat(" offload ", offload), sharding == "none" ? "" : " " + sharding,
+             units == "split" ? "" : " " + units, ", ", shape, dtype == "float64" ? "" : " fp32",
+             optim == Point().optim ? "" : " " + optim);
 }
 
 std::string Point::schedule() const {
@@ -35,7 +48,7 @@ int Point::chunks_per_stage() const {
 }
 
 std::string Point::reference_key() const {
-  return cat(dtype, " ", shape, " ", global_batch, dropout, tied, short_batch, ignored);
+  return cat(dtype, " ", shape, " ", global_batch, dropout, tied, short_batch, ignored, " ", optim);
 }
 
 Point Point::reference() const {
@@ -45,6 +58,7 @@ Point Point::reference() const {
           .short_batch = short_batch,
           .ignored = ignored,
           .shape = shape,
+          .optim = optim,
           .global_batch = global_batch};
 }
 
@@ -52,8 +66,19 @@ Shape shape_of(const Point& point) {
   return kShapes.at(point.shape);
 }
 
+nlohmann::json split_rules(const Point& point) {
+  if (point.units == "by rule") return nullptr;
+  nlohmann::json rules = nlohmann::json::array();
+  // Also where some ranks get nothing; the words are left to what is asked of one of the two tables.
+  rules.push_back({{"pattern", point.units == "split" ? ".*" : R"(h\..*)"}, {"split", true}});
+  for (const auto& pattern : kWhole.at(point.units)) rules.push_back({{"pattern", pattern}, {"split", false}});
+  return rules;
+}
+
 bool feasible(const Point& point) {
   if (point.chunks_per_stage() > 1 && (point.p == 1 || point.p * point.chunks_per_stage() > kLayers)) return false;
+  if (point.sharding != "none" && point.d == 1) return false;
+  if (point.sharding == "MiCS 2" && point.d % 2 != 0) return false;
   return point.world() <= 16 && point.microbatches * point.accumulation * point.d <= 24;
 }
 
@@ -72,6 +97,12 @@ Limits limits_of(const std::string& dtype) {
   if (dtype == "float64")
     return {.gradient = 1e-10, .norm = 1e-10, .loss = 1e-12, .change = 1e-8, .zero = 1e-9, .rounding_moves = false};
   return {.gradient = 1e-5, .norm = 1e-6, .loss = 2e-6, .change = 1e-3, .zero = 1e-6, .rounding_moves = true};
+}
+
+Limits limits_of(const Point& point) {
+  Limits limits = limits_of(point.dtype);
+  limits.rounding_moves = limits.rounding_moves || point.optim == "adafactor";  // its epsilon is that of nothing
+  return limits;
 }
 
 }  // namespace shardline::parity

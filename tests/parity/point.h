@@ -1,6 +1,7 @@
 // One point of the layout matrix: a layout, and the model and batch that run on it.
 #pragma once
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 namespace shardline::parity {
@@ -19,7 +20,12 @@ struct Point {
   bool ignored = false;      // some labels do not count
   std::string checkpointing = "none";
   std::string offload = "off";  // or an offload_scope
+  // Over all replicas, or "MiCS 2" over pairs of them, without gathering ahead. "ZeRO-3 weights" leaves small
+  // parameters whole.
+  std::string sharding = "none";
+  std::string units = "split";  // over T: all of them, or those that split_rules() leaves
   std::string shape = "6 heads";
+  std::string optim = "adamw_torch_fused";  // "sgd": with momentum
   int global_batch = 24;
 
   int world() const { return d * p * t; }
@@ -37,6 +43,9 @@ struct Point {
 // so that of 4 ranks some have none; "2 tokens", fewer than ranks.
 Shape shape_of(const Point& point);
 
+// smp_options.tensor_parallel_layers of the point.
+nlohmann::json split_rules(const Point& point);
+
 // World of at most 16 ranks, samples for every microbatch, a layer for every chunk, stages where chunks need them.
 bool feasible(const Point& point);
 // The point with the smallest of a few global batch sizes that its microbatches divide.
@@ -47,8 +56,9 @@ Point with_batch(Point point);
 struct Limits {
   double gradient, norm, loss, change;
   double zero;          // of the layer's largest gradient: what is below is exactly zero but for rounding
-  bool rounding_moves;  // AdamW makes steps of such rounding: the change of those tensors says nothing
+  bool rounding_moves;  // the optimizer makes steps of such rounding: the change of those tensors says nothing
 };
 Limits limits_of(const std::string& dtype);
+Limits limits_of(const Point& point);
 
 }  // namespace shardline::parity

@@ -20,6 +20,7 @@
 #include "core/philox.h"
 #include "core/threads_communicator.h"
 #include "engine/config/config.h"
+#include "engine/tensor_splits.h"
 #include "engine/trainer.h"
 #include "models/families.h"
 
@@ -93,10 +94,13 @@ Config run_config(const Point& point) {
                  {"lr_scheduler_type", "constant"},
                  {"weight_decay", 0.1},
                  {"max_grad_norm", 1.0},
+                 {"optim", point.optim},
+                 {"optim_args", point.optim == "sgd" ? json("momentum=0.9") : json()},
                  {"seed", 1234}}},
                {"smp_options",
                 {{"pipeline_parallel_degree", point.p},
                  {"tensor_parallel_degree", point.t},
+                 {"tensor_parallel_layers", split_rules(point)},
                  {"microbatches", point.microbatches},
                  {"pipeline", point.schedule()},
                  {"optimize", point.optimize},
@@ -110,6 +114,18 @@ Config run_config(const Point& point) {
                {"runtime", {{"dtype", point.dtype}, {"communicator", point.world() == 1 ? "local" : "threads"}}},
                {"output_dir", "unused"}};
   if (point.schedule() == "interleaved_1f1b") file["smp_options"]["virtual_pipeline_degree"] = point.chunks_per_stage();
+  auto& smp = file["smp_options"];
+  smp["shard_optimizer_state"] = point.sharding == "ZeRO-1" || point.sharding == "ZeRO-2";
+  smp["shard_gradients"] = point.sharding == "ZeRO-2";
+  if (point.sharding == "MiCS 2") {
+    smp["sharded_data_parallel_degree"] = 2;
+    smp["sdp_param_persistence_threshold"] = 100;
+    smp["sdp_max_live_parameters"] = 1;
+    smp["sdp_reduce_bucket_size"] = 1;
+  } else if (point.sharding.starts_with("ZeRO-3")) {
+    smp["sharded_data_parallel_degree"] = point.d;
+    smp["sdp_param_persistence_threshold"] = point.sharding == "ZeRO-3" ? 0 : 1000;
+  }
   if (point.active > 0) file["smp_options"]["active_microbatches"] = point.active;
   return parse_config(file.dump(), "parity point " + point.name());
 }
@@ -123,8 +139,13 @@ struct Gathered {
 Gathered gather(StageParameters& parameters, const ModelSpec& spec, bool gradients) {
   Gathered result;
   const auto& groups = parameters.groups();
-  std::map<std::string, const Parameter*> mine;
-  for (const auto* parameter : parameters.stored()) mine[parameter->name] = parameter;
+  std::map<std::string, std::pair<const Parameter*, at::Tensor>> mine;
+  if (gradients)
+    parameters.visit_gradients([&](const Parameter& p, const at::Tensor& gradient) {
+      mine[p.name] = {&p, gradient.clone()};
+    });
+  else
+    parameters.visit_values([&](const Parameter& p) { mine[p.name] = {&p, p.value.clone()}; });
   const auto differ = at::zeros({1}, at::kDouble);
   for (const auto& layer : spec.layers)
     for (const auto& param : layer.params) {
@@ -133,8 +154,8 @@ Gathered gather(StageParameters& parameters, const ModelSpec& spec, bool gradien
       const Range range = param.split(groups.at.t, groups.mesh.t());
       const auto slice = param.split_dim < 0 ? tensor : tensor.narrow(param.split_dim, range.begin, range.length);
       const auto found = mine.find(layer.full_name(param));
-      const auto local = found == mine.end() ? at::Tensor() : gradients ? found->second->grad : found->second->value;
-      if (local.defined() && parameters.writes(*found->second)) slice.copy_(local);
+      const auto local = found == mine.end() ? at::Tensor() : found->second.second;
+      if (local.defined() && parameters.writes(*found->second.first)) slice.copy_(local);
       groups.world->all_reduce(tensor)->wait();
       if (local.defined() && local.numel() > 0) differ.copy_(at::maximum(differ, (slice - local).abs().max()));
       result.whole[layer.full_name(param)] = tensor;
@@ -161,6 +182,8 @@ Outcome run_point_on(const Point& point, const CommunicatorPtr& real_world, cons
   const Config config = run_config(point);
   const bool sequence_parallel = point.optimize == "memory" && point.t > 1;
   ModelSource model{hf_config(point), model_spec(hf_config(point), "parity", sequence_parallel), nullptr};
+  const auto sizes = resolve_sizes(config, world->size());
+  model.spec = with_splits(model, sequence_parallel, decide_splits(config, model, sizes));
   if (tampering.spec) tampering.spec(model.spec, point);
   Plan plan = make_plan(config, model.spec, world->size());
   if (tampering.plan) tampering.plan(plan);

@@ -18,7 +18,7 @@ struct Plan;
 
 namespace shardline::parity {
 
-inline constexpr int kSteps = 10;  // of AdamW, learning rate 1e-3
+inline constexpr int kSteps = 10;  // of the optimizer, learning rate 1e-3
 
 struct Outcome {
   std::map<std::string, at::Tensor> gradients;      // of step 1, by logical parameter, whole, in double

@@ -79,6 +79,7 @@ class Machine {
     if (i.op == Op::reduce_gradients)
       return i.microbatch == -1 && i.peer == -1 && int(weights_[i.chunk].size()) == schedule_.microbatches &&
              reduced_.insert(i.chunk).second;
+    if (i.op == Op::reduce_scatter_gradients && reduced_.count(i.chunk)) return false;
     if (i.microbatch < 0 || i.microbatch >= schedule_.microbatches) return false;
     const bool computes = !sends(i.op) && !receives(i.op);
     if (computes && i.peer != -1) return false;
@@ -105,6 +106,8 @@ class Machine {
         return receive(stage, i, inputs_, true);
       case Op::recv_gradient:
         return receive(stage, i, gradients_, false);
+      case Op::reduce_scatter_gradients:
+        return int(weights_[i.chunk].size()) > i.microbatch && scattered_.insert(key).second;
       case Op::reduce_gradients:
         break;
     }
@@ -136,6 +139,7 @@ class Machine {
     for (const auto* left : {&inputs_, &outputs_, &kept_, &pairs_, &gradients_, &output_gradients_})
       if (!left->empty()) return false;
     if (int(ran_.size()) != schedule_.microbatches * schedule_.chunks()) return false;
+    if (!scattered_.empty() && int(scattered_.size()) != schedule_.microbatches * schedule_.chunks()) return false;
     return !training_ || int(reduced_.size()) == schedule_.chunks();
   }
 
@@ -148,6 +152,7 @@ class Machine {
   std::set<Key> inputs_, outputs_, kept_, pairs_, gradients_, output_gradients_, ran_;
   std::map<int, std::vector<int>> input_gradients_, weights_;
   std::set<int> reduced_;
+  std::set<Key> scattered_;
 };
 
 bool accepted(const Schedule& schedule, int send_buffers) {
@@ -225,7 +230,7 @@ Count judge_all_mutants(const Schedule& original, int send_buffers) {
         with(stage, [&](auto& list) { std::rotate(list.begin() + i, list.begin() + i + 1, list.begin() + j + 1); });
         with(stage, [&](auto& list) { std::rotate(list.begin() + i, list.begin() + j, list.begin() + j + 1); });
       }
-      for (int op = 0; op <= int(Op::reduce_gradients); ++op)
+      for (int op = 0; op <= int(Op::reduce_scatter_gradients); ++op)
         with(stage, [&](auto& list) { list[size_t(i)].op = Op(op); });
       for (int microbatch = -1; microbatch <= original.microbatches; ++microbatch)
         with(stage, [&](auto& list) { list[size_t(i)].microbatch = microbatch; });
@@ -284,6 +289,7 @@ TEST_CASE("every mutant is refused, or an independent machine runs it too") {
   const std::vector<Schedule> corpus = {simple_schedule(1, 2, 0),
                                         simple_schedule(3, 2, 0),
                                         simple_schedule(2, 3, 2),
+                                        with_scattered_gradients(one_forward_one_backward(2, 2, 0)),
                                         one_forward_one_backward(2, 3, 0),
                                         one_forward_one_backward(3, 3, 0),
                                         one_forward_one_backward(3, 3, 2),

@@ -80,11 +80,22 @@ class FakeLayer : public Layer {
 class FakeStore : public ParameterStore {
  public:
   explicit FakeStore(Diary& diary) : diary_(diary) {}
-  void acquire(int layer) override { diary_.push_back(cat("acquire ", layer)); }
+  void begin_run(std::vector<int> acquired) override { foretold_ = {acquired.rbegin(), acquired.rend()}; }
+  void acquire(int layer) override {
+    REQUIRE_FALSE(foretold_.empty());
+    CHECK(foretold_.back() == layer);
+    foretold_.pop_back();
+    diary_.push_back(cat("acquire ", layer));
+  }
   void release(int layer) override { diary_.push_back(cat("release ", layer)); }
-  void gradients_ready(int layer) override { diary_.push_back(cat("ready ", layer)); }
+  void open_gradients(int, bool) override {}
+  void close_gradients(int layer, bool deferred, bool last) override {
+    if (deferred && last) diary_.push_back(cat("ready ", layer));
+  }
+  void settle_gradients() override {}
 
  private:
+  std::vector<int> foretold_;  // the next one last
   Diary& diary_;
 };
 

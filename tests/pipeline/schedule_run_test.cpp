@@ -55,7 +55,12 @@ struct Store : ParameterStore {
   std::vector<int> ready = std::vector<int>(kLayers);
   void acquire(int) override {}
   void release(int) override {}
-  void gradients_ready(int layer) override { ++ready[static_cast<size_t>(layer)]; }
+  void begin_run(std::vector<int>) override {}
+  void open_gradients(int, bool) override {}
+  void close_gradients(int layer, bool deferred, bool last) override {
+    ready[static_cast<size_t>(layer)] += deferred && last;
+  }
+  void settle_gradients() override {}
 };
 
 struct Result {

@@ -34,9 +34,9 @@ struct Problem {
   at::Tensor x, w;  // [tokens, hidden], [vocabulary, hidden]
 };
 
-Problem problem(int64_t samples, int64_t length, int64_t vocabulary) {
+Problem problem(int64_t samples, int64_t length, int64_t vocabulary, bool split = true) {
   Problem p{.batch = {.ids = at::randint(vocabulary, {samples, length}, at::kLong)},
-            .words = {.name = "w", .shape = {vocabulary, kHidden}, .split_dim = 0},
+            .words = {.name = "w", .shape = {vocabulary, kHidden}, .split_dim = split ? 0 : -1},
             .x = at::randn({samples * length, kHidden}, at::kDouble) * 3,
             .w = at::randn({vocabulary, kHidden}, at::kDouble) * 3};
   p.batch.labels = p.batch.ids.clone();
@@ -45,7 +45,7 @@ Problem problem(int64_t samples, int64_t length, int64_t vocabulary) {
 
 // Against at::cross_entropy on whole logits: loss, weight, gradients, and the loss of an evaluation.
 void check(const Problem& p, int ranks, bool sequence_parallel) {
-  CAPTURE(ranks, sequence_parallel, p.batch.batch(), p.batch.length(), p.words.shape[0]);
+  CAPTURE(ranks, sequence_parallel, p.batch.batch(), p.batch.length(), p.words.shape[0], p.words.split_dim);
   const auto x = p.x.detach().clone().requires_grad_(true), w = p.w.detach().clone().requires_grad_(true);
   const auto logits = at::matmul(x, w.t()).view({p.batch.batch(), p.batch.length(), -1});
   const auto label = p.batch.labels.narrow(1, 1, p.batch.length() - 1).reshape({-1});
@@ -63,6 +63,7 @@ void check(const Problem& p, int ranks, bool sequence_parallel) {
     const auto loss = head_cross_entropy(tp, local, mine, first, train);
     torch::autograd::backward({loss});
     MicrobatchContext evaluate{.batch = &p.batch, .mode = Mode::evaluate};
+    if (sequence_parallel && p.words.split_dim < 0) comm.all_reduce(mine.grad)->wait();  // each has its rows' part
     const auto none = head_cross_entropy(tp, local.detach(), mine, first, evaluate);
     const double exact = sum.item<double>(), limit = std::max(1.0, exact);
     return std::vector{difference(loss, sum.detach() * kScale) / limit,
@@ -79,21 +80,25 @@ void check(const Problem& p, int ranks, bool sequence_parallel) {
 
 }  // namespace
 
-TEST_CASE("the split head and loss are at::cross_entropy, over several blocks of tokens") {
+TEST_CASE("the head and loss, split or whole, are at::cross_entropy, over several blocks of tokens") {
   for (int ranks : {1, 2, 3, 4})
-    for (bool sequence_parallel : {false, true}) {
-      check(problem(3, 121, 13), ranks, sequence_parallel);  // 363 tokens: a whole block and a part
-      check(problem(2, 128, 13), ranks, sequence_parallel);  // exactly one
-      check(problem(1, 3, 3), ranks, sequence_parallel);     // a rank without words, fewer tokens than ranks
-    }
+    for (bool sequence_parallel : {false, true})
+      for (bool split : {true, false}) {
+        check(problem(3, 121, 13, split), ranks, sequence_parallel);  // 363 tokens: a whole block and a part
+        check(problem(2, 128, 13, split), ranks, sequence_parallel);  // exactly one
+        check(problem(1, 3, 3, split), ranks, sequence_parallel);     // a rank without words, fewer tokens than ranks
+        check(problem(1, 5, 3, split), ranks, sequence_parallel);  // whose last rank of 4 has rows, none of them valid
+      }
 }
 
 TEST_CASE("labels of -100 count nowhere") {
-  Problem p = problem(4, 9, 7);
-  p.batch.labels[0].fill_(-100);
-  p.batch.labels[2][8] = -100;
-  p.batch.labels[3].narrow(0, 0, 5).fill_(-100);
-  for (int ranks : {1, 3}) check(p, ranks, true);
+  for (bool split : {true, false}) {
+    Problem p = problem(4, 9, 7, split);
+    p.batch.labels[0].fill_(-100);
+    p.batch.labels[2][8] = -100;
+    p.batch.labels[3].narrow(0, 0, 5).fill_(-100);
+    for (int ranks : {1, 3}) check(p, ranks, true);
+  }
 }
 
 TEST_CASE("nothing to predict is a loss of zero over a weight of zero, and no gradient") {
@@ -116,16 +121,18 @@ TEST_CASE("nothing to predict is a loss of zero over a weight of zero, and no gr
 }
 
 TEST_CASE("an empty microbatch passes through the head") {
-  Problem p = problem(0, 6, 7);
-  CHECK(worst_over_ranks(2, [&](Communicator& comm) {
-          const TensorParallel tp{&comm, true};
-          Parameter w = parameter_of(p.words, p.w, tp.rank(), 2);
-          const auto x = slice_rows(tp, p.x).detach().requires_grad_(true);
-          MicrobatchContext context{.batch = &p.batch};
-          const auto loss = head_cross_entropy(tp, x, w, p.words.split(tp.rank(), 2).begin, context);
-          torch::autograd::backward({loss});
-          return std::vector{loss.item<double>(), context.loss.weight, w.grad.abs().max().item<double>()};
-        }) == 0);
+  for (bool split : {true, false}) {
+    Problem p = problem(0, 6, 7, split);
+    CHECK(worst_over_ranks(2, [&](Communicator& comm) {
+            const TensorParallel tp{&comm, true};
+            Parameter w = parameter_of(p.words, p.w, tp.rank(), 2);
+            const auto x = slice_rows(tp, p.x).detach().requires_grad_(true);
+            MicrobatchContext context{.batch = &p.batch};
+            const auto loss = head_cross_entropy(tp, x, w, p.words.split(tp.rank(), 2).begin, context);
+            torch::autograd::backward({loss});
+            return std::vector{loss.item<double>(), context.loss.weight, w.grad.abs().max().item<double>()};
+          }) == 0);
+  }
 }
 
 TEST_CASE("the logits of all tokens are never whole") {
@@ -144,15 +151,17 @@ TEST_CASE("the logits of all tokens are never whole") {
 }
 
 TEST_CASE("the logits of the last positions are whole on every rank") {
-  const Problem p = problem(3, 4, 7);
-  const auto last = p.x.view({3, 4, kHidden}).select(1, 3);
-  const auto logits = at::matmul(last, p.w.t());
-  for (int ranks : {1, 2, 3, 4})
-    CHECK(worst_over_ranks(ranks, [&](Communicator& comm) {
-            const TensorParallel tp{&comm, true};
-            const Parameter w = parameter_of(p.words, p.w, tp.rank(), ranks);
-            return std::vector{difference(head_last_logits(tp, slice_rows(tp, p.x), w, p.batch), logits)};
-          }) <= 1e-13);
+  for (bool split : {true, false}) {
+    const Problem p = problem(3, 4, 7, split);
+    const auto last = p.x.view({3, 4, kHidden}).select(1, 3);
+    const auto logits = at::matmul(last, p.w.t());
+    for (int ranks : {1, 2, 3, 4})
+      CHECK(worst_over_ranks(ranks, [&](Communicator& comm) {
+              const TensorParallel tp{&comm, true};
+              const Parameter w = parameter_of(p.words, p.w, tp.rank(), ranks);
+              return std::vector{difference(head_last_logits(tp, slice_rows(tp, p.x), w, p.batch), logits)};
+            }) <= 1e-13);
+  }
 }
 
 }  // namespace shardline

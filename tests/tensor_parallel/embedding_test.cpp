@@ -15,9 +15,10 @@ namespace {
 
 constexpr int64_t kWords = 11, kPositions = 9, kHidden = 4;
 
-void check_embedding(int ranks, bool sequence_parallel, int64_t samples, int64_t length, int64_t first_position) {
-  CAPTURE(ranks, sequence_parallel, samples, length, first_position);
-  const ParamSpec words{.name = "wte", .shape = {kWords, kHidden}, .split_dim = 0};
+void check_embedding(int ranks, bool sequence_parallel, bool split, int64_t samples, int64_t length,
+                     int64_t first_position) {
+  CAPTURE(ranks, sequence_parallel, split, samples, length, first_position);
+  const ParamSpec words{.name = "wte", .shape = {kWords, kHidden}, .split_dim = split ? 0 : -1};
   const ParamSpec positions{.name = "wpe", .shape = {kPositions, kHidden}, .partial_over_t = sequence_parallel};
   const auto wte = at::randn(words.shape, at::kDouble).requires_grad_(true);
   const auto wpe = at::randn(positions.shape, at::kDouble).requires_grad_(true);
@@ -33,6 +34,7 @@ void check_embedding(int ranks, bool sequence_parallel, int64_t samples, int64_t
     const auto mine = embedding(tp, batch, w, words.split(tp.rank(), ranks).begin, p);
     torch::autograd::backward({mine}, {slice_rows(tp, dy)});
     if (sequence_parallel) comm.all_reduce(p.grad)->wait();  // each rank has its rows' part
+    if (sequence_parallel && !split) comm.all_reduce(w.grad)->wait();
     return std::vector{difference(mine, slice_rows(tp, y.detach())),
                        difference(w.grad, part_of(words, wte.grad(), tp.rank(), ranks)),
                        difference(p.grad, wpe.grad())};
@@ -42,13 +44,15 @@ void check_embedding(int ranks, bool sequence_parallel, int64_t samples, int64_t
 
 }  // namespace
 
-TEST_CASE("a split embedding is the whole one, whatever does not divide") {
+TEST_CASE("a split embedding, and one that every rank has, are that of one process, whatever does not divide") {
   for (int ranks : {1, 2, 3, 4})
-    for (bool sequence_parallel : {false, true}) {
-      check_embedding(ranks, sequence_parallel, 3, 7, 0);
-      check_embedding(ranks, sequence_parallel, 1, 1, 8);  // fewer tokens than ranks, at the last position
-      check_embedding(ranks, sequence_parallel, 2, 4, 5);
-    }
+    for (bool sequence_parallel : {false, true})
+      for (bool split : {true, false}) {
+        check_embedding(ranks, sequence_parallel, split, 3, 7, 0);
+        check_embedding(ranks, sequence_parallel, split, 1, 1, 8);  // fewer tokens than ranks, at the last position
+        check_embedding(ranks, sequence_parallel, split, 2, 4, 5);
+        check_embedding(ranks, sequence_parallel, split, 0, 4, 0);
+      }
 }
 
 TEST_CASE("more ranks than words") {

@@ -1,10 +1,10 @@
 """Trains the same Hugging Face directory on the same batches with transformers and with shardline, and compares.
 
     python tests/transformers/compare.py build/tools/shardline [--shape small|inner|124m] [--layout "D P T" ...]
-        [--set PATH=VALUE ...] [--tokenizer]
+        [--optim adamw_torch_fused|adam|sgd|adafactor] [--set PATH=VALUE ...] [--tokenizer]
 
-Per layout: the losses and gradient norms of ten AdamW steps (lr 1e-3, constant, weight decay 0.1 by HF's rule, clip 1.0,
-dropout 0), the saved directory opened by transformers, and its logits against those of the model trained there. The
+Per layout: the losses and gradient norms of ten steps (AdamW, or --optim; constant learning rate, see OPTIMIZERS; weight
+decay 0.1 by HF's rule, clip 1.0, dropout 0), the saved directory opened by transformers, and its logits against those of the model trained there. The
 reference is transformers in float32, but clipped by a norm that is added up in float64: torch's float32 norm of a
 gradient of GPT-2's size is wrong in the fourth digit. "exact_" numbers are against transformers in float64, and the line
 "transformers" says how far its own float32 is from that. With --tokenizer, the "bytes"
@@ -28,7 +28,18 @@ SHAPES = {
                   scale_attn_by_inverse_layer_idx=True, layer_norm_epsilon=1e-3, tie_word_embeddings=False),
     "124m": dict(),
 }
-STEPS, LR, DECAY, SEQUENCE, BATCH = 10, 1e-3, 0.1, 33, 8
+STEPS, DECAY, SEQUENCE, BATCH = 10, 0.1, 33, 8
+# By the config's name: keys of the config, and the same optimizer for transformers' models.
+OPTIMIZERS = {
+    "adamw_torch_fused": dict(keys={"learning_rate": 1e-3},
+                              make=lambda groups: torch.optim.AdamW(groups, lr=1e-3, fused=True)),
+    "adam": dict(keys={"learning_rate": 1e-3}, make=lambda groups: torch.optim.Adam(groups, lr=1e-3)),
+    "sgd": dict(keys={"learning_rate": 0.1, "optim_args": "momentum=0.9,nesterov=true"},
+                make=lambda groups: torch.optim.SGD(groups, lr=0.1, momentum=0.9, nesterov=True)),
+    "adafactor": dict(keys={"learning_rate": 1e-3},
+                      make=lambda groups: transformers.Adafactor(groups, lr=1e-3, scale_parameter=False,
+                                                                 relative_step=False)),
+}
 
 
 def make_directory(shape, path):
@@ -57,13 +68,13 @@ def clip(model):
     return norm
 
 
-def train_transformers(model, batches):
+def train_transformers(model, batches, optim):
     model.train()
     names = set(transformers.Trainer.get_decay_parameter_names(None, model))
     decayed = [p for n, p in model.named_parameters() if n in names]
     others = [p for n, p in model.named_parameters() if n not in names]
-    optimizer = torch.optim.AdamW([{"params": decayed, "weight_decay": DECAY}, {"params": others, "weight_decay": 0.0}],
-                                  lr=LR, fused=True)
+    groups = [{"params": decayed, "weight_decay": DECAY}, {"params": others, "weight_decay": 0.0}]
+    optimizer = OPTIMIZERS[optim]["make"](groups)
     losses, norms = [], []
     for ids in batches:
         loss = loss_of(model, ids)
@@ -75,14 +86,14 @@ def train_transformers(model, batches):
     return np.array(losses), np.array(norms)
 
 
-def train_shardline(program, directory, layout, out, settings, tokenizer):
+def train_shardline(program, directory, layout, out, optim, settings, tokenizer):
     d, p, t = layout
     config = {
         "model": {"path": directory},
         "data": {"train": os.path.join(directory, "tokens.bin"), "format": "tokens", "sequence_length": SEQUENCE,
                  "shuffle": False, **({"tokenizer": "bytes"} if tokenizer else {})},
-        "training": {"global_batch_size": BATCH, "max_steps": STEPS, "learning_rate": LR, "weight_decay": DECAY,
-                     "lr_scheduler_type": "constant", "max_grad_norm": 1.0},
+        "training": {"global_batch_size": BATCH, "max_steps": STEPS, "weight_decay": DECAY,
+                     "lr_scheduler_type": "constant", "max_grad_norm": 1.0, "optim": optim, **OPTIMIZERS[optim]["keys"]},
         "smp_options": {"pipeline_parallel_degree": p, "tensor_parallel_degree": t, "microbatches": 2, "ddp": True},
         "mpi_options": {"processes_per_host": d * p * t},
         "output_dir": out,
@@ -122,6 +133,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("program")
     parser.add_argument("--shape", choices=SHAPES, default="small")
+    parser.add_argument("--optim", choices=OPTIMIZERS, default="adamw_torch_fused")
     parser.add_argument("--layout", nargs="*", default=["1 1 1", "1 2 2", "2 1 1", "1 1 4", "1 3 1", "2 2 2"])
     parser.add_argument("--set", nargs="*", default=[], help="config settings, as of the program")
     parser.add_argument("--tokenizer", action="store_true", help="check the saved tokenizer too (shapes small and inner)")
@@ -131,14 +143,15 @@ def main():
         directory = os.path.join(scratch, "model")
         model, batches = make_directory(args.shape, directory)
         wide = transformers.GPT2LMHeadModel.from_pretrained(directory, dtype=torch.float64)
-        exact = train_transformers(wide, batches)
+        exact = train_transformers(wide, batches, args.optim)
         del wide
-        reference = train_transformers(model, batches)
+        reference = train_transformers(model, batches, args.optim)
         print(json.dumps({"layout": "transformers", **distances(reference, exact, "exact_")}), flush=True)
         model.eval()
         for layout in args.layout:
             out = os.path.join(scratch, "out" + layout.replace(" ", "-"))
-            ours = train_shardline(args.program, directory, [int(x) for x in layout.split()], out, args.set, args.tokenizer)
+            ours = train_shardline(args.program, directory, [int(x) for x in layout.split()], out, args.optim,
+                                   args.set, args.tokenizer)
             saved = transformers.GPT2LMHeadModel.from_pretrained(out).eval()
             with torch.no_grad():
                 logits = (saved(batches[0]).logits - model(batches[0]).logits).abs().max().item()

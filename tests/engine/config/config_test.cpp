@@ -7,6 +7,7 @@
 #include "engine/config/memory_cap.h"
 #include "engine/config/recompute_rules.h"
 #include "engine/config/registry.h"
+#include "engine/config/tensor_rules.h"
 // last
 #include "tests/catch.h"
 
@@ -269,6 +270,39 @@ TEST_CASE("Activation checkpointing is a strategy or a list by layer pattern", "
     CHECK_THAT(error_with(cat(R"({"smp_options": {"activation_checkpointing": )", wrong, "}}")),
                Contains("/smp_options/activation_checkpointing: "));
   }
+}
+
+TEST_CASE("What tensor parallelism splits is said by patterns, of which the last counts", "[config]") {
+  const Config config = with(R"({"smp_options": {"tensor_parallel_layers":
+      [{"pattern": "h\\.[0-3]\\.mlp", "split": false}, {"pattern": ".*attn", "split": "auto"}]}})");
+  CHECK(config.smp.tensor_parallel_layers.size() == 2);
+  CHECK(parsed(resolved(config)) == config);
+  CHECK(with("{}").smp.tensor_parallel_layers.is_null());
+  for (const char* wrong :
+       {"true", "{}", R"(["h.0.mlp"])", R"([{"pattern": "h.0.mlp"}])", R"([{"pattern": 3, "split": true}])",
+        R"([{"pattern": "h(", "split": true}])", R"([{"pattern": "h", "split": "never"}])",
+        R"([{"pattern": "h", "split": 1}])", R"([{"pattern": "h", "split": true, "why": 2}])"}) {
+    CAPTURE(wrong);
+    CHECK_THAT(error_with(cat(R"({"smp_options": {"tensor_parallel_layers": )", wrong, "}}")),
+               Contains("/smp_options/tensor_parallel_layers: "));
+  }
+
+  ModelSpec spec;
+  for (const char* name : {"h.0", "h.1", "h.2"}) spec.layers.push_back({.name = name, .units = {{"attn"}, {"mlp"}}});
+  const auto wishes = [&](const char* value) {
+    std::string text;
+    for (const auto& [name, rule] : tensor_rules_by_unit(json::parse(value), spec))
+      text += cat(name, "=", static_cast<int>(rule.wish), " ");
+    return text;
+  };
+  CHECK(wishes("null").empty());
+  CHECK(wishes(R"([{"pattern": ".*mlp", "split": true}, {"pattern": "h\\.[12].*", "split": false},
+                   {"pattern": "h.2.mlp", "split": "auto"}])") ==
+        "h.0.mlp=0 h.1.attn=1 h.1.mlp=1 h.2.attn=1 h.2.mlp=2 ");
+  // The whole name, and the nearest where there is none.
+  CHECK_THROWS_WITH(wishes(R"([{"pattern": ".*", "split": true}, {"pattern": "h.1.atn", "split": true}])"),
+                    Contains("tensor_parallel_layers/1: \"h.1.atn\" names nothing") && Contains("\"h.1.attn\"?"));
+  CHECK_THROWS_WITH(wishes(R"([{"pattern": "mlp", "split": true}])"), Contains("h.0.attn, h.0.mlp, "));
 }
 
 TEST_CASE("Layers take the first entry that names them, and only blocks are recomputed", "[config]") {

@@ -1,0 +1,32 @@
+// The end of an operation, which the engine's thread announces and another waits for.
+#pragma once
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <string>
+
+namespace shardline::mpi {
+
+class Completion {
+ public:
+  // ticket: of the operation's record in the flight ring.
+  explicit Completion(uint64_t ticket) : ticket_(ticket) {}
+
+  bool over();
+  // False when the deadline came first. After it, error() says how it ended: "" on success.
+  bool wait_until(std::chrono::steady_clock::time_point deadline);
+  std::string error();
+
+  // Once, when nothing holds the tensors any more.
+  void finish(const std::string& error);
+
+ private:
+  uint64_t ticket_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool over_ = false;
+  std::string error_;
+};
+
+}  // namespace shardline::mpi

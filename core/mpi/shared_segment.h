@@ -1,0 +1,43 @@
+// Memory that the processes of one host share. It has no name in any file system: others find it through the process
+// that made it, and the kernel frees it with the last process that maps it, so nothing stays behind however they end.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+namespace shardline::mpi {
+
+class SharedSegment {
+ public:
+  // How other processes find a segment. All zero: there is none.
+  struct Offer {
+    int64_t process = 0, descriptor = 0, token = 0;
+  };
+
+  // A segment of zeros; nullptr where the system has none to give.
+  static std::unique_ptr<SharedSegment> make(size_t bytes);
+  // nullptr where this process cannot reach it (another process namespace, another user). Of equal `bytes`.
+  static std::unique_ptr<SharedSegment> find(const Offer& offer, size_t bytes);
+  ~SharedSegment();
+  SharedSegment(const SharedSegment&) = delete;
+  SharedSegment& operator=(const SharedSegment&) = delete;
+
+  const Offer& offer() const { return offer_; }
+  char* data() const;  // at the begin of a page
+
+  // A process signs in at a place of its own (0, 1, ...) and stays there until it ends, in whatever way: the kernel
+  // strikes it out, not the process.
+  bool sign_in(int place);
+  bool is_signed_in(int place) const;  // another process
+
+ private:
+  SharedSegment() = default;
+  bool map(size_t bytes);
+
+  Offer offer_;
+  int descriptor_ = -1;
+  char* begin_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+}  // namespace shardline::mpi

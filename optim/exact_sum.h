@@ -1,0 +1,31 @@
+// A sum of doubles without rounding: a fixed-point number wide enough for every double (Kulisch's long accumulator;
+// Neal 2015, "Fast exact summation using small and large superaccumulators", arXiv 1505.05571). Whoever adds what, in
+// which order, on how many threads or ranks: the sum is the same to the last bit.
+#pragma once
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace shardline {
+
+class ExactSum {
+ public:
+  // 32 bits of the number each, from 2^-1074 upwards, and room for carries; two last words count infinities and NaNs.
+  static constexpr size_t kWords = 70;
+
+  void add(double value);
+  void add(const ExactSum& other);
+  double value() const;  // rounded once; infinite or NaN where one of them was added
+
+  // For adding up over ranks: integers, to be summed one by one. At most 2^30 of them.
+  const std::array<int64_t, kWords>& words();
+  static ExactSum of_words(const int64_t* words);
+
+ private:
+  void carry();
+
+  std::array<int64_t, kWords> words_ = {};
+  int64_t additions_ = 0;  // since the last carry
+};
+
+}  // namespace shardline

@@ -1,0 +1,42 @@
+// The gradients of one segment on one rank, at least fp32. From Sharding::Stage::gradients on, a sharded segment keeps
+// only its own shard: whole gradients live from open() to the end of their reduction, microbatch by microbatch. In
+// other cases they are whole all the time, and reduced once a step.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include "core/communicator.h"
+#include "optim/flat_layout.h"
+
+namespace shardline {
+
+class FlatGradients {
+ public:
+  // shards: as for FlatValues; replicas: the ranks that hold the same elements and add other samples, null for none.
+  FlatGradients(const Segment& segment, Sharding::Stage stage, CommunicatorPtr shards, CommunicatorPtr replicas,
+                at::TensorOptions options);
+
+  const Segment& segment() const { return segment_; }
+  const at::Tensor& whole() const { return whole_; }  // [length], to be added to; the memory may come and go
+  const at::Tensor& own() const { return own_; }      // [shard_length]: complete after the step's reduction
+  bool reduces_microbatches() const { return microbatches_; }
+
+  void zero();
+  void open();                                  // from here whole() can be added to; again is no harm
+  WorkPtr reduce_microbatch(const char* what);  // starts it
+  void take_reduced();                          // after it: keeps the shard, frees the whole
+  WorkPtr reduce_step(const char* what);        // all microbatches are in; null where nothing is left to do
+
+  // Whole reduced gradients, for whoever wants to look at them. Collective over the shards.
+  at::Tensor gather() const;
+
+ private:
+  Segment segment_;
+  CommunicatorPtr shards_, replicas_;
+  bool microbatches_;
+  at::Tensor whole_, own_;
+  at::Tensor part_;  // what the reduction in progress brings
+  bool open_ = false;
+  bool fresh_ = true;  // nothing was taken in this step
+};
+
+}  // namespace shardline

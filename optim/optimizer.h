@@ -1,0 +1,25 @@
+// What updates the parameters of a rank's stage. Optimizers work on flat ranges; what they keep is as long as what they
+// update, so that a rank with a part of a range keeps a part of the state.
+#pragma once
+#include <memory>
+
+#include "optim/optimizer_options.h"
+#include "optim/stage_parameters.h"
+
+namespace shardline {
+
+class Optimizer {
+ public:
+  virtual ~Optimizer() = default;
+  // Updates the values of all ranges from their gradients, which are complete and are left clipped. gradient_factor:
+  // what the gradients are multiplied with first (clip_factor). All ranks that hold parts of a parameter take part.
+  virtual void step(double learning_rate, double gradient_factor) = 0;
+};
+
+// Throws ConfigError where the parameters' device does not have this optimizer.
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options, const StageParameters& parameters);
+
+// The gradients times `factor`, each element then limited to +- max_value (0: no limit).
+void clip_gradients(const TrainedRange& range, double factor, double max_value);
+
+}  // namespace shardline

@@ -1,0 +1,28 @@
+// Configs that are complete but for the section `training`.
+#pragma once
+#include <string>
+
+#include "core/error.h"
+#include "engine/config/config.h"
+
+namespace shardline {
+
+inline Config config_with(const nlohmann::json& training) {
+  const nlohmann::json file = {{"model", {{"config", {{"model_type", "gpt2"}}}}},
+                               {"data", {{"train", "text.txt"}, {"tokenizer", "bytes"}}},
+                               {"training", training},
+                               {"output_dir", "out"}};
+  return parse_config(file.dump(), "run.json");
+}
+
+// What is said about it; empty: nothing.
+inline std::string mistake_in(const nlohmann::json& training) {
+  try {
+    config_with(training);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace shardline
