@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "core/half_options.h"
 #include "core/model_spec.h"
 
 namespace shardline {
@@ -110,6 +111,7 @@ struct LayerBuild {
   Communicator* tp = nullptr;      // the T ranks
   bool sequence_parallel = false;  // optimize: memory
   int64_t index = 0;               // of the layer in the model; keys the dropout masks
+  HalfOptions half;
 };
 
 // The executor's view of whoever owns the parameters. Layers are numbered as in the ModelSpec. All ranks that share a

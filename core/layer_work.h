@@ -16,7 +16,8 @@ struct WorkShape {
   int tensor = 1;         // T
   bool sequence_parallel = false;
   bool fused = true;  // attention and loss in blocks: scores and logits never stand in memory
-  int64_t value_bytes = 4;
+  int64_t value_bytes = 4;   // of a number inside layers
+  int64_t border_bytes = 4;  // between them
 
   int64_t tokens() const { return sequences * length; }
   int64_t rows() const { return sequence_parallel ? (tokens() + tensor - 1) / tensor : tokens(); }  // at borders

@@ -71,7 +71,8 @@ struct BorderTensor {
 struct KeptCase {
   int64_t tokens = 0, rows = 0;  // rows: of its borders, see border_rows()
   int t = 0, t_degree = 1;
-  int64_t element_bytes = 4;         // of activations
+  int64_t element_bytes = 4;         // of activations inside layers
+  int64_t border_bytes = 4;          // of an element between layers
   bool recompute_attention = false;  // "selective"
 };
 

@@ -45,8 +45,8 @@ double memory_of_rank(const RankContext& context) {
 
 }  // namespace
 
-DeviceMeasurement measure_device(const RankContext& context, const std::string& dtype) {
-  const auto options = at::TensorOptions().dtype(dtype == "float64" ? at::kDouble : at::kFloat).device(context.device);
+DeviceMeasurement measure_device(const RankContext& context, at::ScalarType type) {
+  const auto options = at::TensorOptions().dtype(type).device(context.device);
   DeviceMeasurement device{.memory_bytes = memory_of_rank(context)};
 
   constexpr int64_t kSize = 1024, kSwept = 1 << 25, kFew = 16;

@@ -1,6 +1,7 @@
 #include "engine/forecast.h"
 
 #include "core/error.h"
+#include "engine/config/precision_rules.h"
 #include "engine/layout_settings.h"
 #include "engine/observe/format.h"
 #include "engine/rank_memory.h"
@@ -53,8 +54,8 @@ Forecast make_forecast(const Config& config, const PlannerCase& planned, const P
   if (!forecast.fit.fits) forecast.advice = advice_to_fit(planned.job, planned.layout);
   if (forecast.advice)
     forecast.advice_settings = settings_of(config, forecast.advice->layout, planned.layout, planned.job.global_batch);
-  const auto dtype = config.runtime.dtype == "float64" ? at::kDouble : at::kFloat;
-  forecast.disk_bytes = static_cast<double>(HfWriter(config.output_dir, planned.job.spec, dtype).total_bytes());
+  const HfWriter model(config.output_dir, planned.job.spec, number_types(config).exact);
+  forecast.disk_bytes = static_cast<double>(model.total_bytes());
   add_totals(config, forecast);
   return forecast;
 }

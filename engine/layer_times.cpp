@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "core/layer.h"
+#include "engine/config/precision_rules.h"
 #include "engine/data/repeated_batch.h"
 #include "engine/median.h"
 #include "engine/op_recorder.h"
@@ -229,7 +230,7 @@ void measure_layers(const Config& config, const Plan& plan, const ModelSource& m
     measured.backward_input_seconds = split.backward_input[i];
     measured.backward_weight_seconds = split.backward_weight[i];
     measured.recompute_core_seconds = layer.is_block ? core.backward(i) - times.backward(i) : 0;
-    measured.border_bytes = border_bytes_of(layer, rows, config.runtime.dtype == "float64" ? 8 : 4);
+    measured.border_bytes = border_bytes_of(layer, rows, width_of(number_types(config).borders));
     measured.parameters = ordinary.layer_elements(static_cast<int>(i));
     for (double* seconds : {&measured.forward_seconds, &measured.backward_seconds, &measured.backward_input_seconds,
                             &measured.backward_weight_seconds, &measured.recompute_core_seconds})

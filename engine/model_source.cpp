@@ -66,7 +66,7 @@ std::string fill_parameters(const ModelOptions& options, const ModelSource& sour
 void save_model(const std::string& directory, const ModelSource& source, StageParameters& parameters,
                 const std::string& tokenizer) {
   const RankGroups& groups = parameters.groups();
-  HfWriter writer(directory, source.spec, parameters.stored().front()->value.scalar_type());
+  HfWriter writer(directory, source.spec, parameters.trained_type());
   if (groups.rank == 0) writer.create();
   groups.world->barrier({.what = "model files made"});
   parameters.visit_values([&](const Parameter& parameter) {

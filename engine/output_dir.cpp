@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "engine/config/precision_rules.h"
 #include "engine/observe/format.h"
 #include "models/hf_directory.h"
 #include "models/hf_writer.h"
@@ -63,8 +64,8 @@ void check_room(const Config& config, const ModelSpec& spec) {
   if (access(there.c_str(), W_OK | X_OK) != 0)
     throw RunError(cat("/output_dir: cannot write in ", there.string(), ": ", std::strerror(errno),
                        "; choose another output_dir"));
-  const auto dtype = config.runtime.dtype == "float64" ? at::kDouble : at::kFloat;
-  const auto needed = static_cast<double>(HfWriter(config.output_dir, spec, dtype).total_bytes());
+  const HfWriter model(config.output_dir, spec, number_types(config).exact);
+  const auto needed = static_cast<double>(model.total_bytes());
   const auto space = fs::space(there, error);
   if (!error && static_cast<double>(space.available) < needed)
     throw RunError(cat("/output_dir: the model needs ", format_bytes(needed), ", but ", there.string(), " has ",

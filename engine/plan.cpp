@@ -7,6 +7,7 @@
 
 #include "core/layer.h"
 #include "engine/assignment.h"
+#include "engine/config/precision_rules.h"
 #include "engine/config/recompute_rules.h"
 #include "engine/observe/format.h"
 #include "engine/sharding.h"
@@ -53,14 +54,14 @@ nlohmann::json units_json(const std::vector<SplitUnit>& units) {
 }
 
 // Of each layer and a full microbatch, on rank t of T.
-std::vector<LayerBytes> layer_bytes(const Config& config, const ModelSpec& spec, const Plan& plan, int element_bytes,
-                                    int t) {
+std::vector<LayerBytes> layer_bytes(const Config& config, const ModelSpec& spec, const Plan& plan, int t) {
   const int64_t tokens = int64_t{plan.sizes.microbatch_size} * config.data.sequence_length;
   KeptCase at{.tokens = tokens,
               .rows = border_rows(tokens, plan.sizes.tensor, plan.sequence_parallel),
               .t = t,
               .t_degree = plan.sizes.tensor,
-              .element_bytes = element_bytes};
+              .element_bytes = width_of(number_types(config).values),
+              .border_bytes = width_of(number_types(config).borders)};
   std::vector<LayerBytes> bytes(spec.layers.size());
   for (size_t layer = 0; layer < spec.layers.size(); ++layer) {
     at.recompute_attention = plan.activations.recompute[layer].what == Recompute::What::attention;
@@ -69,17 +70,16 @@ std::vector<LayerBytes> layer_bytes(const Config& config, const ModelSpec& spec,
     for (const auto& tensor : layer > 0 ? spec.layers[layer - 1].output : std::vector<BorderTensor>()) {
       const auto shape = bind_shape(tensor, at.rows);
       bytes[layer].input +=
-          at.element_bytes * std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+          at.border_bytes * std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
     }
   }
   return bytes;
 }
 
 // The largest border at the end of a chunk, for every message that a stage holds; by stage and instruction.
-std::vector<std::vector<int64_t>> message_bytes(const Config& config, const ModelSpec& spec, const Plan& plan,
-                                                int element_bytes) {
+std::vector<std::vector<int64_t>> message_bytes(const Config& config, const ModelSpec& spec, const Plan& plan) {
   const auto layers = layers_of_chunks(plan);
-  const auto bytes = layer_bytes(config, spec, plan, element_bytes, 0);
+  const auto bytes = layer_bytes(config, spec, plan, 0);
   int64_t border = 0;
   for (size_t chunk = 1; chunk < layers.size(); ++chunk)
     border = std::max(border, bytes[static_cast<size_t>(layers[chunk].front())].input);
@@ -152,8 +152,7 @@ Plan make_plan(const Config& config, const PlannerCase& planned, const ResolvedS
   for (const int chunk : plan.chunk_of_layer)
     plan.stage_of_layer.push_back(plan.train.stage_of_chunk[static_cast<size_t>(chunk)]);
 
-  const int element_bytes = config.runtime.dtype == "float64" ? 8 : value_bytes(planned.job.precision);
-  const auto messages = message_bytes(config, spec, plan, element_bytes);
+  const auto messages = message_bytes(config, spec, plan);
   std::map<std::pair<int, int>, std::pair<int64_t, ActivationPeak>> of;  // by stage and t: replicas are equal
   for (int rank = 0; rank < plan.mesh.size(); ++rank) {
     const Coordinates at = plan.mesh.at(rank);
@@ -161,7 +160,7 @@ Plan make_plan(const Config& config, const PlannerCase& planned, const ResolvedS
     if (at.d == 0) {
       parameters = stored_elements(spec, plan.stage_of_layer, at, sizes.tensor);
       bytes = peak_activation_bytes(plan.train, at.p, layers_of_chunks(plan), plan.activations,
-                                    layer_bytes(config, spec, plan, element_bytes, at.t),
+                                    layer_bytes(config, spec, plan, at.t),
                                     messages[static_cast<size_t>(at.p)]);
     }
   }

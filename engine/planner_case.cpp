@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "engine/config/optimizer_rules.h"
+#include "engine/config/precision_rules.h"
 #include "engine/config/recompute_rules.h"
 #include "engine/local_cluster.h"
 #include "engine/sharding.h"
@@ -105,7 +106,7 @@ double optimizer_bytes_per_parameter(const Config& config, const ModelSpec& spec
   for (const auto& layer : spec.layers)
     for (const auto& param : layer.params)
       if (param.tied_to.empty() && param.trainable)
-        bytes += optimizer_state_bytes(optimizer, param, param.numel(), config.runtime.dtype == "float64" ? 8 : 4);
+        bytes += optimizer_state_bytes(optimizer, param, param.numel(), width_of(number_types(config).exact));
   return static_cast<double>(bytes) / static_cast<double>(spec.parameter_count());
 }
 
@@ -128,8 +129,9 @@ PlannerCase planner_case(const Config& config, const ModelSpec& spec, const Reso
                               .spec = spec,
                               .sequence_length = config.data.sequence_length,
                               .global_batch = sizes.global_batch,
-                              .precision = assumed.precision.value_or(Precision::fp32),
-                              .software = {.gradient_bytes = config.runtime.dtype == "float64" ? 8 : 4,
+                              .precision = assumed.precision.value_or(precision_of(config)),
+                              .fp32_borders = config.training.fp32_residual_addition,
+                              .software = {.gradient_bytes = static_cast<int>(width_of(number_types(config).exact)),
                                            .optimizer_bytes = optimizer_bytes_per_parameter(config, spec),
                                            .own_ops = true},
                               .profile = profile_of(config, assumed)},

@@ -12,7 +12,7 @@ namespace shardline {
 // What a plan may assume in place of what the config and its cluster file say.
 struct Assumptions {
   std::optional<int> nodes;
-  std::optional<Precision> precision;      // unset: that of runtime.dtype (float64, which is for tests, counts as fp32)
+  std::optional<Precision> precision;      // unset: the config's
   std::shared_ptr<const Profile> profile;  // unset: the config's
 };
 

@@ -3,6 +3,7 @@
 #include <ostream>
 
 #include "core/error.h"
+#include "engine/config/precision_rules.h"
 #include "engine/config/sizes.h"
 #include "engine/device_times.h"
 #include "engine/job.h"
@@ -42,7 +43,7 @@ std::string profile_text(const Profile& profile) {
 
 Profile measure(const Config& config, const JobParts& parts, const RankContext& context) {
   Profile profile{.valid_for = profile_conditions(config, parts.plan, parts.model, context),
-                  .device = measure_device(context, config.runtime.dtype),
+                  .device = measure_device(context, number_types(config).values),
                   .layers = {},
                   .links = {}};
   std::optional<Progress> progress;

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "engine/config/precision_rules.h"
 #include "tensor_parallel/products.h"
 
 namespace shardline {
@@ -55,7 +56,7 @@ std::map<std::string, std::string> profile_conditions(const Config& config, cons
           {"communicator", resolved_communicator(config)},
           {"torch", TORCH_VERSION},
           {"shardline", SHARDLINE_VERSION},
-          {"dtype", config.runtime.dtype},
+          {"dtype", describe_numbers(config)},
           {"model", model_switches(model.hf_config)},
           {"tensor_parallel_degree", std::to_string(plan.sizes.tensor)},
           {"optimize", plan.sequence_parallel ? "memory" : "speed"},

@@ -3,6 +3,7 @@
 #include <map>
 
 #include "engine/config/optimizer_rules.h"
+#include "engine/config/precision_rules.h"
 #include "engine/parameter_memory.h"
 
 namespace shardline {
@@ -11,7 +12,7 @@ namespace {
 // States as long as what they update have its padding too.
 double state_bytes(const Config& config, const ParameterElements& elements) {
   const OptimizerOptions options = optimizer_options(config.training);
-  const int64_t width = config.runtime.dtype == "float64" ? 8 : 4;
+  const int64_t width = width_of(number_types(config).exact);
   int64_t bytes = 0, parts = 0;
   for (const auto& [spec, part] : elements.trained_parts) {
     bytes += optimizer_state_bytes(options, *spec, part, width);
@@ -22,9 +23,9 @@ double state_bytes(const Config& config, const ParameterElements& elements) {
 }
 
 MemoryBytes memory_of_rank(const Config& config, const PlannerCase& planned, const Plan& plan, int rank) {
-  const bool wide = config.runtime.dtype == "float64";
-  const double value = wide ? 8 : value_bytes(planned.job.precision);
-  const double master = planned.job.precision == Precision::fp32 ? 0 : 4;
+  const NumberTypes types = number_types(config);
+  const auto value = static_cast<double>(width_of(types.values));
+  const double master = types.values == types.exact ? 0 : static_cast<double>(width_of(types.exact));
   const ParameterElements elements = parameter_elements(planned.job.spec, plan, plan.mesh.at(rank));
   const ActivationPeak& peak = plan.activation_bytes_by_rank[static_cast<size_t>(rank)];
   const MemoryBytes device = device_bytes(planned.job, planned.layout);

@@ -13,6 +13,7 @@
 #include "core/flight_ring.h"
 #include "core/nccl_api.h"
 #include "engine/config/config.h"
+#include "engine/config/precision_rules.h"
 #include "engine/job.h"
 #include "engine/job_parts.h"
 #include "engine/observe/format.h"
@@ -106,7 +107,7 @@ std::string settings_text(const Config& config, const ModelSource& model, const 
       {{"model", cat(model.spec.family, ", ", format_count(static_cast<double>(model.spec.parameter_count())),
                      " parameters, ", config.model.path.empty() ? "random" : config.model.path)},
        {"device",
-        cat(device.str(), no_gpu_note(config, device), ", ", config.runtime.dtype, ", ", at::get_num_threads(),
+        cat(device.str(), no_gpu_note(config, device), ", ", describe_numbers(config), ", ", at::get_num_threads(),
             " thread(s) a rank, products by ", products_in_use(), ", communicator ", resolved_communicator(config))},
        {"data", cat(data.data().size(), " blocks of ", config.data.sequence_length, " tokens, ", data.steps_per_epoch(),
                     " steps an epoch, ", data.data().dropped_tokens(), " tokens left over")},

@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "engine/config/learning_rate_rules.h"
 #include "engine/config/optimizer_rules.h"
+#include "engine/config/precision_rules.h"
 #include "engine/observe/memory_usage.h"
 #include "engine/sharding.h"
 #include "optim/gradient_norm.h"
@@ -19,10 +20,6 @@
 
 namespace shardline {
 namespace {
-
-at::ScalarType dtype_of(const Config& config) {
-  return config.runtime.dtype == "float64" ? at::kDouble : at::kFloat;
-}
 
 // For activations and gradients of other stages: that is the bubble, and no communication that could be hidden.
 double waited_for_messages(const std::vector<InstructionRecord>& records) {
@@ -39,7 +36,7 @@ StageLayers build_stage(const TrainerParts& parts, StageParameters& parameters) 
   stage.layers.resize(parts.model.spec.layers.size());
   stage.t_degree = parts.plan.mesh.t();
   stage.sequence_parallel = parts.plan.sequence_parallel;
-  stage.activations = at::TensorOptions().dtype(dtype_of(parts.config)).device(parts.device);
+  stage.activations = at::TensorOptions().dtype(number_types(parts.config).borders).device(parts.device);
   stage.choices = parts.plan.activations;
   stage.waits_for_device = parts.timed;
   stage.offload_directory = parts.config.smp.offload_path.value_or(parts.config.output_dir);
@@ -51,7 +48,8 @@ StageLayers build_stage(const TrainerParts& parts, StageParameters& parameters) 
                                   .params = parameters.layer_params(index),
                                   .tp = parts.groups.tp.get(),
                                   .sequence_parallel = parts.plan.sequence_parallel,
-                                  .index = index});
+                                  .index = index,
+                                  .half = half_options(parts.config)});
   }
   return stage;
 }
@@ -64,11 +62,12 @@ Trainer::Trainer(const TrainerParts& parts, int64_t total_steps)
                    .stage_of_layer = parts.plan.stage_of_layer,
                    .groups = parts.groups,
                    .sharding = parts.plan.sharding,
-                   .values = at::TensorOptions().dtype(dtype_of(parts.config)).device(parts.device),
+                   .values = at::TensorOptions().dtype(number_types(parts.config).values).device(parts.device),
                    .trains = total_steps > 0}),
       stage_(build_stage(parts, parameters_)),
       executor_(stage_, *groups_.pp, parameters_) {
   if (total_steps == 0) return;
+  if (precision_of(config_) == Precision::fp16) loss_scaler_.emplace(loss_scale_options(config_.training));
   optimizer_ = make_optimizer(optimizer_options(config_.training), parameters_);
   schedule_ = learning_rate_options(config_.training, total_steps);
 }
@@ -116,7 +115,7 @@ LossTerm Trainer::accumulate_gradients(BatchSource& data, int64_t step) {
                             {.mode = Mode::train,
                              .seed = static_cast<uint64_t>(config_.training.seed),
                              .step = step,
-                             .loss_scale = 1.0 / static_cast<double>(weight)});
+                             .loss_scale = loss_scale() / static_cast<double>(weight)});
   parameters_.finish_gradients();
   gradients_complete_ = steady_seconds();
   const LossTerm loss = total_loss(last_run_);
@@ -128,13 +127,17 @@ StepMetrics Trainer::train_step(BatchSource& data, int64_t step) {
   const double waited = waited_seconds();
   step_start_ = steady_seconds();
   const LossTerm loss = accumulate_gradients(data, step);
-  // Each rank adds up its share of the squares; all get the same norm.
-  const double norm = gradient_norm(parameters_);
-  const double rate = learning_rate(schedule_, step);
-  // Every rank updates its shards, or all that it stores; who keeps more than a shard gets the rest behind the next
-  // forward.
-  optimizer_->step(rate, clip_factor(norm, largest_norm(config_)));
-  parameters_.publish_values();
+  // Each rank adds up its share of the squares; all get the same norm, and so agree on whether a gradient overflowed.
+  const double scale = loss_scale(), norm = gradient_norm(parameters_) / scale;
+  const bool overflowed = loss_scaler_ && !std::isfinite(norm);
+  const double rate = learning_rate(schedule_, step - (loss_scaler_ ? loss_scaler_->skipped() : 0));
+  if (loss_scaler_) loss_scaler_->update(overflowed);
+  if (!overflowed) {
+    // Every rank updates its shards, or all that it stores; who keeps more than a shard gets the rest behind the next
+    // forward.
+    optimizer_->step(rate, clip_factor(norm, largest_norm(config_)) / scale);
+    parameters_.publish_values();
+  }
   step_end_ = steady_seconds();
   const double seconds = step_end_ - step_start_;
   const double exposed = waited_seconds() - waited - waited_for_messages(last_run_.records);
@@ -145,6 +148,7 @@ StepMetrics Trainer::train_step(BatchSource& data, int64_t step) {
                       .grad_norm = norm,
                       .learning_rate = rate,
                       .step_seconds = seconds};
+  if (loss_scaler_) metrics.loss_scale = {scale, overflowed};
   const int64_t samples = data.samples_in_step(step - 1);
   metrics.tokens = samples * config_.data.sequence_length;
   metrics.tokens_per_second = static_cast<double>(metrics.tokens) / seconds;
@@ -199,7 +203,7 @@ at::Tensor Trainer::next_logits(const at::Tensor& ids, int64_t first_position, c
                                  {.mode = Mode::generate, .caches = caches});
   auto logits = groups_.at.p == stage_of_chunk.back()
                     ? run.outputs[0].contiguous()
-                    : at::empty({ids.size(0), stage_.spec->vocab_size}, stage_.activations);
+                    : at::empty({ids.size(0), stage_.spec->vocab_size}, stage_.activations.dtype(number_types(config_).exact));
   groups_.pp->broadcast(logits, stage_of_chunk.back(), {.what = "logits"})->wait();
   return logits;
 }

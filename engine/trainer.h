@@ -11,6 +11,7 @@
 #include "engine/observe/timeline.h"
 #include "engine/plan.h"
 #include "optim/learning_rate.h"
+#include "optim/loss_scaler.h"
 #include "optim/optimizer.h"
 #include "pipeline/executor.h"
 
@@ -36,8 +37,10 @@ class Trainer {
   // One optimizer step over the global batch of `step` (counted from 1). Collective over the world; every rank gets the
   // same numbers.
   StepMetrics train_step(BatchSource& data, int64_t step);
-  // The gradient part alone: afterwards the gradients of the step are complete on every rank. Returns the loss.
+  // The gradient part alone: afterwards the gradients of the step are complete on every rank, times loss_scale().
+  // Returns the loss.
   LossTerm accumulate_gradients(BatchSource& data, int64_t step);
+  double loss_scale() const { return loss_scaler_ ? loss_scaler_->scale() : 1; }
   // When the last train_step began and ended, and what this rank did in the last of both: its instructions, and the
   // peak of its activations.
   StepRecords last_step() const;
@@ -59,6 +62,7 @@ class Trainer {
   StageLayers stage_;
   Executor executor_;
   std::unique_ptr<Optimizer> optimizer_;
+  std::optional<LossScaler> loss_scaler_;  // of fp16
   LearningRateOptions schedule_;
   RunResult last_run_;
   double epoch_ = 0;

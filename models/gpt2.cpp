@@ -34,10 +34,11 @@ class Embedding : public Layer {
         tp_(tensor_parallel(build)),
         index_(build.index),
         params_(build.params),
-        first_word_(first_unit(build, kWte)) {}
+        first_word_(first_unit(build, kWte)),
+        border_(build.half.border) {}
 
   Border forward(const Border&, MicrobatchContext& context) override {
-    const auto sum = embedding(tp_, *context.batch, *params_[kWte], first_word_, *params_[kWpe]);
+    const auto sum = embedding(tp_, *context.batch, *params_[kWte], first_word_, *params_[kWpe], border_);
     const auto rows = dropout_rows(tp_, context, index_, 0, config_.embd_pdrop);
     if (rows.probability == 0) return {sum};
     return {bias_dropout_add(tp_, sum, context.batch->tokens(), nullptr, {}, rows)};
@@ -49,6 +50,7 @@ class Embedding : public Layer {
   int64_t index_;
   std::vector<Parameter*> params_;
   int64_t first_word_;
+  std::optional<at::ScalarType> border_;
 };
 
 // x + attention(norm(x)), then + mlp(norm(.))
@@ -87,7 +89,9 @@ class Block : public Layer {
                   .dropout = config.attn_pdrop,
                   .first_head = heads.begin,
                   .max_positions = config.n_positions,
-                  .dropout_op = dropout_op(index_, 0)};
+                  .dropout_op = dropout_op(index_, 0),
+                  .in_fp32 = build.half.attention_in_fp32,
+                  .score_divisor = build.half.query_key_layer_scaling ? static_cast<double>(block + 1) : 1.0};
   }
 
   Border forward(const Border& input, MicrobatchContext& context) override {

@@ -7,22 +7,27 @@
 namespace shardline {
 namespace {
 
-// The elements of a layer's tensors on one rank.
+// The bytes of a layer's tensors on one rank.
 struct Sizes {
   Sizes(const Gpt2Config& c, const KeptCase& at)
-      : whole(at.tokens * c.n_embd),
-        border(at.rows * c.n_embd),
-        statistics(2 * at.rows),
+      : element(at.element_bytes),
+        wide(std::max<int64_t>(4, element)),
+        whole(at.tokens * c.n_embd * element),
+        border(at.rows * c.n_embd * element),
+        residual(at.rows * c.n_embd * at.border_bytes),
+        statistics(2 * at.rows * wide),
         sharded(at.rows < at.tokens),
         gathered(sharded ? border * at.t_degree : 0),
         padded(gathered > whole ? gathered : 0) {}
 
-  int64_t whole;       // [tokens, hidden]
-  int64_t border;      // [rows, hidden]
-  int64_t statistics;  // of a norm: mean, 1 / deviation
-  bool sharded;        // rows are, over T
-  int64_t gathered;    // a border of all ranks; 0 where it is whole already
-  int64_t padded;      // what is given to a reduce-scatter, unless it is the product itself
+  int64_t element, wide;  // of a number, of a sum
+  int64_t whole;          // [tokens, hidden]
+  int64_t border;         // [rows, hidden]
+  int64_t residual;       // the same between layers
+  int64_t statistics;     // of a norm: mean, 1 / deviation
+  bool sharded;           // rows are, over T
+  int64_t gathered;       // a border of all ranks; 0 where it is whole already
+  int64_t padded;         // what is given to a reduce-scatter, unless it is the product itself
 };
 
 // Those of a block. Linears that are whole on every rank run on border rows.
@@ -31,11 +36,11 @@ struct BlockSizes : Sizes {
       : Sizes(c, at),
         own_attention(sharded && !split.attention),
         own_mlp(sharded && !split.mlp),
-        mixed(at.tokens * heads_of(c, split, at) * c.head_dim()),
-        sums(at.tokens * heads_of(c, split, at)),
+        mixed(at.tokens * heads_of(c, split, at) * c.head_dim() * element),
+        sums(at.tokens * heads_of(c, split, at) * wide),
         attended(own_attention ? border : mixed),
         inner((own_mlp ? at.rows : at.tokens) *
-              (split.mlp ? split_range(c.inner(), at.t_degree, at.t).length : c.inner())) {}
+              (split.mlp ? split_range(c.inner(), at.t_degree, at.t).length : c.inner()) * element) {}
 
   static int64_t heads_of(const Gpt2Config& c, Gpt2BlockSplit split, const KeptCase& at) {
     return split.attention ? split_range(c.n_head, at.t_degree, at.t).length : c.n_head;
@@ -48,11 +53,11 @@ struct BlockSizes : Sizes {
   int64_t inner;
 };
 
-// Counts elements in use while the ops of a pass come and go.
+// Counts bytes in use while the ops of a pass come and go.
 class Tape {
  public:
-  void take(int64_t elements) { peak_ = std::max(peak_, now_ += elements); }
-  void drop(int64_t elements) { now_ -= elements; }
+  void take(int64_t bytes) { peak_ = std::max(peak_, now_ += bytes); }
+  void drop(int64_t bytes) { now_ -= bytes; }
   int64_t peak() const { return peak_; }
 
   // A product with all rows: then a border's rows of the sum over T. Of own rows: the product is that.
@@ -82,18 +87,18 @@ int64_t block_forward(const BlockSizes& s, bool recompute_attention) {
   if (s.own_attention) tape.take(s.attended);
   tape.reduced(s, s.own_attention);  // the projection, which lives to the end of the pass
   if (recompute_attention) tape.drop(s.mixed + s.sums);
-  tape.take(s.border);  // x + attention
+  tape.take(s.residual);  // x + attention
   tape.take(s.border + s.statistics);
   tape.take(mlp_input);
   tape.take(s.inner);
   tape.drop(mlp_input);
   tape.take(s.inner);  // the activation
   tape.reduced(s, s.own_mlp);
-  tape.take(s.border);  // the result
+  tape.take(s.residual);  // the result
   return tape.peak();
 }
 
-// Through `result = input W`, from a gradient of `outputs` elements; the layer's gradient of the border is added.
+// Through `result = input W`, from a gradient of `outputs` bytes; the layer's gradient of the border is added.
 void column_backward(Tape& tape, const Sizes& s, int64_t outputs, bool own, bool at_once) {
   const int64_t input = own ? 0 : s.gathered;
   if (at_once) tape.take(input);
@@ -134,15 +139,15 @@ int64_t block_backward(const BlockSizes& s, bool recompute_attention, bool at_on
   tape.take(s.inner);
   tape.drop(2 * s.inner);  // before the activation, and the gradient behind it
   column_backward(tape, s, s.inner, s.own_mlp, at_once);
-  tape.take(s.border);                     // through the norm
-  tape.drop(2 * s.border + s.statistics);  // its input, and the gradient behind it
-  tape.take(s.border);                     // with the residual's
-  tape.drop(s.border);
+  tape.take(s.residual);                            // through the norm
+  tape.drop(s.residual + s.border + s.statistics);  // its input, and the gradient behind it
+  tape.take(s.residual);                            // with the residual's
+  tape.drop(s.residual);
 
   tape.take(s.border);
   attention_backward(tape, s, recompute_attention, at_once);
   column_backward(tape, s, 3 * s.attended, s.own_attention, at_once);
-  tape.take(s.border);
+  tape.take(s.residual);
   return tape.peak();
 }
 
@@ -150,21 +155,21 @@ int64_t block_backward(const BlockSizes& s, bool recompute_attention, bool at_on
 
 KeptBytes gpt2_block_kept(const Gpt2Config& c, Gpt2BlockSplit split, const KeptCase& at) {
   const BlockSizes s(c, split, at);
-  const int64_t norm = 2 * s.border + s.statistics;                             // x and its norm
+  const int64_t norm = s.residual + s.border + s.statistics;                    // x and its norm
   const int64_t attention = at.recompute_attention ? 0 : s.mixed + s.sums;      // result, log of sums of exponentials
   const int64_t own = s.own_attention ? s.attended : 0;                         // the result's rows
   const int64_t kept = 2 * norm + 3 * s.mixed + attention + own + 2 * s.inner;  // qkv; before and after the activation
   const int64_t results = (s.own_attention ? s.border : s.whole) + (s.own_mlp ? s.border : s.whole);
   // X of qkv and fc, their dY; X and dY of out and proj.
   const int64_t pairs = 2 * s.border + 4 * s.attended + 2 * s.inner + results;
-  return {.activations = at.element_bytes * kept, .weight_pairs = at.element_bytes * pairs};
+  return {.activations = kept, .weight_pairs = pairs};
 }
 
 PassBytes gpt2_block_passes(const Gpt2Config& c, Gpt2BlockSplit split, const KeptCase& at) {
   const BlockSizes s(c, split, at);
-  return {.forward = at.element_bytes * block_forward(s, at.recompute_attention),
-          .backward = at.element_bytes * block_backward(s, at.recompute_attention, true),
-          .input_gradient = at.element_bytes * block_backward(s, at.recompute_attention, false)};
+  return {.forward = block_forward(s, at.recompute_attention),
+          .backward = block_backward(s, at.recompute_attention, true),
+          .input_gradient = block_backward(s, at.recompute_attention, false)};
 }
 
 PassBytes gpt2_embedding_passes(const Gpt2Config& c, bool split, const KeptCase& at) {
@@ -177,18 +182,19 @@ PassBytes gpt2_embedding_passes(const Gpt2Config& c, bool split, const KeptCase&
   forward.drop(found);
   if (s.sharded && !own) forward.take(s.padded + s.border);
   if (s.sharded && !own) forward.drop(s.padded + s.whole);
-  forward.take(s.border);  // of the positions; then the result of the dropout
+  if (s.residual != s.border) forward.take(s.residual);  // in the type of borders
+  if (s.residual != s.border) forward.drop(s.border);
+  forward.take(std::max(s.border, s.residual));  // of the positions; then the result of the dropout
   const bool drops = c.embd_pdrop > 0;
-  const int64_t backward = (drops ? s.border : 0) + (split ? s.gathered + s.whole : 0);
-  return {.forward = at.element_bytes * forward.peak(),
-          .backward = at.element_bytes * backward,
-          .input_gradient = at.element_bytes * backward};
+  const int64_t rows = s.gathered + s.whole;
+  const int64_t backward = (drops ? s.residual : 0) + (split ? rows / s.element * at.border_bytes : 0);
+  return {.forward = forward.peak(), .backward = backward, .input_gradient = backward};
 }
 
 // x, its statistics, and the gradient of its norm, which the forward pass makes.
 KeptBytes gpt2_head_kept(const Gpt2Config& c, const KeptCase& at) {
   const Sizes s(c, at);
-  return {.activations = at.element_bytes * (2 * s.border + s.statistics)};
+  return {.activations = s.residual + s.border + s.statistics};
 }
 
 PassBytes gpt2_head_passes(const Gpt2Config& c, bool split, const KeptCase& at) {
@@ -199,11 +205,9 @@ PassBytes gpt2_head_passes(const Gpt2Config& c, bool split, const KeptCase& at) 
   forward.take(s.border + s.statistics);
   forward.take(own ? 0 : s.gathered);
   forward.take(own ? s.border : s.whole);  // the gradient of the norm
-  forward.take(std::min(own ? at.rows : at.tokens, kHeadBlockTokens) * words);
+  forward.take(std::min(own ? at.rows : at.tokens, kHeadBlockTokens) * words * s.element);
   if (s.sharded && !own) forward.take(s.padded + s.border);
-  return {.forward = at.element_bytes * forward.peak(),
-          .backward = at.element_bytes * s.border,
-          .input_gradient = at.element_bytes * s.border};
+  return {.forward = forward.peak(), .backward = s.residual, .input_gradient = s.residual};
 }
 
 }  // namespace shardline

@@ -1,5 +1,6 @@
 #include "models/module_layers.h"
 
+#include <ATen/OpMathType.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Reduction.h>
 #include <ATen/core/grad_mode.h>
@@ -50,7 +51,7 @@ std::vector<std::pair<std::string, at::Tensor>> distinct_parameters(const torch:
 class ModuleLayer : public Layer {
  public:
   ModuleLayer(const PlainModule& plain, Place place, const LayerBuild& build)
-      : name_(plain.name), place_(place), params_(build.params) {
+      : name_(plain.name), place_(place), params_(build.params), border_(build.half.border) {
     if (build.sequence_parallel)
       throw ConfigError(cat("module ", name_, " is whole on every tensor-parallel rank and needs all rows; set ",
                             "smp_options.optimize to \"speed\", or tensor_parallel_degree to 1"));
@@ -69,10 +70,11 @@ class ModuleLayer : public Layer {
     if (batch.first_position > 0)
       throw RunError(cat("module ", name_, " keeps nothing of the positions before; generate without a cache"));
     prepare(context.mode, input);
-    const auto x = gets_ids(place_) ? batch.ids : input[0].view({batch.batch(), batch.length(), input[0].size(1)});
+    const auto x = gets_ids(place_) ? batch.ids : as_computed(input[0]).view({batch.batch(), batch.length(), -1});
     const auto y = module_.forward<at::Tensor>(x);
-    if (!gives_logits(place_)) return {y.reshape({batch.tokens(), y.size(2)})};
-    if (context.mode == Mode::generate) return {y.select(1, batch.length() - 1)};
+    if (!gives_logits(place_)) return {y.reshape({batch.tokens(), y.size(2)}).to(border_.value_or(y.scalar_type()))};
+    if (context.mode == Mode::generate)
+      return {y.select(1, batch.length() - 1).to(at::toOpMathType(y.scalar_type()))};
     return loss(y, context);
   }
 
@@ -87,11 +89,15 @@ class ModuleLayer : public Layer {
       buffer.set_data(buffer.to(like.device(), buffer.is_floating_point() ? like.scalar_type() : buffer.scalar_type()));
   }
 
+  at::Tensor as_computed(const at::Tensor& border) const {
+    return params_.empty() ? border : border.to(params_[0]->value.scalar_type());
+  }
+
   // The position before a label predicts it.
   Border loss(const at::Tensor& logits, MicrobatchContext& context) const {
     const int64_t positions = std::max<int64_t>(logits.size(1) - 1, 0);
     const auto labels = context.batch->labels.narrow(1, logits.size(1) - positions, positions).reshape({-1});
-    const auto rows = logits.narrow(1, 0, positions).reshape({-1, logits.size(2)});
+    const auto rows = logits.narrow(1, 0, positions).reshape({-1, logits.size(2)}).to(at::toOpMathType(logits.scalar_type()));
     const auto sum = at::cross_entropy_loss(rows, labels, {}, at::Reduction::Sum, kNoLabel);
     context.loss = {sum.item<double>(), static_cast<double>((labels != kNoLabel).sum().item<int64_t>())};
     return context.mode == Mode::train ? Border{sum * context.loss_scale} : Border{};
@@ -100,6 +106,7 @@ class ModuleLayer : public Layer {
   std::string name_;
   Place place_;
   std::vector<Parameter*> params_;
+  std::optional<at::ScalarType> border_;
   torch::nn::AnyModule module_;
   std::vector<at::Tensor> leaves_;  // the module's parameters, in the order of params_
   bool prepared_ = false;

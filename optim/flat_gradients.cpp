@@ -1,5 +1,6 @@
 #include "optim/flat_gradients.h"
 
+#include <ATen/OpMathType.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
@@ -16,7 +17,7 @@ FlatGradients::FlatGradients(const Segment& segment, Sharding::Stage stage, Comm
       replicas_(std::move(replicas)),
       microbatches_(stage >= Sharding::Stage::gradients && segment.shards > 1) {
   const MemoryScope scope(MemoryClass::gradients);
-  if (options.dtype() != at::kDouble) options = options.dtype(at::kFloat);
+  options = options.dtype(at::toOpMathType(c10::typeMetaToScalarType(options.dtype())));
   const int64_t length = segment.shard_length();
   if (microbatches_) {
     whole_ = empty_of_storage(segment.length, options);

@@ -1,5 +1,8 @@
 // The values of one segment on one rank. In Sharding::Stage::weights a sharded segment is only its own shard between
 // passes and whole during them; otherwise it is always whole, and a sharded one is made whole again after an update.
+//
+// Values of half precision that are trained have an fp32 master (Micikevicius et al. 2018, arXiv 1710.03740): of the
+// rank's shard only, counted with the optimizer's states. Passes see the masters' rounded values.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -10,11 +13,13 @@ namespace shardline {
 
 class FlatValues {
  public:
-  // shards: the ranks that the segment is dealt to, in order; null where segment.shards is 1. Values are zero.
-  FlatValues(const Segment& segment, Sharding::Stage stage, CommunicatorPtr shards, const at::TensorOptions& options);
+  // shards: the ranks that the segment is dealt to, in order; null where segment.shards is 1. options: of the values
+  // that passes see. trained: they will be. Values are zero.
+  FlatValues(const Segment& segment, Sharding::Stage stage, CommunicatorPtr shards, const at::TensorOptions& options,
+             bool trained);
 
-  const at::Tensor& whole() const { return whole_; }  // [length]; the memory behind it may come and go
-  const at::Tensor& own() const { return own_; }      // [shard_length]: this rank's shard, always there
+  const at::Tensor& whole() const { return whole_; }  // [length], for passes; the memory behind it may come and go
+  const at::Tensor& own() const { return own_; }      // [shard_length]: this rank's shard as it is trained
   bool is_gathered() const { return gathered_; }      // for passes, and dropped behind them
 
   // For passes: all ranks of the shards call these in one order.
@@ -23,15 +28,23 @@ class FlatValues {
   void drop();
   void publish();  // own values have changed: whole ones are on their way to those that keep them
 
-  // For filling them: whole() has memory from begin_filling to end_filling, which keeps the own part.
-  void begin_filling();
+  // To fill them: [length], in the type that is trained, which end_filling takes over.
+  at::Tensor begin_filling();
   void end_filling();
 
+  // Whole values as they are trained, for whoever wants to look at them. Collective over the shards.
+  at::Tensor gather();
+
  private:
+  bool has_master() const { return !own_.is_alias_of(part_); }
+
   Segment segment_;
   CommunicatorPtr shards_;
   bool gathered_;
-  at::Tensor whole_, own_;
+  at::Tensor whole_;
+  at::Tensor part_;     // [shard_length]: the own shard as passes see it; of whole_ where that stays
+  at::Tensor own_;      // the master, else part_
+  at::Tensor filling_;  // from begin_filling to end_filling
   WorkPtr gathering_;
 };
 

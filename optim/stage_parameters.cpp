@@ -1,10 +1,20 @@
 #include "optim/stage_parameters.h"
 
+#include <ATen/OpMathType.h>
+
 #include <algorithm>
 
 #include "core/error.h"
 
 namespace shardline {
+namespace {
+
+// By segment: its whole flat tensor.
+at::Tensor view_in(const std::vector<at::Tensor>& segments, const FlatLayout::Place& place) {
+  return segments[place.segment].narrow(0, place.begin, place.length).view(place.shape);
+}
+
+}  // namespace
 
 StageParameters::StageParameters(const StageSetup& setup)
     : spec_(setup.spec),
@@ -50,7 +60,7 @@ CommunicatorPtr StageParameters::replicas_of(const Segment& segment) const {
 StageParameters::Buffer StageParameters::make_buffer(const std::vector<NamedParam>& params) const {
   Buffer buffer{flat_layout(params, groups_.at.t, groups_.mesh.t(), sharding_), {}, {}};
   for (const auto& segment : buffer.layout.segments)
-    buffer.values.emplace_back(segment, sharding_.stage, shards_of(segment), options_);
+    buffer.values.emplace_back(segment, sharding_.stage, shards_of(segment), options_, trains_ && segment.trainable);
   return buffer;
 }
 
@@ -136,6 +146,10 @@ void StageParameters::build_layer(int layer) {
   layers_[static_cast<size_t>(layer)] = std::move(params);
 }
 
+at::ScalarType StageParameters::trained_type() const {
+  return at::toOpMathType(c10::typeMetaToScalarType(options_.dtype()));
+}
+
 std::vector<Parameter*> StageParameters::layer_params(int layer) {
   SL_ASSERT(layers_[static_cast<size_t>(layer)], "layer ", layer, " is not on this stage");
   return layers_[static_cast<size_t>(layer)]->in_spec_order;
@@ -193,18 +207,22 @@ StoredElements StageParameters::elements() const {
 
 void StageParameters::fill_values(const std::function<void(Parameter&)>& fill) {
   visit_buffers([&](Buffer& buffer, const std::vector<Parameter*>& parameters, std::vector<FlatGradients>&) {
-    for (auto& values : buffer.values) values.begin_filling();
-    for (auto* parameter : parameters) fill(*parameter);
+    std::vector<at::Tensor> whole;
+    for (auto& values : buffer.values) whole.push_back(values.begin_filling());
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      Parameter filled{parameters[i]->name, parameters[i]->spec, view_in(whole, buffer.layout.places[i]), {}};
+      fill(filled);
+    }
     for (auto& values : buffer.values) values.end_filling();
   });
 }
 
 void StageParameters::visit_values(const std::function<void(const Parameter&)>& see) {
   visit_buffers([&](Buffer& buffer, const std::vector<Parameter*>& parameters, std::vector<FlatGradients>&) {
-    for (auto& values : buffer.values) values.start_gathering();
-    for (auto& values : buffer.values) values.wait_until_whole();
-    for (const auto* parameter : parameters) see(*parameter);
-    for (auto& values : buffer.values) values.drop();
+    std::vector<at::Tensor> whole;
+    for (auto& values : buffer.values) whole.push_back(values.gather());
+    for (size_t i = 0; i < parameters.size(); ++i)
+      see({parameters[i]->name, parameters[i]->spec, view_in(whole, buffer.layout.places[i]), {}});
   });
 }
 
@@ -214,8 +232,7 @@ void StageParameters::visit_gradients(const std::function<void(const Parameter&,
     for (const auto& segment : gradients) whole.push_back(segment.gather());
     for (size_t i = 0; i < parameters.size(); ++i) {
       const auto& place = buffer.layout.places[i];
-      if (place.segment >= whole.size()) continue;
-      see(*parameters[i], whole[place.segment].narrow(0, place.begin, place.length).view(place.shape));
+      if (place.segment < whole.size()) see(*parameters[i], view_in(whole, place));
     }
   });
 }

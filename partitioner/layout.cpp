@@ -17,7 +17,8 @@ WorkShape Layout::work_shape(const Job& job) const {
           .tensor = tensor,
           .sequence_parallel = sequence_parallel && tensor > 1,
           .fused = job.software.fused,
-          .value_bytes = value_bytes(job.precision)};
+          .value_bytes = value_bytes(job.precision),
+          .border_bytes = job.fp32_borders ? 4 : value_bytes(job.precision)};
 }
 
 ScheduleChoice Layout::schedule_choice() const {
@@ -71,7 +72,7 @@ int64_t border_bytes(const LayerSpec& layer, const WorkShape& shape) {
   for (const auto& tensor : layer.output) {
     int64_t elements = 1;
     for (const int64_t size : tensor.shape) elements *= size == BorderTensor::kRows ? shape.rows() : size;
-    bytes += elements * shape.value_bytes;
+    bytes += elements * shape.border_bytes;
   }
   return bytes;
 }

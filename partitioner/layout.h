@@ -34,6 +34,7 @@ struct Job {
   int64_t sequence_length = 1;
   int64_t global_batch = 1;
   Precision precision = Precision::bf16;
+  bool fp32_borders = false;  // activations between layers are fp32 in any case
   Software software;
   // What was measured takes the place of what the cluster's numbers tell: layers in layouts that is_measured, links of
   // groups with as many ranks. Null: nothing was.

@@ -39,7 +39,8 @@ Stated stated_bytes(const Job& job, const Layout& layout, size_t index) {
               .rows = shape.rows(),
               .t = 0,
               .t_degree = layout.tensor,
-              .element_bytes = shape.value_bytes};
+              .element_bytes = shape.value_bytes,
+              .border_bytes = shape.border_bytes};
   const KeptBytes all = layer.kept(at);
   Stated bytes{.kept = static_cast<double>(all.activations),
                .all = static_cast<double>(all.activations),

@@ -1,5 +1,6 @@
 #include "pipeline/executor.h"
 
+#include <ATen/OpMathType.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/ones.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -22,6 +23,11 @@ Border detached(const Border& border, bool requires_grad) {
   Border result;
   for (const auto& tensor : border) result.push_back(tensor.detach().requires_grad_(requires_grad));
   return result;
+}
+
+// Of losses: at least fp32.
+at::ScalarType loss_type(const at::TensorOptions& activations) {
+  return at::toOpMathType(c10::typeMetaToScalarType(activations.dtype()));
 }
 
 void wait_for(at::Device device) {
@@ -194,7 +200,7 @@ void Executor::backward_input(Key at, bool drain) {
   if (at.chunk + 1 < schedule_->chunks())
     gradients = std::move(gradients_.extract(at).mapped());
   else
-    gradients.push_back(at::ones({}, stage_.activations));  // of the loss
+    gradients.push_back(at::ones({}, stage_.activations.dtype(loss_type(stage_.activations))));
 
   const auto& groups = groups_of_chunk_[static_cast<size_t>(at.chunk)];
   for (size_t g = groups.size(); g-- > 0;) {

@@ -8,6 +8,7 @@
 #include "engine/config/memory_cap.h"
 #include "engine/config/optimizer_rules.h"
 #include "engine/config/partition_rules.h"
+#include "engine/config/precision_rules.h"
 #include "engine/config/recompute_rules.h"
 #include "engine/config/tensor_rules.h"
 #include "pipeline/schedule_choice.h"
@@ -102,6 +103,30 @@ void check_training(const Config& config, const Complaint& complain) {
   });
   check_value("training.optim_args", complain, [&] { optimizer_options(training); });
   check_value("training.no_decay_patterns", complain, [&] { check_patterns(training.no_decay_patterns); });
+}
+
+void check_precision(const Config& config, const Complaint& complain) {
+  const TrainingOptions& training = config.training;
+  const bool bf16 = training.bf16 || config.smp.bf16, fp16 = training.fp16 || config.smp.fp16;
+  const std::string bf16_key = training.bf16 ? "training.bf16" : "smp_options.bf16",
+                    fp16_key = training.fp16 ? "training.fp16" : "smp_options.fp16";
+  if (bf16 && fp16) complain(fp16_key, cat("contradicts ", bf16_key), "keep one of them");
+  if ((bf16 || fp16) && config.runtime.dtype == "float64")
+    complain(bf16 ? bf16_key : fp16_key, "contradicts runtime.dtype \"float64\"", "keep one of them");
+  const auto of_fp16 = [&](const char* key, bool given) {
+    if (given && !fp16) complain(cat("training.", key), "is only used with fp16", "set fp16 to true, or leave it out");
+  };
+  of_fp16("static_loss_scale", training.static_loss_scale.has_value());
+  of_fp16("dynamic_loss_scale", training.dynamic_loss_scale.has_value());
+  of_fp16("dynamic_loss_args", !training.dynamic_loss_args.is_null());
+  of_fp16("query_key_layer_scaling", training.query_key_layer_scaling);
+  check_value("training.dynamic_loss_args", complain, [&] { loss_scale_options(training); });
+  if (training.dynamic_loss_scale == true && training.static_loss_scale)
+    complain("training.static_loss_scale", "contradicts dynamic_loss_scale true",
+             "leave one of them out; dynamic_loss_args.init_scale is the first scale");
+  if (!training.dynamic_loss_args.is_null() && !training.dynamic_loss_scale.value_or(!training.static_loss_scale))
+    complain("training.dynamic_loss_args", "is only used with a dynamic loss scale",
+             "set dynamic_loss_scale to true, or leave it out");
 }
 
 void check_evaluation(const Config& config, const Complaint& complain) {

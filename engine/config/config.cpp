@@ -4,6 +4,7 @@
 #include "core/json_reader.h"
 #include "engine/config/checks.h"
 #include "engine/config/forms.h"
+#include "engine/config/precision_rules.h"
 #include "engine/config/registry.h"
 
 namespace shardline {
@@ -112,6 +113,7 @@ void check_between_keys(Readers& readers, const Config& config) {
   const bool runtime = readers.runtime.clean();
   if (model && data) check_model_and_data(config, complain);
   if (training) check_training(config, complain);
+  if (training && layout && runtime) check_precision(config, complain);
   if (training && runtime) check_spellings(readers.training, config);
   if (training && data) check_evaluation(config, complain);
   if (layout) check_layout(config, complain);
@@ -180,6 +182,10 @@ std::vector<std::string> notes(const Config& config) {
     lines.push_back(
         "smp_options.offload_activations has no effect: without activation_checkpointing nothing moves, unless "
         "offload_scope is \"all\"");
+  for (const auto& [given, key] : {std::pair{config.training.fp32_residual_addition, "fp32_residual_addition"},
+                                   {config.training.attention_in_fp32, "attention_in_fp32"}})
+    if (given && precision_of(config) == Precision::fp32)
+      lines.push_back(cat("training.", key, " has no effect: only used with bf16 or fp16"));
   if (config.training.save_strategy != "no")
     lines.push_back("training.save_strategy \"steps\": only the final model is saved, nothing during training");
   return lines;

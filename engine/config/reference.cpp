@@ -122,6 +122,23 @@ warm-up up to i = W, min(i, E - W) / W of the peak; then the peak times
 
 but not less than `min_lr`. `reduce_lr_on_plateau` and `greedy` are refused: they follow results of evaluations and have no
 formula.
+
+## Loss scaling
+
+With fp16 the loss is multiplied with a scale before the backward pass and gradients are divided by it before they are
+clipped. Where a gradient on any rank is infinite or no number, all ranks skip the update: weights, optimizer states and
+the learning rate's schedule stay, and `metrics.jsonl` has `"overflow": true`. The dynamic scale is SageMaker's; the
+arguments of `dynamic_loss_args` are `init_scale` (4294967296), `scale_factor` (2), `scale_window` (1000), `min_scale`
+(1), `delayed_shift` (1) and `consecutive_hysteresis` (false):
+
+- a step that overflows divides the scale by `scale_factor`, down to `min_scale`; with a `delayed_shift` above 1 only the
+  last of so many such steps does;
+- `scale_window` steps after the last overflow, and each time so many more are done, the scale is multiplied with
+  `scale_factor`, and the overflows of `delayed_shift` are counted from the start again; with `consecutive_hysteresis` any
+  good step starts their count again.
+
+The first scale is far too large on purpose: the first steps of a run are spent on finding one that fits. Without
+`dynamic_loss_scale` the scale is `static_loss_scale`, or 1.
 )";
 
 }  // namespace

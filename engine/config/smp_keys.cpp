@@ -106,7 +106,6 @@ std::vector<Key> partition_keys() {
 std::vector<Key> memory_keys() {
   const auto smp = &Config::smp;
   using Smp = SmpOptions;
-  const std::string precision = "mixed precision is not built yet: leave it out, runs use runtime.dtype";
   return {
       honoured("activation_checkpointing", smp, &Smp::activation_checkpointing, json_any(),
                "Blocks whose activations are computed again in backward: `none`; `each` block, `group_N` (N blocks "
@@ -147,9 +146,10 @@ std::vector<Key> memory_keys() {
               "leave it out: values are gathered in one operation"),
       honoured("sdp_gradient_clipping", smp, &Smp::sdp_gradient_clipping, json_number(0),
                "With sharded_data_parallel_degree: the largest norm of the gradients; unset: training.max_grad_norm."),
-      not_yet("fp16", false, "Train in float16 with loss scaling.", precision),
-      not_yet("bf16", false, "Train in bfloat16.", precision),
-      not_yet("fp16_params", false, "Keep the parameters in float16.", precision),
+      honoured("fp16", smp, &Smp::fp16, json_boolean(),
+               "Train in float16 with loss scaling; the same as training.fp16. `fp16_params` is its older name.")
+          .also({"fp16_params"}),
+      honoured("bf16", smp, &Smp::bf16, json_boolean(), "Train in bfloat16; the same as training.bf16."),
   };
 }
 

@@ -142,16 +142,32 @@ std::vector<Key> optimization_keys() {
 }
 
 std::vector<Key> precision_and_memory_keys() {
-  const std::string precision = "mixed precision is not built yet: leave it out, runs use runtime.dtype";
+  const std::string evaluated = "leave it out: evaluations run as training does";
   const std::string recompute = "leave it out: smp_options.activation_checkpointing \"each\" does this";
   const std::string mesh = "use smp_options";
   const JsonType optional_text = or_null(json_text());
   return {
-      not_yet("bf16", false, "Train in bfloat16.", precision),
-      not_yet("fp16", false, "Train in float16 with loss scaling.", precision),
-      not_yet("bf16_full_eval", false, "Evaluate in bfloat16.", precision),
-      not_yet("fp16_full_eval", false, "Evaluate in float16.", precision),
-      not_yet("tf32", nullptr, "Matrix products in TF32 on GPUs.", precision),
+      honoured("bf16", training, &Training::bf16, json_boolean(),
+               "Weights and activations in bfloat16. The weights that are trained, gradients and optimizer states stay "
+               "in fp32, so do losses, softmax and norms inside; the saved model has the fp32 weights."),
+      honoured("fp16", training, &Training::fp16, json_boolean(),
+               "The same in float16, with loss scaling; see [loss scaling](#loss-scaling)."),
+      honoured("static_loss_scale", training, &Training::static_loss_scale, json_number(1e-30, 1e30),
+               "fp16: losses are multiplied with this, and gradients divided by it."),
+      honoured("dynamic_loss_scale", training, &Training::dynamic_loss_scale, json_boolean(),
+               "fp16: the scale follows overflows. Unset: true, unless static_loss_scale is given."),
+      honoured("dynamic_loss_args", training, &Training::dynamic_loss_args, or_null(json_any()),
+               "fp16: an object with arguments of the dynamic loss scale."),
+      honoured("fp32_residual_addition", training, &Training::fp32_residual_addition, json_boolean(),
+               "Half precision: residuals are added, and travel between layers and stages, in fp32."),
+      honoured("attention_in_fp32", training, &Training::attention_in_fp32, json_boolean(),
+               "Half precision: queries, keys and values are converted, and all of the attention runs in fp32."),
+      honoured("query_key_layer_scaling", training, &Training::query_key_layer_scaling, json_boolean(),
+               "fp16: products of queries and keys are divided by the block's number before they are stored and "
+               "multiplied by it in the softmax."),
+      not_yet("bf16_full_eval", false, "Evaluate in bfloat16 what is trained in fp32.", evaluated),
+      not_yet("fp16_full_eval", false, "Evaluate in float16 what is trained in fp32.", evaluated),
+      not_yet("tf32", nullptr, "Matrix products in TF32 on GPUs.", "leave it out: fp32 products are fp32"),
       no_effect("fp16_opt_level", json_text(), "O1", "version 4: only used with Apex"),
       no_effect("fp16_backend", json_text(), "auto", "version 4: only used with fp16"),
       no_effect("half_precision_backend", json_text(), "auto", "version 4: only used with fp16"),

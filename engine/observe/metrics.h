@@ -2,6 +2,7 @@
 // TensorBoard events and the console line are made.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,12 +15,19 @@ struct RankMemory {
   int64_t resident = 0;  // bytes: largest that the process really held, files' pages included
 };
 
+// Of fp16.
+struct LossScale {
+  double scale = 1;        // of this step
+  bool overflowed = false;  // a gradient was no finite number: the step changed nothing
+};
+
 struct StepMetrics {
   int64_t step = 0;          // counted from 1
   double epoch = 0;          // epochs finished after this step, with a fraction
   double loss = 0;           // of this step's batch, before the update
   double grad_norm = 0;      // before clipping
   double learning_rate = 0;  // that this update used
+  std::optional<LossScale> loss_scale;
   int64_t tokens = 0;        // of the global batch
   double step_seconds = 0;
   double tokens_per_second = 0;

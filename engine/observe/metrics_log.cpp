@@ -41,6 +41,8 @@ void MetricsLog::add(const StepMetrics& metrics) {
   line.set("loss", metrics.loss);
   line.set("grad_norm", metrics.grad_norm);
   line.set("learning_rate", metrics.learning_rate);
+  if (metrics.loss_scale) line.set("loss_scale", metrics.loss_scale->scale);
+  if (metrics.loss_scale) line.set("overflow", metrics.loss_scale->overflowed);
   line.set("tokens", metrics.tokens);
   line.set("step_seconds", metrics.step_seconds);
   line.set("tokens_per_second", metrics.tokens_per_second);

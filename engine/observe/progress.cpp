@@ -74,6 +74,8 @@ void Progress::add(const StepMetrics& metrics, int64_t total_steps) {
     first_step_at_ = now;
   }
   const bool regular = logged_.every > 0 && metrics.step % logged_.every == 0;
+  if (metrics.loss_scale && metrics.loss_scale->overflowed)
+    line(cat("step ", metrics.step, " is skipped: gradients overflowed with loss scale ", metrics.loss_scale->scale));
   if (regular || (first && logged_.first) || (!console_.terminal && (first || last)))
     line(console_line(metrics, total_steps));
   if (!console_.terminal) return;

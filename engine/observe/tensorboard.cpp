@@ -120,17 +120,18 @@ TensorBoardWriter::TensorBoardWriter(const std::string& directory, Clock clock)
 }
 
 void TensorBoardWriter::add(const StepMetrics& metrics) {
-  file_.write(tensorboard_record(clock_(), metrics.step,
-                                 {{"train/loss", metrics.loss},
-                                  {"train/grad_norm", metrics.grad_norm},
-                                  {"train/learning_rate", metrics.learning_rate},
-                                  {"train/epoch", metrics.epoch},
-                                  {"train/step_seconds", metrics.step_seconds},
-                                  {"train/tokens_per_second", metrics.tokens_per_second},
-                                  {"train/samples_per_second", metrics.samples_per_second},
-                                  {"train/bubble_fraction", metrics.bubble_fraction},
-                                  {"train/exposed_communication_fraction", metrics.exposed_communication_fraction},
-                                  {"train/peak_memory_bytes", static_cast<double>(largest_resident(metrics))}}));
+  Scalars scalars = {{"train/loss", metrics.loss},
+                     {"train/grad_norm", metrics.grad_norm},
+                     {"train/learning_rate", metrics.learning_rate},
+                     {"train/epoch", metrics.epoch},
+                     {"train/step_seconds", metrics.step_seconds},
+                     {"train/tokens_per_second", metrics.tokens_per_second},
+                     {"train/samples_per_second", metrics.samples_per_second},
+                     {"train/bubble_fraction", metrics.bubble_fraction},
+                     {"train/exposed_communication_fraction", metrics.exposed_communication_fraction},
+                     {"train/peak_memory_bytes", static_cast<double>(largest_resident(metrics))}};
+  if (metrics.loss_scale) scalars.emplace_back("train/loss_scale", metrics.loss_scale->scale);
+  file_.write(tensorboard_record(clock_(), metrics.step, scalars));
 }
 
 void TensorBoardWriter::add(const EvaluationMetrics& metrics) {

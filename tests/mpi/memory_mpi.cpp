@@ -69,10 +69,13 @@ Config config_of(const Setting& s) {
                            {"offload_scope", s.offload == "no" ? "checkpointed" : s.offload},
                            {"activation_loading_horizon", 2},
                            {"offload_path", std::filesystem::temp_directory_path().string()}}},
-                         {"runtime", {{"dtype", s.dtype}}},
+                         {"runtime", {{"dtype", s.dtype == "float64" ? "float64" : "float32"}}},
                          {"output_dir", "unused"}};
   if (s.whole != "nothing") file["smp_options"]["tensor_parallel_layers"] = {{{"pattern", s.whole}, {"split", false}}};
   auto& smp = file["smp_options"];
+  smp["bf16"] = s.dtype.starts_with("bf16");
+  smp["fp16"] = s.dtype == "fp16";
+  file["training"]["fp32_residual_addition"] = s.dtype == "bf16 and fp32 residuals";
   smp["shard_optimizer_state"] = s.sharding == "ZeRO-1" || s.sharding == "ZeRO-2";
   smp["shard_gradients"] = s.sharding == "ZeRO-2";
   if (s.sharding == "ZeRO-3" || s.sharding == "MiCS 2") {
@@ -164,9 +167,22 @@ std::vector<Setting> settings() {
           s.sharding = sharding, s.pipeline = pipeline, s.recompute = recompute;
           s.tied = n % 3 != 0;
           s.optim = std::array{"adamw_torch", "adafactor", "sgd"}[static_cast<size_t>(n % 5) % 3];
+          s.dtype = std::array{"float32", "bf16", "fp16", "bf16 and fp32 residuals"}[static_cast<size_t>(n) % 4];
           ++n;
           all.push_back(s);
         }
+  for (Setting s : layouts)
+    for (const auto& [recompute, offload] : memory)
+      for (const char* dtype : {"bf16", "fp16", "bf16 and fp32 residuals"}) {
+        s.recompute = recompute, s.offload = offload, s.dtype = dtype;
+        s.pipeline = std::array{"simple", "interleaved", "zb_h1"}[s.p == 1 ? static_cast<size_t>(n % 2)
+                                                                           : static_cast<size_t>(n % 3)];
+        s.dropout = n % 2 == 0 ? 0 : 0.1;
+        s.tied = n % 5 != 0;
+        s.whole = n % 4 == 0 ? ".*" : "nothing";
+        ++n;
+        all.push_back(s);
+      }
   return all;
 }
 

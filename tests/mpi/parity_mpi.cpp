@@ -31,6 +31,18 @@ TEST_CASE("mpi: ranks that are processes give the run of one process and of thre
 TEST_CASE("mpi: ranks that are processes give the run of one process and of threads, fp32") {
   check_on_real_ranks(fp32_points());
 }
+TEST_CASE("mpi: ranks that are processes give the bits of threads in half precision") {
+  const CommunicatorPtr world = testing::mpi_test_world().comm;
+  const auto points = with_world(half_points(), world->size());
+  for (size_t i = 0; i < points.size(); i += 3) {
+    const Outcome outcome = run_point_on(points[i], world);
+    if (world->rank() == 0) {
+      INFO(points[i].name());
+      CHECK(bit_equal(outcome, run_point(points[i])));
+    }
+    world->barrier();
+  }
+}
 // The rest, on demand: mpi_parity_tests "[matrix]"
 TEST_CASE("mpi: the rest of the matrix gives the run of one process and of threads, float64", "[.][matrix]") {
   for (const auto& more : {single_points(), deep_points(), grid_points(), choice_points()}) check_on_real_ranks(more);

@@ -84,6 +84,33 @@ std::vector<Twins> equal_twins() {
       dealt.sharding = sharding;
       twins.push_back({cat(sharding, ", ", pipeline, ", one microbatch: plain data parallelism"), plain, dealt});
     }
+  for (const char* dtype : {"bf16", "fp16", "bf16 fp32 residuals"}) {
+    Point half = one;
+    half.dtype = dtype;
+    twins.push_back({cat(dtype, ": the same run twice"), half, half});
+    Point pipeline = half, recomputed = half, away = half;
+    pipeline.p = 3;
+    twins.push_back({cat(dtype, ", 3 stages: one process"), half, pipeline});
+    pipeline.pipeline = "zbv";
+    twins.push_back({cat(dtype, ", zbv on 3 stages: one process"), half, pipeline});
+    recomputed.checkpointing = "each", recomputed.offload = "checkpointed";
+    twins.push_back({cat(dtype, ", each, offload: keeping"), half, recomputed});
+    recomputed.checkpointing = "selective", recomputed.offload = "off";
+    twins.push_back({cat(dtype, ", selective: keeping"), half, recomputed});
+    away.offload = "all";
+    twins.push_back({cat(dtype, ", all kept activations offloaded: keeping"), half, away});
+    Point plain = deep;
+    plain.dtype = dtype;
+    dealt = plain;
+    dealt.sharding = "ZeRO-1";
+    twins.push_back({cat(dtype, ", ZeRO-1: plain data parallelism"), plain, dealt});
+    plain.microbatches = 1;
+    for (const char* sharding : {"ZeRO-2", "ZeRO-3", "ZeRO-3 weights"}) {
+      dealt = plain;
+      dealt.sharding = sharding;
+      twins.push_back({cat(dtype, ", ", sharding, ", one microbatch: plain data parallelism"), plain, dealt});
+    }
+  }
   // The others number T before D, so that sums over both add in another order.
   for (const char* placement : {"DTP", "PDT"}) {
     Point placed = deep;

@@ -108,6 +108,23 @@ std::vector<Point> fp32_points() {
   return points;
 }
 
+std::vector<Point> half_points() {
+  auto axes = matrix_axes();
+  axes = restricted(axes, "D", {"1", "2", "4"});
+  axes = restricted(axes, "microbatches", {"1", "2", "3"});
+  axes = restricted(axes, "placement", {"DPT"});
+  axes = restricted(axes, "accumulation", {"1"});
+  axes = restricted(axes, "shape", {"6 heads", "3 heads"});
+  axes = restricted(axes, "units", {"split", "mixed"});
+  std::vector<Point> points;
+  const std::vector<std::string> types = {"bf16", "fp16", "bf16 fp32 residuals", "fp16 scaled scores"};
+  for (const Point& point : combinations(axes, {"D", "P", "T", "sharding"}, kSeed)) {
+    points.push_back(point);
+    points.back().dtype = types[points.size() % types.size()];
+  }
+  return points;
+}
+
 std::vector<Point> with_world(const std::vector<Point>& points, int world) {
   std::vector<Point> those;
   std::copy_if(points.begin(), points.end(), std::back_inserter(those),

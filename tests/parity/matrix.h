@@ -17,6 +17,9 @@ std::vector<Point> fp32_points();       // a sample of them in fp32
 std::vector<Point> with_world(const std::vector<Point>& points, int world);  // those for `world` ranks
 
 // Runs the point as threads and compares it with one process.
+// Every precision on layouts of all kinds, with every sharding.
+std::vector<Point> half_points();
+
 Difference measure(const Point& point, const Tampering& tampering = {});
 
 }  // namespace shardline::parity

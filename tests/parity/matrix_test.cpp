@@ -7,6 +7,7 @@
 #include "tests/parity/axes.h"
 #include "tests/parity/bit_equality.h"
 #include "tests/parity/faults.h"
+#include "tests/parity/half.h"
 #include "tests/parity/report.h"
 
 #include "tests/catch.h"
@@ -23,6 +24,36 @@ std::vector<Measured> check_points(const std::vector<Point>& points) {
     INFO("gradient " << d.gradient << " (" << d.worst_gradient << "), norm " << d.norm << ", loss " << d.loss
                      << ", change " << d.change << " (" << d.worst_change << "), copies " << d.copies);
     CHECK(d.exceeds(limits_of(point)) == "");
+  }
+  return results;
+}
+
+std::vector<MeasuredHalf> check_half(const std::vector<Point>& points) {
+  std::vector<MeasuredHalf> results(points.size());
+  at_once(points.size(), [&](size_t i) { results[i] = measure_half(points[i]); });
+  for (const auto& [point, layout, one] : results) {
+    INFO(point.name());
+    INFO("gradient " << layout.gradient << " (one process " << one.gradient << "), norm " << layout.norm << " ("
+                     << one.norm << "), loss " << layout.loss << " (" << one.loss << "), copies " << layout.copies);
+    CHECK(layout.exceeds(one) == "");
+  }
+  return results;
+}
+
+std::vector<Checked> check_half_faults() {
+  const auto faults = planted_faults();
+  std::vector<MeasuredHalf> tampered(faults.size());
+  at_once(faults.size(), [&](size_t i) {
+    Point point = faults[i].point;
+    point.dtype = "bf16";
+    tampered[i] = measure_half(point, faults[i].tampering);
+  });
+  std::vector<Checked> results;
+  for (size_t i = 0; i < faults.size(); ++i) {
+    INFO(faults[i].what << ": " << tampered[i].point.name());
+    const std::string caught = tampered[i].layout.exceeds(tampered[i].one);
+    CHECK(caught != "");
+    results.push_back({faults[i].what, tampered[i].point.name(), caught});
   }
   return results;
 }
@@ -91,6 +122,16 @@ TEST_CASE("SGD, Adam and Adafactor give the run of one process, float64", "[pari
 TEST_CASE("a sample gives the run of one process, fp32", "[parity][fp32]") {
   check_points(fp32_points());
 }
+TEST_CASE("a sample in half precision is as near to fp32 as one process is", "[parity][half]") {
+  std::vector<Point> sample;
+  const auto all = half_points();
+  for (size_t i = 0; i < all.size(); i += 5) sample.push_back(all[i]);
+  CHECK(sample.size() >= 20);
+  check_half(sample);
+}
+TEST_CASE("planted faults are caught in half precision", "[parity][half][faults]") {
+  check_half_faults();
+}
 TEST_CASE("runs that must agree in every bit do", "[parity][bits]") {
   check_twins();
 }
@@ -113,11 +154,18 @@ TEST_CASE("every schedule with every choice of memory gives the run of one proce
   check_points(choice_points());
 }
 
+TEST_CASE("every grid with every sharding in half precision is as near to fp32 as one process is",
+          "[.][matrix][half]") {
+  check_half(half_points());
+}
+
 // All of it, for the numbers: SHARDLINE_WRITE_DOCS=1 parity_tests "[docs]"
 TEST_CASE("docs/parity.md", "[.][docs]") {
   const std::string text = markdown({.matrix = check_points(matrix_points()),
                                      .fp32 = check_points(fp32_points()),
+                                     .half = check_half(half_points()),
                                      .bits = check_twins(),
-                                     .faults = check_faults()});
+                                     .faults = check_faults(),
+                                     .half_faults = check_half_faults()});
   if (std::getenv("SHARDLINE_WRITE_DOCS")) std::ofstream(SHARDLINE_PARITY_DOCS) << text;
 }

@@ -13,7 +13,9 @@ struct Shape {
 
 struct Point {
   int d = 1, p = 1, t = 1;
-  std::string optimize = "speed", pipeline = "interleaved", placement = "DPT", dtype = "float64";
+  std::string optimize = "speed", pipeline = "interleaved", placement = "DPT";
+  // "float64", "float32", "bf16", "bf16 fp32 residuals" (and attention in fp32), "fp16", "fp16 scaled scores"
+  std::string dtype = "float64";
   int microbatches = 1, accumulation = 1, active = 0;
   bool dropout = false, tied = true;
   bool short_batch = false;  // every other step has fewer than half the samples: some microbatches are empty

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <map>
 #include <sstream>
 
+#include "core/error.h"
 #include "tests/parity/axes.h"
 
 namespace shardline::parity {
@@ -46,6 +48,26 @@ void differences(std::ostream& out, const std::vector<Measured>& points, const s
                    [&](const Measured& one) { return axis.get(one.point) == value; });
       if (!these.empty()) row(out, axis.name, axis.values[value], these);
     }
+}
+
+// The largest distances from fp32, by precision and sharding.
+void half_distances(std::ostream& out, const std::vector<MeasuredHalf>& points) {
+  std::map<std::pair<std::string, std::string>, std::vector<MeasuredHalf>> rows;
+  for (const auto& one : points) rows[{one.point.dtype, one.point.sharding}].push_back(one);
+  out << "| precision | sharding | points | gradient | one process | norm | one process | loss | one process |\n"
+         "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n";
+  for (const auto& [key, these] : rows) {
+    const auto most = [&](double HalfDistance::*of) {
+      double layout = 0, one = 0;
+      for (const auto& measured : these) {
+        layout = std::max(layout, measured.layout.*of);
+        one = std::max(one, measured.one.*of);
+      }
+      return cat(number(layout), " | ", number(one), " | ");
+    };
+    out << "| " << key.first << " | " << key.second << " | " << these.size() << " | " << most(&HalfDistance::gradient)
+        << most(&HalfDistance::norm) << most(&HalfDistance::loss) << "\n";
+  }
 }
 
 void checks(std::ostream& out, const std::vector<Checked>& all) {
@@ -92,13 +114,20 @@ std::string markdown(const Report& report) {
   differences(out, report.matrix, "float64");
   out << "\n## fp32 on the shipped kernels: a sample\n\n";
   differences(out, report.fp32, "float32");
-  out << "\n## Equal in every bit, fp32\n\nFor the same microbatches, threads per rank and kernels.\n\n"
+  out << "\n## Half precision\n\nHow far ranks on a layout, and one process, are from one process in fp32: the first "
+         "gradient in relative L2, its\nnorm, and the losses of ten steps. A layout may be twice as far away as one "
+         "process, and 1e-3.\n\n";
+  half_distances(out, report.half);
+  out << "\n## Equal in every bit, fp32 and half precision\n\nFor the same microbatches, threads per rank and kernels.\n\n"
          "| what | points | bits |\n| --- | --- | --- |\n";
   checks(out, report.bits);
   out << "\n## Planted faults\n\nEach is put in from outside (a communicator, a layer, a plan or a batch that is "
          "wrong); the "
          "last column names what\nexceeds its limit.\n\n| fault | point that catches it | by |\n| --- | --- | --- |\n";
   checks(out, report.faults);
+  out << "\nThe same faults in bf16, held against the rule for half precision:\n\n| fault | point that catches it | by "
+         "|\n| --- | --- | --- |\n";
+  checks(out, report.half_faults);
   return out.str();
 }
 

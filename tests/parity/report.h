@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/parity/run.h"
+#include "tests/parity/half.h"
 
 namespace shardline::parity {
 
@@ -17,7 +17,8 @@ struct Checked {
 
 struct Report {
   std::vector<Measured> matrix, fp32;
-  std::vector<Checked> bits, faults;
+  std::vector<MeasuredHalf> half;
+  std::vector<Checked> bits, faults, half_faults;
 };
 
 std::string markdown(const Report& report);

@@ -111,12 +111,19 @@ Config run_config(const Point& point) {
                  {"offload_path", std::filesystem::temp_directory_path().string()},
                  {"placement_strategy", point.placement}}},
                {"mpi_options", {{"processes_per_host", point.world()}}},
-               {"runtime", {{"dtype", point.dtype}, {"communicator", point.world() == 1 ? "local" : "threads"}}},
+               {"runtime", {{"dtype", point.dtype == "float64" ? "float64" : "float32"}, {"communicator", point.world() == 1 ? "local" : "threads"}}},
                {"output_dir", "unused"}};
   if (point.schedule() == "interleaved_1f1b") file["smp_options"]["virtual_pipeline_degree"] = point.chunks_per_stage();
   auto& smp = file["smp_options"];
   smp["shard_optimizer_state"] = point.sharding == "ZeRO-1" || point.sharding == "ZeRO-2";
   smp["shard_gradients"] = point.sharding == "ZeRO-2";
+  smp["bf16"] = point.dtype.starts_with("bf16");
+  smp["fp16"] = point.dtype.starts_with("fp16");
+  auto& training = file["training"];
+  training["fp32_residual_addition"] = training["attention_in_fp32"] = point.dtype.ends_with("fp32 residuals");
+  if (point.dtype.starts_with("fp16"))  // grows twice in a run
+    training["dynamic_loss_args"] = {{"init_scale", 1024}, {"scale_window", 4}};
+  training["query_key_layer_scaling"] = point.dtype == "fp16 scaled scores";
   if (point.sharding == "MiCS 2") {
     smp["sharded_data_parallel_degree"] = 2;
     smp["sdp_param_persistence_threshold"] = 100;
@@ -136,16 +143,17 @@ struct Gathered {
 };
 
 // Each rank's slice in its place of a whole tensor, added over the ranks that write it; then held against all copies.
-Gathered gather(StageParameters& parameters, const ModelSpec& spec, bool gradients) {
+// scale: of the gradients.
+Gathered gather(StageParameters& parameters, const ModelSpec& spec, bool gradients, double scale = 1) {
   Gathered result;
   const auto& groups = parameters.groups();
-  std::map<std::string, std::pair<const Parameter*, at::Tensor>> mine;
+  std::map<std::string, std::pair<Parameter, at::Tensor>> mine;
   if (gradients)
     parameters.visit_gradients([&](const Parameter& p, const at::Tensor& gradient) {
-      mine[p.name] = {&p, gradient.clone()};
+      mine[p.name] = {p, gradient / scale};
     });
   else
-    parameters.visit_values([&](const Parameter& p) { mine[p.name] = {&p, p.value.clone()}; });
+    parameters.visit_values([&](const Parameter& p) { mine[p.name] = {p, p.value.clone()}; });
   const auto differ = at::zeros({1}, at::kDouble);
   for (const auto& layer : spec.layers)
     for (const auto& param : layer.params) {
@@ -155,7 +163,7 @@ Gathered gather(StageParameters& parameters, const ModelSpec& spec, bool gradien
       const auto slice = param.split_dim < 0 ? tensor : tensor.narrow(param.split_dim, range.begin, range.length);
       const auto found = mine.find(layer.full_name(param));
       const auto local = found == mine.end() ? at::Tensor() : found->second.second;
-      if (local.defined() && parameters.writes(*found->second.first)) slice.copy_(local);
+      if (local.defined() && parameters.writes(found->second.first)) slice.copy_(local);
       groups.world->all_reduce(tensor)->wait();
       if (local.defined() && local.numel() > 0) differ.copy_(at::maximum(differ, (slice - local).abs().max()));
       result.whole[layer.full_name(param)] = tensor;
@@ -194,7 +202,7 @@ Outcome run_point_on(const Point& point, const CommunicatorPtr& real_world, cons
   Outcome outcome;
   outcome.before = gather(trainer.parameters(), model.spec, false).whole;
   trainer.accumulate_gradients(data, 1);
-  const Gathered gradients = gather(trainer.parameters(), model.spec, true);
+  const Gathered gradients = gather(trainer.parameters(), model.spec, true, trainer.loss_scale());
   outcome.gradients = gradients.whole;
   for (int step = 1; step <= kSteps; ++step) {
     const StepMetrics metrics = trainer.train_step(data, step);

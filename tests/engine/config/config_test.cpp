@@ -1,4 +1,5 @@
 #include "engine/config/config.h"
+#include "engine/config/precision_rules.h"
 
 #include <algorithm>
 #include <sstream>
@@ -89,8 +90,26 @@ TEST_CASE("Broken configs are told what to change", "[config]") {
        "2; keep one of them"},
       {R"({"smp_options": {"tensor_parallel_degree": 2, "ddp": false}})",
        "c.json: /smp_options/ddp: must be true with tensor_parallel_degree 2; got false; leave it out"},
-      {R"({"smp_options": {"bf16": true}})",
-       "c.json: /smp_options/bf16: not supported yet; got true; mixed precision is not built yet"},
+      {R"({"smp_options": {"bf16": true}, "training": {"fp16": true}})",
+       "c.json: /training/fp16: contradicts smp_options.bf16; got true; keep one of them"},
+      {R"({"smp_options": {"fp16_params": true}, "training": {"bf16": true}})",
+       "c.json: /smp_options/fp16: contradicts training.bf16; "},
+      {R"({"training": {"bf16": true}, "runtime": {"dtype": "float64"}})",
+       "c.json: /training/bf16: contradicts runtime.dtype \"float64\"; got true; keep one of them"},
+      {R"({"training": {"bf16": true, "static_loss_scale": 128}})",
+       "c.json: /training/static_loss_scale: is only used with fp16; got 128"},
+      {R"({"training": {"query_key_layer_scaling": true}})",
+       "c.json: /training/query_key_layer_scaling: is only used with fp16; got true"},
+      {R"({"training": {"fp16": true, "static_loss_scale": 128, "dynamic_loss_scale": true}})",
+       "c.json: /training/static_loss_scale: contradicts dynamic_loss_scale true; got 128; leave one of them out"},
+      {R"({"training": {"fp16": true, "dynamic_loss_scale": false, "dynamic_loss_args": {"min_scale": 2}}})",
+       "c.json: /training/dynamic_loss_args: is only used with a dynamic loss scale"},
+      {R"({"training": {"fp16": true, "dynamic_loss_args": {"scale_windows": 2}}})",
+       "c.json: /training/dynamic_loss_args: there is no argument \"scale_windows\"; got {\"scale_windows\":2}; it takes"},
+      {R"({"training": {"fp16": true, "dynamic_loss_args": {"scale_window": 2.5}}})",
+       "\"scale_window\" must be a whole number, not 2.5"},
+      {R"({"training": {"fp16": true, "dynamic_loss_args": {"scale_factor": 1}}})",
+       "\"scale_factor\" must be greater than 1"},
       {R"({"smp_options": {"pipeline": "_only_forward"}})",
        "c.json: /smp_options/pipeline: \"_only_forward\" is not available; got \"_only_forward\"; say `shardline "
        "eval`"},
@@ -156,18 +175,49 @@ TEST_CASE("Broken configs are told what to change", "[config]") {
 
 TEST_CASE("All mistakes of a config are told at once", "[config]") {
   const std::string message = error_with(R"({
-    "smp_options": {"pipeline": "gpipe", "tensor_parallel_degree": 0, "fp16": true},
+    "smp_options": {"pipeline": "gpipe", "tensor_parallel_degree": 0, "checkpoint_attentions": true},
     "training": {"learning_rate": "3e-4", "evaluation_strategy": "never", "micro_batch_size": 4},
     "data": {"format": "csv", "block_size": 3}, "runtime": {"dtype": "float16"}, "modle": {}})");
   INFO(message);
   CHECK(std::count(message.begin(), message.end(), '\n') == 9);
   for (const char* pointer :
-       {"/smp_options/pipeline:", "/smp_options/tensor_parallel_degree:", "/smp_options/fp16:",
+       {"/smp_options/pipeline:", "/smp_options/tensor_parallel_degree:", "/smp_options/checkpoint_attentions:",
         "/training/learning_rate: must be a number >= 0; got \"3e-4\"; write 0.0003 without quotes",
         "/training/evaluation_strategy:", "/training/micro_batch_size:", "/data/format:",
         "/data/block_size: unknown key; got 3; did you mean data.sequence_length?",
         "/runtime/dtype:", "/modle: unknown key; got {}; did you mean model?"})
     CHECK_THAT(message, Contains(pointer));
+}
+
+TEST_CASE("Half precision is chosen in either section, and the loss scale by SageMaker's arguments", "[config]") {
+  for (const char* patch : {R"({"smp_options": {"fp16": true}})", R"({"training": {"fp16": true}})"}) {
+    const Config config = with(patch);
+    CHECK(precision_of(config) == Precision::fp16);
+    CHECK(number_types(config).values == at::kHalf);
+    CHECK(number_types(config).borders == at::kHalf);
+    CHECK(number_types(config).exact == at::kFloat);
+    CHECK(loss_scale_options(config.training) == LossScaleOptions());
+  }
+  const Config bf16 = with(R"({"training": {"bf16": true, "fp32_residual_addition": true, "attention_in_fp32": true}})");
+  CHECK(number_types(bf16).values == at::kBFloat16);
+  CHECK(number_types(bf16).borders == at::kFloat);
+  CHECK(half_options(bf16) == HalfOptions{at::kFloat, true, false});
+  CHECK(half_options(with(R"({"training": {"attention_in_fp32": true}})")) == HalfOptions());
+  CHECK(has_note(with(R"({"training": {"attention_in_fp32": true}})"), "training.attention_in_fp32 has no effect"));
+
+  const auto scale = [](const char* patch) { return loss_scale_options(with(patch).training); };
+  CHECK(scale(R"({"training": {"fp16": true, "static_loss_scale": 128}})") ==
+        LossScaleOptions{.dynamic = false, .initial = 128});
+  CHECK(scale(R"({"training": {"fp16": true, "dynamic_loss_scale": false}})") ==
+        LossScaleOptions{.dynamic = false, .initial = 1});
+  CHECK(scale(R"({"training": {"fp16": true, "dynamic_loss_args": {"scale_window": 100, "min_scale": 2,
+                  "delayed_shift": 2, "init_scale": 1024, "scale_factor": 4, "consecutive_hysteresis": true}}})") ==
+        LossScaleOptions{.initial = 1024,
+                         .factor = 4,
+                         .window = 100,
+                         .least = 2,
+                         .delayed_shift = 2,
+                         .consecutive_hysteresis = true});
 }
 
 TEST_CASE("An empty object says all that is required", "[config]") {

@@ -1,0 +1,33 @@
+// What runtime.dtype, bf16, fp16 and the keys around them come to. bf16 and fp16 may stand in `training`, as in
+// transformers, or in `smp_options`, as in SageMaker's library.
+#pragma once
+#include <c10/core/ScalarType.h>
+
+#include <string>
+
+#include "core/half_options.h"
+#include "engine/config/options.h"
+#include "optim/loss_scaler.h"
+#include "partitioner/cluster.h"
+
+namespace shardline {
+
+struct NumberTypes {
+  at::ScalarType values;   // weights as passes see them, and activations inside layers
+  at::ScalarType borders;  // activations between layers
+  at::ScalarType exact;    // what is trained, gradients, optimizer states, saved files: at least fp32
+};
+NumberTypes number_types(const Config& config);
+inline int64_t width_of(at::ScalarType type) {  // bytes of a number
+  return static_cast<int64_t>(c10::elementSize(type));
+}
+HalfOptions half_options(const Config& config);
+
+Precision precision_of(const Config& config);  // float64, which is for tests, counts as fp32
+// "bf16, residuals added in fp32", "fp16, loss scale from 65536", "float64"
+std::string describe_numbers(const Config& config);
+
+// Of fp16. Throws ConfigError("RULE; ADVICE") for what is wrong with dynamic_loss_args.
+LossScaleOptions loss_scale_options(const TrainingOptions& training);
+
+}  // namespace shardline

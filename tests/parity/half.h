@@ -1,0 +1,29 @@
+// Half precision on a layout, held against one process in fp32: its losses may be twice as far away as those of one
+// process in half precision, and a bit; its first gradient and norm likewise.
+#pragma once
+#include <string>
+
+#include "tests/parity/run.h"
+
+namespace shardline::parity {
+
+struct HalfDistance {
+  double gradient = 0;  // of step 1, all of it: relative L2
+  double norm = 0;      // relative
+  double loss = 0;      // largest of all steps
+  double copies = 0;    // Outcome::copies_differ; must be 0
+
+  // What is too far away, where one process is `one` away: "gradient, loss"; empty when all is within.
+  std::string exceeds(const HalfDistance& one) const;
+};
+
+HalfDistance half_distance(const Outcome& outcome, const Outcome& exact);
+
+// Of a point in half precision.
+struct MeasuredHalf {
+  Point point;
+  HalfDistance layout, one;
+};
+MeasuredHalf measure_half(const Point& point, const Tampering& tampering = {});
+
+}  // namespace shardline::parity
