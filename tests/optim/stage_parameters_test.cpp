@@ -1,6 +1,7 @@
 #include "optim/stage_parameters.h"
 
 #include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/full_like.h>
 
 #include <algorithm>
@@ -211,6 +212,55 @@ TEST_CASE("values are whole when they are used, and shards otherwise") {
     CAPTURE(static_cast<int>(sharding.stage), sharding.degree, sharding.whole_below);
     CHECK(mistakes == std::vector<std::string>{});
   }
+}
+
+TEST_CASE("half-precision values are their fp32 masters, rounded, under every sharding") {
+  const ModelSpec spec = model({1, 3}, true);
+  const Mesh mesh("cluster", 4, 1, 2);
+  for (const auto type : {at::kBFloat16, at::kHalf})
+    for (const auto& sharding : shardings(4)) {
+      std::vector<std::string> mistakes;
+      std::mutex mutex;
+      run_ranks(mesh.size(), [&](CommunicatorPtr world) {
+        StageParameters parameters({.spec = spec,
+                                    .stage_of_layer = {0, 0, 0, 0},
+                                    .groups = groups_of(mesh, world),
+                                    .sharding = sharding,
+                                    .values = at::TensorOptions(type)});
+        const float start = 1.0f + 0x1p-14f;  // what neither type has
+        const auto complain = [&](const std::string& what) {
+          const std::scoped_lock lock(mutex);
+          mistakes.push_back(cat(what, " on rank ", world->rank()));
+        };
+        const auto check = [&](float exact) {
+          const at::Tensor rounded = at::full({}, exact, at::kFloat).to(type);
+          const std::vector<int> order = {0, 1, 2, 3};
+          parameters.begin_run(order);
+          for (const int layer : order) {
+            parameters.acquire(layer);
+            for (const auto* p : parameters.layer_params(layer)) {
+              if (p->value.scalar_type() != type || p->grad.scalar_type() != at::kFloat)
+                complain("types of " + p->name);
+              if (!at::equal(p->value, rounded.expand_as(p->value))) complain(p->name);
+            }
+            parameters.release(layer);
+          }
+          parameters.visit_values([&](const Parameter& p) {
+            if (!at::equal(p.value, at::full(p.value.sizes(), exact, at::kFloat))) complain("master of " + p.name);
+          });
+        };
+        parameters.fill_values([&](Parameter& p) { p.value.fill_(start); });
+        check(start);
+        float now = start;
+        for (int step = 0; step < 200; ++step, now += 0x1p-14f)  // each alone would be lost
+          for (const auto& range : parameters.trained_ranges()) range.values.add_(0x1p-14f);
+        parameters.publish_values();
+        check(now);
+        if (parameters.trained_type() != at::kFloat) complain("type");
+      });
+      CAPTURE(type, static_cast<int>(sharding.stage), sharding.degree, sharding.whole_below);
+      CHECK(mistakes == std::vector<std::string>{});
+    }
 }
 
 TEST_CASE("a parameter that several layers use has one value, one update and one place in a file") {

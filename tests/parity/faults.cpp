@@ -133,6 +133,14 @@ Border without_last_sample(Layer& inner, const LayerBuild&, const Border& input,
   return border;
 }
 
+Border unscaled_on_one_rank(Layer& inner, const LayerBuild& build, const Border& input, MicrobatchContext& context) {
+  const double scale = context.loss_scale;
+  if (build.tp->rank() == 1) context.loss_scale /= 1024;  // of the first steps
+  Border border = inner.forward(input, context);
+  context.loss_scale = scale;
+  return border;
+}
+
 // ---- the schedule
 
 // Stage 0 takes microbatch 1 for microbatch 0 and the other way round on the way forward.
@@ -192,10 +200,13 @@ std::vector<Fault> planted_faults() {
       {"a whole unit's gradient is scaled by T: complete, but added over T", whole, params([](ParamSpec& param) {
          if (is_whole_unit(param)) param.partial_over_t = true;
        })},
-      {"biases and norms decay", {.microbatches = 2}, params([](ParamSpec& param) {
+      {"biases and norms decay",
+       {.microbatches = 2},
+       params([](ParamSpec& param) {
          if (is_norm(param) || ends_with_bias(param)) param.decays = true;
-       })},
-      {"a bias is added on every T rank", t2, layer("h.1", bias_on_every_rank)},
+       }),
+       true},
+      {"a bias is added on every T rank", t2, layer("h.1", bias_on_every_rank), true},
       {"dropout masks are shifted by one sample", with_dropout({.microbatches = 2}),
        layer("h.3", with_samples([](int64_t sample) { return sample + 1; }))},
       {"dropout masks are numbered within the replica",
@@ -217,6 +228,15 @@ std::vector<Fault> planted_faults() {
        layer("head", mean_of_means)},
       {"the last sample's gradient is lost", {.microbatches = 24}, layer("head", without_last_sample)},
   };
+}
+
+std::vector<Fault> planted_half_faults() {
+  std::vector<Fault> faults = planted_faults();
+  std::erase_if(faults, [](const Fault& fault) { return fault.fine; });
+  for (auto& fault : faults) fault.point.dtype = "bf16";
+  faults.push_back(
+      {"one T rank does not scale its loss", {.t = 2, .dtype = "fp16"}, layer("head", unscaled_on_one_rank)});
+  return faults;
 }
 
 }  // namespace shardline::parity

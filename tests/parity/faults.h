@@ -11,8 +11,11 @@ struct Fault {
   std::string what;
   Point point;
   Tampering tampering;
+  bool fine = false;  // lost in the roundings of half precision
 };
 
 std::vector<Fault> planted_faults();
+// Those that are not too fine, in bf16, and one of fp16's own.
+std::vector<Fault> planted_half_faults();
 
 }  // namespace shardline::parity

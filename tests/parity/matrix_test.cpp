@@ -41,13 +41,9 @@ std::vector<MeasuredHalf> check_half(const std::vector<Point>& points) {
 }
 
 std::vector<Checked> check_half_faults() {
-  const auto faults = planted_faults();
+  const auto faults = planted_half_faults();
   std::vector<MeasuredHalf> tampered(faults.size());
-  at_once(faults.size(), [&](size_t i) {
-    Point point = faults[i].point;
-    point.dtype = "bf16";
-    tampered[i] = measure_half(point, faults[i].tampering);
-  });
+  at_once(faults.size(), [&](size_t i) { tampered[i] = measure_half(faults[i].point, faults[i].tampering); });
   std::vector<Checked> results;
   for (size_t i = 0; i < faults.size(); ++i) {
     INFO(faults[i].what << ": " << tampered[i].point.name());

@@ -118,14 +118,16 @@ std::string markdown(const Report& report) {
          "gradient in relative L2, its\nnorm, and the losses of ten steps. A layout may be twice as far away as one "
          "process, and 1e-3.\n\n";
   half_distances(out, report.half);
-  out << "\n## Equal in every bit, fp32 and half precision\n\nFor the same microbatches, threads per rank and kernels.\n\n"
+  out << "\n## Equal in every bit, fp32 and half precision\n\nFor the same microbatches, threads per rank and "
+         "kernels.\n\n"
          "| what | points | bits |\n| --- | --- | --- |\n";
   checks(out, report.bits);
   out << "\n## Planted faults\n\nEach is put in from outside (a communicator, a layer, a plan or a batch that is "
          "wrong); the "
          "last column names what\nexceeds its limit.\n\n| fault | point that catches it | by |\n| --- | --- | --- |\n";
   checks(out, report.faults);
-  out << "\nThe same faults in bf16, held against the rule for half precision:\n\n| fault | point that catches it | by "
+  out << "\nThose that are not lost in its roundings, in bf16, and one of fp16, held against the rule for half "
+         "precision:\n\n| fault | point that catches it | by "
          "|\n| --- | --- | --- |\n";
   checks(out, report.half_faults);
   return out.str();
