@@ -43,7 +43,7 @@ void init_parameter(Parameter& parameter, int number, uint64_t seed, int t, int 
   const Runs runs = local_runs(spec, t, t_degree);
   const RandomStream stream{.seed = seed, .op = kInitOp, .step = static_cast<uint32_t>(number)};
   auto values = parameter.value.is_cpu() ? parameter.value : parameter.value.cpu();
-  AT_DISPATCH_FLOATING_TYPES(values.scalar_type(), "init_parameter", [&] {
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, values.scalar_type(), "init_parameter", [&] {
     auto* to = values.data_ptr<scalar_t>();
     at::parallel_for(0, runs.outer * runs.inner, 4096, [&](int64_t begin, int64_t end) {
       std::array<double, 512> normals;

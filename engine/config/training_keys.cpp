@@ -152,7 +152,7 @@ std::vector<Key> precision_and_memory_keys() {
                "in fp32, so do losses, softmax and norms inside; the saved model has the fp32 weights."),
       honoured("fp16", training, &Training::fp16, json_boolean(),
                "The same in float16, with loss scaling; see [loss scaling](#loss-scaling)."),
-      honoured("static_loss_scale", training, &Training::static_loss_scale, json_number(1e-30, 1e30),
+      honoured("static_loss_scale", training, &Training::static_loss_scale, json_number(1e-30, 1e38),
                "fp16: losses are multiplied with this, and gradients divided by it."),
       honoured("dynamic_loss_scale", training, &Training::dynamic_loss_scale, json_boolean(),
                "fp16: the scale follows overflows. Unset: true, unless static_loss_scale is given."),
