@@ -160,8 +160,7 @@ Plan make_plan(const Config& config, const PlannerCase& planned, const ResolvedS
     if (at.d == 0) {
       parameters = stored_elements(spec, plan.stage_of_layer, at, sizes.tensor);
       bytes = peak_activation_bytes(plan.train, at.p, layers_of_chunks(plan), plan.activations,
-                                    layer_bytes(config, spec, plan, at.t),
-                                    messages[static_cast<size_t>(at.p)]);
+                                    layer_bytes(config, spec, plan, at.t), messages[static_cast<size_t>(at.p)]);
     }
   }
   for (int rank = 0; rank < plan.mesh.size(); ++rank) {

@@ -201,9 +201,10 @@ at::Tensor Trainer::next_logits(const at::Tensor& ids, int64_t first_position, c
   const auto& stage_of_chunk = plan_.train.stage_of_chunk;
   const auto run = executor_.run(forward_schedule(stage_of_chunk, plan_.mesh.p(), 1), batch,
                                  {.mode = Mode::generate, .caches = caches});
-  auto logits = groups_.at.p == stage_of_chunk.back()
-                    ? run.outputs[0].contiguous()
-                    : at::empty({ids.size(0), stage_.spec->vocab_size}, stage_.activations.dtype(number_types(config_).exact));
+  auto logits =
+      groups_.at.p == stage_of_chunk.back()
+          ? run.outputs[0].contiguous()
+          : at::empty({ids.size(0), stage_.spec->vocab_size}, stage_.activations.dtype(number_types(config_).exact));
   groups_.pp->broadcast(logits, stage_of_chunk.back(), {.what = "logits"})->wait();
   return logits;
 }

@@ -73,8 +73,7 @@ class ModuleLayer : public Layer {
     const auto x = gets_ids(place_) ? batch.ids : as_computed(input[0]).view({batch.batch(), batch.length(), -1});
     const auto y = module_.forward<at::Tensor>(x);
     if (!gives_logits(place_)) return {y.reshape({batch.tokens(), y.size(2)}).to(border_.value_or(y.scalar_type()))};
-    if (context.mode == Mode::generate)
-      return {y.select(1, batch.length() - 1).to(at::toOpMathType(y.scalar_type()))};
+    if (context.mode == Mode::generate) return {y.select(1, batch.length() - 1).to(at::toOpMathType(y.scalar_type()))};
     return loss(y, context);
   }
 
@@ -97,7 +96,8 @@ class ModuleLayer : public Layer {
   Border loss(const at::Tensor& logits, MicrobatchContext& context) const {
     const int64_t positions = std::max<int64_t>(logits.size(1) - 1, 0);
     const auto labels = context.batch->labels.narrow(1, logits.size(1) - positions, positions).reshape({-1});
-    const auto rows = logits.narrow(1, 0, positions).reshape({-1, logits.size(2)}).to(at::toOpMathType(logits.scalar_type()));
+    const auto rows =
+        logits.narrow(1, 0, positions).reshape({-1, logits.size(2)}).to(at::toOpMathType(logits.scalar_type()));
     const auto sum = at::cross_entropy_loss(rows, labels, {}, at::Reduction::Sum, kNoLabel);
     context.loss = {sum.item<double>(), static_cast<double>((labels != kNoLabel).sum().item<int64_t>())};
     return context.mode == Mode::train ? Border{sum * context.loss_scale} : Border{};

@@ -9,10 +9,10 @@ namespace shardline {
 struct LossScaleOptions {
   bool dynamic = true;  // false: the scale stays
   double initial = 4294967296.0;
-  double factor = 2;    // that it shrinks and grows by
+  double factor = 2;      // that it shrinks and grows by
   int64_t window = 1000;  // steps without overflow after which it grows
   double least = 1;
-  int64_t delayed_shift = 1;  // overflows until it shrinks
+  int64_t delayed_shift = 1;            // overflows until it shrinks
   bool consecutive_hysteresis = false;  // only overflows without a good step between them count together
   bool operator==(const LossScaleOptions&) const = default;
 };

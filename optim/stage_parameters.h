@@ -65,11 +65,12 @@ class StageParameters : public ParameterStore {
   // have memory only while they are whole; see the three visits.
   std::vector<Parameter*> stored();
   StoredElements elements() const;
-  at::ScalarType trained_type() const;  // of the values that are trained: fp32, also for half precision
+  at::ScalarType trained_type() const;            // of the values that are trained: fp32, also for half precision
   bool writes(const Parameter& parameter) const;  // this rank is the one of its holders that writes it to a file
 
   // For all that is stored, one buffer after the other: `fill` sets the values; `see` is shown whole values, or whole
-  // reduced gradients. Values are those that are trained: the fp32 masters of half precision. Visits that see are collective over the ranks that share the stage.
+  // reduced gradients. Values are those that are trained: the fp32 masters of half precision. Visits that see are
+  // collective over the ranks that share the stage.
   void fill_values(const std::function<void(Parameter&)>& fill);
   void visit_values(const std::function<void(const Parameter&)>& see);
   void visit_gradients(const std::function<void(const Parameter&, const at::Tensor& gradient)>& see);

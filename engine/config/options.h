@@ -60,16 +60,16 @@ struct TrainingOptions {
   bool do_eval = false;                           // evaluate after the last step
   std::string save_strategy = "steps";            // "no" | "steps": the final model is saved with either
   std::int64_t seed = 42;
-  std::optional<std::int64_t> data_seed;  // unset: seed
-  bool dataloader_drop_last = false;      // leave out the short last batch of an epoch
-  bool bf16 = false, fp16 = false;        // see engine/config/precision_rules.h, also for what follows
-  bool fp32_residual_addition = false;    // half precision: residuals are added in fp32
-  bool attention_in_fp32 = false;         // half precision: attention is computed in fp32
-  bool query_key_layer_scaling = false;   // fp16: scores are divided by the layer's number until the softmax
+  std::optional<std::int64_t> data_seed;    // unset: seed
+  bool dataloader_drop_last = false;        // leave out the short last batch of an epoch
+  bool bf16 = false, fp16 = false;          // see engine/config/precision_rules.h, also for what follows
+  bool fp32_residual_addition = false;      // half precision: residuals are added in fp32
+  bool attention_in_fp32 = false;           // half precision: attention is computed in fp32
+  bool query_key_layer_scaling = false;     // fp16: scores are divided by the layer's number until the softmax
   std::optional<double> static_loss_scale;  // of fp16
   std::optional<bool> dynamic_loss_scale;   // of fp16; unset: true without static_loss_scale
   nlohmann::json dynamic_loss_args;         // an object; null: none
-  bool use_cpu = false;                   // read_config turns it into runtime.device = "cpu"
+  bool use_cpu = false;                     // read_config turns it into runtime.device = "cpu"
   bool overwrite_output_dir = false;
   bool operator==(const TrainingOptions&) const = default;
 };

@@ -17,7 +17,7 @@ struct RankMemory {
 
 // Of fp16.
 struct LossScale {
-  double scale = 1;        // of this step
+  double scale = 1;         // of this step
   bool overflowed = false;  // a gradient was no finite number: the step changed nothing
 };
 
@@ -28,7 +28,7 @@ struct StepMetrics {
   double grad_norm = 0;      // before clipping
   double learning_rate = 0;  // that this update used
   std::optional<LossScale> loss_scale;
-  int64_t tokens = 0;        // of the global batch
+  int64_t tokens = 0;  // of the global batch
   double step_seconds = 0;
   double tokens_per_second = 0;
   double samples_per_second = 0;

@@ -30,29 +30,33 @@ struct Case {
 };
 
 Config config_of(const Case& c) {
-  nlohmann::json file = {
-      {"model",
-       {{"config",
-         {{"model_type", "gpt2"}, {"n_layer", 4}, {"n_head", 4}, {"n_embd", 16}, {"vocab_size", 61}, {"n_positions", 16}}}}},
-      {"data", {{"train", "unused"}, {"tokenizer", "bytes"}, {"sequence_length", 12}}},
-      {"training",
-       {{"global_batch_size", 8},
-        {"learning_rate", 1e-3},
-        {"warmup_steps", 10},
-        {"max_steps", 20},
-        {"fp16", true},
-        {"dynamic_loss_args", {{"init_scale", 256}, {"scale_window", 2}}}}},
-      {"smp_options",
-       {{"pipeline_parallel_degree", c.p},
-        {"tensor_parallel_degree", c.t},
-        {"microbatches", 2},
-        {"pipeline", c.pipeline},
-        {"ddp", true},
-        {"shard_optimizer_state", c.sharding == "ZeRO-1"},
-        {"sharded_data_parallel_degree", c.sharding == "ZeRO-3" ? c.d : 1}}},
-      {"mpi_options", {{"processes_per_host", c.world()}}},
-      {"runtime", {{"communicator", c.world() == 1 ? "local" : "threads"}}},
-      {"output_dir", "unused"}};
+  nlohmann::json file = {{"model",
+                          {{"config",
+                            {{"model_type", "gpt2"},
+                             {"n_layer", 4},
+                             {"n_head", 4},
+                             {"n_embd", 16},
+                             {"vocab_size", 61},
+                             {"n_positions", 16}}}}},
+                         {"data", {{"train", "unused"}, {"tokenizer", "bytes"}, {"sequence_length", 12}}},
+                         {"training",
+                          {{"global_batch_size", 8},
+                           {"learning_rate", 1e-3},
+                           {"warmup_steps", 10},
+                           {"max_steps", 20},
+                           {"fp16", true},
+                           {"dynamic_loss_args", {{"init_scale", 256}, {"scale_window", 2}}}}},
+                         {"smp_options",
+                          {{"pipeline_parallel_degree", c.p},
+                           {"tensor_parallel_degree", c.t},
+                           {"microbatches", 2},
+                           {"pipeline", c.pipeline},
+                           {"ddp", true},
+                           {"shard_optimizer_state", c.sharding == "ZeRO-1"},
+                           {"sharded_data_parallel_degree", c.sharding == "ZeRO-3" ? c.d : 1}}},
+                         {"mpi_options", {{"processes_per_host", c.world()}}},
+                         {"runtime", {{"communicator", c.world() == 1 ? "local" : "threads"}}},
+                         {"output_dir", "unused"}};
   if (c.sharding == "ZeRO-3") file["smp_options"]["sdp_param_persistence_threshold"] = 0;
   return parse_config(file.dump(), "loss scale test");
 }
@@ -83,9 +87,8 @@ std::map<std::string, at::Tensor> values_of(StageParameters& parameters) {
 }
 
 bool same(const std::map<std::string, at::Tensor>& a, const std::map<std::string, at::Tensor>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& x, const auto& y) {
-    return x.first == y.first && at::equal(x.second, y.second);
-  });
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const auto& x, const auto& y) { return x.first == y.first && at::equal(x.second, y.second); });
 }
 
 struct Seen {

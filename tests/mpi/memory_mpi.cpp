@@ -175,8 +175,8 @@ std::vector<Setting> settings() {
     for (const auto& [recompute, offload] : memory)
       for (const char* dtype : {"bf16", "fp16", "bf16 and fp32 residuals"}) {
         s.recompute = recompute, s.offload = offload, s.dtype = dtype;
-        s.pipeline = std::array{"simple", "interleaved", "zb_h1"}[s.p == 1 ? static_cast<size_t>(n % 2)
-                                                                           : static_cast<size_t>(n % 3)];
+        s.pipeline = std::array{"simple", "interleaved",
+                                "zb_h1"}[s.p == 1 ? static_cast<size_t>(n % 2) : static_cast<size_t>(n % 3)];
         s.dropout = n % 2 == 0 ? 0 : 0.1;
         s.tied = n % 5 != 0;
         s.whole = n % 4 == 0 ? ".*" : "nothing";

@@ -34,7 +34,10 @@ std::string Point::name() const {
              accumulation, active ? cat(" active ", active) : "", dropout ? " dropout" : "", tied ? "" : " untied",
              short_batch ? " short" : "", ignored ? " ignored" : "", checkpointing == "none" ? "" : " " + checkpointing,
              offload == "off" ? "" : cat(" offload ", offload), sharding == "none" ? "" : " " + sharding,
-             units == "split" ? "" : " " + units, ", ", shape, dtype == "float64" ? "" : dtype == "float32" ? " fp32" : " " + dtype,
+             units == "split" ? "" : " " + units, ", ", shape,
+             dtype == "float64"   ? ""
+             : dtype == "float32" ? " fp32"
+                                  : " " + dtype,
              optim == Point().optim ? "" : " " + optim);
 }
 

@@ -111,7 +111,9 @@ Config run_config(const Point& point) {
                  {"offload_path", std::filesystem::temp_directory_path().string()},
                  {"placement_strategy", point.placement}}},
                {"mpi_options", {{"processes_per_host", point.world()}}},
-               {"runtime", {{"dtype", point.dtype == "float64" ? "float64" : "float32"}, {"communicator", point.world() == 1 ? "local" : "threads"}}},
+               {"runtime",
+                {{"dtype", point.dtype == "float64" ? "float64" : "float32"},
+                 {"communicator", point.world() == 1 ? "local" : "threads"}}},
                {"output_dir", "unused"}};
   if (point.schedule() == "interleaved_1f1b") file["smp_options"]["virtual_pipeline_degree"] = point.chunks_per_stage();
   auto& smp = file["smp_options"];

@@ -1,11 +1,11 @@
 #include "engine/config/config.h"
-#include "engine/config/precision_rules.h"
 
 #include <algorithm>
 #include <sstream>
 
 #include "core/error.h"
 #include "engine/config/memory_cap.h"
+#include "engine/config/precision_rules.h"
 #include "engine/config/recompute_rules.h"
 #include "engine/config/registry.h"
 #include "engine/config/tensor_rules.h"
@@ -105,7 +105,8 @@ TEST_CASE("Broken configs are told what to change", "[config]") {
       {R"({"training": {"fp16": true, "dynamic_loss_scale": false, "dynamic_loss_args": {"min_scale": 2}}})",
        "c.json: /training/dynamic_loss_args: is only used with a dynamic loss scale"},
       {R"({"training": {"fp16": true, "dynamic_loss_args": {"scale_windows": 2}}})",
-       "c.json: /training/dynamic_loss_args: there is no argument \"scale_windows\"; got {\"scale_windows\":2}; it takes"},
+       "c.json: /training/dynamic_loss_args: there is no argument \"scale_windows\"; got {\"scale_windows\":2}; it "
+       "takes"},
       {R"({"training": {"fp16": true, "dynamic_loss_args": {"scale_window": 2.5}}})",
        "\"scale_window\" must be a whole number, not 2.5"},
       {R"({"training": {"fp16": true, "dynamic_loss_args": {"scale_factor": 1}}})",
@@ -198,7 +199,8 @@ TEST_CASE("Half precision is chosen in either section, and the loss scale by Sag
     CHECK(number_types(config).exact == at::kFloat);
     CHECK(loss_scale_options(config.training) == LossScaleOptions());
   }
-  const Config bf16 = with(R"({"training": {"bf16": true, "fp32_residual_addition": true, "attention_in_fp32": true}})");
+  const Config bf16 =
+      with(R"({"training": {"bf16": true, "fp32_residual_addition": true, "attention_in_fp32": true}})");
   CHECK(number_types(bf16).values == at::kBFloat16);
   CHECK(number_types(bf16).borders == at::kFloat);
   CHECK(half_options(bf16) == HalfOptions{at::kFloat, true, false});
@@ -210,14 +212,11 @@ TEST_CASE("Half precision is chosen in either section, and the loss scale by Sag
         LossScaleOptions{.dynamic = false, .initial = 128});
   CHECK(scale(R"({"training": {"fp16": true, "dynamic_loss_scale": false}})") ==
         LossScaleOptions{.dynamic = false, .initial = 1});
-  CHECK(scale(R"({"training": {"fp16": true, "dynamic_loss_args": {"scale_window": 100, "min_scale": 2,
+  CHECK(
+      scale(R"({"training": {"fp16": true, "dynamic_loss_args": {"scale_window": 100, "min_scale": 2,
                   "delayed_shift": 2, "init_scale": 1024, "scale_factor": 4, "consecutive_hysteresis": true}}})") ==
-        LossScaleOptions{.initial = 1024,
-                         .factor = 4,
-                         .window = 100,
-                         .least = 2,
-                         .delayed_shift = 2,
-                         .consecutive_hysteresis = true});
+      LossScaleOptions{
+          .initial = 1024, .factor = 4, .window = 100, .least = 2, .delayed_shift = 2, .consecutive_hysteresis = true});
 }
 
 TEST_CASE("An empty object says all that is required", "[config]") {
