@@ -18,7 +18,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 ONE = {"smp_options.pipeline_parallel_degree": 1, "smp_options.tensor_parallel_degree": 1,
        "mpi_options.processes_per_host": 1}
 FOUR = {"smp_options.shard_optimizer_state": False}
-FP16 = {"training.fp16": True, "training.dynamic_loss_args": {"init_scale": 2**24, "scale_window": 50}}
+FP16 = {"training.fp16": True, "training.dynamic_loss_args": {"init_scale": 2**16, "scale_window": 50}}
 RUNS = {  # name -> settings, colour, dashes
     "fp32, one process": ({**ONE}, "#222222", ""),
     "fp32, P=2 T=2": ({**FOUR}, "#999999", "5 3"),
