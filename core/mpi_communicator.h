@@ -9,6 +9,7 @@
 #pragma once
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "core/communicator.h"
 
@@ -21,7 +22,8 @@ struct MpiWorld {
   CommunicatorPtr comm;
   int local_rank = 0;  // among the ranks on this host
   int local_size = 1;
-  std::string library;  // "Open MPI v4.1.4"
+  std::vector<int> host_of;  // by rank: the first rank on its host
+  std::string library;       // "Open MPI v4.1.4"
 };
 
 // Collective over all ranks. A process without mpirun is a world of one rank. MPI is initialised if nobody has, and

@@ -11,6 +11,7 @@ struct RankGroups {
   Coordinates at;
   CommunicatorPtr world, mp;                      // carry host values (see Group in mesh.h)
   CommunicatorPtr device_world, pp, tp, rdp, dp;  // carry tensors of the run's device
+  std::vector<int> host_of = {};                  // by rank of the world, see host_grid(); empty: all on one host
 };
 
 // Collective over both communicators, whose size is the mesh's. They may be the same: on CPUs, and where `mpi` carries

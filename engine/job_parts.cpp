@@ -114,6 +114,7 @@ JobParts make_parts(const Config& config, const RankContext& context) {
   if (is_schedule_file(config.smp.pipeline))
     require_equal(*context.world, "schedule file", digest_of(nlohmann::json(plan.train).dump()));
   RankGroups groups = make_rank_groups(plan.mesh, context.world, context.device_world);
+  groups.host_of = context.host_of;
   return {std::move(model), std::move(planned), std::move(plan), std::move(groups)};
 }
 

@@ -209,4 +209,13 @@ ParameterElements parameter_elements(const ModelSpec& spec, const Plan& plan, Co
   return elements;
 }
 
+std::vector<Segment> gradient_segments(const ModelSpec& spec, const Plan& plan, Coordinates at) {
+  const StageLayouts layouts(spec, plan, at);
+  std::vector<Segment> segments;
+  for (const auto& name : layouts.uses())
+    for (const auto& segment : layouts.at(name).segments)
+      if (segment.trainable && segment.length > 0) segments.push_back(segment);
+  return segments;
+}
+
 }  // namespace shardline

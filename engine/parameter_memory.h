@@ -17,4 +17,7 @@ struct ParameterElements {
 // The parts point into `spec`.
 ParameterElements parameter_elements(const ModelSpec& spec, const Plan& plan, Coordinates at);
 
+// The ranges of its gradients that are reduced in one piece, a tied parameter's for each of its uses.
+std::vector<Segment> gradient_segments(const ModelSpec& spec, const Plan& plan, Coordinates at);
+
 }  // namespace shardline

@@ -7,6 +7,7 @@
 #include "engine/config/precision_rules.h"
 #include "engine/config/recompute_rules.h"
 #include "engine/local_cluster.h"
+#include "engine/ranks.h"
 #include "engine/sharding.h"
 #include "partitioner/profiled_cluster.h"
 
@@ -26,6 +27,14 @@ void check_links(const Cluster& cluster, const Layout& layout) {
                           layout.world(), " ranks, but the cluster \"", cluster.name, "\" has ", cluster.nodes,
                           " nodes of ", cluster.devices_per_node,
                           " devices; set its nodes (--nodes), or smaller degrees"));
+}
+
+// CPUs talk as core/mpi does, GPUs through NCCL; a file's machines have GPUs unless the config says CPUs.
+GatherWay gather_way(const Config& config) {
+  const bool here = config.cluster.empty() || config.cluster == "local";
+  const auto& device = config.runtime.device;
+  if (device != "cpu" && !(here && device == "auto" && gpu_count() == 0)) return GatherWay::rings;
+  return config.smp.sdp_hierarchical_allgather ? GatherWay::two_steps : GatherWay::messages;
 }
 
 Recomputed recomputed(Recompute::What what) {
@@ -133,6 +142,7 @@ PlannerCase planner_case(const Config& config, const ModelSpec& spec, const Reso
                               .fp32_borders = config.training.fp32_residual_addition,
                               .software = {.gradient_bytes = static_cast<int>(width_of(number_types(config).exact)),
                                            .optimizer_bytes = optimizer_bytes_per_parameter(config, spec),
+                                           .gather_way = gather_way(config),
                                            .own_ops = true},
                               .profile = profile_of(config, assumed)},
                       .layout = layout_of(config, spec, sizes)};

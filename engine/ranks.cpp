@@ -36,11 +36,18 @@ void check_world(const Config& config, int started) {
 // NCCL wants a GPU of its own for every rank; ranks that share one talk through mpi.
 bool uses_nccl(const Config& config, const RankContext& context) {
   const bool own_gpu = context.device.is_cuda() && context.local_size <= gpu_count();
-  if (config.runtime.communicator == "nccl" && !own_gpu)
-    throw ConfigError(cat("/runtime/communicator: \"nccl\" needs a GPU for every rank; this host has ", gpu_count(),
-                          " for ", context.local_size, " ranks; use \"mpi\""));
-  return config.runtime.communicator == "nccl" ||
-         (config.runtime.communicator == "auto" && own_gpu && context.world->size() > 1);
+  const auto demand = [&](const char* key, const std::string& value, const char* instead) {
+    if (value == "nccl" && !own_gpu)
+      throw ConfigError(cat(
+          key, ": \"nccl\" needs ",
+          has_nccl() ? cat("a GPU for every rank; this host has ", gpu_count(), " for ", context.local_size, " ranks")
+                     : "a build with CUDA and NCCL, and this one has neither",
+          "; use \"", instead, '"'));
+    return value == "nccl";
+  };
+  const bool asked = demand("/runtime/communicator", config.runtime.communicator, "mpi");
+  const bool asked_for_replicas = demand("/smp_options/ddp_dist_backend", config.smp.ddp_dist_backend, "auto");
+  return asked || asked_for_replicas || (config.runtime.communicator == "auto" && own_gpu && context.world->size() > 1);
 }
 
 }  // namespace
@@ -88,8 +95,12 @@ std::vector<std::string> mpirun_command(const Config& config, const std::string&
 void run_on_ranks(const Config& config, std::ostream& out, const Console& console,
                   const std::function<void(RankContext&)>& command) {
   const std::string kind = resolved_communicator(config);
-  const auto run = [&](CommunicatorPtr world, int local_rank, int local_size) {
-    RankContext context{.world = world, .device_world = world, .local_rank = local_rank, .local_size = local_size};
+  const auto run = [&](CommunicatorPtr world, int local_rank, int local_size, std::vector<int> host_of = {}) {
+    RankContext context{.world = world,
+                        .device_world = world,
+                        .local_rank = local_rank,
+                        .local_size = local_size,
+                        .host_of = std::move(host_of)};
     context.device = choose_device(config, local_rank);
     if (context.device.is_cpu())
       set_memory_cap(memory_cap_bytes(config.runtime.memory_cap));
@@ -115,7 +126,7 @@ void run_on_ranks(const Config& config, std::ostream& out, const Console& consol
     use_threads(config, mpi.local_size);
     try {
       check_world(config, mpi.comm->size());
-      run(mpi.comm, mpi.local_rank, mpi.local_size);
+      run(mpi.comm, mpi.local_rank, mpi.local_size, mpi.host_of);
     } catch (const std::exception& error) {
       mpi.comm->abort(error.what());
       throw;

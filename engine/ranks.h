@@ -17,6 +17,7 @@ struct RankContext {
   CommunicatorPtr world;               // carries host values
   CommunicatorPtr device_world;        // carries tensors of `device`; may be `world`
   int local_rank = 0, local_size = 1;  // on this host
+  std::vector<int> host_of;            // by rank of the world: the first rank on its host; empty: all on one
   at::Device device = at::kCPU;
   std::ostream* out = nullptr;  // where rank 0 tells the user things; null on the others
   Console console;

@@ -27,12 +27,15 @@ Sharding sharding_of(const SmpOptions& smp, int replicas) {
             .degree = smp.sharded_data_parallel_degree,
             .whole_below = elements(smp.sdp_param_persistence_threshold),
             .most_gathered = elements(smp.sdp_max_live_parameters),
-            .most_reduced = elements(smp.sdp_reduce_bucket_size)};
+            .most_reduced = elements(smp.sdp_reduce_bucket_size),
+            .hierarchical_gather = smp.sdp_hierarchical_allgather};
   }
   const Stage stage = smp.shard_gradients         ? Stage::gradients
                       : smp.shard_optimizer_state ? Stage::optimizer
                                                   : Stage::none;
-  return {.stage = stage, .degree = stage == Stage::none ? 1 : replicas};
+  return {.stage = stage,
+          .degree = stage == Stage::none ? 1 : replicas,
+          .hierarchical_gather = smp.sdp_hierarchical_allgather};
 }
 
 std::string to_string(const Sharding& sharding, int replicas) {

@@ -21,6 +21,7 @@
 #include "engine/observe/progress.h"
 #include "engine/observe/tensorboard.h"
 #include "engine/output_dir.h"
+#include "engine/replica_traffic.h"
 #include "engine/run_comparison.h"
 #include "engine/step_timeline.h"
 #include "engine/stop.h"
@@ -117,6 +118,16 @@ std::string settings_text(const Config& config, const ModelSource& model, const 
        {"output", config.output_dir}});
 }
 
+std::string traffic_text(const Config& config, const JobParts& parts, at::Device device) {
+  std::vector<TableRow> rows;
+  const auto add = [&](const char* what, const std::string& text) {
+    if (!text.empty()) rows.push_back({what, text});
+  };
+  add("gradients", reduction_text(config, parts.model.spec, parts.plan));
+  add("sharded values", gathering_text(parts.plan, parts.groups.host_of, device));
+  return rows.empty() ? "" : table({}, rows) + '\n';
+}
+
 // All ranks stop after the same step.
 bool stop_requested(Communicator& world) {
   auto flag = at::tensor({static_cast<int64_t>(stop_signal())}, at::kLong);
@@ -164,7 +175,8 @@ void train_job(const Config& config, RankContext& context) {
   if (context.out) {
     nlohmann::json plan = plan_json(parts.plan);
     *context.out << settings_text(config, parts.model, *data.train, steps, device) << '\n'
-                 << plan_text(parts.plan, context.console.columns) << '\n';
+                 << plan_text(parts.plan, context.console.columns) << '\n'
+                 << traffic_text(config, parts, device);
     if (!config.cluster.empty()) {
       forecast = make_forecast(config, parts.planned, parts.plan);
       add_forecast(plan, *forecast);

@@ -22,6 +22,7 @@ struct Sharding {
   int64_t whole_below = 0;    // of `weights`: parameters of fewer (logical) elements stay whole on every rank
   int64_t most_gathered = 0;  // of `weights`: elements that may be whole at a time for gathering ahead; 0: any number
   int64_t most_reduced = 0;   // of `weights`: elements of a layer whose reduction may go on behind the next; 0: any
+  bool hierarchical_gather = true;  // values are gathered as core/hierarchical_gather.h does it
   bool operator==(const Sharding&) const = default;
 };
 

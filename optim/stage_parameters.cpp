@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/hierarchical_gather.h"
 
 namespace shardline {
 namespace {
@@ -39,11 +40,15 @@ void StageParameters::make_groups() {
   if (degree == groups_.mesh.d()) {
     shards_ = groups_.rdp;
     shards_of_partial_ = groups_.dp;
-    return;
+  } else {
+    shards_ = groups_.rdp->split(d / degree, "shards");
+    shards_of_partial_ = groups_.dp->split(d / degree, "shards and tp");
+    shard_replicas_ = groups_.rdp->split(d % degree, "replicas of a shard");
   }
-  shards_ = groups_.rdp->split(d / degree, "shards");
-  shards_of_partial_ = groups_.dp->split(d / degree, "shards and tp");
-  shard_replicas_ = groups_.rdp->split(d % degree, "replicas of a shard");
+  if (!sharding_.hierarchical_gather || groups_.host_of.empty()) return;
+  const int host = groups_.host_of[static_cast<size_t>(groups_.rank)];
+  shards_ = with_hierarchical_gather(shards_, host);
+  shards_of_partial_ = with_hierarchical_gather(shards_of_partial_, host);
 }
 
 CommunicatorPtr StageParameters::shards_of(const Segment& segment) const {

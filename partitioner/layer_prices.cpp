@@ -107,9 +107,9 @@ LayerPrice layer_price(const Job& job, const Layout& layout, const Pricing& pric
     const auto elements = static_cast<double>(local_parameters(layer, layout.tensor));
     const double scatter =
         pricing.collective(Kind::reduce_scatter, elements * job.software.gradient_bytes, spans.shards);
-    const double gather =
-        layout.sharded == 3 ? pricing.collective(Kind::all_gather, elements * value_bytes(job.precision), spans.shards)
-                            : 0;
+    const double gather = layout.sharded == 3 ? pricing.gathering(elements * value_bytes(job.precision), spans.shards,
+                                                                  job.software.gather_way)
+                                              : 0;
     price.forward = std::max(price.forward, gather);
     price.backward_input = std::max(price.backward_input, gather + scatter - price.backward_weight);
   }

@@ -16,6 +16,10 @@ namespace shardline {
 enum class Recomputed { nothing, core, blocks };
 const char* to_string(Recomputed recomputed);  // as the config says it: "none", "selective", "each"
 
+// How the ranks that share a copy gather values over several nodes: by the rings of a library that knows the nodes, by
+// messages from each rank to each, or in the two steps of core/hierarchical_gather.h.
+enum class GatherWay { rings, messages, two_steps };
+
 // Properties of the program that trains. The defaults are ours; published results of others need theirs.
 struct Software {
   bool fused = true;               // attention and loss in blocks (WorkShape::fused)
@@ -25,7 +29,8 @@ struct Software {
   bool separate_addition = false;  // a sweep adds a product to the gradient, not the product itself
   int gradient_bytes = 4;          // of a gradient's element
   double optimizer_bytes = 8;      // of the optimizer's state for a parameter, without a master copy; on average
-  bool own_ops = false;            // layers keep what they state (LayerSpec::kept), not what papers count
+  GatherWay gather_way = GatherWay::rings;
+  bool own_ops = false;  // layers keep what they state (LayerSpec::kept), not what papers count
 };
 
 struct Job {

@@ -89,7 +89,23 @@ double Pricing::hidden_share(Collective::Kind kind, const GroupSpan& group) cons
 double Pricing::collective(Collective::Kind kind, double bytes, const GroupSpan& group) const {
   if (group.size == 1) return 0;
   if (const auto* link = measured(kind, group)) return link_seconds(*link, bytes);
-  const int rounds = kind == Collective::Kind::all_reduce ? 2 : 1;
+  return rings(kind == Collective::Kind::all_reduce ? 2 : 1, bytes, group);
+}
+
+double Pricing::gathering(double bytes, const GroupSpan& group, GatherWay way) const {
+  const auto kind = Collective::Kind::all_gather;
+  const bool inside = group.per_node >= group.size;
+  if (way == GatherWay::rings || inside || measured(kind, group)) return collective(kind, bytes, group);
+  if (way == GatherWay::two_steps && group.per_node > 1 && group.size % group.per_node == 0)
+    return rings(1, bytes / group.per_node, {group.nodes(), 1}) + rings(1, bytes, {group.per_node, group.per_node});
+  const Link& link = cluster_.inter_node;
+  SL_ASSERT(link.bytes_per_second > 0, "the cluster \"", cluster_.name, "\" has no link between nodes");
+  const double from_others = bytes * (group.size - group.per_node) / group.size;
+  return from_others / (link.bytes_per_second * cluster_.efficiencies.link) + link.latency_seconds +
+         cluster_.launch_seconds;
+}
+
+double Pricing::rings(int rounds, double bytes, const GroupSpan& group) const {
   const bool inside = group.per_node >= group.size;
   double rate = cluster_.intra_node.bytes_per_second;
   if (!inside) {

@@ -4,6 +4,7 @@
 #include "core/layer_work.h"
 #include "core/mesh.h"
 #include "partitioner/cluster.h"
+#include "partitioner/layout.h"
 #include "partitioner/profile.h"
 
 namespace shardline {
@@ -31,6 +32,9 @@ class Pricing {
   // Rings: every rank passes 1 - 1/n of the bytes on, twice in an all-reduce. Between nodes each rank of a node brings
   // its own adapter.
   double collective(Collective::Kind kind, double bytes, const GroupSpan& group) const;
+  // An all-gather of values. Over several nodes messages bring a part from another node to each rank there by itself,
+  // two steps bring it once; without equally many ranks on each node two steps are messages, too.
+  double gathering(double bytes, const GroupSpan& group, GatherWay way) const;
   // Of a collective's seconds, those that a computation beside it does not notice; 1 where nobody measured.
   double hidden_share(Collective::Kind kind, const GroupSpan& group) const;
   double message(double bytes, bool same_node) const;
@@ -38,6 +42,7 @@ class Pricing {
 
  private:
   double tiles(const Product& product) const;
+  double rings(int rounds, double bytes, const GroupSpan& group) const;
   const LinkMeasurement* measured(Collective::Kind kind, const GroupSpan& group) const;
 
   const Cluster& cluster_;

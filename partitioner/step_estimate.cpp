@@ -209,7 +209,7 @@ class Step {
 
   double gathering_seconds(const MeshSpans& spans) const {
     if (layout_.sharded != 1 && layout_.sharded != 2) return 0;
-    return pricing_.collective(Kind::all_gather, largest_stage() * value_bytes(job_.precision), spans.shards);
+    return pricing_.gathering(largest_stage() * value_bytes(job_.precision), spans.shards, job_.software.gather_way);
   }
 
   double busy(const Simulation& simulation) const {

@@ -3,10 +3,14 @@
 
 In every round each program of a case runs once: shardline's bench_step, then PyTorch, so that what the machine does
 to one it does to the other; a run whose own steps differ much was disturbed and is made again. Both train the same
-Hugging Face directory (GPT-2, random weights, seed 0) on the same token ids in float32, and a case whose first losses
-differ has failed. Prints a markdown table; where others use the machine too, its fastest steps say most.
+Hugging Face directory (GPT-2, random weights, seed 0) on the same token ids, and a case whose first losses differ has
+failed. Prints a markdown table for each model; where others use the machine too, its fastest steps say most. Memory is
+the largest resident set (VmHWM) that a rank ever had, Python's and ours with all they load.
 
-  tools/compare_pytorch.py [--cases one,D=2] [--rounds 5] [--steps 3] [--shape small] [--out results.jsonl]
+  tools/compare_pytorch.py [--cases one,D=2] [--rounds 5] [--steps 3] [--shapes gpt2,six] [--out results.jsonl]
+  tools/compare_pytorch.py --cases D=2,ZeRO-1,sharded --shapes gpt2,six [--precision bf16]    the ways of replicas
+
+With bf16 shardline trains with training.bf16, PyTorch with autocast, and FSDP2 with its own bf16 parameters.
 
 Needs torch and transformers in the Python that runs it, g++ for torch.compile, and a built bench_step.
 """
@@ -23,7 +27,7 @@ import tempfile
 HERE = pathlib.Path(__file__).resolve().parent
 WARMUP = 1  # steps before the measured ones
 STEADY = 1.1  # a run's slowest over its fastest step, if nothing disturbed it
-LOSS_TOLERANCE = 5e-6  # relative, for each of the first two steps
+LOSS_TOLERANCE = {"fp32": 5e-6, "bf16": 5e-3}  # relative, for each of the first two steps
 KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}
 
 
@@ -40,15 +44,21 @@ class Case:
     ranks: int
     ours: dict  # name -> smp_options
     peers: list
+    in_bf16: bool = False  # whether its peers can
 
 
 SHAPES = {
     "gpt2": Shape({}, 256),
+    "six": Shape({"n_layer": 6, "n_embd": 512, "n_head": 8, "vocab_size": 8192}, 256, batch=8, microbatches=8),
     "small": Shape({"n_layer": 4, "n_embd": 128, "n_head": 4, "vocab_size": 2000, "n_positions": 128}, 64),
 }
+# FSDP2 shards every parameter, so ours keeps none whole for being small.
+SHARDED = {"ddp": True, "sharded_data_parallel_degree": 2, "sdp_param_persistence_threshold": 0}
 CASES = {
-    "one": Case(1, {"one process": {}}, ["eager", "compile"]),
-    "D=2": Case(2, {"D=2": {"ddp": True}}, ["ddp"]),
+    "one": Case(1, {"one process": {}}, ["eager", "compile"], in_bf16=True),
+    "D=2": Case(2, {"D=2": {"ddp": True}}, ["ddp"], in_bf16=True),
+    "ZeRO-1": Case(2, {"D=2 ZeRO-1": {"ddp": True, "shard_optimizer_state": True}}, ["ddp-zero1"], in_bf16=True),
+    "sharded": Case(2, {"D=2 sharded": SHARDED}, ["fsdp2"], in_bf16=True),
     "T=2": Case(2, {f"T=2 {way}": {"tensor_parallel_degree": 2, "optimize": way} for way in ("speed", "memory")},
                 ["dtensor"]),
     "P=2": Case(2, {f"P=2 {name}": {"pipeline_parallel_degree": 2, "pipeline": name}
@@ -59,8 +69,8 @@ CASES = {
 class Programs:
     """Starts both sides on one model directory and one token file."""
 
-    def __init__(self, options, folder):
-        self.options, self.shape, self.folder = options, SHAPES[options.shape], folder
+    def __init__(self, options, shape, folder):
+        self.options, self.shape, self.folder = options, shape, folder
         self.model, self.tokens = folder / "model", folder / "tokens.bin"
         self.run([sys.executable, HERE / "pytorch_peers.py", "make-model", self.model, self.tokens, "--hf-config",
                   json.dumps(self.shape.hf_config), *self.sizes()])
@@ -78,7 +88,8 @@ class Programs:
             "data": {"train": str(self.tokens), "format": "tokens", "sequence_length": self.shape.length,
                      "shuffle": False},
             "training": {"global_batch_size": self.shape.batch, "learning_rate": 1e-4, "lr_scheduler_type": "constant",
-                         "weight_decay": 0.0, "max_grad_norm": 1.0, "save_strategy": "no"},
+                         "weight_decay": 0.0, "max_grad_norm": 1.0, "save_strategy": "no",
+                         **({"bf16": True} if self.options.precision == "bf16" else {})},
             "smp_options": {"microbatches": self.shape.microbatches if pipelined else 1, **smp_options},
             "mpi_options": {"processes_per_host": case.ranks},
             "runtime": {"device": "cpu", "threads_per_rank": self.threads(case)},
@@ -86,10 +97,9 @@ class Programs:
         }
         file = self.folder / "config.json"
         file.write_text(json.dumps(config))
-        result = self.measured([self.options.bench_step, file, "--warmup", str(WARMUP), "--steps",
-                                str(self.options.steps), *self.options.bench_option],
-                               {"OMP_NUM_THREADS": str(self.threads(case))})
-        return {**result, "peak_rss_bytes": sum(result["peak_rss_bytes_per_rank"])}
+        return self.measured([self.options.bench_step, file, "--warmup", str(WARMUP), "--steps",
+                              str(self.options.steps), *self.options.bench_option],
+                             {"OMP_NUM_THREADS": str(self.threads(case))})
 
     def peer(self, case, name):
         launcher = [] if case.ranks == 1 else [
@@ -97,8 +107,9 @@ class Programs:
             "--rdzv-endpoint", "127.0.0.1:0", "--local-addr", "127.0.0.1"]
         memory = KEEP_MEMORY if self.options.keep_memory else {}
         return self.measured([sys.executable, *launcher, HERE / "pytorch_peers.py", name, self.model, self.tokens,
-                              *self.sizes(), "--microbatches", str(self.shape.microbatches), "--warmup", str(WARMUP),
-                              "--steps", str(self.options.steps)],
+                              *self.sizes(), "--precision", self.options.precision, "--microbatches",
+                              str(self.shape.microbatches), "--warmup", str(WARMUP), "--steps",
+                              str(self.options.steps)],
                              {"OMP_NUM_THREADS": str(self.threads(case)), "GLOO_SOCKET_IFNAME": "lo", **memory})
 
     def measured(self, command, environment):
@@ -119,10 +130,10 @@ class Programs:
         return done.stdout
 
 
-def losses_differ(a, b):
+def losses_differ(a, b, tolerance):
     """The first step whose losses differ, as text; empty if they agree."""
     for step, (x, y) in enumerate(zip(a["loss"][:2], b["loss"][:2]), 1):
-        if abs(x - y) > LOSS_TOLERANCE * abs(y):
+        if abs(x - y) > tolerance * abs(y):
             return f"FAILED: loss of step {step} is {x:.7f}, PyTorch's {y:.7f}"
     return ""
 
@@ -142,28 +153,49 @@ def measure_case(programs, case, rounds, record):
     return all_rounds
 
 
-def spread(values, digits):
-    low, middle, high = min(values), statistics.median(values), max(values)
-    return f"{middle:.{digits}f} ({low:.{digits}f}..{high:.{digits}f})"
+def spread(values):
+    return {"median": statistics.median(values), "low": min(values), "high": max(values)}
 
 
-def table_rows(case, rounds, tokens):
+def summaries(case, rounds, tokens, tolerance):
+    """One object for each pair of programs: [ours, PyTorch's] where there are two values."""
     for ours in case.ours:
         for peer in case.peers:
-            seconds = [[r[name]["step_seconds"] for r in rounds] for name in (ours, peer)]
-            speed = [tokens / statistics.median(s) for s in seconds]
-            memory = [statistics.median(r[name]["peak_rss_bytes"] for r in rounds) / 2**30 for name in (ours, peer)]
-            ratios = [theirs / mine for mine, theirs in zip(*seconds)]
-            fastest = [min(step for r in rounds for step in r[name]["all_step_seconds"]) for name in (ours, peer)]
-            failed = next(filter(None, (losses_differ(r[ours], r[peer]) for r in rounds)), "agree")
-            yield (f"| {ours} | {peer} | {spread(seconds[0], 3)} | {spread(seconds[1], 3)} "
-                   f"| {speed[0]:.0f} | {speed[1]:.0f} | {spread(ratios, 2)} "
-                   f"| {fastest[0]:.3f} | {fastest[1]:.3f} | {fastest[1] / fastest[0]:.2f} "
-                   f"| {memory[0]:.1f} | {memory[1]:.1f} | {failed} |")
+            runs = [[r[name] for r in rounds] for name in (ours, peer)]
+            seconds = [[run["step_seconds"] for run in side] for side in runs]
+            memory = [[run["peak_rss_bytes_per_rank"] for run in side] for side in runs]
+            together = [statistics.median(map(sum, side)) for side in memory]
+            yield {
+                "ours": ours, "peer": peer,
+                "step_seconds": [spread(side) for side in seconds],
+                "tokens_per_second": [spread([tokens / s for s in side]) for side in seconds],
+                "speed_ratio": spread([theirs / mine for mine, theirs in zip(*seconds)]),
+                "fastest_step_seconds": [min(min(run["all_step_seconds"]) for run in side) for side in runs],
+                "memory_bytes_together": together,
+                "memory_bytes_of_largest_rank": [statistics.median(map(max, side)) for side in memory],
+                "memory_ratio": together[0] / together[1],
+                "losses": next(filter(None, (losses_differ(*pair, tolerance) for pair in zip(*runs))), "agree"),
+            }
 
 
-HEADER = ("| shardline | PyTorch | s/step, shardline | s/step, PyTorch | tokens/s | tokens/s | ratio by round "
-          "| fastest step | fastest step | ratio | GiB | GiB | losses |\n" + "|---" * 13 + "|")
+COLUMNS = ("shardline", "PyTorch", "s/step, shardline", "s/step, PyTorch", "tokens/s, shardline", "tokens/s, PyTorch",
+           "ratio by round", "fastest step", "fastest step", "ratio", "GiB, all ranks", "GiB, all ranks", "ratio",
+           "GiB, largest rank", "GiB, largest rank", "losses")
+
+
+def table(lines):
+    def cell(value, digits):
+        return f"{value['median']:.{digits}f} ({value['low']:.{digits}f} to {value['high']:.{digits}f})"
+
+    rows = [COLUMNS, ("---",) * len(COLUMNS)]
+    for line in lines:
+        fastest = line["fastest_step_seconds"]
+        gib = [[f"{size / 2**30:.2f}" for size in line[f"memory_bytes_{of}"]] for of in ("together", "of_largest_rank")]
+        rows.append((line["ours"], line["peer"], *(cell(side, 3) for side in line["step_seconds"]),
+                     *(cell(side, 0) for side in line["tokens_per_second"]), cell(line["speed_ratio"], 2),
+                     *(f"{step:.3f}" for step in fastest), f"{fastest[1] / fastest[0]:.2f}", *gib[0],
+                     f"{line['memory_ratio']:.2f}", *gib[1], line["losses"]))
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
 def parse_options():
@@ -172,7 +204,8 @@ def parse_options():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=3, help="measured steps of a program's run")
     parser.add_argument("--tries", type=int, default=3, help="most runs of a program per round, if disturbed")
-    parser.add_argument("--shape", choices=SHAPES, default="gpt2")
+    parser.add_argument("--shapes", "--shape", default="gpt2", help=f"comma list of {','.join(SHAPES)}")
+    parser.add_argument("--precision", choices=LOSS_TOLERANCE, default="fp32")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="cores, shared by the ranks")
     parser.add_argument("--keep-memory", action="store_true",
                         help="PyTorch with glibc told to keep freed memory (bench_step always does)")
@@ -182,34 +215,53 @@ def parse_options():
     parser.add_argument("--scratch", help="folder for the model; default: a temporary one")
     parser.add_argument("--out", type=pathlib.Path, help="JSON lines, one per program run, appended")
     options = parser.parse_args()
-    unknown = set(options.cases.split(",")) - set(CASES)
-    if unknown or min(options.rounds, options.tries) < 1 or not options.bench_step.is_file():
-        parser.error(f"unknown cases {sorted(unknown)}" if unknown else
-                     "--rounds and --tries must be positive" if min(options.rounds, options.tries) < 1 else
-                     f"{options.bench_step} is not there: build the target bench_step or give --bench-step")
+    options.cases, options.shapes = options.cases.split(","), options.shapes.split(",")
+    in_fp32 = [case for case in options.cases if case in CASES and not CASES[case].in_bf16]
+    for wrong, message in (
+            (set(options.cases) - set(CASES), "unknown cases"), (set(options.shapes) - set(SHAPES), "unknown shapes"),
+            (in_fp32 if options.precision == "bf16" else [], "no bf16 peer in the cases")):
+        if wrong:
+            parser.error(f"{message} {', '.join(sorted(wrong))}")
+    if min(options.rounds, options.tries) < 1:
+        parser.error("--rounds and --tries must be positive")
+    if not options.bench_step.is_file():
+        parser.error(f"{options.bench_step} is not there: build the target bench_step or give --bench-step")
     return options
+
+
+def compare(options, name, shape):
+    """Measures all cases with one model; the summaries."""
+    about = {"shape": name, "precision": options.precision, "keep_memory": options.keep_memory}
+
+    def write(line):
+        if options.out:
+            with options.out.open("a") as file:
+                file.write(json.dumps({**about, **line}) + "\n")
+
+    def record(number, program, result):
+        note = "" if result["steady"] else ", disturbed"
+        print(f"{name}, round {number}: {program}: {result['step_seconds']:.3f} s{note}", file=sys.stderr)
+        write({"round": number, "name": program, **result})
+
+    lines = []
+    with tempfile.TemporaryDirectory(dir=options.scratch) as folder:
+        programs = Programs(options, shape, pathlib.Path(folder))
+        for case in (CASES[case] for case in options.cases):
+            rounds = measure_case(programs, case, options.rounds, record)
+            lines += summaries(case, rounds, shape.batch * shape.length, LOSS_TOLERANCE[options.precision])
+    for line in lines:
+        write(line)
+    return lines
 
 
 def main():
     options = parse_options()
-    shape = SHAPES[options.shape]
-
-    def record(number, name, result):
-        note = "" if result["steady"] else ", disturbed"
-        print(f"round {number}: {name}: {result['step_seconds']:.3f} s{note}", file=sys.stderr)
-        if options.out:
-            with options.out.open("a") as file:
-                file.write(json.dumps({"round": number, "name": name, "shape": options.shape,
-                                       "keep_memory": options.keep_memory, **result}) + "\n")
-
-    rows = []
-    with tempfile.TemporaryDirectory(dir=options.scratch) as folder:
-        programs = Programs(options, pathlib.Path(folder))
-        for name in options.cases.split(","):
-            case = CASES[name]
-            rows += table_rows(case, measure_case(programs, case, options.rounds, record), shape.batch * shape.length)
-    print("\n".join([HEADER] + rows))
-    return 1 if any("FAILED" in row for row in rows) else 0
+    failed = False
+    for name in options.shapes:
+        lines = compare(options, name, SHAPES[name])
+        print(f"{name}, {options.precision}:\n\n{table(lines)}\n", flush=True)
+        failed |= any(line["losses"] != "agree" for line in lines)
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

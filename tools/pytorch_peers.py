@@ -1,11 +1,12 @@
 """The training step of GPT-2 as PyTorch's own stack runs it, one peer per process or torchrun job.
 
   python pytorch_peers.py eager|compile MODEL TOKENS --batch 4 --length 256 --warmup 1 --steps 3
-  torchrun --nproc-per-node 2 pytorch_peers.py ddp|dtensor|1f1b MODEL TOKENS ...
+  torchrun --nproc-per-node 2 pytorch_peers.py ddp|ddp-zero1|fsdp2|dtensor|1f1b MODEL TOKENS ...
   python pytorch_peers.py make-model MODEL TOKENS --hf-config '{...}'      random weights and token ids, seed 0
 
-Every step trains on the same batch: AdamW (fused, lr 1e-4, weight decay 0), gradients clipped to norm 1, float32.
-Rank 0 prints one JSON line. Started by compare_pytorch.py.
+Every step trains on the same batch: AdamW (fused, lr 1e-4, weight decay 0), gradients clipped to norm 1, float32; or
+with --precision bf16 products in bfloat16 on float32 parameters. Rank 0 prints one JSON line. Started by
+compare_pytorch.py.
 """
 import argparse
 import array
@@ -42,8 +43,9 @@ def next_tokens(ids):
     return F.pad(ids[:, 1:], (0, 1), value=NO_LABEL)
 
 
-def transformers_step(model, ids, optimizer):
-    loss = model(input_ids=ids, labels=ids, use_cache=False).loss
+def transformers_step(model, ids, optimizer, autocast):
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        loss = model(input_ids=ids, labels=ids, use_cache=False).loss
     loss.backward()
     clip_grad_norm_([p for group in optimizer.param_groups for p in group["params"]], MAX_NORM)
     optimizer.step()
@@ -59,22 +61,48 @@ def one_process(options, compiled):
     optimizer = adamw(model.parameters())
     run = torch.compile(model) if compiled else model
 
-    return lambda: transformers_step(run, ids, optimizer).item()
+    return lambda: transformers_step(run, ids, optimizer, options.bf16).item()
 
 
-def ddp(options):
-    """Half of the batch on each rank, gradients all-reduced in buckets while backward goes on."""
-    model = load_model(options)
-    replica = nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True, broadcast_buffers=False)
-    optimizer = adamw(model.parameters())
+def replica_step(replica, optimizer, options, autocast):
+    """A step on this rank's part of the batch."""
     ids = read_batch(options).chunk(dist.get_world_size())[dist.get_rank()]
 
     def step():
-        mean = transformers_step(replica, ids, optimizer) / dist.get_world_size()
+        mean = transformers_step(replica, ids, optimizer, autocast) / dist.get_world_size()
         dist.all_reduce(mean)
         return mean.item()
 
     return step
+
+
+def ddp(options, make_optimizer=adamw):
+    """Gradients are all-reduced in buckets while backward goes on."""
+    model = load_model(options)
+    replica = nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True, broadcast_buffers=False)
+    return replica_step(replica, make_optimizer(model.parameters()), options, options.bf16)
+
+
+def ddp_zero1(options):
+    """The same, with each rank keeping the optimizer's state of a part of the parameters."""
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+    return ddp(options, lambda parameters: ZeroRedundancyOptimizer(
+        parameters, optimizer_class=torch.optim.AdamW, lr=LEARNING_RATE, weight_decay=0.0, fused=True))
+
+
+def fsdp2(options):
+    """Parameters, gradients and states in parts; each block is gathered for forward and again for backward."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32) if options.bf16 else \
+        MixedPrecisionPolicy()
+    shard = {"mesh": init_device_mesh("cpu", (dist.get_world_size(),)), "reshard_after_forward": True,
+             "mp_policy": policy}
+    model = load_model(options)
+    for block in model.transformer.h:
+        fully_shard(block, **shard)
+    fully_shard(model, **shard)  # the rest: embeddings, the last norm and the tied head
+    return replica_step(model, adamw(model.parameters()), options, autocast=False)
 
 
 def linear_from(conv, columns=slice(None)):
@@ -247,16 +275,19 @@ def measure(step, options):
         losses.append(step())
         barrier()
         seconds.append(time.perf_counter() - start)
-    peak = torch.tensor(peak_resident())
+    peaks = [peak_resident()]
     if dist.is_initialized():
-        dist.all_reduce(peak)
-    return {"loss": losses, "all_step_seconds": seconds[options.warmup:], "peak_rss_bytes": peak.item()}
+        peaks = [None] * dist.get_world_size()
+        dist.all_gather_object(peaks, peak_resident())
+    return {"loss": losses, "all_step_seconds": seconds[options.warmup:], "peak_rss_bytes_per_rank": peaks}
 
 
 PEERS = {
     "eager": lambda options: one_process(options, compiled=False),
     "compile": lambda options: one_process(options, compiled=True),
     "ddp": ddp,
+    "ddp-zero1": ddp_zero1,
+    "fsdp2": fsdp2,
     "dtensor": dtensor,
     "1f1b": one_forward_one_backward,
 }
@@ -270,7 +301,11 @@ def main():
     for name, default in (("batch", 4), ("length", 256), ("warmup", 1), ("steps", 3), ("microbatches", 4)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--hf-config", default="{}")
+    parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32")
     options = parser.parse_args()
+    options.bf16 = options.precision == "bf16"
+    if options.bf16 and options.peer in ("dtensor", "1f1b"):
+        parser.error(f"{options.peer} is only there in fp32")
     if options.peer == "make-model":
         return make_model(options)
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))

@@ -236,6 +236,7 @@ MpiWorld make_mpi_world(const void* callers_mpi_comm) {
   };
   world->engine->call(join, "joining the MPI world");
   set_current_rank(rank);
+  result.host_of = world->host_of;
 
   CommIdentity identity;
   identity.name = "world";

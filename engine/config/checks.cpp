@@ -66,6 +66,9 @@ void check_sharding(const Config& config, const Complaint& complain) {
                smp.sdp_param_persistence_threshold != unset.sdp_param_persistence_threshold);
   needs_degree("sdp_max_live_parameters", smp.sdp_max_live_parameters != unset.sdp_max_live_parameters);
   needs_degree("sdp_gradient_clipping", smp.sdp_gradient_clipping.has_value());
+  if (!smp.sdp_hierarchical_allgather && !weights && !smp.shard_optimizer_state)
+    complain("smp_options.sdp_hierarchical_allgather", "is only used where something is sharded",
+             "set sharded_data_parallel_degree or shard_optimizer_state, or leave this out");
   const double norm = config.training.max_grad_norm;
   if (smp.sdp_gradient_clipping && norm != TrainingOptions().max_grad_norm && norm != *smp.sdp_gradient_clipping)
     complain("smp_options.sdp_gradient_clipping",
@@ -149,6 +152,9 @@ void check_layout(const Config& config, const Complaint& complain) {
   if (smp.ddp == false && smp.tensor_parallel_degree > 1)
     complain("smp_options.ddp", cat("must be true with tensor_parallel_degree ", smp.tensor_parallel_degree),
              "leave it out");
+  if (smp.ddp_dist_backend != "auto" && !smp.ddp.value_or(false))
+    complain("smp_options.ddp_dist_backend", cat('"', smp.ddp_dist_backend, "\" needs ddp true"),
+             "set smp_options.ddp to true");
   check_value("smp_options.activation_checkpointing", complain, [&] { recompute_rules(smp.activation_checkpointing); });
   check_value("smp_options.tensor_parallel_layers", complain, [&] { tensor_rules(smp.tensor_parallel_layers); });
   check_partition(config, complain);
@@ -198,6 +204,13 @@ void check_processes(const Config& config, const Complaint& complain) {
     complain("runtime.communicator", "\"threads\" is one process on one host", "use \"mpi\" or \"nccl\"");
   if (runtime.communicator == "nccl" && runtime.device == "cpu")
     complain("runtime.communicator", "\"nccl\" needs GPUs, but the device is \"cpu\"", "use \"mpi\" or \"auto\"");
+  if (config.smp.ddp_dist_backend == "nccl") {
+    if (runtime.device == "cpu")
+      complain("smp_options.ddp_dist_backend", "\"nccl\" needs GPUs, but runtime.device is \"cpu\"", "use \"auto\"");
+    if (runtime.communicator != "auto" && runtime.communicator != "nccl")
+      complain("smp_options.ddp_dist_backend",
+               cat("\"nccl\" contradicts runtime.communicator \"", runtime.communicator, '"'), "leave one of them out");
+  }
   check_value("runtime.memory_cap", complain, [&] { memory_cap_bytes(runtime.memory_cap); });
   if (!runtime.memory_cap.is_null() && runtime.communicator == "threads" && world_size > 1)
     complain("runtime.memory_cap", cat("is for a process, which \"threads\" shares among ", world_size, " ranks"),

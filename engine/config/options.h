@@ -107,8 +107,10 @@ struct SmpOptions {
   double sdp_reduce_bucket_size = 5e8;               // elements, see optim/flat_layout.h; written like 5e8
   double sdp_param_persistence_threshold = 1e6;      // parameters of fewer elements stay whole
   double sdp_max_live_parameters = 1e9;              // elements that are whole at a time
+  bool sdp_hierarchical_allgather = true;            // between hosts, then inside each; core/hierarchical_gather.h
   std::optional<double> sdp_gradient_clipping;       // unset: training.max_grad_norm
   bool bf16 = false, fp16 = false;                   // the same as those of training
+  std::string ddp_dist_backend = "auto";  // of data parallelism: "auto" | "nccl", which must then be possible
   bool operator==(const SmpOptions&) const = default;
 };
 

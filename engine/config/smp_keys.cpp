@@ -142,8 +142,10 @@ std::vector<Key> memory_keys() {
       honoured("sdp_max_live_parameters", smp, &Smp::sdp_max_live_parameters, json_number(1),
                "With sharded_data_parallel_degree: the next layer is gathered ahead of its use where it and the "
                "present one have no more elements than this together."),
-      not_yet("sdp_hierarchical_allgather", true, "Gather between hosts and inside a host one after the other.",
-              "leave it out: values are gathered in one operation"),
+      honoured("sdp_hierarchical_allgather", smp, &Smp::sdp_hierarchical_allgather, json_boolean(),
+               "Sharded values are gathered in two steps where the ranks that share a copy stand on several hosts: "
+               "between hosts, then inside each (docs/collectives.md). One step where hosts have different numbers of "
+               "these ranks, and on GPUs, where NCCL finds its own way."),
       honoured("sdp_gradient_clipping", smp, &Smp::sdp_gradient_clipping, json_number(0),
                "With sharded_data_parallel_degree: the largest norm of the gradients; unset: training.max_grad_norm."),
       honoured("fp16", smp, &Smp::fp16, json_boolean(),
@@ -155,7 +157,9 @@ std::vector<Key> memory_keys() {
 
 std::vector<Key> runtime_detail_keys() {
   return {
-      no_effect("ddp_dist_backend", json_choice({{"auto"}, {"nccl"}}), "auto", "runtime.communicator chooses"),
+      honoured("ddp_dist_backend", &Config::smp, &SmpOptions::ddp_dist_backend, json_choice({{"auto"}, {"nccl"}}),
+               "`nccl`: ranks must talk through NCCL, or the run is refused; needs ddp true. `auto`: as "
+               "runtime.communicator says."),
       no_effect("ddp_port", or_null(json_integer(0, 65535)), nullptr, "ranks find each other through MPI"),
       no_effect("deterministic_server", json_boolean(), false, "the order of execution is always fixed"),
       no_effect("delayed_parameter_initialization", json_boolean(), false,
