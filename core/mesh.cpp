@@ -81,6 +81,27 @@ int Mesh::index_in(Group group, int rank) const {
   return static_cast<int>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
 }
 
+int Mesh::copies(int degree) const {
+  SL_ASSERT(degree >= 1 && d_ % degree == 0, "a sharding degree of ", degree, " for ", d_, " replicas");
+  return d_ / degree;
+}
+
+SharePlace Mesh::shared(int d, int degree) const {
+  SL_ASSERT(d >= 0 && d < copies(degree) * degree, "replica ", d, " of ", d_);
+  return {d / degree, d % degree};
+}
+
+int Mesh::replica(SharePlace place, int degree) const {
+  SL_ASSERT(place.copy < copies(degree) && place.part < degree);
+  return place.copy * degree + place.part;
+}
+
+int Mesh::part_over_t(Coordinates at, int degree) const {
+  const int part = shared(at.d, degree).part;
+  const bool t_varies_faster = placement_.find('D') < placement_.find('T');
+  return t_varies_faster ? part * t_ + at.t : at.t * degree + part;
+}
+
 void to_json(nlohmann::json& json, const Mesh& mesh) {
   json = {{"placement", mesh.placement()}, {"d", mesh.d()}, {"p", mesh.p()}, {"t", mesh.t()}, {"size", mesh.size()}};
 }

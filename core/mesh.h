@@ -23,6 +23,13 @@ struct Coordinates {
 enum class Group { pp, tp, rdp, dp, mp, world };
 const char* to_string(Group group);
 
+// Where a replica stands when neighbouring replicas share copies of something, `degree` of them each.
+struct SharePlace {
+  int copy = 0;  // of the D / degree copies
+  int part = 0;  // of the degree parts of that copy
+  bool operator==(const SharePlace&) const = default;
+};
+
 class Mesh {
  public:
   // placement: cluster, spread or a permutation of the letters D, P, T; degrees >= 1. Throws ConfigError.
@@ -39,6 +46,13 @@ class Mesh {
 
   std::vector<int> members(Group group, int rank) const;  // ascending global ranks, `rank` among them
   int index_in(Group group, int rank) const;              // position of `rank` among them
+
+  // Sharded data parallelism; degree: neighbouring replicas that share a copy, a divisor of D.
+  int copies(int degree) const;
+  SharePlace shared(int d, int degree) const;       // the place of replica d
+  int replica(SharePlace place, int degree) const;  // and back
+  // What is dealt to the T ranks of those replicas, too, has degree x T parts, which go to ascending ranks.
+  int part_over_t(Coordinates at, int degree) const;
 
   bool operator==(const Mesh&) const = default;
 

@@ -64,15 +64,9 @@ bool is_reduced(const Segment& segment, const Sharding& sharding) {
 // The elements of a parameter in this rank's shard of its segment.
 int64_t part_of(const FlatLayout::Place& place, const Segment& segment, Coordinates at, const Plan& plan) {
   if (segment.shards == 1) return place.length;
-  const Mesh& mesh = plan.mesh;
-  int shard = at.d % plan.sharding.degree;
-  if (segment.sharing == Sharing::partial) {  // dealt to the T ranks of all those replicas, in the order of their ranks
-    shard = 0;
-    for (const int rank : mesh.members(Group::dp, mesh.rank(at))) {
-      const Coordinates other = mesh.at(rank);
-      if (rank < mesh.rank(at) && other.d / plan.sharding.degree == at.d / plan.sharding.degree) ++shard;
-    }
-  }
+  const int degree = plan.sharding.degree;
+  const int shard =
+      segment.sharing == Sharing::partial ? plan.mesh.part_over_t(at, degree) : plan.mesh.shared(at.d, degree).part;
   const int64_t begin = shard * segment.shard_length(), end = begin + segment.shard_length();
   return std::max<int64_t>(0, std::min(end, place.begin + place.length) - std::max(begin, place.begin));
 }

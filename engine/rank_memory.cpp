@@ -45,7 +45,7 @@ std::vector<MemoryBytes> memory_by_rank(const Config& config, const PlannerCase&
   std::vector<MemoryBytes> ranks;
   for (int rank = 0; rank < plan.mesh.size(); ++rank) {
     const Coordinates at = plan.mesh.at(rank);
-    const auto [entry, is_new] = of.try_emplace({at.p, at.t, at.d % plan.sharding.degree});
+    const auto [entry, is_new] = of.try_emplace({at.p, at.t, plan.mesh.shared(at.d, plan.sharding.degree).part});
     if (is_new) entry->second = memory_of_rank(config, planned, plan, rank);
     ranks.push_back(entry->second);
   }

@@ -35,15 +35,14 @@ StageParameters::StageParameters(const StageSetup& setup)
 
 void StageParameters::make_groups() {
   if (sharding_.stage == Sharding::Stage::none) return;
-  const int degree = sharding_.degree, d = groups_.at.d;
-  SL_ASSERT(groups_.mesh.d() % degree == 0, "a sharding degree of ", degree, " for ", groups_.mesh.d(), " replicas");
-  if (degree == groups_.mesh.d()) {
+  if (groups_.mesh.copies(sharding_.degree) == 1) {
     shards_ = groups_.rdp;
     shards_of_partial_ = groups_.dp;
   } else {
-    shards_ = groups_.rdp->split(d / degree, "shards");
-    shards_of_partial_ = groups_.dp->split(d / degree, "shards and tp");
-    shard_replicas_ = groups_.rdp->split(d % degree, "replicas of a shard");
+    const SharePlace place = groups_.mesh.shared(groups_.at.d, sharding_.degree);
+    shards_ = groups_.rdp->split(place.copy, "shards");
+    shards_of_partial_ = groups_.dp->split(place.copy, "shards and tp");
+    shard_replicas_ = groups_.rdp->split(place.part, "replicas of a shard");
   }
   if (!sharding_.hierarchical_gather || groups_.host_of.empty()) return;
   const int host = groups_.host_of[static_cast<size_t>(groups_.rank)];
@@ -401,7 +400,7 @@ int StageParameters::number_of(const std::string& name) const {
 std::vector<TrainedPiece> StageParameters::pieces_of(const Buffer& buffer, size_t segment) const {
   const Segment& kind = buffer.layout.segments[segment];
   const bool first_of_t = is_dealt_over_t(kind) || groups_.at.t == 0;
-  const bool first_of_shards = kind.shards > 1 || groups_.at.d % sharding_.degree == 0;
+  const bool first_of_shards = kind.shards > 1 || groups_.mesh.shared(groups_.at.d, sharding_.degree).part == 0;
   const int64_t begin = kind.shards > 1 ? shards_of(kind)->rank() * kind.shard_length() : 0;
   std::vector<TrainedPiece> pieces;
   for (const auto& place : buffer.layout.places) {
@@ -426,8 +425,9 @@ bool StageParameters::is_dealt_over_t(const Segment& segment) const {
 Range StageParameters::counted_part(const Segment& segment) const {
   if (!is_dealt_over_t(segment) && groups_.at.t != 0) return {};
   const int degree = segment.shards > 1 ? sharding_.degree : 1;
-  const Range units =
-      split_range(segment.shard_length() / FlatLayout::kAlignment, groups_.mesh.d() / degree, groups_.at.d / degree);
+  const Mesh& mesh = groups_.mesh;
+  const Range units = split_range(segment.shard_length() / FlatLayout::kAlignment, mesh.copies(degree),
+                                  mesh.shared(groups_.at.d, degree).copy);
   return {units.begin * FlatLayout::kAlignment, units.length * FlatLayout::kAlignment};
 }
 

@@ -3,8 +3,6 @@
 #include <functional>
 #include <set>
 
-#include "core/error.h"
-
 namespace shardline {
 namespace {
 
@@ -26,7 +24,6 @@ GroupSpan span(const Mesh& mesh, int devices_per_node, Group group, int size,
 }  // namespace
 
 MeshSpans mesh_spans(const Mesh& mesh, int devices_per_node, int shards) {
-  SL_ASSERT(shards >= 1 && mesh.d() % shards == 0, shards, " shards, ", mesh.d(), " replicas");
   const auto of = [&](Group group, int size, const auto& member) {
     return span(mesh, devices_per_node, group, size, member);
   };
@@ -37,10 +34,10 @@ MeshSpans mesh_spans(const Mesh& mesh, int devices_per_node, int shards) {
     return Coordinates{i / mesh.t(), at.p, i % mesh.t()};
   });
   spans.shards = of(Group::rdp, shards, [&](Coordinates at, int i) {
-    return Coordinates{at.d / shards * shards + i, at.p, at.t};
+    return Coordinates{mesh.replica({mesh.shared(at.d, shards).copy, i}, shards), at.p, at.t};
   });
-  spans.shard_copies = of(Group::rdp, mesh.d() / shards, [&](Coordinates at, int i) {
-    return Coordinates{at.d % shards + i * shards, at.p, at.t};
+  spans.shard_copies = of(Group::rdp, mesh.copies(shards), [&](Coordinates at, int i) {
+    return Coordinates{mesh.replica({i, mesh.shared(at.d, shards).part}, shards), at.p, at.t};
   });
   const auto stages = static_cast<size_t>(mesh.p());
   spans.near.assign(stages, std::vector<bool>(stages, true));

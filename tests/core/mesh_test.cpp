@@ -175,6 +175,41 @@ TEST_CASE("groups hold who the glossary says they hold") {
     }
 }
 
+TEST_CASE("neighbouring replicas share a copy; parts over T go to ascending ranks") {
+  const Mesh four("DPT", 4, 1, 1);
+  CHECK(four.copies(1) == 4);
+  CHECK(four.copies(4) == 1);
+  CHECK(four.shared(3, 1) == SharePlace{3, 0});
+  CHECK(four.shared(3, 2) == SharePlace{1, 1});
+  CHECK(four.shared(3, 4) == SharePlace{0, 3});
+
+  // D = 2, T = 2, one copy: ranks 0 to 3 of stage 0 by their places (d, t).
+  const Mesh cluster("DPT", 2, 1, 2), spread("TPD", 2, 1, 2);
+  CHECK(cluster.part_over_t({.d = 1, .t = 0}, 2) == 2);  // rank 2
+  CHECK(spread.part_over_t({.d = 1, .t = 0}, 2) == 1);   // rank 1
+  CHECK(spread.part_over_t({.d = 1, .t = 1}, 1) == 1);   // a copy for each replica
+
+  for (const char* placement : kPlacements)
+    for (const int degree : {1, 2, 3, 6}) {
+      const Mesh mesh(placement, 6, 2, 4);
+      CAPTURE(placement, degree);
+      for (int rank = 0; rank < mesh.size(); ++rank) {
+        const auto at = mesh.at(rank);
+        const auto place = mesh.shared(at.d, degree);
+        REQUIRE(mesh.replica(place, degree) == at.d);
+        REQUIRE((place.copy < mesh.copies(degree) && place.part < degree));
+        int before = 0;  // ranks of the same stage and copy
+        for (const int other : mesh.members(Group::dp, rank))
+          before += other < rank && mesh.shared(mesh.at(other).d, degree).copy == place.copy;
+        REQUIRE(mesh.part_over_t(at, degree) == before);
+      }
+    }
+  CHECK_THROWS_AS(four.copies(3), InvariantError);
+  CHECK_THROWS_AS(four.copies(0), InvariantError);
+  CHECK_THROWS_AS(four.shared(4, 2), InvariantError);
+  CHECK_THROWS_AS(four.replica({2, 0}, 2), InvariantError);
+}
+
 TEST_CASE("names of placements and groups") {
   CHECK(Mesh("cluster", 2, 3, 4) == Mesh("DPT", 2, 3, 4));
   CHECK(Mesh("spread", 2, 3, 4) == Mesh("TPD", 2, 3, 4));
