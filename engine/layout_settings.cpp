@@ -31,17 +31,26 @@ std::vector<std::string> settings_of(const Config& config, const Layout& layout,
     settings.push_back(cat("smp_options.activation_checkpointing=", to_string(layout.recomputed)));
   if (layout.tensor > 1)
     set("smp_options.optimize", std::string(layout.sequence_parallel ? "memory" : "speed"), config.smp.optimize);
-  if (layout.offload != from.offload)
-    settings.push_back(cat("smp_options.offload_activations=", layout.offload ? "true" : "false"));
+  if (layout.offload != from.offload) {
+    const bool offloads = layout.offload != Offloaded::nothing;
+    settings.push_back(cat("smp_options.offload_activations=", offloads ? "true" : "false"));
+    if (offloads) set("smp_options.offload_scope", std::string(to_string(layout.offload)), config.smp.offload_scope);
+  }
   if (layout.sharded != from.sharded || layout.shards() != from.shards()) {
-    set("smp_options.shard_optimizer_state", layout.sharded == 1 || layout.sharded == 2 ? "true" : "false", "");
-    set("smp_options.shard_gradients", layout.sharded == 2 ? "true" : "false", "");
-    set("smp_options.sharded_data_parallel_degree", layout.sharded == 3 ? layout.shards() : 1, 0);
+    const auto sharding = sharding_settings(layout);
+    settings.insert(settings.end(), sharding.begin(), sharding.end());
   }
   const int hosts = std::max<int>(1, static_cast<int>(config.mpi.hosts.size()));
   const bool named = config.mpi.processes_per_host > 0 || layout.replicas > 1;
   if (named) set("mpi_options.processes_per_host", layout.world() / hosts, config.mpi.processes_per_host);
   return settings;
+}
+
+std::vector<std::string> sharding_settings(const Layout& layout) {
+  const bool without_weights = layout.sharded == 1 || layout.sharded == 2;
+  return {cat("smp_options.shard_optimizer_state=", without_weights ? "true" : "false"),
+          cat("smp_options.shard_gradients=", layout.sharded == 2 ? "true" : "false"),
+          cat("smp_options.sharded_data_parallel_degree=", layout.sharded == 3 ? layout.shards() : 1)};
 }
 
 std::vector<std::string> not_yet_built(const Layout& layout, Precision precision) {

@@ -13,6 +13,9 @@ namespace shardline {
 std::vector<std::string> settings_of(const Config& config, const Layout& layout, const Layout& from,
                                      int64_t global_batch);
 
+// Those that say what replicas share out.
+std::vector<std::string> sharding_settings(const Layout& layout);
+
 // What the layout needs that `train` cannot do yet, each in a few words.
 std::vector<std::string> not_yet_built(const Layout& layout, Precision precision);
 
