@@ -53,7 +53,8 @@ Forecast make_forecast(const Config& config, const PlannerCase& planned, const P
   forecast.fit = fit_of(planned, plan, forecast.memory);
   if (!forecast.fit.fits) forecast.advice = advice_to_fit(planned.job, planned.layout);
   if (forecast.advice)
-    forecast.advice_settings = settings_of(config, forecast.advice->layout, planned.layout, planned.job.global_batch);
+    forecast.advice_settings =
+        settings_of(config, forecast.advice->layout, planned.layout, planned.job.global_batch, planned.job.precision);
   const HfWriter model(config.output_dir, planned.job.spec, number_types(config).exact);
   forecast.disk_bytes = static_cast<double>(model.total_bytes());
   add_totals(config, forecast);

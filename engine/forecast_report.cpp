@@ -116,8 +116,6 @@ std::string forecast_text(const Forecast& f, const Plan& plan) {
     if (f.advice) {
       change = f.advice->text;
       for (const auto& setting : f.advice_settings) change += cat("; --set ", setting);
-      for (const auto& missing : not_yet_built(f.advice->layout, f.precision))
-        change += cat("; ", missing, " is not built yet");
     }
     rows.push_back({"to fit", change});
   }

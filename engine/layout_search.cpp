@@ -5,11 +5,13 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "engine/config/precision_rules.h"
 #include "engine/config/sizes.h"
 #include "engine/local_cluster.h"
 #include "engine/model_source.h"
 #include "engine/observe/format.h"
 #include "engine/ranks.h"
+#include "engine/sharding.h"
 #include "engine/tensor_splits.h"
 
 namespace shardline {
@@ -44,8 +46,9 @@ json layout_json(const Layout& layout) {
           {"microbatches", layout.microbatches},
           {"recompute", to_string(layout.recomputed)},
           {"sequence_parallel", layout.sequence_parallel},
-          {"offload", layout.offload},
+          {"offload", to_string(layout.offload)},
           {"sharded", layout.sharded},
+          {"sharding_degree", layout.shards()},
           {"text", to_string(layout)}};
 }
 
@@ -55,6 +58,18 @@ std::string tenths(double value) {
   text.precision(1);
   text << value;
   return text.str();
+}
+
+// What the config shares out among replicas, or all that it could.
+void open_sharding(const SmpOptions& smp, SearchSpace& space) {
+  const int degree = smp.sharded_data_parallel_degree;
+  if (degree == kAuto) {
+    space.sharded = {0, 1, 2, 3};
+    space.sharding_degrees = {};
+  } else {
+    space.sharded = {degree > 1 ? 3 : smp.shard_gradients ? 2 : smp.shard_optimizer_state ? 1 : 0};
+    space.sharding_degrees = {degree};
+  }
 }
 
 // What "auto" leaves open; all else is as the config says.
@@ -67,19 +82,18 @@ SearchSpace open_space(const Config& config, const Cluster& cluster, const Model
                     .microbatches = fixed(smp.microbatches),
                     .schedules = {smp.pipeline},
                     .recomputed = {recomputed_of(config, spec)},
-                    .sharded = {0},
                     .sequence_parallel = {smp.optimize == "memory"},
                     .placements = {smp.placement_strategy}};
   if (smp.microbatches != kAuto) space.microbatch_sizes = {};
   if (smp.virtual_pipeline_degree != kAuto) space.chunks = {smp.virtual_pipeline_degree};
-  space.offload = {smp.offload_activations && space.recomputed.front() == Recomputed::blocks &&
-                   cluster.host.bytes_per_second > 0};
+  space.offload = {cluster.host.bytes_per_second > 0 ? offloaded_of(config, spec) : Offloaded::nothing};
+  open_sharding(smp, space);
   return space;
 }
 
 bool leaves_open(const SmpOptions& smp) {
   return smp.pipeline_parallel_degree == kAuto || smp.tensor_parallel_degree == kAuto || smp.microbatches == kAuto ||
-         smp.virtual_pipeline_degree == kAuto;
+         smp.virtual_pipeline_degree == kAuto || smp.sharded_data_parallel_degree == kAuto;
 }
 
 // The ranks that the run will have: as many as it names, else all of the cluster's devices, else all of this machine's.
@@ -107,13 +121,13 @@ Candidates search_layouts(const Config& config, const PlannerCase& planned, Rank
     throw ConfigError(cat("--search cost: the cluster \"", cluster.name, "\" states no hourly_price; state it"));
   Candidates candidates{
       .ranking = ranking,
-      .precision = planned.job.precision,
       .found = search(planned.job,
                       {.worlds = worlds_of(config, cluster, ranking), .placements = {config.smp.placement_strategy}},
                       ranking),
       .hourly_price = cluster.hourly_price.value_or(0)};
   for (const auto& best : candidates.found.best)
-    candidates.settings.push_back(settings_of(config, best.layout, planned.layout, planned.job.global_batch));
+    candidates.settings.push_back(
+        settings_of(config, best.layout, planned.layout, planned.job.global_batch, planned.job.precision));
   return candidates;
 }
 
@@ -133,8 +147,7 @@ json candidates_json(const Candidates& candidates) {
                     {"hourly_cost", planned.step.hourly_cost},
                     {"fits", planned.fit.fits},
                     {"reason", place == 0 ? json() : json(reasons[place])},
-                    {"settings", candidates.settings[place]},
-                    {"not_yet_built", not_yet_built(planned.layout, candidates.precision)}});
+                    {"settings", candidates.settings[place]}});
   }
   for (size_t i = 0; i < std::min(kShownLosers, losers.size()); ++i)
     list.push_back({{"place", nullptr}, {"layout", layout_json(losers[i].layout)}, {"reason", losers[i].reason}});
@@ -175,8 +188,6 @@ std::string candidates_text(const Candidates& candidates, const Forecast& own) {
   text += "to run the best:";
   for (const auto& setting : candidates.settings.front()) text += " --set " + setting;
   if (candidates.settings.front().empty()) text += " the config as it is";
-  for (const auto& missing : not_yet_built(best.front().layout, candidates.precision))
-    text += cat("; ", missing, " is not built yet");
   return text + "\n";
 }
 
@@ -188,13 +199,16 @@ std::vector<std::string> settings_for_auto(const Config& config, const Assumptio
                 .spec = with_splits(model, false, asked_splits(config, model.spec)),
                 .sequence_length = config.data.sequence_length,
                 .global_batch = *config.training.global_batch_size,
-                .precision = assumed.precision.value_or(Precision::fp32),
-                .software = {.optimizer_bytes = optimizer_bytes_per_parameter(config, model.spec), .own_ops = true}};
+                .precision = assumed.precision.value_or(precision_of(config)),
+                .fp32_borders = config.training.fp32_residual_addition,
+                .software = software_of(config, model.spec),
+                .whole_below = whole_below(config.smp),
+                .loading_horizon = config.smp.activation_loading_horizon};
   const auto found = search(job, open_space(config, job.cluster, job.spec, world), Ranking::time);
   if (found.best.empty())
     throw ConfigError(cat("/smp_options: no layout that \"auto\" may choose fits the ", world, " ranks of \"",
                           job.cluster.name, "\": ", to_string(found.losers.front().layout), ": ",
-                          found.losers.front().reason, "; recompute more, use more ranks or a smaller model"));
+                          found.losers.front().reason, "; recompute or shard more, use more ranks or a smaller model"));
   const Layout& best = found.best.front().layout;
   std::vector<std::string> settings;
   const auto choose = [&](const char* key, int configured, int chosen) {
@@ -204,6 +218,10 @@ std::vector<std::string> settings_for_auto(const Config& config, const Assumptio
   choose("tensor_parallel_degree", config.smp.tensor_parallel_degree, best.tensor);
   choose("microbatches", config.smp.microbatches, best.microbatches);
   choose("virtual_pipeline_degree", config.smp.virtual_pipeline_degree, best.chunks_per_stage);
+  if (config.smp.sharded_data_parallel_degree == kAuto) {
+    const auto sharding = sharding_settings(best);
+    settings.insert(settings.end(), sharding.begin(), sharding.end());
+  }
   const int hosts = std::max<int>(1, static_cast<int>(config.mpi.hosts.size()));
   if (config.mpi.processes_per_host == 0)
     settings.push_back(cat("mpi_options.processes_per_host=", best.world() / hosts));

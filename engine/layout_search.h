@@ -15,7 +15,6 @@ Ranking ranking_from(const std::string& name);  // "time", "cost" or "memory"
 
 struct Candidates {
   Ranking ranking = Ranking::time;
-  Precision precision = Precision::fp32;
   SearchResult found;
   std::vector<std::vector<std::string>> settings;  // by place in found.best: what to set in the config
   double hourly_price = 0;                         // of a node; 0: not stated

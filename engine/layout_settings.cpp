@@ -3,12 +3,22 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "engine/config/precision_rules.h"
 
 namespace shardline {
+namespace {
+
+std::vector<std::string> precision_settings(Precision precision) {
+  const auto set = [&](const char* key, Precision one) { return cat(key, "=", precision == one ? "true" : "false"); };
+  return {set("training.bf16", Precision::bf16), set("training.fp16", Precision::fp16)};
+}
+
+}  // namespace
 
 std::vector<std::string> settings_of(const Config& config, const Layout& layout, const Layout& from,
-                                     int64_t global_batch) {
+                                     int64_t global_batch, Precision precision) {
   std::vector<std::string> settings;
+  if (precision != precision_of(config)) settings = precision_settings(precision);
   const auto set = [&](const char* key, const auto& value, const auto& old) {
     if (!(value == old)) settings.push_back(cat(key, "=", value));
   };
@@ -31,12 +41,14 @@ std::vector<std::string> settings_of(const Config& config, const Layout& layout,
     settings.push_back(cat("smp_options.activation_checkpointing=", to_string(layout.recomputed)));
   if (layout.tensor > 1)
     set("smp_options.optimize", std::string(layout.sequence_parallel ? "memory" : "speed"), config.smp.optimize);
-  if (layout.offload != from.offload)
-    settings.push_back(cat("smp_options.offload_activations=", layout.offload ? "true" : "false"));
+  if (layout.offload != from.offload) {
+    const bool offloads = layout.offload != Offloaded::nothing;
+    settings.push_back(cat("smp_options.offload_activations=", offloads ? "true" : "false"));
+    if (offloads) set("smp_options.offload_scope", std::string(to_string(layout.offload)), config.smp.offload_scope);
+  }
   if (layout.sharded != from.sharded || layout.shards() != from.shards()) {
-    set("smp_options.shard_optimizer_state", layout.sharded == 1 || layout.sharded == 2 ? "true" : "false", "");
-    set("smp_options.shard_gradients", layout.sharded == 2 ? "true" : "false", "");
-    set("smp_options.sharded_data_parallel_degree", layout.sharded == 3 ? layout.shards() : 1, 0);
+    const auto sharding = sharding_settings(layout);
+    settings.insert(settings.end(), sharding.begin(), sharding.end());
   }
   const int hosts = std::max<int>(1, static_cast<int>(config.mpi.hosts.size()));
   const bool named = config.mpi.processes_per_host > 0 || layout.replicas > 1;
@@ -44,10 +56,11 @@ std::vector<std::string> settings_of(const Config& config, const Layout& layout,
   return settings;
 }
 
-std::vector<std::string> not_yet_built(const Layout& layout, Precision precision) {
-  std::vector<std::string> missing;
-  if (precision != Precision::fp32) missing.push_back(cat("training in ", to_string(precision)));
-  return missing;
+std::vector<std::string> sharding_settings(const Layout& layout) {
+  const bool without_weights = layout.sharded == 1 || layout.sharded == 2;
+  return {cat("smp_options.shard_optimizer_state=", without_weights ? "true" : "false"),
+          cat("smp_options.shard_gradients=", layout.sharded == 2 ? "true" : "false"),
+          cat("smp_options.sharded_data_parallel_degree=", layout.sharded == 3 ? layout.shards() : 1)};
 }
 
 }  // namespace shardline

@@ -19,7 +19,7 @@ void check_links(const Cluster& cluster, const Layout& layout) {
     throw ConfigError(cat("the cluster \"", cluster.name, "\" has ", cluster.nodes,
                           " nodes, but its file states no inter_node link between them; state {bandwidth_gbs, "
                           "latency_us}, per device and direction"));
-  if (layout.offload && cluster.host.bytes_per_second == 0)
+  if (layout.offload != Offloaded::nothing && cluster.host.bytes_per_second == 0)
     throw ConfigError(cat("smp_options.offload_activations: the cluster \"", cluster.name,
                           "\" states no link to its host; state host: {bandwidth_gbs, latency_us}"));
   if (layout.world() > cluster.devices())
@@ -62,7 +62,7 @@ Layout layout_of(const Config& config, const ModelSpec& spec, const ResolvedSize
                 .active_microbatches = active_microbatches_of(config, sizes),
                 .recomputed = recomputed_of(config, spec)};
   layout.sequence_parallel = sizes.tensor > 1 && smp.optimize == "memory";
-  layout.offload = smp.offload_activations && layout.recomputed == Recomputed::blocks;
+  layout.offload = offloaded_of(config, spec);
   const Sharding sharding = sharding_of(smp, sizes.replicas);
   layout.sharded = sharding.degree > 1 ? static_cast<int>(sharding.stage) : 0;
   layout.sharding_degree = layout.sharded > 0 ? sharding.degree : 0;
@@ -88,7 +88,7 @@ std::vector<LayerPrice> prices_by_layer(const Config& config, const Job& job, La
   std::vector<LayerPrice> prices;
   for (size_t layer = 0; layer < recompute.size(); ++layer) {
     layout.recomputed = recomputed(recompute[layer].what);
-    prices.push_back(layer_price(job, layout, pricing, spans, job.spec.layers[layer]));
+    prices.push_back(layer_price(job, layout, pricing, spans, layer));
   }
   return prices;
 }
@@ -109,14 +109,23 @@ Recomputed recomputed_of(const Config& config, const ModelSpec& spec) {
   return static_cast<Recomputed>(std::max_element(blocks.begin(), blocks.end()) - blocks.begin());
 }
 
-double optimizer_bytes_per_parameter(const Config& config, const ModelSpec& spec) {
+Offloaded offloaded_of(const Config& config, const ModelSpec& spec) {
+  if (!config.smp.offload_activations) return Offloaded::nothing;
+  if (config.smp.offload_scope == "all") return Offloaded::everything;
+  return recomputed_of(config, spec) == Recomputed::blocks ? Offloaded::inputs : Offloaded::nothing;
+}
+
+Software software_of(const Config& config, const ModelSpec& spec) {
   const OptimizerOptions optimizer = optimizer_options(config.training);
+  const auto width = static_cast<int>(width_of(number_types(config).exact));
   int64_t bytes = 0;
   for (const auto& layer : spec.layers)
     for (const auto& param : layer.params)
       if (param.tied_to.empty() && param.trainable)
-        bytes += optimizer_state_bytes(optimizer, param, param.numel(), width_of(number_types(config).exact));
-  return static_cast<double>(bytes) / static_cast<double>(spec.parameter_count());
+        bytes += optimizer_state_bytes(optimizer, param, param.numel(), width);
+  return {.gradient_bytes = width,
+          .optimizer_bytes = static_cast<double>(bytes) / static_cast<double>(spec.parameter_count()),
+          .own_ops = true};
 }
 
 Cluster planning_cluster(const Config& config, int world_size, const Assumptions& assumed) {
@@ -140,10 +149,9 @@ PlannerCase planner_case(const Config& config, const ModelSpec& spec, const Reso
                               .global_batch = sizes.global_batch,
                               .precision = assumed.precision.value_or(precision_of(config)),
                               .fp32_borders = config.training.fp32_residual_addition,
-                              .software = {.gradient_bytes = static_cast<int>(width_of(number_types(config).exact)),
-                                           .optimizer_bytes = optimizer_bytes_per_parameter(config, spec),
-                                           .gather_way = gather_way(config),
-                                           .own_ops = true},
+                              .software = software_of(config, spec),
+                              .whole_below = whole_below(config.smp),
+                              .loading_horizon = config.smp.activation_loading_horizon,
                               .profile = profile_of(config, assumed)},
                       .layout = layout_of(config, spec, sizes)};
   check_links(planned.job.cluster, planned.layout);

@@ -34,8 +34,11 @@ PlannerCase planner_case(const Config& config, const ModelSpec& spec, const Reso
 // What the config does with most of its blocks.
 Recomputed recomputed_of(const Config& config, const ModelSpec& spec);
 
-// The optimizer's states for a parameter, without a master copy: the mean over the model.
-double optimizer_bytes_per_parameter(const Config& config, const ModelSpec& spec);
+// What of its activations waits on the host.
+Offloaded offloaded_of(const Config& config, const ModelSpec& spec);
+
+// This engine, with the config's optimizer.
+Software software_of(const Config& config, const ModelSpec& spec);
 
 // Most microbatches in flight of the training schedule; 0: what it needs.
 int active_microbatches_of(const Config& config, const ResolvedSizes& sizes);

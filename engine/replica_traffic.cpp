@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "core/hierarchical_gather.h"
+#include "engine/config/precision_rules.h"
 #include "engine/observe/format.h"
 #include "engine/parameter_memory.h"
 
@@ -18,7 +19,7 @@ std::vector<std::vector<int>> hosts_of_shard_groups(const Plan& plan, const std:
   for (int p = 0; p < mesh.p(); ++p)
     for (int t = 0; t < mesh.t(); ++t)
       for (int d = 0; d < mesh.d(); ++d) {
-        if (d % plan.sharding.degree == 0) groups.emplace_back();
+        if (mesh.shared(d, plan.sharding.degree).part == 0) groups.emplace_back();
         groups.back().push_back(host_of.empty() ? 0 : host_of[static_cast<size_t>(mesh.rank({d, p, t}))]);
       }
   return groups;
@@ -28,7 +29,7 @@ std::vector<std::vector<int>> hosts_of_shard_groups(const Plan& plan, const std:
 
 std::string reduction_text(const Config& config, const ModelSpec& spec, const Plan& plan) {
   const Mesh& mesh = plan.mesh;
-  const int64_t element = config.runtime.dtype == "float64" ? 8 : 4;
+  const int64_t element = width_of(number_types(config).exact);
   std::vector<double> bytes;
   for (int stage = 0; stage < mesh.p(); ++stage)
     for (const auto& segment : gradient_segments(spec, plan, {0, stage, 0}))

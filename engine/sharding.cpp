@@ -25,7 +25,7 @@ Sharding sharding_of(const SmpOptions& smp, int replicas) {
                             "or other degrees"));
     return {.stage = Stage::weights,
             .degree = smp.sharded_data_parallel_degree,
-            .whole_below = elements(smp.sdp_param_persistence_threshold),
+            .whole_below = whole_below(smp),
             .most_gathered = elements(smp.sdp_max_live_parameters),
             .most_reduced = elements(smp.sdp_reduce_bucket_size),
             .hierarchical_gather = smp.sdp_hierarchical_allgather};
@@ -36,6 +36,10 @@ Sharding sharding_of(const SmpOptions& smp, int replicas) {
   return {.stage = stage,
           .degree = stage == Stage::none ? 1 : replicas,
           .hierarchical_gather = smp.sdp_hierarchical_allgather};
+}
+
+int64_t whole_below(const SmpOptions& smp) {
+  return elements(smp.sdp_param_persistence_threshold);
 }
 
 std::string to_string(const Sharding& sharding, int replicas) {

@@ -217,6 +217,28 @@ LayerSpec spec_of_module(const ModuleModel& model, const PlainModule& plain, Pla
   return layer;
 }
 
+struct ModuleValues {
+  std::string module;
+  std::map<std::string, at::Tensor> values;  // by their full names
+};
+
+ModuleValues values_of(const PlainModule& plain, uint64_t seed) {
+  const TorchSeed seeded(seed);
+  const auto module = plain.make();
+  ModuleValues made{plain.name, {}};
+  for (const auto& [name, value] : distinct_parameters(*module.ptr()))
+    made.values.emplace(plain.name + "." + name, value);
+  return made;
+}
+
+// The module with the longest name in front of the parameter's; null: none.
+const PlainModule* owner_of(const std::vector<PlainModule>& modules, const std::string& parameter) {
+  const PlainModule* owner = nullptr;
+  for (const auto& plain : modules)
+    if (parameter.starts_with(plain.name + ".") && (!owner || plain.name.size() > owner->name.size())) owner = &plain;
+  return owner;
+}
+
 }  // namespace
 
 std::vector<PlainModule> modules_of(const std::string& prefix,
@@ -257,19 +279,17 @@ ModelSpec spec_of_modules(const ModuleModel& model) {
   return spec;
 }
 
-void init_modules(const ModuleModel& model, const std::vector<Parameter*>& parameters, uint64_t seed) {
-  const at::NoGradGuard no_grad;
-  std::map<std::string, Parameter*> wanted;
-  for (auto* parameter : parameters) wanted.emplace(parameter->name, parameter);
-  for (size_t i = 0; i < model.modules.size(); ++i) {
-    const std::string prefix = model.modules[i].name + ".";
-    const auto first = wanted.lower_bound(prefix);
-    if (first == wanted.end() || !first->first.starts_with(prefix)) continue;
-    const TorchSeed seeded(random_word({.seed = seed, .op = kInitOp}, i));
-    const auto module = model.modules[i].make();
-    for (const auto& [name, value] : distinct_parameters(*module.ptr()))
-      if (const auto found = wanted.find(prefix + name); found != wanted.end()) found->second->value.copy_(value);
-  }
+std::function<void(Parameter&)> values_of_modules(const ModuleModel& model, uint64_t seed) {
+  return [modules = model.modules, seed, last = ModuleValues()](Parameter& parameter) mutable {
+    const PlainModule* owner = owner_of(modules, parameter.name);
+    if (!owner) return;
+    if (last.module != owner->name)
+      last =
+          values_of(*owner, random_word({.seed = seed, .op = kInitOp}, static_cast<uint64_t>(owner - modules.data())));
+    const at::NoGradGuard no_grad;
+    if (const auto found = last.values.find(parameter.name); found != last.values.end())
+      parameter.value.copy_(found->second);
+  };
 }
 
 }  // namespace shardline

@@ -48,11 +48,13 @@ struct ModuleModel {
 };
 
 // Runs each module once (see models/module_trace.h). Throws ConfigError, naming the module. The initial values that it
-// states have only the scale of the modules' own; those come from init_modules.
+// states have only the scale of the modules' own; those come from values_of_modules.
 ModelSpec spec_of_modules(const ModuleModel& model);
 
-// Fills those parameters (of this rank, by their full names) that are the modules', with the values that they are made
-// with. These follow from the seed and the module's place in the model, so that every layout starts with the same.
-void init_modules(const ModuleModel& model, const std::vector<Parameter*>& parameters, uint64_t seed);
+// Fills a parameter with the value that its module is made with; those that are no module's it leaves alone. Values
+// follow from the seed and the module's place in the model, so that every layout starts with the same. For
+// StageParameters::fill_values, since sharded values have memory only there. Makes a module once for all its parameters
+// that follow one another.
+std::function<void(Parameter&)> values_of_modules(const ModuleModel& model, uint64_t seed);
 
 }  // namespace shardline

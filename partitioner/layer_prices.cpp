@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "partitioner/memory_estimate.h"
 
 namespace shardline {
 namespace {
@@ -82,13 +83,15 @@ LayerPrice& LayerPrice::operator+=(const LayerPrice& other) {
   backward_weight += other.backward_weight;
   recomputed += other.recomputed;
   joint_saving += other.joint_saving;
+  forward_moving += other.forward_moving;
+  backward_moving += other.backward_moving;
   return *this;
 }
 
 LayerPrice layer_price(const Job& job, const Layout& layout, const Pricing& pricing, const MeshSpans& spans,
-                       const LayerSpec& layer) {
-  const WorkShape shape = layout.work_shape(job);
-  const LayerWork work = work_of(layer, shape);
+                       size_t index) {
+  const LayerSpec& layer = job.spec.layers[index];
+  const LayerWork work = work_of(layer, layout.work_shape(job));
   const auto* measured = is_measured(job, layout) ? find_layer(*job.profile, layer) : nullptr;
   LayerPrice price = measured ? measured_price(*measured) : told_price(work, job, pricing, spans.tensor);
   const double core =
@@ -97,21 +100,21 @@ LayerPrice layer_price(const Job& job, const Layout& layout, const Pricing& pric
     price.recomputed = layout.recomputed == Recomputed::blocks ? price.forward : core;
   price.backward_input += price.recomputed;
 
-  if (layout.offload && work.recomputable) {
-    const double moving = pricing.to_host(static_cast<double>(border_bytes(layer, shape)));
-    price.forward = std::max(price.forward, moving);
-    price.backward_input = std::max(price.backward_input, moving);
-  }
-  if (layout.sharded >= 2) {  // each microbatch's gradients go to their owners, and weights come from them
+  // Each microbatch's gradients go to their owners, and weights come from them.
+  const auto shared = layout.sharded < 2 ? 0.0 : static_cast<double>(shared_parameters(job, layout, layer));
+  if (shared > 0) {
     using Kind = Collective::Kind;
-    const auto elements = static_cast<double>(local_parameters(layer, layout.tensor));
-    const double scatter =
-        pricing.collective(Kind::reduce_scatter, elements * job.software.gradient_bytes, spans.shards);
-    const double gather = layout.sharded == 3 ? pricing.gathering(elements * value_bytes(job.precision), spans.shards,
+    const double scatter = pricing.collective(Kind::reduce_scatter, shared * job.software.gradient_bytes, spans.shards);
+    const double gather = layout.sharded == 3 ? pricing.gathering(shared * value_bytes(job.precision), spans.shards,
                                                                   job.software.gather_way)
                                               : 0;
     price.forward = std::max(price.forward, gather);
     price.backward_input = std::max(price.backward_input, gather + scatter - price.backward_weight);
+  }
+  if (const double moved = moved_bytes(job, layout, index); moved > 0) {
+    const double moving = pricing.to_host(moved);
+    price.forward_moving = std::max(0.0, moving - price.forward);
+    price.backward_moving = std::max(0.0, moving - price.backward_input);
   }
   return price;
 }
@@ -158,7 +161,7 @@ std::vector<LayerPrice> layer_prices(const Job& job, const Layout& layout, const
   for (size_t i = 0; i < job.spec.layers.size(); ++i) {
     const auto& layers = job.spec.layers;
     prices.push_back(i > 0 && alike(layers[i], layers[i - 1]) ? prices.back()
-                                                              : layer_price(job, layout, pricing, spans, layers[i]));
+                                                              : layer_price(job, layout, pricing, spans, i));
   }
   return prices;
 }

@@ -9,7 +9,9 @@ struct LayerPrice {
   double forward = 0;
   double backward_input = 0;  // with what is recomputed before it
   double backward_weight = 0;
-  double recomputed = 0;    // of backward_input
+  double recomputed = 0;  // of backward_input
+  // More, where what the layer keeps leaves for the host behind its forward and comes back before its backward.
+  double forward_moving = 0, backward_moving = 0;
   double joint_saving = 0;  // less, where the weight gradient follows at once: each in cache, messages behind products
 
   double backward() const { return backward_input + backward_weight - joint_saving; }
@@ -17,10 +19,10 @@ struct LayerPrice {
   LayerPrice& operator+=(const LayerPrice& other);
 };
 
-// What the layer's own ops and collectives over T take, as measured or as told from its work, and what gathering
-// sharded weights and moving inputs to the host take beyond that: both travel beside the computation.
+// What the own ops and collectives over T of a layer of the model take, as measured or as told from its work, and what
+// gathering sharded weights and moving to the host take beyond that: both travel beside the computation.
 LayerPrice layer_price(const Job& job, const Layout& layout, const Pricing& pricing, const MeshSpans& spans,
-                       const LayerSpec& layer);
+                       size_t layer);
 
 // Through memory, of a parameter's element, in AdamW: the gradient for the norm and for the update, both moments and
 // the fp32 weight there and back, the weight.

@@ -11,6 +11,10 @@ const char* to_string(Recomputed recomputed) {
   return recomputed == Recomputed::nothing ? "none" : recomputed == Recomputed::core ? "selective" : "each";
 }
 
+const char* to_string(Offloaded offloaded) {
+  return offloaded == Offloaded::nothing ? "none" : offloaded == Offloaded::inputs ? "checkpointed" : "all";
+}
+
 WorkShape Layout::work_shape(const Job& job) const {
   return {.sequences = microbatch_size,
           .length = job.sequence_length,
@@ -46,16 +50,30 @@ std::string to_string(const Layout& layout) {
   if (layout.sequence_parallel) text += ", sequence parallel";
   if (layout.sharded > 0) text += cat(", ZeRO-", layout.sharded);
   if (layout.sharded > 0 && layout.shards() != layout.replicas) text += cat(" over ", layout.shards());
-  if (layout.offload) text += ", offload";
+  if (layout.offload != Offloaded::nothing) text += cat(", offload ", to_string(layout.offload));
   return text;
 }
 
+namespace {
+
+int64_t local_elements(const ParamSpec& param, int tensor) {
+  const auto shape = param.local_shape(0, tensor);
+  return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+}
+
+}  // namespace
+
 int64_t local_parameters(const LayerSpec& layer, int tensor) {
   int64_t elements = 0;
-  for (const auto& param : layer.params) {
-    const auto shape = param.local_shape(0, tensor);
-    elements += std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
-  }
+  for (const auto& param : layer.params) elements += local_elements(param, tensor);
+  return elements;
+}
+
+int64_t shared_parameters(const Job& job, const Layout& layout, const LayerSpec& layer) {
+  if (layout.shards() == 1) return 0;
+  int64_t elements = 0;
+  for (const auto& param : layer.params)
+    if (layout.sharded < 3 || param.numel() >= job.whole_below) elements += local_elements(param, layout.tensor);
   return elements;
 }
 

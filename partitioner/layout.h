@@ -20,6 +20,11 @@ const char* to_string(Recomputed recomputed);  // as the config says it: "none",
 // messages from each rank to each, or in the two steps of core/hierarchical_gather.h.
 enum class GatherWay { rings, messages, two_steps };
 
+// What of a layer's kept activations waits on the host: nothing, the inputs of recomputed blocks, or all.
+enum class Offloaded { nothing, inputs, everything };
+const char* to_string(
+    Offloaded offloaded);  // as the config's offload_scope says it: "checkpointed", "all"; else "none"
+
 // Properties of the program that trains. The defaults are ours; published results of others need theirs.
 struct Software {
   bool fused = true;               // attention and loss in blocks (WorkShape::fused)
@@ -41,6 +46,8 @@ struct Job {
   Precision precision = Precision::bf16;
   bool fp32_borders = false;  // activations between layers are fp32 in any case
   Software software;
+  int64_t whole_below = 0;  // of sharded weights: parameters of fewer elements stay whole
+  int loading_horizon = 4;  // what was offloaded is back so many instructions before its use
   // What was measured takes the place of what the cluster's numbers tell: layers in layouts that is_measured, links of
   // groups with as many ranks. Null: nothing was.
   std::shared_ptr<const Profile> profile;
@@ -56,7 +63,7 @@ struct Layout {
   int active_microbatches = 0;  // 0: what the schedule needs
   Recomputed recomputed = Recomputed::nothing;
   bool sequence_parallel = false;
-  bool offload = false;     // inputs of recomputed blocks wait on the host
+  Offloaded offload = Offloaded::nothing;
   int sharded = 0;          // 1: optimizer states, 2: and gradients, 3: and weights
   int sharding_degree = 0;  // ranks that share one copy of what is sharded; 0: all replicas
 
@@ -76,6 +83,9 @@ std::string to_string(const Layout& layout);
 
 // Parameters of a layer on the tensor-parallel rank with most; tied ones too, since each use holds a copy.
 int64_t local_parameters(const LayerSpec& layer, int tensor);
+
+// Those of them that replicas share out.
+int64_t shared_parameters(const Job& job, const Layout& layout, const LayerSpec& layer);
 
 // Those of units that every T rank has whole, of whose gradient each has that of its own rows only: they are reduced
 // over all holders of the stage.

@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "partitioner/assign.h"
+#include "partitioner/away.h"
 #include "partitioner/block_activations.h"
 
 namespace shardline {
@@ -19,7 +20,8 @@ constexpr double kFusedRows = 256;                 // tokens that the fused head
 // One microbatch in one layer.
 struct LayerBytes {
   double kept = 0;       // from forward to backward
-  double brought = 0;    // comes back before the backward: what recomputation makes, what returns from the host
+  double moved = 0;      // of it: waits on the host, where there is time
+  double remade = 0;     // what recomputation makes before the backward
   double pairs = 0;      // input and output gradient of every linear, until the weight gradient
   double transient = 0;  // the two largest tensors of an op
 };
@@ -67,11 +69,7 @@ LayerBytes layer_bytes(const Job& job, const Layout& layout, size_t index) {
       bytes.kept = block_activation_bytes(work.hidden, work.heads, shape, layout.recomputed);
       all = block_activation_bytes(work.hidden, work.heads, shape, Recomputed::nothing);
     }
-    if (layout.recomputed != Recomputed::nothing) bytes.brought = std::max(0.0, all - bytes.kept);
-    if (layout.offload && layout.recomputed == Recomputed::blocks) {
-      bytes.brought += bytes.kept;
-      bytes.kept = 0;
-    }
+    if (layout.recomputed != Recomputed::nothing) bytes.remade = std::max(0.0, all - bytes.kept);
   } else if (job.software.own_ops) {
     bytes.kept = stated.kept;
   } else if (index == 0) {
@@ -87,6 +85,9 @@ LayerBytes layer_bytes(const Job& job, const Layout& layout, size_t index) {
     bytes.transient =
         shape.fused ? kFusedRows * columns * (4 + value) : static_cast<double>(shape.tokens()) * columns * 4;
   }
+  const bool is_input = layout.recomputed == Recomputed::blocks && work.recomputable;
+  if (layout.offload == Offloaded::everything || (layout.offload == Offloaded::inputs && is_input))
+    bytes.moved = bytes.kept;
   if (job.software.own_ops) bytes.pairs = stated.pairs;
   for (const auto& product : work.products) {
     const auto rows = static_cast<double>(product.k), sides = static_cast<double>(product.m + product.n);
@@ -100,18 +101,23 @@ LayerBytes layer_bytes(const Job& job, const Layout& layout, size_t index) {
 }
 
 struct ChunkBytes {
-  double kept = 0, brought = 0, pairs = 0;
+  double kept = 0, moved = 0, remade = 0, pairs = 0;
 };
 
 // Goes through a stage's list and counts.
-std::pair<double, int> peak_activations(const std::vector<Instruction>& list, const std::vector<ChunkBytes>& chunks) {
+std::pair<double, int> peak_activations(const Job& job, const Layout& layout, const std::vector<Instruction>& list,
+                                        const std::vector<ChunkBytes>& chunks) {
+  const auto away = away_between(job, layout, list);
+  const auto horizon = static_cast<size_t>(job.loading_horizon);
   double now = 0, peak = 0;
   int at = -1;
   for (size_t i = 0; i < list.size(); ++i) {
     const auto& chunk = chunks[static_cast<size_t>(list[i].chunk)];
     double besides = 0;
-    if (list[i].op == Op::forward) now += chunk.kept;
-    if (list[i].op == Op::backward_input) besides = chunk.brought;
+    if (i + horizon < list.size() && list[i + horizon].op == Op::backward_input && away[i + horizon])
+      now += chunks[static_cast<size_t>(list[i + horizon].chunk)].moved;
+    if (list[i].op == Op::forward) now += chunk.kept - (away[i] ? chunk.moved : 0);
+    if (list[i].op == Op::backward_input) besides = chunk.remade;
     if (now + besides > peak) {
       peak = now + besides;
       at = static_cast<int>(i);
@@ -163,8 +169,25 @@ MemoryBytes device_bytes(const Job& job, const Layout& layout) {
   return {.communication = groups * kCommunicatorBytes, .workspace = kRuntimeBytes};
 }
 
+MemoryBytes state_bytes(const Job& job, const Layout& layout, const LayerSpec& layer) {
+  const double master = job.precision == Precision::fp32 ? 0 : 4;
+  const auto all = static_cast<double>(local_parameters(layer, layout.tensor));
+  const auto shared = static_cast<double>(shared_parameters(job, layout, layer));
+  const auto held = [&](int stage) {  // elements, of what is shared out from this stage of sharding on
+    return layout.sharded >= stage ? all - shared + shared / layout.shards() : all;
+  };
+  return {.weights = held(3) * value_bytes(job.precision),
+          .gradients = held(2) * job.software.gradient_bytes,
+          .optimizer = held(1) * (job.software.optimizer_bytes + master)};
+}
+
+double moved_bytes(const Job& job, const Layout& layout, size_t layer) {
+  return layout.offload == Offloaded::nothing ? 0 : layer_bytes(job, layout, layer).moved;
+}
+
 double kept_bytes(const Job& job, const Layout& layout, size_t layer) {
-  return layer_bytes(job, layout, layer).kept;
+  const LayerBytes bytes = layer_bytes(job, layout, layer);
+  return bytes.kept - bytes.moved;
 }
 
 std::vector<double> kept_by_chunk(const Job& job, const Layout& layout, const std::vector<int>& chunk_of_layer,
@@ -178,29 +201,30 @@ std::vector<double> kept_by_chunk(const Job& job, const Layout& layout, const st
 std::vector<StageMemory> estimate_memory(const Job& job, const Layout& layout, const Schedule& schedule,
                                          const std::vector<int>& chunk_of_layer) {
   std::vector<StageMemory> stages(static_cast<size_t>(schedule.stages));
-  std::vector<double> parameters(stages.size()), largest(stages.size());
+  std::vector<double> largest(stages.size());  // layer, of what is shared out
   std::vector<ChunkBytes> chunks(static_cast<size_t>(chunks_of(chunk_of_layer)));
-  const double shards = layout.shards(), master = job.precision == Precision::fp32 ? 0 : 4;
   for (size_t layer = 0; layer < chunk_of_layer.size(); ++layer) {
+    const auto& spec = job.spec.layers[layer];
     const auto chunk = static_cast<size_t>(chunk_of_layer[layer]);
     const auto stage = static_cast<size_t>(schedule.stage_of_chunk[chunk]);
     const auto bytes = layer_bytes(job, layout, layer);
     chunks[chunk].kept += bytes.kept;
-    chunks[chunk].brought = std::max(chunks[chunk].brought, bytes.brought);
+    chunks[chunk].moved += bytes.moved;
+    chunks[chunk].remade = std::max(chunks[chunk].remade, bytes.remade);
     chunks[chunk].pairs += bytes.pairs;
-    const auto elements = static_cast<double>(local_parameters(job.spec.layers[layer], layout.tensor));
-    parameters[stage] += elements;
-    largest[stage] = std::max(largest[stage], elements);
-    stages[stage].bytes.workspace = std::max(stages[stage].bytes.workspace, bytes.transient);
+    largest[stage] = std::max(largest[stage], static_cast<double>(shared_parameters(job, layout, spec)));
+    auto& of_stage = stages[stage].bytes;
+    const MemoryBytes states = state_bytes(job, layout, spec);
+    of_stage.weights += states.weights;
+    of_stage.gradients += states.gradients;
+    of_stage.optimizer += states.optimizer;
+    of_stage.workspace = std::max(of_stage.workspace, bytes.transient);
   }
   const MemoryBytes device = device_bytes(job, layout);
   for (size_t stage = 0; stage < stages.size(); ++stage) {
     auto& bytes = stages[stage].bytes;
-    bytes.weights = parameters[stage] * value_bytes(job.precision) / (layout.sharded == 3 ? shards : 1);
-    bytes.gradients = parameters[stage] * job.software.gradient_bytes / (layout.sharded >= 2 ? shards : 1);
-    bytes.optimizer = parameters[stage] * (job.software.optimizer_bytes + master) / shards;
     std::tie(bytes.activations, stages[stage].peak_instruction) =
-        peak_activations(schedule.instructions[stage], chunks);
+        peak_activations(job, layout, schedule.instructions[stage], chunks);
     bytes.communication = communication_bytes(job, layout, largest[stage]) + device.communication;
     bytes.workspace += device.workspace;
   }
@@ -261,9 +285,11 @@ std::vector<Change> more_sharding(const Layout& from) {
   return changes;
 }
 std::vector<Change> offloading(const Job& job, const Layout& from) {
-  if (from.offload || from.recomputed != Recomputed::blocks || job.cluster.host.bytes_per_second == 0) return {};
+  if (from.offload != Offloaded::nothing || from.recomputed != Recomputed::blocks ||
+      job.cluster.host.bytes_per_second == 0)
+    return {};
   std::vector<Change> changes = {{from, "move inputs of recomputed blocks to the host"}};
-  changes.back().layout.offload = true;
+  changes.back().layout.offload = Offloaded::inputs;
   return changes;
 }
 

@@ -28,7 +28,14 @@ std::vector<StageMemory> estimate_memory(const Job& job, const Layout& layout, c
 // What an accelerator's runtime (workspace) and its communicators (communication) take; nothing on CPUs.
 MemoryBytes device_bytes(const Job& job, const Layout& layout);
 
-// Activations of one microbatch between its forward and its backward: of a layer of the model, and by chunk.
+// Weights, gradients and optimizer states of a layer on the tensor-parallel rank with most.
+MemoryBytes state_bytes(const Job& job, const Layout& layout, const LayerSpec& layer);
+
+// Activations of one microbatch in a layer of the model that wait on the host between its forward and its backward,
+// where the schedule gives them the time.
+double moved_bytes(const Job& job, const Layout& layout, size_t layer);
+
+// Those that stay on the device in any case: of a layer, and by chunk.
 double kept_bytes(const Job& job, const Layout& layout, size_t layer);
 std::vector<double> kept_by_chunk(const Job& job, const Layout& layout, const std::vector<int>& chunk_of_layer,
                                   int chunks);

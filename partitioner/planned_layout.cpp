@@ -45,8 +45,7 @@ PartitionProblem partition_problem(const Job& job, const Layout& layout, const S
   for (size_t layer = 0; layer < layers; ++layer) {
     const auto& spec = job.spec.layers[layer];
     problem.seconds.push_back(prices[layer].whole());
-    problem.state_bytes.push_back(static_cast<double>(local_parameters(spec, layout.tensor)) *
-                                  state_bytes_per_parameter(job, layout));
+    problem.state_bytes.push_back(state_bytes(job, layout, spec).total());
     if (layout.pipeline > 1)
       problem.cut_seconds.push_back(
           pricing.message(static_cast<double>(border_bytes(spec, layout.work_shape(job))), near));
@@ -87,13 +86,6 @@ void check(const Job& job, const Layout& layout) {
 }
 
 }  // namespace
-
-double state_bytes_per_parameter(const Job& job, const Layout& layout) {
-  const double shards = layout.shards(), master = job.precision == Precision::fp32 ? 0 : 4;
-  return value_bytes(job.precision) / (layout.sharded == 3 ? shards : 1) +
-         job.software.gradient_bytes / (layout.sharded >= 2 ? shards : 1) +
-         (job.software.optimizer_bytes + master) / shards;
-}
 
 std::vector<int> cut_model(const Job& job, const Layout& layout, const Schedule& schedule, const MeshSpans& spans,
                            const std::vector<LayerPrice>& prices, double memory_weight) {

@@ -27,7 +27,4 @@ PlannedLayout describe_layout(const Job& job, const Layout& layout, const Schedu
 PlannedLayout plan_layout(const Job& job, const Layout& layout, const Schedule& schedule, const MeshSpans& spans,
                           const std::vector<LayerPrice>& prices, double memory_weight = 0);
 
-// Bytes of weights, gradients and optimizer states for each parameter on a rank.
-double state_bytes_per_parameter(const Job& job, const Layout& layout);
-
 }  // namespace shardline

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <map>
 #include <optional>
+#include <set>
 #include <tuple>
 
 #include "core/error.h"
@@ -87,20 +88,35 @@ class Enumeration {
     for (const auto recomputed : space_.recomputed) {
       if (recomputed == Recomputed::core && job_.software.fused) continue;  // the fused op does so anyway
       layout.recomputed = recomputed;
-      for (const int sharded : space_.sharded) {
-        if (sharded > 0 && layout.replicas == 1) continue;
+      for (const auto& [sharded, degree] : shardings(layout.replicas)) {
         layout.sharded = sharded;
+        layout.sharding_degree = degree;
         const auto& parallel = layout.tensor == 1 ? kWhole : space_.sequence_parallel;
         for (const bool sequence_parallel : parallel) {
           layout.sequence_parallel = sequence_parallel;
-          for (const bool offload : space_.offload) {
-            if (offload && (recomputed != Recomputed::blocks || job_.cluster.host.bytes_per_second == 0)) continue;
+          for (const Offloaded offload : space_.offload) {
+            if (offload != Offloaded::nothing && job_.cluster.host.bytes_per_second == 0) continue;
+            if (offload == Offloaded::inputs && recomputed != Recomputed::blocks) continue;
             layout.offload = offload;
             layouts_.push_back(layout);
           }
         }
       }
     }
+  }
+
+  // What replicas share out (Layout::sharded), and how many of them. A single one has all.
+  std::set<std::pair<int, int>> shardings(int replicas) const {
+    const auto degrees = space_.sharding_degrees.empty() ? choices({}, replicas) : space_.sharding_degrees;
+    std::set<std::pair<int, int>> found;
+    for (const int sharded : space_.sharded) {
+      if (sharded < 3) found.emplace(replicas > 1 ? sharded : 0, 0);
+      for (const int degree : degrees) {
+        const int shards = degree == 0 ? replicas : degree;
+        if (sharded == 3 && shards > 1 && replicas % shards == 0) found.emplace(3, shards);
+      }
+    }
+    return found;
   }
 
   int heads() const {
@@ -140,8 +156,9 @@ class Searcher {
     const auto layouts = Enumeration(job_, space_).all();
     if (layouts.empty())
       throw ConfigError(cat("no layout of the search space exists: the degrees must divide the ranks (",
-                            job_.cluster.devices(), " devices) and the replicas times a microbatch size the global ",
-                            "batch, ", job_.global_batch));
+                            job_.cluster.devices(),
+                            " devices), the replicas times a microbatch size the global batch, ", job_.global_batch,
+                            ", and a sharding degree the replicas"));
     std::vector<Entry> entries;
     for (const auto& layout : layouts)
       if (auto entry = bound(layout)) entries.push_back(std::move(*entry));
@@ -189,16 +206,16 @@ class Searcher {
     const double fill = kFillShare * way * (layout.pipeline - 1) / (layout.pipeline * chunks);
     entry.least_seconds = m * std::max(work / layout.pipeline, largest) + fill;
 
-    const double room = job_.cluster.memory_bytes, states = state_bytes_per_parameter(job_, layout);
+    const double room = job_.cluster.memory_bytes;
     const size_t block = first_block();
-    const double parameters = static_cast<double>(local_parameters(job_.spec.layers[block], layout.tensor)) * states;
+    const double states = state_bytes(job_, layout, job_.spec.layers[block]).total();
     const double kept = kept_bytes(job_, layout, block);
     double places = 0;
     for (int stage = 0; stage < layout.pipeline; ++stage)
-      places += std::floor(room / (parameters + least_kept(layout, stage) * kept));
+      places += std::floor(room / (states + least_kept(layout, stage) * kept));
     const int blocks = job_.spec.block_count();
     const double share = std::ceil(blocks / static_cast<double>(layout.pipeline));
-    entry.bytes = share * (parameters + least_kept(layout, 0) * kept);
+    entry.bytes = share * (states + least_kept(layout, 0) * kept);
     if (places < blocks) {
       result_.losers.push_back({layout, cat("needs about ", std::round(entry.bytes / 1073741824.0), " GiB of ",
                                             room / 1073741824.0, " for states and kept activations alone")});
@@ -260,7 +277,10 @@ class Searcher {
     if (more_work >= std::max(more_waiting, more_rest))
       return total + (loser.layout.recomputed > winner.layout.recomputed ? "recomputes more"
                       : loser.layout.tensor > winner.layout.tensor       ? "more communication over T, smaller products"
-                                                                         : "its ops and collectives take longer");
+                      : loser.layout.sharded > std::max(1, winner.layout.sharded)
+                          ? "gathers and reduces its shards for every microbatch"
+                      : loser.layout.offload > winner.layout.offload ? "moves more to the host and back"
+                                                                     : "its ops and collectives take longer");
     if (more_rest > more_waiting) return total + "reduction and optimizer take longer";
     return total + cat("its stages wait ", std::round(loser.step.bubble_fraction * 1000) / 10, " % of the step");
   }

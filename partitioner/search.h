@@ -17,8 +17,9 @@ struct SearchSpace {
   std::vector<int> chunks = {2, 3, 4, 6};  // of "interleaved_1f1b"
   std::vector<Recomputed> recomputed = {Recomputed::nothing, Recomputed::core, Recomputed::blocks};
   std::vector<int> sharded = {0, 1, 3};
+  std::vector<int> sharding_degrees = {0};  // of sharded weights; 0: all replicas
   std::vector<bool> sequence_parallel = {false, true};
-  std::vector<bool> offload = {false, true};
+  std::vector<Offloaded> offload = {Offloaded::nothing, Offloaded::inputs};
   std::vector<std::string> placements = {"cluster"};
   int keep = 10;  // of the ranked layouts
 };

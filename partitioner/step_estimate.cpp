@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "partitioner/assign.h"
+#include "partitioner/away.h"
 
 namespace shardline {
 namespace {
@@ -22,20 +23,23 @@ class Step {
         stage_of_chunk_(stage_of_chunk),
         layers_(stage_of_chunk.size()),
         chunks_(stage_of_chunk.size()),
-        elements_(static_cast<size_t>(layout.pipeline)) {
+        elements_(static_cast<size_t>(layout.pipeline)),
+        owned_(elements_) {
     for (size_t layer = 0; layer < chunk_of_layer.size(); ++layer) {
       const auto chunk = static_cast<size_t>(chunk_of_layer[layer]);
       layers_[chunk].push_back(layer);
       chunks_[chunk] += prices[layer];
-      elements_[static_cast<size_t>(stage_of_chunk[chunk])] += elements(layer);
+      const auto stage = static_cast<size_t>(stage_of_chunk[chunk]);
+      elements_[stage] += elements(layer);
+      owned_[stage] += elements(layer) - shared(layer) * (1 - 1.0 / layout.shards());
     }
   }
 
   StepEstimate estimate(const Schedule& schedule, const MeshSpans& spans) const {
     const auto messages = message_seconds(spans);
-    const auto joint = joint_backwards(schedule);
+    const auto kinds = kinds_of_passes(schedule);
     const auto simulation = simulate(
-        schedule, kUnboundedSends, [&](int, const Instruction& instruction) { return seconds(instruction, joint); },
+        schedule, kUnboundedSends, [&](int, const Instruction& instruction) { return seconds(instruction, kinds); },
         [&](int from, int to) { return messages[static_cast<size_t>(from)][static_cast<size_t>(to)]; });
     SL_ASSERT(simulation.finished(schedule), "the schedule ", schedule.name, " hangs");
 
@@ -63,28 +67,40 @@ class Step {
   }
   double gradient_bytes(double elements) const { return elements * job_.software.gradient_bytes; }
 
-  // By chunk and microbatch: whether the weight gradient follows at once.
-  std::vector<std::vector<bool>> joint_backwards(const Schedule& schedule) const {
-    std::vector<std::vector<bool>> joint(chunks_.size(), std::vector<bool>(static_cast<size_t>(schedule.microbatches)));
-    for (const auto& list : schedule.instructions)
-      for (size_t i = 0; i < list.size(); ++i)
-        if (list[i].op == Op::backward_input && weights_follow(list, i))
-          joint[static_cast<size_t>(list[i].chunk)][static_cast<size_t>(list[i].microbatch)] = true;
-    return joint;
+  double shared(size_t layer) const {
+    return static_cast<double>(shared_parameters(job_, layout_, job_.spec.layers[layer]));
   }
 
-  double seconds(const Instruction& instruction, const std::vector<std::vector<bool>>& joint) const {
+  struct PassKind {
+    bool joint = false;  // the weight gradient follows at once
+    bool away = false;   // what is offloaded has the time to leave
+  };
+  using PassKinds = std::vector<std::vector<PassKind>>;  // by chunk and microbatch
+
+  template <class Kinds>
+  static auto& kind_of(Kinds& kinds, const Instruction& at) {
+    return kinds[static_cast<size_t>(at.chunk)][static_cast<size_t>(at.microbatch)];
+  }
+
+  PassKinds kinds_of_passes(const Schedule& schedule) const {
+    PassKinds kinds(chunks_.size(), std::vector<PassKind>(static_cast<size_t>(schedule.microbatches)));
+    for (const auto& list : schedule.instructions) {
+      const auto away = away_between(job_, layout_, list);
+      for (size_t i = 0; i < list.size(); ++i)
+        if (list[i].op == Op::backward_input) kind_of(kinds, list[i]) = {weights_follow(list, i), away[i]};
+    }
+    return kinds;
+  }
+
+  double seconds(const Instruction& instruction, const PassKinds& kinds) const {
     const auto& chunk = chunks_[static_cast<size_t>(instruction.chunk)];
     switch (instruction.op) {
       case Op::forward:
-        return chunk.forward;
+        return chunk.forward + (kind_of(kinds, instruction).away ? chunk.forward_moving : 0);
       case Op::backward_input:
-        return chunk.backward_input;
+        return chunk.backward_input + (kind_of(kinds, instruction).away ? chunk.backward_moving : 0);
       case Op::backward_weight:
-        return chunk.backward_weight -
-               (joint[static_cast<size_t>(instruction.chunk)][static_cast<size_t>(instruction.microbatch)]
-                    ? chunk.joint_saving
-                    : 0);
+        return chunk.backward_weight - (kind_of(kinds, instruction).joint ? chunk.joint_saving : 0);
       default:
         return 0;
     }
@@ -111,13 +127,14 @@ class Step {
 
   // What is left to reduce of one layer's gradients when the last microbatch has added to them.
   double reduction_seconds(size_t layer, const MeshSpans& spans) const {
+    const auto reduced = [&](Kind kind, double count, const GroupSpan& ranks) {
+      return count == 0 ? 0 : pricing_.collective(kind, gradient_bytes(count), ranks);
+    };
     const auto own_rows = static_cast<double>(parameters_of_own_rows(job_.spec.layers[layer]));
-    const double over_holders =
-        own_rows == 0 ? 0 : pricing_.collective(Kind::all_reduce, gradient_bytes(own_rows), spans.holders);
-    const double bytes = gradient_bytes(elements(layer) - own_rows);
-    if (layout_.sharded == 0) return over_holders + pricing_.collective(Kind::all_reduce, bytes, spans.replicas);
-    const double scatter = layout_.sharded == 1 ? pricing_.collective(Kind::reduce_scatter, bytes, spans.shards) : 0;
-    return over_holders + scatter + pricing_.collective(Kind::all_reduce, bytes / layout_.shards(), spans.shard_copies);
+    const double dealt = std::max(0.0, shared(layer) - own_rows), whole = elements(layer) - own_rows - dealt;
+    return reduced(Kind::all_reduce, own_rows, spans.holders) + reduced(Kind::all_reduce, whole, spans.replicas) +
+           (layout_.sharded == 1 ? reduced(Kind::reduce_scatter, dealt, spans.shards) : 0) +
+           reduced(Kind::all_reduce, dealt / layout_.shards(), spans.shard_copies);
   }
 
   // One reduction at a time; a layer's begins when its last weight gradient is there, last layers first. What a
@@ -203,8 +220,9 @@ class Step {
   }
 
   double optimizer_seconds() const {
-    if (measured_) return measured_->optimizer_seconds_per_stored * largest_stored() / layout_.shards();
-    return pricing_.sweep(largest_stage() / layout_.shards() * update_bytes(job_));
+    const double most = *std::max_element(owned_.begin(), owned_.end());
+    if (measured_) return measured_->optimizer_seconds_per_stored * largest_stored() * most / largest_stage();
+    return pricing_.sweep(most * update_bytes(job_));
   }
 
   double gathering_seconds(const MeshSpans& spans) const {
@@ -227,7 +245,7 @@ class Step {
   const std::vector<int>& stage_of_chunk_;
   std::vector<std::vector<size_t>> layers_;  // by chunk
   std::vector<LayerPrice> chunks_;
-  std::vector<double> elements_;  // parameters by stage
+  std::vector<double> elements_, owned_;  // by stage: parameters, and those that a rank updates
 };
 
 }  // namespace

@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "pipeline/schedule.h"
+
 namespace shardline {
 
 struct OffloadOptions {
@@ -22,7 +24,7 @@ struct OffloadOptions {
 
 // Whether what is made by instruction `forward` and used by instruction `backward` may move out.
 inline bool moves_out(const OffloadOptions& options, size_t forward, size_t backward) {
-  return options.enabled && backward > forward + static_cast<size_t>(options.horizon);
+  return options.enabled && can_be_away(forward, backward, options.horizon);
 }
 
 // Tensors that are away. Dropping this frees their places.

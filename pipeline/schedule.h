@@ -1,6 +1,7 @@
 // The schedule is data: for every stage a list of instructions. The executor runs it, the checker proves things about
 // it, the plan prints it and the timeline names its events by it.
 #pragma once
+#include <cstddef>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
@@ -43,6 +44,12 @@ struct Schedule {
   int chunks() const { return static_cast<int>(stage_of_chunk.size()); }
   bool operator==(const Schedule&) const = default;
 };
+
+// Whether what instruction `forward` of a list makes for instruction `backward` can be elsewhere in between, where it
+// must be back `horizon` instructions before its use.
+constexpr bool can_be_away(size_t forward, size_t backward, int horizon) {
+  return backward > forward + static_cast<size_t>(horizon);
+}
 
 // In every list: a receive stands before the forward or backward_input that needs it; an activation is sent right after
 // its forward; a whole backward is backward_input, backward_weight, send_gradient, and a split one backward_input,

@@ -56,6 +56,10 @@ void check_sharding(const Config& config, const Complaint& complain) {
                  smp.shard_gradients ? "shard_gradients" : "shard_optimizer_state",
                  ": it shards optimizer state and gradients already"),
              "keep one of them");
+  if (smp.sharded_data_parallel_degree == kAuto && (smp.shard_optimizer_state || smp.shard_gradients))
+    complain("smp_options.sharded_data_parallel_degree",
+             cat("\"auto\" chooses ", smp.shard_gradients ? "shard_gradients" : "shard_optimizer_state", ", too"),
+             "leave that out, or give a number");
   const auto needs_degree = [&](const char* key, bool given) {
     if (given && !weights)
       complain(cat("smp_options.", key), "is only used with sharded_data_parallel_degree > 1",
@@ -166,7 +170,8 @@ bool check_auto(const Config& config, const Complaint& complain) {
   const std::pair<const char*, int> degrees[] = {{"pipeline_parallel_degree", smp.pipeline_parallel_degree},
                                                  {"tensor_parallel_degree", smp.tensor_parallel_degree},
                                                  {"microbatches", smp.microbatches},
-                                                 {"virtual_pipeline_degree", smp.virtual_pipeline_degree}};
+                                                 {"virtual_pipeline_degree", smp.virtual_pipeline_degree},
+                                                 {"sharded_data_parallel_degree", smp.sharded_data_parallel_degree}};
   const auto found =
       std::find_if(std::begin(degrees), std::end(degrees), [](const auto& degree) { return degree.second == kAuto; });
   if (found == std::end(degrees)) return false;

@@ -130,10 +130,11 @@ std::vector<Key> memory_keys() {
       honoured("shard_gradients", smp, &Smp::shard_gradients, json_boolean(),
                "With shard_optimizer_state: each replica keeps a part of the gradients too (ZeRO-2), which costs a "
                "reduction for every microbatch."),
-      honoured(
+      with_auto(honoured(
           "sharded_data_parallel_degree", smp, &Smp::sharded_data_parallel_degree, json_integer(1, kMostRanks),
           "Replicas that share one copy of weights, gradients and optimizer state (MiCS; ZeRO-3 where it is D); must "
-          "divide D. Weights are gathered layer by layer for every pass."),
+          "divide D. Weights are gathered layer by layer for every pass. `auto` chooses shard_optimizer_state and "
+          "shard_gradients, too.")),
       honoured("sdp_reduce_bucket_size", smp, &Smp::sdp_reduce_bucket_size, json_number(1),
                "With sharded_data_parallel_degree: a layer's gradients of more elements are reduced before the next "
                "layer's backward, smaller ones behind it."),

@@ -1,5 +1,7 @@
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/equal.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <mutex>
@@ -23,29 +25,36 @@ struct Setting {
   int d = 1, p = 1, t = 1;
   std::string checkpointing = "none", pipeline = "interleaved";
   int microbatches = 1;
+  std::string sharding = "none";  // "ZeRO-1", "ZeRO-2"; "ZeRO-3", "MiCS 2" with every parameter
 };
 
 Config config_of(const Setting& setting) {
   const int ranks = setting.d * setting.p * setting.t;
-  const nlohmann::json file = {
-      {"model", {{"config", {{"model_type", "small"}}}}},
-      {"data", {{"train", "unused"}, {"tokenizer", "bytes"}, {"sequence_length", user::kPositions}}},
-      {"training",
-       {{"global_batch_size", 12},
-        {"learning_rate", 1e-3},
-        {"lr_scheduler_type", "constant"},
-        {"weight_decay", 0.1},
-        {"seed", 7}}},
-      {"smp_options",
-       {{"pipeline_parallel_degree", setting.p},
-        {"tensor_parallel_degree", setting.t},
-        {"microbatches", setting.microbatches},
-        {"pipeline", setting.pipeline},
-        {"optimize", "speed"},
-        {"activation_checkpointing", setting.checkpointing}}},
-      {"mpi_options", {{"processes_per_host", ranks}}},
-      {"runtime", {{"dtype", "float64"}, {"communicator", ranks == 1 ? "local" : "threads"}}},
-      {"output_dir", "unused"}};
+  nlohmann::json file = {{"model", {{"config", {{"model_type", "small"}}}}},
+                         {"data", {{"train", "unused"}, {"tokenizer", "bytes"}, {"sequence_length", user::kPositions}}},
+                         {"training",
+                          {{"global_batch_size", 12},
+                           {"learning_rate", 1e-3},
+                           {"lr_scheduler_type", "constant"},
+                           {"weight_decay", 0.1},
+                           {"seed", 7}}},
+                         {"smp_options",
+                          {{"pipeline_parallel_degree", setting.p},
+                           {"tensor_parallel_degree", setting.t},
+                           {"microbatches", setting.microbatches},
+                           {"pipeline", setting.pipeline},
+                           {"optimize", "speed"},
+                           {"activation_checkpointing", setting.checkpointing}}},
+                         {"mpi_options", {{"processes_per_host", ranks}}},
+                         {"runtime", {{"dtype", "float64"}, {"communicator", ranks == 1 ? "local" : "threads"}}},
+                         {"output_dir", "unused"}};
+  auto& smp = file["smp_options"];
+  smp["shard_optimizer_state"] = setting.sharding == "ZeRO-1" || setting.sharding == "ZeRO-2";
+  smp["shard_gradients"] = setting.sharding == "ZeRO-2";
+  if (setting.sharding == "ZeRO-3" || setting.sharding == "MiCS 2") {
+    smp["sharded_data_parallel_degree"] = setting.sharding == "ZeRO-3" ? setting.d : 2;
+    smp["sdp_param_persistence_threshold"] = 0;
+  }
   return parse_config(file.dump(), "module model");
 }
 
@@ -55,12 +64,9 @@ struct Outcome {
   std::vector<double> losses;
 };
 
-void add_copies(StageParameters& parameters, bool gradients, Tensors& all) {
-  for (const auto* parameter : parameters.stored()) {
-    const auto copy = (gradients ? parameter->grad : parameter->value).clone();
-    const auto [entry, is_new] = all.emplace(parameter->name, copy);
-    if (!is_new) CHECK((entry->second - copy).abs().max().item<double>() == 0);  // on another replica
-  }
+void add_copy(const std::string& name, const at::Tensor& tensor, Tensors& all) {
+  const auto [entry, is_new] = all.emplace(name, tensor.clone());
+  if (!is_new) CHECK((entry->second - tensor).abs().max().item<double>() == 0);  // on another replica
 }
 
 Outcome train(const Setting& setting) {
@@ -72,17 +78,21 @@ Outcome train(const Setting& setting) {
     const ModelSource model{nlohmann::json::object(), spec_of_modules(modules), nullptr};
     const Plan plan = make_plan(config, model.spec, world->size());
     Trainer trainer({config, plan, model, make_rank_groups(plan.mesh, world, world), at::kCPU}, 4);
-    init_modules(modules, trainer.parameters().stored(), 7);
+    auto& parameters = trainer.parameters();
+    parameters.fill_values(values_of_modules(modules, 7));
     RepeatedBatch data(12, user::kPositions, user::kVocabulary, 5);
     trainer.accumulate_gradients(data, 1);
-    {
+    parameters.visit_gradients([&](const Parameter& parameter, const at::Tensor& gradient) {
       const std::scoped_lock lock(mutex);
-      add_copies(trainer.parameters(), true, outcome.gradients);
-    }
+      add_copy(parameter.name, gradient, outcome.gradients);
+    });
     std::vector<double> losses;
     for (int step = 1; step <= 4; ++step) losses.push_back(trainer.train_step(data, step).loss);
+    parameters.visit_values([&](const Parameter& parameter) {
+      const std::scoped_lock lock(mutex);
+      add_copy(parameter.name, parameter.value, outcome.after);
+    });
     const std::scoped_lock lock(mutex);
-    add_copies(trainer.parameters(), false, outcome.after);
     outcome.losses = losses;
   });
   return outcome;
@@ -109,14 +119,36 @@ TEST_CASE("a model of plain modules trains the same on every layout") {
         Setting{.p = 3, .checkpointing = "group_2", .microbatches = 2},
         Setting{.d = 2, .p = 2, .checkpointing = "contiguous", .microbatches = 2},
         Setting{.d = 2, .p = 3, .microbatches = 3}, Setting{.d = 2, .checkpointing = "each"},
-        Setting{.p = 2, .t = 2, .microbatches = 2}, Setting{.p = 3, .pipeline = "zb_h1", .microbatches = 6}}) {
-    CAPTURE(setting.d, setting.p, setting.t, setting.checkpointing, setting.pipeline, setting.microbatches);
+        Setting{.p = 2, .t = 2, .microbatches = 2}, Setting{.p = 3, .pipeline = "zb_h1", .microbatches = 6},
+        Setting{.d = 4, .checkpointing = "each", .microbatches = 3, .sharding = "MiCS 2"},
+        Setting{.d = 2, .p = 2, .t = 2, .microbatches = 3, .sharding = "ZeRO-3"}}) {
+    CAPTURE(setting.d, setting.p, setting.t, setting.checkpointing, setting.pipeline, setting.microbatches,
+            setting.sharding);
     const Outcome other = train(setting);
     CHECK(difference(one.gradients, other.gradients) < 1e-10);
     CHECK(difference(one.after, other.after) < 1e-8);
     for (size_t step = 0; step < one.losses.size(); ++step)
       CHECK(other.losses[step] == Approx(one.losses[step]).epsilon(1e-12));
   }
+}
+
+TEST_CASE("modules whose weights, gradients or states are sharded are bit-equal to whole ones") {
+  const auto same = [](const Tensors& a, const Tensors& b) {
+    return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& one, const auto& other) {
+      return one.first == other.first && at::equal(one.second, other.second);
+    });
+  };
+  for (const int p : {1, 2})
+    for (const char* checkpointing : {"none", "each"}) {
+      const Outcome whole = train({.d = 4 / p, .p = p, .checkpointing = checkpointing});
+      for (const char* sharding : {"ZeRO-1", "ZeRO-2", "ZeRO-3"}) {
+        CAPTURE(p, checkpointing, sharding);
+        const Outcome other = train({.d = 4 / p, .p = p, .checkpointing = checkpointing, .sharding = sharding});
+        CHECK(same(other.gradients, whole.gradients));
+        CHECK(same(other.after, whole.after));
+        CHECK(other.losses == whole.losses);
+      }
+    }
 }
 
 }  // namespace shardline

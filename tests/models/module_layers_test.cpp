@@ -98,7 +98,7 @@ TEST_CASE("modules start with the values that they are made with, the same for a
   const auto values = [&](const std::string& name, uint64_t seed) {
     Parameter parameter{.name = name, .spec = &spec.param(name)};
     parameter.value = at::arange(parameter.spec->numel(), at::kDouble).view(parameter.spec->shape);
-    init_modules(model, {&parameter}, seed);
+    values_of_modules(model, seed)(parameter);
     return parameter.value;
   };
   const auto weight = values("net.3.weight", 3);

@@ -159,9 +159,9 @@ class Searches(ProgramTest):
         config = self.config(training={"global_batch_size": 16})
         arguments = ("plan", config, "--cluster", P4D, "--json")
         plan = json.loads(self.expect(0, *arguments, "--search", "time").out)
-        for candidate in plan["candidates"][:3]:
-            if candidate["not_yet_built"]:
-                continue
+        half = json.loads(self.expect(0, *arguments, "--search", "time", "--precision", "bf16").out)
+        self.assertIn("training.bf16=true", half["candidates"][0]["settings"])
+        for candidate in plan["candidates"][:3] + half["candidates"][:2]:
             settings = [word for setting in candidate["settings"] for word in ("--set", setting)]
             made = json.loads(self.expect(0, *arguments, *settings).out)
             layout = candidate["layout"]
@@ -189,6 +189,49 @@ class Searches(ProgramTest):
         self.assertEqual(resolved["pipeline_parallel_degree"], mesh["p"])
         self.assertEqual(resolved["microbatches"], plan["sizes"]["microbatches"])
 
+    def test_everything_auto_trains_as_planned_on_four_ranks(self):
+        degrees = ("pipeline_parallel_degree", "tensor_parallel_degree", "microbatches", "virtual_pipeline_degree",
+                   "sharded_data_parallel_degree")
+        model = {"config": dict(tiny()["model"]["config"], n_layer=4)}
+        config = self.config(model=model, smp_options={**dict.fromkeys(degrees, "auto"), "pipeline": "interleaved_1f1b"},
+                             mpi_options={"processes_per_host": 4}, communicator="threads")
+        plan = json.loads(self.expect(0, "plan", config, "--json").out)
+        mesh = plan["mesh"]
+        self.assertEqual(mesh["d"] * mesh["p"] * mesh["t"], 4)
+        self.expect(0, "train", config, says="saved the model")
+        self.assertEqual(plan, json.loads((self.dir / "out/plan.json").read_text()))
+        resolved = json.loads((self.dir / "out/config.resolved.json").read_text())["smp_options"]
+        self.assertEqual([key for key in degrees if not isinstance(resolved[key], int)], [])
+        self.assertEqual(resolved["pipeline_parallel_degree"], mesh["p"])
+        self.assertEqual(resolved["shard_optimizer_state"], plan["sharding"]["stage"] in (1, 2))
+        said = self.expect(0, "plan", config, "--search", "time", says=["why not first", "to run the best"]).out
+        self.assertIn("slower", said)
+
+    def test_auto_shards_what_does_not_fit_otherwise(self):
+        cluster = json.loads((CLUSTERS / "p4d.24xlarge.json").read_text())
+        cluster.update(devices_per_node=4)
+        del cluster["device"]["multiprocessors"]  # no runtime of a GPU
+        model = {"config": dict(tiny()["model"]["config"], n_embd=512)}  # 6.4 million parameters
+        smp = {"sharded_data_parallel_degree": "auto"}
+        config = self.config(model=model, smp_options=smp, mpi_options={"processes_per_host": 4},
+                             communicator="threads", cluster="c.json", training={"max_steps": 1})
+
+        def planned(mebibytes, *arguments):
+            cluster["device"]["memory_gib"] = mebibytes / 1024
+            (self.dir / "c.json").write_text(json.dumps(cluster))
+            return self.run_program("plan", config, "--json", *arguments)
+
+        whole = json.loads(planned(40960, "--set", "smp_options.sharded_data_parallel_degree=1").out)
+        needed = whole["ranks"][0]["memory_bytes"]["total"] / 2**20
+        tight = json.loads(planned(0.7 * needed).out)
+        self.assertGreater(tight["sharding"]["stage"], 0)
+        self.assertTrue(tight["fits"], tight["memory"])
+        self.expect(0, "train", config, says=["saved the model", "over 4 replicas"])
+        self.assertEqual(json.loads((self.dir / "out/plan.json").read_text())["sharding"], tight["sharding"])
+        hopeless = planned(0.1 * needed)
+        self.assertEqual(hopeless.code, 2)
+        self.assertIn("recompute or shard more", hopeless.err)
+
     def test_auto_takes_all_devices_of_a_cluster(self):
         smp = {"pipeline_parallel_degree": "auto", "tensor_parallel_degree": "auto", "microbatches": "auto"}
         config = self.config(smp_options=smp, training={"global_batch_size": 32})
@@ -202,6 +245,8 @@ class Searches(ProgramTest):
             ({"training": {"per_device_train_batch_size": 2}}, ["\"auto\"", "leave"]),
             ({"smp_options": {"tensor_parallel_degree": "auto", "pipeline": "mine.csv"}}, ["\"auto\"", "file"]),
             ({"smp_options": {"virtual_pipeline_degree": "auto"}}, ["virtual_pipeline_degree", "interleaved_1f1b"]),
+            ({"smp_options": {"sharded_data_parallel_degree": "auto", "shard_optimizer_state": True}},
+             ["sharded_data_parallel_degree", "shard_optimizer_state"]),
             ({"smp_options": {"tensor_parallel_degree": "some"}}, ["tensor_parallel_degree", "auto"]),
         ]:
             with self.subTest(sections):

@@ -126,6 +126,14 @@ TEST_CASE("Broken configs are told what to change", "[config]") {
       {R"({"smp_options": {"pipeline_parallel_degree": "auto", "auto_partition": false},
            "training": {"global_batch_size": 8}})",
        "\"auto\" contradicts a partition that is given"},
+      {R"({"smp_options": {"sharded_data_parallel_degree": "auto"}})",
+       "c.json: /smp_options/sharded_data_parallel_degree: \"auto\" needs training.global_batch_size"},
+      {R"({"smp_options": {"sharded_data_parallel_degree": "auto", "shard_optimizer_state": true,
+           "shard_gradients": true}, "training": {"global_batch_size": 8}})",
+       "\"auto\" chooses shard_gradients, too; got \"auto\"; leave that out"},
+      {R"({"smp_options": {"sharded_data_parallel_degree": "auto", "sdp_max_live_parameters": 1e6},
+           "training": {"global_batch_size": 8}})",
+       "/smp_options/sdp_max_live_parameters: is only used with sharded_data_parallel_degree > 1"},
       {R"({"smp_options": {"microbatches": "autom"}})", "did you mean \"auto\"?"},
       {R"({"smp_options": {"load_partition": true}})", "needs partition_file; got true; name the plan.json"},
       {R"({"smp_options": {"partition_file": "plan.json"}})", "is only read with load_partition true"},
@@ -267,10 +275,12 @@ TEST_CASE("A whole SMP parameter set of the AWS examples at its defaults is acce
 
 TEST_CASE("Degrees may be left open, and stay open in the resolved config", "[config]") {
   const Config config = with(R"({"smp_options": {"partitions": "auto", "tensor_parallel_degree": "auto",
-      "microbatches": "auto", "virtual_pipeline_degree": "auto", "pipeline": "interleaved_1f1b"},
+      "microbatches": "auto", "virtual_pipeline_degree": "auto", "pipeline": "interleaved_1f1b",
+      "sharded_data_parallel_degree": "auto"},
       "training": {"global_batch_size": 8}})");
   CHECK(config.smp.pipeline_parallel_degree == kAuto);
   CHECK(config.smp.microbatches == kAuto);
+  CHECK(config.smp.sharded_data_parallel_degree == kAuto);
   CHECK(resolved(config)["smp_options"]["tensor_parallel_degree"] == "auto");
   CHECK(parsed(resolved(config)) == config);
 }
