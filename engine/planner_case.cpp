@@ -125,6 +125,7 @@ Software software_of(const Config& config, const ModelSpec& spec) {
         bytes += optimizer_state_bytes(optimizer, param, param.numel(), width);
   return {.gradient_bytes = width,
           .optimizer_bytes = static_cast<double>(bytes) / static_cast<double>(spec.parameter_count()),
+          .gather_way = gather_way(config),
           .own_ops = true};
 }
 
