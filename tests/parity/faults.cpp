@@ -3,6 +3,10 @@
 #include <ATen/TensorOperators.h>
 
 #include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
 
 #include "core/error.h"
 #include "core/layer.h"
@@ -15,21 +19,39 @@ namespace {
 
 // ---- collectives
 
-Tampering communication(DamageRule rule) {
-  return {.world = [rule = std::move(rule)](const CommunicatorPtr& world) { return damaged(world, rule); }};
-}
+// What a rule saw of the calls that it is about.
+struct Strikes {
+  std::mutex mutex;
+  std::map<std::thread::id, int64_t> in_step;  // calls since the step began, by rank: ranks are threads
+  int64_t count = 0;
+  std::string surprise;
+};
 
-Tampering communication(Damage damage, const std::string& group, const std::string& what) {
-  return communication(
-      [=](const Call& call) { return call.group == group && call.what == what ? damage : Damage::leave; });
-}
-
-// Of the calls of a step (each point begins with one step more than it trains), always the one at `place`.
-Tampering communication(Damage damage, const std::string& group, const std::string& what, int64_t place,
-                        int64_t calls) {
-  return communication([=](const Call& call) {
-    return call.group == group && call.what == what && call.number % calls == place ? damage : Damage::leave;
-  });
+// Every call for `what` (empty: any), or of the `calls` of a step the one at `place`.
+Tampering communication(Damage damage, const std::string& group, const std::string& what, int64_t place = 0,
+                        int64_t calls = 0) {
+  const auto strikes = std::make_shared<Strikes>();
+  const DamageRule rule = [=](const Call& call) {
+    if (call.group != group || (!what.empty() && call.what != what)) return Damage::leave;
+    const std::scoped_lock lock(strikes->mutex);
+    const auto now = strikes->in_step.find(std::this_thread::get_id());
+    const bool struck = calls == 0 || (now != strikes->in_step.end() && now->second++ == place);
+    strikes->count += struck;
+    return struck ? damage : Damage::leave;
+  };
+  const auto step_begins = [=](Batch&) {  // every rank reads its own
+    const std::scoped_lock lock(strikes->mutex);
+    const auto [now, is_first] = strikes->in_step.try_emplace(std::this_thread::get_id(), 0);
+    if (calls > 0 && !is_first && now->second != calls)
+      strikes->surprise = cat(now->second, " calls of \"", what, "\" in a step, not ", calls);
+    now->second = 0;
+  };
+  const auto missed = [=] {
+    return strikes->count == 0 ? cat("no call of \"", what, "\" in \"", group, "\" was struck") : strikes->surprise;
+  };
+  return {.world = [rule](const CommunicatorPtr& world) { return damaged(world, rule); },
+          .batch = step_begins,
+          .missed = missed};
 }
 
 // ---- layers
@@ -156,6 +178,7 @@ std::vector<Fault> planted_faults() {
   const Point t2 = {.t = 2}, t2_memory = {.t = 2, .optimize = "memory"}, d2 = {.d = 2};
   const Point p2 = {.p = 2, .pipeline = "simple", .microbatches = 4};
   const Point whole = {.t = 2, .units = "whole"}, whole_memory = {.t = 2, .optimize = "memory", .units = "whole"};
+  const Point attention_memory = {.t = 2, .optimize = "memory", .units = "attention whole"};
   const auto with_dropout = [](Point point) {
     point.dropout = true;
     return point;
@@ -170,8 +193,7 @@ std::vector<Fault> planted_faults() {
       {"the softmax adds up only this rank's words", t2, communication(Damage::drop, "tp", "gather_to_all")},
       {"a layer's gradients are not reduced over D", d2, communication(Damage::drop, "rdp", "gradients of h.2")},
       {"a layer's gradients are reduced over D twice", d2, communication(Damage::repeat, "rdp", "gradients of h.2")},
-      {"gradients are averaged over D, not added", d2,
-       communication([](const Call& call) { return call.group == "rdp" ? Damage::average : Damage::leave; })},
+      {"gradients are averaged over D, not added", d2, communication(Damage::average, "rdp", "")},
       {"the two stages do not join a tied gradient", p2,
        communication(Damage::drop, "tie", "join the uses of a tied parameter")},
       {"each stage takes the norm of its own gradients", p2, communication(Damage::drop, "world", "gradient norm")},
@@ -200,6 +222,10 @@ std::vector<Fault> planted_faults() {
       {"a whole unit's gradient is scaled by T: complete, but added over T", whole, params([](ParamSpec& param) {
          if (is_whole_unit(param)) param.partial_over_t = true;
        })},
+      {"whole attention sees only its own rows of q, k and v", attention_memory,
+       communication(Damage::drop, "tp", "gather rows", 2, 27)},
+      {"the gradient of whole attention's mix is that of the own rows alone", attention_memory,
+       communication(Damage::drop, "tp", "gather rows", 13, 27)},
       {"biases and norms decay",
        {.microbatches = 2},
        params([](ParamSpec& param) {

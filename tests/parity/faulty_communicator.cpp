@@ -2,8 +2,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <map>
-
 #include "core/communicator_base.h"
 
 namespace shardline::parity {
@@ -61,13 +59,10 @@ class FaultyCommunicator : public Communicator {
   void abort(const std::string& reason) override { inner_->abort(reason); }
 
  private:
-  Damage judge(const CommOptions& options) {
-    return rule_({.group = name(), .what = options.what, .number = calls_[options.what]++});
-  }
+  Damage judge(const CommOptions& options) { return rule_({.group = name(), .what = options.what}); }
 
   CommunicatorPtr inner_;
   DamageRule rule_;
-  std::map<std::string, int64_t> calls_;
 };
 
 }  // namespace

@@ -9,7 +9,6 @@ namespace shardline::parity {
 
 struct Call {
   std::string_view group, what;  // "tp", "reduce rows"
-  int64_t number = 0;            // among this rank's calls with this group and purpose, from 0
 };
 
 // What becomes of a call; `leave` for all that it does not care about. All ranks of a group must break alike.

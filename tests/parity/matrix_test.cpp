@@ -88,6 +88,7 @@ std::vector<Checked> check_faults() {
     INFO(faults[i].what << ": " << faults[i].point.name());
     const Limits limits = limits_of(faults[i].point);
     CHECK(sound[i].exceeds(limits) == "");
+    if (faults[i].tampering.missed) CHECK(faults[i].tampering.missed() == "");
     const std::string caught = tampered[i].exceeds(limits);
     CHECK(caught != "");
     results.push_back({faults[i].what, faults[i].point.name(), caught});

@@ -34,6 +34,7 @@ struct Tampering {
   std::function<void(ModelSpec&, const Point&)> spec;
   std::function<void(Plan&)> plan;
   std::function<void(Batch&)> batch;
+  std::function<std::string()> missed;  // behind the run: how it did not strike as it was meant to; empty: it did
 };
 
 Outcome run_point(const Point& point, const Tampering& tampering = {});  // ranks as threads
