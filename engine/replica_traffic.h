@@ -16,6 +16,6 @@ std::string reduction_text(const Config& config, const ModelSpec& spec, const Pl
 
 // How sharded values are gathered, and why so. Empty where nothing is sharded. host_of: by rank, as host_grid() takes
 // it; empty: all on one.
-std::string gathering_text(const Plan& plan, const std::vector<int>& host_of, at::Device device);
+std::string gathering_text(const ModelSpec& spec, const Plan& plan, const std::vector<int>& host_of, at::Device device);
 
 }  // namespace shardline

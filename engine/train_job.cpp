@@ -124,7 +124,7 @@ std::string traffic_text(const Config& config, const JobParts& parts, at::Device
     if (!text.empty()) rows.push_back({what, text});
   };
   add("gradients", reduction_text(config, parts.model.spec, parts.plan));
-  add("sharded values", gathering_text(parts.plan, parts.groups.host_of, device));
+  add("sharded values", gathering_text(parts.model.spec, parts.plan, parts.groups.host_of, device));
   return rows.empty() ? "" : table({}, rows) + '\n';
 }
 

@@ -29,7 +29,8 @@ struct Told {
 Told told(const nlohmann::json& smp, int replicas, const std::vector<int>& host_of) {
   const Config config = config_of(smp, replicas);
   const auto planned = plan_model(config, replicas);
-  return {reduction_text(config, planned.model.spec, planned.plan), gathering_text(planned.plan, host_of, at::kCPU)};
+  return {reduction_text(config, planned.model.spec, planned.plan),
+          gathering_text(planned.model.spec, planned.plan, host_of, at::kCPU)};
 }
 
 using Catch::Contains;
@@ -46,15 +47,16 @@ TEST_CASE("the cut of the gradients is told: how many pieces, the smallest, the 
   CAPTURE(text);
   CHECK_THAT(text, Contains(" segments, ") && Contains(" to ") && Contains(", median ") &&
                        Contains("each behind the backward of the layers before it"));
-  // All of the model is reduced: its elements in fp32, the tied embedding once for each of its two uses.
-  const auto count = planned.model.spec.parameter_count();
-  CHECK(count > 0);
-  CHECK_THAT(told({{"sharded_data_parallel_degree", 2}, {"microbatches", 4}}, 2, {}).reduced,
-             Contains("in each of 4 microbatches"));
+  nlohmann::json zero3 = {
+      {"sharded_data_parallel_degree", 2}, {"microbatches", 4}, {"sdp_param_persistence_threshold", 0}};
+  CHECK_THAT(told(zero3, 2, {}).reduced, Contains("in each of 4 microbatches"));
+  zero3["sdp_param_persistence_threshold"] = 1000000;  // above all of the model
+  CHECK_THAT(told(zero3, 2, {}).reduced, !Contains("in each of"));
+  CHECK_THAT(told(zero3, 2, {0, 1}).gathered, Contains("none") && Contains("sdp_param_persistence_threshold"));
 }
 
 TEST_CASE("what gathering in two steps does to a layout is told, and why it does nothing") {
-  const nlohmann::json zero3 = {{"sharded_data_parallel_degree", 4}};
+  const nlohmann::json zero3 = {{"sharded_data_parallel_degree", 4}, {"sdp_param_persistence_threshold", 0}};
   CHECK(told({{"ddp", true}}, 4, {0, 0, 1, 1}).gathered == "");
   CHECK_THAT(told(zero3, 4, {}).gathered, Contains("one step") && Contains("on one host"));
   CHECK_THAT(told(zero3, 4, {0, 0, 0, 0}).gathered, Contains("one step") && Contains("on one host"));
@@ -65,7 +67,7 @@ TEST_CASE("what gathering in two steps does to a layout is told, and why it does
   nlohmann::json off = zero3;
   off["sdp_hierarchical_allgather"] = false;
   CHECK_THAT(told(off, 4, {0, 0, 2, 2}).gathered, Contains("one step") && Contains("is false"));
-  const nlohmann::json mics = {{"sharded_data_parallel_degree", 2}};
+  const nlohmann::json mics = {{"sharded_data_parallel_degree", 2}, {"sdp_param_persistence_threshold", 0}};
   CHECK_THAT(told(mics, 4, {0, 0, 2, 2}).gathered, Contains("one step") && Contains("on one host"));
   CHECK_THAT(told(mics, 8, {0, 1, 2, 3, 4, 5, 6, 7}).gathered, Contains("2 hosts, one on each"));
 }
