@@ -17,15 +17,15 @@ bool is_bf16(const Config& config) {
   return config.training.bf16 || config.smp.bf16;
 }
 
-constexpr double kLargest = 1e38;  // fp32 has numbers a little larger
+constexpr double kLargestScale = 1e38;  // fp32 has numbers a little larger
 
 // An argument of dynamic_loss_args that must be a number of at least `minimum`.
 double loss_argument(const json& given, const char* name, double fallback, double minimum) {
   if (!given.contains(name)) return fallback;
   const json& value = given[name];
-  if (!value.is_number() || !(value.get<double>() >= minimum && value.get<double>() <= kLargest))
-    throw ConfigError(
-        cat("\"", name, "\" must be a number from ", minimum, " to ", kLargest, ", not ", value.dump(), "; give one"));
+  if (!value.is_number() || !(value.get<double>() >= minimum && value.get<double>() <= kLargestScale))
+    throw ConfigError(cat("\"", name, "\" must be a number from ", minimum, " to ", kLargestScale, ", not ",
+                          value.dump(), "; give one"));
   return value.get<double>();
 }
 
