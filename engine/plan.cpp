@@ -54,14 +54,16 @@ nlohmann::json units_json(const std::vector<SplitUnit>& units) {
 }
 
 // Of each layer and a full microbatch, on rank t of T.
-std::vector<LayerBytes> layer_bytes(const Config& config, const ModelSpec& spec, const Plan& plan, int t) {
+std::vector<LayerBytes> layer_bytes(const Config& config, const PlannerCase& planned, const Plan& plan, int t) {
+  const ModelSpec& spec = planned.job.spec;
+  const NumberTypes types = number_types(config, planned.job.precision);
   const int64_t tokens = int64_t{plan.sizes.microbatch_size} * config.data.sequence_length;
   KeptCase at{.tokens = tokens,
               .rows = border_rows(tokens, plan.sizes.tensor, plan.sequence_parallel),
               .t = t,
               .t_degree = plan.sizes.tensor,
-              .element_bytes = width_of(number_types(config).values),
-              .border_bytes = width_of(number_types(config).borders)};
+              .element_bytes = width_of(types.values),
+              .border_bytes = width_of(types.borders)};
   std::vector<LayerBytes> bytes(spec.layers.size());
   for (size_t layer = 0; layer < spec.layers.size(); ++layer) {
     at.recompute_attention = plan.activations.recompute[layer].what == Recompute::What::attention;
@@ -77,9 +79,10 @@ std::vector<LayerBytes> layer_bytes(const Config& config, const ModelSpec& spec,
 }
 
 // The largest border at the end of a chunk, for every message that a stage holds; by stage and instruction.
-std::vector<std::vector<int64_t>> message_bytes(const Config& config, const ModelSpec& spec, const Plan& plan) {
+std::vector<std::vector<int64_t>> message_bytes(const Config& config, const PlannerCase& planned, const Plan& plan) {
+  const ModelSpec& spec = planned.job.spec;
   const auto layers = layers_of_chunks(plan);
-  const auto bytes = layer_bytes(config, spec, plan, 0);
+  const auto bytes = layer_bytes(config, planned, plan, 0);
   int64_t border = 0;
   for (size_t chunk = 1; chunk < layers.size(); ++chunk)
     border = std::max(border, bytes[static_cast<size_t>(layers[chunk].front())].input);
@@ -152,7 +155,7 @@ Plan make_plan(const Config& config, const PlannerCase& planned, const ResolvedS
   for (const int chunk : plan.chunk_of_layer)
     plan.stage_of_layer.push_back(plan.train.stage_of_chunk[static_cast<size_t>(chunk)]);
 
-  const auto messages = message_bytes(config, spec, plan);
+  const auto messages = message_bytes(config, planned, plan);
   std::map<std::pair<int, int>, std::pair<int64_t, ActivationPeak>> of;  // by stage and t: replicas are equal
   for (int rank = 0; rank < plan.mesh.size(); ++rank) {
     const Coordinates at = plan.mesh.at(rank);
@@ -160,7 +163,7 @@ Plan make_plan(const Config& config, const PlannerCase& planned, const ResolvedS
     if (at.d == 0) {
       parameters = stored_elements(spec, plan.stage_of_layer, at, sizes.tensor);
       bytes = peak_activation_bytes(plan.train, at.p, layers_of_chunks(plan), plan.activations,
-                                    layer_bytes(config, spec, plan, at.t), messages[static_cast<size_t>(at.p)]);
+                                    layer_bytes(config, planned, plan, at.t), messages[static_cast<size_t>(at.p)]);
     }
   }
   for (int rank = 0; rank < plan.mesh.size(); ++rank) {

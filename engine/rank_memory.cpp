@@ -23,7 +23,7 @@ double state_bytes(const Config& config, const ParameterElements& elements) {
 }
 
 MemoryBytes memory_of_rank(const Config& config, const PlannerCase& planned, const Plan& plan, int rank) {
-  const NumberTypes types = number_types(config);
+  const NumberTypes types = number_types(config, planned.job.precision);
   const auto value = static_cast<double>(width_of(types.values));
   const double master = types.values == types.exact ? 0 : static_cast<double>(width_of(types.exact));
   const ParameterElements elements = parameter_elements(planned.job.spec, plan, plan.mesh.at(rank));

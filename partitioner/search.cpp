@@ -221,7 +221,8 @@ class Searcher {
                                             room / 1073741824.0, " for states and kept activations alone")});
       return std::nullopt;
     }
-    entry.score = score(layout, entry.least_seconds, entry.bytes);
+    const MemoryBytes device = device_bytes(job_, layout);
+    entry.score = score(layout, entry.least_seconds, entry.bytes + device.communication + device.workspace);
     return entry;
   }
 

@@ -48,8 +48,12 @@ void check_names(const json& given) {
 }  // namespace
 
 NumberTypes number_types(const Config& config) {
-  if (config.runtime.dtype == "float64") return {at::kDouble, at::kDouble, at::kDouble};
-  const auto values = is_bf16(config) ? at::kBFloat16 : is_fp16(config) ? at::kHalf : at::kFloat;
+  return number_types(config, precision_of(config));
+}
+
+NumberTypes number_types(const Config& config, Precision assumed) {
+  const auto values = assumed == Precision::bf16 ? at::kBFloat16 : assumed == Precision::fp16 ? at::kHalf : at::kFloat;
+  if (values == at::kFloat && config.runtime.dtype == "float64") return {at::kDouble, at::kDouble, at::kDouble};
   return {values, config.training.fp32_residual_addition ? at::kFloat : values, at::kFloat};
 }
 

@@ -18,7 +18,8 @@ struct NumberTypes {
   at::ScalarType exact;    // what is trained, gradients, optimizer states, saved files: at least fp32
 };
 NumberTypes number_types(const Config& config);
-inline int64_t width_of(at::ScalarType type) {  // bytes of a number
+NumberTypes number_types(const Config& config, Precision assumed);  // in place of the config's
+inline int64_t width_of(at::ScalarType type) {                      // bytes of a number
   return static_cast<int64_t>(c10::elementSize(type));
 }
 HalfOptions half_options(const Config& config);

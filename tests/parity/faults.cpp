@@ -178,7 +178,8 @@ std::vector<Fault> planted_faults() {
   const Point t2 = {.t = 2}, t2_memory = {.t = 2, .optimize = "memory"}, d2 = {.d = 2};
   const Point p2 = {.p = 2, .pipeline = "simple", .microbatches = 4};
   const Point whole = {.t = 2, .units = "whole"}, whole_memory = {.t = 2, .optimize = "memory", .units = "whole"};
-  const Point attention_memory = {.t = 2, .optimize = "memory", .units = "attention whole"};
+  // A sample is cut between the ranks: its tokens see those of the other.
+  const Point attention_memory = {.t = 2, .optimize = "memory", .units = "attention whole", .global_batch = 3};
   const auto with_dropout = [](Point point) {
     point.dropout = true;
     return point;
@@ -202,10 +203,10 @@ std::vector<Fault> planted_faults() {
        communication(Damage::drop, "rdp", "gather updated values")},
       {"one microbatch's gradients of a layer are not added over D",
        {.d = 2, .microbatches = 3, .sharding = "ZeRO-2"},
-       communication(Damage::drop, "rdp", "gradients of h.2", 2, 6)},
+       communication(Damage::drop, "rdp", "gradients of h.2", 2, 9)},
       {"a layer is gathered for its backward from one shard only",
        {.d = 2, .sharding = "ZeRO-3"},
-       communication(Damage::drop, "rdp", "gather values", 12, 18)},
+       communication(Damage::drop, "rdp", "gather values", 25, 36)},
       {"replicas of a shard keep their own gradients",
        {.d = 4, .sharding = "MiCS 2"},
        communication(Damage::drop, "replicas of a shard", "gradients of h.2")},
