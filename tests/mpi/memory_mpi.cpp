@@ -172,17 +172,17 @@ std::vector<Setting> settings() {
           all.push_back(s);
         }
   for (Setting s : layouts)
-    for (const auto& [recompute, offload] : memory)
-      for (const char* dtype : {"bf16", "fp16", "bf16 and fp32 residuals"}) {
-        s.recompute = recompute, s.offload = offload, s.dtype = dtype;
-        s.pipeline = std::array{"simple", "interleaved",
-                                "zb_h1"}[s.p == 1 ? static_cast<size_t>(n % 2) : static_cast<size_t>(n % 3)];
-        s.dropout = n % 2 == 0 ? 0 : 0.1;
-        s.tied = n % 5 != 0;
-        s.whole = n % 4 == 0 ? ".*" : "nothing";
-        ++n;
-        all.push_back(s);
-      }
+    for (const auto& [recompute, offload] : memory) {
+      s.recompute = recompute, s.offload = offload;
+      s.dtype = std::array{"bf16", "fp16", "bf16 and fp32 residuals"}[static_cast<size_t>(n / 3) % 3];
+      s.pipeline = std::array{"simple", "interleaved",
+                              "zb_h1"}[s.p == 1 ? static_cast<size_t>(n % 2) : static_cast<size_t>(n % 3)];
+      s.dropout = n % 2 == 0 ? 0 : 0.1;
+      s.tied = n % 5 != 0;
+      s.whole = n % 4 == 0 ? ".*" : "nothing";
+      ++n;
+      all.push_back(s);
+    }
   return all;
 }
 
