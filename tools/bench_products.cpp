@@ -1,7 +1,6 @@
 // The rate of a linear's three products on this machine, ATen's and ours, taking turns; one JSON line per shape. Rates
 // are GFLOP/s: the median of the repetitions, or the only run of what takes seconds. Where the processor has no
-// instructions for the type, ATen's products of half precision are a hundred times slower than ours: --rows 64 gives an
-// idea of them in a minute, --ours leaves them out.
+// instructions for the type, ATen's products of half precision take long: use --rows 64, or --ours to leave them out.
 //
 //   bench_products [--type fp32|bf16|fp16] [--rows 1024] [--threads 0] [--repetitions 7] [--ours]
 #include <ATen/Parallel.h>
