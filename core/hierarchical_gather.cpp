@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/forwarding_communicator.h"
 
 namespace shardline {
 namespace {
@@ -158,47 +159,19 @@ class TwoStepWork : public Work {
   TwoStepsPtr gather_;
 };
 
-class HierarchicalCommunicator : public Communicator {
+class HierarchicalCommunicator : public ForwardingCommunicator {
  public:
-  HierarchicalCommunicator(CommunicatorPtr group, const HostGrid& grid)
-      : group_(std::move(group)),
+  HierarchicalCommunicator(const CommunicatorPtr& group, const HostGrid& grid)
+      : ForwardingCommunicator(group),
         grid_(grid),
-        host_(grid.host(group_->rank())),
-        place_(grid.place(group_->rank())),
-        between_(group_->split(place_, group_->name() + " between hosts")),
-        steps_(std::make_shared<SecondSteps>(group_->split(host_, group_->name() + " of a host"))) {}
+        host_(grid.host(group->rank())),
+        place_(grid.place(group->rank())),
+        between_(group->split(place_, group->name() + " between hosts")),
+        steps_(std::make_shared<SecondSteps>(group->split(host_, group->name() + " of a host"))) {}
 
   WorkPtr all_gather(const at::Tensor& output, const at::Tensor& input, const CommOptions& options) override;
 
-  int rank() const override { return group_->rank(); }
-  int size() const override { return group_->size(); }
-  const std::string& name() const override { return group_->name(); }
-  WorkPtr all_reduce(const at::Tensor& tensor, const CommOptions& options) override {
-    return group_->all_reduce(tensor, options);
-  }
-  WorkPtr reduce_scatter(const at::Tensor& output, const at::Tensor& input, const CommOptions& options) override {
-    return group_->reduce_scatter(output, input, options);
-  }
-  WorkPtr all_to_all(const at::Tensor& output, const at::Tensor& input, const CommOptions& options) override {
-    return group_->all_to_all(output, input, options);
-  }
-  WorkPtr broadcast(const at::Tensor& tensor, int root, const CommOptions& options) override {
-    return group_->broadcast(tensor, root, options);
-  }
-  WorkPtr send(const at::Tensor& tensor, int peer, const CommOptions& options) override {
-    return group_->send(tensor, peer, options);
-  }
-  WorkPtr recv(const at::Tensor& tensor, int peer, const CommOptions& options) override {
-    return group_->recv(tensor, peer, options);
-  }
-  void barrier(const CommOptions& options) override { group_->barrier(options); }
-  std::shared_ptr<Communicator> split(int color, const std::string& name) override {
-    return group_->split(color, name);
-  }
-  void abort(const std::string& reason) override { group_->abort(reason); }
-
  private:
-  CommunicatorPtr group_;
   HostGrid grid_;
   int host_, place_;
   CommunicatorPtr between_;  // ranks of equal place, by host
@@ -209,7 +182,7 @@ class HierarchicalCommunicator : public Communicator {
 // place.
 WorkPtr HierarchicalCommunicator::all_gather(const at::Tensor& output, const at::Tensor& input,
                                              const CommOptions& options) {
-  if (!output.is_cpu() || output.numel() == 0) return group_->all_gather(output, input, options);
+  if (!output.is_cpu() || output.numel() == 0) return inner().all_gather(output, input, options);
   SL_ASSERT(output.is_contiguous() && input.is_contiguous() && output.scalar_type() == input.scalar_type() &&
                 output.numel() == size() * input.numel(),
             "all_gather in group ", name(), ": output ", output.sizes(), ", input ", input.sizes(), " of one of ",

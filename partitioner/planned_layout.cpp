@@ -112,17 +112,13 @@ PlannedLayout describe_layout(const Job& job, const Layout& layout, const Schedu
   return planned;
 }
 
-PlannedLayout plan_layout(const Job& job, const Layout& layout, const Schedule& schedule, const MeshSpans& spans,
-                          const std::vector<LayerPrice>& prices, double memory_weight) {
-  return describe_layout(job, layout, schedule, spans, prices,
-                         cut_model(job, layout, schedule, spans, prices, memory_weight));
-}
-
 PlannedLayout plan_layout(const Job& job, const Layout& layout, double memory_weight) {
   check(job, layout);
   const auto spans = mesh_spans(layout.mesh(), job.cluster.devices_per_node, layout.shards());
-  return plan_layout(job, layout, make_schedule(layout.schedule_choice()), spans, layer_prices(job, layout, spans),
-                     memory_weight);
+  const auto schedule = make_schedule(layout.schedule_choice());
+  const auto prices = layer_prices(job, layout, spans);
+  return describe_layout(job, layout, schedule, spans, prices,
+                         cut_model(job, layout, schedule, spans, prices, memory_weight));
 }
 
 }  // namespace shardline

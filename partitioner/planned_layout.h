@@ -24,7 +24,5 @@ std::vector<int> cut_model(const Job& job, const Layout& layout, const Schedule&
                            const std::vector<LayerPrice>& prices, double memory_weight = 0);
 PlannedLayout describe_layout(const Job& job, const Layout& layout, const Schedule& schedule, const MeshSpans& spans,
                               const std::vector<LayerPrice>& prices, const std::vector<int>& chunk_of_layer);
-PlannedLayout plan_layout(const Job& job, const Layout& layout, const Schedule& schedule, const MeshSpans& spans,
-                          const std::vector<LayerPrice>& prices, double memory_weight = 0);
 
 }  // namespace shardline

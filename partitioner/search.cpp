@@ -1,10 +1,11 @@
 #include "partitioner/search.h"
 
+#include <ATen/Parallel.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <map>
-#include <optional>
 #include <set>
 #include <tuple>
 
@@ -145,6 +146,7 @@ struct Entry {
   double least_seconds = 0;  // about the least; the share of the fill is chosen, not proved
   double bytes = 0;          // about what the largest stage needs
   double score = 0;          // bound of the ranking
+  std::string cannot_fit;    // why the blocks fit on the stages in no way at all; empty: they may
 };
 
 class Searcher {
@@ -159,9 +161,7 @@ class Searcher {
                             job_.cluster.devices(),
                             " devices), the replicas times a microbatch size the global batch, ", job_.global_batch,
                             ", and a sharding degree the replicas"));
-    std::vector<Entry> entries;
-    for (const auto& layout : layouts)
-      if (auto entry = bound(layout)) entries.push_back(std::move(*entry));
+    std::vector<Entry> entries = bounds(layouts);
     std::stable_sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.score < b.score; });
     for (const auto& entry : entries) examine(entry);
     explain();
@@ -170,8 +170,12 @@ class Searcher {
   }
 
  private:
+  using SpansKey = std::tuple<int, int, int, std::string, int>;
+  static SpansKey key_of_spans(const Layout& layout) {
+    return {layout.tensor, layout.pipeline, layout.replicas, layout.placement, layout.shards()};
+  }
   const MeshSpans& spans(const Layout& layout) {
-    const auto key = std::tuple(layout.tensor, layout.pipeline, layout.replicas, layout.placement, layout.shards());
+    const auto key = key_of_spans(layout);
     const auto found = spans_.find(key);
     if (found != spans_.end()) return found->second;
     return spans_[key] = mesh_spans(layout.mesh(), job_.cluster.devices_per_node, layout.shards());
@@ -189,10 +193,26 @@ class Searcher {
     return ranking_ == Ranking::cost ? seconds * nodes : seconds;
   }
 
-  // Empty, and told to the losers, when the blocks fit on the stages in no way at all.
-  std::optional<Entry> bound(const Layout& layout) {
+  // Of those whose blocks fit on the stages in some way; the others are losers. Bounds do not depend on each other, so
+  // all threads make them.
+  std::vector<Entry> bounds(const std::vector<Layout>& layouts) {
+    for (const auto& layout : layouts) spans(layout);
+    std::vector<Entry> all(layouts.size()), entries;
+    at::parallel_for(0, static_cast<int64_t>(layouts.size()), 256, [&](int64_t begin, int64_t end) {
+      for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) all[i] = bound(layouts[i]);
+    });
+    for (auto& entry : all) {
+      if (entry.cannot_fit.empty())
+        entries.push_back(std::move(entry));
+      else
+        result_.losers.push_back({std::move(entry.layout), std::move(entry.cannot_fit)});
+    }
+    return entries;
+  }
+
+  Entry bound(const Layout& layout) const {
     Entry entry{layout};
-    const auto prices = layer_prices(job_, layout, spans(layout));
+    const auto prices = layer_prices(job_, layout, spans_.at(key_of_spans(layout)));
     double work = 0, largest = 0, way = 0;
     for (const auto& price : prices) {
       work += price.whole();
@@ -217,9 +237,9 @@ class Searcher {
     const double share = std::ceil(blocks / static_cast<double>(layout.pipeline));
     entry.bytes = share * (states + least_kept(layout, 0) * kept);
     if (places < blocks) {
-      result_.losers.push_back({layout, cat("needs about ", std::round(entry.bytes / 1073741824.0), " GiB of ",
-                                            room / 1073741824.0, " for states and kept activations alone")});
-      return std::nullopt;
+      entry.cannot_fit = cat("needs about ", std::round(entry.bytes / 1073741824.0), " GiB of ", room / 1073741824.0,
+                             " for states and kept activations alone");
+      return entry;
     }
     const MemoryBytes device = device_bytes(job_, layout);
     entry.score = score(layout, entry.least_seconds, entry.bytes + device.communication + device.workspace);
@@ -245,12 +265,15 @@ class Searcher {
       return;
     }
     const auto& where = spans(entry.layout);
-    auto planned =
-        plan_layout(job_, entry.layout, schedule(entry.layout), where, layer_prices(job_, entry.layout, where));
-    if (!planned.fit.fits) {
-      result_.losers.push_back({entry.layout, planned.fit.why});
+    const auto& list = schedule(entry.layout);
+    const auto prices = layer_prices(job_, entry.layout, where);
+    const auto chunks = cut_model(job_, entry.layout, list, where, prices);
+    // Most of those whose bounds are good do not fit: their steps need no estimate.
+    if (const auto fit = memory_fit(job_, estimate_memory(job_, entry.layout, list, chunks)); !fit.fits) {
+      result_.losers.push_back({entry.layout, fit.why});
       return;
     }
+    auto planned = describe_layout(job_, entry.layout, list, where, prices, chunks);
     const auto place = std::upper_bound(result_.best.begin(), result_.best.end(), planned,
                                         [&](const auto& a, const auto& b) { return score(a) < score(b); });
     result_.best.insert(place, std::move(planned));
@@ -290,7 +313,7 @@ class Searcher {
   const SearchSpace& space_;
   const Ranking ranking_;
   SearchResult result_;
-  std::map<std::tuple<int, int, int, std::string, int>, MeshSpans> spans_;
+  std::map<SpansKey, MeshSpans> spans_;
   std::map<std::tuple<std::string, int, int, int>, Schedule> schedules_;
 };
 
