@@ -16,7 +16,7 @@ struct SearchSpace {
   std::vector<std::string> schedules = {"interleaved", "interleaved_1f1b", "zb_h1"};
   std::vector<int> chunks = {2, 3, 4, 6};  // of "interleaved_1f1b"
   std::vector<Recomputed> recomputed = {Recomputed::nothing, Recomputed::core, Recomputed::blocks};
-  std::vector<int> sharded = {0, 1, 3};
+  std::vector<int> sharded = {0, 1, 2, 3};
   std::vector<int> sharding_degrees = {0};  // of sharded weights; 0: all replicas
   std::vector<bool> sequence_parallel = {false, true};
   std::vector<Offloaded> offload = {Offloaded::nothing, Offloaded::inputs};
