@@ -19,6 +19,8 @@ class MappedFile {
   const std::filesystem::path& path() const { return path_; }
   size_t size() const { return size_; }
   std::string_view bytes() const { return {data_, size_}; }
+  // A part of bytes() was read: it no longer counts as memory of this process, and comes back when it is read again.
+  void release(std::string_view part) const;
 
  private:
   std::filesystem::path path_;

@@ -219,6 +219,7 @@ void HfDirectory::read(const ParamSpec& param, const std::string& full_name, int
     auto part = shared_part(param, source, t, t_degree, destination);
     const auto in_file = place->file->tensor(place->name).view(file_view(param, source));
     part.local.copy_(in_file.narrow(part.dim, part.range.begin, part.range.length));
+    place->file->release(place->name);
   }
 }
 

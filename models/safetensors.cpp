@@ -212,6 +212,10 @@ at::Tensor SafetensorsFile::tensor(const std::string& name) const {
       const_cast<char*>(bytes.data()), found.shape, [map = map_](void*) {}, found.dtype);
 }
 
+void SafetensorsFile::release(const std::string& name) const {
+  map_->release(bytes_of(name));
+}
+
 std::string safetensors_dtype(at::ScalarType dtype) {
   for (const auto& [name, known] : kDtypes)
     if (known == dtype) return name;

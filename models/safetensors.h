@@ -35,6 +35,8 @@ class SafetensorsFile {
   // A view of the mapped file, which it keeps alive: read-only, writing to it is a fault of memory. A copy when the
   // file does not place the tensor at a multiple of its element size.
   at::Tensor tensor(const std::string& name) const;
+  // What was read of the tensor no longer counts as memory of this process; it may be read again.
+  void release(const std::string& name) const;
 
  private:
   void read_header();

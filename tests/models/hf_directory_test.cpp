@@ -4,6 +4,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
 
 #include "tests/models/files.h"
 
@@ -55,7 +56,34 @@ std::string floats(const std::string& name, int64_t count) {
                            std::string(static_cast<size_t>(4 * count), '\0'));
 }
 
+// Bytes of files that are in this process's memory.
+int64_t file_bytes() {
+  std::ifstream status("/proc/self/status");
+  int64_t kibibytes = 0;
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("RssFile:") || line.starts_with("RssShmem:"))
+      kibibytes += std::stoll(line.substr(line.find(':') + 1));
+  return kibibytes * 1024;
+}
+
 }  // namespace
+
+TEST_CASE("what was read of a file leaves the process's memory", "[hf_directory]") {
+  constexpr int64_t count = 1 << 23, bytes = 4 * count;
+  const ScratchDirectory scratch;
+  put(scratch / "config.json", R"({"model_type": "toy"})");
+  put(scratch / "model.safetensors", floats("large", count));
+  const HfDirectory directory(scratch.path(), "");
+  const ParamSpec param{.name = "large", .shape = {count}, .split_dim = 0, .sources = {{.tensor = "large"}}};
+  auto half = at::full({count / 2}, 1, at::kFloat);
+  const int64_t before = file_bytes();
+  for (int t = 0; t < 2; ++t) directory.read(param, "large", t, 2, half);
+  CHECK(file_bytes() - before < bytes / 8);
+  CHECK(at::equal(half, at::zeros({count / 2})));
+  half.fill_(1);
+  directory.read(param, "large", 0, 2, half);
+  CHECK(at::equal(half, at::zeros({count / 2})));
+}
 
 TEST_CASE("every rank reads its slice, whatever the number of ranks", "[hf_directory]") {
   const HfDirectory directory(golden("sharded"), "transformer.");
