@@ -62,8 +62,8 @@ LayerSpec gptj_block(const GptjConfig& c, const SpecMaker& make, int64_t i,
   layer.params = make.norm("ln_1", hf + "ln_1");
   for (const auto& param :
        {make.of(attn, make.linear("attn.qkv.weight", {3, n, d, h}, std, std::move(qkv)), 1),
-        make.of(attn, make.linear("attn.out.weight", {h, n, d}, std, {torch_linear(hf + "attn.out_proj.weight", {h, h})}),
-                1),
+        make.of(attn,
+                make.linear("attn.out.weight", {h, n, d}, std, {torch_linear(hf + "attn.out_proj.weight", {h, h})}), 1),
         make.of(mlp, make.linear("mlp.fc.weight", {inner, h}, std, {torch_linear(hf + "mlp.fc_in.weight", {inner, h})}),
                 0),
         make.of(mlp, make.column_bias("mlp.fc.bias", {inner}, hf + "mlp.fc_in.bias"), 0),

@@ -9,7 +9,7 @@
 
 namespace shardline {
 
-// With HF's defaults. rotary_dim null in the file: all features of a head.
+// With HF's defaults. rotary_dim null in the file: all features of a head, which HF itself takes with one head only.
 struct GptjConfig : CausalConfig {
   GptjConfig()
       : CausalConfig{.vocab_size = 50400,

@@ -21,22 +21,21 @@ using namespace shardline;
 
 namespace {
 
-struct Layout {
+struct Degrees {
   int p = 1, t = 1;
   std::string optimize = "speed", whole = "none";
 };
 
-Config config_of(nlohmann::json model, const Layout& on) {
+Config config_of(nlohmann::json model, const Degrees& on) {
   model["initializer_range"] = 0.3;
-  nlohmann::json file = {{"model", {{"config", model}}},
-                         {"data", {{"train", "unused"}, {"tokenizer", "bytes"}, {"sequence_length", 16}}},
-                         {"training", {{"global_batch_size", 2}}},
-                         {"smp_options",
-                          {{"pipeline_parallel_degree", on.p},
-                           {"tensor_parallel_degree", on.t},
-                           {"optimize", on.optimize}}},
-                         {"runtime", {{"dtype", "float64"}, {"communicator", on.p * on.t == 1 ? "local" : "threads"}}},
-                         {"output_dir", "unused"}};
+  nlohmann::json file = {
+      {"model", {{"config", model}}},
+      {"data", {{"train", "unused"}, {"tokenizer", "bytes"}, {"sequence_length", 16}}},
+      {"training", {{"global_batch_size", 2}}},
+      {"smp_options",
+       {{"pipeline_parallel_degree", on.p}, {"tensor_parallel_degree", on.t}, {"optimize", on.optimize}}},
+      {"runtime", {{"dtype", "float64"}, {"communicator", on.p * on.t == 1 ? "local" : "threads"}}},
+      {"output_dir", "unused"}};
   file["smp_options"]["tensor_parallel_layers"] = {{{"pattern", ".*"}, {"split", true}}};
   if (on.whole != "none")
     file["smp_options"]["tensor_parallel_layers"].push_back({{"pattern", on.whole}, {"split", false}});
@@ -48,7 +47,7 @@ struct Outcome {
   double apart = 0;  // of the logits behind a prefix that came in pieces
 };
 
-Outcome run(const nlohmann::json& model, const Layout& on) {
+Outcome run(const nlohmann::json& model, const Degrees& on) {
   const Config config = config_of(model, on);
   Outcome outcome;
   std::mutex mutex;
@@ -85,8 +84,8 @@ TEST_CASE("kept keys and values give the tokens of computing everything anew, on
   for (const auto& model : {uneven_gpt2(61, 0.1), uneven_gptj(0.1)}) {
     const Outcome one = run(model, {});
     CHECK(one.cached.size() == 12);  // to the last of 16 positions
-    for (const Layout& on : {Layout{}, Layout{2, 1}, Layout{1, 3}, Layout{1, 2, "memory"}, Layout{2, 2, "memory", ".*attn"},
-                             Layout{1, 3, "memory", ".*"}}) {
+    for (const Degrees& on : {Degrees{}, Degrees{2, 1}, Degrees{1, 3}, Degrees{1, 2, "memory"},
+                              Degrees{2, 2, "memory", ".*attn"}, Degrees{1, 3, "memory", ".*"}}) {
       CAPTURE(model.at("model_type"), on.p, on.t, on.optimize, on.whole);
       const Outcome outcome = run(model, on);
       CHECK(outcome.cached == one.cached);

@@ -45,10 +45,10 @@ TEST_CASE("an empty config is GPT-J with 6 billion parameters, under the names o
     for (const auto& param : layer.params)
       for (const auto& source : param.sources) CHECK(tensors.insert(source.tensor).second);
   CHECK(tensors.size() == 1 + 28 * 10 + 4);
-  for (const char* name : {"transformer.wte.weight", "transformer.h.27.attn.q_proj.weight",
-                           "transformer.h.0.attn.out_proj.weight", "transformer.h.3.mlp.fc_in.bias",
-                           "transformer.h.3.mlp.fc_out.weight", "transformer.ln_f.bias", "lm_head.weight",
-                           "lm_head.bias"})
+  for (const char* name :
+       {"transformer.wte.weight", "transformer.h.27.attn.q_proj.weight", "transformer.h.0.attn.out_proj.weight",
+        "transformer.h.3.mlp.fc_in.bias", "transformer.h.3.mlp.fc_out.weight", "transformer.ln_f.bias",
+        "lm_head.weight", "lm_head.bias"})
     CHECK(tensors.contains(name));
   for (const char* buffer : {"transformer.h.11.attn.bias", "h.0.attn.masked_bias", "h.0.attn.embed_positions"})
     CHECK(std::regex_match(buffer, std::regex(spec.ignored_tensors.at(0))));

@@ -21,9 +21,7 @@ namespace {
 struct Case {
   int64_t samples = 2, length = 7, first = 0, heads = 3, head_dim = 8, features = 6;
 
-  Microbatch batch() const {
-    return {.ids = at::ones({samples, length}, at::kLong), .first_position = first};
-  }
+  Microbatch batch() const { return {.ids = at::ones({samples, length}, at::kLong), .first_position = first}; }
   std::shared_ptr<const RotaryTable> table() const { return std::make_shared<const RotaryTable>(features, 64); }
   at::Tensor random() const { return at::randn({samples * length, 3 * heads * head_dim}, at::kDouble); }
 };
@@ -58,8 +56,9 @@ std::pair<at::Tensor, at::Tensor> run(const TensorParallel& tp, const Case& c, c
 }  // namespace
 
 TEST_CASE("queries and keys are turned by their positions, and their gradients back") {
-  for (const Case& c : {Case{}, Case{.first = 41}, Case{.features = 8}, Case{.features = 2}, Case{.samples = 0},
-                        Case{.heads = 0}, Case{.samples = 1, .length = 1, .first = 63}, Case{.head_dim = 80, .features = 64}}) {
+  for (const Case& c :
+       {Case{}, Case{.first = 41}, Case{.features = 8}, Case{.features = 2}, Case{.samples = 0}, Case{.heads = 0},
+        Case{.samples = 1, .length = 1, .first = 63}, Case{.head_dim = 80, .features = 64}}) {
     CAPTURE(c.samples, c.length, c.first, c.heads, c.features);
     const auto qkv = c.random(), dy = c.random();
     const auto [y, dx] = run({}, c, qkv, dy);
@@ -146,8 +145,8 @@ TEST_CASE("one table serves all layers, and nothing beside it is made") {
   const auto qkv = c.random();
   const auto y = rotated({}, qkv, batch, c.head_dim, c.table());
   CHECK(y.data_ptr() == qkv.data_ptr());
-  CHECK_THROWS(rotated({}, at::ones({4, 72}, at::kFloat), {.ids = at::ones({1, 4}, at::kLong), .first_position = 13},
-                       8, table));
+  CHECK_THROWS(
+      rotated({}, at::ones({4, 72}, at::kFloat), {.ids = at::ones({1, 4}, at::kLong), .first_position = 13}, 8, table));
 }
 
 }  // namespace shardline
