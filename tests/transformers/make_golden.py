@@ -15,6 +15,7 @@ import json
 import pathlib
 import shutil
 import sys
+import types
 
 import torch
 import transformers
@@ -62,14 +63,22 @@ def randomise(model):
                 p.add_(1.0)
 
 
-def widen_positions(model):
-    """GPT-J's sines and cosines in the model's own dtype; transformers makes them in float32."""
+def scores_in_own_dtype(self, query, key, value, attention_mask=None):
+    """GPTJAttention._attn without its conversion to float32."""
+    scores = query @ key.transpose(-1, -2) / self.scale_attn
+    weights = (scores if attention_mask is None else scores + attention_mask).softmax(-1)
+    return weights @ value, weights
+
+
+def widen_attention(model):
+    """transformers makes GPT-J's sines, cosines and scores in float32, whatever the model's dtype."""
     if model.config.model_type != "gptj" or model.dtype != torch.float64:
         return
     angles = torch.arange(model.config.n_positions, dtype=torch.float64)[:, None] / 10000 ** (
         torch.arange(0, model.config.rotary_dim, 2, dtype=torch.float64) / model.config.rotary_dim)
     for block in model.transformer.h:
         block.attn.embed_positions = torch.cat((angles.sin(), angles.cos()), dim=1)
+        block.attn._attn = types.MethodType(scores_in_own_dtype, block.attn)
 
 
 def age(directory, config):
@@ -117,7 +126,7 @@ def train(case, overrides, batches, dtype):
     """Gradients of step 1, losses and norms, and logits before the first step."""
     model = transformers.AutoModelForCausalLM.from_pretrained(GOLDEN / case / "model", dtype=dtype, **overrides)
     assert model.dtype == dtype
-    widen_positions(model)
+    widen_attention(model)
     model.eval()
     with torch.no_grad():
         logits = {f"length_{n}": model(input_ids=batches[0][:3, :n]).logits[:, -1].clone() for n in LENGTHS}
