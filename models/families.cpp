@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "models/gpt2.h"
+#include "models/gptj.h"
 
 namespace shardline {
 namespace {
@@ -16,6 +17,10 @@ const std::map<std::string, Family>& families() {
       {"gpt2",
        [](const nlohmann::json& config, const std::string& where, bool sequence_parallel, const SplitChoices& choices) {
          return gpt2_spec(gpt2_config(config, where), sequence_parallel, choices);
+       }},
+      {"gptj",
+       [](const nlohmann::json& config, const std::string& where, bool sequence_parallel, const SplitChoices& choices) {
+         return gptj_spec(gptj_config(config, where), sequence_parallel, choices);
        }}};
   return all;
 }

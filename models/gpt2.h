@@ -4,32 +4,31 @@
 #include <string>
 
 #include "core/model_spec.h"
-#include "tensor_parallel/kernels.h"
+#include "models/causal_config.h"
 
 namespace shardline {
 
-// The keys of HF's config.json that change the maths, with HF's defaults.
-struct Gpt2Config {
-  int64_t vocab_size = 50257, n_positions = 1024, n_embd = 768, n_layer = 12, n_head = 12;
-  int64_t n_inner = 0;  // 0 (null in the file): 4 * n_embd
-  Activation activation_function = Activation::gelu_tanh;
-  double resid_pdrop = 0.1, embd_pdrop = 0.1, attn_pdrop = 0.1;
-  double layer_norm_epsilon = 1e-5, initializer_range = 0.02;
-  bool scale_attn_weights = true, scale_attn_by_inverse_layer_idx = false;
-  bool tie_word_embeddings = true;
+// With HF's defaults.
+struct Gpt2Config : CausalConfig {
+  Gpt2Config()
+      : CausalConfig{.vocab_size = 50257,
+                     .n_positions = 1024,
+                     .n_embd = 768,
+                     .n_layer = 12,
+                     .n_head = 12,
+                     .resid_pdrop = 0.1,
+                     .embd_pdrop = 0.1,
+                     .attn_pdrop = 0.1,
+                     .tie_word_embeddings = true,
+                     .position_table = true,
+                     .attention_bias = true} {}
 
-  int64_t inner() const { return n_inner ? n_inner : 4 * n_embd; }
-  int64_t head_dim() const { return n_embd / n_head; }
+  bool scale_attn_weights = true, scale_attn_by_inverse_layer_idx = false;
 };
 
 // Reads an HF config; `where` names it in messages. Keys without influence on the maths are left alone; what we cannot
 // do (cross attention) and what contradicts is a ConfigError.
 Gpt2Config gpt2_config(const nlohmann::json& config, const std::string& where);
-
-// Which units of a block are split over the T ranks; the others are whole on each of them.
-struct Gpt2BlockSplit {
-  bool attention = true, mlp = true;
-};
 
 // sequence_parallel: the ranks of a tensor-parallel group hold parts of the rows at borders (optimize: memory).
 // Units: "embedding.wte", "h.N.attn", "h.N.mlp", "head.lm_head"; tied ones must have equal choices. A unit that is

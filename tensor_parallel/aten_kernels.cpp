@@ -116,6 +116,17 @@ at::Tensor bias_activation_backward(const at::Tensor& dy, const at::Tensor& x, c
   return dx;
 }
 
+void rotate_pairs_(at::Tensor x, const at::Tensor& table, const at::Tensor& position, bool back) {
+  const int64_t pairs = table.size(2);
+  const at::Tensor here = table.index_select(1, position).unsqueeze(2);  // [2, rows, 1, pairs]
+  const at::Tensor cosine = here[0], sine = back ? -here[1] : here[1];
+  const at::Tensor points = x.narrow(2, 0, 2 * pairs).view({x.size(0), x.size(1), pairs, 2});
+  const at::Tensor a = points.select(3, 0).to(wide_type(x)), b = points.select(3, 1).to(wide_type(x));
+  const at::Tensor turned = a * cosine - b * sine;
+  points.select(3, 1).copy_(b * cosine + a * sine);
+  points.select(3, 0).copy_(turned);
+}
+
 std::tuple<at::Tensor, at::Tensor, at::Tensor> cross_entropy_stats(const at::Tensor& logits, const at::Tensor& label) {
   const int64_t rows = logits.size(0), v = logits.size(1);
   const at::TensorOptions options = logits.options().dtype(wide_type(logits));

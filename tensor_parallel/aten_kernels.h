@@ -24,6 +24,8 @@ at::Tensor bias_dropout_add_forward(const at::Tensor& x, const at::Tensor& bias,
 at::Tensor bias_dropout_backward(const at::Tensor& dy, const DropoutRows& rows, at::Tensor bias_grad,
                                  int64_t valid_rows, at::ScalarType branch);
 
+void rotate_pairs_(at::Tensor x, const at::Tensor& table, const at::Tensor& position, bool back);
+
 std::tuple<at::Tensor, at::Tensor, at::Tensor> cross_entropy_stats(const at::Tensor& logits, const at::Tensor& label);
 void cross_entropy_gradient_(at::Tensor logits, const at::Tensor& label, const at::Tensor& log_sum_exp,
                              const at::Tensor& scale);

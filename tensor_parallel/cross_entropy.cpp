@@ -54,8 +54,8 @@ LossTerm sum_over_ranks(const TensorParallel& tp, const LossTerm& mine, at::Devi
 
 }  // namespace
 
-at::Tensor head_cross_entropy(const TensorParallel& tp, const at::Tensor& x, Parameter& w, int64_t first_word,
-                              MicrobatchContext& context) {
+at::Tensor head_cross_entropy(const TensorParallel& tp, const at::Tensor& x, Parameter& w, Parameter* b,
+                              int64_t first_word, MicrobatchContext& context) {
   at::NoGradGuard no_grad;
   const bool train = context.mode == Mode::train;
   // A rank with all words needs none of the others for its border rows; else each has its words' part of all tokens.
@@ -77,7 +77,7 @@ at::Tensor head_cross_entropy(const TensorParallel& tp, const at::Tensor& x, Par
     const int64_t rows = std::min(kHeadBlockTokens, tokens - first);
     const auto block_x = input.narrow(0, first, rows), block_logits = logits.narrow(0, 0, rows);
     const auto block_label = local_label.narrow(0, first, rows), block_valid = valid.narrow(0, first, rows);
-    linear_forward_out(block_logits, block_x, w.value, {});
+    linear_forward_out(block_logits, block_x, w.value, b ? b->value : at::Tensor());
     const auto [log_sum_exp, target] = whole_stats(words, block_logits, block_label);
     const auto losses = at::where(block_valid, log_sum_exp - target, 0.0);
     here.sum += losses.to(at::kDouble).sum().item<double>();
@@ -87,6 +87,7 @@ at::Tensor head_cross_entropy(const TensorParallel& tp, const at::Tensor& x, Par
     cross_entropy_gradient_(block_logits, block_label, log_sum_exp, scale);
     linear_input_gradient_out(dx.narrow(0, first, rows), block_logits, w.value, false);
     if (w.grad.defined()) add_weight_gradient(w.grad, block_logits, block_x);
+    if (b && b->grad.defined()) add_bias_gradient(b->grad, block_logits);
   }
   if (!split && tp.sequence_parallel) here = sum_over_ranks(tp, here, x.device());
   context.loss.sum += here.sum;
@@ -101,12 +102,12 @@ at::Tensor head_cross_entropy(const TensorParallel& tp, const at::Tensor& x, Par
                        });
 }
 
-at::Tensor head_last_logits(const TensorParallel& tp, const at::Tensor& x, const Parameter& w,
+at::Tensor head_last_logits(const TensorParallel& tp, const at::Tensor& x, const Parameter& w, const Parameter* b,
                             const Microbatch& batch) {
   at::NoGradGuard no_grad;
   const auto whole = gather_rows(tp, x, batch.tokens());
   const auto last = whole.view({batch.batch(), batch.length(), -1}).select(1, batch.length() - 1).contiguous();
-  const auto local = linear_forward(last, w.value, {});
+  const auto local = linear_forward(last, w.value, b ? b->value : at::Tensor());
   if (tp.size() == 1 || w.spec->split_dim < 0) return local.to(wide_type(local));
   // Parts of the vocabulary differ by at most one entry: all are sent with the size of the largest.
   const int64_t vocabulary = w.spec->shape[0], widest = w.spec->split(0, tp.size()).length;

@@ -15,12 +15,13 @@ constexpr int64_t kHeadBlockTokens = 256;  // whose logits exist at a time
 // x: border rows [rows, hidden]; w [vocabulary of this rank, hidden], its entries starting at first_word. Labels are
 // the microbatch's own, shifted here: position i predicts label i + 1, and -100 is no label. Leaves (sum, weight) in
 // the context. Mode::train: returns the loss sum times context.loss_scale, a scalar of at least fp32 with a backward.
-// Else: undefined. Where the spec of w splits nothing, each rank sees to its own border rows with all words, and w's
-// gradient is theirs.
-at::Tensor head_cross_entropy(const TensorParallel& tp, const at::Tensor& x, Parameter& w, int64_t first_word,
-                              MicrobatchContext& context);
+// Else: undefined. b [vocabulary of this rank], split as w is, or null. Where the spec of w splits nothing, each rank
+// sees to its own border rows with all words, and the gradients of w and b are theirs.
+at::Tensor head_cross_entropy(const TensorParallel& tp, const at::Tensor& x, Parameter& w, Parameter* b,
+                              int64_t first_word, MicrobatchContext& context);
 
 // Logits of the last position of each sample, whole on every rank: [batch, vocabulary], at least fp32.
-at::Tensor head_last_logits(const TensorParallel& tp, const at::Tensor& x, const Parameter& w, const Microbatch& batch);
+at::Tensor head_last_logits(const TensorParallel& tp, const at::Tensor& x, const Parameter& w, const Parameter* b,
+                            const Microbatch& batch);
 
 }  // namespace shardline

@@ -1,6 +1,8 @@
 #include "tensor_parallel/elementwise.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/arange.h>
 
 #include <algorithm>
 
@@ -13,6 +15,17 @@ int64_t valid_border_rows(const TensorParallel& tp, int64_t tokens) {
   if (!tp.sequence_parallel) return tokens;
   const int64_t rows = border_rows(tokens, tp.size(), true);
   return std::clamp<int64_t>(tokens - tp.rank() * rows, 0, rows);
+}
+
+Range tokens_of_rows(const TensorParallel& tp, int64_t tokens) {
+  const int64_t first = tp.sequence_parallel ? tp.rank() * border_rows(tokens, tp.size(), true) : 0;
+  return {first, valid_border_rows(tp, tokens)};
+}
+
+at::Tensor positions_of_rows(const TensorParallel& tp, const Microbatch& batch) {
+  const Range mine = tokens_of_rows(tp, batch.tokens());
+  const auto rows = at::arange(mine.begin, mine.end(), batch.ids.options());
+  return rows.remainder(std::max<int64_t>(batch.length(), 1)) + batch.first_position;
 }
 
 at::Tensor layer_norm(const TensorParallel& tp, const at::Tensor& x, int64_t tokens, Parameter& weight, Parameter& bias,

@@ -30,7 +30,11 @@ DropoutRows dropout_rows(const TensorParallel& tp, const MicrobatchContext& cont
                          double probability);
 uint32_t dropout_op(int64_t layer, int site);
 
-// How many of this rank's border rows are tokens.
+// How many of this rank's border rows are tokens, and which of the microbatch's they are.
 int64_t valid_border_rows(const TensorParallel& tp, int64_t tokens);
+Range tokens_of_rows(const TensorParallel& tp, int64_t tokens);
+
+// The position in its sample of each border row that is a token [valid rows], int64 like the ids.
+at::Tensor positions_of_rows(const TensorParallel& tp, const Microbatch& batch);
 
 }  // namespace shardline

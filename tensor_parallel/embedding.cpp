@@ -2,7 +2,6 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/arange.h>
 #include <ATen/ops/index_add.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/zeros.h>
@@ -27,19 +26,6 @@ LocalWords find_words(const at::Tensor& ids, int64_t first, int64_t count) {
   return {rows, local.index_select(0, rows)};
 }
 
-// The tokens of the microbatch that this rank's border rows are.
-Range tokens_of_rows(const TensorParallel& tp, int64_t tokens) {
-  const int64_t first = tp.sequence_parallel ? tp.rank() * border_rows(tokens, tp.size(), true) : 0;
-  return {first, valid_border_rows(tp, tokens)};
-}
-
-// The position in its sample of each border row that is a token.
-at::Tensor positions_of_rows(const TensorParallel& tp, const Microbatch& batch) {
-  const Range mine = tokens_of_rows(tp, batch.tokens());
-  const auto rows = at::arange(mine.begin, mine.end(), batch.ids.options());
-  return rows.remainder(std::max<int64_t>(batch.length(), 1)) + batch.first_position;
-}
-
 // The words of each border row that is a token.
 at::Tensor words_of_rows(const TensorParallel& tp, const Microbatch& batch) {
   const Range mine = tokens_of_rows(tp, batch.tokens());
@@ -58,7 +44,7 @@ void add_rows(at::Tensor table, const at::Tensor& index, const at::Tensor& rows)
 }  // namespace
 
 at::Tensor embedding(const TensorParallel& tp, const Microbatch& batch, Parameter& words, int64_t first_word,
-                     Parameter& positions, std::optional<at::ScalarType> border) {
+                     Parameter* positions, std::optional<at::ScalarType> border) {
   const int64_t tokens = batch.tokens(), hidden = words.value.size(1), valid = valid_border_rows(tp, tokens);
   const bool split = words.spec->split_dim >= 0;
   at::Tensor y;
@@ -75,23 +61,22 @@ at::Tensor embedding(const TensorParallel& tp, const Microbatch& batch, Paramete
       y.narrow(0, 0, valid).copy_(words.value.index_select(0, words_of_rows(tp, batch)));
     }
     y = y.to(border.value_or(words.value.scalar_type()));
-    y.narrow(0, 0, valid).add_(positions.value.index_select(0, positions_of_rows(tp, batch)));
+    if (positions) y.narrow(0, 0, valid).add_(positions->value.index_select(0, positions_of_rows(tp, batch)));
   }
   // Everything follows from the batch again: nothing is kept.
-  return with_backward(y, {}, {}, "Embedding",
-                       [=, &batch, &words, &positions](const at::Tensor& d_y, const SavedTensors&) {
-                         const auto dy = d_y.contiguous();
-                         if (positions.grad.defined())
-                           add_rows(positions.grad, positions_of_rows(tp, batch), dy.narrow(0, 0, valid));
-                         const auto dy_all = split ? gather_rows(tp, dy, tokens) : dy.narrow(0, 0, valid);
-                         if (words.grad.defined() && split) {
-                           const auto found = find_words(batch.ids, first_word, words.value.size(0));
-                           add_rows(words.grad, found.words, dy_all.index_select(0, found.rows));
-                         } else if (words.grad.defined()) {
-                           add_rows(words.grad, words_of_rows(tp, batch), dy_all);
-                         }
-                         return std::vector<at::Tensor>{};
-                       });
+  return with_backward(y, {}, {}, "Embedding", [=, &batch, &words](const at::Tensor& d_y, const SavedTensors&) {
+    const auto dy = d_y.contiguous();
+    if (positions && positions->grad.defined())
+      add_rows(positions->grad, positions_of_rows(tp, batch), dy.narrow(0, 0, valid));
+    const auto dy_all = split ? gather_rows(tp, dy, tokens) : dy.narrow(0, 0, valid);
+    if (words.grad.defined() && split) {
+      const auto found = find_words(batch.ids, first_word, words.value.size(0));
+      add_rows(words.grad, found.words, dy_all.index_select(0, found.rows));
+    } else if (words.grad.defined()) {
+      add_rows(words.grad, words_of_rows(tp, batch), dy_all);
+    }
+    return std::vector<at::Tensor>{};
+  });
 }
 
 }  // namespace shardline

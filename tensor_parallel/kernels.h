@@ -48,6 +48,12 @@ at::Tensor bias_dropout_add_forward(const at::Tensor& x, const at::Tensor& bias,
 at::Tensor bias_dropout_backward(const at::Tensor& dy, const DropoutRows& rows, at::Tensor bias_grad,
                                  int64_t valid_rows, at::ScalarType branch);
 
+// ---- rotation of pairs of features, in place
+// x [rows, heads, head_dim], rows strided: features 2i and 2i + 1 of each head, the first 2 * pairs of them, are turned
+// by the angle of row `position` and column i of table [2, positions, pairs] (cosines, sines; x's wide type), or back
+// by it. position [rows] int64.
+void rotate_pairs_(at::Tensor x, const at::Tensor& table, const at::Tensor& position, bool back);
+
 // ---- softmax cross entropy over a vocabulary that may be split over ranks; logits [rows, v] of this rank's part
 // Per row: the largest logit, the sum of exp(logit - largest), and the logit of the label (0 when the label, counted
 // from this part's first entry, is not in [0, v)). Each [rows], fp32 or wider, also of half-precision logits.

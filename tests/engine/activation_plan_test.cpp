@@ -28,10 +28,11 @@ struct Choice {
   std::string optimize = "memory", dtype = "float32";
   double dropout = 0;
   std::string whole = "none";  // a pattern of units that are not split over T
+  bool gptj = false;
 };
 
 Config config_of(const Choice& c) {
-  nlohmann::json file = {{"model", {{"config", uneven_gpt2(61, c.dropout)}}},
+  nlohmann::json file = {{"model", {{"config", c.gptj ? uneven_gptj(c.dropout) : uneven_gpt2(61, c.dropout)}}},
                          {"data", {{"train", "unused"}, {"tokenizer", "bytes"}, {"sequence_length", kLength}}},
                          {"training", {{"global_batch_size", kSamples}}},
                          {"smp_options",
@@ -131,6 +132,35 @@ TEST_CASE("the plan's peak of activations is what every rank counts where units 
         }
 }
 
+TEST_CASE("the plan's peak of activations is what every rank counts, of GPT-J's parallel branches") {
+  for (const auto& [pipeline, recompute, offload] : {std::tuple{"interleaved", "none", "no"},
+                                                     {"zb_h2", "none", "no"},
+                                                     {"zb_h1", "selective", "all"},
+                                                     {"simple", "each", "checkpointed"},
+                                                     {"zbv", "group_2", "no"}})
+    for (const auto& [t, optimize, whole] : {std::tuple{1, "speed", "none"},
+                                             {2, "memory", "none"},
+                                             {3, "speed", "none"},
+                                             {4, "memory", "none"},
+                                             {2, "memory", ".*"},
+                                             {3, "memory", ".*attn"},
+                                             {2, "memory", ".*mlp"},
+                                             {2, "speed", "h.*"}})
+      for (const double dropout : {0.0, 0.1}) {
+        CAPTURE(pipeline, recompute, offload, t, optimize, whole, dropout);
+        CHECK_NOTHROW(planned_and_counted({.p = 2,
+                                           .t = t,
+                                           .pipeline = pipeline,
+                                           .recompute = recompute,
+                                           .offload = offload,
+                                           .optimize = optimize,
+                                           .dtype = dropout > 0 ? "float64" : "float32",
+                                           .dropout = dropout,
+                                           .whole = whole,
+                                           .gptj = true}));
+      }
+}
+
 // On one rank nothing is on its way to another: what the allocator holds beside the counted activations never changes.
 TEST_CASE("what is counted is all that the process keeps between instructions") {
   use_caching_allocator();
@@ -138,9 +168,10 @@ TEST_CASE("what is counted is all that the process keeps between instructions") 
   for (const char* pipeline : {"simple", "interleaved", "zb_h2"})
     for (const auto& recompute : kRecompute)
       for (const auto& offload : kOffload)
-        for (const double dropout : {0.0, 0.1}) {
-          const Choice choice{.pipeline = pipeline, .recompute = recompute, .offload = offload, .dropout = dropout};
-          CAPTURE(pipeline, recompute, offload, dropout);
+        for (const auto& [gptj, dropout] : {std::pair{false, 0.0}, {false, 0.1}, {true, 0.1}}) {
+          const Choice choice{
+              .pipeline = pipeline, .recompute = recompute, .offload = offload, .dropout = dropout, .gptj = gptj};
+          CAPTURE(pipeline, recompute, offload, dropout, gptj);
           const Config config = config_of(choice);
           run_ranks(1, [&](CommunicatorPtr world) {
             const ModelSource source = open_model(config.model, false);

@@ -1,4 +1,4 @@
-// A small GPT-2 whose heads, inner width and vocabulary no number of ranks divides.
+// A small GPT-2, or GPT-J, whose heads, inner width and vocabulary no number of ranks divides.
 #pragma once
 #include <nlohmann/json.hpp>
 
@@ -16,6 +16,12 @@ inline nlohmann::json uneven_gpt2(int words = 61, double dropout = 0.1, bool tie
           {"embd_pdrop", dropout},
           {"attn_pdrop", dropout},
           {"tie_word_embeddings", tied}};
+}
+
+inline nlohmann::json uneven_gptj(double dropout = 0.1) {
+  nlohmann::json config = uneven_gpt2(61, dropout, false);
+  config.update({{"model_type", "gptj"}, {"rotary_dim", 6}});
+  return config;
 }
 
 }  // namespace shardline

@@ -28,6 +28,14 @@ std::vector<Twins> equal_twins() {
     pipeline.p = 3;
     twins.push_back({cat("3 stages, ", optim, ": one process"), alone, pipeline});
   }
+  for (const char* checkpointing : {"none", "selective", "each"}) {
+    Point alone = one, pipeline = one;
+    alone.model = pipeline.model = "gptj";
+    pipeline.p = 3;
+    pipeline.pipeline = "zb_h1";
+    pipeline.checkpointing = checkpointing;
+    twins.push_back({cat("GPT-J, zb_h1 on 3 stages, ", checkpointing, ": one process"), alone, pipeline});
+  }
   Point flat = deep;
   flat.p = 1;
   twins.push_back({"D 2, T 2, memory, with 2 stages: with 1", flat, deep});

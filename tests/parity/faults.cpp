@@ -109,18 +109,24 @@ Parameter& parameter(const LayerBuild& build, const std::string& name) {
   throw InvariantError("no parameter " + name);
 }
 
-// The layer with other sample numbers; what it keeps for its backward pass refers to the microbatch.
-Around with_samples(const std::function<int64_t(int64_t)>& number) {
-  return [=](Layer& inner, const LayerBuild&, const Border& input, MicrobatchContext& context) {
+// The layer with another microbatch than it is given; what it keeps for its backward pass refers to that one.
+Around with_microbatch(const std::function<void(Microbatch&, int t)>& edit) {
+  return [=](Layer& inner, const LayerBuild& build, const Border& input, MicrobatchContext& context) {
     static thread_local std::list<Microbatch> kept;
     const Microbatch* const real = context.batch;
     kept.push_back(*real);
-    for (auto& sample : kept.back().samples) sample = number(sample);
+    edit(kept.back(), build.tp->rank());
     context.batch = &kept.back();
     Border border = inner.forward(input, context);
     context.batch = real;
     return border;
   };
+}
+
+Around with_samples(const std::function<int64_t(int64_t)>& number) {
+  return with_microbatch([=](Microbatch& batch, int) {
+    for (auto& sample : batch.samples) sample = number(sample);
+  });
 }
 
 Border bias_on_every_rank(Layer& inner, const LayerBuild& build, const Border& input, MicrobatchContext& context) {
@@ -132,6 +138,23 @@ Border tied_counted_twice(Layer& inner, const LayerBuild& build, const Border& i
   auto& gradient = parameter(build, "lm_head.weight").grad;
   const auto before = gradient.clone();
   Border border = inner.forward(input, context);  // the head's products run in its forward pass
+  gradient.add_(gradient - before);
+  return border;
+}
+
+Border head_bias_on_every_rank(Layer& inner, const LayerBuild& build, const Border& input, MicrobatchContext& context) {
+  auto& bias = parameter(build, "lm_head.bias").value;
+  const auto real = bias.clone();
+  bias.mul_(build.tp->size());
+  Border border = inner.forward(input, context);
+  bias.copy_(real);
+  return border;
+}
+
+Border head_bias_counted_twice(Layer& inner, const LayerBuild& build, const Border& input, MicrobatchContext& context) {
+  auto& gradient = parameter(build, "lm_head.bias").grad;
+  const auto before = gradient.clone();
+  Border border = inner.forward(input, context);
   gradient.add_(gradient - before);
   return border;
 }
@@ -180,6 +203,11 @@ std::vector<Fault> planted_faults() {
   const Point whole = {.t = 2, .units = "whole"}, whole_memory = {.t = 2, .optimize = "memory", .units = "whole"};
   // A sample is cut between the ranks: its tokens see those of the other.
   const Point attention_memory = {.t = 2, .optimize = "memory", .units = "attention whole", .global_batch = 3};
+  // Positions count by their differences: a shift is seen where a rank's queries meet another's keys.
+  const auto gptj = [](Point point) {
+    point.model = "gptj";
+    return point;
+  };
   const auto with_dropout = [](Point point) {
     point.dropout = true;
     return point;
@@ -234,6 +262,14 @@ std::vector<Fault> planted_faults() {
        }),
        true},
       {"a bias is added on every T rank", t2, layer("h.1", bias_on_every_rank), true},
+      {"one T rank turns its rows by the positions behind theirs", gptj(attention_memory),
+       layer("h.1", with_microbatch([](Microbatch& batch, int t) { batch.first_position += t == 1; }))},
+      {"the head's bias is added on every T rank", gptj(t2), layer("head", head_bias_on_every_rank), true},
+      {"the gradient of the head's bias is counted twice", gptj(p2), layer("head", head_bias_counted_twice)},
+      {"the gradient of the whole head's bias is that of the own rows", gptj(whole_memory),
+       params([](ParamSpec& param) {
+         if (param.name == "lm_head.bias") param.partial_over_t = false;
+       })},
       {"dropout masks are shifted by one sample", with_dropout({.microbatches = 2}),
        layer("h.3", with_samples([](int64_t sample) { return sample + 1; }))},
       {"dropout masks are numbered within the replica",

@@ -34,7 +34,7 @@ std::string Point::name() const {
              accumulation, active ? cat(" active ", active) : "", dropout ? " dropout" : "", tied ? "" : " untied",
              short_batch ? " short" : "", ignored ? " ignored" : "", checkpointing == "none" ? "" : " " + checkpointing,
              offload == "off" ? "" : cat(" offload ", offload), sharding == "none" ? "" : " " + sharding,
-             units == "split" ? "" : " " + units, ", ", shape,
+             units == "split" ? "" : " " + units, ", ", model == "gpt2" ? "" : model + " ", shape,
              dtype == "float64"   ? ""
              : dtype == "float32" ? " fp32"
                                   : " " + dtype,
@@ -51,7 +51,7 @@ int Point::chunks_per_stage() const {
 }
 
 std::string Point::reference_key() const {
-  return cat(dtype, " ", shape, " ", global_batch, dropout, tied, short_batch, ignored, " ", optim);
+  return cat(dtype, " ", model, " ", shape, " ", global_batch, dropout, tied, short_batch, ignored, " ", optim);
 }
 
 Point Point::reference() const {
@@ -60,6 +60,7 @@ Point Point::reference() const {
           .tied = tied,
           .short_batch = short_batch,
           .ignored = ignored,
+          .model = model,
           .shape = shape,
           .optim = optim,
           .global_batch = global_batch};

@@ -80,7 +80,8 @@ std::string markdown(const Report& report) {
   std::ostringstream out;
   out << "# Parity: every layout gives the run of one process\n\n"
          "<!-- Made by tests/parity: run parity_tests \"[docs]\" with SHARDLINE_WRITE_DOCS=1 to make it again. -->\n\n"
-         "Each point trains a small GPT-2 (5 blocks, hidden size 24) for ten steps (AdamW, a few points with momentum "
+         "Each point trains a small GPT-2 or GPT-J (5 blocks, hidden size 24) for ten steps (AdamW, a few points with "
+         "momentum "
          "SGD, "
          "Adam\n"
          "or Adafactor; learning rate 1e-3, clipping at norm 1, weight decay 0.1) on a layout with ranks as threads, "

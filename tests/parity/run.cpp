@@ -70,18 +70,20 @@ class RandomSource : public BatchSource {
 json hf_config(const Point& point) {
   const double p = point.dropout ? 0.1 : 0.0;
   const Shape shape = shape_of(point);
-  return {{"model_type", "gpt2"},
-          {"n_layer", 5},
-          {"n_head", shape.heads},
-          {"n_embd", 24},
-          {"n_inner", shape.inner},
-          {"vocab_size", shape.vocab},
-          {"n_positions", 40},
-          {"resid_pdrop", p},
-          {"embd_pdrop", p},
-          {"attn_pdrop", p},
-          {"tie_word_embeddings", point.tied},
-          {"initializer_range", 0.2}};
+  json config = {{"model_type", point.model},
+                 {"n_layer", 5},
+                 {"n_head", shape.heads},
+                 {"n_embd", 24},
+                 {"n_inner", shape.inner},
+                 {"vocab_size", shape.vocab},
+                 {"n_positions", 40},
+                 {"resid_pdrop", p},
+                 {"embd_pdrop", p},
+                 {"attn_pdrop", p},
+                 {"tie_word_embeddings", point.tied},
+                 {"initializer_range", 0.2}};
+  if (point.model == "gptj") config["rotary_dim"] = 4;  // all, a half or a sixth of a head
+  return config;
 }
 
 Config run_config(const Point& point) {

@@ -8,8 +8,13 @@ namespace shardline {
 // The GPT models of the papers: heads, hidden size, layers; 51200 words, 2048 tokens.
 inline ModelSpec published_gpt(int64_t heads, int64_t hidden, int64_t layers, bool sequence_parallel = false,
                                int64_t words = 51200, int64_t length = 2048) {
-  return gpt2_spec({.vocab_size = words, .n_positions = length, .n_embd = hidden, .n_layer = layers, .n_head = heads},
-                   sequence_parallel);
+  Gpt2Config config;
+  config.vocab_size = words;
+  config.n_positions = length;
+  config.n_embd = hidden;
+  config.n_layer = layers;
+  config.n_head = heads;
+  return gpt2_spec(config, sequence_parallel);
 }
 
 // The engine of arXiv 2104.04473: gradients in fp16, added by a sweep and reduced after the backwards; unfused

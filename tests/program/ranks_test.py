@@ -1,10 +1,11 @@
 """How runs end when ranks fail, are killed, hang, or are asked to stop."""
+import json
 import os
 import resource
 import subprocess
 import time
 
-from harness import PROGRAM, ProgramTest, signal, unittest
+from harness import PROGRAM, TINY, ProgramTest, signal, unittest
 
 ENDS_WITHIN = 30  # seconds; a few on an idle machine
 
@@ -28,14 +29,18 @@ class RanksTest(ProgramTest):
 
 class Failures(RanksTest):
     def test_same_losses_by_processes_threads_and_alone(self):
-        losses = {}
-        for name, options in {"local": {}, "threads": {"p": 2, "t": 2, "communicator": "threads"},
-                              "mpi": {"p": 2, "t": 2, "communicator": "mpi"}}.items():
-            self.train(output_dir=name, **options)
-            losses[name] = [line["loss"] for line in self.metrics(name)]
-        self.assertEqual(losses["threads"], losses["mpi"])  # to the last bit
-        for one, many in zip(losses["local"], losses["mpi"]):
-            self.assertAlmostEqual(one, many, delta=2e-5)
+        for family, more in {"gpt2": {}, "gptj": {"rotary_dim": 4}}.items():
+            model = {"config": dict(TINY["model"]["config"], model_type=family, **more)}
+            losses = {}
+            for name, options in {"local": {}, "threads": {"p": 2, "t": 2, "communicator": "threads"},
+                                  "mpi": {"p": 2, "t": 2, "communicator": "mpi"}}.items():
+                self.train(output_dir=f"{family}-{name}", model=model, **options)
+                losses[name] = [line["loss"] for line in self.metrics(f"{family}-{name}")]
+            self.assertEqual(losses["threads"], losses["mpi"])  # to the last bit
+            for one, many in zip(losses["local"], losses["mpi"]):
+                self.assertAlmostEqual(one, many, delta=2e-5)
+            said = self.expect(0, "generate", f"{family}-mpi", "--prompt", "a", "--max-new-tokens", "4", "--json").out
+            self.assertEqual(len(json.loads(said)["tokens"]), 4)
 
     def test_ranks_are_told_what_the_launcher_chose(self):
         smp = {"pipeline_parallel_degree": 2, "tensor_parallel_degree": 1, "microbatches": "auto"}

@@ -31,7 +31,7 @@ void check_embedding(int ranks, bool sequence_parallel, bool split, int64_t samp
   const double worst = worst_over_ranks(ranks, [&](Communicator& comm) {
     const TensorParallel tp{&comm, sequence_parallel};
     Parameter w = parameter_of(words, wte, tp.rank(), ranks), p = parameter_of(positions, wpe, tp.rank(), ranks);
-    const auto mine = embedding(tp, batch, w, words.split(tp.rank(), ranks).begin, p);
+    const auto mine = embedding(tp, batch, w, words.split(tp.rank(), ranks).begin, &p);
     torch::autograd::backward({mine}, {slice_rows(tp, dy)});
     if (sequence_parallel) comm.all_reduce(p.grad)->wait();  // each rank has its rows' part
     if (sequence_parallel && !split) comm.all_reduce(w.grad)->wait();
@@ -55,6 +55,25 @@ TEST_CASE("a split embedding, and one that every rank has, are that of one proce
       }
 }
 
+TEST_CASE("without a table of positions words are all there is") {
+  const Microbatch batch{.ids = at::randint(kWords, {2, 5}, at::kLong), .first_position = 3};
+  const ParamSpec words{.name = "wte", .shape = {kWords, kHidden}, .split_dim = 0};
+  const auto wte = at::randn(words.shape, at::kDouble).requires_grad_(true);
+  const auto y = at::embedding(wte, batch.ids).view({-1, kHidden});
+  const auto dy = at::randn(y.sizes(), at::kDouble);
+  torch::autograd::backward({y}, {dy});
+  for (int ranks : {1, 3})
+    for (bool sequence_parallel : {false, true})
+      CHECK(worst_over_ranks(ranks, [&](Communicator& comm) {
+              const TensorParallel tp{&comm, sequence_parallel};
+              Parameter w = parameter_of(words, wte, tp.rank(), ranks);
+              const auto mine = embedding(tp, batch, w, words.split(tp.rank(), ranks).begin, nullptr);
+              torch::autograd::backward({mine}, {slice_rows(tp, dy)});
+              return std::vector{difference(mine, slice_rows(tp, y.detach())),
+                                 difference(w.grad, part_of(words, wte.grad(), tp.rank(), ranks))};
+            }) <= 1e-14);
+}
+
 TEST_CASE("more ranks than words") {
   const ParamSpec words{.name = "wte", .shape = {2, kHidden}, .split_dim = 0};
   const ParamSpec positions{.name = "wpe", .shape = {kPositions, kHidden}};
@@ -64,7 +83,7 @@ TEST_CASE("more ranks than words") {
   CHECK(worst_over_ranks(3, [&](Communicator& comm) {
           const TensorParallel tp{&comm, false};
           Parameter w = parameter_of(words, wte, tp.rank(), 3), p = parameter_of(positions, wpe, tp.rank(), 3);
-          return std::vector{difference(embedding(tp, batch, w, words.split(tp.rank(), 3).begin, p), y)};
+          return std::vector{difference(embedding(tp, batch, w, words.split(tp.rank(), 3).begin, &p), y)};
         }) == 0);
 }
 

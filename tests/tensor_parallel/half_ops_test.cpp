@@ -111,7 +111,7 @@ void check_embedding(at::ScalarType type, std::optional<at::ScalarType> border, 
   CHECK(worst_over_ranks(ranks, [&](Communicator& comm) {
           const TensorParallel tp{&comm, sequence_parallel};
           Parameter w = half_parameter(words, wte, tp), p = half_parameter(positions, wpe, tp);
-          const auto mine = embedding(tp, batch, w, words.split(tp.rank(), ranks).begin, p, border);
+          const auto mine = embedding(tp, batch, w, words.split(tp.rank(), ranks).begin, &p, border);
           torch::autograd::backward({mine}, {slice_rows(tp, dy)});
           if (sequence_parallel) comm.all_reduce(p.grad)->wait();
           return std::vector{unless(mine.scalar_type() == border.value_or(type)),
@@ -152,7 +152,7 @@ void check_head(at::ScalarType type, int ranks, bool sequence_parallel) {
           Parameter mine = half_parameter(words, w, tp);
           const auto local = slice_rows(tp, x).detach().requires_grad_(true);
           MicrobatchContext context{.batch = &batch, .mode = Mode::train, .loss_scale = kScale};
-          const auto loss = head_cross_entropy(tp, local, mine, words.split(tp.rank(), ranks).begin, context);
+          const auto loss = head_cross_entropy(tp, local, mine, nullptr, words.split(tp.rank(), ranks).begin, context);
           torch::autograd::backward({loss});
           const double exact = sum.item<double>();
           // The gradient of the logits was rounded to the type; that of w came of it in fp32.

@@ -1,6 +1,6 @@
 """Trains the same Hugging Face directory on the same batches with transformers and with shardline, and compares.
 
-    python tests/transformers/compare.py build/tools/shardline [--shape small|inner|124m] [--layout "D P T" ...]
+    python tests/transformers/compare.py build/tools/shardline [--shape small|inner|124m|gptj] [--layout "D P T" ...]
         [--optim adamw_torch_fused|adam|sgd|adafactor] [--set PATH=VALUE ...] [--tokenizer]
 
 Per layout: the losses and gradient norms of ten steps (AdamW, or --optim; constant learning rate, see OPTIMIZERS; weight
@@ -27,6 +27,7 @@ SHAPES = {
     "inner": dict(n_layer=3, n_head=4, n_embd=64, n_inner=100, vocab_size=515, n_positions=64, activation_function="gelu",
                   scale_attn_by_inverse_layer_idx=True, layer_norm_epsilon=1e-3, tie_word_embeddings=False),
     "124m": dict(),
+    "gptj": dict(model_type="gptj", n_layer=5, n_head=6, n_embd=48, vocab_size=1009, n_positions=64, rotary_dim=4),
 }
 STEPS, DECAY, SEQUENCE, BATCH = 10, 0.1, 33, 8
 # By the config's name: keys of the config, and the same optimizer for transformers' models.
@@ -44,8 +45,9 @@ OPTIMIZERS = {
 
 def make_directory(shape, path):
     torch.manual_seed(1)
-    config = transformers.GPT2Config(**SHAPES[shape], resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
-    model = transformers.GPT2LMHeadModel(config)
+    config = transformers.AutoConfig.for_model(**{"model_type": "gpt2", **SHAPES[shape]}, resid_pdrop=0.0,
+                                               embd_pdrop=0.0, attn_pdrop=0.0)
+    model = transformers.AutoModelForCausalLM.from_config(config)
     model.save_pretrained(path)
     tokens = np.random.default_rng(5).integers(0, config.vocab_size, STEPS * BATCH * SEQUENCE).astype(np.uint16)
     tokens.tofile(os.path.join(path, "tokens.bin"))
@@ -142,7 +144,7 @@ def main():
     with tempfile.TemporaryDirectory() as scratch:
         directory = os.path.join(scratch, "model")
         model, batches = make_directory(args.shape, directory)
-        wide = transformers.GPT2LMHeadModel.from_pretrained(directory, dtype=torch.float64)
+        wide = transformers.AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float64)
         exact = train_transformers(wide, batches, args.optim)
         del wide
         reference = train_transformers(model, batches, args.optim)
@@ -152,7 +154,7 @@ def main():
             out = os.path.join(scratch, "out" + layout.replace(" ", "-"))
             ours = train_shardline(args.program, directory, [int(x) for x in layout.split()], out, args.optim,
                                    args.set, args.tokenizer)
-            saved = transformers.GPT2LMHeadModel.from_pretrained(out).eval()
+            saved = transformers.AutoModelForCausalLM.from_pretrained(out).eval()
             with torch.no_grad():
                 logits = (saved(batches[0]).logits - model(batches[0]).logits).abs().max().item()
             row = {"layout": layout, **distances(ours, reference), **distances(ours, exact, "exact_"), "saved_logits": logits}

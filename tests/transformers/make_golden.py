@@ -1,4 +1,5 @@
-"""Makes golden/ beside it with transformers: python tests/transformers/make_golden.py (torch 2.11, transformers 5.23).
+"""Makes golden/ beside it with transformers: python tests/transformers/make_golden.py [RUN ...] (torch 2.11,
+transformers 5.23). Without names, all of it again.
 
     golden/CASE/model      a model directory
     golden/RUN/gradients   the complete gradient of step 1, written like a model: by Hugging Face's names. Computed in
@@ -13,6 +14,8 @@ AdamW: lr 1e-3, constant, weight decay 0.1 by transformers.Trainer's rule, clip 
 import json
 import pathlib
 import shutil
+import sys
+import types
 
 import torch
 import transformers
@@ -32,11 +35,18 @@ CASES = {
                     tie_word_embeddings=False),
     # The way files of old looked: see age().
     "old": dict(n_layer=2, n_head=3, n_embd=24, vocab_size=101, n_positions=17, tie_word_embeddings=False),
+    "gptj": dict(model_type="gptj", n_layer=5, n_head=6, n_embd=24, vocab_size=1009, n_positions=24, rotary_dim=2),
+    # One table for both ends, beside a head with a bias; half of each head is turned.
+    "gptj_options": dict(model_type="gptj", n_layer=3, n_head=3, n_embd=24, n_inner=40, vocab_size=67, n_positions=20,
+                         rotary_dim=4, layer_norm_epsilon=1e-2, activation_function="gelu", tie_word_embeddings=True),
+    # As the files of old looked, too.
+    "gptj_old": dict(model_type="gptj", n_layer=2, n_head=2, n_embd=16, vocab_size=51, n_positions=17, rotary_dim=8),
 }
 # Runs: a case, and config keys laid over its own.
 RUNS = {"tied": ("tied", {}), "options": ("options", {}), "old": ("old", {}),
         "relu": ("options", {"activation_function": "relu"}), "silu": ("options", {"activation_function": "silu"}),
-        "tanh": ("options", {"activation_function": "tanh"})}
+        "tanh": ("options", {"activation_function": "tanh"}), "gptj": ("gptj", {}), "gptj_options": ("gptj_options", {}),
+        "gptj_old": ("gptj_old", {})}
 
 
 def write_json(path, value):
@@ -53,14 +63,34 @@ def randomise(model):
                 p.add_(1.0)
 
 
+def scores_in_own_dtype(self, query, key, value, attention_mask=None):
+    """GPTJAttention._attn without its conversion to float32."""
+    scores = query @ key.transpose(-1, -2) / self.scale_attn
+    weights = (scores if attention_mask is None else scores + attention_mask).softmax(-1)
+    return weights @ value, weights
+
+
+def widen_attention(model):
+    """transformers makes GPT-J's sines, cosines and scores in float32, whatever the model's dtype."""
+    if model.config.model_type != "gptj" or model.dtype != torch.float64:
+        return
+    angles = torch.arange(model.config.n_positions, dtype=torch.float64)[:, None] / 10000 ** (
+        torch.arange(0, model.config.rotary_dim, 2, dtype=torch.float64) / model.config.rotary_dim)
+    for block in model.transformer.h:
+        block.attn.embed_positions = torch.cat((angles.sin(), angles.cos()), dim=1)
+        block.attn._attn = types.MethodType(scores_in_own_dtype, block.attn)
+
+
 def age(directory, config):
-    """Names of a base model beside a saved head, mask buffers, and weights in two files with an index."""
+    """Names of a base model beside a saved head, buffers, and weights in two files with an index."""
     tensors = load_file(directory / "model.safetensors")
     tensors = {name.removeprefix("transformer."): t for name, t in tensors.items()}
     n = config.n_positions
     for layer in range(config.n_layer):
         tensors[f"h.{layer}.attn.bias"] = torch.ones(n, n, dtype=torch.uint8).tril().view(1, 1, n, n)
         tensors[f"h.{layer}.attn.masked_bias"] = torch.tensor(-1e4)
+        if config.model_type == "gptj":
+            tensors[f"h.{layer}.attn.embed_positions"] = torch.zeros(n, config.rotary_dim)
     names = sorted(tensors)
     halves = {"model-00001-of-00002.safetensors": names[: len(names) // 2],
               "model-00002-of-00002.safetensors": names[len(names) // 2:]}
@@ -74,12 +104,13 @@ def age(directory, config):
 
 def make_model(case):
     directory = GOLDEN / case / "model"
-    config = transformers.GPT2Config(**CASES[case], **NO_DROPOUT)
-    model = transformers.GPT2LMHeadModel(config)
+    shutil.rmtree(directory, ignore_errors=True)
+    config = transformers.AutoConfig.for_model(**{"model_type": "gpt2", **CASES[case]}, **NO_DROPOUT)
+    model = transformers.AutoModelForCausalLM.from_config(config)
     randomise(model)
     model.save_pretrained(directory)
     (directory / "generation_config.json").unlink(missing_ok=True)
-    if case == "old":
+    if case.endswith("old"):
         age(directory, config)
 
 
@@ -93,8 +124,9 @@ def loss_of(model, ids):
 
 def train(case, overrides, batches, dtype):
     """Gradients of step 1, losses and norms, and logits before the first step."""
-    model = transformers.GPT2LMHeadModel.from_pretrained(GOLDEN / case / "model", dtype=dtype, **overrides)
+    model = transformers.AutoModelForCausalLM.from_pretrained(GOLDEN / case / "model", dtype=dtype, **overrides)
     assert model.dtype == dtype
+    widen_attention(model)
     model.eval()
     with torch.no_grad():
         logits = {f"length_{n}": model(input_ids=batches[0][:3, :n]).logits[:, -1].clone() for n in LENGTHS}
@@ -118,7 +150,7 @@ def train(case, overrides, batches, dtype):
 
 def make_run(name, case, overrides):
     out = GOLDEN / name
-    (out / "gradients").mkdir(parents=True)
+    (out / "gradients").mkdir(parents=True, exist_ok=True)
     batches = torch.randint(CASES[case]["vocab_size"], (STEPS, BATCH, SEQUENCE), generator=torch.Generator().manual_seed(3))
     gradients, logits, losses, norms = train(case, overrides, batches, torch.float64)
     single, single_logits, single_losses, single_norms = train(case, overrides, batches, torch.float32)
@@ -135,11 +167,12 @@ def make_run(name, case, overrides):
 
 
 def main():
-    shutil.rmtree(GOLDEN, ignore_errors=True)
+    names = sys.argv[1:] or list(RUNS)
     for case in CASES:
-        make_model(case)
-    for name, (case, overrides) in RUNS.items():
-        make_run(name, case, overrides)
+        if any(RUNS[name][0] == case for name in names):
+            make_model(case)
+    for name in names:
+        make_run(name, *RUNS[name])
 
 
 if __name__ == "__main__":

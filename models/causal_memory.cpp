@@ -1,15 +1,16 @@
-#include "models/gpt2_memory.h"
+#include "models/causal_memory.h"
 
 #include <algorithm>
 
 #include "tensor_parallel/cross_entropy.h"
+#include "tensor_parallel/row_kernels.h"
 
 namespace shardline {
 namespace {
 
 // The bytes of a layer's tensors on one rank.
 struct Sizes {
-  Sizes(const Gpt2Config& c, const KeptCase& at)
+  Sizes(const CausalConfig& c, const KeptCase& at)
       : element(at.element_bytes),
         wide(std::max<int64_t>(4, element)),
         whole(at.tokens * c.n_embd * element),
@@ -32,8 +33,9 @@ struct Sizes {
 
 // Those of a block. Linears that are whole on every rank run on border rows.
 struct BlockSizes : Sizes {
-  BlockSizes(const Gpt2Config& c, Gpt2BlockSplit split, const KeptCase& at)
+  BlockSizes(const CausalConfig& c, BlockSplit split, const KeptCase& at)
       : Sizes(c, at),
+        parallel(c.parallel_branches),
         own_attention(sharded && !split.attention),
         own_mlp(sharded && !split.mlp),
         mixed(at.tokens * heads_of(c, split, at) * c.head_dim() * element),
@@ -42,10 +44,11 @@ struct BlockSizes : Sizes {
         inner((own_mlp ? at.rows : at.tokens) *
               (split.mlp ? split_range(c.inner(), at.t_degree, at.t).length : c.inner()) * element) {}
 
-  static int64_t heads_of(const Gpt2Config& c, Gpt2BlockSplit split, const KeptCase& at) {
+  static int64_t heads_of(const CausalConfig& c, BlockSplit split, const KeptCase& at) {
     return split.attention ? split_range(c.n_head, at.t_degree, at.t).length : c.n_head;
   }
 
+  bool parallel;                // one norm feeds both branches
   bool own_attention, own_mlp;  // linears on this rank's rows only
   int64_t mixed;                // of attention; of each of q, k and v
   int64_t sums;                 // logs of sums of exponentials
@@ -88,7 +91,7 @@ int64_t block_forward(const BlockSizes& s, bool recompute_attention) {
   tape.reduced(s, s.own_attention);  // the projection, which lives to the end of the pass
   if (recompute_attention) tape.drop(s.mixed + s.sums);
   tape.take(s.residual);  // x + attention
-  tape.take(s.border + s.statistics);
+  if (!s.parallel) tape.take(s.border + s.statistics);
   tape.take(mlp_input);
   tape.take(s.inner);
   tape.drop(mlp_input);
@@ -98,12 +101,13 @@ int64_t block_forward(const BlockSizes& s, bool recompute_attention) {
   return tape.peak();
 }
 
-// Through `result = input W`, from a gradient of `outputs` bytes; the layer's gradient of the border is added.
-void column_backward(Tape& tape, const Sizes& s, int64_t outputs, bool own, bool at_once) {
+// Through `result = input W`, from a gradient of `outputs` bytes; the layer's gradient of the border is added. last:
+// nobody else needs the input.
+void column_backward(Tape& tape, const Sizes& s, int64_t outputs, bool own, bool at_once, bool last) {
   const int64_t input = own ? 0 : s.gathered;
   if (at_once) tape.take(input);
   tape.reduced(s, own);
-  if (at_once) tape.drop(input + s.border + outputs);  // the norm, and the gradient
+  if (at_once) tape.drop(input + (last ? s.border : 0) + outputs);  // the norm, and the gradient
 }
 
 // From the gradient behind the attention's dropout to that of q, k and v.
@@ -138,41 +142,46 @@ int64_t block_backward(const BlockSizes& s, bool recompute_attention, bool at_on
   if (at_once) tape.drop(s.inner + mlp_result + s.border);  // the activation, and the gradients behind it
   tape.take(s.inner);
   tape.drop(2 * s.inner);  // before the activation, and the gradient behind it
-  column_backward(tape, s, s.inner, s.own_mlp, at_once);
-  tape.take(s.residual);                            // through the norm
-  tape.drop(s.residual + s.border + s.statistics);  // its input, and the gradient behind it
-  tape.take(s.residual);                            // with the residual's
-  tape.drop(s.residual);
+  column_backward(tape, s, s.inner, s.own_mlp, at_once, !s.parallel);
+  if (!s.parallel) {
+    tape.take(s.residual);                            // through the norm
+    tape.drop(s.residual + s.border + s.statistics);  // its input, and the gradient behind it
+    tape.take(s.residual);                            // with the residual's
+    tape.drop(s.residual);
+  }
 
   tape.take(s.border);
   attention_backward(tape, s, recompute_attention, at_once);
-  column_backward(tape, s, 3 * s.attended, s.own_attention, at_once);
+  column_backward(tape, s, 3 * s.attended, s.own_attention, at_once, true);
+  if (s.parallel) tape.drop(s.border);  // the gradient of this branch is added to the other's
   tape.take(s.residual);
   return tape.peak();
 }
 
 }  // namespace
 
-KeptBytes gpt2_block_kept(const Gpt2Config& c, Gpt2BlockSplit split, const KeptCase& at) {
+KeptBytes causal_block_kept(const CausalConfig& c, BlockSplit split, const KeptCase& at) {
   const BlockSizes s(c, split, at);
-  const int64_t norm = s.residual + s.border + s.statistics;                    // x and its norm
-  const int64_t attention = at.recompute_attention ? 0 : s.mixed + s.sums;      // result, log of sums of exponentials
-  const int64_t own = s.own_attention ? s.attended : 0;                         // the result's rows
-  const int64_t kept = 2 * norm + 3 * s.mixed + attention + own + 2 * s.inner;  // qkv; before and after the activation
+  const int64_t norms = s.parallel ? 1 : 2;
+  const int64_t norm = s.residual + s.border + s.statistics;                // x and its norm
+  const int64_t attention = at.recompute_attention ? 0 : s.mixed + s.sums;  // result, log of sums of exponentials
+  const int64_t own = s.own_attention ? s.attended : 0;                     // the result's rows
+  // qkv; before and after the activation
+  const int64_t kept = norms * norm + 3 * s.mixed + attention + own + 2 * s.inner;
   const int64_t results = (s.own_attention ? s.border : s.whole) + (s.own_mlp ? s.border : s.whole);
   // X of qkv and fc, their dY; X and dY of out and proj.
-  const int64_t pairs = 2 * s.border + 4 * s.attended + 2 * s.inner + results;
+  const int64_t pairs = norms * s.border + 4 * s.attended + 2 * s.inner + results;
   return {.activations = kept, .weight_pairs = pairs};
 }
 
-PassBytes gpt2_block_passes(const Gpt2Config& c, Gpt2BlockSplit split, const KeptCase& at) {
+PassBytes causal_block_passes(const CausalConfig& c, BlockSplit split, const KeptCase& at) {
   const BlockSizes s(c, split, at);
   return {.forward = block_forward(s, at.recompute_attention),
           .backward = block_backward(s, at.recompute_attention, true),
           .input_gradient = block_backward(s, at.recompute_attention, false)};
 }
 
-PassBytes gpt2_embedding_passes(const Gpt2Config& c, bool split, const KeptCase& at) {
+PassBytes causal_embedding_passes(const CausalConfig& c, bool split, const KeptCase& at) {
   const Sizes s(c, at);
   const bool own = s.sharded && !split;
   const int64_t found = own ? s.border : s.whole;  // words, at most as many
@@ -184,20 +193,22 @@ PassBytes gpt2_embedding_passes(const Gpt2Config& c, bool split, const KeptCase&
   if (s.sharded && !own) forward.drop(s.padded + s.whole);
   if (s.residual != s.border) forward.take(s.residual);  // in the type of borders
   if (s.residual != s.border) forward.drop(s.border);
-  forward.take(std::max(s.border, s.residual));  // of the positions; then the result of the dropout
   const bool drops = c.embd_pdrop > 0;
+  forward.take(c.position_table ? s.border : 0);  // of the positions
+  forward.drop(c.position_table ? s.border : 0);
+  forward.take(drops ? s.residual : 0);  // the result of the dropout
   const int64_t rows = s.gathered + s.whole;
   const int64_t backward = (drops ? s.residual : 0) + (split ? rows / s.element * at.border_bytes : 0);
   return {.forward = forward.peak(), .backward = backward, .input_gradient = backward};
 }
 
 // x, its statistics, and the gradient of its norm, which the forward pass makes.
-KeptBytes gpt2_head_kept(const Gpt2Config& c, const KeptCase& at) {
+KeptBytes causal_head_kept(const CausalConfig& c, const KeptCase& at) {
   const Sizes s(c, at);
   return {.activations = s.residual + s.border + s.statistics};
 }
 
-PassBytes gpt2_head_passes(const Gpt2Config& c, bool split, const KeptCase& at) {
+PassBytes causal_head_passes(const CausalConfig& c, bool split, const KeptCase& at) {
   const Sizes s(c, at);
   const bool own = s.sharded && !split;
   const int64_t words = split ? split_range(c.vocab_size, at.t_degree, at.t).length : c.vocab_size;
@@ -205,7 +216,11 @@ PassBytes gpt2_head_passes(const Gpt2Config& c, bool split, const KeptCase& at) 
   forward.take(s.border + s.statistics);
   forward.take(own ? 0 : s.gathered);
   forward.take(own ? s.border : s.whole);  // the gradient of the norm
-  forward.take(std::min(own ? at.rows : at.tokens, kHeadBlockTokens) * words * s.element);
+  const int64_t block = std::min(own ? at.rows : at.tokens, kHeadBlockTokens);
+  forward.take(block * words * s.element);
+  const int64_t bias_sums = c.head_bias ? (RowBlocks(block).count + 1) * words * s.wide : 0;
+  forward.take(bias_sums);
+  forward.drop(bias_sums);
   if (s.sharded && !own) forward.take(s.padded + s.border);
   return {.forward = forward.peak(), .backward = s.residual, .input_gradient = s.residual};
 }

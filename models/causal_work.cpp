@@ -1,4 +1,4 @@
-#include "models/gpt2_work.h"
+#include "models/causal_work.h"
 
 namespace shardline {
 namespace {
@@ -50,11 +50,21 @@ void add_norm(Sweeps& sweeps, double elements) {
 }
 
 // out = residual + dropout(x + bias)
-void add_bias_dropout(Sweeps& sweeps, double elements) {
+void add_bias_dropout(Sweeps& sweeps, double elements, bool bias) {
   sweeps.add(Phase::forward, elements, 3, 1, 1);
   sweeps.add(Phase::backward_input, elements, 2, 1, 1);
-  sweeps.add(Phase::backward_input, elements, 1, 0, 1);  // the bias
+  if (bias) sweeps.add(Phase::backward_input, elements, 1, 0, 1);
   sweeps.add(Phase::backward_input, elements, 3, 0, 1);  // the sum of both branches' gradients
+}
+
+// Between the q, k and v of the linear and those of the attention core.
+void add_head_order(Sweeps& sweeps, const CausalConfig& config, double values, double gradients) {
+  sweeps.add(Phase::forward, values, 2, 0, 1);
+  sweeps.add(Phase::backward_input, gradients, config.attention_bias ? 3 : 2, 0, config.attention_bias ? 2 : 1);
+  if (config.rotary_dim == 0) return;
+  const double turned = 2.0 / 3 * static_cast<double>(config.rotary_dim) / static_cast<double>(config.head_dim());
+  sweeps.add(Phase::forward, turned * values, 2, 0, 1);
+  sweeps.add(Phase::backward_input, turned * values, 2, 0, 1);
 }
 
 // softmax(q k^T) v: score products, and what passes over the scores unless it is fused.
@@ -84,15 +94,15 @@ void add_attention_core(LayerWork& work, Sweeps& sweeps, const WorkShape& shape,
 
 }  // namespace
 
-LayerWork gpt2_embedding_work(const Gpt2Config& config, bool split, const WorkShape& shape) {
+LayerWork causal_embedding_work(const CausalConfig& config, bool split, const WorkShape& shape) {
   LayerWork work;
   Sweeps sweeps(work, shape);
   const double whole = static_cast<double>((split ? shape.tokens() : shape.rows()) * config.n_embd);
   const double border = static_cast<double>(shape.rows() * config.n_embd);
   sweeps.add(Phase::forward, whole, 2, 0, 2);
-  sweeps.add(Phase::forward, border, 4, 1, 2);  // position, dropout
+  sweeps.add(Phase::forward, border, config.position_table ? 4 : 2, 1, config.position_table ? 2 : 1);  // and dropout
   sweeps.add(Phase::backward_input, border, 2, 1, 1);
-  sweeps.add(Phase::backward_input, whole, 3, 0, 2);  // adds rows to the tables' gradients
+  sweeps.add(Phase::backward_input, whole, 3, 0, config.position_table ? 2 : 1);  // adds rows to tables' gradients
   const double bytes = whole * static_cast<double>(shape.value_bytes);
   if (split && shape.tensor > 1 && shape.sequence_parallel) {
     work.collectives = {{Kind::reduce_scatter, Phase::forward, bytes},
@@ -103,7 +113,7 @@ LayerWork gpt2_embedding_work(const Gpt2Config& config, bool split, const WorkSh
   return work;
 }
 
-LayerWork gpt2_block_work(const Gpt2Config& config, Gpt2BlockSplit split, const WorkShape& shape) {
+LayerWork causal_block_work(const CausalConfig& config, BlockSplit split, const WorkShape& shape) {
   LayerWork work{.hidden = config.n_embd, .heads = config.n_head, .recomputable = true};
   Sweeps sweeps(work, shape);
   const int64_t h = config.n_embd, tokens = shape.tokens();
@@ -115,25 +125,28 @@ LayerWork gpt2_block_work(const Gpt2Config& config, Gpt2BlockSplit split, const 
 
   add_norm(sweeps, border);
   add_linear(work, attention_rows, 3 * width, h);
-  sweeps.add(Phase::forward, static_cast<double>(3 * attention_rows * width), 2, 0, 1);  // bias, order of heads
-  sweeps.add(Phase::backward_input, static_cast<double>(3 * tokens * width), 3, 0, 2);   // q, k and v together; bias
+  add_head_order(sweeps, config, static_cast<double>(3 * attention_rows * width),
+                 static_cast<double>(3 * tokens * width));
   add_attention_core(work, sweeps, shape, heads, config.head_dim());
   add_linear(work, attention_rows, h, width);
   split.attention ? add_tensor_collectives(work, shape, border_bytes) : add_core_collectives(work, shape, border_bytes);
-  add_bias_dropout(sweeps, border);
+  add_bias_dropout(sweeps, border, config.attention_bias);
 
-  add_norm(sweeps, border);
+  if (config.parallel_branches)
+    sweeps.add(Phase::backward_input, border, 3, 0, 1);  // the sum of both branches' gradients of the norm
+  else
+    add_norm(sweeps, border);
   add_linear(work, mlp_rows, inner, h);
   sweeps.add(Phase::forward, wide, 2, 0, 1);  // bias, activation
   sweeps.add(Phase::backward_input, wide, 3, 0, 1);
   sweeps.add(Phase::backward_input, wide, 1, 0, 1);  // bias
   add_linear(work, mlp_rows, h, inner);
   if (split.mlp) add_tensor_collectives(work, shape, border_bytes);
-  add_bias_dropout(sweeps, border);
+  add_bias_dropout(sweeps, border, true);
   return work;
 }
 
-LayerWork gpt2_head_work(const Gpt2Config& config, bool split, const WorkShape& shape) {
+LayerWork causal_head_work(const CausalConfig& config, bool split, const WorkShape& shape) {
   LayerWork work;
   Sweeps sweeps(work, shape);
   const int64_t h = config.n_embd, rows = split ? shape.tokens() : shape.rows();
@@ -144,6 +157,7 @@ LayerWork gpt2_head_work(const Gpt2Config& config, bool split, const WorkShape& 
   for (const auto& [n, k] : {std::pair{words, h}, std::pair{h, words}})
     work.products.push_back({Phase::forward, rows, n, k});
   work.products.push_back({Phase::forward, words, h, rows});
+  if (config.head_bias) sweeps.add(Phase::forward, logits, 1, 0, 1);
   // Logits and their gradient once each where blocks of them fit a cache; whole fp32 logits pass memory 12 times, as
   // conversion, maximum, difference, exponential, sum, quotient, and back.
   if (shape.fused) {

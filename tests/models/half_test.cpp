@@ -1,4 +1,4 @@
-// GPT-2's layers with half-precision parameters, on one rank and split, against themselves in float64 on the same
+// The families' layers with half-precision parameters, on one rank and split, against themselves in float64 on the same
 // numbers: half precision must cost a few roundings, whatever the layout, and nothing must need to know of it.
 #include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
@@ -12,6 +12,7 @@
 #include <mutex>
 
 #include "models/gpt2.h"
+#include "models/gptj.h"
 #include "tests/tensor_parallel/ranks.h"
 
 #include "tests/catch.h"
@@ -35,15 +36,26 @@ struct Outcome {
   bool types_hold = true;
 };
 
-Gpt2Config small_config() {
-  Gpt2Config config;
-  config.vocab_size = 61;
+constexpr int64_t kWords = 61;
+
+template <class Config>
+Config small_config() {
+  Config config;
+  config.vocab_size = kWords;
   config.n_positions = 40;
   config.n_embd = 60;
   config.n_layer = 2;
   config.n_head = 5;
+  config.resid_pdrop = config.embd_pdrop = config.attn_pdrop = 0.1;
   config.tie_word_embeddings = false;
   return config;
+}
+
+ModelSpec small_model(const std::string& family, bool sequence_parallel) {
+  if (family == "gpt2") return gpt2_spec(small_config<Gpt2Config>(), sequence_parallel);
+  auto config = small_config<GptjConfig>();
+  config.rotary_dim = 8;
+  return gptj_spec(config, sequence_parallel);
 }
 
 // Whole values of all parameters, of numbers that the type has.
@@ -57,8 +69,8 @@ std::vector<at::Tensor> values_of(const ModelSpec& spec, at::ScalarType type) {
   return values;
 }
 
-Microbatch batch_of(const Gpt2Config& config) {
-  Microbatch batch{.ids = at::randint(config.vocab_size, {3, 33}, at::kLong)};
+Microbatch random_batch() {
+  Microbatch batch{.ids = at::randint(kWords, {3, 33}, at::kLong)};
   batch.labels = batch.ids.clone();
   batch.samples = {4, 0, 7};
   return batch;
@@ -152,14 +164,15 @@ double worst_gradient(const Outcome& got, const Outcome& exact) {
 
 }  // namespace
 
-TEST_CASE("GPT-2 in half precision is GPT-2 in float64 but for roundings, on every layout, with dropout") {
+TEST_CASE("a model in half precision is itself in float64 but for roundings, on every layout, with dropout") {
+  const std::string family = GENERATE(as<std::string>{}, "gpt2", "gptj");
+  CAPTURE(family);
   at::manual_seed(3);
-  const Gpt2Config config = small_config();
-  const Microbatch batch = batch_of(config);
+  const Microbatch batch = random_batch();
   for (const auto type : {at::kBFloat16, at::kHalf}) {
     const double step = type == at::kBFloat16 ? std::ldexp(1, -8) : std::ldexp(1, -11);
     for (const Layout& on : {Layout{1, false}, {2, false}, {2, true}, {3, true}}) {
-      const ModelSpec spec = gpt2_spec(config, on.sequence_parallel);
+      const ModelSpec spec = small_model(family, on.sequence_parallel);
       const auto values = values_of(spec, type);
       const Outcome exact = train(spec, values, batch, on, {});
       for (const bool fp32_residuals : {false, true}) {
