@@ -51,24 +51,23 @@ struct Choice {
 };
 
 Config config_of(const Choice& c) {
-  const json file = {{"model", {{"config", uneven_gpt2(61, 0, true)}}},
-                     {"data", {{"train", "unused"}, {"tokenizer", "bytes"}, {"sequence_length", kLength}}},
-                     {"training",
-                      {{"global_batch_size", kSamples}, {"max_steps", 10}, {"bf16", c.bf16}, {"optim", c.optim}}},
-                     {"smp_options",
-                      {{"offload_optimizer_states", c.on_host},
-                       {"shard_optimizer_state", c.shards_states},
-                       {"sharded_data_parallel_degree", c.degree},
-                       {"sdp_param_persistence_threshold", 50},
-                       {"microbatches", 3},
-                       {"ddp", true},
-                       {"pipeline_parallel_degree", c.p},
-                       {"tensor_parallel_degree", c.t}}},
-                     {"mpi_options", {{"processes_per_host", c.p * c.t * c.d}}},
-                     {"runtime",
-                      {{"device", c.device}, {"communicator", c.p * c.t * c.d == 1 ? "local" : "threads"}}},
-                     {"cluster", c.cluster},
-                     {"output_dir", "unused"}};
+  const json file = {
+      {"model", {{"config", uneven_gpt2(61, 0, true)}}},
+      {"data", {{"train", "unused"}, {"tokenizer", "bytes"}, {"sequence_length", kLength}}},
+      {"training", {{"global_batch_size", kSamples}, {"max_steps", 10}, {"bf16", c.bf16}, {"optim", c.optim}}},
+      {"smp_options",
+       {{"offload_optimizer_states", c.on_host},
+        {"shard_optimizer_state", c.shards_states},
+        {"sharded_data_parallel_degree", c.degree},
+        {"sdp_param_persistence_threshold", 50},
+        {"microbatches", 3},
+        {"ddp", true},
+        {"pipeline_parallel_degree", c.p},
+        {"tensor_parallel_degree", c.t}}},
+      {"mpi_options", {{"processes_per_host", c.p * c.t * c.d}}},
+      {"runtime", {{"device", c.device}, {"communicator", c.p * c.t * c.d == 1 ? "local" : "threads"}}},
+      {"cluster", c.cluster},
+      {"output_dir", "unused"}};
   return parse_config(file.dump(), "host states test");
 }
 
@@ -90,11 +89,8 @@ json told_json(const Choice& c) {
 
 TEST_CASE("states on the host are what each rank of a plan has less on its device") {
   const std::string cluster = cluster_file("good", kHost);
-  const std::vector<Choice> layouts = {{},
-                                       {.p = 2, .t = 2},
-                                       {.d = 4, .shards_states = true},
-                                       {.d = 4, .degree = 2},
-                                       {.t = 2, .d = 2, .degree = 2}};
+  const std::vector<Choice> layouts = {
+      {}, {.p = 2, .t = 2}, {.d = 4, .shards_states = true}, {.d = 4, .degree = 2}, {.t = 2, .d = 2, .degree = 2}};
   for (Choice c : layouts)
     for (const bool bf16 : {false, true})
       for (const char* optim : {"adamw_torch_fused", "sgd", "adafactor"}) {

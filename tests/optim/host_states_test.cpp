@@ -238,8 +238,11 @@ std::vector<Case> layouts() {
     all.push_back({Mesh("cluster", 4, 1, 2), {.stage = stage, .degree = 4}, {0, 0, 0, 0}, at::kFloat, {}});
     all.push_back({Mesh("PDT", 2, 2, 1), {.stage = stage, .degree = 2}, {0, 0, 1, 1}, at::kFloat, {}});
   }
-  all.push_back(
-      {Mesh("cluster", 4, 1, 1), {.stage = Stage::weights, .degree = 2, .whole_below = 10}, {0, 0, 0, 0}, at::kFloat, {}});
+  all.push_back({Mesh("cluster", 4, 1, 1),
+                 {.stage = Stage::weights, .degree = 2, .whole_below = 10},
+                 {0, 0, 0, 0},
+                 at::kFloat,
+                 {}});
   return all;
 }
 
@@ -256,6 +259,8 @@ TEST_CASE("states on the host give the bits of states on the device, also where 
   for (Case c : layouts())
     for (const auto type : {at::kFloat, at::kBFloat16, at::kHalf, at::kDouble})
       for (const auto& optimizer : optimizers) {
+        const bool adamw = optimizer.kind == Kind::adamw;
+        if (!adamw && (type == at::kHalf || type == at::kDouble)) continue;
         c.type = type;
         c.optimizer = optimizer;
         CAPTURE(c.mesh.d(), c.mesh.p(), c.mesh.t(), static_cast<int>(c.sharding.stage), c.sharding.degree, type,
@@ -280,7 +285,7 @@ TEST_CASE("whoever does not wait for a copy is found out") {
       c.optimizer = kAdamW;
       CAPTURE(c.mesh.d(), c.mesh.p(), c.mesh.t(), static_cast<int>(c.sharding.stage), c.sharding.degree, type);
       const Seen exact = run(c, kDevice);
-      CHECK_FALSE(differences(exact, run(c, {.link = kLate.link, .fault = Fault::updates_early})).empty());
+      CHECK_THROWS_AS(run(c, {.link = kLate.link, .fault = Fault::updates_early}), InvariantError);
       const auto ahead = [] { return std::make_shared<LateLink>(/*forgets_values=*/true); };
       CHECK_FALSE(differences(exact, run(c, {.link = ahead, .fault = Fault::passes_run_ahead})).empty());
       // Publishing finds what was not handed on.
