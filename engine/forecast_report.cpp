@@ -1,4 +1,5 @@
 // A forecast as JSON and as tables.
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -12,8 +13,11 @@ namespace {
 
 using nlohmann::json;
 
+int64_t whole(double bytes) {
+  return static_cast<int64_t>(std::llround(bytes));
+}
+
 json bytes_json(const MemoryBytes& bytes) {
-  const auto whole = [](double value) { return static_cast<int64_t>(std::llround(value)); };
   return {{"weights", whole(bytes.weights)},
           {"gradients", whole(bytes.gradients)},
           {"optimizer", whole(bytes.optimizer)},
@@ -37,6 +41,19 @@ std::string run_text(const Forecast& f) {
   if (f.total_steps == 0) return "as long as the data makes num_train_epochs; set training.max_steps to be told";
   return cat(f.total_steps, " steps in ", format_duration(f.total_seconds), ", ", format_decimals(f.node_hours, 2),
              " node hours, costs ", money(f.cost, f.spot_cost));
+}
+
+// Empty where nothing of the optimizer stands there.
+std::string host_text(const Forecast& f) {
+  std::vector<double> by_node(static_cast<size_t>(f.cluster.nodes));
+  double most = 0;
+  for (size_t rank = 0; rank < f.memory.size(); ++rank) {
+    most = std::max(most, f.memory[rank].host);
+    by_node[static_cast<size_t>(f.cluster.node_of(static_cast<int>(rank)))] += f.memory[rank].host;
+  }
+  if (most == 0) return "";
+  return cat("has the optimizer's states: up to ", format_bytes(most), " of a rank, ",
+             format_bytes(*std::max_element(by_node.begin(), by_node.end())), " of a node");
 }
 
 // The rank with most of each stage.
@@ -84,6 +101,7 @@ void add_forecast(json& plan, const Forecast& f) {
   if (f.advice) plan["advice"] = {{"text", f.advice->text}, {"settings", f.advice_settings}};
   for (size_t rank = 0; rank < f.memory.size(); ++rank) {
     plan["ranks"][rank]["memory_bytes"] = bytes_json(f.memory[rank]);
+    if (f.memory[rank].host > 0) plan["ranks"][rank]["host_bytes"] = whole(f.memory[rank].host);
     plan["ranks"][rank]["fits"] = f.fits(rank);
   }
   plan["parameters"] = f.parameters;
@@ -111,6 +129,7 @@ std::string forecast_text(const Forecast& f, const Plan& plan) {
            " of it; ", format_percent(f.step.utilization), " of the peak rate")},
       {"run", run_text(f)},
       {"fits", cat(f.fit.fits ? "yes: " : "NO: ", f.fit.why)}};
+  if (const auto host = host_text(f); !host.empty()) rows.push_back({"host", host});
   if (!f.fit.fits) {
     std::string change = "nothing that keeps the global batch; use more ranks";
     if (f.advice) {

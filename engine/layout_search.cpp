@@ -203,7 +203,8 @@ std::vector<std::string> settings_for_auto(const Config& config, const Assumptio
                 .fp32_borders = config.training.fp32_residual_addition,
                 .software = software_of(config, model.spec),
                 .whole_below = whole_below(config.smp),
-                .loading_horizon = config.smp.activation_loading_horizon};
+                .loading_horizon = config.smp.activation_loading_horizon,
+                .states_on_host = states_on_host(config)};
   const auto found = search(job, open_space(config, job.cluster, job.spec, world), Ranking::time);
   if (found.best.empty())
     throw ConfigError(cat("/smp_options: no layout that \"auto\" may choose fits the ", world, " ranks of \"",

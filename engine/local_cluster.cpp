@@ -38,6 +38,7 @@ Cluster local_cluster(int ranks_per_host, int hosts) {
   cluster.intra_node = kSharedMemory;
   cluster.inter_node = kNetwork;
   cluster.host = kDisk;
+  cluster.host_memory_bytes_per_second = cluster.memory_bytes_per_second;
   return cluster;
 }
 

@@ -29,11 +29,19 @@ void check_links(const Cluster& cluster, const Layout& layout) {
                           " devices; set its nodes (--nodes), or smaller degrees"));
 }
 
-// CPUs talk as core/mpi does, GPUs through NCCL; a file's machines have GPUs unless the config says CPUs.
-GatherWay gather_way(const Config& config) {
-  const bool here = config.cluster.empty() || config.cluster == "local";
+bool is_here(const Config& config) {
+  return config.cluster.empty() || config.cluster == "local";
+}
+
+// A file's machines have GPUs unless the config says CPUs.
+bool has_accelerators(const Config& config) {
   const auto& device = config.runtime.device;
-  if (device != "cpu" && !(here && device == "auto" && gpu_count() == 0)) return GatherWay::rings;
+  return device != "cpu" && !(is_here(config) && device == "auto" && gpu_count() == 0);
+}
+
+// CPUs talk as core/mpi does, GPUs through NCCL.
+GatherWay gather_way(const Config& config) {
+  if (has_accelerators(config)) return GatherWay::rings;
   return config.smp.sdp_hierarchical_allgather ? GatherWay::two_steps : GatherWay::messages;
 }
 
@@ -74,11 +82,21 @@ std::shared_ptr<const Profile> profile_of(const Config& config, const Assumption
   return std::make_shared<const Profile>(read_profile(config.profile));
 }
 
-// A profile has no link to where activations are moved out to.
+// A profile has no link to where activations and states are moved out to.
 Cluster measured_cluster(const Profile& profile, int world_size, int hosts) {
   Cluster cluster = profiled_cluster(profile, world_size);
-  cluster.host = local_cluster(world_size / hosts, hosts).host;
+  const Cluster local = local_cluster(world_size / hosts, hosts);
+  cluster.host = local.host;
+  cluster.host_memory_bytes_per_second = local.host_memory_bytes_per_second;
   return cluster;
+}
+
+void check_host(const Config& config, const Cluster& cluster) {
+  if (!states_on_host(config)) return;
+  if (cluster.host.bytes_per_second == 0 || cluster.host_memory_bytes_per_second == 0)
+    throw ConfigError(cat("smp_options.offload_optimizer_states: the cluster \"", cluster.name, "\" states no ",
+                          cluster.host.bytes_per_second == 0 ? "link to its host" : "rate of its host's memory",
+                          "; state host: {bandwidth_gbs, latency_us, memory_bandwidth_gbs}, per device"));
 }
 
 std::vector<LayerPrice> prices_by_layer(const Config& config, const Job& job, Layout layout, const MeshSpans& spans) {
@@ -109,6 +127,10 @@ Recomputed recomputed_of(const Config& config, const ModelSpec& spec) {
   return static_cast<Recomputed>(std::max_element(blocks.begin(), blocks.end()) - blocks.begin());
 }
 
+bool states_on_host(const Config& config) {
+  return config.smp.offload_optimizer_states && has_accelerators(config);
+}
+
 Offloaded offloaded_of(const Config& config, const ModelSpec& spec) {
   if (!config.smp.offload_activations) return Offloaded::nothing;
   if (config.smp.offload_scope == "all") return Offloaded::everything;
@@ -131,13 +153,14 @@ Software software_of(const Config& config, const ModelSpec& spec) {
 
 Cluster planning_cluster(const Config& config, int world_size, const Assumptions& assumed) {
   const int hosts = std::max<int>(1, static_cast<int>(config.mpi.hosts.size()));
-  const bool here = config.cluster.empty() || config.cluster == "local";
+  const bool here = is_here(config);
   const auto profile = here ? profile_of(config, assumed) : nullptr;
   Cluster cluster = !here     ? read_cluster(config.cluster)
                     : profile ? measured_cluster(*profile, world_size, hosts)
                               : local_cluster(world_size / hosts, hosts);
   if (!config.mpi.hosts.empty()) cluster.nodes = hosts;
   cluster.nodes = assumed.nodes.value_or(cluster.nodes);
+  check_host(config, cluster);
   return cluster;
 }
 
@@ -153,6 +176,7 @@ PlannerCase planner_case(const Config& config, const ModelSpec& spec, const Reso
                               .software = software_of(config, spec),
                               .whole_below = whole_below(config.smp),
                               .loading_horizon = config.smp.activation_loading_horizon,
+                              .states_on_host = states_on_host(config),
                               .profile = profile_of(config, assumed)},
                       .layout = layout_of(config, spec, sizes)};
   check_links(planned.job.cluster, planned.layout);

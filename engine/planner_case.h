@@ -24,7 +24,7 @@ struct PlannerCase {
 };
 
 // The machines that the config names in `cluster`, as many as it has hosts; without a name this machine, with the rates
-// that the profile measured. ConfigError for what is wrong with the file.
+// that the profile measured. ConfigError for what is wrong with the file, or missing in it.
 Cluster planning_cluster(const Config& config, int world_size, const Assumptions& assumed = {});
 
 // Throws ConfigError, also where the ranks do not fit on the cluster's devices or nodes have no link between them.
@@ -33,6 +33,9 @@ PlannerCase planner_case(const Config& config, const ModelSpec& spec, const Reso
 
 // What the config does with most of its blocks.
 Recomputed recomputed_of(const Config& config, const ModelSpec& spec);
+
+// Whether its optimizer states stand on the host, beside accelerators.
+bool states_on_host(const Config& config);
 
 // What of its activations waits on the host.
 Offloaded offloaded_of(const Config& config, const ModelSpec& spec);

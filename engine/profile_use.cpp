@@ -59,6 +59,7 @@ std::map<std::string, std::string> profile_conditions(const Config& config, cons
           {"dtype", describe_numbers(config)},
           {"model", model_switches(model.hf_config)},
           {"tensor_parallel_degree", std::to_string(plan.sizes.tensor)},
+          {"optimizer_states", config.smp.offload_optimizer_states && !context.device.is_cpu() ? "host" : "device"},
           {"optimize", plan.sequence_parallel ? "memory" : "speed"},
           {"microbatch_size", std::to_string(plan.sizes.microbatch_size)},
           {"sequence_length", std::to_string(config.data.sequence_length)}};

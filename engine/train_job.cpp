@@ -182,7 +182,7 @@ void train_job(const Config& config, RankContext& context) {
       add_forecast(plan, *forecast);
       *context.out << forecast_text(*forecast, parts.plan) << '\n';
     }
-    for (const auto& note : notes(config)) *context.out << "note: " << note << '\n';
+    for (const auto& note : notes(config, device)) *context.out << "note: " << note << '\n';
     write_json(config.output_dir + "/config.resolved.json",
                resolved(config, {{"sizes", plan["sizes"]},
                                  {"tensor_parallel_units", plan["tensor_parallel_units"]},

@@ -29,6 +29,12 @@ double waited_for_messages(const std::vector<InstructionRecord>& records) {
   return waited;
 }
 
+// CPU ranks have them in its memory anyway.
+HostLinkPtr host_of_states(const TrainerParts& parts) {
+  const bool leaves = parts.config.smp.offload_optimizer_states && !parts.device.is_cpu();
+  return leaves ? make_host_link(parts.device) : nullptr;
+}
+
 }  // namespace
 
 StageLayers build_stage(const TrainerParts& parts, StageParameters& parameters) {
@@ -63,7 +69,8 @@ Trainer::Trainer(const TrainerParts& parts, int64_t total_steps)
                    .groups = parts.groups,
                    .sharding = parts.plan.sharding,
                    .values = at::TensorOptions().dtype(number_types(parts.config).values).device(parts.device),
-                   .trains = total_steps > 0}),
+                   .trains = total_steps > 0,
+                   .host = host_of_states(parts)}),
       stage_(build_stage(parts, parameters_)),
       executor_(stage_, *groups_.pp, parameters_) {
   if (total_steps == 0) return;
@@ -134,7 +141,8 @@ StepMetrics Trainer::train_step(BatchSource& data, int64_t step) {
   if (loss_scaler_) loss_scaler_->update(overflowed);
   if (!overflowed) {
     // Every rank updates its shards, or all that it stores; who keeps more than a shard gets the rest behind the next
-    // forward.
+    // forward. States on the host meet the gradients there.
+    parameters_.bring_gradients();
     optimizer_->step(rate, clip_factor(norm, largest_norm(config_)) / scale);
     parameters_.publish_values();
   }

@@ -138,8 +138,8 @@ Adafactor::Adafactor(std::vector<TrainedRange> ranges, const std::vector<Trained
     const TrainedRange& range = ranges_[r];
     if (!range.values.is_cpu())
       throw ConfigError(
-          "/training/optim: adafactor runs on CPUs only; use \"adamw_torch_fused\", \"adam\" or \"sgd\", or set "
-          "runtime.device to \"cpu\"");
+          "/training/optim: adafactor runs on CPUs only; set smp_options.offload_optimizer_states, or runtime.device "
+          "to \"cpu\", or use \"adamw_torch_fused\", \"adam\" or \"sgd\"");
     SL_ASSERT(range.values.scalar_type() == range.gradients.scalar_type(), "values and gradients of different types");
     for (size_t p = 0; p < range.pieces.size(); ++p)
       for (size_t t = 0; t < tensors_.size(); ++t) {
@@ -155,30 +155,36 @@ Adafactor::Adafactor(std::vector<TrainedRange> ranges, const std::vector<Trained
 
 void Adafactor::step(double learning_rate, double gradient_factor) {
   ++steps_;
-  for (const auto& range : ranges_) clip_gradients(range, gradient_factor, options_.max_gradient_value);
+  for (const auto& range : ranges_) take_gradients(range, gradient_factor, options_.max_gradient_value);
   const double decay = 1 - std::pow(static_cast<double>(steps_), kDecayPower);
   update_means(decay);
   update_squares(decay);
   auto factors = update_factors();
   const auto squared_updates = sum_squared_updates(factors);
-  for (const auto& part : parts_) {
-    const Tensor& tensor = tensors_[part.tensor];
-    const TrainedRange& range = ranges_[part.range];
-    const double root_mean_square =
-        std::sqrt(squared_updates[part.tensor] / static_cast<double>(tensor.factors.elements));
-    const double rate = learning_rate / std::max(1.0, root_mean_square / kLargestUpdate);
-    const double keep = 1 - (range.decays ? options_.weight_decay * learning_rate : 0);
-    AT_DISPATCH_FLOATING_TYPES(range.values.scalar_type(), "adafactor", [&] {
-      auto* values = range.values.data_ptr<scalar_t>();
-      const auto* gradients = range.gradients.const_data_ptr<scalar_t>();
-      if (tensor.factors.factored)
-        return update_matrix(values, gradients, part.runs, vectors(tensor, factors), keep, rate);
-      const auto* squares = part.squares.const_data_ptr<scalar_t>();
-      for_elements(part.runs, [&](int64_t i, int64_t at) {
-        values[i] = scalar_t(double(values[i]) * keep - rate * double(gradients[i]) / std::sqrt(double(squares[at])));
-      });
-    });
+  auto part = parts_.begin();  // in the order of the ranges
+  for (size_t r = 0; r < ranges_.size(); ++r) {
+    for (; part != parts_.end() && part->range == r; ++part)
+      update(*part, factors, squared_updates[part->tensor], learning_rate);
+    hand_on(ranges_[r]);
   }
+}
+
+void Adafactor::update(const Part& part, const at::Tensor& factors, double squared_update, double learning_rate) {
+  const Tensor& tensor = tensors_[part.tensor];
+  const TrainedRange& range = ranges_[part.range];
+  const double root_mean_square = std::sqrt(squared_update / static_cast<double>(tensor.factors.elements));
+  const double rate = learning_rate / std::max(1.0, root_mean_square / kLargestUpdate);
+  const double keep = 1 - (range.decays ? options_.weight_decay * learning_rate : 0);
+  AT_DISPATCH_FLOATING_TYPES(range.values.scalar_type(), "adafactor", [&] {
+    auto* values = range.values.data_ptr<scalar_t>();
+    const auto* gradients = range.gradients.const_data_ptr<scalar_t>();
+    if (tensor.factors.factored)
+      return update_matrix(values, gradients, part.runs, vectors(tensor, factors), keep, rate);
+    const auto* squares = part.squares.const_data_ptr<scalar_t>();
+    for_elements(part.runs, [&](int64_t i, int64_t at) {
+      values[i] = scalar_t(double(values[i]) * keep - rate * double(gradients[i]) / std::sqrt(double(squares[at])));
+    });
+  });
 }
 
 void Adafactor::update_means(double decay) {
@@ -259,8 +265,10 @@ std::vector<double> Adafactor::sum_squared_updates(const at::Tensor& factors) co
 }
 
 void Adafactor::add_over_holders(const at::Tensor& sums) const {
-  if (holders_.communicator->size() > 1 && sums.numel() > 0)
-    holders_.communicator->all_reduce(sums, {.what = "sums of Adafactor"})->wait();
+  if (holders_.communicator->size() == 1 || sums.numel() == 0) return;
+  const at::Tensor carried = sums.to(holders_.device);
+  holders_.communicator->all_reduce(carried, {.what = "sums of Adafactor"})->wait();
+  if (!carried.is_same(sums)) sums.copy_(carried);
 }
 
 Adafactor::Vectors Adafactor::vectors(const Tensor& tensor, const at::Tensor& of_all) {

@@ -14,6 +14,7 @@ namespace shardline {
 struct PartHolders {
   int t = 0, t_degree = 1;       // this rank's slice: which part of a logical parameter its local one is
   CommunicatorPtr communicator;  // over the holders of all parts; every part is `counted` on one of them
+  at::Device device = at::kCPU;  // of the tensors that it carries
 };
 
 class Adafactor : public Optimizer {
@@ -44,6 +45,7 @@ class Adafactor : public Optimizer {
   };
   static Vectors vectors(const Tensor& tensor, const at::Tensor& of_all);
 
+  void update(const Part& part, const at::Tensor& factors, double squared_update, double learning_rate);
   void update_means(double decay);
   void update_squares(double decay);
   at::Tensor update_factors() const;  // as means_: what a matrix's gradient is multiplied with, by row and by column

@@ -22,12 +22,13 @@ void Adam::step(double learning_rate, double gradient_factor) {
           /*amsgrad=*/false, /*maximize=*/false, std::nullopt, std::nullopt);
   };
   for (auto& state : states_) {
-    clip_gradients(state.range, gradient_factor, options_.max_gradient_value);
+    take_gradients(state.range, gradient_factor, options_.max_gradient_value);
     const auto step = at::full({}, static_cast<double>(steps_), state.range.values.options().dtype(at::kFloat));
     if (options_.kind == OptimizerOptions::Kind::adamw)
       update(at::_ops::_fused_adamw_::call, state, step);
     else
       update(at::_ops::_fused_adam_::call, state, step);
+    hand_on(state.range);
   }
 }
 

@@ -11,11 +11,12 @@
 namespace shardline {
 
 FlatGradients::FlatGradients(const Segment& segment, Sharding::Stage stage, CommunicatorPtr shards,
-                             CommunicatorPtr replicas, at::TensorOptions options)
+                             CommunicatorPtr replicas, at::TensorOptions options, HostLinkPtr host)
     : segment_(segment),
       shards_(std::move(shards)),
       replicas_(std::move(replicas)),
-      microbatches_(stage >= Sharding::Stage::gradients && segment.shards > 1) {
+      microbatches_(stage >= Sharding::Stage::gradients && segment.shards > 1),
+      host_(std::move(host)) {
   const MemoryScope scope(MemoryClass::gradients);
   options = options.dtype(at::toOpMathType(c10::typeMetaToScalarType(options.dtype())));
   const int64_t length = segment.shard_length();
@@ -26,6 +27,9 @@ FlatGradients::FlatGradients(const Segment& segment, Sharding::Stage stage, Comm
     whole_ = at::zeros({segment.length}, options);
     own_ = whole_.narrow(0, segment.shards == 1 ? 0 : shards_->rank() * length, length);
   }
+  if (!host_) return;
+  const MemoryScope with_states(MemoryClass::optimizer);
+  on_host_ = host_->zeros(length, own_.scalar_type());
 }
 
 void FlatGradients::zero() {
@@ -60,6 +64,18 @@ WorkPtr FlatGradients::reduce_step(const char* what) {
   if (segment_.length == 0) return nullptr;
   if (segment_.shards > 1 && !microbatches_) return shards_->reduce_scatter(own_, whole_, {.what = what});
   return replicas_ ? replicas_->all_reduce(own_, {.what = what}) : nullptr;
+}
+
+void FlatGradients::start_bringing() {
+  if (!host_ || segment_.length == 0) return;
+  SL_ASSERT(!bringing_, "gradients are brought to the host twice for one update");
+  bringing_ = host_->to_host(on_host_, own_);
+}
+
+void FlatGradients::wait_until_brought() {
+  SL_ASSERT(bringing_, "an update begins whose gradients are not on their way to the host");
+  bringing_->wait();
+  bringing_.reset();
 }
 
 at::Tensor FlatGradients::gather() const {

@@ -4,6 +4,8 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
+#include <utility>
+
 #include "core/caching_allocator.h"
 #include "core/error.h"
 #include "core/storage.h"
@@ -11,9 +13,10 @@
 namespace shardline {
 
 FlatValues::FlatValues(const Segment& segment, Sharding::Stage stage, CommunicatorPtr shards,
-                       const at::TensorOptions& options, bool trained)
+                       const at::TensorOptions& options, bool trained, HostLinkPtr host)
     : segment_(segment),
       shards_(std::move(shards)),
+      host_(trained ? std::move(host) : nullptr),
       gathered_(stage == Sharding::Stage::weights && segment.shards > 1) {
   const int64_t length = segment.shard_length();
   {
@@ -28,17 +31,31 @@ FlatValues::FlatValues(const Segment& segment, Sharding::Stage stage, Communicat
   }
   const MemoryScope scope(MemoryClass::optimizer);
   const at::ScalarType exact = at::toOpMathType(whole_.scalar_type());
-  own_ = trained && exact != whole_.scalar_type() ? at::zeros({length}, options.dtype(exact)) : part_;
+  const bool rounds = trained && exact != whole_.scalar_type();
+  if (!host_) {
+    own_ = rounds ? at::zeros({length}, options.dtype(exact)) : part_;
+  } else {
+    own_ = host_->zeros(length, exact);
+    if (rounds) rounded_ = host_->zeros(length, whole_.scalar_type());
+  }
 }
 
 void FlatValues::start_gathering() {
   if (!gathered_ || has_storage(whole_)) return;
+  wait_until_sent();
   const MemoryScope scope(MemoryClass::weights);
   take_storage(whole_);
   gathering_ = shards_->all_gather(whole_, part_, {.what = "gather values"});
 }
 
+// On the device; the host does not wait.
+void FlatValues::wait_until_sent() {
+  if (sending_) sending_->go_before();
+  sending_.reset();
+}
+
 void FlatValues::wait_until_whole() {
+  wait_until_sent();
   if (gathering_) gathering_->wait();
   gathering_.reset();
 }
@@ -50,14 +67,30 @@ void FlatValues::drop() {
 }
 
 void FlatValues::publish() {
+  if (!std::exchange(published_, false)) start_publishing();
+}
+
+void FlatValues::publish_ahead() {
+  start_publishing();
+  published_ = true;
+}
+
+void FlatValues::start_publishing() {
   if (segment_.length == 0) return;
-  if (has_master()) part_.copy_(own_);
+  SL_ASSERT(!gathering_ && !sending_, "values are published twice");
+  if (host_) {
+    if (rounded_.defined()) rounded_.copy_(own_);
+    sending_ = host_->to_device(part_, rounded_.defined() ? rounded_ : own_);
+  } else if (has_master()) {
+    part_.copy_(own_);
+  }
   if (gathered_ || segment_.shards == 1) return;
-  SL_ASSERT(!gathering_, "values are published twice");
+  wait_until_sent();
   gathering_ = shards_->all_gather(whole_, part_, {.what = "gather updated values"});
 }
 
 at::Tensor FlatValues::begin_filling() {
+  wait_until_whole();
   const MemoryScope scope(MemoryClass::weights);
   if (segment_.shards == 1)
     filling_ = own_;
@@ -80,9 +113,10 @@ at::Tensor FlatValues::gather() {
   if (segment_.shards == 1) return own_;
   if (!gathered_ && !has_master()) return whole_;
   const MemoryScope scope(MemoryClass::weights);
-  const auto all = at::empty({segment_.length}, own_.options());
-  if (segment_.length > 0) shards_->all_gather(all, own_, {.what = "gather values to look at"})->wait();
-  return all;
+  const auto all = at::empty({segment_.length}, whole_.options().dtype(own_.dtype()));
+  const auto own = own_.to(all.device());
+  if (segment_.length > 0) shards_->all_gather(all, own, {.what = "gather values to look at"})->wait();
+  return all.to(own_.device());
 }
 
 }  // namespace shardline

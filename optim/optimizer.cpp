@@ -8,7 +8,7 @@
 
 namespace shardline {
 
-std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options, const StageParameters& parameters) {
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options, StageParameters& parameters) {
   switch (options.kind) {
     case OptimizerOptions::Kind::adamw:
     case OptimizerOptions::Kind::adam:
@@ -19,7 +19,8 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options, const
       return std::make_unique<Adafactor>(parameters.trained_ranges(), parameters.trained_parameters(),
                                          PartHolders{.t = parameters.groups().at.t,
                                                      .t_degree = parameters.groups().mesh.t(),
-                                                     .communicator = parameters.part_holders()},
+                                                     .communicator = parameters.part_holders(),
+                                                     .device = parameters.device()},
                                          options);
   }
   throw InvariantError("unknown optimizer");
@@ -39,9 +40,14 @@ int64_t optimizer_state_bytes(const OptimizerOptions& options, const ParamSpec& 
   throw InvariantError("unknown optimizer");
 }
 
-void clip_gradients(const TrainedRange& range, double factor, double max_value) {
+void take_gradients(const TrainedRange& range, double factor, double max_value) {
+  if (range.await_gradients) range.await_gradients();
   if (factor != 1) range.gradients.mul_(factor);
   if (max_value > 0) range.gradients.clamp_(-max_value, max_value);
+}
+
+void hand_on(const TrainedRange& range) {
+  if (range.values_changed) range.values_changed();
 }
 
 }  // namespace shardline

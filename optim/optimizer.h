@@ -13,13 +13,17 @@ class Optimizer {
   virtual ~Optimizer() = default;
   // Updates the values of all ranges from their gradients, which are complete and are left clipped. gradient_factor:
   // what the gradients are multiplied with first (clip_factor). All ranks that hold parts of a parameter take part.
+  // Gradients of a range are not touched before take_gradients, nor its values behind hand_on.
   virtual void step(double learning_rate, double gradient_factor) = 0;
 };
 
-// Throws ConfigError where the parameters' device does not have this optimizer.
-std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options, const StageParameters& parameters);
+// The parameters must outlive it. Throws ConfigError where the device on which they are trained lacks this optimizer.
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options, StageParameters& parameters);
 
-// The gradients times `factor`, each element then limited to +- max_value (0: no limit).
-void clip_gradients(const TrainedRange& range, double factor, double max_value);
+// Before a range is updated: its gradients are there, times `factor`, each element then limited to +- max_value (0: no
+// limit).
+void take_gradients(const TrainedRange& range, double factor, double max_value);
+// Behind its update.
+void hand_on(const TrainedRange& range);
 
 }  // namespace shardline

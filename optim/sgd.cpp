@@ -15,12 +15,13 @@ Sgd::Sgd(std::vector<TrainedRange> ranges, const OptimizerOptions& options) : op
 
 void Sgd::step(double learning_rate, double gradient_factor) {
   for (auto& state : states_) {
-    clip_gradients(state.range, gradient_factor, options_.max_gradient_value);
+    take_gradients(state.range, gradient_factor, options_.max_gradient_value);
     std::vector<at::Tensor> momentum;
     if (state.momentum.defined()) momentum.push_back(state.momentum);
     at::_fused_sgd_({state.range.values}, {state.range.gradients}, momentum,
                     state.range.decays ? options_.weight_decay : 0.0, options_.momentum, learning_rate,
                     options_.dampening, options_.nesterov, /*maximize=*/false, first_step_);
+    hand_on(state.range);
   }
   first_step_ = false;
 }

@@ -23,6 +23,7 @@ StageParameters::StageParameters(const StageSetup& setup)
       sharding_(setup.sharding),
       options_(setup.values),
       trains_(setup.trains),
+      host_(setup.host),
       layers_(setup.spec.layers.size()) {
   for (const auto& layer : spec_.layers)
     for (const auto& param : layer.params)
@@ -64,15 +65,16 @@ CommunicatorPtr StageParameters::replicas_of(const Segment& segment) const {
 StageParameters::Buffer StageParameters::make_buffer(const std::vector<NamedParam>& params) const {
   Buffer buffer{flat_layout(params, groups_.at.t, groups_.mesh.t(), sharding_), {}, {}};
   for (const auto& segment : buffer.layout.segments)
-    buffer.values.emplace_back(segment, sharding_.stage, shards_of(segment), options_, trains_ && segment.trainable);
+    buffer.values.emplace_back(segment, sharding_.stage, shards_of(segment), options_, trains_ && segment.trainable,
+                               host_);
   return buffer;
 }
 
-std::vector<FlatGradients> StageParameters::make_gradients(const FlatLayout& layout) const {
+std::vector<FlatGradients> StageParameters::make_gradients(const FlatLayout& layout, const HostLinkPtr& host) const {
   std::vector<FlatGradients> gradients;
   for (const auto& segment : layout.segments)
     if (trains_ && segment.trainable)
-      gradients.emplace_back(segment, sharding_.stage, shards_of(segment), replicas_of(segment), options_);
+      gradients.emplace_back(segment, sharding_.stage, shards_of(segment), replicas_of(segment), options_, host);
   return gradients;
 }
 
@@ -108,7 +110,7 @@ void StageParameters::find_ties(const std::vector<int>& stage_of_layer) {
         if (!tie.buffer) tie.buffer = make_buffer({{tie.name, &source}});
         auto use = std::make_unique<Use>();
         use->layer = static_cast<int>(l);
-        use->gradients = make_gradients(tie.buffer->layout);
+        use->gradients = make_gradients(tie.buffer->layout, tie.uses.empty() ? host_ : nullptr);  // of the sum
         use->parameter = views(*tie.buffer, use->gradients).front();
         tie.uses.push_back(std::move(use));
       }
@@ -141,7 +143,7 @@ void StageParameters::build_layer(int layer) {
     if (!params->in_spec_order.back()) own.push_back({spec.full_name(param), &param});
   }
   params->buffer = make_buffer(own);
-  params->buffer.gradients = make_gradients(params->buffer.layout);
+  params->buffer.gradients = make_gradients(params->buffer.layout, host_);
   params->buffers.push_back(&params->buffer);
   params->own = views(params->buffer, params->buffer.gradients);
   size_t next = 0;
@@ -199,13 +201,16 @@ StoredElements StageParameters::elements() const {
     for (const auto& values : buffer.values)
       stored.values += values.is_gathered() ? values.own().numel() : values.whole().numel();
   };
+  const auto add_trained = [&](const std::vector<FlatGradients>& gradients) {
+    for (const auto& segment : gradients) stored.trained += segment.own().numel();
+  };
   for (const auto& tie : ties_) {
     if (tie.buffer) add(*tie.buffer);
     for (const auto& use : tie.uses) add_gradients(use->gradients);
+    if (!tie.uses.empty()) add_trained(tie.uses.front()->gradients);
   }
   for (const auto& layer : layers_)
-    if (layer) add(layer->buffer), add_gradients(layer->buffer.gradients);
-  for (const auto& range : trained_ranges()) stored.trained += range.values.numel();
+    if (layer) add(layer->buffer), add_gradients(layer->buffer.gradients), add_trained(layer->buffer.gradients);
   return stored;
 }
 
@@ -364,18 +369,25 @@ void StageParameters::finish_gradients() {
   }
 }
 
-std::vector<TrainedRange> StageParameters::trained_ranges() const {
+// In the order of the ranges.
+void StageParameters::bring_gradients() {
+  visit_buffers([](Buffer&, const std::vector<Parameter*>&, std::vector<FlatGradients>& gradients) {
+    for (auto& segment : gradients) segment.start_bringing();
+  });
+}
+
+std::vector<TrainedRange> StageParameters::trained_ranges() {
   std::vector<TrainedRange> ranges;
-  const auto add = [&](const Buffer& buffer, const std::vector<FlatGradients>& gradients) {
-    for (size_t i = 0; i < gradients.size(); ++i)
-      if (gradients[i].own().numel() > 0)
-        ranges.push_back(
-            {buffer.values[i].own(), gradients[i].own(), buffer.layout.segments[i].decays, pieces_of(buffer, i)});
-  };
-  for (const auto& tie : ties_)
-    if (!tie.uses.empty()) add(*tie.buffer, tie.uses.front()->gradients);
-  for (const auto& layer : layers_)
-    if (layer) add(layer->buffer, layer->buffer.gradients);
+  visit_buffers([&](Buffer& buffer, const std::vector<Parameter*>&, std::vector<FlatGradients>& gradients) {
+    for (size_t i = 0; i < gradients.size(); ++i) {
+      if (gradients[i].own().numel() == 0) continue;
+      TrainedRange& range = ranges.emplace_back(TrainedRange{buffer.values[i].own(), gradients[i].for_update(),
+                                                             buffer.layout.segments[i].decays, pieces_of(buffer, i)});
+      if (!host_) continue;
+      range.await_gradients = [&segment = gradients[i]] { segment.wait_until_brought(); };
+      range.values_changed = [&segment = buffer.values[i]] { segment.publish_ahead(); };
+    }
+  });
   return ranges;
 }
 

@@ -32,6 +32,10 @@ struct TrainedRange {
   at::Tensor values, gradients;  // [elements]
   bool decays;
   std::vector<TrainedPiece> pieces = {};
+  // Where both stand on the host, beside a device: see take_gradients and hand_on in optim/optimizer.h. Empty
+  // elsewhere.
+  std::function<void()> await_gradients = nullptr;  // until then they are on their way
+  std::function<void()> values_changed = nullptr;   // they may be on their way back
 };
 
 // A logical parameter of the stage that is trained, whether or not this rank holds a part of it.
@@ -51,8 +55,9 @@ struct StageSetup {
   const std::vector<int>& stage_of_layer;  // for all layers of the model
   const RankGroups& groups;
   Sharding sharding;
-  at::TensorOptions values;  // dtype and device of what passes see
-  bool trains = true;        // false: no gradients are allocated
+  at::TensorOptions values;    // dtype and device of what passes see
+  bool trains = true;          // false: no gradients are allocated
+  HostLinkPtr host = nullptr;  // where what is trained stands, with its optimizer's states; null: on the device
 };
 
 class StageParameters : public ParameterStore {
@@ -65,7 +70,8 @@ class StageParameters : public ParameterStore {
   // have memory only while they are whole; see the three visits.
   std::vector<Parameter*> stored();
   StoredElements elements() const;
-  at::ScalarType trained_type() const;            // of the values that are trained: fp32, also for half precision
+  at::ScalarType trained_type() const;  // of the values that are trained: fp32, also for half precision
+  at::Device device() const { return options_.device(); }  // of what passes see and communicators carry
   bool writes(const Parameter& parameter) const;  // this rank is the one of its holders that writes it to a file
 
   // For all that is stored, one buffer after the other: `fill` sets the values; `see` is shown whole values, or whole
@@ -83,12 +89,14 @@ class StageParameters : public ParameterStore {
   void settle_gradients() override;
 
   void zero_gradients();
-  void finish_gradients();                           // waits for all reductions, and joins the uses of tied parameters
-  std::vector<TrainedRange> trained_ranges() const;  // of this rank's shards
+  void finish_gradients();  // waits for all reductions, and joins the uses of tied parameters
+  // After that, before an update: gradients are on their way to the host, where ranges stand there.
+  void bring_gradients();
+  std::vector<TrainedRange> trained_ranges();                // of this rank's shards; to be used while this lives
   std::vector<TrainedParameter> trained_parameters() const;  // in the same order on all ranks of the stage
   // The ranks among which the parts of this stage's trained parameters are dealt out.
   CommunicatorPtr part_holders() const { return shards_of_partial_ ? shards_of_partial_ : groups_.tp; }
-  void publish_values();  // after an update of the trained ranges
+  void publish_values();  // after an update of all trained ranges: what they did not hand on themselves
 
   // After finish_gradients: the gradients of the model in parts, each on one rank of the world only.
   std::vector<at::Tensor> counted_gradients() const;
@@ -130,7 +138,7 @@ class StageParameters : public ParameterStore {
   void find_ties(const std::vector<int>& stage_of_layer);
   void build_layer(int layer);
   Buffer make_buffer(const std::vector<NamedParam>& params) const;
-  std::vector<FlatGradients> make_gradients(const FlatLayout& layout) const;
+  std::vector<FlatGradients> make_gradients(const FlatLayout& layout, const HostLinkPtr& host) const;
   std::vector<Parameter> views(const Buffer& buffer, const std::vector<FlatGradients>& gradients) const;
   CommunicatorPtr shards_of(const Segment& segment) const;
   CommunicatorPtr replicas_of(const Segment& segment) const;
@@ -149,6 +157,7 @@ class StageParameters : public ParameterStore {
   Sharding sharding_;
   at::TensorOptions options_;
   bool trains_;
+  HostLinkPtr host_;
   CommunicatorPtr shards_, shards_of_partial_;  // the ranks that segments are dealt to; null without sharding
   CommunicatorPtr shard_replicas_;              // that hold the same shard; null where there is one of each
   std::vector<std::string> numbers_;            // logical parameters in model order

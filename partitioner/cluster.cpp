@@ -22,7 +22,7 @@ class ClusterReader {
     read_device(cluster);
     cluster.intra_node = link("intra_node", cluster.devices_per_node > 1);
     cluster.inter_node = link("inter_node", cluster.nodes > 1);
-    cluster.host = link("host", false);
+    read_host(cluster);
     auto efficiencies = root_.child("efficiencies");
     const auto share = json_number(0.01, 1);
     cluster.efficiencies.matrix = optional(efficiencies, "matrix", share).value_or(cluster.efficiencies.matrix);
@@ -83,10 +83,22 @@ class ClusterReader {
       return {};
     }
     auto reader = root_.child(key);
-    const Link link{number(reader, "bandwidth_gbs", json_number(kLeast)) * 1e9,
-                    number(reader, "latency_us", json_number(0)) * 1e-6};
+    const Link link = link_in(reader);
     reader.report_unknown_keys();
     return link;
+  }
+  Link link_in(JsonReader& reader) {
+    return {number(reader, "bandwidth_gbs", json_number(kLeast)) * 1e9,
+            number(reader, "latency_us", json_number(0)) * 1e-6};
+  }
+
+  void read_host(Cluster& cluster) {
+    if (!root_.has("host")) return;
+    auto reader = root_.child("host");
+    cluster.host = link_in(reader);
+    const auto memory = optional(reader, "memory_bandwidth_gbs", json_number(kLeast));
+    cluster.host_memory_bytes_per_second = memory.value_or(0) * 1e9;
+    reader.report_unknown_keys();
   }
 
   JsonReader root_;

@@ -41,7 +41,8 @@ struct Cluster {
   int multiprocessors = 0;                 // 0: no tiles to count
   double launch_seconds = 4e-6;            // of a kernel behind another one
 
-  Link intra_node, inter_node, host;  // host: to the memory of the host, for offloading
+  Link intra_node, inter_node, host;        // host: to the memory of the host, for offloading
+  double host_memory_bytes_per_second = 0;  // of the host's memory, a device's share; 0: not stated
   Efficiencies efficiencies;
 
   int devices() const { return nodes * devices_per_node; }

@@ -67,6 +67,14 @@ double flops(const LayerWork& work) {
   return sum;
 }
 
+// Through memory, of a parameter's element, in AdamW: the gradient for the norm and for the update, both moments and
+// the fp32 weight there and back, the weight.
+double update_bytes(const Job& job) {
+  const bool master = job.precision != Precision::fp32;
+  return 2 * job.software.gradient_bytes + 2 * job.software.optimizer_bytes + 8 +
+         (master ? value_bytes(job.precision) : 0);
+}
+
 WorkShape whole_batch(const Job& job) {
   return {.sequences = job.global_batch,
           .length = job.sequence_length,
@@ -119,10 +127,12 @@ LayerPrice layer_price(const Job& job, const Layout& layout, const Pricing& pric
   return price;
 }
 
-double update_bytes(const Job& job) {
-  const bool master = job.precision != Precision::fp32;
-  return 2 * job.software.gradient_bytes + 2 * job.software.optimizer_bytes + 8 +
-         (master ? value_bytes(job.precision) : 0);
+double update_seconds(const Job& job, const Pricing& pricing, double elements) {
+  const double all = elements * update_bytes(job);
+  if (!job.states_on_host) return pricing.sweep(all);
+  const double gradients = elements * job.software.gradient_bytes, values = elements * value_bytes(job.precision);
+  const double norm = pricing.sweep(gradients);  // on the device
+  return norm + std::max({pricing.to_host(gradients), pricing.to_host(values), pricing.host_sweep(all - gradients)});
 }
 
 StepShares& StepShares::operator+=(const StepShares& other) {
@@ -149,7 +159,7 @@ StepShares step_shares(const Job& job, const Layout& layout, const Pricing& pric
     return count == 0 ? 0
                       : pricing.collective(Collective::Kind::all_reduce, count * job.software.gradient_bytes, ranks);
   };
-  return {layout.microbatches * of_microbatch(alone) + pricing.sweep(elements * update_bytes(job)),
+  return {layout.microbatches * of_microbatch(alone) + update_seconds(job, pricing, elements),
           layout.microbatches * of_microbatch(between) + reduced(of_own_rows, spans.holders) +
               reduced(elements - of_own_rows, spans.replicas)};
 }

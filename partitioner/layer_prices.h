@@ -24,9 +24,9 @@ struct LayerPrice {
 LayerPrice layer_price(const Job& job, const Layout& layout, const Pricing& pricing, const MeshSpans& spans,
                        size_t layer);
 
-// Through memory, of a parameter's element, in AdamW: the gradient for the norm and for the update, both moments and
-// the fp32 weight there and back, the weight.
-double update_bytes(const Job& job);
+// Norm and update of so many elements. On the host an update takes as long as the longest of three that go on at once,
+// for different ranges: gradients on their way down, values on their way up, and the update itself.
+double update_seconds(const Job& job, const Pricing& pricing, double elements);
 
 // What one layer takes a rank of a step, told from what it states: by itself, with the update of its parameters, and in
 // communication over T and of its gradients, none of it hidden. For comparing ways to split it.

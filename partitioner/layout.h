@@ -46,8 +46,9 @@ struct Job {
   Precision precision = Precision::bf16;
   bool fp32_borders = false;  // activations between layers are fp32 in any case
   Software software;
-  int64_t whole_below = 0;  // of sharded weights: parameters of fewer elements stay whole
-  int loading_horizon = 4;  // what was offloaded is back so many instructions before its use
+  int64_t whole_below = 0;      // of sharded weights: parameters of fewer elements stay whole
+  int loading_horizon = 4;      // what was offloaded is back so many instructions before its use
+  bool states_on_host = false;  // optimizer states and masters; the update runs there
   // What was measured takes the place of what the cluster's numbers tell: layers in layouts that is_measured, links of
   // groups with as many ranks. Null: nothing was.
   std::shared_ptr<const Profile> profile;

@@ -176,9 +176,14 @@ MemoryBytes state_bytes(const Job& job, const Layout& layout, const LayerSpec& l
   const auto held = [&](int stage) {  // elements, of what is shared out from this stage of sharding on
     return layout.sharded >= stage ? all - shared + shared / layout.shards() : all;
   };
-  return {.weights = held(3) * value_bytes(job.precision),
-          .gradients = held(2) * job.software.gradient_bytes,
-          .optimizer = held(1) * (job.software.optimizer_bytes + master)};
+  MemoryBytes bytes{.weights = held(3) * value_bytes(job.precision),
+                    .gradients = held(2) * job.software.gradient_bytes};
+  const double rounded = master > 0 ? value_bytes(job.precision) : 0;
+  if (job.states_on_host)
+    bytes.host = held(1) * (job.software.optimizer_bytes + 2 * job.software.gradient_bytes + rounded);
+  else
+    bytes.optimizer = held(1) * (job.software.optimizer_bytes + master);
+  return bytes;
 }
 
 double moved_bytes(const Job& job, const Layout& layout, size_t layer) {
@@ -218,6 +223,7 @@ std::vector<StageMemory> estimate_memory(const Job& job, const Layout& layout, c
     of_stage.weights += states.weights;
     of_stage.gradients += states.gradients;
     of_stage.optimizer += states.optimizer;
+    of_stage.host += states.host;
     of_stage.workspace = std::max(of_stage.workspace, bytes.transient);
   }
   const MemoryBytes device = device_bytes(job, layout);

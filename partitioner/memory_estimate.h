@@ -13,6 +13,7 @@ struct MemoryBytes {
   double activations = 0;    // at their peak
   double communication = 0;  // borders under way, gathered weights and rows, the library's buffers
   double workspace = 0;      // of the op that needs most, and what the device's runtime takes
+  double host = 0;           // beside the device: states that stand in its host's memory; not in the total
   double total() const { return weights + gradients + optimizer + activations + communication + workspace; }
 };
 
@@ -28,7 +29,8 @@ std::vector<StageMemory> estimate_memory(const Job& job, const Layout& layout, c
 // What an accelerator's runtime (workspace) and its communicators (communication) take; nothing on CPUs.
 MemoryBytes device_bytes(const Job& job, const Layout& layout);
 
-// Weights, gradients and optimizer states of a layer on the tensor-parallel rank with most.
+// Weights, gradients and optimizer states of a layer on the tensor-parallel rank with most. States on the host take
+// with them the values that are trained, a copy of their gradients, and one of the values in half precision.
 MemoryBytes state_bytes(const Job& job, const Layout& layout, const LayerSpec& layer);
 
 // Activations of one microbatch in a layer of the model that wait on the host between its forward and its backward,

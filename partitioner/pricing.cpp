@@ -132,4 +132,10 @@ double Pricing::to_host(double bytes) const {
   return bytes / (cluster_.host.bytes_per_second * cluster_.efficiencies.link) + cluster_.host.latency_seconds;
 }
 
+double Pricing::host_sweep(double bytes) const {
+  SL_ASSERT(cluster_.host_memory_bytes_per_second > 0, "the cluster \"", cluster_.name,
+            "\" states no rate of its host's memory");
+  return bytes / (cluster_.host_memory_bytes_per_second * cluster_.efficiencies.memory);
+}
+
 }  // namespace shardline

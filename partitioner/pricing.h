@@ -39,6 +39,7 @@ class Pricing {
   double hidden_share(Collective::Kind kind, const GroupSpan& group) const;
   double message(double bytes, bool same_node) const;
   double to_host(double bytes) const;
+  double host_sweep(double bytes) const;  // through the host's memory, while the other devices do so, too
 
  private:
   double tiles(const Product& product) const;

@@ -222,7 +222,7 @@ class Step {
   double optimizer_seconds() const {
     const double most = *std::max_element(owned_.begin(), owned_.end());
     if (measured_) return measured_->optimizer_seconds_per_stored * largest_stored() * most / largest_stage();
-    return pricing_.sweep(most * update_bytes(job_));
+    return update_seconds(job_, pricing_, most);
   }
 
   double gathering_seconds(const MeshSpans& spans) const {

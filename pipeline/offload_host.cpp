@@ -1,42 +1,22 @@
-// Written against the device-neutral streams and events of c10, so that it needs no CUDA header.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
-#include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
+#include "core/copy_streams.h"
 #include "core/error.h"
 #include "pipeline/offload.h"
 
 namespace shardline {
 namespace {
 
-// The two copy streams of a device.
-struct CopyStreams {
-  c10::impl::VirtualGuardImpl guard;
-  c10::Stream out, back;
-
-  explicit CopyStreams(at::Device device)
-      : guard(device.type()),
-        out(guard.getStreamFromGlobalPool(device, false)),
-        back(guard.getStreamFromGlobalPool(device, false)) {}
-};
-
-// Makes `stream` wait for what has been given to `other`.
-void wait_for(const c10::Stream& stream, const c10::Stream& other) {
-  c10::Event event(other.device_type());
-  event.record(other);
-  event.block(stream);
-}
-
 class AwayOnHost : public Away {
  public:
   AwayOnHost(std::shared_ptr<CopyStreams> streams, const std::vector<at::Tensor>& tensors)
       : streams_(std::move(streams)), device_(streams_->out.device()) {
-    wait_for(streams_->out, streams_->guard.getStream(device_));
+    wait_for(streams_->out, streams_->current());
     for (const auto& tensor : tensors) {
       const at::Tensor dense = tensor.detach().contiguous();
-      host_.push_back(at::empty(dense.sizes(), dense.options().device(at::kCPU).pinned_memory(true)));
+      host_.push_back(pinned_tensor(dense.sizes(), dense.scalar_type()));
       const c10::StreamGuard on(streams_->out);
       host_.back().copy_(dense, /*non_blocking=*/true);
       dense.record_stream(streams_->out);
@@ -46,9 +26,8 @@ class AwayOnHost : public Away {
   int64_t fetch() override {
     SL_ASSERT(tensors_.empty(), "activations were fetched twice");
     int64_t bytes = 0;
-    for (const auto& host : host_)
-      tensors_.push_back(at::empty(host.sizes(), host.options().pinned_memory(false).device(device_)));
-    wait_for(streams_->back, streams_->guard.getStream(device_));
+    for (const auto& host : host_) tensors_.push_back(at::empty(host.sizes(), host.options().device(device_)));
+    wait_for(streams_->back, streams_->current());
     wait_for(streams_->back, streams_->out);
     const c10::StreamGuard on(streams_->back);
     for (size_t i = 0; i < host_.size(); ++i) {
@@ -61,7 +40,7 @@ class AwayOnHost : public Away {
 
   std::vector<at::Tensor> take() override {
     SL_ASSERT(tensors_.size() == host_.size(), "activations were taken that were not fetched");
-    wait_for(streams_->guard.getStream(device_), streams_->back);
+    wait_for(streams_->current(), streams_->back);
     return std::move(tensors_);
   }
 

@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "core/communicator_base.h"
+#include "core/copy_streams.h"
 #include "core/flight_ring.h"
 #include "core/mpi/engine.h"
 #include "core/mpi/operations.h"
@@ -83,7 +84,7 @@ class StagedWork : public Work {
 };
 
 at::Tensor pinned_like(const at::Tensor& tensor) {
-  return at::empty(tensor.sizes(), at::TensorOptions(tensor.scalar_type()).pinned_memory(true));
+  return pinned_tensor(tensor.sizes(), tensor.scalar_type());
 }
 
 class MpiCommunicator : public CommunicatorBase {

@@ -163,7 +163,7 @@ json resolved(const Config& config, const json& derived) {
   return file;
 }
 
-std::vector<std::string> notes(const Config& config) {
+std::vector<std::string> notes(const Config& config, c10::Device device) {
   std::vector<std::string> lines;
   for (const auto& section : config_sections()) {
     const json given = config.no_effect.value(section.name, json::object());
@@ -177,6 +177,8 @@ std::vector<std::string> notes(const Config& config) {
   unused(config.smp.default_partition && config.smp.auto_partition, "default_partition",
          "only used with auto_partition false");
   unused(config.smp.memory_weight && !cut_here, "memory_weight", "only used where the planner places the layers");
+  unused(config.smp.offload_optimizer_states && device.is_cpu(), "offload_optimizer_states",
+         "CPU ranks have them in the host's memory anyway");
   if (config.smp.offload_activations && config.smp.activation_checkpointing == "none" &&
       config.smp.offload_scope == "checkpointed")
     lines.push_back(

@@ -1,5 +1,7 @@
 // From a config file to the options of a run, and back.
 #pragma once
+#include <c10/core/Device.h>
+
 #include <string>
 #include <vector>
 
@@ -17,8 +19,8 @@ Config parse_config(const std::string& text, const std::string& file, const std:
 // versions) is kept under the key "derived", which reading passes over.
 nlohmann::json resolved(const Config& config, const nlohmann::json& derived = nullptr);
 
-// One line for each given key that was accepted and has no effect, with the reason.
-std::vector<std::string> notes(const Config& config);
+// One line for each given key that was accepted and has no effect on ranks of this device, with the reason.
+std::vector<std::string> notes(const Config& config, c10::Device device);
 
 // docs/config.md: every key with type, default, status and meaning.
 std::string config_reference_markdown();

@@ -124,6 +124,10 @@ std::vector<Key> memory_keys() {
       honoured("offload_path", smp, &Smp::offload_path, json_text(),
                "Existing directory for activations of CPU ranks that are away; unset: output_dir. GPUs use host "
                "memory."),
+      honoured("offload_optimizer_states", smp, &Smp::offload_optimizer_states, json_boolean(),
+               "Ours, for GPUs: optimizer states and fp32 master weights stand in the host's memory, and the update "
+               "runs there; gradients travel to it and values back while other layers are updated. CPU ranks have them "
+               "there anyway."),
       honoured("shard_optimizer_state", smp, &Smp::shard_optimizer_state, json_boolean(),
                "Each replica keeps a part of the optimizer's state (ZeRO-1): gradients are reduced to those who keep "
                "the state, and updated values are gathered behind the next forward."),

@@ -101,7 +101,8 @@ std::vector<Key> optimization_keys() {
                                       "not built yet: use \"adamw_torch_fused\"")),
                "`adamw_torch_fused` and `adamw_torch` are the same AdamW. `sgd` is torch's, without momentum unless "
                "optim_args gives one. `adafactor` is transformers' as its Trainer sets it: the learning rate is the "
-               "schedule's, second moments of matrices are factored, beta1 is not used; on CPUs only. Ours, because "
+               "schedule's, second moments of matrices are factored, beta1 is not used; on GPUs only with "
+               "offload_optimizer_states. Ours, because "
                "transformers has no name for it: `adam`, torch's, which adds weight decay to the gradient."),
       honoured(
           "optim_args", training, &Training::optim_args, json_text(),

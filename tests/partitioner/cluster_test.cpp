@@ -46,6 +46,14 @@ TEST_CASE("a cluster file says what its machines can do") {
   CHECK(cluster.inter_node.latency_seconds == Approx(10e-6));
   CHECK(cluster.efficiencies.matrix == 0.7);
   CHECK(cluster.efficiencies.link == Efficiencies().link);
+  CHECK(cluster.host.bytes_per_second == 0);
+  CHECK(cluster.host_memory_bytes_per_second == 0);
+  const auto hosted = read(with(kGood, "\"efficiencies\"",
+                                R"("host": {"bandwidth_gbs": 12, "latency_us": 9, "memory_bandwidth_gbs": 30},
+                                   "efficiencies")"));
+  CHECK(hosted.host.bytes_per_second == 12e9);
+  CHECK(hosted.host.latency_seconds == Approx(9e-6));
+  CHECK(hosted.host_memory_bytes_per_second == 30e9);
   CHECK(cluster.node_of(3) == 0);
   CHECK(cluster.node_of(4) == 1);
   CHECK_THROWS_WITH(cluster.peak(Precision::bf16), Catch::Contains("bf16") && Catch::Contains("two boxes"));
@@ -69,6 +77,9 @@ TEST_CASE("values that contradict each other are refused") {
   CHECK_THAT(message(with(kGood, "\"inter_node\": {\"bandwidth_gbs\": 5, \"latency_us\": 10},", "")),
              Catch::Contains("/inter_node") && Catch::Contains("missing"));
   CHECK_THAT(message(with(kGood, "0.7", "1.7")), Catch::Contains("/efficiencies/matrix"));
+  CHECK_THAT(message(with(kGood, "\"efficiencies\"", R"("host": {"bandwidth_gbs": 12, "memory_bandwith_gbs": 30},
+                                                        "efficiencies")")),
+             Catch::Contains("/host/latency_us") && Catch::Contains("memory_bandwith_gbs"));
   CHECK_THAT(message(with(kGood, "\"nodes\": 2", "\"nodes\": 2, \"nodes\": 3")), Catch::Contains("nodes"));
 }
 

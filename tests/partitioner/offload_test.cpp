@@ -85,6 +85,37 @@ TEST_CASE("what would come back at once stays: nothing moves, nothing is paid fo
   CHECK(activations(job, away) == activations(job, here));
 }
 
+TEST_CASE("optimizer states on the host leave the device, and an update takes the longest of what goes on at once") {
+  Job job = job_with_host(12);
+  const Layout layout{.replicas = 2, .microbatches = 8, .sharded = 1};
+  for (const auto precision : {Precision::fp32, Precision::bf16}) {
+    job.precision = precision;
+    job.states_on_host = false;
+    const PlannedLayout device = plan_layout(job, layout);
+    job.states_on_host = true;
+    const PlannedLayout host = plan_layout(job, layout);
+    const MemoryBytes &there = device.memory[0].bytes, &here = host.memory[0].bytes;
+    CHECK(here.optimizer == 0);
+    CHECK(here.total() == Approx(there.total() - there.optimizer).epsilon(1e-14));
+    CHECK(there.host == 0);
+    const bool half = precision == Precision::bf16;
+    const double elements = there.optimizer / (half ? 12 : 8);
+    CHECK(here.host == Approx(elements * (half ? 8 + 4 + 4 + 2 : 8 + 4 + 4)));
+
+    const Pricing pricing(job.cluster, precision, 4, false);
+    const auto seconds = [&](double link, double memory) {
+      job.cluster.host = {link, 0};
+      job.cluster.host_memory_bytes_per_second = memory;
+      return update_seconds(job, pricing, 1e9) - pricing.sweep(4e9);  // without the norm
+    };
+    CHECK(seconds(1e9, 1e15) == Approx(4 / 0.8));  // gradients are as wide as values, or wider
+    CHECK(seconds(1e15, 1e9) == Approx((4 + 16 + 8 + (half ? 2 : 0)) / 0.8));
+    CHECK(seconds(1e9, 1e10) == Approx(4 / 0.8));
+    CHECK(seconds(1e9, 5e9) == Approx((half ? 6 : 5.6) / 0.8));
+    job = job_with_host(12);
+  }
+}
+
 TEST_CASE("what is away is told by instruction") {
   Job job = job_with_host(1);
   job.loading_horizon = 3;

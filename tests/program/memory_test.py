@@ -34,6 +34,13 @@ class MemoryTest(harness.ProgramTest):
             self.assertLess(line["peak_memory_bytes"][0]["counted"], CAP)
         self.assertGreater(self.metrics("free")[-1]["peak_memory_bytes"][0]["counted"], CAP)
 
+    def test_optimizer_states_of_cpus_stay_where_they_are(self):
+        self.expect(0, "train", self.memory_config("plain", {}))
+        said = self.expect(0, "train", self.memory_config("key", {"offload_optimizer_states": True})).out
+        self.assertIn("note: smp_options.offload_optimizer_states has no effect: ", said)
+        losses = {name: [(line["loss"], line["grad_norm"]) for line in self.metrics(name)] for name in ("plain", "key")}
+        self.assertEqual(losses["plain"], losses["key"])
+
     def test_refused_where_a_cap_makes_no_sense(self):
         for runtime in ({"memory_cap": "1GiB", "communicator": "threads"}, {"memory_cap": "much"}, {"memory_cap": 0},
                         {"memory_cap": "1GiB", "device": "cuda"}):

@@ -82,6 +82,22 @@ class Forecasts(ProgramTest):
         self.assertEqual(changed["sizes"]["global_batch"], 64)
         self.expect(0, "plan", config, "--cluster", "small.json", says=["NO: stage 0", "to fit", "--set smp_options.microbatches"])
 
+    def test_optimizer_states_on_the_host_are_told_beside_the_devices(self):
+        config = self.config(p=2, t=2, training={"use_cpu": False}, runtime={"device": "auto"})
+        key = ("--set", "smp_options.offload_optimizer_states=true")
+        there, here = (self.plan(config, "--cluster", P4D, "--precision", "bf16", *more) for more in ((), key))
+        self.check_contract(here)
+        for device, host in zip(there["ranks"], here["ranks"]):
+            self.assertNotIn("host_bytes", device)
+            states = device["memory_bytes"]["optimizer"]
+            self.assertEqual(host["memory_bytes"]["optimizer"], 0)
+            self.assertEqual(device["memory_bytes"]["total"] - host["memory_bytes"]["total"], states)
+            self.assertEqual(host["host_bytes"] * 12, states * 18)
+        self.assertGreater(here["seconds"]["optimizer"], there["seconds"]["optimizer"])
+        self.expect(0, "plan", config, "--cluster", P4D, *key, says="has the optimizer's states: up to")
+        cpus = self.config(p=2, t=2)
+        self.assertEqual(self.plan(cpus, "--cluster", P4D), self.plan(cpus, "--cluster", P4D, *key))
+
     def test_a_page_needs_nothing_from_elsewhere(self):
         config = self.config(p=2, t=2)
         self.expect(0, "plan", config, "--cluster", P4D, "--search", "time", "--html", "plan.html")

@@ -46,8 +46,8 @@ std::string error_with(const std::string& patch, const std::vector<std::string>&
   return error_of([&] { with(patch, overrides); });
 }
 
-bool has_note(const Config& config, const std::string& key) {
-  const auto lines = notes(config);
+bool has_note(const Config& config, const std::string& key, c10::DeviceType device = c10::DeviceType::CPU) {
+  const auto lines = notes(config, device);
   return std::any_of(lines.begin(), lines.end(), [&](const auto& line) { return line.find(key) == 0; });
 }
 
@@ -289,7 +289,9 @@ TEST_CASE("What a partition does not use is told", "[config]") {
   CHECK(has_note(with(R"({"smp_options": {"default_partition": 0}})"), "smp_options.default_partition"));
   CHECK(has_note(with(R"({"smp_options": {"auto_partition": false, "memory_weight": 0.5}})"),
                  "smp_options.memory_weight"));
-  CHECK(notes(with(R"({"smp_options": {"memory_weight": 0.5}, "training": {"save_strategy": "no"}})")).empty());
+  CHECK(notes(with(R"({"smp_options": {"memory_weight": 0.5}, "training": {"save_strategy": "no"}})"),
+              c10::DeviceType::CPU)
+            .empty());
 }
 
 TEST_CASE("A memory cap is a number of bytes, or a text with a unit", "[config]") {
@@ -311,6 +313,18 @@ TEST_CASE("A memory cap is a number of bytes, or a text with a unit", "[config]"
                             "smp_options": {"pipeline_parallel_degree": 2}})"),
              Contains("shares among 2 ranks"));
   CHECK_THAT(error_with(R"({"runtime": {"memory_cap": "2GiB", "device": "cuda"}})"), Contains("CPU tensors"));
+}
+
+TEST_CASE("Optimizer states leave accelerators only", "[config]") {
+  CHECK_FALSE(with("{}").smp.offload_optimizer_states);
+  const Config config = with(R"({"smp_options": {"offload_optimizer_states": true}})");
+  CHECK(config.smp.offload_optimizer_states);
+  CHECK(parsed(resolved(config)) == config);
+  CHECK(has_note(config, "smp_options.offload_optimizer_states has no effect: "));
+  CHECK_FALSE(has_note(config, "smp_options.offload_optimizer_states", c10::DeviceType::CUDA));
+  CHECK_FALSE(has_note(with("{}"), "smp_options.offload_optimizer_states"));
+  CHECK_THAT(error_with(R"({"smp_options": {"offload_optimizer_states": "cpu"}})"),
+             Contains("/smp_options/offload_optimizer_states: "));
 }
 
 TEST_CASE("Activation checkpointing is a strategy or a list by layer pattern", "[config]") {

@@ -1,0 +1,25 @@
+// Copies between an accelerator and its host, beside the device's work. Written against the device-neutral streams and
+// events of c10, so that it needs no CUDA header.
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <c10/core/Stream.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+namespace shardline {
+
+// Two streams of a device, one for each direction.
+struct CopyStreams {
+  c10::impl::VirtualGuardImpl guard;
+  c10::Stream out, back;  // to the host, to the device
+
+  explicit CopyStreams(at::Device device);
+  c10::Stream current() const { return guard.getStream(out.device()); }
+};
+
+// Makes `stream` wait for what has been given to `other`.
+void wait_for(const c10::Stream& stream, const c10::Stream& other);
+
+// In host memory that the device copies to and from by itself; uninitialised.
+at::Tensor pinned_tensor(at::IntArrayRef sizes, at::ScalarType type);
+
+}  // namespace shardline

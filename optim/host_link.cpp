@@ -1,0 +1,75 @@
+#include "optim/host_link.h"
+
+#include <ATen/ops/zeros.h>
+#include <c10/core/Event.h>
+#include <c10/core/StreamGuard.h>
+
+#include "core/copy_streams.h"
+
+namespace shardline {
+namespace {
+
+class StreamCopy : public HostCopy {
+ public:
+  StreamCopy(std::shared_ptr<const CopyStreams> streams, const c10::Stream& stream)
+      : streams_(std::move(streams)), made_(stream.device_type()) {
+    made_.record(stream);
+  }
+  void wait() override { made_.synchronize(); }
+  void go_before() override { made_.block(streams_->current()); }
+
+ private:
+  std::shared_ptr<const CopyStreams> streams_;
+  c10::Event made_;
+};
+
+class StreamLink : public HostLink {
+ public:
+  explicit StreamLink(at::Device device) : streams_(std::make_shared<const CopyStreams>(device)) {}
+
+  at::Tensor zeros(int64_t elements, at::ScalarType type) const override {
+    return pinned_tensor({elements}, type).zero_();
+  }
+  HostCopyPtr to_host(const at::Tensor& to, const at::Tensor& from) override { return copy(to, from, streams_->out); }
+  HostCopyPtr to_device(const at::Tensor& to, const at::Tensor& from) override {
+    return copy(to, from, streams_->back);
+  }
+
+ private:
+  HostCopyPtr copy(const at::Tensor& to, const at::Tensor& from, const c10::Stream& stream) {
+    wait_for(stream, streams_->current());
+    const c10::StreamGuard on(stream);
+    to.copy_(from, /*non_blocking=*/true);
+    return std::make_shared<StreamCopy>(streams_, stream);
+  }
+
+  std::shared_ptr<const CopyStreams> streams_;
+};
+
+class MadeCopy : public HostCopy {
+ public:
+  void wait() override {}
+  void go_before() override {}
+};
+
+class MemoryLink : public HostLink {
+ public:
+  at::Tensor zeros(int64_t elements, at::ScalarType type) const override { return at::zeros({elements}, type); }
+  HostCopyPtr to_host(const at::Tensor& to, const at::Tensor& from) override { return copy(to, from); }
+  HostCopyPtr to_device(const at::Tensor& to, const at::Tensor& from) override { return copy(to, from); }
+
+ private:
+  static HostCopyPtr copy(const at::Tensor& to, const at::Tensor& from) {
+    to.copy_(from);
+    return std::make_shared<MadeCopy>();
+  }
+};
+
+}  // namespace
+
+HostLinkPtr make_host_link(at::Device device) {
+  if (device.is_cpu()) return std::make_shared<MemoryLink>();
+  return std::make_shared<StreamLink>(device);
+}
+
+}  // namespace shardline
