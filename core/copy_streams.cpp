@@ -10,7 +10,7 @@ CopyStreams::CopyStreams(at::Device device)
       out(guard.getStreamFromGlobalPool(device, false)),
       back(guard.getStreamFromGlobalPool(device, false)) {}
 
-void wait_for(const c10::Stream& stream, const c10::Stream& other) {
+void stream_waits_for(const c10::Stream& stream, const c10::Stream& other) {
   c10::Event event(other.device_type());
   event.record(other);
   event.block(stream);

@@ -17,7 +17,7 @@ struct CopyStreams {
 };
 
 // Makes `stream` wait for what has been given to `other`.
-void wait_for(const c10::Stream& stream, const c10::Stream& other);
+void stream_waits_for(const c10::Stream& stream, const c10::Stream& other);
 
 // In host memory that the device copies to and from by itself; uninitialised.
 at::Tensor pinned_tensor(at::IntArrayRef sizes, at::ScalarType type);

@@ -37,7 +37,7 @@ class StreamLink : public HostLink {
 
  private:
   HostCopyPtr copy(const at::Tensor& to, const at::Tensor& from, const c10::Stream& stream) {
-    wait_for(stream, streams_->current());
+    stream_waits_for(stream, streams_->current());
     const c10::StreamGuard on(stream);
     to.copy_(from, /*non_blocking=*/true);
     return std::make_shared<StreamCopy>(streams_, stream);

@@ -13,7 +13,7 @@ class AwayOnHost : public Away {
  public:
   AwayOnHost(std::shared_ptr<CopyStreams> streams, const std::vector<at::Tensor>& tensors)
       : streams_(std::move(streams)), device_(streams_->out.device()) {
-    wait_for(streams_->out, streams_->current());
+    stream_waits_for(streams_->out, streams_->current());
     for (const auto& tensor : tensors) {
       const at::Tensor dense = tensor.detach().contiguous();
       host_.push_back(pinned_tensor(dense.sizes(), dense.scalar_type()));
@@ -27,8 +27,8 @@ class AwayOnHost : public Away {
     SL_ASSERT(tensors_.empty(), "activations were fetched twice");
     int64_t bytes = 0;
     for (const auto& host : host_) tensors_.push_back(at::empty(host.sizes(), host.options().device(device_)));
-    wait_for(streams_->back, streams_->current());
-    wait_for(streams_->back, streams_->out);
+    stream_waits_for(streams_->back, streams_->current());
+    stream_waits_for(streams_->back, streams_->out);
     const c10::StreamGuard on(streams_->back);
     for (size_t i = 0; i < host_.size(); ++i) {
       tensors_[i].copy_(host_[i], /*non_blocking=*/true);
@@ -40,7 +40,7 @@ class AwayOnHost : public Away {
 
   std::vector<at::Tensor> take() override {
     SL_ASSERT(tensors_.size() == host_.size(), "activations were taken that were not fetched");
-    wait_for(streams_->current(), streams_->back);
+    stream_waits_for(streams_->current(), streams_->back);
     return std::move(tensors_);
   }
 
