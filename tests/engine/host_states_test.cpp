@@ -51,23 +51,22 @@ struct Choice {
 };
 
 Config config_of(const Choice& c) {
-  const json file = {
-      {"model", {{"config", uneven_gpt2(61, 0, true)}}},
-      {"data", {{"train", "unused"}, {"tokenizer", "bytes"}, {"sequence_length", kLength}}},
-      {"training", {{"global_batch_size", kSamples}, {"max_steps", 10}, {"bf16", c.bf16}, {"optim", c.optim}}},
-      {"smp_options",
-       {{"offload_optimizer_states", c.on_host},
-        {"shard_optimizer_state", c.shards_states},
-        {"sharded_data_parallel_degree", c.degree},
-        {"sdp_param_persistence_threshold", 50},
-        {"microbatches", 3},
-        {"ddp", true},
-        {"pipeline_parallel_degree", c.p},
-        {"tensor_parallel_degree", c.t}}},
-      {"mpi_options", {{"processes_per_host", c.p * c.t * c.d}}},
-      {"runtime", {{"device", c.device}, {"communicator", c.p * c.t * c.d == 1 ? "local" : "threads"}}},
-      {"cluster", c.cluster},
-      {"output_dir", "unused"}};
+  json file = {{"model", {{"config", uneven_gpt2(61, 0, true)}}},
+               {"data", {{"train", "unused"}, {"tokenizer", "bytes"}, {"sequence_length", kLength}}},
+               {"training", {{"global_batch_size", kSamples}, {"max_steps", 10}, {"bf16", c.bf16}, {"optim", c.optim}}},
+               {"smp_options",
+                {{"offload_optimizer_states", c.on_host},
+                 {"shard_optimizer_state", c.shards_states},
+                 {"sharded_data_parallel_degree", c.degree},
+                 {"microbatches", 3},
+                 {"ddp", true},
+                 {"pipeline_parallel_degree", c.p},
+                 {"tensor_parallel_degree", c.t}}},
+               {"mpi_options", {{"processes_per_host", c.p * c.t * c.d}}},
+               {"runtime", {{"device", c.device}, {"communicator", c.p * c.t * c.d == 1 ? "local" : "threads"}}},
+               {"cluster", c.cluster},
+               {"output_dir", "unused"}};
+  if (c.degree > 1) file["smp_options"]["sdp_param_persistence_threshold"] = 50;
   return parse_config(file.dump(), "host states test");
 }
 
@@ -190,7 +189,7 @@ TEST_CASE("a search counts states where the config has them") {
 TEST_CASE("CPU ranks train alike with the key and without it") {
   const auto norms = [](bool on_host) {
     const Config config = config_of({.on_host = on_host, .d = 2, .shards_states = true, .device = "cpu"});
-    std::vector<double> norms(3);
+    std::vector<double> of_steps(3);
     run_ranks(2, [&](CommunicatorPtr world) {
       const auto [source, planned, plan] = plan_model(config, 2);
       Trainer trainer({config, plan, source, make_rank_groups(plan.mesh, world, world), at::kCPU}, 10);
@@ -198,12 +197,12 @@ TEST_CASE("CPU ranks train alike with the key and without it") {
       OnesSource data(kSamples, kLength);
       for (int step = 1; step <= 3; ++step) {
         const StepMetrics metrics = trainer.train_step(data, step);
-        if (world->rank() == 0) norms[static_cast<size_t>(step - 1)] = metrics.grad_norm;
+        if (world->rank() == 0) of_steps[static_cast<size_t>(step - 1)] = metrics.grad_norm;
       }
       for (const auto& range : trainer.parameters().trained_ranges())
         if (range.await_gradients || range.values_changed) throw RunError("CPU ranks have no host beside them");
     });
-    return norms;
+    return of_steps;
   };
   CHECK(norms(true) == norms(false));
 }
