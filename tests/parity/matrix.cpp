@@ -35,6 +35,7 @@ std::vector<Point> single_points() {
       if (axis.name == "units") point.t = 3, point.optimize = "memory";
       if (axis.name == "pipeline" || axis.name == "active_microbatches") point.p = 3, point.microbatches = 4;
       if (axis.name == "placement") point.d = point.p = point.t = 2;
+      if (axis.name == "sharding") point.d = 4;
       axis.set(point, value);
       if (!feasible(point)) point.p = 2;  // three chunks a stage
       points.push_back(with_batch(point));

@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <functional>
 #include <map>
 
 #include "tests/parity/axes.h"
@@ -78,16 +79,22 @@ std::vector<Checked> check_twins() {
 
 std::vector<Checked> check_faults() {
   const auto faults = planted_faults();
-  std::vector<Difference> sound(faults.size()), tampered(faults.size());
-  at_once(2 * faults.size(), [&](size_t i) {
-    const auto& fault = faults[i / 2];
-    (i % 2 == 0 ? sound : tampered)[i / 2] = measure(fault.point, i % 2 == 0 ? Tampering() : fault.tampering);
-  });
+  // Many faults stand in one point, whose sound run they share.
+  std::map<std::string, Difference> sound;
+  std::vector<Difference> tampered(faults.size());
+  std::vector<std::function<void()>> runs;
+  for (size_t i = 0; i < faults.size(); ++i) {
+    const auto& fault = faults[i];
+    if (const auto [place, is_new] = sound.try_emplace(fault.point.name()); is_new)
+      runs.push_back([&fault, of = &place->second] { *of = measure(fault.point); });
+    runs.push_back([&fault, of = &tampered[i]] { *of = measure(fault.point, fault.tampering); });
+  }
+  at_once(runs.size(), [&](size_t i) { runs[i](); });
   std::vector<Checked> results;
   for (size_t i = 0; i < faults.size(); ++i) {
     INFO(faults[i].what << ": " << faults[i].point.name());
     const Limits limits = limits_of(faults[i].point);
-    CHECK(sound[i].exceeds(limits) == "");
+    CHECK(sound.at(faults[i].point.name()).exceeds(limits) == "");
     if (faults[i].tampering.missed) CHECK(faults[i].tampering.missed() == "");
     const std::string caught = tampered[i].exceeds(limits);
     CHECK(caught != "");
@@ -122,7 +129,7 @@ TEST_CASE("a sample gives the run of one process, fp32", "[parity][fp32]") {
 TEST_CASE("a sample in half precision is as near to fp32 as one process is", "[parity][half]") {
   std::vector<Point> sample;
   const auto all = half_points();
-  for (size_t i = 0; i < all.size(); i += 9) sample.push_back(all[i]);
+  for (size_t i = 0; i < all.size(); i += 12) sample.push_back(all[i]);
   CHECK(sample.size() >= 12);
   check_half(sample);
 }
