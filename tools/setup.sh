@@ -29,7 +29,8 @@ build_needs=(
   "libicu-dev: header unicode/uchar.h"
 )
 mpi_needs=("libopenmpi-dev: command mpicxx" "openmpi-bin: command mpirun")
-onednn_needs=("libdnnl-dev: header dnnl.hpp")
+# Debian's oneDNN has a GPU half, for which its CMake files want OpenCL.
+onednn_needs=("libdnnl-dev: header dnnl.hpp" "ocl-icd-opencl-dev: header CL/cl.h")
 test_needs=("catch2: header catch2/catch.hpp" "clang-format: command clang-format")
 pip_needs=("python3-pip: pip")
 
