@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "engine/config/optimizer_rules.h"
 #include "engine/config/precision_rules.h"
 #include "engine/config/sizes.h"
 #include "engine/local_cluster.h"
@@ -204,7 +205,7 @@ std::vector<std::string> settings_for_auto(const Config& config, const Assumptio
                 .software = software_of(config, model.spec),
                 .whole_below = whole_below(config.smp),
                 .loading_horizon = config.smp.activation_loading_horizon,
-                .states_on_host = states_on_host(config)};
+                .states_on_host = states_on_host(config.smp, has_accelerators(config))};
   const auto found = search(job, open_space(config, job.cluster, job.spec, world), Ranking::time);
   if (found.best.empty())
     throw ConfigError(cat("/smp_options: no layout that \"auto\" may choose fits the ", world, " ranks of \"",

@@ -33,12 +33,6 @@ bool is_here(const Config& config) {
   return config.cluster.empty() || config.cluster == "local";
 }
 
-// A file's machines have GPUs unless the config says CPUs.
-bool has_accelerators(const Config& config) {
-  const auto& device = config.runtime.device;
-  return device != "cpu" && !(is_here(config) && device == "auto" && gpu_count() == 0);
-}
-
 // CPUs talk as core/mpi does, GPUs through NCCL.
 GatherWay gather_way(const Config& config) {
   if (has_accelerators(config)) return GatherWay::rings;
@@ -82,17 +76,21 @@ std::shared_ptr<const Profile> profile_of(const Config& config, const Assumption
   return std::make_shared<const Profile>(read_profile(config.profile));
 }
 
+// This host, with the GPUs that it has where the config does not want CPUs.
+Cluster cluster_here(const Config& config, int ranks_per_host, int hosts) {
+  const auto gpu = has_accelerators(config) ? gpu_facts(0) : std::nullopt;
+  return gpu ? local_gpu_cluster(*gpu, gpu_count(), ranks_per_host, hosts) : local_cluster(ranks_per_host, hosts);
+}
+
 // A profile has no link to where activations and states are moved out to.
-Cluster measured_cluster(const Profile& profile, int world_size, int hosts) {
+Cluster measured_cluster(const Profile& profile, int world_size, const Cluster& local) {
   Cluster cluster = profiled_cluster(profile, world_size);
-  const Cluster local = local_cluster(world_size / hosts, hosts);
   cluster.host = local.host;
   cluster.host_memory_bytes_per_second = local.host_memory_bytes_per_second;
   return cluster;
 }
 
-void check_host(const Config& config, const Cluster& cluster) {
-  if (!states_on_host(config)) return;
+void check_host(const Cluster& cluster) {
   if (cluster.host.bytes_per_second == 0 || cluster.host_memory_bytes_per_second == 0)
     throw ConfigError(cat("smp_options.offload_optimizer_states: the cluster \"", cluster.name, "\" states no ",
                           cluster.host.bytes_per_second == 0 ? "link to its host" : "rate of its host's memory",
@@ -113,6 +111,11 @@ std::vector<LayerPrice> prices_by_layer(const Config& config, const Job& job, La
 
 }  // namespace
 
+bool has_accelerators(const Config& config) {
+  const auto& device = config.runtime.device;
+  return device != "cpu" && !(is_here(config) && device == "auto" && gpu_count() == 0);
+}
+
 int active_microbatches_of(const Config& config, const ResolvedSizes& sizes) {
   // "simple" goes through the steps of an accumulation in waves.
   return config.smp.active_microbatches.value_or(config.smp.pipeline == "simple" ? sizes.microbatches : 0);
@@ -125,10 +128,6 @@ Recomputed recomputed_of(const Config& config, const ModelSpec& spec) {
     if (spec.layers[layer].is_block) ++blocks[static_cast<size_t>(recomputed(by_layer[layer].what))];
   }
   return static_cast<Recomputed>(std::max_element(blocks.begin(), blocks.end()) - blocks.begin());
-}
-
-bool states_on_host(const Config& config) {
-  return config.smp.offload_optimizer_states && has_accelerators(config);
 }
 
 Offloaded offloaded_of(const Config& config, const ModelSpec& spec) {
@@ -155,12 +154,11 @@ Cluster planning_cluster(const Config& config, int world_size, const Assumptions
   const int hosts = std::max<int>(1, static_cast<int>(config.mpi.hosts.size()));
   const bool here = is_here(config);
   const auto profile = here ? profile_of(config, assumed) : nullptr;
-  Cluster cluster = !here     ? read_cluster(config.cluster)
-                    : profile ? measured_cluster(*profile, world_size, hosts)
-                              : local_cluster(world_size / hosts, hosts);
+  Cluster cluster = here ? cluster_here(config, world_size / hosts, hosts) : read_cluster(config.cluster);
+  if (profile) cluster = measured_cluster(*profile, world_size, cluster);
   if (!config.mpi.hosts.empty()) cluster.nodes = hosts;
   cluster.nodes = assumed.nodes.value_or(cluster.nodes);
-  check_host(config, cluster);
+  if (states_on_host(config.smp, has_accelerators(config))) check_host(cluster);
   return cluster;
 }
 
@@ -176,7 +174,7 @@ PlannerCase planner_case(const Config& config, const ModelSpec& spec, const Reso
                               .software = software_of(config, spec),
                               .whole_below = whole_below(config.smp),
                               .loading_horizon = config.smp.activation_loading_horizon,
-                              .states_on_host = states_on_host(config),
+                              .states_on_host = states_on_host(config.smp, has_accelerators(config)),
                               .profile = profile_of(config, assumed)},
                       .layout = layout_of(config, spec, sizes)};
   check_links(planned.job.cluster, planned.layout);

@@ -31,11 +31,11 @@ Cluster planning_cluster(const Config& config, int world_size, const Assumptions
 PlannerCase planner_case(const Config& config, const ModelSpec& spec, const ResolvedSizes& sizes,
                          const Assumptions& assumed = {});
 
+// Whether the ranks of the plan have GPUs: a file's machines do unless the config says CPUs.
+bool has_accelerators(const Config& config);
+
 // What the config does with most of its blocks.
 Recomputed recomputed_of(const Config& config, const ModelSpec& spec);
-
-// Whether its optimizer states stand on the host, beside accelerators.
-bool states_on_host(const Config& config);
 
 // What of its activations waits on the host.
 Offloaded offloaded_of(const Config& config, const ModelSpec& spec);

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "engine/config/optimizer_rules.h"
 #include "engine/config/precision_rules.h"
 #include "tensor_parallel/products.h"
 
@@ -59,7 +60,7 @@ std::map<std::string, std::string> profile_conditions(const Config& config, cons
           {"dtype", describe_numbers(config)},
           {"model", model_switches(model.hf_config)},
           {"tensor_parallel_degree", std::to_string(plan.sizes.tensor)},
-          {"optimizer_states", config.smp.offload_optimizer_states && !context.device.is_cpu() ? "host" : "device"},
+          {"optimizer_states", states_on_host(config.smp, !context.device.is_cpu()) ? "host" : "device"},
           {"optimize", plan.sequence_parallel ? "memory" : "speed"},
           {"microbatch_size", std::to_string(plan.sizes.microbatch_size)},
           {"sequence_length", std::to_string(config.data.sequence_length)}};

@@ -29,12 +29,6 @@ double waited_for_messages(const std::vector<InstructionRecord>& records) {
   return waited;
 }
 
-// CPU ranks have them in its memory anyway.
-HostLinkPtr host_of_states(const TrainerParts& parts) {
-  const bool leaves = parts.config.smp.offload_optimizer_states && !parts.device.is_cpu();
-  return leaves ? make_host_link(parts.device) : nullptr;
-}
-
 }  // namespace
 
 StageLayers build_stage(const TrainerParts& parts, StageParameters& parameters) {
@@ -64,13 +58,14 @@ Trainer::Trainer(const TrainerParts& parts, int64_t total_steps)
     : config_(parts.config),
       plan_(parts.plan),
       groups_(parts.groups),
-      parameters_({.spec = parts.model.spec,
-                   .stage_of_layer = parts.plan.stage_of_layer,
-                   .groups = parts.groups,
-                   .sharding = parts.plan.sharding,
-                   .values = at::TensorOptions().dtype(number_types(parts.config).values).device(parts.device),
-                   .trains = total_steps > 0,
-                   .host = host_of_states(parts)}),
+      parameters_(
+          {.spec = parts.model.spec,
+           .stage_of_layer = parts.plan.stage_of_layer,
+           .groups = parts.groups,
+           .sharding = parts.plan.sharding,
+           .values = at::TensorOptions().dtype(number_types(parts.config).values).device(parts.device),
+           .trains = total_steps > 0,
+           .host = states_on_host(parts.config.smp, !parts.device.is_cpu()) ? make_host_link(parts.device) : nullptr}),
       stage_(build_stage(parts, parameters_)),
       executor_(stage_, *groups_.pp, parameters_) {
   if (total_steps == 0) return;

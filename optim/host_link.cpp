@@ -4,10 +4,17 @@
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
 
+#include <chrono>
+#include <thread>
+
 #include "core/copy_streams.h"
+#include "core/error.h"
+#include "core/timeouts.h"
 
 namespace shardline {
 namespace {
+
+constexpr std::chrono::microseconds kPoll(20);
 
 class StreamCopy : public HostCopy {
  public:
@@ -15,7 +22,15 @@ class StreamCopy : public HostCopy {
       : streams_(std::move(streams)), made_(stream.device_type()) {
     made_.record(stream);
   }
-  void wait() override { made_.synchronize(); }
+  void wait() override {
+    // What the device does before the copy may itself wait for other ranks.
+    const auto limit = timeouts().collective;
+    for (const auto begin = std::chrono::steady_clock::now(); !made_.query(); std::this_thread::sleep_for(kPoll))
+      if (std::chrono::steady_clock::now() - begin > limit)
+        throw RunError(cat("rank ", current_rank(), ": a copy between ", streams_->out.device(),
+                           " and its host has not ended in ", static_cast<double>(limit.count()) / 1000,
+                           " s; the work before it may wait for a rank that is gone"));
+  }
   void go_before() override { made_.block(streams_->current()); }
 
  private:

@@ -4,6 +4,7 @@
 #include "core/json_reader.h"
 #include "engine/config/checks.h"
 #include "engine/config/forms.h"
+#include "engine/config/optimizer_rules.h"
 #include "engine/config/precision_rules.h"
 #include "engine/config/registry.h"
 
@@ -177,8 +178,8 @@ std::vector<std::string> notes(const Config& config, c10::Device device) {
   unused(config.smp.default_partition && config.smp.auto_partition, "default_partition",
          "only used with auto_partition false");
   unused(config.smp.memory_weight && !cut_here, "memory_weight", "only used where the planner places the layers");
-  unused(config.smp.offload_optimizer_states && device.is_cpu(), "offload_optimizer_states",
-         "CPU ranks have them in the host's memory anyway");
+  unused(config.smp.offload_optimizer_states && !states_on_host(config.smp, !device.is_cpu()),
+         "offload_optimizer_states", "CPU ranks have them in the host's memory anyway");
   if (config.smp.offload_activations && config.smp.activation_checkpointing == "none" &&
       config.smp.offload_scope == "checkpointed")
     lines.push_back(

@@ -289,7 +289,9 @@ std::vector<Fault> planted_faults() {
       {"the loss is a mean of the microbatches' means",
        {.microbatches = 4, .ignored = true},
        layer("head", mean_of_means)},
-      {"the last sample's gradient is lost", {.microbatches = 24}, layer("head", without_last_sample)},
+      {"the last sample's gradient is lost",
+       {.microbatches = 24, .global_batch = 24},
+       layer("head", without_last_sample)},
   };
 }
 

@@ -22,8 +22,9 @@ std::vector<Axis> deep_axes() {
 
 }  // namespace
 
-std::vector<Point> pair_points() {
-  return covering_array(matrix_axes(), kSeed);
+const std::vector<Point>& pair_points() {
+  static const auto points = covering_array(matrix_axes(), kSeed);
+  return points;
 }
 
 std::vector<Point> single_points() {
@@ -65,8 +66,9 @@ std::vector<Point> single_points() {
   return points;
 }
 
-std::vector<Point> deep_points() {
-  return covering_array(deep_axes(), kSeed);
+const std::vector<Point>& deep_points() {
+  static const auto points = covering_array(deep_axes(), kSeed);
+  return points;
 }
 
 std::vector<Point> grid_points() {
@@ -79,7 +81,7 @@ std::vector<Point> choice_points() {
 }
 
 std::vector<Point> optimizer_points() {
-  const auto deep = deep_points();
+  const auto& deep = deep_points();
   std::vector<Point> points;
   for (const char* optim : {"sgd", "adam", "adafactor"})
     for (size_t i = 0; i < (std::string(optim) == "adafactor" ? 8u : 3u); ++i) {

@@ -6,20 +6,20 @@
 
 namespace shardline::parity {
 
-std::vector<Point> pair_points();       // float64: every pair of axis values
-std::vector<Point> single_points();     // float64: every axis value alone, beside what it needs to matter
-std::vector<Point> deep_points();       // float64: P, T, D >= 2, dropout and uneven sizes together
-std::vector<Point> grid_points();       // float64: every D x P x T
-std::vector<Point> choice_points();     // float64: every schedule with every choice of memory
-std::vector<Point> optimizer_points();  // float64: P, T, D >= 2 with the optimizers that are not AdamW
-std::vector<Point> matrix_points();     // all of these
-std::vector<Point> fp32_points();       // a sample of them in fp32
+const std::vector<Point>& pair_points();  // float64: every pair of axis values
+std::vector<Point> single_points();       // float64: every axis value alone, beside what it needs to matter
+const std::vector<Point>& deep_points();  // float64: P, T, D >= 2, dropout and uneven sizes together
+std::vector<Point> grid_points();         // float64: every D x P x T
+std::vector<Point> choice_points();       // float64: every schedule with every choice of memory
+std::vector<Point> optimizer_points();    // float64: P, T, D >= 2 with the optimizers that are not AdamW
+std::vector<Point> matrix_points();       // all of these
+std::vector<Point> fp32_points();         // a sample of them in fp32
 std::vector<Point> with_world(const std::vector<Point>& points, int world);  // those for `world` ranks
 
-// Runs the point as threads and compares it with one process.
 // Every precision on layouts of all kinds, with every sharding.
 std::vector<Point> half_points();
 
+// Runs the point as threads and compares it with one process.
 Difference measure(const Point& point, const Tampering& tampering = {});
 
 }  // namespace shardline::parity

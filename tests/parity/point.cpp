@@ -88,7 +88,7 @@ bool feasible(const Point& point) {
 
 Point with_batch(Point point) {
   const int unit = point.microbatches * point.accumulation * point.d;
-  for (const int batch : {24, 20, 18, 21, 16, 15, 14})
+  for (const int batch : {12, 14, 15, 16, 18, 20, 21, 24})
     if (batch % unit == 0) {
       point.global_batch = batch;
       return point;

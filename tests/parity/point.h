@@ -29,7 +29,7 @@ struct Point {
   std::string model = "gpt2";   // or "gptj"
   std::string shape = "6 heads";
   std::string optim = "adamw_torch_fused";  // "sgd": with momentum
-  int global_batch = 24;
+  int global_batch = 12;
 
   int world() const { return d * p * t; }
   // The parts of `pipeline`: "interleaved_1f1b v3" is a schedule with 3 chunks on each stage.
