@@ -2,8 +2,6 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
-#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
@@ -98,7 +96,6 @@ class AttentionCore {
       : batch_(*context.batch),
         options_(options),
         torchs_(is_torchs(qkv, context, options)),
-        blockwise_(drops_out(context, options) || options.score_divisor != 1 || !runs_as_is(qkv, options)),
         dropout_(dropout_of(context, options)) {}
 
   // What gradient() needs: qkv, the result [tokens, heads * head_dim], and the log of the sums of exponentials, which
@@ -135,9 +132,7 @@ class AttentionCore {
     const auto [q, k, v] = split_qkv(qkv, batch_, options_);
     const auto out = split_heads(saved[1], batch_, options_);
     const auto d_out = split_heads(d_mixed.contiguous(), batch_, options_);
-    auto [dq, dk, dv] = blockwise_ ? attention_backward(d_out, q, k, v, out, log_sum_exp, score_scale(), dropout_)
-                                   : at::_scaled_dot_product_flash_attention_for_cpu_backward(
-                                         d_out, q, k, v, out, log_sum_exp, 0.0, true, {}, options_.scale);
+    auto [dq, dk, dv] = attention_backward(d_out, q, k, v, out, log_sum_exp, score_scale(), dropout_);
     auto d_qkv = at::empty(qkv.sizes(), qkv.options());
     const auto parts = split_qkv(d_qkv, batch_, options_);
     parts[0].copy_(dq);
@@ -153,9 +148,7 @@ class AttentionCore {
     if (torchs_) return {compute_by_torch(qkv), at::Tensor()};
     at::NoGradGuard no_grad;
     const auto [q, k, v] = split_qkv(qkv, batch_, options_);
-    const auto [out, log_sum_exp] =
-        blockwise_ ? attention_forward(q, k, v, score_scale(), dropout_)
-                   : at::_scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, true, {}, options_.scale);
+    const auto [out, log_sum_exp] = attention_forward(q, k, v, score_scale(), dropout_);
     return {merge_heads(out), log_sum_exp};
   }
 
@@ -168,7 +161,7 @@ class AttentionCore {
 
   const Microbatch& batch_;
   AttentionOptions options_;
-  bool torchs_, blockwise_;  // blockwise: ours; else torch's fused one for CPUs
+  bool torchs_;
   AttentionDropout dropout_;
   at::Tensor log_sum_exp_;                // from run_again to gradient
   at::Tensor torchs_qkv_, torchs_mixed_;  // with torch's graph between them

@@ -5,7 +5,6 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/mm.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -19,6 +18,7 @@
 #include "tensor_parallel/aten_kernels.h"
 #include "tensor_parallel/kernels.h"
 #include "tensor_parallel/number_types.h"
+#include "tensor_parallel/products.h"
 #include "tensor_parallel/row_kernels.h"
 
 namespace shardline {
@@ -183,7 +183,7 @@ at::Tensor scores_in(const at::Tensor& room, const Block& block) {
 }
 void multiply_scores(at::Tensor scores, const at::Tensor& queries, const at::Tensor& keys, const ScoreScale& scale) {
   if (scale.divisor == 1)
-    at::mm_out(scores, queries, keys.t());
+    product_out(scores, queries, keys.t(), false);
   else
     at::addmm_out(scores, scores, queries, keys.t(), 0, 1 / scale.divisor);
 }
@@ -215,7 +215,7 @@ std::tuple<at::Tensor, at::Tensor> attention_forward(const at::Tensor& q, const 
               drop_softmax(row, mask.row(i), block.first + i + 1, block.keys,
                            static_cast<T>(scale.scale * scale.divisor), static_cast<T>(mask.kept_scale()));
         at::Tensor part = result.rows(block.first, block.queries);
-        at::mm_out(part, scores, values.narrow(0, 0, block.keys));
+        product_out(part, scores, values.narrow(0, 0, block.keys), false);
       });
       result.store();
     });
@@ -249,7 +249,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> attention_backward(const at::Tens
         const at::Tensor d_part = d_result.narrow(0, block.first, block.queries);
         at::Tensor scores = scores_in(room, block), d_scores = scores_in(d_room, block);
         multiply_scores(scores, asking, seen_keys, scale);
-        at::mm_out(d_scores, d_part, seen_values.t());
+        product_out(d_scores, d_part, seen_values.t(), false);
         mask.make(sample, head, block.first, block.queries);
         T *row = numbers<T>(scores), *gradient = numbers<T>(d_scores);
         for (int64_t i = 0; i < block.queries; ++i, row += block.keys, gradient += block.keys) {
@@ -260,9 +260,9 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> attention_backward(const at::Tens
                            static_cast<T>(mask.kept_scale()), lse[query], along);
         }
         at::Tensor d_asking = d_queries.rows(block.first, block.queries);
-        at::mm_out(d_asking, d_scores, seen_keys);
-        d_keys.rows(0, block.keys).addmm_(d_scores.t(), asking);
-        d_values.rows(0, block.keys).addmm_(scores.t(), d_part);
+        product_out(d_asking, d_scores, seen_keys, false);
+        product_out(d_keys.rows(0, block.keys), d_scores.t(), asking, true);
+        product_out(d_values.rows(0, block.keys), scores.t(), d_part, true);
       });
       for (HeadResult* part : {&d_queries, &d_keys, &d_values}) part->store();
     });

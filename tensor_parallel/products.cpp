@@ -131,6 +131,10 @@ void add_bias_gradient(at::Tensor db, const at::Tensor& dy) {
     aten::add_column_sums(db, dy);
 }
 
+void product_out(at::Tensor c, const at::Tensor& a, const at::Tensor& b, bool accumulate) {
+  multiply(c, a, b, {}, accumulate);
+}
+
 bool multiplies_natively(at::ScalarType type) {
   if (!is_half(type) || chosen == Products::aten) return true;
   return type == at::kBFloat16 && onednn_library().multiplies_bf16;

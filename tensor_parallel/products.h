@@ -24,6 +24,10 @@ void add_weight_gradient(at::Tensor dw, const at::Tensor& dy, const at::Tensor& 
 // db += sum over rows of dy; db [n] of at least fp32.
 void add_bias_gradient(at::Tensor db, const at::Tensor& dy);
 
+// c = a b (+ c): a product of activations on CPUs, by the same libraries; a and b may be transposed views. Called
+// within a parallel loop it keeps to the calling thread.
+void product_out(at::Tensor c, const at::Tensor& a, const at::Tensor& b, bool accumulate);
+
 // Whether CPU tensors of this type are multiplied as they are.
 bool multiplies_natively(at::ScalarType type);
 
