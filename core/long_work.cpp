@@ -1,0 +1,54 @@
+#include "core/long_work.h"
+
+#include <ATen/ops/empty.h>
+
+#include <utility>
+
+#include "core/clock.h"
+
+namespace shardline {
+namespace {
+
+constexpr double kSecondsBetweenRounds = 0.5;
+
+}  // namespace
+
+LongWork::LongWork(Communicator& group, std::string what, Show show)
+    : group_(group), what_(std::move(what)), show_(std::move(show)), next_round_(steady_seconds()) {}
+
+void LongWork::start_round() {
+  sums_ = at::empty({3}, at::kLong);
+  int64_t* const values = sums_.mutable_data_ptr<int64_t>();
+  values[0] = mine_.done, values[1] = mine_.total, values[2] = mine_.finished;
+  round_ = group_.all_reduce(sums_, {.what = what_.c_str()});
+}
+
+LongWork::State LongWork::end_round() {
+  round_->wait();
+  round_ = nullptr;
+  const int64_t* const values = sums_.const_data_ptr<int64_t>();
+  if (show_) show_(values[0], values[1]);
+  return {values[0], values[1], values[2]};
+}
+
+void LongWork::report(int64_t done, int64_t total) {
+  const std::lock_guard lock(mutex_);
+  mine_.done = done;
+  mine_.total = total;
+  if (round_ && !round_->done()) return;
+  if (round_) {
+    end_round();
+    next_round_ = steady_seconds() + kSecondsBetweenRounds;
+  }
+  if (steady_seconds() >= next_round_) start_round();
+}
+
+void LongWork::finish() {
+  const std::lock_guard lock(mutex_);
+  if (round_) end_round();
+  mine_.finished = 1;
+  do start_round();
+  while (end_round().finished < group_.size());
+}
+
+}  // namespace shardline
