@@ -163,6 +163,7 @@ TokenData open_data(const Config& config, const ModelSource& model, const Resolv
     const auto& t = config.training;
     return std::make_unique<DatasetSource>(
         data, SampleOrderOptions{.global_batch = batch,
+                                 .loader_batches = train ? sizes.loader_batches : 1,
                                  .seed = static_cast<uint64_t>(t.data_seed.value_or(t.seed)),
                                  .shuffle = train && config.data.shuffle,
                                  .drop_last = train && t.dataloader_drop_last});

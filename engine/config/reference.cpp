@@ -91,6 +91,10 @@ P is `pipeline_parallel_degree`, T is `tensor_parallel_degree`, D = world size /
 - Without: a replica takes `per_device_train_batch_size` samples, times T unless `prescaled_batch`, in each of
   `gradient_accumulation_steps` steps, and the global batch is that times D.
 - A replica's batch is cut into `microbatches` equal pieces.
+- An epoch ends with a short step unless the global batch divides the samples. `dataloader_drop_last` drops the samples
+  that do not fill a batch. With `global_batch_size` that is the global batch, on every layout. Without, it is the batch
+  of one accumulation step on all replicas, as in transformers, so the last step of an epoch may have fewer accumulation
+  steps: 80 samples in batches of 8 with 4 accumulation steps are 3 steps of 32, 32 and 16 samples.
 - With `"auto"` for P, T, `microbatches` or `virtual_pipeline_degree` the planner chooses the fastest layout that fits, at
   the `global_batch_size` that is then required; everything else stays as the config says. The ranks are `hosts` x
   `processes_per_host` where given, else all devices of `cluster`, else all GPUs or, on CPUs, all cores of this machine.

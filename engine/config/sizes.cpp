@@ -98,6 +98,7 @@ ResolvedSizes check_sizes(const Config& config, int world_size, const Complaint&
     split_global_batch(config, sizes, complain);
   } else {
     sizes.accumulation_steps = config.training.gradient_accumulation_steps.value_or(1);
+    sizes.loader_batches = sizes.accumulation_steps;
     sizes.replica_batch = scaled_by_tensor_parallelism(config, config.training.per_device_train_batch_size.value_or(8));
     sizes.global_batch = sizes.replica_batch * sizes.replicas * sizes.accumulation_steps;
   }

@@ -16,6 +16,7 @@ struct ResolvedSizes {
   int microbatches = 1;                 // per replica and accumulation step
   int microbatch_size = 1;              // samples
   int accumulation_steps = 1;           // per optimizer step
+  int loader_batches = 1;               // per optimizer step: see SampleOrderOptions
   std::int64_t replica_batch = 1;       // samples of one replica in one accumulation step
   std::int64_t global_batch = 1;        // samples per optimizer step
   std::int64_t eval_replica_batch = 1;  // samples of one replica in one evaluation step

@@ -36,7 +36,7 @@ std::vector<Key> batch_keys() {
                json_integer(1, kLargestBatch), "The same for evaluation.")
           .also({"per_gpu_eval_batch_size"}),
       honoured("dataloader_drop_last", training, &Training::dataloader_drop_last, json_boolean(),
-               "Leave out the short last batch of an epoch."),
+               "Drop the last batch of an epoch if it is short; see Sizes."),
       not_yet("auto_find_batch_size", false, "Try smaller batches until one fits.",
               "give the batch size; more microbatches need less memory for the same batch"),
       refused("average_tokens_across_devices", true, "The loss is the mean over the tokens of all ranks.",

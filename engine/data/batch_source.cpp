@@ -40,7 +40,7 @@ Batch DatasetSource::batch(int64_t step, const BatchSlice& slice) {
   Batch batch;
   batch.global_samples = static_cast<int64_t>(samples.size());
   batch.weight = batch.global_samples * (length - 1);
-  batch.epoch = static_cast<double>(step + 1) / static_cast<double>(steps_per_epoch());
+  batch.epoch = order_.epochs_after(step);
 
   const BatchSlice rows = clipped(slice, batch.global_samples);
   batch.first_sample = rows.first;

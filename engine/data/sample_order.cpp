@@ -34,26 +34,40 @@ class SplitMix64 {
   uint64_t state_;
 };
 
+// The last one may be short.
+int64_t batches_of(int64_t samples, int64_t batch) {
+  return samples / batch + (samples % batch != 0 ? 1 : 0);
+}
+
 }  // namespace
 
 SampleOrder::SampleOrder(const SampleOrderOptions& options) : options_(options) {
   SL_ASSERT(options.samples >= 1 && options.samples <= std::numeric_limits<uint32_t>::max(), options.samples,
             " samples");
-  SL_ASSERT(options.global_batch >= 1, "global batch of ", options.global_batch);
-  if (batches_per_epoch() == 0) {
-    throw DataError(cat("the data has ", options.samples, " samples, less than one global batch of ",
-                        options.global_batch, ", and dataloader_drop_last leaves out the short one"));
+  SL_ASSERT(
+      options.global_batch >= 1 && options.loader_batches >= 1 && options.global_batch % options.loader_batches == 0,
+      "global batch of ", options.global_batch, " in ", options.loader_batches);
+  loader_batch_ = options.global_batch / options.loader_batches;
+  kept_ = options.samples - (options.drop_last ? options.samples % loader_batch_ : 0);
+  if (kept_ == 0) {
+    throw DataError(cat("the data has ", options.samples, " samples, less than one batch of ", loader_batch_,
+                        ", and training.dataloader_drop_last drops it; give more data, or a smaller batch"));
   }
 }
 
 int64_t SampleOrder::batches_per_epoch() const {
-  const int64_t whole = options_.samples / options_.global_batch;
-  return whole + (!options_.drop_last && options_.samples % options_.global_batch != 0 ? 1 : 0);
+  return batches_of(kept_, options_.global_batch);
 }
 
 int64_t SampleOrder::samples_in_batch(int64_t k) const {
   SL_ASSERT(k >= 0 && k < batches_per_epoch(), "batch ", k, " of ", batches_per_epoch());
-  return std::min(options_.global_batch, options_.samples - k * options_.global_batch);
+  return std::min(options_.global_batch, kept_ - k * options_.global_batch);
+}
+
+double SampleOrder::epochs_after(int64_t step) const {
+  const int64_t in_epoch = batches_of(kept_, loader_batch_);
+  const int64_t done = std::min(in_epoch, (step % batches_per_epoch() + 1) * options_.loader_batches);
+  return static_cast<double>(step / batches_per_epoch()) + static_cast<double>(done) / static_cast<double>(in_epoch);
 }
 
 std::vector<int64_t> SampleOrder::samples_of_batch(int64_t epoch, int64_t k) {

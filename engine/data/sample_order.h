@@ -8,13 +8,15 @@ namespace shardline {
 struct SampleOrderOptions {
   int64_t samples = 0;
   int64_t global_batch = 1;
+  int64_t loader_batches = 1;  // that make up a global batch: transformers' data loaders yield that many in a step
   uint64_t seed = 0;
   bool shuffle = true;     // else file order in every epoch
-  bool drop_last = false;  // else the last batch of an epoch may be short
+  bool drop_last = false;  // leave out an epoch's last loader batch if it is short
 };
 
 // Global batch k of an epoch holds positions k*global_batch .. (k+1)*global_batch-1 of the epoch's permutation, which
-// is a Fisher-Yates shuffle driven by splitmix64: the same on every machine. One object serves one thread.
+// is a Fisher-Yates shuffle driven by splitmix64: the same on every machine. The last one of an epoch is short unless
+// global_batch divides the samples; with drop_last it still holds whole loader batches. One object serves one thread.
 class SampleOrder {
  public:
   // DataError when drop_last would leave no batch.
@@ -23,11 +25,14 @@ class SampleOrder {
   int64_t batches_per_epoch() const;
   int64_t samples_in_batch(int64_t k) const;
   std::vector<int64_t> samples_of_batch(int64_t epoch, int64_t k);
+  // Epochs done after global batch `step`, counted from 0 over all epochs: the loader batches done, as in transformers.
+  double epochs_after(int64_t step) const;
 
  private:
   void shuffle(int64_t epoch);
 
   SampleOrderOptions options_;
+  int64_t loader_batch_, kept_;  // samples: of a loader batch, of an epoch
   int64_t shuffled_epoch_ = -1;
   std::vector<uint32_t> permutation_;  // of shuffled_epoch_
 };

@@ -9,10 +9,10 @@
 #include <thread>
 
 #include "core/error.h"
-#include "core/layer.h"
 #include "engine/data/batch_source.h"
 #include "engine/plan.h"
 #include "tests/parity/faulty_communicator.h"
+#include "tests/parity/wrapped_layer.h"
 
 namespace shardline::parity {
 namespace {
@@ -56,29 +56,6 @@ Tampering communication(Damage damage, const std::string& group, const std::stri
 
 // ---- layers
 
-// A layer around another: `forward` is called in its place.
-using Around = std::function<Border(Layer& inner, const LayerBuild& build, const Border& input, MicrobatchContext&)>;
-
-class WrappedLayer : public Layer {
- public:
-  WrappedLayer(std::unique_ptr<Layer> inner, LayerBuild build, Around around)
-      : inner_(std::move(inner)), build_(std::move(build)), around_(std::move(around)) {}
-  Border forward(const Border& input, MicrobatchContext& context) override {
-    return around_(*inner_, build_, input, context);
-  }
-
- private:
-  std::unique_ptr<Layer> inner_;
-  LayerBuild build_;
-  Around around_;
-};
-
-void wrap(LayerSpec& layer, const Around& around) {
-  layer.build = [build = layer.build, around](const LayerBuild& parts) {
-    return std::make_unique<WrappedLayer>(build(parts), parts, around);
-  };
-}
-
 Tampering layer(const std::string& name, const Around& around) {
   return {.spec = [=](ModelSpec& spec, const Point&) {
     for (auto& one : spec.layers)
@@ -101,12 +78,6 @@ bool is_whole_unit(const ParamSpec& param) {
 }
 bool ends_with_bias(const ParamSpec& param) {
   return param.name.ends_with(".bias");
-}
-
-Parameter& parameter(const LayerBuild& build, const std::string& name) {
-  for (size_t i = 0; i < build.params.size(); ++i)
-    if (build.spec->params[i].name == name) return *build.params[i];
-  throw InvariantError("no parameter " + name);
 }
 
 // The layer with another microbatch than it is given; what it keeps for its backward pass refers to that one.

@@ -1,7 +1,6 @@
 #include "tests/parity/run.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/zeros.h>
@@ -17,12 +16,12 @@
 
 #include "core/error.h"
 #include "core/parameter_init.h"
-#include "core/philox.h"
 #include "core/threads_communicator.h"
 #include "engine/config/config.h"
 #include "engine/tensor_splits.h"
 #include "engine/trainer.h"
 #include "models/families.h"
+#include "tests/parity/random_source.h"
 
 namespace shardline::parity {
 namespace {
@@ -30,41 +29,27 @@ namespace {
 using nlohmann::json;
 using Tensors = std::map<std::string, at::Tensor>;
 
-// Batches of random tokens: sample i of step k is the same in every layout.
-class RandomSource : public BatchSource {
+// The training data of a point.
+class PointSource : public RandomSource {
  public:
-  RandomSource(const Point& point, const Tampering& tampering) : point_(point), tampering_(tampering) {}
-
-  int64_t samples_in_step(int64_t step) const override {
-    return point_.short_batch && step % 2 == 0 ? point_.global_batch / 2 - 1 : point_.global_batch;
-  }
+  PointSource(const Point& point, const Tampering& tampering)
+      : RandomSource(
+            {.seed = 99,
+             .vocab = shape_of(point).vocab,
+             .length = shape_of(point).sequence,
+             .ignored = point.ignored,
+             .samples_in_step = [batch = point.global_batch, is_short = point.short_batch](
+                                    int64_t step) { return is_short && step % 2 == 0 ? batch / 2 - 1 : batch; }}),
+        tampering_(tampering) {}
 
   Batch batch(int64_t step, const BatchSlice& slice) override {
-    Batch batch{.first_sample = slice.first, .global_samples = samples_in_step(step)};
-    const int64_t length = shape_.sequence;
-    batch.ids = at::empty({slice.count, length}, at::kLong);
-    batch.labels = at::empty({slice.count, length}, at::kLong);
-    for (int64_t sample = 0; sample < batch.global_samples; ++sample)
-      for (int64_t position = 0; position < length; ++position) {
-        const uint32_t word = random_word(
-            {.seed = 99, .op = 7, .step = static_cast<uint32_t>(step), .sample = static_cast<uint32_t>(sample)},
-            static_cast<uint64_t>(position));
-        const bool counts = !point_.ignored || (sample != 1 && word % 3 != 0);
-        if (counts && position > 0) ++batch.weight;
-        const int64_t row = sample - slice.first;
-        if (row < 0 || row >= slice.count) continue;
-        batch.ids.data_ptr<int64_t>()[row * length + position] = word % static_cast<uint32_t>(shape_.vocab);
-        batch.labels.data_ptr<int64_t>()[row * length + position] =
-            counts ? batch.ids.data_ptr<int64_t>()[row * length + position] : -100;
-      }
+    Batch batch = RandomSource::batch(step, slice);
     if (tampering_.batch) tampering_.batch(batch);
     return batch;
   }
 
  private:
-  const Point& point_;
   const Tampering& tampering_;
-  const Shape shape_ = shape_of(point_);
 };
 
 json hf_config(const Point& point) {
@@ -202,9 +187,10 @@ Outcome run_point_on(const Point& point, const CommunicatorPtr& real_world, cons
   Trainer trainer({config, plan, model, make_rank_groups(plan.mesh, world, world), at::kCPU}, kSteps);
   fill_parameters(config.model, model, 1234, trainer.parameters());
 
-  RandomSource data(point, tampering);
+  PointSource data(point, tampering);
   Outcome outcome;
   outcome.before = gather(trainer.parameters(), model.spec, false).whole;
+  if (tampering.after_step) tampering.after_step(trainer, 0);
   trainer.accumulate_gradients(data, 1);
   const Gathered gradients = gather(trainer.parameters(), model.spec, true, trainer.loss_scale());
   outcome.gradients = gradients.whole;
@@ -212,6 +198,7 @@ Outcome run_point_on(const Point& point, const CommunicatorPtr& real_world, cons
     const StepMetrics metrics = trainer.train_step(data, step);
     outcome.losses.push_back(metrics.loss);
     if (step == 1) outcome.norm = metrics.grad_norm;
+    if (tampering.after_step) tampering.after_step(trainer, step);
   }
   const Gathered after = gather(trainer.parameters(), model.spec, false);
   outcome.after = after.whole;

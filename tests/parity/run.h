@@ -14,6 +14,7 @@
 namespace shardline {
 struct Batch;
 struct Plan;
+class Trainer;
 }  // namespace shardline
 
 namespace shardline::parity {
@@ -28,12 +29,14 @@ struct Outcome {
   double copies_differ = 0;  // largest difference between two ranks' copies of one gradient or final parameter
 };
 
-// Mistakes to plant into a run, between the parts that the trainer is given.
+// What is done to a run besides its steps: mistakes planted into the parts that the trainer is given, or work between
+// the steps.
 struct Tampering {
   std::function<CommunicatorPtr(const CommunicatorPtr& world)> world;
   std::function<void(ModelSpec&, const Point&)> spec;
   std::function<void(Plan&)> plan;
   std::function<void(Batch&)> batch;
+  std::function<void(Trainer&, int step)> after_step;  // on every rank; before the first with step 0
   std::function<std::string()> missed;  // behind the run: how it did not strike as it was meant to; empty: it did
 };
 

@@ -44,6 +44,7 @@ TEST_CASE("Sizes follow from the batch of a device", "[sizes]") {
   CHECK(sizes.replica_batch == 16);  // tensor-parallel peers bring different samples
   CHECK(sizes.microbatch_size == 4);
   CHECK(sizes.accumulation_steps == 3);
+  CHECK(sizes.loader_batches == 3);
   CHECK(sizes.global_batch == 96);
   CHECK(sizes.eval_replica_batch == 16);
 
@@ -74,6 +75,7 @@ TEST_CASE("Sizes follow from the global batch", "[sizes]") {
   check_product(sizes);
   CHECK(sizes.replica_batch == 4);
   CHECK(sizes.accumulation_steps == 8);
+  CHECK(sizes.loader_batches == 1);  // the samples of a step must not depend on how ranks take them
 
   config.training.gradient_accumulation_steps = 8;
   CHECK(resolve_sizes(config, 8) == sizes);

@@ -1,0 +1,17 @@
+// A layer around another one, through which mistakes are planted into a model.
+#pragma once
+#include <functional>
+
+#include "core/layer.h"
+
+namespace shardline::parity {
+
+// Called in place of inner.forward.
+using Around = std::function<Border(Layer& inner, const LayerBuild& build, const Border& input, MicrobatchContext&)>;
+
+void wrap(LayerSpec& layer, const Around& around);
+
+// The layer's local part of a parameter of this name, "lm_head.weight".
+Parameter& parameter(const LayerBuild& build, const std::string& name);
+
+}  // namespace shardline::parity
