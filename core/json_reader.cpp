@@ -315,8 +315,12 @@ JsonType or_null(JsonType type) {
 std::string nearest_word(const std::string& word, const std::vector<std::string>& candidates) {
   std::string best;
   std::size_t best_distance = std::max<std::size_t>(1, word.size() / 3) + 1;
+  const std::string plain = plain_spelling(word);
   for (const auto& candidate : candidates) {
-    const std::size_t distance = edit_distance(plain_spelling(word), plain_spelling(candidate));
+    const std::string other = plain_spelling(candidate);
+    const std::size_t least = std::max(plain.size(), other.size()) - std::min(plain.size(), other.size());
+    if (least >= best_distance) continue;
+    const std::size_t distance = edit_distance(plain, other);
     if (distance < best_distance) {
       best = candidate;
       best_distance = distance;

@@ -45,6 +45,10 @@ std::vector<int32_t> generate(Trainer& model, const ModelSpec& spec, const std::
   if (static_cast<int64_t>(prompt.size()) >= spec.max_positions)
     throw ConfigError(cat("a prompt of ", prompt.size(), " tokens leaves no room in the model's ", spec.max_positions,
                           " positions; shorten it"));
+  for (size_t i = 0; i < prompt.size(); ++i)
+    if (prompt[i] < 0 || prompt[i] >= spec.vocab_size)
+      throw ConfigError(cat("token ", i, " of the prompt has the id ", prompt[i], ", but the model's vocabulary has ",
+                            spec.vocab_size, " entries; use the model's own tokenizer"));
   std::deque<KvCache> caches(spec.layers.size());
   std::vector<KvCache*> by_layer;
   if (use_cache)

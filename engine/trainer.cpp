@@ -77,6 +77,7 @@ Trainer::Trainer(const TrainerParts& parts, int64_t total_steps)
 std::vector<Microbatch> Trainer::read_microbatches(BatchSource& data, int64_t step, int microbatches, int64_t& weight) {
   const Range mine = split_range(data.samples_in_step(step), groups_.mesh.d(), groups_.at.d);
   const Batch batch = data.batch(step, {mine.begin, mine.length});
+  check_vocabulary(batch, stage_.spec->vocab_size);
   weight = batch.weight;
   epoch_ = batch.epoch;
   std::vector<Microbatch> result;

@@ -83,18 +83,46 @@ class Hash {
 
 using Names = std::map<std::string, std::string>;  // without the base prefix -> as written
 
-// "\n  missing: a (nearest in the files: b)"; near names are sought for the first ones only, since that is slow.
-std::string listed(const char* what, const Names& names, const char* where, const Names& others) {
-  std::vector<std::string> candidates;
-  for (const auto& [base, spelled] : others) candidates.push_back(base);
-  int searches = 20;
-  std::string text;
-  for (const auto& [base, spelled] : names) {
-    const std::string nearest = searches-- > 0 ? nearest_word(base, candidates) : "";
-    text += cat("\n  ", what, ": ", spelled);
-    if (!nearest.empty()) text += cat(" (nearest ", where, ": ", others.at(nearest), ")");
+// Lines of an error message, of which only the first are shown.
+class Listing {
+ public:
+  explicit Listing(const char* what) : what_(what) {}
+  void add(const std::string& line) {
+    if (is_open()) text_ += cat("\n  ", what_, ": ", line);
+    ++lines_;
   }
-  return text;
+  bool is_open() const { return lines_ < kMost; }
+  std::string text() const {
+    return lines_ <= kMost ? text_ : cat(text_, "\n  ", what_, ": ", lines_ - kMost, " more");
+  }
+
+ private:
+  static constexpr size_t kMost = 20;
+  const char* what_;
+  std::string text_;
+  size_t lines_ = 0;
+};
+
+// The names that may be proposed in place of another one: none of a large set and no long ones, because a file may hold
+// any number of names and comparing them takes time.
+std::vector<std::string> candidates_of(const Names& names) {
+  constexpr size_t kMost = 1000, kLongest = 128;
+  std::vector<std::string> candidates;
+  if (names.size() > kMost) return candidates;
+  for (const auto& [base, spelled] : names)
+    if (base.size() <= kLongest) candidates.push_back(base);
+  return candidates;
+}
+
+// "\n  missing: a (nearest in the files: b)" for the first names.
+std::string listed(const char* what, const Names& names, const char* where, const Names& others) {
+  const auto candidates = candidates_of(others);
+  Listing listing(what);
+  for (const auto& [base, spelled] : names) {
+    const std::string nearest = listing.is_open() ? nearest_word(base, candidates) : "";
+    listing.add(nearest.empty() ? spelled : cat(spelled, " (nearest ", where, ": ", others.at(nearest), ")"));
+  }
+  return listing.text();
 }
 
 }  // namespace
@@ -175,7 +203,7 @@ std::string HfDirectory::mistake(const ParamSpec& param, const ParamSource& sour
 void HfDirectory::check_names(const ModelSpec& spec) const {
   require_weights();
   Names missing, surplus;
-  std::string mistakes;
+  Listing mistakes("mismatch");
   std::set<std::string_view> used;
   for (const auto& layer : spec.layers) {
     for (const auto& param : layer.params) {
@@ -186,7 +214,7 @@ void HfDirectory::check_names(const ModelSpec& spec) const {
         if (!place) {
           missing.emplace(base_name(source.tensor), source.tensor);
         } else if (const auto wrong = mistake(param, source, *place); !wrong.empty()) {
-          mistakes += "\n  " + wrong;
+          mistakes.add(wrong);
         }
       }
     }
@@ -197,9 +225,9 @@ void HfDirectory::check_names(const ModelSpec& spec) const {
     if (!used.contains(name) && std::none_of(ignored.begin(), ignored.end(), matches))
       surplus.emplace(name, place.name);
   }
-  if (missing.empty() && surplus.empty() && mistakes.empty()) return;
+  if (missing.empty() && surplus.empty() && mistakes.text().empty()) return;
   throw DataError(cat(path_, ": the files do not hold the ", spec.family, " model that ", kConfigFile,
-                      " describes:", mistakes, listed("missing", missing, "in the files", surplus),
+                      " describes:", mistakes.text(), listed("missing", missing, "in the files", surplus),
                       listed("surplus", surplus, "in the model", missing),
                       "\nuse the config.json that belongs to these files, or the files that belong to it"));
 }

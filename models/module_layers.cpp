@@ -8,6 +8,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/ones_like.h>
+#include <ATen/ops/zeros.h>
 #include <torch/nn/modules/container/any.h>
 #include <torch/nn/modules/container/sequential.h>
 
@@ -17,6 +18,7 @@
 #include <set>
 #include <typeinfo>
 
+#include "core/backward.h"
 #include "core/communicator.h"
 #include "core/error.h"
 #include "core/layer.h"
@@ -51,7 +53,11 @@ std::vector<std::pair<std::string, at::Tensor>> distinct_parameters(const torch:
 class ModuleLayer : public Layer {
  public:
   ModuleLayer(const PlainModule& plain, Place place, const LayerBuild& build)
-      : name_(plain.name), place_(place), params_(build.params), border_(build.half.border) {
+      : name_(plain.name),
+        place_(place),
+        features_(gives_logits(place) ? 0 : build.spec->output[0].shape[1]),
+        params_(build.params),
+        border_(build.half.border) {
     if (build.sequence_parallel)
       throw ConfigError(cat("module ", name_, " is whole on every tensor-parallel rank and needs all rows; set ",
                             "smp_options.optimize to \"speed\", or tensor_parallel_degree to 1"));
@@ -69,6 +75,7 @@ class ModuleLayer : public Layer {
     const Microbatch& batch = *context.batch;
     if (batch.first_position > 0)
       throw RunError(cat("module ", name_, " keeps nothing of the positions before; generate without a cache"));
+    if (batch.batch() == 0) return empty(input, context.mode);
     prepare(context.mode, input);
     const auto x = gets_ids(place_) ? batch.ids : as_computed(input[0]).view({batch.batch(), batch.length(), -1});
     const auto y = module_.forward<at::Tensor>(x);
@@ -78,6 +85,22 @@ class ModuleLayer : public Layer {
   }
 
  private:
+  // The result for a microbatch without samples, which not every module can run on. No parameter gets a gradient.
+  Border empty(const Border& input, Mode mode) const {
+    if (gives_logits(place_) && mode != Mode::train) return {};
+    const at::TensorOptions like = (params_.empty() ? input.at(0) : params_[0]->value).options().requires_grad(false);
+    const auto type = border_.value_or(c10::typeMetaToScalarType(like.dtype()));
+    const auto result = gives_logits(place_) ? at::zeros({}, like.dtype(at::toOpMathType(type)))
+                                             : at::zeros({0, features_}, like.dtype(type));
+    if (gets_ids(place_))
+      return {with_backward(result, {}, {}, "EmptyMicrobatch",
+                            [](const auto&, const auto&) { return std::vector<at::Tensor>{}; })};
+    return {with_backward(result, input, {}, "EmptyMicrobatch",
+                          [sizes = input[0].sizes().vec(), options = input[0].options()](const auto&, const auto&) {
+                            return std::vector<at::Tensor>{at::zeros(sizes, options.requires_grad(false))};
+                          })};
+  }
+
   void prepare(Mode mode, const Border& input) {
     if (module_.ptr()->is_training() != (mode == Mode::train)) module_.ptr()->train(mode == Mode::train);
     for (size_t i = 0; i < leaves_.size(); ++i) leaves_[i].mutable_grad() = params_[i]->grad;  // autograd adds to it
@@ -105,6 +128,7 @@ class ModuleLayer : public Layer {
 
   std::string name_;
   Place place_;
+  int64_t features_;  // of its result; 0: logits
   std::vector<Parameter*> params_;
   std::optional<at::ScalarType> border_;
   torch::nn::AnyModule module_;

@@ -1,6 +1,7 @@
-// Runs a user's torch::nn module by itself before anything is trained: what it makes, computes and keeps, and whether a
-// layer may be made of it at all. Recomputation runs a module's forward again, and other layouts run it on other
-// microbatches; what would be wrong then is refused here, by the module's name, and not noticed by nobody later.
+// Runs a user's torch::nn module by itself before training starts, to find out what it returns, computes and keeps, and
+// whether it can be a layer at all. Recomputation runs a module's forward a second time, and other layouts run it on
+// other microbatches. A module whose result would change in either case is refused here by name, because training would
+// not notice.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -29,13 +30,17 @@ struct ModuleTrace {
   int64_t forward_bytes = 0, backward_bytes = 0;
 };
 
+inline constexpr int64_t kMixingSamples = 8;
+
 // input: [batch, length] ids or [batch, length, features], two samples or more. Throws ConfigError, naming the module,
 // where its forward in training
 //   - is not a function of one tensor that returns one tensor [batch, length, features];
 //   - changes its input, a parameter, a buffer, or a tensor that its gradient needs;
 //   - draws from torch's random generator;
 //   - gives another result when it runs again;
-//   - lets a sample's result depend on the others of the microbatch, or does not depend on its input at all.
+//   - makes a sample's result depend on the other samples of its microbatch, on their number or on its place among
+//     them, as far as microbatches of input.size(0) samples, or of kMixingSamples where that is more, show it;
+//   - does not depend on its input at all.
 ModuleTrace trace_module(const std::string& name, torch::nn::AnyModule& module, const at::Tensor& input,
                          TorchSeed& seed);
 

@@ -23,12 +23,36 @@ int64_t counting_labels(const at::Tensor& labels) {
   return labels.slice(1, 1).ne(kIgnoredLabel).sum().item<int64_t>();
 }
 
+// `what`: "id" or "label".
+void check_range(const Batch& batch, const at::Tensor& tokens, const char* what, bool may_be_ignored,
+                 int64_t vocab_size) {
+  const at::Tensor dense = tokens.contiguous();
+  const auto* token = dense.const_data_ptr<int64_t>();
+  for (int64_t i = 0; i < dense.numel(); ++i) {
+    if ((token[i] >= 0 && token[i] < vocab_size) || (may_be_ignored && token[i] == kIgnoredLabel)) continue;
+    const int64_t row = i / dense.size(1);
+    const auto index = static_cast<size_t>(row);
+    const std::string source =
+        index < batch.sample_index.size() ? cat(" (sample ", batch.sample_index[index], " of the data)") : "";
+    throw DataError(cat("the batch: sample ", batch.first_sample + row, source, ", token ", i % dense.size(1),
+                        " has the ", what, " ", token[i], ", but the model's vocabulary has ", vocab_size,
+                        " entries (0 to ", vocab_size - 1,
+                        may_be_ignored ? cat("; ", kIgnoredLabel, " is ignored") : "",
+                        "); use the model's own tokenizer, or a larger model.config.vocab_size"));
+  }
+}
+
 SampleOrderOptions for_samples(SampleOrderOptions order, int64_t samples) {
   order.samples = samples;
   return order;
 }
 
 }  // namespace
+
+void check_vocabulary(const Batch& batch, int64_t vocab_size) {
+  check_range(batch, batch.ids, "id", false, vocab_size);
+  if (!batch.labels.is_same(batch.ids)) check_range(batch, batch.labels, "label", true, vocab_size);
+}
 
 DatasetSource::DatasetSource(BlockDataset data, SampleOrderOptions order)
     : data_(std::move(data)), order_(for_samples(order, data_.size())) {}

@@ -28,6 +28,10 @@ struct Batch {
   double epoch = 0;                   // epochs done after this step
 };
 
+// Throws DataError unless every id is in the vocabulary, and every label is, too, or is -100, which does not count. The
+// model's operations rely on it: a rank whose part of the vocabulary lacks an id takes it for another rank's.
+void check_vocabulary(const Batch& batch, int64_t vocab_size);
+
 class BatchSource {
  public:
   virtual ~BatchSource() = default;

@@ -6,6 +6,9 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
+
+#include "core/clock.h"
 #include "tests/models/files.h"
 
 #include "tests/catch.h"
@@ -154,6 +157,47 @@ TEST_CASE("names that differ are told in one error", "[hf_directory]") {
   auto local = at::empty({5}, at::kFloat);
   CHECK_THAT(message_of<DataError>([&] { directory.read(spec.layers[2].params[0], "head.bias", 0, 1, local); }),
              Contains("parameter head.bias") && Contains("needs [5]"));
+}
+
+TEST_CASE("a directory full of foreign names fails soon, with a message that can be read", "[hf_directory]") {
+  const ScratchDirectory scratch;
+  put(scratch / "config.json", "{}");
+  // Names that nobody knows, as many as a hostile file likes and then as long as it may make them.
+  for (const auto& [count, stem] : {std::pair{90'000, std::string("model.layers.attention.out_projection.weight")},
+                                    std::pair{900, std::string(1'000, 'w')}}) {
+    std::string header = "{";
+    for (int i = 0; i < count; ++i)
+      header += cat(i ? "," : "", "\"", i, ".", stem, R"(":{"dtype":"U8","shape":[0],"data_offsets":[0,0]})");
+    put(scratch / "model.safetensors", safetensors_bytes(header + "}", ""));
+    ModelSpec spec{.family = "toy", .layers = {{.name = "h"}}, .ignored_tensors = toy().ignored_tensors};
+    for (int i = 0; i < count; ++i) {
+      const std::string name = cat("h.", i, ".", stem);
+      spec.layers[0].params.push_back({.name = name, .shape = {2}, .sources = {{.tensor = name}}});
+    }
+    const HfDirectory directory(scratch.path());
+    const double start = steady_seconds();
+    const auto message = message_of<DataError>([&] { directory.check_names(spec); });
+    CHECK(steady_seconds() - start < 2);
+    CHECK(std::count(message.begin(), message.end(), '\n') < 50);
+    CHECK_THAT(message, Contains("missing: h.0.") && Contains("surplus: 0."));
+    CHECK_THAT(message, Contains(cat("missing: ", count - 20, " more")));
+    CHECK_THAT(message, Contains(cat("surplus: ", count - 20, " more")));
+  }
+}
+
+TEST_CASE("of many tensors with a wrong shape the first are named", "[hf_directory]") {
+  const ScratchDirectory scratch;
+  put(scratch / "config.json", "{}");
+  std::string header = "{";
+  ModelSpec spec{.family = "toy", .layers = {{.name = "h"}}};
+  for (int i = 0; i < 300; ++i) {
+    header += cat(i ? "," : "", "\"x", i, R"(":{"dtype":"U8","shape":[0],"data_offsets":[0,0]})");
+    spec.layers[0].params.push_back({.name = cat(i), .shape = {2}, .sources = {{.tensor = cat("x", i)}}});
+  }
+  put(scratch / "model.safetensors", safetensors_bytes(header + "}", ""));
+  const auto message = message_of<DataError>([&] { HfDirectory(scratch.path()).check_names(spec); });
+  CHECK_THAT(message, Contains("x0 in ") && Contains("the model needs [2]") && Contains("280 more"));
+  CHECK(std::count(message.begin(), message.end(), '\n') < 25);
 }
 
 TEST_CASE("the prefix may stand in the file or in the model, but a tensor only once", "[hf_directory]") {

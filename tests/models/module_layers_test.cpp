@@ -1,14 +1,24 @@
 #include "models/module_layers.h"
 
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/ones_like.h>
 #include <ATen/ops/randn_like.h>
+#include <ATen/ops/zeros_like.h>
+#include <torch/csrc/autograd/autograd.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/dropout.h>
+#include <torch/nn/modules/rnn.h>
 
 #include <cmath>
+#include <deque>
 #include <utility>
 
 #include "core/error.h"
 #include "core/layer.h"
+#include "core/local_communicator.h"
 #include "tests/models/user_modules.h"
 
 #include "tests/catch.h"
@@ -147,6 +157,95 @@ TEST_CASE("a running mean is refused by its name, and a mean over the batch by i
                     Catch::Contains("module mine.norm.running_mean ") && Catch::Contains("running statistics"));
   CHECK_THROWS_WITH(with_module([] { return AnyModule(std::make_shared<Norm>(false)); }),
                     Catch::Contains("module mine ") && Catch::Contains("depends on the other samples"));
+}
+
+TEST_CASE("a module whose samples are not independent is refused, whichever way they mix") {
+  using Forward = Lambda::Forward;
+  const std::vector<std::pair<const char*, Forward>> mixing = {
+      {"earlier to later", [](Lambda&, const at::Tensor& x) { return x.cumsum(0); }},
+      {"later to earlier", [](Lambda&, const at::Tensor& x) { return x.flip(0).cumsum(0).flip(0); }},
+      {"next neighbour, not the first",
+       [](Lambda&, const at::Tensor& x) {
+         return at::cat({x.narrow(0, 0, 1), x.narrow(0, 1, x.size(0) - 1) + x.narrow(0, 0, x.size(0) - 1)});
+       }},
+      {"the last two of a batch",
+       [](Lambda&, const at::Tensor& x) {
+         const int64_t n = x.size(0);
+         return n < 3 ? x * 1 : at::cat({x.narrow(0, 0, n - 1), x.narrow(0, n - 1, 1) + x.narrow(0, n - 2, 1)});
+       }},
+      {"large batches only", [](Lambda&, const at::Tensor& x) { return x.size(0) > 4 ? x + x.mean(0, true) : x * 1; }},
+      {"faintly", [](Lambda&, const at::Tensor& x) { return x + 1e-4 * x.mean(0, true); }},
+      {"the number of samples", [](Lambda&, const at::Tensor& x) { return x / x.size(0); }},
+      {"the place among the samples",
+       [](Lambda&, const at::Tensor& x) {
+         return x * at::arange(1, x.size(0) + 1).view({-1, 1, 1});
+       }},
+  };
+  for (const auto& [how, forward] : mixing) {
+    CAPTURE(how);
+    CHECK_THROWS_WITH(with_forward(forward),
+                      Catch::Contains("module mine cannot be a layer") && Catch::Contains("the other samples"));
+  }
+  struct Recurrent : torch::nn::Module {
+    explicit Recurrent(bool batch_first) : lstm(torch::nn::LSTMOptions(kHidden, kHidden).batch_first(batch_first)) {
+      register_module("lstm", lstm);
+    }
+    at::Tensor forward(const at::Tensor& x) { return std::get<0>(lstm(x)); }
+    torch::nn::LSTM lstm;
+  };
+  CHECK_THROWS_WITH(with_module([] { return AnyModule(std::make_shared<Recurrent>(false)); }),
+                    Catch::Contains("module mine ") && Catch::Contains("batch_first"));
+  CHECK_NOTHROW(with_module([] { return AnyModule(std::make_shared<Recurrent>(true)); }));
+}
+
+TEST_CASE("a module need not be able to run on an empty microbatch") {
+  ModuleModel model = user::small_model();
+  const auto never_empty = [](Lambda&, const at::Tensor& x) {
+    if (x.size(0) == 0) throw std::runtime_error("no samples");
+    return x * 1;
+  };
+  for (size_t i = model.modules.size(); i > 0; --i)
+    model.modules.insert(model.modules.begin() + static_cast<std::ptrdiff_t>(i),
+                         PlainModule{.name = cat("mine.", i),
+                                     .make = [=] { return AnyModule(std::make_shared<Lambda>(never_empty)); },
+                                     .ties = {}});
+  model.modules.pop_back();  // the head stays the last
+  const ModelSpec spec = spec_of_modules(model);
+  const CommunicatorPtr tp = make_local_world();
+  const Microbatch none{.ids = at::empty({0, user::kPositions}, at::kLong),
+                        .labels = at::empty({0, user::kPositions}, at::kLong)};
+  at::Tensor border;
+  for (const Mode mode : {Mode::train, Mode::evaluate})
+    for (const LayerSpec& layer : spec.layers) {
+      CAPTURE(layer.name);
+      const bool train = mode == Mode::train;
+      std::deque<Parameter> parameters;
+      LayerBuild build{.spec = &layer, .tp = tp.get()};
+      for (const auto& param : layer.params) {
+        const auto value = at::ones(param.shape);
+        parameters.push_back({layer.full_name(param), &param, value, at::zeros_like(value)});
+        build.params.push_back(&parameters.back());
+      }
+      MicrobatchContext context{.batch = &none, .mode = mode, .loss_scale = 0.5};
+      at::AutoGradMode grad(train);
+      const Border input = &layer == &spec.layers.front() ? Border() : Border{border.detach().requires_grad_(train)};
+      const Border output = layer.build(build)->forward(input, context);
+      CHECK(context.loss.weight == 0);
+      if (layer.output.empty()) {
+        CHECK(context.loss.sum == 0);
+        REQUIRE(output.size() == (train ? 1 : 0));
+        if (train) CHECK(output[0].sizes() == at::IntArrayRef{});
+        if (train) CHECK(output[0].item<double>() == 0);
+      } else {
+        REQUIRE(output.size() == 1);
+        CHECK(output[0].sizes() == at::IntArrayRef(bind_shape(layer.output[0], 0)));
+        border = output[0];
+      }
+      if (!train) continue;
+      torch::autograd::backward({output[0]}, {at::ones_like(output[0])});
+      for (const auto& tensor : input) CHECK(tensor.grad().sizes() == tensor.sizes());
+      for (const auto& parameter : parameters) CHECK(parameter.grad.abs().sum().item<double>() == 0);
+    }
 }
 
 TEST_CASE("modules that are no layers are told what a layer is") {
