@@ -131,8 +131,9 @@ class CachingAllocator final : public c10::Allocator {
   }
 
   void refuse_over_cap(size_t bytes, size_t size) {
+    if (cap_ == 0) return;
     const int64_t more = is_cached(size) ? 0 : static_cast<int64_t>(size);
-    if (cap_ == 0 || blocks_ + totals_.cached + more <= cap_) return;
+    if (blocks_ + totals_.cached + more <= cap_) return;
     trim_locked();
     if (blocks_ + static_cast<int64_t>(size) <= cap_) return;
     throw MemoryCapError(cat("out of memory: ", bytes, " bytes more (", to_string(current_class),
