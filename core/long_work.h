@@ -27,6 +27,10 @@ class LongWork {
   // only when `done` has grown, and more often than the time limit.
   void report(int64_t done, int64_t total);
 
+  // Waits for an operation of another communicator whose other ranks may be at the long work, for as long as finish()
+  // would wait for them.
+  void await(Work& work);
+
   // Collective: returns when every rank has called it. Throws DistributedError if no rank reports for the time limit of
   // a collective (core/timeouts.h).
   void finish();
@@ -35,6 +39,7 @@ class LongWork {
   struct State {
     int64_t done = 0, total = 0, finished = 0;
   };
+  void take_part();
   void start_round();
   State end_round();
 
@@ -45,7 +50,8 @@ class LongWork {
   State mine_;
   at::Tensor sums_;  // of the round that is under way
   WorkPtr round_;
-  double next_round_ = 0;  // not before this time, in seconds
+  double round_start_ = 0;  // by steady_seconds()
+  double next_round_ = 0;   // not before this time, in seconds
 };
 
 }  // namespace shardline
