@@ -99,9 +99,14 @@ class CachingAllocator final : public c10::Allocator {
     return data;
   }
 
-  void* cached(size_t size) {
+  bool is_cached(size_t size) const {
     const auto list = free_.find(size);
-    if (list == free_.end() || list->second.empty()) return nullptr;
+    return list != free_.end() && !list->second.empty();
+  }
+
+  void* cached(size_t size) {
+    if (!is_cached(size)) return nullptr;
+    const auto list = free_.find(size);
     void* block = list->second.back();
     list->second.pop_back();
     totals_.cached -= static_cast<int64_t>(size);
@@ -126,7 +131,9 @@ class CachingAllocator final : public c10::Allocator {
   }
 
   void refuse_over_cap(size_t bytes, size_t size) {
-    if (cap_ == 0 || blocks_ + totals_.cached + static_cast<int64_t>(size) <= cap_) return;
+    if (cap_ == 0) return;
+    const int64_t more = is_cached(size) ? 0 : static_cast<int64_t>(size);
+    if (blocks_ + totals_.cached + more <= cap_) return;
     trim_locked();
     if (blocks_ + static_cast<int64_t>(size) <= cap_) return;
     throw MemoryCapError(cat("out of memory: ", bytes, " bytes more (", to_string(current_class),

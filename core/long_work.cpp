@@ -2,14 +2,25 @@
 
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include "core/clock.h"
+#include "core/timeouts.h"
 
 namespace shardline {
 namespace {
 
-constexpr double kSecondsBetweenRounds = 0.5;
+double limit_in_seconds() {
+  return std::chrono::duration<double>(timeouts().collective).count();
+}
+
+// Ranks that only wait are in the next round already, so the pause must stay well below the limit.
+double seconds_between_rounds() {
+  return std::min(0.5, limit_in_seconds() / 8);
+}
 
 }  // namespace
 
@@ -21,6 +32,7 @@ void LongWork::start_round() {
   int64_t* const values = sums_.mutable_data_ptr<int64_t>();
   values[0] = mine_.done, values[1] = mine_.total, values[2] = mine_.finished;
   round_ = group_.all_reduce(sums_, {.what = what_.c_str()});
+  round_start_ = steady_seconds();
 }
 
 LongWork::State LongWork::end_round() {
@@ -35,12 +47,28 @@ void LongWork::report(int64_t done, int64_t total) {
   const std::lock_guard lock(mutex_);
   mine_.done = done;
   mine_.total = total;
+  take_part();
+}
+
+void LongWork::take_part() {
   if (round_ && !round_->done()) return;
   if (round_) {
     end_round();
-    next_round_ = steady_seconds() + kSecondsBetweenRounds;
+    next_round_ = steady_seconds() + seconds_between_rounds();
   }
   if (steady_seconds() >= next_round_) start_round();
+}
+
+void LongWork::await(Work& work) {
+  while (!work.done()) {
+    {
+      const std::lock_guard lock(mutex_);
+      take_part();
+      if (round_ && steady_seconds() > round_start_ + limit_in_seconds()) end_round();  // throws: its limit has passed
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  work.wait();
 }
 
 void LongWork::finish() {

@@ -1,6 +1,6 @@
-// Work of unknown length, such as hashing or writing files, that some ranks of a group do while the others wait. A fixed
-// time limit does not fit it: the limit of a wait starts again whenever any rank reports progress, so that slow work goes
-// on for as long as it needs and stalled work ends the job.
+// Work of unknown length, such as hashing or writing files, that some ranks of a group do while the others wait. A
+// fixed time limit does not fit it: the limit of a wait starts again whenever any rank reports progress, so that slow
+// work goes on for as long as it needs and stalled work ends the job.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -23,18 +23,23 @@ class LongWork {
   // communicators, also those split off it, are free.
   LongWork(Communicator& group, std::string what, Show show = {});
 
-  // This rank has done `done` of `total` units (bytes, as a rule). Never blocks, and any thread may call it. Call it only
-  // when `done` has grown, and more often than the time limit.
+  // This rank has done `done` of `total` units (bytes, as a rule). Never blocks, and any thread may call it. Call it
+  // only when `done` has grown, and more often than the time limit.
   void report(int64_t done, int64_t total);
 
-  // Collective: returns when every rank has called it. Throws DistributedError if no rank reports for the time limit of a
-  // collective (core/timeouts.h).
+  // Waits for an operation of another communicator whose other ranks may be at the long work, for as long as finish()
+  // would wait for them.
+  void await(Work& work);
+
+  // Collective: returns when every rank has called it. Throws DistributedError if no rank reports for the time limit of
+  // a collective (core/timeouts.h).
   void finish();
 
  private:
   struct State {
     int64_t done = 0, total = 0, finished = 0;
   };
+  void take_part();
   void start_round();
   State end_round();
 
@@ -45,7 +50,8 @@ class LongWork {
   State mine_;
   at::Tensor sums_;  // of the round that is under way
   WorkPtr round_;
-  double next_round_ = 0;  // not before this time, in seconds
+  double round_start_ = 0;  // by steady_seconds()
+  double next_round_ = 0;   // not before this time, in seconds
 };
 
 }  // namespace shardline

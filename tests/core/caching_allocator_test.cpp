@@ -81,6 +81,22 @@ TEST_CASE("an allocation above the cap is refused with the totals, and what is c
   CHECK(bytes(9000000).numel() == 9000000);
 }
 
+TEST_CASE("a cached block is used again under the cap, though both would not fit") {
+  use_caching_allocator();
+  trim_memory();
+  set_memory_cap(memory_totals().live + 5000000);
+  const void* first = bytes(3000000).data_ptr();  // cached now
+  const int64_t blocks = memory_totals().new_blocks;
+  CHECK(bytes(3000000).data_ptr() == first);
+  CHECK(memory_totals().new_blocks == blocks);
+
+  // A lower cap forbids the cached block, too, and gives it back.
+  set_memory_cap(memory_totals().live + 2000000);
+  CHECK_THROWS_AS(bytes(3000000), MemoryCapError);
+  CHECK(memory_totals().cached == 0);
+  set_memory_cap(0);
+}
+
 TEST_CASE("where the system has no more, what is cached is given back first, and a refusal counts nothing") {
   use_caching_allocator();
   trim_memory();

@@ -1,5 +1,7 @@
 #include "core/long_work.h"
 
+#include <ATen/ops/ones.h>
+
 #include <atomic>
 #include <chrono>
 #include <thread>
@@ -56,6 +58,34 @@ TEST_CASE("long work: several threads of a rank report, and the group is free ag
     work.finish();
     world->barrier();
   });
+}
+
+TEST_CASE("long work: ranks wait for operations of other groups while any rank makes progress") {
+  const ShortLimit limit(400ms);
+  run_ranks(3, [&](CommunicatorPtr world) {
+    const auto pair = world->split(world->rank() / 2, "pair");
+    LongWork work(*world, "writing");
+    // Rank 0 works for three times the limit before it meets rank 1, and rank 2 has nothing to do.
+    for (int done = 1; done <= 12 && world->rank() == 0; ++done) {
+      std::this_thread::sleep_for(100ms);
+      work.report(done, 12);
+    }
+    if (world->rank() < 2) work.await(*pair->all_reduce(at::ones({2})));
+    work.finish();
+  });
+}
+
+TEST_CASE("long work: ranks that wait for another group's operation see that no rank makes progress") {
+  const ShortLimit limit(300ms);
+  CHECK_THROWS_WITH(run_ranks(2,
+                              [](CommunicatorPtr world) {
+                                const auto pair = world->split(0, "pair");
+                                LongWork work(*world, "writing the model");
+                                if (world->rank() == 0) std::this_thread::sleep_for(1500ms);
+                                work.await(*pair->all_reduce(at::ones({2})));
+                                work.finish();
+                              }),
+                    Contains("rank 1") && Contains("writing the model") && Contains("time limit"));
 }
 
 TEST_CASE("long work: ends with an error that names it when no rank makes progress") {
