@@ -97,14 +97,20 @@ bool leaves_open(const SmpOptions& smp) {
          smp.virtual_pipeline_degree == kAuto || smp.sharded_data_parallel_degree == kAuto;
 }
 
-// The ranks that the run will have: as many as it names, else all of the cluster's devices, else all of this machine's.
+// P and T are given and nothing else says how many ranks there are: P x T, on one host.
+bool degrees_say_ranks(const Config& config) {
+  return config.mpi.processes_per_host == 0 && (config.cluster.empty() || config.cluster == "local") &&
+         config.smp.pipeline_parallel_degree != kAuto && config.smp.tensor_parallel_degree != kAuto;
+}
+
+// The ranks that the run will have: as many as it names, else all of the cluster's devices, else all of this host's, on
+// each of the hosts.
 int ranks_of_auto(const Config& config, const Assumptions& assumed) {
   if (config.mpi.processes_per_host > 0) return configured_world_size(config);
   if (!config.cluster.empty() && config.cluster != "local") return planning_cluster(config, 1, assumed).devices();
-  if (config.smp.pipeline_parallel_degree != kAuto && config.smp.tensor_parallel_degree != kAuto)
-    return configured_world_size(config);
+  if (degrees_say_ranks(config)) return configured_world_size(config);
   const int gpus = config.runtime.device == "cpu" ? 0 : gpu_count();
-  return gpus > 0 ? gpus : usable_cores();
+  return (gpus > 0 ? gpus : usable_cores()) * available_hosts(config);
 }
 
 }  // namespace
@@ -224,9 +230,8 @@ std::vector<std::string> settings_for_auto(const Config& config, const Assumptio
     const auto sharding = sharding_settings(best);
     settings.insert(settings.end(), sharding.begin(), sharding.end());
   }
-  const int hosts = std::max<int>(1, static_cast<int>(config.mpi.hosts.size()));
-  if (config.mpi.processes_per_host == 0)
-    settings.push_back(cat("mpi_options.processes_per_host=", best.world() / hosts));
+  if (config.mpi.processes_per_host == 0 && !degrees_say_ranks(config))
+    settings.push_back(cat("mpi_options.processes_per_host=", best.world() / available_hosts(config)));
   return settings;
 }
 

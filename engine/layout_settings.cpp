@@ -50,9 +50,9 @@ std::vector<std::string> settings_of(const Config& config, const Layout& layout,
     const auto sharding = sharding_settings(layout);
     settings.insert(settings.end(), sharding.begin(), sharding.end());
   }
-  const int hosts = std::max<int>(1, static_cast<int>(config.mpi.hosts.size()));
   const bool named = config.mpi.processes_per_host > 0 || layout.replicas > 1;
-  if (named) set("mpi_options.processes_per_host", layout.world() / hosts, config.mpi.processes_per_host);
+  if (named)
+    set("mpi_options.processes_per_host", layout.world() / available_hosts(config), config.mpi.processes_per_host);
   return settings;
 }
 

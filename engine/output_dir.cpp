@@ -20,12 +20,6 @@ namespace fs = std::filesystem;
 
 constexpr const char* kPreviousModel = "previous-model";
 
-bool is_directly_in(const fs::path& dir, const std::string& path) {
-  std::error_code ignored;
-  return !path.empty() && (fs::equivalent(path, dir, ignored) ||
-                           fs::equivalent(fs::absolute(path, ignored).parent_path(), dir, ignored));
-}
-
 // But for what a run leaves that failed before it began, and what was measured for it.
 bool holds_nothing(const fs::path& dir, std::error_code& error) {
   bool nothing = true;
@@ -35,42 +29,6 @@ bool holds_nothing(const fs::path& dir, std::error_code& error) {
     nothing = nothing && (name == "flight" || name == ".cache" || name == kProfileFile);
   }
   return nothing;
-}
-
-void check_contents(const Config& config) {
-  const fs::path dir = config.output_dir;
-  std::error_code error;
-  const auto status = fs::status(dir, error);
-  if (!fs::exists(status)) return;
-  if (!fs::is_directory(status)) throw ConfigError(cat("/output_dir: ", dir.string(), " is a file; name a directory"));
-  const bool is_empty = holds_nothing(dir, error);
-  if (error) throw RunError(cat("/output_dir: ", dir.string(), " cannot be read: ", error.message()));
-  if (is_empty) return;
-  if (!config.training.overwrite_output_dir)
-    throw ConfigError(cat("/output_dir: ", dir.string(),
-                          " is not empty; choose another one, or set "
-                          "training.overwrite_output_dir to true"));
-  for (const auto& source : {config.model.path, config.data.tokenizer})
-    if (is_directly_in(dir, source))
-      throw ConfigError(cat("/output_dir: ", dir.string(), " holds ", source,
-                            ", which this run starts from and would "
-                            "overwrite; choose another output_dir"));
-}
-
-void check_room(const Config& config, const ModelSpec& spec) {
-  std::error_code error;
-  fs::path there = fs::absolute(config.output_dir);
-  while (!fs::exists(there, error) && there.has_relative_path()) there = there.parent_path();
-  if (access(there.c_str(), W_OK | X_OK) != 0)
-    throw RunError(cat("/output_dir: cannot write in ", there.string(), ": ", std::strerror(errno),
-                       "; choose another output_dir"));
-  const HfWriter model(config.output_dir, spec, number_types(config).exact);
-  const auto needed = static_cast<double>(model.total_bytes());
-  const auto space = fs::space(there, error);
-  if (!error && static_cast<double>(space.available) < needed)
-    throw RunError(cat("/output_dir: the model needs ", format_bytes(needed), ", but ", there.string(), " has ",
-                       format_bytes(static_cast<double>(space.available)),
-                       " left; free some room there or choose another output_dir"));
 }
 
 // config.json is first in the list: without it a directory is no model.
@@ -90,6 +48,80 @@ bool is_record(const std::string& name) {
   return name == "metrics.jsonl" || name == "config.resolved.json" || name == "plan.json" || name == "timeline" ||
          name == "schedule.svg" || name == "flight" || name.starts_with("events.out.tfevents.") ||
          name.ends_with(".incomplete");
+}
+
+// What an earlier run left in the directory and a new one removes or moves.
+std::vector<fs::path> replaced_by_run(const fs::path& dir) {
+  std::vector<fs::path> entries = model_files(dir);
+  for (const auto& entry : fs::directory_iterator(dir)) {
+    const auto name = entry.path().filename();
+    if (is_record(name) || name == kPreviousModel) entries.push_back(entry.path());
+  }
+  return entries;
+}
+
+// Compares files, not names: links, "..", a slash at the end and relative paths make no difference.
+bool is_at_or_below(const fs::path& path, const fs::path& place) {
+  std::error_code ignored;
+  for (fs::path at = fs::weakly_canonical(path, ignored); !at.empty(); at = at.parent_path()) {
+    if (fs::equivalent(at, place, ignored)) return true;
+    if (!at.has_relative_path()) break;
+  }
+  return false;
+}
+
+// What the run reads: of a directory also the files, which may be links.
+std::vector<fs::path> files_read_from(const std::string& source) {
+  std::vector<fs::path> files = {source};
+  std::error_code ignored;
+  for (fs::directory_iterator entry(source, ignored), end; entry != end; entry.increment(ignored))
+    files.push_back(entry->path());
+  return files;
+}
+
+void check_sources(const Config& config, const fs::path& dir) {
+  std::vector<std::string> sources = {config.model.path, config.data.tokenizer};
+  for (const auto& data : {config.data.train, config.data.validation})
+    sources.insert(sources.end(), data.begin(), data.end());
+  const auto replaced = replaced_by_run(dir);
+  for (const auto& source : sources)
+    for (const auto& file : files_read_from(source))
+      for (const auto& entry : replaced)
+        if (is_at_or_below(file, entry))
+          throw ConfigError(cat("/output_dir: the run reads ", source, " and would replace ", entry.string(),
+                                "; choose another output_dir"));
+}
+
+void check_contents(const Config& config) {
+  const fs::path dir = config.output_dir;
+  std::error_code error;
+  const auto status = fs::status(dir, error);
+  if (!fs::exists(status)) return;
+  if (!fs::is_directory(status)) throw ConfigError(cat("/output_dir: ", dir.string(), " is a file; name a directory"));
+  const bool is_empty = holds_nothing(dir, error);
+  if (error) throw RunError(cat("/output_dir: ", dir.string(), " cannot be read: ", error.message()));
+  if (is_empty) return;
+  if (!config.training.overwrite_output_dir)
+    throw ConfigError(cat("/output_dir: ", dir.string(),
+                          " is not empty; choose another one, or set "
+                          "training.overwrite_output_dir to true"));
+  check_sources(config, dir);
+}
+
+void check_room(const Config& config, const ModelSpec& spec) {
+  std::error_code error;
+  fs::path there = fs::absolute(config.output_dir);
+  while (!fs::exists(there, error) && there.has_relative_path()) there = there.parent_path();
+  if (access(there.c_str(), W_OK | X_OK) != 0)
+    throw RunError(cat("/output_dir: cannot write in ", there.string(), ": ", std::strerror(errno),
+                       "; choose another output_dir"));
+  const HfWriter model(config.output_dir, spec, number_types(config).exact);
+  const auto needed = static_cast<double>(model.total_bytes());
+  const auto space = fs::space(there, error);
+  if (!error && static_cast<double>(space.available) < needed)
+    throw RunError(cat("/output_dir: the model needs ", format_bytes(needed), ", but ", there.string(), " has ",
+                       format_bytes(static_cast<double>(space.available)),
+                       " left; free some room there or choose another output_dir"));
 }
 
 }  // namespace

@@ -151,7 +151,7 @@ Software software_of(const Config& config, const ModelSpec& spec) {
 }
 
 Cluster planning_cluster(const Config& config, int world_size, const Assumptions& assumed) {
-  const int hosts = std::max<int>(1, static_cast<int>(config.mpi.hosts.size()));
+  const int hosts = used_hosts(config);
   const bool here = is_here(config);
   const auto profile = here ? profile_of(config, assumed) : nullptr;
   Cluster cluster = here ? cluster_here(config, world_size / hosts, hosts) : read_cluster(config.cluster);

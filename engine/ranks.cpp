@@ -4,7 +4,6 @@
 #include <ATen/Parallel.h>
 
 #include <cstdlib>
-#include <sstream>
 #include <thread>
 
 #include "core/caching_allocator.h"
@@ -13,7 +12,9 @@
 #include "core/mpi_communicator.h"
 #include "core/nccl_communicator.h"
 #include "core/threads_communicator.h"
+#include "engine/config/allocation.h"
 #include "engine/config/memory_cap.h"
+#include "engine/config/shell_words.h"
 #include "engine/config/sizes.h"
 
 namespace shardline {
@@ -31,6 +32,20 @@ void check_world(const Config& config, int started) {
     throw ConfigError(cat("the config asks for ", wanted,
                           " ranks (pipeline x tensor degree on one host), but mpirun started ", started,
                           "; start it with -np ", wanted, ", or set mpi_options.processes_per_host for more replicas"));
+}
+
+// Tasks of a Slurm step that do not find each other would each be a run of their own, in the same output_dir. What
+// Slurm says matters only where MPI knows of one process.
+void check_tasks(int mpi_size) {
+  const char* text = std::getenv("SLURM_STEP_NUM_TASKS");
+  const int tasks = text ? std::atoi(text) : 1;
+  if (mpi_size > 1 || tasks <= 1) return;
+  throw ConfigError(cat("Slurm started ", tasks,
+                        " tasks, but MPI connects none of them (its world size is 1); start them "
+                        "with `srun --mpi=pmix -n ",
+                        tasks,
+                        " shardline ...`, or run shardline once, without srun: it "
+                        "starts the ranks itself"));
 }
 
 // NCCL wants a GPU of its own for every rank; ranks that share one talk through mpi.
@@ -72,6 +87,7 @@ std::string resolved_communicator(const Config& config) {
 }
 
 bool needs_mpirun(const Config& config) {
+  if (!mpi_is_launched()) check_tasks(1);
   return resolved_communicator(config) == "mpi" && !mpi_is_launched();
 }
 
@@ -79,14 +95,18 @@ std::vector<std::string> mpirun_command(const Config& config, const std::string&
                                         const std::vector<std::string>& arguments) {
   const int world = configured_world_size(config);
   std::vector<std::string> command = {"mpirun", "-np", std::to_string(world), "--bind-to", "none", "--oversubscribe"};
-  if (!config.mpi.hosts.empty()) {
-    std::string hosts;
-    for (const auto& host : config.mpi.hosts)
-      hosts += cat(hosts.empty() ? "" : ",", host, ":", world / static_cast<int>(config.mpi.hosts.size()));
-    command.insert(command.end(), {"--host", hosts});
-  }
-  std::istringstream custom(config.mpi.custom_mpi_options);
-  for (std::string word; custom >> word;) command.push_back(word);
+  const auto hosts = hosts_of(config);
+  const auto joined = [&](int count, const std::string& after) {
+    std::string list;
+    for (int i = 0; i < count; ++i) list += cat(i > 0 ? "," : "", hosts[static_cast<size_t>(i)], after);
+    return list;
+  };
+  // mpirun knows the one host of an allocation itself.
+  if (hosts.size() > 1 || !config.mpi.hosts.empty())
+    command.insert(command.end(), {"--host", joined(used_hosts(config), cat(":", world / used_hosts(config)))});
+  if (config.mpi.hosts.empty() && hosts.size() > 1)
+    command.insert(command.end(), {"-x", cat(kHostsOfLauncher, "=", joined(static_cast<int>(hosts.size()), ""))});
+  for (const auto& word : shell_words(config.mpi.custom_mpi_options)) command.push_back(word);
   command.push_back(program);
   command.insert(command.end(), arguments.begin(), arguments.end());
   return command;
@@ -125,6 +145,7 @@ void run_on_ranks(const Config& config, std::ostream& out, const Console& consol
     const MpiWorld mpi = make_mpi_world();
     use_threads(config, mpi.local_size);
     try {
+      check_tasks(mpi.comm->size());
       check_world(config, mpi.comm->size());
       run(mpi.comm, mpi.local_rank, mpi.local_size, mpi.host_of);
     } catch (const std::exception& error) {

@@ -34,9 +34,10 @@ int gpu_count();
 // The device of a rank: a GPU where the config wants one and there is one. Ranks of a host take its GPUs in turn.
 at::Device choose_device(const Config& config, int local_rank);
 
-// Whether this process has to start mpirun first: its ranks are to be processes, and it is none yet.
+// Whether this process has to start mpirun first: its ranks are to be processes, and it is none of them. ConfigError
+// where it is one of several tasks of Slurm that MPI does not connect.
 bool needs_mpirun(const Config& config);
-// The command that starts them: mpirun, its options, and `program` with `arguments`. threads: per rank.
+// The command that starts them: mpirun, its options, and `program` with `arguments`.
 std::vector<std::string> mpirun_command(const Config& config, const std::string& program,
                                         const std::vector<std::string>& arguments);
 

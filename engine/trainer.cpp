@@ -31,13 +31,14 @@ double waited_for_messages(const std::vector<InstructionRecord>& records) {
 
 }  // namespace
 
-StageLayers build_stage(const TrainerParts& parts, StageParameters& parameters) {
+StageLayers build_stage(const TrainerParts& parts, StageParameters& parameters, bool trains) {
   StageLayers stage{.spec = &parts.model.spec, .layers_of_chunk = layers_of_chunks(parts.plan)};
   stage.layers.resize(parts.model.spec.layers.size());
   stage.t_degree = parts.plan.mesh.t();
   stage.sequence_parallel = parts.plan.sequence_parallel;
   stage.activations = at::TensorOptions().dtype(number_types(parts.config).borders).device(parts.device);
   stage.choices = parts.plan.activations;
+  stage.choices.offload.enabled = trains && stage.choices.offload.enabled;
   stage.waits_for_device = parts.timed;
   stage.offload_directory = parts.config.smp.offload_path.value_or(parts.config.output_dir);
   for (size_t i = 0; i < stage.layers.size(); ++i) {
@@ -66,7 +67,7 @@ Trainer::Trainer(const TrainerParts& parts, int64_t total_steps)
            .values = at::TensorOptions().dtype(number_types(parts.config).values).device(parts.device),
            .trains = total_steps > 0,
            .host = states_on_host(parts.config.smp, !parts.device.is_cpu()) ? make_host_link(parts.device) : nullptr}),
-      stage_(build_stage(parts, parameters_)),
+      stage_(build_stage(parts, parameters_, total_steps > 0)),
       executor_(stage_, *groups_.pp, parameters_) {
   if (total_steps == 0) return;
   if (precision_of(config_) == Precision::fp16) loss_scaler_.emplace(loss_scale_options(config_.training));

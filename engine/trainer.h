@@ -69,7 +69,8 @@ class Trainer {
   double step_start_ = 0, gradients_complete_ = 0, step_end_ = 0;  // steady_seconds() of the last step
 };
 
-// Layers of this rank's stage with their parameters, for the executor.
-StageLayers build_stage(const TrainerParts& parts, StageParameters& parameters);
+// Layers of this rank's stage with their parameters, for the executor. trains: false where only forward passes run,
+// which keep nothing that could be offloaded.
+StageLayers build_stage(const TrainerParts& parts, StageParameters& parameters, bool trains);
 
 }  // namespace shardline

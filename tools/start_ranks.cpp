@@ -17,6 +17,7 @@
 
 #include "core/error.h"
 #include "core/mpi_communicator.h"
+#include "engine/config/shell_words.h"
 #include "engine/ranks.h"
 #include "tools/rank_messages.h"
 
@@ -28,10 +29,6 @@ constexpr const char* kConsole = "SHARDLINE_CONSOLE_COLUMNS";  // 0: not a termi
 std::atomic<int> stop_requests{0};
 void count_request(int) {
   ++stop_requests;
-}
-
-std::string quoted(const std::string& word) {
-  return word.find_first_of(" \t\"'$&;|<>*?") == std::string::npos ? word : "'" + word + "'";
 }
 
 void set_environment_of_ranks() {
@@ -89,7 +86,7 @@ int start_ranks(const Config& config, const std::vector<std::string>& arguments,
   const std::string program = std::filesystem::read_symlink("/proc/self/exe");
   const auto command = mpirun_command(config, program, arguments);
   log << "$";
-  for (const auto& word : command) log << ' ' << quoted(word);
+  for (const auto& word : command) log << ' ' << shell_quoted(word);
   log << std::endl;
   set_environment_of_ranks();
 

@@ -10,6 +10,7 @@
 #include "engine/config/partition_rules.h"
 #include "engine/config/precision_rules.h"
 #include "engine/config/recompute_rules.h"
+#include "engine/config/shell_words.h"
 #include "engine/config/tensor_rules.h"
 #include "pipeline/schedule_choice.h"
 
@@ -216,6 +217,7 @@ void check_processes(const Config& config, const Complaint& complain) {
       complain("smp_options.ddp_dist_backend",
                cat("\"nccl\" contradicts runtime.communicator \"", runtime.communicator, '"'), "leave one of them out");
   }
+  check_value("mpi_options.custom_mpi_options", complain, [&] { shell_words(config.mpi.custom_mpi_options); });
   check_value("runtime.memory_cap", complain, [&] { memory_cap_bytes(runtime.memory_cap); });
   if (!runtime.memory_cap.is_null() && runtime.communicator == "threads" && world_size > 1)
     complain("runtime.memory_cap", cat("is for a process, which \"threads\" shares among ", world_size, " ranks"),

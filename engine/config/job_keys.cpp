@@ -93,12 +93,16 @@ std::vector<Key> mpi_keys() {
   const auto mpi = &Config::mpi;
   return {
       honoured("enabled", mpi, &MpiOptions::enabled, json_boolean(), "false: everything runs in one process."),
-      honoured("processes_per_host", mpi, &MpiOptions::processes_per_host, json_integer(0, kMostRanksOfHost),
-               "Ranks on each host; 0: P x T on one host. World size = hosts x processes_per_host."),
-      honoured("custom_mpi_options", mpi, &MpiOptions::custom_mpi_options, json_text(),
-               "More options for mpirun, as one string."),
+      honoured(
+          "processes_per_host", mpi, &MpiOptions::processes_per_host, json_integer(0, kMostRanksOfHost),
+          "Ranks on each host, so that the world size is hosts x processes_per_host; 0: P x T ranks on one host, the "
+          "first of an allocation. Required with `hosts`."),
+      honoured(
+          "custom_mpi_options", mpi, &MpiOptions::custom_mpi_options, json_text(),
+          "More options for mpirun, in one string that is cut into words as by a shell: quotes and backslashes work, "
+          "nothing is expanded."),
       honoured("hosts", mpi, &MpiOptions::hosts, json_texts(),
-               "Names of the hosts; unset: this host, or those of the allocation."),
+               "Names of the hosts; unset: those of the allocation (Slurm, PBS, LSF, Grid Engine), else this host."),
   };
 }
 

@@ -118,8 +118,8 @@ struct SmpOptions {
 struct MpiOptions {
   bool enabled = true;
   int processes_per_host = 0;      // 0: P x T on one host
-  std::string custom_mpi_options;  // appended to the mpirun line
-  std::vector<std::string> hosts;  // names; empty: this host, or the allocation's
+  std::string custom_mpi_options;  // words for the mpirun line, see engine/config/shell_words.h
+  std::vector<std::string> hosts;  // names; empty: the allocation's, else this host; see hosts_of()
   bool operator==(const MpiOptions&) const = default;
 };
 

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "core/error.h"
+#include "engine/config/allocation.h"
 
 namespace shardline {
 namespace {
@@ -70,10 +71,26 @@ void split_global_batch(const Config& config, ResolvedSizes& sizes, const Compla
 
 }  // namespace
 
+std::vector<std::string> hosts_of(const Config& config) {
+  const std::string& communicator = config.runtime.communicator;
+  const bool one_process = !config.mpi.enabled || communicator == "threads" || communicator == "local";
+  return config.mpi.hosts.empty() && !one_process ? allocated_hosts() : config.mpi.hosts;
+}
+
+int available_hosts(const Config& config) {
+  return std::max<int>(1, static_cast<int>(hosts_of(config).size()));
+}
+
+int used_hosts(const Config& config) {
+  const bool by_degrees = config.mpi.processes_per_host == 0 && config.smp.pipeline_parallel_degree != kAuto &&
+                          config.smp.tensor_parallel_degree != kAuto;
+  return by_degrees ? 1 : available_hosts(config);
+}
+
 int configured_world_size(const Config& config) {
   if (config.mpi.processes_per_host == 0)
     return config.smp.pipeline_parallel_degree * config.smp.tensor_parallel_degree;
-  return config.mpi.processes_per_host * std::max<int>(1, static_cast<int>(config.mpi.hosts.size()));
+  return config.mpi.processes_per_host * used_hosts(config);
 }
 
 ResolvedSizes check_sizes(const Config& config, int world_size, const Complaint& complain) {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "engine/config/options.h"
 
@@ -23,7 +24,14 @@ struct ResolvedSizes {
   bool operator==(const ResolvedSizes&) const = default;
 };
 
-// Hosts x processes_per_host; else P x T.
+// The hosts that mpi_options names, else those of the batch system's allocation; empty: this host alone.
+std::vector<std::string> hosts_of(const Config& config);
+// How many that is: at least one.
+int available_hosts(const Config& config);
+// How many the ranks are on: one where only P x T says how many ranks there are.
+int used_hosts(const Config& config);
+
+// used_hosts x processes_per_host; else P x T.
 int configured_world_size(const Config& config);
 
 // Throws ConfigError naming all rules that do not hold, with the neighbours that do.

@@ -1,0 +1,31 @@
+// A variable of the environment as a test wants it, and as it was at the end. null: not set.
+#pragma once
+#include <cstdlib>
+#include <optional>
+#include <string>
+
+namespace shardline {
+
+class EnvironmentVariable {
+ public:
+  EnvironmentVariable(const char* name, const char* value) : name_(name) {
+    if (const char* before = std::getenv(name)) before_ = before;
+    set(value);
+  }
+  ~EnvironmentVariable() { set(before_ ? before_->c_str() : nullptr); }
+  EnvironmentVariable(const EnvironmentVariable&) = delete;
+  EnvironmentVariable& operator=(const EnvironmentVariable&) = delete;
+
+ private:
+  void set(const char* value) const {
+    if (value)
+      ::setenv(name_, value, 1);
+    else
+      ::unsetenv(name_);
+  }
+
+  const char* name_;
+  std::optional<std::string> before_;
+};
+
+}  // namespace shardline

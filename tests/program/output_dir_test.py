@@ -1,0 +1,62 @@
+"""What runs find in output_dir, what they leave there, and which commands do without one."""
+import shutil
+
+from harness import ProgramTest, signal, unittest
+
+OVERWRITE = {"overwrite_output_dir": True}
+MODEL = ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"]
+
+
+class OutputDir(ProgramTest):
+    def contents(self, folder="out"):
+        return {name: (self.dir / folder / name).read_bytes() for name in self.files(folder)}
+
+    def test_a_run_does_not_replace_the_model_it_starts_from(self):
+        self.train()
+        before = self.contents()
+        (self.dir / "link").symlink_to("out")
+        for path in ("out", "out/", "./out/", "link/"):
+            for output_dir in ("out", "out/", "link/"):
+                with self.subTest(f"{path} into {output_dir}"):
+                    config = self.config(model={"path": path, "config": {}}, output_dir=output_dir, training=OVERWRITE)
+                    self.expect(2, "train", config, says=["/output_dir", path, "choose another output_dir"])
+                    self.assertEqual(self.contents(), before)
+
+    def test_a_model_that_is_overwritten_waits_until_the_new_one_is_whole(self):
+        self.train()
+        weights = self.contents()["model.safetensors"]
+        process = self.start("train", self.config(p=2, training=dict(OVERWRITE, max_steps=1000000)))
+        self.wait_for((self.dir / "out/previous-model/config.json").exists, "the earlier model to move")
+        self.wait_for_steps()
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(self.finish(process).code, 1)
+        self.assert_no_finished_model_but("previous-model")
+        self.assertEqual(self.contents("out/previous-model")["model.safetensors"], weights)
+        self.expect(0, "generate", "out/previous-model", "--prompt", "a", "--max-new-tokens", "2")
+
+        self.train(training=dict(OVERWRITE, seed=7))
+        self.assertNotEqual(self.contents()["model.safetensors"], weights)
+        self.assertFalse((self.dir / "out/previous-model").exists())
+
+    def assert_no_finished_model_but(self, folder):
+        finished = [name for name in self.files() if name in MODEL]
+        self.assertEqual(finished, [])
+        self.assertTrue(set(MODEL) & set(self.files(f"out/{folder}")))
+
+    def test_commands_that_run_forward_only_need_none(self):
+        """They offload nothing, so they open no file for it."""
+        for communicator in ("local", "threads", "mpi"):
+            with self.subTest(communicator):
+                degree = 1 if communicator == "local" else 2
+                smp = {"pipeline_parallel_degree": degree, "activation_checkpointing": "each",
+                       "offload_activations": True, "activation_loading_horizon": 1}
+                config = self.config(smp_options=smp, communicator=communicator, data={"validation": "text.txt"})
+                self.expect(0, "eval", config, says="eval_loss")
+                self.expect(0, "generate", config, "--prompt", "a", "--max-new-tokens", "2", says="a")
+                self.assertFalse((self.dir / "out").exists())
+                self.train(smp_options=smp, communicator=communicator)  # has one
+                shutil.rmtree(self.dir / "out")
+
+
+if __name__ == "__main__":
+    unittest.main()
