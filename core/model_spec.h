@@ -129,6 +129,7 @@ struct LayerSpec {
 
 struct ModelSpec {
   std::string family;             // "gpt2"
+  std::string variant;            // what changes the layers' work but no shape: "gelu_tanh, attention dropout"
   std::vector<LayerSpec> layers;  // in execution order
   int64_t vocab_size = 0;
   int64_t max_positions = 0;

@@ -11,6 +11,7 @@
 #include <algorithm>
 
 #include "core/clock.h"
+#include "partitioner/cluster.h"
 #include "tensor_parallel/products.h"
 
 namespace shardline {
@@ -47,7 +48,10 @@ double memory_of_rank(const RankContext& context) {
 
 DeviceMeasurement measure_device(const RankContext& context, at::ScalarType type) {
   const auto options = at::TensorOptions().dtype(type).device(context.device);
-  DeviceMeasurement device{.memory_bytes = memory_of_rank(context)};
+  const auto precision = type == at::kBFloat16 ? Precision::bf16
+                         : type == at::kHalf   ? Precision::fp16
+                                               : Precision::fp32;
+  DeviceMeasurement device{.memory_bytes = memory_of_rank(context), .precision = to_string(precision)};
 
   constexpr int64_t kSize = 1024, kSwept = 1 << 25, kFew = 16;
   const auto x = at::zeros({kSize, kSize}, options);

@@ -76,13 +76,22 @@ struct Times {
   double backward(size_t layer) const { return backward_input[layer] + backward_weight[layer]; }
 };
 
+// The run's config with a loss scale that made-up data do not overflow: an overflow would skip the update.
+Config measuring_config(Config config) {
+  config.training.dynamic_loss_scale = false;
+  config.training.static_loss_scale.reset();
+  config.training.dynamic_loss_args = nullptr;
+  return config;
+}
+
 // The distinct layers in training.
 class Measurement {
  public:
   Measurement(const Config& config, const ModelSource& distinct, Plan plan, const RankGroups& groups, at::Device device,
               Communicator& world, int steps)
-      : plan_(std::move(plan)),
-        trainer_({config, plan_, distinct, groups, device, true}, kWarmup + steps + 1),
+      : config_(measuring_config(config)),
+        plan_(std::move(plan)),
+        trainer_({config_, plan_, distinct, groups, device, true}, kWarmup + steps + 1),
         data_(plan_.sizes.global_batch, config.data.sequence_length, distinct.spec.vocab_size, kDataSeed),
         world_(world),
         steps_(steps) {
@@ -145,7 +154,11 @@ class Measurement {
   // All ranks of the world begin together: on one host they share memory and its bandwidth.
   StepRecords step() {
     world_.barrier();
-    trainer_.train_step(data_, ++step_);
+    const auto metrics = trainer_.train_step(data_, ++step_);
+    if (metrics.loss_scale && metrics.loss_scale->overflowed)
+      throw RunError(
+          "the gradients of random weights overflow fp16 even without a loss scale, so no update can be "
+          "timed; use bf16, or a smaller model.config.initializer_range");
     return trainer_.last_step();
   }
 
@@ -157,6 +170,7 @@ class Measurement {
     found->flops += flops_of(event);
   }
 
+  const Config config_;
   const Plan plan_;
   Trainer trainer_;
   RepeatedBatch data_;
@@ -201,8 +215,7 @@ ModelSpec distinct_layers(const ModelSpec& spec) {
 void measure_layers(const Config& config, const Plan& plan, const ModelSource& model, const RankContext& context,
                     Profile& profile, const std::function<void(int64_t, int64_t)>& progress) {
   const ModelSource distinct{model.hf_config, distinct_layers(model.spec), nullptr};
-  const Coordinates at = plan.mesh.at(context.world->rank());
-  const int group = at.d * plan.mesh.p() + at.p;
+  const int group = plan.mesh.members(Group::tp, context.world->rank()).front();
   const auto host = context.world->split(group, "tp to be measured");
   const auto device =
       context.device_world == context.world ? host : context.device_world->split(group, "tp to be measured");

@@ -145,9 +145,8 @@ Plan make_plan(const Config& config, const PlannerCase& planned, const ResolvedS
   plan.activations.offload = {config.smp.offload_activations, config.smp.activation_loading_horizon,
                               config.smp.offload_scope == "all"};
   plan.sharding = sharding_of(config.smp, sizes.replicas);
-  plan.train = training_schedule(config, sizes);
-  if (plan.sharding.stage >= Sharding::Stage::gradients && plan.sharding.degree > 1)
-    plan.train = with_scattered_gradients(std::move(plan.train));
+  const bool scattered = plan.sharding.stage >= Sharding::Stage::gradients && plan.sharding.degree > 1;
+  plan.train = with_reductions(training_schedule(config, sizes), scattered);
   plan.forward = forward_schedule(plan.train.stage_of_chunk, sizes.pipeline, sizes.microbatches);
   check_schedule(plan.train);
   check_schedule(plan.forward);

@@ -7,6 +7,7 @@
 #include "engine/config/precision_rules.h"
 #include "engine/config/recompute_rules.h"
 #include "engine/local_cluster.h"
+#include "engine/profile_use.h"
 #include "engine/ranks.h"
 #include "engine/sharding.h"
 #include "partitioner/profiled_cluster.h"
@@ -74,6 +75,15 @@ Layout layout_of(const Config& config, const ModelSpec& spec, const ResolvedSize
 std::shared_ptr<const Profile> profile_of(const Config& config, const Assumptions& assumed) {
   if (assumed.profile || config.profile.empty()) return assumed.profile;
   return std::make_shared<const Profile>(read_profile(config.profile));
+}
+
+// Measurements of another job say nothing about this one. What depends on the layout is looked up layout by layout.
+void require_profile_of_job(const Config& config, const Job& job) {
+  if (!job.profile) return;
+  const auto different = mismatch(*job.profile, job_conditions(config, job.spec, job.precision));
+  if (!different.empty())
+    throw ConfigError(cat("/profile: ", config.profile, config.profile.empty() ? "" : " ", "was measured with ",
+                          different, "; measure again with shardline profile, or leave it out"));
 }
 
 // This host, with the GPUs that it has where the config does not want CPUs.
@@ -177,6 +187,7 @@ PlannerCase planner_case(const Config& config, const ModelSpec& spec, const Reso
                               .states_on_host = states_on_host(config.smp, has_accelerators(config)),
                               .profile = profile_of(config, assumed)},
                       .layout = layout_of(config, spec, sizes)};
+  require_profile_of_job(config, planned.job);
   check_links(planned.job.cluster, planned.layout);
   planned.spans = mesh_spans(planned.layout.mesh(), planned.job.cluster.devices_per_node, planned.layout.shards());
   planned.prices = prices_by_layer(config, planned.job, planned.layout, planned.spans);

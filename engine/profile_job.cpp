@@ -42,7 +42,7 @@ std::string profile_text(const Profile& profile) {
 }
 
 Profile measure(const Config& config, const JobParts& parts, const RankContext& context) {
-  Profile profile{.valid_for = profile_conditions(config, parts.plan, parts.model, context),
+  Profile profile{.valid_for = profile_conditions(config, parts.planned, context),
                   .device = measure_device(context, number_types(config).values),
                   .layers = {},
                   .links = {}};
@@ -63,7 +63,7 @@ Profile measure(const Config& config, const JobParts& parts, const RankContext& 
 std::shared_ptr<const Profile> measured_earlier(const Config& config, const JobParts& parts, const RankContext& context,
                                                 const fs::path& file) {
   FoundProfile found;
-  const auto conditions = profile_conditions(config, parts.plan, parts.model, context);
+  const auto conditions = profile_conditions(config, parts.planned, context);
   if (context.first() && fs::exists(file)) {
     try {
       found = find_profile(file, conditions, parts.plan, parts.model.spec);
@@ -77,13 +77,20 @@ std::shared_ptr<const Profile> measured_earlier(const Config& config, const JobP
                                                                                    : std::make_shared<const Profile>();
 }
 
+// What is measured must not depend on what was measured earlier, nor need it.
+Config without_profile(Config config) {
+  config.profile.clear();
+  return config;
+}
+
 }  // namespace
 
 void check_profile(const Config& config) {
-  plan_model(config, configured_world_size(config));
+  plan_model(without_profile(config), configured_world_size(config));
 }
 
-void profile_job(const Config& config, const std::string& path, RankContext& context) {
+void profile_job(const Config& run, const std::string& path, RankContext& context) {
+  const Config config = without_profile(run);
   const JobParts parts = make_parts(config, context);
   const fs::path file = path.empty() ? fs::path(config.output_dir) / kProfileFile : fs::path(path);
   const auto earlier = measured_earlier(config, parts, context, file);

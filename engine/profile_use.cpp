@@ -37,33 +37,46 @@ std::string device_name(at::Device device) {
              : device.str();
 }
 
-// What changes a layer's time but not its shapes: "activation_function=gelu_new, attn_pdrop=0.1, ..."
-std::string model_switches(const nlohmann::json& hf_config) {
-  std::string text = hf_config.value("model_type", "");
-  for (const auto& [key, value] : hf_config.items())
-    if (key.find("drop") != std::string::npos || key.find("activation") != std::string::npos)
-      text += cat(", ", key, "=", value.dump());
+std::string optimizer_text(const OptimizerOptions& options) {
+  using Kind = OptimizerOptions::Kind;
+  std::string text = options.kind == Kind::adamw  ? "adamw"
+                     : options.kind == Kind::adam ? "adam"
+                     : options.kind == Kind::sgd  ? "sgd"
+                                                  : "adafactor";
+  if (options.momentum > 0) text += options.nesterov ? " with Nesterov momentum" : " with momentum";
+  if (options.max_gradient_value > 0) text += ", gradients limited by value";
   return text;
+}
+
+// How the groups lie over hosts: "1" or "2, placement DPT".
+std::string hosts_text(const RankContext& context, const Mesh& mesh) {
+  const std::set<int> hosts(context.host_of.begin(), context.host_of.end());
+  return hosts.size() <= 1 ? "1" : cat(hosts.size(), ", placement ", mesh.placement());
 }
 
 }  // namespace
 
-std::map<std::string, std::string> profile_conditions(const Config& config, const Plan& plan, const ModelSource& model,
+std::map<std::string, std::string> job_conditions(const Config& config, const ModelSpec& spec, Precision precision) {
+  return {{"model", cat(spec.family, ": ", spec.variant)},
+          {"dtype", describe_types(config, precision)},
+          {"optimizer", optimizer_text(optimizer_options(config.training))}};
+}
+
+std::map<std::string, std::string> profile_conditions(const Config& config, const PlannerCase& planned,
                                                       const RankContext& context) {
-  return {{"device", device_name(context.device)},
-          {"ranks_per_host", std::to_string(context.local_size)},
-          {"threads_per_rank", std::to_string(at::get_num_threads())},
-          {"products", products_in_use()},
-          {"communicator", resolved_communicator(config)},
-          {"torch", TORCH_VERSION},
-          {"shardline", SHARDLINE_VERSION},
-          {"dtype", describe_numbers(config)},
-          {"model", model_switches(model.hf_config)},
-          {"tensor_parallel_degree", std::to_string(plan.sizes.tensor)},
-          {"optimizer_states", states_on_host(config.smp, !context.device.is_cpu()) ? "host" : "device"},
-          {"optimize", plan.sequence_parallel ? "memory" : "speed"},
-          {"microbatch_size", std::to_string(plan.sizes.microbatch_size)},
-          {"sequence_length", std::to_string(config.data.sequence_length)}};
+  std::map<std::string, std::string> conditions = {
+      {"device", device_name(context.device)},
+      {"ranks_per_host", std::to_string(context.local_size)},
+      {"hosts", hosts_text(context, planned.layout.mesh())},
+      {"threads_per_rank", std::to_string(at::get_num_threads())},
+      {"products", products_in_use()},
+      {"communicator", resolved_communicator(config)},
+      {"torch", TORCH_VERSION},
+      {"shardline", SHARDLINE_VERSION},
+      {"optimizer_states", states_on_host(config.smp, !context.device.is_cpu()) ? "host" : "device"}};
+  conditions.merge(job_conditions(config, planned.job.spec, planned.job.precision));
+  conditions.merge(layout_conditions(planned.job, planned.layout));
+  return conditions;
 }
 
 std::string why_not_usable(const Profile& profile, const std::map<std::string, std::string>& conditions,

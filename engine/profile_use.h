@@ -4,16 +4,18 @@
 #include <memory>
 #include <string>
 
-#include "engine/model_source.h"
 #include "engine/plan.h"
 #include "engine/ranks.h"
 #include "partitioner/profile.h"
 
 namespace shardline {
 
-// Profile::valid_for of what these ranks would measure: shapes, device, versions.
-std::map<std::string, std::string> profile_conditions(const Config& config, const Plan& plan, const ModelSource& model,
+// Profile::valid_for of what these ranks would measure: everything that its times depend on, except for what the
+// profile's layers and links say themselves. What is not here must not change a measured time.
+std::map<std::string, std::string> profile_conditions(const Config& config, const PlannerCase& planned,
                                                       const RankContext& context);
+// Those of them that follow from the config and the model alone, whatever the machine and the layout.
+std::map<std::string, std::string> job_conditions(const Config& config, const ModelSpec& spec, Precision precision);
 
 // What keeps a profile from being used for this plan: conditions, layers or links that it lacks; empty: nothing.
 std::string why_not_usable(const Profile& profile, const std::map<std::string, std::string>& conditions,

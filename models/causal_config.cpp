@@ -24,4 +24,15 @@ void read_causal_config(HfConfigReader& read, CausalConfig& c) {
   if (c.n_embd % c.n_head != 0) read.complain("n_embd", cat("must be a multiple of n_head (", c.n_head, ")"), c.n_embd);
 }
 
+std::string variant_of(const CausalConfig& c) {
+  static constexpr const char* activations[] = {"gelu", "gelu_tanh", "relu", "silu", "tanh"};
+  std::string text = activations[static_cast<size_t>(c.activation_function)];
+  if (c.embd_pdrop > 0) text += ", embedding dropout";
+  if (c.attn_pdrop > 0) text += ", attention dropout";
+  if (c.resid_pdrop > 0) text += ", residual dropout";
+  if (c.rotary_dim > 0) text += cat(", ", c.rotary_dim, " rotary features");
+  if (c.tie_word_embeddings) text += ", tied head";
+  return text;
+}
+
 }  // namespace shardline

@@ -2,6 +2,7 @@
 // over the words. HF's names of keys.
 #pragma once
 #include <cstdint>
+#include <string>
 
 #include "tensor_parallel/kernels.h"
 
@@ -33,6 +34,9 @@ struct CausalConfig {
 struct BlockSplit {
   bool attention = true, mlp = true;
 };
+
+// ModelSpec::variant of these layers.
+std::string variant_of(const CausalConfig& config);
 
 // Reads the common keys; what contradicts is a complaint.
 void read_causal_config(HfConfigReader& read, CausalConfig& config);

@@ -112,6 +112,7 @@ Gpt2Config gpt2_config(const nlohmann::json& config, const std::string& where) {
 ModelSpec gpt2_spec(const Gpt2Config& config, bool sequence_parallel, const SplitChoices& choices) {
   const SpecMaker make{config.n_embd, config.initializer_range, sequence_parallel, choices};
   ModelSpec spec{.family = "gpt2",
+                 .variant = variant_of(config),
                  .layers = {causal_embedding(config, make)},
                  .vocab_size = config.vocab_size,
                  .max_positions = config.n_positions,

@@ -97,6 +97,7 @@ GptjConfig gptj_config(const nlohmann::json& config, const std::string& where) {
 ModelSpec gptj_spec(const GptjConfig& config, bool sequence_parallel, const SplitChoices& choices) {
   const SpecMaker make{config.n_embd, config.initializer_range, sequence_parallel, choices};
   ModelSpec spec{.family = "gptj",
+                 .variant = variant_of(config),
                  .layers = {causal_embedding(config, make)},
                  .vocab_size = config.vocab_size,
                  .max_positions = config.n_positions,

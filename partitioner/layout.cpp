@@ -33,12 +33,15 @@ ScheduleChoice Layout::schedule_choice() const {
           .active_microbatches = active_microbatches};
 }
 
+std::map<std::string, std::string> layout_conditions(const Job& job, const Layout& layout) {
+  return {{"tensor_parallel_degree", std::to_string(layout.tensor)},
+          {"microbatch_size", std::to_string(layout.microbatch_size)},
+          {"optimize", layout.sequence_parallel ? "memory" : "speed"},
+          {"sequence_length", std::to_string(job.sequence_length)}};
+}
+
 bool is_measured(const Job& job, const Layout& layout) {
-  return job.profile && mismatch(*job.profile, {{"tensor_parallel_degree", std::to_string(layout.tensor)},
-                                                {"microbatch_size", std::to_string(layout.microbatch_size)},
-                                                {"optimize", layout.sequence_parallel ? "memory" : "speed"},
-                                                {"sequence_length", std::to_string(job.sequence_length)}})
-                            .empty();
+  return job.profile && mismatch(*job.profile, layout_conditions(job, layout)).empty();
 }
 
 std::string to_string(const Layout& layout) {

@@ -1,6 +1,7 @@
 // What is planned (a job) and one way to run it (a layout).
 #pragma once
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -76,7 +77,9 @@ struct Layout {
   bool operator==(const Layout&) const = default;
 };
 
-// Whether the profile's layers are those of this layout: of its T, microbatch size and sequence parallelism.
+// What Profile::valid_for says of a layout.
+std::map<std::string, std::string> layout_conditions(const Job& job, const Layout& layout);
+// Whether the profile's layers are those of this layout.
 bool is_measured(const Job& job, const Layout& layout);
 
 // "D=2 P=4 T=8 cluster, 24 x 1 interleaved_1f1b v=3, each, sequence parallel, ZeRO-1": one line.

@@ -18,8 +18,8 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LayerMeasurement, name, kind, forward_seconds
                                    forward_flops, backward_flops, kept_bytes, border_bytes, parameters, forward_ops,
                                    backward_ops)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LinkMeasurement, group, operation, ranks, bytes, seconds, hidden)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(DeviceMeasurement, memory_bytes, flops_per_second, memory_bytes_per_second,
-                                   launch_seconds)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(DeviceMeasurement, memory_bytes, precision, flops_per_second,
+                                   memory_bytes_per_second, launch_seconds)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Profile, valid_for, device, layers, links, clear_seconds_per_gradient,
                                    join_seconds_per_gradient, optimizer_seconds_per_stored)
 

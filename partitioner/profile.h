@@ -51,7 +51,8 @@ struct LinkMeasurement {
 // One rank's device while all ranks of the host work.
 struct DeviceMeasurement {
   double memory_bytes = 0;             // for one rank
-  double flops_per_second = 0;         // of a large matrix product in the run's precision
+  std::string precision = "fp32";      // the run's: "fp32" (float64, too), "fp16" or "bf16"
+  double flops_per_second = 0;         // of a large matrix product in that precision
   double memory_bytes_per_second = 0;  // read and written by a sweep over more than caches hold
   double launch_seconds = 0;           // of an op on hardly any data
   bool operator==(const DeviceMeasurement&) const = default;

@@ -35,6 +35,13 @@ std::string condition(const Profile& profile, const std::string& what) {
   return found->second;
 }
 
+Precision measured_precision(const DeviceMeasurement& device) {
+  for (const auto precision : {Precision::fp32, Precision::fp16, Precision::bf16})
+    if (device.precision == to_string(precision)) return precision;
+  throw DataError(cat("the profile's device was measured with the precision \"", device.precision,
+                      "\", which is none of fp32, fp16 and bf16; measure again with shardline profile"));
+}
+
 }  // namespace
 
 Cluster profiled_cluster(const Profile& profile, int world) {
@@ -43,7 +50,7 @@ Cluster profiled_cluster(const Profile& profile, int world) {
   cluster.nodes = (world + cluster.devices_per_node - 1) / cluster.devices_per_node;
   cluster.memory_bytes = profile.device.memory_bytes;
   cluster.memory_bytes_per_second = profile.device.memory_bytes_per_second;
-  cluster.peak_flops = {{Precision::fp32, profile.device.flops_per_second}};
+  cluster.peak_flops = {{measured_precision(profile.device), profile.device.flops_per_second}};
   cluster.launch_seconds = profile.device.launch_seconds;
   cluster.efficiencies = {.matrix = 1, .link = 1, .memory = 1};
   cluster.intra_node = cluster.inter_node = slowest(profile.links);

@@ -16,17 +16,24 @@ std::string to_string(const Instruction& instruction) {
   return instruction.peer < 0 ? text : cat(text, ", peer ", instruction.peer);
 }
 
-Schedule with_scattered_gradients(Schedule schedule) {
+Schedule with_reductions(Schedule schedule, bool scattered) {
   for (auto& list : schedule.instructions) {
+    std::erase_if(list, [](const Instruction& instruction) { return is_reduction(instruction.op); });
     std::vector<Instruction> longer;
+    std::vector<int> ended;  // chunks, by their last gradients
     for (size_t i = 0; i < list.size(); ++i) {
       longer.push_back(list[i]);
-      const auto made = [&](size_t place) { return place < list.size() && list[place].op == Op::backward_weight; };
-      const bool sends = i + 1 < list.size() && list[i + 1].op == Op::send_gradient;
-      if (made(i) && !sends) longer.push_back({Op::reduce_scatter_gradients, list[i].microbatch, list[i].chunk});
-      if (list[i].op == Op::send_gradient && i > 0 && made(i - 1))
+      const auto is = [&](size_t place, Op op) { return place < list.size() && list[place].op == op; };
+      if (is(i, Op::backward_weight)) {
+        std::erase(ended, list[i].chunk);
+        ended.push_back(list[i].chunk);
+        if (scattered && !is(i + 1, Op::send_gradient))
+          longer.push_back({Op::reduce_scatter_gradients, list[i].microbatch, list[i].chunk});
+      } else if (scattered && is(i, Op::send_gradient) && i > 0 && is(i - 1, Op::backward_weight)) {
         longer.push_back({Op::reduce_scatter_gradients, list[i - 1].microbatch, list[i - 1].chunk});
+      }
     }
+    for (const int chunk : ended) longer.push_back({Op::reduce_gradients, -1, chunk});
     list = std::move(longer);
   }
   return schedule;

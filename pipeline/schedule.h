@@ -21,6 +21,10 @@ enum class Op {
 };
 const char* to_string(Op op);
 
+constexpr bool is_reduction(Op op) {
+  return op == Op::reduce_gradients || op == Op::reduce_scatter_gradients;
+}
+
 // A chunk is a contiguous run of layers; chunk c of C stands before chunk c + 1. peer is the stage at the other end of
 // a send or receive, -1 elsewhere. microbatch is -1 for reduce_gradients.
 struct Instruction {
@@ -73,8 +77,10 @@ Schedule simple_schedule(int stages, int microbatches, int active_microbatches);
 // delays its backwards.
 Schedule one_forward_one_backward(int stages, int microbatches, int active_microbatches);
 
-// Adds the reduce_scatter_gradients.
-Schedule with_scattered_gradients(Schedule schedule);
+// The schedule with the reductions that its backwards need, in place of those that it has: reduce_gradients at the end
+// of each list, in the order in which the chunks got their last gradients, and, where gradients are scattered
+// (sharded), the reduce_scatter_gradients.
+Schedule with_reductions(Schedule schedule, bool scattered);
 
 // Evaluation and generation: every microbatch goes forward through all chunks.
 Schedule forward_schedule(int stages, int microbatches);

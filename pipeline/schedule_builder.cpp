@@ -59,16 +59,11 @@ class Builder {
   }
 
   void write(int stage) {
-    std::vector<int> ended;  // chunks, by their last gradients
     for (const auto& cell : cells_[static_cast<size_t>(stage)]) {
       receive(stage, cell);
       compute(stage, cell);
       send(stage, cell);
-      if (!makes_gradients(cell.work)) continue;
-      std::erase(ended, cell.chunk);
-      ended.push_back(cell.chunk);
     }
-    for (const int chunk : ended) list(stage).push_back({Op::reduce_gradients, -1, chunk});
   }
 
   void receive(int stage, const Cell& cell) {
@@ -109,7 +104,7 @@ Schedule build_schedule(const std::string& name, const std::vector<int>& stage_o
                         const CellLists& cells) {
   Schedule schedule{name, static_cast<int>(cells.size()), microbatches, stage_of_chunk, {}};
   Builder(schedule, cells).build();
-  return schedule;
+  return with_reductions(std::move(schedule), false);
 }
 
 std::vector<int> round_robin_chunks(int stages, int chunks_per_stage) {

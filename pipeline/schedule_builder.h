@@ -21,7 +21,7 @@ using CellLists = std::vector<std::vector<Cell>>;  // by stage, in the order in 
 //   backward (the executor makes both halves in one pass, layer by layer, and that has no middle at which to send).
 // - A receive stands right before what needs its tensor. Where a channel brings others first, these are received with
 //   it: they were sent earlier, so nothing waits longer, and the order of every channel is right by construction.
-// - reduce_gradients stand at the end, in the order in which the chunks got their last gradients.
+// - Reductions stand where with_reductions places them while no gradients are scattered.
 // Cells may be wrong (a user's are): check_schedule tells. Microbatches and chunks that do not exist are ConfigErrors.
 Schedule build_schedule(const std::string& name, const std::vector<int>& stage_of_chunk, int microbatches,
                         const CellLists& cells);

@@ -100,7 +100,7 @@ Schedule from_rows(const json& rows, const std::string& name) {
   return built(name, cells);
 }
 
-// Instructions without messages: what they say is what runs when.
+// Of instructions without messages only the order of the work counts; those with messages stand as they are.
 Schedule with_messages(const Schedule& schedule) {
   CellLists cells;
   for (size_t stage = 0; stage < schedule.instructions.size(); ++stage) {
@@ -156,7 +156,7 @@ Schedule read_schedule_file(const std::string& path) {
   if (parsed.is_array()) return from_rows(parsed, path);
   auto schedule = schedule_from_json(parsed);
   schedule.name = path;
-  return with_messages(schedule);
+  return with_reductions(with_messages(schedule), false);
 }
 
 }  // namespace shardline

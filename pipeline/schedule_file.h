@@ -7,7 +7,8 @@
 // reductions are inserted.
 //
 // *.json: either the same cells, [["F0", "B0"], ["F0", "B0"]], or the object that `shardline plan --json` shows as
-// "schedule"; if it holds no message at all, messages and reductions are inserted.
+// "schedule"; if it holds no message at all, messages are inserted. Reductions of gradients depend on the run's
+// sharding, so those in the file are ignored and those of a run without sharding are inserted.
 #pragma once
 #include <string>
 

@@ -71,7 +71,7 @@ nlohmann::json pipeline_report(const Schedule& schedule, const std::vector<Measu
 nlohmann::json forecast_report(const Config& config, const JobParts& parts, const RankContext& context,
                                const std::string& path, double measured) {
   const auto& [model, planned, plan, groups] = parts;
-  const auto found = find_profile(path, profile_conditions(config, plan, model, context), plan, model.spec);
+  const auto found = find_profile(path, profile_conditions(config, planned, context), plan, model.spec);
   if (!found.profile) return {{"why_not", found.why_not}};
   const StepEstimate step =
       forecast_step(planner_case(config, model.spec, plan.sizes, {.profile = found.profile}), plan);

@@ -68,14 +68,18 @@ Precision precision_of(const Config& config) {
   return is_bf16(config) ? Precision::bf16 : is_fp16(config) ? Precision::fp16 : Precision::fp32;
 }
 
-std::string describe_numbers(const Config& config) {
-  const Precision precision = precision_of(config);
+std::string describe_types(const Config& config, Precision precision) {
   if (precision == Precision::fp32) return config.runtime.dtype;
   std::string text = cat(to_string(precision), " with fp32 masters");
   if (config.training.fp32_residual_addition) text += ", residuals added in fp32";
   if (config.training.attention_in_fp32) text += ", attention in fp32";
   if (config.training.query_key_layer_scaling) text += ", scores scaled by layer";
-  if (precision == Precision::bf16) return text;
+  return text;
+}
+
+std::string describe_numbers(const Config& config) {
+  const std::string text = describe_types(config, precision_of(config));
+  if (precision_of(config) != Precision::fp16) return text;
   const LossScaleOptions scale = loss_scale_options(config.training);
   return cat(text, ", loss scale ", scale.dynamic ? "from " : "", scale.initial);
 }

@@ -25,7 +25,9 @@ inline int64_t width_of(at::ScalarType type) {                      // bytes of 
 HalfOptions half_options(const Config& config);
 
 Precision precision_of(const Config& config);  // float64, which is for tests, counts as fp32
-// "bf16, residuals added in fp32", "fp16, loss scale from 65536", "float64"
+// "bf16 with fp32 masters, residuals added in fp32", "float64"
+std::string describe_types(const Config& config, Precision precision);
+// The same for the config's precision, with the loss scale of fp16: "fp16 with fp32 masters, loss scale from 65536"
 std::string describe_numbers(const Config& config);
 
 // Of fp16. Throws ConfigError("RULE; ADVICE") for what is wrong with dynamic_loss_args.

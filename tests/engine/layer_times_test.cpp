@@ -21,8 +21,9 @@ namespace {
 
 constexpr int64_t kLength = 16;
 
-Config config_of(int p, int t, const std::string& optimize, double dropout) {
-  const nlohmann::json file = {
+Config config_of(int p, int t, const std::string& optimize, double dropout,
+                 const nlohmann::json& more = nlohmann::json::object()) {
+  nlohmann::json file = {
       {"model",
        {{"config",
          {{"model_type", "gpt2"},
@@ -41,6 +42,7 @@ Config config_of(int p, int t, const std::string& optimize, double dropout) {
       {"runtime", {{"communicator", "threads"}, {"device", "cpu"}}},
       {"mpi_options", {{"processes_per_host", 4}}},
       {"output_dir", "unused"}};
+  file.merge_patch(more);
   return parse_config(file.dump(), "layer times test");
 }
 
@@ -56,7 +58,7 @@ Measured measure(const Config& config) {
   Measured measured{model, plan, {}};
   run_ranks(4, [&](CommunicatorPtr world) {
     RankContext context{.world = world, .device_world = world, .local_rank = world->rank(), .local_size = 4};
-    Profile profile{.valid_for = profile_conditions(config, plan, model, context)};
+    Profile profile{.valid_for = profile_conditions(config, planned, context)};
     profile.device = {.memory_bytes = 1e9, .flops_per_second = 1e11, .memory_bytes_per_second = 1e10};
     int64_t left = 1;
     const auto progress = [&](int64_t done, int64_t total) { left = total - done; };
@@ -119,6 +121,17 @@ TEST_CASE("FLOPs and kept bytes that are seen are those that layers state") {
     CHECK(measured.profile.optimizer_seconds_per_stored > 0);
     CHECK(measured.profile.clear_seconds_per_gradient > 0);
   }
+}
+
+TEST_CASE("the update is timed in fp16, too, where a large loss scale would skip it") {
+  const nlohmann::json larger = {{"model", {{"config", {{"n_embd", 256}, {"vocab_size", 4096}}}}}};
+  const auto seconds = [&](const char* precision) {
+    auto more = larger;
+    more["training"][precision] = true;
+    return measure(config_of(1, 1, "speed", 0, more)).profile.optimizer_seconds_per_stored;
+  };
+  const double bf16 = seconds("bf16"), fp16 = seconds("fp16");
+  CHECK(fp16 > bf16 / 2);  // a skipped update takes a fifth
 }
 
 TEST_CASE("links are those of the groups, and the profile knows where it may be used") {

@@ -289,7 +289,7 @@ TEST_CASE("every mutant is refused, or an independent machine runs it too") {
   const std::vector<Schedule> corpus = {simple_schedule(1, 2, 0),
                                         simple_schedule(3, 2, 0),
                                         simple_schedule(2, 3, 2),
-                                        with_scattered_gradients(one_forward_one_backward(2, 2, 0)),
+                                        with_reductions(one_forward_one_backward(2, 2, 0), true),
                                         one_forward_one_backward(2, 3, 0),
                                         one_forward_one_backward(3, 3, 0),
                                         one_forward_one_backward(3, 3, 2),

@@ -77,6 +77,23 @@ TEST_CASE("JSON files hold cells, or instructions with or without messages") {
   CHECK(make_schedule({csv, 2, 2}) == named(one_forward_one_backward(2, 2, 0), csv));
 }
 
+TEST_CASE("reductions in a file are ignored: they follow from the sharding of the run that reads it") {
+  for (const auto& schedule : all_schedules(2, 3)) {
+    CAPTURE(schedule.name);
+    const auto scattered = with_reductions(schedule, true);
+    CHECK(scattered != schedule);
+    CHECK_NOTHROW(check_schedule(scattered));
+    CHECK(with_reductions(scattered, true) == scattered);
+    CHECK(with_reductions(scattered, false) == schedule);
+    const auto file = written("scattered.json", nlohmann::json(scattered).dump());
+    CHECK(read_schedule_file(file) == named(schedule, file));
+    auto without = schedule;
+    for (auto& list : without.instructions) std::erase_if(list, [](const auto& i) { return is_reduction(i.op); });
+    const auto bare = written("without-reductions.json", nlohmann::json(without).dump());
+    CHECK(read_schedule_file(bare) == named(schedule, bare));
+  }
+}
+
 TEST_CASE("files with mistakes are refused by line and cell") {
   const auto refusal = [](const char* text) { return message_of([&] { schedule_from_cells(text, "bad.csv"); }); };
   CHECK(contains(refusal("F0 B0\nF0 X0"), "bad.csv, line 2: \"X0\" begins with none of F, B and W"));

@@ -55,6 +55,24 @@ class Forecasts(ProgramTest):
         self.check_contract(self.plan(config, "--cluster", "local"))
         self.expect(0, "plan", config, "--cluster", P4D, says=["p4d.24xlarge", "samples/s", "fits", "activations"])
 
+    def test_a_saved_schedule_trains_as_the_named_one_however_the_run_shards(self):
+        shardings = {"none": {}, "zero2": {"shard_optimizer_state": True, "shard_gradients": True},
+                     "zero3": {"sharded_data_parallel_degree": 2}}
+
+        def config(name, pipeline, sharding):
+            return self.config(f"{name}.json", p=2, smp_options={**shardings[sharding], "pipeline": pipeline},
+                               mpi_options={"processes_per_host": 4}, output_dir=name)
+
+        for saver, runner in (("zero2", "zero2"), ("zero3", "none"), ("none", "zero3")):
+            with self.subTest(saver=saver, runner=runner):
+                named = self.plan(config("saver", "zb_h1", saver), "--cluster", "local", "--instructions")["schedule"]
+                (self.dir / "mine.json").write_text(json.dumps(named))
+                self.expect(0, "train", config(f"named-{runner}", "zb_h1", runner))
+                self.expect(0, "train", config(f"read-{runner}", "mine.json", runner))
+                losses = [[step["loss"] for step in self.metrics(f"{run}-{runner}")] for run in ("named", "read")]
+                self.assertEqual(len(losses[0]), 3)
+                self.assertEqual(losses[1], losses[0])
+
     def test_weights_of_all_ranks_are_the_models(self):
         plan = self.plan(self.config(p=2, t=2), "--cluster", "local")
         replicated = sum(rank["memory_bytes"]["weights"] for rank in plan["ranks"]) / 4
