@@ -12,7 +12,6 @@
 
 #include "core/error.h"
 #include "engine/config/config.h"
-#include "engine/config/optimizer_rules.h"
 #include "engine/data/data_files.h"
 #include "engine/tensor_splits.h"
 #include "pipeline/schedule_choice.h"
@@ -80,11 +79,9 @@ void require_equal(Communicator& world, const std::string& what, const std::stri
 
 PlannedModel plan_model(const Config& config, int world_size, const Assumptions& assumed,
                         const std::optional<SplitChoices>& splits) {
-  const bool sequence_parallel = config.smp.optimize == "memory" && config.smp.tensor_parallel_degree > 1;
-  ModelSource model = open_model(config.model, sequence_parallel);
-  exclude_from_decay(config.training.no_decay_patterns, model.spec);
+  ModelSource model = open_model(config);
   const ResolvedSizes sizes = resolve_sizes(config, world_size);
-  model.spec = with_splits(model, sequence_parallel, splits ? *splits : decide_splits(config, model, sizes, assumed));
+  model.spec = make_spec(config, model.hf_config, splits ? *splits : decide_splits(config, model, sizes, assumed));
   PlannerCase planned = planner_case(config, model.spec, sizes, assumed);
   Plan plan = make_plan(config, planned, sizes);
   return {std::move(model), std::move(planned), std::move(plan)};

@@ -201,9 +201,9 @@ std::string candidates_text(const Candidates& candidates, const Forecast& own) {
 std::vector<std::string> settings_for_auto(const Config& config, const Assumptions& assumed) {
   if (!leaves_open(config.smp)) return {};
   const int world = ranks_of_auto(config, assumed);
-  const ModelSource model = open_model(config.model, false);
+  const ModelSource model = open_model(config);
   const Job job{.cluster = planning_cluster(config, world, assumed),
-                .spec = with_splits(model, false, asked_splits(config, model.spec)),
+                .spec = make_spec(config, model.hf_config, asked_splits(config, model.spec)),
                 .sequence_length = config.data.sequence_length,
                 .global_batch = *config.training.global_batch_size,
                 .precision = assumed.precision.value_or(precision_of(config)),

@@ -5,6 +5,8 @@
 
 #include "core/error.h"
 #include "core/parameter_init.h"
+#include "engine/config/optimizer_rules.h"
+#include "engine/config/tensor_rules.h"
 #include "engine/data/byte_tokenizer.h"
 #include "models/families.h"
 #include "models/hf_writer.h"
@@ -33,7 +35,8 @@ std::vector<std::string> companions(const ModelSource& source, const std::string
 
 }  // namespace
 
-ModelSource open_model(const ModelOptions& options, bool sequence_parallel) {
+ModelSource open_model(const Config& config) {
+  const ModelOptions& options = config.model;
   ModelSource source{.hf_config = nlohmann::json::object()};
   std::string where = "/model/config";
   if (!options.path.empty()) {
@@ -42,9 +45,15 @@ ModelSource open_model(const ModelOptions& options, bool sequence_parallel) {
     where = options.path + "/config.json";
   }
   source.hf_config.update(options.config);
-  source.spec = model_spec(source.hf_config, where, sequence_parallel);
+  source.spec = make_spec(config, source.hf_config);
   if (source.directory && options.init == "pretrained") source.directory->check_names(source.spec);
   return source;
+}
+
+ModelSpec make_spec(const Config& config, const nlohmann::json& hf_config, const SplitChoices& splits) {
+  ModelSpec spec = model_spec(hf_config, "the model", is_sequence_parallel(config.smp), splits);
+  exclude_from_decay(config.training.no_decay_patterns, spec);
+  return spec;
 }
 
 std::string fill_parameters(const ModelOptions& options, const ModelSource& source, uint64_t seed,

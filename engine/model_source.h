@@ -17,8 +17,12 @@ struct ModelSource {
   std::shared_ptr<const HfDirectory> directory;  // null: from a config alone
 };
 
-// Throws ConfigError or DataError.
-ModelSource open_model(const ModelOptions& options, bool sequence_parallel);
+// With a spec in which every unit is split. Throws ConfigError or DataError.
+ModelSource open_model(const Config& config);
+
+// The only way from a config to a spec: everything that the config says about the model is in the result. A spec with
+// other splits is made by another call, never by changing one that exists. Throws ConfigError.
+ModelSpec make_spec(const Config& config, const nlohmann::json& hf_config, const SplitChoices& splits = {});
 
 // Fills this rank's parameters: its slices of the directory's files, or layout-invariant random numbers. Returns what
 // identifies the source, for ranks to compare.

@@ -9,6 +9,7 @@
 #include "engine/assignment.h"
 #include "engine/config/precision_rules.h"
 #include "engine/config/recompute_rules.h"
+#include "engine/config/tensor_rules.h"
 #include "engine/observe/format.h"
 #include "engine/sharding.h"
 #include "engine/tensor_splits.h"
@@ -135,7 +136,7 @@ Plan make_plan(const Config& config, const PlannerCase& planned, const ResolvedS
                const std::vector<int>& chunk_of_layer) {
   const ModelSpec& spec = planned.job.spec;
   Plan plan{.mesh = Mesh(config.smp.placement_strategy, sizes.replicas, sizes.pipeline, sizes.tensor), .sizes = sizes};
-  plan.sequence_parallel = sizes.tensor > 1 && config.smp.optimize == "memory";
+  plan.sequence_parallel = is_sequence_parallel(config.smp);
   for (const auto& layer : spec.layers) {
     plan.layers.push_back(layer.name);
     for (const auto& unit : layer.units)

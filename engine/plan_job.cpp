@@ -40,7 +40,7 @@ std::string plan_job(const Config& config, const PlanOptions& options) {
     if (!options.search.empty()) {
       // Other T may split what this one cannot.
       PlannerCase open = planned;
-      open.job.spec = with_splits(model, plan.sequence_parallel, asked_splits(config, model.spec));
+      open.job.spec = make_spec(config, model.hf_config, asked_splits(config, model.spec));
       candidates = search_layouts(config, open, ranking_from(options.search));
       json["candidates"] = candidates_json(*candidates);
       json["search_seconds"] = candidates->found.seconds;

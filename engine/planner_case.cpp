@@ -6,6 +6,7 @@
 #include "engine/config/optimizer_rules.h"
 #include "engine/config/precision_rules.h"
 #include "engine/config/recompute_rules.h"
+#include "engine/config/tensor_rules.h"
 #include "engine/local_cluster.h"
 #include "engine/profile_use.h"
 #include "engine/ranks.h"
@@ -64,7 +65,7 @@ Layout layout_of(const Config& config, const ModelSpec& spec, const ResolvedSize
                 .chunks_per_stage = smp.virtual_pipeline_degree,
                 .active_microbatches = active_microbatches_of(config, sizes),
                 .recomputed = recomputed_of(config, spec)};
-  layout.sequence_parallel = sizes.tensor > 1 && smp.optimize == "memory";
+  layout.sequence_parallel = is_sequence_parallel(smp);
   layout.offload = offloaded_of(config, spec);
   const Sharding sharding = sharding_of(smp, sizes.replicas);
   layout.sharded = sharding.degree > 1 ? static_cast<int>(sharding.stage) : 0;

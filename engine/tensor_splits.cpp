@@ -6,7 +6,6 @@
 #include "core/error.h"
 #include "engine/config/tensor_rules.h"
 #include "engine/observe/format.h"
-#include "models/families.h"
 #include "partitioner/planned_layout.h"
 
 namespace shardline {
@@ -102,7 +101,8 @@ std::string dealt(const UnitGroup& group, int ranks) {
 class PricedChoice {
  public:
   PricedChoice(const Config& config, const ModelSource& model, const ResolvedSizes& sizes, const Assumptions& assumed)
-      : model_(model),
+      : config_(config),
+        model_(model),
         planned_(planner_case(config, model.spec, sizes, assumed)),
         pricing_(planned_.job.cluster, planned_.job.precision, planned_.job.software.gradient_bytes,
                  planned_.job.software.separate_addition, planned_.job.profile.get()) {}
@@ -145,7 +145,7 @@ class PricedChoice {
     for (const auto& [name, choice] : choices)
       if (!choice.split) key += name + " ";
     const auto [entry, is_new] = specs_.try_emplace(key);
-    if (is_new) entry->second = with_splits(model_, planned_.layout.sequence_parallel, choices);
+    if (is_new) entry->second = make_spec(config_, model_.hf_config, choices);
     return entry->second;
   }
 
@@ -153,6 +153,7 @@ class PricedChoice {
     return step_shares(planned_.job, planned_.layout, pricing_, planned_.spans, spec.layers[member.layer]);
   }
 
+  const Config& config_;
   const ModelSource& model_;
   const PlannerCase planned_;
   const Pricing pricing_;
@@ -160,12 +161,6 @@ class PricedChoice {
 };
 
 }  // namespace
-
-ModelSpec with_splits(const ModelSource& model, bool sequence_parallel, const SplitChoices& choices) {
-  const bool has_units = std::any_of(model.spec.layers.begin(), model.spec.layers.end(),
-                                     [](const LayerSpec& layer) { return !layer.units.empty(); });
-  return has_units ? model_spec(model.hf_config, "the model", sequence_parallel, choices) : model.spec;
-}
 
 SplitChoices splits_of(const ModelSpec& spec) {
   SplitChoices choices;

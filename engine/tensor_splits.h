@@ -11,8 +11,6 @@
 
 namespace shardline {
 
-// The model with its units split as chosen; a model without units is as it was.
-ModelSpec with_splits(const ModelSource& model, bool sequence_parallel, const SplitChoices& choices);
 // As the units of `spec` are.
 SplitChoices splits_of(const ModelSpec& spec);
 

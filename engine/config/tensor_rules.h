@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/model_spec.h"
+#include "engine/config/options.h"
 
 namespace shardline {
 
@@ -16,6 +17,11 @@ struct TensorRule {
   std::string pattern;
   Wish wish = Wish::split;
 };
+
+// Whether each of the T ranks holds a part of the rows at borders.
+inline bool is_sequence_parallel(const SmpOptions& smp) {
+  return smp.optimize == "memory" && smp.tensor_parallel_degree > 1;
+}
 
 // null: none. Throws ConfigError: the rule that the value breaks, and what to write, as "RULE; ADVICE".
 std::vector<TensorRule> tensor_rules(const nlohmann::json& value);

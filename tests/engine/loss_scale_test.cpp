@@ -101,7 +101,7 @@ std::vector<Seen> train(const Case& c, int culprit) {
   std::vector<Seen> seen(static_cast<size_t>(c.world()));
   run_ranks(c.world(), [&](const CommunicatorPtr& world) {
     const Config config = config_of(c);
-    ModelSource model{config.model.config, model_spec(config.model.config, "test", c.t > 1), nullptr};
+    ModelSource model = open_model(config);
     if (world->rank() == culprit)
       for (auto& layer : model.spec.layers)
         layer.build = [build = layer.build](const LayerBuild& with) {

@@ -20,7 +20,6 @@
 #include "engine/config/config.h"
 #include "engine/tensor_splits.h"
 #include "engine/trainer.h"
-#include "models/families.h"
 #include "tests/parity/random_source.h"
 
 namespace shardline::parity {
@@ -177,10 +176,9 @@ std::vector<at::Tensor> parts_of(const std::string& name, const at::Tensor& tens
 Outcome run_point_on(const Point& point, const CommunicatorPtr& real_world, const Tampering& tampering) {
   const CommunicatorPtr world = tampering.world ? tampering.world(real_world) : real_world;
   const Config config = run_config(point);
-  const bool sequence_parallel = point.optimize == "memory" && point.t > 1;
-  ModelSource model{hf_config(point), model_spec(hf_config(point), "parity", sequence_parallel), nullptr};
+  ModelSource model = open_model(config);
   const auto sizes = resolve_sizes(config, world->size());
-  model.spec = with_splits(model, sequence_parallel, decide_splits(config, model, sizes));
+  model.spec = make_spec(config, model.hf_config, decide_splits(config, model, sizes));
   if (tampering.spec) tampering.spec(model.spec, point);
   Plan plan = make_plan(config, model.spec, world->size());
   if (tampering.plan) tampering.plan(plan);
