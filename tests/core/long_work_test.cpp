@@ -27,10 +27,11 @@ TEST_CASE("long work: takes longer than the limit as long as any rank makes prog
   const ShortLimit limit(400ms);
   std::atomic<int64_t> last_done = 0, last_total = 0;
   run_ranks(3, [&](CommunicatorPtr world) {
-    LongWork work(*world, "reading", world->rank() != 2 ? LongWork::Show{} : [&](int64_t done, int64_t total) {
-      last_done = done;
-      last_total = total;
-    });
+    LongWork work(
+        *world, "reading", world->rank() != 2 ? LongWork::Show{} : [&](int64_t done, int64_t total) {
+          last_done = done;
+          last_total = total;
+        });
     // Rank 0 works for four times the limit, rank 1 for a part of it, rank 2 only waits.
     for (int done = 1; done <= (world->rank() == 0 ? 16 : 4) && world->rank() < 2; ++done) {
       std::this_thread::sleep_for(100ms);
