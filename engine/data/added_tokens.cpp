@@ -33,8 +33,8 @@ bool is_word(char32_t c) {
 bool stands_alone(std::string_view text, size_t begin, size_t end) {
   size_t before = begin;
   if (begin > 0 && is_word(previous_code_point(text, before))) return false;
-  size_t behind = end;
-  return end == text.size() || !is_word(next_code_point(text, behind));
+  size_t after = end;
+  return end == text.size() || !is_word(next_code_point(text, after));
 }
 
 // The start of the white space that ends at `end`.
@@ -46,7 +46,7 @@ size_t space_before(std::string_view text, size_t end) {
 }
 
 // The end of the white space that starts at `begin`.
-size_t space_behind(std::string_view text, size_t begin) {
+size_t space_after(std::string_view text, size_t begin) {
   for (size_t at = begin; begin < text.size(); begin = at) {
     if (!is_white_space(next_code_point(text, at))) break;
   }
@@ -59,6 +59,10 @@ AddedTokenMatcher::AddedTokenMatcher(std::vector<AddedToken> tokens) {
   for (AddedToken& token : tokens) {
     if (token.content.empty()) continue;
     empty_ = false;
+    any_lstrip_ |= token.lstrip;
+    size_t at = 0;
+    any_begins_with_space_ |= is_white_space(next_code_point(token.content, at));
+    if (token.single_word) bytes_behind_ = 4;
     by_first_byte_[static_cast<unsigned char>(token.content[0])].push_back(std::move(token));
   }
   for (auto& bucket : by_first_byte_) {
@@ -67,32 +71,47 @@ AddedTokenMatcher::AddedTokenMatcher(std::vector<AddedToken> tokens) {
   }
 }
 
-const AddedToken* AddedTokenMatcher::match_at(std::string_view text, size_t at) const {
+const AddedToken* AddedTokenMatcher::match_at(std::string_view text, size_t at, bool ends, bool& unsure) const {
+  const std::string_view rest = text.substr(at);
   for (const AddedToken& token : by_first_byte_[static_cast<unsigned char>(text[at])]) {
-    if (text.substr(at, token.content.size()) == token.content) return &token;
+    if (rest.starts_with(token.content)) return &token;
+    if (!ends && std::string_view(token.content).starts_with(rest)) {
+      unsure = true;
+      return nullptr;
+    }
   }
   return nullptr;
 }
 
-void AddedTokenMatcher::split(std::string_view text, const Piece& piece) const {
-  size_t done = 0;
-  for (size_t at = 0; !empty_ && at < text.size();) {
-    const AddedToken* token = match_at(text, at);
+void AddedTokenMatcher::split(std::string_view text, size_t start, bool ends, Intervals& unbroken,
+                              const Use& use) const {
+  size_t done = start;
+  size_t at = empty_ ? text.size() : start;
+  while (at < text.size()) {
+    bool unsure = false;
+    const AddedToken* token = match_at(text, at, ends, unsure);
+    if (unsure) break;
     if (!token) {
       ++at;
       continue;
     }
     size_t begin = at;
-    size_t end = at + token->content.size();
-    at = end;  // also when the token does not count: the search never looks inside a found one
-    if (token->single_word && !stands_alone(text, begin, end)) continue;
+    const size_t token_end = at + token->content.size();
+    const size_t end = token->rstrip ? space_after(text, token_end) : token_end;
+    if (!ends && end == text.size() && (token->rstrip || token->single_word)) break;
+    at = token_end;  // also when the token does not count: the search never looks inside a found one
+    if (token->single_word && !stands_alone(text, begin, token_end)) {
+      unbroken.emplace_back(begin, token_end);
+      continue;
+    }
     if (token->lstrip) begin = std::max(space_before(text, begin), done);
-    if (token->rstrip) end = space_behind(text, end);
-    if (done < begin) piece(text.substr(done, begin - done), kNone);
-    piece(text.substr(begin, end - begin), token->id);
+    if (end > token_end && any_begins_with_space_) unbroken.emplace_back(token_end, end + 1);
+    if (done < begin) use({done, begin, kNone, true});
+    use({begin, end, token->id, true});
     done = end;
   }
-  if (done < text.size()) piece(text.substr(done), kNone);
+  if (!ends && any_lstrip_) at = std::max(space_before(text, at), done);  // white space that a token may take
+  if (done < at) use({done, at, kNone, ends});
 }
 
 }  // namespace shardline

@@ -5,6 +5,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace shardline {
@@ -14,7 +15,7 @@ struct AddedToken {
   std::string content;
   bool special = false;
   bool lstrip = false;       // takes the white space before it
-  bool rstrip = false;       // takes the white space behind it
+  bool rstrip = false;       // takes the white space after it
   bool single_word = false;  // only where no word character stands beside it
   bool normalized = false;   // looked for in the normalized text
 };
@@ -22,20 +23,37 @@ struct AddedToken {
 class AddedTokenMatcher {
  public:
   static constexpr int32_t kNone = -1;
-  using Piece = std::function<void(std::string_view text, int32_t id)>;
+
+  struct Piece {
+    size_t begin = 0, end = 0;
+    int32_t id = kNone;  // of an added token; kNone for the text between tokens, which is never empty
+    bool closed = true;  // false: text that may go on after the end of what was searched
+  };
+  using Use = std::function<void(const Piece&)>;
+  // Open intervals of the text in which a search must not start afresh: it would find other tokens.
+  using Intervals = std::vector<std::pair<size_t, size_t>>;
 
   AddedTokenMatcher() = default;
   explicit AddedTokenMatcher(std::vector<AddedToken> tokens);
 
-  // Calls `piece` for every added token (with its id) and all non-empty text between them (kNone), in order. The
-  // leftmost token wins, of several at one place the longest. `text` is valid UTF-8.
-  void split(std::string_view text, const Piece& piece) const;
+  // Calls `use` for every added token of text[start, ...) and all text between them, in order. The leftmost token wins,
+  // of several at one place the longest. `text` is valid UTF-8; single_word sees the text before `start`. With `ends`,
+  // the text is complete. Without it, more text follows, and only what no such text can change is reported. Intervals
+  // are appended to `unbroken` before the piece that holds them is reported.
+  void split(std::string_view text, size_t start, bool ends, Intervals& unbroken, const Use& use) const;
+
+  // How many bytes before `start` the search may look at.
+  size_t bytes_behind() const { return bytes_behind_; }
 
  private:
-  const AddedToken* match_at(std::string_view text, size_t at) const;
+  // The token at text[at], or none; `unsure` when that depends on what follows the text.
+  const AddedToken* match_at(std::string_view text, size_t at, bool ends, bool& unsure) const;
 
   std::array<std::vector<AddedToken>, 256> by_first_byte_;  // longest first
   bool empty_ = true;
+  bool any_lstrip_ = false;
+  bool any_begins_with_space_ = false;
+  size_t bytes_behind_ = 0;
 };
 
 }  // namespace shardline

@@ -73,22 +73,48 @@ BpeModel::BpeModel(const BpeVocabulary& vocabulary) : fuse_unknown_(vocabulary.f
     const uint64_t pair = pair_key(id_of(left, "part of a merge"), id_of(right, "part of a merge"));
     merges_[pair] = {static_cast<int32_t>(rank), id_of(left + right, "the result of a merge")};
   }
-  if (!vocabulary.ignore_merges) return;
-  for (const auto& [token, id] : vocabulary.ids) {
-    if (auto bytes = bytes_of_byte_level(token)) whole_words_[*bytes] = id;
+  if (vocabulary.ignore_merges) {
+    for (const auto& [token, id] : vocabulary.ids) {
+      if (auto bytes = bytes_of_byte_level(token)) whole_words_[*bytes] = id;
+    }
   }
+  find_never_joined(vocabulary);
 }
 
-void BpeModel::encode(std::string_view word, std::vector<int32_t>& ids) const {
-  if (word.size() > kRememberedBytes) {
-    const auto found = merged(word);
+// A symbol is a byte, the unknown token, or the result of a merge. What the bytes of an unknown token stand beside in a
+// merge is not known, so pairs with such bytes count as joined.
+void BpeModel::find_never_joined(const BpeVocabulary& vocabulary) {
+  for (int left = 0; left < 256; ++left) {
+    for (int right = 0; right < 256; ++right) {
+      never_joined_[static_cast<size_t>(left << 8 | right)] = byte_ids_[left] != kGone && byte_ids_[right] != kGone;
+    }
+  }
+  const auto join = [&](const std::string& bytes) {
+    for (size_t i = 1; i < bytes.size(); ++i) never_joined_[pair_of_bytes(bytes[i - 1], bytes[i])] = false;
+  };
+  for (const auto& [left, right] : vocabulary.merges) {
+    const auto bytes = bytes_of_byte_level(left + right);
+    if (!bytes) return void(never_joined_.reset());  // holds an unknown token whose name has other characters
+    join(*bytes);
+  }
+  for (const auto& [bytes, id] : whole_words_) join(bytes);
+}
+
+void BpeModel::encode(std::string_view word, bool whole, std::vector<int32_t>& ids) const {
+  if (word.size() > kRememberedBytes || (!whole && !whole_words_.empty())) {
+    const auto found = whole ? whole_or_merged(word) : merged(word);
     ids.insert(ids.end(), found.begin(), found.end());
     return;
   }
   auto& words = memory_of_this_thread(instance_).words;
   auto known = words.find(word);
-  if (known == words.end()) known = words.emplace(std::string(word), merged(word)).first;
+  if (known == words.end()) known = words.emplace(std::string(word), whole_or_merged(word)).first;
   ids.insert(ids.end(), known->second.begin(), known->second.end());
+}
+
+std::vector<int32_t> BpeModel::whole_or_merged(std::string_view word) const {
+  const auto whole = whole_words_.find(std::string(word));
+  return whole == whole_words_.end() ? merged(word) : std::vector<int32_t>{whole->second};
 }
 
 std::vector<int32_t> BpeModel::symbols(std::string_view word) const {
@@ -114,7 +140,6 @@ const BpeModel::Merge* BpeModel::find_merge(int32_t left, int32_t right) const {
 
 // Always the best-ranked pair, of equal ones the leftmost, until no pair is left.
 std::vector<int32_t> BpeModel::merged(std::string_view word) const {
-  if (const auto whole = whole_words_.find(std::string(word)); whole != whole_words_.end()) return {whole->second};
   const std::vector<int32_t> start = symbols(word);
   const auto count = static_cast<int64_t>(start.size());
   std::vector<Symbol> list(count);

@@ -1,6 +1,7 @@
 // Byte-pair merges: the bytes of one word to token ids.
 #pragma once
 #include <array>
+#include <bitset>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -25,15 +26,24 @@ class BpeModel {
   // DataError for a merge or unknown token that the vocabulary lacks.
   explicit BpeModel(const BpeVocabulary& vocabulary);
 
-  // Appends the ids of a word. Words are remembered per thread. DataError for a byte without a token where the
-  // vocabulary has no unknown token.
-  void encode(std::string_view word, std::vector<int32_t>& ids) const;
+  // Appends the ids of a word; of a part of one where `whole` is false. Words are remembered per thread. DataError for
+  // a byte without a token where the vocabulary has no unknown token.
+  void encode(std::string_view word, bool whole, std::vector<int32_t>& ids) const;
+
+  // Whether no token ever holds these two bytes next to each other. Then a word that has them may be cut between them,
+  // and the ids of its parts are its ids.
+  bool never_joined(char left, char right) const { return never_joined_[pair_of_bytes(left, right)]; }
 
  private:
   struct Merge {
     int32_t rank;
     int32_t id;
   };
+  static size_t pair_of_bytes(char left, char right) {
+    return static_cast<size_t>(static_cast<unsigned char>(left)) << 8 | static_cast<unsigned char>(right);
+  }
+  void find_never_joined(const BpeVocabulary& vocabulary);
+  std::vector<int32_t> whole_or_merged(std::string_view word) const;
   std::vector<int32_t> merged(std::string_view word) const;
   std::vector<int32_t> symbols(std::string_view word) const;
   const Merge* find_merge(int32_t left, int32_t right) const;
@@ -44,6 +54,7 @@ class BpeModel {
   bool fuse_unknown_;
   std::unordered_map<uint64_t, Merge> merges_;            // by (left id, right id)
   std::unordered_map<std::string, int32_t> whole_words_;  // by bytes; only for ignore_merges
+  std::bitset<1 << 16> never_joined_;
 };
 
 }  // namespace shardline

@@ -26,16 +26,22 @@ std::vector<int32_t> ByteTokenizer::encode(std::string_view text) const {
   return {bytes, bytes + text.size()};
 }
 
+// Every byte is a seam.
+EncodedPart ByteTokenizer::encode_part(std::string_view text, const Seam& from, const PartOptions& options) const {
+  const size_t end = std::clamp(options.until, from.at, text.size());
+  EncodedPart part{.ids = encode(text.substr(from.at, end - from.at)), .end = {.at = end}};
+  for (size_t at = std::max(from.at, options.listed_from); at <= end && at < options.listed_until; ++at) {
+    part.listed.push_back({{.at = at}, at - from.at});
+  }
+  return part;
+}
+
 std::string ByteTokenizer::decode(std::span<const int32_t> ids) const {
   std::string bytes;
   for (const int32_t id : ids) {
     if (id >= 0 && id < 256) bytes += static_cast<char>(id);
   }
   return replace_invalid_utf8(bytes);
-}
-
-size_t ByteTokenizer::safe_cut(std::string_view text, size_t from) const {
-  return std::min(from, text.size());
 }
 
 const std::string& ByteTokenizer::digest() const {

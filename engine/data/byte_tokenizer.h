@@ -9,10 +9,10 @@ namespace shardline {
 class ByteTokenizer final : public Tokenizer {
  public:
   std::vector<int32_t> encode(std::string_view text) const override;
+  EncodedPart encode_part(std::string_view text, const Seam& from, const PartOptions& options) const override;
   std::string decode(std::span<const int32_t> ids) const override;
   int64_t vocab_size() const override { return 256; }
   std::optional<int32_t> eos() const override { return std::nullopt; }
-  size_t safe_cut(std::string_view text, size_t from) const override;
   const std::string& digest() const override;
 };
 

@@ -8,37 +8,89 @@
 #include "core/json_data.h"
 #include "core/mapped_file.h"
 #include "engine/data/token_file.h"
+#include "engine/data/utf8.h"
 
 namespace shardline {
 namespace {
 
+// A thread that encodes a piece begins some text before it, without knowing the seam there; it lists the seams at the
+// front of the piece, where the piece before most probably ends.
+constexpr size_t kLeadBytes = 1 << 10;
+constexpr size_t kListedBytes = 1 << 14;
+
+const EncodedPart::Listed* find_seam(const EncodedPart& part, const Seam& seam) {
+  const auto by_place = [](const EncodedPart::Listed& listed, size_t at) { return listed.seam.at < at; };
+  auto found = std::lower_bound(part.listed.begin(), part.listed.end(), seam.at, by_place);
+  for (; found != part.listed.end() && found->seam.at == seam.at; ++found) {
+    if (found->seam == seam) return &*found;
+  }
+  return nullptr;
+}
+
 class TextSource final : public DataSource {
  public:
-  TextSource(const DataFile& file, const DataSourceOptions& options) : file_(file.path), tokenizer_(options.tokenizer) {
-    const std::string_view text = file_.bytes();
-    if (const size_t nul = text.find('\0'); nul != std::string_view::npos) {
-      throw DataError(cat(file.path.string(), ": has a NUL byte at offset ", nul,
-                          ", so it is no text; is data.format tokens meant, or is a binary file in the folder?"));
-    }
-    for (size_t at = 0; at < text.size();) {
-      at = tokenizer_->safe_cut(text, std::min(text.size(), at + options.piece_bytes));
-      ends_.push_back(at);
-    }
-  }
+  TextSource(const DataFile& file, const DataSourceOptions& options)
+      : file_(file.path), tokenizer_(options.tokenizer), piece_bytes_(static_cast<size_t>(options.piece_bytes)) {}
 
   int64_t documents() const override { return 1; }
-  int64_t pieces() const override { return static_cast<int64_t>(ends_.size()); }
-  int64_t piece_bytes(int64_t piece) const override { return static_cast<int64_t>(ends_[piece] - begin(piece)); }
-  std::vector<int32_t> encode(int64_t piece) const override {
-    return tokenizer_->encode(file_.bytes().substr(begin(piece), ends_[piece] - begin(piece)));
+  int64_t pieces() const override { return static_cast<int64_t>((file_.size() + piece_bytes_ - 1) / piece_bytes_); }
+  int64_t piece_bytes(int64_t piece) const override { return static_cast<int64_t>(begin(piece + 1) - begin(piece)); }
+
+  EncodedPart encode(int64_t piece) const override {
+    const std::string_view text = file_.bytes();
+    const size_t first = begin(piece);
+    const size_t end = begin(piece + 1);
+    check_text(first, end);
+    const size_t lead = code_point_start(text, first - std::min(first, kLeadBytes));
+    EncodedPart part = tokenizer_->encode_part(
+        text, {.at = lead}, {.until = end, .listed_from = first, .listed_until = first + kListedBytes});
+    file_.release(text.substr(first, end - first));
+    return part;
+  }
+
+  TokenIds join(int64_t piece, EncodedPart part, Seam& border) const override {
+    const std::string_view text = file_.bytes();
+    const size_t first = begin(piece);
+    const size_t end = begin(piece + 1);
+    if (border.at >= end) return {};  // one word of the pieces before covers this one
+    if (const auto* same = find_seam(part, border)) {
+      part.ids.erase(part.ids.begin(), part.ids.begin() + static_cast<int64_t>(same->ids));
+      border = std::move(part.end);
+      return std::move(part.ids);
+    }
+    // Goes on from the border to the first seam that the part has, too; without one the part was guessed wrong.
+    const size_t listed = std::min(end, first + kListedBytes);
+    EncodedPart proven =
+        tokenizer_->encode_part(text, border, {.until = listed, .listed_from = first, .listed_until = listed});
+    for (const auto& [seam, count] : proven.listed) {
+      const auto* same = find_seam(part, seam);
+      if (!same) continue;
+      proven.ids.resize(count);
+      proven.ids.insert(proven.ids.end(), part.ids.begin() + static_cast<int64_t>(same->ids), part.ids.end());
+      border = std::move(part.end);
+      return std::move(proven.ids);
+    }
+    const EncodedPart rest = tokenizer_->encode_part(text, proven.end, {.until = end});
+    proven.ids.insert(proven.ids.end(), rest.ids.begin(), rest.ids.end());
+    border = rest.end;
+    return std::move(proven.ids);
   }
 
  private:
-  size_t begin(int64_t piece) const { return piece == 0 ? 0 : ends_[piece - 1]; }
+  size_t begin(int64_t piece) const {
+    return code_point_start(file_.bytes(), std::min(file_.size(), static_cast<size_t>(piece) * piece_bytes_));
+  }
+
+  void check_text(size_t first, size_t end) const {
+    const size_t nul = file_.bytes().substr(first, end - first).find('\0');
+    if (nul == std::string_view::npos) return;
+    throw DataError(cat(file_.path().string(), ": has a NUL byte at offset ", first + nul,
+                        ", so it is not text; is data.format tokens meant, or is a binary file in the folder?"));
+  }
 
   MappedFile file_;
   TokenizerPtr tokenizer_;
-  std::vector<size_t> ends_;  // of the pieces
+  size_t piece_bytes_;
 };
 
 // The line at the front of `rest`, which then begins behind it.
@@ -74,7 +126,7 @@ class JsonlSource final : public DataSource {
     return static_cast<int64_t>(pieces_[piece].end - pieces_[piece].begin);
   }
 
-  std::vector<int32_t> encode(int64_t piece) const override {
+  EncodedPart encode(int64_t piece) const override {
     const Piece& lines = pieces_[piece];
     std::string_view rest = file_.bytes().substr(lines.begin, lines.end - lines.begin);
     std::vector<int32_t> ids;
@@ -84,8 +136,10 @@ class JsonlSource final : public DataSource {
       const std::vector<int32_t> more = tokenizer_->encode(text_of(line, number));
       ids.insert(ids.end(), more.begin(), more.end());
     }
-    return ids;
+    file_.release(file_.bytes().substr(lines.begin, lines.end - lines.begin));
+    return {.ids = std::move(ids)};
   }
+  TokenIds join(int64_t, EncodedPart part, Seam&) const override { return std::move(part.ids); }
 
  private:
   struct Piece {
@@ -125,9 +179,10 @@ class TokenSource final : public DataSource {
   int64_t piece_bytes(int64_t piece) const override {
     return file_.size() == 0 ? 0 : count(piece) * (file_.bytes() / file_.size());
   }
-  std::vector<int32_t> encode(int64_t piece) const override {
-    return file_.read(piece * piece_tokens_, count(piece), vocab_size_);
+  EncodedPart encode(int64_t piece) const override {
+    return {.ids = file_.read(piece * piece_tokens_, count(piece), vocab_size_)};
   }
+  TokenIds join(int64_t, EncodedPart part, Seam&) const override { return std::move(part.ids); }
 
  private:
   int64_t count(int64_t piece) const { return std::min(piece_tokens_, file_.size() - piece * piece_tokens_); }

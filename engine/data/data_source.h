@@ -1,4 +1,5 @@
-// One data file as pieces that become token ids independently, so that threads can share the work.
+// One data file as pieces that become token ids independently, so that threads can share the work, and that are joined
+// in order afterwards.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -10,21 +11,27 @@
 
 namespace shardline {
 
-// The ids of all pieces, in order, are the ids of the file: its documents one after the other with nothing between.
+using TokenIds = std::vector<int32_t>;
+
+// The ids of a file are its documents one after the other with nothing between.
 class DataSource {
  public:
   virtual ~DataSource() = default;
   virtual int64_t documents() const = 0;
   virtual int64_t pieces() const = 0;
   virtual int64_t piece_bytes(int64_t piece) const = 0;
-  virtual std::vector<int32_t> encode(int64_t piece) const = 0;
+  // Any pieces, in any order, by several threads at once. What comes before the piece is only guessed at.
+  virtual EncodedPart encode(int64_t piece) const = 0;
+  // The ids of the file that follow those of the pieces before `piece`: called for each piece in order. `border` is
+  // where the pieces so far ended, at first Seam{}; this moves it on.
+  virtual TokenIds join(int64_t piece, EncodedPart part, Seam& border) const = 0;
 };
 
 struct DataSourceOptions {
   TokenizerPtr tokenizer;            // may be null when all files hold tokens
   int64_t vocab_size = 0;            // ids of token files must be below
   std::string text_column = "text";  // of JSONL
-  int64_t piece_bytes = 1 << 20;     // aimed at; pieces end only where the ids allow
+  int64_t piece_bytes = 1 << 20;
 };
 
 // text: the whole file is one document, line ends kept as they are; a NUL byte is a DataError.

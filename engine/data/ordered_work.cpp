@@ -12,13 +12,13 @@ namespace shardline {
 namespace {
 
 struct Result {
-  TokenIds ids;
+  EncodedPart part;
   std::exception_ptr error;
 };
 
 class Pool {
  public:
-  Pool(int64_t count, int threads, const std::function<TokenIds(int64_t)>& make)
+  Pool(int64_t count, int threads, const std::function<EncodedPart(int64_t)>& make)
       : count_(count), window_(4 * static_cast<int64_t>(threads)), make_(make) {
     for (int i = 0; i < threads; ++i) workers_.emplace_back([this] { work(); });
   }
@@ -31,7 +31,7 @@ class Pool {
     changed_.notify_all();
   }  // the threads are joined by their own destructors
 
-  TokenIds take(int64_t index) {
+  EncodedPart take(int64_t index) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return ready_.count(index) > 0; });
     Result result = std::move(ready_[index]);
@@ -39,7 +39,7 @@ class Pool {
     taken_ = index + 1;
     changed_.notify_all();
     if (result.error) std::rethrow_exception(result.error);
-    return std::move(result.ids);
+    return std::move(result.part);
   }
 
  private:
@@ -52,7 +52,7 @@ class Pool {
       lock.unlock();
       Result result;
       try {
-        result.ids = make_(index);
+        result.part = make_(index);
       } catch (...) {
         result.error = std::current_exception();
       }
@@ -64,7 +64,7 @@ class Pool {
 
   const int64_t count_;
   const int64_t window_;
-  const std::function<TokenIds(int64_t)>& make_;
+  const std::function<EncodedPart(int64_t)>& make_;
   std::mutex mutex_;
   std::condition_variable changed_;
   int64_t next_ = 0;   // to be made
@@ -76,8 +76,8 @@ class Pool {
 
 }  // namespace
 
-void ordered_work(int64_t count, int threads, const std::function<TokenIds(int64_t)>& make,
-                  const std::function<void(int64_t, const TokenIds&)>& use) {
+void ordered_work(int64_t count, int threads, const std::function<EncodedPart(int64_t)>& make,
+                  const std::function<void(int64_t, EncodedPart)>& use) {
   SL_ASSERT(threads >= 1, "threads is ", threads);
   Pool pool(count, threads, make);
   for (int64_t i = 0; i < count; ++i) use(i, pool.take(i));

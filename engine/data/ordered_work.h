@@ -2,15 +2,14 @@
 #pragma once
 #include <cstdint>
 #include <functional>
-#include <vector>
+
+#include "engine/data/tokenizer.h"
 
 namespace shardline {
 
-using TokenIds = std::vector<int32_t>;
-
-// Calls make(i) for i in 0..count-1 on `threads` threads and use(i, ids) on the calling thread in ascending order. No
+// Calls make(i) for i in 0..count-1 on `threads` threads and use(i, part) on the calling thread in ascending order. No
 // more than a few results per thread wait at any time. The first exception, by i, ends the work and is thrown here.
-void ordered_work(int64_t count, int threads, const std::function<TokenIds(int64_t)>& make,
-                  const std::function<void(int64_t, const TokenIds&)>& use);
+void ordered_work(int64_t count, int threads, const std::function<EncodedPart(int64_t)>& make,
+                  const std::function<void(int64_t, EncodedPart)>& use);
 
 }  // namespace shardline

@@ -105,7 +105,10 @@ void make_cache(const std::vector<DataFile>& files, const TokenDataOptions& opti
   IdWriter writer(file, header.width);
   int64_t done_bytes = 0;
   const auto make = [&](int64_t i) { return work[i].source->encode(work[i].piece); };
-  const auto use = [&](int64_t i, const TokenIds& ids) {
+  Seam border;
+  const auto use = [&](int64_t i, EncodedPart part) {
+    if (work[i].piece == 0) border = {};
+    const TokenIds ids = work[i].source->join(work[i].piece, std::move(part), border);
     check_ids(ids, options.vocab_size, *work[i].file);
     writer.append(ids);
     done_bytes += work[i].source->piece_bytes(work[i].piece);

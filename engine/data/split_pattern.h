@@ -10,19 +10,33 @@ namespace shardline {
 class SplitPattern {
  public:
   enum class Keep { all, matches, gaps };
-  using Piece = std::function<void(std::string_view)>;
+
+  // A match or what lies between two matches, never empty.
+  struct Piece {
+    size_t begin = 0, end = 0;
+    bool match = false;
+    bool kept = true;
+    bool closed = true;  // false: a gap that may go on after the text
+  };
+  using Use = std::function<void(const Piece&)>;
 
   // `pattern` in PCRE2's dialect; DataError when it does not compile.
   SplitPattern(const std::string& pattern, Keep keep);
 
-  // Calls `piece` with the non-empty matches, the gaps between them, or both, in order. `text` is valid UTF-8.
-  // DataError when the pattern needs more steps or memory than PCRE2's limits allow.
-  void split(std::string_view text, const Piece& piece) const;
+  // Calls `use` with the pieces of text[start, ...), in order. Lookbehinds see the text before `start`. With `ends`,
+  // the text is complete. Without it, more text follows, and only pieces that no such text can change are reported:
+  // the last one may be a gap that is not closed. `text` is valid UTF-8. DataError when the pattern needs more steps or
+  // memory than PCRE2's limits allow.
+  void split(std::string_view text, size_t start, bool ends, const Use& use) const;
+
+  // How many bytes before `start` a lookbehind can see; 0 without lookbehinds.
+  size_t bytes_behind() const { return bytes_behind_; }
 
  private:
   std::shared_ptr<void> code_;
   std::string pattern_;
   Keep keep_;
+  size_t bytes_behind_ = 0;
 };
 
 }  // namespace shardline

@@ -78,7 +78,7 @@ void read_normalizer(const JsonObject& normalizer, BpeTokenizerSpec& spec) {
       read_normalizer(JsonObject(part, normalizer.where("normalizers")), spec);
     }
   } else if (type == "NFC") {
-    spec.nfc = true;
+    spec.words.nfc = true;
   } else {
     refuse_type(normalizer, type, "NFC");
   }
@@ -104,16 +104,16 @@ SplitStep read_split(const JsonObject& split) {
   return step;
 }
 
-// Appends to spec.splits; true once the byte level, which must come last, was read.
+// Appends to spec.words.splits; true once the byte level, which must come last, was read.
 bool read_pre_tokenizer(const JsonObject& component, BpeTokenizerSpec& spec) {
   const std::string type = component.text("type", "none");
   if (type == "ByteLevel") {
-    spec.add_prefix_space = component.flag("add_prefix_space", true);
-    spec.byte_level_pattern = component.flag("use_regex", true);
+    spec.words.add_prefix_space = component.flag("add_prefix_space", true);
+    spec.words.byte_level_pattern = component.flag("use_regex", true);
     return true;
   }
   if (type == "Split") {
-    spec.splits.push_back(read_split(component));
+    spec.words.splits.push_back(read_split(component));
     return false;
   }
   if (type != "Sequence") refuse_type(component, type, "ByteLevel, Split, Sequence");
@@ -146,7 +146,7 @@ BpeTokenizerSpec read_tokenizer_json(const std::filesystem::path& file) {
   const JsonObject root(content, file.string());
   BpeTokenizerSpec spec;
   spec.vocabulary = read_model(root.object("model"));
-  spec.added = read_added_tokens(root);
+  spec.words.added = read_added_tokens(root);
   if (root.has("normalizer")) read_normalizer(root.object("normalizer"), spec);
   if (!read_pre_tokenizer(root.object("pre_tokenizer"), spec)) {
     throw DataError(cat(root.where("pre_tokenizer"), ": has no ByteLevel; only byte-level BPE is supported"));
@@ -165,7 +165,7 @@ void check_added_ids(const BpeTokenizerSpec& spec, const std::string& where) {
   const auto& ids = spec.vocabulary.ids;
   std::unordered_map<std::string, int32_t> seen;
   auto next = static_cast<int64_t>(ids.size());
-  for (const AddedToken& token : spec.added) {
+  for (const AddedToken& token : spec.words.added) {
     if (token.content.empty()) throw DataError(cat(where, ": the token with id ", token.id, " is empty"));
     const auto known = ids.find(token.content);
     const auto again = seen.find(token.content);

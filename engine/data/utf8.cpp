@@ -22,7 +22,7 @@ bool is_valid_utf8(std::string_view bytes) {
   return true;
 }
 
-std::string replace_invalid_utf8(std::string_view bytes) {
+std::string replace_invalid_utf8(std::string_view bytes, std::vector<Utf8Repair>* repairs) {
   const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
   const auto size = static_cast<int64_t>(bytes.size());
   std::string out;
@@ -33,11 +33,24 @@ std::string replace_invalid_utf8(std::string_view bytes) {
     U8_NEXT(data, at, size, code_point);
     if (code_point < 0) {
       append_utf8(out, 0xFFFD);
+      if (repairs) repairs->push_back({static_cast<size_t>(at), out.size()});
     } else {
       out.append(bytes.substr(start, at - start));
     }
   }
   return out;
+}
+
+size_t code_point_start(std::string_view bytes, size_t at) {
+  const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
+  for (size_t back = 1; back <= 3 && back <= at && at < bytes.size(); ++back) {
+    if (U8_IS_TRAIL(data[at - back])) continue;
+    // The part that begins there may go on over `at`.
+    size_t end = at - back;
+    next_code_point(bytes, end);
+    return end > at ? at - back : at;
+  }
+  return at;
 }
 
 void append_utf8(std::string& out, char32_t code_point) {

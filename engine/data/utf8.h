@@ -2,13 +2,24 @@
 #pragma once
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace shardline {
 
 bool is_valid_utf8(std::string_view bytes);
 
-// Each maximal ill-formed part becomes one U+FFFD, as Python's bytes.decode("utf-8", errors="replace") does.
-std::string replace_invalid_utf8(std::string_view bytes);
+// Where an ill-formed part ends, and where its U+FFFD does.
+struct Utf8Repair {
+  size_t end = 0;
+  size_t repaired_end = 0;
+};
+
+// Each maximal ill-formed part becomes one U+FFFD, as Python's bytes.decode("utf-8", errors="replace") does. Appends
+// the replaced parts to `repairs`.
+std::string replace_invalid_utf8(std::string_view bytes, std::vector<Utf8Repair>* repairs = nullptr);
+
+// The last place <= at where a code point or an ill-formed part begins; at <= bytes.size().
+size_t code_point_start(std::string_view bytes, size_t at);
 
 // Appends the UTF-8 form of a code point below 0x110000.
 void append_utf8(std::string& out, char32_t code_point);

@@ -82,12 +82,12 @@ class AddedTokenFiles {
   // Without an id: the vocabulary's, else the next free one.
   void add(AddedToken token, std::optional<int32_t> id) {
     const auto same = [&](const AddedToken& other) { return other.content == token.content; };
-    if (token.content.empty() || std::any_of(spec_.added.begin(), spec_.added.end(), same)) return;
+    if (token.content.empty() || std::any_of(spec_.words.added.begin(), spec_.words.added.end(), same)) return;
     const auto known = spec_.vocabulary.ids.find(token.content);
     auto next = static_cast<int32_t>(spec_.vocabulary.ids.size());
-    for (const AddedToken& other : spec_.added) next = std::max(next, other.id + 1);
+    for (const AddedToken& other : spec_.words.added) next = std::max(next, other.id + 1);
     token.id = id ? *id : known != spec_.vocabulary.ids.end() ? known->second : next;
-    spec_.added.push_back(std::move(token));
+    spec_.words.added.push_back(std::move(token));
   }
 
   BpeTokenizerSpec& spec_;
@@ -108,7 +108,7 @@ BpeTokenizerSpec read_vocab_and_merges(const fs::path& folder) {
     use(JsonObject(content, path.string()));
   };
   with_file("tokenizer_config.json", [&](const JsonObject& file) {
-    spec.add_prefix_space = file.flag("add_prefix_space", false);
+    spec.words.add_prefix_space = file.flag("add_prefix_space", false);
     added.read_decoder(file);
   });
   with_file("added_tokens.json", [&](const JsonObject& file) { added.read_added(file); });
@@ -129,7 +129,7 @@ std::optional<std::string> find_eos_token(const fs::path& folder, const BpeToken
   const std::string usual = "<|endoftext|>";
   const auto is_usual = [&](const AddedToken& token) { return token.content == usual; };
   const bool known =
-      spec.vocabulary.ids.count(usual) > 0 || std::any_of(spec.added.begin(), spec.added.end(), is_usual);
+      spec.vocabulary.ids.count(usual) > 0 || std::any_of(spec.words.added.begin(), spec.words.added.end(), is_usual);
   return known ? std::optional(usual) : std::nullopt;
 }
 

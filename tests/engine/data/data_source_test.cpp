@@ -13,8 +13,9 @@ namespace {
 // The text that a source of `bytes` tokens stands for.
 std::string text_of(const DataSource& source) {
   std::string text;
+  Seam border;
   for (int64_t piece = 0; piece < source.pieces(); ++piece) {
-    for (const int32_t id : source.encode(piece)) text += static_cast<char>(id);
+    for (const int32_t id : source.join(piece, source.encode(piece), border)) text += static_cast<char>(id);
   }
   return text;
 }
@@ -51,7 +52,7 @@ TEST_CASE("a text file is one document, kept byte for byte, however it is cut in
   }
   const std::string binary = folder.write("b.txt", std::string("ab\0cd", 5));
   CHECK_THAT(message_of<DataError>([&] {
-               open_data_source({binary, DataFormat::text}, with_bytes());
+               text_of(*open_data_source({binary, DataFormat::text}, with_bytes()));
              }),
              Contains("NUL byte at offset 2") && Contains("b.txt"));
   CHECK_THAT(message_of<ConfigError>([&] {

@@ -221,10 +221,10 @@ TEST_CASE("ordered work throws the first error and stops") {
   const auto make = [&](int64_t i) {
     ++made;
     if (i == 5 || i == 7) throw DataError(cat("piece ", i));
-    return TokenIds{static_cast<int32_t>(i)};
+    return EncodedPart{.ids = {static_cast<int32_t>(i)}};
   };
-  const auto use = [&](int64_t i, const TokenIds& ids) {
-    CHECK(ids == TokenIds{static_cast<int32_t>(i)});
+  const auto use = [&](int64_t i, const EncodedPart& part) {
+    CHECK(part.ids == std::vector<int32_t>{static_cast<int32_t>(i)});
     used.push_back(i);
   };
   CHECK(message_of<DataError>([&] { ordered_work(1000, 4, make, use); }) == "piece 5");
@@ -232,6 +232,6 @@ TEST_CASE("ordered work throws the first error and stops") {
   CHECK(made < 100);
   CHECK_THROWS_AS(
       ordered_work(
-          10, 2, [](int64_t) { return TokenIds{}; }, [](int64_t, const TokenIds&) { throw RunError("use"); }),
+          10, 2, [](int64_t) { return EncodedPart{}; }, [](int64_t, const EncodedPart&) { throw RunError("use"); }),
       RunError);
 }

@@ -1,7 +1,6 @@
 #include "engine/data/tokenizer.h"
 
 #include <nlohmann/json.hpp>
-#include <random>
 #include <thread>
 
 #include "core/error.h"
@@ -93,29 +92,6 @@ TEST_CASE("bytes: every byte is its id") {
   CHECK(tokenizer->vocab_size() == 256);
   CHECK_FALSE(tokenizer->eos());
   CHECK(tokenizer->decode(std::vector<int32_t>{72, 105, 0xE2, 0x82, 0xAC, 0xFF, 300, -1}) == "Hi\u20AC\uFFFD");
-}
-
-TEST_CASE("texts may be cut at the places that safe_cut names") {
-  const json rows = json::parse(read_file(kGolden + "gpt2.json"));
-  std::mt19937 random(3);
-  for (const char* name : {"gpt2", "llama3"}) {
-    json shape = json::parse(read_file(kGolden + name + "/tokenizer.json"));
-    for (json& token : shape["added_tokens"]) token["lstrip"] = false;  // such a token reaches over a cut
-    const TempFolder folder;
-    const auto tokenizer = load_tokenizer(folder.write("tokenizer.json", shape.dump()));
-    int cuts = 0;
-    for (int round = 0; round < 300; ++round) {
-      std::string text;
-      for (int i = 0; i < 8; ++i) text += from_hex(rows[random() % rows.size()]["hex"]) + (random() % 2 ? "\n" : "");
-      const size_t cut = tokenizer->safe_cut(text, random() % (text.size() + 1));
-      cuts += cut < text.size();
-      auto ids = tokenizer->encode(std::string_view(text).substr(0, cut));
-      const auto rest = tokenizer->encode(std::string_view(text).substr(cut));
-      ids.insert(ids.end(), rest.begin(), rest.end());
-      CHECK(ids == tokenizer->encode(text));
-    }
-    CHECK(cuts > 100);
-  }
 }
 
 TEST_CASE("threads that share a tokenizer, and tokenizers that share a thread, do not disturb each other") {
