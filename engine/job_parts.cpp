@@ -42,9 +42,6 @@ bool has_tokenizer(const std::string& directory) {
 
 // With all that is wrong in `config` for the model; without the paths.
 TokenDataOptions token_data_options(const Config& config, const ModelSpec& spec) {
-  if (config.data.sequence_length > spec.max_positions)
-    throw ConfigError(cat("/data/sequence_length: must be at most the model's n_positions (", spec.max_positions,
-                          "); got ", config.data.sequence_length));
   TokenDataOptions options{.format = config.data.format,
                            .text_column = config.data.text_column,
                            .vocab_size = spec.vocab_size,

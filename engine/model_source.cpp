@@ -37,14 +37,13 @@ std::vector<std::string> companions(const ModelSource& source, const std::string
 
 ModelSource open_model(const Config& config) {
   const ModelOptions& options = config.model;
-  ModelSource source{.hf_config = nlohmann::json::object()};
-  std::string where = "/model/config";
-  if (!options.path.empty()) {
-    source.directory = std::make_shared<HfDirectory>(options.path, kBasePrefix);
-    source.hf_config = source.directory->config();
-    where = options.path + "/config.json";
-  }
-  source.hf_config.update(options.config);
+  ModelSource source;
+  if (!options.path.empty()) source.directory = std::make_shared<HfDirectory>(options.path, kBasePrefix);
+  const HfModel model =
+      read_hf_model(source.directory ? source.directory->config() : nlohmann::json::object(), options.config);
+  if (!model.mistakes.empty())
+    throw ConfigError(mistakes_text(model.mistakes, options.path + "/config.json: ", "/model/config"));
+  source.hf_config = model.config;
   source.spec = make_spec(config, source.hf_config);
   if (source.directory && options.init == "pretrained") source.directory->check_names(source.spec);
   return source;

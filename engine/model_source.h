@@ -12,7 +12,7 @@
 namespace shardline {
 
 struct ModelSource {
-  nlohmann::json hf_config;  // config.json with the keys of model.config laid over it
+  nlohmann::json hf_config;  // what the saved config.json says
   ModelSpec spec;
   std::shared_ptr<const HfDirectory> directory;  // null: from a config alone
 };

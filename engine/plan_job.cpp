@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -5,6 +6,7 @@
 
 #include "core/error.h"
 #include "engine/config/config.h"
+#include "engine/config/model_rules.h"
 #include "engine/job.h"
 #include "engine/job_parts.h"
 #include "engine/plan_page.h"
@@ -58,8 +60,10 @@ std::string plan_job(const Config& config, const PlanOptions& options) {
 
 Config config_of_directory(const std::string& directory, const std::vector<std::string>& overrides) {
   // data and output_dir are required of a config file; the commands that take a directory use neither unless set.
-  const nlohmann::json minimal = {
+  nlohmann::json minimal = {
       {"model", {{"path", directory}}}, {"data", {{"train", directory}}}, {"output_dir", directory}};
+  if (const auto model = described_model({.path = directory}); model && model->mistakes.empty())
+    minimal["data"]["sequence_length"] = std::min<int64_t>(DataOptions().sequence_length, model->max_positions);
   return parse_config(minimal.dump(), directory, overrides);
 }
 

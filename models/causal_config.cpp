@@ -13,7 +13,7 @@ void read_causal_config(HfConfigReader& read, CausalConfig& c) {
   read.size("n_embd", "hidden_size", c.n_embd);
   read.size("n_layer", "num_hidden_layers", c.n_layer);
   read.size("n_head", "num_attention_heads", c.n_head);
-  read.size("n_inner", "intermediate_size", c.n_inner, /*null=*/0);
+  read.size("n_inner", nullptr, c.n_inner, /*null=*/0);
   read.activation("activation_function", c.activation_function);
   read.number("resid_pdrop", 0, 0.999, c.resid_pdrop);
   read.number("embd_pdrop", 0, 0.999, c.embd_pdrop);
@@ -21,7 +21,11 @@ void read_causal_config(HfConfigReader& read, CausalConfig& c) {
   read.number("layer_norm_epsilon", 0, 1, c.layer_norm_epsilon);
   read.number("initializer_range", 0, 10, c.initializer_range);
   read.flag("tie_word_embeddings", c.tie_word_embeddings);
-  if (c.n_embd % c.n_head != 0) read.complain("n_embd", cat("must be a multiple of n_head (", c.n_head, ")"), c.n_embd);
+  if (c.n_embd % c.n_head != 0)
+    read.complain({"n_embd", "n_head"}, cat("n_embd (", c.n_embd, ") must be a multiple of n_head (", c.n_head, ")"));
+  // Of a head for classification.
+  read.accept(
+      {"summary_activation", "summary_first_dropout", "summary_proj_to_labels", "summary_type", "summary_use_proj"});
 }
 
 std::string variant_of(const CausalConfig& c) {

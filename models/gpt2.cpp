@@ -1,7 +1,6 @@
 #include "models/gpt2.h"
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "core/error.h"
 #include "models/causal_block.h"
@@ -95,17 +94,15 @@ LayerSpec gpt2_block(const Gpt2Config& c, const SpecMaker& make, int64_t i) {
 
 }  // namespace
 
-Gpt2Config gpt2_config(const nlohmann::json& config, const std::string& where) {
+Gpt2Config gpt2_config(HfConfigReader& read) {
   Gpt2Config c;
-  HfConfigReader read(config, where);
   read_causal_config(read, c);
   read.flag("scale_attn_weights", c.scale_attn_weights);
   read.flag("scale_attn_by_inverse_layer_idx", c.scale_attn_by_inverse_layer_idx);
   bool cross_attention = false;
   read.flag("add_cross_attention", cross_attention);
-  if (cross_attention)
-    read.complain("add_cross_attention", "must be false: this is a decoder without an encoder", true);
-  read.finish();
+  if (cross_attention) read.complain({"add_cross_attention"}, "must be false: this is a decoder without an encoder");
+  read.accept({"n_ctx", "reorder_and_upcast_attn"});  // older files' n_positions; an order of rounding
   return c;
 }
 

@@ -1,8 +1,5 @@
 // GPT-2 (Radford et al. 2019) as a list of layers, with the names of Hugging Face's GPT2LMHeadModel.
 #pragma once
-#include <nlohmann/json_fwd.hpp>
-#include <string>
-
 #include "core/model_spec.h"
 #include "models/causal_config.h"
 
@@ -26,9 +23,8 @@ struct Gpt2Config : CausalConfig {
   bool scale_attn_weights = true, scale_attn_by_inverse_layer_idx = false;
 };
 
-// Reads an HF config; `where` names it in messages. Keys without influence on the maths are left alone; what we cannot
-// do (cross attention) and what contradicts is a ConfigError.
-Gpt2Config gpt2_config(const nlohmann::json& config, const std::string& where);
+// What cannot be done here (cross attention) and what contradicts is a mistake that `read` keeps.
+Gpt2Config gpt2_config(HfConfigReader& read);
 
 // sequence_parallel: the ranks of a tensor-parallel group hold parts of the rows at borders (optimize: memory).
 // Units: "embedding.wte", "h.N.attn", "h.N.mlp", "head.lm_head"; tied ones must have equal choices. A unit that is

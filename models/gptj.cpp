@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "core/error.h"
 #include "models/causal_block.h"
@@ -80,17 +79,16 @@ LayerSpec gptj_block(const GptjConfig& c, const SpecMaker& make, int64_t i,
 
 }  // namespace
 
-GptjConfig gptj_config(const nlohmann::json& config, const std::string& where) {
+GptjConfig gptj_config(HfConfigReader& read) {
   GptjConfig c;
-  HfConfigReader read(config, where);
   read_causal_config(read, c);
   read.size("rotary_dim", nullptr, c.rotary_dim, /*null=*/c.head_dim());
   if (c.rotary_dim % 2 != 0 || c.rotary_dim > c.head_dim())
-    read.complain("rotary_dim",
-                  cat("must be even, because features are turned in pairs, and at most the ", c.head_dim(),
-                      " features of a head (n_embd / n_head)"),
-                  c.rotary_dim);
-  read.finish();
+    read.complain(
+        {"rotary_dim", "n_embd", "n_head"},
+        cat("rotary_dim (", c.rotary_dim, ") must be even, because features are turned in pairs, and at most the ",
+            c.head_dim(), " features of a head (n_embd / n_head)"));
+  read.accept({"n_ctx", "rotary", "scale_attn_weights"});  // in older files; transformers ignores them
   return c;
 }
 

@@ -1,9 +1,6 @@
 // GPT-J (Wang and Komatsuzaki 2021) as a list of layers, with the names of Hugging Face's GPTJForCausalLM: no table of
 // positions, rotary embedding in attention, and blocks whose attention and MLP read one norm.
 #pragma once
-#include <nlohmann/json_fwd.hpp>
-#include <string>
-
 #include "core/model_spec.h"
 #include "models/causal_config.h"
 
@@ -22,9 +19,8 @@ struct GptjConfig : CausalConfig {
                      .head_bias = true} {}
 };
 
-// Reads an HF config; `where` names it in messages. Keys without influence on the maths are left alone; what
-// contradicts is a ConfigError.
-GptjConfig gptj_config(const nlohmann::json& config, const std::string& where);
+// What contradicts is a mistake that `read` keeps.
+GptjConfig gptj_config(HfConfigReader& read);
 
 // As gpt2_spec. The logits' bias belongs to the unit "head.lm_head".
 ModelSpec gptj_spec(const GptjConfig& config, bool sequence_parallel, const SplitChoices& choices = {});

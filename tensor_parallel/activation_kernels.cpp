@@ -160,7 +160,7 @@ Activation activation_from_name(const std::string& name) {
   if (found != kNames.end()) return found->second;
   std::string known;
   for (const auto& entry : kNames) known += (known.empty() ? "" : ", ") + entry.first;
-  throw ConfigError(cat("the activation \"", name, "\" of the model's config is not one of: ", known));
+  throw ConfigError(cat("\"", name, "\" is not one of the activations ", known));
 }
 
 at::Tensor bias_activation_forward(const at::Tensor& x, const at::Tensor& bias, Activation activation) {

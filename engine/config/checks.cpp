@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "engine/config/learning_rate_rules.h"
 #include "engine/config/memory_cap.h"
+#include "engine/config/model_rules.h"
 #include "engine/config/optimizer_rules.h"
 #include "engine/config/partition_rules.h"
 #include "engine/config/precision_rules.h"
@@ -96,6 +97,16 @@ void check_model_and_data(const Config& config, const Complaint& complain) {
              "give a directory, a tokenizer.json or \"bytes\"");
   if (!config.data.validation.empty() && config.data.validation_split_percentage > 0)
     complain("data.validation_split_percentage", "contradicts data.validation", "leave one of them out");
+}
+
+void check_model_config(const Config& config, const Complaint& complain) {
+  const auto model = described_model(config.model);
+  if (!model) return;
+  for (const auto& mistake : model->mistakes)  // those of config.json are in another file
+    if (mistake.overridden) complain("model.config." + mistake.key, mistake.rule, mistake.advice);
+  if (model->mistakes.empty() && config.data.sequence_length > model->max_positions)
+    complain("data.sequence_length", cat("must be at most the model's n_positions (", model->max_positions, ")"),
+             "use shorter samples, or a model with more positions");
 }
 
 void check_training(const Config& config, const Complaint& complain) {

@@ -100,6 +100,8 @@ Readers open_sections(const JsonDocument& document) {
 // Each rule is looked at where its sections were read without a mistake: a slip must not look like a contradiction.
 void check_between_keys(Readers& readers, const Config& config) {
   const Complaint complain = [&](const std::string& key, const std::string& rule, const std::string& advice) {
+    const std::string of_model = "model.config.";
+    if (key.starts_with(of_model)) return readers.model.child("config").fail(key.substr(of_model.size()), rule, advice);
     const auto dot = key.find('.');
     JsonReader& reader = readers.of(key.substr(0, dot));
     std::string name = key.substr(dot + 1);
@@ -113,6 +115,7 @@ void check_between_keys(Readers& readers, const Config& config) {
   const bool layout = readers.smp.clean() && readers.mpi.clean();
   const bool runtime = readers.runtime.clean();
   if (model && data) check_model_and_data(config, complain);
+  if (model && data) check_model_config(config, complain);
   if (training) check_training(config, complain);
   if (training && layout && runtime) check_precision(config, complain);
   if (training && runtime) check_spellings(readers.training, config);

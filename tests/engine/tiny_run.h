@@ -42,19 +42,19 @@ class RunFolder {
 inline nlohmann::json tiny_run(const RunFolder& folder, const nlohmann::json& changes = nlohmann::json::object()) {
   std::string text;
   for (int i = 0; text.size() < 2000; ++i) text += cat("line ", i * i, "\n");
-  nlohmann::json file = {{"model",
-                          {{"config",
-                            {{"model_type", "gpt2"},
-                             {"vocab_size", 256},
-                             {"n_positions", 32},
-                             {"n_embd", 16},
-                             {"n_layer", 2},
-                             {"n_head", 4}}}}},
-                         {"data",
-                          {{"train", folder.write("text.txt", text)}, {"tokenizer", "bytes"}, {"sequence_length", 16}}},
-                         {"training", {{"max_steps", 1}, {"use_cpu", true}}},
-                         {"runtime", {{"communicator", "threads"}, {"threads_per_rank", 1}}},
-                         {"output_dir", folder / "out"}};
+  nlohmann::json file = {
+      {"model",
+       {{"config",
+         {{"model_type", "gpt2"},
+          {"vocab_size", 256},
+          {"n_positions", 32},
+          {"n_embd", 16},
+          {"n_layer", 2},
+          {"n_head", 4}}}}},
+      {"data", {{"train", folder.write("text.txt", text)}, {"tokenizer", "bytes"}, {"sequence_length", 16}}},
+      {"training", {{"max_steps", 1}, {"use_cpu", true}}},
+      {"runtime", {{"communicator", "threads"}, {"threads_per_rank", 1}}},
+      {"output_dir", folder / "out"}};
   file.merge_patch(changes);
   return file;
 }

@@ -102,15 +102,18 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("generic names of keys are read, and GPT-2's own win") {
+TEST_CASE("generic names of keys are read as GPT-2's own") {
   const ModelSpec spec = spec_of({{"num_hidden_layers", 3},
                                   {"hidden_size", 32},
                                   {"num_attention_heads", 8},
-                                  {"max_position_embeddings", 50},
+                                  {"max_position_embeddings", 40},
                                   {"n_positions", 40}});
   CHECK(spec.block_count() == 3);
   CHECK(spec.max_positions == 40);
   CHECK(spec.param("h.0.attn.qkv.weight").shape == std::vector<int64_t>{3, 8, 4, 32});
+  // transformers takes the generic one, whatever the order; nobody means two values.
+  CHECK_THAT(complaint({{"max_position_embeddings", 50}, {"n_positions", 40}}),
+             Contains("/max_position_embeddings: contradicts n_positions 40; got 50"));
 }
 
 TEST_CASE("the residual stream's weights start smaller, norms at one, biases at zero") {
@@ -129,18 +132,21 @@ TEST_CASE("every mistake of a config is told at once, with its value") {
                                {"tie_word_embeddings", "yes"},
                                {"vocab_size", 3.5},
                                {"add_cross_attention", true}});
-  for (const char* part : {"/n_layer: must be an integer of at least 1; got 0",
-                           "/n_embd: must be a multiple of n_head (5)", "/resid_pdrop", "1.5", "/tie_word_embeddings",
-                           "\"yes\"", "/vocab_size", "3.5", "/add_cross_attention", "config.json"})
+  for (const char* part :
+       {"/n_layer: must be an integer of at least 1; got 0", "/n_head: n_embd (768) must be a multiple of n_head (5)",
+        "/resid_pdrop", "1.5", "/tie_word_embeddings", "\"yes\"", "/vocab_size", "3.5", "/add_cross_attention",
+        "config.json"})
     CHECK_THAT(text, Contains(part));
-  CHECK_THAT(complaint({{"activation_function", "swiglu"}}), Contains("swiglu"));
+  CHECK_THAT(complaint({{"activation_function", "swiglu"}, {"n_head", 0}}),
+             Contains("config.json: /activation_function: \"swiglu\" is not one of") && Contains("/n_head"));
   CHECK(complaint({{"n_ctx", 7}, {"summary_type", "cls_index"}, {"unknown_key", {1, 2}}}).empty());
 }
 
 TEST_CASE("a family that is not known is an error that lists those that are") {
-  for (const json& config : {json{{"model_type", "bloom"}}, json{{"model_type", 7}}, json::object(), json::array()})
+  for (const json& config : {json{{"model_type", "bloom"}}, json{{"model_type", 7}}, json::object()})
     CHECK_THROWS_WITH(model_spec(config, "config.json", false),
                       Contains("known: gpt2, gptj") && Contains("/model_type"));
+  CHECK_THROWS_WITH(model_spec(json::array(), "config.json", false), Contains("config.json: a model's config must be"));
 }
 
 }  // namespace shardline

@@ -116,16 +116,17 @@ TEST_CASE("what GPT-J's config cannot mean is told, with its value") {
   CHECK(with({{"rotary_dim", nullptr}}) == "");  // all of a head
   CHECK(with({{"rotary_dim", 8}}) == "");
   CHECK(with({{"n_inner", nullptr}, {"rotary", true}, {"unknown", 3}}) == "");
-  CHECK_THAT(with({{"rotary_dim", 3}}), Contains("/rotary_dim: must be even") && Contains("got 3"));
+  CHECK_THAT(with({{"rotary_dim", 3}}), Contains("/rotary_dim: rotary_dim (3) must be even") && Contains("got 3"));
   CHECK_THAT(with({{"rotary_dim", 10}}), Contains("at most the 8 features") && Contains("got 10"));
   CHECK_THAT(with({{"rotary_dim", 0}}), Contains("/rotary_dim: must be an integer of at least 1; got 0"));
-  CHECK_THAT(with({{"n_head", 3}, {"n_embd", 45}, {"rotary_dim", nullptr}}), Contains("/rotary_dim: must be even"));
-  CHECK_THAT(with({{"n_head", 5}}), Contains("/n_embd: must be a multiple of n_head (5); got 48"));
+  CHECK_THAT(with({{"n_head", 3}, {"n_embd", 45}, {"rotary_dim", nullptr}}),
+             Contains("/rotary_dim: rotary_dim (15) must be even"));
+  CHECK_THAT(with({{"n_head", 5}}), Contains("/n_embd: n_embd (48) must be a multiple of n_head (5); got 48"));
   CHECK_THAT(with({{"activation_function", "swiglu"}}), Contains("swiglu"));
   CHECK_THAT(with({{"rotary_dim", 5}, {"n_head", 5}, {"vocab_size", 0}}),
              Contains("/rotary_dim") && Contains("/n_embd") && Contains("/vocab_size"));
   // Without the key, HF's 64.
-  CHECK_THAT(complaint({{"n_embd", 48}, {"n_head", 6}}), Contains("/rotary_dim") && Contains("got 64"));
+  CHECK_THAT(complaint({{"n_embd", 48}, {"n_head", 6}}), Contains("rotary_dim (64) must be even"));
 }
 
 }  // namespace shardline
