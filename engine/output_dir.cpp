@@ -18,8 +18,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kPreviousModel = "previous-model";
-
 bool is_directly_in(const fs::path& dir, const std::string& path) {
   std::error_code ignored;
   return !path.empty() && (fs::equivalent(path, dir, ignored) ||
@@ -57,6 +55,16 @@ void check_contents(const Config& config) {
                             "overwrite; choose another output_dir"));
 }
 
+// Of a run that was killed; they go before the new model's files are made.
+double bytes_of_unfinished_files(const fs::path& dir) {
+  double bytes = 0;
+  std::error_code error;
+  for (fs::directory_iterator entry(dir, error); !error && entry != fs::directory_iterator(); entry.increment(error))
+    if (entry->path().extension() == ".incomplete" && entry->is_regular_file(error))
+      bytes += static_cast<double>(entry->file_size(error));
+  return bytes;
+}
+
 void check_room(const Config& config, const ModelSpec& spec) {
   std::error_code error;
   fs::path there = fs::absolute(config.output_dir);
@@ -67,10 +75,10 @@ void check_room(const Config& config, const ModelSpec& spec) {
   const HfWriter model(config.output_dir, spec, number_types(config).exact);
   const auto needed = static_cast<double>(model.total_bytes());
   const auto space = fs::space(there, error);
-  if (!error && static_cast<double>(space.available) < needed)
+  const double available = static_cast<double>(space.available) + bytes_of_unfinished_files(config.output_dir);
+  if (!error && available < needed)
     throw RunError(cat("/output_dir: the model needs ", format_bytes(needed), ", but ", there.string(), " has ",
-                       format_bytes(static_cast<double>(space.available)),
-                       " left; free some room there or choose another output_dir"));
+                       format_bytes(available), " left; free some room there or choose another output_dir"));
 }
 
 // config.json is first in the list: without it a directory is no model.
@@ -99,9 +107,13 @@ void check_output_dir(const Config& config, const ModelSpec& spec) {
   check_room(config, spec);
 }
 
+fs::path previous_model(const Config& config) {
+  return fs::path(config.output_dir) / "previous-model";
+}
+
 void prepare_output_dir(const Config& config, const ModelSpec& spec) try {
   check_output_dir(config, spec);
-  const fs::path dir = config.output_dir, previous = dir / kPreviousModel;
+  const fs::path dir = config.output_dir, previous = previous_model(config);
   fs::create_directories(dir);
   std::vector<fs::path> records;
   for (const auto& entry : fs::directory_iterator(dir))
@@ -117,7 +129,7 @@ void prepare_output_dir(const Config& config, const ModelSpec& spec) try {
 
 void remove_previous_model(const Config& config) {
   std::error_code error;
-  const fs::path previous = fs::path(config.output_dir) / kPreviousModel;
+  const fs::path previous = previous_model(config);
   fs::remove_all(previous, error);
   if (error) throw RunError(cat(previous.string(), ": cannot be removed: ", error.message()));
 }
