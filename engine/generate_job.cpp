@@ -46,7 +46,7 @@ void generate_job(const Config& config, const GenerateOptions& options, RankCont
   const auto tokenizer = require_tokenizer(config);
   const auto prompts = encode_prompts(options, *tokenizer, parts.model.spec);
   Trainer trainer({config, parts.plan, parts.model, parts.groups, context.device}, 0);
-  fill_parameters(config.model, parts.model, static_cast<uint64_t>(config.training.seed), trainer.parameters());
+  load_parameters(config, parts, trainer.parameters());
 
   const Sampling sampling{
       .temperature = options.temperature, .top_k = options.top_k, .top_p = options.top_p, .seed = options.seed};

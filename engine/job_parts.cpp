@@ -6,10 +6,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "core/disk_file.h"
 #include "core/error.h"
 #include "engine/config/config.h"
 #include "engine/data/data_files.h"
@@ -85,9 +85,7 @@ PlannedModel plan_model(const Config& config, int world_size, const Assumptions&
 }
 
 void write_schedule_picture(const Plan& plan, const std::string& path) {
-  std::ofstream out(path, std::ios::binary);
-  out << schedule_svg(plan.train);
-  if (!out.flush()) throw RunError(cat("cannot write ", path, ": ", std::strerror(errno)));
+  write_file(path, schedule_svg(plan.train));
 }
 
 JobParts make_parts(const Config& config, const RankContext& context) {
@@ -110,6 +108,13 @@ JobParts make_parts(const Config& config, const RankContext& context) {
   RankGroups groups = make_rank_groups(plan.mesh, context.world, context.device_world);
   groups.host_of = context.host_of;
   return {std::move(model), std::move(planned), std::move(plan), std::move(groups)};
+}
+
+void load_parameters(const Config& config, const JobParts& parts, StageParameters& parameters,
+                     const LongWork::Show& show) {
+  const auto seed = static_cast<uint64_t>(config.training.seed);
+  const std::string digest = fill_parameters(config.model, parts.model, seed, parameters, show);
+  require_equal(*parts.groups.world, "model files", digest);
 }
 
 std::string tokenizer_source(const Config& config) {

@@ -33,6 +33,11 @@ struct JobParts {
 };
 JobParts make_parts(const Config& config, const RankContext& context);
 
+// Collective over the world: fills each rank's parameters, and stops the job unless all ranks have the same model
+// files. `show`: see fill_parameters.
+void load_parameters(const Config& config, const JobParts& parts, StageParameters& parameters,
+                     const LongWork::Show& show = {});
+
 struct TokenData {
   std::unique_ptr<DatasetSource> train, validation;  // null where there is none
   std::string digest;

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "core/long_work.h"
 #include "core/model_spec.h"
 #include "engine/config/options.h"
 #include "models/hf_directory.h"
@@ -24,14 +25,10 @@ ModelSource open_model(const Config& config);
 // other splits is made by another call, never by changing one that exists. Throws ConfigError.
 ModelSpec make_spec(const Config& config, const nlohmann::json& hf_config, const SplitChoices& splits = {});
 
-// Fills this rank's parameters: its slices of the directory's files, or layout-invariant random numbers. Returns what
-// identifies the source, for ranks to compare.
+// Collective over the world: fills each rank's parameters, its slices of the directory's files or layout-invariant
+// random numbers, for as long as any rank makes progress. `show` is told of all ranks' bytes. Returns what identifies
+// the source, for ranks to compare.
 std::string fill_parameters(const ModelOptions& options, const ModelSource& source, uint64_t seed,
-                            StageParameters& parameters);
-
-// Writes the whole model as a directory that transformers opens. Collective over the world: each rank writes its own
-// slices. `tokenizer` as in the config: its files, or ones that mean the same, are put beside the weights.
-void save_model(const std::string& directory, const ModelSource& source, StageParameters& parameters,
-                const std::string& tokenizer);
+                            StageParameters& parameters, const LongWork::Show& show = {});
 
 }  // namespace shardline

@@ -108,6 +108,16 @@ void check_contents(const Config& config) {
   check_sources(config, dir);
 }
 
+// Of a run that was killed; they go before the new model's files are made.
+double bytes_of_unfinished_files(const fs::path& dir) {
+  double bytes = 0;
+  std::error_code error;
+  for (fs::directory_iterator entry(dir, error); !error && entry != fs::directory_iterator(); entry.increment(error))
+    if (entry->path().extension() == ".incomplete" && entry->is_regular_file(error))
+      bytes += static_cast<double>(entry->file_size(error));
+  return bytes;
+}
+
 void check_room(const Config& config, const ModelSpec& spec) {
   std::error_code error;
   fs::path there = fs::absolute(config.output_dir);
@@ -118,10 +128,10 @@ void check_room(const Config& config, const ModelSpec& spec) {
   const HfWriter model(config.output_dir, spec, number_types(config).exact);
   const auto needed = static_cast<double>(model.total_bytes());
   const auto space = fs::space(there, error);
-  if (!error && static_cast<double>(space.available) < needed)
+  const double available = static_cast<double>(space.available) + bytes_of_unfinished_files(config.output_dir);
+  if (!error && available < needed)
     throw RunError(cat("/output_dir: the model needs ", format_bytes(needed), ", but ", there.string(), " has ",
-                       format_bytes(static_cast<double>(space.available)),
-                       " left; free some room there or choose another output_dir"));
+                       format_bytes(available), " left; free some room there or choose another output_dir"));
 }
 
 }  // namespace
@@ -131,9 +141,13 @@ void check_output_dir(const Config& config, const ModelSpec& spec) {
   check_room(config, spec);
 }
 
+fs::path previous_model(const Config& config) {
+  return fs::path(config.output_dir) / kPreviousModel;
+}
+
 void prepare_output_dir(const Config& config, const ModelSpec& spec) try {
   check_output_dir(config, spec);
-  const fs::path dir = config.output_dir, previous = dir / kPreviousModel;
+  const fs::path dir = config.output_dir, previous = previous_model(config);
   fs::create_directories(dir);
   std::vector<fs::path> records;
   for (const auto& entry : fs::directory_iterator(dir))
@@ -149,7 +163,7 @@ void prepare_output_dir(const Config& config, const ModelSpec& spec) try {
 
 void remove_previous_model(const Config& config) {
   std::error_code error;
-  const fs::path previous = fs::path(config.output_dir) / kPreviousModel;
+  const fs::path previous = previous_model(config);
   fs::remove_all(previous, error);
   if (error) throw RunError(cat(previous.string(), ": cannot be removed: ", error.message()));
 }

@@ -1,5 +1,7 @@
 // The output directory of a training run, between an earlier run and the new one.
 #pragma once
+#include <filesystem>
+
 #include "core/model_spec.h"
 #include "engine/config/options.h"
 
@@ -12,8 +14,11 @@ inline constexpr const char* kProfileFile = "profile.json";
 // model's files.
 void check_output_dir(const Config& config, const ModelSpec& spec);
 
-// Checks and makes it. What an earlier run recorded is removed; its model moves to previous-model/, where it stays
-// whole until the new one is, so that a run that fails leaves nothing that looks like its result.
+// Where an earlier run's model is kept while a new run has not saved its own.
+std::filesystem::path previous_model(const Config& config);
+
+// Checks and makes it. What an earlier run recorded is removed; its model moves to previous_model(), so that a run that
+// fails leaves nothing that looks like its result.
 void prepare_output_dir(const Config& config, const ModelSpec& spec);
 
 // After the new model is whole.

@@ -14,12 +14,28 @@ namespace {
 
 using nlohmann::json;
 
-double median_of(const std::vector<json>& steps, const char* key) {
-  std::vector<double> values;
-  for (const auto& step : steps)
-    if (step.contains(key) && step[key].is_number()) values.push_back(step[key].get<double>());
-  if (values.empty()) throw DataError(cat("metrics.jsonl: no step has a number \"", key, "\""));
-  return median(values);
+// The numbers of one key in the lines of metrics.jsonl.
+struct Column {
+  const char* key;
+  std::vector<double> values = {};
+
+  void add(const json& step) {
+    if (const auto value = step.find(key); value != step.end() && value->is_number())
+      values.push_back(value->get<double>());
+  }
+  double median_value() const {
+    if (values.empty()) throw DataError(cat("metrics.jsonl: no step has a number \"", key, "\""));
+    return median(values);
+  }
+};
+
+// Raises `most`, by rank.
+void add_counted_bytes(const json& step, std::vector<double>& most) {
+  const auto ranks = step.find("peak_memory_bytes");
+  if (ranks == step.end() || !ranks->is_array()) return;
+  most.resize(std::max(most.size(), ranks->size()));
+  for (size_t rank = 0; rank < ranks->size(); ++rank)
+    if ((*ranks)[rank].is_object()) most[rank] = std::max(most[rank], (*ranks)[rank].value("counted", 0.0));
 }
 
 std::string difference(double predicted, double measured) {
@@ -42,27 +58,24 @@ MeasuredRun measured_run(const std::string& output_dir) {
   const std::string path = output_dir + "/metrics.jsonl";
   std::ifstream file(path);
   if (!file) throw ConfigError(cat(path, " cannot be read; name the output_dir of a training run"));
-  std::vector<json> steps;
-  int number = 0;
-  for (std::string line; std::getline(file, line);) {
-    json object = parse_data_json(line, cat(path, ":", ++number));
-    if (object.contains("step_seconds")) steps.push_back(std::move(object));
-  }
-  if (steps.empty()) throw ConfigError(cat(path, " has no step yet"));
   MeasuredRun run;
-  for (const auto& step : steps) {
-    if (!step.contains("peak_memory_bytes") || !step["peak_memory_bytes"].is_array()) continue;
-    const auto& ranks = step["peak_memory_bytes"];
-    run.counted_bytes.resize(std::max(run.counted_bytes.size(), ranks.size()));
-    for (size_t rank = 0; rank < ranks.size(); ++rank)
-      if (ranks[rank].is_object())
-        run.counted_bytes[rank] = std::max(run.counted_bytes[rank], ranks[rank].value("counted", 0.0));
+  Column seconds{"step_seconds"}, bubble{"bubble_fraction"}, rate{"tokens_per_second"};
+  int64_t number = 0, steps = 0;
+  for (std::string line; std::getline(file, line);) {
+    const json step = parse_data_json(line, cat(path, ":", ++number));
+    if (!step.contains(seconds.key)) continue;
+    ++steps;
+    for (Column* column : {&seconds, &bubble, &rate}) {
+      if (steps == 2) column->values.clear();  // of the first step
+      column->add(step);
+    }
+    add_counted_bytes(step, run.counted_bytes);
   }
-  if (steps.size() > 1) steps.erase(steps.begin());
-  run.steps = static_cast<int64_t>(steps.size());
-  run.step_seconds = median_of(steps, "step_seconds");
-  run.bubble_fraction = median_of(steps, "bubble_fraction");
-  run.tokens_per_second = median_of(steps, "tokens_per_second");
+  if (steps == 0) throw ConfigError(cat(path, " has no step yet"));
+  run.steps = std::max<int64_t>(steps - 1, 1);
+  run.step_seconds = seconds.median_value();
+  run.bubble_fraction = bubble.median_value();
+  run.tokens_per_second = rate.median_value();
   return run;
 }
 

@@ -16,7 +16,8 @@ struct MeasuredRun {
   std::vector<double> counted_bytes;  // by rank, at most; 0 where nobody counted
 };
 
-// From output_dir/metrics.jsonl. ConfigError when it has no step; DataError for what cannot be read.
+// From output_dir/metrics.jsonl, of which three numbers a step and one a rank are kept at a time. ConfigError when it
+// has no step; DataError for what cannot be read.
 MeasuredRun measured_run(const std::string& output_dir);
 
 // {step_seconds: {predicted, measured}, bubble_fraction, tokens_per_second, ranks: [{rank, memory_bytes: {...}}]}; with

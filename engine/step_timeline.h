@@ -5,6 +5,7 @@
 #include "engine/observe/timeline.h"
 #include "engine/plan.h"
 #include "engine/ranks.h"
+#include "engine/run_records.h"
 
 namespace shardline {
 
@@ -16,10 +17,10 @@ bool records_timelines(const Config& config);
 class StepTimelines {
  public:
   // Collective where the config wants timelines: clocks are compared.
-  StepTimelines(const Config& config, const Plan& plan, const RankContext& context);
+  StepTimelines(const Config& config, const Plan& plan, const RankContext& context, RunRecords& run);
 
   // Around a step, on every rank. `finish` gathers the records on rank 0, which writes step-N.json and step-N.html;
-  // RunError where it cannot. Both do nothing at other steps.
+  // what it cannot write is a gap in `run`. Both do nothing at other steps.
   void begin(int64_t step);
   void finish(int64_t step, StepRecords records);
 
@@ -29,6 +30,7 @@ class StepTimelines {
   const Config& config_;
   const Plan& plan_;
   const RankContext& context_;
+  RunRecords& run_;
   double offset_ = 0;
   uint64_t first_flight_ = 1;
 };

@@ -3,12 +3,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <memory>
 #include <ostream>
 
+#include "core/disk_file.h"
 #include "core/error.h"
 #include "core/flight_ring.h"
 #include "core/nccl_api.h"
@@ -16,13 +14,12 @@
 #include "engine/config/precision_rules.h"
 #include "engine/job.h"
 #include "engine/job_parts.h"
+#include "engine/model_saver.h"
 #include "engine/observe/format.h"
-#include "engine/observe/metrics_log.h"
-#include "engine/observe/progress.h"
-#include "engine/observe/tensorboard.h"
 #include "engine/output_dir.h"
 #include "engine/replica_traffic.h"
 #include "engine/run_comparison.h"
+#include "engine/run_records.h"
 #include "engine/step_timeline.h"
 #include "engine/stop.h"
 #include "tensor_parallel/products.h"
@@ -46,48 +43,8 @@ void keep_flight_records(const Config& config, const RankContext& context) {
 }
 
 void write_json(const fs::path& path, const nlohmann::json& value) {
-  std::ofstream out(path);
-  out << value.dump(2) << '\n';
-  if (!out.flush()) throw RunError(cat("cannot write ", path.string(), ": ", std::strerror(errno)));
+  write_file(path, value.dump(2) + '\n');
 }
-
-// What rank 0 tells people and files about the run; silent on the other ranks.
-class Reporter {
- public:
-  Reporter(const Config& config, RankContext& context, int64_t total_steps) : total_steps_(total_steps) {
-    if (!context.out) return;
-    progress_.emplace(*context.out, context.console,
-                      Progress::LoggedSteps{config.training.logging_steps, config.training.logging_first_step});
-    log_ = std::make_unique<MetricsLog>(config.output_dir + "/metrics.jsonl");
-    const auto& to = config.training.report_to;
-    if (std::find(to.begin(), to.end(), "tensorboard") != to.end())
-      tensorboard_ = std::make_unique<TensorBoardWriter>(config.output_dir);
-  }
-  void step(const StepMetrics& metrics) {
-    if (!progress_) return;
-    log_->add(metrics);
-    if (tensorboard_) tensorboard_->add(metrics);
-    progress_->add(metrics, total_steps_);
-  }
-  void evaluation(const EvaluationMetrics& metrics) {
-    if (!progress_) return;
-    log_->add(metrics);
-    if (tensorboard_) tensorboard_->add(metrics);
-    progress_->add(metrics);
-  }
-  void line(const std::string& text) {
-    if (progress_) progress_->line(text);
-  }
-  void finish() {
-    if (progress_) progress_->finish();
-  }
-
- private:
-  int64_t total_steps_;
-  std::optional<Progress> progress_;
-  std::unique_ptr<MetricsLog> log_;
-  std::unique_ptr<TensorBoardWriter> tensorboard_;
-};
 
 int64_t count_steps(const Config& config, const DatasetSource& data) {
   if (config.training.max_steps > 0) return config.training.max_steps;
@@ -167,6 +124,7 @@ void train_job(const Config& config, RankContext& context) {
   const at::Device device = context.device;
   if (context.first()) prepare_output_dir(config, parts.model.spec);
   context.world->barrier({.what = "output directory"});
+  ModelSaver saver(config.output_dir, parts.model, number_types(config).exact, tokenizer_source(config), parts.groups);
   keep_flight_records(config, context);
   TokenData data = open_data(config, parts.model, parts.plan.sizes, context, /*with_train=*/true);
   const int64_t steps = count_steps(config, *data.train);
@@ -183,6 +141,8 @@ void train_job(const Config& config, RankContext& context) {
       *context.out << forecast_text(*forecast, parts.plan) << '\n';
     }
     for (const auto& note : notes(config, device)) *context.out << "note: " << note << '\n';
+    if (const auto earlier = previous_model(config); fs::exists(earlier))
+      *context.out << "note: the earlier model is kept in " << earlier.string() << " until the new one is saved\n";
     write_json(config.output_dir + "/config.resolved.json",
                resolved(config, {{"sizes", plan["sizes"]},
                                  {"tensor_parallel_units", plan["tensor_parallel_units"]},
@@ -192,23 +152,26 @@ void train_job(const Config& config, RankContext& context) {
   }
 
   Trainer trainer({config, parts.plan, parts.model, parts.groups, device}, steps);
-  const std::string digest =
-      fill_parameters(config.model, parts.model, static_cast<uint64_t>(config.training.seed), trainer.parameters());
-  require_equal(*context.world, "model files", digest);
+  RunRecords records(config, context, steps);
+  load_parameters(config, parts, trainer.parameters(), records.show("bytes of the model read"));
 
-  Reporter report(config, context, steps);
-  StepTimelines timelines(config, parts.plan, context);
+  StepTimelines timelines(config, parts.plan, context, records);
   double epoch = 0;
   const auto evaluate = [&](int64_t step) {
     const LossTerm loss = trainer.evaluate(*data.validation, data.validation->steps_per_epoch());
-    report.evaluation(evaluation_metrics(loss, step, epoch));
+    records.evaluation(evaluation_metrics(loss, step, epoch));
   };
   const StopAwaited awaited;
   const auto end_if_asked = [&](int64_t step) {
     if (!stop_requested(*context.world)) return;
-    report.finish();
+    records.finish();
+    const auto gaps = records.gaps();
     throw Interrupted(cat("stopped by a signal after step ", step, " of ", steps,
-                          "; the weights of these steps are lost, metrics.jsonl is complete up to here"));
+                          "; the weights of these steps are lost, ",
+                          gaps.empty() ? "metrics.jsonl is complete up to here" : gaps));
+  };
+  const auto is_evaluated = [&](int64_t step) {
+    return data.validation && evaluates_after(config, step, steps, *data.train);
   };
   if (data.validation && config.training.eval_on_start) {
     evaluate(0);
@@ -219,14 +182,26 @@ void train_job(const Config& config, RankContext& context) {
     const StepMetrics metrics = trainer.train_step(*data.train, step);
     timelines.finish(step, trainer.last_step());
     epoch = metrics.epoch;
-    report.step(metrics);
-    if (data.validation && evaluates_after(config, step, steps, *data.train)) evaluate(step);
-    if (step < steps) end_if_asked(step);
+    records.step(metrics);
+    if (step == steps) break;
+    if (is_evaluated(step)) evaluate(step);
+    end_if_asked(step);
   }
-  report.finish();
-  if (forecast) *context.out << comparison_text(*forecast, measured_run(config.output_dir), std::nullopt) << '\n';
-  save_model(config.output_dir, parts.model, trainer.parameters(), tokenizer_source(config));
-  if (context.first()) remove_previous_model(config);
+
+  // First of all: nothing that comes after it can lose the model.
+  saver.save(trainer.parameters(), records.show("bytes of the model written"));
+  try {
+    if (context.first()) remove_previous_model(config);
+    if (is_evaluated(steps)) evaluate(steps);
+    records.finish();
+    if (forecast)
+      records.attempt("comparison with the forecast", [&] {
+        *context.out << comparison_text(*forecast, measured_run(config.output_dir), std::nullopt) << '\n';
+      });
+    if (const auto gaps = records.gaps(); !gaps.empty()) throw RunError(gaps);
+  } catch (const std::exception& error) {
+    throw RunError(cat("the model is saved in ", config.output_dir, ", but: ", error.what()));
+  }
   if (context.out) *context.out << "saved the model in " << config.output_dir << '\n';
 }
 
@@ -240,7 +215,7 @@ void evaluate_job(const Config& config, RankContext& context) {
   JobParts parts = make_parts(config, context);
   TokenData data = open_data(config, parts.model, parts.plan.sizes, context, /*with_train=*/false);
   Trainer trainer({config, parts.plan, parts.model, parts.groups, context.device}, 0);
-  fill_parameters(config.model, parts.model, static_cast<uint64_t>(config.training.seed), trainer.parameters());
+  load_parameters(config, parts, trainer.parameters());
   const LossTerm loss = trainer.evaluate(*data.validation, data.validation->steps_per_epoch());
   if (!context.out) return;
   nlohmann::json result = {{"eval_samples", data.validation->data().size()}, {"eval_tokens", loss.weight}};

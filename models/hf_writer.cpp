@@ -9,8 +9,8 @@
 #include <regex>
 #include <utility>
 
+#include "core/disk_file.h"
 #include "core/error.h"
-#include "models/disk_file.h"
 #include "models/hf_layout.h"
 #include "models/safetensors.h"
 
@@ -77,15 +77,11 @@ std::string dtype_name(at::ScalarType dtype) {
 }  // namespace
 
 struct HfWriter::Shard {
-  std::string name, unfinished;  // file name when done; path until then
-  std::string head;              // first bytes of the file
+  std::string name;  // of the file
+  std::string head;  // its first bytes
   int64_t data_bytes = 0;
   std::optional<DiskFile> file;  // open on ranks that write
 
-  DiskFile& opened() {
-    if (!file) file.emplace(DiskFile::open(unfinished));
-    return *file;
-  }
   int64_t bytes() const { return static_cast<int64_t>(head.size()) + data_bytes; }
 };
 
@@ -106,7 +102,6 @@ void HfWriter::lay_out(const ModelSpec& spec, int64_t max_shard_bytes) {
 
     auto& shard = *shards_.emplace_back(std::make_unique<Shard>());
     shard.name = count == 1 ? kSingleFile : shard_file(i, count);
-    shard.unfinished = file_in(directory_, shard.name + ".incomplete");
     json header = {{"__metadata__", {{"format", "pt"}}}};
     for (const auto& tensor : tensors) {
       header[tensor.name] = {{"dtype", safetensors_dtype(dtype_)},
@@ -127,24 +122,47 @@ int64_t HfWriter::total_bytes() const {
   return bytes;
 }
 
-void HfWriter::create() try {
+std::string HfWriter::path_of(const std::string& name) const {
+  return file_in(directory_, name);
+}
+
+std::string HfWriter::unfinished(const std::string& name) const {
+  return path_of(name + ".incomplete");
+}
+
+void HfWriter::create(json config, const std::map<std::string, std::string>& companions) try {
+  // Version 5 of transformers writes dtype, version 4 torch_dtype; both obey it when they load.
+  config[config.contains("torch_dtype") ? "torch_dtype" : "dtype"] = dtype_name(dtype_);
+  auto small_files = companions;
+  if (shards_.size() > 1) small_files[kIndexFile] = index();
+  small_files[kConfigFile] = config.dump(2) + "\n";
+
   std::error_code error;
   fs::create_directories(directory_, error);
   if (error) throw RunError(cat(directory_, ": cannot be made: ", error.message()));
-  for (const auto& shard : shards_) {
-    auto file = DiskFile::create(shard->unfinished);
-    file.reserve(shard->bytes());
-    file.write_at(0, shard->head);
+  const auto make = [&](const std::string& name, std::string_view begin, int64_t bytes) {
+    auto file = DiskFile::create(unfinished(name));
+    file.reserve(bytes);
+    file.write_at(0, begin);
     file.sync();
-  }
+  };
+  small_files_.clear();
+  for (const auto& [name, text] : small_files) small_files_.push_back(name);
+  for (const auto& [name, text] : small_files) make(name, text, static_cast<int64_t>(text.size()));
+  for (const auto& shard : shards_) make(shard->name, shard->head, shard->bytes());
 } catch (const RunError&) {
-  std::error_code ignored;
-  for (const auto& shard : shards_) fs::remove(shard->unfinished, ignored);
+  discard();
   throw;
 }
 
-void HfWriter::write(const ParamSpec& param, const std::string& full_name, int t, int t_degree,
-                     const at::Tensor& local) {
+void HfWriter::discard() const {
+  std::error_code ignored;
+  for (const auto& name : small_files_) fs::remove(unfinished(name), ignored);
+  for (const auto& shard : shards_) fs::remove(unfinished(shard->name), ignored);
+}
+
+void HfWriter::write(const ParamSpec& param, const std::string& full_name, int t, int t_degree, const at::Tensor& local,
+                     const Written& written) {
   SL_ASSERT(param.tied_to.empty(), full_name, " is written as ", param.tied_to);
   const at::NoGradGuard values_only;
   for (const auto& source : param.sources) {
@@ -162,8 +180,27 @@ void HfWriter::write(const ParamSpec& param, const std::string& full_name, int t
     const Place& place = places_.at(source.tensor);
     const auto* bytes = static_cast<const char*>(values.const_data_ptr());
     for (int64_t r = 0; r < rows; ++r, bytes += piece)
-      place.shard->opened().write_at(place.begin + r * row + part.range.begin * unit,
-                                     {bytes, static_cast<size_t>(piece)});
+      write_bytes(*place.shard, place.begin + r * row + part.range.begin * unit, {bytes, static_cast<size_t>(piece)},
+                  written);
+  }
+}
+
+// What is written goes to the disk at once: otherwise all of it could still be in memory when flush() is called, which
+// would then take its time without progress.
+void HfWriter::write_bytes(Shard& shard, int64_t offset, std::string_view bytes, const Written& written) {
+  if (!shard.file) shard.file.emplace(DiskFile::open(unfinished(shard.name)));
+  while (!bytes.empty()) {
+    const auto piece = bytes.substr(0, kPieceBytes);
+    const auto length = static_cast<int64_t>(piece.size());
+    shard.file->write_at(offset, piece);
+    unsynced_bytes_ += length;
+    if (unsynced_bytes_ >= kPieceBytes) {
+      shard.file->sync();
+      unsynced_bytes_ = 0;
+    }
+    if (written) written(length);
+    offset += length;
+    bytes.remove_prefix(piece.size());
   }
 }
 
@@ -172,33 +209,26 @@ void HfWriter::flush() {
     if (shard->file) shard->file->sync();
 }
 
-void HfWriter::finish(json config, const std::vector<std::string>& companions) {
+void HfWriter::finish() {
   flush();
   remove_earlier_model();
+  const auto give_name = [this](const std::string& name) { rename_file(unfinished(name), path_of(name)); };
   for (const auto& shard : shards_) {
     shard->file.reset();
-    rename_file(shard->unfinished, file_in(directory_, shard->name));
+    give_name(shard->name);
   }
-  if (shards_.size() > 1) write_index();
-  for (const auto& path : companions) {
-    const auto target = fs::path(directory_) / fs::path(path).filename();
-    std::error_code error;
-    if (fs::equivalent(path, target, error)) continue;
-    fs::copy_file(path, target, fs::copy_options::overwrite_existing, error);
-    if (error) throw RunError(cat(path, ": cannot be copied to ", directory_, ": ", error.message()));
-  }
-  // Version 5 of transformers writes dtype, version 4 torch_dtype; both obey it when they load.
-  config[config.contains("torch_dtype") ? "torch_dtype" : "dtype"] = dtype_name(dtype_);
+  for (const auto& name : small_files_)
+    if (name != kConfigFile) give_name(name);
   sync_directory(directory_);
-  write_file(file_in(directory_, kConfigFile), config.dump(2) + "\n");
+  give_name(kConfigFile);
   sync_directory(directory_);
 }
 
 // Without its config.json a directory is no model: it goes first, and the new one comes last.
 void HfWriter::remove_earlier_model() const try {
-  fs::remove(file_in(directory_, kConfigFile));
+  fs::remove(path_of(kConfigFile));
   sync_directory(directory_);
-  fs::remove(file_in(directory_, kIndexFile));
+  fs::remove(path_of(kIndexFile));
   static const std::regex weights(R"(model(-\d+-of-\d+)?\.safetensors)");
   std::vector<fs::path> old;
   for (const auto& file : fs::directory_iterator(directory_))
@@ -208,13 +238,12 @@ void HfWriter::remove_earlier_model() const try {
   throw RunError(cat(directory_, ": the earlier model cannot be removed: ", error.what()));
 }
 
-void HfWriter::write_index() const {
+std::string HfWriter::index() const {
   int64_t data_bytes = 0;
   json weight_map = json::object();
   for (const auto& shard : shards_) data_bytes += shard->data_bytes;
   for (const auto& [tensor, place] : places_) weight_map[tensor] = place.shard->name;
-  const json index = {{"metadata", {{"total_size", data_bytes}}}, {"weight_map", weight_map}};
-  write_file(file_in(directory_, kIndexFile), index.dump(2) + "\n");
+  return json{{"metadata", {{"total_size", data_bytes}}}, {"weight_map", weight_map}}.dump(2) + "\n";
 }
 
 }  // namespace shardline

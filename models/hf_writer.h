@@ -3,15 +3,19 @@
 //
 //   one rank: create() | barrier | every rank: write() for what it holds, then flush() | barrier | one rank: finish()
 //
-// Until finish() the weights have names that nobody takes for a model.
+// create() needs no values, so that a training run can call it before its first step: everything but the weights is on
+// the disk then, and the room for the weights is reserved. Until finish() all files have names that nobody takes for a
+// model, and an earlier model in the directory stays whole; finish() only renames.
 #pragma once
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/model_spec.h"
@@ -21,6 +25,8 @@ namespace shardline {
 class HfWriter {
  public:
   static constexpr int64_t kShardBytes = 5'000'000'000;
+  static constexpr int64_t kPieceBytes = 64 << 20;
+  using Written = std::function<void(int64_t bytes)>;
 
   // Every rank gives the same arguments; nothing is touched yet. A tensor larger than max_shard_bytes gets a file of
   // its own. Tied parameters are not written, as transformers does not.
@@ -31,16 +37,21 @@ class HfWriter {
 
   int64_t total_bytes() const;  // of all weight files
 
-  // Makes the directory and reserves the whole room; RunError, and nothing left behind, when there is not enough.
-  void create();
+  // Makes the directory and the files. config.json: `config` with its dtype set to the weights'. companions: other
+  // files of the directory, contents by name. RunError, and none of these files left behind, when there is no room for
+  // them all. Called again, it restores what somebody removed in the meantime.
+  void create(nlohmann::json config, const std::map<std::string, std::string>& companions);
+  void discard() const;  // removes what create() made; never throws
+
   // Writes the slice of rank t of t_degree: local [param.local_shape(t, t_degree)], any device and dtype. Of a
-  // parameter that several ranks hold whole, one rank is enough. RunError when the disk fails.
-  void write(const ParamSpec& param, const std::string& full_name, int t, int t_degree, const at::Tensor& local);
+  // parameter that several ranks hold whole, one rank is enough. RunError when the disk fails. `written` is called with
+  // the number of bytes after each piece of at most kPieceBytes; about as much stands in memory instead of on the disk.
+  void write(const ParamSpec& param, const std::string& full_name, int t, int t_degree, const at::Tensor& local,
+             const Written& written = {});
   // Brings what this rank wrote onto the disk.
   void flush();
-  // Gives the weights their names in place of an earlier model's, then writes config.json: `config` with its dtype set
-  // to the weights'. `companions` are copied beside it.
-  void finish(nlohmann::json config, const std::vector<std::string>& companions);
+  // Gives the files their names in place of an earlier model's, config.json last. By the rank that called create().
+  void finish();
 
  private:
   struct Shard;
@@ -50,13 +61,18 @@ class HfWriter {
   };
 
   void lay_out(const ModelSpec& spec, int64_t max_shard_bytes);
+  void write_bytes(Shard& shard, int64_t offset, std::string_view bytes, const Written& written);
   void remove_earlier_model() const;
-  void write_index() const;
+  std::string index() const;
+  std::string path_of(const std::string& name) const;
+  std::string unfinished(const std::string& name) const;
 
   std::string directory_;
   at::ScalarType dtype_;
   std::vector<std::unique_ptr<Shard>> shards_;
-  std::map<std::string, Place> places_;  // by tensor
+  std::map<std::string, Place> places_;   // by tensor
+  std::vector<std::string> small_files_;  // that create() wrote: all but the weights
+  int64_t unsynced_bytes_ = 0;
 };
 
 }  // namespace shardline

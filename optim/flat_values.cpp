@@ -108,14 +108,14 @@ void FlatValues::end_filling() {
   filling_.reset();
 }
 
-at::Tensor FlatValues::gather() {
+at::Tensor FlatValues::gather(const std::function<void(Work&)>& await) {
   wait_until_whole();
   if (segment_.shards == 1) return own_;
   if (!gathered_ && !has_master()) return whole_;
   const MemoryScope scope(MemoryClass::weights);
   const auto all = at::empty({segment_.length}, whole_.options().dtype(own_.dtype()));
   const auto own = own_.to(all.device());
-  if (segment_.length > 0) shards_->all_gather(all, own, {.what = "gather values to look at"})->wait();
+  if (segment_.length > 0) await(*shards_->all_gather(all, own, {.what = "gather values to look at"}));
   return all.to(own_.device());
 }
 

@@ -9,6 +9,8 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <functional>
+
 #include "core/communicator.h"
 #include "optim/flat_layout.h"
 #include "optim/host_link.h"
@@ -37,8 +39,9 @@ class FlatValues {
   at::Tensor begin_filling();
   void end_filling();
 
-  // Whole values as and where they are trained, for whoever wants to look at them. Collective over the shards.
-  at::Tensor gather();
+  // Whole values as and where they are trained, for whoever wants to look at them. Collective over the shards; `await`
+  // waits for the others.
+  at::Tensor gather(const std::function<void(Work&)>& await);
 
  private:
   bool has_master() const { return !own_.is_alias_of(part_); }

@@ -226,10 +226,11 @@ void StageParameters::fill_values(const std::function<void(Parameter&)>& fill) {
   });
 }
 
-void StageParameters::visit_values(const std::function<void(const Parameter&)>& see) {
+void StageParameters::visit_values(const std::function<void(const Parameter&)>& see,
+                                   const std::function<void(Work&)>& await) {
   visit_buffers([&](Buffer& buffer, const std::vector<Parameter*>& parameters, std::vector<FlatGradients>&) {
     std::vector<at::Tensor> whole;
-    for (auto& values : buffer.values) whole.push_back(values.gather());
+    for (auto& values : buffer.values) whole.push_back(values.gather(await));
     for (size_t i = 0; i < parameters.size(); ++i)
       see({parameters[i]->name, parameters[i]->spec, view_in(whole, buffer.layout.places[i]), {}});
   });

@@ -76,9 +76,12 @@ class StageParameters : public ParameterStore {
 
   // For all that is stored, one buffer after the other: `fill` sets the values; `see` is shown whole values, or whole
   // reduced gradients. Values are those that are trained: the fp32 masters of half precision. Visits that see are
-  // collective over the ranks that share the stage.
+  // collective over the ranks that share the stage; visit_values leaves it to `await` how to wait for its collectives,
+  // for `see` may take long on some ranks.
   void fill_values(const std::function<void(Parameter&)>& fill);
-  void visit_values(const std::function<void(const Parameter&)>& see);
+  void visit_values(
+      const std::function<void(const Parameter&)>& see,
+      const std::function<void(Work&)>& await = [](Work& work) { work.wait(); });
   void visit_gradients(const std::function<void(const Parameter&, const at::Tensor& gradient)>& see);
 
   void begin_run(std::vector<int> acquired) override;

@@ -1,26 +1,12 @@
 #include "engine/data/byte_tokenizer.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "core/error.h"
 #include "engine/data/byte_level.h"
 #include "engine/data/utf8.h"
 
 namespace shardline {
-namespace {
-
-void write_file(const std::filesystem::path& path, const std::string& text) {
-  std::ofstream out(path);
-  out << text << '\n';
-  if (!out.flush()) throw RunError(cat("cannot write ", path.string(), ": ", std::strerror(errno)));
-}
-
-}  // namespace
-
 std::vector<int32_t> ByteTokenizer::encode(std::string_view text) const {
   const auto* bytes = reinterpret_cast<const uint8_t*>(text.data());
   return {bytes, bytes + text.size()};
@@ -49,21 +35,20 @@ const std::string& ByteTokenizer::digest() const {
   return name;
 }
 
-void write_byte_tokenizer(const std::filesystem::path& folder) {
+std::map<std::string, std::string> byte_tokenizer_files() {
   nlohmann::json vocab;
   for (size_t byte = 0; byte < 256; ++byte) vocab[byte_level_alphabet()[byte]] = byte;
   const nlohmann::json byte_level = {
       {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", false}};
   const nlohmann::json model = {{"type", "BPE"}, {"vocab", vocab}, {"merges", nlohmann::json::array()}};
-  write_file(folder / "tokenizer.json", nlohmann::json{{"version", "1.0"},
-                                                       {"added_tokens", nlohmann::json::array()},
-                                                       {"pre_tokenizer", byte_level},
-                                                       {"decoder", byte_level},
-                                                       {"model", model}}
-                                            .dump());
-  write_file(
-      folder / "tokenizer_config.json",
-      nlohmann::json{{"tokenizer_class", "PreTrainedTokenizerFast"}, {"clean_up_tokenization_spaces", false}}.dump());
+  const nlohmann::json tokenizer = {{"version", "1.0"},
+                                    {"added_tokens", nlohmann::json::array()},
+                                    {"pre_tokenizer", byte_level},
+                                    {"decoder", byte_level},
+                                    {"model", model}};
+  const nlohmann::json config = {{"tokenizer_class", "PreTrainedTokenizerFast"},
+                                 {"clean_up_tokenization_spaces", false}};
+  return {{"tokenizer.json", tokenizer.dump() + "\n"}, {"tokenizer_config.json", config.dump() + "\n"}};
 }
 
 }  // namespace shardline

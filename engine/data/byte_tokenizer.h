@@ -1,6 +1,7 @@
 // `bytes`: each byte is its own id.
 #pragma once
-#include <filesystem>
+#include <map>
+#include <string>
 
 #include "engine/data/tokenizer.h"
 
@@ -16,7 +17,8 @@ class ByteTokenizer final : public Tokenizer {
   const std::string& digest() const override;
 };
 
-// tokenizer.json and tokenizer_config.json that give valid UTF-8 the same ids, here and in transformers.
-void write_byte_tokenizer(const std::filesystem::path& folder);
+// Contents by name: tokenizer.json and tokenizer_config.json that give valid UTF-8 the same ids, here and in
+// transformers.
+std::map<std::string, std::string> byte_tokenizer_files();
 
 }  // namespace shardline

@@ -20,11 +20,13 @@ AppendFile::~AppendFile() {
 }
 
 void AppendFile::write(std::string_view bytes) {
+  const off_t end = ::lseek(file_, 0, SEEK_END);
   while (!bytes.empty()) {
     const ssize_t written = ::write(file_, bytes.data(), bytes.size());
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) {
       const int reason = errno;
+      [[maybe_unused]] const int result = ::ftruncate(file_, end);  // where that fails, too, there is no more to do
       throw RunError(
           cat("cannot write ", bytes.size(), " bytes to ", path_, ": ", std::strerror(reason),
               reason == ENOSPC || reason == EDQUOT ? "; free some room there or choose another output_dir" : ""));

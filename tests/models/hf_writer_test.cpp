@@ -10,6 +10,7 @@
 #include <set>
 
 #include "models/hf_directory.h"
+#include "tests/models/disk_calls.h"
 #include "tests/models/files.h"
 
 #include "tests/catch.h"
@@ -68,9 +69,10 @@ void for_each_param(const ModelSpec& spec, const Action& action) {
 
 // One writer per rank, as in processes of their own.
 void write_model(const std::string& path, const ModelSpec& spec, int ranks, at::ScalarType dtype, int64_t shard_bytes,
-                 const json& config = {{"model_type", "toy"}}, const std::vector<std::string>& companions = {}) {
+                 const json& config = {{"model_type", "toy"}},
+                 const std::map<std::string, std::string>& companions = {}) {
   HfWriter first(path, spec, dtype, shard_bytes);
-  first.create();
+  first.create(config, companions);
   for (int t = 0; t < ranks; ++t) {
     HfWriter writer(path, spec, dtype, shard_bytes);
     for_each_param(spec, [&](const ParamSpec& param, const std::string& name) {
@@ -78,7 +80,7 @@ void write_model(const std::string& path, const ModelSpec& spec, int ranks, at::
     });
     writer.flush();
   }
-  first.finish(config, companions);
+  first.finish();
 }
 
 void check_model(const std::string& path, const ModelSpec& spec, int ranks) {
@@ -137,17 +139,16 @@ TEST_CASE("a file has the form that the reference expects", "[hf_writer]") {
 
 TEST_CASE("config keeps its keys, files come along", "[hf_writer]") {
   const ScratchDirectory scratch;
-  put(scratch / "tokenizer.json", "{\"t\":1}");
   const json config = {{"model_type", "toy"}, {"strange", {1, nullptr}}, {"torch_dtype", "float16"}};
-  write_model(scratch / "m", toy(), 1, at::kBFloat16, 1, config, {scratch / "tokenizer.json"});
+  write_model(scratch / "m", toy(), 1, at::kBFloat16, 1, config, {{"tokenizer.json", "{\"t\":1}"}});
   auto written = json::parse(contents(scratch / "m/config.json"));
   CHECK(written["torch_dtype"] == "bfloat16");
   written["torch_dtype"] = "float16";
   CHECK(written == config);
   CHECK(contents(scratch / "m/tokenizer.json") == "{\"t\":1}");
-  write_model(scratch / "m", toy(), 1, at::kFloat, 1, {{"a", 1}}, {scratch / "m/tokenizer.json"});
+  write_model(scratch / "m", toy(), 1, at::kFloat, 1, {{"a", 1}}, {{"tokenizer.json", "{}"}});
   CHECK(json::parse(contents(scratch / "m/config.json")) == json{{"a", 1}, {"dtype", "float32"}});
-  CHECK(contents(scratch / "m/tokenizer.json") == "{\"t\":1}");
+  CHECK(contents(scratch / "m/tokenizer.json") == "{}");
 }
 
 TEST_CASE("nothing of an earlier model of another form is left", "[hf_writer]") {
@@ -167,11 +168,11 @@ TEST_CASE("a run that dies while it writes leaves nothing that looks like a mode
   const auto spec = toy();
   const auto begin = [&] {
     HfWriter writer(scratch.path(), spec, at::kFloat);
-    writer.create();
+    writer.create({}, {});
     writer.write(spec.layers[0].params[0], "embedding.wte", 0, 1, at::full({7, 4}, 0, at::kFloat));
   };
   begin();
-  CHECK(names_in(scratch.path()) == std::set<std::string>{"model.safetensors.incomplete"});
+  CHECK(names_in(scratch.path()) == std::set<std::string>{"config.json.incomplete", "model.safetensors.incomplete"});
   CHECK_THROWS_AS(HfDirectory(scratch.path()), DataError);
 
   // An earlier model stays what it was.
@@ -195,7 +196,7 @@ TEST_CASE("a disk without room is told before anything is lost", "[hf_writer]") 
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);
   const struct rlimit small { 10'000, old.rlim_max };
   REQUIRE(::setrlimit(RLIMIT_FSIZE, &small) == 0);
-  const auto message = message_of<RunError>([&] { writer.create(); });
+  const auto message = message_of<RunError>([&] { writer.create({}, {}); });
   ::setrlimit(RLIMIT_FSIZE, &old);
   std::signal(SIGXFSZ, handler);
 
@@ -208,5 +209,86 @@ TEST_CASE("a directory that cannot be made is told", "[hf_writer]") {
   const ScratchDirectory scratch;
   put(scratch / "file", "");
   HfWriter writer(scratch / "file/m", toy(), at::kFloat);
-  CHECK_THAT(message_of<RunError>([&] { writer.create(); }), Contains("cannot be made"));
+  CHECK_THAT(message_of<RunError>([&] { writer.create({}, {}); }), Contains("cannot be made"));
+}
+
+TEST_CASE("a disk that fails at any call leaves a whole model or a whole earlier one", "[hf_writer]") {
+  const auto spec = toy();
+  const json config = {{"model_type", "toy"}}, earlier = {{"model_type", "earlier"}};
+  disk_calls::only_writes = GENERATE(true, false);
+  bool failed = true;
+  for (int call = 0; failed; ++call) {
+    REQUIRE(call < 200);
+    const ScratchDirectory scratch;
+    write_model(scratch.path(), spec, 1, at::kBFloat16, 200, earlier, {{"tokenizer.json", "earlier"}});
+    const auto before = names_in(scratch.path());
+    HfWriter writer(scratch.path(), spec, at::kFloat, 200);
+    bool is_created = false, is_written = false;
+    disk_calls::until_failure = call;
+    const auto message = message_of<RunError>([&] {
+      writer.create(config, {{"tokenizer.json", "new"}});
+      is_created = true;
+      for_each_param(spec, [&](const ParamSpec& param, const std::string& name) {
+        writer.write(param, name, 0, 1, whole(param));
+      });
+      writer.flush();
+      is_written = true;
+      writer.finish();
+    });
+    disk_calls::until_failure = -1;
+
+    INFO("call " << call << ": " << message);
+    failed = !message.empty();
+    if (failed) CHECK_THAT(message, Contains(scratch.path()) && Contains("No space left"));
+    if (!is_created) CHECK(names_in(scratch.path()) == before);
+    if (!is_written) CHECK_THAT(message, Contains("bytes left; make room there"));
+    if (!fs::exists(scratch / "config.json")) {
+      CHECK((is_written && !disk_calls::only_writes));  // finish() only renames
+      continue;
+    }
+    const bool is_new = json::parse(contents(scratch / "config.json"))["model_type"] == "toy";
+    CHECK((is_new ? is_written : failed));
+    CHECK(contents(scratch / "tokenizer.json") == (is_new ? "new" : "earlier"));
+    check_model(scratch.path(), spec, 2);
+  }
+  disk_calls::only_writes = false;
+}
+
+TEST_CASE("files that somebody removed before the weights are written are made again", "[hf_writer]") {
+  const ScratchDirectory scratch;
+  const auto spec = toy();
+  HfWriter writer(scratch / "m", spec, at::kFloat, 200);
+  writer.create({}, {{"tokenizer.json", "{}"}});
+  fs::remove_all(scratch / "m");
+  writer.create({}, {{"tokenizer.json", "{}"}});
+  for_each_param(
+      spec, [&](const ParamSpec& param, const std::string& name) { writer.write(param, name, 0, 1, whole(param)); });
+  writer.finish();
+  check_model(scratch / "m", spec, 3);
+  CHECK(contents(scratch / "m/tokenizer.json") == "{}");
+}
+
+TEST_CASE("a larger unfinished file of another layout does not show in the new one", "[hf_writer]") {
+  const ScratchDirectory scratch;
+  put(scratch / "model.safetensors.incomplete", std::string(100'000, 'x'));
+  put(scratch / "config.json.incomplete", std::string(100'000, 'x'));
+  write_model(scratch.path(), toy(), 2, at::kFloat, HfWriter::kShardBytes);
+  check_model(scratch.path(), toy(), 3);
+}
+
+TEST_CASE("progress of a rank counts the bytes of its own slices", "[hf_writer]") {
+  const ScratchDirectory scratch;
+  const auto spec = toy();
+  HfWriter writer(scratch.path(), spec, at::kFloat);
+  writer.create({}, {});
+  int64_t bytes = 0;
+  for_each_param(spec, [&](const ParamSpec& param, const std::string& name) {
+    for (int t = 0; t < 3; ++t) {
+      if (param.split_dim < 0 && t > 0) continue;
+      const auto local = slice(param, t, 3);
+      const int64_t before = bytes;
+      writer.write(param, name, t, 3, local, [&](int64_t now) { bytes += now; });
+      CHECK(bytes - before == static_cast<int64_t>(local.nbytes()));
+    }
+  });
 }

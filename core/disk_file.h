@@ -10,26 +10,27 @@ namespace shardline {
 class DiskFile {
  public:
   static DiskFile open(const std::string& path);    // an existing one, for writing
-  static DiskFile create(const std::string& path);  // empty, whatever was there
+  static DiskFile create(const std::string& path);  // made if it does not exist; keeps its contents if it does
   DiskFile(DiskFile&& other) noexcept;
   DiskFile& operator=(DiskFile&&) = delete;
   ~DiskFile();
 
-  // Gives the file this size, with the room on disk for all of it.
+  // Gives the file this size and, where the file system can, the room on disk for all of it.
   void reserve(int64_t bytes);
   void write_at(int64_t offset, std::string_view bytes);
-  // Returns when the contents are on the disk.
+  // Returns when what was written is on the disk.
   void sync();
 
  private:
   DiskFile(const std::string& path, int flags);
-  [[noreturn]] void fail(const char* what, int error) const;
+  [[noreturn]] void fail(const std::string& what, int error) const;
 
   std::string path_;
   int fd_ = -1;
 };
 
-// Puts a file in place of another of that name at once, also for a reader after a power cut.
+// Both replace a file of that name at once: whoever reads it finds the old contents or the new, also after a power cut.
+// All errors are RunErrors; what write_file could not complete is removed.
 void rename_file(const std::string& from, const std::string& to);
 void write_file(const std::string& path, std::string_view text);
 // Makes names that were given, changed or removed in a directory last.

@@ -1,4 +1,4 @@
-#include "models/disk_file.h"
+#include "core/disk_file.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -12,6 +12,18 @@
 #include "core/error.h"
 
 namespace shardline {
+namespace {
+
+// What to do about an error of the system, where that is known.
+std::string advice(const std::string& path, int error) {
+  if (error != ENOSPC && error != EDQUOT && error != EFBIG) return "";
+  std::error_code unknown;
+  const auto space = std::filesystem::space(path, unknown);
+  return cat(unknown ? "" : cat("; the file system has ", space.available, " bytes left"),
+             "; make room there or choose another directory");
+}
+
+}  // namespace
 
 DiskFile::DiskFile(const std::string& path, int flags) : path_(path), fd_(::open(path.c_str(), flags, 0666)) {
   if (fd_ < 0) fail("cannot be opened for writing", errno);
@@ -22,7 +34,7 @@ DiskFile DiskFile::open(const std::string& path) {
 }
 
 DiskFile DiskFile::create(const std::string& path) {
-  return DiskFile(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC);
+  return DiskFile(path, O_WRONLY | O_CREAT | O_CLOEXEC);
 }
 
 DiskFile::DiskFile(DiskFile&& other) noexcept : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)) {}
@@ -31,20 +43,20 @@ DiskFile::~DiskFile() {
   if (fd_ >= 0) ::close(fd_);
 }
 
-void DiskFile::fail(const char* what, int error) const {
-  throw RunError(cat(path_, ": ", what, ": ", std::strerror(error)));
+void DiskFile::fail(const std::string& what, int error) const {
+  throw RunError(cat(path_, ": ", what, ": ", std::strerror(error), advice(path_, error)));
 }
 
+// posix_fallocate would write every block where the file system (NFS before 4.2, for one) cannot reserve.
 void DiskFile::reserve(int64_t bytes) {
-  int error;
-  do error = ::posix_fallocate(fd_, 0, bytes);
-  while (error == EINTR);
-  if (error == 0) return;
-  std::error_code unknown;
-  const auto space = std::filesystem::space(path_, unknown);
-  throw RunError(cat(path_, ": ", bytes, " bytes cannot be reserved: ", std::strerror(error),
-                     unknown ? "" : cat("; the file system has ", space.available, " bytes left"),
-                     "; make room or choose another output directory"));
+  const auto checked = [&](auto call) {
+    int result;
+    do result = call();
+    while (result != 0 && errno == EINTR);
+    if (result != 0 && errno != EOPNOTSUPP) fail(cat(bytes, " bytes cannot be reserved"), errno);
+  };
+  checked([&] { return ::ftruncate(fd_, bytes); });
+  if (bytes > 0) checked([&] { return ::fallocate(fd_, 0, 0, bytes); });
 }
 
 void DiskFile::write_at(int64_t offset, std::string_view bytes) {
@@ -68,10 +80,17 @@ void rename_file(const std::string& from, const std::string& to) {
 
 void write_file(const std::string& path, std::string_view text) {
   const std::string unfinished = path + ".incomplete";
-  auto file = DiskFile::create(unfinished);
-  file.write_at(0, text);
-  file.sync();
-  rename_file(unfinished, path);
+  try {
+    auto file = DiskFile::create(unfinished);
+    file.reserve(static_cast<int64_t>(text.size()));
+    file.write_at(0, text);
+    file.sync();
+    rename_file(unfinished, path);
+  } catch (const RunError&) {
+    std::error_code ignored;
+    std::filesystem::remove(unfinished, ignored);
+    throw;
+  }
 }
 
 void sync_directory(const std::string& path) {
