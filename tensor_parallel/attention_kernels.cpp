@@ -25,6 +25,9 @@ namespace shardline {
 namespace {
 
 constexpr int64_t kBlock = 64;  // queries
+// Keys of one product: a block of queries that sees more of them takes several, so that the number of different
+// products does not grow with the length (onednn/onednn.h).
+constexpr int64_t kKeys = 1024;
 
 // One row of scores becomes probabilities of the keys up to the query, and 0 after it up to `width`; what is multiplied
 // with the values is scaled and masked. Returns the log of the sum of exponentials.
@@ -174,18 +177,46 @@ class HeadResult {
   at::Tensor part_, wide_;
 };
 
-// A thread's room for one block of scores.
+// A thread's room for one block of scores. The stride of its rows follows from the length alone, and is no power of
+// two.
 at::Tensor score_room(const at::Tensor& q) {
-  return at::empty({kBlock * q.size(2)}, q.options().dtype(wide_type(q)));
+  const int64_t stride = q.size(2) / 16 * 16 + 16;
+  return at::empty({kBlock, stride}, q.options().dtype(wide_type(q)));
 }
 at::Tensor scores_in(const at::Tensor& room, const Block& block) {
-  return room.narrow(0, 0, block.queries * block.keys).view({block.queries, block.keys});
+  return room.narrow(0, 0, block.queries).narrow(1, 0, block.keys);
 }
-void multiply_scores(at::Tensor scores, const at::Tensor& queries, const at::Tensor& keys, const ScoreScale& scale) {
-  if (scale.divisor == 1)
-    product_out(scores, queries, keys.t(), false);
-  else
-    at::addmm_out(scores, scores, queries, keys.t(), 0, 1 / scale.divisor);
+
+template <class Visit>
+void for_keys(int64_t keys, const Visit& visit) {
+  for (int64_t first = 0; first < keys; first += kKeys) visit(first, std::min(kKeys, keys - first));
+}
+
+// scores [queries, keys] = queries keys^T
+void multiply_scores(const at::Tensor& scores, const at::Tensor& queries, const at::Tensor& keys,
+                     const ScoreScale& scale) {
+  for_keys(keys.size(0), [&](int64_t first, int64_t count) {
+    at::Tensor part = scores.narrow(1, first, count);
+    const at::Tensor seen = keys.narrow(0, first, count).t();
+    if (scale.divisor == 1)
+      product_out(part, queries, seen, false);
+    else
+      at::addmm_out(part, part, queries, seen, 0, 1 / scale.divisor);
+  });
+}
+
+// result [queries, head_dim] = scores values
+void multiply_values(const at::Tensor& result, const at::Tensor& scores, const at::Tensor& values) {
+  for_keys(values.size(0), [&](int64_t first, int64_t count) {
+    product_out(result, scores.narrow(1, first, count), values.narrow(0, first, count), first > 0);
+  });
+}
+
+// result [keys, head_dim] += scores^T rows
+void add_to_keys(const at::Tensor& result, const at::Tensor& scores, const at::Tensor& rows) {
+  for_keys(result.size(0), [&](int64_t first, int64_t count) {
+    product_out(result.narrow(0, first, count), scores.narrow(1, first, count).t(), rows, true);
+  });
 }
 
 }  // namespace
@@ -209,13 +240,12 @@ std::tuple<at::Tensor, at::Tensor> attention_forward(const at::Tensor& q, const 
         const at::Tensor scores = scores_in(room, block);
         multiply_scores(scores, queries.narrow(0, block.first, block.queries), keys.narrow(0, 0, block.keys), scale);
         mask.make(sample, head, block.first, block.queries);
-        T* row = numbers<T>(scores);
-        for (int64_t i = 0; i < block.queries; ++i, row += block.keys)
+        T* row = numbers<T>(room);
+        for (int64_t i = 0; i < block.queries; ++i, row += room.stride(0))
           lse[block.first + i] =
               drop_softmax(row, mask.row(i), block.first + i + 1, block.keys,
                            static_cast<T>(scale.scale * scale.divisor), static_cast<T>(mask.kept_scale()));
-        at::Tensor part = result.rows(block.first, block.queries);
-        product_out(part, scores, values.narrow(0, 0, block.keys), false);
+        multiply_values(result.rows(block.first, block.queries), scores, values.narrow(0, 0, block.keys));
       });
       result.store();
     });
@@ -247,22 +277,21 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> attention_backward(const at::Tens
         const at::Tensor seen_keys = keys.narrow(0, 0, block.keys), seen_values = values.narrow(0, 0, block.keys);
         const at::Tensor asking = queries.narrow(0, block.first, block.queries);
         const at::Tensor d_part = d_result.narrow(0, block.first, block.queries);
-        at::Tensor scores = scores_in(room, block), d_scores = scores_in(d_room, block);
+        const at::Tensor scores = scores_in(room, block), d_scores = scores_in(d_room, block);
         multiply_scores(scores, asking, seen_keys, scale);
-        product_out(d_scores, d_part, seen_values.t(), false);
+        multiply_scores(d_scores, d_part, seen_values, 1);
         mask.make(sample, head, block.first, block.queries);
-        T *row = numbers<T>(scores), *gradient = numbers<T>(d_scores);
-        for (int64_t i = 0; i < block.queries; ++i, row += block.keys, gradient += block.keys) {
+        T *row = numbers<T>(room), *gradient = numbers<T>(d_room);
+        for (int64_t i = 0; i < block.queries; ++i, row += room.stride(0), gradient += room.stride(0)) {
           const int64_t query = block.first + i;
           const T along = dot(d_row + query * d_result.stride(0), out_row + query * result.stride(0), head_dim);
           softmax_gradient(row, gradient, mask.row(i), query + 1, block.keys,
                            static_cast<T>(scale.scale * scale.divisor), static_cast<T>(scale.scale),
                            static_cast<T>(mask.kept_scale()), lse[query], along);
         }
-        at::Tensor d_asking = d_queries.rows(block.first, block.queries);
-        product_out(d_asking, d_scores, seen_keys, false);
-        product_out(d_keys.rows(0, block.keys), d_scores.t(), asking, true);
-        product_out(d_values.rows(0, block.keys), scores.t(), d_part, true);
+        multiply_values(d_queries.rows(block.first, block.queries), d_scores, seen_keys);
+        add_to_keys(d_keys.rows(0, block.keys), d_scores, asking);
+        add_to_keys(d_values.rows(0, block.keys), scores, d_part);
       });
       for (HeadResult* part : {&d_queries, &d_keys, &d_values}) part->store();
     });

@@ -10,11 +10,11 @@ namespace {
 
 #if !defined(SHARDLINE_ONEDNN_BUILT)
 OnednnLibrary load() {
-  return {nullptr, false, "", "this build is without it (SHARDLINE_ONEDNN, libdnnl-dev)"};
+  return {.why_not = "this build is without it (SHARDLINE_ONEDNN, libdnnl-dev)"};
 }
 #elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 OnednnLibrary load() {
-  return {nullptr, false, "", "sanitizers do not allow RTLD_DEEPBIND"};
+  return {.why_not = "sanitizers do not allow RTLD_DEEPBIND"};
 }
 #else
 // Beside the program or the library that we are linked into, or in its prefix's lib folder, or where it was built.
@@ -47,6 +47,8 @@ OnednnLibrary load() {
     const auto version =
         reinterpret_cast<decltype(&shardline_onednn_version)>(dlsym(handle, "shardline_onednn_version"));
     library.matmul = reinterpret_cast<decltype(&shardline_onednn_matmul)>(dlsym(handle, "shardline_onednn_matmul"));
+    library.prepared =
+        reinterpret_cast<decltype(&shardline_onednn_prepared)>(dlsym(handle, "shardline_onednn_prepared"));
     library.multiplies_bf16 = reinterpret_cast<decltype(&shardline_onednn_multiplies_bf16)>(
         dlsym(handle, "shardline_onednn_multiplies_bf16"))();
     library.name = version();

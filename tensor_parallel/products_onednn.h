@@ -8,9 +8,10 @@ namespace shardline {
 
 struct OnednnLibrary {
   decltype(&shardline_onednn_matmul) matmul = nullptr;  // null: not there
-  bool multiplies_bf16 = false;                         // as this processor does
-  std::string name;                                     // "oneDNN 2.6.3"
-  std::string why_not;                                  // what to tell a user who asked for it
+  decltype(&shardline_onednn_prepared) prepared = nullptr;
+  bool multiplies_bf16 = false;  // as this processor does
+  std::string name;              // "oneDNN 2.6.3"
+  std::string why_not;           // what to tell a user who asked for it
 };
 
 const OnednnLibrary& onednn_library();

@@ -3,6 +3,7 @@
 #include <omp.h>
 
 #include <array>
+#include <atomic>
 #include <dnnl.hpp>
 #include <map>
 #include <string>
@@ -14,6 +15,8 @@ namespace {
 using dnnl::memory;
 
 constexpr size_t kMostPrimitives = 512;  // a thread's cache starts again beyond that: batches whose sizes keep changing
+
+std::atomic<int64_t> prepared{0};
 
 // What a primitive is made for: the sizes, the strides, types, bias or not, accumulate or not, threads.
 using Key = std::array<int64_t, 13>;
@@ -76,6 +79,7 @@ const Primitive& primitive_for(const ShardlineMatmul& x) {
                    omp_in_parallel() ? 1 : omp_get_max_threads()};
   if (const auto found = cache.find(key); found != cache.end()) return found->second;
   if (cache.size() >= kMostPrimitives) cache.clear();
+  ++prepared;
   return cache.emplace(key, make(x)).first->second;
 }
 
@@ -116,6 +120,10 @@ const char* shardline_onednn_matmul(const ShardlineMatmul* matmul) {
     error = e.what();
     return error.c_str();
   }
+}
+
+int64_t shardline_onednn_prepared() {
+  return prepared;
 }
 
 int shardline_onednn_multiplies_bf16() {

@@ -23,6 +23,10 @@ struct ShardlineMatmul {
 // Null, or what went wrong; valid until the thread's next call.
 const char* shardline_onednn_matmul(const ShardlineMatmul* matmul);
 
+// How many products were prepared so far, by all threads: each thread prepares one for every combination of sizes,
+// strides and types that it meets, which takes longer than to run a small one, and keeps the last few hundred.
+int64_t shardline_onednn_prepared(void);
+
 // Whether this processor has instructions for products of bf16.
 int shardline_onednn_multiplies_bf16(void);
 

@@ -1,6 +1,7 @@
 // Attention with dropout, block by block, against the whole matrix in float64, and that against finite differences.
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/eye.h>
@@ -8,6 +9,7 @@
 #include <ATen/ops/randn.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/zeros_like.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
 #include <array>
@@ -16,6 +18,7 @@
 #include "core/philox.h"
 #include "tensor_parallel/aten_kernels.h"
 #include "tensor_parallel/kernels.h"
+#include "tensor_parallel/products_onednn.h"
 
 #include "tests/catch.h"
 
@@ -159,6 +162,32 @@ TEST_CASE("Attention does not depend on the number of threads") {
   for (size_t i = 1; i < outs.size(); ++i) {
     CHECK(outs[i].equal(outs[0]));
     CHECK(gradients[i].equal(gradients[0]));
+  }
+}
+
+TEST_CASE("Attention over long sequences agrees with torch's in float64, and prepares its products once") {
+  const auto prepared = [] { return onednn_library().prepared ? onednn_library().prepared() : 0; };
+  for (const int64_t length : {8192, 8200}) {
+    const auto [q, k, v] = projected(1, 2, length, 8, at::kFloat);
+    const at::Tensor d_out = at::randn({1, length, 2, 8}).transpose(1, 2);
+    const auto step = [&, q = q, k = k, v = v] {
+      const auto [out, lse] = attention_forward(q, k, v, 0.35, dropout_of(1, 0));
+      const auto [dq, dk, dv] = attention_backward(d_out, q, k, v, out, lse, 0.35, dropout_of(1, 0));
+      return std::array{out, dq, dk, dv};
+    };
+    const auto got = step();
+    const int64_t before = prepared();
+    const auto again = step();
+    CHECK(prepared() == before);
+    for (size_t i = 0; i < got.size(); ++i) CHECK(again[i].equal(got[i]));
+
+    at::AutoGradMode grad(true);
+    const std::array leaves = {wide(q).requires_grad_(true), wide(k).requires_grad_(true),
+                               wide(v).requires_grad_(true)};
+    const at::Tensor exact = at::scaled_dot_product_attention(leaves[0], leaves[1], leaves[2], {}, 0.0, true, 0.35);
+    torch::autograd::backward({exact}, {wide(d_out)});
+    check_close(got[0], exact.detach());
+    for (size_t i = 0; i < leaves.size(); ++i) check_close(got[i + 1], leaves[i].grad());
   }
 }
 
