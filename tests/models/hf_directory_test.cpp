@@ -7,6 +7,7 @@
 #include <ATen/ops/zeros.h>
 
 #include "tests/models/files.h"
+#include "tests/models/golden.h"
 
 #include "tests/catch.h"
 
