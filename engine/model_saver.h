@@ -29,7 +29,7 @@ class ModelSaver {
 
  private:
   HfWriter writer_;
-  nlohmann::json config_;                         // config.json
+  nlohmann::json config_;                          // config.json
   std::map<std::string, std::string> companions_;  // on rank 0: contents by name
   bool removes_files_;
 };

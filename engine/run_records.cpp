@@ -62,8 +62,8 @@ void RunRecords::finish() {
 std::string RunRecords::gaps() const {
   std::string text;
   for (const auto& [what, gap] : gaps_)
-    text += cat(text.empty() ? "" : "; ", what, ": ", gap.records,
-                gap.records == 1 ? " record" : " records", " could not be written, first: ", gap.first_reason);
+    text += cat(text.empty() ? "" : "; ", what, ": ", gap.records, gap.records == 1 ? " record" : " records",
+                " could not be written, first: ", gap.first_reason);
   return text;
 }
 

@@ -1,5 +1,5 @@
-// What rank 0 records about a training run: lines on the console, metrics.jsonl, TensorBoard events. Silent on the other
-// ranks.
+// What rank 0 records about a training run: lines on the console, metrics.jsonl, TensorBoard events. Silent on the
+// other ranks.
 //
 // A record that cannot be written (the disk is full, say) does not end the run, whose model is worth more. The console
 // says so when it first happens; later records are tried again, and in the end `gaps` says what is missing.

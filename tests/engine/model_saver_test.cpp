@@ -1,4 +1,5 @@
-// Saving and reading a model takes as long as the disk needs, and what can be known to fail fails before the first step.
+// Saving and reading a model takes as long as the disk needs, and what can be known to fail fails before the first
+// step.
 #include "engine/model_saver.h"
 
 #include <atomic>
@@ -90,8 +91,7 @@ TEST_CASE("a disk may need longer for the model than ranks wait for one another"
       shown_total = total;
     });
     CHECK(has_model(scratch.path()));  // on all ranks
-    if (world->rank() == 0)
-      seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    if (world->rank() == 0) seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   });
   CHECK(seconds > 2.5);
   CHECK(shown_done == shown_total);
@@ -140,8 +140,8 @@ TEST_CASE("hosts that write the model without sharing the directory are found be
       const auto mine = directory(world->rank()) + (is_there || world->rank() < 2 ? "" : "/nothing");
       require_shared_directory(mine, *world, true, 200ms);
     });
-    CHECK_THAT(message, Contains("(rank 2, 3)") && Contains("No such file or directory") &&
-                            Contains(host_name()) && Contains("a file system that all these hosts share"));
+    CHECK_THAT(message, Contains("(rank 2, 3)") && Contains("No such file or directory") && Contains(host_name()) &&
+                            Contains("a file system that all these hosts share"));
   }
   CHECK(fs::is_empty(one.path()));
   CHECK(fs::is_empty(two.path()));

@@ -14,9 +14,9 @@ using Catch::Contains;
 namespace {
 
 std::string step_line(int step, double seconds, int ranks) {
-  std::string line = cat(R"({"step": )", step, R"(, "loss": null, "step_seconds": )", seconds,
-                         R"(, "bubble_fraction": )", seconds / 10, R"(, "tokens_per_second": )", 100 / seconds,
-                         R"(, "peak_memory_bytes": [)");
+  std::string line =
+      cat(R"({"step": )", step, R"(, "loss": null, "step_seconds": )", seconds, R"(, "bubble_fraction": )",
+          seconds / 10, R"(, "tokens_per_second": )", 100 / seconds, R"(, "peak_memory_bytes": [)");
   for (int rank = 0; rank < ranks; ++rank)
     line += cat(rank ? ", " : "", R"({"counted": )", 1000 * rank + step, R"(, "resident": 1})");
   return line + "]}\n";
@@ -31,8 +31,9 @@ TEST_CASE("what a run measured: medians of all steps but the first, and the most
   CHECK(file.flush());
   CHECK(measured_run(scratch.path()).step_seconds == 50);  // when there is no other
   CHECK(measured_run(scratch.path()).steps == 1);
-  file << step_line(2, 4, 2) << R"({"step": 2, "epoch": 1, "eval_loss": 3})" << "\n" << step_line(3, 1, 2)
-       << step_line(4, 2, 3);
+  file << step_line(2, 4, 2) << R"({"step": 2, "epoch": 1, "eval_loss": 3})"
+       << "\n"
+       << step_line(3, 1, 2) << step_line(4, 2, 3);
   CHECK(file.flush());
   const MeasuredRun run = measured_run(scratch.path());
   CHECK(run.steps == 3);

@@ -14,8 +14,9 @@
 
 namespace shardline::disk_calls {
 
-inline std::atomic<int> until_failure = -1;                  // calls that still succeed; negative: all do
-inline thread_local std::chrono::milliseconds pause{0};      // of this thread's calls
+inline std::atomic<int> until_failure = -1;                   // calls that still succeed; negative: all do
+inline std::atomic<bool> only_writes = false;                 // fail: the disk is full, not broken
+inline thread_local std::chrono::milliseconds pause{0};       // of this thread's calls
 inline thread_local std::chrono::milliseconds read_pause{0};  // after reading a tensor of a mapped file
 
 inline bool fails(bool writes) {
@@ -40,7 +41,8 @@ int ftruncate(int file, off_t bytes) noexcept {
   return shardline::disk_calls::fails(true) ? -1 : static_cast<int>(::syscall(SYS_ftruncate, file, bytes));
 }
 int fallocate(int file, int mode, off_t offset, off_t bytes) {
-  return shardline::disk_calls::fails(true) ? -1 : static_cast<int>(::syscall(SYS_fallocate, file, mode, offset, bytes));
+  return shardline::disk_calls::fails(true) ? -1
+                                            : static_cast<int>(::syscall(SYS_fallocate, file, mode, offset, bytes));
 }
 int rename(const char* from, const char* to) noexcept {
   return shardline::disk_calls::fails(false)

@@ -55,8 +55,4 @@ std::string message_of(const Action& action) {
   return "";
 }
 
-inline std::string golden(const std::string& name) {
-  return std::string(SHARDLINE_MODELS_TESTS "/golden/") + name;
-}
-
 }  // namespace shardline

@@ -10,6 +10,7 @@
 
 #include "core/clock.h"
 #include "tests/models/files.h"
+#include "tests/models/golden.h"
 
 #include "tests/catch.h"
 

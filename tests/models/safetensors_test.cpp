@@ -9,6 +9,7 @@
 #include <random>
 
 #include "tests/models/files.h"
+#include "tests/models/golden.h"
 
 #include "tests/catch.h"
 
