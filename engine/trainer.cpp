@@ -75,21 +75,22 @@ Trainer::Trainer(const TrainerParts& parts, int64_t total_steps)
   schedule_ = learning_rate_options(config_.training, total_steps);
 }
 
-std::vector<Microbatch> Trainer::read_microbatches(BatchSource& data, int64_t step, int microbatches, int64_t& weight) {
+Trainer::BatchTotals Trainer::read_microbatches(BatchSource& data, int64_t step, int count,
+                                                std::vector<Microbatch>& microbatches) const {
   const Range mine = split_range(data.samples_in_step(step), groups_.mesh.d(), groups_.at.d);
   const Batch batch = data.batch(step, {mine.begin, mine.length});
   check_vocabulary(batch, stage_.spec->vocab_size);
-  weight = batch.weight;
-  epoch_ = batch.epoch;
-  std::vector<Microbatch> result;
-  for (int i = 0; i < microbatches; ++i) {
-    const Range rows = split_range(mine.length, microbatches, i);
+  for (int i = 0; i < count; ++i) {
+    const Range rows = split_range(mine.length, count, i);
     Microbatch microbatch{.ids = batch.ids.narrow(0, rows.begin, rows.length).to(stage_.activations.device()),
                           .labels = batch.labels.narrow(0, rows.begin, rows.length).to(stage_.activations.device())};
     for (int64_t row = rows.begin; row < rows.end(); ++row) microbatch.samples.push_back(batch.first_sample + row);
-    result.push_back(std::move(microbatch));
+    microbatches.push_back(std::move(microbatch));
   }
-  return result;
+  return {.samples = batch.global_samples,
+          .tokens = batch.global_samples * batch.ids.size(1),
+          .weight = batch.weight,
+          .epoch = batch.epoch};
 }
 
 // The loss terms are on the stage of the last chunk, equal on its T ranks: summed over microbatches and replicas for
@@ -109,10 +110,12 @@ LossTerm Trainer::total_loss(const RunResult& run) {
 
 LossTerm Trainer::accumulate_gradients(BatchSource& data, int64_t step) {
   // Every rank of a replica reads the replica's samples itself; only borders travel.
-  int64_t weight = 0;
-  const auto microbatches = read_microbatches(data, step - 1, plan_.train.microbatches, weight);
+  std::vector<Microbatch> microbatches;
+  last_batch_ = read_microbatches(data, step - 1, plan_.train.microbatches, microbatches);
+  const int64_t weight = last_batch_.weight;
   if (weight == 0)
-    throw DataError(cat("step ", step, ": the batch has no token to predict; use a longer data.sequence_length"));
+    throw DataError(cat("step ", step, ": the batch of ", last_batch_.samples,
+                        " samples has no token to predict: all labels are ignored"));
   parameters_.zero_gradients();
   // All ranks run their stage's list; gradients are reduced over the replicas while the backward pass goes on.
   last_run_ = executor_.run(plan_.train, microbatches,
@@ -148,16 +151,15 @@ StepMetrics Trainer::train_step(BatchSource& data, int64_t step) {
   const double exposed = waited_seconds() - waited - waited_for_messages(last_run_.records);
 
   StepMetrics metrics{.step = step,
-                      .epoch = epoch_,
+                      .epoch = last_batch_.epoch,
                       .loss = loss.sum / loss.weight,
                       .grad_norm = norm,
                       .learning_rate = rate,
                       .step_seconds = seconds};
   if (loss_scaler_) metrics.loss_scale = {scale, overflowed};
-  const int64_t samples = data.samples_in_step(step - 1);
-  metrics.tokens = samples * config_.data.sequence_length;
-  metrics.tokens_per_second = static_cast<double>(metrics.tokens) / seconds;
-  metrics.samples_per_second = static_cast<double>(samples) / seconds;
+  metrics.tokens = last_batch_.tokens;
+  metrics.tokens_per_second = static_cast<double>(last_batch_.tokens) / seconds;
+  metrics.samples_per_second = static_cast<double>(last_batch_.samples) / seconds;
   // Shares of all ranks' time between two optimizer barriers, which they do not leave at the same instant.
   auto times = at::tensor({busy_seconds(last_run_.records), exposed, seconds}, at::kDouble);
   groups_.world->all_reduce(times, {.what = "busy and waiting time"})->wait();
@@ -187,15 +189,16 @@ std::vector<RankMemory> Trainer::gather_memory() {
 
 LossTerm Trainer::evaluate(BatchSource& data, int64_t steps) {
   LossTerm total;
+  int64_t samples = 0;
   for (int64_t step = 0; step < steps; ++step) {
-    int64_t weight = 0;
-    const double epoch = epoch_;
-    const auto microbatches = read_microbatches(data, step, plan_.forward.microbatches, weight);
-    epoch_ = epoch;
+    std::vector<Microbatch> microbatches;
+    samples += read_microbatches(data, step, plan_.forward.microbatches, microbatches).samples;
     const LossTerm loss = total_loss(executor_.run(plan_.forward, microbatches, {.mode = Mode::evaluate}));
     total.sum += loss.sum;
     total.weight += loss.weight;
   }
+  if (total.weight == 0)
+    throw DataError(cat("evaluation: the ", samples, " samples have no token to predict: all labels are ignored"));
   return total;
 }
 

@@ -44,14 +44,22 @@ class Trainer {
   // When the last train_step began and ended, and what this rank did in the last of both: its instructions, and the
   // peak of its activations.
   StepRecords last_step() const;
-  // Loss over `steps` global batches of `data`. Collective over the world.
+  // Loss over `steps` global batches of `data`, with a weight above 0. Collective over the world. DataError when no
+  // token of all of them is to be predicted.
   LossTerm evaluate(BatchSource& data, int64_t steps);
   // Logits of the last position of ids [batch, length], whose first column stands at `first_position`: [batch,
   // vocabulary] on every rank of the replica. `caches`: by layer of the model, or empty. Collective over the replica.
   at::Tensor next_logits(const at::Tensor& ids, int64_t first_position, const std::vector<KvCache*>& caches);
 
  private:
-  std::vector<Microbatch> read_microbatches(BatchSource& data, int64_t step, int microbatches, int64_t& weight);
+  // Of a global batch.
+  struct BatchTotals {
+    int64_t samples = 0, tokens = 0;
+    int64_t weight = 0;  // label tokens that count
+    double epoch = 0;    // epochs done after it
+  };
+  BatchTotals read_microbatches(BatchSource& data, int64_t step, int count,
+                                std::vector<Microbatch>& microbatches) const;
   LossTerm total_loss(const RunResult& run);
   std::vector<RankMemory> gather_memory();
 
@@ -65,7 +73,7 @@ class Trainer {
   std::optional<LossScaler> loss_scaler_;  // of fp16
   LearningRateOptions schedule_;
   RunResult last_run_;
-  double epoch_ = 0;
+  BatchTotals last_batch_;
   double step_start_ = 0, gradients_complete_ = 0, step_end_ = 0;  // steady_seconds() of the last step
 };
 

@@ -350,3 +350,17 @@ TEST_CASE("evaluation comes after the steps that the config names, and training 
       {.blocks = 24, .split_percentage = 25, .max_train_samples = 10, .max_eval_samples = 2, .eval_strategy = "epoch"},
       {kOne, kDeep});
 }
+
+TEST_CASE("an evaluation by a share of the steps or after a delay is refused, not ignored") {
+  const auto refusal = [](const std::string& key, const json& value) {
+    const json file = {{"model", {{"config", {{"model_type", "gpt2"}}}}},
+                       {"data", {{"train", "a.txt"}, {"validation", "b.txt"}, {"tokenizer", "bytes"}}},
+                       {"training", {{"eval_strategy", "steps"}, {key, value}}},
+                       {"output_dir", "out"}};
+    return message_of<ConfigError>([&] { parse_config(file.dump(), "c.json"); });
+  };
+  CHECK(refusal("eval_steps", 2) == "");
+  CHECK(refusal("eval_delay", 0) == "");
+  CHECK_THAT(refusal("eval_steps", 0.5), Contains("/training/eval_steps") && Contains("0.5"));
+  CHECK_THAT(refusal("eval_delay", 2), Contains("/training/eval_delay") && Contains("2"));
+}
