@@ -23,7 +23,7 @@ struct Link {
 // The only two constants that no data sheet states. The defaults come from odd rows of a published table
 // (docs/planner.md); a cluster file may set its own.
 struct Efficiencies {
-  double matrix = 0.76;  // of the peak rate, by an endless product
+  double matrix = 0.77;  // of the peak rate, by an endless product
   double link = 0.8;     // of a link's rate, by long messages
   double memory = 0.8;   // of the memory's rate, by sweeps: so on every device that we know of; not in the file
 };

@@ -20,7 +20,7 @@ LayerWork work_of(const LayerSpec& layer, const WorkShape& shape) {
   return layer.work(shape);
 }
 
-Seconds seconds_of(const LayerWork& work, const Job& job, const Pricing& pricing, const GroupSpan& tensor) {
+Seconds seconds_of(const LayerWork& work, const Pricing& pricing, const GroupSpan& tensor) {
   Seconds seconds;
   for (const auto& product : work.products) {
     const double time = pricing.product(product);
@@ -33,15 +33,36 @@ Seconds seconds_of(const LayerWork& work, const Job& job, const Pricing& pricing
     if (sweep.core && sweep.phase == Phase::forward) seconds.core_forward += time;
   }
   for (const auto& collective : work.collectives) {
-    if (collective.phase == Phase::backward_weight && job.software.overlap_gathering) continue;
     seconds.of(collective.phase) += pricing.collective(collective.kind, collective.bytes, tensor);
   }
   return seconds;
 }
 
+// Of the communication over T, what products hide where the weight gradient follows at once: a linear gathers its input
+// during the product of the input gradient, and adds up the input gradient during that of the weight gradient.
+double hidden_seconds(const LayerWork& work, const Job& job, const Pricing& pricing, const GroupSpan& tensor) {
+  if (!job.software.overlap_tensor) return 0;
+  double input_products = 0, weight_products = 0, gathers = 0, sums = 0;
+  for (const auto& product : work.products) {
+    if (product.phase == Phase::backward_input) input_products += pricing.product(product);
+    if (product.phase == Phase::backward_weight) weight_products += pricing.product(product);
+  }
+  for (const auto& collective : work.collectives) {
+    const bool gather = collective.kind == Collective::Kind::all_gather;
+    const double seconds =
+        pricing.hidden_share(collective.kind, tensor) * pricing.collective(collective.kind, collective.bytes, tensor);
+    if (collective.phase == Phase::backward_weight && gather) gathers += seconds;
+    if (collective.phase == Phase::backward_input && !gather) sums += seconds;
+  }
+  return std::min(gathers, input_products) + std::min(sums, weight_products);
+}
+
 LayerPrice told_price(const LayerWork& work, const Job& job, const Pricing& pricing, const GroupSpan& tensor) {
-  const Seconds seconds = seconds_of(work, job, pricing, tensor);
-  return {seconds.forward, seconds.backward_input, seconds.backward_weight};
+  const Seconds seconds = seconds_of(work, pricing, tensor);
+  return {.forward = seconds.forward,
+          .backward_input = seconds.backward_input,
+          .backward_weight = seconds.backward_weight,
+          .joint_saving = hidden_seconds(work, job, pricing, tensor)};
 }
 
 LayerPrice measured_price(const LayerMeasurement& measured) {
@@ -72,7 +93,7 @@ double flops(const LayerWork& work) {
 double update_bytes(const Job& job) {
   const bool master = job.precision != Precision::fp32;
   return 2 * job.software.gradient_bytes + 2 * job.software.optimizer_bytes + 8 +
-         (master ? value_bytes(job.precision) : 0);
+         (master ? value_bytes(job.precision) : 0) + job.software.extra_update_bytes;
 }
 
 WorkShape whole_batch(const Job& job) {
@@ -103,7 +124,7 @@ LayerPrice layer_price(const Job& job, const Layout& layout, const Pricing& pric
   const auto* measured = is_measured(job, layout) ? find_layer(*job.profile, layer) : nullptr;
   LayerPrice price = measured ? measured_price(*measured) : told_price(work, job, pricing, spans.tensor);
   const double core =
-      measured ? measured->recompute_core_seconds : seconds_of(work, job, pricing, spans.tensor).core_forward;
+      measured ? measured->recompute_core_seconds : seconds_of(work, pricing, spans.tensor).core_forward;
   if (work.recomputable && layout.recomputed != Recomputed::nothing)
     price.recomputed = layout.recomputed == Recomputed::blocks ? price.forward : core;
   price.backward_input += price.recomputed;
@@ -145,7 +166,7 @@ StepShares step_shares(const Job& job, const Layout& layout, const Pricing& pric
                        const LayerSpec& layer) {
   const LayerWork work = work_of(layer, layout.work_shape(job));
   const auto of_microbatch = [&](const LayerWork& part) {
-    const Seconds seconds = seconds_of(part, job, pricing, spans.tensor);
+    const Seconds seconds = seconds_of(part, pricing, spans.tensor);
     const bool again = part.recomputable && layout.recomputed == Recomputed::blocks;
     return (again ? 2 : 1) * seconds.forward + seconds.backward_input + seconds.backward_weight;
   };

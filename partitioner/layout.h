@@ -28,13 +28,14 @@ const char* to_string(
 
 // Properties of the program that trains. The defaults are ours; published results of others need theirs.
 struct Software {
-  bool fused = true;               // attention and loss in blocks (WorkShape::fused)
-  bool scatter_gather = false;     // the T senders of a whole border send a part each; the receivers gather it
-  bool overlap_reduction = true;   // gradients are reduced behind the last backwards
-  bool overlap_gathering = false;  // what a weight gradient gathers over T travels behind the input gradient
+  bool fused = true;              // attention and loss in blocks (WorkShape::fused)
+  bool scatter_gather = false;    // the T senders of a whole border send a part each; the receivers gather it
+  bool overlap_reduction = true;  // gradients are reduced behind the last backwards
+  bool overlap_tensor = true;  // in a backward that is not split, a linear's messages over T and its products overlap
   bool separate_addition = false;  // a sweep adds a product to the gradient, not the product itself
   int gradient_bytes = 4;          // of a gradient's element
   double optimizer_bytes = 8;      // of the optimizer's state for a parameter, without a master copy; on average
+  double extra_update_bytes = 0;   // through memory, of a parameter, in sweeps besides the norm's and the update's
   GatherWay gather_way = GatherWay::rings;
   bool own_ops = false;  // layers keep what they state (LayerSpec::kept), not what papers count
 };

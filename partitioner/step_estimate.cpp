@@ -216,7 +216,8 @@ class Step {
 
   // Of the gradients, before the first forward: the first stage's; the others wait for it anyway.
   double clear_seconds() const {
-    return measured_ ? measured_->clear_seconds_per_gradient * elements_[static_cast<size_t>(stage_of_chunk_[0])] : 0;
+    const double held = (layout_.sharded < 2 ? elements_ : owned_)[static_cast<size_t>(stage_of_chunk_[0])];
+    return measured_ ? measured_->clear_seconds_per_gradient * held : pricing_.sweep(gradient_bytes(held));
   }
 
   double optimizer_seconds() const {

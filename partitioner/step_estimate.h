@@ -15,7 +15,7 @@ struct StepEstimate {
   double seconds = 0;            // between two optimizer barriers
   double pipeline_seconds = 0;   // of it: until the last stage's last backward ended
   double reduction_seconds = 0;  // of it: reductions and gatherings that nothing hides
-  double optimizer_seconds = 0;  // of it: norm and update; with a profile also clearing gradients
+  double optimizer_seconds = 0;  // of it: norm and update, and clearing gradients
   double bubble_fraction = 0;    // 1 - busy / (P x seconds)
   double samples_per_second = 0, tokens_per_second = 0;
   double utilization = 0;  // of the devices' peak rate, without recomputation

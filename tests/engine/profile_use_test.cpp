@@ -109,8 +109,8 @@ TEST_CASE("a setting that changes a measured time keeps a profile from being use
   }
   // By the machine.
   const Case two_hosts(nlohmann::json::object(), {0, 0, 2, 2});
-  CHECK_THAT(two_hosts.why_not(profile), Catch::Contains("hosts: 1, not 2, placement DPT") &&
-                                             Catch::Contains("ranks_per_host: 4, not 2"));
+  CHECK_THAT(two_hosts.why_not(profile),
+             Catch::Contains("hosts: 1, not 2, placement DPT") && Catch::Contains("ranks_per_host: 4, not 2"));
   const nlohmann::json spread = {{"smp_options", {{"placement_strategy", "spread"}}}};
   CHECK_THAT(Case(spread, {0, 0, 2, 2}).why_not(profile_of(two_hosts)),
              Catch::Contains("hosts: 2, placement DPT, not 2, placement TPD"));
@@ -145,7 +145,8 @@ TEST_CASE("a setting that changes no measured time leaves a profile usable") {
 TEST_CASE("a profile of another job is refused before it prices a plan") {
   const Case sgd(nlohmann::json{{"training", {{"optim", "sgd"}}}}), adamw(nlohmann::json::object());
   const auto plan_with = [](const Case& c, Profile profile) {
-    profile.device = {.memory_bytes = 1e9, .precision = "bf16", .flops_per_second = 1e9, .memory_bytes_per_second = 1e9};
+    profile.device = {
+        .memory_bytes = 1e9, .precision = "bf16", .flops_per_second = 1e9, .memory_bytes_per_second = 1e9};
     return planner_case(c.config, c.planned.model.spec, c.planned.plan.sizes,
                         {.profile = std::make_shared<const Profile>(std::move(profile))});
   };
