@@ -20,6 +20,7 @@
 #include "engine/observe/metrics_log.h"
 #include "engine/observe/progress.h"
 #include "engine/observe/tensorboard.h"
+#include "engine/open_data.h"
 #include "engine/output_dir.h"
 #include "engine/replica_traffic.h"
 #include "engine/run_comparison.h"
