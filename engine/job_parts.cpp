@@ -40,7 +40,8 @@ bool has_tokenizer(const std::string& directory) {
   return std::filesystem::exists(directory + "/tokenizer.json") || std::filesystem::exists(directory + "/vocab.json");
 }
 
-// With all that is wrong in `config` for the model; without the paths.
+}  // namespace
+
 TokenDataOptions token_data_options(const Config& config, const ModelSpec& spec) {
   TokenDataOptions options{.format = config.data.format,
                            .text_column = config.data.text_column,
@@ -56,8 +57,6 @@ TokenDataOptions token_data_options(const Config& config, const ModelSpec& spec)
                           "; set model.config.vocab_size to at least ", options.tokenizer->vocab_size()));
   return options;
 }
-
-}  // namespace
 
 std::string digest_of(const std::string& text) {
   return cat(std::hex, XXH3_64bits(text.data(), text.size()));
@@ -133,55 +132,6 @@ void check_token_data(const Config& config, const ModelSpec& spec, bool with_tra
   const auto& [train, validation] = std::tie(config.data.train, config.data.validation);
   if (with_train || validation.empty()) find_data_files(train, options.format);
   if (!validation.empty()) find_data_files(validation, options.format);
-}
-
-TokenData open_data(const Config& config, const ModelSource& model, const ResolvedSizes& sizes, RankContext& context,
-                    bool with_train) {
-  TokenDataOptions options = token_data_options(config, model.spec);
-  Progress progress(context.out ? *context.out : std::cerr, context.console, {});
-  if (context.out)
-    options.progress = [&](int64_t done, int64_t total) { progress.update(done, total, "reading text"); };
-
-  std::string digest;
-  const auto blocks = [&](const std::vector<std::string>& paths) {
-    options.paths = paths;
-    std::filesystem::path path;
-    // One rank of a host makes the cache; the others find it.
-    if (context.local_rank == 0) path = prepare_token_cache(options);
-    context.world->barrier({.what = "token cache", .timeout = options.lock_limit});
-    if (context.local_rank != 0) path = prepare_token_cache(options);
-    const auto cache = open_token_cache(path);
-    digest += cache->digest();
-    try {
-      return BlockDataset(cache, config.data.sequence_length);
-    } catch (const DataError& error) {
-      throw DataError(cat(paths.front(), paths.size() > 1 ? ", ...: " : ": ", error.what()));
-    }
-  };
-  const auto source = [&](const BlockDataset& data, int64_t batch, bool train) {
-    const auto& t = config.training;
-    return std::make_unique<DatasetSource>(
-        data, SampleOrderOptions{.global_batch = batch,
-                                 .loader_batches = train ? sizes.loader_batches : 1,
-                                 .seed = static_cast<uint64_t>(t.data_seed.value_or(t.seed)),
-                                 .shuffle = train && config.data.shuffle,
-                                 .drop_last = train && t.dataloader_drop_last});
-  };
-
-  std::optional<BlockDataset> train, validation;
-  const bool split = config.data.validation.empty() && config.data.validation_split_percentage > 0;
-  if (with_train || split) train = blocks(config.data.train);
-  if (split) std::tie(train, validation) = train->split_validation(config.data.validation_split_percentage);
-  if (!config.data.validation.empty()) validation = blocks(config.data.validation);
-  if (train && config.data.max_train_samples) train = train->first(*config.data.max_train_samples);
-  if (validation && config.data.max_eval_samples) validation = validation->first(*config.data.max_eval_samples);
-  progress.finish();
-
-  TokenData data{.digest = digest};
-  if (train && with_train) data.train = source(*train, sizes.global_batch, true);
-  if (validation) data.validation = source(*validation, sizes.eval_replica_batch * sizes.replicas, false);
-  require_equal(*context.world, "data", digest);
-  return data;
 }
 
 }  // namespace shardline

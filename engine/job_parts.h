@@ -38,15 +38,10 @@ JobParts make_parts(const Config& config, const RankContext& context);
 void load_parameters(const Config& config, const JobParts& parts, StageParameters& parameters,
                      const LongWork::Show& show = {});
 
-struct TokenData {
-  std::unique_ptr<DatasetSource> train, validation;  // null where there is none
-  std::string digest;
-};
+// How the data is read, with all that is wrong in `config` for the model; without the paths.
+TokenDataOptions token_data_options(const Config& config, const ModelSpec& spec);
 // What is wrong with the tokenizer, the files' names or the length, before anything is read: ConfigError, DataError.
 void check_token_data(const Config& config, const ModelSpec& spec, bool with_train);
-// Collective over the world: one rank of a host makes the token caches while the others wait.
-TokenData open_data(const Config& config, const ModelSource& model, const ResolvedSizes& sizes, RankContext& context,
-                    bool with_train);
 
 // "data.tokenizer", else that of the model's directory.
 std::string tokenizer_source(const Config& config);

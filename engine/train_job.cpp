@@ -16,6 +16,7 @@
 #include "engine/job_parts.h"
 #include "engine/model_saver.h"
 #include "engine/observe/format.h"
+#include "engine/open_data.h"
 #include "engine/output_dir.h"
 #include "engine/replica_traffic.h"
 #include "engine/run_comparison.h"

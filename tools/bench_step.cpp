@@ -17,6 +17,7 @@
 #include "engine/data/repeated_batch.h"
 #include "engine/forecast.h"
 #include "engine/job_parts.h"
+#include "engine/open_data.h"
 #include "engine/profile_use.h"
 #include "tensor_parallel/products.h"
 #include "tools/start_ranks.h"

@@ -4,6 +4,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <thread>
@@ -12,27 +13,33 @@
 
 namespace shardline {
 
-FileLock::FileLock(const std::filesystem::path& path, std::chrono::milliseconds limit) {
-  fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+FileLock::FileLock(const std::filesystem::path& path) : fd_(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644)) {
   if (fd_ < 0) throw RunError(cat(path.string(), ": cannot be created: ", std::strerror(errno)));
-  const auto deadline = std::chrono::steady_clock::now() + limit;
+}
+
+FileLock::FileLock(const std::filesystem::path& path, std::chrono::milliseconds limit, const Progress& of_holder)
+    : FileLock(path) {
+  using Clock = std::chrono::steady_clock;
+  auto deadline = Clock::now() + limit;
+  int64_t progress = -1;
   while (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
     const int error = errno;
     if (error == EINTR) continue;
-    const bool late = std::chrono::steady_clock::now() >= deadline;
-    if (error == EWOULDBLOCK && !late) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-      continue;
-    }
-    ::close(fd_);
     if (error != EWOULDBLOCK) throw RunError(cat(path.string(), ": cannot be locked: ", std::strerror(error)));
-    throw RunError(cat(path.string(), ": another process holds this lock for more than ", limit.count(),
-                       " ms; if it is a hung run, end it"));
+    if (const int64_t now = of_holder(); now != progress) {
+      progress = now;
+      deadline = Clock::now() + limit;
+    }
+    if (Clock::now() >= deadline) {
+      throw RunError(cat(path.string(), ": another process holds this lock and has made no progress for ",
+                         limit.count() / 1000., " s; if it is a hung run, end it"));
+    }
+    std::this_thread::sleep_for(std::min<std::chrono::milliseconds>(limit / 4, std::chrono::milliseconds(200)));
   }
 }
 
 FileLock::~FileLock() {
-  ::close(fd_);
+  if (fd_ >= 0) ::close(fd_);
 }
 
 }  // namespace shardline

@@ -1,19 +1,27 @@
 // A lock between processes (and threads) of a host; the system releases it when its holder ends, however it ends.
 #pragma once
 #include <chrono>
+#include <cstdint>
 #include <filesystem>
+#include <functional>
 
 namespace shardline {
 
 class FileLock {
  public:
-  // Creates the file if need be and waits for the lock. RunError when it cannot be created or `limit` has passed.
-  FileLock(const std::filesystem::path& path, std::chrono::milliseconds limit);
+  // How far its holder has come, in any unit.
+  using Progress = std::function<int64_t()>;
+
+  // Creates the file if need be and waits for the lock. RunError when it cannot be created, or when the holder has made
+  // no progress for `limit`.
+  FileLock(const std::filesystem::path& path, std::chrono::milliseconds limit, const Progress& of_holder);
   ~FileLock();
   FileLock(const FileLock&) = delete;
   FileLock& operator=(const FileLock&) = delete;
 
  private:
+  explicit FileLock(const std::filesystem::path& path);  // not locked yet
+
   int fd_ = -1;
 };
 

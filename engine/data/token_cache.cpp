@@ -1,6 +1,7 @@
 #include "engine/data/token_cache.h"
 
 #include <cstring>
+#include <memory>
 
 #include "core/error.h"
 #include "engine/data/token_cache_header.h"
@@ -28,7 +29,7 @@ std::string hex(const uint64_t (&digest)[2]) {
 
 TokenCache::TokenCache(const std::filesystem::path& path) : file_(path) {
   const auto check = [&](bool good, const auto&... message) {
-    if (!good) throw DataError(cat(path.string(), ": is no whole token cache: ", message..., "; remove it"));
+    if (!good) throw DataError(cat(path.string(), ": is not a whole token cache: ", message..., "; remove it"));
   };
   check(file_.size() >= sizeof(TokenCacheHeader), "it has ", file_.size(), " bytes");
   TokenCacheHeader header;
@@ -62,9 +63,17 @@ void TokenCache::read(int64_t first, int64_t count, int64_t* out) const {
   }
 }
 
-bool TokenCache::is_intact() const {
+bool TokenCache::is_intact(const std::function<void(int64_t, int64_t)>& progress) const {
+  constexpr size_t kPart = size_t{64} << 20;
   const std::string_view ids = file_.bytes().substr(sizeof(TokenCacheHeader));
-  return XXH3_64bits(ids.data(), ids.size()) == ids_checksum_;
+  const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(), XXH3_freeState);
+  XXH3_64bits_reset(state.get());
+  for (size_t at = 0; at < ids.size(); at += kPart) {
+    const std::string_view part = ids.substr(at, kPart);
+    XXH3_64bits_update(state.get(), part.data(), part.size());
+    if (progress) progress(static_cast<int64_t>(at + part.size()), static_cast<int64_t>(ids.size()));
+  }
+  return XXH3_64bits_digest(state.get()) == ids_checksum_;
 }
 
 TokenCachePtr open_token_cache(const std::filesystem::path& path) {

@@ -21,8 +21,14 @@ struct TokenDataOptions {
   int64_t vocab_size = 0;            // of the model; every id is below it
   std::filesystem::path cache_folder;
   int threads = 1;
-  std::chrono::milliseconds lock_limit{std::chrono::hours(1)};            // for another process that makes it
-  std::function<void(int64_t done_bytes, int64_t total_bytes)> progress;  // may be empty; called on this thread
+  // Called on this thread, now and then, with what is done and how much there is: bytes to hash and to tokenize. While
+  // another process makes the same cache: what that has written, and 0. May be empty.
+  std::function<void(int64_t done_bytes, int64_t total_bytes)> progress;
+  // How long another process that makes the same cache may make no progress; 0: three quarters of the limit of a
+  // collective.
+  std::chrono::milliseconds lock_limit{0};
+  // Of text, between two places from which an interrupted process can be continued.
+  int64_t save_every_bytes = int64_t{64} << 20;
 };
 
 class TokenCache {
@@ -38,8 +44,8 @@ class TokenCache {
 
   // Tokens [first, first + count) to `out`. DataError for a damaged file whose ids are not below vocab_size.
   void read(int64_t first, int64_t count, int64_t* out) const;
-  // Whether the ids are those that were written; reads all of them.
-  bool is_intact() const;
+  // Whether the ids are those that were written; reads all of them, and reports the bytes.
+  bool is_intact(const std::function<void(int64_t done_bytes, int64_t total_bytes)>& progress = {}) const;
 
  private:
   MappedFile file_;
@@ -53,8 +59,8 @@ class TokenCache {
 using TokenCachePtr = std::shared_ptr<const TokenCache>;
 
 // The path of the cache for these options, made if it is not there or damaged. Several processes may ask at once: one
-// makes it, the others wait. DataError for the data, RunError for the cache's disk; never leaves a partial file behind
-// under the cache's name.
+// makes it, the others wait. What a process had made when it was killed is not made again. DataError for the data,
+// RunError for the cache's disk; there never is a partial file under the cache's name.
 std::filesystem::path prepare_token_cache(const TokenDataOptions& options);
 TokenCachePtr open_token_cache(const std::filesystem::path& path);
 

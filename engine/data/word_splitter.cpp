@@ -64,7 +64,7 @@ class TextWindow {
   WindowWords run() {
     read_state();
     repair();
-    next_mark_ = from_.at + kMarkStride;
+    wanted_ = next_wanted(from_.at);
     rules_.raw_added_.split(repaired_, start_, end_ == text_.size(), raw_unbroken_,
                             [&](const AddedTokenMatcher::Piece& piece) {
                               if (piece.id == AddedTokenMatcher::kNone) return split_gap(piece);
@@ -81,7 +81,7 @@ class TextWindow {
   struct Frame {
     size_t seen = 0;  // from where on a lookbehind sees the piece
     size_t begin = 0, end = 0;
-    bool closed = true;    // false: may go on after the window
+    bool closed = true;     // false: may go on after the window
     bool is_match = false;  // of the split above; cannot be found again from its middle
   };
 
@@ -131,6 +131,7 @@ class TextWindow {
     if (first_ > 0 || (rules_.nfc_ && source.data() != repaired_.data() + gap.begin)) {
       view_ = out_.buffers.emplace_back(cat(at_start_ ? context_ : "", source));
     }
+    verbatim_ = repairs_.empty() && (!rules_.nfc_ || source.data() == repaired_.data() + gap.begin);
     frames_.assign(levels(), {});
     enter(0, first_, view_.size(), gap.closed, false);
     unbroken_.clear();
@@ -207,11 +208,12 @@ class TextWindow {
 
   // A seam at view_[at], if there is one; `active`: how many levels are inside a piece.
   void mark(size_t at, size_t active) {
+    if (verbatim_ && raw_begin_ + gap_.begin + (at - first_) < wanted_) return;
     size_t longest = 0;
     behind_here_.assign(levels(), 0);
     for (size_t level = 0; level < active; ++level) {
       const Frame& frame = frames_[level];
-      if (at <= frame.begin) return;  // only a prefix space was taken
+      if (at <= frame.begin) return;                 // only a prefix space was taken
       if (at == frame.end && !frame.closed) return;  // whether the piece ends here is not known
       if (at == frame.end) break;
       if (frame.is_match) return;
@@ -228,13 +230,18 @@ class TextWindow {
     add_mark(gap_.begin + source, longest > 0 ? view_.substr(at - longest, longest) : std::string_view());
   }
 
+  size_t next_wanted(size_t marked) const {
+    const size_t stride = marked + kMarkStride;
+    if (marked + 1 >= dense_until_) return stride;
+    return marked + 1 >= dense_from_ ? marked + 1 : std::min(stride, dense_from_);
+  }
+
   // At a place of the repaired text, with what lookbehinds may see of the text before it.
   void add_mark(size_t at, std::string_view context) {
     if (within(raw_unbroken_, at)) return;
     const size_t raw = raw_place(at);
-    const bool dense = dense_from_ <= raw && raw < dense_until_;
-    if (!dense && raw < next_mark_) return;
-    next_mark_ = raw + kMarkStride;
+    if (raw < wanted_) return;
+    wanted_ = next_wanted(raw);
     Seam seam{.at = raw};
     if (!context.empty()) {
       for (const size_t bytes : behind_here_) append_number(seam.state, bytes);
@@ -262,12 +269,13 @@ class TextWindow {
   std::string_view view_;                  // the gap's text, normalized, after what lookbehinds may see of it
   bool at_start_ = false;                  // the gap goes on from before the window
   size_t first_ = 0;                       // of the gap, in view_
+  bool verbatim_ = false;                  // the gap is a part of the raw text as it is
   AddedTokenMatcher::Intervals unbroken_;  // in view_
   std::vector<Frame> frames_;              // by level
   std::vector<size_t> behind_here_;        // of the mark that is being made, by level
 
   WindowWords out_;
-  size_t next_mark_ = 0;
+  size_t wanted_ = 0;  // no mark is wanted before this place of the raw text
 };
 
 WordSplitter::WordSplitter(const WordRules& rules, MayCut may_cut)

@@ -56,8 +56,8 @@ class WordSplitter {
   WordSplitter(const WordRules& rules, MayCut may_cut);
 
   // The words of text[from.at, end), all of them when `end` is the end of the text, else those that nothing after
-  // `end` can change. There are marks at all seams in [dense_from, dense_until), and at some of the others. A code point
-  // begins at from.at and `end`. The text must outlive the words.
+  // `end` can change. There are marks at all seams in [dense_from, dense_until), and at some of the others. A code
+  // point begins at from.at and `end`. The text must outlive the words.
   WindowWords split(std::string_view text, const Seam& from, size_t end, size_t dense_from, size_t dense_until) const;
 
  private:

@@ -33,10 +33,12 @@ TokenizerPtr load(const json& shape) {
 }
 
 std::string random_pattern(Random& random, int depth = 0) {
-  static const std::vector<std::string> atoms = {"a", "b",      "\\s",        "\\S",         "\\p{L}", "\\p{N}", "\\n", " ",
-                                                 "'", "[^a\\s]", "[\\p{L}']", "[^\\p{L}]", "\\d",     ".",      "x",   "\u00e9"};
+  static const std::vector<std::string> atoms = {"a",   "b", "\\s", "\\S",     "\\p{L}",    "\\p{N}",
+                                                 "\\n", " ", "'",   "[^a\\s]", "[\\p{L}']", "[^\\p{L}]",
+                                                 "\\d", ".", "x",   "\u00e9"};
   static const std::vector<std::string> groups = {"(?:", "(?:", "(?i:", "(?=", "(?!", "(?>"};
-  static const std::vector<std::string> behind = {"(?<=a)", "(?<!a)", "(?<= b)", "(?<!\\s)", "(?<=\\p{L}\\p{L})", "(?<=(?<!x)a)"};
+  static const std::vector<std::string> behind = {"(?<=a)",      "(?<!a)", "(?<= b)", "(?<!\\s)", "(?<=\\p{L}\\p{L})",
+                                                  "(?<=(?<!x)a)"};
   static const std::vector<std::string> repeats = {"", "", "", "+", "*", "?", "{1,3}", "{2}", "++", "+?"};
   std::string pattern;
   for (int count = 1 + static_cast<int>(random() % 3); count > 0; --count) {
@@ -53,7 +55,8 @@ std::string random_pattern(Random& random, int depth = 0) {
 }
 
 json random_shape(Random& random) {
-  static const std::vector<std::string> contents = {"<t>", "<t><t>", "ab", " x", "\n", "word", "\u00e9", "e\u0301", "'s", "aba"};
+  static const std::vector<std::string> contents = {"<t>",  "<t><t>", "ab",      " x", "\n",
+                                                    "word", "\u00e9", "e\u0301", "'s", "aba"};
   json shape = golden(random() % 2 ? "gpt2" : "llama3");
   const auto next = static_cast<int>(shape["model"]["vocab"].size());
   shape["added_tokens"] = json::array();
@@ -96,11 +99,50 @@ json random_shape(Random& random) {
 }
 
 std::string random_text(Random& random, int parts) {
-  static const std::vector<std::string> pieces = {
-      "a",     "b",  "ab",     " ",      " ",       "\n",     "\n\n",   "  ",         "word", "sword",        "<t>",
-      "<t>",   "x",  "'s",     "'",      "123",     "1",      "\u00e9", "e\u0301",    "\u0301", "\u212b",     "\u3000",
-      "\xff",  "\xe2\x82", "\xe2\x82\xac", "\x80", "\xf0\x9f\x92\xa9", ".", "!?", "~", "~~~", "\u1100\u1161\u11a8", "\u037e",
-      "the",   " quick", "aaaaaaaa", "\t", "\u0327\u0301", "Z", "zQ", "abababab", "\r\n", "\u4e16\u754c", "0"};
+  static const std::vector<std::string> pieces = {"a",
+                                                  "b",
+                                                  "ab",
+                                                  " ",
+                                                  " ",
+                                                  "\n",
+                                                  "\n\n",
+                                                  "  ",
+                                                  "word",
+                                                  "sword",
+                                                  "<t>",
+                                                  "<t>",
+                                                  "x",
+                                                  "'s",
+                                                  "'",
+                                                  "123",
+                                                  "1",
+                                                  "\u00e9",
+                                                  "e\u0301",
+                                                  "\u0301",
+                                                  "\u212b",
+                                                  "\u3000",
+                                                  "\xff",
+                                                  "\xe2\x82",
+                                                  "\xe2\x82\xac",
+                                                  "\x80",
+                                                  "\xf0\x9f\x92\xa9",
+                                                  ".",
+                                                  "!?",
+                                                  "~",
+                                                  "~~~",
+                                                  "\u1100\u1161\u11a8",
+                                                  "\u037e",
+                                                  "the",
+                                                  " quick",
+                                                  "aaaaaaaa",
+                                                  "\t",
+                                                  "\u0327\u0301",
+                                                  "Z",
+                                                  "zQ",
+                                                  "abababab",
+                                                  "\r\n",
+                                                  "\u4e16\u754c",
+                                                  "0"};
   std::string text;
   for (; parts > 0; --parts) text += random() % 30 == 0 ? std::string(300, 'a') : pick(random, pieces);
   return text;
@@ -146,7 +188,8 @@ TEST_CASE("tiny windows give the ids of the whole text, for random patterns, tok
     }
     for (int i = 0; i < 4; ++i) {
       const std::string text = random_text(random, 1 + static_cast<int>(random() % 40));
-      INFO(shape["pre_tokenizer"].dump() << shape["added_tokens"].dump() << shape["normalizer"].dump() << json(text).dump(-1, ' ', true, json::error_handler_t::replace));
+      INFO(shape["pre_tokenizer"].dump() << shape["added_tokens"].dump() << shape["normalizer"].dump()
+                                         << json(text).dump(-1, ' ', true, json::error_handler_t::replace));
       std::vector<int32_t> whole;
       if (!message_of<DataError>([&] { whole = tokenizer->encode(text); }).empty()) continue;  // PCRE2's limits
       const EncodedPart stepped = encode_by_seams(*tokenizer, text, {}, 1 + random() % 12);

@@ -1,13 +1,17 @@
 #include "engine/data/token_cache.h"
 
 #include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <thread>
 
 #include "core/error.h"
 #include "engine/data/file_lock.h"
 #include "engine/data/ordered_work.h"
+#include "engine/data/partial_file.h"
 #include "tests/engine/data/temp_folder.h"
 
 #include "tests/catch.h"
@@ -31,6 +35,27 @@ std::string text_of(const TokenCache& cache) {
   cache.read(0, cache.size(), ids.data());
   return {ids.begin(), ids.end()};
 }
+
+class CountingTokenizer final : public Tokenizer {
+ public:
+  explicit CountingTokenizer(TokenizerPtr tokenizer) : tokenizer_(std::move(tokenizer)) {}
+
+  std::vector<int32_t> encode(std::string_view text) const override { return encode_part(text, {}, {}).ids; }
+  EncodedPart encode_part(std::string_view text, const Seam& from, const PartOptions& options) const override {
+    EncodedPart part = tokenizer_->encode_part(text, from, options);
+    bytes += static_cast<int64_t>(part.end.at - std::max(from.at, options.listed_from));
+    return part;
+  }
+  std::string decode(std::span<const int32_t> ids) const override { return tokenizer_->decode(ids); }
+  int64_t vocab_size() const override { return tokenizer_->vocab_size(); }
+  std::optional<int32_t> eos() const override { return tokenizer_->eos(); }
+  const std::string& digest() const override { return tokenizer_->digest(); }
+
+  mutable std::atomic<int64_t> bytes{0};
+
+ private:
+  TokenizerPtr tokenizer_;
+};
 
 int files_in(const std::filesystem::path& folder) {
   return static_cast<int>(std::distance(std::filesystem::directory_iterator(folder), {}));
@@ -121,7 +146,7 @@ TEST_CASE("threads change nothing, and progress ends at the total") {
     };
     const auto path = prepare_token_cache(options);
     CHECK(last == total);
-    CHECK(total == static_cast<int64_t>(3 * lines.size()));
+    CHECK(total == static_cast<int64_t>(2 * 3 * lines.size()));  // hashed and tokenized
     CHECK(calls > 8);
     const auto cache = open_token_cache(path);
     std::vector<int64_t> ids(cache->size());
@@ -189,30 +214,106 @@ TEST_CASE("a cache folder that cannot be is an error") {
 TEST_CASE("of several that ask at once one makes the cache and all get it") {
   const TempFolder folder;
   const auto options = options_for(folder, {folder.write("a.txt", std::string(3'000'000, 'x'))});
-  std::atomic<int> makers{0};
+  const auto counted = std::make_shared<CountingTokenizer>(options.tokenizer);
   std::vector<std::filesystem::path> paths(6);
   {
     std::vector<std::jthread> threads;
     for (auto& path : paths) {
       threads.emplace_back([&] {
         auto mine = options;
-        mine.progress = [&](int64_t done, int64_t total) { makers += done == total; };
+        mine.tokenizer = counted;
         path = prepare_token_cache(mine);
       });
     }
   }
-  CHECK(makers == 1);
+  CHECK(counted->bytes == 3'000'000);
   for (const auto& path : paths) CHECK(open_token_cache(path)->size() == 3'000'000);
 }
 
-TEST_CASE("waiting for another maker has a limit") {
+TEST_CASE("a cache that is there is opened without its lock") {
+  const TempFolder folder;
+  auto options = options_for(folder, {folder.write("a.txt", "x")});
+  const auto path = prepare_token_cache(options);
+  const FileLock held(path.string() + ".lock", std::chrono::seconds(1), [] { return 0; });
+  options.lock_limit = std::chrono::milliseconds(50);
+  CHECK(prepare_token_cache(options) == path);
+}
+
+TEST_CASE("waiting for another maker has a limit that starts again while its file grows") {
   const TempFolder folder;
   auto options = options_for(folder, {folder.write("a.txt", "x")});
   const auto path = prepare_token_cache(options);
   std::filesystem::remove(path);
-  const FileLock held(path.string() + ".lock", std::chrono::seconds(1));
-  options.lock_limit = std::chrono::milliseconds(50);
-  CHECK_THAT(message_of<RunError>([&] { prepare_token_cache(options); }), Contains("50 ms") && Contains(".lock"));
+  options.lock_limit = std::chrono::milliseconds(200);
+  std::vector<int64_t> seen;
+  options.progress = [&](int64_t done, int64_t total) {
+    if (total == 0) seen.push_back(done);
+  };
+  PartialFile others(path, "elsewhere");
+  others.append("12345");
+  auto held = std::make_unique<FileLock>(path.string() + ".lock", std::chrono::seconds(1), [] { return 0; });
+  CHECK_THAT(message_of<RunError>([&] { prepare_token_cache(options); }),
+             Contains("no progress for 0.2 s") && Contains(".lock"));
+  CHECK(seen == std::vector<int64_t>{5});
+
+  std::jthread maker([&] {  // five times as long as the limit
+    for (int i = 0; i < 20; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      others.append("12345");
+    }
+    held.reset();
+  });
+  CHECK(prepare_token_cache(options) == path);
+  CHECK(seen.back() > 50);
+}
+
+TEST_CASE("a killed process is continued where it last saved, and the cache is the same to the bit") {
+  const TempFolder folder;
+  std::string text;
+  for (int i = 0; i < 400'000; ++i) text += "number " + std::to_string(i * 4001) + (i % 7 == 0 ? "\n" : " ");
+  auto options = options_for(folder, {folder.write("a.txt", text), folder.write("b.txt", text)});
+  options.tokenizer = load_tokenizer(SHARDLINE_DATA_TESTS "/golden/llama3");
+  options.vocab_size = options.tokenizer->vocab_size();
+  options.threads = 2;
+  options.save_every_bytes = 1 << 20;
+  const auto total = static_cast<int64_t>(2 * text.size());
+  auto elsewhere = options;
+  elsewhere.cache_folder = folder.path() / "whole";
+  const std::string whole = read_file(prepare_token_cache(elsewhere));
+
+  // Hashing is the first half of the work: the process is killed when three quarters of the text are tokenized.
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    options.progress = [](int64_t done, int64_t all) {
+      if (done > all / 8 * 7) ::kill(::getpid(), SIGKILL);
+    };
+    prepare_token_cache(options);
+    ::_exit(1);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  REQUIRE(WIFSIGNALED(status));
+  CHECK(files_in(options.cache_folder) == 3);  // lock, partial file and note
+
+  SECTION("the rest alone is tokenized") {
+    const auto counted = std::make_shared<CountingTokenizer>(options.tokenizer);
+    options.tokenizer = counted;
+    const auto path = prepare_token_cache(options);
+    CHECK(counted->bytes < total / 3);
+    CHECK(counted->bytes > total / 8);
+    CHECK(read_file(path) == whole);
+    CHECK(files_in(options.cache_folder) == 2);
+  }
+  SECTION("what does not have the ids that were noted is made again") {
+    for (const auto& entry : std::filesystem::directory_iterator(options.cache_folder)) {
+      if (entry.path().extension() == ".note" || entry.path().extension() == ".lock") continue;
+      std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
+      file.seekp(5000);
+      file.put('\x7f');
+    }
+    CHECK(read_file(prepare_token_cache(options)) == whole);
+  }
 }
 
 TEST_CASE("ordered work throws the first error and stops") {
