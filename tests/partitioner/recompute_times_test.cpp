@@ -1,5 +1,5 @@
-// Times of arXiv 2205.05198, to which nothing was fitted: whole steps, one block alone, and what of the 22B model's step
-// is spent outside its blocks. Prints its tables.
+// Times of arXiv 2205.05198, to which nothing was fitted: whole steps, one block alone, and what of the 22B model's
+// step is spent outside its blocks. Prints its tables.
 #include <cmath>
 #include <cstdio>
 
@@ -81,8 +81,8 @@ TEST_CASE("what a step without a pipeline does outside its blocks is predicted")
   const auto& row = recompute_rows().front();
   for (const bool selective : {false, true}) {
     const auto& block = block_rows()[selective ? 4 : 2];
-    const double measured = (selective ? row.selective : row.all_recomputed) -
-                            row.layers * 1e-3 * (block.forward + block.backward);
+    const double measured =
+        (selective ? row.selective : row.all_recomputed) - row.layers * 1e-3 * (block.forward + block.backward);
     const double predicted = step_of(row, selective).seconds - row.layers * block_of_22b(block).whole();
     std::printf("22B, outside its blocks:");
     CHECK(std::abs(compared(block.name, 1e3 * predicted, 1e3 * measured, "ms")) < 0.15);
