@@ -3,6 +3,8 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -12,7 +14,10 @@
 
 #include "core/error.h"
 #include "engine/config/config.h"
+#include "engine/config/learning_rate_rules.h"
 #include "engine/data/data_files.h"
+#include "engine/data/data_source.h"
+#include "engine/data/token_file.h"
 #include "engine/tensor_splits.h"
 #include "pipeline/schedule_choice.h"
 #include "pipeline/schedule_svg.h"
@@ -55,6 +60,19 @@ TokenDataOptions token_data_options(const Config& config, const ModelSpec& spec)
                           options.tokenizer->vocab_size() - 1, ", but the model's vocab_size is ", spec.vocab_size,
                           "; set model.config.vocab_size to at least ", options.tokenizer->vocab_size()));
   return options;
+}
+
+DataError about_files(const std::vector<std::string>& paths, const DataError& error) {
+  return DataError(cat(paths.front(), paths.size() > 1 ? ", ...: " : ": ", error.what()));
+}
+
+SampleOrderOptions sample_order(const Config& config, int64_t samples, int64_t batch, bool train) {
+  const auto& t = config.training;
+  return {.samples = samples,
+          .global_batch = batch,
+          .seed = static_cast<uint64_t>(t.data_seed.value_or(t.seed)),
+          .shuffle = train && config.data.shuffle,
+          .drop_last = train && t.dataloader_drop_last};
 }
 
 }  // namespace
@@ -123,11 +141,70 @@ TokenizerPtr require_tokenizer(const Config& config) {
   return load_tokenizer(source);
 }
 
-void check_token_data(const Config& config, const ModelSpec& spec, bool with_train) {
-  const auto options = token_data_options(config, spec);
-  const auto& [train, validation] = std::tie(config.data.train, config.data.validation);
-  if (with_train || validation.empty()) find_data_files(train, options.format);
-  if (!validation.empty()) find_data_files(validation, options.format);
+namespace {
+
+// The blocks of these files; unset where a text must be read to know, or a file is not there.
+std::optional<int64_t> blocks_of(const Config& config, const TokenDataOptions& options,
+                                 const std::vector<std::string>& paths, bool must_be_there) {
+  std::vector<std::string> there = paths;
+  if (!must_be_there) std::erase_if(there, [](const std::string& path) { return !is_data_file(path); });
+  bool known = there.size() == paths.size();
+  if (there.empty() && !paths.empty()) return {};
+  int64_t tokens = 0, documents = 0;
+  for (const auto& file : find_data_files(there, options.format)) {
+    if (file.format == DataFormat::tokens) {
+      const TokenFile ids(file.path);
+      tokens += ids.size();
+      documents += ids.documents();
+      continue;
+    }
+    if (!options.tokenizer) throw missing_tokenizer(file);
+    known = false;
+  }
+  if (!known) return {};
+  try {
+    return count_blocks(tokens, documents, config.data.sequence_length);
+  } catch (const DataError& error) {
+    throw about_files(paths, error);
+  }
+}
+
+}  // namespace
+
+void check_token_data(const Config& config, const PlannedModel& planned, bool must_be_there) {
+  const auto options = token_data_options(config, planned.model.spec);
+  const DataOptions& data = config.data;
+  if (data.train.empty()) throw ConfigError("/data/train: nothing to train on; name a file or a list of files");
+  auto blocks = blocks_of(config, options, data.train, must_be_there);
+  if (!data.validation.empty()) blocks_of(config, options, data.validation, must_be_there);
+  if (!blocks) return;
+  if (data.validation.empty() && data.validation_split_percentage > 0)
+    *blocks -= count_validation_blocks(*blocks, data.validation_split_percentage);
+  const SampleOrder order(sample_order(config, std::min(*blocks, data.max_train_samples.value_or(*blocks)),
+                                       planned.plan.sizes.global_batch, /*train=*/true));
+  count_steps(config, order.batches_per_epoch());
+}
+
+void check_validation_data(const Config& config, const PlannedModel& planned) {
+  const auto options = token_data_options(config, planned.model.spec);
+  const bool own_files = !config.data.validation.empty();
+  const auto blocks = blocks_of(config, options, own_files ? config.data.validation : config.data.train, true);
+  if (blocks && !own_files) count_validation_blocks(*blocks, config.data.validation_split_percentage);
+}
+
+int64_t count_steps(const Config& config, int64_t steps_per_epoch) {
+  const TrainingOptions& training = config.training;
+  const int64_t steps =
+      training.max_steps > 0
+          ? training.max_steps
+          : std::max<int64_t>(
+                1, static_cast<int64_t>(std::ceil(training.num_train_epochs * static_cast<double>(steps_per_epoch))));
+  try {
+    learning_rate_options(training, steps);
+  } catch (const ConfigError& error) {
+    throw ConfigError(cat("/training/lr_scheduler_kwargs: ", error.what()));
+  }
+  return steps;
 }
 
 TokenData open_data(const Config& config, const ModelSource& model, const ResolvedSizes& sizes, RankContext& context,
@@ -150,16 +227,11 @@ TokenData open_data(const Config& config, const ModelSource& model, const Resolv
     try {
       return BlockDataset(cache, config.data.sequence_length);
     } catch (const DataError& error) {
-      throw DataError(cat(paths.front(), paths.size() > 1 ? ", ...: " : ": ", error.what()));
+      throw about_files(paths, error);
     }
   };
   const auto source = [&](const BlockDataset& data, int64_t batch, bool train) {
-    const auto& t = config.training;
-    return std::make_unique<DatasetSource>(
-        data, SampleOrderOptions{.global_batch = batch,
-                                 .seed = static_cast<uint64_t>(t.data_seed.value_or(t.seed)),
-                                 .shuffle = train && config.data.shuffle,
-                                 .drop_last = train && t.dataloader_drop_last});
+    return std::make_unique<DatasetSource>(data, sample_order(config, data.size(), batch, train));
   };
 
   std::optional<BlockDataset> train, validation;

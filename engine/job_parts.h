@@ -37,11 +37,17 @@ struct TokenData {
   std::unique_ptr<DatasetSource> train, validation;  // null where there is none
   std::string digest;
 };
-// What is wrong with the tokenizer, the files' names or the length, before anything is read: ConfigError, DataError.
-void check_token_data(const Config& config, const ModelSpec& spec, bool with_train);
+// What is wrong with the tokenizer, the data files, and the run's length where files of token ids give it, before any
+// text is read: ConfigError, DataError. must_be_there: a file that is not is an error, too.
+void check_token_data(const Config& config, const PlannedModel& planned, bool must_be_there);
+// The same for evaluation alone.
+void check_validation_data(const Config& config, const PlannedModel& planned);
 // Collective over the world: one rank of a host makes the token caches while the others wait.
 TokenData open_data(const Config& config, const ModelSource& model, const ResolvedSizes& sizes, RankContext& context,
                     bool with_train);
+
+// Steps of the run. ConfigError where the schedule of the learning rate does not fit into them.
+int64_t count_steps(const Config& config, int64_t steps_per_epoch);
 
 // "data.tokenizer", else that of the model's directory.
 std::string tokenizer_source(const Config& config);

@@ -22,6 +22,7 @@
 #include "engine/observe/tensorboard.h"
 #include "engine/output_dir.h"
 #include "engine/replica_traffic.h"
+#include "engine/run_checks.h"
 #include "engine/run_comparison.h"
 #include "engine/step_timeline.h"
 #include "engine/stop.h"
@@ -89,12 +90,6 @@ class Reporter {
   std::unique_ptr<TensorBoardWriter> tensorboard_;
 };
 
-int64_t count_steps(const Config& config, const DatasetSource& data) {
-  if (config.training.max_steps > 0) return config.training.max_steps;
-  return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(config.training.num_train_epochs *
-                                                             static_cast<double>(data.steps_per_epoch()))));
-}
-
 // A build for GPUs that computes on CPUs says why.
 std::string no_gpu_note(const Config& config, at::Device device) {
   return has_nccl() && device.is_cpu() && config.runtime.device != "cpu" ? " (no GPU found)" : "";
@@ -158,7 +153,7 @@ EvaluationMetrics evaluation_metrics(const LossTerm& loss, int64_t step, double 
 
 void check_train(const Config& config) {
   const auto planned = plan_model(config, configured_world_size(config));
-  check_token_data(config, planned.model.spec, /*with_train=*/true);
+  check_run(config, planned, RunMoment::starting);
   check_output_dir(config, planned.model.spec);
 }
 
@@ -169,7 +164,7 @@ void train_job(const Config& config, RankContext& context) {
   context.world->barrier({.what = "output directory"});
   keep_flight_records(config, context);
   TokenData data = open_data(config, parts.model, parts.plan.sizes, context, /*with_train=*/true);
-  const int64_t steps = count_steps(config, *data.train);
+  const int64_t steps = count_steps(config, data.train->steps_per_epoch());
 
   std::optional<Forecast> forecast;
   if (context.out) {
@@ -232,7 +227,7 @@ void train_job(const Config& config, RankContext& context) {
 
 void check_evaluate(const Config& config) {
   require_validation(config);
-  check_token_data(config, plan_model(config, configured_world_size(config)).model.spec, /*with_train=*/false);
+  check_validation_data(config, plan_model(config, configured_world_size(config)));
 }
 
 void evaluate_job(const Config& config, RankContext& context) {
