@@ -13,11 +13,18 @@ bool mpi_is_launched() {
   return false;
 }
 
-#ifndef SHARDLINE_MPI
-MpiWorld make_mpi_world(const void*) {
+#ifdef SHARDLINE_MPI
+void require_mpi() {}
+#else
+void require_mpi() {
   throw ConfigError(
       "this build of shardline has no MPI: configure it with -DSHARDLINE_MPI=ON (Debian: apt install "
       "libopenmpi-dev), or use the communicator \"threads\" or \"local\"");
+}
+
+MpiWorld make_mpi_world(const void*) {
+  require_mpi();
+  return {};
 }
 
 void set_mpi_abort_handler(std::function<void(const std::string&)>) {}

@@ -18,6 +18,9 @@ namespace shardline {
 // Whether the MPI runtime started this process as one of its ranks. Does not initialise MPI.
 bool mpi_is_launched();
 
+// ConfigError in a build without MPI.
+void require_mpi();
+
 struct MpiWorld {
   CommunicatorPtr comm;
   int local_rank = 0;  // among the ranks on this host
@@ -29,7 +32,7 @@ struct MpiWorld {
 // Collective over all ranks. A process without mpirun is a world of one rank. MPI is initialised if nobody has, and
 // then finalised when the last communicator goes. A program that has initialised MPI itself needs at least
 // MPI_THREAD_SERIALIZED (and then makes no MPI call while communicators live) or MPI_THREAD_MULTIPLE; it may pass a
-// pointer to its MPI_Comm. Sets current_rank(). Throws ConfigError in a build without MPI.
+// pointer to its MPI_Comm. Sets current_rank(). Throws as require_mpi() does.
 MpiWorld make_mpi_world(const void* callers_mpi_comm = nullptr);
 
 // Communicator::abort() gives this function the rank's last words before MPI ends the whole job with exit code 1; it

@@ -3,16 +3,12 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "core/disk_file.h"
 #include "core/error.h"
 #include "engine/config/config.h"
-#include "engine/data/data_files.h"
 #include "engine/tensor_splits.h"
 #include "pipeline/schedule_choice.h"
 #include "pipeline/schedule_svg.h"
@@ -29,34 +25,7 @@ std::string host_name() {
   return name;
 }
 
-std::filesystem::path cache_folder(const Config& config) {
-  if (const char* xdg = std::getenv("XDG_CACHE_HOME"); xdg && *xdg) return std::filesystem::path(xdg) / "shardline";
-  if (const char* home = std::getenv("HOME"); home && *home)
-    return std::filesystem::path(home) / ".cache" / "shardline";
-  return std::filesystem::path(config.output_dir) / ".cache";
-}
-
-bool has_tokenizer(const std::string& directory) {
-  return std::filesystem::exists(directory + "/tokenizer.json") || std::filesystem::exists(directory + "/vocab.json");
-}
-
 }  // namespace
-
-TokenDataOptions token_data_options(const Config& config, const ModelSpec& spec) {
-  TokenDataOptions options{.format = config.data.format,
-                           .text_column = config.data.text_column,
-                           .vocab_size = spec.vocab_size,
-                           .cache_folder = cache_folder(config),
-                           .threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()))};
-  // Files of token ids need no tokenizer; for text without one the data reader says what is missing.
-  const auto tokenizer = tokenizer_source(config);
-  if (!config.data.tokenizer.empty() || has_tokenizer(tokenizer)) options.tokenizer = load_tokenizer(tokenizer);
-  if (options.tokenizer && options.tokenizer->vocab_size() > spec.vocab_size)
-    throw ConfigError(cat("the tokenizer ", tokenizer_source(config), " has ids up to ",
-                          options.tokenizer->vocab_size() - 1, ", but the model's vocab_size is ", spec.vocab_size,
-                          "; set model.config.vocab_size to at least ", options.tokenizer->vocab_size()));
-  return options;
-}
 
 std::string digest_of(const std::string& text) {
   return cat(std::hex, XXH3_64bits(text.data(), text.size()));
@@ -125,13 +94,6 @@ TokenizerPtr require_tokenizer(const Config& config) {
   if (source.empty())
     throw ConfigError("/data/tokenizer: needed to read prompts; name a directory, a tokenizer.json or \"bytes\"");
   return load_tokenizer(source);
-}
-
-void check_token_data(const Config& config, const ModelSpec& spec, bool with_train) {
-  const auto options = token_data_options(config, spec);
-  const auto& [train, validation] = std::tie(config.data.train, config.data.validation);
-  if (with_train || validation.empty()) find_data_files(train, options.format);
-  if (!validation.empty()) find_data_files(validation, options.format);
 }
 
 }  // namespace shardline

@@ -38,11 +38,6 @@ JobParts make_parts(const Config& config, const RankContext& context);
 void load_parameters(const Config& config, const JobParts& parts, StageParameters& parameters,
                      const LongWork::Show& show = {});
 
-// How the data is read, with all that is wrong in `config` for the model; without the paths.
-TokenDataOptions token_data_options(const Config& config, const ModelSpec& spec);
-// What is wrong with the tokenizer, the files' names or the length, before anything is read: ConfigError, DataError.
-void check_token_data(const Config& config, const ModelSpec& spec, bool with_train);
-
 // "data.tokenizer", else that of the model's directory.
 std::string tokenizer_source(const Config& config);
 // ConfigError where there is none.

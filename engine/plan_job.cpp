@@ -10,6 +10,7 @@
 #include "engine/job.h"
 #include "engine/job_parts.h"
 #include "engine/plan_page.h"
+#include "engine/run_checks.h"
 #include "engine/run_comparison.h"
 #include "engine/tensor_splits.h"
 
@@ -29,7 +30,10 @@ bool foretells(const Config& config, const PlanOptions& options) {
 }  // namespace
 
 std::string plan_job(const Config& config, const PlanOptions& options) {
-  const auto [model, planned, plan] = plan_model(config, configured_world_size(config), options.assumed);
+  const PlannedModel all = plan_model(config, configured_world_size(config), options.assumed);
+  const auto& [model, planned, plan] = all;
+  const bool is_to_run = options.from_run.empty();  // a run that was needs no check
+  if (is_to_run) check_run(config, all, RunMoment::planned);
   if (!options.svg.empty()) write_schedule_picture(plan, options.svg);
   nlohmann::json json = plan_json(plan);
   std::string text = plan_text(plan, options.width);
@@ -55,6 +59,9 @@ std::string plan_job(const Config& config, const PlanOptions& options) {
     }
     if (!options.html.empty()) write_text(options.html, plan_page(planned, plan, forecast, candidates));
   }
+  if (is_to_run && plans_for_this_machine(config))
+    for (const auto& obstacle : obstacles_now(config, model.spec))
+      text += "note: not ready to train: " + obstacle + "\n";
   return options.json ? json.dump(2) + "\n" : text;
 }
 

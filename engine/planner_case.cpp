@@ -31,10 +31,6 @@ void check_links(const Cluster& cluster, const Layout& layout) {
                           " devices; set its nodes (--nodes), or smaller degrees"));
 }
 
-bool is_here(const Config& config) {
-  return config.cluster.empty() || config.cluster == "local";
-}
-
 // CPUs talk as core/mpi does, GPUs through NCCL.
 GatherWay gather_way(const Config& config) {
   if (has_accelerators(config)) return GatherWay::rings;
@@ -122,9 +118,13 @@ std::vector<LayerPrice> prices_by_layer(const Config& config, const Job& job, La
 
 }  // namespace
 
+bool plans_for_this_machine(const Config& config) {
+  return config.cluster.empty() || config.cluster == "local";
+}
+
 bool has_accelerators(const Config& config) {
   const auto& device = config.runtime.device;
-  return device != "cpu" && !(is_here(config) && device == "auto" && gpu_count() == 0);
+  return device != "cpu" && !(plans_for_this_machine(config) && device == "auto" && gpu_count() == 0);
 }
 
 int active_microbatches_of(const Config& config, const ResolvedSizes& sizes) {
@@ -163,7 +163,7 @@ Software software_of(const Config& config, const ModelSpec& spec) {
 
 Cluster planning_cluster(const Config& config, int world_size, const Assumptions& assumed) {
   const int hosts = used_hosts(config);
-  const bool here = is_here(config);
+  const bool here = plans_for_this_machine(config);
   const auto profile = here ? profile_of(config, assumed) : nullptr;
   Cluster cluster = here ? cluster_here(config, world_size / hosts, hosts) : read_cluster(config.cluster);
   if (profile) cluster = measured_cluster(*profile, world_size, cluster);

@@ -31,6 +31,9 @@ Cluster planning_cluster(const Config& config, int world_size, const Assumptions
 PlannerCase planner_case(const Config& config, const ModelSpec& spec, const ResolvedSizes& sizes,
                          const Assumptions& assumed = {});
 
+// Whether the config's cluster is this machine.
+bool plans_for_this_machine(const Config& config);
+
 // Whether the ranks of the plan have GPUs: a file's machines do unless the config says CPUs.
 bool has_accelerators(const Config& config);
 

@@ -49,20 +49,33 @@ void check_tasks(int mpi_size) {
 }
 
 // NCCL wants a GPU of its own for every rank; ranks that share one talk through mpi.
-bool uses_nccl(const Config& config, const RankContext& context) {
-  const bool own_gpu = context.device.is_cuda() && context.local_size <= gpu_count();
+bool uses_nccl(const Config& config, at::Device device, int local_size, int world_size) {
+  const bool own_gpu = device.is_cuda() && local_size <= gpu_count();
   const auto demand = [&](const char* key, const std::string& value, const char* instead) {
     if (value == "nccl" && !own_gpu)
-      throw ConfigError(cat(
-          key, ": \"nccl\" needs ",
-          has_nccl() ? cat("a GPU for every rank; this host has ", gpu_count(), " for ", context.local_size, " ranks")
-                     : "a build with CUDA and NCCL, and this one has neither",
-          "; use \"", instead, '"'));
+      throw ConfigError(
+          cat(key, ": \"nccl\" needs ",
+              has_nccl() ? cat("a GPU for every rank; this host has ", gpu_count(), " for ", local_size, " ranks")
+                         : "a build with CUDA and NCCL, and this one has neither",
+              "; use \"", instead, '"'));
     return value == "nccl";
   };
   const bool asked = demand("/runtime/communicator", config.runtime.communicator, "mpi");
   const bool asked_for_replicas = demand("/smp_options/ddp_dist_backend", config.smp.ddp_dist_backend, "auto");
-  return asked || asked_for_replicas || (config.runtime.communicator == "auto" && own_gpu && context.world->size() > 1);
+  return asked || asked_for_replicas || (config.runtime.communicator == "auto" && own_gpu && world_size > 1);
+}
+
+void require_cpu_for_cap(const Config& config, at::Device device) {
+  if (!config.runtime.memory_cap.is_null() && !device.is_cpu())
+    throw ConfigError("/runtime/memory_cap: is for CPU tensors, and the device is a GPU; leave it out");
+}
+
+// mpirun takes the hosts of its options or of a scheduler's allocation.
+bool may_run_elsewhere(const Config& config) {
+  if (!config.mpi.hosts.empty() || !config.mpi.custom_mpi_options.empty()) return true;
+  for (const char* allocation : {"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID"})
+    if (std::getenv(allocation) != nullptr) return true;
+  return false;
 }
 
 }  // namespace
@@ -84,6 +97,16 @@ std::string resolved_communicator(const Config& config) {
   if (config.runtime.communicator == "nccl") return "mpi";  // starts the ranks and carries host values
   if (config.runtime.communicator != "auto") return config.runtime.communicator;
   return configured_world_size(config) == 1 && !mpi_is_launched() ? "local" : "mpi";
+}
+
+void check_host(const Config& config) {
+  const bool processes = resolved_communicator(config) == "mpi";
+  if (processes && may_run_elsewhere(config)) return;
+  if (processes) require_mpi();
+  const at::Device device = choose_device(config, 0);
+  require_cpu_for_cap(config, device);
+  const int ranks = configured_world_size(config);
+  uses_nccl(config, device, ranks, ranks);
 }
 
 bool needs_mpirun(const Config& config) {
@@ -122,11 +145,10 @@ void run_on_ranks(const Config& config, std::ostream& out, const Console& consol
                         .local_size = local_size,
                         .host_of = std::move(host_of)};
     context.device = choose_device(config, local_rank);
-    if (context.device.is_cpu())
-      set_memory_cap(memory_cap_bytes(config.runtime.memory_cap));
-    else if (!config.runtime.memory_cap.is_null())
-      throw ConfigError("/runtime/memory_cap: is for CPU tensors, and the device is a GPU; leave it out");
-    if (uses_nccl(config, context)) context.device_world = make_nccl_world(world, context.device.index());
+    require_cpu_for_cap(config, context.device);
+    if (context.device.is_cpu()) set_memory_cap(memory_cap_bytes(config.runtime.memory_cap));
+    if (uses_nccl(config, context.device, local_size, world->size()))
+      context.device_world = make_nccl_world(world, context.device.index());
     context.out = context.first() ? &out : nullptr;
     context.console = console;
     command(context);

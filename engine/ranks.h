@@ -34,6 +34,10 @@ int gpu_count();
 // The device of a rank: a GPU where the config wants one and there is one. Ranks of a host take its GPUs in turn.
 at::Device choose_device(const Config& config, int local_rank);
 
+// What this host cannot do for ranks of the config that will run here: it has no GPU, the build has no MPI or NCCL.
+// ConfigError. Ranks that mpirun may start on other hosts are checked where they start.
+void check_host(const Config& config);
+
 // Whether this process has to start mpirun first: its ranks are to be processes, and it is none of them. ConfigError
 // where it is one of several tasks of Slurm that MPI does not connect.
 bool needs_mpirun(const Config& config);

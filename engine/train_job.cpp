@@ -19,6 +19,7 @@
 #include "engine/open_data.h"
 #include "engine/output_dir.h"
 #include "engine/replica_traffic.h"
+#include "engine/run_checks.h"
 #include "engine/run_comparison.h"
 #include "engine/run_records.h"
 #include "engine/step_timeline.h"
@@ -45,12 +46,6 @@ void keep_flight_records(const Config& config, const RankContext& context) {
 
 void write_json(const fs::path& path, const nlohmann::json& value) {
   write_file(path, value.dump(2) + '\n');
-}
-
-int64_t count_steps(const Config& config, const DatasetSource& data) {
-  if (config.training.max_steps > 0) return config.training.max_steps;
-  return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(config.training.num_train_epochs *
-                                                             static_cast<double>(data.steps_per_epoch()))));
 }
 
 // A build for GPUs that computes on CPUs says why.
@@ -116,7 +111,7 @@ EvaluationMetrics evaluation_metrics(const LossTerm& loss, int64_t step, double 
 
 void check_train(const Config& config) {
   const auto planned = plan_model(config, configured_world_size(config));
-  check_token_data(config, planned.model.spec, /*with_train=*/true);
+  check_run(config, planned, RunMoment::starting);
   check_output_dir(config, planned.model.spec);
 }
 
@@ -128,7 +123,7 @@ void train_job(const Config& config, RankContext& context) {
   ModelSaver saver(config.output_dir, parts.model, number_types(config).exact, tokenizer_source(config), parts.groups);
   keep_flight_records(config, context);
   TokenData data = open_data(config, parts.model, parts.plan.sizes, context, /*with_train=*/true);
-  const int64_t steps = count_steps(config, *data.train);
+  const int64_t steps = count_steps(config, data.train->steps_per_epoch());
 
   std::optional<Forecast> forecast;
   if (context.out) {
@@ -208,7 +203,7 @@ void train_job(const Config& config, RankContext& context) {
 
 void check_evaluate(const Config& config) {
   require_validation(config);
-  check_token_data(config, plan_model(config, configured_world_size(config)).model.spec, /*with_train=*/false);
+  check_validation_data(config, plan_model(config, configured_world_size(config)));
 }
 
 void evaluate_job(const Config& config, RankContext& context) {

@@ -7,6 +7,11 @@
 
 namespace shardline {
 
+// Blocks that these tokens fill. DataError with the numbers when there is none.
+int64_t count_blocks(int64_t tokens, int64_t documents, int64_t sequence_length);
+// `percentage` of them, rounded. DataError when these are none or all.
+int64_t count_validation_blocks(int64_t blocks, double percentage);
+
 // As run_clm groups texts: documents one after the other with no token between, cut into blocks; what is left at the
 // end and fills no block is left out and counted.
 class BlockDataset {

@@ -67,6 +67,11 @@ void require_content(const fs::path& path) {
 
 }  // namespace
 
+bool is_data_file(const std::string& name) {
+  std::error_code ignored;
+  return fs::exists(name, ignored) || (fs::exists(name + ".bin", ignored) && fs::exists(name + ".idx", ignored));
+}
+
 std::vector<DataFile> find_data_files(const std::vector<std::string>& paths, const std::string& format) {
   if (paths.empty()) throw ConfigError("data: no file is named");
   std::vector<DataFile> files;
@@ -80,12 +85,12 @@ std::vector<DataFile> find_data_files(const std::vector<std::string>& paths, con
       }
       continue;
     }
-    const fs::path pair = name + ".bin";
-    if (!fs::exists(status) && fs::exists(pair) && fs::exists(name + ".idx")) {
+    if (!is_data_file(name)) throw DataError(cat(name, ": there is no such data file or folder"));
+    if (!fs::exists(status)) {
+      const fs::path pair = name + ".bin";
       files.push_back({pair, format_of(pair, format)});
       continue;
     }
-    if (!fs::exists(status)) throw DataError(cat(name, ": there is no such data file or folder"));
     const DataFile file{data_part(path), format_of(path, format)};
     require_content(file.path);
     files.push_back(file);

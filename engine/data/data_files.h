@@ -13,6 +13,9 @@ struct DataFile {
   DataFormat format;
 };
 
+// Whether `name` stands for something that is there: a file, a folder, or the prefix of a Megatron pair.
+bool is_data_file(const std::string& name);
+
 // Files in the order given; a folder stands for all files below it, sorted by path (names that begin with a dot are
 // left out, and so is the .idx beside a .bin). `format`: "text", "jsonl", "tokens", or "auto", which goes by extension
 // (.txt .text .md; .jsonl .ndjson; .bin .idx). A Megatron pair may be named by its common prefix. DataError for what

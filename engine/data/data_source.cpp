@@ -194,12 +194,14 @@ class TokenSource final : public DataSource {
 
 }  // namespace
 
+ConfigError missing_tokenizer(const DataFile& text) {
+  return ConfigError(
+      cat("data.tokenizer is missing, and ", text.path.string(), " is text; name a tokenizer or \"bytes\""));
+}
+
 std::unique_ptr<DataSource> open_data_source(const DataFile& file, const DataSourceOptions& options) {
   if (file.format == DataFormat::tokens) return std::make_unique<TokenSource>(file, options);
-  if (!options.tokenizer) {
-    throw ConfigError(
-        cat("data.tokenizer is missing, and ", file.path.string(), " is text; name a tokenizer or \"bytes\""));
-  }
+  if (!options.tokenizer) throw missing_tokenizer(file);
   if (file.format == DataFormat::text) return std::make_unique<TextSource>(file, options);
   return std::make_unique<JsonlSource>(file, options);
 }

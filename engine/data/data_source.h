@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/error.h"
 #include "engine/data/data_files.h"
 #include "engine/data/tokenizer.h"
 
@@ -38,5 +39,7 @@ struct DataSourceOptions {
 // jsonl: each line that is not blank is an object with a string in text_column, one document; DataError with the line.
 // tokens: see token_file.h.
 std::unique_ptr<DataSource> open_data_source(const DataFile& file, const DataSourceOptions& options);
+// What it throws for text without a tokenizer.
+ConfigError missing_tokenizer(const DataFile& text);
 
 }  // namespace shardline
