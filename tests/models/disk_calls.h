@@ -16,11 +16,10 @@ namespace shardline::disk_calls {
 
 inline std::atomic<int> until_failure = -1;                   // calls that still succeed; negative: all do
 inline std::atomic<bool> only_writes = false;                 // fail: the disk is full, not broken
-inline thread_local std::chrono::milliseconds pause{0};       // of this thread's calls
+inline thread_local std::chrono::milliseconds pause{0};       // before each write of this thread
 inline thread_local std::chrono::milliseconds read_pause{0};  // after reading a tensor of a mapped file
 
 inline bool fails(bool writes) {
-  if (pause.count() > 0) std::this_thread::sleep_for(pause);
   if (only_writes && !writes) return false;
   if (until_failure < 0 || until_failure-- > 0) return false;
   until_failure = 0;  // a full disk stays full
@@ -32,6 +31,7 @@ inline bool fails(bool writes) {
 
 extern "C" {
 ssize_t pwrite(int file, const void* data, size_t bytes, off_t offset) {
+  std::this_thread::sleep_for(shardline::disk_calls::pause);
   return shardline::disk_calls::fails(true) ? -1 : ::syscall(SYS_pwrite64, file, data, bytes, offset);
 }
 int fsync(int file) {

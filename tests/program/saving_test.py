@@ -1,11 +1,13 @@
 """Nothing loses a trained model: full disks, hosts that share no directory, records that cannot be written."""
-import json
 import os
 import resource
 import subprocess
-import time
 
-from harness import PROGRAM, ProgramTest, unittest
+from harness import PROGRAM, TINY, ProgramTest, unittest
+
+# 5 MB: more than half of the small file systems below.
+LARGER = {"config": dict(TINY["model"]["config"], n_embd=160, n_layer=4)}
+SMALL_RECORDS = {"timeline_steps": 0}
 
 
 def can_mount():
@@ -14,6 +16,7 @@ def can_mount():
 
 class Saving(ProgramTest):
     def start_steps(self, steps, **sections):
+        (self.dir / "out/metrics.jsonl").unlink(missing_ok=True)  # of an earlier run: its steps do not count
         process = self.start("train", self.config(training={"max_steps": steps, **sections.pop("training", {})}, **sections))
         self.addCleanup(process.kill)
         self.wait_for_steps()
@@ -71,33 +74,31 @@ class Saving(ProgramTest):
 
     @unittest.skipUnless(can_mount(), "may not mount")
     def test_full_disk(self):
-        """In a file system of 200 kB: a model of 60 kB finds its room at the start and needs no more at the end."""
-        script = """mount -t tmpfs -o size=200k none out
+        """The model finds its room at the start and needs no more at the end."""
+        script = """mount -t tmpfs -o size=8m none out
             "$0" train config.json & run=$!
             while ! [ -s out/metrics.jsonl ]; do sleep 0.05; kill -0 $run || break; done
             cat /dev/zero > out/filler 2>/dev/null
-            wait $run; code=$?
-            ls out; "$0" generate out --prompt a --max-new-tokens 4
-            exit $code"""
+            wait $run; [ $? = 1 ] || exit 3
+            ls out; exec "$0" generate out --prompt a --max-new-tokens 4"""
         (self.dir / "out").mkdir()
-        self.config(training={"max_steps": 300}, p=2)
+        self.config(training={"max_steps": 300}, p=2, model=LARGER, runtime=SMALL_RECORDS)
         done = subprocess.run(["unshare", "-m", "bash", "-c", script, PROGRAM], cwd=self.dir, env=self.env,
                               capture_output=True, text=True, timeout=300)
         self.assertIn("the model is saved in out, but: metrics.jsonl:", done.stderr, done.stdout + done.stderr)
         self.assertIn("No space left", done.stderr)
-        self.assertEqual(done.returncode, 1)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)  # of generate
         self.assertIn("model.safetensors", done.stdout.split())
-        self.assertNotIn("cannot", done.stderr.splitlines()[-1].replace("cannot write", ""))
 
     @unittest.skipUnless(can_mount(), "may not mount")
     def test_room_of_a_killed_run_is_found_again(self):
-        script = """mount -t tmpfs -o size=120k none out
+        script = """mount -t tmpfs -o size=8m none out
             "$0" train config.json & run=$!
-            while ! [ -s out/metrics.jsonl ]; do sleep 0.05; done
+            while ! [ -s out/metrics.jsonl ]; do sleep 0.05; kill -0 $run || exit 3; done
             kill -9 $run; wait $run; ls out; rm out/metrics.jsonl
             "$0" train config.json --set training.max_steps=2 --set training.overwrite_output_dir=true"""
         (self.dir / "out").mkdir()
-        self.config(training={"max_steps": 100000})
+        self.config(training={"max_steps": 100000}, model=LARGER, runtime=SMALL_RECORDS)
         done = subprocess.run(["unshare", "-m", "bash", "-c", script, PROGRAM], cwd=self.dir, env=self.env,
                               capture_output=True, text=True, timeout=300)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
