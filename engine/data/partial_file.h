@@ -1,5 +1,5 @@
-// A large file that takes long to write: it appears under its name only when it is complete, and what was written before
-// an interruption is kept for the next attempt.
+// A large file that takes long to write: it appears under its name only when it is complete, and what was written
+// before an interruption is kept for the next attempt.
 #pragma once
 #include <cstdint>
 #include <filesystem>

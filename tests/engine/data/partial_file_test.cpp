@@ -88,9 +88,13 @@ TEST_CASE("a file in progress is never removed: of a living process, of another 
   const std::string host = PartialFile::this_host();
   const pid_t gone = in_another_process([] {});
   const std::string start = path.string() + ".partial.";
-  const std::vector<std::string> kept = {cat(start, host, ".", ::getppid()), cat(start, "other.", gone),
-                                         cat(start, host, ".domain.", gone), start + "a1B2c3", cat(start, host, ".", gone, "x"),
-                                         path.string() + ".lock", path.string() + "2.partial." + host + "." + std::to_string(gone)};
+  const std::vector<std::string> kept = {cat(start, host, ".", ::getppid()),
+                                         cat(start, "other.", gone),
+                                         cat(start, host, ".domain.", gone),
+                                         start + "a1B2c3",
+                                         cat(start, host, ".", gone, "x"),
+                                         path.string() + ".lock",
+                                         path.string() + "2.partial." + host + "." + std::to_string(gone)};
   for (const auto& file : kept) std::ofstream(file) << "tokens";
   for (const auto& file : kept) age(file, std::chrono::hours(20));
   std::ofstream(cat(start, host, ".", gone)) << "tokens";

@@ -43,7 +43,9 @@ json shape_of(const json& option) {
     }
   }
   for (const json& lost : option["changes"].value("lost", json::array())) {
-    const auto has_it = [&](const std::string& text) { return text.find(lost.get<std::string>()) != std::string::npos; };
+    const auto has_it = [&](const std::string& text) {
+      return text.find(lost.get<std::string>()) != std::string::npos;
+    };
     json kept = json::object();
     for (const auto& [token, id] : shape["model"]["vocab"].items()) {
       if (!has_it(token)) kept[token] = id;
