@@ -4,11 +4,15 @@
 #include <map>
 
 #include "core/error.h"
+#include "engine/data/jsonl.h"
+#include "engine/data/token_file.h"
 
 namespace shardline {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr size_t kCheckedBytes = 1 << 16;  // of a text
 
 DataFormat format_of(const fs::path& path, const std::string& format) {
   static const std::map<std::string, DataFormat> names = {
@@ -65,6 +69,22 @@ void require_content(const fs::path& path) {
   if (size == 0) throw DataError(cat(path.string(), ": the data file is empty"));
 }
 
+void check_format(const DataFile& file, const std::string& text_column) {
+  if (file.format == DataFormat::tokens) {
+    const TokenFile opened(file.path);
+    return;
+  }
+  const MappedFile opened(file.path);
+  if (file.format == DataFormat::text) return check_is_text(opened, 0, std::min(opened.size(), kCheckedBytes));
+  std::string_view rest = opened.bytes();
+  for (int64_t line = 1; !rest.empty(); ++line) {
+    const std::string_view row = take_line(rest);
+    if (is_blank_line(row)) continue;
+    text_of_row(row, text_column, cat(file.path.string(), ":", line));
+    return;
+  }
+}
+
 }  // namespace
 
 bool is_data_file(const std::string& name) {
@@ -96,6 +116,21 @@ std::vector<DataFile> find_data_files(const std::vector<std::string>& paths, con
     files.push_back(file);
   }
   return files;
+}
+
+void check_data_files(const std::vector<std::string>& paths, const std::string& format,
+                      const std::string& text_column) {
+  for (const std::string& path : paths) {
+    if (!fs::exists(path) && !fs::exists(path + ".bin")) continue;
+    for (const DataFile& file : find_data_files({path}, format)) check_format(file, text_column);
+  }
+}
+
+void check_is_text(const MappedFile& file, size_t begin, size_t end) {
+  const size_t nul = file.bytes().substr(begin, end - begin).find('\0');
+  if (nul == std::string_view::npos) return;
+  throw DataError(cat(file.path().string(), ": has a NUL byte at offset ", begin + nul,
+                      ", so it is not text; is data.format tokens meant, or is a binary file in the folder?"));
 }
 
 }  // namespace shardline

@@ -1,12 +1,10 @@
 #include "engine/data/data_source.h"
 
 #include <algorithm>
-#include <cstring>
-#include <nlohmann/json.hpp>
 
 #include "core/error.h"
-#include "core/json_data.h"
 #include "core/mapped_file.h"
+#include "engine/data/jsonl.h"
 #include "engine/data/token_file.h"
 #include "engine/data/utf8.h"
 
@@ -40,7 +38,7 @@ class TextSource final : public DataSource {
     const std::string_view text = file_.bytes();
     const size_t first = begin(piece);
     const size_t end = begin(piece + 1);
-    check_text(first, end);
+    check_is_text(file_, first, end);
     const size_t lead = code_point_start(text, first - std::min(first, kLeadBytes));
     EncodedPart part = tokenizer_->encode_part(
         text, {.at = lead}, {.until = end, .listed_from = first, .listed_until = first + kListedBytes});
@@ -81,29 +79,10 @@ class TextSource final : public DataSource {
     return code_point_start(file_.bytes(), std::min(file_.size(), static_cast<size_t>(piece) * piece_bytes_));
   }
 
-  void check_text(size_t first, size_t end) const {
-    const size_t nul = file_.bytes().substr(first, end - first).find('\0');
-    if (nul == std::string_view::npos) return;
-    throw DataError(cat(file_.path().string(), ": has a NUL byte at offset ", first + nul,
-                        ", so it is not text; is data.format tokens meant, or is a binary file in the folder?"));
-  }
-
   MappedFile file_;
   TokenizerPtr tokenizer_;
   size_t piece_bytes_;
 };
-
-// The line at the front of `rest`, which then begins behind it.
-std::string_view take_line(std::string_view& rest) {
-  const size_t end = std::min(rest.find('\n'), rest.size());
-  const std::string_view line = rest.substr(0, end);
-  rest.remove_prefix(std::min(end + 1, rest.size()));
-  return line;
-}
-
-bool is_blank(std::string_view line) {
-  return line.find_first_not_of(" \t\r") == std::string_view::npos;
-}
 
 class JsonlSource final : public DataSource {
  public:
@@ -115,7 +94,7 @@ class JsonlSource final : public DataSource {
       if (pieces_.empty() || begin - pieces_.back().begin >= static_cast<size_t>(options.piece_bytes)) {
         pieces_.push_back({begin, begin, line});
       }
-      if (!is_blank(take_line(rest))) ++documents_;
+      if (!is_blank_line(take_line(rest))) ++documents_;
       pieces_.back().end = file_.size() - rest.size();
     }
   }
@@ -132,8 +111,9 @@ class JsonlSource final : public DataSource {
     std::vector<int32_t> ids;
     for (int64_t number = lines.first_line; !rest.empty(); ++number) {
       const std::string_view line = take_line(rest);
-      if (is_blank(line)) continue;
-      const std::vector<int32_t> more = tokenizer_->encode(text_of(line, number));
+      if (is_blank_line(line)) continue;
+      const std::vector<int32_t> more =
+          tokenizer_->encode(text_of_row(line, column_, cat(file_.path().string(), ":", number)));
       ids.insert(ids.end(), more.begin(), more.end());
     }
     file_.release(file_.bytes().substr(lines.begin, lines.end - lines.begin));
@@ -147,20 +127,6 @@ class JsonlSource final : public DataSource {
     size_t end;
     int64_t first_line;
   };
-
-  std::string text_of(std::string_view line, int64_t number) const {
-    const std::string where = cat(file_.path().string(), ":", number);
-    const nlohmann::json value = parse_data_json(line, where);
-    const auto text = value.find(column_);
-    if (text == value.end()) {
-      std::string keys;
-      for (const auto& [key, ignored] : value.items()) keys += (keys.empty() ? "" : ", ") + key;
-      throw DataError(cat(where, ": has no '", column_, "', only {", keys, "}; set data.text_column"));
-    }
-    if (!text->is_string())
-      throw DataError(cat(where, ": '", column_, "' must be a string, but is ", text->type_name()));
-    return text->get<std::string>();
-  }
 
   MappedFile file_;
   TokenizerPtr tokenizer_;

@@ -78,6 +78,11 @@ class AddedTokenFiles {
     }
   }
 
+  // The token that ends a text is special, whether a file names it or it is GPT2Tokenizer's default.
+  void add_eos(const fs::path& folder) {
+    if (const auto eos = find_eos_token(folder, spec_)) add({.content = *eos, .special = true}, std::nullopt);
+  }
+
  private:
   // Without an id: the vocabulary's, else the next free one.
   void add(AddedToken token, std::optional<int32_t> id) {
@@ -114,6 +119,7 @@ BpeTokenizerSpec read_vocab_and_merges(const fs::path& folder) {
   with_file("added_tokens.json", [&](const JsonObject& file) { added.read_added(file); });
   with_file("special_tokens_map.json", [&](const JsonObject& file) { added.read_special(file); });
   with_file("tokenizer_config.json", [&](const JsonObject& file) { added.read_special(file); });
+  added.add_eos(folder);
   check_added_ids(spec, folder.string());
   return spec;
 }

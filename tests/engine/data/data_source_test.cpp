@@ -123,3 +123,28 @@ TEST_CASE("data that cannot be used is refused before anything is read") {
   CHECK_THAT(message_of<ConfigError>([] { find_data_files({}, "auto"); }), Contains("no file"));
   CHECK_THAT(message_of<ConfigError>([&] { find_data_files({folder.write("a.txt", "x")}, "csv"); }), Contains("csv"));
 }
+
+TEST_CASE("what train refuses about a file that exists shows in a check that does not read it through") {
+  const TempFolder folder;
+  const auto check = [&](const std::string& name, const std::string& content, const std::string& format = "auto") {
+    const std::string file = folder.write(name, content);
+    return message_of<DataError>([&] { check_data_files({file}, format, "text"); });
+  };
+  CHECK(check("a.txt", "text").empty());
+  CHECK_THAT(check("b.txt", std::string("ab\0cd", 5)), Contains("NUL byte at offset 2") && Contains("b.txt"));
+  CHECK(check("a.jsonl", "\n{\"text\": \"x\"}\nnever read").empty());
+  CHECK_THAT(check("b.jsonl", "\n{\"story\": \"x\"}\n"), Contains("b.jsonl:2") && Contains("no 'text'"));
+  CHECK_THAT(check("c.jsonl", "text"), Contains("c.jsonl:1"));
+  CHECK(check("a.bin", "1234").empty());
+  CHECK_THAT(check("b.bin", "123"), Contains("b.bin") && Contains("odd number"));
+  folder.write("c.idx", "MMID");
+  CHECK_THAT(check("c.bin", "1234"), Contains("c.idx"));
+  CHECK_THAT(check("a.parquet", "PAR1"), Contains(".parquet"));
+  CHECK_THAT(check("empty.txt", ""), Contains("empty"));
+  CHECK_THAT(check("folder/a.txt", "text") +
+                 message_of<DataError>([&] { check_data_files({folder.path().string()}, "auto", "text"); }),
+             Contains("a.parquet"));
+  check_data_files({"/nowhere/at/all.txt", (folder.path() / "nothing").string()}, "auto", "text");
+  CHECK_THAT(message_of<ConfigError>([&] { check_data_files({folder.write("a.txt", "x")}, "csv", "text"); }),
+             Contains("csv"));
+}

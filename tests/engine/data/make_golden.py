@@ -3,7 +3,8 @@
     python make_golden.py      (made with Python 3.11, tokenizers 0.23)
 
 gpt2/tokenizer.json, pair/{vocab.json,merges.txt,...} (the same tokenizer in its other shape) and llama3/tokenizer.json
-are tokenizers; NAME.json holds [{"hex": bytes of the text, "ids": [...], "decoded": text}].
+are tokenizers; NAME.json holds [{"hex": bytes of the text, "ids": [...], "decoded": text}]. options.json holds
+[{"name", "base": gpt2 or llama3, "changes": to its tokenizer.json, "rows": as above without "decoded"}].
 """
 import argparse
 import inspect
@@ -65,6 +66,85 @@ BYTES = [
     b"\x80\x80 the\xffthe \xf0\x80\x80\x80",
     b"NUL \x00 inside\x00",
 ]
+
+
+OPTION_TEXTS = [
+    "The fox's tail isn't long; we'll see 123 4567.",
+    "  Hello   world.  ...",
+    "Hello world",
+    "\n\nx\n  end\n",
+    "Cafe\u0301 vs Café, A\u030angstro\u0308m, \u212b \u1100\u1161\u11a8 a\u0327\u0301 \u037e",
+    "re\u0301sume\u0301 résumé sword word \t word <strip> \n<strip>  x<strip>",
+    "before<|endoftext|>after <|endoftext|> e<|endoftext|>\u0301",
+    "a.b..c . d",
+    "thethethe ~~~ a~b ~ ''x'~'",
+    "naïve 数字123と文字 ١٢٣",
+]
+
+
+def option_cases():
+    def split(pattern, behavior="Isolated", invert=False):
+        return {"type": "Split", "pattern": pattern, "behavior": behavior, "invert": invert}
+
+    def byte_level(prefix=False, regex=False):
+        return {"type": "ByteLevel", "add_prefix_space": prefix, "trim_offsets": True, "use_regex": regex}
+
+    def sequence(*parts):
+        return {"pre_tokenizer": {"type": "Sequence", "pretokenizers": list(parts)}}
+
+    def added(*tokens):
+        flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": True, "special": False}
+        return {"added_tokens": [{"id": i, **flags, **token} for i, token in tokens]}
+
+    nfc = {"normalizer": {"type": "NFC"}}
+    eos = (0, {"content": "<|endoftext|>", "special": True, "normalized": False})
+    words = added(eos, (1200, {"content": "résumé"}), (1201, {"content": "word", "single_word": True, "lstrip": True}))
+    no_tilde = {"ignore_merges": False, "unk_token": "!", "vocab": ["~", "'"]}
+    yield "vocab.json and merges.txt alone", "gpt2", added(eos)
+    yield "NFC", "gpt2", nfc
+    yield "NFC in a sequence", "llama3", {"normalizer": {"type": "Sequence", "normalizers": [nfc["normalizer"]]}}
+    yield "NFC and normalized tokens", "gpt2", {**nfc, **words}
+    yield "tokens without NFC", "gpt2", words
+    yield "prefix space", "gpt2", {"pre_tokenizer": byte_level(True, True)}
+    yield "prefix space without a pattern", "gpt2", {"pre_tokenizer": byte_level(True, False)}
+    yield "prefix space and NFC", "gpt2", {**nfc, "pre_tokenizer": byte_level(True, True)}
+    yield "no pattern", "gpt2", {"pre_tokenizer": byte_level()}
+    yield "String removed", "gpt2", sequence(split({"String": " "}, "Removed"), byte_level())
+    yield "String isolated", "gpt2", sequence(split({"String": "."}), byte_level())
+    yield "String inverted and removed", "gpt2", sequence(split({"String": "the"}, "Removed", True), byte_level())
+    yield "Regex removed", "gpt2", sequence(split({"Regex": r"\s+"}, "Removed"), byte_level(True))
+    yield "Regex inverted", "gpt2", sequence(split({"Regex": r"\p{N}+"}, "Isolated", True), byte_level())
+    yield "digits, then GPT-2 with prefix space", "gpt2", sequence(split({"Regex": r"\d"}), byte_level(True, True))
+    yield "lookbehind", "gpt2", sequence(split({"Regex": r"(?<=\p{L})\.|(?<!e)\s"}), byte_level())
+    yield "merges instead of words", "llama3", {"model": {"ignore_merges": False}}
+    yield "unknown", "gpt2", {"model": {**no_tilde, "fuse_unk": False}}
+    yield "fused unknown", "gpt2", {"model": {**no_tilde, "fuse_unk": True}}
+
+
+def write_options():
+    cases = []
+    for name, base, changes in option_cases():
+        shape = json.loads((OUT / base / "tokenizer.json").read_text())
+        for token in changes.get("added_tokens", []):
+            token["id"] = shape["model"]["vocab"].get(token["content"], token["id"])
+        for key, value in changes.items():
+            if key != "model":
+                shape[key] = value
+                continue
+            gone = value.pop("vocab", [])  # single characters that the vocabulary loses
+            shape["model"].update(value)
+            vocab, merges = shape["model"]["vocab"], shape["model"]["merges"]
+            changes = {**changes, "model": value, "lost": gone}
+            for character in gone:
+                for token in [t for t in vocab if character in t]:
+                    del vocab[token]
+                merges[:] = [m for m in merges if character not in m]
+            shape["added_tokens"] = changes["added_tokens"] = []
+        tokenizer = Tokenizer.from_str(json.dumps(shape))
+        rows = [{"hex": t.encode().hex(), "ids": tokenizer.encode(t, add_special_tokens=False).ids} for t in OPTION_TEXTS]
+        cases.append({"name": name, "base": base, "changes": changes, "rows": rows})
+    lines = ",\n".join(json.dumps(case, separators=(",", ":")) for case in cases)
+    (OUT / "options.json").write_text(f"[\n{lines}\n]\n")
 
 
 def training_texts():
@@ -130,6 +210,7 @@ def main():
     )
     llama3.post_processor = processors.TemplateProcessing(single="<|endoftext|> $A", special_tokens=[("<|endoftext|>", 0)])
     write_vectors("llama3", save(llama3, "llama3", ignore_merges=True))
+    write_options()
 
 
 main()

@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <csignal>
 #include <thread>
@@ -114,7 +115,8 @@ TEST_CASE("a large vocabulary takes four bytes an id") {
   cache->read(1, 2, ids.data());
   CHECK(ids == std::vector<int64_t>{1, 65536});
   options.vocab_size = 70000;
-  CHECK_THAT(message_of<DataError>([&] { prepare_token_cache(options); }), Contains("70000") && Contains("x.bin"));
+  CHECK_THAT(message_of<DataError>([&] { prepare_token_cache(options); }),
+             Contains("x.bin: token 0 is 70000, outside the vocabulary of 70000") && Contains("Megatron"));
 }
 
 TEST_CASE("ids that the model does not have are refused") {
@@ -123,6 +125,21 @@ TEST_CASE("ids that the model does not have are refused") {
   options.vocab_size = 200;
   CHECK_THAT(message_of<DataError>([&] { prepare_token_cache(options); }), Contains("255") && Contains("200"));
   CHECK(files_in(options.cache_folder) == 1);  // only the lock
+}
+
+TEST_CASE("an id of a token file that the model does not have is refused with its file and place") {
+  const TempFolder folder;
+  const auto error = [&](const std::string& bytes) {
+    auto options = options_for(folder, {folder.write("good.bin", bytes_of(uint16_t{1})), folder.write("x.bin", bytes)});
+    options.tokenizer = nullptr;
+    return message_of<DataError>([&] { prepare_token_cache(options); });
+  };
+  std::vector<uint16_t> ids(3'000'000, 255);  // more than one piece
+  ids[2'500'000] = 256;
+  const std::string raw(reinterpret_cast<const char*>(ids.data()), 2 * ids.size());
+  CHECK_THAT(error(raw), Contains("x.bin: token 2500000 is 256, outside the vocabulary of 256") && Contains("raw u16"));
+  const std::array<int32_t, 256> header{20240520, 1, 3'000'000};
+  CHECK_THAT(error(bytes_of(header) + raw), Contains("x.bin: token 2500000 is 256") && Contains("llm.c"));
 }
 
 TEST_CASE("threads change nothing, and progress ends at the total") {

@@ -32,6 +32,34 @@ void check_vectors(const Tokenizer& tokenizer, const std::string& vectors) {
   }
 }
 
+// The tokenizer.json of a case of options.json.
+json shape_of(const json& option) {
+  json shape = json::parse(read_file(kGolden + option["base"].get<std::string>() + "/tokenizer.json"));
+  for (const auto& [key, value] : option["changes"].items()) {
+    if (key == "model") {
+      shape["model"].update(value);
+    } else if (key != "lost") {
+      shape[key] = value;
+    }
+  }
+  for (const json& lost : option["changes"].value("lost", json::array())) {
+    const auto has_it = [&](const std::string& text) {
+      return text.find(lost.get<std::string>()) != std::string::npos;
+    };
+    json kept = json::object();
+    for (const auto& [token, id] : shape["model"]["vocab"].items()) {
+      if (!has_it(token)) kept[token] = id;
+    }
+    shape["model"]["vocab"] = kept;
+    json merges = json::array();
+    for (const json& merge : shape["model"]["merges"]) {
+      if (!has_it(merge.get<std::string>())) merges.push_back(merge);
+    }
+    shape["model"]["merges"] = merges;
+  }
+  return shape;
+}
+
 json gpt2_json() {
   return json::parse(read_file(kGolden + "gpt2/tokenizer.json"));
 }
@@ -58,6 +86,40 @@ TEST_CASE("vocab.json and merges.txt give the same ids as the tokenizer.json of 
 
 TEST_CASE("a split pattern, merges as pairs and ignore_merges work, and a template adds nothing") {
   check_vectors(*load_tokenizer(kGolden + "llama3"), "llama3.json");
+}
+
+TEST_CASE("every option that is accepted gives the ids of the reference library") {
+  const json options = json::parse(read_file(kGolden + "options.json"));
+  REQUIRE(options.size() > 15);
+  const TempFolder folder;
+  for (const json& option : options) {
+    INFO(option["name"].get<std::string>());
+    const auto tokenizer = load_tokenizer(folder.write("tokenizer.json", shape_of(option).dump()));
+    REQUIRE(option["rows"].size() >= 10);
+    for (const json& row : option["rows"]) {
+      INFO(from_hex(row["hex"]));
+      CHECK(tokenizer->encode(from_hex(row["hex"])) == row["ids"].get<std::vector<int32_t>>());
+    }
+  }
+}
+
+TEST_CASE("<|endoftext|> is special where vocab.json and merges.txt are alone, as in GPT2Tokenizer") {
+  const TempFolder folder;
+  for (const char* name : {"vocab.json", "merges.txt"}) folder.write(name, read_file(kGolden + "pair/" + name));
+  const json options = json::parse(read_file(kGolden + "options.json"));
+  const auto check = [&](const Tokenizer& tokenizer) {
+    for (const json& row : options[0]["rows"]) {
+      CHECK(tokenizer.encode(from_hex(row["hex"])) == row["ids"].get<std::vector<int32_t>>());
+    }
+  };
+  REQUIRE(options[0]["name"] == "vocab.json and merges.txt alone");
+  check(*load_tokenizer(folder.path().string()));
+  folder.write("tokenizer_config.json", R"({"add_prefix_space": false})");  // does not say either
+  check(*load_tokenizer(folder.path().string()));
+  folder.write("tokenizer_config.json", R"({"eos_token": "the"})");
+  const auto other = load_tokenizer(folder.path().string());
+  CHECK(other->encode("<|endoftext|>").size() > 1);
+  CHECK(other->encode("the") == std::vector<int32_t>{*other->eos()});
 }
 
 TEST_CASE("eos comes from tokenizer_config.json, else it is <|endoftext|>") {
@@ -131,6 +193,21 @@ TEST_CASE("components that would give other ids are refused by name") {
   CHECK_THAT(with("/model/vocab/new", 7), Contains("two tokens"));
   CHECK_THAT(with("/normalizer", json{{"type", "Lowercase"}}), Contains("Lowercase") && Contains("/normalizer"));
   CHECK_THAT(with("/pre_tokenizer", json{{"type", "Metaspace"}}), Contains("Metaspace"));
+  for (const char* type : {"NFD", "NFKC", "NFKD", "Lowercase", "Replace", "Prepend", "Strip", "StripAccents", "Nmt",
+                           "Precompiled", "BertNormalizer", "ByteLevel"}) {
+    const json normalizer = {{"type", type}};
+    CHECK_THAT(with("/normalizer", normalizer), Contains(cat("'", type, "' is not supported")));
+    CHECK_THAT(with("/normalizer", json{{"type", "Sequence"}, {"normalizers", {normalizer}}}),
+               Contains(cat("'", type, "' is not supported")));
+  }
+  for (const char* type : {"Digits", "Whitespace", "WhitespaceSplit", "Punctuation", "CharDelimiterSplit",
+                           "BertPreTokenizer", "UnicodeScripts", "FixedLength"}) {
+    CHECK_THAT(with("/pre_tokenizer", json{{"type", type}}), Contains(cat("'", type, "' is not supported")));
+  }
+  for (const char* behavior : {"MergedWithPrevious", "MergedWithNext", "Contiguous"}) {
+    const json split = {{"type", "Split"}, {"pattern", {{"String", " "}}}, {"behavior", behavior}, {"invert", false}};
+    CHECK_THAT(with("/pre_tokenizer", split), Contains(behavior) && Contains("/behavior"));
+  }
   CHECK_THAT(with("/pre_tokenizer", nullptr), Contains("/pre_tokenizer"));
   CHECK_THAT(with("/post_processor", json{{"type", "BertProcessing"}}), Contains("BertProcessing"));
   CHECK_THAT(with("/decoder", json{{"type", "WordPiece"}}), Contains("WordPiece") && Contains("/decoder"));
