@@ -4,7 +4,6 @@
 #include <ATen/Parallel.h>
 
 #include <cstdlib>
-#include <thread>
 
 #include "core/caching_allocator.h"
 #include "core/error.h"
@@ -16,14 +15,14 @@
 #include "engine/config/memory_cap.h"
 #include "engine/config/shell_words.h"
 #include "engine/config/sizes.h"
+#include "engine/local_cluster.h"
 
 namespace shardline {
 namespace {
 
 void use_threads(const Config& config, int local_size) {
-  const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   at::set_num_threads(config.runtime.threads_per_rank > 0 ? config.runtime.threads_per_rank
-                                                          : std::max(1, cores / local_size));
+                                                          : std::max(1, usable_cores() / local_size));
 }
 
 void check_world(const Config& config, int started) {
@@ -46,6 +45,16 @@ void check_tasks(int mpi_size) {
                         tasks,
                         " shardline ...`, or run shardline once, without srun: it "
                         "starts the ranks itself"));
+}
+
+// What the config wants of a device that was not known when it was read.
+void check_device(const Config& config, at::Device device) {
+  if (device.is_cpu()) return;
+  if (!config.runtime.memory_cap.is_null())
+    throw ConfigError("/runtime/memory_cap: is for CPU tensors, and the device is a GPU; leave it out");
+  if (config.training.full_determinism)
+    throw ConfigError(
+        "/training/full_determinism: is not supported on GPUs; leave it out, or set runtime.device to \"cpu\"");
 }
 
 // NCCL wants a GPU of its own for every rank; ranks that share one talk through mpi.
@@ -122,13 +131,12 @@ void run_on_ranks(const Config& config, std::ostream& out, const Console& consol
                         .local_size = local_size,
                         .host_of = std::move(host_of)};
     context.device = choose_device(config, local_rank);
-    if (context.device.is_cpu())
-      set_memory_cap(memory_cap_bytes(config.runtime.memory_cap));
-    else if (!config.runtime.memory_cap.is_null())
-      throw ConfigError("/runtime/memory_cap: is for CPU tensors, and the device is a GPU; leave it out");
+    check_device(config, context.device);
+    if (context.device.is_cpu()) set_memory_cap(memory_cap_bytes(config.runtime.memory_cap));
     if (uses_nccl(config, context)) context.device_world = make_nccl_world(world, context.device.index());
     context.out = context.first() ? &out : nullptr;
     context.console = console;
+    if (config.training.disable_tqdm.value_or(false)) context.console.terminal = false;
     command(context);
   };
   if (kind == "threads") {

@@ -7,6 +7,7 @@ namespace shardline {
 
 void check_model_and_data(const Config& config, const Complaint& complain);
 void check_training(const Config& config, const Complaint& complain);
+void check_determinism(const Config& config, const Complaint& complain);
 void check_precision(const Config& config, const Complaint& complain);
 void check_evaluation(const Config& config, const Complaint& complain);
 void check_layout(const Config& config, const Complaint& complain);
