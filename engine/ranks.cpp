@@ -4,7 +4,6 @@
 #include <ATen/Parallel.h>
 
 #include <cstdlib>
-#include <thread>
 
 #include "core/caching_allocator.h"
 #include "core/error.h"
@@ -16,14 +15,14 @@
 #include "engine/config/memory_cap.h"
 #include "engine/config/shell_words.h"
 #include "engine/config/sizes.h"
+#include "engine/local_cluster.h"
 
 namespace shardline {
 namespace {
 
 void use_threads(const Config& config, int local_size) {
-  const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   at::set_num_threads(config.runtime.threads_per_rank > 0 ? config.runtime.threads_per_rank
-                                                          : std::max(1, cores / local_size));
+                                                          : std::max(1, usable_cores() / local_size));
 }
 
 void check_world(const Config& config, int started) {
@@ -48,6 +47,16 @@ void check_tasks(int mpi_size) {
                         "starts the ranks itself"));
 }
 
+// What the config wants of a device that was not known when it was read.
+void check_device(const Config& config, at::Device device) {
+  if (device.is_cpu()) return;
+  if (!config.runtime.memory_cap.is_null())
+    throw ConfigError("/runtime/memory_cap: is for CPU tensors, and the device is a GPU; leave it out");
+  if (config.training.full_determinism)
+    throw ConfigError(
+        "/training/full_determinism: is not supported on GPUs; leave it out, or set runtime.device to \"cpu\"");
+}
+
 // NCCL wants a GPU of its own for every rank; ranks that share one talk through mpi.
 bool uses_nccl(const Config& config, at::Device device, int local_size, int world_size) {
   const bool own_gpu = device.is_cuda() && local_size <= gpu_count();
@@ -65,17 +74,9 @@ bool uses_nccl(const Config& config, at::Device device, int local_size, int worl
   return asked || asked_for_replicas || (config.runtime.communicator == "auto" && own_gpu && world_size > 1);
 }
 
-void require_cpu_for_cap(const Config& config, at::Device device) {
-  if (!config.runtime.memory_cap.is_null() && !device.is_cpu())
-    throw ConfigError("/runtime/memory_cap: is for CPU tensors, and the device is a GPU; leave it out");
-}
-
 // mpirun takes the hosts of its options or of a scheduler's allocation.
 bool may_run_elsewhere(const Config& config) {
-  if (!config.mpi.hosts.empty() || !config.mpi.custom_mpi_options.empty()) return true;
-  for (const char* allocation : {"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID"})
-    if (std::getenv(allocation) != nullptr) return true;
-  return false;
+  return !hosts_of(config).empty() || !config.mpi.custom_mpi_options.empty();
 }
 
 }  // namespace
@@ -104,7 +105,7 @@ void check_host(const Config& config) {
   if (processes && may_run_elsewhere(config)) return;
   if (processes) require_mpi();
   const at::Device device = choose_device(config, 0);
-  require_cpu_for_cap(config, device);
+  check_device(config, device);
   const int ranks = configured_world_size(config);
   uses_nccl(config, device, ranks, ranks);
 }
@@ -145,12 +146,13 @@ void run_on_ranks(const Config& config, std::ostream& out, const Console& consol
                         .local_size = local_size,
                         .host_of = std::move(host_of)};
     context.device = choose_device(config, local_rank);
-    require_cpu_for_cap(config, context.device);
+    check_device(config, context.device);
     if (context.device.is_cpu()) set_memory_cap(memory_cap_bytes(config.runtime.memory_cap));
     if (uses_nccl(config, context.device, local_size, world->size()))
       context.device_world = make_nccl_world(world, context.device.index());
     context.out = context.first() ? &out : nullptr;
     context.console = console;
+    if (config.training.disable_tqdm.value_or(false)) context.console.terminal = false;
     command(context);
   };
   if (kind == "threads") {

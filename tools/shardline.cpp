@@ -96,9 +96,8 @@ void add_plan_options(CLI::App& app, CommandLine& line) {
   app.add_option("--cluster", line.cluster,
                  "File with the machines (see configs/clusters), or local: tells times and memory");
   app.add_option("--profile", line.measured, "File of `shardline profile`: times as measured; implies --cluster local");
-  app.add_option("--nodes", line.nodes, "How many of them, in place of what the file says")
-      ->check(CLI::Range(1, 100000));
-  app.add_option("--precision", line.precision, "To plan for; else that of the run")
+  app.add_option("--nodes", line.nodes, "Number of nodes; overrides the cluster file")->check(CLI::Range(1, 100000));
+  app.add_option("--precision", line.precision, "Precision to assume (default: the config's)")
       ->check(CLI::IsMember({"fp32", "fp16", "bf16"}));
   app.add_option("--search", line.plan.search, "Rank other layouts by time, cost or memory")
       ->check(CLI::IsMember({"time", "cost", "memory"}));

@@ -124,6 +124,12 @@ void check_training(const Config& config, const Complaint& complain) {
   check_value("training.no_decay_patterns", complain, [&] { check_patterns(training.no_decay_patterns); });
 }
 
+void check_determinism(const Config& config, const Complaint& complain) {
+  if (config.training.full_determinism && config.runtime.device == "cuda")
+    complain("training.full_determinism", "is not supported on GPUs, but runtime.device is \"cuda\"",
+             "leave it out, or use \"cpu\"");
+}
+
 void check_precision(const Config& config, const Complaint& complain) {
   const TrainingOptions& training = config.training;
   const bool bf16 = training.bf16 || config.smp.bf16, fp16 = training.fp16 || config.smp.fp16;
@@ -219,6 +225,9 @@ void check_processes(const Config& config, const Complaint& complain) {
              "use \"auto\", or degrees of 1 and processes_per_host 1");
   if (runtime.communicator == "threads" && config.mpi.hosts.size() > 1)
     complain("runtime.communicator", "\"threads\" is one process on one host", "use \"mpi\" or \"nccl\"");
+  if (runtime.communicator == "threads" && runtime.threads_per_rank > 1)
+    complain("runtime.threads_per_rank", "must be 1 with communicator \"threads\", whose ranks are threads",
+             "leave it out, or use \"mpi\"");
   if (runtime.communicator == "nccl" && runtime.device == "cpu")
     complain("runtime.communicator", "\"nccl\" needs GPUs, but the device is \"cpu\"", "use \"mpi\" or \"auto\"");
   if (config.smp.ddp_dist_backend == "nccl") {

@@ -9,6 +9,7 @@ void check_model_and_data(const Config& config, const Complaint& complain);
 // The keys of model.config, together with those of the directory's config.json, and what they allow of the data.
 void check_model_config(const Config& config, const Complaint& complain);
 void check_training(const Config& config, const Complaint& complain);
+void check_determinism(const Config& config, const Complaint& complain);
 void check_precision(const Config& config, const Complaint& complain);
 void check_evaluation(const Config& config, const Complaint& complain);
 void check_layout(const Config& config, const Complaint& complain);

@@ -5,8 +5,10 @@
 #include "engine/config/checks.h"
 #include "engine/config/forms.h"
 #include "engine/config/optimizer_rules.h"
+#include "engine/config/partition_rules.h"
 #include "engine/config/precision_rules.h"
 #include "engine/config/registry.h"
+#include "engine/config/spellings.h"
 
 namespace shardline {
 namespace {
@@ -21,10 +23,11 @@ std::string spelling_in_file(JsonReader& section, const Key& key) {
     const json* value = section.peek(alias);
     if (!value || value->is_null()) continue;
     const json* other = section.peek(used);
-    if (other && *other != *value)
+    const bool unset = !other || (other->is_null() && key.type.nullable);
+    if (!unset && *other != *value)
       section.fail(alias, cat("is another name of ", used, ", which has another value (", other->dump(), ")"),
                    "keep one of them");
-    if (!other) used = alias;
+    if (unset) used = alias;
   }
   return used;
 }
@@ -61,21 +64,9 @@ void fill_defaults(Config& config) {
   if (config.training.use_cpu && config.runtime.device == "auto") config.runtime.device = "cpu";
 }
 
-void check_spellings(JsonReader& training, const Config& config) {
-  const json* ratio = training.peek("warmup_ratio");
-  const json* steps = training.peek("warmup_steps");
-  if (ratio && *ratio != 0 && !ratio->is_null() && steps && *steps != 0)
-    training.fail("warmup_ratio", cat("contradicts warmup_steps ", steps->dump()), "keep warmup_steps");
-  const json *adafactor = training.peek("adafactor"), *optim = training.peek("optim");
-  if (adafactor && *adafactor == true && optim && *optim != "adafactor")
-    training.fail("adafactor", cat("contradicts optim ", optim->dump()), "keep optim");
-  if (config.training.use_cpu && config.runtime.device == "cuda")
-    training.fail(training.has("no_cuda") ? "no_cuda" : "use_cpu", "contradicts runtime.device \"cuda\"",
-                  "keep one of them");
-}
-
 struct Readers {
   JsonReader root, model, data, training, smp, mpi, runtime;
+  std::optional<JsonReader> data_parallel;  // of SageMaker's distribution object, where it is enabled
 
   JsonReader& of(const std::string& section) {
     if (section == "model") return model;
@@ -94,7 +85,7 @@ Readers open_sections(const JsonDocument& document) {
   root.peek("derived");
   JsonReader model = root.child("model"), data = root.child("data"), training = root.child("training"),
              runtime = root.child("runtime");
-  return {root, model, data, training, wrapped.smp, wrapped.mpi, runtime};
+  return {root, model, data, training, wrapped.smp, wrapped.mpi, runtime, std::move(wrapped.data_parallel)};
 }
 
 // Each rule is looked at where its sections were read without a mistake: a slip must not look like a contradiction.
@@ -118,7 +109,8 @@ void check_between_keys(Readers& readers, const Config& config) {
   if (model && data) check_model_config(config, complain);
   if (training) check_training(config, complain);
   if (training && layout && runtime) check_precision(config, complain);
-  if (training && runtime) check_spellings(readers.training, config);
+  if (training && layout && runtime) check_spellings(config, readers.training, readers.smp);
+  if (training && runtime) check_determinism(config, complain);
   if (training && data) check_evaluation(config, complain);
   if (layout) check_layout(config, complain);
   if (layout && runtime) check_processes(config, complain);
@@ -130,6 +122,8 @@ Config read_document(const JsonDocument& document) {
   Config config;
   Readers readers = open_sections(document);
   for (const auto& section : config_sections()) read_section(readers.of(section.name), section, config);
+  if (readers.data_parallel && readers.smp.clean() && readers.mpi.clean())
+    enable_data_parallelism(*readers.data_parallel, config);
   fill_defaults(config);
   const bool a_section_may_be_missing = readers.root.report_unknown_keys();
   for (JsonReader* section :
@@ -180,6 +174,8 @@ std::vector<std::string> notes(const Config& config, c10::Device device) {
   const bool cut_here = config.smp.auto_partition && !config.smp.load_partition;
   unused(config.smp.default_partition && config.smp.auto_partition, "default_partition",
          "only used with auto_partition false");
+  unused(config.smp.default_partition && !partition_by_hand(config.smp.manual_partition).blocks.empty(),
+         "default_partition", "manual_partition gives the number of blocks of each stage");
   unused(config.smp.memory_weight && !cut_here, "memory_weight", "only used where the planner places the layers");
   unused(config.smp.offload_optimizer_states && !states_on_host(config.smp, !device.is_cpu()),
          "offload_optimizer_states", "CPU ranks have them in the host's memory anyway");

@@ -25,6 +25,16 @@ JsonReader open_envelope(JsonReader options) {
   return parameters;
 }
 
+// SageMaker takes it as disabled where it does not say.
+std::optional<JsonReader> enabled_data_parallel(JsonReader& smdistributed) {
+  if (!smdistributed.has("dataparallel")) return std::nullopt;
+  JsonReader data_parallel = smdistributed.child("dataparallel");
+  const json* enabled = data_parallel.find("enabled", json_boolean());
+  data_parallel.find("custom_mpi_options", json_text());
+  data_parallel.report_unknown_keys();
+  return enabled && *enabled == true ? std::optional(data_parallel) : std::nullopt;
+}
+
 void refuse_both(JsonReader& root, const std::string& section) {
   if (root.has("distribution") && root.has(section))
     root.fail(section, "distribution and " + section + " say the same twice", "keep one of them");
@@ -65,15 +75,27 @@ std::string pointer_of(const json& document, std::vector<std::string> steps) {
   return pointer;
 }
 
-// The value on the command line replaces the one in the file, however the file spells the key.
-void erase_other_spellings(json& section, const std::string& name) {
+std::vector<std::string> spellings_of(const Key& key) {
+  std::vector<std::string> spellings = key.aliases;
+  spellings.push_back(key.name);
+  return spellings;
+}
+
+// The value on the command line replaces the one in the file, however the file spells the key: by another name of it,
+// or by a shorthand.
+void erase_other_spellings(json& document, const std::string& section, const std::string& name) {
+  std::string full_name;
+  for (const auto& table : config_sections())
+    for (const auto& key : table.keys)
+      if (const auto names = spellings_of(key);
+          table.name == section && std::find(names.begin(), names.end(), name) != names.end())
+        full_name = section + "." + key.name;
   for (const auto& table : config_sections()) {
-    for (const auto& key : table.keys) {
-      std::vector<std::string> spellings = key.aliases;
-      spellings.push_back(key.name);
-      if (std::find(spellings.begin(), spellings.end(), name) == spellings.end()) continue;
-      for (const auto& spelling : spellings) section.erase(spelling);
-    }
+    const Pointer place(section_pointer(document, table.name));
+    if (!document.contains(place) || !document[place].is_object()) continue;
+    for (const auto& key : table.keys)
+      if (full_name == table.name + "." + key.name || full_name == key.writes)
+        for (const auto& spelling : spellings_of(key)) document[place].erase(spelling);
   }
 }
 
@@ -91,14 +113,27 @@ WrappedSections unwrap_sections(JsonReader& root) {
 
   JsonReader distribution = root.child("distribution");
   JsonReader smdistributed = distribution.child("smdistributed");
-  if (smdistributed.has("dataparallel"))
-    smdistributed.fail("dataparallel", "not supported", "data parallelism needs no section: start more processes");
-  WrappedSections sections{open_envelope(smdistributed.child("modelparallel")), distribution.child("mpi")};
+  WrappedSections sections{open_envelope(smdistributed.child("modelparallel")), distribution.child("mpi"),
+                           enabled_data_parallel(smdistributed)};
   smdistributed.report_unknown_keys();
   distribution.report_unknown_keys();
   root.peek("smp_options");
   root.peek("mpi_options");
   return sections;
+}
+
+void enable_data_parallelism(JsonReader& data_parallel, Config& config) {
+  if (config.smp.ddp == false) data_parallel.fail("enabled", "contradicts ddp false", "keep one of them");
+  if (config.mpi.processes_per_host == 0)
+    data_parallel.fail("enabled", "needs the number of ranks on each host",
+                       "add \"mpi\": {\"processes_per_host\": 8} beside \"smdistributed\"");
+  config.smp.ddp = true;
+  const json* options = data_parallel.peek("custom_mpi_options");
+  if (!options || !options->is_string()) return;
+  if (!config.mpi.custom_mpi_options.empty() && config.mpi.custom_mpi_options != *options)
+    data_parallel.fail("custom_mpi_options", cat("contradicts that of mpi, \"", config.mpi.custom_mpi_options, '"'),
+                       "keep one of them");
+  config.mpi.custom_mpi_options = options->get<std::string>();
 }
 
 void apply_override(JsonDocument& document, const std::string& assignment) {
@@ -116,7 +151,7 @@ void apply_override(JsonDocument& document, const std::string& assignment) {
     json& parent = document.value[place.parent_pointer()];
     if (!parent.is_object() && !parent.is_null() && !parent.is_array())
       return complain(cat(place.parent_pointer().to_string(), " is not an object, but ", parent.dump()));
-    if (parent.is_object() && steps.size() == 2) erase_other_spellings(parent, steps.back());
+    if (steps.size() == 2) erase_other_spellings(document.value, steps[0], steps[1]);
     document.value[place] = override_value(assignment.substr(equals + 1));
   } catch (const json::exception& error) {
     return complain(cat("no such place in ", document.file, ": ", error.what()));

@@ -69,6 +69,8 @@ struct TrainingOptions {
   std::optional<double> static_loss_scale;  // of fp16
   std::optional<bool> dynamic_loss_scale;   // of fp16; unset: true without static_loss_scale
   nlohmann::json dynamic_loss_args;         // an object; null: none
+  bool full_determinism = false;            // refused on GPUs; CPUs are deterministic with either
+  std::optional<bool> disable_tqdm;         // true: lines in place of progress bars
   bool use_cpu = false;                     // read_config turns it into runtime.device = "cpu"
   bool overwrite_output_dir = false;
   bool operator==(const TrainingOptions&) const = default;

@@ -65,7 +65,7 @@ constexpr const char* kIntroduction = R"(# Config reference
 <!-- Made from engine/config by the tests: run config_tests with SHARDLINE_WRITE_DOCS=1 to make it again. -->
 
 A run is one JSON file. Reading is strict: an unknown key, a wrong type, a key given twice or a contradiction is an error
-that names the place, the value and what to change; all errors of a file are told at once, and nothing starts.
+that names the place, the value and what to change; all errors of a file are reported at once, and nothing starts.
 `--set training.max_steps=10` changes a value before the file is checked; the value is JSON, or else a bare string.
 A path with slashes, `--set /model/config/n_layer=2`, reaches keys that have dots in their names. Paths of files and
 directories are relative to the current directory.
@@ -74,22 +74,25 @@ Each key has one status:
 
 - **honoured**: it does what it says.
 - **no effect**: accepted and listed at start, because it cannot change numbers or outputs here.
-- **not yet**: accepted at its default only; the message says what to use meanwhile.
-- **refused**: the same, for good; the message says what to do instead.
+- **not yet**: not supported yet; accepted at its default only. The message says what to use meanwhile.
+- **refused**: never supported; accepted at its default only. The message says what to do instead.
 
 `smp_options` may be the options themselves or SageMaker's envelope `{"enabled": true, "parameters": {...}}`. A whole
-`distribution` object, `{"smdistributed": {"modelparallel": {...}}, "mpi": {...}}`, may stand in place of `smp_options` and
-`mpi_options`. The resolved config of a run, `output_dir/config.resolved.json`, is a config too; its key `derived` holds
-sizes and versions for people and is passed over.
+`distribution` object, `{"smdistributed": {"modelparallel": {...}}, "mpi": {...}}`, may replace `smp_options` and
+`mpi_options`. In it `"dataparallel": {"enabled": true, "custom_mpi_options": "..."}` means data parallelism: `ddp` is true,
+the options are those of `mpi`, and the ranks are `hosts` x `processes_per_host` of `mpi`, which is then required. The
+resolved config of a run, `output_dir/config.resolved.json`, is a config, too: it gives the same run, and its key
+`derived`, which holds sizes and versions for people, is ignored.
 
 ## Sizes
 
 P is `pipeline_parallel_degree`, T is `tensor_parallel_degree`, D = world size / (P x T) the number of replicas.
 
-- With `global_batch_size`: it is the number of samples of an optimizer step, and the rest follows. A replica takes
-  `global_batch_size` / D in one accumulation step, or `per_device_train_batch_size` (times T) in as many as it needs.
-- Without: a replica takes `per_device_train_batch_size` samples, times T unless `prescaled_batch`, in each of
-  `gradient_accumulation_steps` steps, and the global batch is that times D.
+- If `global_batch_size` is set, it is the number of samples in an optimizer step, and the rest follows. Each replica
+  processes `global_batch_size` / D samples in one accumulation step, or `per_device_train_batch_size` (times T) in as
+  many steps as it needs.
+- If `global_batch_size` is unset, each replica processes `per_device_train_batch_size` samples, times T unless
+  `prescaled_batch`, in each of `gradient_accumulation_steps` accumulation steps, and the global batch is that times D.
 - A replica's batch is cut into `microbatches` equal pieces.
 - An epoch ends with a short step unless the global batch divides the samples. `dataloader_drop_last` drops the samples
   that do not fill a batch. With `global_batch_size` that is the global batch, on every layout. Without, it is the batch
@@ -97,7 +100,8 @@ P is `pipeline_parallel_degree`, T is `tensor_parallel_degree`, D = world size /
   steps: 80 samples in batches of 8 with 4 accumulation steps are 3 steps of 32, 32 and 16 samples.
 - With `"auto"` for P, T, `microbatches` or `virtual_pipeline_degree` the planner chooses the fastest layout that fits, at
   the `global_batch_size` that is then required; everything else stays as the config says. The ranks are `hosts` x
-  `processes_per_host` where given, else all devices of `cluster`, else all GPUs or, on CPUs, all cores of this machine.
+  `processes_per_host` if given, else all devices of `cluster`, else all GPUs or, on CPUs, all cores of this host, on each
+  of the `hosts`.
 
 ## Learning-rate schedules
 

@@ -27,7 +27,8 @@ struct Key {
   std::string meaning;
   std::string advice = "";                // not honoured: why, or what to do instead
   std::vector<std::string> aliases = {};  // older spellings of the same value
-  // Honoured keys only; a null `load` means that another key writes the value.
+  std::string writes = "";                // a shorthand: the key that its value goes to, as "section.key"
+  // Honoured keys only; `load` is null for shorthands.
   std::function<void(Config&, const nlohmann::json&)> store = nullptr;
   std::function<nlohmann::json(const Config&)> load = nullptr;
 

@@ -78,8 +78,10 @@ std::vector<Key> partition_keys() {
                "The planner places the layers: the most expensive stage as cheap as possible, no stage beyond its "
                "device's memory where that can be. false: manual_partition and default_partition say where they "
                "stand."),
-      honoured("default_partition", smp, &Smp::default_partition, json_integer(0, kMostRanks),
-               "With auto_partition false: the stage of the layers that manual_partition does not name."),
+      honoured(
+          "default_partition", smp, &Smp::default_partition, json_integer(0, kMostRanks),
+          "With auto_partition false: the stage of the layers that no entry of manual_partition names; unset: there "
+          "must be none."),
       honoured(
           "manual_partition", smp, &Smp::manual_partition, or_null(json_any()),
           "Ours; with auto_partition false. Numbers of blocks by stage (by chunk, where stages have several), "
@@ -95,8 +97,10 @@ std::vector<Key> partition_keys() {
                "The plan.json of an earlier run, or a file with its `stages`: "
                "`{\"stages\": [{\"chunks\": [[\"embedding\", \"h.0\"]]}, ...]}`."),
       no_effect("skip_tracing", json_boolean(), false, "models are described, not traced, in any case"),
-      no_effect("use_times", json_boolean(), true, "the partition does not come from measured times"),
-      no_effect("trace_device", json_choice({{"cpu"}, {"gpu"}}), "gpu", "models are described, not traced"),
+      no_effect("use_times", json_boolean(), true,
+                "without `profile` no times are measured; with it they come from its file, the same in every run"),
+      no_effect("trace_device", json_choice({{"cpu"}, {"gpu"}}), "gpu",
+                "models are described, not traced; `shardline profile` measures on `runtime.device`"),
       refused("contiguous", true, "TensorFlow only: stages are connected parts of the graph.",
               "leave it out: stages are contiguous here"),
       refused("horovod", false, "TensorFlow only: data parallelism through Horovod.", "use ddp"),
@@ -106,12 +110,21 @@ std::vector<Key> partition_keys() {
 std::vector<Key> memory_keys() {
   const auto smp = &Config::smp;
   using Smp = SmpOptions;
+  Key attentions{.name = "checkpoint_attentions",
+                 .type = json_boolean(),
+                 .default_value = false,
+                 .meaning = "true is activation_checkpointing `selective`.",
+                 .writes = "smp_options.activation_checkpointing"};
+  attentions.store = [](Config& config, const nlohmann::json& value) {
+    if (value == true) config.smp.activation_checkpointing = "selective";
+  };
   return {
       honoured("activation_checkpointing", smp, &Smp::activation_checkpointing, json_any(),
                "Blocks whose activations are computed again in backward: `none`; `each` block, `group_N` (N blocks "
                "of a stage at a time) or `contiguous` (all of a stage), of which only the first one's input is kept; "
                "`selective` (the attention core alone); or a list `[{\"layers\": \"h.[0-3]\", \"strategy\": "
                "\"each\"}, ...]`, the first entry that names a block counts."),
+      attentions,
       honoured("offload_activations", smp, &Smp::offload_activations, json_boolean(),
                "Activations leave the device right after forward and come back for backward: those of offload_scope."),
       honoured("offload_scope", smp, &Smp::offload_scope, json_choice({{"checkpointed"}, {"all"}}),
@@ -154,7 +167,7 @@ std::vector<Key> memory_keys() {
       honoured("sdp_gradient_clipping", smp, &Smp::sdp_gradient_clipping, json_number(0),
                "With sharded_data_parallel_degree: the largest norm of the gradients; unset: training.max_grad_norm."),
       honoured("fp16", smp, &Smp::fp16, json_boolean(),
-               "Train in float16 with loss scaling; the same as training.fp16. `fp16_params` is its older name.")
+               "Train in float16 with loss scaling; the same as training.fp16.")
           .also({"fp16_params"}),
       honoured("bf16", smp, &Smp::bf16, json_boolean(), "Train in bfloat16; the same as training.bf16."),
   };
@@ -174,8 +187,6 @@ std::vector<Key> runtime_detail_keys() {
       no_effect("_fp32_grad_accumulation", json_boolean(), false, "gradients are always added up in at least float32"),
       no_effect("static_mode", json_boolean(), false, "the schedule is always static"),
       no_effect("fast_mode", json_boolean(), false, "stages only ever talk to their neighbours"),
-      not_yet("checkpoint_attentions", false, "Recompute the attention layers.",
-              "leave it out: activation_checkpointing \"selective\" does this"),
   };
 }
 

@@ -45,18 +45,19 @@ std::vector<Key> batch_keys() {
 }
 
 std::vector<Key> optimization_keys() {
-  Key warmup_ratio{
-      .name = "warmup_ratio",
-      .type = or_null(json_number_below(0, 1)),
-      .default_value = 0.0,
-      .meaning = "Version 4: warm-up as a share of all steps; version 5 takes it as warmup_steps below 1."};
+  Key warmup_ratio{.name = "warmup_ratio",
+                   .type = or_null(json_number_below(0, 1)),
+                   .default_value = 0.0,
+                   .meaning = "Version 4: warm-up as a share of all steps; version 5 takes it as warmup_steps below 1.",
+                   .writes = "training.warmup_steps"};
   warmup_ratio.store = [](Config& config, const nlohmann::json& value) {
     if (!value.is_null() && value != 0) config.training.warmup_steps = value.get<double>();
   };
   Key adafactor{.name = "adafactor",
                 .type = json_boolean(),
                 .default_value = false,
-                .meaning = "Version 4: true is optim `adafactor`."};
+                .meaning = "Version 4: true is optim `adafactor`.",
+                .writes = "training.optim"};
   adafactor.store = [](Config& config, const nlohmann::json& value) {
     if (value == true) config.training.optim = "adafactor";
   };
@@ -134,7 +135,9 @@ std::vector<Key> optimization_keys() {
       honoured("seed", training, &Training::seed, json_integer(0, 4294967295.0),
                "Of initial weights, dropout and, unless data_seed is given, the order of samples."),
       honoured("data_seed", training, &Training::data_seed, json_integer(0, 4294967295.0), "Of the order of samples."),
-      no_effect("full_determinism", json_boolean(), false, "runs are always deterministic"),
+      honoured("full_determinism", training, &Training::full_determinism, json_boolean(),
+               "Runs on CPUs are deterministic with either; true is refused on GPUs, where some sums have no fixed "
+               "order."),
       not_yet("train_sampling_strategy", "random", "How samples are drawn.",
               "data.shuffle chooses between `random` and `sequential`"),
       not_yet("group_by_length", false, "Version 4: samples of about the same length share a batch.", "leave it out"),
@@ -142,9 +145,34 @@ std::vector<Key> optimization_keys() {
   };
 }
 
+// transformers' words for smp_options.activation_checkpointing.
+std::vector<Key> recompute_keys() {
+  Key recompute{.name = "activation_checkpointing",
+                .type = or_null(json_boolean()),
+                .default_value = nullptr,
+                .meaning = "true is smp_options.activation_checkpointing `each`.",
+                .aliases = {"gradient_checkpointing"},
+                .writes = "smp_options.activation_checkpointing"};
+  recompute.store = [](Config& config, const nlohmann::json& value) {
+    if (value == true) config.smp.activation_checkpointing = "each";
+  };
+  Key arguments{.name = "activation_checkpointing_kwargs",
+                .type = or_null(json_object()),
+                .default_value = nullptr,
+                .meaning =
+                    "`offload` true is smp_options.offload_activations; `every_n_layers` must be 1; those of "
+                    "PyTorch's `checkpoint`, such as `use_reentrant`, change nothing.",
+                .aliases = {"gradient_checkpointing_kwargs"},
+                .writes = "smp_options.offload_activations"};
+  arguments.store = [](Config& config, const nlohmann::json& value) {
+    if (value.is_object() && value.contains("offload") && value["offload"] == true)
+      config.smp.offload_activations = true;
+  };
+  return {recompute, arguments};
+}
+
 std::vector<Key> precision_and_memory_keys() {
   const std::string evaluated = "leave it out: evaluations run as training does";
-  const std::string recompute = "leave it out: smp_options.activation_checkpointing \"each\" does this";
   const std::string mesh = "use smp_options";
   const JsonType optional_text = or_null(json_text());
   return {
@@ -170,12 +198,9 @@ std::vector<Key> precision_and_memory_keys() {
       not_yet("fp16_full_eval", false, "Evaluate in float16 what is trained in fp32.", evaluated),
       not_yet("tf32", nullptr, "Matrix products in TF32 on GPUs.", "leave it out: fp32 products are fp32"),
       no_effect("fp16_opt_level", json_text(), "O1", "version 4: only used with Apex"),
-      no_effect("fp16_backend", json_text(), "auto", "version 4: only used with fp16"),
-      no_effect("half_precision_backend", json_text(), "auto", "version 4: only used with fp16"),
-      not_yet("activation_checkpointing", nullptr, "Recompute activations in backward.", recompute),
-      not_yet("activation_checkpointing_kwargs", nullptr, "Parameters of it.", recompute),
-      not_yet("gradient_checkpointing", nullptr, "An older name of activation_checkpointing.", recompute),
-      not_yet("gradient_checkpointing_kwargs", nullptr, "Parameters of it.", recompute),
+      no_effect("fp16_backend", json_text(), "auto", "version 4: there is one implementation of half precision here"),
+      no_effect("half_precision_backend", json_text(), "auto",
+                "version 4: there is one implementation of half precision here"),
       no_effect("torch_compile", json_boolean(), false, "there is no Python to compile"),
       no_effect("torch_compile_backend", optional_text, nullptr, "there is no Python to compile"),
       no_effect("torch_compile_mode", optional_text, nullptr, "there is no Python to compile"),
@@ -198,7 +223,7 @@ std::vector<Key> precision_and_memory_keys() {
       no_effect("fsdp_min_num_params", json_integer(0), 0, "version 4: only used with fsdp"),
       no_effect("fsdp_transformer_layer_cls_to_wrap", optional_text, nullptr, "version 4: only used with fsdp"),
       no_effect("accelerate_config", json_any(), nullptr, "there is no Accelerate here"),
-      no_effect("accelerator_config", json_any(), nullptr, "there is no Accelerate here"),
+      no_effect("accelerator_config", json_any(), nullptr, "there is no Accelerate here; `split_batches` is refused"),
   };
 }
 
@@ -221,16 +246,17 @@ std::vector<Key> logging_and_evaluation_keys() {
       no_effect("log_level_replica", json_text(), "warning", "only rank 0 writes lines"),
       no_effect("log_on_each_node", json_boolean(), true, "only rank 0 writes lines"),
       no_effect("logging_nan_inf_filter", json_boolean(), true, "metrics are written as they are"),
-      no_effect("include_num_input_tokens_seen", json_any(), "no", "metrics.jsonl always has the tokens"),
-      no_effect("include_tokens_per_second", json_boolean(), false, "version 4: metrics.jsonl always has it"),
-      no_effect("disable_tqdm", or_null(json_boolean()), nullptr, "there is no progress bar in training"),
+      no_effect("include_num_input_tokens_seen", json_any(), "no", "`metrics.jsonl` has the tokens of each step"),
+      no_effect("include_tokens_per_second", json_boolean(), false, "version 4: `metrics.jsonl` always has it"),
+      honoured("disable_tqdm", training, &Training::disable_tqdm, json_boolean(),
+               "true: no progress bars on terminals, but lines as in a log file."),
       no_effect("run_name", optional_text, nullptr, "only used by trackers"),
       no_effect("project", json_text(), "huggingface", "only used by trackers"),
       no_effect("trackio_space_id", optional_text, nullptr, "only used by trackers"),
       no_effect("trackio_bucket_id", optional_text, nullptr, "only used by trackers"),
       no_effect("trackio_static_space_id", json_any(), nullptr, "only used by trackers"),
       no_effect("debug", json_any(), "", "only used in Python"),
-      no_effect("skip_memory_metrics", json_boolean(), true, "metrics.jsonl always has the memory"),
+      no_effect("skip_memory_metrics", json_boolean(), true, "`metrics.jsonl` always has the memory"),
       honoured("eval_strategy", training, &Training::eval_strategy, json_choice({{"no"}, {"steps"}, {"epoch"}}),
                "When to evaluate during training.")
           .also({"evaluation_strategy"}),
@@ -245,12 +271,12 @@ std::vector<Key> logging_and_evaluation_keys() {
       no_effect("include_for_metrics", json_any(), nlohmann::json::array(), "only used in Python"),
       no_effect("include_inputs_for_metrics", json_boolean(), false, "version 4: only used in Python"),
       no_effect("batch_eval_metrics", json_boolean(), false, "metrics always work batch by batch"),
-      no_effect("prediction_loss_only", json_boolean(), false, "predictions are written by `predict` only"),
+      no_effect("prediction_loss_only", json_boolean(), false, "evaluation computes nothing but the loss"),
       no_effect("label_names", or_null(json_texts()), nullptr, "the task knows its labels"),
       no_effect("past_index", json_integer(-1), -1, "version 4: no model here has such a state"),
       no_effect("do_train", json_boolean(), false, "the command says so: shardline train"),
       honoured("do_eval", training, &Training::do_eval, json_boolean(), "Evaluate after the last step too."),
-      no_effect("do_predict", json_boolean(), false, "the command says so: shardline predict"),
+      not_yet("do_predict", false, "Predict on data.test after training.", "leave it out: nothing predicts yet"),
   };
 }
 
@@ -261,7 +287,9 @@ std::vector<Key> saving_keys() {
   return {
       refused("output_dir", nullptr, "The directory stands at the top level.", "move it to /output_dir"),
       honoured("overwrite_output_dir", training, &Training::overwrite_output_dir, json_boolean(),
-               "Version 4: go on although output_dir is not empty."),
+               "Version 4: go on although output_dir is not empty. Records of the earlier run are removed; its model "
+               "moves to "
+               "`previous-model/` until the new one is whole."),
       honoured("save_strategy", training, &Training::save_strategy,
                json_choice({{"no"}, {"steps"}, {"epoch", later}, {"best", later}}),
                "The final model is saved in any case; `steps`, the default, saves nothing more yet."),
@@ -301,14 +329,15 @@ std::vector<Key> process_keys() {
       no_effect("dataloader_prefetch_factor", or_null(json_integer(1)), nullptr, loader),
       no_effect("dataloader_multiprocessing_context", or_null(json_text()), nullptr, loader),
       no_effect("dataloader_in_order", json_boolean(), true, loader),
-      no_effect("split_batches", optional_flag, nullptr, "version 4: " + loader),
+      refused("split_batches", nullptr, "Version 4: per_device_train_batch_size is the batch of all devices.",
+              "give that batch as global_batch_size"),
       no_effect("dispatch_batches", optional_flag, nullptr, "version 4: " + loader),
       no_effect("remove_unused_columns", json_boolean(), true, "only the columns that the task needs are read"),
       no_effect("ddp_find_unused_parameters", optional_flag, nullptr, reducer),
       no_effect("ddp_bucket_cap_mb", or_null(json_integer(1)), nullptr, reducer),
       no_effect("ddp_broadcast_buffers", optional_flag, nullptr, reducer),
       no_effect("ddp_static_graph", optional_flag, nullptr, reducer),
-      no_effect("ddp_backend", or_null(json_text()), nullptr, "runtime.communicator chooses"),
+      no_effect("ddp_backend", or_null(json_text()), nullptr, "`runtime.communicator` chooses"),
       no_effect("ddp_timeout", json_integer(1), 1800, "waits have limits of their own"),
       no_effect("local_rank", json_integer(-1), -1, "ranks come from MPI"),
       no_effect("ray_scope", or_null(json_text()), "last", "version 4: only used in Python"),
@@ -322,7 +351,7 @@ std::vector<Key> process_keys() {
 
 std::vector<Key> training_keys() {
   std::vector<Key> keys;
-  for (const auto& group : {batch_keys(), optimization_keys(), precision_and_memory_keys(),
+  for (const auto& group : {batch_keys(), optimization_keys(), precision_and_memory_keys(), recompute_keys(),
                             logging_and_evaluation_keys(), saving_keys(), process_keys()})
     keys.insert(keys.end(), group.begin(), group.end());
   return keys;

@@ -48,9 +48,19 @@ class CommandLine(ProgramTest):
         self.assertIn("\x1b", self.in_terminal("xterm", "out3"))
         self.assertNotIn("\x1b", self.in_terminal("dumb", "out4"))
 
-    def in_terminal(self, kind, output_dir):
+    def test_no_progress_bar_where_the_config_wants_none(self):
+        for communicator, degree in (("local", 1), ("threads", 2), ("mpi", 2)):
+            with self.subTest(communicator):
+                sections = {"communicator": communicator, "p": degree}
+                bars = self.in_terminal("xterm", f"bars-{communicator}", **sections)
+                self.assertIn("3/3 100%", bars)
+                lines = self.in_terminal("xterm", f"lines-{communicator}", training={"disable_tqdm": True}, **sections)
+                self.assertNotIn("\x1b", lines)
+                self.assertIn("step 3/3 | loss", lines)
+
+    def in_terminal(self, kind, output_dir, **sections):
         master, slave = pty.openpty()
-        config = self.config(output_dir=output_dir)
+        config = self.config(output_dir=output_dir, **sections)
         run = subprocess.Popen([PROGRAM, "train", config], cwd=self.dir, env=dict(self.env, TERM=kind), stdin=slave,
                                stdout=slave, stderr=subprocess.DEVNULL)
         os.close(slave)

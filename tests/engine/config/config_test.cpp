@@ -193,13 +193,13 @@ TEST_CASE("Broken configs are told what to change", "[config]") {
 
 TEST_CASE("All mistakes of a config are told at once", "[config]") {
   const std::string message = error_with(R"({
-    "smp_options": {"pipeline": "gpipe", "tensor_parallel_degree": 0, "checkpoint_attentions": true},
+    "smp_options": {"pipeline": "gpipe", "tensor_parallel_degree": 0, "horovod": true},
     "training": {"learning_rate": "3e-4", "evaluation_strategy": "never", "micro_batch_size": 4},
     "data": {"format": "csv", "block_size": 3}, "runtime": {"dtype": "float16"}, "modle": {}})");
   INFO(message);
   CHECK(std::count(message.begin(), message.end(), '\n') == 9);
   for (const char* pointer :
-       {"/smp_options/pipeline:", "/smp_options/tensor_parallel_degree:", "/smp_options/checkpoint_attentions:",
+       {"/smp_options/pipeline:", "/smp_options/tensor_parallel_degree:", "/smp_options/horovod:",
         "/training/learning_rate: must be a number >= 0; got \"3e-4\"; write 0.0003 without quotes",
         "/training/evaluation_strategy:", "/training/micro_batch_size:", "/data/format:",
         "/data/block_size: unknown key; got 3; did you mean data.sequence_length?",
@@ -474,6 +474,7 @@ TEST_CASE("Every key stands in the list once, with what its status needs", "[con
       names.push_back(key.name);
       names.insert(names.end(), key.aliases.begin(), key.aliases.end());
       CHECK((key.store != nullptr) == (key.status == Status::honoured));
+      CHECK((key.status == Status::honoured && key.load == nullptr) == !key.writes.empty());
       CHECK((key.status == Status::honoured || !key.advice.empty()));
       CHECK((key.status == Status::no_effect || !key.meaning.empty()));
     }
@@ -515,6 +516,8 @@ TEST_CASE("Every name of transformers 5's TrainingArguments is known", "[config]
       std::find_if(sections.begin(), sections.end(), [](const Section& s) { return s.name == "training"; });
   for (std::string name; names >> name;) {
     INFO(name);
-    CHECK(std::any_of(training->keys.begin(), training->keys.end(), [&](const Key& key) { return key.name == name; }));
+    CHECK(std::any_of(training->keys.begin(), training->keys.end(), [&](const Key& key) {
+      return key.name == name || std::find(key.aliases.begin(), key.aliases.end(), name) != key.aliases.end();
+    }));
   }
 }
