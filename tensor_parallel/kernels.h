@@ -82,6 +82,8 @@ struct ScoreScale {
 // Element (head, query, key) of a sample draws word (head * max_positions + query) * max_positions + key. Returns the
 // output and the log of the sum of exponentials [batch, heads, length], which is fp32 or wider; probabilities are never
 // kept.
+// A query gets NaN where one of its scores is NaN or +infinity, or where all are -infinity, as the definition of the
+// softmax says. Torch's own attention on CPUs gives 0 where all are -infinity or NaN.
 std::tuple<at::Tensor, at::Tensor> attention_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                                      const ScoreScale& scale, const AttentionDropout& dropout);
 std::tuple<at::Tensor, at::Tensor, at::Tensor> attention_backward(const at::Tensor& d_out, const at::Tensor& q,

@@ -21,6 +21,7 @@ MpiWorld& mpi_test_world() {
 int main(int argc, char** argv) {
   using namespace shardline;
   Catch::Session session;
+  session.configData().warnings = Catch::WarnAbout::NoTests;
   if (const int code = session.applyCommandLine(argc, argv); code != 0) return code;
   set_mpi_abort_handler([](const std::string& reason) { std::cerr << reason << std::endl; });
   MpiWorld world = make_mpi_world();

@@ -80,6 +80,12 @@ class Dice {
   uint64_t seed_, next_ = 0;
 };
 
+size_t index_of(const std::vector<Axis>& axes, const std::string& name) {
+  const auto found = std::find_if(axes.begin(), axes.end(), [&](const Axis& one) { return one.name == name; });
+  SL_ASSERT(found != axes.end(), "there is no axis ", name);
+  return static_cast<size_t>(found - axes.begin());
+}
+
 // Starts from an uncovered pair and gives the other axes, in random order, the value that covers most.
 Row grown(const std::vector<Axis>& axes, const std::set<Pair>& open, Dice& dice, int& covered) {
   Row row(axes.size());
@@ -140,10 +146,14 @@ std::vector<Axis> matrix_axes() {
 }
 
 std::vector<Axis> restricted(std::vector<Axis> axes, const std::string& name, const std::vector<std::string>& values) {
-  Axis& cut = *std::find_if(axes.begin(), axes.end(), [&](const Axis& one) { return one.name == name; });
+  Axis& cut = axes[index_of(axes, name)];
+  SL_ASSERT(!values.empty(), "axis ", name, " is left without values");
   std::vector<size_t> kept;
-  for (const auto& value : values)
-    kept.push_back(static_cast<size_t>(std::find(cut.values.begin(), cut.values.end(), value) - cut.values.begin()));
+  for (const auto& value : values) {
+    const auto found = std::find(cut.values.begin(), cut.values.end(), value);
+    SL_ASSERT(found != cut.values.end(), "axis ", name, " has no value ", value);
+    kept.push_back(static_cast<size_t>(found - cut.values.begin()));
+  }
   cut = {.name = name,
          .values = values,
          .set = [set = cut.set, kept](Point& point, size_t value) { set(point, kept[value]); },
@@ -174,8 +184,9 @@ std::vector<Point> covering_array(const std::vector<Axis>& axes, uint64_t seed) 
 
 std::vector<Point> combinations(const std::vector<Axis>& axes, const std::vector<std::string>& crossed, uint64_t seed) {
   std::vector<Row> rows = {Row(axes.size())};
-  for (size_t a = 0; a < axes.size(); ++a) {
-    if (std::find(crossed.begin(), crossed.end(), axes[a].name) == crossed.end()) continue;
+  std::set<size_t> places;  // rows grow in the order of the axes
+  for (const auto& name : crossed) places.insert(index_of(axes, name));
+  for (const size_t a : places) {
     std::vector<Row> longer;
     for (const Row& row : rows)
       for (size_t value = 0; value < axes[a].values.size(); ++value) {

@@ -92,6 +92,23 @@ std::vector<Twins> equal_twins() {
       dealt.sharding = sharding;
       twins.push_back({cat(sharding, ", ", pipeline, ", one microbatch: plain data parallelism"), plain, dealt});
     }
+  // Over replicas with several microbatches. Where gradients are sharded (ZeRO-2 and -3) each microbatch's is reduced
+  // by itself, but `simple` has those of the head and the loss of all microbatches in one (docs/schedules.md).
+  const auto add_schedules = [&](const char* sharding, const std::vector<const char*>& schedules) {
+    Point base = interleaved;
+    base.d = 2;
+    base.microbatches = 3;
+    base.sharding = sharding;
+    for (const char* schedule : schedules) {
+      Point other = base;
+      other.pipeline = schedule;
+      twins.push_back({cat(schedule, ", D 2, ", sharding, ": interleaved (1F1B)"), base, other});
+    }
+  };
+  add_schedules("none", {"simple", "zbv"});
+  add_schedules("ZeRO-1", {"simple", "zb_h2"});
+  add_schedules("ZeRO-2", {"interleaved_1f1b v2", "zb_h1", "zb_h2", "zbv", "dualpipev"});
+  add_schedules("ZeRO-3", {"interleaved_1f1b v2", "zb_h1", "zb_h2", "zbv", "dualpipev"});
   for (const char* dtype : {"bf16", "fp16", "bf16 fp32 residuals"}) {
     Point half = one;
     half.dtype = dtype;

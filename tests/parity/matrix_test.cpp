@@ -1,10 +1,13 @@
 #include "tests/parity/matrix.h"
 
+#include <ATen/ops/equal.h>
+
 #include <cstdlib>
 #include <fstream>
 #include <functional>
 #include <map>
 
+#include "core/error.h"
 #include "tests/parity/axes.h"
 #include "tests/parity/bit_equality.h"
 #include "tests/parity/faults.h"
@@ -18,6 +21,7 @@ using namespace shardline::parity;
 namespace {
 
 std::vector<Measured> check_points(const std::vector<Point>& points) {
+  REQUIRE(!points.empty());
   std::vector<Measured> results(points.size());
   at_once(points.size(), [&](size_t i) { results[i] = {points[i], measure(points[i])}; });
   for (const auto& [point, d] : results) {
@@ -30,6 +34,7 @@ std::vector<Measured> check_points(const std::vector<Point>& points) {
 }
 
 std::vector<MeasuredHalf> check_half(const std::vector<Point>& points) {
+  REQUIRE(!points.empty());
   std::vector<MeasuredHalf> results(points.size());
   at_once(points.size(), [&](size_t i) { results[i] = measure_half(points[i]); });
   for (const auto& [point, layout, one] : results) {
@@ -43,6 +48,7 @@ std::vector<MeasuredHalf> check_half(const std::vector<Point>& points) {
 
 std::vector<Checked> check_half_faults() {
   const auto faults = planted_half_faults();
+  REQUIRE(!faults.empty());
   std::vector<MeasuredHalf> tampered(faults.size());
   at_once(faults.size(), [&](size_t i) { tampered[i] = measure_half(faults[i].point, faults[i].tampering); });
   std::vector<Checked> results;
@@ -57,6 +63,7 @@ std::vector<Checked> check_half_faults() {
 
 std::vector<Checked> check_twins() {
   const auto twins = equal_twins();
+  REQUIRE(!twins.empty());
   // Many are held against the same run.
   std::map<std::string, Outcome> kept;
   std::vector<std::pair<const Point*, Outcome*>> runs;
@@ -79,6 +86,7 @@ std::vector<Checked> check_twins() {
 
 std::vector<Checked> check_faults() {
   const auto faults = planted_faults();
+  REQUIRE(!faults.empty());
   // Many faults stand in one point, whose sound run they share.
   std::map<std::string, Difference> sound;
   std::vector<Difference> tampered(faults.size());
@@ -117,6 +125,22 @@ TEST_CASE("the points cover every pair of axis values", "[parity]") {
   CHECK(planted_faults().size() >= 10);
 }
 
+TEST_CASE("an axis that is cut down to values it does not have makes no points", "[parity]") {
+  CHECK_THROWS_AS(restricted(matrix_axes(), "P", {"5"}), shardline::InvariantError);
+  CHECK_THROWS_AS(restricted(matrix_axes(), "Q", {"1"}), shardline::InvariantError);
+  CHECK_THROWS_AS(restricted(matrix_axes(), "P", {}), shardline::InvariantError);
+  CHECK_THROWS_AS(combinations(matrix_axes(), {"D", "Q"}, 1), shardline::InvariantError);
+}
+
+TEST_CASE("every number of real ranks that is tested has points", "[parity]") {
+  for (const int world : {2, 4, 8})
+    for (const auto& points : {pair_points(), fp32_points(), half_points()}) {
+      CAPTURE(world, points.size());
+      CHECK(!with_world(points, world).empty());
+    }
+  for (const int world : {2, 3, 4, 6, 8}) CHECK(!with_world(matrix_points(), world).empty());
+}
+
 TEST_CASE("every pair of axis values gives the run of one process, float64", "[parity]") {
   check_points(pair_points());
 }
@@ -138,6 +162,22 @@ TEST_CASE("planted faults are caught in half precision", "[parity][half][faults]
 }
 TEST_CASE("runs that must agree in every bit do", "[parity][bits]") {
   check_twins();
+}
+TEST_CASE("with sharded gradients the schedule `simple` differs by rounding in the head's weight only",
+          "[parity][bits]") {
+  for (const char* sharding : {"ZeRO-2", "ZeRO-3"}) {
+    const Point interleaved = {
+        .d = 2, .p = 3, .dtype = "float32", .microbatches = 3, .dropout = true, .tied = false, .sharding = sharding};
+    Point simple = interleaved;
+    simple.pipeline = "simple";
+    const Outcome one = run_point(interleaved), other = run_point(simple);
+    CAPTURE(sharding);
+    CHECK(compare(other, one, limits_of(simple)).exceeds(limits_of(simple)) == "");
+    for (const auto& [name, gradient] : one.gradients) {
+      CAPTURE(name);
+      if (name != "head.lm_head.weight") CHECK(at::equal(gradient, other.gradients.at(name)));
+    }
+  }
 }
 TEST_CASE("planted faults are caught", "[parity][faults]") {
   check_faults();

@@ -128,7 +128,9 @@ class DamagedFiles(ProgramTest):
     def test_damaged_cache_is_made_again(self):
         first = self.train()
         losses = [line["loss"] for line in self.metrics()]
-        for cache in (self.dir / "cache").rglob("*.bin"):
+        caches = list((self.dir / "cache").rglob("*.bin"))
+        self.assertTrue(caches)
+        for cache in caches:
             for damage in (lambda data: data[:-7], lambda data: data[:-1] + bytes([data[-1] ^ 1]), lambda data: b""):
                 cache.write_bytes(damage(cache.read_bytes()))
                 self.train(training={"overwrite_output_dir": True})

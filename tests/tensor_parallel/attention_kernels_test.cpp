@@ -6,6 +6,8 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/eye.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/zeros_like.h>
@@ -13,6 +15,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <vector>
 
 #include "core/philox.h"
@@ -55,6 +58,8 @@ std::array<at::Tensor, 3> projected(int64_t batch, int64_t heads, int64_t length
 struct Sizes {
   int64_t batch, heads, length, head_dim;
 };
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 }  // namespace
 
@@ -189,6 +194,88 @@ TEST_CASE("Attention over long sequences agrees with torch's in float64, and pre
     check_close(got[0], exact.detach());
     for (size_t i = 0; i < leaves.size(); ++i) check_close(got[i + 1], leaves[i].grad());
   }
+}
+
+// In float64 with its gradients: q, k, v [1, 1, length, head_dim]. Either each query sees the keys up to it and nothing
+// of the others, or a masked matrix of scores, where the others count as zero times their values.
+std::array<at::Tensor, 4> by_definition(const std::array<at::Tensor, 3>& qkv, const at::Tensor& d_out, double scale,
+                                        bool whole_matrix) {
+  at::AutoGradMode grad(true);
+  std::array<at::Tensor, 3> leaves;
+  for (size_t i = 0; i < 3; ++i) leaves[i] = wide(qkv[i][0][0]).requires_grad_(true);
+  const auto& [q, k, v] = leaves;
+  const int64_t length = q.size(0);
+  const auto attend = [&](int64_t first, int64_t queries, int64_t keys) {
+    const at::Tensor hidden = at::ones({queries, keys}, at::kBool).triu(first + 1);
+    const at::Tensor scores = at::matmul(q.narrow(0, first, queries), k.narrow(0, 0, keys).t()) * scale;
+    return at::matmul(scores.masked_fill(hidden, -kInfinity).softmax(1), v.narrow(0, 0, keys));
+  };
+  std::vector<at::Tensor> rows;
+  if (whole_matrix)
+    rows.push_back(attend(0, length, length));
+  else
+    for (int64_t i = 0; i < length; ++i) rows.push_back(attend(i, 1, i + 1));
+  const at::Tensor out = at::cat(rows);
+  torch::autograd::backward({out}, {wide(d_out[0][0])});
+  return {out.detach(), q.grad(), k.grad(), v.grad()};
+}
+
+TEST_CASE("Infinite scores and values that are no numbers are never hidden, and spread as in float64") {
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  constexpr int64_t kLength = 70;  // two blocks of queries
+  enum { kQuery, kKey, kValue };
+  struct Case {
+    const char* what;
+    size_t tensor;
+    int64_t position;
+    double entry;
+  };
+  // Queries and keys are positive elsewhere.
+  for (const auto& [what, tensor, position, entry] :
+       {Case{"a query that is no number", kQuery, 66, kNan}, Case{"a key that is no number", kKey, 3, kNan},
+        Case{"a value that is no number", kValue, 3, kNan}, Case{"a key with infinite scores", kKey, 65, kInfinity},
+        Case{"the only key of the first query without weight", kKey, 0, -kInfinity},
+        Case{"a query with infinite scores only", kQuery, 66, kInfinity},
+        Case{"a query for which no key has weight", kQuery, 66, -kInfinity},
+        Case{"an infinite value", kValue, 3, kInfinity}, Case{"a key without weight", kKey, 3, -kInfinity}})
+    for (const auto type : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf}) {
+      CAPTURE(what, type);
+      const auto qkv = projected(1, 1, kLength, 4, type);
+      for (const size_t positive : {kQuery, kKey}) qkv[positive].abs_();
+      qkv[tensor][0][0][position][1] = entry;
+      const at::Tensor d_out = at::randn({1, 1, kLength, 4}).to(type);
+      const auto least = by_definition(qkv, d_out, 0.5, false), most = by_definition(qkv, d_out, 0.5, true);
+      const auto [out, lse] = attention_forward(qkv[0], qkv[1], qkv[2], 0.5, dropout_of(1, 0));
+      const auto [dq, dk, dv] = attention_backward(d_out, qkv[0], qkv[1], qkv[2], out, lse, 0.5, dropout_of(1, 0));
+      const std::array got = {out, dq, dk, dv};
+      bool shows = false;
+      for (size_t i = 0; i < got.size(); ++i) {
+        CAPTURE(i);
+        const at::Tensor mine = wide(got[i][0][0]), finite = mine.isfinite();
+        CHECK(!finite.logical_and(least[i].isfinite().logical_not()).any().item<bool>());
+        CHECK(!finite.logical_not().logical_and(most[i].isfinite()).any().item<bool>());
+        shows |= !finite.all().item<bool>();
+        const auto number = [&](const at::Tensor& t) { return t.masked_fill(finite.logical_not(), 0); };
+        const double tolerance = type == at::kDouble  ? 1e-12
+                                 : type == at::kFloat ? 1e-5
+                                 : type == at::kHalf  ? 4e-3
+                                                      : 4e-2;
+        const double largest = std::max(1.0, number(least[i]).abs().max().item<double>());
+        CHECK((number(mine) - number(least[i])).abs().max().item<double>() <= tolerance * largest);
+      }
+      CHECK(shows);
+    }
+}
+
+TEST_CASE("Scores beyond the range of fp32 make no finite results") {
+  for (const auto type : {at::kFloat, at::kBFloat16})
+    for (const double sign : {1, -1}) {
+      const auto qkv = projected(1, 1, 70, 4, type);
+      qkv[0][0][0][66].fill_(sign * 1e30);
+      qkv[1][0][0].fill_(1e30);
+      const auto [out, lse] = attention_forward(qkv[0], qkv[1], qkv[2], 1, dropout_of(1, 0));
+      CHECK(out[0][0][66].isnan().all().item<bool>());
+    }
 }
 
 }  // namespace shardline
