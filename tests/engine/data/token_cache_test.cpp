@@ -7,6 +7,7 @@
 #include <array>
 #include <atomic>
 #include <csignal>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "core/error.h"
@@ -43,7 +44,9 @@ class CountingTokenizer final : public Tokenizer {
 
   std::vector<int32_t> encode(std::string_view text) const override { return encode_part(text, {}, {}).ids; }
   EncodedPart encode_part(std::string_view text, const Seam& from, const PartOptions& options) const override {
+    most_at_once = std::max(most_at_once.load(), ++at_once);
     EncodedPart part = tokenizer_->encode_part(text, from, options);
+    --at_once;
     bytes += static_cast<int64_t>(part.end.at - std::max(from.at, options.listed_from));
     return part;
   }
@@ -53,10 +56,20 @@ class CountingTokenizer final : public Tokenizer {
   const std::string& digest() const override { return tokenizer_->digest(); }
 
   mutable std::atomic<int64_t> bytes{0};
+  mutable std::atomic<int> at_once{0}, most_at_once{0};
 
  private:
   TokenizerPtr tokenizer_;
 };
+
+// Of this process, without mapped files.
+int64_t own_memory_bytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("RssAnon:")) return 1024 * std::stoll(line.substr(8));
+  }
+  return -1;
+}
 
 int files_in(const std::filesystem::path& folder) {
   return static_cast<int>(std::distance(std::filesystem::directory_iterator(folder), {}));
@@ -176,6 +189,41 @@ TEST_CASE("threads change nothing, and progress ends at the total") {
   const auto twice = options.tokenizer->encode(lines + lines);
   once.insert(once.end(), twice.begin(), twice.end());
   CHECK(std::equal(expected.begin(), expected.end(), once.begin(), once.end()));
+}
+
+TEST_CASE("tokenizing takes all threads and memory that does not grow with the text, for any tokenizer") {
+  const TempFolder folder;
+  std::string text;
+  while (text.size() < 40'000'000) {
+    for (const char* word :
+         {"the ", "quick ", "brown fox", "; it's ", "1234567 ", "\n", "  x", "caf\u00e9 ", "<|endoftext|>"})
+      text += word;
+  }
+  const std::string file = folder.write("a.txt", text);
+  auto options = options_for(folder, {file});
+  std::string().swap(text);
+  nlohmann::json shape = nlohmann::json::parse(read_file(SHARDLINE_DATA_TESTS "/golden/gpt2/tokenizer.json"));
+  shape["normalizer"] = {{"type", "NFC"}};
+  shape["pre_tokenizer"] = {{"type", "Sequence"},
+                            {"pretokenizers",
+                             {{{"type", "Split"},
+                               {"pattern", {{"Regex", "(?<=x) |\\p{N}{1,2}"}}},
+                               {"behavior", "Isolated"},
+                               {"invert", false}},
+                              {{"type", "ByteLevel"}, {"add_prefix_space", true}, {"use_regex", true}}}}};
+  const auto counted =
+      std::make_shared<CountingTokenizer>(load_tokenizer(folder.write("tokenizer.json", shape.dump())));
+  options.tokenizer = counted;
+  options.vocab_size = counted->vocab_size();
+  options.threads = 3;
+  const int64_t before = own_memory_bytes();
+  int64_t most = before;
+  options.progress = [&](int64_t, int64_t) { most = std::max(most, own_memory_bytes()); };
+  const auto cache = open_token_cache(prepare_token_cache(options));
+  CHECK(cache->size() > 20'000'000);
+  CHECK(counted->bytes < 42'000'000);  // every piece once, next to no seam was guessed wrong
+  CHECK(counted->most_at_once == 3);
+  CHECK(most - before < 80'000'000);
 }
 
 TEST_CASE("a damaged or truncated cache is noticed and made again") {
