@@ -53,6 +53,17 @@ class Launch(ProgramTest):
         self.assertEqual(words[:2], ["-np", "2"])
         self.assertEqual(words[5:7], ["--host", "n08:2"])
 
+    def test_auto_uses_all_hosts_of_an_allocation(self):
+        cores = len(os.sched_getaffinity(0))
+        words = self.words({"SLURM_JOB_NODELIST": "n[1-2]"}, training={"global_batch_size": 16 * cores},
+                           smp_options={"tensor_parallel_degree": "auto", "microbatches": "auto"})
+        self.assertEqual(words[:2], ["-np", str(2 * cores)])
+        self.assertEqual(words[5:7], ["--host", f"n1:{cores},n2:{cores}"])
+        # Degrees that say how many ranks there are say it for one host.
+        words = self.words(p=2, smp_options={"microbatches": "auto"})
+        self.assertEqual(words[:2], ["-np", "2"])
+        self.assertEqual(words[5:7], ["--host", "n1:2"])
+
     def test_one_host_is_mpiruns_own_business(self):
         self.assertEqual(self.words({"SLURM_JOB_NODELIST": "n1"}, p=2),
                          ["-np", "2", "--bind-to", "none", "--oversubscribe"])
