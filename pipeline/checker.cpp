@@ -159,6 +159,8 @@ class Checker {
         break;
       case Op::forward:
         if (!arrived(Op::recv_activation, Op::forward, instruction)) refuse(stage, index, "its input is not there yet");
+        // The loss makes gradients in the forward pass.
+        if (report_.training && chunk + 1 == schedule_.chunks()) advance(next_loss_, stage, index);
         break;
       case Op::backward_input:
         needs(Op::forward);
@@ -189,7 +191,8 @@ class Checker {
 
   void advance(int& next, int stage, size_t index) const {
     if (list(stage)[index].microbatch != next)
-      refuse(stage, index, cat("a chunk's microbatches go backward in ascending order; microbatch ", next, " is next"));
+      refuse(stage, index,
+             cat("microbatches add to a chunk's gradients in ascending order; microbatch ", next, " is next"));
     ++next;
   }
 
@@ -284,6 +287,7 @@ class Checker {
   CheckReport report_;
   std::vector<uint16_t> done_;                 // by pair: bit of every Op that was seen
   std::vector<int> next_input_, next_weight_;  // by chunk: the microbatch whose backward half is next
+  int next_loss_ = 0;                          // the microbatch whose loss is next
   std::vector<bool> reduced_;                  // by chunk
   bool scatters_ = false;                      // a microbatch's gradients are
 };

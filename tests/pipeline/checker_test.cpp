@@ -89,6 +89,7 @@ class Machine {
         if (i.chunk + 1 < schedule_.chunks() && stage_of(i.chunk + 1) == stage)
           inputs_.insert({i.microbatch, i.chunk + 1});
         if (training_) kept_.insert(key);
+        if (training_ && i.chunk + 1 == schedule_.chunks() && !ascending(losses_, i.microbatch)) return false;
         return ran_.insert(key).second && (leaves(stage, i.chunk + 1) ? outputs_.insert(key).second : true);
       case Op::backward_input:
         if (i.chunk + 1 < schedule_.chunks() && !take(gradients_, key)) return false;
@@ -151,6 +152,7 @@ class Machine {
   std::map<std::pair<int, int>, std::deque<Message>> channels_;
   std::set<Key> inputs_, outputs_, kept_, pairs_, gradients_, output_gradients_, ran_;
   std::map<int, std::vector<int>> input_gradients_, weights_;
+  std::vector<int> losses_;
   std::set<int> reduced_;
   std::set<Key> scattered_;
 };
@@ -352,6 +354,17 @@ TEST_CASE("a refusal names stage, index and instruction") {
           "before "
           "its backward_input");
   }
+}
+
+TEST_CASE("the losses of a step come in ascending microbatch order, the forwards of other chunks in any") {
+  auto schedule = simple_schedule(1, 2, 0);
+  std::swap(schedule.instructions[0][0], schedule.instructions[0][1]);  // two forwards
+  CHECK(contains(refusal(schedule), "stage 0, instruction 0 (forward, microbatch 1, chunk 0): microbatches add to"));
+  schedule = v_shape(1, 2);
+  auto& list = schedule.instructions[0];  // forwards of both chunks for microbatch 0, then for 1
+  REQUIRE(list[2] == Instruction{Op::forward, 1, 0});
+  std::rotate(list.begin(), list.begin() + 2, list.begin() + 3);
+  CHECK(refusal(schedule).empty());
 }
 
 TEST_CASE("crossed messages are refused although every value is sent") {
