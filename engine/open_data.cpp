@@ -41,7 +41,7 @@ TokenDataOptions token_data_options(const Config& config, const ModelSpec& spec)
   const auto tokenizer = tokenizer_source(config);
   if (!config.data.tokenizer.empty() || has_tokenizer(tokenizer)) options.tokenizer = load_tokenizer(tokenizer);
   if (options.tokenizer && options.tokenizer->vocab_size() > spec.vocab_size)
-    throw ConfigError(cat("the tokenizer ", tokenizer_source(config), " has ids up to ",
+    throw ConfigError(cat("/data/tokenizer: ", tokenizer_source(config), " has ids up to ",
                           options.tokenizer->vocab_size() - 1, ", but the model's vocab_size is ", spec.vocab_size,
                           "; set model.config.vocab_size to at least ", options.tokenizer->vocab_size()));
   return options;
@@ -111,11 +111,12 @@ void check_token_data(const Config& config, const PlannedModel& planned, bool mu
   if (data.train.empty()) throw ConfigError("/data/train: nothing to train on; name a file or a list of files");
   auto blocks = blocks_of(config, options, data.train, must_be_there);
   if (!data.validation.empty()) blocks_of(config, options, data.validation, must_be_there);
-  if (!blocks) return;
-  if (data.validation.empty() && data.validation_split_percentage > 0)
+  if (blocks && data.validation.empty() && data.validation_split_percentage > 0)
     *blocks -= count_validation_blocks(*blocks, data.validation_split_percentage);
-  const SampleOrder order(sample_order(config, planned.plan.sizes,
-                                       std::min(*blocks, data.max_train_samples.value_or(*blocks)), /*train=*/true));
+  // Where the blocks are not known, the run has no more than it asks for.
+  if (data.max_train_samples) blocks = std::min(*data.max_train_samples, blocks.value_or(*data.max_train_samples));
+  if (!blocks) return;
+  const SampleOrder order(sample_order(config, planned.plan.sizes, *blocks, /*train=*/true));
   count_steps(config, order.batches_per_epoch());
 }
 

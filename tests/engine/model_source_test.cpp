@@ -148,6 +148,17 @@ TEST_CASE("all mistakes of a config file come at once, those of its model among 
              Contains("run.json: /model/config/n_head: n_embd (16) must be a multiple of n_head (3); got 3"));
 }
 
+TEST_CASE("a directory is evaluated with samples that its positions allow", "[spec]") {
+  const RunFolder folder("directory");
+  json keys = kSmall;
+  keys["model_type"] = "gpt2";
+  folder.write("config.json", keys.dump());
+  CHECK(config_of_directory(folder / "", {}).data.sequence_length == 32);
+  CHECK(config_of_directory(folder / "", {"data.sequence_length=8"}).data.sequence_length == 8);
+  CHECK_THROWS_WITH(config_of_directory(folder / "", {"data.sequence_length=64"}),
+                    Contains("/data/sequence_length: must be at most the model's n_positions (32)"));
+}
+
 TEST_CASE("samples longer than the model's positions are a mistake of the file", "[spec]") {
   const RunFolder folder("positions");
   const auto text =

@@ -54,6 +54,7 @@ class Draw {
     json file = {{"model", {{"config", model()}}}, {"output_dir", folder_ / "out"}};
     file["data"] = data();
     file["training"] = training();
+    if (!json(file["data"]["train"]).dump().ends_with(".bin\"")) leave_to_reading(file);
     file["smp_options"] = smp();
     file["runtime"] = {{"communicator", "threads"}, {"threads_per_rank", 1}, {"device", "cpu"}};
     set(file["runtime"], 0.2, "dtype", {"float64"});
@@ -141,6 +142,13 @@ class Draw {
     set(keys, 0.05, "do_eval", {true});
     set(keys, 0.05, "report_to", {"tensorboard"});
     return keys;
+  }
+
+  // How many samples a text has, and whether it is one, shows when it is read, which a plan does not do.
+  static void leave_to_reading(json& file) {
+    if (file["training"].erase("num_train_epochs") == 1) file["training"]["max_steps"] = 1;
+    if (file["data"].contains("validation_split_percentage")) file["data"]["validation_split_percentage"] = 20;
+    if (file["data"].contains("format")) file["data"].erase("validation");
   }
 
   void schedule(json& keys) {

@@ -86,13 +86,14 @@ class Failures(RanksTest):
 
     def test_config_error_on_ranks_gives_2(self):
         """Started by people's own mpirun, nothing is checked before there are ranks."""
-        config = self.config(p=2, data={"sequence_length": 64})
+        config = self.config(p=2)
         environment = dict(self.env, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
                            OMPI_MCA_mpi_yield_when_idle="1")
-        run = subprocess.run(["mpirun", "--quiet", "-np", "2", "--oversubscribe", "--bind-to", "none", PROGRAM, "train", config],
+        run = subprocess.run(["mpirun", "--quiet", "-np", "2", "--oversubscribe", "--bind-to", "none", PROGRAM, "train", config,
+                              "--set", "model.config.vocab_size=100"],
                              cwd=self.dir, env=environment, stderr=subprocess.PIPE, text=True, timeout=120)
         self.assertEqual(run.returncode, 2, run.stderr)
-        self.assertRegex(run.stderr, r"error: rank \d: /data/sequence_length")
+        self.assertRegex(run.stderr, r"error: rank \d: /data/tokenizer: bytes has ids up to 255")
         run = subprocess.run(["mpirun", "--quiet", "-np", "3", "--oversubscribe", "--bind-to", "none", PROGRAM, "train", config],
                              cwd=self.dir, env=environment, stderr=subprocess.PIPE, text=True, timeout=120)
         self.assertEqual(run.returncode, 2, run.stderr)
