@@ -230,8 +230,13 @@ std::vector<std::string> settings_for_auto(const Config& config, const Assumptio
     const auto sharding = sharding_settings(best);
     settings.insert(settings.end(), sharding.begin(), sharding.end());
   }
-  if (config.mpi.processes_per_host == 0 && !degrees_say_ranks(config))
-    settings.push_back(cat("mpi_options.processes_per_host=", best.world() / available_hosts(config)));
+  if (config.mpi.processes_per_host == 0 && !degrees_say_ranks(config)) {
+    const int hosts = available_hosts(config);
+    if (best.world() % hosts != 0)
+      throw ConfigError(cat("/mpi_options: the ", best.world(), " ranks that \"auto\" chose are no multiple of the ",
+                            hosts, " hosts; name hosts and processes_per_host"));
+    settings.push_back(cat("mpi_options.processes_per_host=", best.world() / hosts));
+  }
   return settings;
 }
 

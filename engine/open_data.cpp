@@ -68,6 +68,7 @@ std::optional<int64_t> blocks_of(const Config& config, const TokenDataOptions& o
   if (!must_be_there) std::erase_if(there, [](const std::string& path) { return !is_data_file(path); });
   bool known = there.size() == paths.size();
   if (there.empty() && !paths.empty()) return {};
+  check_data_files(there, options.format, options.text_column);
   int64_t tokens = 0, documents = 0;
   for (const auto& file : find_data_files(there, options.format)) {
     if (file.format == DataFormat::tokens) {

@@ -1,5 +1,6 @@
 #include "engine/output_dir.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -12,6 +13,7 @@
 #include "engine/observe/format.h"
 #include "models/hf_directory.h"
 #include "models/hf_writer.h"
+#include "pipeline/schedule_choice.h"
 
 namespace shardline {
 namespace {
@@ -44,10 +46,11 @@ std::vector<fs::path> model_files(const fs::path& dir) {
   return files;
 }
 
+// What a new run removes. config.resolved.json is replaced when the run has its own: it may be the config that the run
+// was started with, and nobody's only copy may go before something can still fail.
 bool is_record(const std::string& name) {
-  return name == "metrics.jsonl" || name == "config.resolved.json" || name == "plan.json" || name == "timeline" ||
-         name == "schedule.svg" || name == "flight" || name.starts_with("events.out.tfevents.") ||
-         name.ends_with(".incomplete");
+  return name == "metrics.jsonl" || name == "plan.json" || name == "timeline" || name == "schedule.svg" ||
+         name == "flight" || name.starts_with("events.out.tfevents.") || name.ends_with(".incomplete");
 }
 
 // What an earlier run left in the directory and a new one removes or moves.
@@ -80,7 +83,8 @@ std::vector<fs::path> files_read_from(const std::string& source) {
 }
 
 void check_sources(const Config& config, const fs::path& dir) {
-  std::vector<std::string> sources = {config.model.path, config.data.tokenizer};
+  std::vector<std::string> sources = {config.model.path, config.data.tokenizer, config.smp.partition_file};
+  if (is_schedule_file(config.smp.pipeline)) sources.push_back(config.smp.pipeline);
   for (const auto& data : {config.data.train, config.data.validation})
     sources.insert(sources.end(), data.begin(), data.end());
   const auto replaced = replaced_by_run(dir);
@@ -108,13 +112,18 @@ void check_contents(const Config& config) {
   check_sources(config, dir);
 }
 
+double allocated_bytes(const fs::path& file) {
+  struct stat status = {};
+  return ::stat(file.c_str(), &status) == 0 ? 512.0 * static_cast<double>(status.st_blocks) : 0;
+}
+
 // Of a run that was killed; they go before the new model's files are made.
 double bytes_of_unfinished_files(const fs::path& dir) {
   double bytes = 0;
   std::error_code error;
   for (fs::directory_iterator entry(dir, error); !error && entry != fs::directory_iterator(); entry.increment(error))
     if (entry->path().extension() == ".incomplete" && entry->is_regular_file(error))
-      bytes += static_cast<double>(entry->file_size(error));
+      bytes += allocated_bytes(entry->path());
   return bytes;
 }
 

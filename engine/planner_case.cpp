@@ -164,6 +164,9 @@ Software software_of(const Config& config, const ModelSpec& spec) {
 Cluster planning_cluster(const Config& config, int world_size, const Assumptions& assumed) {
   const int hosts = used_hosts(config);
   const bool here = plans_for_this_machine(config);
+  if (here && world_size % hosts != 0)
+    throw ConfigError(cat("/mpi_options/hosts: the ", world_size, " ranks must be a multiple of the ", hosts,
+                          " hosts; change the degrees, processes_per_host or hosts"));
   const auto profile = here ? profile_of(config, assumed) : nullptr;
   Cluster cluster = here ? cluster_here(config, world_size / hosts, hosts) : read_cluster(config.cluster);
   if (profile) cluster = measured_cluster(*profile, world_size, cluster);

@@ -111,8 +111,10 @@ void check_host(const Config& config) {
 }
 
 bool needs_mpirun(const Config& config) {
-  if (!mpi_is_launched()) check_tasks(1);
-  return resolved_communicator(config) == "mpi" && !mpi_is_launched();
+  const bool is_alone = config.runtime.communicator == "threads" || config.runtime.communicator == "local";
+  if (is_alone || mpi_is_launched()) return false;
+  check_tasks(1);
+  return resolved_communicator(config) == "mpi";
 }
 
 std::vector<std::string> mpirun_command(const Config& config, const std::string& program,

@@ -118,7 +118,11 @@ void check_train(const Config& config) {
 void train_job(const Config& config, RankContext& context) {
   JobParts parts = make_parts(config, context);
   const at::Device device = context.device;
-  if (context.first()) prepare_output_dir(config, parts.model.spec);
+  if (context.first()) {
+    // The launcher has found what is wrong before, but not everybody starts ranks with it.
+    check_run(config, {parts.model, parts.planned, parts.plan}, RunMoment::starting);
+    prepare_output_dir(config, parts.model.spec);
+  }
   context.world->barrier({.what = "output directory"});
   ModelSaver saver(config.output_dir, parts.model, number_types(config).exact, tokenizer_source(config), parts.groups);
   keep_flight_records(config, context);

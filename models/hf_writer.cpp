@@ -141,6 +141,8 @@ void HfWriter::create(json config, const std::map<std::string, std::string>& com
   fs::create_directories(directory_, error);
   if (error) throw RunError(cat(directory_, ": cannot be made: ", error.message()));
   const auto make = [&](const std::string& name, std::string_view begin, int64_t bytes) {
+    const auto size = created_ ? fs::file_size(unfinished(name), error) : 0;
+    if (created_ && !error && size == static_cast<uintmax_t>(bytes)) return;  // its room is reserved
     auto file = DiskFile::create(unfinished(name));
     file.reserve(bytes);
     file.write_at(0, begin);
@@ -150,8 +152,9 @@ void HfWriter::create(json config, const std::map<std::string, std::string>& com
   for (const auto& [name, text] : small_files) small_files_.push_back(name);
   for (const auto& [name, text] : small_files) make(name, text, static_cast<int64_t>(text.size()));
   for (const auto& shard : shards_) make(shard->name, shard->head, shard->bytes());
+  created_ = true;
 } catch (const RunError&) {
-  discard();
+  if (!created_) discard();
   throw;
 }
 

@@ -39,7 +39,7 @@ class HfWriter {
 
   // Makes the directory and the files. config.json: `config` with its dtype set to the weights'. companions: other
   // files of the directory, contents by name. RunError, and none of these files left behind, when there is no room for
-  // them all. Called again, it restores what somebody removed in the meantime.
+  // them all. Called again, it restores what somebody removed in the meantime and leaves the rest alone.
   void create(nlohmann::json config, const std::map<std::string, std::string>& companions);
   void discard() const;  // removes what create() made; never throws
 
@@ -72,6 +72,7 @@ class HfWriter {
   std::vector<std::unique_ptr<Shard>> shards_;
   std::map<std::string, Place> places_;   // by tensor
   std::vector<std::string> small_files_;  // that create() wrote: all but the weights
+  bool created_ = false;                  // once, by create()
   int64_t unsynced_bytes_ = 0;
 };
 

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "core/error.h"
+#include "core/mpi_communicator.h"
 
 namespace shardline {
 namespace {
@@ -100,8 +101,9 @@ std::vector<std::string> allocated_hosts() {
     const char* text = std::getenv(variable);
     return std::string(text ? text : "");
   };
-  for (const char* variable : {kHostsOfLauncher, "SLURM_JOB_NODELIST"})
-    if (const auto list = value(variable); !list.empty()) return expanded_host_list(list);
+  if (const auto list = value(kHostsOfLauncher); !list.empty()) return expanded_host_list(list);
+  if (mpi_is_launched()) return {};
+  if (const auto list = value("SLURM_JOB_NODELIST"); !list.empty()) return expanded_host_list(list);
   for (const char* variable : {"PBS_NODEFILE", "LSB_DJOB_HOSTFILE", "PE_HOSTFILE"})
     if (const auto path = value(variable); !path.empty()) return hosts_in_file(variable, path);
   return {};

@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "engine/config/allocation.h"
+#include "engine/config/shell_words.h"
 
 namespace shardline {
 namespace {
@@ -69,12 +70,23 @@ void split_global_batch(const Config& config, ResolvedSizes& sizes, const Compla
              "leave one of the three out");
 }
 
+// Whether mpirun gets its hosts from its own options.
+bool names_hosts(const MpiOptions& mpi) {
+  const auto words = shell_words(mpi.custom_mpi_options);
+  return std::any_of(words.begin(), words.end(), [](const std::string& word) {
+    const auto option = word.substr(0, word.find('='));
+    return option == "-H" || option == "-host" || option == "--host" || option == "-hostfile" ||
+           option == "--hostfile" || option == "-machinefile" || option == "--machinefile";
+  });
+}
+
 }  // namespace
 
 std::vector<std::string> hosts_of(const Config& config) {
   const std::string& communicator = config.runtime.communicator;
   const bool one_process = !config.mpi.enabled || communicator == "threads" || communicator == "local";
-  return config.mpi.hosts.empty() && !one_process ? allocated_hosts() : config.mpi.hosts;
+  const bool takes_allocation = config.mpi.hosts.empty() && !one_process && !names_hosts(config.mpi);
+  return takes_allocation ? allocated_hosts() : config.mpi.hosts;
 }
 
 int available_hosts(const Config& config) {

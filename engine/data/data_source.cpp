@@ -16,6 +16,8 @@ namespace {
 constexpr size_t kLeadBytes = 1 << 10;
 constexpr size_t kListedBytes = 1 << 14;
 
+constexpr size_t kScannedBytes = size_t{64} << 20;  // between two calls of DataSourceOptions::scanned
+
 const EncodedPart::Listed* find_seam(const EncodedPart& part, const Seam& seam) {
   const auto by_place = [](const EncodedPart::Listed& listed, size_t at) { return listed.seam.at < at; };
   auto found = std::lower_bound(part.listed.begin(), part.listed.end(), seam.at, by_place);
@@ -89,10 +91,15 @@ class JsonlSource final : public DataSource {
   JsonlSource(const DataFile& file, const DataSourceOptions& options)
       : file_(file.path), tokenizer_(options.tokenizer), column_(options.text_column) {
     std::string_view rest = file_.bytes();
+    size_t reported = 0;
     for (int64_t line = 1; !rest.empty(); ++line) {
       const size_t begin = file_.size() - rest.size();
       if (pieces_.empty() || begin - pieces_.back().begin >= static_cast<size_t>(options.piece_bytes)) {
         pieces_.push_back({begin, begin, line});
+        if (begin - reported >= kScannedBytes && options.scanned) {
+          options.scanned();
+          reported = begin;
+        }
       }
       if (!is_blank_line(take_line(rest))) ++documents_;
       pieces_.back().end = file_.size() - rest.size();

@@ -2,6 +2,7 @@
 // in order afterwards.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -33,6 +34,7 @@ struct DataSourceOptions {
   int64_t vocab_size = 0;            // ids of token files must be below
   std::string text_column = "text";  // of JSONL
   int64_t piece_bytes = 1 << 20;
+  std::function<void()> scanned = nullptr;  // called now and then while opening a source reads its file
 };
 
 // text: the whole file is one document, line ends kept as they are; a NUL byte is a DataError.

@@ -89,7 +89,7 @@ PartialFile::PartialFile(const fs::path& path, const std::string& host)
   Left best = Left::of(temporary_);  // of an earlier attempt of this very process
   std::vector<fs::path> abandoned, others;
   for (const fs::path& file : partial_files(path)) {
-    const bool is_own = file.native().starts_with(temporary_.native());
+    const bool is_own = file == temporary_ || file == note_path() || file == fresh_note_path();
     if (!is_own) (is_abandoned(file, cat(path.string(), ".partial.", host, ".")) ? abandoned : others).push_back(file);
   }
   for (const fs::path& file : abandoned) {
@@ -149,7 +149,7 @@ void PartialFile::overwrite(size_t offset, std::string_view bytes) {
 
 void PartialFile::save(const std::string& note) {
   if (::fdatasync(fd_) != 0) fail("written to disk");
-  const fs::path fresh = note_path().string() + ".new";
+  const fs::path fresh = fresh_note_path();
   std::ofstream out(fresh, std::ios::binary);
   out << written_ << '\n' << note;
   out.close();

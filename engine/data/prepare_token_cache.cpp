@@ -35,7 +35,11 @@ class Meter {
     const double part = total > 0 ? static_cast<double>(done) / static_cast<double>(total) : 1;
     report(bytes_ + static_cast<int64_t>(part * static_cast<double>(bytes_)));
   }
+  // Bytes were read again that count as nothing new: those who wait must see that this process goes on.
+  void read_again() { show(last_); }
   void finish() { report(2 * bytes_); }
+  // From here on each report gives `file` the current time, for processes that wait for this one.
+  void mark(fs::path file) { marked_ = std::move(file); }
   // Another process makes the cache and has written this much.
   void others(int64_t bytes) {
     if (bytes == others_) return;
@@ -47,6 +51,11 @@ class Meter {
   void report(int64_t done) {
     if (done == last_) return;
     last_ = done;
+    show(done);
+  }
+  void show(int64_t done) const {
+    std::error_code ignored;
+    if (!marked_.empty()) fs::last_write_time(marked_, fs::file_time_type::clock::now(), ignored);
     if (progress_) progress_(done, 2 * bytes_);
   }
 
@@ -55,6 +64,7 @@ class Meter {
   int64_t hashed_ = 0;
   int64_t last_ = 0;
   int64_t others_ = -1;
+  fs::path marked_;
 };
 
 // Streams xxh3; strings are added with their length, so that neighbours cannot flow into each other.
@@ -134,8 +144,11 @@ struct Work {
   int64_t documents = 0;
   int64_t bytes = 0;
 
-  Work(const std::vector<DataFile>& files, const TokenDataOptions& options) {
-    const DataSourceOptions source_options{options.tokenizer, options.vocab_size, options.text_column};
+  Work(const std::vector<DataFile>& files, const TokenDataOptions& options, Meter& meter) {
+    const DataSourceOptions source_options{.tokenizer = options.tokenizer,
+                                           .vocab_size = options.vocab_size,
+                                           .text_column = options.text_column,
+                                           .scanned = [&meter] { meter.read_again(); }};
     for (const DataFile& file : files) {
       const auto& source = sources.emplace_back(open_data_source(file, source_options));
       documents += source->documents();
@@ -144,6 +157,7 @@ struct Work {
         bytes += bytes_of_item(items.size() - 1);
       }
     }
+    if (items.empty()) throw DataError(cat(files.front().path.string(), ": the data has no tokens at all"));
   }
   int64_t bytes_of_item(size_t item) const { return items[item].source->piece_bytes(items[item].piece); }
 };
@@ -151,13 +165,13 @@ struct Work {
 // Makes the cache, going on where a killed process stopped.
 class CacheWriter {
  public:
-  CacheWriter(const fs::path& path, const Work& work, const TokenDataOptions& options)
+  CacheWriter(const fs::path& path, const Work& work, const TokenDataOptions& options, Meter& meter)
       : file_(path),
         work_(work),
         options_(options),
         width_(options.vocab_size <= 65536 ? 2 : 4),
         checksum_(XXH3_createState(), XXH3_freeState) {
-    go_on_or_begin();
+    go_on_or_begin(meter);
   }
 
   void write(const std::function<void(int64_t done, int64_t total)>& progress) {
@@ -220,9 +234,9 @@ class CacheWriter {
     saved_bytes_ = done_bytes_;
   }
 
-  void go_on_or_begin() {
+  void go_on_or_begin(Meter& meter) {
     XXH3_64bits_reset(checksum_.get());
-    if (read_note()) return;
+    if (read_note(meter)) return;
     file_.clear();
     XXH3_64bits_reset(checksum_.get());
     items_ = tokens_ = 0;
@@ -232,8 +246,8 @@ class CacheWriter {
     file_.append({reinterpret_cast<const char*>(&header), sizeof header});
   }
 
-  // False unless the file holds the ids that its note tells of.
-  bool read_note() {
+  // False unless the file holds the ids that its note describes.
+  bool read_note(Meter& meter) {
     const auto note = nlohmann::json::parse(file_.note(), nullptr, /*allow_exceptions=*/false);
     if (!note.is_object()) return false;
     uint64_t checksum = 0;
@@ -252,6 +266,7 @@ class CacheWriter {
     for (size_t at = sizeof(TokenCacheHeader); at < file_.size(); at += kHashedBytes) {
       const std::string ids = file_.read(at, std::min(kHashedBytes, file_.size() - at));
       XXH3_64bits_update(checksum_.get(), ids.data(), ids.size());
+      meter.read_again();
     }
     if (XXH3_64bits_digest(checksum_.get()) != checksum) return false;
     for (size_t item = 0; item < items_; ++item) done_bytes_ += work_.bytes_of_item(item);
@@ -275,13 +290,17 @@ class CacheWriter {
 
 void make_cache(const std::vector<DataFile>& files, const TokenDataOptions& options, XXH128_hash_t digest,
                 const fs::path& path, Meter& meter) {
-  const Work work(files, options);
-  CacheWriter writer(path, work, options);
+  const Work work(files, options, meter);
+  CacheWriter writer(path, work, options, meter);
   try {
     writer.write([&](int64_t done, int64_t total) { meter.second_half(done, total); });
     writer.commit(digest);
   } catch (const DataError&) {
     writer.discard();
+    throw;
+  } catch (const DistributedError&) {  // of another rank: what is written here stays for the next attempt
+    throw;
+  } catch (const Interrupted&) {
     throw;
   } catch (const RunError&) {  // above all a full disk, which must not stay full
     writer.discard();
@@ -316,11 +335,14 @@ fs::path prepare_token_cache(const TokenDataOptions& options) {
     // The default is reached before other ranks, which wait for this one, give up: so this error is the one that
     // counts.
     const auto limit = options.lock_limit.count() > 0 ? options.lock_limit : timeouts().collective * 3 / 4;
-    const FileLock lock(path.string() + ".lock", limit, [&] {
+    const fs::path lock_file = path.string() + ".lock";
+    const FileLock lock(lock_file, limit, [&] {
       const int64_t bytes = PartialFile::bytes_in_progress(path);
       meter.others(bytes);
-      return bytes;
+      const auto marked = fs::last_write_time(lock_file, error);
+      return bytes + static_cast<int64_t>(marked.time_since_epoch().count());
     });
+    meter.mark(lock_file);
     if (!is_good_cache(path, digest, meter)) make_cache(files, options, digest, path, meter);
   }
   meter.finish();

@@ -63,7 +63,7 @@ Config config_for(const std::string& output_dir, const nlohmann::json& patch = n
 }
 
 ModelSpec small_model() {
-  return open_model(config_for("unused").model, /*sequence_parallel=*/false).spec;
+  return open_model(config_for("unused")).spec;
 }
 
 std::string refusal(const Config& config) {
@@ -102,8 +102,12 @@ TEST_CASE("An earlier run's records go, its model waits in previous-model, and o
   const Earlier earlier;
   const Config config = config_for(earlier.path("out"));
   prepare_output_dir(config, small_model());
-  const std::set<std::string> waiting = {"previous-model/config.json", "previous-model/model.safetensors",
-                                         "previous-model/tokenizer.json", "profile.json", "mine.txt"};
+  const std::set<std::string> waiting = {"previous-model/config.json",
+                                         "previous-model/model.safetensors",
+                                         "previous-model/tokenizer.json",
+                                         "config.resolved.json",
+                                         "profile.json",
+                                         "mine.txt"};  // the run may have been started with the resolved config
   CHECK(earlier.files("out") == waiting);
 
   // The run failed: the next one finds no model, and keeps what waits.
@@ -115,7 +119,8 @@ TEST_CASE("An earlier run's records go, its model waits in previous-model, and o
   // The run succeeded.
   earlier.write("out/config.json", "new");
   remove_previous_model(config);
-  CHECK(earlier.files("out") == std::set<std::string>{"config.json", "profile.json", "mine.txt"});
+  CHECK(earlier.files("out") ==
+        std::set<std::string>{"config.json", "config.resolved.json", "profile.json", "mine.txt"});
   CHECK(read_file(earlier.path("out/config.json")) == "new");
 
   // A run that was killed before it could remove the previous model leaves two: the newer one counts.
@@ -153,6 +158,8 @@ TEST_CASE("A run does not replace what it reads, however the paths are spelled",
     CHECK_THAT(refusal(config_for("out", {{"data", {{"train", {"mine.txt", text}}}}})), Contains(text));
     CHECK_THAT(refusal(config_for("out", {{"data", {{"validation", text}}}})), Contains(text));
   }
+  CHECK_THAT(refusal(config_for("out", {{"smp_options", {{"partition_file", "./out/plan.json"}}}})),
+             Contains("./out/plan.json"));
   // What no run touches may stand there.
   CHECK(refusal(config_for("out", {{"data", {{"train", "out/mine.txt"}}}})).empty());
   CHECK(refusal(config_for("out", {{"model", {{"path", "out/base/"}}}})).empty());
@@ -166,7 +173,7 @@ TEST_CASE("A disk without room for the model is found before anything is removed
   auto large = nlohmann::json::parse(kModel);
   large["n_embd"] = 1 << 24;  // 3e15 parameters
   const Config config = config_for(earlier.path("out"), {{"model", {{"config", large}}}});
-  const ModelSpec spec = open_model(config.model, /*sequence_parallel=*/false).spec;
+  const ModelSpec spec = open_model(config).spec;
   CHECK_THAT(message_of<RunError>([&] { prepare_output_dir(config, spec); }),
              Contains("/output_dir: the model needs ") && Contains("PiB, but ") && Contains(" left; free some room"));
   CHECK(earlier.files("out") == before);

@@ -95,7 +95,7 @@ class SlurmTasks(ProgramTest):
 
     def refuse(self, command, **environment):
         self.env.update(environment, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
-        for communicator, degree in (("mpi", 2), ("local", 1), ("threads", 2)):
+        for communicator, degree in (("mpi", 2), ("auto", 1), ("auto", 2)):
             with self.subTest(communicator):
                 config = self.config(p=degree, communicator=communicator)
                 self.expect(2, command, config, says=["4 tasks", "srun --mpi=pmix -n 4"])
@@ -110,6 +110,13 @@ class SlurmTasks(ProgramTest):
         self.expect(2, "train", self.config(mpi_options={"processes_per_host": 1}, communicator="mpi"),
                     says=["4 tasks", "srun --mpi=pmix -n 4"])
         self.assertEqual(self.files(), [])
+
+    def test_tasks_that_are_to_be_alone(self):
+        self.env.update(SLURM_STEP_NUM_TASKS="4")
+        for communicator, degree in (("local", 1), ("threads", 2)):
+            with self.subTest(communicator):
+                self.expect(0, "plan", self.config(p=degree, communicator=communicator))
+                self.train(p=degree, communicator=communicator)
 
     def test_a_batch_script_is_no_step_of_several_tasks(self):
         self.env.update(SLURM_NTASKS="4", SLURM_PROCID="0")

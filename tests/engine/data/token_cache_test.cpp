@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "core/error.h"
+#include "engine/data/data_source.h"
 #include "engine/data/file_lock.h"
 #include "engine/data/ordered_work.h"
 #include "engine/data/partial_file.h"
@@ -321,6 +322,19 @@ TEST_CASE("waiting for another maker has a limit that starts again while its fil
              Contains("no progress for 0.2 s") && Contains(".lock"));
   CHECK(seen == std::vector<int64_t>{5});
 
+  // A maker that reads again what it had written marks the lock.
+  std::jthread reader([&, lock = path.string() + ".lock"] {
+    for (int i = 0; i < 10; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      std::filesystem::last_write_time(lock, std::filesystem::file_time_type::clock::now());
+    }
+    held.reset();
+  });
+  CHECK(prepare_token_cache(options) == path);
+  reader.join();
+  std::filesystem::remove(path);
+  held = std::make_unique<FileLock>(path.string() + ".lock", std::chrono::seconds(1), [] { return 0; });
+
   std::jthread maker([&] {  // five times as long as the limit
     for (int i = 0; i < 20; ++i) {
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
@@ -379,6 +393,42 @@ TEST_CASE("a killed process is continued where it last saved, and the cache is t
     }
     CHECK(read_file(prepare_token_cache(options)) == whole);
   }
+}
+
+TEST_CASE("what was tokenized stays when another rank fails") {
+  const TempFolder folder;
+  std::string text;
+  for (int i = 0; i < 1'000'000; ++i) text += "line\n";
+  auto options = options_for(folder, {folder.write("a.txt", text)});
+  options.save_every_bytes = 1 << 20;
+  options.progress = [](int64_t done, int64_t all) {
+    if (done > all / 8 * 7) throw DistributedError("rank 3 has failed");
+  };
+  CHECK_THAT(message_of<DistributedError>([&] { prepare_token_cache(options); }), Contains("rank 3"));
+  const auto counted = std::make_shared<CountingTokenizer>(options.tokenizer);
+  options.tokenizer = counted;
+  options.progress = nullptr;
+  CHECK(open_token_cache(prepare_token_cache(options))->size() == static_cast<int64_t>(text.size()));
+  CHECK(counted->bytes < static_cast<int64_t>(text.size()) / 2);
+}
+
+TEST_CASE("a folder of empty files is an error") {
+  const TempFolder folder;
+  folder.write("texts/a.txt", "");
+  folder.write("texts/b.txt", "");
+  CHECK_THAT(message_of<DataError>([&] { prepare_token_cache(options_for(folder, {folder.path() / "texts"})); }),
+             Contains("texts"));
+}
+
+TEST_CASE("looking for the lines of a large file is reported") {
+  const TempFolder folder;
+  const std::string line = "{\"text\": \"" + std::string(1000, 'x') + "\"}\n";
+  std::string lines;
+  while (lines.size() < size_t{200} << 20) lines += line;
+  const DataFile file{folder.write("a.jsonl", lines), DataFormat::jsonl};
+  int reports = 0;
+  open_data_source(file, {.tokenizer = load_tokenizer("bytes"), .vocab_size = 256, .scanned = [&] { ++reports; }});
+  CHECK(reports == 3);  // every 64 MiB
 }
 
 TEST_CASE("ordered work throws the first error and stops") {
