@@ -44,7 +44,8 @@ struct PlanOptions {
   std::string from_run;       // not empty: output_dir of a run of this config, to be compared with
   Assumptions assumed;
 };
-// `shardline plan`: no ranks, no data. What the config's cluster would make of it is told where it names one.
+// `shardline plan`: starts no ranks and reads no text. Throws what train would throw, see engine/run_checks.h. What the
+// config's cluster would make of it is told where it names one.
 std::string plan_job(const Config& config, const PlanOptions& options);
 
 // A config that means the model in `directory` on one rank, for eval and generate.

@@ -9,6 +9,9 @@
 #include "core/disk_file.h"
 #include "core/error.h"
 #include "engine/config/config.h"
+#include "engine/config/recompute_rules.h"
+#include "engine/findings.h"
+#include "engine/sharding.h"
 #include "engine/tensor_splits.h"
 #include "pipeline/schedule_choice.h"
 #include "pipeline/schedule_svg.h"
@@ -46,6 +49,11 @@ PlannedModel plan_model(const Config& config, int world_size, const Assumptions&
                         const std::optional<SplitChoices>& splits) {
   ModelSource model = open_model(config);
   const ResolvedSizes sizes = resolve_sizes(config, world_size);
+  Findings findings;
+  findings.check([&] { recompute_by_layer(config.smp.activation_checkpointing, model.spec); });
+  findings.check([&] { asked_splits(config, model.spec); });
+  findings.check([&] { sharding_of(config.smp, sizes.replicas); });
+  findings.throw_all();
   model.spec = make_spec(config, model.hf_config, splits ? *splits : decide_splits(config, model, sizes, assumed));
   PlannerCase planned = planner_case(config, model.spec, sizes, assumed);
   Plan plan = make_plan(config, planned, sizes);

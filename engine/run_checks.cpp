@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "engine/data/data_files.h"
+#include "engine/findings.h"
 #include "engine/open_data.h"
 #include "engine/output_dir.h"
 
@@ -13,31 +14,6 @@ namespace shardline {
 namespace {
 
 namespace fs = std::filesystem;
-
-// Runs independent checks and keeps what each of them throws.
-class Findings {
- public:
-  void check(const std::function<void()>& rule) {
-    try {
-      rule();
-    } catch (const ConfigError& error) {
-      in_config_ = true;
-      add(error.what());
-    } catch (const RunError& error) {
-      add(error.what());
-    }
-  }
-  void throw_all() const {
-    if (in_config_) throw ConfigError(text_);
-    if (!text_.empty()) throw DataError(text_);
-  }
-
- private:
-  void add(const char* what) { text_ += cat(text_.empty() ? "" : "\n", what); }
-
-  std::string text_;
-  bool in_config_ = false;
-};
 
 void check_offload_path(const Config& config) {
   const auto& path = config.smp.offload_path;

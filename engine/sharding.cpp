@@ -19,7 +19,7 @@ using Stage = Sharding::Stage;
 Sharding sharding_of(const SmpOptions& smp, int replicas) {
   if (smp.sharded_data_parallel_degree > 1) {
     if (replicas % smp.sharded_data_parallel_degree != 0)
-      throw ConfigError(cat("smp_options.sharded_data_parallel_degree: ", smp.sharded_data_parallel_degree,
+      throw ConfigError(cat("/smp_options/sharded_data_parallel_degree: ", smp.sharded_data_parallel_degree,
                             " must divide the ", replicas,
                             " replicas (ranks / (pipeline_parallel_degree x tensor_parallel_degree)); use a divisor, "
                             "or other degrees"));

@@ -57,7 +57,8 @@ std::vector<Key> model_keys() {
                "required."),
       honoured(
           "config", model, &ModelOptions::config, json_object(),
-          "Hugging Face config keys: the whole model when there is no path, otherwise they override its config.json."),
+          "Hugging Face config keys: the whole model when there is no path, otherwise they override its config.json, "
+          "under either of a key's names. Keys that the model family does not have are refused."),
       honoured("init", model, &ModelOptions::init, json_choice({{"pretrained"}, {"random"}}),
                "Where the weights come from; unset: `pretrained` with a path, `random` without."),
   };

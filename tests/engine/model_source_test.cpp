@@ -148,6 +148,18 @@ TEST_CASE("all mistakes of a config file come at once, those of its model among 
              Contains("run.json: /model/config/n_head: n_embd (16) must be a multiple of n_head (3); got 3"));
 }
 
+TEST_CASE("keys that name layers, and degrees, are reported together where the model has no such", "[spec]") {
+  const RunFolder folder("names");
+  const json smp = {{"activation_checkpointing", {{{"layers", "h.9"}, {"strategy", "each"}}}},
+                    {"tensor_parallel_layers", {{{"pattern", "h.9.mlp"}, {"split", false}}}},
+                    {"sharded_data_parallel_degree", 2}};
+  const json changes = {{"smp_options", smp}, {"mpi_options", {{"processes_per_host", 3}}}};
+  const auto config = parse_config(tiny_run(folder, changes).dump(), "run.json");
+  CHECK_THROWS_WITH(plan_model(config, 3), Contains("/smp_options/activation_checkpointing/0: \"h.9\"") &&
+                                               Contains("/smp_options/tensor_parallel_layers/0: \"h.9.mlp\"") &&
+                                               Contains("/smp_options/sharded_data_parallel_degree: 2 must divide"));
+}
+
 TEST_CASE("a directory is evaluated with samples that its positions allow", "[spec]") {
   const RunFolder folder("directory");
   json keys = kSmall;
