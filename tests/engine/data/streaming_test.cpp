@@ -212,6 +212,33 @@ TEST_CASE("tiny windows give the ids of the whole text, for random patterns, tok
   CHECK(seams > 8000);
 }
 
+TEST_CASE("a window proves nothing that the text after it can change") {
+  const auto shape_with = [](const std::string& pattern, const json& added, bool nfc) {
+    json shape = golden("gpt2");
+    shape["added_tokens"] = added;
+    if (nfc) shape["normalizer"] = {{"type", "NFC"}};
+    shape["pre_tokenizer"] = {
+        {"type", "Sequence"},
+        {"pretokenizers",
+         {{{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}, {"invert", false}},
+          {{"type", "ByteLevel"}, {"add_prefix_space", true}, {"use_regex", false}}}}};
+    return shape;
+  };
+  const json strips = {{{"id", 1200}, {"content", "<t>"}, {"lstrip", true}, {"rstrip", true}}};
+  const json letter = {{{"id", 69}, {"content", "e"}, {"normalized", true}}};
+  const std::vector<std::pair<json, std::string>> cases = {
+      {shape_with("\\s", strips, false), "a    <t>   b   <t><t>  c  <"},            // white space that a token takes
+      {shape_with("e", json::array(), true), "xxe\u0301xxe\u0301e"},                // a letter that changes
+      {shape_with("x", letter, true), "abe\u0301abe\u0301eab"},                     // a token that is none
+      {shape_with("ab(?=c)|a|b", json::array(), false), "aabcababbcabab"},          // a lookahead
+      {shape_with("(?<=\\p{L}\\p{L})\\.", json::array(), false), "a.aa.1.bb..c"}};  // a lookbehind
+  for (const auto& [shape, text] : cases) {
+    const auto tokenizer = load(shape);
+    for (size_t window = 1; window <= text.size(); ++window)
+      CHECK(encode_by_seams(*tokenizer, text, {}, window).ids == tokenizer->encode(text));
+  }
+}
+
 TEST_CASE("a file gives the ids of its whole text however it is cut into pieces") {
   Random random(8);
   const TempFolder folder;
