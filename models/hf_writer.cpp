@@ -173,17 +173,20 @@ void HfWriter::write(const ParamSpec& param, const std::string& full_name, int t
     const auto values = part.local.to(at::TensorOptions().device(at::kCPU).dtype(dtype_)).contiguous();
     if (values.numel() == 0) continue;
 
-    // Of each index of the dimensions before the cut one, the file has a row, and the rank a contiguous piece of it.
+    // The file has a row for each index of the dimensions before the cut one, and the rank a contiguous piece of each
+    // row. A rank that has all of the cut dimension has the whole tensor in one piece.
     const auto view = file_view(param, source);
-    const auto cut = static_cast<size_t>(part.dim);
+    const bool is_whole = part.range.length == view[static_cast<size_t>(part.dim)];
+    const auto cut = is_whole ? 0 : static_cast<size_t>(part.dim);
+    const Range range = is_whole ? Range{0, view[0]} : part.range;
     int64_t unit = values.element_size(), rows = 1;
     for (size_t d = 0; d < view.size(); ++d) (d < cut ? rows : unit) *= d == cut ? 1 : view[d];
-    const int64_t row = view[cut] * unit, piece = part.range.length * unit;
+    const int64_t row = view[cut] * unit, piece = range.length * unit;
 
     const Place& place = places_.at(source.tensor);
     const auto* bytes = static_cast<const char*>(values.const_data_ptr());
     for (int64_t r = 0; r < rows; ++r, bytes += piece)
-      write_bytes(*place.shard, place.begin + r * row + part.range.begin * unit, {bytes, static_cast<size_t>(piece)},
+      write_bytes(*place.shard, place.begin + r * row + range.begin * unit, {bytes, static_cast<size_t>(piece)},
                   written);
   }
 }

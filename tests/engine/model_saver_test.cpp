@@ -59,7 +59,12 @@ struct Run {
   Trainer trainer;
 };
 
-const nlohmann::json kRandom = {{"config", uneven_gpt2(300)}};
+nlohmann::json small_model() {
+  nlohmann::json config = uneven_gpt2(300);
+  config["n_layer"] = 4;
+  return {{"config", config}};
+}
+const nlohmann::json kRandom = small_model();
 
 bool has_model(const fs::path& directory) {
   return fs::exists(directory / "config.json");
@@ -93,7 +98,7 @@ TEST_CASE("a disk may need longer for the model, or for one layer, than ranks wa
     CHECK(has_model(scratch.path()));  // on all ranks
     if (world->rank() == 0) seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   });
-  CHECK(seconds > 2.5);
+  CHECK(seconds > 2);
   CHECK(shown_done == shown_total);
   const HfDirectory saved(scratch.path());
   CHECK(shown_total > 0);
