@@ -69,6 +69,7 @@ struct TrainingOptions {
   std::optional<double> static_loss_scale;  // of fp16
   std::optional<bool> dynamic_loss_scale;   // of fp16; unset: true without static_loss_scale
   nlohmann::json dynamic_loss_args;         // an object; null: none
+  int ddp_timeout = 1800;                   // seconds that a rank waits for others; core/timeouts.h
   bool use_cpu = false;                     // read_config turns it into runtime.device = "cpu"
   bool overwrite_output_dir = false;
   bool operator==(const TrainingOptions&) const = default;
