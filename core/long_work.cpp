@@ -2,14 +2,19 @@
 
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "core/clock.h"
+#include "core/timeouts.h"
 
 namespace shardline {
 namespace {
 
-constexpr double kSecondsBetweenRounds = 0.5;
+// Ranks that wait stay in one round until those that work begin it: a small part of the limit, and never long.
+double seconds_between_rounds() {
+  return std::min(0.5, std::chrono::duration<double>(timeouts().collective.time).count() / 8);
+}
 
 }  // namespace
 
@@ -20,6 +25,7 @@ void LongWork::start_round() {
   sums_ = at::empty({3}, at::kLong);
   int64_t* const values = sums_.mutable_data_ptr<int64_t>();
   values[0] = mine_.done, values[1] = mine_.total, values[2] = mine_.finished;
+  next_round_ = steady_seconds() + seconds_between_rounds();
   round_ = group_.all_reduce(sums_, {.what = what_.c_str()});
 }
 
@@ -36,10 +42,7 @@ void LongWork::report(int64_t done, int64_t total) {
   mine_.done = done;
   mine_.total = total;
   if (round_ && !round_->done()) return;
-  if (round_) {
-    end_round();
-    next_round_ = steady_seconds() + kSecondsBetweenRounds;
-  }
+  if (round_) end_round();
   if (steady_seconds() >= next_round_) start_round();
 }
 

@@ -1,6 +1,6 @@
-// Work of unknown length, such as hashing or writing files, that some ranks of a group do while the others wait. A fixed
-// time limit does not fit it: the limit of a wait starts again whenever any rank reports progress, so that slow work goes
-// on for as long as it needs and stalled work ends the job.
+// Work of unknown length, such as hashing or writing files, that some ranks of a group do while the others wait. A
+// fixed time limit does not fit it: the limit of a wait starts again whenever the ranks that still work have reported
+// progress, so that slow work goes on for as long as it needs and stalled work ends the job.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -23,12 +23,12 @@ class LongWork {
   // communicators, also those split off it, are free.
   LongWork(Communicator& group, std::string what, Show show = {});
 
-  // This rank has done `done` of `total` units (bytes, as a rule). Never blocks, and any thread may call it. Call it only
-  // when `done` has grown, and more often than the time limit.
+  // This rank has done `done` of `total` units (bytes, as a rule). Never blocks, and any thread may call it. Call it
+  // only when `done` has grown, and at least twice within the time limit.
   void report(int64_t done, int64_t total);
 
-  // Collective: returns when every rank has called it. Throws DistributedError if no rank reports for the time limit of a
-  // collective (core/timeouts.h).
+  // Collective: returns when every rank has called it. Throws DistributedError if some rank neither reports nor
+  // finishes for the time limit of a collective (core/timeouts.h).
   void finish();
 
  private:
