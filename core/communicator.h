@@ -5,6 +5,10 @@
 // Promises
 //  - Operations on one communicator match in the order in which they are issued, as do sends and receives of one pair.
 //    All ranks of a group issue the same collectives in the same order; different communicators are independent.
+//  - On CPUs a collective, also a broadcast on its root, is over only when every rank has issued it; where ranks
+//  disagree
+//    about kind, operation, root, type or length, all of them get a DistributedError, and so does the receiver of a
+//    message.
 //  - Tensors are contiguous; they stay untouched by the caller until the Work is done.
 //  - CPU communicators define the order of addition: ascending group rank into an accumulator of at least fp32, each
 //    element summed on one rank and then copied to the others. So every rank, and every CPU sibling, gets equal bits.

@@ -208,6 +208,8 @@ void Engine::receive(Operation& operation, Transfer transfer, void* data, size_t
 void Engine::fail(Operation& operation, const std::string& reason) {
   if (operation.failed_) return;
   operation.failed_ = true;
+  for (size_t i = 0; i < pending_.size(); ++i)
+    if (pending_[i].operation == &operation && pending_[i].expected >= 0) MPI_Cancel(&requests_[i]);
   operation.finished(reason);
 }
 
@@ -281,6 +283,9 @@ bool Engine::advance_messages() {
     requests_.pop_back();
     pending_.pop_back();
   }
+  // Of ranks that disagree, what they ask for says more than the bytes that they sent.
+  std::stable_partition(over.begin(), over.end(),
+                        [](const Over& one) { return one.pending.transfer.kind == Transfer::kAgreement; });
   for (const Over& done : over) {
     Operation& operation = *done.pending.operation;
     if (!done.error.empty()) fail(operation, done.error);
