@@ -20,14 +20,21 @@ at::Tensor bytes_of(const std::string& text) {
   return bytes;
 }
 
+std::string text_of(const at::Tensor& bytes) {
+  return std::string(static_cast<const char*>(bytes.const_data_ptr()), bytes.nbytes());
+}
+
 }  // namespace
 
 void Work::wait() {
-  if (waits_in_progress > 0) return await();  // one work may wait for another
+  TimePoint since = TimePoint::min();
+  const TimePoint now = std::chrono::steady_clock::now();
+  if (waiting_since_.compare_exchange_strong(since, now)) since = now;
+  if (waits_in_progress > 0) return await(since);  // one work may wait for another
   const double begin = steady_seconds();
   ++waits_in_progress;
   try {
-    await();
+    await(since);
   } catch (...) {
     --waits_in_progress;
     throw;
@@ -73,7 +80,7 @@ std::string broadcast_string(Communicator& comm, const std::string& value, int r
   const int64_t bytes = length.const_data_ptr<int64_t>()[0];
   const at::Tensor text = comm.rank() == root ? bytes_of(value) : at::zeros({bytes}, at::kByte);
   comm.broadcast(text, root, {.what = "broadcast_string"})->wait();
-  return std::string(static_cast<const char*>(text.const_data_ptr()), bytes);
+  return text_of(text);
 }
 
 }  // namespace shardline

@@ -5,18 +5,28 @@
 // Promises
 //  - Operations on one communicator match in the order in which they are issued, as do sends and receives of one pair.
 //    All ranks of a group issue the same collectives in the same order; different communicators are independent.
+//  - On CPUs a collective, also a broadcast on its root, is over only when every rank has issued it; where ranks
+//  disagree
+//    about kind, operation, root, type or length, all of them get a DistributedError, and so does the receiver of a
+//    message.
 //  - Tensors are contiguous; they stay untouched by the caller until the Work is done.
 //  - CPU communicators define the order of addition: ascending group rank into an accumulator of at least fp32, each
 //    element summed on one rank and then copied to the others. So every rank, and every CPU sibling, gets equal bits.
-//  - Every wait has a limit (`timeouts.h`); an expired or failed operation throws DistributedError on the waiting rank.
+//  - Every wait has a limit (`timeouts.h`), which runs from the first call of Work::wait: how long a rank computes
+//  after it
+//    has issued an operation does not count. An expired or failed operation throws DistributedError on the waiting
+//    rank.
 //  - Every operation leaves a record in the flight ring (`flight_ring.h`).
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
+
+#include "core/timeouts.h"
 
 namespace shardline {
 
@@ -28,19 +38,28 @@ struct CommOptions {
   // a string of the plan).
   const char* what = "";
   // 0: the limit for this kind of operation from the table in timeouts.h.
-  std::chrono::milliseconds timeout{0};
+  TimeLimit timeout{std::chrono::milliseconds(0)};
 };
 
 // A started operation. Dropping it does not cancel it: the communicator keeps what it needs until it is done.
 class Work {
  public:
+  using TimePoint = std::chrono::steady_clock::time_point;
+
   virtual ~Work() = default;
+  // Whether the operation has ended, well or not, so that wait() returns or throws at once. Never blocks and never
+  // throws; asking may start what the communicator has only collected. Results may be read after wait(), not before.
   virtual bool done() = 0;
-  // Blocks until done; throws DistributedError on failure or when the operation's limit has passed.
+  // Blocks until done; throws DistributedError on failure or when the operation's limit has passed since the first
+  // call.
   void wait();
 
  protected:
-  virtual void await() = 0;
+  // since: when wait() was first called.
+  virtual void await(TimePoint since) = 0;
+
+ private:
+  std::atomic<TimePoint> waiting_since_{TimePoint::min()};  // min: nobody has waited
 };
 using WorkPtr = std::shared_ptr<Work>;
 

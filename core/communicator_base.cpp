@@ -81,7 +81,7 @@ class FinishedWork : public Work {
   bool done() override { return true; }
 
  protected:
-  void await() override {}
+  void await(TimePoint) override {}
 };
 
 }  // namespace
@@ -118,7 +118,8 @@ std::string CommRequest::signature() const {
   return text;
 }
 
-DistributedError CommIdentity::error(const CommRequest& request, const std::string& reason) const {
+DistributedError CommIdentity::error(const CommRequest& request, const std::string& reason,
+                                     std::optional<Work::TimePoint> since) const {
   std::string text =
       cat("rank ", members[rank], " on host ", host_name(), ": ", name_of(request.op), " number ", request.sequence);
   if (const at::Tensor& tensor = subject(request); tensor.defined())
@@ -128,17 +129,20 @@ DistributedError CommIdentity::error(const CommRequest& request, const std::stri
   if (request.op == CommOp::broadcast) text += cat(" from rank ", members[request.peer]);
   text += cat(" in group ", name, " of ", size(), " ranks");
   if (!request.what.empty()) text += cat(" (for ", request.what, ")");
-  text += cat(" failed after ", seconds(std::chrono::steady_clock::now() - request.start), " (limit ",
-              seconds(request.limit), "): ", reason);
+  const Work::TimePoint now = std::chrono::steady_clock::now();
+  text += " failed";
+  if (since) text += cat(" after a wait of ", seconds(now - *since), " (limit ", seconds(request.limit.time), "),");
+  text += cat(" ", seconds(now - request.posted), " after it was posted: ", reason);
   if (!library.empty()) text += cat(" [", library, "]");
   return DistributedError(text);
 }
 
-DistributedError CommIdentity::timed_out(const CommRequest& request) const {
+DistributedError CommIdentity::timed_out(const CommRequest& request, Work::TimePoint since) const {
   return error(request,
-               "the time limit has passed; another rank is slow, stopped, or waits for something else. The "
-               "command 'shardline flight OUTPUT_DIR' shows what each rank was doing; SHARDLINE_TIMEOUT_SECONDS "
-               "changes the limit");
+               cat("the time limit has passed; another rank is slow, stopped, or waits for something else. The "
+                   "command 'shardline flight OUTPUT_DIR' shows what each rank was doing",
+                   request.limit.advice()),
+               since);
 }
 
 CommunicatorBase::CommunicatorBase(CommIdentity identity)
@@ -169,10 +173,10 @@ WorkPtr CommunicatorBase::issue(CommRequest request, const CommOptions& options)
   if (needs_peer && (request.peer < 0 || request.peer >= size()))
     refuse(request, cat("there is no rank ", request.peer, " in a group of ", size()));
   const Timeouts table = timeouts();
-  request.limit =
-      options.timeout.count() > 0 ? options.timeout : (is_pair(request.op) ? table.point_to_point : table.collective);
+  request.limit = options.timeout.time.count() > 0 ? options.timeout
+                                                   : (is_pair(request.op) ? table.point_to_point : table.collective);
   request.sequence = is_pair(request.op) ? next_of_pair_[{request.op, request.peer}]++ : next_collective_++;
-  request.start = std::chrono::steady_clock::now();
+  request.posted = std::chrono::steady_clock::now();
   request.ticket = record_start(request, *identity_);
   return start(std::move(request));
 }

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "core/communicator.h"
@@ -23,13 +24,12 @@ struct CommRequest {
   int peer = -1;          // partner of send and recv, root of broadcast
   uint64_t sequence = 0;  // among this group's collectives, or this pair's sends or receives; equal on all its ranks
   std::string what;
-  std::chrono::milliseconds limit{0};
-  std::chrono::steady_clock::time_point start;
+  TimeLimit limit{std::chrono::milliseconds(0)};  // of a wait for it
+  Work::TimePoint posted;
   uint64_t ticket = 0;  // in the flight ring
 
   // What all participants must agree on: "all_reduce(sum) number 3 of float32 x 1024". Equal text = it matches.
   std::string signature() const;
-  std::chrono::steady_clock::time_point deadline() const { return start + limit; }
 };
 
 // Who speaks; shared with the works, which may outlive the communicator.
@@ -40,10 +40,12 @@ struct CommIdentity {
   std::string library;       // "Open MPI 4.1.4"
 
   int size() const { return static_cast<int>(members.size()); }
-  // "rank 1 on host a: recv of float32 x 32 [4, 8] from rank 0 in group pp (for SendActivation) failed after 2.0 s
-  // (limit 1800 s): ..."
-  DistributedError error(const CommRequest& request, const std::string& reason) const;
-  DistributedError timed_out(const CommRequest& request) const;
+  // "rank 1 on host a: recv number 3 of float32 [4, 8] from rank 0 in group pp 0>1 of 2 ranks (for recv_activation)
+  // failed after a wait of 2.0 s (limit 1800.0 s), 9.5 s after it was posted: ..."
+  // since: when the wait began; none if nobody has waited yet.
+  DistributedError error(const CommRequest& request, const std::string& reason,
+                         std::optional<Work::TimePoint> since = std::nullopt) const;
+  DistributedError timed_out(const CommRequest& request, Work::TimePoint since) const;
 };
 
 // One rank's object is used by one thread at a time.

@@ -24,7 +24,7 @@ struct TwoSteps {
   std::vector<WorkPtr> first;
   std::vector<std::pair<at::Tensor, at::Tensor>> tensors;  // output and input of each operation of the second step
   std::string what;
-  std::chrono::milliseconds timeout{0};
+  TimeLimit timeout{std::chrono::milliseconds(0)};
   // Filled in when the second step begins.
   bool begun = false;
   std::vector<WorkPtr> second;
@@ -148,7 +148,7 @@ class TwoStepWork : public Work {
   }
 
  protected:
-  void await() override {
+  void await(TimePoint) override {
     steps_->bring_to_begin(*gather_);
     if (gather_->failure) std::rethrow_exception(gather_->failure);
     for (const auto& work : gather_->second) work->wait();

@@ -14,10 +14,10 @@ namespace shardline {
 namespace {
 
 double limit_in_seconds() {
-  return std::chrono::duration<double>(timeouts().collective).count();
+  return std::chrono::duration<double>(timeouts().collective.time).count();
 }
 
-// Ranks that only wait are in the next round already, so the pause must stay well below the limit.
+// Ranks that wait stay in one round until those that work begin it: a small part of the limit, and never long.
 double seconds_between_rounds() {
   return std::min(0.5, limit_in_seconds() / 8);
 }
@@ -31,6 +31,7 @@ void LongWork::start_round() {
   sums_ = at::empty({3}, at::kLong);
   int64_t* const values = sums_.mutable_data_ptr<int64_t>();
   values[0] = mine_.done, values[1] = mine_.total, values[2] = mine_.finished;
+  next_round_ = steady_seconds() + seconds_between_rounds();
   round_ = group_.all_reduce(sums_, {.what = what_.c_str()});
   round_start_ = steady_seconds();
 }
@@ -52,10 +53,7 @@ void LongWork::report(int64_t done, int64_t total) {
 
 void LongWork::take_part() {
   if (round_ && !round_->done()) return;
-  if (round_) {
-    end_round();
-    next_round_ = steady_seconds() + seconds_between_rounds();
-  }
+  if (round_) end_round();
   if (steady_seconds() >= next_round_) start_round();
 }
 
@@ -64,7 +62,7 @@ void LongWork::await(Work& work) {
     {
       const std::lock_guard lock(mutex_);
       take_part();
-      if (round_ && steady_seconds() > round_start_ + limit_in_seconds()) end_round();  // throws: its limit has passed
+      if (round_ && steady_seconds() > round_start_ + limit_in_seconds()) end_round();  // throws after another limit
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <exception>
 #include <list>
+#include <optional>
 #include <thread>
 
 #include "core/communicator_base.h"
@@ -87,26 +88,36 @@ struct NcclWorld {
     comms.clear();
   }
 
-  // Polls until the communicator has nothing in progress. Returns "" or what went wrong; aborts nothing.
-  std::string settle(void* comm, int result, Clock::time_point deadline) const {
-    while (result == kNcclInProgress) {
-      if (const int asked = api.async_error(comm, &result); asked != kNcclSuccess) result = asked;
-      if (result != kNcclInProgress) break;
-      if (Clock::now() > deadline) return "NCCL was still busy when the time limit had passed";
-      std::this_thread::sleep_for(std::chrono::microseconds(100));
-    }
-    if (result == kNcclSuccess) return "";
+  int state_of(void* comm) const {
+    int state = kNcclSuccess;
+    const int asked = api.async_error(comm, &state);
+    return asked == kNcclSuccess ? state : asked;
+  }
+
+  // "" while all is well.
+  std::string error_text(void* comm, int result) const {
+    if (goes_well(result)) return "";
     const char* detail = api.last_error(comm);
     return cat(meaning_of(result), " (NCCL result ", result, detail && *detail ? cat(": ", detail) : "", ")");
+  }
+
+  // Polls until the communicator has nothing in progress. Returns "" or what went wrong; aborts nothing.
+  std::string settle(void* comm, int result, const TimeLimit& limit) const {
+    const auto begin = Clock::now();
+    while (result == kNcclInProgress) {
+      result = state_of(comm);
+      if (result != kNcclInProgress) break;
+      if (Clock::now() - begin > limit.time)
+        return cat("NCCL was still busy when the time limit had passed", limit.advice());
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+    return error_text(comm, result);
   }
 };
 using NcclWorldPtr = std::shared_ptr<NcclWorld>;
 
-Clock::time_point start_up_deadline() {
-  return Clock::now() + timeouts().start_up;
-}
-
-// Operations that start together, in one NCCL group, and end with one event. `event` is null until they are launched.
+// Operations that start together, in one NCCL group, and end with one event. `event` is null until NCCL has put all of
+// them into the stream, which it does in the background: a first message to a peer makes the connection.
 struct Batch {
   NcclWorldPtr world;
   std::vector<CommRequest> requests;  // with their tensors, which live as long as the operation
@@ -155,32 +166,40 @@ class Channel {
   }
 
   BatchPtr launch_collective(CommRequest request) {
-    launch_messages();
     refuse_after_failure(request);
+    launch_messages();
     const auto batch = std::make_shared<Batch>(world_);
     batch->requests.push_back(std::move(request));
     launch(batch);
     return batch;
   }
 
-  void launch_messages() {
-    if (messages_) launch(std::exchange(messages_, nullptr));
+  // Launches the messages that were collected, and waits until NCCL has everything in the stream.
+  void flush() {
+    launch_messages();
+    finish_launch();
+  }
+
+  // Whether the batch is over. Launches it if that has not happened yet; never blocks.
+  bool advance(const BatchPtr& batch) {
+    if (!world_->failure.empty()) return batch->over;
+    if (launching_ && world_->state_of(comm_) == kNcclSuccess) mark_end();
+    if (batch == messages_ && !launching_) launch_messages();
+    return batch->check();
   }
 
   // "" while all is well.
   std::string trouble() {
-    if (!world_->failure.empty()) return world_->failure;
-    int state = kNcclSuccess;
-    if (const int asked = world_->api.async_error(comm_, &state); asked != kNcclSuccess) state = asked;
-    return state == kNcclInProgress ? "" : world_->settle(comm_, state, Clock::now());
+    return world_->failure.empty() ? world_->error_text(comm_, world_->state_of(comm_)) : world_->failure;
   }
 
-  [[noreturn]] void fail(const CommRequest& request, const std::string& reason) {
-    end_world(request, identity_->error(request, reason), reason);
+  [[noreturn]] void fail(const CommRequest& request, const std::string& reason,
+                         std::optional<Work::TimePoint> since = std::nullopt) {
+    end_world(request, identity_->error(request, reason, since), reason);
   }
 
-  [[noreturn]] void expire(const CommRequest& request) {
-    const DistributedError error = identity_->timed_out(request);
+  [[noreturn]] void expire(const CommRequest& request, Work::TimePoint since) {
+    const DistributedError error = identity_->timed_out(request, since);
     end_world(request, error, error.what());
   }
 
@@ -195,9 +214,14 @@ class Channel {
     if (!world_->failure.empty()) fail(request, world_->failure);
   }
 
+  void launch_messages() {
+    if (messages_) launch(std::exchange(messages_, nullptr));
+  }
+
   void launch(const BatchPtr& batch) {
+    finish_launch();
+    if (!world_->failure.empty()) return;
     const NcclApi& api = world_->api;
-    const CommRequest& first = batch->requests.front();
     api.wait_for_current(stream_, world_->device);
     int result = api.group_start();
     for (const CommRequest& request : batch->requests)
@@ -205,11 +229,26 @@ class Channel {
     // The group is closed in any case; the first error counts.
     const int ended = api.group_end();
     if (goes_well(result)) result = ended;
-    // Not before everything is in the stream may an event mark its end.
-    if (const std::string error = world_->settle(comm_, result, first.deadline()); !error.empty()) fail(first, error);
-    batch->event = api.record_event(stream_);
+    launching_ = batch;
+    if (result == kNcclSuccess) mark_end();
+    if (!goes_well(result)) world_->fail(world_->error_text(comm_, result));  // whoever waits is told
+  }
+
+  // NCCL takes one launch at a time.
+  void finish_launch() {
+    if (!launching_) return;
+    const CommRequest& first = launching_->requests.front();
+    const auto since = Clock::now();
+    if (const std::string error = world_->settle(comm_, kNcclInProgress, first.limit); !error.empty())
+      fail(first, error, since);
+    mark_end();
+  }
+
+  // Not before everything is in the stream may an event mark its end.
+  void mark_end() {
+    launching_->event = world_->api.record_event(stream_);
     under_way_.remove_if([](const BatchPtr& earlier) { return earlier->check(); });
-    under_way_.push_back(batch);
+    under_way_.push_back(std::exchange(launching_, nullptr));
   }
 
   int enqueue(const CommRequest& request) {
@@ -254,9 +293,10 @@ class Channel {
     const NcclApi& api = world_->api;
     std::string error;
     try {
-      launch_messages();
-      error = world_->settle(comm_, api.finalize(comm_), start_up_deadline());
-    } catch (const Error& failure) {  // launch_messages has aborted the world
+      flush();
+      if (!world_->failure.empty()) return log_error(world_->failure);
+      error = world_->settle(comm_, api.finalize(comm_), timeouts().collective);
+    } catch (const Error& failure) {  // flush() has aborted the world
       return log_error(failure.what());
     }
     world_->comms.remove(comm_);
@@ -272,7 +312,8 @@ class Channel {
   void* comm_;
   std::shared_ptr<const CommIdentity> identity_;
   void* stream_ = nullptr;
-  BatchPtr messages_;  // sends and receives that wait for their launch
+  BatchPtr messages_;   // sends and receives that wait for their launch
+  BatchPtr launching_;  // which NCCL is putting into the stream
   std::list<BatchPtr> under_way_;
 };
 using ChannelPtr = std::shared_ptr<Channel>;
@@ -282,16 +323,13 @@ class NcclWork : public Work {
   NcclWork(ChannelPtr channel, BatchPtr batch, CommRequest request)
       : channel_(std::move(channel)), batch_(std::move(batch)), request_(std::move(request)) {}
 
-  bool done() override {
-    if (batch_->event == nullptr) channel_->launch_messages();
-    return batch_->check();
-  }
+  bool done() override { return channel_->advance(batch_) || !channel_->trouble().empty(); }
 
  protected:
-  void await() override {
-    while (!done()) {
-      if (const std::string error = channel_->trouble(); !error.empty()) channel_->fail(request_, error);
-      if (Clock::now() > request_.deadline()) channel_->expire(request_);
+  void await(TimePoint since) override {
+    while (!channel_->advance(batch_)) {
+      if (const std::string error = channel_->trouble(); !error.empty()) channel_->fail(request_, error, since);
+      if (Clock::now() - since > request_.limit.time) channel_->expire(request_, since);
       std::this_thread::yield();
     }
     channel_->world().api.current_waits_for(batch_->event, channel_->world().device);
@@ -339,7 +377,8 @@ class NcclCommunicator : public CommunicatorBase {
 
 // NCCL makes a communicator in the background; this waits for it, and cleans up if it does not come.
 void establish(NcclWorld& world, void* comm, int result, const CommIdentity& identity) {
-  const std::string error = world.settle(comm, result, start_up_deadline());
+  const TimeLimit limit = timeouts().start_up;
+  const std::string error = world.settle(comm, result, limit);
   if (error.empty()) return;
   const std::list<void*> known = world.comms;
   world.fail(error);
@@ -347,11 +386,11 @@ void establish(NcclWorld& world, void* comm, int result, const CommIdentity& ide
   if (comm != nullptr && !was_known) world.api.abort(comm);
   throw DistributedError(cat("rank ", identity.members[identity.rank], " on host ", host_name(), ": the NCCL group ",
                              identity.name, " of ", identity.size(), " ranks could not be made within ",
-                             timeouts().start_up.count() / 1000.0, " s: ", error, " [", identity.library, "]"));
+                             limit.time.count() / 1000.0, " s: ", error, " [", identity.library, "]"));
 }
 
 std::shared_ptr<Communicator> NcclCommunicator::split(int color, const std::string& group_name) {
-  channel_->launch_messages();
+  channel_->flush();
   const std::vector<int> ranks = ranks_of_color(*control_, color);
   CommunicatorPtr control = control_->split(color, group_name);
   CommIdentity part;

@@ -119,25 +119,27 @@ class ThreadWork : public Work {
 
   bool done() override {
     std::lock_guard lock(world_->mutex);
-    return meeting_->done;
+    return is_over();
   }
 
  protected:
-  void await() override {
+  void await(TimePoint since) override {
+    const TimePoint deadline = since + request_.limit.time;
     std::unique_lock lock(world_->mutex);
-    // While somebody moves data, the tensors must outlive even a failure or the limit.
-    const auto over = [&] { return meeting_->done || (!world_->failure.empty() && !meeting_->moving); };
-    while (!over()) {
+    while (!is_over()) {
       if (meeting_->moving)
         meeting_->changed.wait(lock);
-      else if (meeting_->changed.wait_until(lock, request_.deadline()) == std::cv_status::timeout && !over() &&
+      else if (meeting_->changed.wait_until(lock, deadline) == std::cv_status::timeout && !is_over() &&
                !meeting_->moving)
-        fail(identity_->timed_out(request_));
+        fail(identity_->timed_out(request_, since));
     }
-    if (!meeting_->done) fail(identity_->error(request_, world_->failure));
+    if (!meeting_->done) fail(identity_->error(request_, world_->failure, since));
   }
 
  private:
+  // With the lock. While somebody moves data, the tensors must outlive even a failure or the limit.
+  bool is_over() const { return meeting_->done || (!world_->failure.empty() && !meeting_->moving); }
+
   [[noreturn]] void fail(const DistributedError& error) {
     flight_ring().end(request_.ticket, FlightState::failed);
     throw error;

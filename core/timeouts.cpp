@@ -3,31 +3,28 @@
 #include <cmath>
 #include <cstdlib>
 #include <mutex>
-#include <string>
+#include <optional>
 
 #include "core/error.h"
 
 namespace shardline {
 namespace {
 
-Timeouts initial_table() {
-  Timeouts table;
-  const char* text = std::getenv("SHARDLINE_TIMEOUT_SECONDS");
-  if (text == nullptr || *text == '\0') return table;
+std::optional<TimeLimit> limit_of_environment() {
+  const char* text = std::getenv(kTimeoutVariable);
+  if (text == nullptr || *text == '\0') return std::nullopt;
   char* end = nullptr;
   const double seconds = std::strtod(text, &end);
   if (*end != '\0' || !(seconds > 0) || !(seconds < 1e8))
-    throw ConfigError(
-        cat("SHARDLINE_TIMEOUT_SECONDS must be a number of seconds between 0 and 1e8, but the environment "
-            "has \"",
-            text, "\"; unset it for the defaults"));
-  const std::chrono::milliseconds limit(static_cast<long>(std::ceil(seconds * 1000)));
-  return {limit, limit, limit};
+    throw ConfigError(cat(kTimeoutVariable,
+                          " must be a number of seconds between 0 and 1e8, but the environment has \"", text,
+                          "\"; unset it for the defaults"));
+  return TimeLimit(std::chrono::milliseconds(static_cast<int64_t>(std::ceil(seconds * 1000))), kTimeoutVariable);
 }
 
 struct Table {
   std::mutex mutex;
-  Timeouts entries = initial_table();
+  Timeouts entries = timeouts_with(std::chrono::seconds(1800));
 };
 
 Table& table_of_process() {
@@ -36,6 +33,17 @@ Table& table_of_process() {
 }
 
 }  // namespace
+
+std::string TimeLimit::advice() const {
+  return *setting == '\0' ? "" : cat("; ", setting, " sets this limit");
+}
+
+Timeouts timeouts_with(std::chrono::seconds ddp_timeout) {
+  if (const auto limit = limit_of_environment()) return {*limit, *limit, *limit};
+  Timeouts table;
+  table.collective.time = table.point_to_point.time = ddp_timeout;
+  return table;
+}
 
 Timeouts timeouts() {
   Table& table = table_of_process();

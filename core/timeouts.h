@@ -1,17 +1,38 @@
-// How long ranks wait for one another: the one table of limits. The environment variable SHARDLINE_TIMEOUT_SECONDS
-// replaces every entry (its value must be a number of seconds above 0, else ConfigError).
+// How long ranks wait for one another: the one table of limits. A limit runs from the moment a rank begins to wait.
 #pragma once
 #include <chrono>
+#include <cstdint>
+#include <string>
 
 namespace shardline {
 
-struct Timeouts {
-  std::chrono::milliseconds start_up{std::chrono::seconds(300)};     // building the world, its end
-  std::chrono::milliseconds collective{std::chrono::seconds(1800)};  // all_reduce, ..., broadcast, barrier, split
-  std::chrono::milliseconds point_to_point{std::chrono::seconds(1800)};
+struct TimeLimit {
+  std::chrono::milliseconds time{0};
+  const char* setting = "";  // what the user changes it with: a config key or an environment variable; "": nothing
+
+  template <class Rep, class Period>
+  constexpr TimeLimit(std::chrono::duration<Rep, Period> limit, const char* changed_by = "")
+      : time(std::chrono::duration_cast<std::chrono::milliseconds>(limit)), setting(changed_by) {}
+
+  // The end of an error message: "; SHARDLINE_TIMEOUT_SECONDS sets this limit", or "" without a setting.
+  std::string advice() const;
 };
 
-// The table of this process. Setting it concerns operations that start afterwards.
+inline constexpr char kTimeoutKey[] = "training.ddp_timeout";
+inline constexpr char kTimeoutVariable[] = "SHARDLINE_TIMEOUT_SECONDS";
+
+struct Timeouts {
+  TimeLimit start_up{std::chrono::seconds(300), kTimeoutVariable};  // making the world and its groups
+  TimeLimit collective{std::chrono::seconds(1800), kTimeoutKey};  // all_reduce, ..., broadcast, barrier, split, the end
+  TimeLimit point_to_point{std::chrono::seconds(1800), kTimeoutKey};
+};
+
+// The table for a job with this value of training.ddp_timeout. The environment variable SHARDLINE_TIMEOUT_SECONDS
+// replaces every entry; ConfigError unless its value is a number of seconds above 0.
+Timeouts timeouts_with(std::chrono::seconds ddp_timeout);
+
+// The table of this process; timeouts_with(1800 s) until it is set. Setting it concerns operations that start
+// afterwards.
 Timeouts timeouts();
 void set_timeouts(const Timeouts& table);
 

@@ -11,6 +11,7 @@
 #include "core/mpi_communicator.h"
 #include "core/nccl_communicator.h"
 #include "core/threads_communicator.h"
+#include "core/timeouts.h"
 #include "engine/config/allocation.h"
 #include "engine/config/memory_cap.h"
 #include "engine/config/shell_words.h"
@@ -140,6 +141,7 @@ std::vector<std::string> mpirun_command(const Config& config, const std::string&
 
 void run_on_ranks(const Config& config, std::ostream& out, const Console& console,
                   const std::function<void(RankContext&)>& command) {
+  set_timeouts(timeouts_with(std::chrono::seconds(config.training.ddp_timeout)));
   const std::string kind = resolved_communicator(config);
   const auto run = [&](CommunicatorPtr world, int local_rank, int local_size, std::vector<int> host_of = {}) {
     RankContext context{.world = world,

@@ -24,12 +24,12 @@ class StreamCopy : public HostCopy {
   }
   void wait() override {
     // What the device does before the copy may itself wait for other ranks.
-    const auto limit = timeouts().collective;
+    const TimeLimit limit = timeouts().collective;
     for (const auto begin = std::chrono::steady_clock::now(); !made_.query(); std::this_thread::sleep_for(kPoll))
-      if (std::chrono::steady_clock::now() - begin > limit)
+      if (std::chrono::steady_clock::now() - begin > limit.time)
         throw RunError(cat("rank ", current_rank(), ": a copy between ", streams_->out.device(),
-                           " and its host has not ended in ", static_cast<double>(limit.count()) / 1000,
-                           " s; the work before it may wait for a rank that is gone"));
+                           " and its host has not ended in ", static_cast<double>(limit.time.count()) / 1000,
+                           " s; the work before it may wait for a rank that is gone", limit.advice()));
   }
   void go_before() override { made_.block(streams_->current()); }
 

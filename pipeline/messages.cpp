@@ -3,7 +3,6 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
-#include <numeric>
 
 #include "core/caching_allocator.h"
 #include "core/error.h"
@@ -79,8 +78,9 @@ void Messages::post_next(int peer, Incoming& incoming) {
   Message message;
   const std::string current = flight_instruction();
   set_flight_instruction(to_string(instruction));
+  const MemoryScope scope(MemoryClass::communication);
   for (const auto& sizes : shapes_(instruction)) {
-    message.border.push_back(buffer(sizes));
+    message.border.push_back(at::empty(sizes, options_));
     message.works.push_back(
         from_peer.recv(message.border.back(), 1 - from_peer.rank(), {.what = to_string(instruction.op)}));
   }
@@ -124,24 +124,6 @@ void Messages::finish() {
   sends_.clear();
   for (const auto& [peer, incoming] : incoming_)
     SL_ASSERT(incoming.posted.empty() && incoming.expected.empty(), "messages of stage ", peer, " were not received");
-}
-
-// Of the smallest number of buffers that ever were in use at a time, each as large as it ever had to be.
-at::Tensor Messages::buffer(const std::vector<int64_t>& sizes) {
-  const int64_t elements = std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
-  at::Tensor* chosen = nullptr;
-  for (auto& one : buffers_) {
-    if (one.storage().use_count() > 1) continue;
-    chosen = &one;
-    if (one.numel() >= elements) break;
-  }
-  if (!chosen) chosen = &buffers_.emplace_back();
-  if (!chosen->defined() || chosen->numel() < elements) {
-    const MemoryScope scope(MemoryClass::communication);
-    *chosen = at::Tensor();  // before another is made
-    *chosen = at::empty({elements}, options_);
-  }
-  return chosen->narrow(0, 0, elements).view(sizes);
 }
 
 }  // namespace shardline

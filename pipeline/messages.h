@@ -3,8 +3,7 @@
 // receives, both in the order of their lists. So a receive may be posted long before it is needed without holding up
 // anything that goes the other way, whatever carries the messages.
 //
-// Each channel has one receive posted ahead; nobody waits for a send, whose tensor lives until it is done. Tensors that
-// are received go back to a pool when the last user has let go of them.
+// Each channel has one receive posted ahead; nobody waits for a send, whose tensor lives until it is done.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -56,7 +55,6 @@ class Messages {
   void connect(const std::vector<int>& stage_of_chunk);
   Communicator& channel(int from, int to);
   void post_next(int peer, Incoming& incoming);
-  at::Tensor buffer(const std::vector<int64_t>& sizes);
   void forget_finished_sends();
 
   Communicator& pp_;
@@ -67,7 +65,6 @@ class Messages {
   std::map<std::pair<int, int>, CommunicatorPtr> channels_;  // from, to
   std::map<int, Incoming> incoming_;                         // by peer
   std::deque<Message> sends_;
-  std::vector<at::Tensor> buffers_;  // received into; free where nobody else holds the storage
 };
 
 }  // namespace shardline

@@ -49,12 +49,12 @@ class MpiWork : public Work {
   bool done() override { return completion_->over(); }
 
  protected:
-  void await() override {
-    if (!completion_->wait_until(request_.deadline())) {
+  void await(TimePoint since) override {
+    if (!completion_->wait_until(since + request_.limit.time)) {
       flight_ring().end(request_.ticket, FlightState::failed);
-      throw identity_->timed_out(request_);
+      throw identity_->timed_out(request_, since);
     }
-    if (const std::string error = completion_->error(); !error.empty()) throw identity_->error(request_, error);
+    if (const std::string error = completion_->error(); !error.empty()) throw identity_->error(request_, error, since);
   }
 
  private:
@@ -72,7 +72,7 @@ class StagedWork : public Work {
   bool done() override { return host_work_->done(); }
 
  protected:
-  void await() override {
+  void await(TimePoint) override {
     host_work_->wait();
     if (host_.defined()) device_.detach().copy_(host_);
     host_.reset();

@@ -121,9 +121,13 @@ Engine::~Engine() {
     stopping_ = true;
   }
   wake_.notify_all();
-  const auto limit = Clock::now() + timeouts().start_up;
+  // Ranks come here when they have done their part; others may still be writing files.
+  const TimeLimit limit = timeouts().collective;
+  const auto begin = Clock::now();
   while (!ended_) {
-    if (Clock::now() > limit) abort("the end of MPI did not come within the start-up limit; some rank is missing");
+    if (Clock::now() - begin > limit.time)
+      abort(cat("the end of MPI did not come within ", limit.time.count() / 1000.0, " s; some rank is missing",
+                limit.advice()));
     std::this_thread::sleep_for(microseconds(200));
   }
   thread_.join();
@@ -162,9 +166,9 @@ void Engine::call(const std::function<void()>& fn, const char* what) {
     queue_.push_back([task] { (*task)(); });
   }
   wake_.notify_all();
-  const auto limit = timeouts().start_up;
-  if (result.wait_for(limit) != std::future_status::ready)
-    abort(cat(what, " did not end within ", limit.count() / 1000.0, " s; some rank did not come"));
+  const TimeLimit limit = timeouts().start_up;
+  if (result.wait_for(limit.time) != std::future_status::ready)
+    abort(cat(what, " did not end within ", limit.time.count() / 1000.0, " s; some rank did not come", limit.advice()));
   result.get();
 }
 
@@ -204,6 +208,8 @@ void Engine::receive(Operation& operation, Transfer transfer, void* data, size_t
 void Engine::fail(Operation& operation, const std::string& reason) {
   if (operation.failed_) return;
   operation.failed_ = true;
+  for (size_t i = 0; i < pending_.size(); ++i)
+    if (pending_[i].operation == &operation && pending_[i].expected >= 0) MPI_Cancel(&requests_[i]);
   operation.finished(reason);
 }
 
@@ -277,6 +283,9 @@ bool Engine::advance_messages() {
     requests_.pop_back();
     pending_.pop_back();
   }
+  // Of ranks that disagree, what they ask for says more than the bytes that they sent.
+  std::stable_partition(over.begin(), over.end(),
+                        [](const Over& one) { return one.pending.transfer.kind == Transfer::kAgreement; });
   for (const Over& done : over) {
     Operation& operation = *done.pending.operation;
     if (!done.error.empty()) fail(operation, done.error);

@@ -18,7 +18,9 @@ class Engine;
 
 // One message under way. Two messages of equal (source, tag) arrive in the order in which both sides post them.
 struct Transfer {
-  int kind = 0;  // of the operation's own naming
+  static constexpr int kAgreement = -1;  // what a peer asks for: looked at before other messages of the same look
+
+  int kind = 0;  // kAgreement, or of the operation's own naming
   int peer = 0;  // rank in the group
   int64_t chunk = 0;
 };
@@ -70,6 +72,8 @@ class Engine {
   // On the engine's thread, from an operation.
   void send(Operation& operation, Transfer transfer, const void* data, size_t bytes, MPI_Comm comm, int to, int tag);
   void receive(Operation& operation, Transfer transfer, void* data, size_t bytes, MPI_Comm comm, int from, int tag);
+  // Ends the operation with this error; what it has not received yet it never will.
+  void fail(Operation& operation, const std::string& reason);
 
  private:
   struct Pending {
@@ -88,7 +92,6 @@ class Engine {
   bool advance_workers();
   bool is_idle() const { return requests_.empty() && workers_.empty(); }
   void settle(Operation& operation);
-  void fail(Operation& operation, const std::string& reason);
   void post(Operation& operation, const Transfer& transfer, int expected, MPI_Request request, int code);
 
   std::thread thread_;

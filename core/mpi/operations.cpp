@@ -15,10 +15,9 @@ constexpr int64_t kWindow = 4;                       // chunks under way to or f
 // Everything that adds nothing up: all messages are posted at once.
 class ExchangeOperation : public WaitableOperation {
  public:
-  ExchangeOperation(const Lane& lane, CommRequest request)
-      : WaitableOperation(request), lane_(lane), request_(std::move(request)) {}
+  using WaitableOperation::WaitableOperation;
 
-  void begin(Engine& engine) override {
+  void begin_data(Engine& engine) override {
     engine_ = &engine;
     const int me = lane_.rank, n = lane_.size();
     const auto& [op, input, output] = std::tie(request_.op, request_.input, request_.output);
@@ -33,11 +32,13 @@ class ExchangeOperation : public WaitableOperation {
         if (me != request_.peer) return receive(request_.peer, to, output.nbytes(), Lane::kFirst);
         for (int step = 1; step < n; ++step) send((me + step) % n, from, input.nbytes(), Lane::kFirst);
         return;
+      case CommOp::barrier:
+        return;  // everybody has heard of everybody
       default:
         break;
     }
-    // A part to everybody and a part from everybody: of nothing for a barrier.
-    const size_t out_part = op == CommOp::barrier ? 0 : output.nbytes() / n;
+    // A part to everybody and a part from everybody.
+    const size_t out_part = output.nbytes() / n;
     const size_t in_step = op == CommOp::all_to_all ? out_part : 0;
     for (int step = 1; step < n; ++step) {
       const int source = (me + n - step) % n;
@@ -50,7 +51,6 @@ class ExchangeOperation : public WaitableOperation {
     if (out_part > 0) std::memmove(to + me * out_part, from + me * in_step, out_part);
   }
 
-  void completed(Engine&, const Transfer&) override {}
   void let_go() override { request_.input = request_.output = at::Tensor(); }
 
  private:
@@ -74,8 +74,6 @@ class ExchangeOperation : public WaitableOperation {
     } while (done < bytes);
   }
 
-  Lane lane_;
-  CommRequest request_;
   Engine* engine_ = nullptr;
 };
 
@@ -85,14 +83,12 @@ class ExchangeOperation : public WaitableOperation {
 class ReduceOperation : public WaitableOperation {
  public:
   ReduceOperation(const Lane& lane, CommRequest request)
-      : WaitableOperation(request),
-        lane_(lane),
-        request_(std::move(request)),
+      : WaitableOperation(lane, std::move(request)),
         element_(request_.input.element_size()),
         chunk_(static_cast<int64_t>(kChunkBytes / element_)),
         gathers_(request_.op == CommOp::all_reduce) {}
 
-  void begin(Engine& engine) override {
+  void begin_data(Engine& engine) override {
     const int me = lane_.rank, n = lane_.size();
     slots_ = std::min(kWindow, chunks(me));
     staging_ = std::make_unique_for_overwrite<char[]>(slots_ * n * chunk_ * element_);
@@ -109,7 +105,7 @@ class ReduceOperation : public WaitableOperation {
     if (n == 1) reduce_ready(engine);
   }
 
-  void completed(Engine& engine, const Transfer& transfer) override {
+  void completed_data(Engine& engine, const Transfer& transfer) override {
     const int peer = transfer.peer;
     switch (transfer.kind) {
       case kPartSent:
@@ -189,8 +185,6 @@ class ReduceOperation : public WaitableOperation {
     }
   }
 
-  Lane lane_;
-  CommRequest request_;
   size_t element_;
   int64_t chunk_;  // elements
   bool gathers_;
@@ -209,6 +203,46 @@ class ReduceOperation : public WaitableOperation {
 int Lane::tag(Phase phase, uint64_t sequence) const {
   const int number = static_cast<int>(sequence & ((uint64_t{1} << sequence_bits) - 1));
   return ((group << 2) | phase) << sequence_bits | number;
+}
+
+WaitableOperation::WaitableOperation(const Lane& lane, CommRequest request)
+    : Completion(request.ticket), lane_(lane), request_(std::move(request)) {
+  const std::string text = request_.signature();
+  std::memcpy(mine_.data(), text.data(), std::min(text.size(), kSignature - 1));
+  theirs_.resize(lane_.size());
+}
+
+void WaitableOperation::begin(Engine& engine) {
+  if (request_.op == CommOp::send) send_signature(engine, request_.peer);
+  if (request_.op == CommOp::recv) receive_signature(engine, request_.peer);
+  for (int step = 1; step < lane_.size() && phase() == Lane::kFirst; ++step) {
+    receive_signature(engine, (lane_.rank + lane_.size() - step) % lane_.size());
+    send_signature(engine, (lane_.rank + step) % lane_.size());
+  }
+  begin_data(engine);
+}
+
+void WaitableOperation::completed(Engine& engine, const Transfer& transfer) {
+  if (transfer.kind == kSignatureSent) return;
+  if (transfer.kind != Transfer::kAgreement) return completed_data(engine, transfer);
+  if (const Signature& theirs = theirs_[transfer.peer]; theirs != mine_)
+    engine.fail(*this, cat("the ranks disagree about this operation: this one asks for ", mine_.data(), ", rank ",
+                           lane_.members[transfer.peer], " for ", theirs.data()));
+}
+
+// Before the data of the same tag, so it arrives before them.
+void WaitableOperation::send_signature(Engine& engine, int peer) {
+  engine.send(*this, {kSignatureSent, peer, 0}, mine_.data(), kSignature, lane_.comm, lane_.members[peer],
+              lane_.tag(phase(), request_.sequence));
+}
+
+void WaitableOperation::receive_signature(Engine& engine, int peer) {
+  engine.receive(*this, {Transfer::kAgreement, peer, 0}, theirs_[peer].data(), kSignature, lane_.comm,
+                 lane_.members[peer], lane_.tag(phase(), request_.sequence));
+}
+
+Lane::Phase WaitableOperation::phase() const {
+  return request_.op == CommOp::send || request_.op == CommOp::recv ? Lane::kMessage : Lane::kFirst;
 }
 
 std::shared_ptr<WaitableOperation> make_operation(const Lane& lane, CommRequest request) {

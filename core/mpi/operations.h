@@ -2,7 +2,10 @@
 #pragma once
 #include <mpi.h>
 
+#include <array>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "core/communicator_base.h"
 #include "core/mpi/completion.h"
@@ -25,11 +28,36 @@ struct Lane {
   int size() const { return static_cast<int>(members.size()); }
 };
 
-// An operation that somebody can wait for.
+// An operation that somebody can wait for. Every message of a pair, and every collective between any two ranks, begins
+// with what the rank asks for, so that ranks that disagree fail instead of taking one another's bytes for something
+// else; a collective is over only when every rank has begun the same one.
 class WaitableOperation : public Operation, public Completion {
  public:
-  explicit WaitableOperation(const CommRequest& request) : Completion(request.ticket) {}
-  void finished(const std::string& error) override { finish(error); }
+  WaitableOperation(const Lane& lane, CommRequest request);
+
+  void begin(Engine& engine) final;
+  void completed(Engine& engine, const Transfer& transfer) final;
+  void finished(const std::string& error) final { finish(error); }
+
+ protected:
+  // As begin() and completed(), for the data.
+  virtual void begin_data(Engine& engine) = 0;
+  virtual void completed_data(Engine&, const Transfer&) {}
+
+  const Lane lane_;
+  CommRequest request_;
+
+ private:
+  static constexpr int kSignatureSent = -2;  // a kind of transfer
+  static constexpr size_t kSignature = 128;  // characters
+  using Signature = std::array<char, kSignature>;
+
+  void send_signature(Engine& engine, int peer);
+  void receive_signature(Engine& engine, int peer);
+  Lane::Phase phase() const;
+
+  Signature mine_{};
+  std::vector<Signature> theirs_;  // by rank in the group
 };
 
 // The request's tensors must be on the CPU.

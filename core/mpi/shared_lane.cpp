@@ -98,7 +98,7 @@ bool SharedLane::combine() {
   if (collective.rounds->combines()) {
     for (int rank = 0; rank < size(); ++rank)
       if (rank != rank_ && state(rank).put.load(std::memory_order_acquire) <= combined_) return false;
-    for (int rank = 0; rank < size(); ++rank) check_agreement(collective, combined_, rank);
+    if (!agree(collective)) return false;
     collective.rounds->combine(static_cast<int64_t>(combined_ - collective.begin), slots_of(combined_).data());
   }
   state(rank_).combined.store(++combined_, std::memory_order_release);
@@ -113,8 +113,8 @@ bool SharedLane::take() {
     const bool input = collective.rounds->takes_input_of(rank), sum = collective.rounds->takes_sum_of(rank);
     if (input && state(rank).put.load(std::memory_order_acquire) <= taken_) return false;
     if (sum && state(rank).combined.load(std::memory_order_acquire) <= taken_) return false;
-    if (input) check_agreement(collective, taken_, rank);
   }
+  if (!agree(collective)) return false;
   collective.rounds->take(static_cast<int64_t>(taken_ - collective.begin), slots_of(taken_).data());
   state(rank_).taken.store(++taken_, std::memory_order_release);
   if (taken_ == collective.end) {
@@ -125,13 +125,17 @@ bool SharedLane::take() {
   return true;
 }
 
-// `rank` has put `round`: does it take part in the same operation?
-void SharedLane::check_agreement(const Collective& collective, uint64_t round, int rank) const {
-  if (round != collective.begin) return;
-  const char* const theirs = state(rank).signature[round % kSlots];
-  if (collective.signature != theirs)
-    throw DistributedError(cat("the ranks disagree about this operation: this one asks for ", collective.signature,
-                               ", rank ", members_[rank], " for ", theirs));
+// Whether every rank is known to take part in the same operation: all have put its first round. Throws if one takes
+// part in another. A rank that fails here has put its own round, so all the others find the disagreement, too.
+bool SharedLane::agree(Collective& collective) const {
+  if (collective.agreed) return true;
+  for (int rank = 0; rank < size(); ++rank)
+    if (rank != rank_ && state(rank).put.load(std::memory_order_acquire) <= collective.begin) return false;
+  for (int rank = 0; rank < size(); ++rank)
+    if (const char* const theirs = state(rank).signature[collective.begin % kSlots]; collective.signature != theirs)
+      throw DistributedError(cat("the ranks disagree about this operation: this one asks for ", collective.signature,
+                                 ", rank ", members_[rank], " for ", theirs));
+  return collective.agreed = true;
 }
 
 void SharedLane::check_peers() {

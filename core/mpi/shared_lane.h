@@ -38,6 +38,7 @@ class SharedLane : public Worker {
     std::string signature;
     std::unique_ptr<Rounds> rounds;
     uint64_t begin = 0, end = 0;  // rounds of the group
+    bool agreed = false;          // all ranks do the same
   };
 
   bool put();
@@ -48,7 +49,7 @@ class SharedLane : public Worker {
   RankState& state(int rank) const;
   int size() const { return static_cast<int>(members_.size()); }
 
-  void check_agreement(const Collective& collective, uint64_t round, int rank) const;
+  bool agree(Collective& collective) const;
   void check_peers();
   void fail(const std::string& reason);
 

@@ -71,6 +71,7 @@ struct TrainingOptions {
   nlohmann::json dynamic_loss_args;         // an object; null: none
   bool full_determinism = false;            // refused on GPUs; CPUs are deterministic with either
   std::optional<bool> disable_tqdm;         // true: lines in place of progress bars
+  int ddp_timeout = 1800;                   // seconds that a rank waits for others; core/timeouts.h
   bool use_cpu = false;                     // read_config turns it into runtime.device = "cpu"
   bool overwrite_output_dir = false;
   bool operator==(const TrainingOptions&) const = default;

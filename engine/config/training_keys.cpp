@@ -5,6 +5,7 @@ namespace shardline {
 namespace {
 
 constexpr double kLargestBatch = 65536;  // of one device at a time
+constexpr double kLongestTimeout = 1e8;  // seconds
 constexpr double kMostSteps = std::numeric_limits<int>::max();
 
 const auto training = &Config::training;
@@ -338,7 +339,9 @@ std::vector<Key> process_keys() {
       no_effect("ddp_broadcast_buffers", optional_flag, nullptr, reducer),
       no_effect("ddp_static_graph", optional_flag, nullptr, reducer),
       no_effect("ddp_backend", or_null(json_text()), nullptr, "`runtime.communicator` chooses"),
-      no_effect("ddp_timeout", json_integer(1), 1800, "waits have limits of their own"),
+      honoured("ddp_timeout", training, &Training::ddp_timeout, json_integer(1, kLongestTimeout),
+               "Seconds that a rank waits for other ranks in one operation before the job ends with an error; the "
+               "environment variable SHARDLINE_TIMEOUT_SECONDS overrides it. See docs/collectives.md."),
       no_effect("local_rank", json_integer(-1), -1, "ranks come from MPI"),
       no_effect("ray_scope", or_null(json_text()), "last", "version 4: only used in Python"),
       no_effect("xpu_backend", or_null(json_text()), nullptr, "version 4: there is no such device here"),

@@ -334,7 +334,7 @@ fs::path prepare_token_cache(const TokenDataOptions& options) {
   if (!is_good_cache(path, digest, meter)) {
     // The default is reached before other ranks, which wait for this one, give up: so this error is the one that
     // counts.
-    const auto limit = options.lock_limit.count() > 0 ? options.lock_limit : timeouts().collective * 3 / 4;
+    const auto limit = options.lock_limit.count() > 0 ? options.lock_limit : timeouts().collective.time * 3 / 4;
     const fs::path lock_file = path.string() + ".lock";
     const FileLock lock(lock_file, limit, [&] {
       const int64_t bytes = PartialFile::bytes_in_progress(path);

@@ -8,8 +8,11 @@
 #include <ATen/ops/zeros.h>
 #include <xxhash.h>
 
+#include <chrono>
 #include <cmath>
+#include <cstdio>
 #include <cstring>
+#include <thread>
 
 #include "core/error.h"
 
@@ -204,6 +207,50 @@ void many_operations_at_once(Communicator& comm) {
   for (size_t i = 0; i < works.size(); ++i) EXPECT(at::equal(results[i].first, results[i].second), "operation ", i);
 }
 
+// How long a rank computes between issuing an operation and waiting for it is its own affair.
+void limits_run_from_the_wait(Communicator& comm) {
+  if (comm.size() == 1) return;
+  using namespace std::chrono_literals;
+  const CommOptions short_limit{.timeout = 600ms};
+  const at::Tensor sum = at::full({3}, 1, at::kFloat), message = at::zeros({3}, at::kFloat);
+  comm.barrier();
+  if (comm.rank() == 0) {
+    const WorkPtr reduced = comm.all_reduce(sum, short_limit);
+    const WorkPtr received = comm.recv(message, comm.size() - 1, short_limit);
+    std::this_thread::sleep_for(800ms);
+    received->wait();
+    reduced->wait();
+  } else {
+    std::this_thread::sleep_for(950ms);
+    WorkPtr sent;
+    if (comm.rank() == comm.size() - 1) sent = comm.send(at::full({3}, 7, at::kFloat), 0);
+    comm.all_reduce(sum)->wait();
+    if (sent) sent->wait();
+  }
+  EXPECT(at::equal(sum, at::full({3}, comm.size(), at::kFloat)));
+  EXPECT(comm.rank() != 0 || at::equal(message, at::full({3}, 7, at::kFloat)));
+}
+
+void an_expired_wait_tells_both_times(Communicator& comm) {
+  if (comm.size() == 1) return;
+  using namespace std::chrono_literals;
+  const at::Tensor message = at::zeros({2, 3}, at::kFloat);
+  if (comm.rank() == 0) {
+    const WorkPtr late = comm.recv(message, comm.size() - 1, {.what = "recv_gradient", .timeout = 100ms});
+    std::this_thread::sleep_for(500ms);
+    const std::string text = failure_of([&] { late->wait(); });
+    const size_t times = text.find("failed after a wait of ");
+    EXPECT(times != std::string::npos, text);
+    double waited = 0, limit = 0, posted = 0;
+    std::sscanf(text.c_str() + times, "failed after a wait of %lf s (limit %lf s), %lf s after it was posted", &waited,
+                &limit, &posted);
+    EXPECT(waited >= 0.1 && limit == 0.1 && posted >= waited + 0.4, text);
+    EXPECT(!failure_of([&] { late->wait(); }).empty(), "the limit has passed for good");
+  }
+  comm.barrier();
+  if (comm.rank() == comm.size() - 1) comm.send(message, 0)->wait();  // so that nothing is left under way
+}
+
 void groups_are_independent(Communicator& comm) {
   const auto parity = comm.split(comm.rank() % 2, "parity");
   EXPECT(parity->size() == (comm.size() + 1 - comm.rank() % 2) / 2);
@@ -272,6 +319,70 @@ void nonsense_is_refused(Communicator& comm) {
 
 }  // namespace
 
+std::string failure_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const DistributedError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+std::vector<CommBehaviour> comm_mismatches() {
+  using Call = std::function<WorkPtr(Communicator&)>;
+  const auto floats = [](int64_t n) { return at::zeros({n}, at::kFloat); };
+  // Of 8 elements per rank wherever that makes a difference.
+  const Call reduce = [=](Communicator& comm) { return comm.all_reduce(floats(8 * comm.size())); };
+  const Call reduce_part = [=](Communicator& comm) { return comm.all_reduce(floats(8)); };
+  const Call reduce_max = [=](Communicator& comm) {
+    return comm.all_reduce(floats(8 * comm.size()), {.op = ReduceOp::max});
+  };
+  const Call reduce_ints = [](Communicator& comm) { return comm.all_reduce(at::zeros({8 * comm.size()}, at::kInt)); };
+  const Call scatter = [=](Communicator& comm) { return comm.reduce_scatter(floats(8), floats(8 * comm.size())); };
+  const Call gather = [=](Communicator& comm) { return comm.all_gather(floats(8 * comm.size()), floats(8)); };
+  const Call gather_ints = [](Communicator& comm) {
+    return comm.all_gather(at::zeros({8 * comm.size()}, at::kInt), at::zeros({8}, at::kInt));
+  };
+  const Call transpose = [=](Communicator& comm) {
+    return comm.all_to_all(floats(8 * comm.size()), floats(8 * comm.size()));
+  };
+  const Call from_first = [=](Communicator& comm) { return comm.broadcast(floats(8), 0); };
+  const Call from_last = [=](Communicator& comm) { return comm.broadcast(floats(8), comm.size() - 1); };
+  const Call barrier = [](Communicator& comm) -> WorkPtr {
+    comm.barrier();
+    return nullptr;
+  };
+  struct Pair {
+    const char* name;
+    Call most, other;
+  };
+  const std::vector<Pair> pairs = {{"all_reduce and the broadcast of a root", reduce, from_first},
+                                   {"all_reduce of a part and the broadcast of a root", reduce_part, from_first},
+                                   {"reduce_scatter and the broadcast of a root", scatter, from_first},
+                                   {"all_gather and the broadcast of a root", gather, from_first},
+                                   {"all_to_all and the broadcast of a root", transpose, from_first},
+                                   {"barrier and the broadcast of a root", barrier, from_first},
+                                   {"broadcasts from two roots", from_last, from_first},
+                                   {"all_reduce and barrier", reduce, barrier},
+                                   {"all_reduce of two lengths", reduce, reduce_part},
+                                   {"all_reduce of two types of equal size", reduce, reduce_ints},
+                                   {"all_reduce by sum and by maximum", reduce, reduce_max},
+                                   {"all_reduce and reduce_scatter", reduce, scatter},
+                                   {"all_gather of two types of equal size", gather, gather_ints},
+                                   {"all_gather and all_to_all", gather, transpose},
+                                   {"reduce_scatter and all_to_all", scatter, transpose}};
+  std::vector<CommBehaviour> mismatches;
+  for (const Pair& pair : pairs)
+    for (const bool first_is_other : {true, false})
+      mismatches.push_back({cat(pair.name, first_is_other ? ", rank 0 against all" : ", all against the last rank"),
+                            [=](Communicator& comm) {
+                              const bool is_odd = comm.rank() == (first_is_other ? 0 : comm.size() - 1);
+                              const WorkPtr work = is_odd ? pair.other(comm) : pair.most(comm);
+                              if (work) work->wait();
+                            }});
+  return mismatches;
+}
+
 uint64_t reduction_digest(Communicator& comm) {
   uint64_t bits = 0;
   for (const auto type : kTypes)
@@ -309,6 +420,8 @@ std::vector<CommBehaviour> comm_behaviours() {
           {"broadcasts follow each other", broadcasts_follow_each_other},
           {"messages of a pair keep their order", messages_of_a_pair_keep_their_order},
           {"many operations at once", many_operations_at_once},
+          {"limits run from the wait", limits_run_from_the_wait},
+          {"an expired wait tells both times", an_expired_wait_tells_both_times},
           {"groups are independent", groups_are_independent},
           {"helpers carry host values", helpers_carry_host_values},
           {"barriers hold", barriers_hold},

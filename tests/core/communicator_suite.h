@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/communicator.h"
+#include "core/error.h"
 
 namespace shardline::testing {
 
@@ -15,6 +16,12 @@ struct CommBehaviour {
   std::function<void(Communicator&)> check;
 };
 std::vector<CommBehaviour> comm_behaviours();
+
+// Operations that do not match: the last rank asks for another one than all others, or rank 0 does. Small ones, which
+// MPI's buffers hold, so that a process goes on after them.
+std::vector<CommBehaviour> comm_mismatches();
+// What the DistributedError says that the call throws; "" if it throws none.
+std::string failure_of(const std::function<void()>& call);
 
 // A digest of the bits of many reductions over `comm`: equal for siblings that add in the same order.
 uint64_t reduction_digest(Communicator& comm);

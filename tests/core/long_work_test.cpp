@@ -1,12 +1,14 @@
 #include "core/long_work.h"
 
 #include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
 
 #include <atomic>
 #include <chrono>
 #include <thread>
 #include <vector>
 
+#include "core/clock.h"
 #include "core/error.h"
 #include "core/threads_communicator.h"
 #include "core/timeouts.h"
@@ -43,6 +45,36 @@ TEST_CASE("long work: takes longer than the limit as long as any rank makes prog
   });
   CHECK(last_done == 20);
   CHECK(last_total == 20);
+}
+
+TEST_CASE("long work: reports may be almost as far apart as the limit") {
+  const ShortLimit limit(1000ms);
+  run_ranks(2, [](CommunicatorPtr world) {
+    LongWork work(*world, "writing");
+    for (int done = 1; done <= 4 && world->rank() == 0; ++done) {
+      std::this_thread::sleep_for(700ms);
+      work.report(done, 4);
+    }
+    work.finish();
+  });
+}
+
+TEST_CASE("long work: a rank that waits for another group ends when a peer fails") {
+  const double start = steady_seconds();
+  CHECK_THROWS_WITH(run_ranks(2,
+                              [](CommunicatorPtr world) {
+                                const CommunicatorPtr other = world->split(0, "other");
+                                LongWork work(*world, "writing");
+                                if (world->rank() == 0) {
+                                  std::this_thread::sleep_for(200ms);
+                                  throw RunError("the disk is full");
+                                }
+                                const at::Tensor value = at::zeros({1}, at::kLong);
+                                work.await(*other->all_reduce(value));
+                                work.finish();
+                              }),
+                    Contains("the disk is full"));
+  CHECK(steady_seconds() - start < 30);
 }
 
 TEST_CASE("long work: several threads of a rank report, and the group is free again afterwards") {

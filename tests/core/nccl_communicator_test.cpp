@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <mutex>
+#include <thread>
 
 #include "core/error.h"
 #include "core/threads_communicator.h"
@@ -26,6 +27,7 @@ struct Stub {
   int busy = 0;   // this many answers "in progress" before the state
   int state = 0;  // what async_error finds
   bool events_done = true;
+  int event_questions = -1;  // until events are done; -1: for good
   int unique_id_result = 0, send_result = 0;
   int64_t next_handle = 1;
 
@@ -99,7 +101,10 @@ const NcclApi& stub_api() {
       note("event");
       return stub.handle();
     };
-    table.event_done = [](void*) { return stub.events_done; };
+    table.event_done = [](void*) {
+      if (stub.event_questions > 0 && --stub.event_questions == 0) stub.events_done = true;
+      return stub.events_done;
+    };
     table.current_waits_for = [](void*, int) {};
     table.free_event = [](void*) {};
     return table;
@@ -288,6 +293,56 @@ TEST_CASE("nccl: a wait has a limit, and then everything is aborted") {
     EXPECT(text.find("the time limit has passed") != std::string::npos, text);
   });
   CHECK(calls == Calls{"after current", "group(", "all_reduce 3", ")", "event", "abort 1", "free stream"});
+}
+
+TEST_CASE("nccl: a limit runs from the wait") {
+  calls_of_two_ranks([](CommunicatorPtr control) {
+    const CommunicatorPtr world = make_nccl_world(control, 0, stub_api());
+    stub.events_done = false;
+    const WorkPtr work = world->all_reduce(at::zeros({3}, at::kFloat), {.timeout = 200ms});
+    std::this_thread::sleep_for(300ms);
+    stub.event_questions = 5;
+    work->wait();
+  });
+}
+
+// A first message to a peer makes the connection in the background, for which NCCL needs the peer.
+TEST_CASE("nccl: asking whether a message is done starts it and does not wait for the connection") {
+  Calls calls;
+  calls_of_two_ranks([&](CommunicatorPtr control) {
+    const CommunicatorPtr world = make_nccl_world(control, 0, stub_api());
+    stub.take();
+    stub.busy = 1 << 30;
+    const WorkPtr first = world->recv(at::zeros({4}, at::kFloat), 1 - control->rank());
+    const WorkPtr second = world->recv(at::zeros({5}, at::kFloat), 1 - control->rank());
+    EXPECT(!first->done());
+    EXPECT(!second->done());
+    EXPECT(stub.calls.back() == ")");
+    stub.busy = 0;
+    EXPECT(first->done());
+    second->wait();
+    stub.busy = 3;
+    world->barrier();  // one launch at a time
+    if (control->rank() == 0) calls = stub.take();
+  });
+  CHECK(calls == Calls{"after current", "group(", "recv 4 from 1", "recv 5 from 1", ")", "event",  //
+                       "after current", "group(", "all_reduce 1", ")", "event"});
+}
+
+TEST_CASE("nccl: an operation whose world has failed is done, and says so in wait") {
+  calls_of_two_ranks([](CommunicatorPtr control) {
+    const CommunicatorPtr world = make_nccl_world(control, 0, stub_api());
+    stub.events_done = false;
+    const WorkPtr reduced = world->all_reduce(at::zeros({3}, at::kFloat));
+    const WorkPtr message = world->recv(at::zeros({4}, at::kFloat), 1 - control->rank());
+    EXPECT(!reduced->done());
+    EXPECT(!message->done());
+    stub.state = 6;
+    EXPECT(reduced->done());
+    EXPECT(message->done());
+    for (const WorkPtr& work : {reduced, message})
+      EXPECT(message_of([&] { work->wait(); }).find("a remote rank failed") != std::string::npos);
+  });
 }
 
 TEST_CASE("nccl: a rank that leaves by an exception aborts instead of waiting for its peers") {

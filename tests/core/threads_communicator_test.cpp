@@ -106,12 +106,36 @@ TEST_CASE("threads: one rank's exception ends the others wherever they wait, and
   CHECK_THAT(ends[1], Contains("recv number 0 of float32 [4] from rank 0"));
 }
 
+TEST_CASE("threads: an operation whose world has failed is done, and says so in wait") {
+  run_ranks(2, [](CommunicatorPtr world) {
+    const at::Tensor tensor = at::zeros({4}, at::kFloat);
+    if (world->rank() == 1) {
+      const WorkPtr work = world->recv(tensor, 0);
+      EXPECT(!work->done());
+      world->abort("enough");
+      EXPECT(work->done());
+      EXPECT(message_of<DistributedError>([&] { work->wait(); }).find("rank 1 aborted: enough") != std::string::npos);
+    }
+  });
+}
+
 TEST_CASE("threads: an aborted world refuses new operations") {
   run_ranks(2, [](CommunicatorPtr world) {
     if (world->rank() == 0) world->abort("enough");
     const std::string text = message_of<DistributedError>([&] { world->barrier(); });
     EXPECT(text.find("rank 0 aborted: enough") != std::string::npos, text);
   });
+}
+
+TEST_CASE("threads: operations that do not match are an error on every rank") {
+  const int n = GENERATE(2, 3);
+  for (const auto& mismatch : testing::comm_mismatches()) {
+    INFO(mismatch.name << " with " << n << " ranks");
+    std::vector<std::string> texts(n);
+    run_ranks(
+        n, [&](CommunicatorPtr world) { texts[world->rank()] = testing::failure_of([&] { mismatch.check(*world); }); });
+    for (const std::string& text : texts) CHECK_THAT(text, Contains("disagree"));
+  }
 }
 
 TEST_CASE("threads: what does not match is named on every rank") {
@@ -168,7 +192,7 @@ TEST_CASE("threads: an expired wait says who waited for what, how long and with 
   });
   CHECK_THAT(text, Contains("rank 1 on host") && Contains("recv number 0 of bfloat16 [2, 3] from rank 0") &&
                        Contains("in group world of 2 ranks") && Contains("RecvActivation mb 3") &&
-                       Contains("after 0.1 s (limit 0.1 s)"));
+                       Contains("after a wait of 0.1 s (limit 0.1 s)"));
   CHECK(std::chrono::steady_clock::now() - begin < 5s);
 }
 

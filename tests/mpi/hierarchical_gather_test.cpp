@@ -28,7 +28,7 @@ TEST_CASE("mpi: in two steps each rank gets what one all-gather gives it, also w
   const int rank = world->rank();
   for (const int host : {rank / 2, rank % 2}) {  // as if pairs of ranks had a host of their own
     const CommunicatorPtr wrapped = with_hierarchical_gather(world, host);
-    CHECK((wrapped != world) == (world->size() == 4));
+    CHECK((wrapped != world) == (world->size() % 2 == 0 && world->size() > 2));
     std::vector<at::Tensor> one, two;
     std::vector<WorkPtr> works;
     for (const int64_t length : {1, 100, 300000, 7, 1000000}) {

@@ -6,6 +6,7 @@
 
 #include <cstring>
 #include <filesystem>
+#include <vector>
 
 #include "tests/catch.h"
 
@@ -13,6 +14,11 @@ namespace shardline::mpi {
 namespace {
 
 constexpr size_t kBytes = 100000;
+
+// Where the process that has signed in at `place` writes.
+int place_of_text(int place) {
+  return 5000 * place;
+}
 
 // A process that finds the segment, signs in at a place, writes there, and sleeps until it is killed.
 pid_t start_sleeper(const SharedSegment::Offer& offer, int place) {
@@ -22,7 +28,7 @@ pid_t start_sleeper(const SharedSegment::Offer& offer, int place) {
   if (child == 0) {
     const auto segment = SharedSegment::find(offer, kBytes);
     char good = segment && segment->sign_in(place);
-    if (good) std::memcpy(segment->data() + 5000, "hello", 6);
+    if (good) std::memcpy(segment->data() + place_of_text(place), "hello", 6);
     if (::write(ready[1], &good, 1) == 1) ::pause();
     ::_exit(0);
   }
@@ -35,20 +41,28 @@ pid_t start_sleeper(const SharedSegment::Offer& offer, int place) {
 }
 
 TEST_CASE("shared segment: processes see the same memory and who of them lives") {
+  const int processes = GENERATE(2, 3, 5, 6);
+  CAPTURE(processes);
   const auto segment = SharedSegment::make(kBytes);
   REQUIRE(segment);
   CHECK(segment->data()[kBytes - 1] == 0);
   CHECK(segment->sign_in(0));
-  CHECK_FALSE(segment->is_signed_in(1));
-  const pid_t child = start_sleeper(segment->offer(), 1);
-  CHECK(std::string(segment->data() + 5000) == "hello");
-  CHECK(segment->is_signed_in(1));
-  CHECK_FALSE(segment->sign_in(1));  // taken
-  ::kill(child, SIGKILL);
-  siginfo_t info;
-  ::waitid(P_PID, child, &info, WEXITED | WNOWAIT);  // dead, but nobody has asked for its exit code
-  CHECK_FALSE(segment->is_signed_in(1));
-  ::waitpid(child, nullptr, 0);
+  std::vector<pid_t> children;
+  for (int place = 1; place < processes; ++place) {
+    CHECK_FALSE(segment->is_signed_in(place));
+    children.push_back(start_sleeper(segment->offer(), place));
+    CHECK(std::string(segment->data() + place_of_text(place)) == "hello");
+    CHECK_FALSE(segment->sign_in(place));  // taken
+  }
+  for (int place = 1; place < processes; ++place) {
+    const pid_t child = children[static_cast<size_t>(place - 1)];
+    CHECK(segment->is_signed_in(place));
+    ::kill(child, SIGKILL);
+    siginfo_t info;
+    ::waitid(P_PID, child, &info, WEXITED | WNOWAIT);  // dead, but nobody has asked for its exit code
+    CHECK_FALSE(segment->is_signed_in(place));
+    ::waitpid(child, nullptr, 0);
+  }
 }
 
 TEST_CASE("shared segment: only the very segment that was offered is found") {

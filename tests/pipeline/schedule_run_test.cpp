@@ -75,10 +75,11 @@ ModelSpec tanh_spec() {
   return spec;
 }
 
-std::vector<Microbatch> microbatches_of(const Schedule& schedule) {
+// Of `samples`, none and a multiple.
+std::vector<Microbatch> microbatches_of(const Schedule& schedule, int64_t samples = 1) {
   std::vector<Microbatch> microbatches;
   for (int64_t i = 0; i < schedule.microbatches; ++i) {
-    Microbatch batch{.ids = at::full({(i + 1) % 3, kLength}, i, at::kLong)};
+    Microbatch batch{.ids = at::full({(i + 1) % 3 * samples, kLength}, i, at::kLong)};
     batch.labels = batch.ids;
     microbatches.push_back(batch);
   }
@@ -180,7 +181,7 @@ TEST_CASE("chunks may lie anyhow: stages that are no neighbours have channels to
   }
 }
 
-TEST_CASE("in the steady state neither the system nor the pool of messages is asked for memory") {
+TEST_CASE("in the steady state the system is asked for no memory, and between steps messages have none") {
   use_caching_allocator();
   const ModelSpec spec = tanh_spec();
   const auto communication = [] { return memory_totals().now[static_cast<size_t>(MemoryClass::communication)]; };
@@ -192,20 +193,44 @@ TEST_CASE("in the steady state neither the system nor the pool of messages is as
         StageLayers stage = layers_of_stage(spec, schedule, pp->rank());
         Store store;
         Executor executor(stage, *pp, store);
-        std::vector<int64_t> blocks, pooled;
+        std::vector<int64_t> blocks, messages;
         for (int step = 0; step < 8; ++step) {
           executor.run(schedule, microbatches, {.mode = Mode::train, .loss_scale = 0.5});
           pp->barrier();  // nobody allocates
           blocks.push_back(memory_totals().new_blocks);
-          pooled.push_back(communication());
+          messages.push_back(communication());
           pp->barrier();
         }
         if (pp->rank() > 0) return;
-        CHECK(pooled[1] == pooled.back());
+        CHECK(messages == std::vector<int64_t>(8, 0));
         // Several ranks share the lists of freed blocks: how many are needed at a time depends on how they run.
         if (stages == 1) CHECK(blocks[1] == blocks.back());
       });
     }
+}
+
+TEST_CASE("memory for messages follows their sizes: after large microbatches, small ones take little again") {
+  use_caching_allocator();
+  constexpr int64_t kLarge = 10000, kLargeBytes = kLarge * kLength * kHidden * 8;
+  const ModelSpec spec = tanh_spec();
+  const Schedule schedule = one_forward_one_backward(3, 6, 0);
+  run_ranks(3, [&](CommunicatorPtr pp) {
+    StageLayers stage = layers_of_stage(spec, schedule, pp->rank());
+    Store store;
+    Executor executor(stage, *pp, store);
+    const auto peak_of = [&](int64_t samples) {
+      pp->barrier();
+      if (pp->rank() == 0) restart_memory_peaks();
+      pp->barrier();
+      executor.run(schedule, microbatches_of(schedule, samples), {.mode = Mode::train, .loss_scale = 0.5});
+      pp->barrier();
+      return memory_totals().peak_of_class[static_cast<size_t>(MemoryClass::communication)];
+    };
+    const int64_t large = peak_of(kLarge), small = peak_of(1);
+    if (pp->rank() > 0) return;
+    CHECK(large >= kLargeBytes);
+    CHECK(small < kLargeBytes / 10);
+  });
 }
 
 }  // namespace shardline

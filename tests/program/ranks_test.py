@@ -11,10 +11,10 @@ ENDS_WITHIN = 30  # seconds; a few on an idle machine
 
 
 class RanksTest(ProgramTest):
-    def start_training(self, communicator="mpi", steps=1000000, **sections):
+    def start_training(self, communicator="mpi", steps=1000000, training=None, **sections):
         sections.setdefault("p", 2)
         sections.setdefault("t", 2)
-        config = self.config(communicator=communicator, training={"max_steps": steps}, **sections)
+        config = self.config(communicator=communicator, training={"max_steps": steps, **(training or {})}, **sections)
         process = self.start("train", config)
         self.addCleanup(process.kill)
         self.wait_for_steps(folder=sections.get("output_dir", "out"))
@@ -70,19 +70,25 @@ class Failures(RanksTest):
         self.assert_all_gone()
 
     def test_hanging_rank(self):
-        self.env["SHARDLINE_TIMEOUT_SECONDS"] = "5"
-        process = self.start_training()
-        hanging = self.pid_of_rank(1)
-        os.kill(hanging, signal.SIGSTOP)
-        result = self.end(process)
-        self.assertEqual(result.code, 1, str(result))
-        # mpirun wakes the hanging rank to end it, which then may have the last word.
-        self.assertRegex(result.last, r"^error: rank \d: .*limit 5", str(result))
-        self.assertRegex(result.errors[0], r"^error: rank [023]: .*limit 5", str(result))
+        process = self.start_training(training={"ddp_timeout": 5})
+        self.assert_ends_hanging(process, "training.ddp_timeout")
         flights = self.expect(0, "flight", "out").out
         for rank in range(4):
             self.assertIn(f"rank-{rank}\n", flights)
         self.assertIn("reduce rows", flights)
+
+    def test_environment_overrides_the_time_limit_of_the_config(self):
+        self.env["SHARDLINE_TIMEOUT_SECONDS"] = "5"
+        process = self.start_training(training={"ddp_timeout": 1000})
+        self.assert_ends_hanging(process, "SHARDLINE_TIMEOUT_SECONDS")
+
+    def assert_ends_hanging(self, process, setting):
+        os.kill(self.pid_of_rank(1), signal.SIGSTOP)
+        result = self.end(process)
+        self.assertEqual(result.code, 1, str(result))
+        # mpirun wakes the hanging rank to end it, which then may have the last word.
+        self.assertRegex(result.last, r"^error: rank \d: .*limit 5", str(result))
+        self.assertRegex(result.errors[0], rf"^error: rank [023]: .*limit 5.*{setting} sets this limit", str(result))
 
     def test_config_error_on_ranks_gives_2(self):
         """Started by people's own mpirun, nothing is checked before there are ranks."""
