@@ -167,6 +167,7 @@ int run(int argc, char** argv) {
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   handle_stop_signals(*train ? "error: stopped by a signal before the first step; there is nothing to save\n"
                              : "error: stopped by a signal\n");
+  if (*train) std::signal(SIGPIPE, SIG_IGN);  // a reader of the output that goes away does not end a run
   if (*train) return on_ranks(line, arguments, check_train, train_job);
   if (*eval) return on_ranks(line, arguments, check_evaluate, evaluate_job);
   if (*generate) {

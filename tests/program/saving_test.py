@@ -56,6 +56,14 @@ class Saving(ProgramTest):
             file.write("no JSON\n")
         self.assert_saved(self.finish(process), "comparison with the forecast", "metrics.jsonl:")
 
+    def test_reader_of_the_output_that_goes_away(self):
+        process = self.start("train", self.config(training={"max_steps": 300, "logging_steps": 1}))
+        process.stdout.close()
+        process.stdout = None
+        self.assertEqual(self.finish(process).code, 1)
+        self.assertEqual(len(self.metrics()), 300)
+        self.expect(0, "generate", "out", "--prompt", "a", "--max-new-tokens", "4")
+
     def test_previous_model(self):
         """It can be used until the next run has saved its own, and the run says where it is."""
         self.train()
