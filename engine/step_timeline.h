@@ -18,13 +18,14 @@ class StepTimelines {
   // Collective where the config wants timelines: clocks are compared.
   StepTimelines(const Config& config, const Plan& plan, const RankContext& context);
 
-  // Around a step, on every rank. `finish` gathers the records on rank 0, which writes step-N.json and step-N.html;
+  // Around a step, on every rank. `finish` sends the records to rank 0, which writes step-N.json and step-N.html;
   // RunError where it cannot. Both do nothing at other steps.
   void begin(int64_t step);
   void finish(int64_t step, StepRecords records);
 
  private:
   bool wants(int64_t step) const;
+  void write(int64_t step, const RankTimeline& mine, double zero);
 
   const Config& config_;
   const Plan& plan_;
