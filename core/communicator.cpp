@@ -83,4 +83,22 @@ std::string broadcast_string(Communicator& comm, const std::string& value, int r
   return text_of(text);
 }
 
+void gather_on_first(Communicator& comm, const std::string& local, const TakeText& take) {
+  const CommOptions options{.what = "gather_on_first"};
+  const at::Tensor length = at::zeros({1}, at::kLong);
+  if (comm.rank() != 0) {
+    length.mutable_data_ptr<int64_t>()[0] = static_cast<int64_t>(local.size());
+    comm.send(length, 0, options)->wait();
+    comm.send(bytes_of(local), 0, options)->wait();
+    return;
+  }
+  take(0, local);
+  for (int rank = 1; rank < comm.size(); ++rank) {
+    comm.recv(length, rank, options)->wait();
+    const at::Tensor bytes = at::zeros(length.const_data_ptr<int64_t>()[0], at::kByte);
+    comm.recv(bytes, rank, options)->wait();
+    take(rank, text_of(bytes));
+  }
+}
+
 }  // namespace shardline

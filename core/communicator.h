@@ -22,6 +22,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -100,5 +101,10 @@ using CommunicatorPtr = std::shared_ptr<Communicator>;
 at::Tensor gather_to_all(Communicator& comm, const at::Tensor& local);                  // [size, ...local.sizes()]
 std::vector<std::string> gather_strings(Communicator& comm, const std::string& local);  // by rank
 std::string broadcast_string(Communicator& comm, const std::string& value, int root);
+
+// Collective, for large values that rank 0 alone needs: calls `take` there with the text of each rank, in rank order.
+// Rank 0 holds the text of one other rank at a time; the others receive nothing and return when rank 0 has their text.
+using TakeText = std::function<void(int rank, const std::string& text)>;
+void gather_on_first(Communicator& comm, const std::string& local, const TakeText& take);
 
 }  // namespace shardline

@@ -35,7 +35,7 @@ std::string digest_of(const std::string& text) {
 }
 
 void require_equal(Communicator& world, const std::string& what, const std::string& text) {
-  const auto all = gather_strings(world, host_name() + '\n' + text);
+  const auto all = gather_strings(world, host_name() + '\n' + digest_of(text));
   std::string different;
   for (size_t rank = 0; rank < all.size(); ++rank)
     if (const auto cut = all[rank].find('\n'); all[rank].substr(cut + 1) != all[0].substr(all[0].find('\n') + 1))
@@ -68,17 +68,16 @@ JobParts make_parts(const Config& config, const RankContext& context) {
   auto [model, planned, plan] = plan_model(config, context.world->size());
   require_equal(*context.world, "config", resolved(config).dump());
   // Hosts that are not alike may split and cut the model differently; the first rank's word counts.
-  const auto splits = gather_strings(*context.world, nlohmann::json(splits_of(model.spec)).dump());
-  if (splits.front() != splits[static_cast<size_t>(context.world->rank())]) {
-    auto same =
-        plan_model(config, context.world->size(), {}, nlohmann::json::parse(splits.front()).get<SplitChoices>());
+  const std::string splits = nlohmann::json(splits_of(model.spec)).dump();
+  if (const auto first = broadcast_string(*context.world, splits, 0); first != splits) {
+    auto same = plan_model(config, context.world->size(), {}, nlohmann::json::parse(first).get<SplitChoices>());
     model = std::move(same.model);
     planned = std::move(same.planned);
     plan = std::move(same.plan);
   }
-  const auto chunks = gather_strings(*context.world, nlohmann::json(plan.chunk_of_layer).dump());
-  if (chunks.front() != chunks[static_cast<size_t>(context.world->rank())])
-    plan = make_plan(config, planned, plan.sizes, nlohmann::json::parse(chunks.front()).get<std::vector<int>>());
+  const std::string chunks = nlohmann::json(plan.chunk_of_layer).dump();
+  if (const auto first = broadcast_string(*context.world, chunks, 0); first != chunks)
+    plan = make_plan(config, planned, plan.sizes, nlohmann::json::parse(first).get<std::vector<int>>());
   if (is_schedule_file(config.smp.pipeline))
     require_equal(*context.world, "schedule file", digest_of(nlohmann::json(plan.train).dump()));
   RankGroups groups = make_rank_groups(plan.mesh, context.world, context.device_world);

@@ -19,13 +19,14 @@ class StepTimelines {
   // Collective where the config wants timelines: clocks are compared.
   StepTimelines(const Config& config, const Plan& plan, const RankContext& context, RunRecords& run);
 
-  // Around a step, on every rank. `finish` gathers the records on rank 0, which writes step-N.json and step-N.html;
-  // what it cannot write is a gap in `run`. Both do nothing at other steps.
+  // Around a step, on every rank. `finish` sends the records to rank 0, which writes step-N.json and step-N.html; what
+  // it cannot write is a gap in `run`. Both do nothing at other steps.
   void begin(int64_t step);
   void finish(int64_t step, StepRecords records);
 
  private:
   bool wants(int64_t step) const;
+  void write(int64_t step, const RankTimeline& mine, double zero);
 
   const Config& config_;
   const Plan& plan_;

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <ostream>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -87,32 +88,41 @@ std::vector<int> rows_of(const std::vector<const Span*>& spans) {
   return rows;
 }
 
-class TraceWriter {
+}  // namespace
+
+class ChromeTrace::Events {
  public:
-  explicit TraceWriter(double zero) : zero_(zero) {}
+  Events(double zero, std::ostream& out) : zero_(zero), out_(out) {
+    out_ << R"({"displayTimeUnit":"ms","traceEvents":[)";
+  }
 
   void add(const Mesh& mesh, const RankTimeline& rank) {
     const Coordinates at = mesh.at(rank.rank);
     name("process_name", rank.rank, 0, cat("rank ", rank.rank, " (d ", at.d, ", p ", at.p, ", t ", at.t, ")"));
-    events_.push_back({{"ph", "X"},
-                       {"name", rank.complete ? "step" : "step (records were lost)"},
-                       {"pid", rank.rank},
-                       {"tid", 0},
-                       {"ts", micros(rank.start)},
-                       {"dur", (rank.end - rank.start) * 1e6}});
+    write({{"ph", "X"},
+           {"name", rank.complete ? "step" : "step (records were lost)"},
+           {"pid", rank.rank},
+           {"tid", 0},
+           {"ts", micros(rank.start)},
+           {"dur", (rank.end - rank.start) * 1e6}});
     name("thread_name", rank.rank, 0, "step");
     for (const char* lane : kLanes) add_lane(rank, lane);
     add_live_microbatches(rank);
     add_memory(rank);
   }
 
-  std::string text() && { return json{{"displayTimeUnit", "ms"}, {"traceEvents", std::move(events_)}}.dump() + "\n"; }
+  void finish() { out_ << "]}\n"; }
 
  private:
+  void write(const json& event) {
+    out_ << (is_empty_ ? "" : ",") << event;
+    is_empty_ = false;
+  }
+
   double micros(double seconds) const { return (seconds - zero_) * 1e6; }
 
   void name(const char* what, int pid, int tid, const std::string& text) {
-    events_.push_back({{"ph", "M"}, {"name", what}, {"pid", pid}, {"tid", tid}, {"args", {{"name", text}}}});
+    write({{"ph", "M"}, {"name", what}, {"pid", pid}, {"tid", tid}, {"args", {{"name", text}}}});
   }
 
   void add_lane(const RankTimeline& rank, const std::string& lane) {
@@ -137,7 +147,7 @@ class TraceWriter {
                   {"ts", micros(span.start)},
                   {"dur", (span.end - span.start) * 1e6},
                   {"args", {{"what", span.detail}}}};
-    events_.push_back(event);
+    write(event);
     if (span.arrow.empty()) return;
     event.erase("dur");
     event.erase("args");
@@ -148,7 +158,7 @@ class TraceWriter {
       event["bp"] = "e";
       event["ts"] = micros(span.end);
     }
-    events_.push_back(event);
+    write(event);
   }
 
   void add_live_microbatches(const RankTimeline& rank) {
@@ -170,15 +180,14 @@ class TraceWriter {
   }
 
   void count(int pid, const char* name, double time, int64_t value) {
-    events_.push_back({{"ph", "C"}, {"name", name}, {"pid", pid}, {"ts", micros(time)}, {"args", {{"live", value}}}});
+    write({{"ph", "C"}, {"name", name}, {"pid", pid}, {"ts", micros(time)}, {"args", {{"live", value}}}});
   }
 
   double zero_;
-  json events_ = json::array();
+  std::ostream& out_;
+  bool is_empty_ = true;
   std::set<std::pair<int, int>> named_;
 };
-
-}  // namespace
 
 RankTimeline rank_timeline(const Mesh& mesh, int rank, const StepRecords& step, double offset) {
   RankTimeline timeline{.rank = rank, .start = step.start + offset, .end = step.end + offset};
@@ -204,11 +213,17 @@ RankTimeline timeline_from_text(const std::string& text) {
   return json::parse(text).get<RankTimeline>();
 }
 
-std::string chrome_trace(const Mesh& mesh, const std::vector<RankTimeline>& ranks) {
-  const auto earlier = [](const auto& a, const auto& b) { return a.start < b.start; };
-  TraceWriter writer(std::min_element(ranks.begin(), ranks.end(), earlier)->start);
-  for (const auto& rank : ranks) writer.add(mesh, rank);
-  return std::move(writer).text();
+ChromeTrace::ChromeTrace(const Mesh& mesh, double zero, std::ostream& out)
+    : mesh_(mesh), events_(std::make_unique<Events>(zero, out)) {}
+
+ChromeTrace::~ChromeTrace() = default;
+
+void ChromeTrace::add(const RankTimeline& rank) {
+  events_->add(mesh_, rank);
+}
+
+void ChromeTrace::finish() {
+  events_->finish();
 }
 
 double idle_fraction(const std::vector<RankTimeline>& ranks) {

@@ -3,6 +3,8 @@
 // and as counters the microbatches between forward and backward, the bytes that they keep, and those of the process.
 #pragma once
 #include <cstdint>
+#include <iosfwd>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -46,8 +48,21 @@ RankTimeline rank_timeline(const Mesh& mesh, int rank, const StepRecords& step, 
 std::string to_text(const RankTimeline& timeline);
 RankTimeline timeline_from_text(const std::string& text);
 
-// The file's content; time 0 is the first rank's start.
-std::string chrome_trace(const Mesh& mesh, const std::vector<RankTimeline>& ranks);
+// Writes the file rank by rank, so that no more than one of them has to be in memory.
+class ChromeTrace {
+ public:
+  // zero: the first rank's start, which becomes time 0. mesh and out must outlive it.
+  ChromeTrace(const Mesh& mesh, double zero, std::ostream& out);
+  ~ChromeTrace();
+
+  void add(const RankTimeline& rank);
+  void finish();
+
+ private:
+  class Events;
+  const Mesh& mesh_;
+  std::unique_ptr<Events> events_;
+};
 
 // 1 - (time in forward and backward instructions) / (ranks x span of the step): the idle share that the spans show.
 double idle_fraction(const std::vector<RankTimeline>& ranks);

@@ -4,6 +4,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
 
 #include "engine/observe/timeline_page.h"
 
@@ -27,6 +28,14 @@ FlightRecord flight(uint64_t ticket, int rank, const char* op, const char* group
   record.start_ns = static_cast<int64_t>(start * 1e9);
   record.end_ns = static_cast<int64_t>(end * 1e9);
   return record;
+}
+
+std::string chrome_trace(const Mesh& mesh, const std::vector<RankTimeline>& ranks) {
+  std::ostringstream out;
+  ChromeTrace trace(mesh, ranks.front().start, out);
+  for (const auto& rank : ranks) trace.add(rank);
+  trace.finish();
+  return out.str();
 }
 
 std::vector<json> events(const std::string& trace, const std::string& kind) {
