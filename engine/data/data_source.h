@@ -32,6 +32,7 @@ struct DataSourceOptions {
   int64_t vocab_size = 0;            // ids of token files must be below
   std::string text_column = "text";  // of JSONL
   int64_t piece_bytes = 1 << 20;
+  int threads = 1;  // of join()
 };
 
 // text: the whole file is one document, line ends kept as they are; a NUL byte is a DataError.

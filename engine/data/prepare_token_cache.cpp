@@ -135,7 +135,10 @@ struct Work {
   int64_t bytes = 0;
 
   Work(const std::vector<DataFile>& files, const TokenDataOptions& options) {
-    const DataSourceOptions source_options{options.tokenizer, options.vocab_size, options.text_column};
+    const DataSourceOptions source_options{.tokenizer = options.tokenizer,
+                                           .vocab_size = options.vocab_size,
+                                           .text_column = options.text_column,
+                                           .threads = options.threads};
     for (const DataFile& file : files) {
       const auto& source = sources.emplace_back(open_data_source(file, source_options));
       documents += source->documents();
