@@ -1,6 +1,7 @@
 #include "engine/data/bpe_tokenizer.h"
 
 #include <algorithm>
+#include <future>
 
 #include "core/error.h"
 #include "engine/data/byte_level.h"
@@ -52,22 +53,43 @@ EncodedPart BpeTokenizer::encode_part(std::string_view text, const Seam& from, c
     ahead = 0;
     auto last = std::find_if(window.marks.begin(), window.marks.end() - 1,
                              [&](const WindowWords::Mark& mark) { return mark.seam.at >= until; });
-    auto mark = window.marks.begin();
-    for (size_t word = 0;; ++word) {
-      for (; mark <= last && mark->words == word; ++mark) {
-        if (is_listed(mark->seam)) part.listed.push_back({mark->seam, part.ids.size()});
-      }
-      if (word == last->words) break;
-      const auto& [bytes, added, whole] = window.words[word];
-      if (added != AddedTokenMatcher::kNone) {
-        part.ids.push_back(added);
-      } else {
-        model_.encode(bytes, whole, part.ids);
-      }
+    size_t done = 0;  // words
+    for (auto mark = window.marks.begin(); mark <= last; ++mark) {
+      if (!is_listed(mark->seam)) continue;
+      append_ids(std::span(window.words).subspan(done, mark->words - done), options.threads, part.ids);
+      done = mark->words;
+      part.listed.push_back({mark->seam, part.ids.size()});
     }
+    append_ids(std::span(window.words).subspan(done, last->words - done), options.threads, part.ids);
     part.end = last->seam;
   }
   return part;
+}
+
+void BpeTokenizer::append_ids(std::span<const Word> words, int threads, std::vector<int32_t>& ids) const {
+  if (threads > 1) {
+    const size_t share = (words.size() + static_cast<size_t>(threads) - 1) / static_cast<size_t>(threads);
+    std::vector<std::future<std::vector<int32_t>>> shares;
+    for (; !words.empty(); words = words.subspan(std::min(share, words.size()))) {
+      shares.push_back(std::async(std::launch::async, [this, mine = words.first(std::min(share, words.size()))] {
+        std::vector<int32_t> found;
+        append_ids(mine, 1, found);
+        return found;
+      }));
+    }
+    for (auto& part : shares) {
+      const auto found = part.get();
+      ids.insert(ids.end(), found.begin(), found.end());
+    }
+    return;
+  }
+  for (const auto& [bytes, added, whole] : words) {
+    if (added != AddedTokenMatcher::kNone) {
+      ids.push_back(added);
+    } else {
+      model_.encode(bytes, whole, ids);
+    }
+  }
 }
 
 std::string BpeTokenizer::decode(std::span<const int32_t> ids) const {

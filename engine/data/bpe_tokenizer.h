@@ -33,6 +33,8 @@ class BpeTokenizer final : public Tokenizer {
   const std::string& digest() const override { return digest_; }
 
  private:
+  void append_ids(std::span<const Word> words, int threads, std::vector<int32_t>& ids) const;
+
   BpeModel model_;
   WordSplitter splitter_;
   std::unordered_map<int32_t, std::string> bytes_of_id_;

@@ -15,6 +15,7 @@ namespace {
 // front of the piece, where the piece before most probably ends.
 constexpr size_t kLeadBytes = 1 << 10;
 constexpr size_t kListedBytes = 1 << 14;
+constexpr size_t kSharedWindow = 1 << 18;  // of text whose words several threads encode
 
 constexpr size_t kScannedBytes = size_t{64} << 20;  // between two calls of DataSourceOptions::scanned
 
@@ -30,7 +31,10 @@ const EncodedPart::Listed* find_seam(const EncodedPart& part, const Seam& seam) 
 class TextSource final : public DataSource {
  public:
   TextSource(const DataFile& file, const DataSourceOptions& options)
-      : file_(file.path), tokenizer_(options.tokenizer), piece_bytes_(static_cast<size_t>(options.piece_bytes)) {}
+      : file_(file.path),
+        tokenizer_(options.tokenizer),
+        piece_bytes_(static_cast<size_t>(options.piece_bytes)),
+        threads_(options.threads) {}
 
   int64_t documents() const override { return 1; }
   int64_t pieces() const override { return static_cast<int64_t>((file_.size() + piece_bytes_ - 1) / piece_bytes_); }
@@ -70,7 +74,8 @@ class TextSource final : public DataSource {
       border = std::move(part.end);
       return std::move(proven.ids);
     }
-    const EncodedPart rest = tokenizer_->encode_part(text, proven.end, {.until = end});
+    const EncodedPart rest =
+        tokenizer_->encode_part(text, proven.end, {.until = end, .window = kSharedWindow, .threads = threads_});
     proven.ids.insert(proven.ids.end(), rest.ids.begin(), rest.ids.end());
     border = rest.end;
     return std::move(proven.ids);
@@ -84,6 +89,7 @@ class TextSource final : public DataSource {
   MappedFile file_;
   TokenizerPtr tokenizer_;
   size_t piece_bytes_;
+  int threads_;
 };
 
 class JsonlSource final : public DataSource {

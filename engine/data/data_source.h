@@ -34,6 +34,7 @@ struct DataSourceOptions {
   int64_t vocab_size = 0;            // ids of token files must be below
   std::string text_column = "text";  // of JSONL
   int64_t piece_bytes = 1 << 20;
+  int threads = 1;                          // of join()
   std::function<void()> scanned = nullptr;  // called now and then while opening a source reads its file
 };
 

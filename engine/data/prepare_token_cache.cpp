@@ -148,6 +148,7 @@ struct Work {
     const DataSourceOptions source_options{.tokenizer = options.tokenizer,
                                            .vocab_size = options.vocab_size,
                                            .text_column = options.text_column,
+                                           .threads = options.threads,
                                            .scanned = [&meter] { meter.read_again(); }};
     for (const DataFile& file : files) {
       const auto& source = sources.emplace_back(open_data_source(file, source_options));

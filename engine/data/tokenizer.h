@@ -30,7 +30,8 @@ struct EncodedPart {
 struct PartOptions {
   size_t until = SIZE_MAX;                   // the part ends at a seam here or soon after, or where the text ends
   size_t listed_from = 0, listed_until = 0;  // all seams at these bytes are listed
-  size_t window = size_t{1} << 16;           // bytes of text that are looked at together, more if they have no seam
+  size_t window = size_t{1} << 16;           // bytes that are looked at together, more where these have no seam
+  int threads = 1;                           // for what follows the split into words
 };
 
 // Immutable after loading; every function may be called from several threads at once.

@@ -8,6 +8,7 @@
 
 #include "core/clock.h"
 #include "core/threads_communicator.h"
+#include "engine/run_records.h"
 #include "tests/core/communicator_suite.h"
 #include "tests/core/counting_communicator.h"
 #include "tests/engine/observe/scratch_folder.h"
@@ -28,7 +29,8 @@ TEST_CASE("step timelines: rank 0 writes every rank's part, and no other rank re
   run_ranks(kRanks, [&](CommunicatorPtr world) {
     const auto counted = std::make_shared<testing::CountingCommunicator>(world);
     const RankContext context{.world = counted};
-    StepTimelines timelines(config, plan, context);
+    RunRecords run(config, context, 1);
+    StepTimelines timelines(config, plan, context, run);
     timelines.begin(1);
     StepRecords records{.start = 100.0 - world->rank(), .end = 200};
     for (int i = 0; i < kInstructions; ++i)

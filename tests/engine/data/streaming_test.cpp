@@ -163,7 +163,8 @@ EncodedPart encode_by_seams(const Tokenizer& tokenizer, std::string_view text, c
 }
 
 std::vector<int32_t> encode_source(const std::string& file, TokenizerPtr tokenizer, int64_t piece_bytes) {
-  const auto source = open_data_source({file, DataFormat::text}, {tokenizer, 1 << 20, "text", piece_bytes});
+  const auto source =
+      open_data_source({file, DataFormat::text}, {tokenizer, 1 << 20, "text", piece_bytes, /*threads=*/3});
   std::vector<int32_t> ids;
   Seam border;
   for (int64_t piece = 0; piece < source->pieces(); ++piece) {
