@@ -2,7 +2,9 @@
 import json
 import os
 import shutil
+import socket
 import struct
+import subprocess
 
 from harness import ProgramTest, as_nobody, tiny, unittest
 
@@ -140,11 +142,17 @@ class DamagedFiles(ProgramTest):
     def test_left_over_pieces_of_a_killed_reader_go(self):
         self.train()
         (cache,) = (self.dir / "cache").rglob("*.bin")
-        piece = cache.with_name(cache.name + ".partial.abcdef")
-        piece.write_bytes(b"x" * 100)
+        with subprocess.Popen(["true"]) as gone:
+            pass
+        left = {}
+        for owner in (f"{socket.gethostname()}.{gone.pid}", f"elsewhere.{gone.pid}"):
+            left[owner] = cache.with_name(f"{cache.name}.partial.{owner}")
+            left[owner].write_bytes(b"x" * 100)
         cache.unlink()
         self.train(training={"overwrite_output_dir": True})
-        self.assertFalse(piece.exists())
+        own, foreign = left.values()
+        self.assertFalse(own.exists())
+        self.assertTrue(foreign.exists())  # its process cannot be seen from here
 
 
 class Rights(ProgramTest):
