@@ -2,13 +2,15 @@
 
 #include <ATen/ops/full.h>
 
-#include <cerrno>
-#include <cstring>
+#include <exception>
 #include <filesystem>
-#include <fstream>
+#include <optional>
+#include <sstream>
+#include <string_view>
 #include <utility>
 
 #include "core/clock.h"
+#include "core/disk_file.h"
 #include "core/error.h"
 #include "engine/observe/timeline_page.h"
 
@@ -17,18 +19,49 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A file that says so where it cannot be written.
-class OutputFile {
+// A file that comes in parts, and is there when it is whole. After a failure further parts are dropped, and finish()
+// throws it.
+class FileInParts {
  public:
-  explicit OutputFile(fs::path path) : path_(std::move(path)), out_(path_, std::ios::binary) {}
-  std::ostream& out() { return out_; }
-  void close() {
-    if (!out_.flush()) throw RunError(cat("cannot write ", path_.string(), ": ", std::strerror(errno)));
+  explicit FileInParts(std::string path) : path_(std::move(path)), unfinished_(path_ + ".incomplete") {
+    attempt([&] {
+      fs::create_directories(fs::path(path_).parent_path());
+      file_.emplace(DiskFile::create(unfinished_));
+      file_->reserve(0);
+    });
+  }
+
+  void add(std::string_view text) {
+    attempt([&] { file_->write_at(bytes_, text); });
+    bytes_ += static_cast<int64_t>(text.size());
+  }
+
+  void finish() {
+    attempt([&] {
+      file_->sync();
+      rename_file(unfinished_, path_);
+    });
+    if (!failure_) return;
+    std::error_code ignored;
+    fs::remove(unfinished_, ignored);
+    std::rethrow_exception(failure_);
   }
 
  private:
-  fs::path path_;
-  std::ofstream out_;
+  template <class Function>
+  void attempt(const Function& function) {
+    if (failure_) return;
+    try {
+      function();
+    } catch (...) {
+      failure_ = std::current_exception();
+    }
+  }
+
+  std::string path_, unfinished_;
+  std::optional<DiskFile> file_;
+  int64_t bytes_ = 0;
+  std::exception_ptr failure_;
 };
 
 double smallest(Communicator& world, double value) {
@@ -69,26 +102,25 @@ void StepTimelines::finish(int64_t step, StepRecords records) {
     gather_on_first(*context_.world, to_text(mine), {});
 }
 
-// The trace is written as the ranks' parts come, since all of them together may be larger than memory; of the page only
-// the instructions are kept. A file that cannot be written shows when it is closed: all ranks' parts are received
-// first.
+// The trace is written as the ranks' parts come, since all of them together may be larger than memory; for the page
+// only the instructions are kept. The parts are taken in any case: the other ranks wait for that.
 void StepTimelines::write(int64_t step, const RankTimeline& mine, double zero) {
   const fs::path folder = fs::path(config_.output_dir) / "timeline";
-  std::error_code error;  // of the file, if there is one
-  fs::create_directories(folder, error);
-  OutputFile trace_file(folder / cat("step-", step, ".json")), page_file(folder / cat("step-", step, ".html"));
-  ChromeTrace trace(plan_.mesh, zero, trace_file.out());
+  FileInParts file(folder / cat("step-", step, ".json"));
+  std::ostringstream part;
+  ChromeTrace trace(plan_.mesh, zero, part);
   std::vector<RankTimeline> ranks;
   gather_on_first(*context_.world, "", [&](int rank, const std::string& text) {
     ranks.push_back(rank == 0 ? mine : timeline_from_text(text));
     trace.add(ranks.back());
     ranks.back().spans = {};
+    file.add(std::exchange(part, {}).view());
   });
   trace.finish();
   run_.attempt("timeline", [&] {
-    trace_file.close();
-    page_file.out() << timeline_page(plan_.mesh, plan_.train, step, ranks);
-    page_file.close();
+    file.add(part.view());
+    file.finish();
+    write_file(folder / cat("step-", step, ".html"), timeline_page(plan_.mesh, plan_.train, step, ranks));
   });
 }
 
