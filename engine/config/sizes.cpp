@@ -70,14 +70,16 @@ void split_global_batch(const Config& config, ResolvedSizes& sizes, const Compla
              "leave one of the three out");
 }
 
-// Whether mpirun gets its hosts from its own options.
-bool names_hosts(const MpiOptions& mpi) {
+// Whether mpirun gets its hosts from its own options. The check of custom_mpi_options reports those that cannot be read.
+bool names_hosts(const MpiOptions& mpi) try {
   const auto words = shell_words(mpi.custom_mpi_options);
   return std::any_of(words.begin(), words.end(), [](const std::string& word) {
     const auto option = word.substr(0, word.find('='));
     return option == "-H" || option == "-host" || option == "--host" || option == "-hostfile" ||
            option == "--hostfile" || option == "-machinefile" || option == "--machinefile";
   });
+} catch (const ConfigError&) {
+  return false;
 }
 
 }  // namespace
