@@ -70,7 +70,8 @@ void split_global_batch(const Config& config, ResolvedSizes& sizes, const Compla
              "leave one of the three out");
 }
 
-// Whether mpirun gets its hosts from its own options. The check of custom_mpi_options reports those that cannot be read.
+// Whether mpirun gets its hosts from its own options. The check of custom_mpi_options reports those that cannot be
+// read.
 bool names_hosts(const MpiOptions& mpi) try {
   const auto words = shell_words(mpi.custom_mpi_options);
   return std::any_of(words.begin(), words.end(), [](const std::string& word) {
