@@ -31,7 +31,7 @@ struct Setting {
 
 Config config_of(const Setting& setting) {
   const int ranks = setting.d * setting.p * setting.t;
-  nlohmann::json file = {{"model", {{"config", {{"model_type", "small"}}}}},
+  nlohmann::json file = {{"model", {{"config", {{"model_type", "gpt2"}}}}},
                          {"data", {{"train", "unused"}, {"tokenizer", "bytes"}, {"sequence_length", user::kPositions}}},
                          {"training",
                           {{"global_batch_size", 12},

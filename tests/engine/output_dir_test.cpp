@@ -158,8 +158,9 @@ TEST_CASE("A run does not replace what it reads, however the paths are spelled",
     CHECK_THAT(refusal(config_for("out", {{"data", {{"train", {"mine.txt", text}}}}})), Contains(text));
     CHECK_THAT(refusal(config_for("out", {{"data", {{"validation", text}}}})), Contains(text));
   }
-  CHECK_THAT(refusal(config_for("out", {{"smp_options", {{"partition_file", "./out/plan.json"}}}})),
-             Contains("./out/plan.json"));
+  CHECK_THAT(
+      refusal(config_for("out", {{"smp_options", {{"partition_file", "./out/plan.json"}, {"load_partition", true}}}})),
+      Contains("./out/plan.json"));
   // What no run touches may stand there.
   CHECK(refusal(config_for("out", {{"data", {{"train", "out/mine.txt"}}}})).empty());
   CHECK(refusal(config_for("out", {{"model", {{"path", "out/base/"}}}})).empty());

@@ -56,28 +56,28 @@ struct Choice {
 };
 
 Config config_of(const Choice& c) {
-  const nlohmann::json file = {{"model",
-                                {{"config",
-                                  {{"model_type", c.model},
-                                   {"n_layer", c.layers},
-                                   {"n_head", 4},
-                                   {"n_embd", 128},
-                                   {"n_inner", 128},
-                                   {"rotary_dim", 16},
-                                   {"n_positions", kLength},
-                                   {"vocab_size", 500}}}}},
-                               {"data", {{"train", "unused"}, {"tokenizer", "bytes"}, {"sequence_length", kLength}}},
-                               {"training", {{"global_batch_size", kSamplesOfMicrobatch * c.microbatches}}},
-                               {"smp_options",
-                                {{"microbatches", c.microbatches},
-                                 {"pipeline", "simple"},
-                                 {"activation_checkpointing", c.recompute},
-                                 {"offload_activations", c.offload != "no"},
-                                 {"offload_scope", c.offload == "no" ? "checkpointed" : c.offload},
-                                 {"activation_loading_horizon", c.horizon},
-                                 {"offload_path", std::filesystem::temp_directory_path().string()}}},
-                               {"runtime", {{"communicator", "local"}}},
-                               {"output_dir", "unused"}};
+  nlohmann::json file = {{"model",
+                          {{"config",
+                            {{"model_type", c.model},
+                             {"n_layer", c.layers},
+                             {"n_head", 4},
+                             {"n_embd", 128},
+                             {"n_inner", 128},
+                             {"n_positions", kLength},
+                             {"vocab_size", 500}}}}},
+                         {"data", {{"train", "unused"}, {"tokenizer", "bytes"}, {"sequence_length", kLength}}},
+                         {"training", {{"global_batch_size", kSamplesOfMicrobatch * c.microbatches}}},
+                         {"smp_options",
+                          {{"microbatches", c.microbatches},
+                           {"pipeline", "simple"},
+                           {"activation_checkpointing", c.recompute},
+                           {"offload_activations", c.offload != "no"},
+                           {"offload_scope", c.offload == "no" ? "checkpointed" : c.offload},
+                           {"activation_loading_horizon", c.horizon},
+                           {"offload_path", std::filesystem::temp_directory_path().string()}}},
+                         {"runtime", {{"communicator", "local"}}},
+                         {"output_dir", "unused"}};
+  if (c.model == "gptj") file["model"]["config"]["rotary_dim"] = 16;
   return parse_config(file.dump(), "memory test");
 }
 
