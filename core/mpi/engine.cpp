@@ -283,7 +283,7 @@ bool Engine::advance_messages() {
     requests_.pop_back();
     pending_.pop_back();
   }
-  // Of ranks that disagree, what they ask for says more than the bytes that they sent.
+  // Where ranks disagree, their requests explain more than the sizes of their messages.
   std::stable_partition(over.begin(), over.end(),
                         [](const Over& one) { return one.pending.transfer.kind == Transfer::kAgreement; });
   for (const Over& done : over) {

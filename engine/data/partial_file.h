@@ -34,7 +34,7 @@ class PartialFile {
   void discard();  // removes the partial file
 
   static const std::string& this_host();
-  // Of all partial files of `path`, whoever writes them; 0 when there are none.
+  // Total bytes of all partial files of `path`, whichever process writes them; 0 if there are none.
   static int64_t bytes_in_progress(const std::filesystem::path& path);
 
  private:

@@ -27,7 +27,7 @@ struct TokenDataOptions {
   // How long another process that makes the same cache may make no progress; 0: three quarters of the limit of a
   // collective.
   std::chrono::milliseconds lock_limit{0};
-  // Of text, between two places from which an interrupted process can be continued.
+  // Bytes of text between two places from which an interrupted process can be continued.
   int64_t save_every_bytes = int64_t{64} << 20;
 };
 

@@ -77,7 +77,7 @@ class TextWindow {
  private:
   using AddedPiece = AddedTokenMatcher::Piece;
 
-  // Of a piece at one level: offsets in `view_`.
+  // A piece at one level: offsets in `view_`.
   struct Frame {
     size_t seen = 0;  // from where on a lookbehind sees the piece
     size_t begin = 0, end = 0;
