@@ -1,11 +1,11 @@
 #include "engine/job_parts.h"
 
-#include <unistd.h>
 #include <xxhash.h>
 
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "core/communicator_base.h"
 #include "core/disk_file.h"
 #include "core/error.h"
 #include "engine/config/config.h"
@@ -19,16 +19,6 @@
 namespace shardline {
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SplitChoice, split, why)
-
-namespace {
-
-std::string host_name() {
-  char name[256] = {};
-  gethostname(name, sizeof name - 1);
-  return name;
-}
-
-}  // namespace
 
 std::string digest_of(const std::string& text) {
   return cat(std::hex, XXH3_64bits(text.data(), text.size()));
