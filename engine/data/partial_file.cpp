@@ -55,6 +55,19 @@ bool is_abandoned(const fs::path& file, const std::string& start) {
          process_is_gone(process);
 }
 
+// Hosts may share a name, and containers of one host count their processes apart.
+std::string boot_id() {
+  std::ifstream in("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  in >> id;
+  return id;
+}
+
+std::string process_namespace() {
+  struct stat inode {};
+  return ::stat("/proc/self/ns/pid", &inode) == 0 ? std::to_string(inode.st_ino) : "";
+}
+
 void remove_with_note(const fs::path& partial) {
   std::error_code ignored;
   fs::remove(partial, ignored);
@@ -178,7 +191,7 @@ void PartialFile::discard() {
 }
 
 const std::string& PartialFile::this_host() {
-  static const std::string name = host_name();
+  static const std::string name = cat(host_name(), "-", boot_id(), "-", process_namespace());
   return name;
 }
 

@@ -33,6 +33,8 @@ class PartialFile {
   void commit();   // makes the file durable and gives it its name
   void discard();  // removes the partial file
 
+  // Names the processes whose ids can be compared with this one's: those of this host since it was started, within this
+  // process id namespace.
   static const std::string& this_host();
   // Total bytes of all partial files of `path`, whichever process writes them; 0 if there are none.
   static int64_t bytes_in_progress(const std::filesystem::path& path);

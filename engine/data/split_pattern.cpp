@@ -3,6 +3,8 @@
 
 #include <pcre2.h>
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "engine/data/utf8.h"
 
@@ -35,13 +37,13 @@ Search search_from(const pcre2_code* code, std::string_view text, size_t start, 
   return Search::match;
 }
 
-// An upper bound: lookbehinds may be nested, and a character has at most four bytes.
+// An upper bound: lookbehinds may be nested, a character has at most four bytes, and whatever looks back starts with a
+// parenthesis, a backslash (\b) or a caret.
 size_t lookbehind_bytes(const pcre2_code* code, const std::string& pattern) {
   uint32_t longest = 0;
   pcre2_pattern_info(code, PCRE2_INFO_MAXLOOKBEHIND, &longest);
-  size_t count = 0;
-  for (size_t at = pattern.find("(?<"); at != std::string::npos; at = pattern.find("(?<", at + 1)) ++count;
-  return 4 * longest * count;
+  const auto looks_back = [](char c) { return c == '(' || c == '\\' || c == '^'; };
+  return 4 * longest * static_cast<size_t>(std::count_if(pattern.begin(), pattern.end(), looks_back));
 }
 
 }  // namespace

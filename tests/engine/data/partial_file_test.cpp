@@ -82,6 +82,17 @@ TEST_CASE("the partial file of a process that is gone is taken over as it was sa
   CHECK(std::distance(fs::directory_iterator(folder.path()), {}) == 3);  // with the other host's and its note
 }
 
+TEST_CASE("a host of the same name is another host") {
+  const auto named_apart_by = [](const std::string& part) {
+    return PartialFile::this_host().find(part) != std::string::npos;
+  };
+  std::string boot_id;
+  REQUIRE(std::ifstream("/proc/sys/kernel/random/boot_id") >> boot_id);
+  CHECK(named_apart_by(boot_id));
+  const std::string processes = fs::read_symlink("/proc/self/ns/pid").string();  // pid:[NUMBER]
+  CHECK(named_apart_by(processes.substr(5, processes.size() - 6)));
+}
+
 TEST_CASE("a file in progress is never removed: of a living process, of another host, of any other origin") {
   const TempFolder folder;
   const fs::path path = folder.path() / "x.bin";
