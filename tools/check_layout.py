@@ -22,7 +22,7 @@ LADDER = {
     "tensor_parallel": ["core"],
     "optim": ["core"],
     "pipeline": ["core"],
-    "partitioner": ["core", "pipeline/schedule"],
+    "partitioner": ["core", "optim", "pipeline/schedule", "pipeline/activations"],
     "models": ["core", "tensor_parallel"],
     "engine": ["core", "tensor_parallel", "optim", "pipeline", "partitioner", "models"],
     "tools": ["core", "tensor_parallel", "optim", "pipeline", "partitioner", "models", "engine"],

@@ -40,7 +40,7 @@ Config load(CommandLine& line) {
   const bool directory = std::filesystem::is_directory(line.config);
   if (directory) return config_of_directory(line.config, line.overrides);
   Config config = read_config(line.config, line.overrides);
-  const auto chosen = settings_for_auto(config, line.plan.assumed);
+  const auto chosen = settings_between(config, with_chosen_degrees(config, line.plan.assumed));
   if (chosen.empty()) return config;
   line.overrides.insert(line.overrides.end(), chosen.begin(), chosen.end());
   return read_config(line.config, line.overrides);

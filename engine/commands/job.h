@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "engine/config/keys/options.h"
-#include "engine/plan/planner_case.h"
+#include "engine/plan/machines.h"
 #include "engine/run/ranks.h"
 
 namespace shardline {

@@ -42,7 +42,7 @@ std::string profile_text(const Profile& profile) {
 }
 
 Profile measure(const Config& config, const JobParts& parts, const RankContext& context) {
-  Profile profile{.valid_for = profile_conditions(config, parts.planned, context),
+  Profile profile{.valid_for = profile_conditions(config, parts.plan, context),
                   .device = measure_device(context, number_types(config).values),
                   .layers = {},
                   .links = {}};
@@ -63,7 +63,7 @@ Profile measure(const Config& config, const JobParts& parts, const RankContext& 
 std::shared_ptr<const Profile> measured_earlier(const Config& config, const JobParts& parts, const RankContext& context,
                                                 const fs::path& file) {
   FoundProfile found;
-  const auto conditions = profile_conditions(config, parts.planned, context);
+  const auto conditions = profile_conditions(config, parts.plan, context);
   if (context.first() && fs::exists(file)) {
     try {
       found = find_profile(file, conditions, parts.plan, parts.model.spec);

@@ -193,4 +193,18 @@ std::vector<std::string> notes(const Config& config, c10::Device device) {
   return lines;
 }
 
+std::vector<std::string> settings_between(const Config& from, const Config& to) {
+  std::vector<std::string> settings;
+  const json before = resolved(from), after = resolved(to);
+  for (const auto& [section, keys] : after.items()) {
+    if (!keys.is_object()) continue;
+    for (const auto& [key, value] : keys.items())
+      if (const json& old = before[section].value(key, json()); old != value)
+        settings.push_back(cat(section, ".", key, "=", value.is_string() ? value.get<std::string>() : value.dump()));
+    for (const auto& [key, value] : before[section].items())
+      if (!value.is_null() && !keys.contains(key)) settings.push_back(cat(section, ".", key, "=null"));
+  }
+  return settings;
+}
+
 }  // namespace shardline

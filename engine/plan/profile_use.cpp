@@ -62,20 +62,20 @@ std::map<std::string, std::string> job_conditions(const Config& config, const Mo
           {"optimizer", optimizer_text(optimizer_options(config.training))}};
 }
 
-std::map<std::string, std::string> profile_conditions(const Config& config, const PlannerCase& planned,
+std::map<std::string, std::string> profile_conditions(const Config& config, const Plan& plan,
                                                       const RankContext& context) {
   std::map<std::string, std::string> conditions = {
       {"device", device_name(context.device)},
       {"ranks_per_host", std::to_string(context.local_size)},
-      {"hosts", hosts_text(context, planned.layout.mesh())},
+      {"hosts", hosts_text(context, plan.mesh)},
       {"threads_per_rank", std::to_string(at::get_num_threads())},
       {"products", products_in_use()},
       {"communicator", resolved_communicator(config)},
       {"torch", TORCH_VERSION},
       {"shardline", SHARDLINE_VERSION},
       {"optimizer_states", states_on_host(config.smp, !context.device.is_cpu()) ? "host" : "device"}};
-  conditions.merge(job_conditions(config, planned.job.spec, planned.job.precision));
-  conditions.merge(layout_conditions(planned.job, planned.layout));
+  conditions.merge(job_conditions(config, plan.workload.spec, plan.workload.precision));
+  conditions.merge(layout_conditions(plan.workload, plan.layout));
   return conditions;
 }
 

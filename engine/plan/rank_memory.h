@@ -12,6 +12,6 @@ namespace shardline {
 // By rank. activations: kept between instructions; workspace: what passes through layers have in use beside them at
 // the worst time; communication: borders on their way between stages.
 // On accelerators also what their runtime and communicators take.
-std::vector<MemoryBytes> memory_by_rank(const Config& config, const PlannerCase& planned, const Plan& plan);
+std::vector<MemoryBytes> memory_by_rank(const Cluster& cluster, const Plan& plan);
 
 }  // namespace shardline

@@ -19,7 +19,7 @@ std::vector<std::vector<int>> hosts_of_shard_groups(const Plan& plan, const std:
   for (int p = 0; p < mesh.p(); ++p)
     for (int t = 0; t < mesh.t(); ++t)
       for (int d = 0; d < mesh.d(); ++d) {
-        if (mesh.shared(d, plan.sharding.degree).part == 0) groups.emplace_back();
+        if (mesh.shared(d, plan.layout.sharding.degree).part == 0) groups.emplace_back();
         groups.back().push_back(host_of.empty() ? 0 : host_of[mesh.rank({d, p, t})]);
       }
   return groups;
@@ -44,7 +44,7 @@ std::string reduction_text(const Config& config, const ModelSpec& spec, const Pl
         bytes.push_back(static_cast<double>(segment.length * element));
   if (bytes.empty()) return "";
   std::sort(bytes.begin(), bytes.end());
-  const bool by_microbatch = plan.sharding.stage >= Sharding::Stage::gradients && has_shards(spec, plan);
+  const bool by_microbatch = plan.layout.sharding.stage >= Sharding::Stage::gradients && has_shards(spec, plan);
   return cat(bytes.size(), " segments, ", format_bytes(bytes.front()), " to ", format_bytes(bytes.back()), ", median ",
              format_bytes(bytes[bytes.size() / 2]), ", ",
              format_bytes(std::accumulate(bytes.begin(), bytes.end(), 0.0)), " together; ",
@@ -54,7 +54,7 @@ std::string reduction_text(const Config& config, const ModelSpec& spec, const Pl
 
 std::string gathering_text(const ModelSpec& spec, const Plan& plan, const std::vector<int>& host_of,
                            at::Device device) {
-  const Sharding& sharding = plan.sharding;
+  const Sharding& sharding = plan.layout.sharding;
   if (sharding.stage == Sharding::Stage::none || sharding.degree == 1) return "";
   if (!has_shards(spec, plan)) return "none: every parameter is below sdp_param_persistence_threshold and stays whole";
   if (!device.is_cpu()) return "in one step: NCCL knows the hosts and finds its own way";

@@ -19,14 +19,17 @@ struct LayerPrice {
   LayerPrice& operator+=(const LayerPrice& other);
 };
 
+// The workload's prices on the machines, which must outlive it.
+Pricing pricing_for(const Workload& workload, const Machines& machines);
+
 // What the own ops and collectives over T of a layer of the model take, as measured or as told from its work, and what
 // gathering sharded weights and moving to the host take beyond that: both travel beside the computation.
-LayerPrice layer_price(const Job& job, const Layout& layout, const Pricing& pricing, const MeshSpans& spans,
+LayerPrice layer_price(const Workload& workload, const Layout& layout, const Pricing& pricing, const MeshSpans& spans,
                        size_t layer);
 
 // Norm and update of so many elements. On the host an update takes as long as the longest of three that go on at once,
 // for different ranges: gradients on their way down, values on their way up, and the update itself.
-double update_seconds(const Job& job, const Pricing& pricing, double elements);
+double update_seconds(const Workload& workload, const Layout& layout, const Pricing& pricing, double elements);
 
 // What one layer takes a rank of a step, told from what it states: by itself, with the update of its parameters, and in
 // communication over T and of its gradients, none of it hidden. For comparing ways to split it.
@@ -34,15 +37,16 @@ struct StepShares {
   double work = 0, collectives = 0;
   StepShares& operator+=(const StepShares& other);
 };
-StepShares step_shares(const Job& job, const Layout& layout, const Pricing& pricing, const MeshSpans& spans,
-                       const LayerSpec& layer);
+StepShares step_shares(const Workload& workload, const Layout& layout, const Pricing& pricing, const MeshSpans& spans,
+                       size_t layer);
 
 // Of all layers; equal neighbours are priced once.
-std::vector<LayerPrice> layer_prices(const Job& job, const Layout& layout, const MeshSpans& spans);
+std::vector<LayerPrice> layer_prices(const Workload& workload, const Machines& machines, const Layout& layout,
+                                     const MeshSpans& spans);
 
 // FLOPs of a training step without recomputation, attention counted in full: what utilization is measured by.
-double model_flops(const Job& job);
+double model_flops(const Workload& workload);
 // And with the forwards that the layout runs again.
-double hardware_flops(const Job& job, Recomputed recomputed);
+double hardware_flops(const Workload& workload, Recompute::What recomputed);
 
 }  // namespace shardline

@@ -41,6 +41,8 @@ class Pricing {
   double to_host(double bytes) const;
   double host_sweep(double bytes) const;  // through the host's memory, while the other devices do so, too
 
+  const Profile* profile() const { return profile_; }  // null: nothing was measured
+
  private:
   double tiles(const Product& product) const;
   double rings(int rounds, double bytes, const GroupSpan& group) const;

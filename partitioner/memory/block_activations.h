@@ -9,6 +9,6 @@ namespace shardline {
 
 // Bytes of one microbatch on one rank. shape.fused: scores are made again in blocks and need not be kept, so that what
 // remains is as with a recomputed core, and a sum for each row of scores.
-double block_activation_bytes(int64_t hidden, int64_t heads, const WorkShape& shape, Recomputed recomputed);
+double block_activation_bytes(int64_t hidden, int64_t heads, const WorkShape& shape, Recompute::What recomputed);
 
 }  // namespace shardline

@@ -6,7 +6,6 @@
 #include "core/error.h"
 #include "engine/observe/format.h"
 #include "engine/plan/forecast.h"
-#include "engine/plan/layout_settings.h"
 
 namespace shardline {
 namespace {
