@@ -196,8 +196,8 @@ TEST_CASE("mpi: ranks count what the plan says, by class of memory") {
     if (setting.world() != world->size()) continue;
     ++seen;
     const Config config = config_of(setting);
-    const auto [source, planned_case, plan] = plan_model(config, world->size());
-    const auto bytes = memory_by_rank(config, planned_case, plan)[world->rank()];
+    const auto [source, machines, plan] = plan_model(config, world->size());
+    const auto bytes = memory_by_rank(machines.cluster, plan)[world->rank()];
     const Classes planned = planned_for(bytes), now = counted(setting, plan, source, world);
     CAPTURE(setting.name(), world->rank(), bytes.activations, bytes.workspace, bytes.communication);
     CHECK(now.weights == planned.weights);
