@@ -13,8 +13,9 @@ namespace shardline {
 // failure (full disk, no rights) is a RunError with path, bytes written and the system's reason.
 class PartialFile {
  public:
-  // Takes over what a process of this host that is gone left at its last save(), else begins an empty file. Removes
-  // other such files of this host, and those of other hosts that were not written to for a day.
+  // Continues the file that a dead process of this host left at its last save(), otherwise starts an empty file.
+  // Removes the other files of dead processes of this host, and any other partial file that was not written to for a
+  // day.
   explicit PartialFile(const std::filesystem::path& path, const std::string& host = this_host());
   ~PartialFile();  // leaves the partial file
   PartialFile(const PartialFile&) = delete;

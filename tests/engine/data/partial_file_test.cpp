@@ -82,7 +82,9 @@ TEST_CASE("the partial file of a process that is gone is taken over as it was sa
   CHECK(std::distance(fs::directory_iterator(folder.path()), {}) == 3);  // with the other host's and its note
 }
 
-TEST_CASE("a file in progress is never removed: of a living process, of another host, of any other origin") {
+TEST_CASE(
+    "files in progress of a living process, another host or any other origin are removed only after a day without "
+    "writes") {
   const TempFolder folder;
   const fs::path path = folder.path() / "x.bin";
   const std::string host = PartialFile::this_host();
