@@ -1,5 +1,19 @@
-# shardline_library(NAME DEPENDENCY...): a static library of all sources of this folder.
-# shardline_test(NAME LABEL DEPENDENCY...): a Catch2 program of all *_test.cpp of this folder, its cases known to ctest.
+# shardline_library(NAME DEPENDENCY...): a static library of all sources of this folder and its rooms.
+# shardline_test(NAME LABEL DEPENDENCY...): a Catch2 program of all *_test.cpp of this folder and its rooms.
+# A subfolder with a CMakeLists.txt of its own is not part of either.
+
+# The files below this folder that match PATTERN, without those of subfolders that have a CMakeLists.txt.
+function(shardline_sources out pattern)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${pattern})
+  file(GLOB_RECURSE scripts CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/CMakeLists.txt)
+  list(REMOVE_ITEM scripts ${CMAKE_CURRENT_SOURCE_DIR}/CMakeLists.txt)
+  foreach(script IN LISTS scripts)
+    get_filename_component(folder ${script} DIRECTORY)
+    list(FILTER sources EXCLUDE REGEX "^${folder}/")
+  endforeach()
+  set(${out} ${sources} PARENT_SCOPE)
+endfunction()
+
 function(shardline_warnings target)
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wshadow -Wno-unused-parameter -Wno-missing-field-initializers)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
@@ -11,7 +25,7 @@ function(shardline_warnings target)
 endfunction()
 
 function(shardline_library name)
-  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
+  shardline_sources(sources *.cpp)
   if(NOT sources)
     add_library(shardline_${name} INTERFACE)
     target_link_libraries(shardline_${name} INTERFACE ${ARGN})
@@ -24,7 +38,7 @@ function(shardline_library name)
 endfunction()
 
 function(shardline_test name label)
-  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*_test.cpp)
+  shardline_sources(sources *_test.cpp)
   if(NOT sources)
     return()
   endif()

@@ -25,10 +25,10 @@
 #include <iostream>
 #include <map>
 
-#include "core/clock.h"
+#include "core/comm/clock.h"
+#include "core/comm/mpi_communicator.h"
+#include "core/comm/threads_communicator.h"
 #include "core/error.h"
-#include "core/mpi_communicator.h"
-#include "core/threads_communicator.h"
 
 using namespace shardline;
 

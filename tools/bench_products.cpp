@@ -18,8 +18,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/clock.h"
-#include "tensor_parallel/products.h"
+#include "core/comm/clock.h"
+#include "tensor_parallel/products/products.h"
 
 using namespace shardline;
 

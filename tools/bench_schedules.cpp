@@ -2,7 +2,7 @@
 // gradient and weight gradient of a chunk sleeps, real borders travel. Any number of ranks then fits on two cores. One
 // JSON line per schedule: the makespan in theory over the measured time between two barriers, and what is left over per
 // instruction, in part because sleeps end late. Theory is the simulated makespan; for equal costs it is the published
-// closed form wherever that holds, which tests/pipeline/schedule_generators_test.cpp proves.
+// closed form wherever that holds, which tests/pipeline/schedule/kinds/schedule_generators_test.cpp proves.
 //
 //   bench_schedules [--stages 4] [--microbatches 8] [--schedules zb_h1,zbv] [--milliseconds 20] [--repetitions 5]
 //   mpirun -np 4 bench_schedules ...     ranks are processes; else they are threads of this one
@@ -25,15 +25,15 @@
 #include <optional>
 #include <thread>
 
-#include "core/backward.h"
-#include "core/caching_allocator.h"
-#include "core/clock.h"
+#include "core/comm/clock.h"
+#include "core/comm/mpi_communicator.h"
+#include "core/comm/threads_communicator.h"
 #include "core/error.h"
-#include "core/mpi_communicator.h"
-#include "core/threads_communicator.h"
-#include "pipeline/executor.h"
-#include "pipeline/schedule_choice.h"
-#include "pipeline/schedule_simulation.h"
+#include "core/memory/caching_allocator.h"
+#include "core/model/backward.h"
+#include "pipeline/run/executor.h"
+#include "pipeline/schedule/kinds/schedule_choice.h"
+#include "pipeline/schedule/schedule_simulation.h"
 
 using namespace shardline;
 

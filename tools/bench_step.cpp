@@ -12,14 +12,14 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "core/caching_allocator.h"
+#include "core/memory/caching_allocator.h"
+#include "engine/commands/job_parts.h"
+#include "engine/commands/open_data.h"
 #include "engine/config/config.h"
-#include "engine/data/repeated_batch.h"
-#include "engine/forecast.h"
-#include "engine/job_parts.h"
-#include "engine/open_data.h"
-#include "engine/profile_use.h"
-#include "tensor_parallel/products.h"
+#include "engine/data/dataset/repeated_batch.h"
+#include "engine/plan/forecast.h"
+#include "engine/plan/profile_use.h"
+#include "tensor_parallel/products/products.h"
 #include "tools/start_ranks.h"
 #include "tools/step_simulation.h"
 

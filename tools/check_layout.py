@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """The rules of the house that a compiler does not know. Prints each violation as file:line and fails if there is one.
 
-  - A folder includes only what stands below it on the ladder, by the path from the root.
+  - A folder includes only what stands below it on the ladder, and a room only what stands below it in its folder, by
+    the path from the root. No room has more than 15 concepts.
   - What nvcc or oneDNN's headers meet must not meet torch's: no .cu file and no file with dnnl headers reaches a torch
     header, directly or through our own.
   - No hand-written source has more than 600 lines; sources but Python's are plain ASCII.
@@ -15,17 +16,30 @@ import subprocess
 import sys
 import tempfile
 
-# Whom a folder may include besides itself: folders, or single headers.
+# What a folder of the top level may include besides itself: folders, or rooms of one.
 LADDER = {
     "core": [],
     "tensor_parallel": ["core"],
     "optim": ["core"],
     "pipeline": ["core"],
-    "partitioner": ["core", "pipeline/schedule.h", "pipeline/schedule_choice.h", "pipeline/schedule_simulation.h"],
+    "partitioner": ["core", "pipeline/schedule"],
     "models": ["core", "tensor_parallel"],
     "engine": ["core", "tensor_parallel", "optim", "pipeline", "partitioner", "models"],
     "tools": ["core", "tensor_parallel", "optim", "pipeline", "partitioner", "models", "engine"],
 }
+# The rooms of a folder from the bottom to the top. A room may include those of its own folder on lower floors, not those
+# on its own floor.
+ROOMS = {
+    "core": ["core", "numbers files memory device", "model", "comm", "comm/mpi comm/nccl"],
+    "tensor_parallel": ["kernels products/onednn", "kernels/aten", "products", "kernels/cpu ops"],
+    "optim": ["flat", "update"],
+    "pipeline": ["schedule", "schedule/files schedule/pictures activations", "schedule/kinds run"],
+    "partitioner": ["layout cut", "memory", "cost", "search"],
+    "models": ["files graph", "families"],
+    "engine": ["config/keys data/text observe", "config/rules data/tokenizer", "config run data/source", "data/cache plan",
+               "data/dataset plan/report", "train", "generate profile", "commands"],
+}
+MOST_CONCEPTS = 15  # of a room: a header, its sources and what has only one of them count once
 CPP = {".h", ".cpp", ".cu", ".cuh"}
 SOURCES = CPP | {".py", ".sh", ".cmake"}
 LONGEST = 600
@@ -45,7 +59,7 @@ def check(root, names):
         if pathlib.PurePath(name).suffix in CPP:
             problems += upward_includes(name, lines[name])
             problems += torch_where_it_must_not_be(name, lines)
-    return problems
+    return problems + crowded_rooms(names)
 
 
 def left_over_markers(name, text):
@@ -65,20 +79,47 @@ def plain_and_short(name, text):
     return problems
 
 
+def room_of(path):
+    return str(pathlib.PurePath(path).parent)
+
+
+def floors_of(folder):
+    """The floor of each room of a folder, the lowest first."""
+    return {room if room == folder else f"{folder}/{room}": floor
+            for floor, rooms in enumerate(ROOMS.get(folder, [])) for room in rooms.split()}
+
+
 def upward_includes(name, rows):
     folder = name.split("/")[0]
     if folder not in LADDER:  # tests and examples may see everything
         return []
-    allowed = [folder] + LADDER[folder]
+    floors, room = floors_of(folder), room_of(name)
+    if floors and room not in floors:
+        return [f"{name}:1: {room} is not a room of {folder}; add it to ROOMS in tools/check_layout.py"]
     problems = []
     for number, row in enumerate(rows, 1):
         match = OWN_INCLUDE.match(row)
         if not match:
             continue
         target = match[1]
-        if not any(target == place or target.startswith(place + "/") for place in allowed):
-            problems.append(f'{name}:{number}: includes "{target}"; {folder} may include only {", ".join(allowed)}')
+        place = f'{name}:{number}: includes "{target}"; '
+        if target.startswith(folder + "/"):
+            to = room_of(target)
+            if to != room and floors and floors.get(to, len(floors)) >= floors[room]:
+                problems.append(place + f"{to} does not stand below {room}")
+        elif not any(target.startswith(allowed + "/") for allowed in LADDER[folder]):
+            problems.append(place + f"{folder} may include only {', '.join([folder] + LADDER[folder])}")
     return problems
+
+
+def crowded_rooms(names):
+    concepts = {}
+    for name in names:
+        path = pathlib.PurePath(name)
+        if path.suffix in CPP and path.parts[0] in ROOMS:
+            concepts.setdefault(room_of(name), set()).add(path.stem)
+    return [f"{room}:1: {len(stems)} concepts, more than {MOST_CONCEPTS}; give some of them a room of their own"
+            for room, stems in sorted(concepts.items()) if len(stems) > MOST_CONCEPTS]
 
 
 def torch_where_it_must_not_be(name, lines):
@@ -109,24 +150,29 @@ def path_to_torch(name, lines, seen):
 def self_test():
     """Plants one violation of each kind, and their lawful neighbours."""
     planted = {
-        "core/a.h": '#include "core/b.h"\n',
-        "core/b.h": '#include <ATen/core/Tensor.h>\n',
-        "core/up.cpp": '#include "core/a.h"\n  # include "engine/trainer.h"\n',
+        "core/a.h": '#include <vector>\n',
+        "core/memory/b.h": '#include <ATen/core/Tensor.h>\n',
+        "core/files/a.h": '#include "core/memory/b.h"\n#include "core/a.h"\n',
+        "core/model/a.h": '#include "core/memory/b.h"\n',
+        "core/up.cpp": '#include "core/a.h"\n  # include "engine/train/trainer.h"\n',
         "core/relative.cpp": '#include "a.h"\n',
         "core/tested.cpp": '#include "tests/catch.h"\n',
-        "optim/side.h": '#include "pipeline/schedule.h"\n',
-        "partitioner/fine.cpp": '#include "pipeline/schedule.h"\n#include "core/a.h"\n',
-        "partitioner/executor.cpp": '#include "pipeline/executor.h"\n',
-        "models/lookalike.cpp": '#include "core_of_another/a.h"\n',
-        "engine/fine.cpp": '#include "models/gpt2.h"\n#include <vector>\n',
-        "engine/up.cpp": '#include "tools/shardline.h"\n',
-        "tests/core/fine.cpp": '#include "engine/trainer.h"\n',
-        "tensor_parallel/direct.cu": '#include <torch/torch.h>\n',
-        "tensor_parallel/chain.cu": '#include "core/a.h"\n',
-        "tensor_parallel/plain.h": '#include <cstdint>\n',
-        "tensor_parallel/fine.cu": '#include "tensor_parallel/plain.h"\n',
-        "tensor_parallel/dnnl.cpp": '#include <dnnl.hpp>\n#include "core/b.h"\n',
-        "tensor_parallel/fine_dnnl.cpp": '#include <dnnl.hpp>\n#include "tensor_parallel/plain.h"\n',
+        "core/attic/a.h": "\n",
+        "optim/flat/side.h": '#include "pipeline/schedule/schedule.h"\n',
+        "optim/flat/up.h": '#include "optim/update/adam.h"\n',
+        "optim/update/fine.h": '#include "optim/flat/flat_layout.h"\n',
+        "partitioner/cut/fine.cpp": '#include "pipeline/schedule/schedule.h"\n#include "core/a.h"\n',
+        "partitioner/cut/executor.cpp": '#include "pipeline/run/executor.h"\n',
+        "models/files/lookalike.cpp": '#include "core_of_another/a.h"\n',
+        "engine/run/fine.cpp": '#include "models/families/gpt2.h"\n#include <vector>\n',
+        "engine/run/up.cpp": '#include "tools/shardline.h"\n',
+        "tests/core/fine.cpp": '#include "engine/train/trainer.h"\n',
+        "tensor_parallel/ops/direct.cu": '#include <torch/torch.h>\n',
+        "tensor_parallel/ops/chain.cu": '#include "core/model/a.h"\n',
+        "tensor_parallel/kernels/plain.h": '#include <cstdint>\n',
+        "tensor_parallel/ops/fine.cu": '#include "tensor_parallel/kernels/plain.h"\n',
+        "tensor_parallel/ops/dnnl.cpp": '#include <dnnl.hpp>\n#include "core/memory/b.h"\n',
+        "tensor_parallel/ops/fine_dnnl.cpp": '#include <dnnl.hpp>\n#include "tensor_parallel/kernels/plain.h"\n',
         "tools/long.sh": "\n" * 601,
         "tools/fine.sh": "\n" * 600,
         "core/accent.cpp": "// caf\u00e9\n",
@@ -134,10 +180,13 @@ def self_test():
         "docs/fine.md": "caf\u00e9\n",
         "docs/merged.md": "\n" + "<" * 7 + " HEAD\n",
     }
+    planted.update({f"models/families/{number}.{kind}": "\n" for number in range(16) for kind in ("h", "cpp")})
+    planted.update({f"models/graph/{number}.{kind}": "\n" for number in range(15) for kind in ("h", "cpp")})
     expected = [
-        "docs/merged.md:2", "core/accent.cpp:1", "core/relative.cpp:1", "core/tested.cpp:1", "core/up.cpp:2", "engine/up.cpp:1",
-        "models/lookalike.cpp:1", "optim/side.h:1", "partitioner/executor.cpp:1", "tensor_parallel/chain.cu:1",
-        "tensor_parallel/direct.cu:1", "tensor_parallel/dnnl.cpp:1", "tools/long.sh:601",
+        "docs/merged.md:2", "core/accent.cpp:1", "core/attic/a.h:1", "core/files/a.h:1", "core/relative.cpp:1",
+        "core/tested.cpp:1", "core/up.cpp:2", "engine/run/up.cpp:1", "models/files/lookalike.cpp:1",
+        "optim/flat/side.h:1", "optim/flat/up.h:1", "partitioner/cut/executor.cpp:1", "tensor_parallel/ops/chain.cu:1",
+        "tensor_parallel/ops/direct.cu:1", "tensor_parallel/ops/dnnl.cpp:1", "tools/long.sh:601", "models/families:1",
     ]
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder)

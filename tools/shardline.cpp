@@ -7,14 +7,14 @@
 #include <iostream>
 #include <set>
 
-#include "core/caching_allocator.h"
+#include "core/comm/flight_ring.h"
+#include "core/comm/mpi_communicator.h"
 #include "core/error.h"
-#include "core/flight_ring.h"
-#include "core/mpi_communicator.h"
+#include "core/memory/caching_allocator.h"
+#include "engine/commands/job.h"
 #include "engine/config/config.h"
-#include "engine/job.h"
-#include "engine/layout_search.h"
-#include "engine/ranks.h"
+#include "engine/plan/layout_search.h"
+#include "engine/run/ranks.h"
 #include "tools/start_ranks.h"
 #include "tools/stop_signals.h"
 

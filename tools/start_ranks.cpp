@@ -15,10 +15,10 @@
 #include <iostream>
 #include <thread>
 
+#include "core/comm/mpi_communicator.h"
 #include "core/error.h"
-#include "core/mpi_communicator.h"
-#include "engine/config/shell_words.h"
-#include "engine/ranks.h"
+#include "engine/config/rules/shell_words.h"
+#include "engine/run/ranks.h"
 #include "tools/rank_messages.h"
 
 namespace shardline {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/config/options.h"
+#include "engine/config/keys/options.h"
 #include "engine/observe/progress.h"
 
 namespace shardline {

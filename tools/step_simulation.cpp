@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "pipeline/schedule_simulation.h"
+#include "pipeline/schedule/schedule_simulation.h"
 
 namespace shardline {
 namespace {

@@ -4,9 +4,9 @@
 #include <utility>
 #include <vector>
 
-#include "core/communicator.h"
-#include "pipeline/instruction_records.h"
-#include "pipeline/schedule.h"
+#include "core/comm/communicator.h"
+#include "pipeline/schedule/instruction_records.h"
+#include "pipeline/schedule/schedule.h"
 
 namespace shardline {
 

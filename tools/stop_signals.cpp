@@ -5,8 +5,8 @@
 #include <csignal>
 #include <cstring>
 
-#include "core/mpi_communicator.h"
-#include "engine/stop.h"
+#include "core/comm/mpi_communicator.h"
+#include "engine/run/stop.h"
 
 namespace shardline {
 namespace {

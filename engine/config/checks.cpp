@@ -4,16 +4,16 @@
 #include <cmath>
 
 #include "core/error.h"
-#include "engine/config/learning_rate_rules.h"
-#include "engine/config/memory_cap.h"
-#include "engine/config/model_rules.h"
-#include "engine/config/optimizer_rules.h"
-#include "engine/config/partition_rules.h"
-#include "engine/config/precision_rules.h"
-#include "engine/config/recompute_rules.h"
-#include "engine/config/shell_words.h"
-#include "engine/config/tensor_rules.h"
-#include "pipeline/schedule_choice.h"
+#include "engine/config/rules/learning_rate_rules.h"
+#include "engine/config/rules/memory_cap.h"
+#include "engine/config/rules/model_rules.h"
+#include "engine/config/rules/optimizer_rules.h"
+#include "engine/config/rules/partition_rules.h"
+#include "engine/config/rules/precision_rules.h"
+#include "engine/config/rules/recompute_rules.h"
+#include "engine/config/rules/shell_words.h"
+#include "engine/config/rules/tensor_rules.h"
+#include "pipeline/schedule/kinds/schedule_choice.h"
 
 namespace shardline {
 namespace {

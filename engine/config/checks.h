@@ -1,7 +1,7 @@
 // Rules between keys. Each is looked at only where its own sections were read without a mistake.
 #pragma once
-#include "engine/config/options.h"
-#include "engine/config/sizes.h"
+#include "engine/config/keys/options.h"
+#include "engine/config/rules/sizes.h"
 
 namespace shardline {
 

@@ -1,14 +1,14 @@
 #include "engine/config/config.h"
 
 #include "core/error.h"
-#include "core/json_reader.h"
+#include "core/files/json_reader.h"
 #include "engine/config/checks.h"
-#include "engine/config/forms.h"
-#include "engine/config/optimizer_rules.h"
-#include "engine/config/partition_rules.h"
-#include "engine/config/precision_rules.h"
-#include "engine/config/registry.h"
-#include "engine/config/spellings.h"
+#include "engine/config/keys/forms.h"
+#include "engine/config/keys/registry.h"
+#include "engine/config/keys/spellings.h"
+#include "engine/config/rules/optimizer_rules.h"
+#include "engine/config/rules/partition_rules.h"
+#include "engine/config/rules/precision_rules.h"
 
 namespace shardline {
 namespace {

@@ -2,7 +2,7 @@
 #include <sstream>
 
 #include "engine/config/config.h"
-#include "engine/config/registry.h"
+#include "engine/config/keys/registry.h"
 
 namespace shardline {
 namespace {

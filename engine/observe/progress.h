@@ -7,7 +7,7 @@
 #include <iosfwd>
 #include <string>
 
-#include "core/clock.h"
+#include "core/comm/clock.h"
 #include "engine/observe/metrics.h"
 
 namespace shardline {

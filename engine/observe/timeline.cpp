@@ -9,7 +9,7 @@
 #include <string_view>
 #include <utility>
 
-#include "core/clock.h"
+#include "core/comm/clock.h"
 #include "core/error.h"
 
 namespace shardline {

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "core/flight_ring.h"
-#include "core/mesh.h"
-#include "pipeline/instruction_records.h"
+#include "core/comm/flight_ring.h"
+#include "core/model/mesh.h"
+#include "pipeline/schedule/instruction_records.h"
 
 namespace shardline {
 

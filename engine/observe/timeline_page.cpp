@@ -7,7 +7,7 @@
 
 #include "core/error.h"
 #include "engine/observe/format.h"
-#include "pipeline/schedule_svg.h"
+#include "pipeline/schedule/pictures/schedule_svg.h"
 
 namespace shardline {
 namespace {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "engine/observe/timeline.h"
-#include "pipeline/schedule.h"
+#include "pipeline/schedule/schedule.h"
 
 namespace shardline {
 

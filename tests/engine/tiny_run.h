@@ -9,9 +9,9 @@
 #include <string>
 
 #include "core/error.h"
+#include "engine/commands/job.h"
 #include "engine/config/config.h"
-#include "engine/job.h"
-#include "engine/ranks.h"
+#include "engine/run/ranks.h"
 
 namespace shardline {
 

@@ -8,14 +8,14 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "core/caching_allocator.h"
+#include "core/comm/local_communicator.h"
 #include "core/error.h"
-#include "core/local_communicator.h"
+#include "core/memory/caching_allocator.h"
 #include "engine/config/config.h"
 #include "engine/observe/format.h"
 #include "engine/observe/memory_usage.h"
-#include "engine/trainer.h"
-#include "tests/engine/ones_source.h"
+#include "engine/train/trainer.h"
+#include "tests/engine/train/ones_source.h"
 
 #include "tests/catch.h"
 

@@ -6,8 +6,8 @@
 #include <iostream>
 #include <string>
 
+#include "core/comm/mpi_communicator.h"
 #include "core/error.h"
-#include "core/mpi_communicator.h"
 
 int main(int, char** argv) {
   using namespace shardline;

@@ -1,4 +1,4 @@
-#include "core/hierarchical_gather.h"
+#include "core/comm/hierarchical_gather.h"
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
@@ -6,7 +6,7 @@
 #include <ATen/ops/zeros_like.h>
 
 #include "core/error.h"
-#include "tests/core/communicator_suite.h"
+#include "tests/core/comm/communicator_suite.h"
 #include "tests/mpi/mpi_main.h"
 
 #include "tests/catch.h"

@@ -5,12 +5,12 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "core/caching_allocator.h"
+#include "core/memory/caching_allocator.h"
+#include "engine/commands/job_parts.h"
 #include "engine/config/config.h"
-#include "engine/job_parts.h"
-#include "engine/rank_memory.h"
-#include "engine/trainer.h"
-#include "tests/engine/ones_source.h"
+#include "engine/plan/rank_memory.h"
+#include "engine/train/trainer.h"
+#include "tests/engine/train/ones_source.h"
 #include "tests/mpi/mpi_main.h"
 
 #include "tests/catch.h"

@@ -1,4 +1,4 @@
-#include "core/mpi_communicator.h"
+#include "core/comm/mpi_communicator.h"
 
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
@@ -9,10 +9,10 @@
 #include <fstream>
 #include <thread>
 
+#include "core/comm/flight_ring.h"
+#include "core/comm/threads_communicator.h"
 #include "core/error.h"
-#include "core/flight_ring.h"
-#include "core/threads_communicator.h"
-#include "tests/core/communicator_suite.h"
+#include "tests/core/comm/communicator_suite.h"
 #include "tests/mpi/mpi_main.h"
 
 #include "tests/catch.h"

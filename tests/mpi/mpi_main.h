@@ -1,6 +1,6 @@
 // The world that all MPI tests of one program share.
 #pragma once
-#include "core/mpi_communicator.h"
+#include "core/comm/mpi_communicator.h"
 
 namespace shardline::testing {
 

@@ -1,4 +1,4 @@
-#include "core/mpi/shared_segment.h"
+#include "core/comm/mpi/shared_segment.h"
 
 #include <signal.h>
 #include <sys/wait.h>

@@ -7,7 +7,7 @@
 #include <tuple>
 
 #include "core/error.h"
-#include "core/philox.h"
+#include "core/numbers/philox.h"
 
 namespace shardline::parity {
 namespace {

@@ -9,7 +9,7 @@
 #include <optional>
 
 #include "core/error.h"
-#include "engine/trainer.h"
+#include "engine/train/trainer.h"
 #include "tests/parity/faulty_communicator.h"
 #include "tests/parity/random_source.h"
 #include "tests/parity/run.h"

@@ -9,8 +9,8 @@
 #include <thread>
 
 #include "core/error.h"
-#include "engine/data/batch_source.h"
-#include "engine/plan.h"
+#include "engine/data/dataset/batch_source.h"
+#include "engine/plan/plan.h"
 #include "tests/parity/faulty_communicator.h"
 #include "tests/parity/wrapped_layer.h"
 

@@ -2,8 +2,8 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "core/communicator_base.h"
-#include "core/forwarding_communicator.h"
+#include "core/comm/communicator_base.h"
+#include "core/comm/forwarding_communicator.h"
 
 namespace shardline::parity {
 namespace {

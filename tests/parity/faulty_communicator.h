@@ -3,7 +3,7 @@
 #include <functional>
 #include <string_view>
 
-#include "core/communicator.h"
+#include "core/comm/communicator.h"
 
 namespace shardline::parity {
 

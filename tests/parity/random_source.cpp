@@ -2,7 +2,7 @@
 
 #include <ATen/ops/empty.h>
 
-#include "core/philox.h"
+#include "core/numbers/philox.h"
 
 namespace shardline::parity {
 

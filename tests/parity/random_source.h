@@ -2,7 +2,7 @@
 #pragma once
 #include <functional>
 
-#include "engine/data/batch_source.h"
+#include "engine/data/dataset/batch_source.h"
 
 namespace shardline::parity {
 

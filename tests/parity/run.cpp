@@ -14,12 +14,12 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "core/comm/threads_communicator.h"
 #include "core/error.h"
-#include "core/parameter_init.h"
-#include "core/threads_communicator.h"
+#include "core/model/parameter_init.h"
 #include "engine/config/config.h"
-#include "engine/tensor_splits.h"
-#include "engine/trainer.h"
+#include "engine/plan/tensor_splits.h"
+#include "engine/train/trainer.h"
 #include "tests/parity/random_source.h"
 
 namespace shardline::parity {

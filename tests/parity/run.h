@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "core/communicator.h"
-#include "core/model_spec.h"
+#include "core/comm/communicator.h"
+#include "core/model/model_spec.h"
 #include "tests/parity/point.h"
 
 namespace shardline {

@@ -2,7 +2,7 @@
 #pragma once
 #include <functional>
 
-#include "core/layer.h"
+#include "core/model/layer.h"
 
 namespace shardline::parity {
 

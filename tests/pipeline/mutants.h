@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <random>
 
-#include "pipeline/schedule.h"
+#include "pipeline/schedule/schedule.h"
 
 namespace shardline {
 

@@ -1,6 +1,6 @@
 // Every named schedule, for tests that hold for all of them.
 #pragma once
-#include "pipeline/schedule_choice.h"
+#include "pipeline/schedule/kinds/schedule_choice.h"
 
 namespace shardline {
 

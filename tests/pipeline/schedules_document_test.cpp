@@ -5,9 +5,9 @@
 #include <sstream>
 
 #include "core/error.h"
-#include "pipeline/checker.h"
-#include "pipeline/schedule_grid.h"
-#include "pipeline/schedule_simulation.h"
+#include "pipeline/schedule/checker.h"
+#include "pipeline/schedule/pictures/schedule_grid.h"
+#include "pipeline/schedule/schedule_simulation.h"
 #include "tests/pipeline/schedules.h"
 
 #include "tests/catch.h"

@@ -10,9 +10,9 @@
 #include <mutex>
 #include <vector>
 
-#include "core/layer.h"
-#include "core/threads_communicator.h"
-#include "tensor_parallel/collectives.h"
+#include "core/comm/threads_communicator.h"
+#include "core/model/layer.h"
+#include "tensor_parallel/ops/collectives.h"
 
 namespace shardline {
 

@@ -4,11 +4,11 @@
 #include <sstream>
 
 #include "core/error.h"
-#include "engine/config/memory_cap.h"
-#include "engine/config/precision_rules.h"
-#include "engine/config/recompute_rules.h"
-#include "engine/config/registry.h"
-#include "engine/config/tensor_rules.h"
+#include "engine/config/keys/registry.h"
+#include "engine/config/rules/memory_cap.h"
+#include "engine/config/rules/precision_rules.h"
+#include "engine/config/rules/recompute_rules.h"
+#include "engine/config/rules/tensor_rules.h"
 // last
 #include "tests/catch.h"
 

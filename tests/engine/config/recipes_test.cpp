@@ -5,7 +5,7 @@
 #include <iterator>
 
 #include "engine/config/config.h"
-#include "engine/config/sizes.h"
+#include "engine/config/rules/sizes.h"
 // last
 #include "tests/catch.h"
 

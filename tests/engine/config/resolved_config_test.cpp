@@ -4,7 +4,7 @@
 
 #include "core/error.h"
 #include "engine/config/config.h"
-#include "engine/config/registry.h"
+#include "engine/config/keys/registry.h"
 
 #include "tests/catch.h"
 

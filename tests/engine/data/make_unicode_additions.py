@@ -1,4 +1,4 @@
-"""Writes engine/data/unicode_additions.cpp: what the regex engine of `tokenizers` knows beyond Unicode 14.
+"""Writes engine/data/text/unicode_additions.cpp: what the regex engine of `tokenizers` knows beyond Unicode 14.
 
 Run with a Python whose unicodedata is 14.0 (3.11) and tokenizers installed:
     python make_unicode_additions.py > ../../../engine/data/unicode_additions.cpp
@@ -43,7 +43,7 @@ def main():
         assert old - new <= {0x1171E}, (category, sorted(old - new)[:10])  # went from Mn to Mc, stays in M
         rows += [f'    {{"{category}", 0x{a:X}, 0x{b:X}}},' for a, b in ranges(new - old)]
     print("// Made by tests/engine/data/make_unicode_additions.py; do not edit.")
-    print('#include "engine/data/unicode_additions.h"\n\nnamespace shardline {\n')
+    print('#include "engine/data/text/unicode_additions.h"\n\nnamespace shardline {\n')
     print("std::span<const UnicodeRange> unicode_additions() {")
     print("  // clang-format off\n  static constexpr UnicodeRange kRanges[] = {")
     print("\n".join(rows))

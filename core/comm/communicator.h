@@ -1,0 +1,110 @@
+// How ranks talk. One interface with five siblings: `local` (one rank), `threads` (ranks are threads of this process),
+// `mpi` (CPU tensors over Open MPI; CUDA tensors staged through host memory), `nccl` (CUDA tensors), `fake` (a dry run
+// of any world size: every operation succeeds at once and moves nothing).
+//
+// Promises
+//  - Operations on one communicator match in the order in which they are issued, as do sends and receives of one pair.
+//    All ranks of a group issue the same collectives in the same order; different communicators are independent.
+//  - On CPUs a collective, also a broadcast on its root, is over only when every rank has issued it; where ranks
+//  disagree
+//    about kind, operation, root, type or length, all of them get a DistributedError, and so does the receiver of a
+//    message.
+//  - Tensors are contiguous; they stay untouched by the caller until the Work is done.
+//  - CPU communicators define the order of addition: ascending group rank into an accumulator of at least fp32, each
+//    element summed on one rank and then copied to the others. So every rank, and every CPU sibling, gets equal bits.
+//  - Every wait has a limit (`timeouts.h`), which runs from the first call of Work::wait: how long a rank computes
+//  after it
+//    has issued an operation does not count. An expired or failed operation throws DistributedError on the waiting
+//    rank.
+//  - Every operation leaves a record in the flight ring (`flight_ring.h`).
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/comm/timeouts.h"
+
+namespace shardline {
+
+enum class ReduceOp { sum, max };
+
+struct CommOptions {
+  ReduceOp op = ReduceOp::sum;
+  // What the operation is for, in messages and records: "ReduceGradients layer 3". Must outlive the call (a literal or
+  // a string of the plan).
+  const char* what = "";
+  // 0: the limit for this kind of operation from the table in timeouts.h.
+  TimeLimit timeout{std::chrono::milliseconds(0)};
+};
+
+// A started operation. Dropping it does not cancel it: the communicator keeps what it needs until it is done.
+class Work {
+ public:
+  using TimePoint = std::chrono::steady_clock::time_point;
+
+  virtual ~Work() = default;
+  // Whether the operation has ended, well or not, so that wait() returns or throws at once. Never blocks and never
+  // throws; asking may start what the communicator has only collected. Results may be read after wait(), not before.
+  virtual bool done() = 0;
+  // Blocks until done; throws DistributedError on failure or when the operation's limit has passed since the first
+  // call.
+  void wait();
+
+ protected:
+  // since: when wait() was first called.
+  virtual void await(TimePoint since) = 0;
+
+ private:
+  std::atomic<TimePoint> waiting_since_{TimePoint::min()};  // min: nobody has waited
+};
+using WorkPtr = std::shared_ptr<Work>;
+
+// What this thread has spent in Work::wait since it began: communication that nothing was computed behind.
+double waited_seconds();
+
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  virtual const std::string& name() const = 0;  // "world", "tp", ...
+
+  // In place: every rank ends with the reduction over all ranks.
+  virtual WorkPtr all_reduce(const at::Tensor& tensor, const CommOptions& options = {}) = 0;
+  // input: size() equal parts, one after the other; output: part rank() reduced over all ranks.
+  virtual WorkPtr reduce_scatter(const at::Tensor& output, const at::Tensor& input,
+                                 const CommOptions& options = {}) = 0;
+  // output: size() times input's elements, the inputs in rank order.
+  virtual WorkPtr all_gather(const at::Tensor& output, const at::Tensor& input, const CommOptions& options = {}) = 0;
+  // Both: size() equal parts; part j of the input goes to rank j, part i of the output came from rank i.
+  virtual WorkPtr all_to_all(const at::Tensor& output, const at::Tensor& input, const CommOptions& options = {}) = 0;
+  virtual WorkPtr broadcast(const at::Tensor& tensor, int root, const CommOptions& options = {}) = 0;
+  virtual WorkPtr send(const at::Tensor& tensor, int peer, const CommOptions& options = {}) = 0;
+  virtual WorkPtr recv(const at::Tensor& tensor, int peer, const CommOptions& options = {}) = 0;
+  virtual void barrier(const CommOptions& options = {}) = 0;
+
+  // Collective over this communicator: ranks with equal color form a group, ordered by their rank here.
+  virtual std::shared_ptr<Communicator> split(int color, const std::string& name) = 0;
+
+  // Ends all waiting on this rank and, where the sibling can, on its peers; the reason goes into their errors.
+  virtual void abort(const std::string& reason) = 0;
+};
+using CommunicatorPtr = std::shared_ptr<Communicator>;
+
+// Helpers on top of the interface, for small host values.
+at::Tensor gather_to_all(Communicator& comm, const at::Tensor& local);                  // [size, ...local.sizes()]
+std::vector<std::string> gather_strings(Communicator& comm, const std::string& local);  // by rank
+std::string broadcast_string(Communicator& comm, const std::string& value, int root);
+
+// Collective, for large values that rank 0 alone needs: calls `take` there with the text of each rank, in rank order.
+// Rank 0 holds the text of one other rank at a time; the others receive nothing and return when rank 0 has their text.
+using TakeText = std::function<void(int rank, const std::string& text)>;
+void gather_on_first(Communicator& comm, const std::string& local, const TakeText& take);
+
+}  // namespace shardline

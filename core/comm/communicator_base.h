@@ -1,0 +1,92 @@
+// What all communicators share: one place that checks arguments, numbers and records operations, finds their limits and
+// words their errors. A sibling implements start(), which sees only requests that make sense.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "core/comm/communicator.h"
+#include "core/error.h"
+
+namespace shardline {
+
+enum class CommOp { all_reduce, reduce_scatter, all_gather, all_to_all, broadcast, send, recv, barrier };
+const char* name_of(CommOp op);
+
+// One operation as one rank asked for it.
+struct CommRequest {
+  CommOp op = CommOp::barrier;
+  at::Tensor input;   // undefined for recv and barrier; the output itself for all_reduce and broadcast
+  at::Tensor output;  // undefined for send and barrier
+  ReduceOp reduce = ReduceOp::sum;
+  int peer = -1;          // partner of send and recv, root of broadcast
+  uint64_t sequence = 0;  // among this group's collectives, or this pair's sends or receives; equal on all its ranks
+  std::string what;
+  TimeLimit limit{std::chrono::milliseconds(0)};  // of a wait for it
+  Work::TimePoint posted;
+  uint64_t ticket = 0;  // in the flight ring
+
+  // What all participants must agree on: "all_reduce(sum) number 3 of float32 x 1024". Equal text = it matches.
+  std::string signature() const;
+};
+
+// Who speaks; shared with the works, which may outlive the communicator.
+struct CommIdentity {
+  std::string name;          // of the group
+  int rank = 0;              // in the group
+  std::vector<int> members;  // world rank by rank in the group
+  std::string library;       // "Open MPI 4.1.4"
+
+  int size() const { return static_cast<int>(members.size()); }
+  // "rank 1 on host a: recv number 3 of float32 [4, 8] from rank 0 in group pp 0>1 of 2 ranks (for recv_activation)
+  // failed after a wait of 2.0 s (limit 1800.0 s), 9.5 s after it was posted: ..."
+  // since: when the wait began; none if nobody has waited yet.
+  DistributedError error(const CommRequest& request, const std::string& reason,
+                         std::optional<Work::TimePoint> since = std::nullopt) const;
+  DistributedError timed_out(const CommRequest& request, Work::TimePoint since) const;
+};
+
+// One rank's object is used by one thread at a time.
+class CommunicatorBase : public Communicator {
+ public:
+  int rank() const final { return identity_->rank; }
+  int size() const final { return identity_->size(); }
+  const std::string& name() const final { return identity_->name; }
+
+  WorkPtr all_reduce(const at::Tensor& tensor, const CommOptions& options) final;
+  WorkPtr reduce_scatter(const at::Tensor& output, const at::Tensor& input, const CommOptions& options) final;
+  WorkPtr all_gather(const at::Tensor& output, const at::Tensor& input, const CommOptions& options) final;
+  WorkPtr all_to_all(const at::Tensor& output, const at::Tensor& input, const CommOptions& options) final;
+  WorkPtr broadcast(const at::Tensor& tensor, int root, const CommOptions& options) final;
+  WorkPtr send(const at::Tensor& tensor, int peer, const CommOptions& options) final;
+  WorkPtr recv(const at::Tensor& tensor, int peer, const CommOptions& options) final;
+  void barrier(const CommOptions& options) final;
+
+ protected:
+  explicit CommunicatorBase(CommIdentity identity);
+
+  // Called in the order of issue, with checked arguments.
+  virtual WorkPtr start(CommRequest request) = 0;
+
+  const std::shared_ptr<const CommIdentity>& identity() const { return identity_; }
+
+ private:
+  WorkPtr issue(CommRequest request, const CommOptions& options);
+  [[noreturn]] void refuse(const CommRequest& request, const std::string& rule) const;
+
+  std::shared_ptr<const CommIdentity> identity_;
+  uint64_t next_collective_ = 0;
+  std::map<std::pair<CommOp, int>, uint64_t> next_of_pair_;
+};
+
+// Work that was finished when it was started.
+WorkPtr finished_work();
+
+// The world ranks with this rank's color, in group order: what split() of a CPU communicator begins with. Collective.
+std::vector<int> ranks_of_color(Communicator& comm, int color);
+
+std::string host_name();
+
+}  // namespace shardline

@@ -1,0 +1,168 @@
+#include "core/comm/communicator_reduce.h"
+
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
+
+#include <algorithm>
+#include <cstring>
+#include <type_traits>
+
+#include "core/error.h"
+
+namespace shardline {
+namespace {
+
+constexpr int64_t kBlock = 2048;  // elements whose accumulators stay in the first-level cache
+
+template <class Value>
+struct AccumulatorOf {
+  using type = float;
+};
+template <>
+struct AccumulatorOf<double> {
+  using type = double;
+};
+template <>
+struct AccumulatorOf<int64_t> {
+  using type = int64_t;
+};
+template <>
+struct AccumulatorOf<int32_t> {
+  using type = int64_t;
+};
+
+// The loops are compiled once for every processor and once for those with vectors of 32 bytes, hence always_inline into
+// what is compiled for one of them. The sums are the same: an addition is an addition.
+#define SL_INLINE [[gnu::always_inline]] inline
+
+template <class Accumulator, class Value>
+SL_INLINE void widen(const Value* __restrict value, Accumulator* __restrict wide, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) wide[i] = static_cast<Accumulator>(value[i]);
+}
+
+template <class Accumulator, class Value>
+SL_INLINE void narrow(const Accumulator* __restrict wide, Value* __restrict value, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) value[i] = static_cast<Value>(wide[i]);
+}
+
+template <class Value>
+SL_INLINE void add(Value* __restrict sum, const Value* __restrict value, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) sum[i] += value[i];
+}
+
+template <class Value>
+SL_INLINE void take_larger(Value* __restrict largest, const Value* __restrict value, int64_t n) {
+  for (int64_t i = 0; i < n; ++i)
+    largest[i] = largest[i] >= value[i] || largest[i] != largest[i] ? largest[i] : value[i];
+}
+
+struct AnyProcessor {
+  template <class Accumulator, class Value>
+  SL_INLINE static void to_wide(const Value* value, Accumulator* wide, int64_t n) {
+    widen(value, wide, n);
+  }
+  template <class Accumulator, class Value>
+  SL_INLINE static void from_wide(const Accumulator* wide, Value* value, int64_t n) {
+    narrow(wide, value, n);
+  }
+};
+
+#ifdef __x86_64__
+// fp16 is converted by instructions that compilers do not find in c10's loops.
+struct WithAvx2 : AnyProcessor {
+  using AnyProcessor::from_wide;
+  using AnyProcessor::to_wide;
+
+  [[gnu::target("avx2,f16c")]] static void to_wide(const at::Half* value, float* wide, int64_t n) {
+    int64_t i = 0;
+    for (; i + 8 <= n; i += 8)
+      _mm256_storeu_ps(wide + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(value + i))));
+    for (; i < n; ++i) wide[i] = _cvtsh_ss(value[i].x);
+  }
+  [[gnu::target("avx2,f16c")]] static void from_wide(const float* wide, at::Half* value, int64_t n) {
+    int64_t i = 0;
+    for (; i + 8 <= n; i += 8)
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(value + i),
+                       _mm256_cvtps_ph(_mm256_loadu_ps(wide + i), _MM_FROUND_TO_NEAREST_INT));
+    for (; i < n; ++i) value[i].x = _cvtss_sh(wide[i], _MM_FROUND_TO_NEAREST_INT);
+  }
+};
+#endif
+
+template <class Processor, class Value>
+SL_INLINE void reduce(ReduceOp op, const std::vector<const void*>& inputs, const std::vector<void*>& outputs,
+                      int64_t count) {
+  using Accumulator = typename AccumulatorOf<Value>::type;
+  Accumulator block[kBlock], wide[kBlock];
+  for (int64_t begin = 0; begin < count; begin += kBlock) {
+    const int64_t n = std::min(kBlock, count - begin);
+    Processor::to_wide(static_cast<const Value*>(inputs[0]) + begin, block, n);
+    for (size_t rank = 1; rank < inputs.size(); ++rank) {
+      const Accumulator* values = wide;
+      if constexpr (std::is_same_v<Value, Accumulator>)
+        values = static_cast<const Value*>(inputs[rank]) + begin;
+      else
+        Processor::to_wide(static_cast<const Value*>(inputs[rank]) + begin, wide, n);
+      if (op == ReduceOp::sum)
+        add(block, values, n);
+      else
+        take_larger(block, values, n);
+    }
+    Value* const first = static_cast<Value*>(outputs[0]) + begin;
+    Processor::from_wide(block, first, n);
+    for (size_t k = 1; k < outputs.size(); ++k)
+      std::memcpy(static_cast<Value*>(outputs[k]) + begin, first, n * sizeof(Value));
+  }
+}
+
+template <class Processor>
+SL_INLINE void reduce_type(ReduceOp op, at::ScalarType type, const std::vector<const void*>& inputs,
+                           const std::vector<void*>& outputs, int64_t count) {
+  switch (type) {
+    case at::kFloat:
+      return reduce<Processor, float>(op, inputs, outputs, count);
+    case at::kDouble:
+      return reduce<Processor, double>(op, inputs, outputs, count);
+    case at::kBFloat16:
+      return reduce<Processor, at::BFloat16>(op, inputs, outputs, count);
+    case at::kHalf:
+      return reduce<Processor, at::Half>(op, inputs, outputs, count);
+    case at::kLong:
+      return reduce<Processor, int64_t>(op, inputs, outputs, count);
+    case at::kInt:
+      return reduce<Processor, int32_t>(op, inputs, outputs, count);
+    default:
+      SL_ASSERT(false, "no reduction between ranks is defined for ", c10::toString(type));
+  }
+}
+
+#ifdef __x86_64__
+[[gnu::target("avx2,f16c")]] void reduce_with_avx2(ReduceOp op, at::ScalarType type,
+                                                   const std::vector<const void*>& inputs,
+                                                   const std::vector<void*>& outputs, int64_t count) {
+  reduce_type<WithAvx2>(op, type, inputs, outputs, count);
+}
+#endif
+
+#undef SL_INLINE
+
+}  // namespace
+
+bool can_reduce(at::ScalarType type) {
+  return type == at::kFloat || type == at::kDouble || type == at::kBFloat16 || type == at::kHalf || type == at::kLong ||
+         type == at::kInt;
+}
+
+void reduce_in_order(ReduceOp op, at::ScalarType type, const std::vector<const void*>& inputs,
+                     const std::vector<void*>& outputs, int64_t count) {
+#ifdef __x86_64__
+  static const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+  if (has_avx2) return reduce_with_avx2(op, type, inputs, outputs, count);
+#endif
+  reduce_type<AnyProcessor>(op, type, inputs, outputs, count);
+}
+
+}  // namespace shardline

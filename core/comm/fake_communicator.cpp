@@ -1,0 +1,56 @@
+#include "core/comm/fake_communicator.h"
+
+#include "core/comm/communicator_base.h"
+#include "core/comm/flight_ring.h"
+
+namespace shardline {
+namespace {
+
+class FakeCommunicator : public CommunicatorBase {
+ public:
+  FakeCommunicator(CommIdentity identity, FakeColors colors)
+      : CommunicatorBase(std::move(identity)), colors_(std::move(colors)) {}
+
+  std::shared_ptr<Communicator> split(int color, const std::string& group_name) override {
+    if (!colors_)
+      throw ConfigError(cat("a dry run cannot split the group ", group_name, " off ", name(),
+                            " without knowing the colors of all ranks; give them to make_fake_world"));
+    CommIdentity part;
+    part.name = group_name;
+    for (const int member : identity()->members) {
+      const bool is_me = member == identity()->members[rank()];
+      const int its_color = colors_(group_name, member);
+      SL_ASSERT(!is_me || its_color == color, "rank ", member, " splits ", group_name, " with color ", color,
+                " but the dry run was told ", its_color);
+      if (is_me) part.rank = static_cast<int>(part.members.size());
+      if (its_color == color) part.members.push_back(member);
+    }
+    return std::make_shared<FakeCommunicator>(std::move(part), colors_);
+  }
+
+  void abort(const std::string& reason) override { aborted_ = reason; }
+
+ protected:
+  WorkPtr start(CommRequest request) override {
+    if (!aborted_.empty()) throw identity()->error(request, aborted_);
+    flight_ring().end(request.ticket, FlightState::done);
+    return finished_work();
+  }
+
+ private:
+  FakeColors colors_;
+  std::string aborted_;
+};
+
+}  // namespace
+
+CommunicatorPtr make_fake_world(int rank, int size, FakeColors colors) {
+  SL_ASSERT(size > 0 && rank >= 0 && rank < size, "rank ", rank, " of ", size);
+  CommIdentity identity;
+  identity.name = "world";
+  identity.rank = rank;
+  for (int member = 0; member < size; ++member) identity.members.push_back(member);
+  return std::make_shared<FakeCommunicator>(std::move(identity), std::move(colors));
+}
+
+}  // namespace shardline

@@ -1,0 +1,16 @@
+// One rank of a world that does not exist: every operation succeeds at once and moves nothing. For dry runs of any
+// size.
+#pragma once
+#include <functional>
+
+#include "core/comm/communicator.h"
+
+namespace shardline {
+
+// The color that `rank` (in the world) would give when the group `name` is split off.
+using FakeColors = std::function<int(const std::string& name, int rank)>;
+
+// Without colors, split() throws ConfigError: nobody is there to ask.
+CommunicatorPtr make_fake_world(int rank, int size, FakeColors colors = nullptr);
+
+}  // namespace shardline

@@ -1,0 +1,9 @@
+// The world of one rank, for tensors on any device: every operation copies within the process and is done at once.
+#pragma once
+#include "core/comm/communicator.h"
+
+namespace shardline {
+
+CommunicatorPtr make_local_world();
+
+}  // namespace shardline

@@ -1,0 +1,57 @@
+// Work of unknown length, such as hashing or writing files, that some ranks of a group do while the others wait. A
+// fixed time limit does not fit it: the limit of a wait starts again whenever the ranks that still work have reported
+// progress, so that slow work goes on for as long as it needs and stalled work ends the job.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <string>
+
+#include "core/comm/communicator.h"
+
+namespace shardline {
+
+class LongWork {
+ public:
+  // Sums over the group; total is 0 while no rank knows its own.
+  using Show = std::function<void(int64_t done, int64_t total)>;
+
+  // Collective over `group`. `what` names the work in time-out errors. `show` is called now and then, by report() and
+  // finish() of the rank that gave it. Until finish() returns, nothing else may be issued on `group`; other
+  // communicators, also those split off it, are free.
+  LongWork(Communicator& group, std::string what, Show show = {});
+
+  // This rank has done `done` of `total` units (bytes, as a rule). Never blocks, and any thread may call it. Call it
+  // only when `done` has grown, and more often than the time limit.
+  void report(int64_t done, int64_t total);
+
+  // Waits for an operation of another communicator whose other ranks may be at the long work, for as long as finish()
+  // would wait for them, or up to twice the limit where nobody makes progress.
+  void await(Work& work);
+
+  // Collective: returns when every rank has called it. Throws DistributedError if some rank neither reports nor
+  // finishes for the time limit of a collective (core/comm/timeouts.h).
+  void finish();
+
+ private:
+  struct State {
+    int64_t done = 0, total = 0, finished = 0;
+  };
+  void take_part();
+  void start_round();
+  State end_round();
+
+  Communicator& group_;
+  const std::string what_;
+  const Show show_;
+  std::mutex mutex_;  // guards everything below
+  State mine_;
+  at::Tensor sums_;  // of the round that is under way
+  WorkPtr round_;
+  double round_start_ = 0;  // by steady_seconds()
+  double next_round_ = 0;   // not before this time, in seconds
+};
+
+}  // namespace shardline

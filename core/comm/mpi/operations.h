@@ -1,0 +1,66 @@
+// The operations of the mpi communicator as messages between pairs of ranks.
+#pragma once
+#include <mpi.h>
+
+#include <array>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/comm/communicator_base.h"
+#include "core/comm/mpi/completion.h"
+#include "core/comm/mpi/engine.h"
+
+namespace shardline::mpi {
+
+// One group's share of an MPI communicator: operations are told apart by tags made of group and sequence number, so any
+// number of them may be under way and end in any order.
+struct Lane {
+  MPI_Comm comm = MPI_COMM_NULL;
+  int group = 0;             // number; differs between groups that share two ranks
+  int sequence_bits = 0;     // that the tags leave
+  std::vector<int> members;  // ranks in comm, by rank in the group
+  int rank = 0;              // in the group
+
+  static constexpr int kGroupBits = 12;
+  enum Phase { kMessage = 0, kFirst = 1, kSecond = 2 };  // of a pair; of a collective
+  int tag(Phase phase, uint64_t sequence) const;
+  int size() const { return static_cast<int>(members.size()); }
+};
+
+// An operation that somebody can wait for. Every message of a pair, and every collective between any two ranks, begins
+// with what the rank asks for, so that ranks that disagree fail instead of taking one another's bytes for something
+// else; a collective is over only when every rank has begun the same one.
+class WaitableOperation : public Operation, public Completion {
+ public:
+  WaitableOperation(const Lane& lane, CommRequest request);
+
+  void begin(Engine& engine) final;
+  void completed(Engine& engine, const Transfer& transfer) final;
+  void finished(const std::string& error) final { finish(error); }
+
+ protected:
+  // As begin() and completed(), for the data.
+  virtual void begin_data(Engine& engine) = 0;
+  virtual void completed_data(Engine&, const Transfer&) {}
+
+  const Lane lane_;
+  CommRequest request_;
+
+ private:
+  static constexpr int kSignatureSent = -2;  // a kind of transfer
+  static constexpr size_t kSignature = 128;  // characters
+  using Signature = std::array<char, kSignature>;
+
+  void send_signature(Engine& engine, int peer);
+  void receive_signature(Engine& engine, int peer);
+  Lane::Phase phase() const;
+
+  Signature mine_{};
+  std::vector<Signature> theirs_;  // by rank in the group
+};
+
+// The request's tensors must be on the CPU.
+std::shared_ptr<WaitableOperation> make_operation(const Lane& lane, CommRequest request);
+
+}  // namespace shardline::mpi

@@ -1,0 +1,162 @@
+#include "core/comm/mpi/shared_lane.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+#include "core/error.h"
+
+namespace shardline::mpi {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr uint64_t kSlots = 4;      // rounds that a rank may be ahead of the slowest
+constexpr size_t kSignature = 128;  // characters
+// Without any movement, before a look at who lives. A rank that fails says why and ends the whole job within this time;
+// what the others would say of it must not come first.
+constexpr std::chrono::seconds kPatience{3};
+
+}  // namespace
+
+// Written by its rank only, but on different cache lines for what changes and what rarely does.
+struct SharedLane::RankState {
+  alignas(64) std::atomic<uint64_t> put;
+  std::atomic<uint64_t> combined;
+  std::atomic<uint64_t> taken;
+  alignas(64) char signature[kSlots][kSignature];  // of the collective whose first round a slot holds
+};
+
+size_t SharedLane::bytes_for(int size) {
+  return size * (sizeof(RankState) + kSlots * kSlotBytes);
+}
+
+SharedLane::SharedLane(std::unique_ptr<SharedSegment> segment, int rank, std::vector<int> members)
+    : segment_(std::move(segment)), rank_(rank), members_(std::move(members)) {
+  static_assert(std::atomic<uint64_t>::is_always_lock_free, "the counts are shared between processes");
+  SL_ASSERT(size() <= kLargestGroup, size(), " ranks share memory");
+}
+
+SharedLane::RankState& SharedLane::state(int rank) const {
+  return reinterpret_cast<RankState*>(segment_->data() + size() * kSlots * kSlotBytes)[rank];
+}
+
+std::vector<char*> SharedLane::slots_of(uint64_t round) const {
+  std::vector<char*> slots;
+  for (int rank = 0; rank < size(); ++rank)
+    slots.push_back(segment_->data() + (rank * kSlots + round % kSlots) * kSlotBytes);
+  return slots;
+}
+
+void SharedLane::start(CommRequest request, std::shared_ptr<Completion> completion) {
+  if (!failure_.empty()) return completion->finish(failure_);
+  if (collectives_.empty()) last_look_ = Clock::now();
+  Collective collective;
+  collective.signature = request.signature().substr(0, kSignature - 1);
+  collective.rounds = make_rounds(request, rank_, size());
+  collective.begin = end_;
+  collective.end = end_ += collective.rounds->count();
+  collective.request = std::move(request);
+  collective.completion = std::move(completion);
+  collectives_.push_back(std::move(collective));
+}
+
+bool SharedLane::advance() {
+  if (collectives_.empty()) return false;
+  try {
+    // What others wait for least comes last, except that nothing is put far ahead of what is taken.
+    if (take() || combine() || put()) {
+      last_look_ = Clock::now();
+      return true;
+    }
+    check_peers();
+  } catch (const DistributedError& error) {
+    fail(error.what());
+  }
+  return false;
+}
+
+SharedLane::Collective& SharedLane::collective_of(uint64_t round) {
+  return *std::find_if(collectives_.begin(), collectives_.end(), [&](const auto& c) { return round < c.end; });
+}
+
+bool SharedLane::put() {
+  if (put_ == end_) return false;
+  for (int rank = 0; rank < size(); ++rank)
+    if (rank != rank_ && state(rank).taken.load(std::memory_order_acquire) + kSlots <= put_) return false;
+  Collective& collective = collective_of(put_);
+  if (put_ == collective.begin)
+    std::memcpy(state(rank_).signature[put_ % kSlots], collective.signature.c_str(), collective.signature.size() + 1);
+  collective.rounds->put(static_cast<int64_t>(put_ - collective.begin), slots_of(put_).data());
+  state(rank_).put.store(++put_, std::memory_order_release);
+  return true;
+}
+
+bool SharedLane::combine() {
+  if (combined_ == put_) return false;
+  Collective& collective = collective_of(combined_);
+  if (collective.rounds->combines()) {
+    for (int rank = 0; rank < size(); ++rank)
+      if (rank != rank_ && state(rank).put.load(std::memory_order_acquire) <= combined_) return false;
+    if (!agree(collective)) return false;
+    collective.rounds->combine(static_cast<int64_t>(combined_ - collective.begin), slots_of(combined_).data());
+  }
+  state(rank_).combined.store(++combined_, std::memory_order_release);
+  return true;
+}
+
+bool SharedLane::take() {
+  if (taken_ == combined_) return false;
+  Collective& collective = collectives_.front();
+  for (int rank = 0; rank < size(); ++rank) {
+    if (rank == rank_) continue;
+    const bool input = collective.rounds->takes_input_of(rank), sum = collective.rounds->takes_sum_of(rank);
+    if (input && state(rank).put.load(std::memory_order_acquire) <= taken_) return false;
+    if (sum && state(rank).combined.load(std::memory_order_acquire) <= taken_) return false;
+  }
+  if (!agree(collective)) return false;
+  collective.rounds->take(static_cast<int64_t>(taken_ - collective.begin), slots_of(taken_).data());
+  state(rank_).taken.store(++taken_, std::memory_order_release);
+  if (taken_ == collective.end) {
+    const std::shared_ptr<Completion> completion = std::move(collective.completion);
+    collectives_.pop_front();  // and its tensors
+    completion->finish("");
+  }
+  return true;
+}
+
+// Whether every rank is known to take part in the same operation: all have put its first round. Throws if one takes
+// part in another. A rank that fails here has put its own round, so all the others find the disagreement, too.
+bool SharedLane::agree(Collective& collective) const {
+  if (collective.agreed) return true;
+  for (int rank = 0; rank < size(); ++rank)
+    if (rank != rank_ && state(rank).put.load(std::memory_order_acquire) <= collective.begin) return false;
+  for (int rank = 0; rank < size(); ++rank)
+    if (const char* const theirs = state(rank).signature[collective.begin % kSlots]; collective.signature != theirs)
+      throw DistributedError(cat("the ranks disagree about this operation: this one asks for ", collective.signature,
+                                 ", rank ", members_[rank], " for ", theirs));
+  return collective.agreed = true;
+}
+
+void SharedLane::check_peers() {
+  if (Clock::now() - last_look_ < kPatience) return;
+  last_look_ = Clock::now();
+  for (int rank = 0; rank < size(); ++rank) {
+    if (rank == rank_ || segment_->is_signed_in(rank)) continue;
+    // What it did just before its end may be all that we need of it.
+    if (take() || combine() || put()) return;
+    throw DistributedError(cat("the process of rank ", members_[rank], " has ended"));
+  }
+}
+
+void SharedLane::fail(const std::string& reason) {
+  failure_ = reason;
+  std::deque<Collective> failed;
+  failed.swap(collectives_);
+  for (Collective& collective : failed) {
+    collective.request = CommRequest{};
+    collective.completion->finish(failure_);
+  }
+}
+
+}  // namespace shardline::mpi

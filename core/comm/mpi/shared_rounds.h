@@ -1,0 +1,35 @@
+// A collective cut into rounds, each of which moves as much as fits into one slot of shared memory per rank:
+//   put      copy what others need of this rank's input into this rank's slot
+//   combine  add up this rank's part of all inputs, in rank order
+//   take     copy what this rank needs out of the others' slots
+// The ranks' agreement about when they may do so is the lane's concern (shared_lane.h).
+#pragma once
+#include <cstdint>
+#include <memory>
+
+#include "core/comm/communicator_base.h"
+
+namespace shardline::mpi {
+
+constexpr int64_t kSlotBytes = 256 << 10;
+
+class Rounds {
+ public:
+  virtual ~Rounds() = default;
+  virtual int64_t count() const = 0;  // at least 1
+
+  // slots[rank]: that rank's slot for this round.
+  virtual void put(int64_t round, char* const* slots) = 0;
+  virtual void combine(int64_t, char* const*) {}
+  virtual void take(int64_t round, char* const* slots) = 0;
+
+  // What must be in the slots before combine and take: all ranks' inputs, `rank`'s input, `rank`'s sum.
+  virtual bool combines() const { return false; }
+  virtual bool takes_input_of(int) const { return false; }
+  virtual bool takes_sum_of(int) const { return false; }
+};
+
+// For rank `rank` of `size`. The request is a collective or a barrier, its tensors are on the CPU.
+std::unique_ptr<Rounds> make_rounds(const CommRequest& request, int rank, int size);
+
+}  // namespace shardline::mpi

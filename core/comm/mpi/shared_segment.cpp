@@ -1,0 +1,84 @@
+#include "core/comm/mpi/shared_segment.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <random>
+
+#include "core/error.h"
+
+namespace shardline::mpi {
+namespace {
+
+constexpr size_t kPage = 4096;  // the first holds the token
+
+// Locks belong to the open file, which no other process has: the kernel lets go of them when the process ends.
+struct flock lock_of(int place) {
+  struct flock lock = {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = place;
+  lock.l_len = 1;
+  return lock;
+}
+
+int64_t random_token() {
+  std::random_device source;
+  return static_cast<int64_t>(uint64_t{source()} << 32 | source() | 1);
+}
+
+}  // namespace
+
+std::unique_ptr<SharedSegment> SharedSegment::make(size_t bytes) {
+  std::unique_ptr<SharedSegment> segment(new SharedSegment);
+  segment->descriptor_ = ::memfd_create("shardline", MFD_CLOEXEC);
+  if (segment->descriptor_ < 0 || ::ftruncate(segment->descriptor_, static_cast<off_t>(kPage + bytes)) != 0 ||
+      !segment->map(bytes))
+    return nullptr;
+  segment->offer_ = {::getpid(), segment->descriptor_, random_token()};
+  *reinterpret_cast<int64_t*>(segment->begin_) = segment->offer_.token;
+  return segment;
+}
+
+std::unique_ptr<SharedSegment> SharedSegment::find(const Offer& offer, size_t bytes) {
+  if (offer.token == 0) return nullptr;
+  std::unique_ptr<SharedSegment> segment(new SharedSegment);
+  const std::string path = cat("/proc/", offer.process, "/fd/", offer.descriptor);
+  segment->descriptor_ = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  // A process of that number may be quite another one, seen from here; the token tells.
+  if (segment->descriptor_ < 0 || ::lseek(segment->descriptor_, 0, SEEK_END) != static_cast<off_t>(kPage + bytes) ||
+      !segment->map(bytes) || *reinterpret_cast<const int64_t*>(segment->begin_) != offer.token)
+    return nullptr;
+  segment->offer_ = offer;
+  return segment;
+}
+
+bool SharedSegment::map(size_t bytes) {
+  void* const begin = ::mmap(nullptr, kPage + bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);
+  if (begin == MAP_FAILED) return false;
+  begin_ = static_cast<char*>(begin);
+  bytes_ = kPage + bytes;
+  return true;
+}
+
+SharedSegment::~SharedSegment() {
+  if (begin_ != nullptr) ::munmap(begin_, bytes_);
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+char* SharedSegment::data() const {
+  return begin_ + kPage;
+}
+
+bool SharedSegment::sign_in(int place) {
+  struct flock lock = lock_of(place);
+  return ::fcntl(descriptor_, F_OFD_SETLK, &lock) == 0;
+}
+
+bool SharedSegment::is_signed_in(int place) const {
+  struct flock lock = lock_of(place);
+  return ::fcntl(descriptor_, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
+}
+
+}  // namespace shardline::mpi

@@ -1,0 +1,42 @@
+// Ranks that are processes started by mpirun, over Open MPI. CPU tensors; CUDA tensors are staged through pinned host
+// memory, so that several ranks can share one GPU, and their result is on the device after wait().
+//
+// MPI moves nothing by itself while a program computes. So one thread per process makes all MPI calls: it starts,
+// advances and completes operations, reduces, and polls gently, leaving its core to the computation when nothing moves.
+//
+// In a group whose ranks are all on one host collectives go through memory that its ranks share; the same thread copies
+// and adds. The environment variable SHARDLINE_SHARED_MEMORY=0 makes messages of them, for comparisons.
+#pragma once
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/comm/communicator.h"
+
+namespace shardline {
+
+// Whether the MPI runtime started this process as one of its ranks. Does not initialise MPI.
+bool mpi_is_launched();
+
+// ConfigError in a build without MPI.
+void require_mpi();
+
+struct MpiWorld {
+  CommunicatorPtr comm;
+  int local_rank = 0;  // among the ranks on this host
+  int local_size = 1;
+  std::vector<int> host_of;  // by rank: the first rank on its host
+  std::string library;       // "Open MPI v4.1.4"
+};
+
+// Collective over all ranks. A process without mpirun is a world of one rank. MPI is initialised if nobody has, and
+// then finalised when the last communicator goes. A program that has initialised MPI itself needs at least
+// MPI_THREAD_SERIALIZED (and then makes no MPI call while communicators live) or MPI_THREAD_MULTIPLE; it may pass a
+// pointer to its MPI_Comm. Sets current_rank(). Throws as require_mpi() does.
+MpiWorld make_mpi_world(const void* callers_mpi_comm = nullptr);
+
+// Communicator::abort() gives this function the rank's last words before MPI ends the whole job with exit code 1; it
+// may end the process itself with another. Nothing is printed without it.
+void set_mpi_abort_handler(std::function<void(const std::string& reason)> handler);
+
+}  // namespace shardline

@@ -1,0 +1,204 @@
+#include "core/comm/nccl/nccl_api.h"
+
+#include "core/error.h"
+
+#ifdef SHARDLINE_CUDA
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+#include <cuda_runtime.h>
+#include <nccl.h>
+
+#include <cstring>
+#endif
+
+namespace shardline {
+
+#ifndef SHARDLINE_CUDA
+
+bool has_nccl() {
+  return false;
+}
+
+const NcclApi& nccl_api() {
+  throw ConfigError(
+      "this build of shardline has no NCCL: configure it with -DSHARDLINE_CUDA=ON (needs the CUDA toolkit), or use the "
+      "communicator \"mpi\"");
+}
+
+#else
+
+bool has_nccl() {
+  return true;
+}
+
+namespace {
+
+static_assert(sizeof(NcclId) == sizeof(ncclUniqueId));
+static_assert(static_cast<int>(ncclSuccess) == kNcclSuccess && static_cast<int>(ncclInProgress) == kNcclInProgress);
+
+ncclComm_t comm_of(void* comm) {
+  return static_cast<ncclComm_t>(comm);
+}
+cudaStream_t stream_of(void* stream) {
+  return static_cast<cudaStream_t>(stream);
+}
+cudaEvent_t event_of(void* event) {
+  return static_cast<cudaEvent_t>(event);
+}
+
+ncclDataType_t type_of(NcclType type) {
+  switch (type) {
+    case NcclType::int8:
+      return ncclInt8;
+    case NcclType::uint8:
+      return ncclUint8;
+    case NcclType::int32:
+      return ncclInt32;
+    case NcclType::int64:
+      return ncclInt64;
+    case NcclType::float16:
+      return ncclFloat16;
+    case NcclType::bfloat16:
+      return ncclBfloat16;
+    case NcclType::float32:
+      return ncclFloat32;
+    case NcclType::float64:
+      return ncclFloat64;
+  }
+  return ncclUint8;
+}
+
+ncclRedOp_t op_of(bool max) {
+  return max ? ncclMax : ncclSum;
+}
+
+ncclConfig_t non_blocking() {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  return config;
+}
+
+void check(cudaError_t error, const char* call) {
+  if (error != cudaSuccess) throw RunError(cat(call, " failed: ", cudaGetErrorString(error)));
+}
+
+cudaEvent_t new_event() {
+  cudaEvent_t event = nullptr;
+  check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+  return event;
+}
+
+cudaStream_t current_stream(int device) {
+  return c10::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(device)).stream();
+}
+
+void* make_stream(int device) {
+  const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(device));
+  int lowest = 0, highest = 0;
+  check(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "cudaDeviceGetStreamPriorityRange");
+  cudaStream_t stream = nullptr;
+  check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, highest), "cudaStreamCreateWithPriority");
+  return stream;
+}
+
+void wait_for_current(void* stream, int device) {
+  const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(device));
+  cudaEvent_t event = new_event();
+  check(cudaEventRecord(event, current_stream(device)), "cudaEventRecord");
+  check(cudaStreamWaitEvent(stream_of(stream), event, 0), "cudaStreamWaitEvent");
+  check(cudaEventDestroy(event), "cudaEventDestroy");
+}
+
+void* record_event(void* stream) {
+  cudaEvent_t event = new_event();
+  check(cudaEventRecord(event, stream_of(stream)), "cudaEventRecord");
+  return event;
+}
+
+bool event_done(void* event) {
+  const cudaError_t state = cudaEventQuery(event_of(event));
+  if (state == cudaErrorNotReady) return false;
+  check(state, "cudaEventQuery");
+  return true;
+}
+
+void current_waits_for(void* event, int device) {
+  check(cudaStreamWaitEvent(current_stream(device), event_of(event), 0), "cudaStreamWaitEvent");
+}
+
+int init_rank(void** comm, int size, const NcclId* id, int rank) {
+  ncclUniqueId unique;
+  std::memcpy(&unique, id->data(), sizeof unique);
+  ncclConfig_t config = non_blocking();
+  ncclComm_t made = nullptr;
+  const ncclResult_t result = ncclCommInitRankConfig(&made, size, unique, rank, &config);
+  *comm = made;
+  return result;
+}
+
+int split(void* comm, int color, int key, void** part) {
+  // NCCL may fill the handle in the background, so it is given the caller's own place.
+  ncclConfig_t config = non_blocking();
+  return ncclCommSplit(comm_of(comm), color, key, reinterpret_cast<ncclComm_t*>(part), &config);
+}
+
+int async_error(void* comm, int* state) {
+  ncclResult_t now = ncclSuccess;
+  const ncclResult_t result = ncclCommGetAsyncError(comm_of(comm), &now);
+  *state = now;
+  return result;
+}
+
+NcclApi real_table() {
+  NcclApi api{};
+  api.device_type = c10::DeviceType::CUDA;
+  api.get_version = [](int* version) -> int { return ncclGetVersion(version); };
+  api.get_unique_id = [](NcclId* id) -> int { return ncclGetUniqueId(reinterpret_cast<ncclUniqueId*>(id->data())); };
+  api.init_rank = init_rank;
+  api.split = split;
+  api.async_error = async_error;
+  api.last_error = [](void* comm) { return ncclGetLastError(comm_of(comm)); };
+  api.finalize = [](void* comm) -> int { return ncclCommFinalize(comm_of(comm)); };
+  api.destroy = [](void* comm) -> int { return ncclCommDestroy(comm_of(comm)); };
+  api.abort = [](void* comm) -> int { return ncclCommAbort(comm_of(comm)); };
+  api.group_start = []() -> int { return ncclGroupStart(); };
+  api.group_end = []() -> int { return ncclGroupEnd(); };
+  api.all_reduce = [](const void* from, void* to, size_t n, NcclType type, bool max, void* comm, void* stream) -> int {
+    return ncclAllReduce(from, to, n, type_of(type), op_of(max), comm_of(comm), stream_of(stream));
+  };
+  api.reduce_scatter = [](const void* from, void* to, size_t n, NcclType type, bool max, void* comm,
+                          void* stream) -> int {
+    return ncclReduceScatter(from, to, n, type_of(type), op_of(max), comm_of(comm), stream_of(stream));
+  };
+  api.all_gather = [](const void* from, void* to, size_t n, NcclType type, void* comm, void* stream) -> int {
+    return ncclAllGather(from, to, n, type_of(type), comm_of(comm), stream_of(stream));
+  };
+  api.broadcast = [](const void* from, void* to, size_t n, NcclType type, int root, void* comm, void* stream) -> int {
+    return ncclBroadcast(from, to, n, type_of(type), root, comm_of(comm), stream_of(stream));
+  };
+  api.send = [](const void* from, size_t n, NcclType type, int peer, void* comm, void* stream) -> int {
+    return ncclSend(from, n, type_of(type), peer, comm_of(comm), stream_of(stream));
+  };
+  api.recv = [](void* to, size_t n, NcclType type, int peer, void* comm, void* stream) -> int {
+    return ncclRecv(to, n, type_of(type), peer, comm_of(comm), stream_of(stream));
+  };
+  api.make_stream = make_stream;
+  api.free_stream = [](void* stream) { cudaStreamDestroy(stream_of(stream)); };
+  api.wait_for_current = wait_for_current;
+  api.record_event = record_event;
+  api.event_done = event_done;
+  api.current_waits_for = current_waits_for;
+  api.free_event = [](void* event) { cudaEventDestroy(event_of(event)); };
+  return api;
+}
+
+}  // namespace
+
+const NcclApi& nccl_api() {
+  static const NcclApi api = real_table();
+  return api;
+}
+
+#endif
+
+}  // namespace shardline

@@ -1,0 +1,21 @@
+// One rank's place in the mesh and its communicators.
+#pragma once
+#include "core/comm/communicator.h"
+#include "core/model/mesh.h"
+
+namespace shardline {
+
+struct RankGroups {
+  Mesh mesh;
+  int rank = 0;
+  Coordinates at;
+  CommunicatorPtr world, mp;                      // carry host values (see Group in mesh.h)
+  CommunicatorPtr device_world, pp, tp, rdp, dp;  // carry tensors of the run's device
+  std::vector<int> host_of = {};                  // by rank of the world, see host_grid(); empty: all on one host
+};
+
+// Collective over both communicators, whose size is the mesh's. They may be the same: on CPUs, and where `mpi` carries
+// device tensors too.
+RankGroups make_rank_groups(const Mesh& mesh, const CommunicatorPtr& world, const CommunicatorPtr& device_world);
+
+}  // namespace shardline

@@ -1,0 +1,380 @@
+#include "core/comm/threads_communicator.h"
+
+#include <ATen/Parallel.h>
+
+#include <condition_variable>
+#include <cstring>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <tuple>
+
+#include "core/comm/communicator_base.h"
+#include "core/comm/communicator_reduce.h"
+#include "core/comm/flight_ring.h"
+
+namespace shardline {
+namespace {
+
+// Where the participants of one operation meet: all ranks of a group, or a sender and a receiver.
+struct Meeting {
+  std::condition_variable changed;
+  std::vector<std::optional<CommRequest>> requests;  // by rank in the group; of a pair: sender, receiver
+  size_t arrived = 0;
+  std::string agreed;   // signature of the first to arrive
+  std::string first;    // who that was, and for what
+  bool moving = false;  // somebody reads and writes the tensors, without the lock
+  bool done = false;
+  std::unique_ptr<char[]> payload;  // of a send that came before its recv
+};
+using MeetingPtr = std::shared_ptr<Meeting>;
+
+// (sender, receiver, sequence); (-1, -1, sequence) for collectives.
+using MeetingKey = std::tuple<int, int, uint64_t>;
+
+struct ThreadGroup {
+  std::vector<int> members;
+  std::map<MeetingKey, MeetingPtr> open;
+};
+using ThreadGroupPtr = std::shared_ptr<ThreadGroup>;
+
+struct ThreadWorld {
+  std::mutex mutex;  // guards everything here and in all groups and meetings
+  std::string failure;
+  std::vector<std::weak_ptr<ThreadGroup>> groups;
+  std::map<std::tuple<ThreadGroup*, uint64_t, int>, std::pair<ThreadGroupPtr, size_t>>
+      splitting;  // with the ranks yet to come
+
+  void fail(const std::string& reason) {  // with the lock
+    if (failure.empty()) failure = reason;
+    for (const auto& weak : groups)
+      if (const ThreadGroupPtr group = weak.lock())
+        for (const auto& [key, meeting] : group->open) meeting->changed.notify_all();
+  }
+};
+using ThreadWorldPtr = std::shared_ptr<ThreadWorld>;
+
+void copy_bytes(void* to, const void* from, size_t bytes) {
+  if (to != from && bytes > 0) std::memcpy(to, from, bytes);
+}
+
+// Moves the data of a collective whose ranks have all arrived.
+void perform(const std::vector<std::optional<CommRequest>>& ranks) {
+  const CommRequest& first = *ranks[0];
+  if (first.op == CommOp::barrier) return;
+  const size_t n = ranks.size();
+  const size_t element = first.input.element_size();
+  const auto input = [&](size_t r) { return static_cast<const char*>(ranks[r]->input.const_data_ptr()); };
+  const auto output = [&](size_t r) { return static_cast<char*>(ranks[r]->output.mutable_data_ptr()); };
+  switch (first.op) {
+    case CommOp::all_reduce: {
+      std::vector<const void*> inputs;
+      std::vector<void*> outputs;
+      for (size_t r = 0; r < n; ++r) {
+        inputs.push_back(input(r));
+        outputs.push_back(output(r));
+      }
+      reduce_in_order(first.reduce, first.input.scalar_type(), inputs, outputs, first.input.numel());
+      break;
+    }
+    case CommOp::reduce_scatter: {
+      const int64_t part = first.output.numel();
+      for (size_t r = 0; r < n; ++r) {
+        std::vector<const void*> inputs;
+        for (size_t from = 0; from < n; ++from) inputs.push_back(input(from) + r * part * element);
+        reduce_in_order(first.reduce, first.input.scalar_type(), inputs, {output(r)}, part);
+      }
+      break;
+    }
+    case CommOp::all_gather: {
+      const size_t part = first.input.numel() * element;
+      for (size_t r = 0; r < n; ++r)
+        for (size_t from = 0; from < n; ++from) copy_bytes(output(r) + from * part, input(from), part);
+      break;
+    }
+    case CommOp::all_to_all: {
+      const size_t part = first.input.numel() / n * element;
+      for (size_t r = 0; r < n; ++r)
+        for (size_t from = 0; from < n; ++from) copy_bytes(output(r) + from * part, input(from) + r * part, part);
+      break;
+    }
+    case CommOp::broadcast:
+      for (size_t r = 0; r < n; ++r) copy_bytes(output(r), input(first.peer), first.input.numel() * element);
+      break;
+    default:
+      SL_ASSERT(false, name_of(first.op), " is no collective");
+  }
+}
+
+class ThreadWork : public Work {
+ public:
+  ThreadWork(ThreadWorldPtr world, MeetingPtr meeting, std::shared_ptr<const CommIdentity> identity,
+             CommRequest request)
+      : world_(std::move(world)),
+        meeting_(std::move(meeting)),
+        identity_(std::move(identity)),
+        request_(std::move(request)) {}
+
+  bool done() override {
+    std::lock_guard lock(world_->mutex);
+    return is_over();
+  }
+
+ protected:
+  void await(TimePoint since) override {
+    const TimePoint deadline = since + request_.limit.time;
+    std::unique_lock lock(world_->mutex);
+    while (!is_over()) {
+      if (meeting_->moving)
+        meeting_->changed.wait(lock);
+      else if (meeting_->changed.wait_until(lock, deadline) == std::cv_status::timeout && !is_over() &&
+               !meeting_->moving)
+        fail(identity_->timed_out(request_, since));
+    }
+    if (!meeting_->done) fail(identity_->error(request_, world_->failure, since));
+  }
+
+ private:
+  // With the lock. While somebody moves data, the tensors must outlive even a failure or the limit.
+  bool is_over() const { return meeting_->done || (!world_->failure.empty() && !meeting_->moving); }
+
+  [[noreturn]] void fail(const DistributedError& error) {
+    flight_ring().end(request_.ticket, FlightState::failed);
+    throw error;
+  }
+
+  ThreadWorldPtr world_;
+  MeetingPtr meeting_;
+  std::shared_ptr<const CommIdentity> identity_;
+  CommRequest request_;
+};
+
+class ThreadCommunicator : public CommunicatorBase {
+ public:
+  ThreadCommunicator(ThreadWorldPtr world, ThreadGroupPtr group, CommIdentity identity)
+      : CommunicatorBase(std::move(identity)), world_(std::move(world)), group_(std::move(group)) {}
+
+  std::shared_ptr<Communicator> split(int color, const std::string& name) override;
+
+  void abort(const std::string& reason) override {
+    std::lock_guard lock(world_->mutex);
+    world_->fail(cat("rank ", identity()->members[rank()], " aborted: ", reason));
+  }
+
+ protected:
+  WorkPtr start(CommRequest request) override;
+
+ private:
+  MeetingPtr meet(const CommRequest& request, const MeetingKey& key, size_t place, size_t places);
+  WorkPtr start_collective(CommRequest request);
+  WorkPtr start_send(CommRequest request);
+  WorkPtr start_recv(CommRequest request);
+  void take_payload(std::unique_lock<std::mutex>& lock, Meeting& meeting, const MeetingKey& key);
+
+  void finish(Meeting& meeting, const MeetingKey& key) {  // with the lock
+    meeting.moving = false;
+    meeting.done = true;
+    for (const auto& request : meeting.requests)
+      if (request) flight_ring().end(request->ticket, FlightState::done);
+    meeting.requests.clear();  // the tensors
+    group_->open.erase(key);
+    meeting.changed.notify_all();
+  }
+
+  ThreadWorldPtr world_;
+  ThreadGroupPtr group_;
+  uint64_t splits_ = 0;
+};
+
+// Takes this rank's place at the meeting; ends the world if the first came for something else. With the lock.
+MeetingPtr ThreadCommunicator::meet(const CommRequest& request, const MeetingKey& key, size_t place, size_t places) {
+  if (world_->failure.empty()) {
+    const std::string signature = request.signature();
+    const std::string who =
+        cat("rank ", identity()->members[rank()], request.what.empty() ? "" : cat(" (for ", request.what, ")"));
+    MeetingPtr& meeting = group_->open[key];
+    if (!meeting) {
+      meeting = std::make_shared<Meeting>();
+      meeting->requests.resize(places);
+      meeting->agreed = signature;
+      meeting->first = who;
+    }
+    if (meeting->agreed == signature) {
+      meeting->requests[place] = request;
+      ++meeting->arrived;
+      return meeting;
+    }
+    world_->fail(cat("the ranks of group ", name(), " disagree: ", meeting->first, " asks for ", meeting->agreed, ", ",
+                     who, " for ", signature));
+  }
+  flight_ring().end(request.ticket, FlightState::failed);
+  throw identity()->error(request, world_->failure);
+}
+
+WorkPtr ThreadCommunicator::start(CommRequest request) {
+  for (const at::Tensor& tensor : {request.input, request.output})
+    SL_ASSERT(!tensor.defined() || tensor.is_cpu(), "ranks that are threads exchange CPU tensors, not ",
+              tensor.device());
+  if (request.op == CommOp::send) return start_send(std::move(request));
+  if (request.op == CommOp::recv) return start_recv(std::move(request));
+  return start_collective(std::move(request));
+}
+
+WorkPtr ThreadCommunicator::start_collective(CommRequest request) {
+  const MeetingKey key{-1, -1, request.sequence};
+  std::unique_lock lock(world_->mutex);
+  const MeetingPtr meeting = meet(request, key, rank(), size());
+  if (meeting->arrived < static_cast<size_t>(size()))
+    return std::make_shared<ThreadWork>(world_, meeting, identity(), std::move(request));
+  meeting->moving = true;
+  lock.unlock();
+  perform(meeting->requests);
+  lock.lock();
+  finish(*meeting, key);
+  return finished_work();
+}
+
+WorkPtr ThreadCommunicator::start_send(CommRequest request) {
+  const MeetingKey key{rank(), request.peer, request.sequence};
+  const size_t bytes = request.input.nbytes();
+  std::unique_lock lock(world_->mutex);
+  const MeetingPtr meeting = meet(request, key, 0, 2);
+  const bool receiver_waits = meeting->arrived == 2;
+  meeting->moving = true;
+  lock.unlock();
+  if (receiver_waits) {
+    copy_bytes(meeting->requests[1]->output.mutable_data_ptr(), request.input.const_data_ptr(), bytes);
+    lock.lock();
+    finish(*meeting, key);
+    return finished_work();
+  }
+  auto payload = std::make_unique_for_overwrite<char[]>(bytes);
+  copy_bytes(payload.get(), request.input.const_data_ptr(), bytes);
+  lock.lock();
+  meeting->moving = false;
+  meeting->payload = std::move(payload);
+  meeting->requests[0]->input.reset();  // the caller may have its tensor back
+  if (meeting->arrived == 2)            // the receiver came while we copied
+    take_payload(lock, *meeting, key);
+  return finished_work();
+}
+
+WorkPtr ThreadCommunicator::start_recv(CommRequest request) {
+  const MeetingKey key{request.peer, rank(), request.sequence};
+  std::unique_lock lock(world_->mutex);
+  const MeetingPtr meeting = meet(request, key, 1, 2);
+  if (!meeting->payload) return std::make_shared<ThreadWork>(world_, meeting, identity(), std::move(request));
+  take_payload(lock, *meeting, key);
+  return finished_work();
+}
+
+void ThreadCommunicator::take_payload(std::unique_lock<std::mutex>& lock, Meeting& meeting, const MeetingKey& key) {
+  const at::Tensor output = meeting.requests[1]->output;
+  meeting.moving = true;
+  lock.unlock();
+  copy_bytes(output.mutable_data_ptr(), meeting.payload.get(), output.nbytes());
+  lock.lock();
+  finish(meeting, key);
+}
+
+std::shared_ptr<Communicator> ThreadCommunicator::split(int color, const std::string& group_name) {
+  const std::vector<int> ranks = ranks_of_color(*this, color);
+  CommIdentity part;
+  part.name = group_name;
+  for (const int member : ranks) {
+    if (member == rank()) part.rank = static_cast<int>(part.members.size());
+    part.members.push_back(identity()->members[member]);
+  }
+  // The first of the new group to come makes it, the last forgets how it was found.
+  std::lock_guard lock(world_->mutex);
+  const auto key = std::make_tuple(group_.get(), splits_++, color);
+  auto& [group, missing] = world_->splitting[key];
+  if (!group) {
+    group = std::make_shared<ThreadGroup>();
+    missing = ranks.size();
+    world_->groups.push_back(group);
+  }
+  const ThreadGroupPtr found = group;
+  if (--missing == 0) world_->splitting.erase(key);
+  return std::make_shared<ThreadCommunicator>(world_, found, std::move(part));
+}
+
+// The current exception again, of the same type, naming the rank that it comes from.
+[[noreturn]] void rethrow_of_rank(std::exception_ptr exception, int rank) {
+  const std::string who = cat("rank ", rank);
+  const auto named = [&](const std::exception& error) {
+    const std::string text = error.what();
+    return text.find(who) == std::string::npos ? cat(who, ": ", text) : text;
+  };
+  try {
+    std::rethrow_exception(exception);
+  } catch (const DistributedError& error) {
+    throw DistributedError(named(error));
+  } catch (const DataError& error) {
+    throw DataError(named(error));
+  } catch (const Interrupted& error) {
+    throw Interrupted(named(error));
+  } catch (const ConfigError& error) {
+    throw ConfigError(named(error));
+  } catch (const InvariantError& error) {
+    throw InvariantError(named(error));
+  } catch (const std::exception& error) {
+    throw RunError(named(error));
+  }
+}
+
+}  // namespace
+
+std::vector<CommunicatorPtr> make_thread_world(int n) {
+  SL_ASSERT(n > 0, "a world of ", n, " ranks");
+  CommIdentity identity;
+  identity.name = "world";
+  for (int rank = 0; rank < n; ++rank) identity.members.push_back(rank);
+  const auto world = std::make_shared<ThreadWorld>();
+  const auto group = std::make_shared<ThreadGroup>();
+  world->groups.push_back(group);
+  std::vector<CommunicatorPtr> ranks;
+  for (int rank = 0; rank < n; ++rank) {
+    identity.rank = rank;
+    ranks.push_back(std::make_shared<ThreadCommunicator>(world, group, identity));
+  }
+  return ranks;
+}
+
+void run_ranks(int n, const std::function<void(CommunicatorPtr world)>& fn) {
+  std::vector<CommunicatorPtr> world = make_thread_world(n);
+  std::mutex mutex;
+  std::exception_ptr first;
+  int first_rank = -1;
+  const auto failed = [&](int rank, const std::string& reason) {
+    {
+      std::lock_guard lock(mutex);
+      if (!first) {
+        first = std::current_exception();
+        first_rank = rank;
+      }
+    }
+    world[rank]->abort(reason);
+  };
+  const auto live = [&](int rank) {
+    set_current_rank(rank);
+    at::set_num_threads(1);
+    try {
+      fn(world[rank]);
+    } catch (const std::exception& error) {
+      failed(rank, error.what());
+    } catch (...) {
+      failed(rank, "an exception that is no std::exception");
+    }
+  };
+  const int threads_before = at::get_num_threads();
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < n; ++rank) threads.emplace_back(live, rank);
+  for (std::thread& thread : threads) thread.join();
+  at::set_num_threads(threads_before);
+  if (first) rethrow_of_rank(first, first_rank);
+}
+
+}  // namespace shardline

@@ -1,0 +1,19 @@
+// Ranks that are threads of this process: fast tests and one debugger for any layout. CPU tensors. Waits block; sends
+// never do. A collective is computed by the rank that comes last.
+#pragma once
+#include <functional>
+#include <vector>
+
+#include "core/comm/communicator.h"
+
+namespace shardline {
+
+// The worlds of ranks 0 to n-1, each to be used by one thread. Ranks that disagree about an operation (kind, dtype,
+// elements, root, number) end the whole world, and the error names what both asked for.
+std::vector<CommunicatorPtr> make_thread_world(int n);
+
+// Runs fn(world) on n threads, with current_rank() set and one OpenMP thread each, and joins them. If ranks throw, the
+// world is aborted and the exception of the first is thrown again: same type, with the rank in its message.
+void run_ranks(int n, const std::function<void(CommunicatorPtr world)>& fn);
+
+}  // namespace shardline

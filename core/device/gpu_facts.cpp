@@ -1,0 +1,45 @@
+#include "core/device/gpu_facts.h"
+
+#ifdef SHARDLINE_CUDA
+#include <cuda_runtime.h>
+#endif
+
+namespace shardline {
+
+#ifndef SHARDLINE_CUDA
+
+std::optional<GpuFacts> gpu_facts(int) {
+  return std::nullopt;
+}
+
+#else
+
+namespace {
+
+double attribute(cudaDeviceAttr which, int device) {
+  int value = 0;
+  return cudaDeviceGetAttribute(&value, which, device) == cudaSuccess ? value : 0;
+}
+
+}  // namespace
+
+std::optional<GpuFacts> gpu_facts(int device) {
+  cudaDeviceProp properties;
+  if (cudaGetDeviceProperties(&properties, device) != cudaSuccess) {
+    cudaGetLastError();  // the runtime would tell it again behind the next kernel
+    return std::nullopt;
+  }
+  constexpr double kKilohertz = 1e3;
+  const double memory_clock = kKilohertz * attribute(cudaDevAttrMemoryClockRate, device);
+  const double bus_bytes = attribute(cudaDevAttrGlobalMemoryBusWidth, device) / 8;
+  return GpuFacts{.name = properties.name,
+                  .memory_bytes = static_cast<double>(properties.totalGlobalMem),
+                  .memory_bytes_per_second = 2 * memory_clock * bus_bytes,  // two transfers a clock
+                  .clock_hz = kKilohertz * attribute(cudaDevAttrClockRate, device),
+                  .multiprocessors = properties.multiProcessorCount,
+                  .capability = 10 * properties.major + properties.minor};
+}
+
+#endif
+
+}  // namespace shardline

@@ -1,0 +1,104 @@
+#include "core/files/disk_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "core/error.h"
+
+namespace shardline {
+namespace {
+
+// What to do about an error of the system, where that is known.
+std::string advice(const std::string& path, int error) {
+  if (error != ENOSPC && error != EDQUOT && error != EFBIG) return "";
+  std::error_code unknown;
+  const auto space = std::filesystem::space(path, unknown);
+  return cat(unknown ? "" : cat("; the file system has ", space.available, " bytes left"),
+             "; make room there or choose another directory");
+}
+
+}  // namespace
+
+DiskFile::DiskFile(const std::string& path, int flags) : path_(path), fd_(::open(path.c_str(), flags, 0666)) {
+  if (fd_ < 0) fail("cannot be opened for writing", errno);
+}
+
+DiskFile DiskFile::open(const std::string& path) {
+  return DiskFile(path, O_WRONLY | O_CLOEXEC);
+}
+
+DiskFile DiskFile::create(const std::string& path) {
+  return DiskFile(path, O_WRONLY | O_CREAT | O_CLOEXEC);
+}
+
+DiskFile::DiskFile(DiskFile&& other) noexcept : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)) {}
+
+DiskFile::~DiskFile() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+void DiskFile::fail(const std::string& what, int error) const {
+  throw RunError(cat(path_, ": ", what, ": ", std::strerror(error), advice(path_, error)));
+}
+
+// posix_fallocate would write every block where the file system (NFS before 4.2, for one) cannot reserve.
+void DiskFile::reserve(int64_t bytes) {
+  const auto checked = [&](auto call) {
+    int result;
+    do result = call();
+    while (result != 0 && errno == EINTR);
+    if (result != 0 && errno != EOPNOTSUPP) fail(cat(bytes, " bytes cannot be reserved"), errno);
+  };
+  checked([&] { return ::ftruncate(fd_, bytes); });
+  if (bytes > 0) checked([&] { return ::fallocate(fd_, 0, 0, bytes); });
+}
+
+void DiskFile::write_at(int64_t offset, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::pwrite(fd_, bytes.data(), bytes.size(), offset);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) fail("cannot be written", errno);
+    bytes.remove_prefix(static_cast<size_t>(written));
+    offset += written;
+  }
+}
+
+void DiskFile::sync() {
+  if (::fsync(fd_) != 0) fail("cannot be brought onto the disk", errno);
+}
+
+void rename_file(const std::string& from, const std::string& to) {
+  if (std::rename(from.c_str(), to.c_str()) != 0)
+    throw RunError(cat(from, ": cannot be renamed to ", to, ": ", std::strerror(errno)));
+}
+
+void write_file(const std::string& path, std::string_view text) {
+  const std::string unfinished = path + ".incomplete";
+  try {
+    auto file = DiskFile::create(unfinished);
+    file.reserve(static_cast<int64_t>(text.size()));
+    file.write_at(0, text);
+    file.sync();
+    rename_file(unfinished, path);
+  } catch (const RunError&) {
+    std::error_code ignored;
+    std::filesystem::remove(unfinished, ignored);
+    throw;
+  }
+}
+
+void sync_directory(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const bool done = fd >= 0 && (::fsync(fd) == 0 || errno == EINVAL);  // EINVAL: this file system has no such thing
+  const int error = errno;
+  if (fd >= 0) ::close(fd);
+  if (!done) throw RunError(cat(path, ": cannot be brought onto the disk: ", std::strerror(error)));
+}
+
+}  // namespace shardline

@@ -1,0 +1,438 @@
+#include "core/files/json_reader.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <cstdint>
+#include <fstream>
+#include <iterator>
+#include <utility>
+
+#include "core/error.h"
+
+namespace shardline {
+namespace {
+
+using nlohmann::json;
+using Kind = JsonType::Kind;
+
+constexpr std::size_t kDeepest = 64;  // levels of nesting; hand-written files stay far below
+
+std::string shown(const json& value) {
+  std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
+  constexpr std::size_t longest = 100;
+  if (text.size() > longest) text = text.substr(0, longest) + "...";
+  return text;
+}
+
+std::string escaped(std::string key) {
+  for (std::size_t at = 0; (at = key.find_first_of("~/", at)) != std::string::npos; at += 2)
+    key.replace(at, 1, key[at] == '~' ? "~0" : "~1");
+  return key;
+}
+
+std::string problem_line(const std::string& source, const std::string& pointer, const std::string& rule,
+                         const json* value, const std::string& advice) {
+  std::string line = cat(source, ": ", pointer.empty() ? "/" : pointer, ": ", rule);
+  if (value) line += "; got " + shown(*value);
+  if (!advice.empty()) line += "; " + advice;
+  return line;
+}
+
+// Builds the value and notices what nlohmann's own builder passes over in silence: keys that are given twice.
+class StrictBuilder : public nlohmann::json_sax<json> {
+ public:
+  StrictBuilder(JsonDocument& document, const std::string& text) : document_(document), text_(text) {}
+
+  bool null() override { return add(nullptr); }
+  bool boolean(bool value) override { return add(value); }
+  bool number_integer(number_integer_t value) override { return add(value); }
+  bool number_unsigned(number_unsigned_t value) override { return add(value); }
+  bool number_float(number_float_t value, const string_t&) override { return add(value); }
+  bool string(string_t& value) override { return add(value); }
+  bool binary(binary_t&) override { return false; }
+  bool start_object(std::size_t) override { return open(json::object()); }
+  bool start_array(std::size_t) override { return open(json::array()); }
+  bool end_object() override { return close(); }
+  bool end_array() override { return close(); }
+  bool key(string_t& name) override {
+    key_ = name;
+    return true;
+  }
+
+  bool parse_error(std::size_t position, const std::string& last, const json::exception& error) override {
+    const std::size_t end = std::min(position > 0 ? position - 1 : 0, text_.size());
+    const auto line = 1 + std::count(text_.begin(), text_.begin() + static_cast<std::ptrdiff_t>(end), '\n');
+    const std::size_t line_start = end == 0 ? std::string::npos : text_.rfind('\n', end - 1);
+    const std::size_t column = end - (line_start == std::string::npos ? 0 : line_start + 1) + 1;
+    throw ConfigError(cat(document_.file, ":", line, ":", column, ": not JSON: ", reason(error.what()), advice(last)));
+  }
+
+ private:
+  // "[json.exception.parse_error.101] parse error at line 1, column 2: syntax error ..." -> "syntax error ..."
+  static std::string reason(std::string what) {
+    if (const auto bracket = what.find("] "); bracket != std::string::npos) what = what.substr(bracket + 2);
+    if (what.rfind("parse error at", 0) == 0) what = what.substr(what.find(": ") + 2);
+    return what;
+  }
+
+  static std::string advice(const std::string& last) {
+    if (!last.empty() && last.back() == '/') return "; JSON has no comments: remove them";
+    if (!last.empty() && last.back() == '\'') return "; JSON strings stand in double quotes";
+    if (last == "}" || last == "]" || last.ends_with("}") || last.ends_with("]"))
+      return "; is there a comma before it that does not belong there?";
+    return "";
+  }
+
+  json* put(const json& value) {
+    if (open_.empty()) {
+      document_.value = value;
+      return &document_.value;
+    }
+    json& parent = *open_.back();
+    if (parent.is_array()) {
+      parent.push_back(value);
+      return &parent.back();
+    }
+    const auto old = parent.find(key_);
+    if (old != parent.end())
+      document_.problems.push_back(problem_line(document_.file, pointer() + "/" + escaped(key_),
+                                                "the key is given twice", nullptr,
+                                                cat("first ", shown(*old), ", then ", shown(value), "; keep one")));
+    json& slot = parent[key_];
+    slot = value;
+    return &slot;
+  }
+
+  bool add(const json& value) {
+    put(value);
+    return true;
+  }
+
+  bool open(const json& container) {
+    if (open_.size() == kDeepest)
+      throw ConfigError(cat(document_.file, ": more than ", kDeepest, " levels of nesting below ", pointer()));
+    const std::string step =
+        open_.empty() ? "" : "/" + (open_.back()->is_array() ? std::to_string(open_.back()->size()) : escaped(key_));
+    open_.push_back(put(container));
+    steps_.push_back(step);
+    return true;
+  }
+
+  bool close() {
+    open_.pop_back();
+    steps_.pop_back();
+    return true;
+  }
+
+  std::string pointer() const {
+    std::string all;
+    for (const auto& step : steps_) all += step;
+    return all;
+  }
+
+  JsonDocument& document_;
+  const std::string& text_;
+  std::string key_;
+  std::vector<json*> open_;
+  std::vector<std::string> steps_;
+};
+
+// Optimal string alignment: insertions, deletions, replacements and swapped neighbours count one each.
+std::size_t edit_distance(const std::string& a, const std::string& b) {
+  std::vector<std::vector<std::size_t>> cost(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
+  for (std::size_t i = 0; i <= a.size(); ++i) cost[i][0] = i;
+  for (std::size_t j = 0; j <= b.size(); ++j) cost[0][j] = j;
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t replace = cost[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
+      cost[i][j] = std::min({cost[i - 1][j] + 1, cost[i][j - 1] + 1, replace});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        cost[i][j] = std::min(cost[i][j], cost[i - 2][j - 2] + 1);
+    }
+  }
+  return cost[a.size()][b.size()];
+}
+
+// "--Micro-batch-size" -> "micro_batch_size"
+std::string plain_spelling(const std::string& key) {
+  std::string plain = key.substr(std::min(key.find_first_not_of('-'), key.size()));
+  for (char& c : plain) c = c == '-' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return plain;
+}
+
+std::vector<std::string> words(const JsonType& type) {
+  std::vector<std::string> all;
+  for (const auto& choice : type.choices) all.push_back(choice.value);
+  return all;
+}
+
+bool is_list_of_texts(const json& value) {
+  return value.is_array() && std::all_of(value.begin(), value.end(), [](const json& v) { return v.is_string(); });
+}
+
+bool in_range(const JsonType& type, double value) {
+  return value >= type.minimum && (type.below ? value < type.maximum : value <= type.maximum);
+}
+
+bool is_of(const JsonType& type, const json& value) {
+  switch (type.kind) {
+    case Kind::any:
+      return true;
+    case Kind::boolean:
+      return value.is_boolean();
+    case Kind::integer:
+      return (value.is_number_integer() && in_range(type, value.get<double>())) ||
+             (value.is_string() && !type.choices.empty());
+    case Kind::number:
+      return value.is_number() && in_range(type, value.get<double>());
+    case Kind::text:
+      return value.is_string();
+    case Kind::texts:
+      return value.is_string() || is_list_of_texts(value);
+    case Kind::object:
+      return value.is_object();
+  }
+  return false;
+}
+
+std::string number_text(double value) {
+  const bool whole = value == std::floor(value) && std::abs(value) < 1e15;
+  return whole ? std::to_string(static_cast<std::int64_t>(value)) : json(value).dump();
+}
+
+// What the writer probably meant by a value of another kind.
+std::string repair(const JsonType& type, const json& value) {
+  if (value.is_null()) return "leave the key out to get its default";
+  if (value.is_string()) {
+    const json inside = json::parse(value.get<std::string>(), nullptr, false);
+    if (!inside.is_discarded() && !inside.is_string() && is_of(type, inside))
+      return cat("write ", inside, " without quotes");
+  }
+  if (type.kind == Kind::integer && value.is_number()) {
+    const double number = value.get<double>();
+    if (number > type.maximum) return "the largest is " + number_text(type.maximum);
+    if (number == std::floor(number) && in_range(type, number)) return "write " + number_text(number);
+  }
+  if (type.kind == Kind::boolean && value.is_number()) return value == 0 ? "write false" : "write true";
+  return "";
+}
+
+std::string unknown_key_advice(const std::vector<std::string>& names) {
+  if (names.empty() || names.size() > 15) return "remove it";
+  std::string list;
+  for (const auto& name : names) list += (list.empty() ? "" : ", ") + name;
+  return "the keys here are " + list;
+}
+
+}  // namespace
+
+JsonDocument parse_json(const std::string& text, const std::string& file) {
+  JsonDocument document;
+  document.file = file;
+  StrictBuilder builder(document, text);
+  json::sax_parse(text, &builder);
+  return document;
+}
+
+JsonDocument read_json_file(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  if (!in.is_open() || in.bad())
+    throw ConfigError(cat(path, ": cannot read this file; check the path, seen from the current directory"));
+  return parse_json(text, path);
+}
+
+std::string JsonType::describe() const {
+  std::string text;
+  switch (kind) {
+    case Kind::any:
+      text = "any value";
+      break;
+    case Kind::boolean:
+      text = "true or false";
+      break;
+    case Kind::integer:
+      text = "an integer";
+      break;
+    case Kind::number:
+      text = "a number";
+      break;
+    case Kind::text:
+      text = choices.empty() ? "a string" : "";
+      break;
+    case Kind::texts:
+      text = choices.empty() ? "a string or a list of strings" : "a word or a list of words out of";
+      break;
+    case Kind::object:
+      text = "an object";
+      break;
+  }
+  if (kind == Kind::integer || kind == Kind::number) {
+    const bool has_maximum = maximum < (kind == Kind::integer ? std::numeric_limits<int>::max() : 1e300);
+    if (std::isfinite(minimum)) text += cat(" >= ", number_text(minimum));
+    if (has_maximum) text += cat(std::isfinite(minimum) ? " and " : " ", below ? "< " : "<= ", number_text(maximum));
+  }
+  std::string list;
+  for (const auto& choice : choices)
+    if (choice.advice.empty() || kind == Kind::integer) list += cat(list.empty() ? "" : ", ", '"', choice.value, '"');
+  if (!list.empty()) text += cat(kind == Kind::integer ? " or " : kind == Kind::text ? "one of " : " ", list);
+  return text;
+}
+
+JsonType json_boolean() {
+  return {.kind = Kind::boolean};
+}
+JsonType json_integer(double minimum, double maximum) {
+  return {.kind = Kind::integer, .minimum = minimum, .maximum = maximum};
+}
+JsonType json_number(double minimum, double maximum) {
+  return {.kind = Kind::number, .minimum = minimum, .maximum = maximum};
+}
+JsonType json_number_below(double minimum, double maximum) {
+  return {.kind = Kind::number, .minimum = minimum, .maximum = maximum, .below = true};
+}
+JsonType json_text() {
+  return {.kind = Kind::text};
+}
+JsonType json_texts(std::vector<JsonChoice> choices) {
+  return {.kind = Kind::texts, .choices = std::move(choices)};
+}
+JsonType json_choice(std::vector<JsonChoice> choices) {
+  return {.kind = Kind::text, .choices = std::move(choices)};
+}
+JsonType json_object() {
+  return {.kind = Kind::object};
+}
+JsonType json_any() {
+  return {};
+}
+JsonType or_null(JsonType type) {
+  type.nullable = true;
+  return type;
+}
+
+std::string nearest_word(const std::string& word, const std::vector<std::string>& candidates) {
+  std::string best;
+  std::size_t best_distance = std::max<std::size_t>(1, word.size() / 3) + 1;
+  const std::string plain = plain_spelling(word);
+  for (const auto& candidate : candidates) {
+    const std::string other = plain_spelling(candidate);
+    const std::size_t least = std::max(plain.size(), other.size()) - std::min(plain.size(), other.size());
+    if (least >= best_distance) continue;
+    const std::size_t distance = edit_distance(plain, other);
+    if (distance < best_distance) {
+      best = candidate;
+      best_distance = distance;
+    }
+  }
+  return best;
+}
+
+struct JsonReader::Report {
+  const JsonDocument* document;
+  JsonHints hints;
+  std::vector<std::string> lines;
+  std::vector<std::string> pointers;  // of the lines that the reader added
+
+  std::string source_of(const std::string& pointer) const {
+    for (const auto& [changed, origin] : document->origins)
+      if (pointer == changed || pointer.rfind(changed + "/", 0) == 0) return origin;
+    return document->file;
+  }
+};
+
+JsonReader::JsonReader(const JsonDocument& document, JsonHints hints)
+    : JsonReader(std::make_shared<Report>(Report{&document, std::move(hints), document.problems, {}}), "",
+                 &document.value) {
+  if (!document.value.is_object()) add_problem("", &document.value, "must be an object", "");
+}
+
+JsonReader::JsonReader(std::shared_ptr<Report> report, std::string pointer, const json* object)
+    : report_(std::move(report)), pointer_(std::move(pointer)), object_(object) {}
+
+bool JsonReader::has(const std::string& key) const {
+  return object_ && object_->is_object() && object_->contains(key);
+}
+
+const json* JsonReader::peek(const std::string& key) {
+  known_.insert(key);
+  return has(key) ? &object_->at(key) : nullptr;
+}
+
+const json* JsonReader::find(const std::string& key, const JsonType& type) {
+  const json* value = peek(key);
+  if (!value || (value->is_null() && type.nullable)) return value;
+  if (!is_of(type, *value)) {
+    fail(key, "must be " + type.describe(), repair(type, *value));
+    return nullptr;
+  }
+  const std::size_t before = report_->lines.size();
+  if (!type.choices.empty() && value->is_string()) check_choice(key, type, *value, value->get<std::string>());
+  if (!type.choices.empty() && value->is_array())
+    for (const auto& word : *value) check_choice(key, type, *value, word.get<std::string>());
+  return report_->lines.size() == before ? value : nullptr;
+}
+
+void JsonReader::check_choice(const std::string& key, const JsonType& type, const json& value,
+                              const std::string& word) {
+  const auto takes = [&](const JsonChoice& c) {
+    return c.value == word || (c.value.starts_with("*.") && word.ends_with(c.value.substr(1)));
+  };
+  const auto choice = std::find_if(type.choices.begin(), type.choices.end(), takes);
+  if (choice == type.choices.end()) {
+    const std::string near = nearest_word(word, words(type));
+    fail(key, "must be " + type.describe(), near.empty() ? repair(type, value) : cat("did you mean \"", near, "\"?"));
+  } else if (!choice->advice.empty()) {
+    fail(key, cat('"', word, "\" is not available"), choice->advice);
+  }
+}
+
+json JsonReader::value() const {
+  return object_ && object_->is_object() ? *object_ : json::object();
+}
+
+JsonReader JsonReader::child(const std::string& key) {
+  const json* value = find(key, json_object());
+  return JsonReader(report_, cat(pointer_, "/", escaped(key)), value);
+}
+
+void JsonReader::fail(const std::string& key, const std::string& rule, const std::string& advice) {
+  add_problem(cat(pointer_, "/", escaped(key)), peek(key), rule, advice);
+}
+
+void JsonReader::add_problem(const std::string& pointer, const json* value, const std::string& rule,
+                             const std::string& advice) {
+  report_->pointers.push_back(pointer);
+  report_->lines.push_back(problem_line(report_->source_of(pointer), pointer, rule, value, advice));
+}
+
+bool JsonReader::report_unknown_keys() {
+  const std::vector<std::string> names(known_.begin(), known_.end());
+  bool any = false;
+  const json object = this->value();
+  for (const auto& [key, value] : object.items()) {
+    if (known_.count(key)) continue;
+    any = true;
+    const auto hint = report_->hints.find(plain_spelling(key));
+    const std::string meant = hint != report_->hints.end() ? hint->second : nearest_word(key, names);
+    add_problem(cat(pointer_, "/", escaped(key)), &value, "unknown key",
+                meant.empty() ? unknown_key_advice(names) : cat("did you mean ", meant, "?"));
+  }
+  return any;
+}
+
+bool JsonReader::clean() const {
+  return std::none_of(report_->pointers.begin(), report_->pointers.end(), [&](const std::string& pointer) {
+    return pointer == pointer_ || pointer.rfind(pointer_ + "/", 0) == 0;
+  });
+}
+
+void JsonReader::throw_problems() const {
+  if (report_->lines.empty()) return;
+  std::string all;
+  for (const auto& line : report_->lines) all += (all.empty() ? "" : "\n") + line;
+  throw ConfigError(all);
+}
+
+}  // namespace shardline

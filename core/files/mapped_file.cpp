@@ -1,0 +1,55 @@
+#include "core/files/mapped_file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "core/error.h"
+
+namespace shardline {
+namespace {
+
+struct Descriptor {
+  int fd;
+  ~Descriptor() {
+    if (fd >= 0) ::close(fd);
+  }
+};
+
+}  // namespace
+
+MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
+  Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};  // a pipe must not block
+  if (file.fd < 0) throw DataError(cat(path.string(), ": cannot be opened: ", std::strerror(errno)));
+  struct stat status {};
+  if (::fstat(file.fd, &status) != 0) throw DataError(cat(path.string(), ": ", std::strerror(errno)));
+  if (!S_ISREG(status.st_mode)) throw DataError(cat(path.string(), ": must be a regular file"));
+  size_ = static_cast<size_t>(status.st_size);
+  if (size_ == 0) return;
+  void* data = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.fd, 0);
+  if (data == MAP_FAILED) throw DataError(cat(path.string(), ": cannot be mapped: ", std::strerror(errno)));
+  data_ = static_cast<const char*>(data);
+}
+
+void MappedFile::release(std::string_view part) const {
+  if (part.empty()) return;
+  // Whole pages, with what else stands in them.
+  const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  const size_t begin = static_cast<size_t>(part.data() - data_) / page * page;
+  const size_t end = static_cast<size_t>(part.data() + part.size() - data_);
+  ::madvise(const_cast<char*>(data_) + begin, end - begin, MADV_DONTNEED);  // no more than advice: failing is no harm
+}
+
+MappedFile::~MappedFile() {
+  if (data_) ::munmap(const_cast<char*>(data_), size_);
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : path_(std::move(other.path_)), data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+}  // namespace shardline

@@ -1,9 +1,0 @@
-// The world of one rank, for tensors on any device: every operation copies within the process and is done at once.
-#pragma once
-#include "core/communicator.h"
-
-namespace shardline {
-
-CommunicatorPtr make_local_world();
-
-}  // namespace shardline

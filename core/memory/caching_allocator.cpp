@@ -1,0 +1,208 @@
+#include "core/memory/caching_allocator.h"
+
+#include <c10/core/Allocator.h>
+#include <c10/core/CPUAllocator.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
+#include <map>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace shardline {
+namespace {
+
+constexpr size_t kHeader = 64;          // before the data, which stays aligned to it
+constexpr size_t kMapped = 128 * 1024;  // blocks from this size on are the system's pages
+constexpr const char* kAdvice =
+    "Keep less: smp_options.activation_checkpointing \"each\", offload_activations with offload_scope \"all\", smaller "
+    "microbatches (more of them), or more stages or tensor-parallel ranks";
+
+thread_local MemoryClass current_class = MemoryClass::workspace;
+
+struct Header {
+  size_t block, bytes;  // of the whole block; what was asked for
+  MemoryClass memory;
+};
+static_assert(sizeof(Header) <= kHeader);
+
+Header* header_of(void* data) {
+  return reinterpret_cast<Header*>(static_cast<char*>(data) - kHeader);
+}
+
+size_t block_size(size_t bytes) {
+  const size_t whole = std::max<size_t>(bytes + kHeader, 256);
+  const size_t step = std::bit_floor(whole - 1) / 8;
+  return (whole + step - 1) / step * step;
+}
+
+class CachingAllocator final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(size_t bytes) override {
+    void* data = bytes == 0 ? nullptr : take(bytes);
+    return {data, data, &free_data, c10::Device(c10::DeviceType::CPU)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &free_data; }
+  void copy_data(void* to, const void* from, std::size_t count) const override { default_copy_data(to, from, count); }
+
+  MemoryTotals totals() {
+    const std::scoped_lock lock(mutex_);
+    return totals_;
+  }
+  void set_cap(int64_t bytes) {
+    const std::scoped_lock lock(mutex_);
+    cap_ = bytes;
+  }
+  int64_t trim() {
+    const std::scoped_lock lock(mutex_);
+    return trim_locked();
+  }
+
+  void restart_peaks() {
+    const std::scoped_lock lock(mutex_);
+    totals_.peak_of_class = totals_.now;
+    totals_.peak_live = totals_.live;
+  }
+
+  static CachingAllocator& instance() {
+    static auto* const allocator = new CachingAllocator;  // tensors may outlive everything
+    return *allocator;
+  }
+
+ private:
+  static void free_data(void* data) {
+    if (data) instance().give_back(data);
+  }
+
+  void* take(size_t bytes) {
+    const size_t size = block_size(bytes);
+    void* block = nullptr;
+    {
+      const std::scoped_lock lock(mutex_);
+      refuse_over_cap(bytes, size);
+      block = cached(size);
+      totals_.new_blocks += !block;
+      if (!block) block = from_system(size);
+      if (!block && trim_locked() > 0) block = from_system(size);
+      if (!block)
+        throw RunError(cat("the system has no memory left for a tensor of ", bytes, " bytes (",
+                           to_string(current_class), "); in use: ", in_use(), ". ", kAdvice));
+      count(current_class, static_cast<int64_t>(bytes));
+      blocks_ += static_cast<int64_t>(size);
+    }
+    *static_cast<Header*>(block) = {size, bytes, current_class};
+    void* data = static_cast<char*>(block) + kHeader;
+    report(data, static_cast<int64_t>(bytes));
+    return data;
+  }
+
+  bool is_cached(size_t size) const {
+    const auto list = free_.find(size);
+    return list != free_.end() && !list->second.empty();
+  }
+
+  void* cached(size_t size) {
+    if (!is_cached(size)) return nullptr;
+    const auto list = free_.find(size);
+    void* block = list->second.back();
+    list->second.pop_back();
+    totals_.cached -= static_cast<int64_t>(size);
+    return block;
+  }
+
+  void give_back(void* data) {
+    Header* header = header_of(data);
+    const auto bytes = static_cast<int64_t>(header->bytes);
+    report(data, -bytes);
+    const std::scoped_lock lock(mutex_);
+    count(header->memory, -bytes);
+    blocks_ -= static_cast<int64_t>(header->block);
+    totals_.cached += static_cast<int64_t>(header->block);
+    free_[header->block].push_back(header);
+  }
+
+  void count(MemoryClass memory, int64_t bytes) {
+    const auto i = static_cast<size_t>(memory);
+    totals_.peak_of_class[i] = std::max(totals_.peak_of_class[i], totals_.now[i] += bytes);
+    totals_.peak_live = std::max(totals_.peak_live, totals_.live += bytes);
+  }
+
+  void refuse_over_cap(size_t bytes, size_t size) {
+    if (cap_ == 0) return;
+    const int64_t more = is_cached(size) ? 0 : static_cast<int64_t>(size);
+    if (blocks_ + totals_.cached + more <= cap_) return;
+    trim_locked();
+    if (blocks_ + static_cast<int64_t>(size) <= cap_) return;
+    throw MemoryCapError(cat("out of memory: ", bytes, " bytes more (", to_string(current_class),
+                             ") would exceed runtime.memory_cap, ", cap_, " bytes; in use: ", in_use(), ". ", kAdvice,
+                             ", or raise runtime.memory_cap"));
+  }
+
+  // By class.
+  std::string in_use() const {
+    std::string classes;
+    for (size_t i = 0; i < kMemoryClasses; ++i)
+      classes += cat(i ? ", " : "", to_string(static_cast<MemoryClass>(i)), " ", totals_.now[i]);
+    return classes;
+  }
+
+  // Null where there is no more.
+  static void* from_system(size_t size) {
+    if (size < kMapped) return std::aligned_alloc(kHeader, (size + kHeader - 1) / kHeader * kHeader);
+    void* block = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return block == MAP_FAILED ? nullptr : block;
+  }
+
+  int64_t trim_locked() {
+    for (auto& [size, list] : free_) {
+      for (void* block : list) size >= kMapped ? static_cast<void>(munmap(block, size)) : std::free(block);
+      list.clear();
+    }
+    return std::exchange(totals_.cached, 0);
+  }
+
+  static void report(void* data, int64_t bytes) {
+    if (c10::memoryProfilingEnabled())
+      c10::reportMemoryUsageToProfiler(data, bytes, 0, 0, c10::Device(c10::DeviceType::CPU));
+  }
+
+  std::mutex mutex_;
+  std::map<size_t, std::vector<void*>> free_;  // by size of the block
+  MemoryTotals totals_;
+  int64_t blocks_ = 0;  // bytes of the blocks that are in use
+  int64_t cap_ = 0;
+};
+
+}  // namespace
+
+const char* to_string(MemoryClass memory) {
+  static constexpr const char* names[] = {"weights",     "gradients",     "optimizer",
+                                          "activations", "communication", "workspace"};
+  return names[static_cast<size_t>(memory)];
+}
+
+MemoryScope::MemoryScope(MemoryClass memory) : before_(std::exchange(current_class, memory)) {}
+MemoryScope::~MemoryScope() {
+  current_class = before_;
+}
+
+void use_caching_allocator() {
+  c10::SetCPUAllocator(&CachingAllocator::instance(), /*priority=*/100);
+}
+MemoryTotals memory_totals() {
+  return CachingAllocator::instance().totals();
+}
+void restart_memory_peaks() {
+  CachingAllocator::instance().restart_peaks();
+}
+void set_memory_cap(int64_t bytes) {
+  CachingAllocator::instance().set_cap(bytes);
+}
+int64_t trim_memory() {
+  return CachingAllocator::instance().trim();
+}
+
+}  // namespace shardline

@@ -1,0 +1,138 @@
+// The layer: the unit that is assigned to a stage, run, recomputed, reduced and priced. The executor runs a stage layer
+// by layer and cuts the autograd graph at layer borders, so the backward pass is an explicit loop over layers.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/model/model_spec.h"
+#include "core/numbers/half_options.h"
+
+namespace shardline {
+
+class Communicator;
+class KvCache;
+
+// A rank's part of a logical parameter: views into flat buffers.
+struct Parameter {
+  std::string name;  // full name: "h.3.attn.qkv.weight"
+  const ParamSpec* spec = nullptr;
+  at::Tensor value;  // local_shape of the spec
+  at::Tensor grad;   // same shape, at least fp32; ops add to it. Undefined where nothing is trained
+};
+
+// What travels from layer to layer: tensors in the order of LayerSpec::output (most often one, [rows, hidden]).
+using Border = std::vector<at::Tensor>;
+
+// Weight-gradient products that wait for their BackwardWeight instruction: one queue per microbatch and layer. Ops push
+// in the backward pass; draining runs the products in the order in which they were pushed. Where BackwardWeight follows
+// its BackwardInput directly, the queue is immediate: a product runs when it is pushed, while its tensors are in cache.
+class WeightGradQueue {
+ public:
+  using Product = std::function<void(const at::Tensor& x, const at::Tensor& dy)>;
+  bool immediate = false;
+
+  // The tensors of the product are x and dy, so that what waits can be counted; `add` holds none.
+  void push(const at::Tensor& x, const at::Tensor& dy, Product add) {
+    if (immediate) return add(x, dy);
+    waiting_.push_back({x, dy, std::move(add)});
+  }
+  void drain() {
+    for (auto& pair : waiting_) {
+      pair.add(pair.x, pair.dy);
+      pair = {};  // frees its tensors before the next product runs
+    }
+    waiting_.clear();
+  }
+  bool empty() const { return waiting_.empty(); }
+  std::vector<at::Tensor> tensors() const {
+    std::vector<at::Tensor> tensors;
+    for (const auto& pair : waiting_) tensors.insert(tensors.end(), {pair.x, pair.dy});
+    return tensors;
+  }
+
+ private:
+  struct Pair {
+    at::Tensor x, dy;
+    Product add;
+  };
+  std::vector<Pair> waiting_;
+};
+
+// One microbatch, known to every rank of the replica. May be empty (batch 0) in a short last batch.
+struct Microbatch {
+  at::Tensor ids;                // [batch, length] int64
+  at::Tensor labels;             // [batch, length] int64, unshifted; undefined in generation
+  std::vector<int64_t> samples;  // [batch] position of each sample in the global batch: keys the dropout masks
+  int64_t first_position = 0;    // position of column 0 (generation with a cache: the length of the prefix)
+
+  int64_t batch() const { return ids.size(0); }
+  int64_t length() const { return ids.size(1); }
+  int64_t tokens() const { return ids.numel(); }
+};
+
+enum class Mode { train, evaluate, generate };
+
+// The sum of a loss over its weight (valid tokens, samples, ...); a report divides the sums over everything.
+struct LossTerm {
+  double sum = 0, weight = 0;
+};
+
+// What a layer is told beside its input, and where it leaves its loss.
+struct MicrobatchContext {
+  const Microbatch* batch = nullptr;
+  Mode mode = Mode::train;
+  uint64_t seed = 0;      // of the dropout masks
+  int64_t step = 0;       // optimizer step, keys the dropout masks
+  double loss_scale = 1;  // what a loss sum is multiplied with before backward: 1 / weight of the whole step
+  WeightGradQueue* weight_grads = nullptr;  // of this microbatch and layer
+  KvCache* cache = nullptr;                 // of this layer, in generation
+  bool recompute_attention = false;         // the attention core keeps its input only and runs again in backward
+  LossTerm loss;                            // left by the last layer
+};
+
+class Layer {
+ public:
+  virtual ~Layer() = default;
+  // Runs on this rank's part. In Mode::train the last layer returns the scaled loss, a scalar to run backward from; in
+  // Mode::evaluate it returns nothing and leaves its loss in the context; in Mode::generate it returns the logits of
+  // the last position, [batch, vocabulary], on every T rank.
+  virtual Border forward(const Border& input, MicrobatchContext& context) = 0;
+};
+
+// What a factory gets to make a layer's local part.
+struct LayerBuild {
+  const LayerSpec* spec = nullptr;
+  std::vector<Parameter*> params;  // in the order of spec->params; outlive the layer
+  Communicator* tp = nullptr;      // the T ranks
+  bool sequence_parallel = false;  // optimize: memory
+  int64_t index = 0;               // of the layer in the model; keys the dropout masks
+  HalfOptions half;
+};
+
+// The executor's view of whoever owns the parameters. Layers are numbered as in the ModelSpec. All ranks that share a
+// layer make these calls in one order.
+class ParameterStore {
+ public:
+  virtual ~ParameterStore() = default;
+  // The layers that will be acquired until the end of the run, in their order: what to bring ahead of its use.
+  virtual void begin_run(std::vector<int> acquired) = 0;
+  virtual void acquire(int layer) = 0;  // values must be whole from here (forward, input gradient) ...
+  virtual void release(int layer) = 0;  // ... to here
+  // Microbatches add to gradients between these two: those that wait for BackwardWeight (ParamSpec::deferred), or the
+  // others. What is open may be opened again. `last`: nothing more comes in this step.
+  virtual void open_gradients(int layer, bool deferred) = 0;
+  virtual void close_gradients(int layer, bool deferred, bool last) = 0;
+  virtual void settle_gradients() = 0;  // nothing of the microbatches closed so far is under way any more
+};
+
+// The rows of a microbatch that rank t of T holds at a border: all tokens, or rows t*c to (t+1)*c with c =
+// ceil(tokens/T) under sequence parallelism, where the last rows may be padding.
+int64_t border_rows(int64_t tokens, int t_degree, bool sequence_parallel);
+std::vector<int64_t> bind_shape(const BorderTensor& tensor, int64_t rows);
+
+}  // namespace shardline

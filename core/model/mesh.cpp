@@ -1,0 +1,114 @@
+#include "core/model/mesh.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+
+namespace shardline {
+namespace {
+
+std::string letters_of(const std::string& placement) {
+  if (placement == "cluster") return "DPT";
+  if (placement == "spread") return "TPD";
+  std::string sorted = placement;
+  std::sort(sorted.begin(), sorted.end());
+  if (sorted != "DPT")
+    throw ConfigError(cat("placement_strategy must be cluster, spread or a permutation of the letters D, P, T; got \"",
+                          placement, "\". The default, cluster, is DPT."));
+  return placement;
+}
+
+bool same_group(Group group, const Coordinates& a, const Coordinates& b) {
+  switch (group) {
+    case Group::pp:
+      return a.d == b.d && a.t == b.t;
+    case Group::tp:
+      return a.d == b.d && a.p == b.p;
+    case Group::rdp:
+      return a.p == b.p && a.t == b.t;
+    case Group::dp:
+      return a.p == b.p;
+    case Group::mp:
+      return a.d == b.d;
+    case Group::world:
+      return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+const char* to_string(Group group) {
+  static constexpr std::array names = {"pp", "tp", "rdp", "dp", "mp", "world"};
+  return names[static_cast<size_t>(group)];
+}
+
+Mesh::Mesh(const std::string& placement, int d, int p, int t) : placement_(letters_of(placement)), d_(d), p_(p), t_(t) {
+  if (d < 1 || p < 1 || t < 1)
+    throw ConfigError(cat("every parallel degree must be at least 1; got D=", d, ", P=", p, ", T=", t));
+}
+
+Coordinates Mesh::at(int rank) const {
+  SL_ASSERT(rank >= 0 && rank < size(), "rank ", rank, " of ", size());
+  Coordinates at;
+  for (auto letter = placement_.rbegin(); letter != placement_.rend(); ++letter) {
+    const int degree = *letter == 'D' ? d_ : *letter == 'P' ? p_ : t_;
+    (*letter == 'D' ? at.d : *letter == 'P' ? at.p : at.t) = rank % degree;
+    rank /= degree;
+  }
+  return at;
+}
+
+int Mesh::rank(Coordinates at) const {
+  SL_ASSERT(at.d >= 0 && at.d < d_ && at.p >= 0 && at.p < p_ && at.t >= 0 && at.t < t_);
+  int rank = 0;
+  for (char letter : placement_)
+    rank = letter == 'D' ? rank * d_ + at.d : letter == 'P' ? rank * p_ + at.p : rank * t_ + at.t;
+  return rank;
+}
+
+std::vector<int> Mesh::members(Group group, int rank) const {
+  const Coordinates mine = at(rank);
+  std::vector<int> ranks;
+  for (int other = 0; other < size(); ++other)
+    if (same_group(group, mine, at(other))) ranks.push_back(other);
+  return ranks;
+}
+
+int Mesh::index_in(Group group, int rank) const {
+  const auto ranks = members(group, rank);
+  return static_cast<int>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
+}
+
+int Mesh::copies(int degree) const {
+  SL_ASSERT(degree >= 1 && d_ % degree == 0, "a sharding degree of ", degree, " for ", d_, " replicas");
+  return d_ / degree;
+}
+
+SharePlace Mesh::shared(int d, int degree) const {
+  SL_ASSERT(d >= 0 && d < copies(degree) * degree, "replica ", d, " of ", d_);
+  return {d / degree, d % degree};
+}
+
+int Mesh::replica(SharePlace place, int degree) const {
+  SL_ASSERT(place.copy < copies(degree) && place.part < degree);
+  return place.copy * degree + place.part;
+}
+
+int Mesh::part_over_t(Coordinates at, int degree) const {
+  const int part = shared(at.d, degree).part;
+  const bool t_varies_faster = placement_.find('D') < placement_.find('T');
+  return t_varies_faster ? part * t_ + at.t : at.t * degree + part;
+}
+
+void to_json(nlohmann::json& json, const Mesh& mesh) {
+  json = {{"placement", mesh.placement()}, {"d", mesh.d()}, {"p", mesh.p()}, {"t", mesh.t()}, {"size", mesh.size()}};
+}
+
+Mesh mesh_from_json(const nlohmann::json& json) {
+  return {json.at("placement").get<std::string>(), json.at("d").get<int>(), json.at("p").get<int>(),
+          json.at("t").get<int>()};
+}
+
+}  // namespace shardline

@@ -1,0 +1,146 @@
+// What a model is, before anything is allocated: layers in execution order and, for every parameter, its logical global
+// shape, how tensor parallelism splits it, where it stands in a Hugging Face file and how it starts. From this one
+// description come the local shards, reading and writing files, the memory estimate and the gradient groups.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "core/model/layer_work.h"
+
+namespace shardline {
+
+class Layer;
+struct LayerBuild;
+
+struct Range {
+  int64_t begin = 0, length = 0;
+  int64_t end() const { return begin + length; }
+  bool operator==(const Range&) const = default;
+};
+
+// Part `index` of `count` units cut into `parts` contiguous parts; the first count % parts parts are one unit longer.
+Range split_range(int64_t count, int parts, int index);
+
+// One tensor of a Hugging Face file as (a part of) a logical parameter: the file's tensor is seen with the sizes `view`
+// (empty: those of the logical parameter), its dimensions taken in the order `permute` (empty: as they are), and stands
+// at `offset` of the logical parameter (empty: at its start). `shape` is its sizes in the file (empty: as `view`).
+struct ParamSource {
+  std::string tensor;
+  std::vector<int64_t> view;
+  std::vector<int64_t> permute;
+  std::vector<int64_t> offset;
+  std::vector<int64_t> shape;
+};
+
+struct Init {
+  enum class Kind { zeros, ones, normal } kind = Kind::zeros;
+  double std = 0;
+};
+
+struct ParamSpec {
+  std::string name;            // within its layer: "attn.qkv.weight"
+  std::vector<int64_t> shape;  // logical and global: [3, heads, head_dim, hidden]
+  int split_dim = -1;          // the dimension whose units are dealt to the T ranks; -1: whole on every rank
+  Init init;
+  std::string tied_to;  // full name of the parameter whose values this one shares; empty: its own
+  bool trainable = true;
+  bool decays = true;           // takes weight decay
+  bool partial_over_t = false;  // whole on every T rank, but each has only a part of its gradient
+  bool deferred = false;        // its gradient is a product that waits in the WeightGradQueue
+  std::vector<ParamSource> sources;
+
+  int64_t numel() const;                   // of the logical parameter
+  Range split(int t, int t_degree) const;  // units of split_dim on rank t; {0, 0} when not split
+  std::vector<int64_t> local_shape(int t, int t_degree) const;
+};
+
+// One tensor at a layer border. Sizes are symbolic: kRows stands for the rows that a rank holds of a microbatch (all
+// its tokens, or its part of them under sequence parallelism).
+struct BorderTensor {
+  static constexpr int64_t kRows = -1;
+  std::string name;
+  std::vector<int64_t> shape;
+};
+
+// One microbatch on one rank, as far as it decides what a layer keeps of it in training.
+struct KeptCase {
+  int64_t tokens = 0, rows = 0;  // rows: of its borders, see border_rows()
+  int t = 0, t_degree = 1;
+  int64_t element_bytes = 4;         // of activations inside layers
+  int64_t border_bytes = 4;          // of an element between layers
+  bool recompute_attention = false;  // "selective"
+};
+
+// Bytes of tensors, each storage once, without parameters and the batch.
+struct KeptBytes {
+  int64_t activations = 0;   // from forward to backward: the layer's input and what its ops save
+  int64_t weight_pairs = 0;  // from BackwardInput to BackwardWeight, where these stand apart: the (X, dY) pairs
+  bool operator==(const KeptBytes&) const = default;
+};
+
+// The most bytes that a pass of one microbatch through a layer has in use at a time, beyond what it finds when it
+// begins: what it comes to keep, its result, and what its ops need while they run. Without the few thousand bytes that
+// depend on threads, and without an accelerator's own workspaces.
+struct PassBytes {
+  int64_t forward = 0;
+  int64_t backward = 0;        // weight gradients at once; what is freed on the way makes room
+  int64_t input_gradient = 0;  // weight gradients wait
+};
+
+// What of a layer is split over the T ranks together or is whole on each of them: the parameters that the T ranks could
+// split among those whose names begin with the unit's.
+struct SplitUnit {
+  std::string name;   // within its layer: "attn"
+  std::string parts;  // what is dealt to the ranks: "heads"
+  int64_t count = 0;  // of them in the model
+  bool split = true;
+  std::string why;  // empty: nobody decided
+  bool operator==(const SplitUnit&) const = default;
+};
+
+// What was decided about units, by their full names ("h.3.attn"); the others are split.
+struct SplitChoice {
+  bool split = true;
+  std::string why;
+  bool operator==(const SplitChoice&) const = default;
+};
+using SplitChoices = std::map<std::string, SplitChoice>;
+
+struct LayerSpec {
+  std::string name;       // "h.3": prefix of its parameters' full names
+  bool is_block = false;  // one transformer layer of the HF config (what stage counts count)
+  std::vector<SplitUnit> units;
+  std::vector<ParamSpec> params;
+  std::vector<BorderTensor> output;                 // what it hands to the next layer; empty for the last one
+  double flops_per_token = 0;                       // of the forward pass, whole layer; what the partition balances
+  std::function<LayerWork(const WorkShape&)> work;  // what it does with a microbatch; stated by every built-in family
+  std::function<std::unique_ptr<Layer>(const LayerBuild&)> build;  // makes the local part
+  std::function<KeptBytes(const KeptCase&)> kept;                  // of full microbatches
+  std::function<PassBytes(const KeptCase&)> passes;
+
+  std::string full_name(const ParamSpec& param) const { return name + "." + param.name; }
+  std::string full_name(const SplitUnit& unit) const { return name + "." + unit.name; }
+};
+
+struct ModelSpec {
+  std::string family;             // "gpt2"
+  std::string variant;            // what changes the layers' work but no shape: "gelu_tanh, attention dropout"
+  std::vector<LayerSpec> layers;  // in execution order
+  int64_t vocab_size = 0;
+  int64_t max_positions = 0;
+  std::vector<std::string>
+      ignored_tensors;  // patterns (regular expressions) of tensors in files that are no parameters
+
+  int64_t parameter_count() const;  // tied parameters once
+  int block_count() const;
+  const ParamSpec& param(const std::string& full_name) const;
+};
+
+void to_json(nlohmann::json& json, const ModelSpec& spec);
+
+}  // namespace shardline

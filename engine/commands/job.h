@@ -1,0 +1,54 @@
+// What the commands do on one rank; every rank of the world calls the same function.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/config/keys/options.h"
+#include "engine/plan/planner_case.h"
+#include "engine/run/ranks.h"
+
+namespace shardline {
+
+// What can be known to be wrong before ranks are started: ConfigError, DataError, or RunError for a full disk. The jobs
+// themselves find the same.
+void check_train(const Config& config);
+void check_evaluate(const Config& config);
+void check_profile(const Config& config);
+
+void train_job(const Config& config, RankContext& context);
+void evaluate_job(const Config& config, RankContext& context);
+
+struct GenerateOptions {
+  std::vector<std::string> prompts;
+  int64_t max_new_tokens = 64;
+  double temperature = 1;  // 0: greedy
+  int64_t top_k = 0;       // 0: all
+  double top_p = 1;
+  uint64_t seed = 42;
+  bool json = false;  // one JSON object per prompt
+};
+void check_generate(const Config& config, const GenerateOptions& options);
+void generate_job(const Config& config, const GenerateOptions& options, RankContext& context);
+
+// `shardline profile`: times the model's distinct layers and the links between the ranks, unless the file holds what
+// can be used. path: of the file; empty: output_dir/profile.json.
+void profile_job(const Config& config, const std::string& path, RankContext& context);
+
+struct PlanOptions {
+  bool json = false;
+  bool instructions = false;  // of the schedule, in JSON about a cluster
+  int width = 80;             // columns
+  std::string svg, html;      // not empty: files for the schedule's picture, and for a page about all of it
+  std::string search;         // not empty: "time", "cost" or "memory"
+  std::string from_run;       // not empty: output_dir of a run of this config, to be compared with
+  Assumptions assumed;
+};
+// `shardline plan`: starts no ranks and reads no text. Throws what train would throw, see engine/commands/run_checks.h.
+// What the config's cluster would make of it is told where it names one.
+std::string plan_job(const Config& config, const PlanOptions& options);
+
+// A config that means the model in `directory` on one rank, for eval and generate.
+Config config_of_directory(const std::string& directory, const std::vector<std::string>& overrides);
+
+}  // namespace shardline

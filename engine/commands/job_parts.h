@@ -1,0 +1,51 @@
+// The steps that the commands share.
+#pragma once
+#include <memory>
+#include <string>
+
+#include "engine/data/dataset/batch_source.h"
+#include "engine/plan/plan.h"
+#include "engine/run/model_source.h"
+#include "engine/run/ranks.h"
+#include "engine/train/trainer.h"
+
+namespace shardline {
+
+// Model and plan alone: no ranks, no weights.
+struct PlannedModel {
+  ModelSource model;
+  PlannerCase planned;
+  Plan plan;
+};
+// splits: what T ranks split, where that is decided already.
+PlannedModel plan_model(const Config& config, int world_size, const Assumptions& assumed = {},
+                        const std::optional<SplitChoices>& splits = {});
+
+// An SVG. RunError when the file cannot be written.
+void write_schedule_picture(const Plan& plan, const std::string& path);
+
+// Model, plan and communicators of this rank.
+struct JobParts {
+  ModelSource model;
+  PlannerCase planned;
+  Plan plan;
+  RankGroups groups;
+};
+JobParts make_parts(const Config& config, const RankContext& context);
+
+// Collective over the world: fills each rank's parameters, and stops the job unless all ranks have the same model
+// files. `show`: see fill_parameters.
+void load_parameters(const Config& config, const JobParts& parts, StageParameters& parameters,
+                     const LongWork::Show& show = {});
+
+// "data.tokenizer", else that of the model's directory.
+std::string tokenizer_source(const Config& config);
+// ConfigError where there is none.
+TokenizerPtr require_tokenizer(const Config& config);
+
+// Stops the job unless all ranks have the same text for `what`; the error names the hosts that differ.
+void require_equal(Communicator& world, const std::string& what, const std::string& text);
+
+std::string digest_of(const std::string& text);
+
+}  // namespace shardline

@@ -1,0 +1,182 @@
+#include "engine/commands/open_data.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+#include <optional>
+#include <thread>
+#include <tuple>
+
+#include "core/comm/long_work.h"
+#include "core/error.h"
+#include "engine/config/rules/learning_rate_rules.h"
+#include "engine/data/source/data_files.h"
+#include "engine/data/source/data_source.h"
+#include "engine/data/source/token_file.h"
+
+namespace shardline {
+namespace {
+
+std::filesystem::path cache_folder(const Config& config) {
+  if (const char* xdg = std::getenv("XDG_CACHE_HOME"); xdg && *xdg) return std::filesystem::path(xdg) / "shardline";
+  if (const char* home = std::getenv("HOME"); home && *home)
+    return std::filesystem::path(home) / ".cache" / "shardline";
+  return std::filesystem::path(config.output_dir) / ".cache";
+}
+
+bool has_tokenizer(const std::string& directory) {
+  return std::filesystem::exists(directory + "/tokenizer.json") || std::filesystem::exists(directory + "/vocab.json");
+}
+
+// With all that is wrong in `config` for the model; without the paths.
+TokenDataOptions token_data_options(const Config& config, const ModelSpec& spec) {
+  TokenDataOptions options{.format = config.data.format,
+                           .text_column = config.data.text_column,
+                           .vocab_size = spec.vocab_size,
+                           .cache_folder = cache_folder(config),
+                           .threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()))};
+  // Files of token ids need no tokenizer; for text without one the data reader says what is missing.
+  const auto tokenizer = tokenizer_source(config);
+  if (!config.data.tokenizer.empty() || has_tokenizer(tokenizer)) options.tokenizer = load_tokenizer(tokenizer);
+  if (options.tokenizer && options.tokenizer->vocab_size() > spec.vocab_size)
+    throw ConfigError(cat("/data/tokenizer: ", tokenizer_source(config), " has ids up to ",
+                          options.tokenizer->vocab_size() - 1, ", but the model's vocab_size is ", spec.vocab_size,
+                          "; set model.config.vocab_size to at least ", options.tokenizer->vocab_size()));
+  return options;
+}
+
+DataError about_files(const std::vector<std::string>& paths, const DataError& error) {
+  return DataError(cat(paths.front(), paths.size() > 1 ? ", ...: " : ": ", error.what()));
+}
+
+SampleOrderOptions sample_order(const Config& config, const ResolvedSizes& sizes, int64_t samples, bool train) {
+  const auto& t = config.training;
+  return {.samples = samples,
+          .global_batch = train ? sizes.global_batch : sizes.eval_replica_batch * sizes.replicas,
+          .loader_batches = train ? sizes.loader_batches : 1,
+          .seed = static_cast<uint64_t>(t.data_seed.value_or(t.seed)),
+          .shuffle = train && config.data.shuffle,
+          .drop_last = train && t.dataloader_drop_last};
+}
+
+// The blocks of these files; unset where a text must be read to know, or a file is not there.
+std::optional<int64_t> blocks_of(const Config& config, const TokenDataOptions& options,
+                                 const std::vector<std::string>& paths, bool must_be_there) {
+  std::vector<std::string> there = paths;
+  if (!must_be_there) std::erase_if(there, [](const std::string& path) { return !is_data_file(path); });
+  bool known = there.size() == paths.size();
+  if (there.empty() && !paths.empty()) return {};
+  check_data_files(there, options.format, options.text_column);
+  int64_t tokens = 0, documents = 0;
+  for (const auto& file : find_data_files(there, options.format)) {
+    if (file.format == DataFormat::tokens) {
+      const TokenFile ids(file.path);
+      tokens += ids.size();
+      documents += ids.documents();
+      continue;
+    }
+    if (!options.tokenizer) throw missing_tokenizer(file);
+    known = false;
+  }
+  if (!known) return {};
+  try {
+    return count_blocks(tokens, documents, config.data.sequence_length);
+  } catch (const DataError& error) {
+    throw about_files(paths, error);
+  }
+}
+
+// The path of the cache on this rank's host.
+std::filesystem::path prepare_on_each_host(TokenDataOptions options, RankContext& context, Progress& progress) {
+  const auto rank = static_cast<size_t>(context.world->rank());
+  const auto maker = static_cast<size_t>(context.host_of.empty() ? 0 : context.host_of[rank]);
+  LongWork work(*context.world, "token cache", [&](int64_t done, int64_t total) {
+    if (context.out) progress.update(done, total, total > 0 ? "reading text" : "waiting for another job's token cache");
+  });
+  std::string path;
+  if (rank == maker) {
+    options.progress = [&](int64_t done, int64_t total) { work.report(done, total); };
+    path = prepare_token_cache(options).string();
+  }
+  work.finish();
+  return gather_strings(*context.world, path)[maker];
+}
+
+}  // namespace
+
+void check_token_data(const Config& config, const PlannedModel& planned, bool must_be_there) {
+  const auto options = token_data_options(config, planned.model.spec);
+  const DataOptions& data = config.data;
+  if (data.train.empty()) throw ConfigError("/data/train: nothing to train on; name a file or a list of files");
+  auto blocks = blocks_of(config, options, data.train, must_be_there);
+  if (!data.validation.empty()) blocks_of(config, options, data.validation, must_be_there);
+  if (blocks && data.validation.empty() && data.validation_split_percentage > 0)
+    *blocks -= count_validation_blocks(*blocks, data.validation_split_percentage);
+  // Where the blocks are not known, the run has no more than it asks for.
+  if (data.max_train_samples) blocks = std::min(*data.max_train_samples, blocks.value_or(*data.max_train_samples));
+  if (!blocks) return;
+  const SampleOrder order(sample_order(config, planned.plan.sizes, *blocks, /*train=*/true));
+  count_steps(config, order.batches_per_epoch());
+}
+
+void check_validation_data(const Config& config, const PlannedModel& planned) {
+  const auto options = token_data_options(config, planned.model.spec);
+  const bool own_files = !config.data.validation.empty();
+  const auto blocks = blocks_of(config, options, own_files ? config.data.validation : config.data.train, true);
+  if (blocks && !own_files) count_validation_blocks(*blocks, config.data.validation_split_percentage);
+}
+
+int64_t count_steps(const Config& config, int64_t steps_per_epoch) {
+  const TrainingOptions& training = config.training;
+  const int64_t steps =
+      training.max_steps > 0
+          ? training.max_steps
+          : std::max<int64_t>(
+                1, static_cast<int64_t>(std::ceil(training.num_train_epochs * static_cast<double>(steps_per_epoch))));
+  try {
+    learning_rate_options(training, steps);
+  } catch (const ConfigError& error) {
+    throw ConfigError(cat("/training/lr_scheduler_kwargs: ", error.what()));
+  }
+  return steps;
+}
+
+TokenData open_data(const Config& config, const ModelSource& model, const ResolvedSizes& sizes, RankContext& context,
+                    bool with_train) {
+  TokenDataOptions options = token_data_options(config, model.spec);
+  Progress progress(context.out ? *context.out : std::cerr, context.console, {});
+
+  std::string digest;
+  const auto blocks = [&](const std::vector<std::string>& paths) {
+    options.paths = paths;
+    const auto cache = open_token_cache(prepare_on_each_host(options, context, progress));
+    digest += cache->digest();
+    try {
+      return BlockDataset(cache, config.data.sequence_length);
+    } catch (const DataError& error) {
+      throw about_files(paths, error);
+    }
+  };
+  const auto source = [&](const BlockDataset& data, bool train) {
+    return std::make_unique<DatasetSource>(data, sample_order(config, sizes, data.size(), train));
+  };
+
+  std::optional<BlockDataset> train, validation;
+  const bool split = config.data.validation.empty() && config.data.validation_split_percentage > 0;
+  if (with_train || split) train = blocks(config.data.train);
+  if (split) std::tie(train, validation) = train->split_validation(config.data.validation_split_percentage);
+  if (!config.data.validation.empty()) validation = blocks(config.data.validation);
+  if (train && config.data.max_train_samples) train = train->first(*config.data.max_train_samples);
+  if (validation && config.data.max_eval_samples) validation = validation->first(*config.data.max_eval_samples);
+  progress.finish();
+
+  TokenData data{.digest = digest};
+  if (train && with_train) data.train = source(*train, true);
+  if (validation) data.validation = source(*validation, false);
+  require_equal(*context.world, "data", digest);
+  return data;
+}
+
+}  // namespace shardline

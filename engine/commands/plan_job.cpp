@@ -1,0 +1,77 @@
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "engine/commands/job.h"
+#include "engine/commands/job_parts.h"
+#include "engine/commands/run_checks.h"
+#include "engine/config/config.h"
+#include "engine/config/rules/model_rules.h"
+#include "engine/plan/report/plan_page.h"
+#include "engine/plan/tensor_splits.h"
+#include "engine/train/run_comparison.h"
+
+namespace shardline {
+namespace {
+
+void write_text(const std::string& path, const std::string& text) {
+  std::ofstream out(path, std::ios::binary);
+  out << text;
+  if (!out.flush()) throw RunError(cat("cannot write ", path, ": ", std::strerror(errno)));
+}
+
+bool foretells(const Config& config, const PlanOptions& options) {
+  return !config.cluster.empty() || !options.search.empty() || !options.html.empty() || !options.from_run.empty();
+}
+
+}  // namespace
+
+std::string plan_job(const Config& config, const PlanOptions& options) {
+  const PlannedModel all = plan_model(config, configured_world_size(config), options.assumed);
+  const auto& [model, planned, plan] = all;
+  const bool is_to_run = options.from_run.empty();  // a run that was needs no check
+  if (is_to_run) check_run(config, all, RunMoment::planned);
+  if (!options.svg.empty()) write_schedule_picture(plan, options.svg);
+  nlohmann::json json = plan_json(plan);
+  std::string text = plan_text(plan, options.width);
+  if (foretells(config, options)) {
+    const Forecast forecast = make_forecast(config, planned, plan);
+    add_forecast(json, forecast);
+    if (!options.instructions) json["schedule"].erase("instructions");
+    text += "\n" + forecast_text(forecast, plan);
+    std::optional<Candidates> candidates;
+    if (!options.search.empty()) {
+      // Other T may split what this one cannot.
+      PlannerCase open = planned;
+      open.job.spec = make_spec(config, model.hf_config, asked_splits(config, model.spec));
+      candidates = search_layouts(config, open, ranking_from(options.search));
+      json["candidates"] = candidates_json(*candidates);
+      json["search_seconds"] = candidates->found.seconds;
+      text += "\n" + candidates_text(*candidates, forecast);
+    }
+    if (!options.from_run.empty()) {
+      const MeasuredRun run = measured_run(options.from_run);
+      json["run"] = comparison_json(forecast, run, candidates);
+      text += "\n" + comparison_text(forecast, run, candidates);
+    }
+    if (!options.html.empty()) write_text(options.html, plan_page(planned, plan, forecast, candidates));
+  }
+  if (is_to_run && plans_for_this_machine(config))
+    for (const auto& obstacle : obstacles_now(config, model.spec))
+      text += "note: not ready to train: " + obstacle + "\n";
+  return options.json ? json.dump(2) + "\n" : text;
+}
+
+Config config_of_directory(const std::string& directory, const std::vector<std::string>& overrides) {
+  // data and output_dir are required of a config file; the commands that take a directory use neither unless set.
+  nlohmann::json minimal = {
+      {"model", {{"path", directory}}}, {"data", {{"train", directory}}}, {"output_dir", directory}};
+  if (const auto model = described_model({.path = directory}); model && model->mistakes.empty())
+    minimal["data"]["sequence_length"] = std::min<int64_t>(DataOptions().sequence_length, model->max_positions);
+  return parse_config(minimal.dump(), directory, overrides);
+}
+
+}  // namespace shardline

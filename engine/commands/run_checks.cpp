@@ -1,0 +1,61 @@
+#include "engine/commands/run_checks.h"
+
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "core/error.h"
+#include "engine/commands/findings.h"
+#include "engine/commands/open_data.h"
+#include "engine/data/source/data_files.h"
+#include "engine/run/output_dir.h"
+
+namespace shardline {
+namespace {
+
+namespace fs = std::filesystem;
+
+void check_offload_path(const Config& config) {
+  const auto& path = config.smp.offload_path;
+  if (!config.smp.offload_activations || !path) return;
+  std::error_code ignored;
+  if (fs::is_directory(*path, ignored) && access(path->c_str(), W_OK | X_OK) == 0) return;
+  throw ConfigError(cat("/smp_options/offload_path: must be a directory that this user may write to; got \"", *path,
+                        "\"; make it, or name another one"));
+}
+
+void check_optimizer(const Config& config) {
+  if (config.training.optim == "adafactor" && has_accelerators(config) && !config.smp.offload_optimizer_states)
+    throw ConfigError(
+        "/training/optim: \"adafactor\" runs on CPUs only; set smp_options.offload_optimizer_states, or runtime.device "
+        "to \"cpu\", or use \"adamw_torch_fused\", \"adam\" or \"sgd\"");
+}
+
+}  // namespace
+
+void check_run(const Config& config, const PlannedModel& planned, RunMoment moment) {
+  const bool starting = moment == RunMoment::starting;
+  Findings findings;
+  if (starting || plans_for_this_machine(config)) {
+    findings.check([&] { check_host(config); });
+    findings.check([&] { check_offload_path(config); });
+  }
+  findings.check([&] { check_optimizer(config); });
+  findings.check([&] { check_token_data(config, planned, starting); });
+  findings.throw_all();
+}
+
+std::vector<std::string> obstacles_now(const Config& config, const ModelSpec& spec) {
+  std::vector<std::string> obstacles;
+  for (const auto& paths : {config.data.train, config.data.validation})
+    for (const auto& path : paths)
+      if (!is_data_file(path)) obstacles.push_back(path + ": there is no such data file or folder yet");
+  try {
+    check_output_dir(config, spec);
+  } catch (const Error& error) {
+    obstacles.push_back(error.what());
+  }
+  return obstacles;
+}
+
+}  // namespace shardline

@@ -1,0 +1,226 @@
+#include <ATen/Parallel.h>
+#include <ATen/ops/tensor.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <ostream>
+
+#include "core/comm/flight_ring.h"
+#include "core/comm/nccl/nccl_api.h"
+#include "core/error.h"
+#include "core/files/disk_file.h"
+#include "engine/commands/job.h"
+#include "engine/commands/job_parts.h"
+#include "engine/commands/open_data.h"
+#include "engine/commands/run_checks.h"
+#include "engine/config/config.h"
+#include "engine/config/rules/precision_rules.h"
+#include "engine/observe/format.h"
+#include "engine/plan/replica_traffic.h"
+#include "engine/run/model_saver.h"
+#include "engine/run/output_dir.h"
+#include "engine/run/run_records.h"
+#include "engine/run/stop.h"
+#include "engine/train/run_comparison.h"
+#include "engine/train/step_timeline.h"
+#include "tensor_parallel/products/products.h"
+
+namespace shardline {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What every process was waiting for, readable after it was killed. Ranks that are threads share the first one's file.
+void keep_flight_records(const Config& config, const RankContext& context) {
+  if (resolved_communicator(config) == "threads" && !context.first()) return;
+  const fs::path folder = fs::path(config.output_dir) / "flight";
+  std::error_code error;
+  fs::create_directories(folder, error);
+  const std::string file = folder / cat("rank-", context.world->rank());
+  if (records_timelines(config))
+    open_flight_ring(file, kTimelineFlights);
+  else
+    open_flight_ring(file);
+}
+
+void write_json(const fs::path& path, const nlohmann::json& value) {
+  write_file(path, value.dump(2) + '\n');
+}
+
+// A build for GPUs that computes on CPUs says why.
+std::string no_gpu_note(const Config& config, at::Device device) {
+  return has_nccl() && device.is_cpu() && config.runtime.device != "cpu" ? " (no GPU found)" : "";
+}
+
+std::string settings_text(const Config& config, const ModelSource& model, const DatasetSource& data, int64_t steps,
+                          at::Device device) {
+  const auto& t = config.training;
+  return table(
+      {},
+      {{"model", cat(model.spec.family, ", ", format_count(static_cast<double>(model.spec.parameter_count())),
+                     " parameters, ", config.model.path.empty() ? "random" : config.model.path)},
+       {"device",
+        cat(device.str(), no_gpu_note(config, device), ", ", describe_numbers(config), ", ", at::get_num_threads(),
+            " thread(s) a rank, products by ", products_in_use(), ", communicator ", resolved_communicator(config))},
+       {"data", cat(data.data().size(), " blocks of ", config.data.sequence_length, " tokens, ", data.steps_per_epoch(),
+                    " steps an epoch, ", data.data().dropped_tokens(), " tokens left over")},
+       {"steps", cat(steps, ", ", t.optim, ", ", t.lr_scheduler_type, " from ", t.learning_rate, ", weight decay ",
+                     t.weight_decay, ", clip ", t.max_grad_norm,
+                     t.max_grad_value > 0 ? cat(" and +-", t.max_grad_value, " an element") : "", ", seed ", t.seed)},
+       {"output", config.output_dir}});
+}
+
+std::string traffic_text(const Config& config, const JobParts& parts, at::Device device) {
+  std::vector<TableRow> rows;
+  const auto add = [&](const char* what, const std::string& text) {
+    if (!text.empty()) rows.push_back({what, text});
+  };
+  add("gradients", reduction_text(config, parts.model.spec, parts.plan));
+  add("sharded values", gathering_text(parts.model.spec, parts.plan, parts.groups.host_of, device));
+  return rows.empty() ? "" : table({}, rows) + '\n';
+}
+
+// All ranks stop after the same step.
+bool stop_requested(Communicator& world) {
+  auto flag = at::tensor({static_cast<int64_t>(stop_signal())}, at::kLong);
+  world.all_reduce(flag, {.op = ReduceOp::max, .what = "stop?"})->wait();
+  return flag.item<int64_t>() != 0;
+}
+
+bool evaluates_after(const Config& config, int64_t step, int64_t total, const DatasetSource& train) {
+  const auto& t = config.training;
+  if (t.eval_strategy == "steps") return step % t.eval_steps.value_or(t.logging_steps) == 0 || step == total;
+  if (t.eval_strategy == "epoch") return step % train.steps_per_epoch() == 0 || step == total;
+  return t.do_eval && step == total;
+}
+
+void require_validation(const Config& config) {
+  if (config.data.validation.empty() && config.data.validation_split_percentage == 0)
+    throw ConfigError(
+        "/data/validation: nothing to evaluate on; name files, e.g. --set data.validation=FILE, or set "
+        "data.validation_split_percentage");
+}
+
+}  // namespace
+
+EvaluationMetrics evaluation_metrics(const LossTerm& loss, int64_t step, double epoch) {
+  const double mean = loss.sum / loss.weight;
+  return {.step = step, .epoch = epoch, .values = {{"eval_loss", mean}, {"eval_perplexity", std::exp(mean)}}};
+}
+
+void check_train(const Config& config) {
+  const auto planned = plan_model(config, configured_world_size(config));
+  check_run(config, planned, RunMoment::starting);
+  check_output_dir(config, planned.model.spec);
+}
+
+void train_job(const Config& config, RankContext& context) {
+  JobParts parts = make_parts(config, context);
+  const at::Device device = context.device;
+  if (context.first()) {
+    // The launcher has found what is wrong before, but not everybody starts ranks with it.
+    check_run(config, {parts.model, parts.planned, parts.plan}, RunMoment::starting);
+    prepare_output_dir(config, parts.model.spec);
+  }
+  context.world->barrier({.what = "output directory"});
+  ModelSaver saver(config.output_dir, parts.model, number_types(config).exact, tokenizer_source(config), parts.groups);
+  keep_flight_records(config, context);
+  TokenData data = open_data(config, parts.model, parts.plan.sizes, context, /*with_train=*/true);
+  const int64_t steps = count_steps(config, data.train->steps_per_epoch());
+
+  std::optional<Forecast> forecast;
+  if (context.out) {
+    nlohmann::json plan = plan_json(parts.plan);
+    *context.out << settings_text(config, parts.model, *data.train, steps, device) << '\n'
+                 << plan_text(parts.plan, context.console.columns) << '\n'
+                 << traffic_text(config, parts, device);
+    if (!config.cluster.empty()) {
+      forecast = make_forecast(config, parts.planned, parts.plan);
+      add_forecast(plan, *forecast);
+      *context.out << forecast_text(*forecast, parts.plan) << '\n';
+    }
+    for (const auto& note : notes(config, device)) *context.out << "note: " << note << '\n';
+    if (const auto earlier = previous_model(config); fs::exists(earlier))
+      *context.out << "note: the earlier model is kept in " << earlier.string() << " until the new one is saved\n";
+    write_json(config.output_dir + "/config.resolved.json",
+               resolved(config, {{"sizes", plan["sizes"]},
+                                 {"tensor_parallel_units", plan["tensor_parallel_units"]},
+                                 {"total_steps", steps}}));
+    write_json(config.output_dir + "/plan.json", plan);
+    write_schedule_picture(parts.plan, config.output_dir + "/schedule.svg");
+  }
+
+  Trainer trainer({config, parts.plan, parts.model, parts.groups, device}, steps);
+  RunRecords records(config, context, steps);
+  load_parameters(config, parts, trainer.parameters(), records.show("bytes of the model read"));
+
+  StepTimelines timelines(config, parts.plan, context, records);
+  double epoch = 0;
+  const auto evaluate = [&](int64_t step) {
+    const LossTerm loss = trainer.evaluate(*data.validation, data.validation->steps_per_epoch());
+    records.evaluation(evaluation_metrics(loss, step, epoch));
+  };
+  const StopAwaited awaited;
+  const auto end_if_asked = [&](int64_t step) {
+    if (!stop_requested(*context.world)) return;
+    records.finish();
+    const auto gaps = records.gaps();
+    throw Interrupted(cat("stopped by a signal after step ", step, " of ", steps,
+                          "; the weights of these steps are lost, ",
+                          gaps.empty() ? "metrics.jsonl is complete up to here" : gaps));
+  };
+  const auto is_evaluated = [&](int64_t step) {
+    return data.validation && evaluates_after(config, step, steps, *data.train);
+  };
+  if (data.validation && config.training.eval_on_start) {
+    evaluate(0);
+    end_if_asked(0);
+  }
+  for (int64_t step = 1; step <= steps; ++step) {
+    timelines.begin(step);
+    const StepMetrics metrics = trainer.train_step(*data.train, step);
+    timelines.finish(step, trainer.last_step());
+    epoch = metrics.epoch;
+    records.step(metrics);
+    if (step == steps) break;
+    if (is_evaluated(step)) evaluate(step);
+    end_if_asked(step);
+  }
+
+  // First of all: nothing that comes after it can lose the model.
+  saver.save(trainer.parameters(), records.show("bytes of the model written"));
+  try {
+    if (context.first()) remove_previous_model(config);
+    if (is_evaluated(steps)) evaluate(steps);
+    records.finish();
+    if (forecast)
+      records.attempt("comparison with the forecast", [&] {
+        *context.out << comparison_text(*forecast, measured_run(config.output_dir), std::nullopt) << '\n';
+      });
+    if (const auto gaps = records.gaps(); !gaps.empty()) throw RunError(gaps);
+  } catch (const std::exception& error) {
+    throw RunError(cat("the model is saved in ", config.output_dir, ", but: ", error.what()));
+  }
+  if (context.out) *context.out << "saved the model in " << config.output_dir << '\n';
+}
+
+void check_evaluate(const Config& config) {
+  require_validation(config);
+  check_validation_data(config, plan_model(config, configured_world_size(config)));
+}
+
+void evaluate_job(const Config& config, RankContext& context) {
+  require_validation(config);
+  JobParts parts = make_parts(config, context);
+  TokenData data = open_data(config, parts.model, parts.plan.sizes, context, /*with_train=*/false);
+  Trainer trainer({config, parts.plan, parts.model, parts.groups, context.device}, 0);
+  load_parameters(config, parts, trainer.parameters());
+  const LossTerm loss = trainer.evaluate(*data.validation, data.validation->steps_per_epoch());
+  if (!context.out) return;
+  nlohmann::json result = {{"eval_samples", data.validation->data().size()}, {"eval_tokens", loss.weight}};
+  for (const auto& [name, value] : evaluation_metrics(loss, 0, 0).values) result[name] = value;
+  *context.out << result.dump() << '\n';
+}
+
+}  // namespace shardline

@@ -1,0 +1,156 @@
+// The options of one run, as plain structs. docs/config.md tells what each key of the file means; the names here are
+// the same. Options whose feature is not built have no field.
+#pragma once
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace shardline {
+
+struct ModelOptions {
+  std::string path;                                  // Hugging Face directory; empty: built from `config`
+  nlohmann::json config = nlohmann::json::object();  // Hugging Face config keys, raw; override those of `path`
+  std::string init;                                  // "pretrained" | "random"; read_config always sets it
+  bool operator==(const ModelOptions&) const = default;
+};
+
+struct DataOptions {
+  std::vector<std::string> train;                 // files, relative to the current directory
+  std::vector<std::string> validation;            // files
+  std::string format = "auto";                    // "auto" (by file name) | "text" | "jsonl" | "tokens"
+  std::string text_column = "text";               // key of the text in a line of jsonl
+  std::string tokenizer;                          // directory, tokenizer.json or "bytes"; empty: that of model.path
+  int sequence_length = 1024;                     // tokens per sample
+  bool shuffle = true;                            // false: samples in file order
+  std::optional<std::int64_t> max_train_samples;  // unset: all
+  std::optional<std::int64_t> max_eval_samples;   // unset: all
+  int validation_split_percentage = 0;            // percent of the training samples, the first ones; 0: none
+  bool operator==(const DataOptions&) const = default;
+};
+
+// Hugging Face TrainingArguments; a step is an optimizer step.
+struct TrainingOptions {
+  std::optional<int> global_batch_size;  // samples per step over all replicas; unset: follows from the next two
+  std::optional<int> per_device_train_batch_size;  // samples; read_config sets 8 unless global_batch_size is given
+  std::optional<int> gradient_accumulation_steps;  // read_config sets 1 unless global_batch_size is given
+  int per_device_eval_batch_size = 8;              // samples
+  double num_train_epochs = 3.0;                   // used when max_steps is -1
+  int max_steps = -1;                              // -1: num_train_epochs counts
+  double learning_rate = 5e-5;                     // the peak
+  std::string lr_scheduler_type = "linear";        // see engine/config/rules/learning_rate_rules.h
+  nlohmann::json lr_scheduler_kwargs;              // its arguments: an object, or one as text; null: none
+  double warmup_steps = 0;                         // steps; below 1: that share of all steps, rounded up
+  std::string optim = "adamw_torch_fused";         // see engine/config/rules/optimizer_rules.h
+  std::optional<std::string> optim_args;           // "momentum=0.9,nesterov=true"
+  double weight_decay = 0.0;                       // not on biases and norms, nor on what the next key finds
+  std::vector<std::string> no_decay_patterns;      // regular expressions on names of parameters
+  double adam_beta1 = 0.9;
+  double adam_beta2 = 0.999;
+  double adam_epsilon = 1e-8;
+  double max_grad_norm = 1.0;   // L2 over the whole model; 0: no clipping
+  double max_grad_value = 0.0;  // of each element, after max_grad_norm; 0: no clipping
+  int logging_steps = 500;      // console lines; metrics.jsonl has every step
+  bool logging_first_step = false;
+  std::vector<std::string> report_to = {"none"};  // "tensorboard" and/or "none"
+  std::string eval_strategy = "no";               // "no" | "steps" | "epoch"
+  std::optional<int> eval_steps;                  // steps between evaluations; unset: logging_steps
+  bool eval_on_start = false;                     // evaluate before step 1
+  bool do_eval = false;                           // evaluate after the last step
+  std::string save_strategy = "steps";            // "no" | "steps": the final model is saved with either
+  std::int64_t seed = 42;
+  std::optional<std::int64_t> data_seed;    // unset: seed
+  bool dataloader_drop_last = false;        // leave out the short last batch of an epoch
+  bool bf16 = false, fp16 = false;          // see engine/config/rules/precision_rules.h, also for what follows
+  bool fp32_residual_addition = false;      // half precision: residuals are added in fp32
+  bool attention_in_fp32 = false;           // half precision: attention is computed in fp32
+  bool query_key_layer_scaling = false;     // fp16: scores are divided by the layer's number until the softmax
+  std::optional<double> static_loss_scale;  // of fp16
+  std::optional<bool> dynamic_loss_scale;   // of fp16; unset: true without static_loss_scale
+  nlohmann::json dynamic_loss_args;         // an object; null: none
+  bool full_determinism = false;            // refused on GPUs; CPUs are deterministic with either
+  std::optional<bool> disable_tqdm;         // true: lines in place of progress bars
+  int ddp_timeout = 1800;                   // seconds that a rank waits for others; core/comm/timeouts.h
+  bool use_cpu = false;                     // read_config turns it into runtime.device = "cpu"
+  bool overwrite_output_dir = false;
+  bool operator==(const TrainingOptions&) const = default;
+};
+
+// A degree that is "auto": to be chosen (engine/plan/layout_search.h) before anything else looks at it.
+inline constexpr int kAuto = 0;
+
+// SageMaker model parallel options.
+struct SmpOptions {
+  int pipeline_parallel_degree = 1;        // P
+  int tensor_parallel_degree = 1;          // T
+  int microbatches = 1;                    // per accumulation step and replica
+  std::optional<int> active_microbatches;  // most in flight; unset: what the schedule needs
+  std::string pipeline =
+      "interleaved";  // = 1F1B, and the other words of pipeline/schedule/kinds/schedule_choice.h; or a file
+  int virtual_pipeline_degree = 1;             // chunks a stage with "interleaved_1f1b"
+  nlohmann::json tensor_parallel_layers;       // see engine/config/rules/tensor_rules.h; null: none
+  std::string optimize = "memory";             // "memory" = sequence-parallel | "speed" = replicated over T
+  std::string placement_strategy = "cluster";  // "cluster" = DPT | "spread" = TPD | a permutation of D, P, T
+  std::optional<bool> ddp;                     // unset: true where T or D > 1
+  bool auto_partition = true;                  // false: layers are placed by default_partition and manual_partition
+  std::optional<int> default_partition;        // stage of the layers that manual_partition does not name
+  nlohmann::json manual_partition;             // see engine/config/rules/partition_rules.h; null: none
+  std::optional<double> memory_weight;         // of memory against time in the automatic partition; unset: 0
+  bool load_partition = false;                 // layers are placed as partition_file says
+  std::string partition_file;                  // plan.json of an earlier run
+  bool prescaled_batch = false;                // true: the replica's batch is not multiplied by T
+  nlohmann::json activation_checkpointing = "none";  // a strategy, or a list; see engine/config/rules/recompute_rules.h
+  bool offload_activations = false;                  // activations wait outside the device
+  std::string offload_scope = "checkpointed";        // "checkpointed": inputs of recomputed groups | "all" that is kept
+  int activation_loading_horizon = 4;                // instructions before their use at which they return
+  std::optional<std::string> offload_path;           // directory; unset: output_dir
+  bool offload_optimizer_states = false;             // they and fp32 masters stand on the host; accelerators only
+  bool shard_optimizer_state = false;                // replicas hold a part of it each (ZeRO-1)
+  bool shard_gradients = false;                      // and of the gradients (ZeRO-2)
+  int sharded_data_parallel_degree = 1;              // replicas that share one copy of all of it (MiCS, ZeRO-3)
+  double sdp_reduce_bucket_size = 5e8;               // elements, see optim/flat/flat_layout.h; written like 5e8
+  double sdp_param_persistence_threshold = 1e6;      // parameters of fewer elements stay whole
+  double sdp_max_live_parameters = 1e9;              // elements that are whole at a time
+  bool sdp_hierarchical_allgather = true;            // between hosts, then inside each; core/comm/hierarchical_gather.h
+  std::optional<double> sdp_gradient_clipping;       // unset: training.max_grad_norm
+  bool bf16 = false, fp16 = false;                   // the same as those of training
+  std::string ddp_dist_backend = "auto";  // of data parallelism: "auto" | "nccl", which must then be possible
+  bool operator==(const SmpOptions&) const = default;
+};
+
+struct MpiOptions {
+  bool enabled = true;
+  int processes_per_host = 0;      // 0: P x T on one host
+  std::string custom_mpi_options;  // words for the mpirun line, see engine/config/rules/shell_words.h
+  std::vector<std::string> hosts;  // names; empty: the allocation's, else this host; see hosts_of()
+  bool operator==(const MpiOptions&) const = default;
+};
+
+struct RuntimeOptions {
+  std::string device = "auto";        // "auto" | "cpu" | "cuda"
+  std::string communicator = "auto";  // "auto" | "mpi" | "nccl" | "threads" | "local"
+  int threads_per_rank = 0;           // 0: usable cores / ranks of the host
+  std::string dtype = "float32";      // "float32" | "float64"
+  nlohmann::json memory_cap;          // bytes, or "2GiB"; null: none; see memory_cap_bytes()
+  int timeline_first_step = 2;
+  int timeline_steps = 1;  // 0: none
+  bool operator==(const RuntimeOptions&) const = default;
+};
+
+struct Config {
+  ModelOptions model;
+  std::string task = "causal-lm";
+  DataOptions data;
+  TrainingOptions training;
+  SmpOptions smp;
+  MpiOptions mpi;
+  RuntimeOptions runtime;
+  std::string output_dir;
+  std::string profile;  // file of `shardline profile` to plan with; empty: none
+  std::string cluster;  // file with the machines to plan for, or "local"; empty: this machine
+  nlohmann::json no_effect = nlohmann::json::object();  // section -> key -> value: accepted, changes nothing
+  bool operator==(const Config&) const = default;
+};
+
+}  // namespace shardline

@@ -1,0 +1,165 @@
+#include "engine/config/keys/registry.h"
+
+#include <map>
+
+namespace shardline {
+namespace {
+
+// Names that people know from other trainers. Our own names, wherever they stand, are added to these.
+const std::map<std::string, std::string>& foreign_spellings() {
+  static const std::map<std::string, std::string> spellings = {
+      // Megatron-LM
+      {"tensor_model_parallel_size", "smp_options.tensor_parallel_degree"},
+      {"pipeline_model_parallel_size", "smp_options.pipeline_parallel_degree"},
+      {"num_layers_per_virtual_pipeline_stage", "smp_options.virtual_pipeline_degree"},
+      {"virtual_pipeline_model_parallel_size", "smp_options.virtual_pipeline_degree"},
+      {"sequence_parallel", "smp_options.optimize = \"memory\""},
+      {"micro_batch_size", "training.per_device_train_batch_size (cut into smp_options.microbatches)"},
+      {"train_iters", "training.max_steps"},
+      {"lr", "training.learning_rate"},
+      {"lr_decay_style", "training.lr_scheduler_type"},
+      {"lr_warmup_iters", "training.warmup_steps"},
+      {"lr_warmup_fraction", "training.warmup_steps (a share below 1)"},
+      {"clip_grad", "training.max_grad_norm"},
+      {"log_interval", "training.logging_steps"},
+      {"eval_interval", "training.eval_steps"},
+      {"save_interval", "training.save_steps"},
+      {"recompute_activations", "smp_options.activation_checkpointing"},
+      {"recompute_granularity", "smp_options.activation_checkpointing"},
+      {"use_distributed_optimizer", "smp_options.shard_optimizer_state"},
+      {"seq_length", "data.sequence_length"},
+      {"data_path", "data.train"},
+      {"num_layers", "model.config.n_layer"},
+      {"hidden_size", "model.config.n_embd"},
+      {"num_attention_heads", "model.config.n_head"},
+      // torchtitan
+      {"local_batch_size", "training.per_device_train_batch_size"},
+      {"steps", "training.max_steps"},
+      {"max_norm", "training.max_grad_norm"},
+      {"seq_len", "data.sequence_length"},
+      {"dump_folder", "output_dir"},
+      {"log_freq", "training.logging_steps"},
+      {"pipeline_parallel_schedule", "smp_options.pipeline"},
+      {"pipeline_parallel_microbatch_size", "smp_options.microbatches (a count)"},
+      {"data_parallel_shard_degree", "smp_options.sharded_data_parallel_degree"},
+      {"data_parallel_replicate_degree", "mpi_options.processes_per_host (replicas = world size / (P x T))"},
+      // DeepSpeed
+      {"train_batch_size", "training.global_batch_size"},
+      {"train_micro_batch_size_per_gpu", "training.per_device_train_batch_size"},
+      {"gradient_clipping", "training.max_grad_norm"},
+      {"zero_optimization", "smp_options.shard_optimizer_state"},
+      // transformers' run_clm.py
+      {"model_name_or_path", "model.path"},
+      {"config_name", "model.config"},
+      {"tokenizer_name", "data.tokenizer"},
+      {"train_file", "data.train"},
+      {"validation_file", "data.validation"},
+      {"block_size", "data.sequence_length"},
+      {"max_seq_length", "data.sequence_length"},
+      // short forms
+      {"batch_size", "training.per_device_train_batch_size"},
+      {"epochs", "training.num_train_epochs"},
+      {"tp", "smp_options.tensor_parallel_degree"},
+      {"pp", "smp_options.pipeline_parallel_degree"},
+      {"dp", "mpi_options.processes_per_host (replicas = world size / (P x T))"},
+      {"num_microbatches", "smp_options.microbatches"},
+      {"schedule", "smp_options.pipeline"},
+      {"smp", "smp_options"},
+      {"mpi", "mpi_options"},
+      {"training_args", "training"},
+      {"dataset", "data"},
+  };
+  return spellings;
+}
+
+bool is_empty(const nlohmann::json& value) {
+  return value.is_null() || value == false || value == "" || (value.is_structured() && value.empty());
+}
+
+}  // namespace
+
+const std::vector<Section>& config_sections() {
+  static const std::vector<Section> sections = {
+      {"", "Besides these keys, the top level holds the sections below.", top_level_keys()},
+      {"model", "The model to train.", model_keys()},
+      {"data", "The data to train and evaluate on.", data_keys()},
+      {"training",
+       "The training loop: `TrainingArguments` of transformers 5, the spellings of version 4, and keys of our own "
+       "(\"Ours\").",
+       training_keys()},
+      {"smp_options",
+       "Model parallelism: the parameters of SageMaker's library, versions 1.x, and keys of our own (\"Ours\").",
+       smp_keys()},
+      {"mpi_options", "How the ranks are started.", mpi_keys()},
+      {"runtime", "The machine.", runtime_keys()},
+  };
+  return sections;
+}
+
+const JsonHints& spelling_hints() {
+  static const JsonHints hints = [] {
+    JsonHints all = foreign_spellings();
+    for (const auto& section : config_sections())
+      for (const auto& key : section.keys)
+        if (key.status == Status::honoured)
+          all.emplace(key.name, (section.name.empty() ? "" : section.name + ".") + key.name);
+    return all;
+  }();
+  return hints;
+}
+
+std::string status_name(Status status) {
+  switch (status) {
+    case Status::honoured:
+      return "honoured";
+    case Status::no_effect:
+      return "no effect";
+    case Status::not_yet:
+      return "not yet";
+    case Status::refused:
+      return "refused";
+  }
+  return "";
+}
+
+Key Key::also(std::vector<std::string> spellings) const {
+  Key key = *this;
+  key.aliases = std::move(spellings);
+  return key;
+}
+
+Key Key::whose_default_is(nlohmann::json value) const {
+  Key key = *this;
+  key.default_value = std::move(value);
+  return key;
+}
+
+bool Key::is_default(const nlohmann::json& value) const {
+  return value == default_value || (default_value.is_null() && is_empty(value));
+}
+
+Key no_effect(std::string name, JsonType type, nlohmann::json default_value, std::string reason) {
+  return {.name = std::move(name),
+          .type = std::move(type),
+          .default_value = std::move(default_value),
+          .status = Status::no_effect,
+          .meaning = "",
+          .advice = std::move(reason)};
+}
+
+Key not_yet(std::string name, nlohmann::json default_value, std::string meaning, std::string advice) {
+  return {.name = std::move(name),
+          .type = json_any(),
+          .default_value = std::move(default_value),
+          .status = Status::not_yet,
+          .meaning = std::move(meaning),
+          .advice = std::move(advice)};
+}
+
+Key refused(std::string name, nlohmann::json default_value, std::string meaning, std::string advice) {
+  Key key = not_yet(std::move(name), std::move(default_value), std::move(meaning), std::move(advice));
+  key.status = Status::refused;
+  return key;
+}
+
+}  // namespace shardline

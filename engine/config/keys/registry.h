@@ -1,0 +1,108 @@
+// The one list of config keys. Reading, the resolved config, --help and docs/config.md are made from it.
+#pragma once
+#include <functional>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "core/files/json_reader.h"
+#include "engine/config/keys/options.h"
+
+namespace shardline {
+
+enum class Status {
+  honoured,
+  no_effect,  // accepted and listed: it cannot change numbers or outputs here
+  not_yet,    // an error at another value than its default
+  refused,    // the same, and stays so
+};
+
+struct Key {
+  std::string name;
+  JsonType type;
+  nlohmann::json default_value;  // null: unset
+  Status status = Status::honoured;
+  std::string meaning;
+  std::string advice = "";                // not honoured: why, or what to do instead
+  std::vector<std::string> aliases = {};  // older spellings of the same value
+  std::string writes = "";                // a shorthand: the key that its value goes to, as "section.key"
+  // Honoured keys only; `load` is null for shorthands.
+  std::function<void(Config&, const nlohmann::json&)> store = nullptr;
+  std::function<nlohmann::json(const Config&)> load = nullptr;
+
+  Key also(std::vector<std::string> spellings) const;
+  Key whose_default_is(nlohmann::json value) const;  // where it is filled in later
+  // Whether a key that is not honoured may have this value.
+  bool is_default(const nlohmann::json& value) const;
+};
+
+struct Section {
+  std::string name;  // "" is the top level
+  std::string meaning;
+  std::vector<Key> keys;
+};
+
+const std::vector<Section>& config_sections();
+// Names of Megatron-LM, torchtitan, DeepSpeed and run_clm.py, and every key of ours -> "section.key".
+const JsonHints& spelling_hints();
+std::string status_name(Status status);
+
+// What config_sections puts together, one function for each file of tables.
+std::vector<Key> top_level_keys();
+std::vector<Key> model_keys();
+std::vector<Key> data_keys();
+std::vector<Key> training_keys();
+std::vector<Key> smp_keys();
+std::vector<Key> mpi_keys();
+std::vector<Key> runtime_keys();
+
+Key no_effect(std::string name, JsonType type, nlohmann::json default_value, std::string reason);
+Key not_yet(std::string name, nlohmann::json default_value, std::string meaning, std::string advice);
+Key refused(std::string name, nlohmann::json default_value, std::string meaning, std::string advice);
+
+namespace detail {
+template <class T>
+struct Unwrapped {
+  using Type = T;
+};
+template <class T>
+struct Unwrapped<std::optional<T>> {
+  using Type = T;
+};
+
+template <class T>
+void store_value(T& field, const nlohmann::json& value) {
+  if constexpr (std::is_same_v<T, std::vector<std::string>>) {
+    field = value.is_string() ? T{value.get<std::string>()} : value.get<T>();
+  } else if constexpr (!std::is_same_v<T, typename Unwrapped<T>::Type>) {
+    field = value.is_null() ? T() : T(value.get<typename Unwrapped<T>::Type>());
+  } else {
+    field = value.get<T>();
+  }
+}
+
+template <class T>
+nlohmann::json load_value(const T& field) {
+  if constexpr (!std::is_same_v<T, typename Unwrapped<T>::Type>) {
+    return field ? nlohmann::json(*field) : nlohmann::json();
+  } else {
+    return nlohmann::json(field);
+  }
+}
+}  // namespace detail
+
+// A key that fills one field of one of the option structs; the field's default is the key's.
+// honoured("seed", &Config::training, &TrainingOptions::seed, json_integer(0), "...")
+template <class Options, class T>
+Key honoured(std::string name, Options Config::*options, T Options::*field, JsonType type, std::string meaning) {
+  Key key{.name = std::move(name), .type = std::move(type), .default_value = {}, .meaning = std::move(meaning)};
+  key.type.nullable = key.type.nullable || !std::is_same_v<T, typename detail::Unwrapped<T>::Type>;
+  key.default_value = detail::load_value(Config().*options.*field);
+  key.store = [=](Config& config, const nlohmann::json& value) { detail::store_value(config.*options.*field, value); };
+  key.load = [=](const Config& config) { return detail::load_value(config.*options.*field); };
+  return key;
+}
+
+}  // namespace shardline

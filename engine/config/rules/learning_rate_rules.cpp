@@ -1,0 +1,151 @@
+#include "engine/config/rules/learning_rate_rules.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "core/error.h"
+
+namespace shardline {
+namespace {
+
+using nlohmann::json;
+
+const std::map<std::string, std::vector<std::string>>& arguments_by_schedule() {
+  static const std::map<std::string, std::vector<std::string>> names = {
+      {"cosine", {"num_cycles"}},
+      {"cosine_with_restarts", {"num_cycles"}},
+      {"polynomial", {"lr_end", "power"}},
+      {"inverse_sqrt", {"timescale"}},
+      {"cosine_with_min_lr", {"num_cycles", "min_lr", "min_lr_rate"}},
+      {"cosine_warmup_with_min_lr", {"num_cycles", "min_lr", "min_lr_rate", "warmup_lr_rate"}},
+      {"warmup_stable_decay",
+       {"num_decay_steps", "num_stable_steps", "warmup_type", "decay_type", "min_lr_ratio", "num_cycles"}},
+      {"annealing", {"lr_decay_style", "lr_decay_iters", "plateau", "min_lr"}}};
+  return names;
+}
+
+// The arguments of one schedule, each with the rule that it must keep.
+class SchedulerArguments {
+ public:
+  SchedulerArguments(const std::string& schedule, const json& given) : given_(given) {
+    if (given_.is_string()) given_ = json::parse(given.get<std::string>(), nullptr, false);
+    if (given_.is_null()) given_ = json::object();
+    if (!given_.is_object()) throw ConfigError("must be an object; write it as {\"num_cycles\": 0.5}");
+    const auto taken = arguments_by_schedule().find(schedule);
+    const std::vector<std::string> names =
+        taken == arguments_by_schedule().end() ? std::vector<std::string>() : taken->second;
+    for (const auto& [name, value] : given_.items())
+      if (std::find(names.begin(), names.end(), name) == names.end())
+        throw ConfigError(cat("lr_scheduler_type \"", schedule, "\" has no argument \"", name, "\"; ",
+                              names.empty() ? "leave it out: it takes none" : "it takes " + json(names).dump()));
+  }
+
+  bool has(const std::string& name) const { return given_.contains(name) && !given_[name].is_null(); }
+
+  double number(const std::string& name, double fallback, double minimum, double maximum) const {
+    if (!has(name)) return fallback;
+    const json& value = given_[name];
+    if (!value.is_number() || !(value.get<double>() >= minimum && value.get<double>() <= maximum))
+      throw ConfigError(cat("\"", name, "\" must be a number from ", minimum, " to ", maximum, ", not ", value.dump(),
+                            "; give such a number"));
+    return value.get<double>();
+  }
+  int64_t steps(const std::string& name, int64_t fallback, int64_t minimum) const {
+    const double value = number(name, static_cast<double>(fallback), static_cast<double>(minimum), 2147483647);
+    if (value != std::floor(value))
+      throw ConfigError(cat("\"", name, "\" must be a whole number, not ", value, "; use ", std::floor(value)));
+    return static_cast<int64_t>(value);
+  }
+  std::string word(const std::string& name, const std::string& fallback, const std::vector<std::string>& words) const {
+    if (!has(name)) return fallback;
+    const json& value = given_[name];
+    if (!value.is_string() || std::find(words.begin(), words.end(), value.get<std::string>()) == words.end())
+      throw ConfigError(cat("\"", name, "\" is ", value.dump(), "; use one of ", json(words).dump()));
+    return value.get<std::string>();
+  }
+
+ private:
+  json given_;
+};
+
+constexpr double kMany = 1e9;
+
+double share_of_peak(double rate, double peak) {
+  return peak > 0 ? rate / peak : 0;
+}
+
+void read_smallest_rate(const SchedulerArguments& arguments, LearningRateOptions& options) {
+  if (arguments.has("min_lr") == arguments.has("min_lr_rate"))
+    throw ConfigError(cat("lr_scheduler_type \"", options.type,
+                          "\" needs either min_lr or min_lr_rate, which is its share of learning_rate; give one of "
+                          "them"));
+  options.floor = arguments.has("min_lr") ? share_of_peak(arguments.number("min_lr", 0, 0, options.peak), options.peak)
+                                          : arguments.number("min_lr_rate", 0, 0, 1);
+}
+
+void read_stable_decay(const SchedulerArguments& arguments, std::optional<int64_t> total,
+                       LearningRateOptions& options) {
+  if (!arguments.has("num_decay_steps"))
+    throw ConfigError(
+        "lr_scheduler_type \"warmup_stable_decay\" needs num_decay_steps; give the steps at the end in which the "
+        "learning rate falls");
+  const std::vector<std::string> shapes = {"linear", "cosine", "1-sqrt"};
+  options.decay_steps = arguments.steps("num_decay_steps", 0, 0);
+  options.warmup_shape = arguments.word("warmup_type", "linear", shapes);
+  options.decay_shape = arguments.word("decay_type", "cosine", shapes);
+  options.floor = arguments.number("min_lr_ratio", 0, 0, 1);
+  const auto others = static_cast<int64_t>(options.warmup_steps) + options.decay_steps;
+  options.stable_steps = arguments.steps("num_stable_steps", std::max<int64_t>(0, total.value_or(others) - others), 0);
+  if (total && others + (arguments.has("num_stable_steps") ? options.stable_steps : 0) > *total)
+    throw ConfigError(cat("warm-up, num_stable_steps and num_decay_steps are ", others + options.stable_steps,
+                          " steps, but the run has ", *total, "; make them shorter"));
+}
+
+// As SageMaker's examples count: warm-up and plateau are shares of the steps of the decay.
+void read_annealing(const SchedulerArguments& arguments, double warmup, std::optional<int64_t> total,
+                    LearningRateOptions& options) {
+  options.decay_steps = arguments.steps("lr_decay_iters", total.value_or(kMany), 1);
+  const auto end = static_cast<double>(options.decay_steps);
+  options.warmup_steps = warmup < 1 ? warmup * end : warmup;
+  options.decay_shape =
+      arguments.word("lr_decay_style", "linear", {"linear", "cosine", "exponential", "plateau", "constant"});
+  if (arguments.has("plateau") && options.decay_shape != "plateau")
+    throw ConfigError("\"plateau\" is only read with lr_decay_style \"plateau\"; leave one of them out");
+  options.plateau_steps = arguments.number("plateau", 0.4, 0, 1) * end;
+  options.floor = share_of_peak(arguments.number("min_lr", 0, 0, options.peak), options.peak);
+  const double level = options.warmup_steps + (options.decay_shape == "plateau" ? options.plateau_steps : 0);
+  if (level >= end)
+    throw ConfigError(
+        cat("warm-up and plateau are ", level, " steps, but lr_decay_iters is ", end, "; make them shorter"));
+}
+
+}  // namespace
+
+LearningRateOptions learning_rate_options(const TrainingOptions& training, std::optional<int64_t> total_steps) {
+  const SchedulerArguments arguments(training.lr_scheduler_type, training.lr_scheduler_kwargs);
+  LearningRateOptions options{.type = training.lr_scheduler_type,
+                              .peak = training.learning_rate,
+                              .warmup_steps = training.warmup_steps,
+                              .total_steps = total_steps.value_or(0)};
+  if (training.warmup_steps < 1)
+    options.warmup_steps = std::ceil(training.warmup_steps * static_cast<double>(options.total_steps));
+  options.cycles = arguments.number("num_cycles", options.type == "cosine_with_restarts" ? 1 : 0.5, 0, kMany);
+  options.power = arguments.number("power", 1, 0, kMany);
+  // transformers: as long as the warm-up, if there is one
+  const double timescale = options.warmup_steps > 0 ? options.warmup_steps : 10000;
+  options.timescale = arguments.number("timescale", timescale, 1, kMany);
+  options.warmup_start = arguments.number("warmup_lr_rate", -1, 0, 1);
+  if (options.type == "polynomial") {
+    const double end = arguments.number("lr_end", 1e-7, 0, kMany);
+    if (end >= options.peak && options.peak > 0)
+      throw ConfigError(cat("\"lr_end\" ", end, " must be below learning_rate ", options.peak, "; give a smaller one"));
+    options.floor = share_of_peak(end, options.peak);
+  }
+  if (options.type.starts_with("cosine") && options.type.ends_with("min_lr")) read_smallest_rate(arguments, options);
+  if (options.type == "warmup_stable_decay") read_stable_decay(arguments, total_steps, options);
+  if (options.type == "annealing") read_annealing(arguments, training.warmup_steps, total_steps, options);
+  return options;
+}
+
+}  // namespace shardline

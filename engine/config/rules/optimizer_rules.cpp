@@ -1,0 +1,132 @@
+#include "engine/config/rules/optimizer_rules.h"
+
+#include <algorithm>
+#include <map>
+#include <regex>
+
+#include "core/error.h"
+
+namespace shardline {
+namespace {
+
+using OptimizerKind = OptimizerOptions::Kind;
+
+const std::map<std::string, OptimizerKind>& kinds() {
+  static const std::map<std::string, OptimizerKind> kinds = {{"adamw_torch_fused", OptimizerKind::adamw},
+                                                             {"adamw_torch", OptimizerKind::adamw},
+                                                             {"adam", OptimizerKind::adam},
+                                                             {"sgd", OptimizerKind::sgd},
+                                                             {"adafactor", OptimizerKind::adafactor}};
+  return kinds;
+}
+
+// "momentum=0.9, nesterov=true", as transformers reads it.
+std::map<std::string, std::string> arguments_in(std::string text) {
+  text.erase(std::remove(text.begin(), text.end(), ' '), text.end());
+  std::map<std::string, std::string> arguments;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    const std::string argument = text.substr(begin, end - begin);
+    const size_t equals = argument.find('=');
+    if (equals == 0 || equals == std::string::npos || argument.find('=', equals + 1) != std::string::npos)
+      throw ConfigError(cat("\"", argument, "\" is no argument; write them as \"momentum=0.9,nesterov=true\""));
+    if (!arguments.emplace(argument.substr(0, equals), argument.substr(equals + 1)).second)
+      throw ConfigError(cat("has \"", argument.substr(0, equals), "\" twice; keep one of them"));
+    begin = end + 1;
+  }
+  return arguments;
+}
+
+double number_in(const std::string& name, const std::string& text) {
+  size_t used = 0;
+  double value = -1;
+  try {
+    value = std::stod(text, &used);
+  } catch (const std::exception&) {
+  }
+  if (used == 0 || used != text.size() || !(value >= 0 && value < 1e9))
+    throw ConfigError(cat(name, " must be a number >= 0, not \"", text, "\"; write it as ", name, "=0.9"));
+  return value;
+}
+
+bool flag_in(const std::string& name, std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
+  for (const char* yes : {"true", "1", "yes"})
+    if (text == yes) return true;
+  for (const char* no : {"false", "0", "no"})
+    if (text == no) return false;
+  throw ConfigError(cat(name, " must be true or false, not \"", text, "\"; write it as ", name, "=true"));
+}
+
+void read_arguments(const TrainingOptions& training, OptimizerOptions& options) {
+  for (const auto& [name, text] : arguments_in(training.optim_args.value_or(""))) {
+    if (options.kind != OptimizerKind::sgd)
+      throw ConfigError(cat("optim \"", training.optim,
+                            "\" takes none; leave them out, adam_beta1, adam_beta2, "
+                            "adam_epsilon and weight_decay are keys of their own"));
+    if (name == "momentum")
+      options.momentum = number_in(name, text);
+    else if (name == "dampening")
+      options.dampening = number_in(name, text);
+    else if (name == "nesterov")
+      options.nesterov = flag_in(name, text);
+    else if (name == "weight_decay")
+      throw ConfigError("weight_decay has no effect here in transformers either; use training.weight_decay");
+    else
+      throw ConfigError(cat("optim \"sgd\" has no argument \"", name, "\"; it takes momentum, dampening and nesterov"));
+  }
+  if (options.nesterov && (options.momentum == 0 || options.dampening != 0))
+    throw ConfigError("nesterov needs a momentum, and no dampening; write it as \"momentum=0.9,nesterov=true\"");
+}
+
+std::regex regex_of(const std::string& pattern) {
+  try {
+    return std::regex(pattern);
+  } catch (const std::regex_error&) {
+    throw ConfigError(cat("\"", pattern, "\" is no regular expression; write them as [\"wte\", \"ln_.*weight\"]"));
+  }
+}
+
+bool finds(const std::regex& pattern, const LayerSpec& layer, const ParamSpec& param) {
+  return std::regex_search(layer.full_name(param), pattern) ||
+         std::any_of(param.sources.begin(), param.sources.end(),
+                     [&](const ParamSource& source) { return std::regex_search(source.tensor, pattern); });
+}
+
+}  // namespace
+
+OptimizerOptions optimizer_options(const TrainingOptions& training) {
+  OptimizerOptions options{.kind = kinds().at(training.optim),
+                           .weight_decay = training.weight_decay,
+                           .max_gradient_value = training.max_grad_value,
+                           .beta1 = training.adam_beta1,
+                           .beta2 = training.adam_beta2,
+                           .epsilon = training.adam_epsilon};
+  read_arguments(training, options);
+  return options;
+}
+
+void exclude_from_decay(const std::vector<std::string>& patterns, ModelSpec& spec) {
+  std::vector<std::string> found;  // full names; all uses of a tied parameter are one
+  for (const auto& pattern : patterns) {
+    const std::regex regex = regex_of(pattern);
+    const size_t before = found.size();
+    for (const auto& layer : spec.layers)
+      for (const auto& param : layer.params)
+        if (finds(regex, layer, param)) found.push_back(param.tied_to.empty() ? layer.full_name(param) : param.tied_to);
+    if (found.size() == before)
+      throw ConfigError(cat("/training/no_decay_patterns: \"", pattern,
+                            "\" is found in no parameter's name; they are called like ",
+                            spec.layers.back().full_name(spec.layers.back().params.front()), ", or as in the files"));
+  }
+  for (auto& layer : spec.layers)
+    for (auto& param : layer.params)
+      for (const auto& name : found)
+        if (name == layer.full_name(param) || name == param.tied_to) param.decays = false;
+}
+
+void check_patterns(const std::vector<std::string>& patterns) {
+  for (const auto& pattern : patterns) regex_of(pattern);
+}
+
+}  // namespace shardline

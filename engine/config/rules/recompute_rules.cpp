@@ -1,0 +1,60 @@
+#include "engine/config/rules/recompute_rules.h"
+
+#include <fnmatch.h>
+
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+
+namespace shardline {
+namespace {
+
+Recompute strategy(const nlohmann::json& value) {
+  const auto found = value.is_string() ? recompute_strategy(value.get<std::string>()) : std::nullopt;
+  if (!found)
+    throw ConfigError(cat(value.dump(),
+                          " is no strategy; use \"none\", \"selective\", \"each\", \"contiguous\" or \"group_N\" with "
+                          "a number N of layers"));
+  return *found;
+}
+
+}  // namespace
+
+std::vector<RecomputeRule> recompute_rules(const nlohmann::json& value) {
+  if (value.is_string()) return {{"*", strategy(value)}};
+  if (!value.is_array())
+    throw ConfigError(
+        "must be a strategy or a list; use \"each\", or [{\"layers\": \"h.*\", \"strategy\": \"each\"}, ...]");
+  std::vector<RecomputeRule> rules;
+  for (const auto& entry : value) {
+    if (!entry.is_object() || entry.size() != 2 || !entry.contains("strategy") || !entry.contains("layers") ||
+        !entry["layers"].is_string())
+      throw ConfigError(cat("entry ", rules.size(), " must have \"layers\" and \"strategy\" and nothing else, but is ",
+                            entry.dump(), "; write it as {\"layers\": \"h.[0-3]\", \"strategy\": \"each\"}"));
+    rules.push_back({entry["layers"].get<std::string>(), strategy(entry["strategy"])});
+  }
+  return rules;
+}
+
+std::vector<Recompute> recompute_by_layer(const nlohmann::json& value, const ModelSpec& spec) {
+  const auto rules = recompute_rules(value);
+  std::vector<Recompute> by_layer(spec.layers.size());
+  std::vector<bool> counts(rules.size());
+  for (size_t layer = 0; layer < spec.layers.size(); ++layer) {
+    if (!spec.layers[layer].is_block) continue;
+    for (size_t rule = 0; rule < rules.size(); ++rule) {
+      if (fnmatch(rules[rule].layers.c_str(), spec.layers[layer].name.c_str(), 0) != 0) continue;
+      by_layer[layer] = rules[rule].recompute;
+      counts[rule] = true;
+      break;
+    }
+  }
+  for (size_t rule = 0; rule < rules.size(); ++rule)
+    if (value.is_array() && !counts[rule])
+      throw ConfigError(cat("/smp_options/activation_checkpointing/", rule, ": \"", rules[rule].layers,
+                            "\" names no block that earlier entries leave to it; the model has ", spec.block_count(),
+                            " blocks, called as in `shardline plan`"));
+  return by_layer;
+}
+
+}  // namespace shardline

@@ -1,0 +1,28 @@
+// What smp_options.activation_checkpointing says. A strategy for all blocks:
+//   "none" | "selective" | "each" | "group_N" | "contiguous"
+// or a list, of which the first entry that names a block counts (a block that none names is kept):
+//   [{"layers": "h.[0-3]", "strategy": "group_2"}, {"layers": "h.*", "strategy": "selective"}]
+// Blocks are named as in the plan; * ? and [] are those of the shell. The embedding and the head are always kept: the
+// first has next to nothing to keep, the second makes its gradients in the forward pass.
+#pragma once
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "core/model/model_spec.h"
+#include "pipeline/activations/recompute.h"
+
+namespace shardline {
+
+struct RecomputeRule {
+  std::string layers;
+  Recompute recompute;
+};
+
+// Throws ConfigError: the rule that the value breaks, and what to write, as "RULE; ADVICE".
+std::vector<RecomputeRule> recompute_rules(const nlohmann::json& value);
+
+// By layer of the model. Throws ConfigError where an entry names no block or only blocks that earlier entries name.
+std::vector<Recompute> recompute_by_layer(const nlohmann::json& value, const ModelSpec& spec);
+
+}  // namespace shardline

@@ -1,0 +1,162 @@
+#include "engine/config/rules/sizes.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "core/error.h"
+#include "engine/config/rules/allocation.h"
+#include "engine/config/rules/shell_words.h"
+
+namespace shardline {
+namespace {
+
+// "8 or 12": the multiples of `unit` around n.
+std::string multiples_around(std::int64_t n, std::int64_t unit) {
+  const std::int64_t below = n / unit * unit;
+  return below > 0 ? cat(below, " or ", below + unit) : cat(unit);
+}
+
+// "4 or 8": the divisors of n around `near`.
+std::string divisors_around(std::int64_t n, std::int64_t near) {
+  std::int64_t below = std::min(near, n);
+  while (n % below != 0) --below;
+  std::int64_t above = near + 1;
+  while (above < n && n % above != 0) ++above;
+  return above <= n && above != below ? cat(below, " or ", above) : cat(below);
+}
+
+// per_device x T (unless prescaled): the samples that one replica takes at a time.
+std::int64_t scaled_by_tensor_parallelism(const Config& config, std::int64_t per_device) {
+  return per_device * (config.smp.prescaled_batch ? 1 : config.smp.tensor_parallel_degree);
+}
+
+void check_ddp(const Config& config, int replicas, const Complaint& complain) {
+  if (config.smp.ddp.value_or(true)) return;
+  if (replicas > 1)
+    complain("smp_options.ddp", cat("must be true with ", replicas, " replicas (D = world size / (P x T) > 1)"),
+             "leave it out, or start P x T processes");
+}
+
+// The replica's batch and the accumulation steps, from the global batch.
+void split_global_batch(const Config& config, ResolvedSizes& sizes, const Complaint& complain) {
+  const TrainingOptions& training = config.training;
+  sizes.global_batch = *training.global_batch_size;
+  const std::int64_t replica_batch = training.per_device_train_batch_size
+                                         ? scaled_by_tensor_parallelism(config, *training.per_device_train_batch_size)
+                                         : 0;
+  const int accumulation = training.gradient_accumulation_steps.value_or(1);
+  std::int64_t unit = sizes.replicas * (replica_batch ? replica_batch : sizes.microbatches);
+  std::string factors = cat("D x ", replica_batch ? "the replica's batch" : "microbatches", " = ", sizes.replicas,
+                            " x ", replica_batch ? replica_batch : sizes.microbatches);
+  if (training.gradient_accumulation_steps) {
+    unit *= accumulation;
+    factors += cat(" x gradient_accumulation_steps ", accumulation);
+  }
+  if (sizes.global_batch % unit != 0) {
+    complain("training.global_batch_size", cat("must be a multiple of ", factors, " = ", unit),
+             "change it to " + multiples_around(sizes.global_batch, unit));
+    return;
+  }
+  if (!replica_batch) {
+    sizes.accumulation_steps = accumulation;
+    sizes.replica_batch = sizes.global_batch / sizes.replicas / accumulation;
+    return;
+  }
+  sizes.replica_batch = replica_batch;
+  sizes.accumulation_steps = static_cast<int>(sizes.global_batch / sizes.replicas / replica_batch);
+  if (training.gradient_accumulation_steps && accumulation != sizes.accumulation_steps)
+    complain("training.global_batch_size",
+             cat("contradicts per_device_train_batch_size and gradient_accumulation_steps, which make ", unit),
+             "leave one of the three out");
+}
+
+// Whether mpirun gets its hosts from its own options. The check of custom_mpi_options reports those that cannot be
+// read.
+bool names_hosts(const MpiOptions& mpi) try {
+  const auto words = shell_words(mpi.custom_mpi_options);
+  return std::any_of(words.begin(), words.end(), [](const std::string& word) {
+    const auto option = word.substr(0, word.find('='));
+    return option == "-H" || option == "-host" || option == "--host" || option == "-hostfile" ||
+           option == "--hostfile" || option == "-machinefile" || option == "--machinefile";
+  });
+} catch (const ConfigError&) {
+  return false;
+}
+
+}  // namespace
+
+std::vector<std::string> hosts_of(const Config& config) {
+  const std::string& communicator = config.runtime.communicator;
+  const bool one_process = !config.mpi.enabled || communicator == "threads" || communicator == "local";
+  const bool takes_allocation = config.mpi.hosts.empty() && !one_process && !names_hosts(config.mpi);
+  return takes_allocation ? allocated_hosts() : config.mpi.hosts;
+}
+
+int available_hosts(const Config& config) {
+  return std::max<int>(1, static_cast<int>(hosts_of(config).size()));
+}
+
+int used_hosts(const Config& config) {
+  const bool by_degrees = config.mpi.processes_per_host == 0 && config.smp.pipeline_parallel_degree != kAuto &&
+                          config.smp.tensor_parallel_degree != kAuto;
+  return by_degrees ? 1 : available_hosts(config);
+}
+
+int configured_world_size(const Config& config) {
+  if (config.mpi.processes_per_host == 0)
+    return config.smp.pipeline_parallel_degree * config.smp.tensor_parallel_degree;
+  return config.mpi.processes_per_host * used_hosts(config);
+}
+
+ResolvedSizes check_sizes(const Config& config, int world_size, const Complaint& complain) {
+  ResolvedSizes sizes;
+  sizes.pipeline = config.smp.pipeline_parallel_degree;
+  sizes.tensor = config.smp.tensor_parallel_degree;
+  sizes.microbatches = config.smp.microbatches;
+  sizes.eval_replica_batch = scaled_by_tensor_parallelism(config, config.training.per_device_eval_batch_size);
+  const int model_ranks = sizes.pipeline * sizes.tensor;
+  SL_ASSERT(model_ranks > 0 && sizes.microbatches > 0, "\"auto\" was not chosen");
+  if (world_size % model_ranks != 0) {
+    complain("smp_options.pipeline_parallel_degree",
+             cat("the world size ", world_size, " must be a multiple of P x T = ", sizes.pipeline, " x ", sizes.tensor,
+                 " = ", model_ranks),
+             cat("start ", multiples_around(world_size, model_ranks), " processes, or change the degrees"));
+    return sizes;
+  }
+  sizes.replicas = world_size / model_ranks;
+  check_ddp(config, sizes.replicas, complain);
+
+  if (config.training.global_batch_size) {
+    split_global_batch(config, sizes, complain);
+  } else {
+    sizes.accumulation_steps = config.training.gradient_accumulation_steps.value_or(1);
+    sizes.loader_batches = sizes.accumulation_steps;
+    sizes.replica_batch = scaled_by_tensor_parallelism(config, config.training.per_device_train_batch_size.value_or(8));
+    sizes.global_batch = sizes.replica_batch * sizes.replicas * sizes.accumulation_steps;
+  }
+  if (sizes.replica_batch % sizes.microbatches != 0 && config.training.per_device_train_batch_size.has_value()) {
+    const std::int64_t scale = scaled_by_tensor_parallelism(config, 1);
+    const std::int64_t per_device_unit = sizes.microbatches / std::gcd<std::int64_t>(sizes.microbatches, scale);
+    complain("smp_options.microbatches",
+             cat("must divide the replica's batch ", sizes.replica_batch, " (per_device_train_batch_size ",
+                 *config.training.per_device_train_batch_size, " x ", scale,
+                 config.smp.prescaled_batch ? ", prescaled)" : " tensor-parallel ranks)"),
+             cat("change microbatches to ", divisors_around(sizes.replica_batch, sizes.microbatches),
+                 ", or per_device_train_batch_size to ",
+                 multiples_around(*config.training.per_device_train_batch_size, per_device_unit)));
+  }
+  sizes.microbatch_size = static_cast<int>(sizes.replica_batch / sizes.microbatches);
+  return sizes;
+}
+
+ResolvedSizes resolve_sizes(const Config& config, int world_size) {
+  std::string problems;
+  const ResolvedSizes sizes =
+      check_sizes(config, world_size, [&](const std::string& key, const std::string& rule, const std::string& advice) {
+        problems += cat(problems.empty() ? "" : "\n", key, ": ", rule, "; ", advice);
+      });
+  if (!problems.empty()) throw ConfigError(problems);
+  return sizes;
+}
+
+}  // namespace shardline

@@ -1,0 +1,74 @@
+#include "engine/config/rules/tensor_rules.h"
+
+#include <nlohmann/json.hpp>
+#include <regex>
+
+#include "core/error.h"
+#include "core/files/json_reader.h"
+
+namespace shardline {
+namespace {
+
+constexpr const char* kExample = "{\"pattern\": \"h\\\\.[0-3]\\\\.mlp\", \"split\": false}";
+
+TensorRule::Wish wish_of(const nlohmann::json& value, size_t entry) {
+  if (value == "auto") return TensorRule::Wish::automatic;
+  if (value.is_boolean()) return value.get<bool>() ? TensorRule::Wish::split : TensorRule::Wish::whole;
+  throw ConfigError(cat("entry ", entry, ": \"split\" must be true, false or \"auto\", but is ", value.dump(),
+                        "; write it as ", kExample));
+}
+
+std::string names_near(const std::string& pattern, const std::vector<std::string>& names) {
+  const std::string near = nearest_word(pattern, names);
+  if (!near.empty()) return cat("did you mean \"", near, "\"?");
+  std::string all;
+  for (size_t i = 0; i < std::min<size_t>(names.size(), 4); ++i) all += cat(i == 0 ? "" : ", ", names[i]);
+  return names.empty() ? "the model has none" : cat("the model has ", all, ", ..., ", names.back());
+}
+
+}  // namespace
+
+std::vector<TensorRule> tensor_rules(const nlohmann::json& value) {
+  std::vector<TensorRule> rules;
+  if (value.is_null()) return rules;
+  if (!value.is_array()) throw ConfigError(cat("must be a list; write it as [", kExample, ", ...]"));
+  for (const auto& entry : value) {
+    if (!entry.is_object() || entry.size() != 2 || !entry.contains("pattern") || !entry["pattern"].is_string() ||
+        !entry.contains("split"))
+      throw ConfigError(cat("entry ", rules.size(), " must have \"pattern\" and \"split\" and nothing else, but is ",
+                            entry.dump(), "; write it as ", kExample));
+    const auto pattern = entry["pattern"].get<std::string>();
+    try {
+      const std::regex read(pattern);
+    } catch (const std::regex_error& error) {
+      throw ConfigError(cat("entry ", rules.size(), ": \"", pattern, "\" is no regular expression: ", error.what(),
+                            "; write it as ", kExample));
+    }
+    rules.push_back({pattern, wish_of(entry["split"], rules.size())});
+  }
+  return rules;
+}
+
+std::map<std::string, TensorRule> tensor_rules_by_unit(const nlohmann::json& value, const ModelSpec& spec) {
+  std::vector<std::string> names;
+  for (const auto& layer : spec.layers)
+    for (const auto& unit : layer.units) names.push_back(layer.full_name(unit));
+  std::map<std::string, TensorRule> by_unit;
+  size_t entry = 0;
+  for (const TensorRule& rule : tensor_rules(value)) {
+    const std::regex pattern(rule.pattern);
+    bool named = false;
+    for (const auto& name : names) {
+      if (!std::regex_match(name, pattern)) continue;
+      by_unit[name] = rule;
+      named = true;
+    }
+    if (!named)
+      throw ConfigError(cat("/smp_options/tensor_parallel_layers/", entry, ": \"", rule.pattern,
+                            "\" names nothing that tensor parallelism splits; ", names_near(rule.pattern, names)));
+    ++entry;
+  }
+  return by_unit;
+}
+
+}  // namespace shardline

@@ -1,0 +1,353 @@
+#include <algorithm>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "core/comm/timeouts.h"
+#include "core/error.h"
+#include "engine/data/cache/file_lock.h"
+#include "engine/data/cache/ordered_work.h"
+#include "engine/data/cache/partial_file.h"
+#include "engine/data/cache/token_cache.h"
+#include "engine/data/cache/token_cache_header.h"
+#include "engine/data/source/data_source.h"
+
+namespace shardline {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kHashedBytes = size_t{64} << 20;  // between two reports
+
+std::string text_of(XXH128_hash_t digest) {
+  char text[33];
+  std::snprintf(text, sizeof text, "%016llx%016llx", static_cast<unsigned long long>(digest.high64),
+                static_cast<unsigned long long>(digest.low64));
+  return text;
+}
+
+// Reports the two halves of the work: hashing the files, then checking or making the cache.
+class Meter {
+ public:
+  Meter(const TokenDataOptions& options, int64_t file_bytes) : progress_(options.progress), bytes_(file_bytes) {}
+
+  void hashed(int64_t bytes) { report(hashed_ += bytes); }
+  void second_half(int64_t done, int64_t total) {
+    const double part = total > 0 ? static_cast<double>(done) / static_cast<double>(total) : 1;
+    report(bytes_ + static_cast<int64_t>(part * static_cast<double>(bytes_)));
+  }
+  // Bytes were read again that count as nothing new: those who wait must see that this process goes on.
+  void read_again() { show(last_); }
+  void finish() { report(2 * bytes_); }
+  // From here on each report gives `file` the current time, for processes that wait for this one.
+  void mark(fs::path file) { marked_ = std::move(file); }
+  // Another process makes the cache and has written this much.
+  void others(int64_t bytes) {
+    if (bytes == others_) return;
+    others_ = bytes;
+    if (progress_) progress_(bytes, 0);
+  }
+
+ private:
+  void report(int64_t done) {
+    if (done == last_) return;
+    last_ = done;
+    show(done);
+  }
+  void show(int64_t done) const {
+    std::error_code ignored;
+    if (!marked_.empty()) fs::last_write_time(marked_, fs::file_time_type::clock::now(), ignored);
+    if (progress_) progress_(done, 2 * bytes_);
+  }
+
+  const std::function<void(int64_t, int64_t)>& progress_;
+  const int64_t bytes_;
+  int64_t hashed_ = 0;
+  int64_t last_ = 0;
+  int64_t others_ = -1;
+  fs::path marked_;
+};
+
+// Streams xxh3; strings are added with their length, so that neighbours cannot flow into each other.
+class Digest {
+ public:
+  Digest() : state_(XXH3_createState(), XXH3_freeState) { XXH3_128bits_reset(state_.get()); }
+  void add(std::string_view bytes) {
+    add_size(bytes.size());
+    XXH3_128bits_update(state_.get(), bytes.data(), bytes.size());
+  }
+  void add_file(const fs::path& path, Meter& meter) {
+    const MappedFile file(path);
+    add_size(file.size());
+    for (size_t at = 0; at < file.size(); at += kHashedBytes) {
+      const std::string_view part = file.bytes().substr(at, kHashedBytes);
+      XXH3_128bits_update(state_.get(), part.data(), part.size());
+      file.release(part);
+      meter.hashed(static_cast<int64_t>(part.size()));
+    }
+  }
+  XXH128_hash_t value() const { return XXH3_128bits_digest(state_.get()); }
+
+ private:
+  void add_size(uint64_t size) { XXH3_128bits_update(state_.get(), &size, sizeof size); }
+
+  std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state_;
+};
+
+fs::path index_of(const DataFile& file) {
+  const fs::path index = fs::path(file.path).replace_extension(".idx");
+  return file.format == DataFormat::tokens && fs::exists(index) ? index : fs::path();
+}
+
+int64_t bytes_of(const std::vector<DataFile>& files) {
+  int64_t bytes = 0;
+  for (const DataFile& file : files) {
+    std::error_code error;
+    for (const fs::path& path : {file.path, index_of(file)}) {
+      const auto size = path.empty() ? 0 : fs::file_size(path, error);
+      if (error) throw DataError(cat(path.string(), ": cannot be read: ", error.message()));
+      bytes += static_cast<int64_t>(size);
+    }
+  }
+  return bytes;
+}
+
+XXH128_hash_t digest_of(const std::vector<DataFile>& files, const TokenDataOptions& options, Meter& meter) {
+  Digest digest;
+  digest.add(cat("shardline tokens ", TokenCacheHeader::kVersion, " ", options.vocab_size));
+  digest.add(options.text_column);
+  digest.add(options.tokenizer ? options.tokenizer->digest() : "none");
+  for (const DataFile& file : files) {
+    digest.add(file.path.string());
+    digest.add(cat(static_cast<int>(file.format)));
+    digest.add_file(file.path, meter);
+    if (const fs::path index = index_of(file); !index.empty()) digest.add_file(index, meter);
+  }
+  return digest.value();
+}
+
+void check_ids(const TokenIds& ids, int64_t vocab_size, const DataFile& file) {
+  const auto largest = std::max_element(ids.begin(), ids.end());
+  if (largest == ids.end() || *largest < vocab_size) return;
+  throw DataError(cat(file.path.string(), ": the tokenizer gives id ", *largest, ", but the model's vocabulary has ",
+                      vocab_size, " entries; use the model's own tokenizer or a larger vocab_size"));
+}
+
+// The pieces of all files, in order.
+struct Work {
+  struct Item {
+    const DataFile* file;
+    const DataSource* source;
+    int64_t piece;
+  };
+  std::vector<std::unique_ptr<DataSource>> sources;
+  std::vector<Item> items;
+  int64_t documents = 0;
+  int64_t bytes = 0;
+
+  Work(const std::vector<DataFile>& files, const TokenDataOptions& options, Meter& meter) {
+    const DataSourceOptions source_options{.tokenizer = options.tokenizer,
+                                           .vocab_size = options.vocab_size,
+                                           .text_column = options.text_column,
+                                           .threads = options.threads,
+                                           .scanned = [&meter] { meter.read_again(); }};
+    for (const DataFile& file : files) {
+      const auto& source = sources.emplace_back(open_data_source(file, source_options));
+      documents += source->documents();
+      for (int64_t piece = 0; piece < source->pieces(); ++piece) {
+        items.push_back({&file, source.get(), piece});
+        bytes += bytes_of_item(items.size() - 1);
+      }
+    }
+    if (items.empty()) throw DataError(cat(files.front().path.string(), ": the data has no tokens at all"));
+  }
+  int64_t bytes_of_item(size_t item) const { return items[item].source->piece_bytes(items[item].piece); }
+};
+
+// Makes the cache, going on where a killed process stopped.
+class CacheWriter {
+ public:
+  CacheWriter(const fs::path& path, const Work& work, const TokenDataOptions& options, Meter& meter)
+      : file_(path),
+        work_(work),
+        options_(options),
+        width_(options.vocab_size <= 65536 ? 2 : 4),
+        checksum_(XXH3_createState(), XXH3_freeState) {
+    go_on_or_begin(meter);
+  }
+
+  void write(const std::function<void(int64_t done, int64_t total)>& progress) {
+    const auto first = static_cast<int64_t>(items_);
+    const auto make = [&](int64_t i) {
+      const auto& item = work_.items[static_cast<size_t>(first + i)];
+      return item.source->encode(item.piece);
+    };
+    const auto use = [&](int64_t, EncodedPart part) {
+      take(std::move(part));
+      if (done_bytes_ - saved_bytes_ >= options_.save_every_bytes) save();
+      progress(done_bytes_, work_.bytes);
+    };
+    progress(done_bytes_, work_.bytes);
+    ordered_work(static_cast<int64_t>(work_.items.size()) - first, options_.threads, make, use);
+    if (tokens_ == 0) throw DataError(cat(work_.items[0].file->path.string(), ": the data has no tokens at all"));
+  }
+
+  void commit(XXH128_hash_t digest) {
+    TokenCacheHeader header;
+    std::memcpy(header.magic, TokenCacheHeader::kMagic, sizeof header.magic);
+    header.version = TokenCacheHeader::kVersion;
+    header.width = width_;
+    header.tokens = tokens_;
+    header.documents = static_cast<uint64_t>(work_.documents);
+    header.vocab_size = static_cast<uint64_t>(options_.vocab_size);
+    header.digest[0] = digest.high64;
+    header.digest[1] = digest.low64;
+    header.ids_checksum = XXH3_64bits_digest(checksum_.get());
+    header.checksum = header.expected_checksum();
+    file_.overwrite(0, {reinterpret_cast<const char*>(&header), sizeof header});
+    file_.commit();
+  }
+
+  void discard() { file_.discard(); }
+
+ private:
+  void take(EncodedPart part) {
+    const auto& item = work_.items[items_];
+    if (item.piece == 0) border_ = {};
+    const TokenIds ids = item.source->join(item.piece, std::move(part), border_);
+    check_ids(ids, options_.vocab_size, *item.file);
+    bytes_.resize(ids.size() * width_);
+    for (size_t i = 0; i < ids.size(); ++i) std::memcpy(bytes_.data() + i * width_, &ids[i], width_);  // little-endian
+    XXH3_64bits_update(checksum_.get(), bytes_.data(), bytes_.size());
+    file_.append(bytes_);
+    tokens_ += ids.size();
+    done_bytes_ += work_.bytes_of_item(items_);
+    ++items_;
+  }
+
+  void save() {
+    const std::vector<uint8_t> state(border_.state.begin(), border_.state.end());
+    file_.save(nlohmann::json{{"items", items_},
+                              {"of_items", work_.items.size()},
+                              {"tokens", tokens_},
+                              {"checksum", XXH3_64bits_digest(checksum_.get())},
+                              {"border", {{"at", border_.at}, {"state", state}}}}
+                   .dump());
+    saved_bytes_ = done_bytes_;
+  }
+
+  void go_on_or_begin(Meter& meter) {
+    XXH3_64bits_reset(checksum_.get());
+    if (read_note(meter)) return;
+    file_.clear();
+    XXH3_64bits_reset(checksum_.get());
+    items_ = tokens_ = 0;
+    done_bytes_ = 0;
+    border_ = {};
+    const TokenCacheHeader header;  // until the cache is complete
+    file_.append({reinterpret_cast<const char*>(&header), sizeof header});
+  }
+
+  // False unless the file holds the ids that its note describes.
+  bool read_note(Meter& meter) {
+    const auto note = nlohmann::json::parse(file_.note(), nullptr, /*allow_exceptions=*/false);
+    if (!note.is_object()) return false;
+    uint64_t checksum = 0;
+    try {
+      if (note.at("of_items") != work_.items.size()) return false;
+      items_ = note.at("items").get<size_t>();
+      tokens_ = note.at("tokens").get<uint64_t>();
+      checksum = note.at("checksum").get<uint64_t>();
+      border_.at = note.at("border").at("at").get<size_t>();
+      const auto state = note.at("border").at("state").get<std::vector<uint8_t>>();
+      border_.state.assign(state.begin(), state.end());
+    } catch (const nlohmann::json::exception&) {
+      return false;
+    }
+    if (items_ > work_.items.size() || file_.size() != sizeof(TokenCacheHeader) + tokens_ * width_) return false;
+    for (size_t at = sizeof(TokenCacheHeader); at < file_.size(); at += kHashedBytes) {
+      const std::string ids = file_.read(at, std::min(kHashedBytes, file_.size() - at));
+      XXH3_64bits_update(checksum_.get(), ids.data(), ids.size());
+      meter.read_again();
+    }
+    if (XXH3_64bits_digest(checksum_.get()) != checksum) return false;
+    for (size_t item = 0; item < items_; ++item) done_bytes_ += work_.bytes_of_item(item);
+    saved_bytes_ = done_bytes_;
+    return true;
+  }
+
+  PartialFile file_;
+  const Work& work_;
+  const TokenDataOptions& options_;
+  const uint32_t width_;                                               // bytes of an id
+  std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> checksum_;  // of the ids
+  std::string bytes_;
+
+  size_t items_ = 0;  // done
+  uint64_t tokens_ = 0;
+  int64_t done_bytes_ = 0;
+  int64_t saved_bytes_ = 0;
+  Seam border_;
+};
+
+void make_cache(const std::vector<DataFile>& files, const TokenDataOptions& options, XXH128_hash_t digest,
+                const fs::path& path, Meter& meter) {
+  const Work work(files, options, meter);
+  CacheWriter writer(path, work, options, meter);
+  try {
+    writer.write([&](int64_t done, int64_t total) { meter.second_half(done, total); });
+    writer.commit(digest);
+  } catch (const DataError&) {
+    writer.discard();
+    throw;
+  } catch (const DistributedError&) {  // of another rank: what is written here stays for the next attempt
+    throw;
+  } catch (const Interrupted&) {
+    throw;
+  } catch (const RunError&) {  // above all a full disk, which must not stay full
+    writer.discard();
+    throw;
+  }
+}
+
+bool is_good_cache(const fs::path& path, XXH128_hash_t digest, Meter& meter) {
+  if (!fs::exists(path)) return false;
+  try {
+    const TokenCache cache(path);
+    return cache.digest() == text_of(digest) &&
+           cache.is_intact([&](int64_t done, int64_t total) { meter.second_half(done, total); });
+  } catch (const DataError&) {
+    return false;  // cut short or damaged: made again
+  }
+}
+
+}  // namespace
+
+fs::path prepare_token_cache(const TokenDataOptions& options) {
+  SL_ASSERT(options.vocab_size > 0, "vocab_size is ", options.vocab_size);
+  const std::vector<DataFile> files = find_data_files(options.paths, options.format);
+  Meter meter(options, bytes_of(files));
+  const XXH128_hash_t digest = digest_of(files, options, meter);
+  std::error_code error;
+  fs::create_directories(options.cache_folder, error);
+  if (error) throw RunError(cat(options.cache_folder.string(), ": cannot be created: ", error.message()));
+
+  const fs::path path = options.cache_folder / cat("tokens-", text_of(digest).substr(0, 16), ".bin");
+  if (!is_good_cache(path, digest, meter)) {
+    // The default is reached before other ranks, which wait for this one, give up: so this error is the one that
+    // counts.
+    const auto limit = options.lock_limit.count() > 0 ? options.lock_limit : timeouts().collective.time * 3 / 4;
+    const fs::path lock_file = path.string() + ".lock";
+    const FileLock lock(lock_file, limit, [&] {
+      const int64_t bytes = PartialFile::bytes_in_progress(path);
+      meter.others(bytes);
+      const auto marked = fs::last_write_time(lock_file, error);
+      return bytes + static_cast<int64_t>(marked.time_since_epoch().count());
+    });
+    meter.mark(lock_file);
+    if (!is_good_cache(path, digest, meter)) make_cache(files, options, digest, path, meter);
+  }
+  meter.finish();
+  return path;
+}
+
+}  // namespace shardline

@@ -1,0 +1,83 @@
+#include "engine/data/cache/token_cache.h"
+
+#include <cstring>
+#include <memory>
+
+#include "core/error.h"
+#include "engine/data/cache/token_cache_header.h"
+
+namespace shardline {
+namespace {
+
+template <class Id>
+void widen(const char* from, int64_t count, int64_t* out) {
+  for (int64_t i = 0; i < count; ++i) {
+    Id id;
+    std::memcpy(&id, from + i * sizeof(Id), sizeof id);
+    out[i] = id;
+  }
+}
+
+std::string hex(const uint64_t (&digest)[2]) {
+  char text[33];
+  std::snprintf(text, sizeof text, "%016llx%016llx", static_cast<unsigned long long>(digest[0]),
+                static_cast<unsigned long long>(digest[1]));
+  return text;
+}
+
+}  // namespace
+
+TokenCache::TokenCache(const std::filesystem::path& path) : file_(path) {
+  const auto check = [&](bool good, const auto&... message) {
+    if (!good) throw DataError(cat(path.string(), ": is not a whole token cache: ", message..., "; remove it"));
+  };
+  check(file_.size() >= sizeof(TokenCacheHeader), "it has ", file_.size(), " bytes");
+  TokenCacheHeader header;
+  std::memcpy(&header, file_.bytes().data(), sizeof header);
+  check(std::memcmp(header.magic, TokenCacheHeader::kMagic, sizeof header.magic) == 0, "its magic is wrong");
+  check(header.checksum == header.expected_checksum(), "the checksum of its header is wrong");
+  check(header.version == TokenCacheHeader::kVersion, "it has version ", header.version);
+  check(header.width == 2 || header.width == 4, "its ids have ", header.width, " bytes");
+  check(header.tokens <= file_.size() && sizeof header + header.tokens * header.width == file_.size(), "it has ",
+        file_.size(), " bytes for ", header.tokens, " tokens of ", header.width, " bytes");
+  width_ = header.width;
+  size_ = static_cast<int64_t>(header.tokens);
+  documents_ = static_cast<int64_t>(header.documents);
+  vocab_size_ = static_cast<int64_t>(header.vocab_size);
+  ids_checksum_ = header.ids_checksum;
+  digest_ = hex(header.digest);
+}
+
+void TokenCache::read(int64_t first, int64_t count, int64_t* out) const {
+  SL_ASSERT(first >= 0 && count >= 0 && first + count <= size_, "tokens ", first, " + ", count, " of ", size_);
+  const char* from = file_.bytes().data() + sizeof(TokenCacheHeader) + first * width_;
+  if (width_ == 2) {
+    widen<uint16_t>(from, count, out);
+  } else {
+    widen<uint32_t>(from, count, out);
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    if (out[i] < vocab_size_) continue;
+    throw DataError(cat(path().string(), ": token ", first + i, " is ", out[i], ", outside the vocabulary of ",
+                        vocab_size_, "; the token cache is damaged, remove it"));
+  }
+}
+
+bool TokenCache::is_intact(const std::function<void(int64_t, int64_t)>& progress) const {
+  constexpr size_t kPart = size_t{64} << 20;
+  const std::string_view ids = file_.bytes().substr(sizeof(TokenCacheHeader));
+  const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(), XXH3_freeState);
+  XXH3_64bits_reset(state.get());
+  for (size_t at = 0; at < ids.size(); at += kPart) {
+    const std::string_view part = ids.substr(at, kPart);
+    XXH3_64bits_update(state.get(), part.data(), part.size());
+    if (progress) progress(static_cast<int64_t>(at + part.size()), static_cast<int64_t>(ids.size()));
+  }
+  return XXH3_64bits_digest(state.get()) == ids_checksum_;
+}
+
+TokenCachePtr open_token_cache(const std::filesystem::path& path) {
+  return std::make_shared<TokenCache>(path);
+}
+
+}  // namespace shardline

@@ -1,0 +1,67 @@
+// The token ids of a data set in one memory-mapped file, made once per host and found again by a digest of everything
+// that they depend on: paths, sizes and contents of the data files, tokenizer, options, version of this format.
+#pragma once
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/files/mapped_file.h"
+#include "engine/data/tokenizer/tokenizer.h"
+
+namespace shardline {
+
+struct TokenDataOptions {
+  std::vector<std::string> paths;
+  std::string format = "auto";       // auto, text, jsonl, tokens
+  std::string text_column = "text";  // of JSONL
+  TokenizerPtr tokenizer;            // may be null when all files hold tokens
+  int64_t vocab_size = 0;            // of the model; every id is below it
+  std::filesystem::path cache_folder;
+  int threads = 1;
+  // Called on this thread, now and then, with what is done and how much there is: bytes to hash and to tokenize. While
+  // another process makes the same cache: what that has written, and 0. May be empty.
+  std::function<void(int64_t done_bytes, int64_t total_bytes)> progress;
+  // How long another process that makes the same cache may make no progress; 0: three quarters of the limit of a
+  // collective.
+  std::chrono::milliseconds lock_limit{0};
+  // Bytes of text between two places from which an interrupted process can be continued.
+  int64_t save_every_bytes = int64_t{64} << 20;
+};
+
+class TokenCache {
+ public:
+  // DataError when the file is not a whole token cache: bad magic, version, checksum of the header, or size.
+  explicit TokenCache(const std::filesystem::path& path);
+
+  int64_t size() const { return size_; }  // tokens
+  int64_t documents() const { return documents_; }
+  int64_t vocab_size() const { return vocab_size_; }
+  const std::string& digest() const { return digest_; }  // what ranks compare: same digest, same tokens
+  const std::filesystem::path& path() const { return file_.path(); }
+
+  // Tokens [first, first + count) to `out`. DataError for a damaged file whose ids are not below vocab_size.
+  void read(int64_t first, int64_t count, int64_t* out) const;
+  // Whether the ids are those that were written; reads all of them, and reports the bytes.
+  bool is_intact(const std::function<void(int64_t done_bytes, int64_t total_bytes)>& progress = {}) const;
+
+ private:
+  MappedFile file_;
+  int64_t width_ = 0;  // bytes of an id: 2 or 4
+  int64_t size_ = 0;
+  int64_t documents_ = 0;
+  int64_t vocab_size_ = 0;
+  uint64_t ids_checksum_ = 0;
+  std::string digest_;
+};
+using TokenCachePtr = std::shared_ptr<const TokenCache>;
+
+// The path of the cache for these options, made if it is not there or damaged. Several processes may ask at once: one
+// makes it, the others wait. What a process had made when it was killed is not made again. DataError for the data,
+// RunError for the cache's disk; there never is a partial file under the cache's name.
+std::filesystem::path prepare_token_cache(const TokenDataOptions& options);
+TokenCachePtr open_token_cache(const std::filesystem::path& path);
+
+}  // namespace shardline

@@ -1,0 +1,82 @@
+// Where the batches of a step come from: a data set that every rank reads itself, or a program that feeds them.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <vector>
+
+#include "engine/data/dataset/block_dataset.h"
+#include "engine/data/dataset/sample_order.h"
+
+namespace shardline {
+
+// Rows [first, first + count) of the global batch; what lies behind a short batch's end is left out.
+struct BatchSlice {
+  int64_t first = 0;
+  int64_t count = 0;
+};
+
+struct Batch {
+  at::Tensor ids;                     // [n, s] int64, n = rows of the slice, 0 where a short batch has none
+  at::Tensor labels;                  // [n, s] int64; for causal LM the ids themselves, shifted inside the model
+  std::vector<int64_t> sample_index;  // [n] index in the data set
+  int64_t first_sample = 0;           // place of row 0 in the global batch (key of its random numbers)
+  int64_t global_samples = 0;         // rows of the whole global batch
+  int64_t weight = 0;                 // label tokens that count in the whole global batch
+  double epoch = 0;                   // epochs done after this step
+};
+
+// Throws DataError unless every id is in the vocabulary, and every label is, too, or is -100, which does not count. The
+// model's operations rely on it: a rank whose part of the vocabulary lacks an id takes it for another rank's.
+void check_vocabulary(const Batch& batch, int64_t vocab_size);
+
+class BatchSource {
+ public:
+  virtual ~BatchSource() = default;
+  // Steps count from 0 over all epochs. Every rank of a replica passes the same slice and gets the same tensors.
+  virtual Batch batch(int64_t step, const BatchSlice& slice) = 0;
+  // Rows of the global batch of this step, known before it is read.
+  virtual int64_t samples_in_step(int64_t step) const = 0;
+};
+
+// `dataset`: blocks in the order of `order`, for causal language models.
+class DatasetSource final : public BatchSource {
+ public:
+  // order.samples is set from the data set.
+  DatasetSource(BlockDataset data, SampleOrderOptions order);
+
+  Batch batch(int64_t step, const BatchSlice& slice) override;
+  int64_t samples_in_step(int64_t step) const override { return order_.samples_in_batch(step % steps_per_epoch()); }
+  int64_t steps_per_epoch() const { return order_.batches_per_epoch(); }
+  const BlockDataset& data() const { return data_; }
+
+ private:
+  BlockDataset data_;
+  SampleOrder order_;
+};
+
+// `fed`: each push is the global batch of one step, taken in order. A step may be read several times (once for each
+// microbatch) until a later one is asked for.
+class FedSource final : public BatchSource {
+ public:
+  // ids [n, s] int64; labels of the same shape, or none: the ids.
+  void push(const at::Tensor& ids, const at::Tensor& labels = {});
+
+  // RunError for a step that was not pushed or is gone.
+  Batch batch(int64_t step, const BatchSlice& slice) override;
+  int64_t samples_in_step(int64_t step) const override;
+
+ private:
+  struct Fed {
+    at::Tensor ids;
+    at::Tensor labels;
+  };
+  const Fed& at(int64_t step) const;
+
+  std::deque<Fed> waiting_;
+  int64_t first_step_ = 0;  // of waiting_[0]
+};
+
+}  // namespace shardline

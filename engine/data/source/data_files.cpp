@@ -1,0 +1,136 @@
+#include "engine/data/source/data_files.h"
+
+#include <algorithm>
+#include <map>
+
+#include "core/error.h"
+#include "engine/data/source/jsonl.h"
+#include "engine/data/source/token_file.h"
+
+namespace shardline {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kCheckedBytes = 1 << 16;  // of a text
+
+DataFormat format_of(const fs::path& path, const std::string& format) {
+  static const std::map<std::string, DataFormat> names = {
+      {"text", DataFormat::text}, {"jsonl", DataFormat::jsonl}, {"tokens", DataFormat::tokens}};
+  static const std::map<std::string, DataFormat> extensions = {
+      {".txt", DataFormat::text},    {".text", DataFormat::text},    {".md", DataFormat::text},
+      {".jsonl", DataFormat::jsonl}, {".ndjson", DataFormat::jsonl}, {".bin", DataFormat::tokens},
+      {".idx", DataFormat::tokens}};
+  if (const auto named = names.find(format); named != names.end()) return named->second;
+  if (format != "auto") {
+    throw ConfigError(cat("data.format: '", format, "' is not known; it is auto, text, jsonl or tokens"));
+  }
+  const auto known = extensions.find(path.extension().string());
+  if (known == extensions.end()) {
+    throw DataError(cat(path.string(), ": the extension '", path.extension().string(),
+                        "' does not tell its format (known: .txt .text .md .jsonl .ndjson .bin .idx); set data.format "
+                        "to text, jsonl or tokens, or move the file away"));
+  }
+  return known->second;
+}
+
+std::vector<fs::path> files_below(const fs::path& folder) {
+  std::vector<fs::path> files;
+  std::error_code error;
+  fs::recursive_directory_iterator entry(folder, fs::directory_options::follow_directory_symlink, error);
+  for (const fs::recursive_directory_iterator end; !error && entry != end; entry.increment(error)) {
+    const bool hidden = entry->path().filename().string().starts_with('.');
+    if (hidden) {
+      entry.disable_recursion_pending();
+    } else if (entry->is_regular_file(error)) {
+      files.push_back(entry->path());
+    }
+    if (error) break;
+  }
+  if (error) throw DataError(cat(folder.string(), ": cannot be listed: ", error.message()));
+  if (files.empty()) throw DataError(cat(folder.string(), ": is a folder without files"));
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+bool is_index_of_pair(const fs::path& path) {
+  return path.extension() == ".idx" && fs::exists(fs::path(path).replace_extension(".bin"));
+}
+
+// A Megatron pair is known by its .bin.
+fs::path data_part(const fs::path& path) {
+  return path.extension() == ".idx" ? fs::path(path).replace_extension(".bin") : path;
+}
+
+void require_content(const fs::path& path) {
+  std::error_code error;
+  const auto size = fs::file_size(path, error);
+  if (error) throw DataError(cat(path.string(), ": cannot be read: ", error.message()));
+  if (size == 0) throw DataError(cat(path.string(), ": the data file is empty"));
+}
+
+void check_format(const DataFile& file, const std::string& text_column) {
+  if (file.format == DataFormat::tokens) {
+    const TokenFile opened(file.path);
+    return;
+  }
+  const MappedFile opened(file.path);
+  if (file.format == DataFormat::text) return check_is_text(opened, 0, std::min(opened.size(), kCheckedBytes));
+  std::string_view rest = opened.bytes();
+  for (int64_t line = 1; !rest.empty(); ++line) {
+    const std::string_view row = take_line(rest);
+    if (is_blank_line(row)) continue;
+    text_of_row(row, text_column, cat(file.path.string(), ":", line));
+    return;
+  }
+}
+
+}  // namespace
+
+bool is_data_file(const std::string& name) {
+  std::error_code ignored;
+  return fs::exists(name, ignored) || (fs::exists(name + ".bin", ignored) && fs::exists(name + ".idx", ignored));
+}
+
+std::vector<DataFile> find_data_files(const std::vector<std::string>& paths, const std::string& format) {
+  if (paths.empty()) throw ConfigError("data: no file is named");
+  std::vector<DataFile> files;
+  for (const std::string& name : paths) {
+    const fs::path path(name);
+    std::error_code error;
+    const fs::file_status status = fs::status(path, error);
+    if (fs::is_directory(status)) {
+      for (const fs::path& file : files_below(path)) {
+        if (!is_index_of_pair(file)) files.push_back({file, format_of(file, format)});
+      }
+      continue;
+    }
+    if (!is_data_file(name)) throw DataError(cat(name, ": there is no such data file or folder"));
+    if (!fs::exists(status)) {
+      const fs::path pair = name + ".bin";
+      files.push_back({pair, format_of(pair, format)});
+      continue;
+    }
+    const DataFile file{data_part(path), format_of(path, format)};
+    require_content(file.path);
+    files.push_back(file);
+  }
+  return files;
+}
+
+void check_data_files(const std::vector<std::string>& paths, const std::string& format,
+                      const std::string& text_column) {
+  for (const std::string& path : paths) {
+    if (!fs::exists(path) && !fs::exists(path + ".bin")) continue;
+    for (const DataFile& file : find_data_files({path}, format)) check_format(file, text_column);
+  }
+}
+
+void check_is_text(const MappedFile& file, size_t begin, size_t end) {
+  const size_t nul = file.bytes().substr(begin, end - begin).find('\0');
+  if (nul == std::string_view::npos) return;
+  throw DataError(cat(file.path().string(), ": has a NUL byte at offset ", begin + nul,
+                      ", so it is not text; is data.format tokens meant, or is a binary file in the folder?"));
+}
+
+}  // namespace shardline

@@ -1,0 +1,188 @@
+#include "engine/data/source/data_source.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "core/files/mapped_file.h"
+#include "engine/data/source/jsonl.h"
+#include "engine/data/source/token_file.h"
+#include "engine/data/text/utf8.h"
+
+namespace shardline {
+namespace {
+
+// A thread that encodes a piece begins some text before it, without knowing the seam there; it lists the seams at the
+// front of the piece, where the piece before most probably ends.
+constexpr size_t kLeadBytes = 1 << 10;
+constexpr size_t kListedBytes = 1 << 14;
+constexpr size_t kSharedWindow = 1 << 18;  // of text whose words several threads encode
+
+constexpr size_t kScannedBytes = size_t{64} << 20;  // between two calls of DataSourceOptions::scanned
+
+const EncodedPart::Listed* find_seam(const EncodedPart& part, const Seam& seam) {
+  const auto by_place = [](const EncodedPart::Listed& listed, size_t at) { return listed.seam.at < at; };
+  auto found = std::lower_bound(part.listed.begin(), part.listed.end(), seam.at, by_place);
+  for (; found != part.listed.end() && found->seam.at == seam.at; ++found) {
+    if (found->seam == seam) return &*found;
+  }
+  return nullptr;
+}
+
+class TextSource final : public DataSource {
+ public:
+  TextSource(const DataFile& file, const DataSourceOptions& options)
+      : file_(file.path),
+        tokenizer_(options.tokenizer),
+        piece_bytes_(static_cast<size_t>(options.piece_bytes)),
+        threads_(options.threads) {}
+
+  int64_t documents() const override { return 1; }
+  int64_t pieces() const override { return static_cast<int64_t>((file_.size() + piece_bytes_ - 1) / piece_bytes_); }
+  int64_t piece_bytes(int64_t piece) const override { return static_cast<int64_t>(begin(piece + 1) - begin(piece)); }
+
+  EncodedPart encode(int64_t piece) const override {
+    const std::string_view text = file_.bytes();
+    const size_t first = begin(piece);
+    const size_t end = begin(piece + 1);
+    check_is_text(file_, first, end);
+    const size_t lead = code_point_start(text, first - std::min(first, kLeadBytes));
+    EncodedPart part = tokenizer_->encode_part(
+        text, {.at = lead}, {.until = end, .listed_from = first, .listed_until = first + kListedBytes});
+    file_.release(text.substr(first, end - first));
+    return part;
+  }
+
+  TokenIds join(int64_t piece, EncodedPart part, Seam& border) const override {
+    const std::string_view text = file_.bytes();
+    const size_t first = begin(piece);
+    const size_t end = begin(piece + 1);
+    if (border.at >= end) return {};  // one word of the pieces before covers this one
+    if (const auto* same = find_seam(part, border)) {
+      part.ids.erase(part.ids.begin(), part.ids.begin() + static_cast<int64_t>(same->ids));
+      border = std::move(part.end);
+      return std::move(part.ids);
+    }
+    // Goes on from the border to the first seam that the part has, too; without one the part was guessed wrong.
+    const size_t listed = std::min(end, first + kListedBytes);
+    EncodedPart proven =
+        tokenizer_->encode_part(text, border, {.until = listed, .listed_from = first, .listed_until = listed});
+    for (const auto& [seam, count] : proven.listed) {
+      const auto* same = find_seam(part, seam);
+      if (!same) continue;
+      proven.ids.resize(count);
+      proven.ids.insert(proven.ids.end(), part.ids.begin() + static_cast<int64_t>(same->ids), part.ids.end());
+      border = std::move(part.end);
+      return std::move(proven.ids);
+    }
+    const EncodedPart rest =
+        tokenizer_->encode_part(text, proven.end, {.until = end, .window = kSharedWindow, .threads = threads_});
+    proven.ids.insert(proven.ids.end(), rest.ids.begin(), rest.ids.end());
+    border = rest.end;
+    return std::move(proven.ids);
+  }
+
+ private:
+  size_t begin(int64_t piece) const {
+    return code_point_start(file_.bytes(), std::min(file_.size(), static_cast<size_t>(piece) * piece_bytes_));
+  }
+
+  MappedFile file_;
+  TokenizerPtr tokenizer_;
+  size_t piece_bytes_;
+  int threads_;
+};
+
+class JsonlSource final : public DataSource {
+ public:
+  JsonlSource(const DataFile& file, const DataSourceOptions& options)
+      : file_(file.path), tokenizer_(options.tokenizer), column_(options.text_column) {
+    std::string_view rest = file_.bytes();
+    size_t reported = 0;
+    for (int64_t line = 1; !rest.empty(); ++line) {
+      const size_t begin = file_.size() - rest.size();
+      if (pieces_.empty() || begin - pieces_.back().begin >= static_cast<size_t>(options.piece_bytes)) {
+        pieces_.push_back({begin, begin, line});
+        if (begin - reported >= kScannedBytes && options.scanned) {
+          options.scanned();
+          reported = begin;
+        }
+      }
+      if (!is_blank_line(take_line(rest))) ++documents_;
+      pieces_.back().end = file_.size() - rest.size();
+    }
+  }
+
+  int64_t documents() const override { return documents_; }
+  int64_t pieces() const override { return static_cast<int64_t>(pieces_.size()); }
+  int64_t piece_bytes(int64_t piece) const override {
+    return static_cast<int64_t>(pieces_[piece].end - pieces_[piece].begin);
+  }
+
+  EncodedPart encode(int64_t piece) const override {
+    const Piece& lines = pieces_[piece];
+    std::string_view rest = file_.bytes().substr(lines.begin, lines.end - lines.begin);
+    std::vector<int32_t> ids;
+    for (int64_t number = lines.first_line; !rest.empty(); ++number) {
+      const std::string_view line = take_line(rest);
+      if (is_blank_line(line)) continue;
+      const std::vector<int32_t> more =
+          tokenizer_->encode(text_of_row(line, column_, cat(file_.path().string(), ":", number)));
+      ids.insert(ids.end(), more.begin(), more.end());
+    }
+    file_.release(file_.bytes().substr(lines.begin, lines.end - lines.begin));
+    return {.ids = std::move(ids)};
+  }
+  TokenIds join(int64_t, EncodedPart part, Seam&) const override { return std::move(part.ids); }
+
+ private:
+  struct Piece {
+    size_t begin;
+    size_t end;
+    int64_t first_line;
+  };
+
+  MappedFile file_;
+  TokenizerPtr tokenizer_;
+  std::string column_;
+  std::vector<Piece> pieces_;
+  int64_t documents_ = 0;
+};
+
+class TokenSource final : public DataSource {
+ public:
+  TokenSource(const DataFile& file, const DataSourceOptions& options)
+      : file_(file.path), vocab_size_(options.vocab_size), piece_tokens_(options.piece_bytes) {}
+
+  int64_t documents() const override { return file_.documents(); }
+  int64_t pieces() const override { return (file_.size() + piece_tokens_ - 1) / piece_tokens_; }
+  int64_t piece_bytes(int64_t piece) const override {
+    return file_.size() == 0 ? 0 : count(piece) * (file_.bytes() / file_.size());
+  }
+  EncodedPart encode(int64_t piece) const override {
+    return {.ids = file_.read(piece * piece_tokens_, count(piece), vocab_size_)};
+  }
+  TokenIds join(int64_t, EncodedPart part, Seam&) const override { return std::move(part.ids); }
+
+ private:
+  int64_t count(int64_t piece) const { return std::min(piece_tokens_, file_.size() - piece * piece_tokens_); }
+
+  TokenFile file_;
+  int64_t vocab_size_;
+  int64_t piece_tokens_;
+};
+
+}  // namespace
+
+ConfigError missing_tokenizer(const DataFile& text) {
+  return ConfigError(
+      cat("data.tokenizer is missing, and ", text.path.string(), " is text; name a tokenizer or \"bytes\""));
+}
+
+std::unique_ptr<DataSource> open_data_source(const DataFile& file, const DataSourceOptions& options) {
+  if (file.format == DataFormat::tokens) return std::make_unique<TokenSource>(file, options);
+  if (!options.tokenizer) throw missing_tokenizer(file);
+  if (file.format == DataFormat::text) return std::make_unique<TextSource>(file, options);
+  return std::make_unique<JsonlSource>(file, options);
+}
+
+}  // namespace shardline

@@ -1,0 +1,42 @@
+// Files that hold token ids already: Megatron's .bin with .idx, llm.c's .bin (two magics), nanoGPT's raw u16 .bin.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <vector>
+
+#include "core/files/mapped_file.h"
+
+namespace shardline {
+
+// A view of the ids of one file, in file order. Which format it is: a .idx beside it means Megatron, else the magic of
+// llm.c, else raw u16. Everything that the headers say is checked against the file sizes on opening; DataError with the
+// numbers and a hint.
+class TokenFile {
+ public:
+  explicit TokenFile(const std::filesystem::path& path);
+
+  const char* format() const { return format_; }
+  int64_t size() const { return size_; }            // tokens
+  int64_t documents() const { return documents_; }  // 1 where the format has none
+  int64_t bytes() const { return static_cast<int64_t>(file_->size()); }
+
+  // Tokens [first, first + count). DataError naming the place for an id outside 0..vocab_size-1.
+  std::vector<int32_t> read(int64_t first, int64_t count, int64_t vocab_size) const;
+
+ private:
+  enum class Kind { u8, i8, i16, i32, i64, u16, u32 };
+  void open_megatron(const std::filesystem::path& index);
+  void open_llmc();
+  void open_raw();
+  int64_t token(int64_t index) const;
+
+  std::shared_ptr<MappedFile> file_;
+  const char* format_ = "";
+  Kind kind_ = Kind::u16;
+  int64_t offset_ = 0;  // of the first token
+  int64_t size_ = 0;
+  int64_t documents_ = 1;
+};
+
+}  // namespace shardline

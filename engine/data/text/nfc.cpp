@@ -1,0 +1,75 @@
+#include "engine/data/text/nfc.h"
+
+#include <unicode/bytestream.h>
+#include <unicode/normalizer2.h>
+
+#include <limits>
+
+#include "core/error.h"
+#include "engine/data/text/utf8.h"
+
+namespace shardline {
+namespace {
+
+void check_icu(UErrorCode status) {
+  if (U_FAILURE(status)) throw RunError(cat("ICU cannot normalize a text: ", u_errorName(status)));
+}
+
+const icu::Normalizer2& nfc_rules() {
+  UErrorCode status = U_ZERO_ERROR;
+  const icu::Normalizer2* rules = icu::Normalizer2::getNFCInstance(status);
+  check_icu(status);
+  return *rules;
+}
+
+bool may_cut_before(std::string_view text, size_t at) {
+  return nfc_rules().hasBoundaryBefore(static_cast<UChar32>(next_code_point(text, at)));
+}
+
+}  // namespace
+
+NfcText::NfcText(std::string_view text) : source_(text) {
+  if (text.size() > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
+    throw DataError(cat("a piece of text of ", text.size(), " bytes is too long for NFC normalization"));
+  }
+  const icu::StringPiece input(text.data(), static_cast<int32_t>(text.size()));
+  UErrorCode status = U_ZERO_ERROR;
+  if (nfc_rules().isNormalizedUTF8(input, status) && U_SUCCESS(status)) return;
+  changed_ = true;
+  icu::StringByteSink<std::string> sink(&normalized_);
+  nfc_rules().normalizeUTF8(0, input, sink, &edits_, status);
+  check_icu(status);
+  place_.emplace(edits_.getFineIterator());
+}
+
+std::optional<size_t> NfcText::cut_in_source(size_t at) {
+  size_t found = at;
+  if (changed_ && at < normalized_.size()) {
+    UErrorCode status = U_ZERO_ERROR;
+    const bool inside = place_->findDestinationIndex(static_cast<int32_t>(at), status);
+    check_icu(status);
+    SL_ASSERT(inside, "place ", at, " of ", normalized_.size());
+    const auto offset = static_cast<int32_t>(at) - place_->destinationIndex();
+    if (place_->hasChange() && offset > 0) return std::nullopt;
+    found = static_cast<size_t>(place_->sourceIndex() + offset);
+  } else if (changed_) {
+    found = source_.size();
+  }
+  if (found < source_.size() && !may_cut_before(source_, found)) return std::nullopt;
+  return found;
+}
+
+size_t last_nfc_cut(std::string_view text) {
+  size_t at = text.size();
+  while (at > 0) {
+    previous_code_point(text, at);
+    if (may_cut_before(text, at)) break;
+  }
+  return at;
+}
+
+std::string nfc(std::string_view text) {
+  return std::string(NfcText(text).text());
+}
+
+}  // namespace shardline

@@ -1,0 +1,85 @@
+#include "engine/data/text/utf8.h"
+
+#include <unicode/uchar.h>
+#include <unicode/utf8.h>
+
+#include <cstdint>
+
+namespace shardline {
+
+bool is_valid_utf8(std::string_view bytes) {
+  const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
+  const auto size = static_cast<int64_t>(bytes.size());
+  for (int64_t at = 0; at < size;) {
+    if (data[at] < 0x80) {
+      ++at;
+      continue;
+    }
+    UChar32 code_point = 0;
+    U8_NEXT(data, at, size, code_point);
+    if (code_point < 0) return false;
+  }
+  return true;
+}
+
+std::string replace_invalid_utf8(std::string_view bytes, std::vector<Utf8Repair>* repairs) {
+  const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
+  const auto size = static_cast<int64_t>(bytes.size());
+  std::string out;
+  out.reserve(bytes.size());
+  for (int64_t at = 0; at < size;) {
+    const int64_t start = at;
+    UChar32 code_point = 0;
+    U8_NEXT(data, at, size, code_point);
+    if (code_point < 0) {
+      append_utf8(out, 0xFFFD);
+      if (repairs) repairs->push_back({static_cast<size_t>(at), out.size()});
+    } else {
+      out.append(bytes.substr(start, at - start));
+    }
+  }
+  return out;
+}
+
+size_t code_point_start(std::string_view bytes, size_t at) {
+  const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
+  for (size_t back = 1; back <= 3 && back <= at && at < bytes.size(); ++back) {
+    if (U8_IS_TRAIL(data[at - back])) continue;
+    // The part that begins there may go on over `at`.
+    size_t end = at - back;
+    next_code_point(bytes, end);
+    return end > at ? at - back : at;
+  }
+  return at;
+}
+
+void append_utf8(std::string& out, char32_t code_point) {
+  uint8_t buffer[U8_MAX_LENGTH];
+  int length = 0;
+  U8_APPEND_UNSAFE(buffer, length, code_point);
+  out.append(reinterpret_cast<const char*>(buffer), length);
+}
+
+char32_t next_code_point(std::string_view bytes, size_t& at) {
+  const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
+  UChar32 code_point = 0;
+  U8_NEXT_OR_FFFD(data, at, bytes.size(), code_point);
+  return static_cast<char32_t>(code_point);
+}
+
+char32_t previous_code_point(std::string_view bytes, size_t& end) {
+  const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
+  // The macro looks back at most four bytes, by 32-bit places.
+  const size_t from = end > U8_MAX_LENGTH ? end - U8_MAX_LENGTH : 0;
+  auto place = static_cast<int32_t>(end - from);
+  UChar32 code_point = 0;
+  U8_PREV_OR_FFFD(data + from, 0, place, code_point);
+  end = from + static_cast<size_t>(place);
+  return static_cast<char32_t>(code_point);
+}
+
+bool is_white_space(char32_t code_point) {
+  return u_isUWhiteSpace(static_cast<UChar32>(code_point));
+}
+
+}  // namespace shardline

@@ -1,0 +1,117 @@
+#include "engine/data/tokenizer/added_tokens.h"
+
+#include <unicode/uchar.h>
+
+#include <algorithm>
+
+#include "engine/data/text/unicode_additions.h"
+#include "engine/data/text/utf8.h"
+
+namespace shardline {
+namespace {
+
+// A word character that is newer than ICU's tables.
+bool is_new_word(char32_t c) {
+  for (const UnicodeRange& range : unicode_additions()) {
+    const std::string_view category = range.category;
+    const bool word =
+        category[0] == 'L' || category[0] == 'M' || category == "Nd" || category == "Nl" || category == "Pc";
+    if (word && range.first <= c && c <= range.last) return true;
+  }
+  return false;
+}
+
+// What \w matches: alphabetic, marks, decimal digits, connectors, join controls.
+bool is_word(char32_t c) {
+  const auto code_point = static_cast<UChar32>(c);
+  const auto categories = U_MASK(u_charType(code_point));
+  return (categories & (U_GC_M_MASK | U_GC_ND_MASK | U_GC_PC_MASK)) != 0 ||
+         u_hasBinaryProperty(code_point, UCHAR_ALPHABETIC) || u_hasBinaryProperty(code_point, UCHAR_JOIN_CONTROL) ||
+         is_new_word(c);
+}
+
+bool stands_alone(std::string_view text, size_t begin, size_t end) {
+  size_t before = begin;
+  if (begin > 0 && is_word(previous_code_point(text, before))) return false;
+  size_t after = end;
+  return end == text.size() || !is_word(next_code_point(text, after));
+}
+
+// The start of the white space that ends at `end`.
+size_t space_before(std::string_view text, size_t end) {
+  for (size_t at = end; end > 0; end = at) {
+    if (!is_white_space(previous_code_point(text, at))) break;
+  }
+  return end;
+}
+
+// The end of the white space that starts at `begin`.
+size_t space_after(std::string_view text, size_t begin) {
+  for (size_t at = begin; begin < text.size(); begin = at) {
+    if (!is_white_space(next_code_point(text, at))) break;
+  }
+  return begin;
+}
+
+}  // namespace
+
+AddedTokenMatcher::AddedTokenMatcher(std::vector<AddedToken> tokens) {
+  for (AddedToken& token : tokens) {
+    if (token.content.empty()) continue;
+    empty_ = false;
+    any_lstrip_ |= token.lstrip;
+    size_t at = 0;
+    any_begins_with_space_ |= is_white_space(next_code_point(token.content, at));
+    if (token.single_word) bytes_behind_ = 4;
+    by_first_byte_[static_cast<unsigned char>(token.content[0])].push_back(std::move(token));
+  }
+  for (auto& bucket : by_first_byte_) {
+    std::stable_sort(bucket.begin(), bucket.end(),
+                     [](const auto& a, const auto& b) { return a.content.size() > b.content.size(); });
+  }
+}
+
+const AddedToken* AddedTokenMatcher::match_at(std::string_view text, size_t at, bool ends, bool& unsure) const {
+  const std::string_view rest = text.substr(at);
+  for (const AddedToken& token : by_first_byte_[static_cast<unsigned char>(text[at])]) {
+    if (rest.starts_with(token.content)) return &token;
+    if (!ends && std::string_view(token.content).starts_with(rest)) {
+      unsure = true;
+      return nullptr;
+    }
+  }
+  return nullptr;
+}
+
+void AddedTokenMatcher::split(std::string_view text, size_t start, bool ends, Intervals& unbroken,
+                              const Use& use) const {
+  size_t done = start;
+  size_t at = empty_ ? text.size() : start;
+  while (at < text.size()) {
+    bool unsure = false;
+    const AddedToken* token = match_at(text, at, ends, unsure);
+    if (unsure) break;
+    if (!token) {
+      ++at;
+      continue;
+    }
+    size_t begin = at;
+    const size_t token_end = at + token->content.size();
+    const size_t end = token->rstrip ? space_after(text, token_end) : token_end;
+    if (!ends && end == text.size() && (token->rstrip || token->single_word)) break;
+    at = token_end;  // also when the token does not count: the search never looks inside a found one
+    if (token->single_word && !stands_alone(text, begin, token_end)) {
+      unbroken.emplace_back(begin, token_end);
+      continue;
+    }
+    if (token->lstrip) begin = std::max(space_before(text, begin), done);
+    if (end > token_end && any_begins_with_space_) unbroken.emplace_back(token_end, end + 1);
+    if (done < begin) use({done, begin, kNone, true});
+    use({begin, end, token->id, true});
+    done = end;
+  }
+  if (!ends && any_lstrip_) at = std::max(space_before(text, at), done);  // white space that a token may take
+  if (done < at) use({done, at, kNone, ends});
+}
+
+}  // namespace shardline

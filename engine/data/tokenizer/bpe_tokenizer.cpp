@@ -1,0 +1,104 @@
+#include "engine/data/tokenizer/bpe_tokenizer.h"
+
+#include <algorithm>
+#include <future>
+
+#include "core/error.h"
+#include "engine/data/text/byte_level.h"
+#include "engine/data/text/utf8.h"
+
+namespace shardline {
+namespace {
+
+constexpr size_t kSeamDistance = 1 << 10;  // bytes in which a seam is expected
+
+}  // namespace
+
+BpeTokenizer::BpeTokenizer(const BpeTokenizerSpec& spec)
+    : model_(spec.vocabulary),
+      splitter_(spec.words, [this](char left, char right) { return model_.never_joined(left, right); }),
+      digest_(spec.digest) {
+  const auto learn = [&](const std::string& token, int32_t id) {
+    bytes_of_id_[id] = bytes_of_byte_level(token).value_or(token);
+    vocab_size_ = std::max<int64_t>(vocab_size_, int64_t{id} + 1);
+    if (spec.eos && token == *spec.eos) eos_ = id;
+  };
+  for (const auto& [token, id] : spec.vocabulary.ids) learn(token, id);
+  for (const AddedToken& token : spec.words.added) learn(token.content, token.id);
+  if (spec.eos && !eos_) throw DataError(cat("the vocabulary has no token '", *spec.eos, "', which is the eos_token"));
+}
+
+std::vector<int32_t> BpeTokenizer::encode(std::string_view text) const {
+  return encode_part(text, {}, {}).ids;
+}
+
+EncodedPart BpeTokenizer::encode_part(std::string_view text, const Seam& from, const PartOptions& options) const {
+  EncodedPart part{.end = from};
+  const auto is_listed = [&](const Seam& seam) {
+    return options.listed_from <= seam.at && seam.at < options.listed_until;
+  };
+  if (is_listed(from)) part.listed.push_back({from, 0});
+  const size_t until = std::min(options.until, text.size());
+  size_t ahead = 0;  // bytes of the window; 0: not chosen yet
+  while (part.end.at < until) {
+    if (ahead == 0) ahead = std::min(options.window, until - part.end.at + kSeamDistance);
+    const bool whole_rest = ahead >= text.size() - part.end.at;
+    const size_t end = whole_rest ? text.size() : code_point_start(text, part.end.at + ahead);
+    WindowWords window = splitter_.split(text, part.end, end, options.listed_from, options.listed_until);
+    if (whole_rest) window.marks.push_back({{.at = text.size()}, window.words.size()});
+    if (window.marks.empty()) {
+      ahead *= 2;
+      continue;
+    }
+    ahead = 0;
+    auto last = std::find_if(window.marks.begin(), window.marks.end() - 1,
+                             [&](const WindowWords::Mark& mark) { return mark.seam.at >= until; });
+    size_t done = 0;  // words
+    for (auto mark = window.marks.begin(); mark <= last; ++mark) {
+      if (!is_listed(mark->seam)) continue;
+      append_ids(std::span(window.words).subspan(done, mark->words - done), options.threads, part.ids);
+      done = mark->words;
+      part.listed.push_back({mark->seam, part.ids.size()});
+    }
+    append_ids(std::span(window.words).subspan(done, last->words - done), options.threads, part.ids);
+    part.end = last->seam;
+  }
+  return part;
+}
+
+void BpeTokenizer::append_ids(std::span<const Word> words, int threads, std::vector<int32_t>& ids) const {
+  if (threads > 1) {
+    const size_t share = (words.size() + static_cast<size_t>(threads) - 1) / static_cast<size_t>(threads);
+    std::vector<std::future<std::vector<int32_t>>> shares;
+    for (; !words.empty(); words = words.subspan(std::min(share, words.size()))) {
+      shares.push_back(std::async(std::launch::async, [this, mine = words.first(std::min(share, words.size()))] {
+        std::vector<int32_t> found;
+        append_ids(mine, 1, found);
+        return found;
+      }));
+    }
+    for (auto& part : shares) {
+      const auto found = part.get();
+      ids.insert(ids.end(), found.begin(), found.end());
+    }
+    return;
+  }
+  for (const auto& [bytes, added, whole] : words) {
+    if (added != AddedTokenMatcher::kNone) {
+      ids.push_back(added);
+    } else {
+      model_.encode(bytes, whole, ids);
+    }
+  }
+}
+
+std::string BpeTokenizer::decode(std::span<const int32_t> ids) const {
+  std::string bytes;
+  for (const int32_t id : ids) {
+    const auto found = bytes_of_id_.find(id);
+    if (found != bytes_of_id_.end()) bytes += found->second;
+  }
+  return replace_invalid_utf8(bytes);
+}
+
+}  // namespace shardline

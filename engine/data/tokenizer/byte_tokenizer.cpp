@@ -1,0 +1,54 @@
+#include "engine/data/tokenizer/byte_tokenizer.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "engine/data/text/byte_level.h"
+#include "engine/data/text/utf8.h"
+
+namespace shardline {
+std::vector<int32_t> ByteTokenizer::encode(std::string_view text) const {
+  const auto* bytes = reinterpret_cast<const uint8_t*>(text.data());
+  return {bytes, bytes + text.size()};
+}
+
+// Every byte is a seam.
+EncodedPart ByteTokenizer::encode_part(std::string_view text, const Seam& from, const PartOptions& options) const {
+  const size_t end = std::clamp(options.until, from.at, text.size());
+  EncodedPart part{.ids = encode(text.substr(from.at, end - from.at)), .end = {.at = end}};
+  for (size_t at = std::max(from.at, options.listed_from); at <= end && at < options.listed_until; ++at) {
+    part.listed.push_back({{.at = at}, at - from.at});
+  }
+  return part;
+}
+
+std::string ByteTokenizer::decode(std::span<const int32_t> ids) const {
+  std::string bytes;
+  for (const int32_t id : ids) {
+    if (id >= 0 && id < 256) bytes += static_cast<char>(id);
+  }
+  return replace_invalid_utf8(bytes);
+}
+
+const std::string& ByteTokenizer::digest() const {
+  static const std::string name = "bytes";
+  return name;
+}
+
+std::map<std::string, std::string> byte_tokenizer_files() {
+  nlohmann::json vocab;
+  for (size_t byte = 0; byte < 256; ++byte) vocab[byte_level_alphabet()[byte]] = byte;
+  const nlohmann::json byte_level = {
+      {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", false}};
+  const nlohmann::json model = {{"type", "BPE"}, {"vocab", vocab}, {"merges", nlohmann::json::array()}};
+  const nlohmann::json tokenizer = {{"version", "1.0"},
+                                    {"added_tokens", nlohmann::json::array()},
+                                    {"pre_tokenizer", byte_level},
+                                    {"decoder", byte_level},
+                                    {"model", model}};
+  const nlohmann::json config = {{"tokenizer_class", "PreTrainedTokenizerFast"},
+                                 {"clean_up_tokenization_spaces", false}};
+  return {{"tokenizer.json", tokenizer.dump() + "\n"}, {"tokenizer_config.json", config.dump() + "\n"}};
+}
+
+}  // namespace shardline

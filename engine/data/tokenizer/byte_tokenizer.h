@@ -1,0 +1,24 @@
+// `bytes`: each byte is its own id.
+#pragma once
+#include <map>
+#include <string>
+
+#include "engine/data/tokenizer/tokenizer.h"
+
+namespace shardline {
+
+class ByteTokenizer final : public Tokenizer {
+ public:
+  std::vector<int32_t> encode(std::string_view text) const override;
+  EncodedPart encode_part(std::string_view text, const Seam& from, const PartOptions& options) const override;
+  std::string decode(std::span<const int32_t> ids) const override;
+  int64_t vocab_size() const override { return 256; }
+  std::optional<int32_t> eos() const override { return std::nullopt; }
+  const std::string& digest() const override;
+};
+
+// Contents by name: tokenizer.json and tokenizer_config.json that give valid UTF-8 the same ids, here and in
+// transformers.
+std::map<std::string, std::string> byte_tokenizer_files();
+
+}  // namespace shardline

@@ -1,0 +1,30 @@
+// Continues token ids with a model on any layout. A layer's keys and values are kept, so a new token costs the products
+// of one token.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "engine/train/trainer.h"
+
+namespace shardline {
+
+struct Sampling {
+  double temperature = 1;  // 0: the most likely token
+  int64_t top_k = 0;       // only the k most likely; 0: all
+  double top_p = 1;        // only the most likely that together reach this probability
+  uint64_t seed = 0;
+};
+
+// The token that `sampling` takes from logits [vocabulary], at place `position` of sequence `sequence`: a pure
+// function.
+int64_t sample_token(const at::Tensor& logits, const Sampling& sampling, int64_t sequence, int64_t position);
+
+// Up to max_new tokens after `prompt` (not empty); ends after `eos` or at the model's last position. `sequence` keys
+// the random numbers. Collective over the replica; every rank gets the tokens. use_cache false computes all positions
+// anew for every token.
+std::vector<int32_t> generate(Trainer& model, const ModelSpec& spec, const std::vector<int64_t>& prompt,
+                              int64_t max_new, std::optional<int32_t> eos, const Sampling& sampling, int64_t sequence,
+                              bool use_cache = true);
+
+}  // namespace shardline

@@ -1,0 +1,87 @@
+#include "engine/plan/forecast.h"
+
+#include "core/error.h"
+#include "engine/config/rules/precision_rules.h"
+#include "engine/observe/format.h"
+#include "engine/plan/layout_settings.h"
+#include "engine/plan/rank_memory.h"
+#include "models/files/hf_writer.h"
+#include "partitioner/search/planned_layout.h"
+#include "pipeline/schedule/pictures/schedule_svg.h"
+
+namespace shardline {
+namespace {
+
+constexpr double kMostBoxes = 10000;  // of a picture that browsers still like
+
+// Of the rank with most on every stage.
+MemoryFit fit_of(const PlannerCase& planned, const Plan& plan, const std::vector<MemoryBytes>& memory) {
+  std::vector<StageMemory> stages(static_cast<size_t>(plan.mesh.p()));
+  for (int rank = 0; rank < plan.mesh.size(); ++rank) {
+    auto& most = stages[static_cast<size_t>(plan.mesh.at(rank).p)].bytes;
+    const auto& bytes = memory[static_cast<size_t>(rank)];
+    if (bytes.total() > most.total()) most = bytes;
+  }
+  return memory_fit(planned.job, stages);
+}
+
+void add_totals(const Config& config, Forecast& forecast) {
+  if (config.training.max_steps < 0) return;
+  const Cluster& cluster = forecast.cluster;
+  const int nodes = (forecast.layout.world() + cluster.devices_per_node - 1) / cluster.devices_per_node;
+  forecast.total_steps = config.training.max_steps;
+  forecast.total_seconds = static_cast<double>(forecast.total_steps) * forecast.step.seconds;
+  forecast.node_hours = nodes * forecast.total_seconds / 3600;
+  if (cluster.hourly_price) forecast.cost = forecast.node_hours * *cluster.hourly_price;
+  if (cluster.spot_price) forecast.spot_cost = forecast.node_hours * *cluster.spot_price;
+}
+
+}  // namespace
+
+StepEstimate forecast_step(const PlannerCase& planned, const Plan& plan) {
+  return estimate_step(planned.job, planned.layout, plan.train, plan.chunk_of_layer, planned.prices, planned.spans);
+}
+
+Forecast make_forecast(const Config& config, const PlannerCase& planned, const Plan& plan) {
+  Forecast forecast{.cluster = planned.job.cluster,
+                    .precision = planned.job.precision,
+                    .layout = planned.layout,
+                    .step = forecast_step(planned, plan),
+                    .memory = memory_by_rank(config, planned, plan),
+                    .parameters = planned.job.spec.parameter_count(),
+                    .flops_per_step = model_flops(planned.job)};
+  forecast.fit = fit_of(planned, plan, forecast.memory);
+  if (!forecast.fit.fits) forecast.advice = advice_to_fit(planned.job, planned.layout);
+  if (forecast.advice)
+    forecast.advice_settings =
+        settings_of(config, forecast.advice->layout, planned.layout, planned.job.global_batch, planned.job.precision);
+  const HfWriter model(config.output_dir, planned.job.spec, number_types(config).exact);
+  forecast.disk_bytes = static_cast<double>(model.total_bytes());
+  add_totals(config, forecast);
+  return forecast;
+}
+
+std::string forecast_picture(const PlannerCase& planned, const Plan& plan) {
+  std::vector<LayerPrice> chunks(static_cast<size_t>(plan.train.chunks()));
+  for (size_t layer = 0; layer < plan.chunk_of_layer.size(); ++layer)
+    chunks[static_cast<size_t>(plan.chunk_of_layer[layer])] += planned.prices[layer];
+  const auto simulation = simulate(plan.train, kUnboundedSends, [&](int, const Instruction& instruction) {
+    const auto& chunk = chunks[static_cast<size_t>(instruction.chunk)];
+    return instruction.op == Op::forward           ? chunk.forward
+           : instruction.op == Op::backward_input  ? chunk.backward_input
+           : instruction.op == Op::backward_weight ? chunk.backward_weight
+                                                   : 0;
+  });
+  auto rows = simulated_rows(plan.train, simulation);
+  size_t boxes = 0;
+  for (const auto& row : rows) boxes += row.boxes.size();
+  const double whole = simulation.makespan();
+  const double span = whole * std::min(1.0, kMostBoxes / static_cast<double>(boxes));
+  for (auto& row : rows) std::erase_if(row.boxes, [&](const PictureBox& box) { return box.end > span; });
+  return interval_picture(
+      cat(plan.train.name, ", ", span < whole ? "the beginning of " : "", "one replica's step, ", format_duration(span),
+          span < whole ? " of " + format_duration(whole) : "", ", at the predicted costs of its layers"),
+      rows, span);
+}
+
+}  // namespace shardline

@@ -1,0 +1,46 @@
+// What a plan costs on a cluster before anything runs: time, memory of every rank, money, disk.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/plan/plan.h"
+#include "partitioner/cost/step_estimate.h"
+#include "partitioner/memory/memory_estimate.h"
+
+namespace shardline {
+
+struct Forecast {
+  Cluster cluster;
+  Precision precision = Precision::fp32;
+  Layout layout;
+  StepEstimate step;
+  std::vector<MemoryBytes> memory;           // by rank
+  MemoryFit fit;                             // of the stage that needs most
+  std::optional<MemoryAdvice> advice;        // where it does not fit and something would help
+  std::vector<std::string> advice_settings;  // what to set in the config for it
+  int64_t parameters = 0;
+  double flops_per_step = 0;
+  int64_t total_steps = 0;  // 0: only known with the data, since epochs count
+  double total_seconds = 0, node_hours = 0;
+  std::optional<double> cost, spot_cost;  // where the cluster states prices
+  double disk_bytes = 0;                  // of the saved model
+
+  bool fits(size_t rank) const { return memory[rank].total() <= cluster.memory_bytes; }
+};
+
+// The instruction lists that the plan runs, with the chunks that it has, at the case's prices.
+StepEstimate forecast_step(const PlannerCase& planned, const Plan& plan);
+
+Forecast make_forecast(const Config& config, const PlannerCase& planned, const Plan& plan);
+
+// Busy times of the stages as the forecast sees them: a row of boxes for each stage, in seconds.
+std::string forecast_picture(const PlannerCase& planned, const Plan& plan);
+
+// The keys that a forecast adds to plan_json's: step_seconds, bubble_fraction, tokens_per_second, ..., and in each of
+// `ranks` memory_bytes and fits, and host_bytes where states stand on the host.
+void add_forecast(nlohmann::json& plan, const Forecast& forecast);
+std::string forecast_text(const Forecast& forecast, const Plan& plan);
+
+}  // namespace shardline

@@ -1,0 +1,243 @@
+#include "engine/plan/layout_search.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "engine/config/rules/optimizer_rules.h"
+#include "engine/config/rules/precision_rules.h"
+#include "engine/config/rules/sizes.h"
+#include "engine/observe/format.h"
+#include "engine/plan/sharding.h"
+#include "engine/plan/tensor_splits.h"
+#include "engine/run/local_cluster.h"
+#include "engine/run/model_source.h"
+#include "engine/run/ranks.h"
+
+namespace shardline {
+namespace {
+
+using nlohmann::json;
+
+constexpr size_t kShownLosers = 20;
+
+std::vector<int> worlds_of(const Config& config, const Cluster& cluster, Ranking ranking) {
+  if (config.mpi.processes_per_host > 0) return {configured_world_size(config)};
+  std::vector<int> worlds = {cluster.devices()};
+  // Fewer nodes take longer, but may cost less.
+  for (int nodes = cluster.nodes; ranking == Ranking::cost && nodes % 2 == 0;)
+    worlds.push_back((nodes /= 2) * cluster.devices_per_node);
+  return worlds;
+}
+
+double dollars_per_step(const Candidates& candidates, const Layout& layout, const StepEstimate& step, int per_node) {
+  const int nodes = (layout.world() + per_node - 1) / per_node;
+  return nodes * candidates.hourly_price * step.seconds / 3600;
+}
+
+json layout_json(const Layout& layout) {
+  return {{"replicas", layout.replicas},
+          {"pipeline", layout.pipeline},
+          {"tensor", layout.tensor},
+          {"placement", layout.placement},
+          {"schedule", layout.schedule},
+          {"chunks_per_stage", layout.chunks_per_stage},
+          {"microbatch_size", layout.microbatch_size},
+          {"microbatches", layout.microbatches},
+          {"recompute", to_string(layout.recomputed)},
+          {"sequence_parallel", layout.sequence_parallel},
+          {"offload", to_string(layout.offload)},
+          {"sharded", layout.sharded},
+          {"sharding_degree", layout.shards()},
+          {"text", to_string(layout)}};
+}
+
+std::string tenths(double value) {
+  std::ostringstream text;
+  text.setf(std::ios::fixed);
+  text.precision(1);
+  text << value;
+  return text.str();
+}
+
+// What the config shares out among replicas, or all that it could.
+void open_sharding(const SmpOptions& smp, SearchSpace& space) {
+  const int degree = smp.sharded_data_parallel_degree;
+  if (degree == kAuto) {
+    space.sharded = {0, 1, 2, 3};
+    space.sharding_degrees = {};
+  } else {
+    space.sharded = {degree > 1 ? 3 : smp.shard_gradients ? 2 : smp.shard_optimizer_state ? 1 : 0};
+    space.sharding_degrees = {degree};
+  }
+}
+
+// What "auto" leaves open; all else is as the config says.
+SearchSpace open_space(const Config& config, const Cluster& cluster, const ModelSpec& spec, int world) {
+  const SmpOptions& smp = config.smp;
+  const auto fixed = [](int value) { return value == kAuto ? std::vector<int>() : std::vector<int>{value}; };
+  SearchSpace space{.worlds = {world},
+                    .tensor = fixed(smp.tensor_parallel_degree),
+                    .pipeline = fixed(smp.pipeline_parallel_degree),
+                    .microbatches = fixed(smp.microbatches),
+                    .schedules = {smp.pipeline},
+                    .recomputed = {recomputed_of(config, spec)},
+                    .sequence_parallel = {smp.optimize == "memory"},
+                    .placements = {smp.placement_strategy}};
+  if (smp.microbatches != kAuto) space.microbatch_sizes = {};
+  if (smp.virtual_pipeline_degree != kAuto) space.chunks = {smp.virtual_pipeline_degree};
+  space.offload = {cluster.host.bytes_per_second > 0 ? offloaded_of(config, spec) : Offloaded::nothing};
+  open_sharding(smp, space);
+  return space;
+}
+
+bool leaves_open(const SmpOptions& smp) {
+  return smp.pipeline_parallel_degree == kAuto || smp.tensor_parallel_degree == kAuto || smp.microbatches == kAuto ||
+         smp.virtual_pipeline_degree == kAuto || smp.sharded_data_parallel_degree == kAuto;
+}
+
+// P and T are given and nothing else says how many ranks there are: P x T, on one host.
+bool degrees_say_ranks(const Config& config) {
+  return config.mpi.processes_per_host == 0 && (config.cluster.empty() || config.cluster == "local") &&
+         config.smp.pipeline_parallel_degree != kAuto && config.smp.tensor_parallel_degree != kAuto;
+}
+
+// The ranks that the run will have: as many as it names, else all of the cluster's devices, else all of this host's, on
+// each of the hosts.
+int ranks_of_auto(const Config& config, const Assumptions& assumed) {
+  if (config.mpi.processes_per_host > 0) return configured_world_size(config);
+  if (!config.cluster.empty() && config.cluster != "local") return planning_cluster(config, 1, assumed).devices();
+  if (degrees_say_ranks(config)) return configured_world_size(config);
+  const int gpus = config.runtime.device == "cpu" ? 0 : gpu_count();
+  return (gpus > 0 ? gpus : usable_cores()) * available_hosts(config);
+}
+
+}  // namespace
+
+Ranking ranking_from(const std::string& name) {
+  if (name == "time") return Ranking::time;
+  if (name == "cost") return Ranking::cost;
+  if (name == "memory") return Ranking::memory;
+  throw ConfigError(cat("--search ", name, ": use time, cost or memory"));
+}
+
+Candidates search_layouts(const Config& config, const PlannerCase& planned, Ranking ranking) {
+  const Cluster& cluster = planned.job.cluster;
+  if (ranking == Ranking::cost && !cluster.hourly_price)
+    throw ConfigError(cat("--search cost: the cluster \"", cluster.name, "\" states no hourly_price; state it"));
+  Candidates candidates{
+      .ranking = ranking,
+      .found = search(planned.job,
+                      {.worlds = worlds_of(config, cluster, ranking), .placements = {config.smp.placement_strategy}},
+                      ranking),
+      .hourly_price = cluster.hourly_price.value_or(0)};
+  for (const auto& best : candidates.found.best)
+    candidates.settings.push_back(
+        settings_of(config, best.layout, planned.layout, planned.job.global_batch, planned.job.precision));
+  return candidates;
+}
+
+json candidates_json(const Candidates& candidates) {
+  json list = json::array();
+  const auto& [best, reasons, losers, seconds] = candidates.found;
+  for (size_t place = 0; place < best.size(); ++place) {
+    const auto& planned = best[place];
+    list.push_back({{"place", place + 1},
+                    {"layout", layout_json(planned.layout)},
+                    {"step_seconds", planned.step.seconds},
+                    {"samples_per_second", planned.step.samples_per_second},
+                    {"tokens_per_second", planned.step.tokens_per_second},
+                    {"bubble_fraction", planned.step.bubble_fraction},
+                    {"model_flops_utilization", planned.step.utilization},
+                    {"memory_bytes", planned.fit.bytes},
+                    {"hourly_cost", planned.step.hourly_cost},
+                    {"fits", planned.fit.fits},
+                    {"reason", place == 0 ? json() : json(reasons[place])},
+                    {"settings", candidates.settings[place]}});
+  }
+  for (size_t i = 0; i < std::min(kShownLosers, losers.size()); ++i)
+    list.push_back({{"place", nullptr}, {"layout", layout_json(losers[i].layout)}, {"reason", losers[i].reason}});
+  return list;
+}
+
+std::string candidates_text(const Candidates& candidates, const Forecast& own) {
+  const auto& [best, reasons, losers, seconds] = candidates.found;
+  const auto gib = [](double bytes) { return tenths(bytes / 1073741824.0) + " GiB"; };
+  const auto price = [&](const Layout& layout, const StepEstimate& step) {
+    if (candidates.hourly_price == 0) return std::string("-");
+    return tenths(1000 * dollars_per_step(candidates, layout, step, own.cluster.devices_per_node));
+  };
+  std::vector<TableRow> rows;
+  const auto add = [&](const std::string& place, const Layout& layout, const StepEstimate& step, double bytes,
+                       const std::string& why) {
+    rows.push_back({place, to_string(layout), format_duration(step.seconds), tenths(step.samples_per_second),
+                    tenths(100 * step.utilization) + " %", tenths(100 * step.bubble_fraction) + " %", gib(bytes),
+                    price(layout, step), why});
+  };
+  for (size_t place = 0; place < best.size(); ++place)
+    add(std::to_string(place + 1), best[place].layout, best[place].step, best[place].fit.bytes,
+        place == 0 ? "the best" : reasons[place]);
+  add("config", own.layout, own.step, own.fit.bytes, own.fit.fits ? "" : "does not fit");
+  const auto bounded =
+      std::count_if(losers.begin(), losers.end(), [](const Loser& loser) { return loser.reason.starts_with("takes"); });
+  std::string text = table(
+      {"place", "layout", "step", "samples/s", "utilization", "waits", "memory", "price/1000 steps", "why not first"},
+      rows);
+  text += cat(best.size() + losers.size(), " layouts in ", format_duration(seconds), ": ", best.size(), " ranked, ",
+              bounded, " slower, ", static_cast<int64_t>(losers.size()) - bounded, " that do not fit\n");
+  if (best.empty())
+    return text + cat("none fits",
+                      losers.empty()
+                          ? ""
+                          : cat("; the nearest: ", to_string(losers.front().layout), ": ", losers.front().reason),
+                      "\n");
+  text += "to run the best:";
+  for (const auto& setting : candidates.settings.front()) text += " --set " + setting;
+  if (candidates.settings.front().empty()) text += " the config as it is";
+  return text + "\n";
+}
+
+std::vector<std::string> settings_for_auto(const Config& config, const Assumptions& assumed) {
+  if (!leaves_open(config.smp)) return {};
+  const int world = ranks_of_auto(config, assumed);
+  const ModelSource model = open_model(config);
+  const Job job{.cluster = planning_cluster(config, world, assumed),
+                .spec = make_spec(config, model.hf_config, asked_splits(config, model.spec)),
+                .sequence_length = config.data.sequence_length,
+                .global_batch = *config.training.global_batch_size,
+                .precision = assumed.precision.value_or(precision_of(config)),
+                .fp32_borders = config.training.fp32_residual_addition,
+                .software = software_of(config, model.spec),
+                .whole_below = whole_below(config.smp),
+                .loading_horizon = config.smp.activation_loading_horizon,
+                .states_on_host = states_on_host(config.smp, has_accelerators(config))};
+  const auto found = search(job, open_space(config, job.cluster, job.spec, world), Ranking::time);
+  if (found.best.empty())
+    throw ConfigError(cat("/smp_options: no layout that \"auto\" may choose fits the ", world, " ranks of \"",
+                          job.cluster.name, "\": ", to_string(found.losers.front().layout), ": ",
+                          found.losers.front().reason, "; recompute or shard more, use more ranks or a smaller model"));
+  const Layout& best = found.best.front().layout;
+  std::vector<std::string> settings;
+  const auto choose = [&](const char* key, int configured, int chosen) {
+    if (configured == kAuto) settings.push_back(cat("smp_options.", key, "=", chosen));
+  };
+  choose("pipeline_parallel_degree", config.smp.pipeline_parallel_degree, best.pipeline);
+  choose("tensor_parallel_degree", config.smp.tensor_parallel_degree, best.tensor);
+  choose("microbatches", config.smp.microbatches, best.microbatches);
+  choose("virtual_pipeline_degree", config.smp.virtual_pipeline_degree, best.chunks_per_stage);
+  if (config.smp.sharded_data_parallel_degree == kAuto) {
+    const auto sharding = sharding_settings(best);
+    settings.insert(settings.end(), sharding.begin(), sharding.end());
+  }
+  if (config.mpi.processes_per_host == 0 && !degrees_say_ranks(config)) {
+    const int hosts = available_hosts(config);
+    if (best.world() % hosts != 0)
+      throw ConfigError(cat("/mpi_options: the ", best.world(), " ranks that \"auto\" chose are no multiple of the ",
+                            hosts, " hosts; name hosts and processes_per_host"));
+    settings.push_back(cat("mpi_options.processes_per_host=", best.world() / hosts));
+  }
+  return settings;
+}
+
+}  // namespace shardline

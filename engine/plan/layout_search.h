@@ -1,0 +1,35 @@
+// Which layout would be best: all that the planner can think of for `plan --search`, and those that a config leaves
+// open with "auto".
+#pragma once
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "engine/plan/forecast.h"
+#include "engine/plan/layout_settings.h"
+#include "partitioner/search/search.h"
+
+namespace shardline {
+
+Ranking ranking_from(const std::string& name);  // "time", "cost" or "memory"
+
+struct Candidates {
+  Ranking ranking = Ranking::time;
+  SearchResult found;
+  std::vector<std::vector<std::string>> settings;  // by place in found.best: what to set in the config
+  double hourly_price = 0;                         // of a node; 0: not stated
+};
+
+// All layouts of the job over the config's ranks, or over all devices of the cluster where it names no number of
+// processes; ranked by cost also over fewer nodes.
+Candidates search_layouts(const Config& config, const PlannerCase& planned, Ranking ranking);
+
+// `candidates`, best first, each with the reason it lost; of those that are not ranked only the first ones.
+nlohmann::json candidates_json(const Candidates& candidates);
+std::string candidates_text(const Candidates& candidates, const Forecast& own);
+
+// What to set for every degree that the config gives as "auto": the fastest layout that fits. Empty where it leaves
+// none open. Throws ConfigError where none fits.
+std::vector<std::string> settings_for_auto(const Config& config, const Assumptions& assumed = {});
+
+}  // namespace shardline

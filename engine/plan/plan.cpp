@@ -1,0 +1,273 @@
+#include "engine/plan/plan.h"
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <set>
+
+#include "core/model/layer.h"
+#include "engine/config/rules/precision_rules.h"
+#include "engine/config/rules/recompute_rules.h"
+#include "engine/config/rules/tensor_rules.h"
+#include "engine/observe/format.h"
+#include "engine/plan/assignment.h"
+#include "engine/plan/sharding.h"
+#include "engine/plan/tensor_splits.h"
+#include "pipeline/schedule/checker.h"
+#include "pipeline/schedule/kinds/schedule_choice.h"
+#include "pipeline/schedule/kinds/schedule_generators.h"
+#include "pipeline/schedule/messages_held.h"
+#include "pipeline/schedule/pictures/schedule_grid.h"
+
+namespace shardline {
+namespace {
+
+int64_t stored_elements(const ModelSpec& spec, const std::vector<int>& stage_of_layer, Coordinates at, int t_degree) {
+  int64_t elements = 0;
+  std::set<std::string> seen;  // a tied parameter is stored once on a rank
+  for (size_t layer = 0; layer < spec.layers.size(); ++layer)
+    for (const auto& param : spec.layers[layer].params) {
+      if (stage_of_layer[layer] != at.p) continue;
+      if (!seen.insert(param.tied_to.empty() ? spec.layers[layer].full_name(param) : param.tied_to).second) continue;
+      const auto shape = param.local_shape(at.t, t_degree);
+      elements += std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+    }
+  return elements;
+}
+
+// The strategy by layer.
+nlohmann::json recompute_names(const Plan& plan) {
+  nlohmann::json names = nlohmann::json::object();
+  for (size_t layer = 0; layer < plan.layers.size(); ++layer)
+    names[plan.layers[layer]] = to_string(plan.activations.recompute[layer]);
+  return names;
+}
+
+nlohmann::json units_json(const std::vector<SplitUnit>& units) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const auto& unit : units)
+    list.push_back({{"unit", unit.name},
+                    {"parts", unit.parts},
+                    {"count", unit.count},
+                    {"split", unit.split},
+                    {"because", unit.why}});
+  return list;
+}
+
+// Of each layer and a full microbatch, on rank t of T.
+std::vector<LayerBytes> layer_bytes(const Config& config, const PlannerCase& planned, const Plan& plan, int t) {
+  const ModelSpec& spec = planned.job.spec;
+  const NumberTypes types = number_types(config, planned.job.precision);
+  const int64_t tokens = int64_t{plan.sizes.microbatch_size} * config.data.sequence_length;
+  KeptCase at{.tokens = tokens,
+              .rows = border_rows(tokens, plan.sizes.tensor, plan.sequence_parallel),
+              .t = t,
+              .t_degree = plan.sizes.tensor,
+              .element_bytes = width_of(types.values),
+              .border_bytes = width_of(types.borders)};
+  std::vector<LayerBytes> bytes(spec.layers.size());
+  for (size_t layer = 0; layer < spec.layers.size(); ++layer) {
+    at.recompute_attention = plan.activations.recompute[layer].what == Recompute::What::attention;
+    bytes[layer].kept = spec.layers[layer].kept(at);
+    bytes[layer].passes = spec.layers[layer].passes(at);
+    for (const auto& tensor : layer > 0 ? spec.layers[layer - 1].output : std::vector<BorderTensor>()) {
+      const auto shape = bind_shape(tensor, at.rows);
+      bytes[layer].input +=
+          at.border_bytes * std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+    }
+  }
+  return bytes;
+}
+
+// The largest border at the end of a chunk, for every message that a stage holds; by stage and instruction.
+std::vector<std::vector<int64_t>> message_bytes(const Config& config, const PlannerCase& planned, const Plan& plan) {
+  const ModelSpec& spec = planned.job.spec;
+  const auto layers = layers_of_chunks(plan);
+  const auto bytes = layer_bytes(config, planned, plan, 0);
+  int64_t border = 0;
+  for (size_t chunk = 1; chunk < layers.size(); ++chunk)
+    border = std::max(border, bytes[static_cast<size_t>(layers[chunk].front())].input);
+  const auto cost = [&](int, const Instruction& instruction) {
+    double flops = 0;  // of a forward, and about as many of either gradient
+    for (const int layer : layers[static_cast<size_t>(instruction.chunk)])
+      flops += spec.layers[static_cast<size_t>(layer)].flops_per_token;
+    return instruction.op <= Op::backward_weight ? flops : 0;
+  };
+  std::vector<std::vector<int64_t>> result;
+  for (const auto& stage : messages_held(plan.train, cost)) {
+    result.emplace_back();
+    for (const int held : stage) result.back().push_back(held * border);
+  }
+  return result;
+}
+
+// "recomputed: each (8 blocks), none (2); moved out until 4 instructions before their use"
+std::string activations_text(const Plan& plan) {
+  std::map<std::string, int> layers;
+  for (const auto& recompute : plan.activations.recompute) ++layers[to_string(recompute)];
+  const int kept = std::exchange(layers["none"], 0);
+  std::string text;
+  for (const auto& [name, count] : layers)
+    if (count > 0) text += cat(text.empty() ? "recomputed: " : ", ", name, " (", count, " layers)");
+  text = text.empty() ? "all kept" : cat(text, ", ", kept, " layers kept");
+  const auto& offload = plan.activations.offload;
+  if (!offload.enabled) return text;
+  return cat(text, offload.everything ? "; everything" : "; inputs of what is recomputed", " away until ",
+             offload.horizon, " instructions before its use");
+}
+
+Schedule training_schedule(const Config& config, const ResolvedSizes& sizes) {
+  // Accumulation is more microbatches: no drain between its steps.
+  return make_schedule({.pipeline = config.smp.pipeline,
+                        .stages = sizes.pipeline,
+                        .microbatches = sizes.microbatches * sizes.accumulation_steps,
+                        .chunks_per_stage = config.smp.virtual_pipeline_degree,
+                        .active_microbatches = active_microbatches_of(config, sizes)});
+}
+
+}  // namespace
+
+Plan make_plan(const Config& config, const ModelSpec& spec, int world_size, const std::vector<int>& chunk_of_layer) {
+  const ResolvedSizes sizes = resolve_sizes(config, world_size);
+  return make_plan(config, planner_case(config, spec, sizes), sizes, chunk_of_layer);
+}
+
+Plan make_plan(const Config& config, const PlannerCase& planned, const ResolvedSizes& sizes,
+               const std::vector<int>& chunk_of_layer) {
+  const ModelSpec& spec = planned.job.spec;
+  Plan plan{.mesh = Mesh(config.smp.placement_strategy, sizes.replicas, sizes.pipeline, sizes.tensor), .sizes = sizes};
+  plan.sequence_parallel = is_sequence_parallel(config.smp);
+  for (const auto& layer : spec.layers) {
+    plan.layers.push_back(layer.name);
+    for (const auto& unit : layer.units)
+      if (sizes.tensor > 1) plan.units.push_back({layer.full_name(unit), unit.parts, unit.count, unit.split, unit.why});
+  }
+  plan.activations.recompute = recompute_by_layer(config.smp.activation_checkpointing, spec);
+  plan.activations.offload = {config.smp.offload_activations, config.smp.activation_loading_horizon,
+                              config.smp.offload_scope == "all"};
+  plan.sharding = sharding_of(config.smp, sizes.replicas);
+  const bool scattered = plan.sharding.stage >= Sharding::Stage::gradients && plan.sharding.degree > 1;
+  plan.train = with_reductions(training_schedule(config, sizes), scattered);
+  plan.forward = forward_schedule(plan.train.stage_of_chunk, sizes.pipeline, sizes.microbatches);
+  check_schedule(plan.train);
+  check_schedule(plan.forward);
+  plan.chunk_of_layer = chunk_of_layer.empty() ? assign_layers(config, planned, plan.train) : chunk_of_layer;
+  for (const int chunk : plan.chunk_of_layer)
+    plan.stage_of_layer.push_back(plan.train.stage_of_chunk[static_cast<size_t>(chunk)]);
+
+  const auto messages = message_bytes(config, planned, plan);
+  std::map<std::pair<int, int>, std::pair<int64_t, ActivationPeak>> of;  // by stage and t: replicas are equal
+  for (int rank = 0; rank < plan.mesh.size(); ++rank) {
+    const Coordinates at = plan.mesh.at(rank);
+    auto& [parameters, bytes] = of[{at.p, at.t}];
+    if (at.d == 0) {
+      parameters = stored_elements(spec, plan.stage_of_layer, at, sizes.tensor);
+      bytes = peak_activation_bytes(plan.train, at.p, layers_of_chunks(plan), plan.activations,
+                                    layer_bytes(config, planned, plan, at.t), messages[static_cast<size_t>(at.p)]);
+    }
+  }
+  for (int rank = 0; rank < plan.mesh.size(); ++rank) {
+    const Coordinates at = plan.mesh.at(rank);
+    plan.parameters_by_rank.push_back(of[{at.p, at.t}].first);
+    plan.activation_bytes_by_rank.push_back(of[{at.p, at.t}].second);
+  }
+  return plan;
+}
+
+std::vector<std::vector<int>> layers_of_chunks(const Plan& plan) {
+  std::vector<std::vector<int>> chunks(static_cast<size_t>(plan.train.chunks()));
+  for (size_t layer = 0; layer < plan.chunk_of_layer.size(); ++layer)
+    chunks[static_cast<size_t>(plan.chunk_of_layer[layer])].push_back(static_cast<int>(layer));
+  return chunks;
+}
+
+nlohmann::json plan_json(const Plan& plan) {
+  nlohmann::json stages = nlohmann::json::array(), ranks = nlohmann::json::array();
+  for (int stage = 0; stage < plan.train.stages; ++stage)
+    stages.push_back({{"stage", stage}, {"chunks", nlohmann::json::array()}});
+  const auto chunks = layers_of_chunks(plan);
+  for (size_t chunk = 0; chunk < chunks.size(); ++chunk) {
+    nlohmann::json names = nlohmann::json::array();
+    for (int layer : chunks[chunk]) names.push_back(plan.layers[static_cast<size_t>(layer)]);
+    stages[static_cast<size_t>(plan.train.stage_of_chunk[chunk])]["chunks"].push_back(names);
+  }
+  for (int rank = 0; rank < plan.mesh.size(); ++rank) {
+    const Coordinates at = plan.mesh.at(rank);
+    ranks.push_back({{"rank", rank},
+                     {"d", at.d},
+                     {"stage", at.p},
+                     {"t", at.t},
+                     {"parameters", plan.parameters_by_rank[static_cast<size_t>(rank)]},
+                     {"activation_bytes", plan.activation_bytes_by_rank[static_cast<size_t>(rank)].kept}});
+  }
+  const auto& s = plan.sizes;
+  return {{"mesh", plan.mesh},
+          {"sizes",
+           {{"global_batch", s.global_batch},
+            {"replica_batch", s.replica_batch},
+            {"microbatch_size", s.microbatch_size},
+            {"microbatches", s.microbatches},
+            {"accumulation_steps", s.accumulation_steps}}},
+          {"sequence_parallel", plan.sequence_parallel},
+          {"sharding", {{"stage", static_cast<int>(plan.sharding.stage)}, {"degree", plan.sharding.degree}}},
+          {"tensor_parallel_units", units_json(plan.units)},
+          {"stages", stages},
+          {"recompute", recompute_names(plan)},
+          {"offload",
+           {{"enabled", plan.activations.offload.enabled},
+            {"scope", plan.activations.offload.everything ? "all" : "checkpointed"},
+            {"loading_horizon", plan.activations.offload.horizon}}},
+          {"schedule", plan.train},
+          {"bubble_fraction", bubble_fraction(plan.train)},
+          {"ranks", ranks}};
+}
+
+std::string plan_text(const Plan& plan, int width) {
+  const auto& s = plan.sizes;
+  std::string text = table(
+      {},
+      {{"mesh", cat(s.replicas, " x ", s.pipeline, " x ", s.tensor, " (D x P x T), placement ", plan.mesh.placement())},
+       {"tensor parallel", s.tensor == 1            ? "off"
+                           : plan.sequence_parallel ? "memory (sequence parallel)"
+                                                    : "speed"},
+       {"global batch", cat(s.global_batch, " samples = ", s.microbatch_size, " x ", s.microbatches, " microbatches x ",
+                            s.accumulation_steps, " accumulation x ", s.replicas, " replicas")},
+       {"schedule", cat(plan.train.name, ", bubble ", static_cast<int>(1000 * bubble_fraction(plan.train)) / 10.0,
+                        " % with equal costs")},
+       {"activations", activations_text(plan)},
+       {"sharded", to_string(plan.sharding, s.replicas)}});
+  std::vector<TableRow> stages;
+  const auto up_to_eight = [](const std::vector<std::string>& words, const char* between) {
+    std::string list;
+    for (size_t i = 0; i < std::min<size_t>(words.size(), 8); ++i) list += (i == 0 ? "" : between) + words[i];
+    return words.size() <= 8 ? list : cat(list, between, "... (", words.size(), ")");
+  };
+  const auto chunks = layers_of_chunks(plan);
+  for (int stage = 0; stage < plan.train.stages; ++stage) {
+    std::string layers;
+    std::vector<std::string> ranks, parameters;
+    size_t count = 0;
+    int64_t activations = 0;
+    for (size_t chunk = 0; chunk < chunks.size(); ++chunk) {
+      if (plan.train.stage_of_chunk[chunk] != stage) continue;
+      const auto& first = plan.layers[static_cast<size_t>(chunks[chunk].front())];
+      const auto& last = plan.layers[static_cast<size_t>(chunks[chunk].back())];
+      layers += cat(layers.empty() ? "" : ", ", first == last ? first : first + " ... " + last);
+      count += chunks[chunk].size();
+    }
+    for (int rank = 0; rank < plan.mesh.size(); ++rank) {
+      if (plan.mesh.at(rank).p != stage) continue;
+      if (plan.mesh.at(rank).d == 0)
+        parameters.push_back(format_count(static_cast<double>(plan.parameters_by_rank[static_cast<size_t>(rank)])));
+      activations = std::max(activations, plan.activation_bytes_by_rank[static_cast<size_t>(rank)].kept);
+      ranks.push_back(std::to_string(rank));
+    }
+    stages.push_back({std::to_string(stage), layers, std::to_string(count), up_to_eight(ranks, " "),
+                      up_to_eight(parameters, " + "), format_bytes(static_cast<double>(activations))});
+  }
+  text += "\n" + table({"stage", "layers", "count", "ranks", "parameters by t", "activations"}, stages);
+  if (!plan.units.empty()) text += "\n" + splits_text(plan.units);
+  return text + "\n" + text_grid(plan.train, width);
+}
+
+}  // namespace shardline

@@ -1,0 +1,105 @@
+#include "engine/plan/profile_use.h"
+
+#include <ATen/Parallel.h>
+#include <torch/version.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "core/error.h"
+#include "engine/config/rules/optimizer_rules.h"
+#include "engine/config/rules/precision_rules.h"
+#include "tensor_parallel/products/products.h"
+
+namespace shardline {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The rest of the line that begins with `key` in a file of the kernel, without what separates them.
+std::string value_in(const fs::path& file, const std::string& key) {
+  std::ifstream in(file);
+  for (std::string line; std::getline(in, line);)
+    if (line.starts_with(key)) return line.substr(std::min(line.size(), line.find_first_not_of(" \t:", key.size())));
+  return "";
+}
+
+std::string device_name(at::Device device) {
+  if (device.is_cpu()) return value_in("/proc/cpuinfo", "model name");
+  std::set<fs::path> gpus;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator("/proc/driver/nvidia/gpus", error)) gpus.insert(entry.path());
+  const auto index = static_cast<size_t>(std::max<int>(0, device.index()));
+  return index < gpus.size()
+             ? value_in(*std::next(gpus.begin(), static_cast<std::ptrdiff_t>(index)) / "information", "Model")
+             : device.str();
+}
+
+std::string optimizer_text(const OptimizerOptions& options) {
+  using Kind = OptimizerOptions::Kind;
+  std::string text = options.kind == Kind::adamw  ? "adamw"
+                     : options.kind == Kind::adam ? "adam"
+                     : options.kind == Kind::sgd  ? "sgd"
+                                                  : "adafactor";
+  if (options.momentum > 0) text += options.nesterov ? " with Nesterov momentum" : " with momentum";
+  if (options.max_gradient_value > 0) text += ", gradients limited by value";
+  return text;
+}
+
+// How the groups lie over hosts: "1" or "2, placement DPT".
+std::string hosts_text(const RankContext& context, const Mesh& mesh) {
+  const std::set<int> hosts(context.host_of.begin(), context.host_of.end());
+  return hosts.size() <= 1 ? "1" : cat(hosts.size(), ", placement ", mesh.placement());
+}
+
+}  // namespace
+
+std::map<std::string, std::string> job_conditions(const Config& config, const ModelSpec& spec, Precision precision) {
+  return {{"model", cat(spec.family, ": ", spec.variant)},
+          {"dtype", describe_types(config, precision)},
+          {"optimizer", optimizer_text(optimizer_options(config.training))}};
+}
+
+std::map<std::string, std::string> profile_conditions(const Config& config, const PlannerCase& planned,
+                                                      const RankContext& context) {
+  std::map<std::string, std::string> conditions = {
+      {"device", device_name(context.device)},
+      {"ranks_per_host", std::to_string(context.local_size)},
+      {"hosts", hosts_text(context, planned.layout.mesh())},
+      {"threads_per_rank", std::to_string(at::get_num_threads())},
+      {"products", products_in_use()},
+      {"communicator", resolved_communicator(config)},
+      {"torch", TORCH_VERSION},
+      {"shardline", SHARDLINE_VERSION},
+      {"optimizer_states", states_on_host(config.smp, !context.device.is_cpu()) ? "host" : "device"}};
+  conditions.merge(job_conditions(config, planned.job.spec, planned.job.precision));
+  conditions.merge(layout_conditions(planned.job, planned.layout));
+  return conditions;
+}
+
+std::string why_not_usable(const Profile& profile, const std::map<std::string, std::string>& conditions,
+                           const Plan& plan, const ModelSpec& spec) {
+  if (const auto different = mismatch(profile, conditions); !different.empty())
+    return "it was measured with " + different;
+  for (const auto& layer : spec.layers)
+    if (!find_layer(profile, layer)) return cat("it has no layer with the shapes of ", layer.name);
+  const auto lacks = [&](const char* group, int ranks) {
+    return ranks > 1 && !find_link(profile, group, "all_reduce", ranks);
+  };
+  if (lacks("tp", plan.mesh.t()) || lacks("rdp", plan.mesh.d()) || lacks("pp", plan.mesh.p()))
+    return cat("its links are not those of D=", plan.mesh.d(), " P=", plan.mesh.p(), " T=", plan.mesh.t());
+  return "";
+}
+
+FoundProfile find_profile(const std::string& path, const std::map<std::string, std::string>& conditions,
+                          const Plan& plan, const ModelSpec& spec) {
+  if (!fs::exists(path)) return {nullptr, cat("there is no ", path, "; shardline profile makes it")};
+  auto profile = std::make_shared<const Profile>(read_profile(path));
+  if (const auto why_not = why_not_usable(*profile, conditions, plan, spec); !why_not.empty())
+    return {nullptr, cat(path, " is of no use here: ", why_not)};
+  return {profile, ""};
+}
+
+}  // namespace shardline

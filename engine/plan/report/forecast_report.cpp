@@ -1,0 +1,144 @@
+// A forecast as JSON and as tables.
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "engine/observe/format.h"
+#include "engine/plan/forecast.h"
+#include "engine/plan/layout_settings.h"
+
+namespace shardline {
+namespace {
+
+using nlohmann::json;
+
+int64_t whole(double bytes) {
+  return static_cast<int64_t>(std::llround(bytes));
+}
+
+json bytes_json(const MemoryBytes& bytes) {
+  return {{"weights", whole(bytes.weights)},
+          {"gradients", whole(bytes.gradients)},
+          {"optimizer", whole(bytes.optimizer)},
+          {"activations", whole(bytes.activations)},
+          {"communication", whole(bytes.communication)},
+          {"workspace", whole(bytes.workspace)},
+          {"total", whole(bytes.total())}};
+}
+
+template <class T>
+json or_null(const std::optional<T>& value) {
+  return value ? json(*value) : json();
+}
+
+std::string money(const std::optional<double>& cost, const std::optional<double>& spot) {
+  if (!cost) return "the cluster states no price";
+  return format_decimals(*cost, 2) + (spot ? cat(", or ", format_decimals(*spot, 2), " at the spot price") : "");
+}
+
+std::string run_text(const Forecast& f) {
+  if (f.total_steps == 0) return "as long as the data makes num_train_epochs; set training.max_steps to be told";
+  return cat(f.total_steps, " steps in ", format_duration(f.total_seconds), ", ", format_decimals(f.node_hours, 2),
+             " node hours, costs ", money(f.cost, f.spot_cost));
+}
+
+// Empty where nothing of the optimizer stands there.
+std::string host_text(const Forecast& f) {
+  std::vector<double> by_node(static_cast<size_t>(f.cluster.nodes));
+  double most = 0;
+  for (size_t rank = 0; rank < f.memory.size(); ++rank) {
+    most = std::max(most, f.memory[rank].host);
+    by_node[static_cast<size_t>(f.cluster.node_of(static_cast<int>(rank)))] += f.memory[rank].host;
+  }
+  if (most == 0) return "";
+  return cat("has the optimizer's states: up to ", format_bytes(most), " of a rank, ",
+             format_bytes(*std::max_element(by_node.begin(), by_node.end())), " of a node");
+}
+
+// The rank with most of each stage.
+std::string memory_table(const Forecast& f, const Plan& plan) {
+  std::vector<TableRow> rows;
+  for (int stage = 0; stage < plan.mesh.p(); ++stage) {
+    size_t most = 0;
+    double total = -1;
+    for (int rank = 0; rank < plan.mesh.size(); ++rank) {
+      const auto i = static_cast<size_t>(rank);
+      if (plan.mesh.at(rank).p != stage || f.memory[i].total() <= total) continue;
+      most = i;
+      total = f.memory[i].total();
+    }
+    const auto& b = f.memory[most];
+    rows.push_back({std::to_string(stage), cat("r", most), format_bytes(b.weights), format_bytes(b.gradients),
+                    format_bytes(b.optimizer), format_bytes(b.activations), format_bytes(b.communication),
+                    format_bytes(b.workspace), format_bytes(b.total()),
+                    format_percent(b.total() / f.cluster.memory_bytes), f.fits(most) ? "yes" : "NO"});
+  }
+  return table({"stage", "rank", "weights", "gradients", "optimizer", "activations", "communication", "workspace",
+                "total", "of device", "fits"},
+               rows);
+}
+
+}  // namespace
+
+void add_forecast(json& plan, const Forecast& f) {
+  plan["cluster"] = {{"name", f.cluster.name},
+                     {"nodes", f.cluster.nodes},
+                     {"devices_per_node", f.cluster.devices_per_node},
+                     {"device", f.cluster.device},
+                     {"memory_bytes", f.cluster.memory_bytes}};
+  plan["precision"] = to_string(f.precision);
+  plan["step_seconds"] = f.step.seconds;
+  plan["bubble_fraction"] = f.step.bubble_fraction;
+  plan["tokens_per_second"] = f.step.tokens_per_second;
+  plan["samples_per_second"] = f.step.samples_per_second;
+  plan["model_flops_utilization"] = f.step.utilization;
+  plan["seconds"] = {{"pipeline", f.step.pipeline_seconds},
+                     {"reduction", f.step.reduction_seconds},
+                     {"optimizer", f.step.optimizer_seconds}};
+  plan["fits"] = f.fit.fits;
+  plan["memory"] = f.fit.why;
+  if (f.advice) plan["advice"] = {{"text", f.advice->text}, {"settings", f.advice_settings}};
+  for (size_t rank = 0; rank < f.memory.size(); ++rank) {
+    plan["ranks"][rank]["memory_bytes"] = bytes_json(f.memory[rank]);
+    if (f.memory[rank].host > 0) plan["ranks"][rank]["host_bytes"] = whole(f.memory[rank].host);
+    plan["ranks"][rank]["fits"] = f.fits(rank);
+  }
+  plan["parameters"] = f.parameters;
+  plan["flops_per_step"] = f.flops_per_step;
+  plan["total_steps"] = f.total_steps > 0 ? json(f.total_steps) : json();
+  plan["total_seconds"] = f.total_steps > 0 ? json(f.total_seconds) : json();
+  plan["node_hours"] = f.total_steps > 0 ? json(f.node_hours) : json();
+  plan["cost"] = or_null(f.cost);
+  plan["spot_cost"] = or_null(f.spot_cost);
+  plan["disk_bytes"] = static_cast<int64_t>(f.disk_bytes);
+}
+
+std::string forecast_text(const Forecast& f, const Plan& plan) {
+  std::ostringstream flops;
+  flops.precision(3);
+  flops << f.flops_per_step;
+  std::vector<TableRow> rows = {
+      {"cluster", cat(f.cluster.nodes, " x ", f.cluster.name, ", ", f.cluster.devices(), " x ", f.cluster.device,
+                      " with ", format_bytes(f.cluster.memory_bytes), "; ", to_string(f.precision))},
+      {"model", cat(format_count(static_cast<double>(f.parameters)), " parameters, ", flops.str(), " FLOPs a step, ",
+                    format_bytes(f.disk_bytes), " on disk")},
+      {"step",
+       cat(format_duration(f.step.seconds), ": ", format_decimals(f.step.samples_per_second, 1), " samples/s, ",
+           format_count(f.step.tokens_per_second), " tokens/s; stages wait ", format_percent(f.step.bubble_fraction),
+           " of it; ", format_percent(f.step.utilization), " of the peak rate")},
+      {"run", run_text(f)},
+      {"fits", cat(f.fit.fits ? "yes: " : "NO: ", f.fit.why)}};
+  if (const auto host = host_text(f); !host.empty()) rows.push_back({"host", host});
+  if (!f.fit.fits) {
+    std::string change = "nothing that keeps the global batch; use more ranks";
+    if (f.advice) {
+      change = f.advice->text;
+      for (const auto& setting : f.advice_settings) change += cat("; --set ", setting);
+    }
+    rows.push_back({"to fit", change});
+  }
+  return table({}, rows) + "\n" + memory_table(f, plan);
+}
+
+}  // namespace shardline

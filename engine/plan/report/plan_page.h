@@ -1,0 +1,15 @@
+// A plan for people who would rather look than read: one HTML file that needs nothing else.
+#pragma once
+#include <optional>
+#include <string>
+
+#include "engine/plan/layout_search.h"
+
+namespace shardline {
+
+// Memory of every rank against its device (where there are many ranks, of the one with most on each stage), the step
+// as it is predicted, and the candidates of a search.
+std::string plan_page(const PlannerCase& planned, const Plan& plan, const Forecast& forecast,
+                      const std::optional<Candidates>& candidates);
+
+}  // namespace shardline

@@ -1,0 +1,67 @@
+#include "engine/plan/sharding.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+
+namespace shardline {
+
+namespace {
+
+int64_t elements(double number) {
+  return static_cast<int64_t>(std::min(number, 0x1p53));  // more are as good as any number of them
+}
+
+}  // namespace
+
+using Stage = Sharding::Stage;
+
+Sharding sharding_of(const SmpOptions& smp, int replicas) {
+  if (smp.sharded_data_parallel_degree > 1) {
+    if (replicas % smp.sharded_data_parallel_degree != 0)
+      throw ConfigError(cat("/smp_options/sharded_data_parallel_degree: ", smp.sharded_data_parallel_degree,
+                            " must divide the ", replicas,
+                            " replicas (ranks / (pipeline_parallel_degree x tensor_parallel_degree)); use a divisor, "
+                            "or other degrees"));
+    return {.stage = Stage::weights,
+            .degree = smp.sharded_data_parallel_degree,
+            .whole_below = whole_below(smp),
+            .most_gathered = elements(smp.sdp_max_live_parameters),
+            .most_reduced = elements(smp.sdp_reduce_bucket_size),
+            .hierarchical_gather = smp.sdp_hierarchical_allgather};
+  }
+  const Stage stage = smp.shard_gradients         ? Stage::gradients
+                      : smp.shard_optimizer_state ? Stage::optimizer
+                                                  : Stage::none;
+  return {.stage = stage,
+          .degree = stage == Stage::none ? 1 : replicas,
+          .hierarchical_gather = smp.sdp_hierarchical_allgather};
+}
+
+int64_t whole_below(const SmpOptions& smp) {
+  return elements(smp.sdp_param_persistence_threshold);
+}
+
+std::string to_string(const Sharding& sharding, int replicas) {
+  if (sharding.degree == 1 && replicas > 1) return cat("none: ", replicas, " replicas hold all");
+  if (sharding.degree == 1) return "none";
+  const std::string over = sharding.degree == replicas ? cat(" over ", replicas, " replicas")
+                                                       : cat(" over ", sharding.degree, " of ", replicas, " replicas");
+  switch (sharding.stage) {
+    case Stage::none:
+      break;
+    case Stage::optimizer:
+      return "optimizer state" + over + " (ZeRO-1)";
+    case Stage::gradients:
+      return "optimizer state and gradients" + over + " (ZeRO-2)";
+    case Stage::weights:
+      return "weights, gradients and optimizer state" + over + (sharding.degree == replicas ? " (ZeRO-3)" : " (MiCS)");
+  }
+  return "none";
+}
+
+double largest_norm(const Config& config) {
+  return config.smp.sdp_gradient_clipping.value_or(config.training.max_grad_norm);
+}
+
+}  // namespace shardline

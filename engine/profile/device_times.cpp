@@ -1,0 +1,72 @@
+#include "engine/profile/device_times.h"
+
+#include <ATen/DeviceAccelerator.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/add.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "core/comm/clock.h"
+#include "partitioner/layout/cluster.h"
+#include "tensor_parallel/products/products.h"
+
+namespace shardline {
+namespace {
+
+constexpr int kRepetitions = 5;
+
+// Median seconds of `count` runs, of the slowest rank; the first repetition warms up.
+double seconds_of(const RankContext& context, int count, const std::function<void()>& run) {
+  const c10::impl::VirtualGuardImpl device(context.device.type());
+  std::vector<double> seconds;
+  for (int repetition = 0; repetition <= kRepetitions; ++repetition) {
+    context.world->barrier();
+    const double start = steady_seconds();
+    for (int i = 0; i < count; ++i) run();
+    if (!context.device.is_cpu()) device.synchronizeDevice(context.device.index());
+    if (repetition > 0) seconds.push_back((steady_seconds() - start) / count);
+  }
+  std::sort(seconds.begin(), seconds.end());
+  auto slowest = at::tensor({seconds[kRepetitions / 2]}, at::kDouble);
+  context.world->all_reduce(slowest, {.op = ReduceOp::max, .what = "measured time"})->wait();
+  return slowest.item<double>();
+}
+
+// Ranks of one host share its memory; ranks of one GPU share the GPU's.
+double memory_of_rank(const RankContext& context) {
+  if (!context.device.is_cpu())
+    return static_cast<double>(at::accelerator::getMemoryInfo(context.device.index()).second);
+  return static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE)) /
+         context.local_size;
+}
+
+}  // namespace
+
+DeviceMeasurement measure_device(const RankContext& context, at::ScalarType type) {
+  const auto options = at::TensorOptions().dtype(type).device(context.device);
+  const auto precision = type == at::kBFloat16 ? Precision::bf16
+                         : type == at::kHalf   ? Precision::fp16
+                                               : Precision::fp32;
+  DeviceMeasurement device{.memory_bytes = memory_of_rank(context), .precision = to_string(precision)};
+
+  constexpr int64_t kSize = 1024, kSwept = 1 << 25, kFew = 16;
+  const auto x = at::zeros({kSize, kSize}, options);
+  auto y = at::zeros({kSize, kSize}, options);
+  const double product = seconds_of(context, 4, [&] { linear_forward_out(y, x, x, {}); });
+  device.flops_per_second = 2.0 * kSize * kSize * kSize / product;
+
+  const auto from = at::zeros({kSwept}, options);
+  auto to = at::zeros({kSwept}, options);
+  const double sweep = seconds_of(context, 2, [&] { to.copy_(from); });
+  device.memory_bytes_per_second = 2.0 * static_cast<double>(from.nbytes()) / sweep;
+
+  const auto few = at::zeros({kFew}, options);
+  device.launch_seconds = seconds_of(context, 1000, [&] { few.add_(1); });
+  return device;
+}
+
+}  // namespace shardline

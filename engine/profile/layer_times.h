@@ -1,0 +1,21 @@
+// Runs each distinct layer of a model by itself, on the real device, at the real shapes.
+#pragma once
+#include <functional>
+
+#include "engine/plan/plan.h"
+#include "engine/run/model_source.h"
+#include "engine/run/ranks.h"
+#include "partitioner/layout/profile.h"
+
+namespace shardline {
+
+// The first layer of each kind: what is worth measuring.
+ModelSpec distinct_layers(const ModelSpec& spec);
+
+// Adds `layers` and the times per element to the profile. Collective over the world: its tensor-parallel groups measure
+// side by side, each for itself, as they work side by side in training; the result is the mean over all ranks.
+// progress(done, total) is called between measurements.
+void measure_layers(const Config& config, const Plan& plan, const ModelSource& model, const RankContext& context,
+                    Profile& profile, const std::function<void(int64_t, int64_t)>& progress);
+
+}  // namespace shardline

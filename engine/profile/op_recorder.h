@@ -1,0 +1,42 @@
+// The ops that a thread runs, as ATen and our own kernels announce them (core/model/announced_op.h), with the shapes of
+// their tensors.
+#pragma once
+#include <ATen/record_function.h>
+
+#include <string>
+#include <vector>
+
+namespace shardline {
+
+// Records from construction to destruction what this thread runs. Ops that run within another one are not listed: the
+// outer one stands for them. Nor are those of torch's device threads, which run backward passes on accelerators. One at
+// a time in a thread.
+class OpRecorder {
+ public:
+  struct Event {
+    double at;  // by steady_seconds()
+    std::string name;
+    std::vector<std::vector<int64_t>> shapes;  // of the arguments; [] for what is no tensor
+    bool operator==(const Event&) const = default;
+  };
+
+  OpRecorder();
+  ~OpRecorder();
+  OpRecorder(const OpRecorder&) = delete;
+  OpRecorder& operator=(const OpRecorder&) = delete;
+
+  const std::vector<Event>& events() const { return events_; }
+
+ private:
+  static std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& op);
+  static void end(const at::RecordFunction&, at::ObserverContext*);
+
+  std::vector<Event> events_;
+  int depth_ = 0;
+  at::CallbackHandle handle_;
+};
+
+// Of matrix products and attention (causal: half of the scores), from their shapes; 0 for all other ops.
+double flops_of(const OpRecorder::Event& event);
+
+}  // namespace shardline

@@ -1,0 +1,84 @@
+#include "engine/run/model_saver.h"
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "core/error.h"
+#include "engine/data/tokenizer/byte_tokenizer.h"
+#include "engine/run/shared_directory.h"
+
+namespace shardline {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string contents(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string bytes{std::istreambuf_iterator<char>(file), {}};
+  if (!file) throw DataError(cat(path, ": cannot be read; the model is saved with this file beside it"));
+  return bytes;
+}
+
+// What stands beside the weights: the tokenizer's files, and the rest of the directory that the model came from.
+std::map<std::string, std::string> companions_of(const ModelSource& source, const std::string& tokenizer) {
+  std::map<std::string, std::string> paths;  // by file name; the tokenizer's win
+  if (source.directory)
+    for (const auto& file : source.directory->companion_files()) paths[fs::path(file).filename()] = file;
+  if (fs::is_directory(tokenizer))
+    for (const auto& file : companion_files(tokenizer)) paths[fs::path(file).filename()] = file;
+  else if (fs::is_regular_file(tokenizer))
+    paths["tokenizer.json"] = tokenizer;
+  std::map<std::string, std::string> files;
+  for (const auto& [name, path] : paths) files[name] = contents(path);
+  if (tokenizer == "bytes") files.merge(byte_tokenizer_files());
+  return files;
+}
+
+}  // namespace
+
+ModelSaver::ModelSaver(const std::string& directory, const ModelSource& source, at::ScalarType dtype,
+                       const std::string& tokenizer, const RankGroups& groups)
+    : writer_(directory, source.spec, dtype), config_(source.hf_config), removes_files_(groups.rank == 0) {
+  if (groups.rank == 0) {
+    companions_ = companions_of(source, tokenizer);
+    writer_.create(config_, companions_);
+  }
+  try {
+    require_shared_directory(directory, *groups.world, groups.at.d == 0);
+  } catch (...) {
+    if (removes_files_) writer_.discard();
+    throw;
+  }
+}
+
+ModelSaver::~ModelSaver() {
+  if (removes_files_) writer_.discard();
+}
+
+void ModelSaver::save(StageParameters& parameters, const LongWork::Show& show) {
+  const RankGroups& groups = parameters.groups();
+  const auto element_bytes = static_cast<int64_t>(c10::elementSize(parameters.trained_type()));
+  int64_t done = 0, total = 0;
+  for (const auto* parameter : parameters.stored())
+    if (parameters.writes(*parameter)) total += parameter->value.numel() * element_bytes;
+
+  removes_files_ = false;
+  if (groups.rank == 0) writer_.create(config_, companions_);  // what somebody removed since the start
+  groups.world->barrier({.what = "model files made"});
+  LongWork work(*groups.world, "writing the model", show);
+  work.report(0, total);
+  parameters.visit_values(
+      [&](const Parameter& parameter) {
+        if (!parameters.writes(parameter)) return;
+        writer_.write(*parameter.spec, parameter.name, groups.at.t, groups.mesh.t(), parameter.value,
+                      [&](int64_t bytes) { work.report(done += bytes, total); });
+      },
+      [&](Work& gathered) { work.await(gathered); });
+  writer_.flush();
+  work.finish();
+  if (groups.rank == 0) writer_.finish();
+  groups.world->barrier({.what = "model saved"});
+}
+
+}  // namespace shardline

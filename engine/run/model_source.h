@@ -1,0 +1,34 @@
+// Where a run's model comes from: a Hugging Face directory, or a config and random numbers.
+#pragma once
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "core/comm/long_work.h"
+#include "core/model/model_spec.h"
+#include "engine/config/keys/options.h"
+#include "models/files/hf_directory.h"
+#include "optim/flat/stage_parameters.h"
+
+namespace shardline {
+
+struct ModelSource {
+  nlohmann::json hf_config;  // what the saved config.json says
+  ModelSpec spec;
+  std::shared_ptr<const HfDirectory> directory;  // null: from a config alone
+};
+
+// With a spec in which every unit is split. Throws ConfigError or DataError.
+ModelSource open_model(const Config& config);
+
+// The only way from a config to a spec: everything that the config says about the model is in the result. A spec with
+// other splits is made by another call, never by changing one that exists. Throws ConfigError.
+ModelSpec make_spec(const Config& config, const nlohmann::json& hf_config, const SplitChoices& splits = {});
+
+// Collective over the world: fills each rank's parameters, its slices of the directory's files or layout-invariant
+// random numbers, for as long as any rank makes progress. `show` is told of all ranks' bytes. Returns what identifies
+// the source, for ranks to compare.
+std::string fill_parameters(const ModelOptions& options, const ModelSource& source, uint64_t seed,
+                            StageParameters& parameters, const LongWork::Show& show = {});
+
+}  // namespace shardline

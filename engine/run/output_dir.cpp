@@ -1,0 +1,180 @@
+#include "engine/run/output_dir.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <vector>
+
+#include "core/error.h"
+#include "engine/config/rules/precision_rules.h"
+#include "engine/observe/format.h"
+#include "models/files/hf_directory.h"
+#include "models/files/hf_writer.h"
+#include "pipeline/schedule/kinds/schedule_choice.h"
+
+namespace shardline {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kPreviousModel = "previous-model";
+
+// But for what a run leaves that failed before it began, and what was measured for it.
+bool holds_nothing(const fs::path& dir, std::error_code& error) {
+  bool nothing = true;
+  fs::directory_iterator entry(dir, error);
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    const auto name = entry->path().filename();
+    nothing = nothing && (name == "flight" || name == ".cache" || name == kProfileFile);
+  }
+  return nothing;
+}
+
+// config.json is first in the list: without it a directory is no model.
+std::vector<fs::path> model_files(const fs::path& dir) {
+  std::vector<fs::path> files;
+  if (fs::exists(dir / "config.json")) files.push_back(dir / "config.json");
+  for (const auto& file : companion_files(dir)) files.push_back(file);
+  for (const auto& entry : fs::directory_iterator(dir)) {
+    const auto name = entry.path().filename().string();
+    if (name.starts_with("model") && (name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json")))
+      files.push_back(entry.path());
+  }
+  return files;
+}
+
+// What a new run removes. config.resolved.json is replaced when the run has its own: it may be the config that the run
+// was started with, and nobody's only copy may go before something can still fail.
+bool is_record(const std::string& name) {
+  return name == "metrics.jsonl" || name == "plan.json" || name == "timeline" || name == "schedule.svg" ||
+         name == "flight" || name.starts_with("events.out.tfevents.") || name.ends_with(".incomplete");
+}
+
+// What an earlier run left in the directory and a new one removes or moves.
+std::vector<fs::path> replaced_by_run(const fs::path& dir) {
+  std::vector<fs::path> entries = model_files(dir);
+  for (const auto& entry : fs::directory_iterator(dir)) {
+    const auto name = entry.path().filename();
+    if (is_record(name) || name == kPreviousModel) entries.push_back(entry.path());
+  }
+  return entries;
+}
+
+// Compares files, not names: links, "..", a slash at the end and relative paths make no difference.
+bool is_at_or_below(const fs::path& path, const fs::path& place) {
+  std::error_code ignored;
+  for (fs::path at = fs::weakly_canonical(path, ignored); !at.empty(); at = at.parent_path()) {
+    if (fs::equivalent(at, place, ignored)) return true;
+    if (!at.has_relative_path()) break;
+  }
+  return false;
+}
+
+// What the run reads: of a directory also the files, which may be links.
+std::vector<fs::path> files_read_from(const std::string& source) {
+  std::vector<fs::path> files = {source};
+  std::error_code ignored;
+  for (fs::directory_iterator entry(source, ignored), end; entry != end; entry.increment(ignored))
+    files.push_back(entry->path());
+  return files;
+}
+
+void check_sources(const Config& config, const fs::path& dir) {
+  std::vector<std::string> sources = {config.model.path, config.data.tokenizer, config.smp.partition_file};
+  if (is_schedule_file(config.smp.pipeline)) sources.push_back(config.smp.pipeline);
+  for (const auto& data : {config.data.train, config.data.validation})
+    sources.insert(sources.end(), data.begin(), data.end());
+  const auto replaced = replaced_by_run(dir);
+  for (const auto& source : sources)
+    for (const auto& file : files_read_from(source))
+      for (const auto& entry : replaced)
+        if (is_at_or_below(file, entry))
+          throw ConfigError(cat("/output_dir: the run reads ", source, " and would replace ", entry.string(),
+                                "; choose another output_dir"));
+}
+
+void check_contents(const Config& config) {
+  const fs::path dir = config.output_dir;
+  std::error_code error;
+  const auto status = fs::status(dir, error);
+  if (!fs::exists(status)) return;
+  if (!fs::is_directory(status)) throw ConfigError(cat("/output_dir: ", dir.string(), " is a file; name a directory"));
+  const bool is_empty = holds_nothing(dir, error);
+  if (error) throw RunError(cat("/output_dir: ", dir.string(), " cannot be read: ", error.message()));
+  if (is_empty) return;
+  if (!config.training.overwrite_output_dir)
+    throw ConfigError(cat("/output_dir: ", dir.string(),
+                          " is not empty; choose another one, or set "
+                          "training.overwrite_output_dir to true"));
+  check_sources(config, dir);
+}
+
+double allocated_bytes(const fs::path& file) {
+  struct stat status = {};
+  return ::stat(file.c_str(), &status) == 0 ? 512.0 * static_cast<double>(status.st_blocks) : 0;
+}
+
+// Of a run that was killed; they go before the new model's files are made.
+double bytes_of_unfinished_files(const fs::path& dir) {
+  double bytes = 0;
+  std::error_code error;
+  for (fs::directory_iterator entry(dir, error); !error && entry != fs::directory_iterator(); entry.increment(error))
+    if (entry->path().extension() == ".incomplete" && entry->is_regular_file(error))
+      bytes += allocated_bytes(entry->path());
+  return bytes;
+}
+
+void check_room(const Config& config, const ModelSpec& spec) {
+  std::error_code error;
+  fs::path there = fs::absolute(config.output_dir);
+  while (!fs::exists(there, error) && there.has_relative_path()) there = there.parent_path();
+  if (access(there.c_str(), W_OK | X_OK) != 0)
+    throw RunError(cat("/output_dir: cannot write in ", there.string(), ": ", std::strerror(errno),
+                       "; choose another output_dir"));
+  const HfWriter model(config.output_dir, spec, number_types(config).exact);
+  const auto needed = static_cast<double>(model.total_bytes());
+  const auto space = fs::space(there, error);
+  const double available = static_cast<double>(space.available) + bytes_of_unfinished_files(config.output_dir);
+  if (!error && available < needed)
+    throw RunError(cat("/output_dir: the model needs ", format_bytes(needed), ", but ", there.string(), " has ",
+                       format_bytes(available), " left; free some room there or choose another output_dir"));
+}
+
+}  // namespace
+
+void check_output_dir(const Config& config, const ModelSpec& spec) {
+  check_contents(config);
+  check_room(config, spec);
+}
+
+fs::path previous_model(const Config& config) {
+  return fs::path(config.output_dir) / kPreviousModel;
+}
+
+void prepare_output_dir(const Config& config, const ModelSpec& spec) try {
+  check_output_dir(config, spec);
+  const fs::path dir = config.output_dir, previous = previous_model(config);
+  fs::create_directories(dir);
+  std::vector<fs::path> records;
+  for (const auto& entry : fs::directory_iterator(dir))
+    if (is_record(entry.path().filename())) records.push_back(entry.path());
+  for (const auto& record : records) fs::remove_all(record);
+  if (!fs::exists(dir / "config.json")) return;
+  fs::remove_all(previous);
+  fs::create_directory(previous);
+  for (const auto& file : model_files(dir)) fs::rename(file, previous / file.filename());
+} catch (const fs::filesystem_error& error) {
+  throw RunError(cat("/output_dir: cannot be prepared: ", error.what()));
+}
+
+void remove_previous_model(const Config& config) {
+  std::error_code error;
+  const fs::path previous = previous_model(config);
+  fs::remove_all(previous, error);
+  if (error) throw RunError(cat(previous.string(), ": cannot be removed: ", error.message()));
+}
+
+}  // namespace shardline

@@ -1,0 +1,186 @@
+#include "engine/run/ranks.h"
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+
+#include <cstdlib>
+
+#include "core/comm/local_communicator.h"
+#include "core/comm/mpi_communicator.h"
+#include "core/comm/nccl/nccl_communicator.h"
+#include "core/comm/threads_communicator.h"
+#include "core/comm/timeouts.h"
+#include "core/error.h"
+#include "core/memory/caching_allocator.h"
+#include "engine/config/rules/allocation.h"
+#include "engine/config/rules/memory_cap.h"
+#include "engine/config/rules/shell_words.h"
+#include "engine/config/rules/sizes.h"
+#include "engine/run/local_cluster.h"
+
+namespace shardline {
+namespace {
+
+void use_threads(const Config& config, int local_size) {
+  at::set_num_threads(config.runtime.threads_per_rank > 0 ? config.runtime.threads_per_rank
+                                                          : std::max(1, usable_cores() / local_size));
+}
+
+void check_world(const Config& config, int started) {
+  const int wanted = configured_world_size(config);
+  if (config.mpi.processes_per_host == 0 && started != wanted)
+    throw ConfigError(cat("the config asks for ", wanted,
+                          " ranks (pipeline x tensor degree on one host), but mpirun started ", started,
+                          "; start it with -np ", wanted, ", or set mpi_options.processes_per_host for more replicas"));
+}
+
+// Tasks of a Slurm step that do not find each other would each be a run of their own, in the same output_dir. What
+// Slurm says matters only where MPI knows of one process.
+void check_tasks(int mpi_size) {
+  const char* text = std::getenv("SLURM_STEP_NUM_TASKS");
+  const int tasks = text ? std::atoi(text) : 1;
+  if (mpi_size > 1 || tasks <= 1) return;
+  throw ConfigError(cat("Slurm started ", tasks,
+                        " tasks, but MPI connects none of them (its world size is 1); start them "
+                        "with `srun --mpi=pmix -n ",
+                        tasks,
+                        " shardline ...`, or run shardline once, without srun: it "
+                        "starts the ranks itself"));
+}
+
+// What the config wants of a device that was not known when it was read.
+void check_device(const Config& config, at::Device device) {
+  if (device.is_cpu()) return;
+  if (!config.runtime.memory_cap.is_null())
+    throw ConfigError("/runtime/memory_cap: is for CPU tensors, and the device is a GPU; leave it out");
+  if (config.training.full_determinism)
+    throw ConfigError(
+        "/training/full_determinism: is not supported on GPUs; leave it out, or set runtime.device to \"cpu\"");
+}
+
+// NCCL wants a GPU of its own for every rank; ranks that share one talk through mpi.
+bool uses_nccl(const Config& config, at::Device device, int local_size, int world_size) {
+  const bool own_gpu = device.is_cuda() && local_size <= gpu_count();
+  const auto demand = [&](const char* key, const std::string& value, const char* instead) {
+    if (value == "nccl" && !own_gpu)
+      throw ConfigError(
+          cat(key, ": \"nccl\" needs ",
+              has_nccl() ? cat("a GPU for every rank; this host has ", gpu_count(), " for ", local_size, " ranks")
+                         : "a build with CUDA and NCCL, and this one has neither",
+              "; use \"", instead, '"'));
+    return value == "nccl";
+  };
+  const bool asked = demand("/runtime/communicator", config.runtime.communicator, "mpi");
+  const bool asked_for_replicas = demand("/smp_options/ddp_dist_backend", config.smp.ddp_dist_backend, "auto");
+  return asked || asked_for_replicas || (config.runtime.communicator == "auto" && own_gpu && world_size > 1);
+}
+
+// mpirun takes the hosts of its options or of a scheduler's allocation.
+bool may_run_elsewhere(const Config& config) {
+  return !hosts_of(config).empty() || !config.mpi.custom_mpi_options.empty();
+}
+
+}  // namespace
+
+int gpu_count() {
+  return at::hasCUDA() ? static_cast<int>(at::detail::getCUDAHooks().deviceCount()) : 0;
+}
+
+at::Device choose_device(const Config& config, int local_rank) {
+  if (config.runtime.device == "cpu") return at::kCPU;
+  const int gpus = gpu_count();
+  if (config.runtime.device == "cuda" && gpus == 0)
+    throw ConfigError(
+        "/runtime/device: \"cuda\" needs a build with CUDA and a GPU with its driver; use \"cpu\" or \"auto\"");
+  return gpus == 0 ? at::Device(at::kCPU) : at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(local_rank % gpus));
+}
+
+std::string resolved_communicator(const Config& config) {
+  if (config.runtime.communicator == "nccl") return "mpi";  // starts the ranks and carries host values
+  if (config.runtime.communicator != "auto") return config.runtime.communicator;
+  return configured_world_size(config) == 1 && !mpi_is_launched() ? "local" : "mpi";
+}
+
+void check_host(const Config& config) {
+  const bool processes = resolved_communicator(config) == "mpi";
+  if (processes && may_run_elsewhere(config)) return;
+  if (processes) require_mpi();
+  const at::Device device = choose_device(config, 0);
+  check_device(config, device);
+  const int ranks = configured_world_size(config);
+  uses_nccl(config, device, ranks, ranks);
+}
+
+bool needs_mpirun(const Config& config) {
+  const bool is_alone = config.runtime.communicator == "threads" || config.runtime.communicator == "local";
+  if (is_alone || mpi_is_launched()) return false;
+  check_tasks(1);
+  return resolved_communicator(config) == "mpi";
+}
+
+std::vector<std::string> mpirun_command(const Config& config, const std::string& program,
+                                        const std::vector<std::string>& arguments) {
+  const int world = configured_world_size(config);
+  std::vector<std::string> command = {"mpirun", "-np", std::to_string(world), "--bind-to", "none", "--oversubscribe"};
+  const auto hosts = hosts_of(config);
+  const auto joined = [&](int count, const std::string& after) {
+    std::string list;
+    for (int i = 0; i < count; ++i) list += cat(i > 0 ? "," : "", hosts[static_cast<size_t>(i)], after);
+    return list;
+  };
+  // mpirun knows the one host of an allocation itself.
+  if (hosts.size() > 1 || !config.mpi.hosts.empty())
+    command.insert(command.end(), {"--host", joined(used_hosts(config), cat(":", world / used_hosts(config)))});
+  if (config.mpi.hosts.empty() && hosts.size() > 1)
+    command.insert(command.end(), {"-x", cat(kHostsOfLauncher, "=", joined(static_cast<int>(hosts.size()), ""))});
+  for (const auto& word : shell_words(config.mpi.custom_mpi_options)) command.push_back(word);
+  command.push_back(program);
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  return command;
+}
+
+void run_on_ranks(const Config& config, std::ostream& out, const Console& console,
+                  const std::function<void(RankContext&)>& command) {
+  set_timeouts(timeouts_with(std::chrono::seconds(config.training.ddp_timeout)));
+  const std::string kind = resolved_communicator(config);
+  const auto run = [&](CommunicatorPtr world, int local_rank, int local_size, std::vector<int> host_of = {}) {
+    RankContext context{.world = world,
+                        .device_world = world,
+                        .local_rank = local_rank,
+                        .local_size = local_size,
+                        .host_of = std::move(host_of)};
+    context.device = choose_device(config, local_rank);
+    check_device(config, context.device);
+    if (context.device.is_cpu()) set_memory_cap(memory_cap_bytes(config.runtime.memory_cap));
+    if (uses_nccl(config, context.device, local_size, world->size()))
+      context.device_world = make_nccl_world(world, context.device.index());
+    context.out = context.first() ? &out : nullptr;
+    context.console = console;
+    if (config.training.disable_tqdm.value_or(false)) context.console.terminal = false;
+    command(context);
+  };
+  if (kind == "threads") {
+    const int ranks = configured_world_size(config);
+    run_ranks(ranks, [&](CommunicatorPtr world) { run(world, world->rank(), ranks); });
+  } else if (kind == "local") {
+    if (configured_world_size(config) != 1)
+      throw ConfigError(cat("runtime.communicator \"local\" is one rank, but the config asks for ",
+                            configured_world_size(config), "; use \"mpi\" or \"threads\""));
+    set_current_rank(0);
+    use_threads(config, 1);
+    run(make_local_world(), 0, 1);
+  } else {
+    const MpiWorld mpi = make_mpi_world();
+    use_threads(config, mpi.local_size);
+    try {
+      check_tasks(mpi.comm->size());
+      check_world(config, mpi.comm->size());
+      run(mpi.comm, mpi.local_rank, mpi.local_size, mpi.host_of);
+    } catch (const std::exception& error) {
+      mpi.comm->abort(error.what());
+      throw;
+    }
+  }
+}
+
+}  // namespace shardline

@@ -1,0 +1,52 @@
+// Who the ranks of this run are: this process alone, threads of it, or processes of mpirun.
+#pragma once
+#include <c10/core/Device.h>
+
+#include <functional>
+#include <iosfwd>
+#include <string>
+
+#include "core/comm/communicator.h"
+#include "engine/config/keys/options.h"
+#include "engine/observe/progress.h"
+
+namespace shardline {
+
+// What one rank gets to run a command with.
+struct RankContext {
+  CommunicatorPtr world;               // carries host values
+  CommunicatorPtr device_world;        // carries tensors of `device`; may be `world`
+  int local_rank = 0, local_size = 1;  // on this host
+  std::vector<int> host_of;            // by rank of the world: the first rank on its host; empty: all on one
+  at::Device device = at::kCPU;
+  std::ostream* out = nullptr;  // where rank 0 tells the user things; null on the others
+  Console console;
+
+  bool first() const { return world->rank() == 0; }
+};
+
+// The communicator that carries host values: what the config names; for `auto` and `nccl`, mpi, or local for one rank.
+std::string resolved_communicator(const Config& config);
+
+// GPUs of this host; 0 in builds for CPUs.
+int gpu_count();
+
+// The device of a rank: a GPU where the config wants one and there is one. Ranks of a host take its GPUs in turn.
+at::Device choose_device(const Config& config, int local_rank);
+
+// What this host cannot do for ranks of the config that will run here: it has no GPU, the build has no MPI or NCCL.
+// ConfigError. Ranks that mpirun may start on other hosts are checked where they start.
+void check_host(const Config& config);
+
+// Whether this process has to start mpirun first: its ranks are to be processes, and it is none of them. ConfigError
+// where it is one of several tasks of Slurm that MPI does not connect.
+bool needs_mpirun(const Config& config);
+// The command that starts them: mpirun, its options, and `program` with `arguments`.
+std::vector<std::string> mpirun_command(const Config& config, const std::string& program,
+                                        const std::vector<std::string>& arguments);
+
+// Runs `command` on every rank of this process: once, or once per thread. An exception of one rank ends all of them.
+void run_on_ranks(const Config& config, std::ostream& out, const Console& console,
+                  const std::function<void(RankContext&)>& command);
+
+}  // namespace shardline

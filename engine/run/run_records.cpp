@@ -1,0 +1,70 @@
+#include "engine/run/run_records.h"
+
+#include <algorithm>
+
+#include "core/comm/clock.h"
+#include "core/error.h"
+
+namespace shardline {
+namespace {
+
+constexpr double kMoment = 2;  // seconds
+
+}  // namespace
+
+RunRecords::RunRecords(const Config& config, const RankContext& context, int64_t total_steps)
+    : total_steps_(total_steps) {
+  if (!context.out) return;
+  progress_.emplace(*context.out, context.console,
+                    Progress::LoggedSteps{config.training.logging_steps, config.training.logging_first_step});
+  log_ = std::make_unique<MetricsLog>(config.output_dir + "/metrics.jsonl");
+  const auto& to = config.training.report_to;
+  if (std::find(to.begin(), to.end(), "tensorboard") != to.end())
+    tensorboard_ = std::make_unique<TensorBoardWriter>(config.output_dir);
+}
+
+void RunRecords::step(const StepMetrics& metrics) {
+  if (!progress_) return;
+  attempt("metrics.jsonl", [&] { log_->add(metrics); });
+  if (tensorboard_) attempt("TensorBoard events", [&] { tensorboard_->add(metrics); });
+  progress_->add(metrics, total_steps_);
+}
+
+void RunRecords::evaluation(const EvaluationMetrics& metrics) {
+  if (!progress_) return;
+  attempt("metrics.jsonl", [&] { log_->add(metrics); });
+  if (tensorboard_) attempt("TensorBoard events", [&] { tensorboard_->add(metrics); });
+  progress_->add(metrics);
+}
+
+void RunRecords::attempt(const std::string& what, const std::function<void()>& write) {
+  try {
+    write();
+  } catch (const std::exception& error) {
+    Gap& gap = gaps_[what];
+    if (gap.records++ > 0) return;
+    gap.first_reason = error.what();
+    if (progress_) progress_->line(cat("warning: ", what, ": ", error.what(), "; the run goes on"));
+  }
+}
+
+LongWork::Show RunRecords::show(const std::string& text) {
+  if (!progress_) return {};
+  return [this, text, start = steady_seconds()](int64_t done, int64_t total) {
+    if (steady_seconds() - start > kMoment) progress_->update(done, total, text);
+  };
+}
+
+void RunRecords::finish() {
+  if (progress_) progress_->finish();
+}
+
+std::string RunRecords::gaps() const {
+  std::string text;
+  for (const auto& [what, gap] : gaps_)
+    text += cat(text.empty() ? "" : "; ", what, ": ", gap.records, gap.records == 1 ? " record" : " records",
+                " could not be written, first: ", gap.first_reason);
+  return text;
+}
+
+}  // namespace shardline

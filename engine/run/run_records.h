@@ -1,0 +1,51 @@
+// What rank 0 records about a training run: lines on the console, metrics.jsonl, TensorBoard events. Silent on the
+// other ranks.
+//
+// A record that cannot be written (the disk is full, say) does not end the run, whose model is worth more. The console
+// says so when it first happens; later records are tried again, and in the end `gaps` says what is missing.
+#pragma once
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "core/comm/long_work.h"
+#include "engine/observe/metrics_log.h"
+#include "engine/observe/progress.h"
+#include "engine/observe/tensorboard.h"
+#include "engine/run/ranks.h"
+
+namespace shardline {
+
+class RunRecords {
+ public:
+  // RunError where the files cannot be made.
+  RunRecords(const Config& config, const RankContext& context, int64_t total_steps);
+
+  void step(const StepMetrics& metrics);
+  void evaluation(const EvaluationMetrics& metrics);
+  // Calls `write`, which records something else. What it throws makes a gap in `what`.
+  void attempt(const std::string& what, const std::function<void()>& write);
+
+  // Shows work that takes longer than a moment; empty on the other ranks.
+  LongWork::Show show(const std::string& text);
+  void finish();  // ends the line that is drawn over
+
+  // "metrics.jsonl: 3 records could not be written, first: <reason>"; empty without gaps.
+  std::string gaps() const;
+
+ private:
+  struct Gap {
+    int64_t records = 0;
+    std::string first_reason;
+  };
+
+  int64_t total_steps_;
+  std::optional<Progress> progress_;
+  std::unique_ptr<MetricsLog> log_;
+  std::unique_ptr<TensorBoardWriter> tensorboard_;
+  std::map<std::string, Gap> gaps_;  // by what is missing
+};
+
+}  // namespace shardline

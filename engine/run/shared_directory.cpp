@@ -1,0 +1,68 @@
+#include "engine/run/shared_directory.h"
+
+#include <filesystem>
+#include <map>
+#include <random>
+#include <thread>
+
+#include "core/comm/communicator_base.h"
+#include "core/error.h"
+#include "core/files/disk_file.h"
+
+namespace shardline {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Nobody has asked for this name before, so no file system remembers that there is no such file.
+std::string new_name() {
+  std::random_device random;
+  return cat("shared-", std::hex, random(), random(), ".incomplete");
+}
+
+// Why this rank cannot write there; empty if it can.
+std::string reason_against(const fs::path& file, std::chrono::milliseconds patience) {
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  while (true) {
+    try {
+      DiskFile::open(file);
+      return "";
+    } catch (const RunError& error) {
+      if (std::chrono::steady_clock::now() >= deadline) return error.what();
+    }
+    std::this_thread::sleep_for(std::min(patience, std::chrono::milliseconds(100)));
+  }
+}
+
+}  // namespace
+
+void require_shared_directory(const std::string& directory, Communicator& world, bool must_write,
+                              std::chrono::milliseconds patience) {
+  const bool first = world.rank() == 0;
+  const std::string name = broadcast_string(world, first ? new_name() : "", 0);
+  const fs::path file = fs::path(directory) / name;
+  if (first) DiskFile::create(file);
+  world.barrier({.what = "a file to look for"});
+  const std::string reason = must_write ? reason_against(file, patience) : "";
+  const auto reasons = gather_strings(world, reason);
+  const auto hosts = gather_strings(world, host_name());
+  std::error_code ignored;
+  if (first) fs::remove(file, ignored);
+
+  std::map<std::string, std::string> ranks_of_host, reason_of_host;
+  for (size_t rank = 0; rank < reasons.size(); ++rank) {
+    if (reasons[rank].empty()) continue;
+    auto& ranks = ranks_of_host[hosts[rank]];
+    ranks += cat(ranks.empty() ? "" : ", ", rank);
+    reason_of_host[hosts[rank]] = reasons[rank];
+  }
+  if (ranks_of_host.empty()) return;
+  std::string failures;
+  for (const auto& [host, ranks] : ranks_of_host)
+    failures += cat("\n  host ", host, " (rank ", ranks, "): ", reason_of_host[host]);
+  throw RunError(cat("/output_dir: ", directory, " is not one directory for all ranks that write the model. Rank 0 on ",
+                     hosts.front(), " made a file there that others cannot open:", failures,
+                     "\nname a directory on a file system that all these hosts share, writable on each of them"));
+}
+
+}  // namespace shardline

@@ -1,0 +1,220 @@
+#include "engine/train/trainer.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+
+#include <cmath>
+
+#include "core/comm/clock.h"
+#include "core/error.h"
+#include "core/memory/caching_allocator.h"
+#include "engine/config/rules/learning_rate_rules.h"
+#include "engine/config/rules/optimizer_rules.h"
+#include "engine/config/rules/precision_rules.h"
+#include "engine/observe/memory_usage.h"
+#include "engine/plan/sharding.h"
+#include "optim/update/gradient_norm.h"
+#include "pipeline/schedule/kinds/schedule_generators.h"
+
+namespace shardline {
+namespace {
+
+// For activations and gradients of other stages: that is the bubble, and no communication that could be hidden.
+double waited_for_messages(const std::vector<InstructionRecord>& records) {
+  double waited = 0;
+  for (const auto& record : records)
+    if (record.instruction.op > Op::backward_weight) waited += record.waited;
+  return waited;
+}
+
+}  // namespace
+
+StageLayers build_stage(const TrainerParts& parts, StageParameters& parameters, bool trains) {
+  StageLayers stage{.spec = &parts.model.spec, .layers_of_chunk = layers_of_chunks(parts.plan)};
+  stage.layers.resize(parts.model.spec.layers.size());
+  stage.t_degree = parts.plan.mesh.t();
+  stage.sequence_parallel = parts.plan.sequence_parallel;
+  stage.activations = at::TensorOptions().dtype(number_types(parts.config).borders).device(parts.device);
+  stage.choices = parts.plan.activations;
+  stage.choices.offload.enabled = trains && stage.choices.offload.enabled;
+  stage.waits_for_device = parts.timed;
+  stage.offload_directory = parts.config.smp.offload_path.value_or(parts.config.output_dir);
+  for (size_t i = 0; i < stage.layers.size(); ++i) {
+    if (parts.plan.stage_of_layer[i] != parts.groups.at.p) continue;
+    const LayerSpec& spec = parts.model.spec.layers[i];
+    const auto index = static_cast<int>(i);
+    stage.layers[i] = spec.build({.spec = &spec,
+                                  .params = parameters.layer_params(index),
+                                  .tp = parts.groups.tp.get(),
+                                  .sequence_parallel = parts.plan.sequence_parallel,
+                                  .index = index,
+                                  .half = half_options(parts.config)});
+  }
+  return stage;
+}
+
+Trainer::Trainer(const TrainerParts& parts, int64_t total_steps)
+    : config_(parts.config),
+      plan_(parts.plan),
+      groups_(parts.groups),
+      parameters_(
+          {.spec = parts.model.spec,
+           .stage_of_layer = parts.plan.stage_of_layer,
+           .groups = parts.groups,
+           .sharding = parts.plan.sharding,
+           .values = at::TensorOptions().dtype(number_types(parts.config).values).device(parts.device),
+           .trains = total_steps > 0,
+           .host = states_on_host(parts.config.smp, !parts.device.is_cpu()) ? make_host_link(parts.device) : nullptr}),
+      stage_(build_stage(parts, parameters_, total_steps > 0)),
+      executor_(stage_, *groups_.pp, parameters_) {
+  if (total_steps == 0) return;
+  if (precision_of(config_) == Precision::fp16) loss_scaler_.emplace(loss_scale_options(config_.training));
+  optimizer_ = make_optimizer(optimizer_options(config_.training), parameters_);
+  schedule_ = learning_rate_options(config_.training, total_steps);
+}
+
+Trainer::BatchTotals Trainer::read_microbatches(BatchSource& data, int64_t step, int count,
+                                                std::vector<Microbatch>& microbatches) const {
+  const Range mine = split_range(data.samples_in_step(step), groups_.mesh.d(), groups_.at.d);
+  const Batch batch = data.batch(step, {mine.begin, mine.length});
+  check_vocabulary(batch, stage_.spec->vocab_size);
+  for (int i = 0; i < count; ++i) {
+    const Range rows = split_range(mine.length, count, i);
+    Microbatch microbatch{.ids = batch.ids.narrow(0, rows.begin, rows.length).to(stage_.activations.device()),
+                          .labels = batch.labels.narrow(0, rows.begin, rows.length).to(stage_.activations.device())};
+    for (int64_t row = rows.begin; row < rows.end(); ++row) microbatch.samples.push_back(batch.first_sample + row);
+    microbatches.push_back(std::move(microbatch));
+  }
+  return {.samples = batch.global_samples,
+          .tokens = batch.global_samples * batch.ids.size(1),
+          .weight = batch.weight,
+          .epoch = batch.epoch};
+}
+
+// The loss terms are on the stage of the last chunk, equal on its T ranks: summed over microbatches and replicas for
+// everyone.
+LossTerm Trainer::total_loss(const RunResult& run) {
+  LossTerm mine;
+  for (const auto& loss : run.losses) {
+    mine.sum += loss.sum;
+    mine.weight += loss.weight;
+  }
+  const bool counts = groups_.at.p == plan_.train.stage_of_chunk.back() && groups_.at.t == 0;
+  auto total = at::zeros({2}, at::kDouble);
+  if (counts) total.copy_(at::tensor({mine.sum, mine.weight}, at::kDouble));
+  groups_.world->all_reduce(total, {.what = "loss"})->wait();
+  return {total[0].item<double>(), total[1].item<double>()};
+}
+
+LossTerm Trainer::accumulate_gradients(BatchSource& data, int64_t step) {
+  // Every rank of a replica reads the replica's samples itself; only borders travel.
+  std::vector<Microbatch> microbatches;
+  last_batch_ = read_microbatches(data, step - 1, plan_.train.microbatches, microbatches);
+  const int64_t weight = last_batch_.weight;
+  if (weight == 0)
+    throw DataError(cat("step ", step, ": the batch of ", last_batch_.samples,
+                        " samples has no token to predict: all labels are ignored"));
+  parameters_.zero_gradients();
+  // All ranks run their stage's list; gradients are reduced over the replicas while the backward pass goes on.
+  last_run_ = executor_.run(plan_.train, microbatches,
+                            {.mode = Mode::train,
+                             .seed = static_cast<uint64_t>(config_.training.seed),
+                             .step = step,
+                             .loss_scale = loss_scale() / static_cast<double>(weight)});
+  parameters_.finish_gradients();
+  gradients_complete_ = steady_seconds();
+  const LossTerm loss = total_loss(last_run_);
+  SL_ASSERT(loss.weight == static_cast<double>(weight), "counted ", loss.weight, " tokens, expected ", weight);
+  return loss;
+}
+
+StepMetrics Trainer::train_step(BatchSource& data, int64_t step) {
+  const double waited = waited_seconds();
+  step_start_ = steady_seconds();
+  const LossTerm loss = accumulate_gradients(data, step);
+  // Each rank adds up its share of the squares; all get the same norm, and so agree on whether a gradient overflowed.
+  const double scale = loss_scale(), norm = gradient_norm(parameters_) / scale;
+  const bool overflowed = loss_scaler_ && !std::isfinite(norm);
+  const double rate = learning_rate(schedule_, step - (loss_scaler_ ? loss_scaler_->skipped() : 0));
+  if (loss_scaler_) loss_scaler_->update(overflowed);
+  if (!overflowed) {
+    // Every rank updates its shards, or all that it stores; who keeps more than a shard gets the rest behind the next
+    // forward. States on the host meet the gradients there.
+    parameters_.bring_gradients();
+    optimizer_->step(rate, clip_factor(norm, largest_norm(config_)) / scale);
+    parameters_.publish_values();
+  }
+  step_end_ = steady_seconds();
+  const double seconds = step_end_ - step_start_;
+  const double exposed = waited_seconds() - waited - waited_for_messages(last_run_.records);
+
+  StepMetrics metrics{.step = step,
+                      .epoch = last_batch_.epoch,
+                      .loss = loss.sum / loss.weight,
+                      .grad_norm = norm,
+                      .learning_rate = rate,
+                      .step_seconds = seconds};
+  if (loss_scaler_) metrics.loss_scale = {scale, overflowed};
+  metrics.tokens = last_batch_.tokens;
+  metrics.tokens_per_second = static_cast<double>(last_batch_.tokens) / seconds;
+  metrics.samples_per_second = static_cast<double>(last_batch_.samples) / seconds;
+  // Shares of all ranks' time between two optimizer barriers, which they do not leave at the same instant.
+  auto times = at::tensor({busy_seconds(last_run_.records), exposed, seconds}, at::kDouble);
+  groups_.world->all_reduce(times, {.what = "busy and waiting time"})->wait();
+  times.div_(times[2].item<double>());
+  metrics.bubble_fraction = 1 - times[0].item<double>();
+  metrics.exposed_communication_fraction = times[1].item<double>();
+  metrics.peak_memory_bytes = gather_memory();
+  return metrics;
+}
+
+StepRecords Trainer::last_step() const {
+  return {.start = step_start_,
+          .end = step_end_,
+          .gradients_complete = gradients_complete_,
+          .instructions = last_run_.records,
+          .peak_activation_bytes = last_run_.peak_activation_bytes};
+}
+
+std::vector<RankMemory> Trainer::gather_memory() {
+  const int64_t counted = memory_totals().peak_live;  // of this process; 0 where another allocator is in use
+  const auto all = gather_to_all(*groups_.world, at::tensor({counted, process_memory().peak_resident}, at::kLong));
+  std::vector<RankMemory> memory;
+  for (int rank = 0; rank < groups_.mesh.size(); ++rank)
+    memory.push_back({all[rank][0].item<int64_t>(), all[rank][1].item<int64_t>()});
+  return memory;
+}
+
+LossTerm Trainer::evaluate(BatchSource& data, int64_t steps) {
+  LossTerm total;
+  int64_t samples = 0;
+  for (int64_t step = 0; step < steps; ++step) {
+    std::vector<Microbatch> microbatches;
+    samples += read_microbatches(data, step, plan_.forward.microbatches, microbatches).samples;
+    const LossTerm loss = total_loss(executor_.run(plan_.forward, microbatches, {.mode = Mode::evaluate}));
+    total.sum += loss.sum;
+    total.weight += loss.weight;
+  }
+  if (total.weight == 0)
+    throw DataError(cat("evaluation: the ", samples, " samples have no token to predict: all labels are ignored"));
+  return total;
+}
+
+at::Tensor Trainer::next_logits(const at::Tensor& ids, int64_t first_position, const std::vector<KvCache*>& caches) {
+  const std::vector<Microbatch> batch = {{.ids = ids,
+                                          .samples = std::vector<int64_t>(static_cast<size_t>(ids.size(0))),
+                                          .first_position = first_position}};
+  const auto& stage_of_chunk = plan_.train.stage_of_chunk;
+  const auto run = executor_.run(forward_schedule(stage_of_chunk, plan_.mesh.p(), 1), batch,
+                                 {.mode = Mode::generate, .caches = caches});
+  auto logits =
+      groups_.at.p == stage_of_chunk.back()
+          ? run.outputs[0].contiguous()
+          : at::empty({ids.size(0), stage_.spec->vocab_size}, stage_.activations.dtype(number_types(config_).exact));
+  groups_.pp->broadcast(logits, stage_of_chunk.back(), {.what = "logits"})->wait();
+  return logits;
+}
+
+}  // namespace shardline

@@ -1,0 +1,84 @@
+// The training loop on one rank. Every rank of the mesh holds a Trainer and calls the same functions in the same order.
+#pragma once
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "core/comm/rank_groups.h"
+#include "engine/data/dataset/batch_source.h"
+#include "engine/observe/metrics.h"
+#include "engine/observe/timeline.h"
+#include "engine/plan/plan.h"
+#include "engine/run/model_source.h"
+#include "optim/update/learning_rate.h"
+#include "optim/update/loss_scaler.h"
+#include "optim/update/optimizer.h"
+#include "pipeline/run/executor.h"
+
+namespace shardline {
+
+struct TrainerParts {
+  const Config& config;
+  const Plan& plan;
+  const ModelSource& model;
+  const RankGroups& groups;
+  at::Device device;
+  bool timed = false;  // see StageLayers::waits_for_device
+};
+
+class Trainer {
+ public:
+  // Builds this rank's stage; its values are still unset (see parameters()). total_steps bounds the learning rate's
+  // schedule; 0 for a model that only evaluates, which then has no gradients.
+  Trainer(const TrainerParts& parts, int64_t total_steps);
+
+  StageParameters& parameters() { return parameters_; }
+
+  // One optimizer step over the global batch of `step` (counted from 1). Collective over the world; every rank gets the
+  // same numbers.
+  StepMetrics train_step(BatchSource& data, int64_t step);
+  // The gradient part alone: afterwards the gradients of the step are complete on every rank, times loss_scale().
+  // Returns the loss.
+  LossTerm accumulate_gradients(BatchSource& data, int64_t step);
+  double loss_scale() const { return loss_scaler_ ? loss_scaler_->scale() : 1; }
+  // When the last train_step began and ended, and what this rank did in the last of both: its instructions, and the
+  // peak of its activations.
+  StepRecords last_step() const;
+  // Loss over `steps` global batches of `data`, with a weight above 0. Collective over the world. DataError when no
+  // token of all of them is to be predicted.
+  LossTerm evaluate(BatchSource& data, int64_t steps);
+  // Logits of the last position of ids [batch, length], whose first column stands at `first_position`: [batch,
+  // vocabulary] on every rank of the replica. `caches`: by layer of the model, or empty. Collective over the replica.
+  at::Tensor next_logits(const at::Tensor& ids, int64_t first_position, const std::vector<KvCache*>& caches);
+
+ private:
+  // Of a global batch.
+  struct BatchTotals {
+    int64_t samples = 0, tokens = 0;
+    int64_t weight = 0;  // label tokens that count
+    double epoch = 0;    // epochs done after it
+  };
+  BatchTotals read_microbatches(BatchSource& data, int64_t step, int count,
+                                std::vector<Microbatch>& microbatches) const;
+  LossTerm total_loss(const RunResult& run);
+  std::vector<RankMemory> gather_memory();
+
+  const Config& config_;
+  const Plan& plan_;
+  RankGroups groups_;
+  StageParameters parameters_;
+  StageLayers stage_;
+  Executor executor_;
+  std::unique_ptr<Optimizer> optimizer_;
+  std::optional<LossScaler> loss_scaler_;  // of fp16
+  LearningRateOptions schedule_;
+  RunResult last_run_;
+  BatchTotals last_batch_;
+  double step_start_ = 0, gradients_complete_ = 0, step_end_ = 0;  // steady_seconds() of the last step
+};
+
+// Layers of this rank's stage with their parameters, for the executor. trains: false where only forward passes run,
+// which keep nothing that could be offloaded.
+StageLayers build_stage(const TrainerParts& parts, StageParameters& parameters, bool trains);
+
+}  // namespace shardline

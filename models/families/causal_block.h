@@ -1,0 +1,55 @@
+// What the blocks of the decoder families are made of: causal attention and an MLP behind norms, each split over the T
+// ranks or whole on each of them. A family's own layer says how they stand to each other.
+#pragma once
+#include <vector>
+
+#include "core/model/layer.h"
+#include "models/families/causal_config.h"
+#include "tensor_parallel/ops/attention.h"
+#include "tensor_parallel/ops/collectives.h"
+
+namespace shardline {
+
+struct SpecMaker;
+
+class CausalBlock : public Layer {
+ protected:
+  // Of the attention's spec: qkv's place among the parameters, of which dimension 1 are the heads. block: counted from
+  // 0. scale: of the scores.
+  CausalBlock(const CausalConfig& config, BlockSplit split, size_t qkv, int64_t block, double scale,
+              const LayerBuild& build);
+
+  Parameter& param(size_t at) const { return *params_[at]; }
+
+  at::Tensor normed(const at::Tensor& x, const MicrobatchContext& context, Parameter& weight, Parameter& bias) const;
+  // Border rows [rows, hidden] -> border rows, before the projection's bias.
+  at::Tensor attention(const at::Tensor& x, MicrobatchContext& context, Parameter& qkv, Parameter* qkv_bias,
+                       Parameter& out) const;
+  at::Tensor mlp(const at::Tensor& x, MicrobatchContext& context, Parameter& fc, Parameter& fc_bias,
+                 Parameter& proj) const;
+  // residual + dropout(branch + bias); site: 1 for attention, 2 for the MLP.
+  at::Tensor added(const at::Tensor& branch, Parameter* bias, const at::Tensor& residual,
+                   const MicrobatchContext& context, int site) const;
+
+  // Tells queries and keys [rows of tp, 3 * heads * head_dim] where they stand, in families whose attention does.
+  virtual at::Tensor placed(const TensorParallel& tp, const at::Tensor& qkv, const Microbatch& batch) const {
+    return qkv;
+  }
+
+  CausalConfig config_;
+
+ private:
+  TensorParallel tp_;
+  // Among whom the linears are split: without others, they take the rows that this rank has. Whole attention then needs
+  // q, k and v of all tokens, and its core has whom to get them from.
+  TensorParallel attention_tp_, mlp_tp_, core_tp_;
+  int64_t index_;
+  std::vector<Parameter*> params_;
+  AttentionOptions attention_;
+};
+
+// A block's part of a spec that does not depend on its parameters: units "attn" and "mlp", border, work and bytes.
+// Returns which are split.
+BlockSplit describe_block(LayerSpec& layer, const CausalConfig& config, const SpecMaker& make);
+
+}  // namespace shardline

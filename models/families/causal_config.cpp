@@ -1,0 +1,42 @@
+#include "models/families/causal_config.h"
+
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "models/files/hf_config_reader.h"
+
+namespace shardline {
+
+void read_causal_config(HfConfigReader& read, CausalConfig& c) {
+  read.size("vocab_size", nullptr, c.vocab_size);
+  read.size("n_positions", "max_position_embeddings", c.n_positions);
+  read.size("n_embd", "hidden_size", c.n_embd);
+  read.size("n_layer", "num_hidden_layers", c.n_layer);
+  read.size("n_head", "num_attention_heads", c.n_head);
+  read.size("n_inner", nullptr, c.n_inner, /*null=*/0);
+  read.activation("activation_function", c.activation_function);
+  read.number("resid_pdrop", 0, 0.999, c.resid_pdrop);
+  read.number("embd_pdrop", 0, 0.999, c.embd_pdrop);
+  read.number("attn_pdrop", 0, 0.999, c.attn_pdrop);
+  read.number("layer_norm_epsilon", 0, 1, c.layer_norm_epsilon);
+  read.number("initializer_range", 0, 10, c.initializer_range);
+  read.flag("tie_word_embeddings", c.tie_word_embeddings);
+  if (c.n_embd % c.n_head != 0)
+    read.complain({"n_embd", "n_head"}, cat("n_embd (", c.n_embd, ") must be a multiple of n_head (", c.n_head, ")"));
+  // Of a head for classification.
+  read.accept(
+      {"summary_activation", "summary_first_dropout", "summary_proj_to_labels", "summary_type", "summary_use_proj"});
+}
+
+std::string variant_of(const CausalConfig& c) {
+  static constexpr const char* activations[] = {"gelu", "gelu_tanh", "relu", "silu", "tanh"};
+  std::string text = activations[static_cast<size_t>(c.activation_function)];
+  if (c.embd_pdrop > 0) text += ", embedding dropout";
+  if (c.attn_pdrop > 0) text += ", attention dropout";
+  if (c.resid_pdrop > 0) text += ", residual dropout";
+  if (c.rotary_dim > 0) text += cat(", ", c.rotary_dim, " rotary features");
+  if (c.tie_word_embeddings) text += ", tied head";
+  return text;
+}
+
+}  // namespace shardline

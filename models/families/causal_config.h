@@ -1,0 +1,44 @@
+// What the configs of the decoder families have in common: an embedding, blocks of causal attention and an MLP, a head
+// over the words. HF's names of keys.
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "tensor_parallel/kernels/kernels.h"
+
+namespace shardline {
+
+class HfConfigReader;
+
+struct CausalConfig {
+  // The keys of config.json that change the maths; each family has its defaults.
+  int64_t vocab_size = 0, n_positions = 0, n_embd = 0, n_layer = 0, n_head = 0;
+  int64_t n_inner = 0;  // 0 (null in the file): 4 * n_embd
+  Activation activation_function = Activation::gelu_tanh;
+  double resid_pdrop = 0, embd_pdrop = 0, attn_pdrop = 0;
+  double layer_norm_epsilon = 1e-5, initializer_range = 0.02;
+  bool tie_word_embeddings = false;
+
+  // What a family is, whatever its files say.
+  bool position_table = false;     // learned positions are added to the words
+  int64_t rotary_dim = 0;          // features of each head that are turned by position
+  bool parallel_branches = false;  // one norm feeds attention and MLP; else the MLP has its own, behind the attention
+  bool attention_bias = false;     // on q, k, v and the projection
+  bool head_bias = false;          // on the logits
+
+  int64_t inner() const { return n_inner ? n_inner : 4 * n_embd; }
+  int64_t head_dim() const { return n_embd / n_head; }
+};
+
+// Which units of a block are split over the T ranks; the others are whole on each of them.
+struct BlockSplit {
+  bool attention = true, mlp = true;
+};
+
+// ModelSpec::variant of these layers.
+std::string variant_of(const CausalConfig& config);
+
+// Reads the common keys; what contradicts is a complaint.
+void read_causal_config(HfConfigReader& read, CausalConfig& config);
+
+}  // namespace shardline

@@ -1,0 +1,28 @@
+// The model families, by HF's model_type.
+#pragma once
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "core/model/model_spec.h"
+#include "models/files/hf_config_reader.h"
+
+namespace shardline {
+
+// The model that a config means. Where there are mistakes, only they are set.
+struct HfModel {
+  std::vector<HfConfigMistake> mistakes;
+  nlohmann::json config;  // what a saved model's config.json says
+  int64_t max_positions = 0;
+  std::function<ModelSpec(bool sequence_parallel, const SplitChoices&)> make_spec;
+};
+
+// `file`: the config.json of a directory, or an empty object; `overrides`: a user's keys that are laid over it, of
+// which only those of the family are taken. An unknown model_type and what the family cannot do are mistakes.
+HfModel read_hf_model(const nlohmann::json& file, const nlohmann::json& overrides);
+
+// For a config alone, which `where` names in messages. Throws ConfigError with all mistakes.
+ModelSpec model_spec(const nlohmann::json& hf_config, const std::string& where, bool sequence_parallel,
+                     const SplitChoices& choices = {});
+
+}  // namespace shardline

@@ -1,0 +1,109 @@
+#include "models/families/gptj.h"
+
+#include <cmath>
+#include <memory>
+
+#include "core/error.h"
+#include "models/families/causal_block.h"
+#include "models/families/causal_ends.h"
+#include "models/files/hf_config_reader.h"
+#include "tensor_parallel/ops/rotary.h"
+
+namespace shardline {
+namespace {
+
+// x + attention(n) + mlp(n), n = norm(x)
+class GptjBlock : public CausalBlock {
+ public:
+  enum { kNorm, kNormBias, kQkv, kOut, kFc, kFcBias, kProj, kProjBias };
+
+  GptjBlock(const GptjConfig& config, BlockSplit split, int64_t block, std::shared_ptr<const RotaryTable> table,
+            const LayerBuild& build)
+      : CausalBlock(config, split, kQkv, block, 1 / std::sqrt(static_cast<double>(config.head_dim())), build),
+        table_(std::move(table)) {}
+
+  Border forward(const Border& input, MicrobatchContext& context) override {
+    const auto& x = input[0];  // [rows, hidden]
+    const auto n = normed(x, context, param(kNorm), param(kNormBias));
+    const auto attended = attention(n, context, param(kQkv), nullptr, param(kOut));
+    const auto middle = added(attended, nullptr, x, context, 1);
+    const auto seen = mlp(n, context, param(kFc), param(kFcBias), param(kProj));
+    return {added(seen, &param(kProjBias), middle, context, 2)};
+  }
+
+ protected:
+  at::Tensor placed(const TensorParallel& tp, const at::Tensor& qkv, const Microbatch& batch) const override {
+    return rotated(tp, qkv, batch, config_.head_dim(), table_);
+  }
+
+ private:
+  std::shared_ptr<const RotaryTable> table_;
+};
+
+// A torch Linear's weight, outputs first, at `offset` of the logical one.
+ParamSource torch_linear(const std::string& hf, std::vector<int64_t> file_shape, std::vector<int64_t> view = {},
+                         std::vector<int64_t> offset = {}) {
+  return {hf, std::move(view), {}, std::move(offset), std::move(file_shape)};
+}
+
+LayerSpec gptj_block(const GptjConfig& c, const SpecMaker& make, int64_t i,
+                     const std::shared_ptr<const RotaryTable>& table) {
+  const std::string hf = cat("transformer.h.", i, ".");
+  const int64_t h = c.n_embd, n = c.n_head, d = c.head_dim(), inner = c.inner();
+  const double std = c.initializer_range;
+  LayerSpec layer{.name = cat("h.", i)};
+  const BlockSplit split = describe_block(layer, c, make);
+  const SplitUnit attn = layer.units[0], mlp = layer.units[1];
+  std::vector<ParamSource> qkv;
+  for (const char* part : {"q", "k", "v"})
+    qkv.push_back(torch_linear(cat(hf, "attn.", part, "_proj.weight"), {h, h}, {1, n, d, h},
+                               {static_cast<int64_t>(qkv.size()), 0, 0, 0}));
+  layer.params = make.norm("ln_1", hf + "ln_1");
+  for (const auto& param :
+       {make.of(attn, make.linear("attn.qkv.weight", {3, n, d, h}, std, std::move(qkv)), 1),
+        make.of(attn,
+                make.linear("attn.out.weight", {h, n, d}, std, {torch_linear(hf + "attn.out_proj.weight", {h, h})}), 1),
+        make.of(mlp, make.linear("mlp.fc.weight", {inner, h}, std, {torch_linear(hf + "mlp.fc_in.weight", {inner, h})}),
+                0),
+        make.of(mlp, make.column_bias("mlp.fc.bias", {inner}, hf + "mlp.fc_in.bias"), 0),
+        make.of(mlp,
+                make.linear("mlp.proj.weight", {h, inner}, std, {torch_linear(hf + "mlp.fc_out.weight", {h, inner})}),
+                1),
+        make.row_bias("mlp.proj.bias", hf + "mlp.fc_out.bias")})
+    layer.params.push_back(param);
+  layer.build = [c, split, i, table](const LayerBuild& build) {
+    return std::make_unique<GptjBlock>(c, split, i, table, build);
+  };
+  return layer;
+}
+
+}  // namespace
+
+GptjConfig gptj_config(HfConfigReader& read) {
+  GptjConfig c;
+  read_causal_config(read, c);
+  read.size("rotary_dim", nullptr, c.rotary_dim, /*null=*/c.head_dim());
+  if (c.rotary_dim % 2 != 0 || c.rotary_dim > c.head_dim())
+    read.complain(
+        {"rotary_dim", "n_embd", "n_head"},
+        cat("rotary_dim (", c.rotary_dim, ") must be even, because features are turned in pairs, and at most the ",
+            c.head_dim(), " features of a head (n_embd / n_head)"));
+  read.accept({"n_ctx", "rotary", "scale_attn_weights"});  // in older files; transformers ignores them
+  return c;
+}
+
+ModelSpec gptj_spec(const GptjConfig& config, bool sequence_parallel, const SplitChoices& choices) {
+  const SpecMaker make{config.n_embd, config.initializer_range, sequence_parallel, choices};
+  ModelSpec spec{.family = "gptj",
+                 .variant = variant_of(config),
+                 .layers = {causal_embedding(config, make)},
+                 .vocab_size = config.vocab_size,
+                 .max_positions = config.n_positions,
+                 .ignored_tensors = {R"((transformer\.)?h\.\d+\.attn\.(bias|masked_bias|embed_positions))"}};
+  const auto table = std::make_shared<const RotaryTable>(config.rotary_dim, config.n_positions);
+  for (int64_t i = 0; i < config.n_layer; ++i) spec.layers.push_back(gptj_block(config, make, i, table));
+  spec.layers.push_back(causal_head(config, make));
+  return spec;
+}
+
+}  // namespace shardline

@@ -1,0 +1,28 @@
+// GPT-J (Wang and Komatsuzaki 2021) as a list of layers, with the names of Hugging Face's GPTJForCausalLM: no table of
+// positions, rotary embedding in attention, and blocks whose attention and MLP read one norm.
+#pragma once
+#include "core/model/model_spec.h"
+#include "models/families/causal_config.h"
+
+namespace shardline {
+
+// With HF's defaults. rotary_dim null in the file: all features of a head, which HF itself takes with one head only.
+struct GptjConfig : CausalConfig {
+  GptjConfig()
+      : CausalConfig{.vocab_size = 50400,
+                     .n_positions = 2048,
+                     .n_embd = 4096,
+                     .n_layer = 28,
+                     .n_head = 16,
+                     .rotary_dim = 64,
+                     .parallel_branches = true,
+                     .head_bias = true} {}
+};
+
+// What contradicts is a mistake that `read` keeps.
+GptjConfig gptj_config(HfConfigReader& read);
+
+// As gpt2_spec. The logits' bias belongs to the unit "head.lm_head".
+ModelSpec gptj_spec(const GptjConfig& config, bool sequence_parallel, const SplitChoices& choices = {});
+
+}  // namespace shardline

@@ -1,0 +1,59 @@
+#include "models/families/spec_maker.h"
+
+#include <functional>
+#include <numeric>
+
+namespace shardline {
+
+void SpecMaker::add_unit(LayerSpec& layer, const std::string& name, const std::string& parts, int64_t count) const {
+  layer.units.push_back({name, parts, count});
+  SplitUnit& unit = layer.units.back();
+  const auto found = choices.find(layer.full_name(unit));
+  if (found == choices.end()) return;
+  unit.split = found->second.split;
+  unit.why = found->second.why;
+}
+
+ParamSpec SpecMaker::of(const SplitUnit& unit, ParamSpec param, int split_dim) const {
+  param.split_dim = unit.split ? split_dim : -1;
+  param.partial_over_t = !unit.split && sequence_parallel;
+  return param;
+}
+
+std::vector<ParamSpec> SpecMaker::norm(const std::string& name, const std::string& hf) const {
+  ParamSpec weight = row_bias(name + ".weight", hf + ".weight");
+  weight.init.kind = Init::Kind::ones;
+  return {weight, row_bias(name + ".bias", hf + ".bias")};
+}
+
+ParamSpec SpecMaker::row_bias(const std::string& name, const std::string& hf) const {
+  return {.name = name,
+          .shape = {hidden},
+          .decays = false,
+          .partial_over_t = sequence_parallel,
+          .sources = {{.tensor = hf}}};
+}
+
+ParamSpec SpecMaker::column_bias(const std::string& name, const std::vector<int64_t>& shape,
+                                 const std::string& hf) const {
+  const int64_t numel = std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+  return {.name = name, .shape = shape, .decays = false, .sources = {{.tensor = hf, .shape = {numel}}}};
+}
+
+ParamSpec SpecMaker::table(const std::string& name, std::vector<int64_t> shape, const std::string& hf) const {
+  return {.name = name,
+          .shape = std::move(shape),
+          .init = {Init::Kind::normal, initializer_range},
+          .sources = {{.tensor = hf}}};
+}
+
+ParamSpec SpecMaker::linear(const std::string& name, std::vector<int64_t> shape, double std,
+                            std::vector<ParamSource> sources) const {
+  return {.name = name,
+          .shape = std::move(shape),
+          .init = {Init::Kind::normal, std},
+          .deferred = true,
+          .sources = std::move(sources)};
+}
+
+}  // namespace shardline

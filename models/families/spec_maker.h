@@ -1,0 +1,32 @@
+// Makes the parameters of a family's layers: logical shapes, splits over T and names in Hugging Face's files.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "core/model/model_spec.h"
+
+namespace shardline {
+
+struct SpecMaker {
+  int64_t hidden;
+  double initializer_range;
+  bool sequence_parallel;
+  const SplitChoices& choices;
+
+  void add_unit(LayerSpec& layer, const std::string& name, const std::string& parts, int64_t count) const;
+  // Of a unit: split at `split_dim`, or whole with the gradient of the rows that a rank has.
+  ParamSpec of(const SplitUnit& unit, ParamSpec param, int split_dim) const;
+
+  // [hidden]; two of them, "ln_1" -> "ln_1.weight", "ln_1.bias".
+  std::vector<ParamSpec> norm(const std::string& name, const std::string& hf) const;
+  // A bias that is added after the sum over ranks: whole everywhere.
+  ParamSpec row_bias(const std::string& name, const std::string& hf) const;
+  // A bias of what is split; flat in the file.
+  ParamSpec column_bias(const std::string& name, const std::vector<int64_t>& shape, const std::string& hf) const;
+  ParamSpec table(const std::string& name, std::vector<int64_t> shape, const std::string& hf) const;
+  // The weight of a linear, outputs first. std: of its initial values.
+  ParamSpec linear(const std::string& name, std::vector<int64_t> shape, double std,
+                   std::vector<ParamSource> sources) const;
+};
+
+}  // namespace shardline

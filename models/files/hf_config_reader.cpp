@@ -1,0 +1,177 @@
+#include "models/files/hf_config_reader.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "core/files/json_reader.h"
+
+namespace shardline {
+namespace {
+
+using nlohmann::json;
+
+// What any config may hold beside its family's keys and what changes nothing here: transformers' common attributes, of
+// version 5 and earlier ones.
+const std::vector<std::string> kCommonKeys = {"_name_or_path",
+                                              "architectures",
+                                              "bos_token_id",
+                                              "chunk_size_feed_forward",
+                                              "decoder_start_token_id",
+                                              "dtype",
+                                              "eos_token_id",
+                                              "finetuning_task",
+                                              "gradient_checkpointing",
+                                              "id2label",
+                                              "is_decoder",
+                                              "is_encoder_decoder",
+                                              "label2id",
+                                              "model_type",
+                                              "num_labels",
+                                              "output_attentions",
+                                              "output_hidden_states",
+                                              "pad_token_id",
+                                              "prefix",
+                                              "problem_type",
+                                              "return_dict",
+                                              "sep_token_id",
+                                              "task_specific_params",
+                                              "tokenizer_class",
+                                              "torch_dtype",
+                                              "torchscript",
+                                              "transformers_version",
+                                              "use_bfloat16",
+                                              "use_cache"};
+
+// Names that other families have for keys of these.
+const std::map<std::string, std::string> kForeignKeys = {{"attention_dropout", "attn_pdrop"},
+                                                         {"attention_probs_dropout_prob", "attn_pdrop"},
+                                                         {"ffn_dim", "n_inner"},
+                                                         {"hidden_act", "activation_function"},
+                                                         {"hidden_dropout_prob", "resid_pdrop"},
+                                                         {"intermediate_size", "n_inner"},
+                                                         {"layer_norm_eps", "layer_norm_epsilon"},
+                                                         {"num_heads", "n_head"},
+                                                         {"num_layers", "n_layer"}};
+
+}  // namespace
+
+std::string mistakes_text(const std::vector<HfConfigMistake>& mistakes, const std::string& file,
+                          const std::string& overrides) {
+  std::string text;
+  for (const auto& mistake : mistakes)
+    text += cat(text.empty() ? "" : "\n", mistake.overridden ? overrides : file, "/", mistake.key, ": ", mistake.rule,
+                mistake.value.is_discarded() ? "" : cat("; got ", mistake.value.dump()),
+                mistake.advice.empty() ? "" : "; " + mistake.advice);
+  return text;
+}
+
+HfConfigReader::HfConfigReader(const json& file, const json& overrides)
+    : file_(file), overrides_(overrides), merged_(file) {
+  merged_.update(overrides);
+  accept(kCommonKeys);
+}
+
+void HfConfigReader::size(const char* key, const char* alias, int64_t& value, std::optional<int64_t> null) {
+  const Place* found = find(key, alias);
+  if (!found) return;
+  const json& given = *found->value;
+  if (null && given.is_null()) {
+    value = *null;
+    return;
+  }
+  if (!given.is_number_integer() || given.get<int64_t>() < 1 || given.get<int64_t>() > (int64_t{1} << 40))
+    return complain({key}, "must be an integer of at least 1");
+  value = given.get<int64_t>();
+}
+
+void HfConfigReader::number(const char* key, double low, double high, double& value) {
+  const Place* found = find(key);
+  if (!found) return;
+  const json& given = *found->value;
+  if (!given.is_number() || given.get<double>() < low || given.get<double>() > high)
+    return complain({key}, cat("must be a number from ", low, " to ", high));
+  value = given.get<double>();
+}
+
+void HfConfigReader::flag(const char* key, bool& value) {
+  const Place* found = find(key);
+  if (!found) return;
+  if (!found->value->is_boolean()) return complain({key}, "must be true or false");
+  value = found->value->get<bool>();
+}
+
+void HfConfigReader::text(const char* key, std::string& value, const std::string& rule) {
+  const Place* found = find(key);
+  if (!found) return;
+  if (!found->value->is_string()) return complain({key}, rule);
+  value = found->value->get<std::string>();
+}
+
+void HfConfigReader::activation(const char* key, Activation& value) {
+  std::string name;
+  text(key, name);
+  if (name.empty()) return;
+  try {
+    value = activation_from_name(name);
+  } catch (const ConfigError& error) {
+    complain({key}, error.what());
+  }
+}
+
+void HfConfigReader::accept(const std::vector<std::string>& keys) {
+  known_.insert(keys.begin(), keys.end());
+}
+
+void HfConfigReader::complain(const std::vector<std::string>& keys, const std::string& rule,
+                              const std::string& advice) {
+  const Place* where = nullptr;
+  for (const auto& key : keys) {
+    if (wrong_.contains(key)) return;
+    const auto found = places_.find(key);
+    if (found == places_.end()) continue;
+    if (!where || (found->second.overridden && !where->overridden)) where = &found->second;
+  }
+  if (keys.size() == 1) wrong_.insert(keys.front());
+  static const json kNotThere(json::value_t::discarded);
+  fail(where ? *where : Place{keys.front(), false, &kNotThere}, rule, advice);
+}
+
+void HfConfigReader::finish() {
+  std::vector<std::string> names;
+  for (const auto& key : known_)
+    if (std::find(kCommonKeys.begin(), kCommonKeys.end(), key) == kCommonKeys.end()) names.push_back(key);
+  for (const auto& [key, value] : overrides_.items()) {
+    if (known_.contains(key)) continue;
+    const auto foreign = kForeignKeys.find(key);
+    std::string meant = foreign == kForeignKeys.end() ? "" : foreign->second;
+    if (meant.empty()) meant = nearest_word(key, names);
+    fail({key, true, &value}, "unknown key",
+         meant.empty() ? "use a key of the config.json of this model family" : cat("did you mean ", meant, "?"));
+  }
+}
+
+const HfConfigReader::Place* HfConfigReader::find(const std::string& key, const char* alias) {
+  known_.insert(key);
+  if (alias) known_.insert(alias);
+  Place place;
+  for (const json* source : {&overrides_, &file_})
+    for (const std::string& name : {key, std::string(alias ? alias : key)}) {
+      const auto found = source->find(name);
+      if (place.value || found == source->end()) continue;
+      place = {name, source == &overrides_, &*found};
+      if (const auto other = alias ? source->find(alias) : source->end();
+          other != source->end() && *other != *place.value)
+        fail({alias, place.overridden, &*other}, cat("contradicts ", key, " ", place.value->dump()),
+             cat(alias, " is another name of ", key, ", keep one of them"));
+    }
+  if (!place.value) return nullptr;
+  if (alias) merged_.erase(alias);
+  merged_[key] = *place.value;
+  return &(places_[key] = place);
+}
+
+void HfConfigReader::fail(const Place& place, const std::string& rule, const std::string& advice) {
+  mistakes_.push_back({place.spelling, rule, advice, *place.value, place.overridden});
+}
+
+}  // namespace shardline

@@ -1,0 +1,68 @@
+// Reads the config of a Hugging Face model: the config.json of a directory with a user's keys laid over it, or either
+// alone. A key may stand under its family's name or under a generic one, as transformers reads it.
+#pragma once
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tensor_parallel/kernels/kernels.h"
+
+namespace shardline {
+
+struct HfConfigMistake {
+  std::string key;  // as it is spelled where it was found
+  std::string rule, advice;
+  nlohmann::json value;
+  bool overridden = false;  // in the user's keys; else in config.json, or a default
+};
+
+// One line for each mistake. `file` and `overrides` say where the two objects stand ("gpt2/config.json: ").
+std::string mistakes_text(const std::vector<HfConfigMistake>& mistakes, const std::string& file,
+                          const std::string& overrides);
+
+// Each of the reading functions reads one key, where it is there, into its last argument, which holds the default.
+class HfConfigReader {
+ public:
+  // Both must be objects and outlive the reader. What the user lays over a file wins under either of a key's names.
+  HfConfigReader(const nlohmann::json& file, const nlohmann::json& overrides);
+
+  // null: what null means; unset: an error. alias may be null.
+  void size(const char* key, const char* alias, int64_t& value, std::optional<int64_t> null = {});
+  void number(const char* key, double low, double high, double& value);
+  void flag(const char* key, bool& value);
+  void text(const char* key, std::string& value, const std::string& rule = "must be a string");
+  void activation(const char* key, Activation& value);
+  // Keys of the family that change nothing here.
+  void accept(const std::vector<std::string>& keys);
+
+  // About a rule between these keys: reported at the first one that the user gave, else the first one of the file. Not
+  // reported where one of them is wrong in itself.
+  void complain(const std::vector<std::string>& keys, const std::string& rule, const std::string& advice = "");
+
+  // After everything was read: reports the user's keys that nobody knows. A directory may hold any others.
+  void finish();
+  const std::vector<HfConfigMistake>& mistakes() const { return mistakes_; }
+  // All keys, those with two names under the family's own.
+  const nlohmann::json& merged() const { return merged_; }
+
+ private:
+  struct Place {
+    std::string spelling;
+    bool overridden = false;
+    const nlohmann::json* value = nullptr;
+  };
+  const Place* find(const std::string& key, const char* alias = nullptr);
+  void fail(const Place& place, const std::string& rule, const std::string& advice = "");
+
+  const nlohmann::json& file_;
+  const nlohmann::json& overrides_;
+  nlohmann::json merged_;
+  std::map<std::string, Place> places_;  // of the keys that are there, by the family's name
+  std::set<std::string> known_, wrong_;
+  std::vector<HfConfigMistake> mistakes_;
+};
+
+}  // namespace shardline

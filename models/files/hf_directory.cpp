@@ -1,0 +1,267 @@
+#include "models/files/hf_directory.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/copy.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <regex>
+#include <set>
+#include <utility>
+
+#include "core/error.h"
+#include "core/files/json_data.h"
+#include "core/files/json_reader.h"
+#include "models/files/hf_layout.h"
+
+namespace shardline {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+bool is_there(const std::string& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+
+std::string how_to_convert(const std::string& path) {
+  return cat(path, ": holds pytorch_model.bin only, which is not read because unpickling runs the file's own code; ",
+             "convert a model that you trust: python -c \"from transformers import AutoModelForCausalLM as M; ",
+             "M.from_pretrained('", path, "').save_pretrained('", path, "', safe_serialization=True)\"");
+}
+
+// {"weight_map": {tensor: file}} -> file -> its tensors. Files are names within the directory, never paths.
+std::map<std::string, std::set<std::string>> read_index(const std::string& path) {
+  const json index = read_data_json(path);
+  const auto map = index.find("weight_map");
+  if (map == index.end() || !map->is_object() || map->empty())
+    throw DataError(cat(path, ": /weight_map must be an object that gives each tensor its file"));
+  std::map<std::string, std::set<std::string>> tensors_of;
+  for (const auto& [tensor, file] : map->items()) {
+    const std::string name = file.is_string() ? file.get<std::string>() : "";
+    if (!name.ends_with(".safetensors") || name.find('/') != std::string::npos || name.find('\0') != std::string::npos)
+      throw DataError(cat(path, ": /weight_map: ", tensor,
+                          ": must name a .safetensors file in the same directory; got ", file.dump(-1, ' ', true),
+                          "; write the index again"));
+    tensors_of[name].insert(tensor);
+  }
+  return tensors_of;
+}
+
+void check_shard(const SafetensorsFile& file, const std::set<std::string>& promised, const std::string& index) {
+  for (const auto& name : promised)
+    if (!file.tensors().contains(name))
+      throw DataError(cat(index, ": /weight_map: ", name, ": stands in ", file.path(),
+                          " according to the index, but that file does not have it; fetch both again"));
+  for (const auto& [name, entry] : file.tensors())
+    if (!promised.contains(name))
+      throw DataError(
+          cat(file.path(), ": tensor ", name, ": ", index, " does not give it to this file; fetch both again"));
+}
+
+class Hash {
+ public:
+  Hash() : state_(XXH3_createState(), &XXH3_freeState) { XXH3_64bits_reset(state_.get()); }
+  // Fields are separated by their lengths.
+  void add(std::string_view bytes) {
+    add(bytes.size());
+    XXH3_64bits_update(state_.get(), bytes.data(), bytes.size());
+  }
+  void add(uint64_t number) { XXH3_64bits_update(state_.get(), &number, sizeof number); }
+  std::string hex() const {
+    char text[17];
+    std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(XXH3_64bits_digest(state_.get())));
+    return text;
+  }
+
+ private:
+  std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state_;
+};
+
+using Names = std::map<std::string, std::string>;  // without the base prefix -> as written
+
+// Lines of an error message, of which only the first are shown.
+class Listing {
+ public:
+  explicit Listing(const char* what) : what_(what) {}
+  void add(const std::string& line) {
+    if (is_open()) text_ += cat("\n  ", what_, ": ", line);
+    ++lines_;
+  }
+  bool is_open() const { return lines_ < kMost; }
+  std::string text() const {
+    return lines_ <= kMost ? text_ : cat(text_, "\n  ", what_, ": ", lines_ - kMost, " more");
+  }
+
+ private:
+  static constexpr size_t kMost = 20;
+  const char* what_;
+  std::string text_;
+  size_t lines_ = 0;
+};
+
+// The names that may be proposed in place of another one: none of a large set and no long ones, because a file may hold
+// any number of names and comparing them takes time.
+std::vector<std::string> candidates_of(const Names& names) {
+  constexpr size_t kMost = 1000, kLongest = 128;
+  std::vector<std::string> candidates;
+  if (names.size() > kMost) return candidates;
+  for (const auto& [base, spelled] : names)
+    if (base.size() <= kLongest) candidates.push_back(base);
+  return candidates;
+}
+
+// "\n  missing: a (nearest in the files: b)" for the first names.
+std::string listed(const char* what, const Names& names, const char* where, const Names& others) {
+  const auto candidates = candidates_of(others);
+  Listing listing(what);
+  for (const auto& [base, spelled] : names) {
+    const std::string nearest = listing.is_open() ? nearest_word(base, candidates) : "";
+    listing.add(nearest.empty() ? spelled : cat(spelled, " (nearest ", where, ": ", others.at(nearest), ")"));
+  }
+  return listing.text();
+}
+
+}  // namespace
+
+std::vector<std::string> companion_files(const std::string& directory) {
+  std::vector<std::string> found;
+  for (const char* name :
+       {"generation_config.json", "tokenizer.json", "tokenizer_config.json", "tokenizer.model",
+        "special_tokens_map.json", "added_tokens.json", "vocab.json", "vocab.txt", "merges.txt", "chat_template.jinja"})
+    if (is_there(file_in(directory, name))) found.push_back(file_in(directory, name));
+  return found;
+}
+
+HfDirectory::HfDirectory(const std::string& path, std::string base_prefix)
+    : path_(path), base_prefix_(std::move(base_prefix)) {
+  std::error_code ignored;
+  if (!fs::is_directory(path_, ignored))
+    throw DataError(cat(path_, ": is not a directory; a model is a directory with config.json and *.safetensors"));
+  config_ = read_data_json(file_in(path_, kConfigFile));
+  open_files();
+  index_tensors();
+}
+
+void HfDirectory::open_files() {
+  const std::string index = file_in(path_, kIndexFile);
+  if (is_there(file_in(path_, kSingleFile))) {
+    files_.emplace(kSingleFile, SafetensorsFile(file_in(path_, kSingleFile)));
+  } else if (is_there(index)) {
+    for (const auto& [name, promised] : read_index(index)) {
+      const auto& file = files_.emplace(name, SafetensorsFile(file_in(path_, name))).first->second;
+      check_shard(file, promised, index);
+    }
+  }
+}
+
+void HfDirectory::require_weights() const {
+  if (!files_.empty()) return;
+  if (is_there(file_in(path_, "pytorch_model.bin")) || is_there(file_in(path_, "pytorch_model.bin.index.json")))
+    throw DataError(how_to_convert(path_));
+  throw DataError(cat(path_, ": holds neither ", kSingleFile, " nor ", kIndexFile,
+                      "; give a model directory, or \"init\": \"random\" to start without weights"));
+}
+
+void HfDirectory::index_tensors() {
+  for (const auto& [file_name, file] : files_) {
+    for (const auto& [name, entry] : file.tensors()) {
+      const auto [at, is_new] = tensors_.emplace(base_name(name), Place{&file, name});
+      if (!is_new)
+        throw DataError(cat(file.path(), ": tensor ", name, ": stands for the same as ", at->second.name, " in ",
+                            at->second.file->path(), "; remove one of them"));
+    }
+  }
+}
+
+std::string_view HfDirectory::base_name(std::string_view name) const {
+  if (name.starts_with(base_prefix_)) name.remove_prefix(base_prefix_.size());
+  return name;
+}
+
+const HfDirectory::Place* HfDirectory::find(const std::string& tensor) const {
+  const auto found = tensors_.find(base_name(tensor));
+  return found == tensors_.end() ? nullptr : &found->second;
+}
+
+// What keeps a tensor from being this source; empty when nothing does.
+std::string HfDirectory::mistake(const ParamSpec& param, const ParamSource& source, const Place& place) const {
+  const auto& entry = place.file->tensors().at(place.name);
+  const auto wanted = file_shape(param, source);
+  if (entry.shape != wanted)
+    return cat(place.name, " in ", place.file->path(), " has the shape ", at::IntArrayRef(entry.shape),
+               ", but the model needs ", at::IntArrayRef(wanted));
+  if (!c10::isFloatingType(entry.dtype))
+    return cat(place.name, " in ", place.file->path(), " has the dtype ", safetensors_dtype(entry.dtype),
+               ", but a parameter needs F64, F32, F16 or BF16 (quantized models are not read)");
+  return "";
+}
+
+void HfDirectory::check_names(const ModelSpec& spec) const {
+  require_weights();
+  Names missing, surplus;
+  Listing mistakes("mismatch");
+  std::set<std::string_view> used;
+  for (const auto& layer : spec.layers) {
+    for (const auto& param : layer.params) {
+      for (const auto& source : param.sources) {
+        used.insert(base_name(source.tensor));
+        if (!param.tied_to.empty()) continue;
+        const Place* place = find(source.tensor);
+        if (!place) {
+          missing.emplace(base_name(source.tensor), source.tensor);
+        } else if (const auto wrong = mistake(param, source, *place); !wrong.empty()) {
+          mistakes.add(wrong);
+        }
+      }
+    }
+  }
+  std::vector<std::regex> ignored(spec.ignored_tensors.begin(), spec.ignored_tensors.end());
+  for (const auto& [name, place] : tensors_) {
+    const auto matches = [&spelled = place.name](const std::regex& r) { return std::regex_match(spelled, r); };
+    if (!used.contains(name) && std::none_of(ignored.begin(), ignored.end(), matches))
+      surplus.emplace(name, place.name);
+  }
+  if (missing.empty() && surplus.empty() && mistakes.text().empty()) return;
+  throw DataError(cat(path_, ": the files do not hold the ", spec.family, " model that ", kConfigFile,
+                      " describes:", mistakes.text(), listed("missing", missing, "in the files", surplus),
+                      listed("surplus", surplus, "in the model", missing),
+                      "\nuse the config.json that belongs to these files, or the files that belong to it"));
+}
+
+void HfDirectory::read(const ParamSpec& param, const std::string& full_name, int t, int t_degree,
+                       at::Tensor destination) const {
+  SL_ASSERT(param.tied_to.empty() && !param.sources.empty(), full_name, " has no tensors of its own in a file");
+  require_weights();
+  const at::NoGradGuard values_only;
+  for (const auto& source : param.sources) {
+    const Place* place = find(source.tensor);
+    if (!place)
+      throw DataError(cat(path_, ": parameter ", full_name, ": the files have no tensor ", source.tensor,
+                          "; use the config.json that belongs to these files"));
+    if (const auto wrong = mistake(param, source, *place); !wrong.empty())
+      throw DataError(cat("parameter ", full_name, ": ", wrong, "; use the config.json that belongs to these files"));
+    auto part = shared_part(param, source, t, t_degree, destination);
+    const auto in_file = place->file->tensor(place->name).view(file_view(param, source));
+    part.local.copy_(in_file.narrow(part.dim, part.range.begin, part.range.length));
+    place->file->release(place->name);
+  }
+}
+
+std::string HfDirectory::digest() const {
+  constexpr size_t first_bytes = 64;
+  Hash hash;
+  hash.add(config_.dump());
+  for (const auto& [name, file] : files_) {
+    hash.add(name);
+    hash.add(file.size());
+    hash.add(file.header());
+    for (const auto& [tensor, entry] : file.tensors()) hash.add(file.bytes_of(tensor).substr(0, first_bytes));
+  }
+  return hash.hex();
+}
+
+}  // namespace shardline

@@ -1,0 +1,62 @@
+// Reads a Hugging Face model directory: config.json and model.safetensors, or model.safetensors.index.json and its
+// shards. A rank copies only its own slices; only their pages are loaded.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/model/model_spec.h"
+#include "models/files/safetensors.h"
+
+namespace shardline {
+
+// Paths of generation_config.json and the tokenizer's files, as far as they are in `directory`.
+std::vector<std::string> companion_files(const std::string& directory);
+
+class HfDirectory {
+ public:
+  // base_prefix ("transformer."): files of a base model lack it, files of a model with a head have it. Names that
+  // differ in nothing else are the same tensor. DataError for a directory, index or file that is not what it should be;
+  // a directory with a config but no weights (or none that are read) is an error only when its weights are needed.
+  explicit HfDirectory(const std::string& path, std::string base_prefix = "");
+
+  const std::string& path() const { return path_; }
+  const nlohmann::json& config() const { return config_; }
+
+  // Every tensor that the model needs is there with its shape, and every tensor that is there is needed or ignored by
+  // the spec; otherwise one DataError with all names. Tied parameters need none, but their tensor may be there.
+  void check_names(const ModelSpec& spec) const;
+
+  // Copies the slice of rank t of t_degree into `destination` [param.local_shape(t, t_degree)], in its dtype. The
+  // parameter must not be tied: its values are read as those of the parameter that it is tied to.
+  void read(const ParamSpec& param, const std::string& full_name, int t, int t_degree, at::Tensor destination) const;
+
+  // Tells hosts with other files apart cheaply: config, names, sizes, headers and the first bytes of every tensor.
+  std::string digest() const;
+
+  std::vector<std::string> companion_files() const { return shardline::companion_files(path_); }
+
+ private:
+  struct Place {
+    const SafetensorsFile* file;
+    std::string name;  // as the file spells it
+  };
+
+  void open_files();
+  void require_weights() const;
+  void index_tensors();
+  std::string_view base_name(std::string_view name) const;
+  const Place* find(const std::string& tensor) const;
+  std::string mistake(const ParamSpec& param, const ParamSource& source, const Place& place) const;
+
+  std::string path_, base_prefix_;
+  nlohmann::json config_;
+  std::map<std::string, SafetensorsFile> files_;       // by file name
+  std::map<std::string, Place, std::less<>> tensors_;  // by name without the base prefix
+};
+
+}  // namespace shardline

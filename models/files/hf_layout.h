@@ -1,0 +1,36 @@
+// Where the elements of a rank's part of a parameter stand in a tensor of a Hugging Face file. Reading and writing ask
+// the same question, so that what one writes the other finds.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/model/model_spec.h"
+
+namespace shardline {
+
+// The tensor's sizes in the file.
+std::vector<int64_t> file_shape(const ParamSpec& param, const ParamSource& source);
+// The sizes that the tensor is seen with: one dimension for each of the logical parameter.
+std::vector<int64_t> file_view(const ParamSpec& param, const ParamSource& source);
+
+// The elements that a rank's part of a parameter shares with one source.
+struct SharedPart {
+  at::Tensor local;  // those of the rank, its dimensions in the order of the file's view
+  int64_t dim = 0;   // they are the units `range` of this dimension of the view, and whole in all others
+  Range range;       // of length 0 when nothing is shared
+};
+
+// `local` is the part [param.local_shape(t, t_degree)] of rank t; the result is a view of it.
+SharedPart shared_part(const ParamSpec& param, const ParamSource& source, int t, int t_degree, const at::Tensor& local);
+
+// File names of a model directory, and the path of one in it.
+std::string file_in(const std::string& directory, const std::string& file);
+inline constexpr const char* kConfigFile = "config.json";
+inline constexpr const char* kSingleFile = "model.safetensors";
+inline constexpr const char* kIndexFile = "model.safetensors.index.json";
+std::string shard_file(int index, int count);  // index from 0: "model-00001-of-00002.safetensors"
+
+}  // namespace shardline

@@ -1,0 +1,79 @@
+// Writes a model as a Hugging Face directory that transformers' from_pretrained opens. All ranks write their own slices
+// straight into the same files, whose layout follows from the model alone; nothing is gathered.
+//
+//   one rank: create() | barrier | every rank: write() for what it holds, then flush() | barrier | one rank: finish()
+//
+// create() needs no values, so that a training run can call it before its first step: everything but the weights is on
+// the disk then, and the room for the weights is reserved. Until finish() all files have names that nobody takes for a
+// model, and an earlier model in the directory stays whole; finish() only renames.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/model/model_spec.h"
+
+namespace shardline {
+
+class HfWriter {
+ public:
+  static constexpr int64_t kShardBytes = 5'000'000'000;
+  static constexpr int64_t kPieceBytes = 64 << 20;
+  using Written = std::function<void(int64_t bytes)>;
+
+  // Every rank gives the same arguments; nothing is touched yet. A tensor larger than max_shard_bytes gets a file of
+  // its own. Tied parameters are not written, as transformers does not.
+  HfWriter(std::string directory, const ModelSpec& spec, at::ScalarType dtype, int64_t max_shard_bytes = kShardBytes);
+  ~HfWriter();
+  HfWriter(const HfWriter&) = delete;
+  HfWriter& operator=(const HfWriter&) = delete;
+
+  int64_t total_bytes() const;  // of all weight files
+
+  // Makes the directory and the files. config.json: `config` with its dtype set to the weights'. companions: other
+  // files of the directory, contents by name. RunError, and none of these files left behind, when there is no room for
+  // them all. Called again, it restores what somebody removed in the meantime and leaves the rest alone.
+  void create(nlohmann::json config, const std::map<std::string, std::string>& companions);
+  void discard() const;  // removes what create() made; never throws
+
+  // Writes the slice of rank t of t_degree: local [param.local_shape(t, t_degree)], any device and dtype. Of a
+  // parameter that several ranks hold whole, one rank is enough. RunError when the disk fails. `written` is called with
+  // the number of bytes after each piece of at most kPieceBytes; about as much stands in memory instead of on the disk.
+  void write(const ParamSpec& param, const std::string& full_name, int t, int t_degree, const at::Tensor& local,
+             const Written& written = {});
+  // Brings what this rank wrote onto the disk.
+  void flush();
+  // Gives the files their names in place of an earlier model's, config.json last. By the rank that called create().
+  void finish();
+
+ private:
+  struct Shard;
+  struct Place {
+    Shard* shard;
+    int64_t begin;  // in the file, bytes
+  };
+
+  void lay_out(const ModelSpec& spec, int64_t max_shard_bytes);
+  void write_bytes(Shard& shard, int64_t offset, std::string_view bytes, const Written& written);
+  void remove_earlier_model() const;
+  std::string index() const;
+  std::string path_of(const std::string& name) const;
+  std::string unfinished(const std::string& name) const;
+
+  std::string directory_;
+  at::ScalarType dtype_;
+  std::vector<std::unique_ptr<Shard>> shards_;
+  std::map<std::string, Place> places_;   // by tensor
+  std::vector<std::string> small_files_;  // that create() wrote: all but the weights
+  bool created_ = false;                  // once, by create()
+  int64_t unsynced_bytes_ = 0;
+};
+
+}  // namespace shardline

@@ -1,0 +1,232 @@
+#include "models/files/safetensors.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "core/error.h"
+#include "core/files/json_data.h"
+#include "core/files/mapped_file.h"
+
+namespace shardline {
+namespace {
+
+using nlohmann::json;
+
+constexpr uint64_t kLengthBytes = 8;
+constexpr uint64_t kLongestHeader = 100'000'000;  // bytes; the limit of the reference implementation
+constexpr size_t kLongestName = 1024;             // bytes; keeps hostile names away from the pattern matcher
+constexpr size_t kMostDimensions = 64;
+constexpr const char* kAdvice = "; the file is damaged or was not written completely: fetch or write it again";
+
+constexpr std::array<std::pair<const char*, at::ScalarType>, 10> kDtypes{{{"F64", at::kDouble},
+                                                                          {"F32", at::kFloat},
+                                                                          {"F16", at::kHalf},
+                                                                          {"BF16", at::kBFloat16},
+                                                                          {"I64", at::kLong},
+                                                                          {"I32", at::kInt},
+                                                                          {"I16", at::kShort},
+                                                                          {"I8", at::kChar},
+                                                                          {"U8", at::kByte},
+                                                                          {"BOOL", at::kBool}}};
+
+uint64_t little_endian(std::string_view bytes) {
+  uint64_t value = 0;
+  for (size_t i = 0; i < kLengthBytes; ++i) value |= uint64_t{static_cast<unsigned char>(bytes[i])} << (8 * i);
+  return value;
+}
+
+// Reads one entry of the header, "name": {"dtype": ..., "shape": [...], "data_offsets": [begin, end]}.
+class EntryReader {
+ public:
+  EntryReader(const std::string& file, const std::string& name, const json& value, uint64_t data_bytes)
+      : file_(file), name_(name), value_(value), data_bytes_(data_bytes) {}
+
+  SafetensorsFile::Entry read() const {
+    if (name_.size() > kLongestName) fail(cat("a name has at most ", kLongestName, " bytes; got ", name_.size()));
+    if (!value_.is_object()) fail("must be an object with dtype, shape and data_offsets");
+    for (const auto& [key, unused] : value_.items())
+      if (key != "dtype" && key != "shape" && key != "data_offsets") fail(cat("unknown key \"", key, "\""));
+
+    SafetensorsFile::Entry entry{dtype(), {}, 0, 0};
+    for (const auto& size : list("shape")) entry.shape.push_back(static_cast<int64_t>(count("shape", size)));
+    if (entry.shape.size() > kMostDimensions)
+      fail(cat("at most ", kMostDimensions, " dimensions can be read; got ", entry.shape.size()));
+    const auto& offsets = list("data_offsets");
+    if (offsets.size() != 2) fail(cat("data_offsets must be [begin, end]; got ", offsets.size(), " numbers"));
+    entry.begin = count("data_offsets", offsets[0]);
+    entry.end = count("data_offsets", offsets[1]);
+    check_extent(entry);
+    return entry;
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& what) const {
+    throw DataError(cat(file_, ": tensor ", name_.substr(0, kLongestName), ": ", what, kAdvice));
+  }
+
+  const json& member(const char* key) const {
+    const auto found = value_.find(key);
+    if (found == value_.end()) fail(cat(key, " is missing"));
+    return *found;
+  }
+
+  const json& list(const char* key) const {
+    const auto& value = member(key);
+    if (!value.is_array()) fail(cat(key, " must be a list; got ", value.type_name()));
+    return value;
+  }
+
+  uint64_t count(const char* key, const json& value) const {
+    constexpr auto most = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
+    if (!value.is_number_unsigned() || value.get<uint64_t>() > most)
+      fail(cat(key, " must hold integers from 0 to ", most, "; got ",
+               value.is_number() ? value.dump() : value.type_name()));
+    return value.get<uint64_t>();
+  }
+
+  at::ScalarType dtype() const {
+    const auto& value = member("dtype");
+    std::string known;
+    for (const auto& [name, dtype] : kDtypes) {
+      if (value == name) return dtype;
+      known += cat(known.empty() ? "" : ", ", name);
+    }
+    throw DataError(cat(file_, ": tensor ", name_, ": dtype must be one of ", known, "; got ",
+                        value.is_string() ? value.get<std::string>().substr(0, 40) : value.type_name(),
+                        "; convert the model to one of these"));
+  }
+
+  void check_extent(const SafetensorsFile::Entry& entry) const {
+    uint64_t bytes = c10::elementSize(entry.dtype);
+    bool overflow = false, empty = false;
+    for (const auto size : entry.shape) {
+      empty |= size == 0;
+      overflow |= __builtin_mul_overflow(bytes, static_cast<uint64_t>(std::max<int64_t>(size, 1)), &bytes);
+    }
+    if (overflow || bytes > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()))
+      fail(cat("the sizes of ", at::IntArrayRef(entry.shape), " overflow 64 bits"));
+    if (entry.begin > entry.end || entry.end > data_bytes_)
+      fail(cat("data_offsets [", entry.begin, ", ", entry.end, "] must lie in the data, which has ", data_bytes_,
+               " bytes"));
+    if (entry.end - entry.begin != (empty ? 0 : bytes))
+      fail(cat("data_offsets [", entry.begin, ", ", entry.end, "] span ", entry.end - entry.begin, " bytes, but shape ",
+               at::IntArrayRef(entry.shape), " of ", safetensors_dtype(entry.dtype), " has ", empty ? 0 : bytes));
+  }
+
+  const std::string& file_;
+  const std::string& name_;
+  const json& value_;
+  uint64_t data_bytes_;
+};
+
+void check_metadata(const std::string& file, const json& metadata) {
+  if (!metadata.is_object()) throw DataError(cat(file, ": __metadata__ must be an object", kAdvice));
+  for (const auto& [key, value] : metadata.items())
+    if (!value.is_string())
+      throw DataError(cat(file, ": __metadata__ may hold texts only; \"", key, "\" is ", value.type_name(), kAdvice));
+}
+
+}  // namespace
+
+SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path) {
+  map_ = std::make_shared<const MappedFile>(path);
+  bytes_ = map_->bytes();
+  read_header();
+  check_data_is_indexed();
+}
+
+void SafetensorsFile::read_header() {
+  if (bytes_.size() < kLengthBytes)
+    throw DataError(cat(path_, ": a safetensors file has at least 8 bytes; got ", bytes_.size(), kAdvice));
+  const uint64_t length = little_endian(bytes_), room = bytes_.size() - kLengthBytes;
+  if (length > kLongestHeader)
+    throw DataError(cat(path_, ": the header may have ", kLongestHeader, " bytes; the file says ", length,
+                        "; this is no safetensors file, or it is damaged"));
+  if (length > room)
+    throw DataError(cat(path_, ": the header has ", length, " bytes, but only ", room, " follow", kAdvice));
+  header_ = bytes_.substr(kLengthBytes, length);
+  data_ = bytes_.substr(kLengthBytes + length);
+  // The JSON reader takes a zero byte for the end of its text.
+  if (!header_.starts_with('{') || header_.find('\0') != std::string_view::npos)
+    throw DataError(cat(path_, ": the header must be a JSON object without zero bytes; this is no safetensors file, ",
+                        "or it is damaged"));
+
+  const json header = parse_data_json(std::string(header_), cat(path_, " (header)"));
+  for (const auto& [name, value] : header.items()) {
+    if (name == "__metadata__")
+      check_metadata(path_, value);
+    else
+      tensors_.emplace(name, EntryReader(path_, name, value, data_.size()).read());
+  }
+}
+
+// Every byte of the data belongs to exactly one tensor.
+void SafetensorsFile::check_data_is_indexed() const {
+  std::vector<std::pair<const std::string*, const Entry*>> in_file;
+  for (const auto& [name, entry] : tensors_) in_file.emplace_back(&name, &entry);
+  std::sort(in_file.begin(), in_file.end(), [](const auto& a, const auto& b) {
+    return std::pair(a.second->begin, a.second->end) < std::pair(b.second->begin, b.second->end);
+  });
+  uint64_t end = 0;
+  for (const auto& [name, entry] : in_file) {
+    if (entry->begin != end)
+      throw DataError(cat(path_, ": tensor ", *name, ": data_offsets [", entry->begin, ", ", entry->end, "] ",
+                          entry->begin < end ? "overlap the tensor before, which ends at "
+                                             : "leave a hole after the tensor before, which ends at ",
+                          end, kAdvice));
+    end = entry->end;
+  }
+  if (end != data_.size())
+    throw DataError(cat(path_, ": the data has ", data_.size(), " bytes, but its tensors end at ", end, kAdvice));
+}
+
+const SafetensorsFile::Entry& SafetensorsFile::entry(const std::string& name) const {
+  const auto found = tensors_.find(name);
+  SL_ASSERT(found != tensors_.end(), path_, " has no tensor ", name);
+  return found->second;
+}
+
+std::string_view SafetensorsFile::bytes_of(const std::string& name) const {
+  const auto& found = entry(name);
+  return data_.substr(found.begin, found.end - found.begin);
+}
+
+at::Tensor SafetensorsFile::tensor(const std::string& name) const {
+  const auto& found = entry(name);
+  const auto bytes = bytes_of(name);
+  if (bytes.empty()) return at::empty(found.shape, found.dtype);
+  if (reinterpret_cast<uintptr_t>(bytes.data()) % c10::elementSize(found.dtype) != 0) {
+    auto copy = at::empty(found.shape, found.dtype);
+    std::memcpy(copy.mutable_data_ptr(), bytes.data(), bytes.size());
+    return copy;
+  }
+  return at::from_blob(
+      const_cast<char*>(bytes.data()), found.shape, [map = map_](void*) {}, found.dtype);
+}
+
+void SafetensorsFile::release(const std::string& name) const {
+  map_->release(bytes_of(name));
+}
+
+std::string safetensors_dtype(at::ScalarType dtype) {
+  for (const auto& [name, known] : kDtypes)
+    if (known == dtype) return name;
+  throw InvariantError(cat("safetensors has no dtype for ", c10::toString(dtype)));
+}
+
+std::string safetensors_head(std::string text) {
+  text.resize((text.size() + 7) / 8 * 8, ' ');
+  std::string length(kLengthBytes, '\0');
+  for (size_t i = 0; i < kLengthBytes; ++i) length[i] = static_cast<char>(text.size() >> (8 * i) & 0xff);
+  return length + text;
+}
+
+}  // namespace shardline

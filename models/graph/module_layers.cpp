@@ -1,0 +1,319 @@
+#include "models/graph/module_layers.h"
+
+#include <ATen/OpMathType.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Reduction.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/zeros.h>
+#include <torch/nn/modules/container/any.h>
+#include <torch/nn/modules/container/sequential.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+#include <typeinfo>
+
+#include "core/comm/communicator.h"
+#include "core/error.h"
+#include "core/model/backward.h"
+#include "core/model/layer.h"
+#include "core/numbers/philox.h"
+#include "models/graph/module_trace.h"
+#include "models/graph/torch_seed.h"
+
+namespace shardline {
+namespace {
+
+constexpr int64_t kNoLabel = -100;
+constexpr uint64_t kTraceSeed = 1234;
+constexpr uint32_t kInitOp = 65534;  // no dropout has this number
+enum class Place { first, between, last, only };
+
+bool gets_ids(Place place) {
+  return place == Place::first || place == Place::only;
+}
+bool gives_logits(Place place) {
+  return place == Place::last || place == Place::only;
+}
+
+// Parameters by name, a shared one once, at its first name.
+std::vector<std::pair<std::string, at::Tensor>> distinct_parameters(const torch::nn::Module& module) {
+  std::vector<std::pair<std::string, at::Tensor>> parameters;
+  std::set<const at::TensorImpl*> seen;
+  for (const auto& item : module.named_parameters())
+    if (seen.insert(item.value().unsafeGetTensorImpl()).second) parameters.emplace_back(item.key(), item.value());
+  return parameters;
+}
+
+class ModuleLayer : public Layer {
+ public:
+  ModuleLayer(const PlainModule& plain, Place place, const LayerBuild& build)
+      : name_(plain.name),
+        place_(place),
+        features_(gives_logits(place) ? 0 : build.spec->output[0].shape[1]),
+        params_(build.params),
+        border_(build.half.border) {
+    if (build.sequence_parallel)
+      throw ConfigError(cat("module ", name_, " is whole on every tensor-parallel rank and needs all rows; set ",
+                            "smp_options.optimize to \"speed\", or tensor_parallel_degree to 1"));
+    const TorchSeed seed(0);  // its own values are not used
+    module_ = plain.make();
+    for (const auto& [name, parameter] : distinct_parameters(*module_.ptr())) leaves_.push_back(parameter);
+    SL_ASSERT(leaves_.size() == params_.size(), name_, " made another module than before");
+    for (size_t i = 0; i < leaves_.size(); ++i) {
+      leaves_[i].set_data(params_[i]->value);
+      leaves_[i].requires_grad_(params_[i]->grad.defined());
+    }
+  }
+
+  Border forward(const Border& input, MicrobatchContext& context) override {
+    const Microbatch& batch = *context.batch;
+    if (batch.first_position > 0)
+      throw RunError(cat("module ", name_, " keeps nothing of the positions before; generate without a cache"));
+    if (batch.batch() == 0) return empty(input, context.mode);
+    prepare(context.mode, input);
+    const auto x = gets_ids(place_) ? batch.ids : as_computed(input[0]).view({batch.batch(), batch.length(), -1});
+    const auto y = module_.forward<at::Tensor>(x);
+    if (!gives_logits(place_)) return {y.reshape({batch.tokens(), y.size(2)}).to(border_.value_or(y.scalar_type()))};
+    if (context.mode == Mode::generate) return {y.select(1, batch.length() - 1).to(at::toOpMathType(y.scalar_type()))};
+    return loss(y, context);
+  }
+
+ private:
+  // The result for a microbatch without samples, which not every module can run on. No parameter gets a gradient.
+  Border empty(const Border& input, Mode mode) const {
+    if (gives_logits(place_) && mode != Mode::train) return {};
+    const at::TensorOptions like = (params_.empty() ? input.at(0) : params_[0]->value).options().requires_grad(false);
+    const auto type = border_.value_or(c10::typeMetaToScalarType(like.dtype()));
+    const auto result = gives_logits(place_) ? at::zeros({}, like.dtype(at::toOpMathType(type)))
+                                             : at::zeros({0, features_}, like.dtype(type));
+    if (gets_ids(place_))
+      return {with_backward(result, {}, {}, "EmptyMicrobatch",
+                            [](const auto&, const auto&) { return std::vector<at::Tensor>{}; })};
+    return {with_backward(result, input, {}, "EmptyMicrobatch",
+                          [sizes = input[0].sizes().vec(), options = input[0].options()](const auto&, const auto&) {
+                            return std::vector<at::Tensor>{at::zeros(sizes, options.requires_grad(false))};
+                          })};
+  }
+
+  void prepare(Mode mode, const Border& input) {
+    if (module_.ptr()->is_training() != (mode == Mode::train)) module_.ptr()->train(mode == Mode::train);
+    for (size_t i = 0; i < leaves_.size(); ++i) leaves_[i].mutable_grad() = params_[i]->grad;  // autograd adds to it
+    if (prepared_) return;
+    prepared_ = true;
+    const at::Tensor& like = params_.empty() ? input.at(0) : params_[0]->value;
+    for (const auto& buffer : module_.ptr()->buffers())
+      buffer.set_data(buffer.to(like.device(), buffer.is_floating_point() ? like.scalar_type() : buffer.scalar_type()));
+  }
+
+  at::Tensor as_computed(const at::Tensor& border) const {
+    return params_.empty() ? border : border.to(params_[0]->value.scalar_type());
+  }
+
+  // The position before a label predicts it.
+  Border loss(const at::Tensor& logits, MicrobatchContext& context) const {
+    const int64_t positions = std::max<int64_t>(logits.size(1) - 1, 0);
+    const auto labels = context.batch->labels.narrow(1, logits.size(1) - positions, positions).reshape({-1});
+    const auto rows =
+        logits.narrow(1, 0, positions).reshape({-1, logits.size(2)}).to(at::toOpMathType(logits.scalar_type()));
+    const auto sum = at::cross_entropy_loss(rows, labels, {}, at::Reduction::Sum, kNoLabel);
+    context.loss = {sum.item<double>(), static_cast<double>((labels != kNoLabel).sum().item<int64_t>())};
+    return context.mode == Mode::train ? Border{sum * context.loss_scale} : Border{};
+  }
+
+  std::string name_;
+  Place place_;
+  int64_t features_;  // of its result; 0: logits
+  std::vector<Parameter*> params_;
+  std::optional<at::ScalarType> border_;
+  torch::nn::AnyModule module_;
+  std::vector<at::Tensor> leaves_;  // the module's parameters, in the order of params_
+  bool prepared_ = false;
+};
+
+// [batch, length] ids, or [batch, length, features] normal numbers.
+at::Tensor traced_input(const ModuleModel& model, int64_t features) {
+  const int64_t batch = std::max<int64_t>(model.microbatch, 2);
+  const RandomStream stream{.seed = kTraceSeed};
+  if (features == 0) {
+    auto ids = at::empty({batch, model.length}, at::kLong);
+    for (int64_t i = 0; i < ids.numel(); ++i)
+      ids.data_ptr<int64_t>()[i] =
+          random_word(stream, static_cast<uint64_t>(i)) % static_cast<uint64_t>(model.vocab_size);
+    return ids;
+  }
+  auto x = at::empty({batch, model.length, features}, at::kDouble);
+  random_normals(stream, 0, x.numel(), x.data_ptr<double>());
+  return x.to(at::kFloat);
+}
+
+Init init_like(const at::Tensor& value) {
+  const double mean_square = value.numel() > 0 ? value.detach().to(at::kDouble).square().mean().item<double>() : 0;
+  if (mean_square == 0) return {Init::Kind::zeros};
+  if (at::equal(value, at::ones_like(value))) return {Init::Kind::ones};
+  return {Init::Kind::normal, std::sqrt(mean_square)};
+}
+
+std::vector<ParamSpec> param_specs(const PlainModule& plain, const torch::nn::Module& module) {
+  std::vector<ParamSpec> specs;
+  const auto parameters = distinct_parameters(module);
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const auto& [name, value] = parameters[i];
+    ParamSpec spec{.name = name, .shape = value.sizes().vec(), .trainable = value.requires_grad()};
+    spec.decays = value.dim() > 1;
+    spec.sources = {{.tensor = plain.name + "." + name}};
+    if (const auto tie = plain.ties.find(name); tie != plain.ties.end()) spec.tied_to = tie->second;
+    spec.init = init_like(value);
+    specs.push_back(std::move(spec));
+  }
+  return specs;
+}
+
+// What the trace saw, for a microbatch of another size and dtype.
+struct Scaled {
+  ModuleTrace trace;
+  int64_t tokens;
+
+  double tokens_ratio(int64_t other) const { return static_cast<double>(other) / static_cast<double>(tokens); }
+  int64_t bytes(int64_t traced, int64_t other_tokens, int64_t element_bytes) const {
+    return static_cast<int64_t>(static_cast<double>(traced) * tokens_ratio(other_tokens)) * element_bytes / 4;
+  }
+};
+
+LayerWork work_of(const Scaled& scaled, const WorkShape& shape, bool recomputable) {
+  LayerWork work;
+  work.recomputable = recomputable;
+  const double ratio = scaled.tokens_ratio(shape.tokens());
+  for (Product product : scaled.trace.products) {
+    product.count *= ratio;
+    work.products.push_back(product);
+    product.phase = Phase::backward_input;  // both gradients
+    std::swap(product.n, product.k);
+    work.products.push_back(product);
+    std::swap(product.m, product.k);
+    work.products.push_back(product);
+  }
+  if (work.products.empty()) work.products.push_back({.count = 0});  // the planner asks a last layer for its columns
+  const double made = static_cast<double>(scaled.trace.made_bytes * shape.value_bytes / 4) * ratio;
+  work.sweeps = {{.phase = Phase::forward, .bytes = 2 * made}, {.phase = Phase::backward_input, .bytes = 4 * made}};
+  return work;
+}
+
+// features: of its input, which is kept; 0: the batch. logits: columns of what the loss is taken of, whose logarithm of
+// probabilities is kept; 0: no loss here.
+void state_costs(LayerSpec& layer, const Scaled& scaled, int64_t features, int64_t logits) {
+  layer.kept = [scaled, columns = features + logits](const KeptCase& at) {
+    return KeptBytes{.activations = scaled.bytes(scaled.trace.kept_bytes, at.tokens, at.element_bytes) +
+                                    at.rows * columns * at.element_bytes};
+  };
+  layer.passes = [scaled, logits](const KeptCase& at) {
+    const int64_t loss = 2 * at.rows * logits * at.element_bytes;  // a copy without the last position, and that
+    const int64_t backward = scaled.bytes(scaled.trace.backward_bytes, at.tokens, at.element_bytes) + loss;
+    return PassBytes{scaled.bytes(scaled.trace.forward_bytes, at.tokens, at.element_bytes) + loss, backward, backward};
+  };
+  layer.work = [scaled, recomputable = layer.is_block](const WorkShape& shape) {
+    return work_of(scaled, shape, recomputable);
+  };
+  for (const auto& product : scaled.trace.products)
+    layer.flops_per_token += product.flops() / static_cast<double>(scaled.tokens);
+}
+
+LayerSpec spec_of_module(const ModuleModel& model, const PlainModule& plain, Place place, int64_t features) {
+  TorchSeed seed(kTraceSeed);
+  auto module = plain.make();
+  LayerSpec layer{.name = plain.name, .is_block = place == Place::between};
+  layer.params = param_specs(plain, *module.ptr());
+  const auto input = traced_input(model, features);
+  const ModuleTrace trace = trace_module(plain.name, module, input, seed);
+  const int64_t made = trace.output.back();
+  if (!gives_logits(place))
+    layer.output = {{"hidden", {BorderTensor::kRows, made}}};
+  else if (made != model.vocab_size)
+    throw ConfigError(cat("module ", plain.name, " is the last and makes ", made,
+                          " features; it must make logits over ", "the vocabulary of ", model.vocab_size));
+  state_costs(layer, {trace, input.size(0) * input.size(1)}, features, gives_logits(place) ? made : 0);
+  layer.build = [plain, place](const LayerBuild& build) { return std::make_unique<ModuleLayer>(plain, place, build); };
+  return layer;
+}
+
+struct ModuleValues {
+  std::string module;
+  std::map<std::string, at::Tensor> values;  // by their full names
+};
+
+ModuleValues values_of(const PlainModule& plain, uint64_t seed) {
+  const TorchSeed seeded(seed);
+  const auto module = plain.make();
+  ModuleValues made{plain.name, {}};
+  for (const auto& [name, value] : distinct_parameters(*module.ptr()))
+    made.values.emplace(plain.name + "." + name, value);
+  return made;
+}
+
+// The module with the longest name in front of the parameter's; null: none.
+const PlainModule* owner_of(const std::vector<PlainModule>& modules, const std::string& parameter) {
+  const PlainModule* owner = nullptr;
+  for (const auto& plain : modules)
+    if (parameter.starts_with(plain.name + ".") && (!owner || plain.name.size() > owner->name.size())) owner = &plain;
+  return owner;
+}
+
+}  // namespace
+
+std::vector<PlainModule> modules_of(const std::string& prefix,
+                                    const std::function<std::shared_ptr<torch::nn::SequentialImpl>()>& make) {
+  const TorchSeed seed(0);  // its values are not used
+  const auto whole = make();
+  if (const torch::nn::SequentialImpl& sequential = *whole; typeid(sequential) != typeid(torch::nn::SequentialImpl))
+    throw ConfigError(cat("module ", prefix, " is a ", whole->name(), ", whose forward may do more than to run its ",
+                          "children one after the other; give a plain torch::nn::Sequential, or make it one layer"));
+  std::vector<PlainModule> modules;
+  std::map<const at::TensorImpl*, std::string> first_use;
+  const auto children = whole->named_children();
+  for (size_t i = 0; i < children.size(); ++i) {
+    PlainModule plain{.name = prefix + "." + children[i].key(),
+                      .make = [make, i] { return *(make()->begin() + static_cast<std::ptrdiff_t>(i)); }};
+    for (const auto& [name, parameter] : distinct_parameters(*children[i].value())) {
+      const auto [use, is_new] = first_use.emplace(parameter.unsafeGetTensorImpl(), plain.name + "." + name);
+      if (!is_new) plain.ties.emplace(name, use->second);
+    }
+    modules.push_back(std::move(plain));
+  }
+  return modules;
+}
+
+ModelSpec spec_of_modules(const ModuleModel& model) {
+  if (model.modules.empty()) throw ConfigError(cat("model ", model.name, " has no modules"));
+  ModelSpec spec{.family = model.name, .vocab_size = model.vocab_size, .max_positions = model.max_positions};
+  std::set<std::string> names;
+  int64_t features = 0;
+  for (size_t i = 0; i < model.modules.size(); ++i) {
+    const bool first = i == 0, last = i + 1 == model.modules.size();
+    const Place place = first && last ? Place::only : first ? Place::first : last ? Place::last : Place::between;
+    if (!names.insert(model.modules[i].name).second)
+      throw ConfigError(cat("two modules have the name ", model.modules[i].name));
+    spec.layers.push_back(spec_of_module(model, model.modules[i], place, features));
+    if (!last) features = spec.layers.back().output[0].shape[1];
+  }
+  return spec;
+}
+
+std::function<void(Parameter&)> values_of_modules(const ModuleModel& model, uint64_t seed) {
+  return [modules = model.modules, seed, last = ModuleValues()](Parameter& parameter) mutable {
+    const PlainModule* owner = owner_of(modules, parameter.name);
+    if (!owner) return;
+    if (last.module != owner->name)
+      last =
+          values_of(*owner, random_word({.seed = seed, .op = kInitOp}, static_cast<uint64_t>(owner - modules.data())));
+    const at::NoGradGuard no_grad;
+    if (const auto found = last.values.find(parameter.name); found != last.values.end())
+      parameter.value.copy_(found->second);
+  };
+}
+
+}  // namespace shardline

@@ -1,0 +1,42 @@
+// The memory that ops of this thread make: what of it still exists, and the most that existed at a time. And the matrix
+// products among them.
+#pragma once
+#include <ATen/record_function.h>
+#include <c10/core/Storage.h>
+
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "core/model/layer_work.h"
+
+namespace shardline {
+
+// From construction to destruction, without the memory of the tensors `known`. Without what ops use within themselves.
+// One at a time in a thread.
+class StorageWatch {
+ public:
+  explicit StorageWatch(const std::vector<at::Tensor>& known);
+  ~StorageWatch();
+  StorageWatch(const StorageWatch&) = delete;
+  StorageWatch& operator=(const StorageWatch&) = delete;
+
+  int64_t made() const { return made_; }  // bytes
+  int64_t live() const;
+  int64_t peak() const { return peak_; }
+  void restart_peak() { peak_ = live(); }
+  const std::vector<Product>& products() const { return products_; }  // as of a forward pass
+
+ private:
+  static std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& op);
+  static void end(const at::RecordFunction& op, at::ObserverContext*);
+  void see(const at::Tensor& tensor);
+
+  std::set<const c10::StorageImpl*> seen_;
+  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> storages_;
+  std::vector<Product> products_;
+  int64_t made_ = 0, peak_ = 0;
+  at::CallbackHandle handle_;
+};
+
+}  // namespace shardline

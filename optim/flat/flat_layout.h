@@ -1,0 +1,61 @@
+// Where the parameters of one layer (or one tied parameter) stand in its flat buffers on one rank, told without
+// allocating anything. Parameters that are reduced, sharded and updated alike share a segment, so these questions are
+// answered for contiguous ranges, not tensor by tensor.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/model/model_spec.h"
+
+namespace shardline {
+
+// How the T ranks stand to a gradient: each has its own slice; each has all of the same; each has a part of the sum.
+enum class Sharing { split, complete, partial };
+Sharing sharing_of(const ParamSpec& spec, int t_degree);
+
+// What replicas hold a part of instead of all: from ZeRO (Rajbhandari et al. 2020, arXiv 1910.02054), with MiCS (Zhang
+// et al. 2022, arXiv 2205.00119) where fewer than all replicas share one copy.
+struct Sharding {
+  enum class Stage { none, optimizer, gradients, weights } stage = Stage::none;  // each includes those before it
+  int degree = 1;                                                                // replicas that share one copy
+  int64_t whole_below = 0;    // of `weights`: parameters of fewer (logical) elements stay whole on every rank
+  int64_t most_gathered = 0;  // of `weights`: elements that may be whole at a time for gathering ahead; 0: any number
+  int64_t most_reduced = 0;   // of `weights`: elements of a layer whose reduction may go on behind the next; 0: any
+  bool hierarchical_gather = true;  // values are gathered as core/comm/hierarchical_gather.h does it
+  bool operator==(const Sharding&) const = default;
+};
+
+struct Segment {
+  Sharing sharing;
+  bool decays;
+  bool trainable;
+  bool deferred;       // its gradients come from the WeightGradQueue
+  int shards = 1;      // ranks that its elements are dealt to; 1: not sharded
+  int64_t length = 0;  // elements, padding included: shards * shard_length()
+
+  int64_t shard_length() const { return length / shards; }
+};
+
+struct NamedParam {
+  std::string full_name;
+  const ParamSpec* spec;
+};
+
+struct FlatLayout {
+  // Parameters begin at multiples of this many elements, and so do shards: 64 bytes in the smallest type.
+  static constexpr int64_t kAlignment = 32;
+
+  struct Place {
+    NamedParam param;
+    size_t segment;
+    int64_t begin, length;       // in the segment, without padding
+    std::vector<int64_t> shape;  // on this rank
+  };
+  std::vector<Segment> segments;  // trainable ones first
+  std::vector<Place> places;      // in the order of the parameters
+};
+
+FlatLayout flat_layout(const std::vector<NamedParam>& params, int t, int t_degree, const Sharding& sharding);
+
+}  // namespace shardline

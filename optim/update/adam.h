@@ -1,0 +1,23 @@
+// Adam and AdamW on flat ranges, as torch.optim computes them.
+#pragma once
+#include "optim/update/optimizer.h"
+
+namespace shardline {
+
+class Adam : public Optimizer {
+ public:
+  // options.kind: adamw or adam.
+  Adam(std::vector<TrainedRange> ranges, const OptimizerOptions& options);
+  void step(double learning_rate, double gradient_factor) override;
+
+ private:
+  struct State {
+    TrainedRange range;
+    at::Tensor first, second;  // moments [elements]
+  };
+  std::vector<State> states_;
+  OptimizerOptions options_;
+  int64_t steps_ = 0;
+};
+
+}  // namespace shardline

@@ -1,0 +1,80 @@
+#include "optim/update/exact_sum.h"
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "core/error.h"
+
+namespace shardline {
+namespace {
+
+constexpr size_t kInfinities = ExactSum::kWords - 2, kNans = ExactSum::kWords - 1;
+constexpr int kBits = 32;
+constexpr int64_t kMask = (int64_t{1} << kBits) - 1;
+constexpr int64_t kMostAdditions = int64_t{1} << 30;  // until a word could overflow
+
+}  // namespace
+
+void ExactSum::add(double value) {
+  uint64_t bits;
+  std::memcpy(&bits, &value, sizeof bits);
+  const int exponent = static_cast<int>(bits >> 52 & 0x7ff);
+  if (exponent == 0x7ff) {
+    ++words_[std::isnan(value) ? kNans : kInfinities];
+    return;
+  }
+  SL_ASSERT(!std::signbit(value) || value == 0, "only what is not negative is summed exactly; got ", value);
+  // value = mantissa * 2^(place - 1074)
+  uint64_t mantissa = bits & ((uint64_t{1} << 52) - 1);
+  if (exponent > 0) mantissa |= uint64_t{1} << 52;
+  const int place = exponent > 0 ? exponent - 1 : 0;
+  const auto shifted = static_cast<unsigned __int128>(mantissa) << (place % kBits);
+  auto* word = &words_[static_cast<size_t>(place / kBits)];
+  word[0] += static_cast<int64_t>(shifted) & kMask;
+  word[1] += static_cast<int64_t>(shifted >> kBits) & kMask;
+  word[2] += static_cast<int64_t>(shifted >> (2 * kBits));
+  if (++additions_ == kMostAdditions) carry();
+}
+
+void ExactSum::add(const ExactSum& other) {
+  ExactSum carried = other;
+  carried.carry();
+  carry();
+  for (size_t i = 0; i < kWords; ++i) words_[i] += carried.words_[i];
+  carry();
+}
+
+void ExactSum::carry() {
+  for (size_t i = 0; i + 1 < kInfinities; ++i) {
+    words_[i + 1] += words_[i] >> kBits;
+    words_[i] &= kMask;
+  }
+  additions_ = 0;
+}
+
+double ExactSum::value() const {
+  if (words_[kNans] > 0) return std::numeric_limits<double>::quiet_NaN();
+  if (words_[kInfinities] > 0) return std::numeric_limits<double>::infinity();
+  ExactSum carried = *this;
+  carried.carry();
+  // From the lowest word up: what is lost is below half of the last bit that counts.
+  long double sum = 0;
+  for (size_t i = 0; i < kInfinities; ++i)
+    sum += std::ldexp(static_cast<long double>(carried.words_[i]), static_cast<int>(i) * kBits - 1074);
+  return static_cast<double>(sum);
+}
+
+const std::array<int64_t, ExactSum::kWords>& ExactSum::words() {
+  carry();
+  return words_;
+}
+
+ExactSum ExactSum::of_words(const int64_t* words) {
+  ExactSum sum;
+  std::memcpy(sum.words_.data(), words, sizeof sum.words_);
+  sum.carry();
+  return sum;
+}
+
+}  // namespace shardline

@@ -1,0 +1,16 @@
+// The global gradient norm: over all logical parameters of the model, each counted once however it is split, copied or
+// dealt out. Squares are added up to small sums in fp64, and these without any rounding (optim/update/exact_sum.h), so
+// every layout that leaves the elements of a parameter on a rank in their order gets equal bits, whoever adds which
+// part.
+#pragma once
+#include "optim/flat/stage_parameters.h"
+
+namespace shardline {
+
+// Collective over the world; the gradients are finished. Every rank gets the norm; not finite if a gradient is not.
+double gradient_norm(const StageParameters& parameters);
+
+// torch's rule (clip_grad_norm_): max_norm / (norm + 1e-6) where that is below 1; max_norm 0 clips nothing.
+double clip_factor(double norm, double max_norm);
+
+}  // namespace shardline

@@ -1,0 +1,53 @@
+#include "optim/update/optimizer.h"
+
+#include "core/error.h"
+#include "optim/update/adafactor.h"
+#include "optim/update/adam.h"
+#include "optim/update/sgd.h"
+#include "optim/update/tensor_factors.h"
+
+namespace shardline {
+
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options, StageParameters& parameters) {
+  switch (options.kind) {
+    case OptimizerOptions::Kind::adamw:
+    case OptimizerOptions::Kind::adam:
+      return std::make_unique<Adam>(parameters.trained_ranges(), options);
+    case OptimizerOptions::Kind::sgd:
+      return std::make_unique<Sgd>(parameters.trained_ranges(), options);
+    case OptimizerOptions::Kind::adafactor:
+      return std::make_unique<Adafactor>(parameters.trained_ranges(), parameters.trained_parameters(),
+                                         PartHolders{.t = parameters.groups().at.t,
+                                                     .t_degree = parameters.groups().mesh.t(),
+                                                     .communicator = parameters.part_holders(),
+                                                     .device = parameters.device()},
+                                         options);
+  }
+  throw InvariantError("unknown optimizer");
+}
+
+int64_t optimizer_state_bytes(const OptimizerOptions& options, const ParamSpec& spec, int64_t elements,
+                              int64_t element_bytes) {
+  switch (options.kind) {
+    case OptimizerOptions::Kind::adamw:
+    case OptimizerOptions::Kind::adam:
+      return 2 * elements * element_bytes;
+    case OptimizerOptions::Kind::sgd:
+      return options.momentum == 0 ? 0 : elements * element_bytes;
+    case OptimizerOptions::Kind::adafactor:
+      return adafactor_state_bytes(spec, elements, element_bytes);
+  }
+  throw InvariantError("unknown optimizer");
+}
+
+void take_gradients(const TrainedRange& range, double factor, double max_value) {
+  if (range.await_gradients) range.await_gradients();
+  if (factor != 1) range.gradients.mul_(factor);
+  if (max_value > 0) range.gradients.clamp_(-max_value, max_value);
+}
+
+void hand_on(const TrainedRange& range) {
+  if (range.values_changed) range.values_changed();
+}
+
+}  // namespace shardline

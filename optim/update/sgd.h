@@ -1,0 +1,22 @@
+// Stochastic gradient descent with momentum on flat ranges, as torch.optim.SGD computes it.
+#pragma once
+#include "optim/update/optimizer.h"
+
+namespace shardline {
+
+class Sgd : public Optimizer {
+ public:
+  Sgd(std::vector<TrainedRange> ranges, const OptimizerOptions& options);
+  void step(double learning_rate, double gradient_factor) override;
+
+ private:
+  struct State {
+    TrainedRange range;
+    at::Tensor momentum;  // [elements]; undefined without momentum
+  };
+  std::vector<State> states_;
+  OptimizerOptions options_;
+  bool first_step_ = true;  // which makes the gradient the momentum
+};
+
+}  // namespace shardline

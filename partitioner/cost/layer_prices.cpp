@@ -1,0 +1,217 @@
+#include "partitioner/cost/layer_prices.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "partitioner/memory/memory_estimate.h"
+
+namespace shardline {
+namespace {
+
+struct Seconds {
+  double forward = 0, backward_input = 0, backward_weight = 0, core_forward = 0;
+  double& of(Phase phase) {
+    return phase == Phase::forward ? forward : phase == Phase::backward_input ? backward_input : backward_weight;
+  }
+};
+
+LayerWork work_of(const LayerSpec& layer, const WorkShape& shape) {
+  SL_ASSERT(layer.work, "layer ", layer.name, " does not state its work");
+  return layer.work(shape);
+}
+
+Seconds seconds_of(const LayerWork& work, const Pricing& pricing, const GroupSpan& tensor) {
+  Seconds seconds;
+  for (const auto& product : work.products) {
+    const double time = pricing.product(product);
+    seconds.of(product.phase) += time;
+    if (product.core && product.phase == Phase::forward) seconds.core_forward += time;
+  }
+  for (const auto& sweep : work.sweeps) {
+    const double time = pricing.sweep(sweep.bytes, sweep.kernels);
+    seconds.of(sweep.phase) += time;
+    if (sweep.core && sweep.phase == Phase::forward) seconds.core_forward += time;
+  }
+  for (const auto& collective : work.collectives) {
+    seconds.of(collective.phase) += pricing.collective(collective.kind, collective.bytes, tensor);
+  }
+  return seconds;
+}
+
+// Of the communication over T, what products hide where the weight gradient follows at once: a linear gathers its input
+// during the product of the input gradient, and adds up the input gradient during that of the weight gradient.
+double hidden_seconds(const LayerWork& work, const Job& job, const Pricing& pricing, const GroupSpan& tensor) {
+  if (!job.software.overlap_tensor) return 0;
+  double input_products = 0, weight_products = 0, gathers = 0, sums = 0;
+  for (const auto& product : work.products) {
+    if (product.phase == Phase::backward_input) input_products += pricing.product(product);
+    if (product.phase == Phase::backward_weight) weight_products += pricing.product(product);
+  }
+  for (const auto& collective : work.collectives) {
+    const bool gather = collective.kind == Collective::Kind::all_gather;
+    const double seconds =
+        pricing.hidden_share(collective.kind, tensor) * pricing.collective(collective.kind, collective.bytes, tensor);
+    if (collective.phase == Phase::backward_weight && gather) gathers += seconds;
+    if (collective.phase == Phase::backward_input && !gather) sums += seconds;
+  }
+  return std::min(gathers, input_products) + std::min(sums, weight_products);
+}
+
+LayerPrice told_price(const LayerWork& work, const Job& job, const Pricing& pricing, const GroupSpan& tensor) {
+  const Seconds seconds = seconds_of(work, pricing, tensor);
+  return {.forward = seconds.forward,
+          .backward_input = seconds.backward_input,
+          .backward_weight = seconds.backward_weight,
+          .joint_saving = hidden_seconds(work, job, pricing, tensor)};
+}
+
+LayerPrice measured_price(const LayerMeasurement& measured) {
+  const double halves = measured.backward_input_seconds + measured.backward_weight_seconds;
+  return {.forward = measured.forward_seconds,
+          .backward_input = measured.backward_input_seconds,
+          .backward_weight = measured.backward_weight_seconds,
+          .joint_saving = halves - measured.backward_seconds};
+}
+
+// Two layers that the planner need not tell apart.
+bool alike(const LayerSpec& a, const LayerSpec& b) {
+  if (!a.is_block || !b.is_block || a.params.size() != b.params.size() || a.flops_per_token != b.flops_per_token)
+    return false;
+  for (size_t i = 0; i < a.params.size(); ++i)
+    if (a.params[i].shape != b.params[i].shape || a.params[i].split_dim != b.params[i].split_dim) return false;
+  return true;
+}
+
+double flops(const LayerWork& work) {
+  double sum = 0;
+  for (const auto& product : work.products) sum += product.flops();
+  return sum;
+}
+
+// Through memory, of a parameter's element, in AdamW: the gradient for the norm and for the update, both moments and
+// the fp32 weight there and back, the weight.
+double update_bytes(const Job& job) {
+  const bool master = job.precision != Precision::fp32;
+  return 2 * job.software.gradient_bytes + 2 * job.software.optimizer_bytes + 8 +
+         (master ? value_bytes(job.precision) : 0) + job.software.extra_update_bytes;
+}
+
+WorkShape whole_batch(const Job& job) {
+  return {.sequences = job.global_batch,
+          .length = job.sequence_length,
+          .tensor = 1,
+          .sequence_parallel = false,
+          .fused = false};
+}
+
+}  // namespace
+
+LayerPrice& LayerPrice::operator+=(const LayerPrice& other) {
+  forward += other.forward;
+  backward_input += other.backward_input;
+  backward_weight += other.backward_weight;
+  recomputed += other.recomputed;
+  joint_saving += other.joint_saving;
+  forward_moving += other.forward_moving;
+  backward_moving += other.backward_moving;
+  return *this;
+}
+
+LayerPrice layer_price(const Job& job, const Layout& layout, const Pricing& pricing, const MeshSpans& spans,
+                       size_t index) {
+  const LayerSpec& layer = job.spec.layers[index];
+  const LayerWork work = work_of(layer, layout.work_shape(job));
+  const auto* measured = is_measured(job, layout) ? find_layer(*job.profile, layer) : nullptr;
+  LayerPrice price = measured ? measured_price(*measured) : told_price(work, job, pricing, spans.tensor);
+  const double core =
+      measured ? measured->recompute_core_seconds : seconds_of(work, pricing, spans.tensor).core_forward;
+  if (work.recomputable && layout.recomputed != Recomputed::nothing)
+    price.recomputed = layout.recomputed == Recomputed::blocks ? price.forward : core;
+  price.backward_input += price.recomputed;
+
+  // Each microbatch's gradients go to their owners, and weights come from them.
+  const auto shared = layout.sharded < 2 ? 0.0 : static_cast<double>(shared_parameters(job, layout, layer));
+  if (shared > 0) {
+    using Kind = Collective::Kind;
+    const double scatter = pricing.collective(Kind::reduce_scatter, shared * job.software.gradient_bytes, spans.shards);
+    const double gather = layout.sharded == 3 ? pricing.gathering(shared * value_bytes(job.precision), spans.shards,
+                                                                  job.software.gather_way)
+                                              : 0;
+    price.forward = std::max(price.forward, gather);
+    price.backward_input = std::max(price.backward_input, gather + scatter - price.backward_weight);
+  }
+  if (const double moved = moved_bytes(job, layout, index); moved > 0) {
+    const double moving = pricing.to_host(moved);
+    price.forward_moving = std::max(0.0, moving - price.forward);
+    price.backward_moving = std::max(0.0, moving - price.backward_input);
+  }
+  return price;
+}
+
+double update_seconds(const Job& job, const Pricing& pricing, double elements) {
+  const double all = elements * update_bytes(job);
+  if (!job.states_on_host) return pricing.sweep(all);
+  const double gradients = elements * job.software.gradient_bytes, values = elements * value_bytes(job.precision);
+  const double norm = pricing.sweep(gradients);  // on the device
+  return norm + std::max({pricing.to_host(gradients), pricing.to_host(values), pricing.host_sweep(all - gradients)});
+}
+
+StepShares& StepShares::operator+=(const StepShares& other) {
+  work += other.work;
+  collectives += other.collectives;
+  return *this;
+}
+
+StepShares step_shares(const Job& job, const Layout& layout, const Pricing& pricing, const MeshSpans& spans,
+                       const LayerSpec& layer) {
+  const LayerWork work = work_of(layer, layout.work_shape(job));
+  const auto of_microbatch = [&](const LayerWork& part) {
+    const Seconds seconds = seconds_of(part, pricing, spans.tensor);
+    const bool again = part.recomputable && layout.recomputed == Recomputed::blocks;
+    return (again ? 2 : 1) * seconds.forward + seconds.backward_input + seconds.backward_weight;
+  };
+  LayerWork alone = work, between = work;
+  alone.collectives.clear();
+  between.products.clear();
+  between.sweeps.clear();
+  const auto elements = static_cast<double>(local_parameters(layer, layout.tensor));
+  const auto of_own_rows = static_cast<double>(parameters_of_own_rows(layer));
+  const auto reduced = [&](double count, const GroupSpan& ranks) {
+    return count == 0 ? 0
+                      : pricing.collective(Collective::Kind::all_reduce, count * job.software.gradient_bytes, ranks);
+  };
+  return {layout.microbatches * of_microbatch(alone) + update_seconds(job, pricing, elements),
+          layout.microbatches * of_microbatch(between) + reduced(of_own_rows, spans.holders) +
+              reduced(elements - of_own_rows, spans.replicas)};
+}
+
+std::vector<LayerPrice> layer_prices(const Job& job, const Layout& layout, const MeshSpans& spans) {
+  const Pricing pricing(job.cluster, job.precision, job.software.gradient_bytes, job.software.separate_addition,
+                        job.profile.get());
+  std::vector<LayerPrice> prices;
+  for (size_t i = 0; i < job.spec.layers.size(); ++i) {
+    const auto& layers = job.spec.layers;
+    prices.push_back(i > 0 && alike(layers[i], layers[i - 1]) ? prices.back()
+                                                              : layer_price(job, layout, pricing, spans, i));
+  }
+  return prices;
+}
+
+double model_flops(const Job& job) {
+  double sum = 0;
+  for (const auto& layer : job.spec.layers) sum += flops(work_of(layer, whole_batch(job)));
+  return sum;
+}
+
+double hardware_flops(const Job& job, Recomputed recomputed) {
+  double sum = model_flops(job);
+  for (const auto& layer : job.spec.layers) {
+    const auto work = work_of(layer, whole_batch(job));
+    if (!work.recomputable || recomputed == Recomputed::nothing) continue;
+    for (const auto& product : work.products)
+      if (product.phase == Phase::forward && (product.core || recomputed == Recomputed::blocks)) sum += product.flops();
+  }
+  return sum;
+}
+
+}  // namespace shardline

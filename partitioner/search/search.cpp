@@ -1,0 +1,326 @@
+#include "partitioner/search/search.h"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "core/error.h"
+
+namespace shardline {
+namespace {
+
+// Of the time to fill and drain equal chunks: unequal ones may need a little less.
+constexpr double kFillShare = 0.9;
+
+const std::vector<bool> kWhole = {false};  // without tensor parallelism no sequence is split
+
+std::vector<int> choices(const std::vector<int>& asked, int of) {
+  std::vector<int> divisors;
+  for (int d = 1; d <= of; ++d)
+    if (of % d == 0 && (asked.empty() || std::find(asked.begin(), asked.end(), d) != asked.end()))
+      divisors.push_back(d);
+  return divisors;
+}
+
+bool asked_for(const std::vector<int>& asked, int value) {
+  return asked.empty() || std::find(asked.begin(), asked.end(), value) != asked.end();
+}
+
+// Does `visit` for every layout of the space that can exist.
+class Enumeration {
+ public:
+  Enumeration(const Job& job, const SearchSpace& space) : job_(job), space_(space) {}
+
+  std::vector<Layout> all() {
+    auto worlds = space_.worlds;
+    if (worlds.empty()) worlds = {job_.cluster.devices()};
+    for (const int world : worlds)
+      for (const int tensor : choices(space_.tensor, world))
+        for (const int pipeline : choices(space_.pipeline, world / tensor)) degrees(tensor, pipeline, world);
+    return std::move(layouts_);
+  }
+
+ private:
+  void degrees(int tensor, int pipeline, int world) {
+    // A group over T that leaves its node gains nothing: everything it does waits for the slow link.
+    if (space_.tensor.empty() && job_.cluster.devices_per_node % tensor != 0) return;
+    if (pipeline > static_cast<int>(job_.spec.layers.size()) || tensor > heads()) return;
+    Layout layout{.tensor = tensor, .pipeline = pipeline, .replicas = world / tensor / pipeline};
+    if (!asked_for(space_.replicas, layout.replicas) || job_.global_batch % layout.replicas != 0) return;
+    const int64_t share = job_.global_batch / layout.replicas;
+    for (const int size : choices(space_.microbatch_sizes, static_cast<int>(share))) {
+      layout.microbatch_size = size;
+      layout.microbatches = static_cast<int>(share / size);
+      if (!asked_for(space_.microbatches, layout.microbatches)) continue;
+      for (const auto& placement : space_.placements) {
+        layout.placement = placement;
+        schedules(layout);
+      }
+    }
+  }
+
+  void schedules(Layout layout) {
+    if (layout.pipeline == 1) {
+      layout.schedule = "interleaved";
+      return memory_choices(layout);
+    }
+    for (const auto& name : space_.schedules) {
+      layout.schedule = name;
+      layout.chunks_per_stage = 1;
+      if (name != "interleaved_1f1b") {
+        const int chunks = name == "zbv" || name == "dualpipev" ? 2 : 1;
+        if (layout.pipeline * chunks <= static_cast<int>(job_.spec.layers.size())) memory_choices(layout);
+        continue;
+      }
+      for (const int chunks : space_.chunks) {
+        layout.chunks_per_stage = chunks;
+        const bool full_groups = layout.microbatches % layout.pipeline == 0;
+        if (full_groups && layout.pipeline * chunks <= job_.spec.block_count()) memory_choices(layout);
+      }
+    }
+  }
+
+  void memory_choices(Layout layout) {
+    for (const auto recomputed : space_.recomputed) {
+      if (recomputed == Recomputed::core && job_.software.fused) continue;  // the fused op does so anyway
+      layout.recomputed = recomputed;
+      for (const auto& [sharded, degree] : shardings(layout.replicas)) {
+        layout.sharded = sharded;
+        layout.sharding_degree = degree;
+        const auto& parallel = layout.tensor == 1 ? kWhole : space_.sequence_parallel;
+        for (const bool sequence_parallel : parallel) {
+          layout.sequence_parallel = sequence_parallel;
+          for (const Offloaded offload : space_.offload) {
+            if (offload != Offloaded::nothing && job_.cluster.host.bytes_per_second == 0) continue;
+            if (offload == Offloaded::inputs && recomputed != Recomputed::blocks) continue;
+            layout.offload = offload;
+            layouts_.push_back(layout);
+          }
+        }
+      }
+    }
+  }
+
+  // What replicas share out (Layout::sharded), and how many of them. A single one has all.
+  std::set<std::pair<int, int>> shardings(int replicas) const {
+    const auto degrees = space_.sharding_degrees.empty() ? choices({}, replicas) : space_.sharding_degrees;
+    std::set<std::pair<int, int>> found;
+    for (const int sharded : space_.sharded) {
+      if (sharded < 3) found.emplace(replicas > 1 ? sharded : 0, 0);
+      for (const int degree : degrees) {
+        const int shards = degree == 0 ? replicas : degree;
+        if (sharded == 3 && shards > 1 && replicas % shards == 0) found.emplace(3, shards);
+      }
+    }
+    return found;
+  }
+
+  int heads() const {
+    for (const auto& layer : job_.spec.layers)
+      if (const auto work = layer.work({}); work.heads > 0) return static_cast<int>(work.heads);
+    return 1;
+  }
+
+  const Job& job_;
+  const SearchSpace& space_;
+  std::vector<Layout> layouts_;
+};
+
+// Microbatches, in units of a whole stage, that stage s keeps at least.
+double least_kept(const Layout& layout, int stage) {
+  const int p = layout.pipeline, m = layout.microbatches, v = layout.chunks_per_stage;
+  if (layout.schedule == "simple") return m;
+  if (layout.schedule == "interleaved_1f1b")
+    return std::min<double>(m, (2.0 * (p - stage - 1) + (v - 1.0) * p + 1) / v);
+  if (layout.schedule == "interleaved" || layout.schedule == "zb_h1") return std::min(m, p - stage);
+  return 1;
+}
+
+struct Entry {
+  Layout layout;
+  double least_seconds = 0;  // about the least; the share of the fill is chosen, not proved
+  double bytes = 0;          // about what the largest stage needs
+  double score = 0;          // bound of the ranking
+  std::string cannot_fit;    // why the blocks fit on the stages in no way at all; empty: they may
+};
+
+class Searcher {
+ public:
+  Searcher(const Job& job, const SearchSpace& space, Ranking ranking) : job_(job), space_(space), ranking_(ranking) {}
+
+  SearchResult run() {
+    const auto start = std::chrono::steady_clock::now();
+    const auto layouts = Enumeration(job_, space_).all();
+    if (layouts.empty())
+      throw ConfigError(cat("no layout of the search space exists: the degrees must divide the ranks (",
+                            job_.cluster.devices(),
+                            " devices), the replicas times a microbatch size the global batch, ", job_.global_batch,
+                            ", and a sharding degree the replicas"));
+    std::vector<Entry> entries = bounds(layouts);
+    std::stable_sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.score < b.score; });
+    for (const auto& entry : entries) examine(entry);
+    explain();
+    result_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    return std::move(result_);
+  }
+
+ private:
+  using SpansKey = std::tuple<int, int, int, std::string, int>;
+  static SpansKey key_of_spans(const Layout& layout) {
+    return {layout.tensor, layout.pipeline, layout.replicas, layout.placement, layout.shards()};
+  }
+  const MeshSpans& spans(const Layout& layout) {
+    const auto key = key_of_spans(layout);
+    const auto found = spans_.find(key);
+    if (found != spans_.end()) return found->second;
+    return spans_[key] = mesh_spans(layout.mesh(), job_.cluster.devices_per_node, layout.shards());
+  }
+  const Schedule& schedule(const Layout& layout) {
+    const auto key = std::tuple(layout.schedule, layout.pipeline, layout.microbatches, layout.chunks_per_stage);
+    const auto found = schedules_.find(key);
+    if (found != schedules_.end()) return found->second;
+    return schedules_[key] = make_schedule(layout.schedule_choice());
+  }
+
+  double score(const Layout& layout, double seconds, double bytes) const {
+    if (ranking_ == Ranking::memory) return bytes;
+    const int nodes = (layout.world() + job_.cluster.devices_per_node - 1) / job_.cluster.devices_per_node;
+    return ranking_ == Ranking::cost ? seconds * nodes : seconds;
+  }
+
+  // Of those whose blocks fit on the stages in some way; the others are losers. Bounds do not depend on each other, so
+  // all threads make them.
+  std::vector<Entry> bounds(const std::vector<Layout>& layouts) {
+    for (const auto& layout : layouts) spans(layout);
+    std::vector<Entry> all(layouts.size()), entries;
+    at::parallel_for(0, static_cast<int64_t>(layouts.size()), 256, [&](int64_t begin, int64_t end) {
+      for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) all[i] = bound(layouts[i]);
+    });
+    for (auto& entry : all) {
+      if (entry.cannot_fit.empty())
+        entries.push_back(std::move(entry));
+      else
+        result_.losers.push_back({std::move(entry.layout), std::move(entry.cannot_fit)});
+    }
+    return entries;
+  }
+
+  Entry bound(const Layout& layout) const {
+    Entry entry{layout};
+    const auto prices = layer_prices(job_, layout, spans_.at(key_of_spans(layout)));
+    double work = 0, largest = 0, way = 0;
+    for (const auto& price : prices) {
+      work += price.whole();
+      way += price.forward + price.backward_input;
+      largest = std::max(largest, price.whole());
+    }
+    const auto m = static_cast<double>(layout.microbatches);
+    // The last stage waits for the first microbatch's way through all others, and they for its gradient's way back.
+    const int chunks =
+        std::max(layout.chunks_per_stage, layout.schedule == "zbv" || layout.schedule == "dualpipev" ? 2 : 1);
+    const double fill = kFillShare * way * (layout.pipeline - 1) / (layout.pipeline * chunks);
+    entry.least_seconds = m * std::max(work / layout.pipeline, largest) + fill;
+
+    const double room = job_.cluster.memory_bytes;
+    const size_t block = first_block();
+    const double states = state_bytes(job_, layout, job_.spec.layers[block]).total();
+    const double kept = kept_bytes(job_, layout, block);
+    double places = 0;
+    for (int stage = 0; stage < layout.pipeline; ++stage)
+      places += std::floor(room / (states + least_kept(layout, stage) * kept));
+    const int blocks = job_.spec.block_count();
+    const double share = std::ceil(blocks / static_cast<double>(layout.pipeline));
+    entry.bytes = share * (states + least_kept(layout, 0) * kept);
+    if (places < blocks) {
+      entry.cannot_fit = cat("needs about ", std::round(entry.bytes / 1073741824.0), " GiB of ", room / 1073741824.0,
+                             " for states and kept activations alone");
+      return entry;
+    }
+    const MemoryBytes device = device_bytes(job_, layout);
+    entry.score = score(layout, entry.least_seconds, entry.bytes + device.communication + device.workspace);
+    return entry;
+  }
+
+  size_t first_block() const {
+    const auto& layers = job_.spec.layers;
+    const auto found = std::find_if(layers.begin(), layers.end(), [](const auto& layer) { return layer.is_block; });
+    return found == layers.end() ? 0 : static_cast<size_t>(found - layers.begin());
+  }
+
+  double score(const PlannedLayout& planned) const {
+    return score(planned.layout, planned.step.seconds, planned.fit.bytes);
+  }
+
+  void examine(const Entry& entry) {
+    const bool full = static_cast<int>(result_.best.size()) == space_.keep;
+    const bool hopeless = ranking_ == Ranking::memory ? full : full && entry.score >= score(result_.best.back());
+    if (hopeless) {
+      result_.losers.push_back({entry.layout, cat("takes ", entry.least_seconds, " s or more by its bound; place ",
+                                                  space_.keep, " takes ", result_.best.back().step.seconds, " s")});
+      return;
+    }
+    const auto& where = spans(entry.layout);
+    const auto& list = schedule(entry.layout);
+    const auto prices = layer_prices(job_, entry.layout, where);
+    const auto chunks = cut_model(job_, entry.layout, list, where, prices);
+    // Most of those whose bounds are good do not fit: their steps need no estimate.
+    if (const auto fit = memory_fit(job_, estimate_memory(job_, entry.layout, list, chunks)); !fit.fits) {
+      result_.losers.push_back({entry.layout, fit.why});
+      return;
+    }
+    auto planned = describe_layout(job_, entry.layout, list, where, prices, chunks);
+    const auto place = std::upper_bound(result_.best.begin(), result_.best.end(), planned,
+                                        [&](const auto& a, const auto& b) { return score(a) < score(b); });
+    result_.best.insert(place, std::move(planned));
+    if (static_cast<int>(result_.best.size()) <= space_.keep) return;
+    result_.losers.push_back({result_.best.back().layout, cat("takes ", result_.best.back().step.seconds, " s")});
+    result_.best.pop_back();
+  }
+
+  // What costs each of the ranked layouts most against the first.
+  void explain() {
+    for (size_t place = 0; place < result_.best.size(); ++place)
+      result_.reasons.push_back(place == 0 ? "" : difference(result_.best[place], result_.best.front()));
+  }
+
+  std::string difference(const PlannedLayout& loser, const PlannedLayout& winner) const {
+    if (ranking_ == Ranking::memory)
+      return cat("needs ", std::round((loser.fit.bytes / winner.fit.bytes - 1) * 1000) / 10, " % more memory");
+    const auto waits = [](const StepEstimate& step) { return step.bubble_fraction * step.seconds; };
+    const auto rest = [](const StepEstimate& step) { return step.reduction_seconds + step.optimizer_seconds; };
+    const auto works = [&](const StepEstimate& step) { return step.seconds - waits(step); };
+    const double more_waiting = waits(loser.step) - waits(winner.step);
+    const double more_rest = rest(loser.step) - rest(winner.step);
+    const double more_work = works(loser.step) - works(winner.step);
+    const auto total = cat(std::round((loser.step.seconds / winner.step.seconds - 1) * 1000) / 10, " % slower: ");
+    if (more_work >= std::max(more_waiting, more_rest))
+      return total + (loser.layout.recomputed > winner.layout.recomputed ? "recomputes more"
+                      : loser.layout.tensor > winner.layout.tensor       ? "more communication over T, smaller products"
+                      : loser.layout.sharded > std::max(1, winner.layout.sharded)
+                          ? "gathers and reduces its shards for every microbatch"
+                      : loser.layout.offload > winner.layout.offload ? "moves more to the host and back"
+                                                                     : "its ops and collectives take longer");
+    if (more_rest > more_waiting) return total + "reduction and optimizer take longer";
+    return total + cat("its stages wait ", std::round(loser.step.bubble_fraction * 1000) / 10, " % of the step");
+  }
+
+  const Job& job_;
+  const SearchSpace& space_;
+  const Ranking ranking_;
+  SearchResult result_;
+  std::map<SpansKey, MeshSpans> spans_;
+  std::map<std::tuple<std::string, int, int, int>, Schedule> schedules_;
+};
+
+}  // namespace
+
+SearchResult search(const Job& job, const SearchSpace& space, Ranking ranking) {
+  return Searcher(job, space, ranking).run();
+}
+
+}  // namespace shardline

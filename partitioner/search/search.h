@@ -1,0 +1,42 @@
+// The best layout for a job at its global batch: all combinations, pruned by bounds that need no schedule.
+// The bound of the time is an estimate (docs/planner.md).
+#pragma once
+#include "partitioner/search/planned_layout.h"
+
+namespace shardline {
+
+enum class Ranking { time, cost, memory };
+
+// What may vary. An empty list: all that is possible.
+struct SearchSpace {
+  std::vector<int> worlds;  // numbers of ranks; empty: all devices of the cluster
+  std::vector<int> tensor, pipeline, replicas;
+  std::vector<int> microbatch_sizes = {1, 2, 4, 8, 16, 32};
+  std::vector<int> microbatches;  // of a replica and a step
+  std::vector<std::string> schedules = {"interleaved", "interleaved_1f1b", "zb_h1"};
+  std::vector<int> chunks = {2, 3, 4, 6};  // of "interleaved_1f1b"
+  std::vector<Recomputed> recomputed = {Recomputed::nothing, Recomputed::core, Recomputed::blocks};
+  std::vector<int> sharded = {0, 1, 2, 3};
+  std::vector<int> sharding_degrees = {0};  // of sharded weights; 0: all replicas
+  std::vector<bool> sequence_parallel = {false, true};
+  std::vector<Offloaded> offload = {Offloaded::nothing, Offloaded::inputs};
+  std::vector<std::string> placements = {"cluster"};
+  int keep = 10;  // of the ranked layouts
+};
+
+struct Loser {
+  Layout layout;
+  std::string reason;  // "stage 0 needs 51.2 GiB of 40.0: ..." or "takes 31.0 s or more by its bound; place 10 is ..."
+};
+
+struct SearchResult {
+  std::vector<PlannedLayout> best;   // ranked; all fit; at most `keep`
+  std::vector<std::string> reasons;  // by place in `best`: why it is not first; empty for the first
+  std::vector<Loser> losers;         // the others, in the order of their bounds
+  double seconds = 0;                // of the search
+};
+
+// Throws ConfigError when the space is empty: no degrees divide the ranks, or no microbatch divides the batch.
+SearchResult search(const Job& job, const SearchSpace& space, Ranking ranking);
+
+}  // namespace shardline

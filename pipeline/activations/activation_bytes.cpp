@@ -1,0 +1,121 @@
+#include "pipeline/activations/activation_bytes.h"
+
+#include "pipeline/schedule/schedule_simulation.h"
+
+namespace shardline {
+namespace {
+
+class Walk {
+ public:
+  Walk(const Schedule& schedule, int stage, const std::vector<std::vector<int>>& layers_of_chunk,
+       const ActivationChoices& choices, const std::vector<LayerBytes>& bytes, const std::vector<int64_t>& messages)
+      : list_(schedule.instructions[static_cast<size_t>(stage)]),
+        layers_of_chunk_(layers_of_chunk),
+        choices_(choices),
+        bytes_(bytes),
+        messages_(messages) {}
+
+  ActivationPeak peak() {
+    const auto horizon = static_cast<size_t>(choices_.offload.horizon);
+    const auto backward_of = backward_instructions(list_);
+    for (size_t i = 0; i < list_.size(); ++i) {
+      const auto& [op, microbatch, chunk, peer] = list_[i];
+      place_ = i;
+      if (choices_.offload.enabled && i + horizon < list_.size()) come_back(list_[i + horizon]);
+      pass(0);
+      if (op == Op::forward && backward_of.contains({microbatch, chunk}))
+        forward(list_[i], moves_out(choices_.offload, i, backward_of.at({microbatch, chunk})));
+      if (op == Op::backward_input) backward(list_[i], weights_follow(list_, i));
+      if (op == Op::backward_weight) live_.remove(waiting_[{microbatch, chunk}]);
+    }
+    return {live_.peak(), in_use_, total_};
+  }
+
+ private:
+  const LayerBytes& bytes(const std::vector<int>& layers, size_t i) const {
+    return bytes_[static_cast<size_t>(layers[i])];
+  }
+  const std::vector<int>& layers_of(const Instruction& at) const {
+    return layers_of_chunk_[static_cast<size_t>(at.chunk)];
+  }
+
+  void forward(const Instruction& at, bool out) {
+    const auto& layers = layers_of(at);
+    for (const LayerGroup& group : layer_groups(layers, choices_.recompute)) {
+      const LayerBytes& first = bytes(layers, group.first);
+      for (size_t i = group.first; i < group.first + group.count; ++i)
+        pass((i == group.first ? 0 : first.input) + bytes(layers, i).input + bytes(layers, i).passes.forward);
+      const int64_t kept = group.recomputed ? first.input : first.kept.activations;
+      live_.add(kept);
+      if (!out || !(group.recomputed || choices_.offload.everything)) continue;
+      live_.remove(kept);
+      away_[{at.microbatch, at.chunk}] += kept;
+    }
+  }
+
+  void come_back(const Instruction& at) {
+    if (at.op != Op::backward_input) return;
+    if (const auto found = away_.extract({at.microbatch, at.chunk})) live_.add(found.mapped());
+  }
+
+  void backward(const Instruction& at, bool drain) {
+    const auto& layers = layers_of(at);
+    const auto groups = layer_groups(layers, choices_.recompute);
+    for (size_t g = groups.size(); g-- > 0;) {
+      const LayerGroup& group = groups[g];
+      for (size_t i = group.first; group.recomputed && i < group.first + group.count; ++i) {
+        const int64_t input = bytes(layers, i).input;
+        pass(gradient(layers, group.first + group.count - 1) + (i == group.first ? 0 : input) +
+             bytes(layers, i).passes.forward);
+        live_.add(bytes(layers, i).kept.activations - (i == group.first ? input : 0));
+      }
+      for (size_t i = group.first + group.count; i-- > group.first;) {
+        const auto& [input, kept, passes] = bytes(layers, i);
+        pass(gradient(layers, i) + (drain ? passes.backward : passes.input_gradient));
+        live_.remove(kept.activations);
+        if (drain) continue;
+        live_.add(kept.weight_pairs);
+        waiting_[{at.microbatch, at.chunk}] += kept.weight_pairs;
+      }
+    }
+  }
+
+  // The gradient of a layer's result, which is the next one's input.
+  int64_t gradient(const std::vector<int>& layers, size_t i) const {
+    const auto next = static_cast<size_t>(layers[i]) + 1;
+    return next < bytes_.size() ? bytes_[next].input : 0;
+  }
+
+  void pass(int64_t bytes) {
+    in_use_ = std::max(in_use_, live_.now() + bytes);
+    total_ = std::max(total_, live_.now() + bytes + messages_[place_]);
+  }
+
+  const std::vector<Instruction>& list_;
+  const std::vector<std::vector<int>>& layers_of_chunk_;
+  const ActivationChoices& choices_;
+  const std::vector<LayerBytes>& bytes_;
+  const std::vector<int64_t>& messages_;
+  size_t place_ = 0;                                       // in the list
+  std::map<std::pair<int, int>, int64_t> away_, waiting_;  // by microbatch and chunk
+  LiveBytes live_;
+  int64_t in_use_ = 0, total_ = 0;
+};
+
+}  // namespace
+
+std::map<std::pair<int, int>, size_t> backward_instructions(const std::vector<Instruction>& list) {
+  std::map<std::pair<int, int>, size_t> places;
+  for (size_t i = 0; i < list.size(); ++i)
+    if (list[i].op == Op::backward_input) places[{list[i].microbatch, list[i].chunk}] = i;
+  return places;
+}
+
+ActivationPeak peak_activation_bytes(const Schedule& schedule, int stage,
+                                     const std::vector<std::vector<int>>& layers_of_chunk,
+                                     const ActivationChoices& choices, const std::vector<LayerBytes>& layers,
+                                     const std::vector<int64_t>& message_bytes) {
+  return Walk(schedule, stage, layers_of_chunk, choices, layers, message_bytes).peak();
+}
+
+}  // namespace shardline

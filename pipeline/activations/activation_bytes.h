@@ -1,0 +1,60 @@
+// The bytes of activations that are alive on a stage, told from its list: what layers keep between forward and backward
+// (a recomputed group keeps its input until it runs again), and the (X, dY) pairs that wait for BackwardWeight. Beside
+// them, what passes through layers have in use, and borders on their way between stages.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "core/model/model_spec.h"
+#include "pipeline/activations/offload.h"
+#include "pipeline/activations/recompute.h"
+#include "pipeline/schedule/schedule.h"
+
+namespace shardline {
+
+struct ActivationChoices {
+  std::vector<Recompute> recompute;  // by layer of the model; empty: nothing
+  OffloadOptions offload;
+  bool operator==(const ActivationChoices&) const = default;
+};
+
+// What a layer keeps of one microbatch; `input` is its part that the layer before made.
+struct LayerBytes {
+  int64_t input = 0;
+  KeptBytes kept;
+  PassBytes passes;
+};
+
+// The most bytes at a time.
+struct ActivationPeak {
+  int64_t kept = 0;    // between instructions and layers; counted exactly
+  int64_t in_use = 0;  // and while layers run
+  int64_t total = 0;   // and with messages
+  bool operator==(const ActivationPeak&) const = default;
+};
+
+// layers: of the model. message_bytes: held for messages, by instruction of the stage.
+ActivationPeak peak_activation_bytes(const Schedule& schedule, int stage,
+                                     const std::vector<std::vector<int>>& layers_of_chunk,
+                                     const ActivationChoices& choices, const std::vector<LayerBytes>& layers,
+                                     const std::vector<int64_t>& message_bytes);
+
+// Where (microbatch, chunk) runs its BackwardInput in a stage's list.
+std::map<std::pair<int, int>, size_t> backward_instructions(const std::vector<Instruction>& list);
+
+// Counts the same while a run goes on.
+class LiveBytes {
+ public:
+  void add(int64_t bytes) { peak_ = std::max(peak_, now_ += bytes); }
+  void remove(int64_t bytes) { now_ -= bytes; }
+  int64_t now() const { return now_; }
+  int64_t peak() const { return peak_; }
+
+ private:
+  int64_t now_ = 0, peak_ = 0;
+};
+
+}  // namespace shardline

@@ -1,0 +1,117 @@
+// Runs a stage's instruction list. A chunk runs layer by layer, and autograd's graph is cut at every layer border: the
+// input is detached and requires a gradient, the output is kept. So backward is an explicit loop over layers, and what
+// is kept, computed again or moved out in between is decided at these borders.
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/autograd/edge.h>
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "core/comm/communicator.h"
+#include "core/model/layer.h"
+#include "pipeline/activations/activation_bytes.h"
+#include "pipeline/activations/kept_storages.h"
+#include "pipeline/run/messages.h"
+#include "pipeline/schedule/instruction_records.h"
+#include "pipeline/schedule/schedule.h"
+
+namespace shardline {
+
+// The layers of one rank's stage, and how they hang together with the other stages.
+struct StageLayers {
+  const ModelSpec* spec = nullptr;
+  std::vector<std::vector<int>> layers_of_chunk;  // by chunk of the schedule: ascending layers of the model
+  std::vector<std::unique_ptr<Layer>> layers;     // by layer of the model; null on other stages
+  int t_degree = 1;
+  bool sequence_parallel = false;
+  at::TensorOptions activations;  // dtype and device at borders
+  ActivationChoices choices;      // in training; the last layer of the model is never recomputed
+  std::string offload_directory;  // CPUs
+  bool waits_for_device = false;  // after each instruction, so that accelerators, too, end it when its record says
+};
+
+struct RunSettings {
+  Mode mode = Mode::train;
+  uint64_t seed = 0;
+  int64_t step = 0;
+  double loss_scale = 1;
+  // Generation: the cache of each layer of the model; empty otherwise.
+  std::vector<KvCache*> caches;
+};
+
+struct RunResult {
+  std::vector<LossTerm> losses;  // by microbatch; only on the last stage
+  std::vector<at::Tensor>
+      outputs;  // by microbatch: what the last layer returned in Mode::generate; only on the last stage
+  std::vector<InstructionRecord> records;  // in the order of the list
+  int64_t peak_activation_bytes = 0;       // as peak_activation_bytes() foretells them
+};
+
+class Executor {
+ public:
+  // pp: the stages of this rank's pipeline, rank = stage.
+  Executor(StageLayers& stage, Communicator& pp, ParameterStore& parameters);
+
+  // Runs `schedule`'s list for this stage over `microbatches` (they must outlive the call).
+  RunResult run(const Schedule& schedule, const std::vector<Microbatch>& microbatches, const RunSettings& settings);
+
+ private:
+  // What one layer keeps of one microbatch between forward and backward.
+  struct Kept {
+    Border input;
+    std::vector<torch::autograd::Edge> gradients;  // of the output, which itself is not kept
+    WeightGradQueue weight_grads;
+    int64_t bytes = 0;               // of all that, as it is counted
+    std::unique_ptr<MovedOut> away;  // input and what the graph has saved, where they moved out
+
+    std::vector<KeptStorage> storages() const;
+  };
+  struct Key {
+    int microbatch, chunk;
+    auto operator<=>(const Key&) const = default;
+  };
+
+  void execute(const Instruction& instruction, bool drain);
+  void forward(Key at);
+  void backward_input(Key at, bool drain);
+  void backward_weight(Key at);
+  MicrobatchContext context_of(Key at) const;
+  const std::vector<int>& layers_of(Key at) const;
+  Border run_layer(int layer, const Border& input, MicrobatchContext& context);
+  Border keep_layer(int layer, const Border& input, Kept& kept, MicrobatchContext& context);
+  Border layer_backward(int layer, Kept& kept, const Border& d_output, bool drain);
+  void recompute(Key at, const LayerGroup& group, std::vector<Kept>& kept);
+  bool is_last(Key at) const;
+  void open_gradients(int layer, bool drain);
+  void close_gradients(Key at, int layer, bool drain);
+  void count(Kept& kept);
+  void move_out(Kept& kept);
+  void fetch(Key at);
+  void bring_back(Kept& kept);
+  Border receive(const Instruction& instruction);
+  std::vector<std::vector<int64_t>> shapes(const Instruction& receive) const;
+
+  StageLayers& stage_;
+  ParameterStore& parameters_;
+  Messages messages_;
+  std::unique_ptr<OffloadSpace> offload_;  // null where nothing moves out
+  std::vector<std::vector<LayerGroup>> groups_of_chunk_;
+  std::map<std::pair<int, int>, size_t> backward_of_;  // places in the list below, where things move out
+  std::vector<Instruction> list_of_backward_;
+
+  // Of the run in progress.
+  const Schedule* schedule_ = nullptr;
+  const std::vector<Microbatch>* microbatches_ = nullptr;
+  RunSettings settings_;
+  RunResult result_;
+  size_t place_ = 0;   // of the current instruction in the list
+  double waited_ = 0;  // in it
+  LiveBytes live_;
+  std::map<Key, Border> activations_;      // at the start of (microbatch, chunk)
+  std::map<Key, Border> gradients_;        // at the end of (microbatch, chunk)
+  std::map<Key, std::vector<Kept>> kept_;  // by layer of the chunk; never resized, because ops point into it
+};
+
+}  // namespace shardline

@@ -1,0 +1,129 @@
+#include "pipeline/run/messages.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+
+#include "core/comm/flight_ring.h"
+#include "core/error.h"
+#include "core/memory/caching_allocator.h"
+
+namespace shardline {
+namespace {
+
+using StagePairs = std::vector<std::pair<int, int>>;
+
+// Shares the pairs out to rounds in which every stage has at most one partner.
+std::vector<StagePairs> rounds_of(const StagePairs& pairs) {
+  std::vector<StagePairs> rounds;
+  for (const auto& pair : pairs) {
+    const auto is_free = [&](const StagePairs& round) {
+      return std::none_of(round.begin(), round.end(), [&](const auto& other) {
+        return other.first == pair.first || other.first == pair.second || other.second == pair.first ||
+               other.second == pair.second;
+      });
+    };
+    auto round = std::find_if(rounds.begin(), rounds.end(), is_free);
+    if (round == rounds.end()) round = rounds.emplace(rounds.end());
+    round->push_back(pair);
+  }
+  return rounds;
+}
+
+}  // namespace
+
+Messages::Messages(Communicator& pp, at::TensorOptions options)
+    : pp_(pp), stage_(pp.rank()), stages_(pp.size()), options_(options) {}
+
+// Every stage makes all channels in one order, also those that it has no part in.
+void Messages::connect(const std::vector<int>& stage_of_chunk) {
+  StagePairs fresh;
+  for (size_t chunk = 1; chunk < stage_of_chunk.size(); ++chunk) {
+    const auto pair = std::minmax(stage_of_chunk[chunk - 1], stage_of_chunk[chunk]);
+    if (pair.first != pair.second && connected_.insert(pair).second) fresh.emplace_back(pair);
+  }
+  for (const auto& round : rounds_of(fresh))
+    for (const bool upwards : {true, false}) {
+      StagePair mine{-1, -1};
+      for (const auto& pair : round)
+        if (pair.first == stage_ || pair.second == stage_) mine = pair;
+      const bool alone = mine.first < 0;
+      const auto [from, to] = upwards ? mine : StagePair{mine.second, mine.first};
+      auto made = pp_.split(alone ? stages_ + stage_ : mine.first, cat("pp ", from, ">", to));
+      if (!alone) channels_[{from, to}] = std::move(made);
+    }
+}
+
+Communicator& Messages::channel(int from, int to) {
+  const auto found = channels_.find({from, to});
+  SL_ASSERT(found != channels_.end(), "stages ", from, " and ", to, " of ", stages_, " have no neighbouring chunks");
+  return *found->second;
+}
+
+void Messages::begin(const Schedule& schedule, Shapes shapes) {
+  connect(schedule.stage_of_chunk);
+  shapes_ = std::move(shapes);
+  incoming_.clear();
+  for (const auto& instruction : schedule.instructions[static_cast<size_t>(stage_)])
+    if (instruction.op == Op::recv_activation || instruction.op == Op::recv_gradient)
+      incoming_[instruction.peer].expected.push_back(&instruction);
+  for (auto& [peer, incoming] : incoming_) post_next(peer, incoming);
+}
+
+void Messages::post_next(int peer, Incoming& incoming) {
+  if (incoming.expected.empty()) return;
+  const Instruction& instruction = *incoming.expected.front();
+  incoming.expected.pop_front();
+  Communicator& from_peer = channel(peer, stage_);
+  Message message;
+  const std::string current = flight_instruction();
+  set_flight_instruction(to_string(instruction));
+  const MemoryScope scope(MemoryClass::communication);
+  for (const auto& sizes : shapes_(instruction)) {
+    message.border.push_back(at::empty(sizes, options_));
+    message.works.push_back(
+        from_peer.recv(message.border.back(), 1 - from_peer.rank(), {.what = to_string(instruction.op)}));
+  }
+  for (const auto& work : message.works) work->done();  // starts what the communicator has only collected
+  set_flight_instruction(current);
+  incoming.posted.push_back(std::move(message));
+}
+
+Border Messages::receive(const Instruction& instruction) {
+  auto& incoming = incoming_.at(instruction.peer);
+  SL_ASSERT(!incoming.posted.empty(), to_string(instruction), " comes out of turn");
+  Message message = std::move(incoming.posted.front());
+  incoming.posted.pop_front();
+  for (const auto& work : message.works) work->wait();
+  post_next(instruction.peer, incoming);
+  return std::move(message.border);
+}
+
+void Messages::send(const Border& border, const Instruction& instruction) {
+  forget_finished_sends();
+  Communicator& to_peer = channel(stage_, instruction.peer);
+  Message message;
+  for (const auto& tensor : border) {
+    message.border.push_back(tensor.detach().contiguous());
+    message.works.push_back(
+        to_peer.send(message.border.back(), 1 - to_peer.rank(), {.what = to_string(instruction.op)}));
+  }
+  for (const auto& work : message.works) work->done();
+  sends_.push_back(std::move(message));
+}
+
+void Messages::forget_finished_sends() {
+  std::erase_if(sends_, [](Message& message) {
+    return std::all_of(message.works.begin(), message.works.end(), [](const WorkPtr& work) { return work->done(); });
+  });
+}
+
+void Messages::finish() {
+  for (auto& message : sends_)
+    for (const auto& work : message.works) work->wait();
+  sends_.clear();
+  for (const auto& [peer, incoming] : incoming_)
+    SL_ASSERT(incoming.posted.empty() && incoming.expected.empty(), "messages of stage ", peer, " were not received");
+}
+
+}  // namespace shardline

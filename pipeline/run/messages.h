@@ -1,0 +1,70 @@
+// The borders that travel between stages. Every ordered pair of stages with neighbouring chunks has a channel of its
+// own, made before the first instruction of the first schedule that needs it: one end only sends, the other only
+// receives, both in the order of their lists. So a receive may be posted long before it is needed without holding up
+// anything that goes the other way, whatever carries the messages.
+//
+// Each channel has one receive posted ahead; nobody waits for a send, whose tensor lives until it is done.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "core/comm/communicator.h"
+#include "core/model/layer.h"
+#include "pipeline/schedule/schedule.h"
+
+namespace shardline {
+
+class Messages {
+ public:
+  // The sizes of the border that a receive expects.
+  using Shapes = std::function<std::vector<std::vector<int64_t>>(const Instruction& receive)>;
+
+  // Over pp (rank = stage), which must outlive it.
+  Messages(Communicator& pp, at::TensorOptions options);
+
+  int stage() const { return stage_; }
+  int stages() const { return stages_; }
+
+  // Makes the channels that are new, then posts the first receives of this stage's list. Collective over pp; the
+  // schedule must outlive the run.
+  void begin(const Schedule& schedule, Shapes shapes);
+  void send(const Border& border, const Instruction& instruction);
+  // The border of this receive of the list, in their order.
+  Border receive(const Instruction& instruction);
+  // Waits for the sends.
+  void finish();
+
+ private:
+  struct Message {
+    Border border;
+    std::vector<WorkPtr> works;
+  };
+  struct Incoming {
+    std::deque<const Instruction*> expected;  // not posted yet
+    std::deque<Message> posted;
+  };
+
+  using StagePair = std::pair<int, int>;  // ascending
+
+  void connect(const std::vector<int>& stage_of_chunk);
+  Communicator& channel(int from, int to);
+  void post_next(int peer, Incoming& incoming);
+  void forget_finished_sends();
+
+  Communicator& pp_;
+  int stage_, stages_;
+  at::TensorOptions options_;
+  Shapes shapes_;
+  std::set<StagePair> connected_;                            // of all stages, the same on each
+  std::map<std::pair<int, int>, CommunicatorPtr> channels_;  // from, to
+  std::map<int, Incoming> incoming_;                         // by peer
+  std::deque<Message> sends_;
+};
+
+}  // namespace shardline

@@ -1,0 +1,301 @@
+#include "pipeline/schedule/checker.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+namespace shardline {
+namespace {
+
+bool needs_peer(Op op) {
+  return is_send(op) || is_receive(op);
+}
+
+bool is_evaluation(Op op) {
+  return op == Op::forward || op == Op::send_activation || op == Op::recv_activation;
+}
+
+// The chunk at the other end of a message.
+int neighbour(const Instruction& message) {
+  const bool next = message.op == Op::send_activation || message.op == Op::recv_gradient;
+  return next ? message.chunk + 1 : message.chunk - 1;
+}
+
+// The steps of the check, in order; each relies on the ones before.
+class Checker {
+ public:
+  explicit Checker(const Schedule& schedule) : schedule_(schedule) {}
+
+  CheckReport check(const CheckLimits& limits) {
+    check_frame();
+    for (int stage = 0; stage < schedule_.stages; ++stage) check_stage(stage, limits);
+    for (int chunk = 0; chunk < schedule_.chunks(); ++chunk) check_complete(chunk);
+    check_channels();
+    report_.send_buffers = fewest_send_buffers(limits.send_buffers);
+    return report_;
+  }
+
+ private:
+  size_t pair(int microbatch, int chunk) const {
+    return static_cast<size_t>(chunk) * static_cast<size_t>(schedule_.microbatches) + static_cast<size_t>(microbatch);
+  }
+  const std::vector<Instruction>& list(int stage) const { return schedule_.instructions[static_cast<size_t>(stage)]; }
+  int stage_of(int chunk) const { return schedule_.stage_of_chunk[static_cast<size_t>(chunk)]; }
+  bool is_chunk(int chunk) const { return chunk >= 0 && chunk < schedule_.chunks(); }
+
+  [[noreturn]] void refuse(int stage, size_t index, const std::string& what) const {
+    throw ScheduleError(cat("schedule \"", schedule_.name, "\": stage ", stage, ", instruction ", index, " (",
+                            to_string(list(stage)[index]), "): ", what),
+                        stage, static_cast<int>(index));
+  }
+  [[noreturn]] void refuse_stage(int stage, const std::string& what) const {
+    throw ScheduleError(cat("schedule \"", schedule_.name, "\": stage ", stage, ": ", what), stage, -1);
+  }
+  [[noreturn]] void refuse_schedule(const std::string& what) const {
+    throw ScheduleError(cat("schedule \"", schedule_.name, "\": ", what), -1, -1);
+  }
+
+  // Sizes fit each other and are small enough to keep a state per (microbatch, chunk).
+  void check_frame() {
+    if (schedule_.stages < 1 || schedule_.microbatches < 1 || schedule_.chunks() < 1)
+      refuse_schedule(cat("stages, microbatches and chunks must be at least 1; got ", schedule_.stages, ", ",
+                          schedule_.microbatches, ", ", schedule_.chunks()));
+    if (schedule_.instructions.size() != static_cast<size_t>(schedule_.stages))
+      refuse_schedule(cat(schedule_.stages, " stages, but ", schedule_.instructions.size(), " lists of instructions"));
+    std::vector<bool> has_chunk(static_cast<size_t>(schedule_.stages));
+    for (int chunk = 0; chunk < schedule_.chunks(); ++chunk) {
+      if (stage_of(chunk) < 0 || stage_of(chunk) >= schedule_.stages)
+        refuse_schedule(cat("chunk ", chunk, " is on stage ", stage_of(chunk), " of ", schedule_.stages));
+      has_chunk[static_cast<size_t>(stage_of(chunk))] = true;
+    }
+    int64_t instructions = 0;
+    for (int stage = 0; stage < schedule_.stages; ++stage) {
+      if (!has_chunk[static_cast<size_t>(stage)]) refuse_stage(stage, "has no chunk");
+      instructions += static_cast<int64_t>(list(stage).size());
+      for (const auto& instruction : list(stage)) report_.training |= !is_evaluation(instruction.op);
+    }
+    if (instructions < int64_t{schedule_.microbatches} * schedule_.chunks())
+      refuse_schedule(cat(instructions, " instructions are too few for ", schedule_.microbatches,
+                          " microbatches through ", schedule_.chunks(), " chunks"));
+    done_.resize(pair(0, schedule_.chunks()));
+    next_input_.resize(static_cast<size_t>(schedule_.chunks()));
+    next_weight_.resize(static_cast<size_t>(schedule_.chunks()));
+    reduced_.resize(static_cast<size_t>(schedule_.chunks()));
+  }
+
+  // One stage's list by itself: what it needs from others has a receive, so its order can be judged alone.
+  void check_stage(int stage, const CheckLimits& limits) {
+    int activations = 0, weight_pairs = 0, peak_activations = 0, peak_weight_pairs = 0;
+    for (size_t index = 0; index < list(stage).size(); ++index) {
+      const auto& instruction = list(stage)[index];
+      check_names(stage, index);
+      check_order(stage, index);
+      if (!report_.training) continue;
+      activations += (instruction.op == Op::forward);
+      weight_pairs += (instruction.op == Op::backward_input);
+      if (activations > limits.activations.value_or(activations))
+        refuse(stage, index, cat("more activations are kept than the limit of ", *limits.activations));
+      if (weight_pairs > limits.weight_pairs.value_or(weight_pairs))
+        refuse(stage, index, cat("more weight gradients wait than the limit of ", *limits.weight_pairs));
+      peak_activations = std::max(peak_activations, activations);
+      peak_weight_pairs = std::max(peak_weight_pairs, weight_pairs);
+      activations -= (instruction.op == Op::backward_input);
+      weight_pairs -= (instruction.op == Op::backward_weight);
+    }
+    report_.peak_activations.push_back(peak_activations);
+    report_.peak_weight_pairs.push_back(peak_weight_pairs);
+  }
+
+  void check_names(int stage, size_t index) const {
+    const auto& instruction = list(stage)[index];
+    if (!is_chunk(instruction.chunk) || stage_of(instruction.chunk) != stage)
+      refuse(stage, index, "the chunk is not one of this stage's");
+    const bool of_microbatch = instruction.op != Op::reduce_gradients;
+    if (of_microbatch && (instruction.microbatch < 0 || instruction.microbatch >= schedule_.microbatches))
+      refuse(stage, index, cat("the step has the microbatches 0 to ", schedule_.microbatches - 1));
+    if (!of_microbatch && instruction.microbatch != -1) refuse(stage, index, "is about no microbatch; it must be -1");
+    if (!needs_peer(instruction.op)) {
+      if (instruction.peer != -1) refuse(stage, index, "has no peer; it must be -1");
+      return;
+    }
+    const int chunk = neighbour(instruction);
+    if (!is_chunk(chunk)) refuse(stage, index, "there is no chunk at the other end");
+    if (stage_of(chunk) == stage)
+      refuse(stage, index, cat("chunk ", chunk, " is on the same stage: no message is needed"));
+    if (stage_of(chunk) != instruction.peer)
+      refuse(stage, index, cat("the peer must be stage ", stage_of(chunk), ", which has chunk ", chunk));
+  }
+
+  bool was(Op op, int microbatch, int chunk) const {
+    return done_[pair(microbatch, chunk)] >> static_cast<int>(op) & 1;
+  }
+
+  // Whether the neighbouring chunk's result is here: by a message, or because the neighbour is on this stage and ran.
+  bool arrived(Op receive, Op made_by, const Instruction& use) const {
+    const int from = neighbour({receive, use.microbatch, use.chunk});
+    if (!is_chunk(from)) return true;
+    if (stage_of(from) != stage_of(use.chunk)) return was(receive, use.microbatch, use.chunk);
+    return was(made_by, use.microbatch, from);
+  }
+
+  void check_order(int stage, size_t index) {
+    const auto& instruction = list(stage)[index];
+    const auto [op, microbatch, chunk, peer] = instruction;
+    const auto at = static_cast<size_t>(chunk);
+    if (op == Op::reduce_gradients) {
+      if (reduced_[at]) refuse(stage, index, "comes a second time");
+      if (next_weight_[at] < schedule_.microbatches)
+        refuse(stage, index, cat("comes before backward_weight of microbatch ", next_weight_[at]));
+      reduced_[at] = true;
+      return;
+    }
+    if (was(op, microbatch, chunk)) refuse(stage, index, "comes a second time");
+    const auto needs = [&](Op before) {
+      if (!was(before, microbatch, chunk)) refuse(stage, index, cat("comes before its ", to_string(before)));
+    };
+    switch (op) {
+      case Op::recv_activation:
+        break;
+      case Op::recv_gradient:
+        break;
+      case Op::forward:
+        if (!arrived(Op::recv_activation, Op::forward, instruction)) refuse(stage, index, "its input is not there yet");
+        // The loss makes gradients in the forward pass.
+        if (report_.training && chunk + 1 == schedule_.chunks()) advance(next_loss_, stage, index);
+        break;
+      case Op::backward_input:
+        needs(Op::forward);
+        if (!arrived(Op::recv_gradient, Op::backward_input, instruction))
+          refuse(stage, index, "its gradient is not there yet");
+        advance(next_input_[at], stage, index);
+        break;
+      case Op::backward_weight:
+        needs(Op::backward_input);
+        advance(next_weight_[at], stage, index);
+        break;
+      case Op::reduce_scatter_gradients:
+        needs(Op::backward_weight);
+        if (reduced_[at]) refuse(stage, index, "comes after reduce_gradients of its chunk");
+        scatters_ = true;
+        break;
+      case Op::send_activation:
+        needs(Op::forward);
+        break;
+      case Op::send_gradient:
+        needs(Op::backward_input);
+        break;
+      case Op::reduce_gradients:
+        break;
+    }
+    done_[pair(microbatch, chunk)] |= static_cast<uint16_t>(1 << static_cast<int>(op));
+  }
+
+  void advance(int& next, int stage, size_t index) const {
+    if (list(stage)[index].microbatch != next)
+      refuse(stage, index,
+             cat("microbatches add to a chunk's gradients in ascending order; microbatch ", next, " is next"));
+    ++next;
+  }
+
+  // Everything that must have happened did (that nothing happened twice is known).
+  void check_complete(int chunk) const {
+    const int stage = stage_of(chunk);
+    for (const Op op : {Op::recv_activation, Op::forward, Op::send_activation, Op::recv_gradient, Op::backward_input,
+                        Op::backward_weight, Op::send_gradient, Op::reduce_scatter_gradients}) {
+      if (!report_.training && !is_evaluation(op)) continue;
+      if (op == Op::reduce_scatter_gradients && !scatters_) continue;
+      const int other = neighbour({op, 0, chunk});
+      if (needs_peer(op) && (!is_chunk(other) || stage_of(other) == stage)) continue;
+      for (int microbatch = 0; microbatch < schedule_.microbatches; ++microbatch)
+        if (!was(op, microbatch, chunk))
+          refuse_stage(stage, cat(to_string(op), " of microbatch ", microbatch, ", chunk ", chunk, " is missing"));
+    }
+    if (report_.training && !reduced_[static_cast<size_t>(chunk)])
+      refuse_stage(stage, cat("reduce_gradients of chunk ", chunk, " is missing"));
+  }
+
+  // The k-th receive of a channel expects the k-th message that is sent into it.
+  void check_channels() const {
+    struct Place {
+      int stage;
+      size_t index;
+    };
+    struct Channel {
+      std::vector<Place> sends;
+      size_t received = 0;
+    };
+    std::unordered_map<int64_t, Channel> channels;
+    const auto channel = [&](int from, int to) -> Channel& { return channels[int64_t{from} * schedule_.stages + to]; };
+    for (int stage = 0; stage < schedule_.stages; ++stage)
+      for (size_t index = 0; index < list(stage).size(); ++index)
+        if (is_send(list(stage)[index].op)) channel(stage, list(stage)[index].peer).sends.push_back({stage, index});
+    for (int stage = 0; stage < schedule_.stages; ++stage)
+      for (size_t index = 0; index < list(stage).size(); ++index) {
+        const auto& receive = list(stage)[index];
+        if (!is_receive(receive.op)) continue;
+        auto& from_peer = channel(receive.peer, stage);
+        // Every message is sent once and received once, so the counts agree and only the order can be wrong.
+        const auto [sender, at] = from_peer.sends[from_peer.received++];
+        const auto& send = list(sender)[at];
+        const bool same_kind = (send.op == Op::send_activation) == (receive.op == Op::recv_activation);
+        if (!same_kind || send.microbatch != receive.microbatch || neighbour(send) != receive.chunk)
+          refuse(stage, index,
+                 cat("the next message from stage ", sender, " is that of its instruction ", at, " (", to_string(send),
+                     ")"));
+      }
+  }
+
+  int fewest_send_buffers(int limit) const {
+    const auto run = [&](int buffers) {
+      return simulate(schedule_, buffers, [](int, const Instruction&) { return 0.0; });
+    };
+    const auto runs_through = [&](int buffers) { return run(buffers).finished(schedule_); };
+    // More buffers never hurt: double them until it runs, then halve the gap.
+    int too_few = -1, enough = 0;
+    while (enough < limit && !runs_through(enough)) {
+      too_few = enough;
+      const bool all = enough >= 2 * schedule_.microbatches * schedule_.chunks();  // no channel has more messages
+      enough = all || enough > limit / 2 ? limit : std::max(1, 2 * enough);
+    }
+    if (enough == limit)
+      if (const auto simulation = run(limit); !simulation.finished(schedule_)) refuse_circle(simulation, limit);
+    while (enough - too_few > 1) {
+      const int middle = too_few + (enough - too_few) / 2;
+      (runs_through(middle) ? enough : too_few) = middle;
+    }
+    return enough;
+  }
+
+  // Whoever stands still waits for its instruction's peer, which stands still too: following them closes a circle.
+  [[noreturn]] void refuse_circle(const Simulation& simulation, int send_buffers) const {
+    const auto stands_at = [&](int stage) { return simulation.intervals[static_cast<size_t>(stage)].size(); };
+    int stage = 0;
+    while (stands_at(stage) == list(stage).size()) ++stage;
+    const auto peer_of = [&](int waiting) { return list(waiting)[stands_at(waiting)].peer; };
+    std::vector<bool> seen(static_cast<size_t>(schedule_.stages));
+    for (; !seen[static_cast<size_t>(stage)]; stage = peer_of(stage)) seen[static_cast<size_t>(stage)] = true;
+    std::string circle = "waits";
+    for (int waiting = peer_of(stage); waiting != stage; waiting = peer_of(waiting))
+      circle += cat(" for stage ", waiting, ", instruction ", stands_at(waiting), " (",
+                    to_string(list(waiting)[stands_at(waiting)]), "), which waits");
+    refuse(stage, stands_at(stage),
+           cat(circle, " for this instruction: the stages wait for each other (",
+               send_buffers == kUnboundedSends ? "any number of" : std::to_string(send_buffers),
+               " send buffers per channel)"));
+  }
+
+  const Schedule& schedule_;
+  CheckReport report_;
+  std::vector<uint16_t> done_;                 // by pair: bit of every Op that was seen
+  std::vector<int> next_input_, next_weight_;  // by chunk: the microbatch whose backward half is next
+  int next_loss_ = 0;                          // the microbatch whose loss is next
+  std::vector<bool> reduced_;                  // by chunk
+  bool scatters_ = false;                      // a microbatch's gradients are
+};
+
+}  // namespace
+
+CheckReport check_schedule(const Schedule& schedule, const CheckLimits& limits) {
+  return Checker(schedule).check(limits);
+}
+
+}  // namespace shardline

@@ -1,0 +1,162 @@
+#include "pipeline/schedule/files/schedule_file.h"
+
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+
+#include "core/error.h"
+#include "pipeline/schedule/schedule_builder.h"
+#include "pipeline/schedule/schedule_simulation.h"
+
+namespace shardline {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kMost = 1 << 20;  // microbatches or chunks: a file that says more has a typing mistake
+
+// Digits from the front of `text`, which they leave; -1 when there are none.
+int take_number(std::string_view& text) {
+  int number = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || number < 0 || number >= kMost) return -1;
+  text.remove_prefix(static_cast<size_t>(end - text.data()));
+  return number;
+}
+
+Cell read_cell(std::string_view text, int stage, const std::string& at) {
+  const auto refuse = [&, all = text](const char* what) {
+    throw ConfigError(cat(at, ": \"", std::string(all), "\" ", what,
+                          "; a cell is F, B or W, the microbatch, and where a stage has several chunks a slash and the "
+                          "chunk: F0 or W12/3"));
+  };
+  const auto kind = std::string_view("FBW").find(text.empty() ? ' ' : text.front());
+  if (kind == std::string_view::npos) refuse("begins with none of F, B and W");
+  text.remove_prefix(1);
+  Cell cell{std::array{CellWork::forward, CellWork::backward_input, CellWork::backward_weight}[kind], take_number(text),
+            stage};
+  if (cell.microbatch < 0) refuse("has no microbatch");
+  if (!text.empty() && text.front() == '/') {
+    text.remove_prefix(1);
+    cell.chunk = take_number(text);
+    if (cell.chunk < 0) refuse("has no chunk behind its slash");
+  }
+  if (!text.empty()) refuse("goes on behind its numbers");
+  return cell;
+}
+
+// Backward cells without a weight cell do both halves.
+void join_whole_backwards(CellLists& cells) {
+  for (auto& list : cells) {
+    std::set<std::pair<int, int>> split;
+    for (const auto& cell : list)
+      if (cell.work == CellWork::backward_weight) split.insert({cell.microbatch, cell.chunk});
+    for (auto& cell : list)
+      if (cell.work == CellWork::backward_input && !split.contains({cell.microbatch, cell.chunk}))
+        cell.work = CellWork::backward;
+  }
+}
+
+// Where each chunk is: on the stage that has cells for it.
+std::vector<int> stages_of_chunks(const CellLists& cells, const std::string& name) {
+  std::vector<int> stages;
+  for (size_t stage = 0; stage < cells.size(); ++stage)
+    for (const auto& cell : cells[stage]) {
+      const auto chunk = static_cast<size_t>(cell.chunk);
+      if (chunk >= stages.size()) stages.resize(chunk + 1, -1);
+      if (stages[chunk] >= 0 && stages[chunk] != static_cast<int>(stage))
+        throw ConfigError(cat(name, ": chunk ", chunk, " has cells on the stages ", stages[chunk], " and ", stage));
+      stages[chunk] = static_cast<int>(stage);
+    }
+  for (size_t chunk = 0; chunk < stages.size(); ++chunk)
+    if (stages[chunk] < 0) throw ConfigError(cat(name, ": chunk ", chunk, " has no cells, but a later one has"));
+  return stages;
+}
+
+Schedule built(const std::string& name, CellLists cells) {
+  join_whole_backwards(cells);
+  int microbatches = 0;
+  for (const auto& list : cells)
+    for (const auto& cell : list) microbatches = std::max(microbatches, cell.microbatch + 1);
+  if (microbatches == 0) throw ConfigError(cat(name, ": there are no cells"));
+  return build_schedule(name, stages_of_chunks(cells, name), microbatches, cells);
+}
+
+Schedule from_rows(const json& rows, const std::string& name) {
+  CellLists cells;
+  for (const auto& row : rows) {
+    const auto stage = static_cast<int>(cells.size());
+    auto& list = cells.emplace_back();
+    if (!row.is_array()) throw ConfigError(cat(name, ": /", stage, ": an array of cells is expected"));
+    for (size_t i = 0; i < row.size(); ++i) {
+      const auto at = cat(name, ": /", stage, "/", i);
+      if (!row[i].is_string()) throw ConfigError(cat(at, ": a cell is a string, such as \"F0\""));
+      list.push_back(read_cell(row[i].get<std::string>(), stage, at));
+    }
+  }
+  return built(name, cells);
+}
+
+// Of instructions without messages only the order of the work counts; those with messages stand as they are.
+Schedule with_messages(const Schedule& schedule) {
+  CellLists cells;
+  for (size_t stage = 0; stage < schedule.instructions.size(); ++stage) {
+    auto& list = cells.emplace_back();
+    for (const auto& instruction : schedule.instructions[stage]) {
+      if (is_send(instruction.op) || is_receive(instruction.op)) return schedule;
+      if (instruction.chunk < 0 || instruction.chunk >= schedule.chunks() ||
+          schedule.stage_of_chunk[static_cast<size_t>(instruction.chunk)] != static_cast<int>(stage))
+        return schedule;  // as the checker will say
+      const auto [op, microbatch, chunk, peer] = instruction;
+      if (op == Op::forward) list.push_back({CellWork::forward, microbatch, chunk});
+      if (op == Op::backward_input) list.push_back({CellWork::backward_input, microbatch, chunk});
+      if (op != Op::backward_weight) continue;
+      const bool whole = !list.empty() && list.back() == Cell{CellWork::backward_input, microbatch, chunk};
+      if (whole) list.pop_back();
+      list.push_back({whole ? CellWork::backward : CellWork::backward_weight, microbatch, chunk});
+    }
+  }
+  return build_schedule(schedule.name, schedule.stage_of_chunk, schedule.microbatches, cells);
+}
+
+}  // namespace
+
+Schedule schedule_from_cells(const std::string& text, const std::string& name) {
+  CellLists cells;
+  std::istringstream lines(text);
+  int number = 0;
+  for (std::string line; std::getline(lines, line);) {
+    ++number;
+    line.erase(std::min(line.find('#'), line.size()));
+    std::replace_if(
+        line.begin(), line.end(), [](char c) { return c == ',' || c == ';' || c == '\r'; }, ' ');
+    std::istringstream words(line);
+    std::vector<std::string> row;
+    for (std::string word; words >> word;) row.push_back(word);
+    if (row.empty()) continue;
+    if (row.size() >= 2 && row[0] == "stage") row.erase(row.begin(), row.begin() + 2);
+    const auto stage = static_cast<int>(cells.size());
+    auto& list = cells.emplace_back();
+    for (const auto& word : row)
+      if (word != ".") list.push_back(read_cell(word, stage, cat(name, ", line ", number)));
+  }
+  return built(name, cells);
+}
+
+Schedule read_schedule_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  if (!file) throw ConfigError(cat("the schedule ", path, " cannot be read; smp_options.pipeline names it"));
+  if (path.ends_with(".csv")) return schedule_from_cells(text, path);
+  const json parsed = json::parse(text, nullptr, false);
+  if (parsed.is_discarded()) throw ConfigError(cat("the schedule ", path, " is not JSON"));
+  if (parsed.is_array()) return from_rows(parsed, path);
+  auto schedule = schedule_from_json(parsed);
+  schedule.name = path;
+  return with_reductions(with_messages(schedule), false);
+}
+
+}  // namespace shardline

@@ -1,0 +1,27 @@
+// When each instruction of a run ran, and what was kept after it: what the timeline shows.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "pipeline/schedule/schedule.h"
+
+namespace shardline {
+
+// Seconds of the steady clock.
+struct InstructionRecord {
+  Instruction instruction;
+  double start = 0, end = 0;
+  double waited = 0;             // of it, for a message or for activations that come back
+  int64_t activation_bytes = 0;  // kept after it, as pipeline/activations/activation_bytes.h counts
+  int64_t process_bytes = 0;     // of CPU tensors in the process then; 0 where another allocator is in use
+};
+
+// Time in forward and backward instructions without what they waited.
+inline double busy_seconds(const std::vector<InstructionRecord>& records) {
+  double busy = 0;
+  for (const auto& record : records)
+    if (record.instruction.op <= Op::backward_weight) busy += record.end - record.start - record.waited;
+  return busy;
+}
+
+}  // namespace shardline

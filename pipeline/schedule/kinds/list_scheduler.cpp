@@ -1,0 +1,107 @@
+#include "pipeline/schedule/kinds/list_scheduler.h"
+
+#include <optional>
+#include <queue>
+
+namespace shardline {
+namespace {
+
+using Backward = ListRules::Backward;
+
+class ListScheduler {
+ public:
+  ListScheduler(const std::vector<int>& stage_of_chunk, int stages, int microbatches, const ListRules& rules)
+      : chunks_(static_cast<int>(stage_of_chunk.size())),
+        microbatches_(microbatches),
+        rules_(rules),
+        stages_(static_cast<size_t>(stages)),
+        forward_(stage_of_chunk.size()),
+        backward_(stage_of_chunk.size()) {
+    for (int chunk = 0; chunk < chunks_; ++chunk)
+      stages_[static_cast<size_t>(stage_of_chunk[static_cast<size_t>(chunk)])].chunks.push_back(chunk);
+  }
+
+  CellLists run() {
+    const size_t per_pair = rules_.backward == Backward::none ? 1 : rules_.backward == Backward::whole ? 2 : 3;
+    const size_t cells = per_pair * static_cast<size_t>(chunks_) * static_cast<size_t>(microbatches_);
+    CellLists lists(stages_.size());
+    size_t placed = 0;
+    for (int now = 0; placed < cells; ++now)
+      for (size_t at = 0; at < stages_.size(); ++at) {
+        if (stages_[at].busy_until > now) continue;
+        const auto cell = best(stages_[at], now);
+        if (!cell) continue;
+        lists[at].push_back(*cell);
+        place(stages_[at], *cell, now);
+        ++placed;
+      }
+    return lists;
+  }
+
+ private:
+  struct Stage {
+    std::vector<int> chunks;  // ascending
+    int busy_until = 0;
+    int active = 0;
+    std::queue<Cell> weights;  // deferred, in the order of their input gradients
+  };
+  using Ends = std::vector<int>;  // of a chunk's microbatches 0, 1, ..
+
+  static bool ended(const Ends& ends, int microbatch, int now) {
+    return static_cast<int>(ends.size()) > microbatch && ends[static_cast<size_t>(microbatch)] <= now;
+  }
+
+  std::optional<Cell> best(const Stage& stage, int now) const {
+    for (auto chunk = stage.chunks.rbegin(); chunk != stage.chunks.rend(); ++chunk)
+      if (can_backward(*chunk, now))
+        return Cell{rules_.backward == Backward::split ? CellWork::backward_input : CellWork::backward,
+                    static_cast<int>(backward_[static_cast<size_t>(*chunk)].size()), *chunk};
+    for (auto chunk = stage.chunks.rbegin(); chunk != stage.chunks.rend(); ++chunk)
+      if (can_forward(stage, *chunk, now))
+        return Cell{CellWork::forward, static_cast<int>(forward_[static_cast<size_t>(*chunk)].size()), *chunk};
+    if (!stage.weights.empty()) return stage.weights.front();
+    return {};
+  }
+
+  bool can_backward(int chunk, int now) const {
+    const auto at = static_cast<size_t>(chunk);
+    const auto microbatch = static_cast<int>(backward_[at].size());
+    if (rules_.backward == Backward::none || microbatch == microbatches_) return false;
+    return ended(chunk + 1 < chunks_ ? backward_[at + 1] : forward_[at], microbatch, now);
+  }
+
+  bool can_forward(const Stage& stage, int chunk, int now) const {
+    const auto at = static_cast<size_t>(chunk);
+    const auto microbatch = static_cast<int>(forward_[at].size());
+    if (microbatch == microbatches_) return false;
+    const bool enters = chunk == stage.chunks.front() && rules_.backward != Backward::none;
+    if (enters && stage.active == rules_.active_microbatches) return false;
+    return chunk == 0 || ended(forward_[at - 1], microbatch, now);
+  }
+
+  void place(Stage& stage, const Cell& cell, int now) {
+    stage.busy_until = now + (cell.work == CellWork::backward ? 2 : 1);
+    const bool first_chunk = cell.chunk == stage.chunks.front();
+    if (cell.work == CellWork::forward) forward_[static_cast<size_t>(cell.chunk)].push_back(stage.busy_until);
+    if (cell.work == CellWork::backward || cell.work == CellWork::backward_input)
+      backward_[static_cast<size_t>(cell.chunk)].push_back(stage.busy_until);
+    if (cell.work == CellWork::backward_input)
+      stage.weights.push({CellWork::backward_weight, cell.microbatch, cell.chunk});
+    if (cell.work == CellWork::backward_weight) stage.weights.pop();
+    if (first_chunk && cell.work == CellWork::forward) ++stage.active;
+    if (first_chunk && (cell.work == CellWork::backward || cell.work == CellWork::backward_weight)) --stage.active;
+  }
+
+  int chunks_, microbatches_;
+  ListRules rules_;
+  std::vector<Stage> stages_;
+  std::vector<Ends> forward_, backward_;  // by chunk
+};
+
+}  // namespace
+
+CellLists list_schedule(const std::vector<int>& stage_of_chunk, int stages, int microbatches, const ListRules& rules) {
+  return ListScheduler(stage_of_chunk, stages, microbatches, rules).run();
+}
+
+}  // namespace shardline

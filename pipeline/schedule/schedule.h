@@ -1,0 +1,94 @@
+// The schedule is data: for every stage a list of instructions. The executor runs it, the checker proves things about
+// it, the plan prints it and the timeline names its events by it.
+#pragma once
+#include <cstddef>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+namespace shardline {
+
+enum class Op {
+  forward,
+  backward_input,   // gradients of the chunk's input (and all that is not deferred)
+  backward_weight,  // the deferred weight-gradient products
+  send_activation,
+  recv_activation,
+  send_gradient,
+  recv_gradient,
+  reduce_gradients,          // from here on nothing is added to the chunk's gradients: waits for their reduction
+  reduce_scatter_gradients,  // the microbatch's gradients are this rank's shards of them from here on
+};
+const char* to_string(Op op);
+
+constexpr bool is_reduction(Op op) {
+  return op == Op::reduce_gradients || op == Op::reduce_scatter_gradients;
+}
+
+// A chunk is a contiguous run of layers; chunk c of C stands before chunk c + 1. peer is the stage at the other end of
+// a send or receive, -1 elsewhere. microbatch is -1 for reduce_gradients.
+struct Instruction {
+  Op op;
+  int microbatch = -1;
+  int chunk = 0;
+  int peer = -1;
+  bool operator==(const Instruction&) const = default;
+};
+
+// "forward, microbatch 3, chunk 0"
+std::string to_string(const Instruction& instruction);
+
+struct Schedule {
+  std::string name;  // "simple", "interleaved (1F1B)", "ZB-V", "forward", a file
+  int stages = 1;
+  int microbatches = 1;
+  std::vector<int> stage_of_chunk;                     // size: number of chunks
+  std::vector<std::vector<Instruction>> instructions;  // by stage
+
+  int chunks() const { return static_cast<int>(stage_of_chunk.size()); }
+  bool operator==(const Schedule&) const = default;
+};
+
+// Whether what instruction `forward` of a list makes for instruction `backward` can be elsewhere in between, where it
+// must be back `horizon` instructions before its use.
+constexpr bool can_be_away(size_t forward, size_t backward, int horizon) {
+  return backward > forward + static_cast<size_t>(horizon);
+}
+
+// In every list: a receive stands before the forward or backward_input that needs it; an activation is sent right after
+// its forward; a whole backward is backward_input, backward_weight, send_gradient, and a split one backward_input,
+// send_gradient, and later backward_weight (pipeline/schedule/schedule_builder.h says why); the last chunk's head makes
+// the loss, so it receives no gradient; neighbouring chunks of one stage hand over without a message; reduce_gradients
+// stands once per chunk. Where gradients are sharded, reduce_scatter_gradients stands behind every backward_weight (and
+// what is sent behind it). Sends do not wait for their receiver: 1F1B needs one tensor in flight per channel
+// (pipeline/schedule/checker.h computes this number for any schedule).
+//
+// Here are those with one chunk a stage and whole backwards; pipeline/schedule/kinds/schedule_generators.h has others,
+// and pipeline/schedule/kinds/schedule_choice.h finds one by name. active_microbatches bounds the microbatches that a
+// stage keeps between forward and backward. 0: what the schedule needs. The minimum is 1 (one microbatch passes through
+// all stages and back at a time). All throw ConfigError.
+
+// GPipe (Huang et al. 2019, arXiv 1811.06965): all forwards, then all backwards, in waves of `active_microbatches`.
+Schedule simple_schedule(int stages, int microbatches, int active_microbatches);
+
+// 1F1B (PipeDream-flush; Narayanan et al. 2021, arXiv 2104.04473, 2.2.1): stage s runs at most `stages - s`
+// microbatches ahead of its backward. With a < stages active microbatches it is the share ceil(a * (stages - s) /
+// stages): the time between forward and backward falls towards the last stage, and a stage that runs ahead further
+// delays its backwards.
+Schedule one_forward_one_backward(int stages, int microbatches, int active_microbatches);
+
+// The schedule with the reductions that its backwards need, in place of those that it has: reduce_gradients at the end
+// of each list, in the order in which the chunks got their last gradients, and, where gradients are scattered
+// (sharded), the reduce_scatter_gradients.
+Schedule with_reductions(Schedule schedule, bool scattered);
+
+// Evaluation and generation: every microbatch goes forward through all chunks.
+Schedule forward_schedule(int stages, int microbatches);
+
+// {"name", "stages", "microbatches", "stage_of_chunk", "instructions": [by stage [{"op", "microbatch", "chunk",
+// "peer"}]]}; microbatch and peer are left out where they are -1. Reading is strict (ConfigError names the place), but
+// only check_schedule says whether the lists make sense.
+void to_json(nlohmann::json& json, const Schedule& schedule);
+Schedule schedule_from_json(const nlohmann::json& json);
+
+}  // namespace shardline

@@ -1,0 +1,40 @@
+// What generators and files say about a schedule is only what runs when; the builder writes the instruction lists.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "pipeline/schedule/schedule.h"
+
+namespace shardline {
+
+enum class CellWork { forward, backward, backward_input, backward_weight };  // backward: both halves at once
+
+struct Cell {
+  CellWork work;
+  int microbatch, chunk;
+  bool operator==(const Cell&) const = default;
+};
+using CellLists = std::vector<std::vector<Cell>>;  // by stage, in the order in which they run
+
+// Adds messages and reductions to the cells.
+// - A send stands right behind what makes its tensor: forward, backward_input, or the weights' half of a whole
+//   backward (the executor makes both halves in one pass, layer by layer, and that has no middle at which to send).
+// - A receive stands right before what needs its tensor. Where a channel brings others first, these are received with
+//   it: they were sent earlier, so nothing waits longer, and the order of every channel is right by construction.
+// - Reductions stand where with_reductions places them while no gradients are scattered.
+// Cells may be wrong (a user's are): check_schedule tells. Microbatches and chunks that do not exist are ConfigErrors.
+Schedule build_schedule(const std::string& name, const std::vector<int>& stage_of_chunk, int microbatches,
+                        const CellLists& cells);
+
+// The stages of `chunks_per_stage` * stages chunks ...
+std::vector<int> round_robin_chunks(int stages, int chunks_per_stage);  // ... 0, 1, .., p-1, 0, 1, ..
+std::vector<int> v_chunks(int stages);                                  // ... 0, 1, .., p-1, p-1, .., 1, 0
+
+// The most microbatches at a time that one stage has between the forward of its first chunk and the end of that chunk's
+// backward (with its weights).
+int most_active_microbatches(const std::vector<int>& stage_of_chunk, const CellLists& cells);
+
+// Throws ConfigError for stages or microbatches below 1 and for a negative bound on active microbatches.
+void check_sizes(const std::string& schedule, int stages, int microbatches, int active_microbatches);
+
+}  // namespace shardline

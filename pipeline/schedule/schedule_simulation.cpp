@@ -1,0 +1,126 @@
+#include "pipeline/schedule/schedule_simulation.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+namespace shardline {
+namespace {
+
+struct MessageTimes {
+  std::vector<double> arrived;  // when message i is there
+  std::vector<double> wanted;   // when the receiver stood at receive i
+};
+
+class Simulator {
+ public:
+  Simulator(const Schedule& schedule, int send_buffers, const InstructionCost& cost, const MessageTime& message)
+      : schedule_(schedule), send_buffers_(static_cast<size_t>(send_buffers)), cost_(cost), message_(message) {
+    result_.intervals.resize(schedule.instructions.size());
+    received_.resize(schedule.instructions.size());
+    clock_.resize(schedule.instructions.size());
+    for (size_t stage = 0; stage < schedule.instructions.size(); ++stage) {
+      result_.intervals[stage].reserve(schedule.instructions[stage].size());
+      runnable_.push_back(static_cast<int>(stage));
+    }
+  }
+
+  // A stage runs until it has to wait; whatever it does for a peer makes the peer runnable again.
+  Simulation run() {
+    while (!runnable_.empty()) {
+      const int stage = runnable_.back();
+      runnable_.pop_back();
+      const auto& list = schedule_.instructions[static_cast<size_t>(stage)];
+      auto& done = result_.intervals[static_cast<size_t>(stage)];
+      while (done.size() < list.size() && execute(stage, list[done.size()])) {
+      }
+    }
+    return std::move(result_);
+  }
+
+ private:
+  MessageTimes& channel(int from, int to) { return channels_[int64_t{from} * schedule_.stages + to]; }
+
+  bool execute(int stage, const Instruction& instruction) {
+    if (is_send(instruction.op)) return send(stage, instruction.peer);
+    if (is_receive(instruction.op)) return receive(stage, instruction.peer);
+    const double now = clock_[static_cast<size_t>(stage)];
+    finish(stage, now, now + cost_(stage, instruction));
+    return true;
+  }
+
+  bool send(int stage, int peer) {
+    auto& to_peer = channel(stage, peer);
+    double now = clock_[static_cast<size_t>(stage)];
+    if (to_peer.arrived.size() >= send_buffers_) {
+      const size_t before = to_peer.arrived.size() - send_buffers_;  // its buffer is needed again
+      if (before >= to_peer.wanted.size()) return false;
+      now = std::max(now, to_peer.wanted[before]);
+    }
+    to_peer.arrived.push_back(message_ ? now + message_(stage, peer) : now);
+    finish(stage, now, now);
+    runnable_.push_back(peer);
+    return true;
+  }
+
+  bool receive(int stage, int peer) {
+    auto& from_peer = channel(peer, stage);
+    auto& received = received_[static_cast<size_t>(stage)][peer];
+    if (from_peer.wanted.size() == received) {
+      from_peer.wanted.push_back(clock_[static_cast<size_t>(stage)]);
+      runnable_.push_back(peer);
+    }
+    if (from_peer.arrived.size() <= received) return false;
+    const double now = std::max(clock_[static_cast<size_t>(stage)], from_peer.arrived[received++]);
+    finish(stage, now, now);
+    return true;
+  }
+
+  void finish(int stage, double start, double end) {
+    result_.intervals[static_cast<size_t>(stage)].push_back({start, end});
+    clock_[static_cast<size_t>(stage)] = end;
+  }
+
+  const Schedule& schedule_;
+  const size_t send_buffers_;
+  const InstructionCost& cost_;
+  const MessageTime& message_;
+  std::unordered_map<int64_t, MessageTimes> channels_;
+  std::vector<std::unordered_map<int, size_t>> received_;  // by stage and peer
+  std::vector<double> clock_;
+  std::vector<int> runnable_;
+  Simulation result_;
+};
+
+}  // namespace
+
+bool is_send(Op op) {
+  return op == Op::send_activation || op == Op::send_gradient;
+}
+bool is_receive(Op op) {
+  return op == Op::recv_activation || op == Op::recv_gradient;
+}
+
+bool weights_follow(const std::vector<Instruction>& list, size_t place) {
+  const Instruction weights{Op::backward_weight, list[place].microbatch, list[place].chunk};
+  return place + 1 < list.size() && list[place + 1] == weights;
+}
+
+bool Simulation::finished(const Schedule& schedule) const {
+  for (size_t stage = 0; stage < intervals.size(); ++stage)
+    if (intervals[stage].size() < schedule.instructions[stage].size()) return false;
+  return true;
+}
+
+double Simulation::makespan() const {
+  double end = 0;
+  for (const auto& stage : intervals)
+    if (!stage.empty()) end = std::max(end, stage.back().end);
+  return end;
+}
+
+Simulation simulate(const Schedule& schedule, int send_buffers, const InstructionCost& cost,
+                    const MessageTime& message) {
+  return Simulator(schedule, send_buffers, cost, message).run();
+}
+
+}  // namespace shardline

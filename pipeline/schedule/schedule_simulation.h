@@ -1,0 +1,48 @@
+// Runs a schedule's lists as the executor would, with a clock: when every instruction starts and ends, and where the
+// stages stop if they wait for each other. Linear in the number of instructions.
+//
+// A channel leads from one stage to another and keeps the order of its messages. A send holds a buffer of its channel
+// until the receiver takes the message; it waits while all buffers are held and the receiver does not stand at the
+// receive of the oldest. Messages travel beside the computation: they cost nobody's time but the receiver's, who may
+// have to wait for them; unless told, they arrive at once.
+#pragma once
+#include <functional>
+#include <limits>
+#include <vector>
+
+#include "pipeline/schedule/schedule.h"
+
+namespace shardline {
+
+inline constexpr int kUnboundedSends = std::numeric_limits<int>::max();
+
+struct Interval {
+  double start = 0, end = 0;  // start: when it no longer waits
+};
+
+struct Simulation {
+  std::vector<std::vector<Interval>> intervals;  // by stage: of the instructions that ended
+
+  bool finished(const Schedule& schedule) const;
+  double makespan() const;
+};
+
+// Time of an instruction that computes (it is not asked for sends and receives). Any unit.
+using InstructionCost = std::function<double(int stage, const Instruction&)>;
+
+// Time from a send to the earliest end of its receive.
+using MessageTime = std::function<double(int from, int to)>;
+
+// Peers must be stages of the schedule, other than the stage itself. send_buffers per channel; 0: rendezvous, a send
+// ends when its receive begins.
+Simulation simulate(const Schedule& schedule, int send_buffers, const InstructionCost& cost,
+                    const MessageTime& message = nullptr);
+
+bool is_send(Op op);
+bool is_receive(Op op);
+
+// Whether the weight gradients of the BackwardInput at `place` are made at once, because they are the next instruction:
+// each while its tensors are in cache, and nothing waits.
+bool weights_follow(const std::vector<Instruction>& list, size_t place);
+
+}  // namespace shardline

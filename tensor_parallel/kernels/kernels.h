@@ -1,0 +1,95 @@
+// The memory-bound parts of a transformer, fused and in the precision that training needs. Tensors are fp32, fp64, bf16
+// or fp16; all arithmetic, statistics and gradients of parameters are fp32 (fp64 for fp64), and half-precision results
+// are rounded once. With fp32_residual_addition the residual stream is fp32 beside half-precision layers: where the two
+// meet, types may differ as said below. CPU tensors run our vectorised loops; tensors on other devices run ATen, which
+// is also the reference in the tests. All tensors contiguous unless said otherwise.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <tuple>
+#include <vector>
+
+namespace shardline {
+
+// ---- layer norm over the last dimension; x, y, dx [rows, n], mean and rstd [rows]
+// x and dx have the residual stream's type, y and dy that of weight and bias.
+std::tuple<at::Tensor, at::Tensor, at::Tensor> layer_norm_forward(const at::Tensor& x, const at::Tensor& weight,
+                                                                  const at::Tensor& bias, double epsilon);
+// Returns dx; adds to weight_grad and bias_grad [n] (undefined: skipped), only over the first `valid_rows` rows.
+at::Tensor layer_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& mean,
+                               const at::Tensor& rstd, const at::Tensor& weight, at::Tensor weight_grad,
+                               at::Tensor bias_grad, int64_t valid_rows);
+
+// ---- activation(x + bias); x [rows, n], bias [n] or undefined
+enum class Activation { gelu, gelu_tanh, relu, silu, tanh };
+// HF's names: gelu, gelu_new, gelu_pytorch_tanh, gelu_fast, relu, silu, swish, tanh. Throws ConfigError.
+Activation activation_from_name(const std::string& name);
+at::Tensor bias_activation_forward(const at::Tensor& x, const at::Tensor& bias, Activation activation);
+// Returns the gradient of x; adds its column sums to bias_grad [n] (undefined: skipped).
+at::Tensor bias_activation_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& bias,
+                                    Activation activation, at::Tensor bias_grad);
+
+// ---- dropout whose mask belongs to the model, not to the layout (core/numbers/philox.h)
+// Row i of a [rows, features] tensor is position `position[i]` of sample `sample[i]`; element (position, feature) of
+// the sample draws word position * features + feature of its stream. Rows with sample -1 are padding and pass
+// unchanged.
+struct DropoutRows {
+  uint64_t seed = 0;
+  uint32_t op = 0, step = 0;
+  double probability = 0;                 // of dropping; kept values are scaled by 1 / (1 - probability)
+  std::vector<int64_t> sample, position;  // by row
+};
+// residual + dropout(x + bias), of the residual's type; bias [n] or undefined, residual of x's sizes or undefined.
+at::Tensor bias_dropout_add_forward(const at::Tensor& x, const at::Tensor& bias, const at::Tensor& residual,
+                                    const DropoutRows& rows);
+// The gradient of x, of x's type `branch`; its column sums over valid rows are added to bias_grad (undefined: skipped).
+// `valid_rows` as above.
+at::Tensor bias_dropout_backward(const at::Tensor& dy, const DropoutRows& rows, at::Tensor bias_grad,
+                                 int64_t valid_rows, at::ScalarType branch);
+
+// ---- rotation of pairs of features, in place
+// x [rows, heads, head_dim], rows strided: features 2i and 2i + 1 of each head, the first 2 * pairs of them, are turned
+// by the angle of row `position` and column i of table [2, positions, pairs] (cosines, sines; x's wide type), or back
+// by it. position [rows] int64.
+void rotate_pairs_(at::Tensor x, const at::Tensor& table, const at::Tensor& position, bool back);
+
+// ---- softmax cross entropy over a vocabulary that may be split over ranks; logits [rows, v] of this rank's part
+// Per row: the largest logit, the sum of exp(logit - largest), and the logit of the label (0 when the label, counted
+// from this part's first entry, is not in [0, v)). Each [rows], fp32 or wider, also of half-precision logits.
+std::tuple<at::Tensor, at::Tensor, at::Tensor> cross_entropy_stats(const at::Tensor& logits, const at::Tensor& label);
+// In place: logits become (softmax - onehot(label)) * scale, given each row's log of the whole sum of exponentials;
+// rows whose scale is 0 (ignored labels) become 0. log_sum_exp, scale [rows]; label as above.
+void cross_entropy_gradient_(at::Tensor logits, const at::Tensor& label, const at::Tensor& log_sum_exp,
+                             const at::Tensor& scale);
+
+// ---- attention core, causal, with dropout on the probabilities; q, k, v and results [batch, heads, length, head_dim],
+// strided. Products, softmax and probabilities are fp32 (fp64 for fp64); half-precision results are rounded once.
+struct AttentionDropout {
+  uint64_t seed = 0;
+  uint32_t op = 0, step = 0;
+  double probability = 0;
+  std::vector<int64_t> sample;  // [batch]; not needed without dropout
+  int64_t first_head = 0;       // of this rank among the model's heads
+  int64_t max_positions = 0;    // of the model: stride of the element counter
+};
+// The scores are (q k / divisor) * (scale * divisor): q k is divided before it is stored, so that scores can be kept in
+// a range that the mathematics does not care about (query_key_layer_scaling).
+struct ScoreScale {
+  ScoreScale(double scale_, double divisor_ = 1) : scale(scale_), divisor(divisor_) {}
+  double scale, divisor;
+};
+// Element (head, query, key) of a sample draws word (head * max_positions + query) * max_positions + key. Returns the
+// output and the log of the sum of exponentials [batch, heads, length], which is fp32 or wider; probabilities are never
+// kept.
+// A query gets NaN where one of its scores is NaN or +infinity, or where all are -infinity, as the definition of the
+// softmax says. Torch's own attention on CPUs gives 0 where all are -infinity or NaN.
+std::tuple<at::Tensor, at::Tensor> attention_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                                     const ScoreScale& scale, const AttentionDropout& dropout);
+std::tuple<at::Tensor, at::Tensor, at::Tensor> attention_backward(const at::Tensor& d_out, const at::Tensor& q,
+                                                                  const at::Tensor& k, const at::Tensor& v,
+                                                                  const at::Tensor& out, const at::Tensor& log_sum_exp,
+                                                                  const ScoreScale& scale,
+                                                                  const AttentionDropout& dropout);
+
+}  // namespace shardline

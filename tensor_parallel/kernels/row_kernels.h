@@ -1,0 +1,101 @@
+// How the loops over rows are cut among threads, and the sums over rows that come of it.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "tensor_parallel/kernels/number_types.h"
+
+namespace shardline {
+
+// Whether a kernel runs our loops on tensors like this one; else ATen.
+inline bool runs_loops(const at::Tensor& t) {
+  const auto type = t.scalar_type();
+  return t.is_cpu() && (type == at::kFloat || type == at::kDouble || type == at::kBFloat16 || type == at::kHalf);
+}
+
+// The type of statistics, sums and gradients of parameters of tensors like this one: at least fp32.
+inline at::ScalarType wide_type(const at::Tensor& t) {
+  return t.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+// Calls run(S{}) with the type of the tensor's numbers.
+template <class Run>
+void with_type_of(const at::Tensor& t, const Run& run) {
+  switch (t.scalar_type()) {
+    case at::kDouble:
+      return run(double{});
+    case at::kBFloat16:
+      return run(Bf16{});
+    case at::kHalf:
+      return run(Fp16{});
+    default:
+      return run(float{});
+  }
+}
+
+// The same for a tensor of sums, which is fp32 or fp64.
+template <class Run>
+void with_wide_type_of(const at::Tensor& t, const Run& run) {
+  if (t.scalar_type() == at::kDouble)
+    run(double{});
+  else
+    run(float{});
+}
+
+// Calls run(S{}, R{}) for a layer's tensor and one of the residual stream: of the same type, or half precision and
+// fp32.
+template <class Run>
+void with_types_of(at::ScalarType layer, at::ScalarType residual, const Run& run) {
+  if (layer == residual) {
+    if (layer == at::kDouble) return run(double{}, double{});
+    if (layer == at::kBFloat16) return run(Bf16{}, Bf16{});
+    if (layer == at::kHalf) return run(Fp16{}, Fp16{});
+    return run(float{}, float{});
+  }
+  SL_ASSERT(residual == at::kFloat && (layer == at::kBFloat16 || layer == at::kHalf), "a layer of ", layer,
+            " between residuals of ", residual);
+  if (layer == at::kBFloat16) return run(Bf16{}, float{});
+  return run(Fp16{}, float{});
+}
+
+// The tensor's numbers; null for an undefined one.
+template <class S>
+S* numbers(const at::Tensor& t) {
+  if (!t.defined()) return nullptr;
+  SL_ASSERT(t.is_contiguous() && t.element_size() == sizeof(S), "a kernel's tensors are contiguous; sizes ", t.sizes(),
+            ", strides ", t.strides(), ", ", t.scalar_type());
+  return static_cast<S*>(t.mutable_data_ptr());
+}
+template <class S>
+const S* constant_numbers(const at::Tensor& t) {
+  if (!t.defined()) return nullptr;
+  SL_ASSERT(t.is_contiguous() && t.element_size() == sizeof(S), "a kernel's tensors are contiguous; sizes ", t.sizes(),
+            ", strides ", t.strides(), ", ", t.scalar_type());
+  return static_cast<const S*>(t.const_data_ptr());
+}
+
+// So many rows of n numbers are worth a thread.
+int64_t rows_per_thread(int64_t n);
+
+// Rows cut into blocks whose size depends on their number alone: sums by block, added in the blocks' order, do not
+// depend on the number of threads.
+struct RowBlocks {
+  explicit RowBlocks(int64_t row_count);
+  int64_t begin(int64_t block) const { return block * block_rows; }
+  int64_t end(int64_t block) const { return std::min(rows, (block + 1) * block_rows); }
+  int64_t per_thread(int64_t n) const { return std::max<int64_t>(1, rows_per_thread(n) / block_rows); }
+  int64_t rows, block_rows, count;
+};
+
+// total [n] += the sum of partial [blocks, n] over blocks, in their order.
+void add_partial_sums(at::Tensor total, const at::Tensor& partial);
+
+// total [n] += the sum of the rows of x [rows, n], whose rows may be strided; total has x's wide type.
+void add_row_sums(at::Tensor total, const at::Tensor& x);
+
+// table[index[i]] += rows[i] in ascending i; table [any, n] of rows' wide type, index [count], rows [count, n].
+void add_indexed_rows(at::Tensor table, const at::Tensor& index, const at::Tensor& rows);
+
+}  // namespace shardline

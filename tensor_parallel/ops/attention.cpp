@@ -1,0 +1,222 @@
+#include "tensor_parallel/ops/attention.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/scaled_dot_product_attention.h>
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "core/model/backward.h"
+#include "tensor_parallel/kernels/kernels.h"
+#include "tensor_parallel/kernels/row_kernels.h"
+#include "tensor_parallel/products/products.h"
+
+namespace shardline {
+namespace {
+
+// [tokens, 3 * heads * head_dim] -> q, k, v, each [batch, heads, length, head_dim], strided.
+std::array<at::Tensor, 3> split_qkv(const at::Tensor& qkv, const Microbatch& batch, const AttentionOptions& o) {
+  const auto five = qkv.view({batch.batch(), batch.length(), 3, o.heads, o.head_dim}).permute({2, 0, 3, 1, 4});
+  return {five[0], five[1], five[2]};
+}
+
+// [batch, heads, length, head_dim] -> [tokens, heads * head_dim]
+at::Tensor merge_heads(const at::Tensor& x) {
+  return x.transpose(1, 2).reshape({x.size(0) * x.size(2), x.size(1) * x.size(3)});
+}
+at::Tensor split_heads(const at::Tensor& x, const Microbatch& batch, const AttentionOptions& o) {
+  return x.view({batch.batch(), batch.length(), o.heads, o.head_dim}).transpose(1, 2);
+}
+
+// Whether torch's fused attention gets tensors like this one as they are; else they are converted, or ours runs.
+bool runs_as_is(const at::Tensor& t, const AttentionOptions& o) {
+  if (t.scalar_type() == wide_type(t)) return true;
+  return !o.in_fp32 && (!t.is_cpu() || multiplies_natively(t.scalar_type()));
+}
+
+at::Tensor as_computed(const at::Tensor& t, const AttentionOptions& o) {
+  return runs_as_is(t, o) ? t : t.to(wide_type(t));
+}
+
+at::Tensor cached_attention(const at::Tensor& qkv, const MicrobatchContext& context, const AttentionOptions& o) {
+  const auto [q, k, v] = split_qkv(qkv, *context.batch, o);
+  const auto [keys, values] = context.cache->append(k, v);
+  const int64_t queries = q.size(2), seen = keys.size(2);
+  std::optional<at::Tensor> mask;  // query i stands at position seen - queries + i
+  if (queries > 1 && seen > queries)
+    mask = at::ones({queries, seen}, q.options().dtype(at::kBool)).tril(seen - queries);
+  const auto mixed = at::scaled_dot_product_attention(as_computed(q, o), as_computed(keys, o), as_computed(values, o),
+                                                      mask, 0.0, queries > 1 && !mask, o.scale);
+  return merge_heads(mixed).to(qkv.scalar_type());
+}
+
+bool drops_out(const MicrobatchContext& context, const AttentionOptions& o) {
+  return context.mode == Mode::train && o.dropout > 0;
+}
+
+AttentionDropout dropout_of(const MicrobatchContext& context, const AttentionOptions& o) {
+  if (!drops_out(context, o)) return {};
+  return {.seed = context.seed,
+          .op = o.dropout_op,
+          .step = static_cast<uint32_t>(context.step),
+          .probability = o.dropout,
+          .sample = context.batch->samples,
+          .first_head = o.first_head,
+          .max_positions = o.max_positions};
+}
+
+// Without dropout, accelerators use torch's attention with torch's own backward.
+bool is_torchs(const at::Tensor& qkv, const MicrobatchContext& context, const AttentionOptions& o) {
+  return !qkv.is_cpu() && !drops_out(context, o);
+}
+
+at::Tensor torchs_attention(const at::Tensor& qkv, const Microbatch& batch, const AttentionOptions& o) {
+  const auto [q, k, v] = split_qkv(as_computed(qkv, o), batch, o);
+  return merge_heads(at::scaled_dot_product_attention(q, k, v, {}, 0.0, true, o.scale)).to(qkv.scalar_type());
+}
+
+// An empty microbatch, or a rank without heads.
+at::Tensor empty_attention(const at::Tensor& qkv, const AttentionOptions& o) {
+  return with_backward(at::zeros({qkv.size(0), o.heads * o.head_dim}, qkv.options().requires_grad(false)), {qkv}, {},
+                       "CausalAttention",
+                       [sizes = qkv.sizes().vec(), options = qkv.options()](const at::Tensor&, const SavedTensors&) {
+                         return std::vector<at::Tensor>{at::zeros(sizes, options.requires_grad(false))};
+                       });
+}
+
+// The attention of one microbatch.
+class AttentionCore {
+ public:
+  AttentionCore(const at::Tensor& qkv, const MicrobatchContext& context, const AttentionOptions& options)
+      : batch_(*context.batch),
+        options_(options),
+        torchs_(is_torchs(qkv, context, options)),
+        dropout_(dropout_of(context, options)) {}
+
+  // What gradient() needs: qkv, the result [tokens, heads * head_dim], and the log of the sums of exponentials, which
+  // torch's attention keeps itself, with handles of its own to the other two.
+  SavedTensors run(const at::Tensor& qkv) {
+    auto [mixed, log_sum_exp] = compute(qkv.detach());
+    SavedTensors saved = {qkv.detach(), std::move(mixed)};
+    if (log_sum_exp.defined()) saved.push_back(std::move(log_sum_exp));
+    return saved;
+  }
+
+  // Frees the result's memory, for whoever holds it, and what torch keeps.
+  void drop(const at::Tensor& mixed) {
+    torchs_qkv_.reset();
+    torchs_mixed_.reset();
+    mixed.storage().set_data_ptr_noswap(at::DataPtr(nullptr, mixed.device()));
+  }
+
+  // After drop: the result is back, for all who hold it.
+  void run_again(const at::Tensor& qkv, const at::Tensor& mixed) {
+    at::Tensor again;
+    std::tie(again, log_sum_exp_) = compute(qkv);
+    SL_ASSERT(again.storage().nbytes() == mixed.storage().nbytes() && again.storage_offset() == 0);
+    mixed.storage().set_data_ptr_noswap(again.storage().set_data_ptr(at::DataPtr(nullptr, again.device())));
+  }
+
+  at::Tensor gradient(const SavedTensors& saved, const at::Tensor& d_mixed) const {
+    if (torchs_) {
+      torch::autograd::backward({torchs_mixed_}, {d_mixed});
+      return torchs_qkv_.grad();
+    }
+    const at::Tensor& qkv = saved[0];
+    const at::Tensor& log_sum_exp = saved.size() > 2 ? saved[2] : log_sum_exp_;
+    const auto [q, k, v] = split_qkv(qkv, batch_, options_);
+    const auto out = split_heads(saved[1], batch_, options_);
+    const auto d_out = split_heads(d_mixed.contiguous(), batch_, options_);
+    auto [dq, dk, dv] = attention_backward(d_out, q, k, v, out, log_sum_exp, score_scale(), dropout_);
+    auto d_qkv = at::empty(qkv.sizes(), qkv.options());
+    const auto parts = split_qkv(d_qkv, batch_, options_);
+    parts[0].copy_(dq);
+    parts[1].copy_(dk);
+    parts[2].copy_(dv);
+    return d_qkv;
+  }
+
+ private:
+  ScoreScale score_scale() const { return {options_.scale, options_.score_divisor}; }
+
+  std::pair<at::Tensor, at::Tensor> compute(const at::Tensor& qkv) {
+    if (torchs_) return {compute_by_torch(qkv), at::Tensor()};
+    at::NoGradGuard no_grad;
+    const auto [q, k, v] = split_qkv(qkv, batch_, options_);
+    const auto [out, log_sum_exp] = attention_forward(q, k, v, score_scale(), dropout_);
+    return {merge_heads(out), log_sum_exp};
+  }
+
+  at::Tensor compute_by_torch(const at::Tensor& qkv) {
+    at::AutoGradMode grad(true);
+    torchs_qkv_ = qkv.detach().requires_grad_(true);
+    torchs_mixed_ = torchs_attention(torchs_qkv_, batch_, options_);
+    return torchs_mixed_.detach().clone();  // torch keeps its own
+  }
+
+  const Microbatch& batch_;
+  AttentionOptions options_;
+  bool torchs_;
+  AttentionDropout dropout_;
+  at::Tensor log_sum_exp_;                // from run_again to gradient
+  at::Tensor torchs_qkv_, torchs_mixed_;  // with torch's graph between them
+};
+
+}  // namespace
+
+std::pair<at::Tensor, at::Tensor> KvCache::append(const at::Tensor& k, const at::Tensor& v) {
+  const int64_t needed = length_ + k.size(2);
+  if (!keys_.defined() || keys_.size(2) < needed) {
+    auto sizes = k.sizes().vec();
+    sizes[2] = std::max<int64_t>(needed, keys_.defined() ? 2 * keys_.size(2) : 64);
+    auto keys = at::empty(sizes, k.options()), values = at::empty(sizes, v.options());
+    if (length_ > 0) {
+      keys.narrow(2, 0, length_).copy_(keys_.narrow(2, 0, length_));
+      values.narrow(2, 0, length_).copy_(values_.narrow(2, 0, length_));
+    }
+    keys_ = keys;
+    values_ = values;
+  }
+  keys_.narrow(2, length_, k.size(2)).copy_(k);
+  values_.narrow(2, length_, v.size(2)).copy_(v);
+  length_ = needed;
+  return {keys_.narrow(2, 0, length_), values_.narrow(2, 0, length_)};
+}
+
+at::Tensor causal_attention(const at::Tensor& qkv, const MicrobatchContext& context, const AttentionOptions& o) {
+  if (qkv.numel() == 0) return empty_attention(qkv, o);
+  if (context.cache) return cached_attention(qkv, context, o);
+  if (is_torchs(qkv, context, o)) return torchs_attention(qkv, *context.batch, o);
+  const auto core = std::make_shared<AttentionCore>(qkv, context, o);
+  const SavedTensors saved = core->run(qkv);
+  return with_backward(saved[1], {qkv}, saved, "CausalAttention", [core](const at::Tensor& d_mixed, const auto& kept) {
+    return std::vector<at::Tensor>{core->gradient(kept, d_mixed)};
+  });
+}
+
+at::Tensor attend(const at::Tensor& qkv, const MicrobatchContext& context, const AttentionOptions& o,
+                  const std::function<at::Tensor(const at::Tensor& mixed)>& use) {
+  const bool drops = context.recompute_attention && at::GradMode::is_enabled() && !context.cache && qkv.numel() > 0;
+  if (!drops) return use(causal_attention(qkv, context, o));
+  const auto core = std::make_shared<AttentionCore>(qkv, context, o);
+  SavedTensors saved = core->run(qkv);
+  saved.resize(2);
+  const auto mixed =
+      with_backward(saved[1], {qkv}, saved, "CausalAttention", [core](const at::Tensor& d_mixed, const auto& kept) {
+        return std::vector<at::Tensor>{core->gradient(kept, d_mixed)};
+      });
+  const auto result = use(mixed);
+  core->drop(mixed);
+  return with_backward(result, {result}, saved, "RecomputeAttention",
+                       [core](const at::Tensor& d_result, const SavedTensors& kept) {
+                         core->run_again(kept[0], kept[1]);
+                         return std::vector<at::Tensor>{d_result};
+                       });
+}
+
+}  // namespace shardline

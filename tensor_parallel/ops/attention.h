@@ -1,0 +1,53 @@
+// The causal attention core on this rank's heads. Half-precision q, k and v: the scores, their softmax and its sums are
+// fp32 in any case. CPUs without instructions for the type (products.h), and all CPUs with dropout, also multiply in
+// fp32 and round the result once; else probabilities are rounded to the type before they are multiplied with the
+// values.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+
+#include "core/model/layer.h"
+
+namespace shardline {
+
+// Keys and values of a prefix, on this rank's heads of one layer: [batch, heads, capacity, head_dim].
+class KvCache {
+ public:
+  // Adds k, v [batch, heads, new, head_dim] and returns views of everything so far.
+  std::pair<at::Tensor, at::Tensor> append(const at::Tensor& k, const at::Tensor& v);
+  int64_t length() const { return length_; }
+
+ private:
+  at::Tensor keys_, values_;
+  int64_t length_ = 0;
+};
+
+struct AttentionOptions {
+  int64_t heads = 0;  // of this rank
+  int64_t head_dim = 0;
+  double scale = 1;           // of the scores
+  double dropout = 0;         // of the probabilities, in training
+  int64_t first_head = 0;     // of this rank among the model's heads: keys the dropout mask
+  int64_t max_positions = 0;  // of the model: likewise
+  uint32_t dropout_op = 0;
+  // attention_in_fp32: half-precision q, k and v are converted, all of the attention runs in fp32, its result and its
+  // gradients are rounded once. Costs time only where the products would else run in half precision.
+  bool in_fp32 = false;
+  // query_key_layer_scaling (Megatron): the block's number, counted from 1. Products of queries and keys are divided by
+  // it before they are stored and multiplied by it inside the softmax, which changes nothing but their range. Torch's
+  // own attention, on accelerators without dropout, has no place for it, and keeps its scores in fp32 anyway. 1: off.
+  double score_divisor = 1;
+};
+
+// qkv [tokens, 3 * heads * head_dim] -> [tokens, heads * head_dim]. With context.cache, the keys of the prefix are seen
+// too, and the microbatch's own are added to it.
+at::Tensor causal_attention(const at::Tensor& qkv, const MicrobatchContext& context, const AttentionOptions& options);
+
+// use(causal_attention(qkv)), where `use` needs the values of its argument again only in its backward pass. With
+// context.recompute_attention nothing but qkv is kept of the attention: its result and what its backward pass needs are
+// let go, and the attention runs again when backward reaches the result of `use`.
+at::Tensor attend(const at::Tensor& qkv, const MicrobatchContext& context, const AttentionOptions& options,
+                  const std::function<at::Tensor(const at::Tensor& mixed)>& use);
+
+}  // namespace shardline

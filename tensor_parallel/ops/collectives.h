@@ -1,0 +1,61 @@
+// The collectives under the tensor-parallel ops, on [rows, n] tensors. At a border a rank holds all tokens ("speed"),
+// or with sequence parallelism ("memory") its `border_rows` of them, the last rows of the last ranks being padding.
+// Rows travel in the type that they have. Communicators add half precision in fp32, in the order of the ranks, and
+// round once; each partial sum was rounded when its rank's product ended.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include "core/comm/communicator.h"
+#include "core/model/layer.h"
+
+namespace shardline {
+
+// One rank's place among the T ranks, and what stands at borders. Without a communicator: a rank by itself, as ops see
+// it that have whole parameters and need nobody for the rows they are given.
+struct TensorParallel {
+  Communicator* comm = nullptr;
+  bool sequence_parallel = false;
+
+  int rank() const { return comm ? comm->rank() : 0; }
+  int size() const { return comm ? comm->size() : 1; }
+};
+
+// Border rows -> all tokens [tokens, n]. Without sequence parallelism: the same tensor.
+at::Tensor gather_rows(const TensorParallel& tp, const at::Tensor& border, int64_t tokens);
+
+// The same, started now and needed later, so that work can be done between.
+class PendingGather {
+ public:
+  PendingGather(const TensorParallel& tp, const at::Tensor& border, int64_t tokens);
+  at::Tensor wait();
+
+ private:
+  at::Tensor border_, whole_;
+  int64_t tokens_;
+  WorkPtr work_;
+};
+
+// Partial sums [tokens, n] on every rank -> their sum as border rows. Padding rows are zero. May reuse `partial`.
+at::Tensor reduce_rows(const TensorParallel& tp, const at::Tensor& partial);
+
+// The same, started now and needed later.
+class PendingRows {
+ public:
+  PendingRows(const TensorParallel& tp, const at::Tensor& partial);
+  at::Tensor wait();
+
+ private:
+  at::Tensor input_, result_;
+  WorkPtr work_;
+};
+
+// The border rows of this rank out of a tensor that every rank has whole (no communication); padding rows are zero.
+at::Tensor slice_rows(const TensorParallel& tp, const at::Tensor& whole);
+
+// gather_rows and slice_rows as ops with a backward, around work that every rank does on all tokens alike: the gradient
+// of what was gathered is whole on every rank, so each takes its rows of it; and each has only its rows' part of the
+// gradient of what was sliced, so they are gathered. Without sequence parallelism: the same tensor.
+at::Tensor gathered_for_all(const TensorParallel& tp, const at::Tensor& border, int64_t tokens);
+at::Tensor sliced_from_all(const TensorParallel& tp, const at::Tensor& whole);
+
+}  // namespace shardline

@@ -1,0 +1,40 @@
+// Layer norm, bias + activation, bias + dropout + residual: the ops between the products, on kernels.h, which says what
+// is computed in which type. In half precision all tensors have the parameters' type, but for fp32_residual_addition:
+// then the residual stream (x of layer_norm, residual and result of bias_dropout_add, the border between layers) is
+// fp32, its gradient too, and what the norm gives to the products is half precision again.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include "core/model/layer.h"
+#include "tensor_parallel/kernels/kernels.h"
+#include "tensor_parallel/ops/collectives.h"
+
+namespace shardline {
+
+// x: border rows [rows, n]; the result has the type of weight and bias. Under sequence parallelism the gradients of
+// weight and bias are this rank's part.
+at::Tensor layer_norm(const TensorParallel& tp, const at::Tensor& x, int64_t tokens, Parameter& weight, Parameter& bias,
+                      double epsilon);
+
+// activation(x + bias); x [tokens, n of this rank], bias of the same n.
+at::Tensor bias_activation(const at::Tensor& x, Parameter& bias, Activation activation);
+
+// residual + dropout(x + bias), of the residual's type; all border rows. `site` numbers the dropouts of a layer (0 to
+// 7).
+at::Tensor bias_dropout_add(const TensorParallel& tp, const at::Tensor& x, int64_t tokens, Parameter* bias,
+                            const at::Tensor& residual, const DropoutRows& rows);
+
+// Which sample and position every border row of this rank is, and the stream of dropout `site` of layer `layer`.
+// Probability 0 outside of training.
+DropoutRows dropout_rows(const TensorParallel& tp, const MicrobatchContext& context, int64_t layer, int site,
+                         double probability);
+uint32_t dropout_op(int64_t layer, int site);
+
+// How many of this rank's border rows are tokens, and which of the microbatch's they are.
+int64_t valid_border_rows(const TensorParallel& tp, int64_t tokens);
+Range tokens_of_rows(const TensorParallel& tp, int64_t tokens);
+
+// The position in its sample of each border row that is a token [valid rows], int64 like the ids.
+at::Tensor positions_of_rows(const TensorParallel& tp, const Microbatch& batch);
+
+}  // namespace shardline

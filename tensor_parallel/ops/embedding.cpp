@@ -1,0 +1,82 @@
+#include "tensor_parallel/ops/embedding.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/index_add.h>
+#include <ATen/ops/index_select.h>
+#include <ATen/ops/zeros.h>
+
+#include "core/error.h"
+#include "core/model/backward.h"
+#include "tensor_parallel/kernels/row_kernels.h"
+#include "tensor_parallel/ops/elementwise.h"
+
+namespace shardline {
+namespace {
+
+// The index of each id among this rank's words, and which ids it has.
+struct LocalWords {
+  at::Tensor rows;   // positions in the microbatch [found]
+  at::Tensor words;  // their local word [found]
+};
+
+LocalWords find_words(const at::Tensor& ids, int64_t first, int64_t count) {
+  const auto local = ids.reshape({-1}) - first;
+  const auto rows = ((local >= 0) & (local < count)).nonzero().squeeze(1);
+  return {rows, local.index_select(0, rows)};
+}
+
+// The words of each border row that is a token.
+at::Tensor words_of_rows(const TensorParallel& tp, const Microbatch& batch) {
+  const Range mine = tokens_of_rows(tp, batch.tokens());
+  const auto ids = batch.ids.reshape({-1});
+  return mine.length == 0 ? ids.narrow(0, 0, 0) : ids.narrow(0, mine.begin, mine.length);
+}
+
+// table[index[i]] += rows[i], in ascending i.
+void add_rows(at::Tensor table, const at::Tensor& index, const at::Tensor& rows) {
+  if (runs_loops(rows))
+    add_indexed_rows(table, index.contiguous(), rows.contiguous());
+  else
+    table.index_add_(0, index, rows.to(table.scalar_type()));
+}
+
+}  // namespace
+
+at::Tensor embedding(const TensorParallel& tp, const Microbatch& batch, Parameter& words, int64_t first_word,
+                     Parameter* positions, std::optional<at::ScalarType> border) {
+  const int64_t tokens = batch.tokens(), hidden = words.value.size(1), valid = valid_border_rows(tp, tokens);
+  const bool split = words.spec->split_dim >= 0;
+  at::Tensor y;
+  {
+    at::NoGradGuard no_grad;
+    if (split) {
+      const auto found = find_words(batch.ids, first_word, words.value.size(0));
+      auto partial = at::zeros({tokens, hidden}, words.value.options().requires_grad(false));
+      partial.index_copy_(0, found.rows, words.value.index_select(0, found.words));
+      y = reduce_rows(tp, partial);
+    } else {
+      const int64_t rows = border_rows(tokens, tp.size(), tp.sequence_parallel);
+      y = at::zeros({rows, hidden}, words.value.options().requires_grad(false));
+      y.narrow(0, 0, valid).copy_(words.value.index_select(0, words_of_rows(tp, batch)));
+    }
+    y = y.to(border.value_or(words.value.scalar_type()));
+    if (positions) y.narrow(0, 0, valid).add_(positions->value.index_select(0, positions_of_rows(tp, batch)));
+  }
+  // Everything follows from the batch again: nothing is kept.
+  return with_backward(y, {}, {}, "Embedding", [=, &batch, &words](const at::Tensor& d_y, const SavedTensors&) {
+    const auto dy = d_y.contiguous();
+    if (positions && positions->grad.defined())
+      add_rows(positions->grad, positions_of_rows(tp, batch), dy.narrow(0, 0, valid));
+    const auto dy_all = split ? gather_rows(tp, dy, tokens) : dy.narrow(0, 0, valid);
+    if (words.grad.defined() && split) {
+      const auto found = find_words(batch.ids, first_word, words.value.size(0));
+      add_rows(words.grad, found.words, dy_all.index_select(0, found.rows));
+    } else if (words.grad.defined()) {
+      add_rows(words.grad, words_of_rows(tp, batch), dy_all);
+    }
+    return std::vector<at::Tensor>{};
+  });
+}
+
+}  // namespace shardline

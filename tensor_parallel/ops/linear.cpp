@@ -1,0 +1,71 @@
+#include "tensor_parallel/ops/linear.h"
+
+#include <ATen/core/grad_mode.h>
+
+#include "core/model/backward.h"
+#include "tensor_parallel/products/products.h"
+
+namespace shardline {
+namespace {
+
+at::Tensor with_rows(const at::Tensor& w, int64_t rows) {
+  return w.view({rows, rows == 0 ? 0 : w.numel() / rows});
+}
+at::Tensor with_columns(const at::Tensor& w, int64_t columns) {
+  return w.view({columns == 0 ? 0 : w.numel() / columns, columns});
+}
+
+void run_or_queue(WeightGradQueue* queue, const at::Tensor& x, const at::Tensor& dy, WeightGradQueue::Product add) {
+  queue ? queue->push(x, dy, std::move(add)) : add(x, dy);
+}
+
+}  // namespace
+
+at::Tensor column_linear(const TensorParallel& tp, const at::Tensor& x, int64_t tokens, Parameter& w, Parameter* b,
+                         WeightGradQueue* queue) {
+  const int64_t k = x.size(1);
+  at::Tensor y;
+  {
+    at::NoGradGuard no_grad;
+    y = linear_forward(gather_rows(tp, x, tokens), with_columns(w.value, k), b ? b->value.view(-1) : at::Tensor());
+  }
+  const auto add = [=, &w](const at::Tensor& whole, const at::Tensor& dy) {
+    if (w.grad.defined()) add_weight_gradient(with_columns(w.grad, k), dy, whole);
+    if (b && b->grad.defined()) add_bias_gradient(b->grad.view(-1), dy);
+  };
+  return with_backward(y, {x}, {x}, "ColumnLinear", [=, &w](const at::Tensor& d_y, const SavedTensors& saved) {
+    const auto& stored = saved[0];
+    const auto dy = d_y.contiguous();
+    const auto d_partial = [&] { return linear_input_gradient(dy, with_columns(w.value, k)); };
+    if (queue && !queue->immediate) {
+      queue->push(stored, dy,
+                  [=](const at::Tensor& part, const at::Tensor& d) { add(gather_rows(tp, part, tokens), d); });
+      return std::vector<at::Tensor>{reduce_rows(tp, d_partial())};
+    }
+    // Each product hides a message: the input on its way here, then its gradient on its way out.
+    PendingGather whole(tp, stored, tokens);
+    PendingRows dx(tp, d_partial());
+    add(whole.wait(), dy);
+    return std::vector<at::Tensor>{dx.wait()};
+  });
+}
+
+at::Tensor row_linear(const TensorParallel& tp, const at::Tensor& x, Parameter& w, WeightGradQueue* queue) {
+  const int64_t n = w.value.size(0), tokens = x.size(0);
+  at::Tensor y;
+  {
+    at::NoGradGuard no_grad;
+    y = reduce_rows(tp, linear_forward(x, with_rows(w.value, n), {}));
+  }
+  const auto add = [n, &w](const at::Tensor& stored, const at::Tensor& dy) {
+    if (w.grad.defined()) add_weight_gradient(with_rows(w.grad, n), dy, stored);
+  };
+  return with_backward(y, {x}, {x}, "RowLinear", [=, &w](const at::Tensor& d_y, const SavedTensors& saved) {
+    const auto dy = gather_rows(tp, d_y.contiguous(), tokens);
+    auto dx = linear_input_gradient(dy, with_rows(w.value, n));
+    run_or_queue(queue, saved[0], dy, add);
+    return std::vector<at::Tensor>{dx};
+  });
+}
+
+}  // namespace shardline

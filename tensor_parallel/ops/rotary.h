@@ -1,0 +1,38 @@
+// Rotary position embedding (Su et al. 2021, arXiv 2104.09864) in GPT-J's form: features 2i and 2i + 1 of a head are a
+// point of the plane, turned by position * 10000^(-2i / features). Products of a query and a key then know the distance
+// between their positions.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "core/model/layer.h"
+#include "tensor_parallel/ops/collectives.h"
+
+namespace shardline {
+
+// Cosines and sines of all angles, made in float64 and rounded once (so are those that GPT-J was trained with), when a
+// tensor first asks for them; for all layers of a model.
+class RotaryTable {
+ public:
+  RotaryTable(int64_t features, int64_t positions) : features_(features), positions_(positions) {}
+
+  int64_t positions() const { return positions_; }
+  // [2, positions, features / 2], cosines before sines, for tensors like this one: on its device, at least fp32.
+  at::Tensor for_tensor(const at::Tensor& like) const;
+
+ private:
+  int64_t features_, positions_;
+  mutable std::mutex mutex_;
+  mutable std::vector<at::Tensor> tables_;
+};
+
+// Turns the table's features of every query and key in qkv [rows, 3 * heads * head_dim], the first ones of each head,
+// in place: it takes qkv over, whose own op must not need it again, and its gradient likewise. The rows are border
+// rows; without sequence parallelism, all tokens.
+at::Tensor rotated(const TensorParallel& tp, const at::Tensor& qkv, const Microbatch& batch, int64_t head_dim,
+                   const std::shared_ptr<const RotaryTable>& table);
+
+}  // namespace shardline

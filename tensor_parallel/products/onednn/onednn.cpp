@@ -1,0 +1,141 @@
+#include "tensor_parallel/products/onednn/onednn.h"
+
+#include <omp.h>
+
+#include <array>
+#include <atomic>
+#include <dnnl.hpp>
+#include <map>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+namespace {
+
+using dnnl::memory;
+
+constexpr size_t kMostPrimitives = 512;  // a thread's cache starts again beyond that: batches whose sizes keep changing
+
+std::atomic<int64_t> prepared{0};
+
+// What a primitive is made for: the sizes, the strides, types, bias or not, accumulate or not, threads.
+using Key = std::array<int64_t, 13>;
+
+struct Primitive {
+  memory::desc a, b, bias, c, scratchpad;
+  dnnl::matmul matmul;
+};
+
+dnnl::engine& cpu() {
+  static auto* engine = new dnnl::engine(dnnl::engine::kind::cpu, 0);  // outlives every thread's primitives
+  return *engine;
+}
+
+dnnl::matmul::primitive_desc describe(const Primitive& p, const dnnl::primitive_attr& attr, bool has_bias) {
+#if DNNL_VERSION_MAJOR >= 3
+  return has_bias ? dnnl::matmul::primitive_desc(cpu(), p.a, p.b, p.bias, p.c, attr)
+                  : dnnl::matmul::primitive_desc(cpu(), p.a, p.b, p.c, attr);
+#else
+  const auto desc = has_bias ? dnnl::matmul::desc(p.a, p.b, p.bias, p.c) : dnnl::matmul::desc(p.a, p.b, p.c);
+  return dnnl::matmul::primitive_desc(desc, attr, cpu());
+#endif
+}
+
+Primitive make(const ShardlineMatmul& x) {
+  const auto type = [](bool bf16) { return bf16 ? memory::data_type::bf16 : memory::data_type::f32; };
+  const auto factor = type(x.bf16_factors), result = type(x.bf16_result);
+  Primitive p;
+  p.a = memory::desc({x.m, x.k}, factor, memory::dims{x.a_row_stride, x.a_column_stride});
+  p.b = memory::desc({x.k, x.n}, factor, memory::dims{x.b_row_stride, x.b_column_stride});
+  p.c = memory::desc({x.m, x.n}, result, memory::dims{x.c_row_stride, 1});
+  p.bias = memory::desc({1, x.n}, result, memory::dims{x.n, 1});
+  dnnl::primitive_attr attr;
+  attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  if (x.accumulate) {
+    dnnl::post_ops sum;
+    sum.append_sum(1);
+    attr.set_post_ops(sum);
+  }
+  const auto described = describe(p, attr, x.bias != nullptr);
+  p.scratchpad = described.scratchpad_desc();
+  p.matmul = dnnl::matmul(described);
+  return p;
+}
+
+const Primitive& primitive_for(const ShardlineMatmul& x) {
+  thread_local std::map<Key, Primitive> cache;
+  const Key key = {x.m,
+                   x.n,
+                   x.k,
+                   x.a_row_stride,
+                   x.a_column_stride,
+                   x.b_row_stride,
+                   x.b_column_stride,
+                   x.c_row_stride,
+                   x.accumulate,
+                   x.bias != nullptr,
+                   x.bf16_factors,
+                   x.bf16_result,
+                   omp_in_parallel() ? 1 : omp_get_max_threads()};
+  if (const auto found = cache.find(key); found != cache.end()) return found->second;
+  if (cache.size() >= kMostPrimitives) cache.clear();
+  ++prepared;
+  return cache.emplace(key, make(x)).first->second;
+}
+
+// One buffer per thread, as large as its largest primitive asks for.
+memory scratchpad(const memory::desc& desc) {
+  thread_local memory buffer;
+  thread_local size_t size = 0;
+  if (size < desc.get_size()) {
+    buffer = memory();  // the old one first, so that the two never stand together
+    buffer = memory(desc, cpu());
+    size = desc.get_size();
+  }
+  return memory(desc, cpu(), size == 0 ? nullptr : buffer.get_data_handle());
+}
+
+void run(const ShardlineMatmul& x) {
+  thread_local dnnl::stream stream(cpu());
+  const Primitive& p = primitive_for(x);
+  std::unordered_map<int, memory> arguments = {{DNNL_ARG_SRC, memory(p.a, cpu(), const_cast<void*>(x.a))},
+                                               {DNNL_ARG_WEIGHTS, memory(p.b, cpu(), const_cast<void*>(x.b))},
+                                               {DNNL_ARG_DST, memory(p.c, cpu(), x.c)},
+                                               {DNNL_ARG_SCRATCHPAD, scratchpad(p.scratchpad)}};
+  if (x.bias != nullptr) arguments.emplace(DNNL_ARG_BIAS, memory(p.bias, cpu(), const_cast<void*>(x.bias)));
+  p.matmul.execute(stream, arguments);
+  stream.wait();
+}
+
+}  // namespace
+
+extern "C" {
+
+const char* shardline_onednn_matmul(const ShardlineMatmul* matmul) {
+  thread_local std::string error;
+  try {
+    run(*matmul);
+    return nullptr;
+  } catch (const std::exception& e) {
+    error = e.what();
+    return error.c_str();
+  }
+}
+
+int64_t shardline_onednn_prepared() {
+  return prepared;
+}
+
+int shardline_onednn_multiplies_bf16() {
+  const auto bit = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_bf16);  // a set of instruction sets
+  return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & bit) == bit;
+}
+
+const char* shardline_onednn_version() {
+  static const std::string kVersion = [] {
+    const dnnl_version_t* v = dnnl::version();
+    return "oneDNN " + std::to_string(v->major) + "." + std::to_string(v->minor) + "." + std::to_string(v->patch);
+  }();
+  return kVersion.c_str();
+}
+}

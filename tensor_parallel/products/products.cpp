@@ -1,0 +1,153 @@
+#include "tensor_parallel/products/products.h"
+
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/mm.h>
+
+#include <atomic>
+
+#include "core/error.h"
+#include "core/model/announced_op.h"
+#include "tensor_parallel/kernels/aten/aten_kernels.h"
+#include "tensor_parallel/kernels/row_kernels.h"
+#include "tensor_parallel/products/products_onednn.h"
+#include "tensor_parallel/products/widened_products.h"
+
+namespace shardline {
+namespace {
+
+std::atomic<Products> chosen{Products::automatic};
+
+bool is_half(at::ScalarType type) {
+  return type == at::kBFloat16 || type == at::kHalf;
+}
+
+bool has_dense(const at::Tensor& t, int dim) {
+  const int other = 1 - dim;
+  return t.stride(dim) == 1 && (t.size(other) == 1 || t.stride(other) >= t.size(dim));
+}
+bool is_plain(const at::Tensor& t) {
+  return t.is_cpu() && t.dim() == 2 && t.numel() > 0 && (has_dense(t, 1) || has_dense(t, 0));
+}
+
+enum class Way { aten, onednn, widened };
+
+Way way_of(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b) {
+  if (!is_plain(a) || !is_plain(b) || !is_plain(c) || !has_dense(c, 1)) return Way::aten;
+  const at::ScalarType type = a.scalar_type(), result = c.scalar_type();
+  const bool fits = b.scalar_type() == type && (result == type || (is_half(type) && result == at::kFloat));
+  if (!fits) return Way::aten;  // which says what does not
+  const bool to_onednn = chosen != Products::aten && onednn_library().matmul != nullptr;
+  if (type == at::kFloat) return to_onednn ? Way::onednn : Way::aten;
+  if (!is_half(type)) return Way::aten;
+  if (to_onednn && multiplies_natively(type)) return Way::onednn;
+  // ATen multiplies half precision on CPUs, far slower than this, but never into fp32.
+  return chosen != Products::aten || result == at::kFloat ? Way::widened : Way::aten;
+}
+
+void multiply_by_onednn(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias,
+                        bool accumulate) {
+  ShardlineMatmul x = {};
+  x.a = a.const_data_ptr(), x.a_row_stride = a.stride(0), x.a_column_stride = a.stride(1);
+  x.b = b.const_data_ptr(), x.b_row_stride = b.stride(0), x.b_column_stride = b.stride(1);
+  x.c = c.mutable_data_ptr(), x.c_row_stride = c.stride(0);
+  x.m = c.size(0), x.n = c.size(1), x.k = a.size(1);
+  x.bias = bias.defined() ? bias.const_data_ptr() : nullptr;
+  x.accumulate = accumulate;
+  x.bf16_factors = a.scalar_type() == at::kBFloat16;
+  x.bf16_result = c.scalar_type() == at::kBFloat16;
+  const char* error = onednn_library().matmul(&x);
+  if (error != nullptr)
+    throw RunError(cat(onednn_library().name, " failed in the product [", x.m, ", ", x.k, "] x [", x.k, ", ", x.n,
+                       "]: ", error, "; configure with SHARDLINE_ONEDNN=OFF to do without it"));
+}
+
+void multiply_by_aten(at::Tensor c, const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias, bool accumulate) {
+  if (bias.defined())
+    at::addmm_out(c, bias, a, b);
+  else if (!accumulate)
+    at::mm_out(c, a, b);
+  else if (c.scalar_type() == a.scalar_type())
+    c.addmm_(a, b);
+  else if (c.is_cuda())
+    at::addmm_out(c, c, a, b, c.scalar_type());
+  else
+    c.add_(at::mm(a, b));
+}
+
+void multiply_fp32(at::Tensor c, const at::Tensor& a, const at::Tensor& b, bool accumulate) {
+  if (way_of(c, a, b) == Way::onednn)
+    multiply_by_onednn(c, a, b, {}, accumulate);
+  else
+    multiply_by_aten(c, a, b, {}, accumulate);
+}
+
+// c = a b + bias (+ c when accumulate, without a bias); a and b may be transposed views.
+void multiply(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias, bool accumulate) {
+  switch (way_of(c, a, b)) {
+    case Way::onednn:
+      return multiply_by_onednn(c, a, b, bias, accumulate);
+    case Way::widened:
+      return widened_product(c, a, b, bias, accumulate, multiply_fp32);
+    case Way::aten:
+      return multiply_by_aten(c, a, b, bias, accumulate);
+  }
+}
+
+}  // namespace
+
+at::Tensor linear_forward(const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias) {
+  at::Tensor y = at::empty({x.size(0), w.size(0)}, x.options());
+  linear_forward_out(y, x, w, bias);
+  return y;
+}
+
+void linear_forward_out(at::Tensor y, const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias) {
+  SL_ANNOUNCE_OP("shardline::linear_forward", x, w);
+  multiply(y, x, w.t(), bias, false);
+}
+
+at::Tensor linear_input_gradient(const at::Tensor& dy, const at::Tensor& w) {
+  at::Tensor dx = at::empty({dy.size(0), w.size(1)}, dy.options());
+  linear_input_gradient_out(dx, dy, w, false);
+  return dx;
+}
+
+void linear_input_gradient_out(at::Tensor dx, const at::Tensor& dy, const at::Tensor& w, bool accumulate) {
+  SL_ANNOUNCE_OP("shardline::linear_input_gradient", dy, w);
+  multiply(dx, dy, w, {}, accumulate);
+}
+
+void add_weight_gradient(at::Tensor dw, const at::Tensor& dy, const at::Tensor& x) {
+  SL_ANNOUNCE_OP("shardline::add_weight_gradient", dy, x);
+  multiply(dw, dy.t(), x, {}, true);
+}
+
+void add_bias_gradient(at::Tensor db, const at::Tensor& dy) {
+  SL_ANNOUNCE_OP("shardline::add_bias_gradient", dy);
+  if (runs_loops(dy) && dy.stride(1) == 1)
+    add_row_sums(db, dy);
+  else
+    aten::add_column_sums(db, dy);
+}
+
+void product_out(at::Tensor c, const at::Tensor& a, const at::Tensor& b, bool accumulate) {
+  multiply(c, a, b, {}, accumulate);
+}
+
+bool multiplies_natively(at::ScalarType type) {
+  if (!is_half(type) || chosen == Products::aten) return true;
+  return type == at::kBFloat16 && onednn_library().multiplies_bf16;
+}
+
+void use_products(Products products) {
+  if (products == Products::onednn && onednn_library().matmul == nullptr)
+    throw ConfigError(cat("matrix products with oneDNN were asked for, but ", onednn_library().why_not));
+  chosen = products;
+}
+
+const char* products_in_use() {
+  return chosen == Products::aten || onednn_library().matmul == nullptr ? "ATen" : onednn_library().name.c_str();
+}
+
+}  // namespace shardline

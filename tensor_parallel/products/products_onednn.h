@@ -1,0 +1,19 @@
+// Finds and loads libshardline_onednn.so (onednn/onednn.h) at first use.
+#pragma once
+#include <string>
+
+#include "tensor_parallel/products/onednn/onednn.h"
+
+namespace shardline {
+
+struct OnednnLibrary {
+  decltype(&shardline_onednn_matmul) matmul = nullptr;  // null: not there
+  decltype(&shardline_onednn_prepared) prepared = nullptr;
+  bool multiplies_bf16 = false;  // as this processor does
+  std::string name;              // "oneDNN 2.6.3"
+  std::string why_not;           // what to tell a user who asked for it
+};
+
+const OnednnLibrary& onednn_library();
+
+}  // namespace shardline

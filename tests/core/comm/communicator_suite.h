@@ -1,0 +1,37 @@
+// What every communicator must do, whatever carries the bytes: run by each sibling's tests, on each of its ranks.
+// Catch's macros are not safe in several threads, so a broken promise is thrown.
+#pragma once
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "core/comm/communicator.h"
+#include "core/error.h"
+
+namespace shardline::testing {
+
+struct CommBehaviour {
+  std::string name;
+  std::function<void(Communicator&)> check;
+};
+std::vector<CommBehaviour> comm_behaviours();
+
+// Operations that do not match: the last rank asks for another one than all others, or rank 0 does. Small ones, which
+// MPI's buffers hold, so that a process goes on after them.
+std::vector<CommBehaviour> comm_mismatches();
+// What the DistributedError says that the call throws; "" if it throws none.
+std::string failure_of(const std::function<void()>& call);
+
+// A digest of the bits of many reductions over `comm`: equal for siblings that add in the same order.
+uint64_t reduction_digest(Communicator& comm);
+// The same by plain loops on one thread, for a world of n ranks.
+uint64_t expected_reduction_digest(int n);
+
+}  // namespace shardline::testing
+
+#define EXPECT(condition, ...)                                                                           \
+  do {                                                                                                   \
+    if (!(condition))                                                                                    \
+      throw std::logic_error(::shardline::cat("line ", __LINE__, ": ", #condition, " ", ##__VA_ARGS__)); \
+  } while (false)

@@ -1,0 +1,149 @@
+#include "core/memory/caching_allocator.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <sys/resource.h>
+
+#include <atomic>
+#include <fstream>
+#include <thread>
+
+#include "tests/catch.h"
+
+namespace shardline {
+namespace {
+
+at::Tensor bytes(int64_t count) {
+  return at::empty({count}, at::kByte);
+}
+int64_t live_in(MemoryClass memory) {
+  return memory_totals().now[static_cast<size_t>(memory)];
+}
+
+}  // namespace
+
+TEST_CASE("tensors are counted by class, whoever frees them, and blocks are used again") {
+  use_caching_allocator();
+  const MemoryTotals before = memory_totals();
+  const void* first = nullptr;
+  {
+    const MemoryScope scope(MemoryClass::activations);
+    auto kept = bytes(300000);
+    CHECK(reinterpret_cast<uintptr_t>(kept.data_ptr()) % 64 == 0);
+    CHECK(live_in(MemoryClass::activations) == before.now[3] + 300000);
+    {
+      const MemoryScope inner(MemoryClass::weights);
+      const auto weight = bytes(70);
+      CHECK(live_in(MemoryClass::weights) == before.now[0] + 70);
+    }
+    CHECK(live_in(MemoryClass::weights) == before.now[0]);
+    first = kept.data_ptr();
+    std::thread([moved = std::move(kept)] {}).join();
+  }
+  const MemoryTotals after = memory_totals();
+  CHECK(after.live == before.live);
+  CHECK(after.peak_live >= before.live + 300070);
+  CHECK(after.cached >= 300000);
+  CHECK(bytes(299000).data_ptr() == first);
+  CHECK(bytes(0).numel() == 0);
+}
+
+TEST_CASE("what is cached is given back when asked for") {
+  use_caching_allocator();
+  bytes(5000000);
+  const int64_t cached = memory_totals().cached;
+  CHECK(cached >= 5000000);
+  CHECK(trim_memory() == cached);
+  CHECK(memory_totals().cached == 0);
+  CHECK(trim_memory() == 0);
+}
+
+TEST_CASE("an allocation above the cap is refused with the totals, and what is cached makes room first") {
+  use_caching_allocator();
+  trim_memory();
+  set_memory_cap(memory_totals().live + 4000000);
+  {
+    const MemoryScope scope(MemoryClass::gradients);
+    const auto held = bytes(1000000);
+    bytes(2000000);                     // freed into the cache ...
+    const auto other = bytes(2500000);  // ... which makes room for another size
+    std::string message;
+    try {
+      bytes(2000000);
+    } catch (const MemoryCapError& error) {
+      message = error.what();
+    }
+    CHECK_THAT(message, Catch::Contains("2000000 bytes more (gradients)") && Catch::Contains("gradients 3500000"));
+    CHECK(live_in(MemoryClass::gradients) == 3500000);
+  }
+  set_memory_cap(0);
+  CHECK(bytes(9000000).numel() == 9000000);
+}
+
+TEST_CASE("a cached block is used again under the cap, though both would not fit") {
+  use_caching_allocator();
+  trim_memory();
+  set_memory_cap(memory_totals().live + 5000000);
+  const void* first = bytes(3000000).data_ptr();  // cached now
+  const int64_t blocks = memory_totals().new_blocks;
+  CHECK(bytes(3000000).data_ptr() == first);
+  CHECK(memory_totals().new_blocks == blocks);
+
+  // A lower cap forbids the cached block, too, and gives it back.
+  set_memory_cap(memory_totals().live + 2000000);
+  CHECK_THROWS_AS(bytes(3000000), MemoryCapError);
+  CHECK(memory_totals().cached == 0);
+  set_memory_cap(0);
+}
+
+TEST_CASE("where the system has no more, what is cached is given back first, and a refusal counts nothing") {
+  use_caching_allocator();
+  trim_memory();
+  bytes(100 << 20);  // cached now
+  rlimit before{};
+  getrlimit(RLIMIT_AS, &before);
+  std::ifstream statm("/proc/self/statm");
+  rlim_t pages = 0;
+  statm >> pages;
+  rlimit tight = before;
+  tight.rlim_cur = pages * 4096 + (60 << 20);
+  setrlimit(RLIMIT_AS, &tight);
+  const MemoryTotals totals = memory_totals();
+  const bool fits = bytes(130 << 20).numel() == 130 << 20;  // only where the cached block was
+  std::string message;
+  try {
+    bytes(int64_t{1} << 40);
+  } catch (const RunError& error) {
+    message = error.what();
+  }
+  setrlimit(RLIMIT_AS, &before);
+  CHECK(fits);
+  CHECK_THAT(message, Catch::Contains("the system has no memory left") && Catch::Contains("in use: weights "));
+  CHECK(memory_totals().live == totals.live);
+  CHECK(memory_totals().cached == 0);
+}
+
+TEST_CASE("threads that allocate and free at once get blocks of their own") {
+  use_caching_allocator();
+  const int64_t live = memory_totals().live;
+  std::atomic<int> wrong = 0;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&, t] {
+      std::vector<at::Tensor> held;
+      for (int64_t i = 0; i < 400; ++i) {
+        held.push_back(at::full({1 + i * 37 % 5000}, t * 1000 + i, at::kLong));
+        if (held.size() > 10) {
+          const auto& oldest = held.front();
+          wrong += !at::equal(oldest, at::full(oldest.sizes(), t * 1000 + i - 10, at::kLong));
+          held.erase(held.begin());
+        }
+      }
+    });
+  for (auto& thread : threads) thread.join();
+  CHECK(wrong == 0);
+  CHECK(memory_totals().live == live);
+}
+
+}  // namespace shardline

@@ -1,0 +1,159 @@
+// The same thing said in the words of transformers, of SageMaker's library and in ours.
+#include <algorithm>
+
+#include "core/error.h"
+#include "engine/config/config.h"
+#include "engine/config/keys/registry.h"
+
+#include "tests/catch.h"
+
+using namespace shardline;
+using Catch::Matchers::Contains;
+using nlohmann::json;
+
+namespace {
+
+Config reading(const std::string& patch, const std::vector<std::string>& overrides = {}) {
+  json file = json::parse(R"({"model": {"config": {"model_type": "gpt2", "n_layer": 2}},
+                              "data": {"train": "a.txt", "tokenizer": "bytes"}, "output_dir": "out"})");
+  file.merge_patch(json::parse(patch));
+  return parse_config(file.dump(), "c.json", overrides);
+}
+
+std::string mistake(const std::string& patch) {
+  try {
+    reading(patch);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+}  // namespace
+
+TEST_CASE("Activation checkpointing is said in three ways", "[config][spellings]") {
+  const auto strategy = [](const char* patch) { return reading(patch).smp.activation_checkpointing; };
+  CHECK(strategy(R"({"training": {"activation_checkpointing": true}})") == "each");
+  CHECK(strategy(R"({"training": {"gradient_checkpointing": true}})") == "each");
+  CHECK(strategy(R"({"training": {"gradient_checkpointing": true, "activation_checkpointing": null}})") == "each");
+  CHECK(strategy(R"({"smp_options": {"checkpoint_attentions": true}})") == "selective");
+  CHECK(strategy(R"({"smp_options": {"enabled": true, "parameters": {"checkpoint_attentions": true}}})") ==
+        "selective");
+  // The same twice is no contradiction; false says nothing, as it is the default that transformers writes out.
+  CHECK(strategy(R"({"training": {"gradient_checkpointing": true},
+                     "smp_options": {"activation_checkpointing": "each"}})") == "each");
+  CHECK(strategy(R"({"training": {"gradient_checkpointing": false, "activation_checkpointing": false},
+                     "smp_options": {"activation_checkpointing": "group_2", "checkpoint_attentions": false}})") ==
+        "group_2");
+
+  CHECK_THAT(
+      mistake(R"({"training": {"gradient_checkpointing": true},
+                         "smp_options": {"activation_checkpointing": "none"}})"),
+      Contains("c.json: /training/gradient_checkpointing: means activation_checkpointing \"each\" and contradicts "
+               "smp_options.activation_checkpointing \"none\"; got true; keep one of them"));
+  CHECK_THAT(
+      mistake(R"({"training": {"activation_checkpointing": true},
+                         "smp_options": {"checkpoint_attentions": true}})"),
+      Contains("/training/activation_checkpointing: means") && Contains("smp_options.checkpoint_attentions true"));
+  CHECK_THAT(
+      mistake(R"({"smp_options": {"activation_checkpointing": "each", "checkpoint_attentions": true}})"),
+      Contains("/smp_options/checkpoint_attentions: means activation_checkpointing \"selective\" and contradicts "
+               "smp_options.activation_checkpointing \"each\""));
+  CHECK_THAT(mistake(R"({"training": {"gradient_checkpointing": true, "activation_checkpointing": false}})"),
+             Contains("is another name of activation_checkpointing, which has another value (false)"));
+}
+
+TEST_CASE("Arguments of transformers' activation checkpointing", "[config][spellings]") {
+  const char* quiet = R"({"training": {"gradient_checkpointing": true, "gradient_checkpointing_kwargs":
+                          {"use_reentrant": false, "every_n_layers": 1, "offload": false}}})";
+  CHECK(reading(quiet) == reading(R"({"training": {"gradient_checkpointing": true}})"));
+  CHECK(reading(R"({"training": {"activation_checkpointing_kwargs": {"offload": true}}})").smp.offload_activations);
+  for (const auto& [arguments, says] : std::vector<std::pair<std::string, std::string>>{
+           {R"({"every_n_layers": 2})",
+            "\"every_n_layers\" is not supported; got {\"every_n_layers\":2}; list the layers"},
+           {R"({"offload": "cpu"})", "\"offload\" must be true or false"},
+           {R"({"use_reentant": true})", "there is no argument \"use_reentant\""},
+           {R"(["offload"])", "must be an object"}}) {
+    INFO(arguments);
+    CHECK_THAT(mistake(cat(R"({"training": {"activation_checkpointing_kwargs": )", arguments, "}}")),
+               Contains("/training/activation_checkpointing_kwargs: ") && Contains(says));
+  }
+  CHECK_THAT(
+      mistake(R"({"training": {"gradient_checkpointing_kwargs": {"offload": true}},
+                         "smp_options": {"offload_activations": false}})"),
+      Contains("/training/gradient_checkpointing_kwargs: \"offload\" contradicts smp_options.offload_activations "
+               "false"));
+}
+
+TEST_CASE("A value on the command line replaces shorthands in the file", "[config][spellings]") {
+  const char* file = R"({"training": {"gradient_checkpointing": true, "adafactor": true, "warmup_ratio": 0.1}})";
+  CHECK(reading(file, {"smp_options.activation_checkpointing=contiguous"}).smp.activation_checkpointing ==
+        "contiguous");
+  CHECK(reading(file, {"training.activation_checkpointing=false"}).smp.activation_checkpointing == "none");
+  CHECK(reading(file, {"training.optim=sgd"}).training.optim == "sgd");
+  CHECK(reading(file, {"training.warmup_steps=7"}).training.warmup_steps == 7);
+  const char* envelope = R"({"smp_options": {"enabled": true, "parameters": {"checkpoint_attentions": true}}})";
+  CHECK(reading(envelope, {"smp_options.activation_checkpointing=each"}).smp.activation_checkpointing == "each");
+  // Of keys with the same name only that of the section is meant.
+  CHECK(reading(R"({"training": {"fp16": true}})", {"smp_options.fp16=true"}).training.fp16);
+}
+
+TEST_CASE("SageMaker's data parallelism is ours", "[config][spellings]") {
+  const auto distribution = [](const std::string& data_parallel, const std::string& rest = "") {
+    return cat(R"({"distribution": {"smdistributed": {"dataparallel": )", data_parallel, "}", rest, "}}");
+  };
+  const std::string four = R"(, "mpi": {"enabled": true, "processes_per_host": 4})";
+  const Config config = reading(distribution(R"({"enabled": true, "custom_mpi_options": "-x A=1"})", four));
+  CHECK(config.smp.ddp == true);
+  CHECK(config.mpi.processes_per_host == 4);
+  CHECK(config.mpi.custom_mpi_options == "-x A=1");
+  CHECK(config == reading(R"({"smp_options": {"ddp": true}, "mpi_options": {"processes_per_host": 4,
+                              "custom_mpi_options": "-x A=1"}})"));
+  CHECK_FALSE(reading(distribution(R"({"enabled": false})")).smp.ddp.has_value());
+  CHECK_FALSE(reading(distribution("{}")).smp.ddp.has_value());
+  // Together with model parallelism the replicas are what P x T leaves.
+  CHECK(reading(R"({"distribution": {"smdistributed": {"dataparallel": {"enabled": true}, "modelparallel":
+                    {"enabled": true, "parameters": {"partitions": 2}}}, "mpi": {"processes_per_host": 4}}})")
+            .smp.pipeline_parallel_degree == 2);
+
+  const std::string at = "c.json: /distribution/smdistributed/dataparallel";
+  CHECK_THAT(mistake(distribution(R"({"enabled": true})")),
+             Contains(at + "/enabled: needs the number of ranks on each host; got true; add \"mpi\""));
+  CHECK_THAT(mistake(distribution(R"({"enabled": 1})", four)), Contains(at + "/enabled: must be true or false"));
+  CHECK_THAT(mistake(distribution(R"({"enable": true})", four)), Contains(at + "/enable: unknown key"));
+  CHECK_THAT(mistake(distribution(R"({"enabled": true, "custom_mpi_options": "-x A=1"})",
+                                  R"(, "mpi": {"processes_per_host": 4, "custom_mpi_options": "-x A=2"})")),
+             Contains(at + "/custom_mpi_options: contradicts that of mpi, \"-x A=2\"; got \"-x A=1\""));
+  CHECK_THAT(mistake(R"({"distribution": {"smdistributed": {"dataparallel": {"enabled": true}, "modelparallel":
+                         {"enabled": true, "parameters": {"ddp": false}}}, "mpi": {"processes_per_host": 4}}})"),
+             Contains(at + "/enabled: contradicts ddp false"));
+}
+
+TEST_CASE("Keys whose promise does not hold are refused", "[config][spellings]") {
+  CHECK(reading(R"({"training": {"full_determinism": true}})").training.full_determinism);
+  CHECK_THAT(mistake(R"({"training": {"full_determinism": true}, "runtime": {"device": "cuda"}})"),
+             Contains("/training/full_determinism: is not supported on GPUs"));
+  CHECK_THAT(mistake(R"({"training": {"do_predict": true}})"), Contains("/training/do_predict: not supported yet"));
+  CHECK_THAT(mistake(R"({"training": {"split_batches": true}})"), Contains("/training/split_batches: not supported"));
+  CHECK_THAT(mistake(R"({"training": {"accelerator_config": {"split_batches": true}}})"),
+             Contains("/training/accelerator_config: \"split_batches\" is not supported"));
+  CHECK_NOTHROW(reading(R"({"training": {"accelerator_config": {"split_batches": false, "even_batches": true}}})"));
+  CHECK_THAT(mistake(R"({"runtime": {"communicator": "threads", "threads_per_rank": 2}})"),
+             Contains("/runtime/threads_per_rank: must be 1 with communicator \"threads\""));
+  const auto lines = notes(reading(R"({"smp_options": {"auto_partition": false, "default_partition": 0,
+                                       "manual_partition": [2]}})"),
+                           c10::DeviceType::CPU);
+  CHECK(std::any_of(lines.begin(), lines.end(), [](const std::string& line) {
+    return line.find("smp_options.default_partition has no effect: manual_partition gives") == 0;
+  }));
+}
+
+TEST_CASE("Sentences of the reference do not capitalise names", "[config][spellings]") {
+  for (const auto& section : config_sections())
+    for (const auto& key : section.keys) {
+      if (!key.meaning.empty()) continue;  // the advice begins a sentence where there is no meaning
+      INFO(key.name << ": " << key.advice);
+      const auto first = key.advice.substr(0, key.advice.find_first_of(" :,"));
+      CHECK((first.front() == '`' || first.find_first_of("._/") == std::string::npos));
+    }
+}

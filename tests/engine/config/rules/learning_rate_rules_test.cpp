@@ -1,0 +1,80 @@
+#include "engine/config/rules/learning_rate_rules.h"
+
+#include <fstream>
+
+#include "tests/engine/config/training_config.h"
+
+#include "tests/catch.h"
+
+namespace shardline {
+namespace {
+
+using nlohmann::json;
+
+std::string kwargs_mistake(const std::string& type, const json& kwargs, const json& more = json::object()) {
+  json training = {{"lr_scheduler_type", type}, {"lr_scheduler_kwargs", kwargs}, {"max_steps", 100}};
+  training.update(more);
+  return mistake_in(training);
+}
+
+}  // namespace
+
+TEST_CASE("every schedule has the learning rates of transformers, step by step") {
+  std::ifstream file(SHARDLINE_SOURCE_DIR "/tests/engine/config/golden/schedules.json");
+  const json entries = json::parse(file);
+  REQUIRE(entries.size() >= 60);
+  for (const auto& entry : entries) {
+    const TrainingOptions training = config_with(entry["training"]).training;
+    const int64_t steps = entry["steps"];
+    const auto options = learning_rate_options(training, steps);
+    for (size_t i = 0; i < entry["rates"].size(); ++i) {
+      CAPTURE(entry["training"].dump(), steps, i + 1);
+      const double rate = learning_rate(options, static_cast<int64_t>(i) + 1);
+      CHECK(rate == Approx(entry["rates"][i].get<double>()).epsilon(1e-12).margin(1e-18));
+    }
+  }
+}
+
+TEST_CASE("a schedule takes its own arguments and nothing else") {
+  using Catch::Contains;
+  CHECK(kwargs_mistake("cosine", {{"num_cycles", 2}}) == "");
+  CHECK(kwargs_mistake("cosine", R"({"num_cycles": 2})") == "");  // as text, from a command line
+  CHECK(kwargs_mistake("linear", nullptr) == "");
+  CHECK_THAT(kwargs_mistake("linear", {{"num_cycles", 2}}), Contains("takes none"));
+  CHECK_THAT(kwargs_mistake("cosine", {{"cycles", 2}}), Contains("it takes [\"num_cycles\"]"));
+  CHECK_THAT(kwargs_mistake("cosine", "num_cycles=2"), Contains("must be an object"));
+  CHECK_THAT(kwargs_mistake("cosine", {{"num_cycles", "two"}}), Contains("must be a number"));
+  CHECK_THAT(kwargs_mistake("cosine", {{"num_cycles", -1}}), Contains("must be a number from 0"));
+  CHECK_THAT(kwargs_mistake("cosine_with_min_lr", json::object()), Contains("needs either min_lr or min_lr_rate"));
+  CHECK_THAT(kwargs_mistake("cosine_with_min_lr", {{"min_lr", 0}, {"min_lr_rate", 0}}), Contains("needs either"));
+  CHECK_THAT(kwargs_mistake("cosine_with_min_lr", {{"min_lr", 1}}), Contains("\"min_lr\" must be a number from 0"));
+  CHECK_THAT(kwargs_mistake("polynomial", {{"lr_end", 1e-3}}), Contains("must be below learning_rate"));
+  CHECK_THAT(kwargs_mistake("warmup_stable_decay", nullptr), Contains("needs num_decay_steps"));
+  CHECK_THAT(kwargs_mistake("warmup_stable_decay", {{"num_decay_steps", 1.5}}), Contains("must be a whole number"));
+  CHECK_THAT(kwargs_mistake("warmup_stable_decay", {{"num_decay_steps", 60}, {"num_stable_steps", 41}}),
+             Contains("are 101 steps, but the run has 100"));
+  CHECK_THAT(kwargs_mistake("warmup_stable_decay", {{"num_decay_steps", 60}}, {{"warmup_steps", 41}}),
+             Contains("are 101 steps"));
+  CHECK_THAT(kwargs_mistake("warmup_stable_decay", {{"num_decay_steps", 60}, {"decay_type", "sqrt"}}),
+             Contains("use one of [\"linear\",\"cosine\",\"1-sqrt\"]"));
+  CHECK_THAT(kwargs_mistake("annealing", {{"plateau", 0.1}}), Contains("only read with lr_decay_style \"plateau\""));
+  CHECK_THAT(kwargs_mistake("annealing", {{"lr_decay_style", "plateau"}}, {{"warmup_steps", 0.6}}),
+             Contains("make them shorter"));
+  for (const char* type : {"reduce_lr_on_plateau", "greedy"})
+    CHECK_THAT(mistake_in({{"lr_scheduler_type", type}}), Contains("follows results of evaluations"));
+}
+
+TEST_CASE("warm-up is a number of steps or a share of all, whichever version's key says so") {
+  const auto warmup = [](const json& training, int64_t steps) {
+    return learning_rate_options(config_with(training).training, steps).warmup_steps;
+  };
+  CHECK(warmup({{"warmup_steps", 7}}, 100) == 7);
+  CHECK(warmup({{"warmup_steps", 0.051}}, 100) == 6);  // rounded up
+  CHECK(warmup({{"warmup_ratio", 0.1}}, 100) == 10);
+  CHECK(warmup({{"warmup_ratio", 0.01},
+                {"lr_scheduler_type", "annealing"},
+                {"lr_scheduler_kwargs", {{"lr_decay_iters", 125000}}}},
+               100) == 1250);  // a share of the decay
+}
+
+}  // namespace shardline

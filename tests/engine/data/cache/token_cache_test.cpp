@@ -1,0 +1,453 @@
+#include "engine/data/cache/token_cache.h"
+
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <csignal>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "core/error.h"
+#include "engine/data/cache/file_lock.h"
+#include "engine/data/cache/ordered_work.h"
+#include "engine/data/cache/partial_file.h"
+#include "engine/data/source/data_source.h"
+#include "tests/engine/data/temp_folder.h"
+
+#include "tests/catch.h"
+
+using namespace shardline;
+using Catch::Contains;
+
+namespace {
+
+TokenDataOptions options_for(const TempFolder& folder, std::vector<std::string> paths) {
+  TokenDataOptions options;
+  options.paths = std::move(paths);
+  options.tokenizer = load_tokenizer("bytes");
+  options.vocab_size = 256;
+  options.cache_folder = folder.path() / "cache/deep";
+  return options;
+}
+
+std::string text_of(const TokenCache& cache) {
+  std::vector<int64_t> ids(cache.size());
+  cache.read(0, cache.size(), ids.data());
+  return {ids.begin(), ids.end()};
+}
+
+class CountingTokenizer final : public Tokenizer {
+ public:
+  explicit CountingTokenizer(TokenizerPtr tokenizer) : tokenizer_(std::move(tokenizer)) {}
+
+  std::vector<int32_t> encode(std::string_view text) const override { return encode_part(text, {}, {}).ids; }
+  EncodedPart encode_part(std::string_view text, const Seam& from, const PartOptions& options) const override {
+    most_at_once = std::max(most_at_once.load(), ++at_once);
+    EncodedPart part = tokenizer_->encode_part(text, from, options);
+    --at_once;
+    bytes += static_cast<int64_t>(part.end.at - std::max(from.at, options.listed_from));
+    return part;
+  }
+  std::string decode(std::span<const int32_t> ids) const override { return tokenizer_->decode(ids); }
+  int64_t vocab_size() const override { return tokenizer_->vocab_size(); }
+  std::optional<int32_t> eos() const override { return tokenizer_->eos(); }
+  const std::string& digest() const override { return tokenizer_->digest(); }
+
+  mutable std::atomic<int64_t> bytes{0};
+  mutable std::atomic<int> at_once{0}, most_at_once{0};
+
+ private:
+  TokenizerPtr tokenizer_;
+};
+
+// Of this process, without mapped files.
+int64_t own_memory_bytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("RssAnon:")) return 1024 * std::stoll(line.substr(8));
+  }
+  return -1;
+}
+
+int files_in(const std::filesystem::path& folder) {
+  return static_cast<int>(std::distance(std::filesystem::directory_iterator(folder), {}));
+}
+
+}  // namespace
+
+TEST_CASE("the cache holds all documents in order and is found again") {
+  const TempFolder folder;
+  auto options = options_for(folder, {folder.write("b.txt", "second "), folder.write("a.txt", "first")});
+  const auto path = prepare_token_cache(options);
+  const auto cache = open_token_cache(path);
+  CHECK(text_of(*cache) == "second first");
+  CHECK(cache->documents() == 2);
+  CHECK(cache->is_intact());
+  CHECK(std::filesystem::file_size(path) == 128 + 2 * 12);
+  const auto written = std::filesystem::last_write_time(path);
+  CHECK(prepare_token_cache(options) == path);
+  CHECK(std::filesystem::last_write_time(path) == written);
+  CHECK(files_in(options.cache_folder) == 2);  // and its lock
+}
+
+TEST_CASE("whatever the ids depend on changes the cache") {
+  const TempFolder folder;
+  const std::string file = folder.write("a.txt", "{\"text\": \"x\", \"other\": \"y\"}");
+  const auto base = prepare_token_cache(options_for(folder, {file}));
+  const auto changed = [&](auto&& change) {
+    auto options = options_for(folder, {file});
+    change(options);
+    return prepare_token_cache(options) != base;
+  };
+  CHECK_FALSE(changed([](auto&) {}));
+  CHECK_FALSE(changed([](auto& options) { options.threads = 3; }));
+  CHECK(changed([](auto& options) { options.format = "jsonl"; }));
+  CHECK(changed([](auto& options) { options.text_column = "other"; }));
+  CHECK(changed([](auto& options) { options.vocab_size = 300; }));
+  CHECK(changed([&](auto& options) { options.paths.push_back(file); }));
+  CHECK(changed([](auto& options) {
+    options.tokenizer = load_tokenizer(SHARDLINE_DATA_TESTS "/golden/gpt2");
+    options.vocab_size = 2000;
+  }));
+  folder.write("a.txt", "{\"text\": \"z\", \"other\": \"y\"}");  // the same size
+  CHECK(changed([](auto&) {}));
+}
+
+TEST_CASE("a large vocabulary takes four bytes an id") {
+  const TempFolder folder;
+  std::string index("MMIDIDX\0\0", 9);
+  index += bytes_of(uint64_t{1}, uint8_t{4}, uint64_t{1}, uint64_t{2}, int32_t{3}, int64_t{0}, int64_t{0}, int64_t{1});
+  folder.write("x.idx", index);
+  auto options = options_for(folder, {folder.write("x.bin", bytes_of(int32_t{70000}, int32_t{1}, int32_t{65536}))});
+  options.tokenizer = nullptr;
+  options.vocab_size = 70001;
+  const auto cache = open_token_cache(prepare_token_cache(options));
+  std::vector<int64_t> ids(2);
+  cache->read(1, 2, ids.data());
+  CHECK(ids == std::vector<int64_t>{1, 65536});
+  options.vocab_size = 70000;
+  CHECK_THAT(message_of<DataError>([&] { prepare_token_cache(options); }),
+             Contains("x.bin: token 0 is 70000, outside the vocabulary of 70000") && Contains("Megatron"));
+}
+
+TEST_CASE("ids that the model does not have are refused") {
+  const TempFolder folder;
+  auto options = options_for(folder, {folder.write("a.txt", "ab\xFF")});
+  options.vocab_size = 200;
+  CHECK_THAT(message_of<DataError>([&] { prepare_token_cache(options); }), Contains("255") && Contains("200"));
+  CHECK(files_in(options.cache_folder) == 1);  // only the lock
+}
+
+TEST_CASE("an id of a token file that the model does not have is refused with its file and place") {
+  const TempFolder folder;
+  const auto error = [&](const std::string& bytes) {
+    auto options = options_for(folder, {folder.write("good.bin", bytes_of(uint16_t{1})), folder.write("x.bin", bytes)});
+    options.tokenizer = nullptr;
+    return message_of<DataError>([&] { prepare_token_cache(options); });
+  };
+  std::vector<uint16_t> ids(3'000'000, 255);  // more than one piece
+  ids[2'500'000] = 256;
+  const std::string raw(reinterpret_cast<const char*>(ids.data()), 2 * ids.size());
+  CHECK_THAT(error(raw), Contains("x.bin: token 2500000 is 256, outside the vocabulary of 256") && Contains("raw u16"));
+  const std::array<int32_t, 256> header{20240520, 1, 3'000'000};
+  CHECK_THAT(error(bytes_of(header) + raw), Contains("x.bin: token 2500000 is 256") && Contains("llm.c"));
+}
+
+TEST_CASE("threads change nothing, and progress ends at the total") {
+  const TempFolder folder;
+  std::string lines;
+  for (int i = 0; i < 200000; ++i) lines += "line " + std::to_string(i * 7919) + " of it\n";
+  auto options = options_for(folder, {folder.write("a.txt", lines), folder.write("b.txt", lines + lines)});
+  options.tokenizer = load_tokenizer(SHARDLINE_DATA_TESTS "/golden/llama3");
+  options.vocab_size = options.tokenizer->vocab_size();
+  std::vector<int64_t> expected = {};
+  for (const int threads : {1, 4}) {
+    int64_t last = 0;
+    int64_t total = -1;
+    int calls = 0;
+    options.threads = threads;
+    options.progress = [&](int64_t done, int64_t all) {
+      CHECK(done > last);
+      last = done;
+      total = all;
+      ++calls;
+    };
+    const auto path = prepare_token_cache(options);
+    CHECK(last == total);
+    CHECK(total == static_cast<int64_t>(2 * 3 * lines.size()));  // hashed and tokenized
+    CHECK(calls > 8);
+    const auto cache = open_token_cache(path);
+    std::vector<int64_t> ids(cache->size());
+    cache->read(0, cache->size(), ids.data());
+    if (expected.empty()) expected = ids;
+    CHECK(ids == expected);
+    std::filesystem::remove(path);
+  }
+  auto once = options.tokenizer->encode(lines);
+  const auto twice = options.tokenizer->encode(lines + lines);
+  once.insert(once.end(), twice.begin(), twice.end());
+  CHECK(std::equal(expected.begin(), expected.end(), once.begin(), once.end()));
+}
+
+TEST_CASE("tokenizing takes all threads and memory that does not grow with the text, for any tokenizer") {
+  const TempFolder folder;
+  std::string text;
+  while (text.size() < 40'000'000) {
+    for (const char* word :
+         {"the ", "quick ", "brown fox", "; it's ", "1234567 ", "\n", "  x", "caf\u00e9 ", "<|endoftext|>"})
+      text += word;
+  }
+  const std::string file = folder.write("a.txt", text);
+  auto options = options_for(folder, {file});
+  std::string().swap(text);
+  nlohmann::json shape = nlohmann::json::parse(read_file(SHARDLINE_DATA_TESTS "/golden/gpt2/tokenizer.json"));
+  shape["normalizer"] = {{"type", "NFC"}};
+  shape["pre_tokenizer"] = {{"type", "Sequence"},
+                            {"pretokenizers",
+                             {{{"type", "Split"},
+                               {"pattern", {{"Regex", "(?<=x) |\\p{N}{1,2}"}}},
+                               {"behavior", "Isolated"},
+                               {"invert", false}},
+                              {{"type", "ByteLevel"}, {"add_prefix_space", true}, {"use_regex", true}}}}};
+  const auto counted =
+      std::make_shared<CountingTokenizer>(load_tokenizer(folder.write("tokenizer.json", shape.dump())));
+  options.tokenizer = counted;
+  options.vocab_size = counted->vocab_size();
+  options.threads = 3;
+  const int64_t before = own_memory_bytes();
+  int64_t most = before;
+  options.progress = [&](int64_t, int64_t) { most = std::max(most, own_memory_bytes()); };
+  const auto cache = open_token_cache(prepare_token_cache(options));
+  CHECK(cache->size() > 20'000'000);
+  CHECK(counted->bytes < 42'000'000);  // every piece once, next to no seam was guessed wrong
+  CHECK(counted->most_at_once == 3);
+  CHECK(most - before < 80'000'000);
+}
+
+TEST_CASE("a damaged or truncated cache is noticed and made again") {
+  const TempFolder folder;
+  const auto options = options_for(folder, {folder.write("a.txt", "some text")});
+  const auto path = prepare_token_cache(options);
+  const std::string good = read_file(path);
+  for (size_t at = 0; at < good.size(); ++at) {
+    std::string bad = good;
+    bad[at] ^= 1;
+    folder.write("cache/deep/" + path.filename().string(), bad);
+    if (at < 128) CHECK_THAT(message_of<DataError>([&] { TokenCache cache(path); }), Contains("token cache"));
+    prepare_token_cache(options);
+    CHECK(read_file(path) == good);
+  }
+  for (const size_t size : {size_t{0}, size_t{100}, size_t{128}, good.size() - 1}) {
+    std::filesystem::resize_file(path, size);
+    CHECK_THAT(message_of<DataError>([&] { TokenCache cache(path); }), Contains(std::to_string(size) + " bytes"));
+    prepare_token_cache(options);
+    CHECK(read_file(path) == good);
+  }
+  std::string outside = good;
+  outside[129] = 1;  // the high byte of the first id: behind the vocabulary
+  folder.write("cache/deep/" + path.filename().string(), outside);
+  const TokenCache cache(path);
+  CHECK_FALSE(cache.is_intact());
+  CHECK_THAT(message_of<DataError>([&] { text_of(cache); }), Contains("token 0") && Contains("damaged"));
+}
+
+TEST_CASE("a disk that takes no more is an error and leaves nothing behind") {
+  const TempFolder folder;
+  const auto options = options_for(folder, {folder.write("a.txt", std::string(100000, 'x'))});
+  rlimit old{};
+  getrlimit(RLIMIT_FSIZE, &old);
+  const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{50000, old.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &small);
+  const std::string message = message_of<RunError>([&] { prepare_token_cache(options); });
+  setrlimit(RLIMIT_FSIZE, &old);
+  std::signal(SIGXFSZ, old_handler);
+  CHECK_THAT(message, Contains("cannot be written") && Contains("cache/deep"));
+  CHECK(files_in(options.cache_folder) == 1);
+  CHECK(open_token_cache(prepare_token_cache(options))->size() == 100000);
+}
+
+TEST_CASE("a cache folder that cannot be is an error") {
+  const TempFolder folder;
+  auto options = options_for(folder, {folder.write("a.txt", "x")});
+  options.cache_folder = folder.path() / "a.txt" / "below a file";
+  CHECK_THAT(message_of<RunError>([&] { prepare_token_cache(options); }), Contains("below a file"));
+}
+
+TEST_CASE("of several that ask at once one makes the cache and all get it") {
+  const TempFolder folder;
+  const auto options = options_for(folder, {folder.write("a.txt", std::string(3'000'000, 'x'))});
+  const auto counted = std::make_shared<CountingTokenizer>(options.tokenizer);
+  std::vector<std::filesystem::path> paths(6);
+  {
+    std::vector<std::jthread> threads;
+    for (auto& path : paths) {
+      threads.emplace_back([&] {
+        auto mine = options;
+        mine.tokenizer = counted;
+        path = prepare_token_cache(mine);
+      });
+    }
+  }
+  CHECK(counted->bytes == 3'000'000);
+  for (const auto& path : paths) CHECK(open_token_cache(path)->size() == 3'000'000);
+}
+
+TEST_CASE("a cache that is there is opened without its lock") {
+  const TempFolder folder;
+  auto options = options_for(folder, {folder.write("a.txt", "x")});
+  const auto path = prepare_token_cache(options);
+  const FileLock held(path.string() + ".lock", std::chrono::seconds(1), [] { return 0; });
+  options.lock_limit = std::chrono::milliseconds(50);
+  CHECK(prepare_token_cache(options) == path);
+}
+
+TEST_CASE("waiting for another maker has a limit that starts again while its file grows") {
+  const TempFolder folder;
+  auto options = options_for(folder, {folder.write("a.txt", "x")});
+  const auto path = prepare_token_cache(options);
+  std::filesystem::remove(path);
+  options.lock_limit = std::chrono::milliseconds(200);
+  std::vector<int64_t> seen;
+  options.progress = [&](int64_t done, int64_t total) {
+    if (total == 0) seen.push_back(done);
+  };
+  PartialFile others(path, "elsewhere");
+  others.append("12345");
+  auto held = std::make_unique<FileLock>(path.string() + ".lock", std::chrono::seconds(1), [] { return 0; });
+  CHECK_THAT(message_of<RunError>([&] { prepare_token_cache(options); }),
+             Contains("no progress for 0.2 s") && Contains(".lock"));
+  CHECK(seen == std::vector<int64_t>{5});
+
+  // A maker that reads again what it had written marks the lock.
+  std::jthread reader([&, lock = path.string() + ".lock"] {
+    for (int i = 0; i < 10; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      std::filesystem::last_write_time(lock, std::filesystem::file_time_type::clock::now());
+    }
+    held.reset();
+  });
+  CHECK(prepare_token_cache(options) == path);
+  reader.join();
+  std::filesystem::remove(path);
+  held = std::make_unique<FileLock>(path.string() + ".lock", std::chrono::seconds(1), [] { return 0; });
+
+  std::jthread maker([&] {  // five times as long as the limit
+    for (int i = 0; i < 20; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      others.append("12345");
+    }
+    held.reset();
+  });
+  CHECK(prepare_token_cache(options) == path);
+  CHECK(seen.back() > 50);
+}
+
+TEST_CASE("a killed process is continued where it last saved, and the cache is the same to the bit") {
+  const TempFolder folder;
+  std::string text;
+  for (int i = 0; i < 400'000; ++i) text += "number " + std::to_string(i * 4001) + (i % 7 == 0 ? "\n" : " ");
+  auto options = options_for(folder, {folder.write("a.txt", text), folder.write("b.txt", text)});
+  options.tokenizer = load_tokenizer(SHARDLINE_DATA_TESTS "/golden/llama3");
+  options.vocab_size = options.tokenizer->vocab_size();
+  options.threads = 2;
+  options.save_every_bytes = 1 << 20;
+  const auto total = static_cast<int64_t>(2 * text.size());
+  auto elsewhere = options;
+  elsewhere.cache_folder = folder.path() / "whole";
+  const std::string whole = read_file(prepare_token_cache(elsewhere));
+
+  // Hashing is the first half of the work: the process is killed when three quarters of the text are tokenized.
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    options.progress = [](int64_t done, int64_t all) {
+      if (done > all / 8 * 7) ::kill(::getpid(), SIGKILL);
+    };
+    prepare_token_cache(options);
+    ::_exit(1);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  REQUIRE(WIFSIGNALED(status));
+  CHECK(files_in(options.cache_folder) == 3);  // lock, partial file and note
+
+  SECTION("the rest alone is tokenized") {
+    const auto counted = std::make_shared<CountingTokenizer>(options.tokenizer);
+    options.tokenizer = counted;
+    const auto path = prepare_token_cache(options);
+    CHECK(counted->bytes < total / 3);
+    CHECK(counted->bytes > total / 8);
+    CHECK(read_file(path) == whole);
+    CHECK(files_in(options.cache_folder) == 2);
+  }
+  SECTION("what does not have the ids that were noted is made again") {
+    for (const auto& entry : std::filesystem::directory_iterator(options.cache_folder)) {
+      if (entry.path().extension() == ".note" || entry.path().extension() == ".lock") continue;
+      std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
+      file.seekp(5000);
+      file.put('\x7f');
+    }
+    CHECK(read_file(prepare_token_cache(options)) == whole);
+  }
+}
+
+TEST_CASE("what was tokenized stays when another rank fails") {
+  const TempFolder folder;
+  std::string text;
+  for (int i = 0; i < 1'000'000; ++i) text += "line\n";
+  auto options = options_for(folder, {folder.write("a.txt", text)});
+  options.save_every_bytes = 1 << 20;
+  options.progress = [](int64_t done, int64_t all) {
+    if (done > all / 8 * 7) throw DistributedError("rank 3 has failed");
+  };
+  CHECK_THAT(message_of<DistributedError>([&] { prepare_token_cache(options); }), Contains("rank 3"));
+  const auto counted = std::make_shared<CountingTokenizer>(options.tokenizer);
+  options.tokenizer = counted;
+  options.progress = nullptr;
+  CHECK(open_token_cache(prepare_token_cache(options))->size() == static_cast<int64_t>(text.size()));
+  CHECK(counted->bytes < static_cast<int64_t>(text.size()) / 2);
+}
+
+TEST_CASE("a folder of empty files is an error") {
+  const TempFolder folder;
+  folder.write("texts/a.txt", "");
+  folder.write("texts/b.txt", "");
+  CHECK_THAT(message_of<DataError>([&] { prepare_token_cache(options_for(folder, {folder.path() / "texts"})); }),
+             Contains("texts"));
+}
+
+TEST_CASE("looking for the lines of a large file is reported") {
+  const TempFolder folder;
+  const std::string line = "{\"text\": \"" + std::string(1000, 'x') + "\"}\n";
+  std::string lines;
+  while (lines.size() < size_t{200} << 20) lines += line;
+  const DataFile file{folder.write("a.jsonl", lines), DataFormat::jsonl};
+  int reports = 0;
+  open_data_source(file, {.tokenizer = load_tokenizer("bytes"), .vocab_size = 256, .scanned = [&] { ++reports; }});
+  CHECK(reports == 3);  // every 64 MiB
+}
+
+TEST_CASE("ordered work throws the first error and stops") {
+  std::atomic<int> made{0};
+  std::vector<int64_t> used;
+  const auto make = [&](int64_t i) {
+    ++made;
+    if (i == 5 || i == 7) throw DataError(cat("piece ", i));
+    return EncodedPart{.ids = {static_cast<int32_t>(i)}};
+  };
+  const auto use = [&](int64_t i, const EncodedPart& part) {
+    CHECK(part.ids == std::vector<int32_t>{static_cast<int32_t>(i)});
+    used.push_back(i);
+  };
+  CHECK(message_of<DataError>([&] { ordered_work(1000, 4, make, use); }) == "piece 5");
+  CHECK(used == std::vector<int64_t>{0, 1, 2, 3, 4});
+  CHECK(made < 100);
+  CHECK_THROWS_AS(
+      ordered_work(
+          10, 2, [](int64_t) { return EncodedPart{}; }, [](int64_t, const EncodedPart&) { throw RunError("use"); }),
+      RunError);
+}

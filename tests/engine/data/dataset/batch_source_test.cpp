@@ -1,0 +1,192 @@
+#include "engine/data/dataset/batch_source.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/tensor.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <set>
+
+#include "core/error.h"
+#include "tests/engine/data/temp_folder.h"
+
+#include "tests/catch.h"
+
+using namespace shardline;
+using Catch::Contains;
+using Samples = std::vector<int64_t>;
+
+namespace {
+
+// Bytes 0, 1, 2, ... as tokens.
+TokenCachePtr counting_tokens(const TempFolder& folder, int count) {
+  std::string text;
+  for (int i = 0; i < count; ++i) text += static_cast<char>(1 + i);
+  TokenDataOptions options;
+  options.paths = {folder.write("a.txt", text)};
+  options.tokenizer = load_tokenizer("bytes");
+  options.vocab_size = 256;
+  options.cache_folder = folder.path();
+  return open_token_cache(prepare_token_cache(options));
+}
+
+Samples block(const BlockDataset& data, int64_t index) {
+  Samples ids(data.sequence_length());
+  data.read(index, ids.data());
+  return ids;
+}
+
+Samples epoch_of(SampleOrder& order, int64_t epoch) {
+  Samples all;
+  for (int64_t k = 0; k < order.batches_per_epoch(); ++k) {
+    const Samples batch = order.samples_of_batch(epoch, k);
+    CHECK(static_cast<int64_t>(batch.size()) == order.samples_in_batch(k));
+    all.insert(all.end(), batch.begin(), batch.end());
+  }
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("blocks follow each other and the rest is counted") {
+  const TempFolder folder;
+  const BlockDataset data(counting_tokens(folder, 22), 4);
+  CHECK(data.size() == 5);
+  CHECK(data.dropped_tokens() == 2);
+  CHECK(block(data, 0) == Samples{1, 2, 3, 4});
+  CHECK(block(data, 4) == Samples{17, 18, 19, 20});
+  CHECK(data.first(2).size() == 2);
+  CHECK(data.first(99).size() == 5);
+  CHECK_THROWS_AS(block(data.first(2), 2), InvariantError);
+  CHECK_THAT(message_of<DataError>([&] { BlockDataset(counting_tokens(folder, 22), 23); }),
+             Contains("22 tokens") && Contains("23"));
+}
+
+TEST_CASE("validation is the first part of the blocks") {
+  const TempFolder folder;
+  const BlockDataset data(counting_tokens(folder, 20), 2);
+  const auto [train, validation] = data.split_validation(25);
+  CHECK(validation.size() == 3);
+  CHECK(train.size() == 7);
+  CHECK(block(validation, 0) == Samples{1, 2});
+  CHECK(block(train, 0) == Samples{7, 8});
+  CHECK(block(train.first(7), 6) == Samples{19, 20});
+  CHECK_THAT(message_of<DataError>([&] { data.split_validation(1); }), Contains("1 %") && Contains("10 blocks"));
+  CHECK_THAT(message_of<DataError>([&] { data.split_validation(100); }), Contains("0 for training"));
+}
+
+TEST_CASE("file order: batch k holds blocks k*B to (k+1)*B-1") {
+  SampleOrder order({.samples = 10, .global_batch = 4, .shuffle = false});
+  CHECK(order.batches_per_epoch() == 3);
+  CHECK(order.samples_of_batch(5, 1) == Samples{4, 5, 6, 7});
+  CHECK(order.samples_of_batch(0, 2) == Samples{8, 9});
+  SampleOrder whole({.samples = 10, .global_batch = 4, .shuffle = false, .drop_last = true});
+  CHECK(whole.batches_per_epoch() == 2);
+  CHECK_THAT(message_of<DataError>([] { SampleOrder({.samples = 3, .global_batch = 4, .drop_last = true}); }),
+             Contains("3 samples") && Contains("4"));
+}
+
+TEST_CASE("a shuffled epoch holds every sample once and depends on seed and epoch only") {
+  SampleOrder order({.samples = 1000, .global_batch = 64, .seed = 42});
+  const Samples first = epoch_of(order, 0);
+  CHECK(std::set<int64_t>(first.begin(), first.end()).size() == 1000);
+  const Samples second = epoch_of(order, 1);
+  CHECK(first != second);
+  CHECK(epoch_of(order, 0) == first);
+
+  SampleOrder other_batch({.samples = 1000, .global_batch = 7, .seed = 42});
+  CHECK(epoch_of(other_batch, 1) == second);
+  SampleOrder other_seed({.samples = 1000, .global_batch = 64, .seed = 43});
+  CHECK(epoch_of(other_seed, 0) != first);
+  CHECK(epoch_of(other_seed, 1) != second);
+  SampleOrder swapped({.samples = 1000, .global_batch = 64, .seed = 1});
+  SampleOrder swapped_back({.samples = 1000, .global_batch = 64, .seed = 2});
+  CHECK(epoch_of(swapped, 2) != epoch_of(swapped_back, 1));
+}
+
+TEST_CASE("the shuffle is the same on every machine") {
+  SampleOrder order({.samples = 10, .global_batch = 10, .seed = 42});
+  CHECK(order.samples_of_batch(0, 0) == Samples{3, 4, 2, 1, 7, 8, 9, 5, 6, 0});
+  CHECK(order.samples_of_batch(1, 0) == Samples{8, 0, 6, 9, 3, 1, 5, 7, 4, 2});
+}
+
+TEST_CASE("every sample comes to every place about equally often") {
+  constexpr int kSamples = 6;
+  constexpr int kEpochs = 6000;
+  int counts[kSamples][kSamples] = {};
+  SampleOrder order({.samples = kSamples, .global_batch = kSamples, .seed = 7});
+  for (int epoch = 0; epoch < kEpochs; ++epoch) {
+    const Samples batch = order.samples_of_batch(epoch, 0);
+    for (int place = 0; place < kSamples; ++place) ++counts[place][batch[place]];
+  }
+  const double expected = static_cast<double>(kEpochs) / kSamples;
+  for (const auto& row : counts) {
+    for (const int count : row) CHECK(std::abs(count - expected) < 5 * std::sqrt(expected));
+  }
+}
+
+TEST_CASE("dataset source: the slices of all replicas are the global batch") {
+  const TempFolder folder;
+  DatasetSource source(BlockDataset(counting_tokens(folder, 40), 4), {.global_batch = 4, .shuffle = false});
+  CHECK(source.steps_per_epoch() == 3);
+  const Batch whole = source.batch(0, {0, 4});
+  CHECK(whole.ids.sizes() == at::IntArrayRef({4, 4}));
+  CHECK(at::equal(whole.ids, at::arange(1, 17, at::kLong).view({4, 4})));
+  CHECK(at::equal(whole.labels, whole.ids));
+  CHECK(whole.weight == 4 * 3);
+  CHECK(whole.epoch == Approx(1.0 / 3));
+
+  const Batch half = source.batch(0, {2, 2});
+  CHECK(at::equal(half.ids, whole.ids.slice(0, 2)));
+  CHECK(half.sample_index == Samples{2, 3});
+  CHECK(half.first_sample == 2);
+  CHECK(half.global_samples == 4);
+  CHECK(half.weight == 12);
+}
+
+TEST_CASE("dataset source: a short batch has smaller and empty slices, and its own weight") {
+  const TempFolder folder;
+  DatasetSource source(BlockDataset(counting_tokens(folder, 20), 2), {.global_batch = 4, .shuffle = false});
+  CHECK(source.samples_in_step(1) == 4);
+  CHECK(source.samples_in_step(2) == 2);
+  CHECK(source.samples_in_step(5) == 2);
+  const Batch second = source.batch(2, {1, 2});
+  CHECK(second.sample_index == Samples{9});
+  CHECK(second.weight == 2);
+  CHECK(second.epoch == Approx(1.0));
+  const Batch third = source.batch(5, {2, 2});
+  CHECK(third.ids.sizes() == at::IntArrayRef({0, 2}));
+  CHECK(third.weight == 2);
+  CHECK(third.epoch == Approx(2.0));
+}
+
+TEST_CASE("dataset source: steps go on over epochs with another order") {
+  const TempFolder folder;
+  DatasetSource source(BlockDataset(counting_tokens(folder, 200), 2), {.global_batch = 100, .seed = 1});
+  const Batch first = source.batch(0, {0, 100});
+  const Batch second = source.batch(1, {0, 100});
+  CHECK(first.sample_index != second.sample_index);
+  CHECK(at::equal(source.batch(0, {0, 100}).ids, first.ids));  // back again, as after a resume
+  for (int64_t row = 0; row < 100; ++row) CHECK(first.ids[row][0].item<int64_t>() == 1 + 2 * first.sample_index[row]);
+}
+
+TEST_CASE("fed source gives what was pushed, step by step") {
+  FedSource source;
+  const at::Tensor ids = at::arange(6, at::kLong).view({2, 3});
+  const at::Tensor labels = at::tensor({5, -100, 7, -100, -100, -100}, at::kLong).view({2, 3});
+  source.push(ids);
+  source.push(ids.add(10), labels);
+  CHECK(source.samples_in_step(0) == 2);
+  CHECK(at::equal(source.batch(0, {1, 1}).ids, ids.slice(0, 1)));
+  CHECK(source.batch(0, {0, 2}).weight == 4);
+  const Batch second = source.batch(1, {0, 2});
+  CHECK(at::equal(second.ids, ids.add(10)));
+  CHECK(at::equal(second.labels, labels));
+  CHECK(second.weight == 1);  // the first label of a row is predicted by nothing
+  CHECK_THAT(message_of<RunError>([&] { source.batch(2, {0, 1}); }), Contains("step 2"));
+  CHECK_THAT(message_of<RunError>([&] { source.batch(0, {0, 1}); }), Contains("step 0"));
+  CHECK_THAT(message_of<ConfigError>([&] { source.push(ids.to(at::kFloat)); }), Contains("int64"));
+  CHECK_THAT(message_of<ConfigError>([&] { source.push(ids, labels.view({3, 2})); }), Contains("same shape"));
+}

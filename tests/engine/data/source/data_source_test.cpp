@@ -1,0 +1,150 @@
+#include "engine/data/source/data_source.h"
+
+#include "core/error.h"
+#include "tests/engine/data/temp_folder.h"
+
+#include "tests/catch.h"
+
+using namespace shardline;
+using Catch::Contains;
+
+namespace {
+
+// The text that a source of `bytes` tokens stands for.
+std::string text_of(const DataSource& source) {
+  std::string text;
+  Seam border;
+  for (int64_t piece = 0; piece < source.pieces(); ++piece) {
+    for (const int32_t id : source.join(piece, source.encode(piece), border)) text += static_cast<char>(id);
+  }
+  return text;
+}
+
+DataSourceOptions with_bytes(int64_t piece_bytes = 1 << 20) {
+  return {load_tokenizer("bytes"), 256, "text", piece_bytes};
+}
+
+std::string jsonl_error(const std::string& content, const std::string& column = "text") {
+  const TempFolder folder;
+  const std::string file = folder.write("x.jsonl", content);
+  auto options = with_bytes();
+  options.text_column = column;
+  return message_of<DataError>([&] { text_of(*open_data_source({file, DataFormat::jsonl}, options)); });
+}
+
+std::vector<std::string> names(const std::vector<DataFile>& files, const TempFolder& folder) {
+  std::vector<std::string> result;
+  for (const DataFile& file : files) result.push_back(std::filesystem::relative(file.path, folder.path()).string());
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("a text file is one document, kept byte for byte, however it is cut into pieces") {
+  const TempFolder folder;
+  const std::string text = "one\r\ntwo\n\n  three\n\tfour";
+  const std::string file = folder.write("a.txt", text);
+  for (const int64_t piece_bytes : {1, 5, 1000}) {
+    const auto source = open_data_source({file, DataFormat::text}, with_bytes(piece_bytes));
+    CHECK(text_of(*source) == text);
+    CHECK(source->documents() == 1);
+    CHECK(source->pieces() == (static_cast<int64_t>(text.size()) + piece_bytes - 1) / piece_bytes);
+  }
+  const std::string binary = folder.write("b.txt", std::string("ab\0cd", 5));
+  CHECK_THAT(message_of<DataError>([&] {
+               text_of(*open_data_source({binary, DataFormat::text}, with_bytes()));
+             }),
+             Contains("NUL byte at offset 2") && Contains("b.txt"));
+  CHECK_THAT(message_of<ConfigError>([&] {
+               open_data_source({file, DataFormat::text}, {});
+             }),
+             Contains("data.tokenizer"));
+}
+
+TEST_CASE("JSONL: a document a line, blank lines skipped, pieces change nothing") {
+  const TempFolder folder;
+  const std::string file =
+      folder.write("a.jsonl",
+                   "\xEF\xBB\xBF{\"text\": \"one \", \"id\": 1}\r\n\n  "
+                   "\n{\"id\":2,\"text\":\"tw\\u006f\\n\"}\n{\"text\":\"\"}\n{\"text\":\"\\u20ac\"}");
+  for (const int64_t piece_bytes : {1, 20, 1000}) {
+    const auto source = open_data_source({file, DataFormat::jsonl}, with_bytes(piece_bytes));
+    CHECK(text_of(*source) == "one two\n\xE2\x82\xAC");
+    CHECK(source->documents() == 4);
+  }
+}
+
+TEST_CASE("JSONL errors name file and line") {
+  CHECK_THAT(jsonl_error("{\"text\":\"a\"}\n\n{\"text\":"), Contains("x.jsonl:3") && Contains("JSON"));
+  CHECK_THAT(jsonl_error("[1]\n"), Contains("x.jsonl:1") && Contains("object") && Contains("array"));
+  CHECK_THAT(jsonl_error("{\"content\":\"a\",\"n\":1}"), Contains("no 'text'") && Contains("content, n"));
+  CHECK_THAT(jsonl_error("{\"text\":3}"), Contains("must be a string") && Contains("number"));
+  CHECK_THAT(jsonl_error("{\"text\":\"\xFF\"}"), Contains("x.jsonl:1"));
+  CHECK_THAT(jsonl_error("{\"text\":\"\\ud800\"}"), Contains("x.jsonl:1"));
+  CHECK(jsonl_error("{\"story\":\"a\"}", "story").empty());
+}
+
+TEST_CASE("folders stand for their files, sorted, each with its format") {
+  const TempFolder folder;
+  for (const char* name : {"b.txt", "a/z.jsonl", "a/c.md", ".hidden", ".git/config", "t.bin", "t.idx"})
+    folder.write(name, "x");
+  const auto files = find_data_files({folder.path().string()}, "auto");
+  CHECK(names(files, folder) == std::vector<std::string>{"a/c.md", "a/z.jsonl", "b.txt", "t.bin"});
+  CHECK(files[0].format == DataFormat::text);
+  CHECK(files[1].format == DataFormat::jsonl);
+  CHECK(files[3].format == DataFormat::tokens);
+  CHECK(find_data_files({folder.path().string()}, "text")[1].format == DataFormat::text);
+  CHECK(names(find_data_files({folder.path() / "b.txt", folder.path() / "a/c.md"}, "auto"), folder) ==
+        std::vector<std::string>{"b.txt", "a/c.md"});
+  for (const char* name : {"t", "t.idx", "t.bin"}) {
+    CHECK(names(find_data_files({(folder.path() / name).string()}, "auto"), folder) ==
+          std::vector<std::string>{"t.bin"});
+  }
+}
+
+TEST_CASE("data that cannot be used is refused before anything is read") {
+  const TempFolder folder;
+  const auto error = [&](const std::string& name, const std::string& format = "auto") {
+    return message_of<DataError>([&] { find_data_files({(folder.path() / name).string()}, format); });
+  };
+  CHECK_THAT(error("none.txt"), Contains("no such data file"));
+  folder.write("empty.txt", "");
+  CHECK_THAT(error("empty.txt"), Contains("empty"));
+  folder.write("a.parquet", "x");
+  CHECK_THAT(error("a.parquet"), Contains(".parquet") && Contains("data.format"));
+  CHECK(error("a.parquet", "text").empty());
+  std::filesystem::create_directory(folder.path() / "nothing");
+  CHECK_THAT(error("nothing"), Contains("without files"));
+  folder.write("only.idx", "x");
+  CHECK_THAT(error("only.idx"), Contains("only.bin"));
+  std::filesystem::create_directory(folder.path() / "loop");
+  std::filesystem::create_directory_symlink(folder.path() / "loop", folder.path() / "loop/again");
+  CHECK_THAT(error("loop"), Contains("cannot be listed"));
+  CHECK_THAT(message_of<ConfigError>([] { find_data_files({}, "auto"); }), Contains("no file"));
+  CHECK_THAT(message_of<ConfigError>([&] { find_data_files({folder.write("a.txt", "x")}, "csv"); }), Contains("csv"));
+}
+
+TEST_CASE("what train refuses about a file that exists shows in a check that does not read it through") {
+  const TempFolder folder;
+  const auto check = [&](const std::string& name, const std::string& content, const std::string& format = "auto") {
+    const std::string file = folder.write(name, content);
+    return message_of<DataError>([&] { check_data_files({file}, format, "text"); });
+  };
+  CHECK(check("a.txt", "text").empty());
+  CHECK_THAT(check("b.txt", std::string("ab\0cd", 5)), Contains("NUL byte at offset 2") && Contains("b.txt"));
+  CHECK(check("a.jsonl", "\n{\"text\": \"x\"}\nnever read").empty());
+  CHECK_THAT(check("b.jsonl", "\n{\"story\": \"x\"}\n"), Contains("b.jsonl:2") && Contains("no 'text'"));
+  CHECK_THAT(check("c.jsonl", "text"), Contains("c.jsonl:1"));
+  CHECK(check("a.bin", "1234").empty());
+  CHECK_THAT(check("b.bin", "123"), Contains("b.bin") && Contains("odd number"));
+  folder.write("c.idx", "MMID");
+  CHECK_THAT(check("c.bin", "1234"), Contains("c.idx"));
+  CHECK_THAT(check("a.parquet", "PAR1"), Contains(".parquet"));
+  CHECK_THAT(check("empty.txt", ""), Contains("empty"));
+  CHECK_THAT(check("folder/a.txt", "text") +
+                 message_of<DataError>([&] { check_data_files({folder.path().string()}, "auto", "text"); }),
+             Contains("a.parquet"));
+  check_data_files({"/nowhere/at/all.txt", (folder.path() / "nothing").string()}, "auto", "text");
+  CHECK_THAT(message_of<ConfigError>([&] { check_data_files({folder.write("a.txt", "x")}, "csv", "text"); }),
+             Contains("csv"));
+}

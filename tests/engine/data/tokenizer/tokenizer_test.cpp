@@ -1,0 +1,264 @@
+#include "engine/data/tokenizer/tokenizer.h"
+
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "core/error.h"
+#include "tests/engine/data/temp_folder.h"
+
+#include "tests/catch.h"
+
+using namespace shardline;
+using nlohmann::json;
+
+namespace {
+
+const std::string kGolden = std::string(SHARDLINE_DATA_TESTS) + "/golden/";
+
+std::string from_hex(const std::string& hex) {
+  std::string bytes;
+  for (size_t i = 0; i < hex.size(); i += 2) bytes += static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16));
+  return bytes;
+}
+
+void check_vectors(const Tokenizer& tokenizer, const std::string& vectors) {
+  const json rows = json::parse(read_file(kGolden + vectors));
+  REQUIRE(rows.size() > 35);
+  for (const json& row : rows) {
+    INFO(row["decoded"].get<std::string>());
+    const auto ids = tokenizer.encode(from_hex(row["hex"]));
+    CHECK(ids == row["ids"].get<std::vector<int32_t>>());
+    CHECK(tokenizer.decode(ids) == row["decoded"].get<std::string>());
+  }
+}
+
+// The tokenizer.json of a case of options.json.
+json shape_of(const json& option) {
+  json shape = json::parse(read_file(kGolden + option["base"].get<std::string>() + "/tokenizer.json"));
+  for (const auto& [key, value] : option["changes"].items()) {
+    if (key == "model") {
+      shape["model"].update(value);
+    } else if (key != "lost") {
+      shape[key] = value;
+    }
+  }
+  for (const json& lost : option["changes"].value("lost", json::array())) {
+    const auto has_it = [&](const std::string& text) {
+      return text.find(lost.get<std::string>()) != std::string::npos;
+    };
+    json kept = json::object();
+    for (const auto& [token, id] : shape["model"]["vocab"].items()) {
+      if (!has_it(token)) kept[token] = id;
+    }
+    shape["model"]["vocab"] = kept;
+    json merges = json::array();
+    for (const json& merge : shape["model"]["merges"]) {
+      if (!has_it(merge.get<std::string>())) merges.push_back(merge);
+    }
+    shape["model"]["merges"] = merges;
+  }
+  return shape;
+}
+
+json gpt2_json() {
+  return json::parse(read_file(kGolden + "gpt2/tokenizer.json"));
+}
+
+std::string refusal(const json& content) {
+  const TempFolder folder;
+  const std::string file = folder.write("tokenizer.json", content.dump());
+  return message_of<DataError>([&] { load_tokenizer(file); });
+}
+
+}  // namespace
+
+TEST_CASE("a tokenizer.json gives the ids of the reference library") {
+  check_vectors(*load_tokenizer(kGolden + "gpt2"), "gpt2.json");
+  check_vectors(*load_tokenizer(kGolden + "gpt2/tokenizer.json"), "gpt2.json");
+}
+
+TEST_CASE("vocab.json and merges.txt give the same ids as the tokenizer.json of the same tokenizer") {
+  const auto tokenizer = load_tokenizer(kGolden + "pair");
+  check_vectors(*tokenizer, "gpt2.json");
+  CHECK(tokenizer->vocab_size() == load_tokenizer(kGolden + "gpt2")->vocab_size());
+  CHECK(tokenizer->eos() == 0);
+}
+
+TEST_CASE("a split pattern, merges as pairs and ignore_merges work, and a template adds nothing") {
+  check_vectors(*load_tokenizer(kGolden + "llama3"), "llama3.json");
+}
+
+TEST_CASE("every option that is accepted gives the ids of the reference library") {
+  const json options = json::parse(read_file(kGolden + "options.json"));
+  REQUIRE(options.size() > 15);
+  const TempFolder folder;
+  for (const json& option : options) {
+    INFO(option["name"].get<std::string>());
+    const auto tokenizer = load_tokenizer(folder.write("tokenizer.json", shape_of(option).dump()));
+    REQUIRE(option["rows"].size() >= 10);
+    for (const json& row : option["rows"]) {
+      INFO(from_hex(row["hex"]));
+      CHECK(tokenizer->encode(from_hex(row["hex"])) == row["ids"].get<std::vector<int32_t>>());
+    }
+  }
+}
+
+TEST_CASE("<|endoftext|> is special where vocab.json and merges.txt are alone, as in GPT2Tokenizer") {
+  const TempFolder folder;
+  for (const char* name : {"vocab.json", "merges.txt"}) folder.write(name, read_file(kGolden + "pair/" + name));
+  const json options = json::parse(read_file(kGolden + "options.json"));
+  const auto check = [&](const Tokenizer& tokenizer) {
+    for (const json& row : options[0]["rows"]) {
+      CHECK(tokenizer.encode(from_hex(row["hex"])) == row["ids"].get<std::vector<int32_t>>());
+    }
+  };
+  REQUIRE(options[0]["name"] == "vocab.json and merges.txt alone");
+  check(*load_tokenizer(folder.path().string()));
+  folder.write("tokenizer_config.json", R"({"add_prefix_space": false})");  // does not say either
+  check(*load_tokenizer(folder.path().string()));
+  folder.write("tokenizer_config.json", R"({"eos_token": "the"})");
+  const auto other = load_tokenizer(folder.path().string());
+  CHECK(other->encode("<|endoftext|>").size() > 1);
+  CHECK(other->encode("the") == std::vector<int32_t>{*other->eos()});
+}
+
+TEST_CASE("eos comes from tokenizer_config.json, else it is <|endoftext|>") {
+  CHECK(load_tokenizer(kGolden + "gpt2")->eos() == 0);
+  const TempFolder folder;
+  folder.write("tokenizer.json", gpt2_json().dump());
+  folder.write("tokenizer_config.json", R"({"eos_token": {"content": "<pad>", "lstrip": false}})");
+  const auto tokenizer = load_tokenizer(folder.path().string());
+  REQUIRE(tokenizer->eos());
+  CHECK(tokenizer->decode(std::vector<int32_t>{*tokenizer->eos()}) == "<pad>");
+  folder.write("tokenizer_config.json", R"({"eos_token": "<nobody>"})");
+  CHECK_THAT(message_of<DataError>([&] { load_tokenizer(folder.path().string()); }), Catch::Contains("<nobody>"));
+}
+
+TEST_CASE("the digest changes with the files") {
+  const TempFolder folder;
+  folder.write("tokenizer.json", gpt2_json().dump());
+  const std::string before = load_tokenizer(folder.path().string())->digest();
+  CHECK(before == load_tokenizer(folder.path().string())->digest());
+  folder.write("tokenizer_config.json", "{}");
+  CHECK(before != load_tokenizer(folder.path().string())->digest());
+  CHECK(before != load_tokenizer("bytes")->digest());
+}
+
+TEST_CASE("bytes: every byte is its id") {
+  const auto tokenizer = load_tokenizer("bytes");
+  std::string all;
+  for (int byte = 0; byte < 256; ++byte) all += static_cast<char>(byte);
+  const auto ids = tokenizer->encode(all);
+  REQUIRE(ids.size() == 256);
+  for (int byte = 0; byte < 256; ++byte) CHECK(ids[byte] == byte);
+  CHECK(tokenizer->vocab_size() == 256);
+  CHECK_FALSE(tokenizer->eos());
+  CHECK(tokenizer->decode(std::vector<int32_t>{72, 105, 0xE2, 0x82, 0xAC, 0xFF, 300, -1}) == "Hi\u20AC\uFFFD");
+}
+
+TEST_CASE("threads that share a tokenizer, and tokenizers that share a thread, do not disturb each other") {
+  const auto gpt2 = load_tokenizer(kGolden + "gpt2");
+  const auto llama3 = load_tokenizer(kGolden + "llama3");
+  const std::string text = read_file(std::string(SHARDLINE_DATA_TESTS) + "/make_golden.py");
+  const auto expected = gpt2->encode(text);
+  const auto expected_llama3 = llama3->encode(text);
+  std::vector<int> good(4);
+  {
+    std::vector<std::jthread> threads;
+    for (int& result : good) {
+      threads.emplace_back([&] {
+        for (int i = 0; i < 5; ++i) result += gpt2->encode(text) == expected && llama3->encode(text) == expected_llama3;
+      });
+    }
+  }
+  for (const int result : good) CHECK(result == 5);
+}
+
+TEST_CASE("components that would give other ids are refused by name") {
+  CHECK(refusal(gpt2_json()).empty());
+  const auto with = [](const char* pointer, const json& value) {
+    json content = gpt2_json();
+    content[json::json_pointer(pointer)] = value;
+    return refusal(content);
+  };
+  using Catch::Contains;
+  CHECK_THAT(with("/model/type", "WordPiece"), Contains("WordPiece") && Contains("/model"));
+  CHECK_THAT(with("/model/dropout", 0.1), Contains("dropout"));
+  CHECK_THAT(with("/model/byte_fallback", true), Contains("byte_fallback"));
+  CHECK_THAT(with("/model/end_of_word_suffix", "</w>"), Contains("end_of_word_suffix"));
+  CHECK_THAT(with("/model/unk_token", "<gone>"), Contains("<gone>"));
+  CHECK_THAT(with("/model/merges/0", "a"), Contains("/model/merges/0"));
+  CHECK_THAT(with("/model/merges/0", "\u20ac b"), Contains("part of a merge"));
+  CHECK_THAT(with("/model/vocab/new", 3.5), Contains("/model/vocab/new"));
+  CHECK_THAT(with("/model/vocab/new", 7), Contains("two tokens"));
+  CHECK_THAT(with("/normalizer", json{{"type", "Lowercase"}}), Contains("Lowercase") && Contains("/normalizer"));
+  CHECK_THAT(with("/pre_tokenizer", json{{"type", "Metaspace"}}), Contains("Metaspace"));
+  for (const char* type : {"NFD", "NFKC", "NFKD", "Lowercase", "Replace", "Prepend", "Strip", "StripAccents", "Nmt",
+                           "Precompiled", "BertNormalizer", "ByteLevel"}) {
+    const json normalizer = {{"type", type}};
+    CHECK_THAT(with("/normalizer", normalizer), Contains(cat("'", type, "' is not supported")));
+    CHECK_THAT(with("/normalizer", json{{"type", "Sequence"}, {"normalizers", {normalizer}}}),
+               Contains(cat("'", type, "' is not supported")));
+  }
+  for (const char* type : {"Digits", "Whitespace", "WhitespaceSplit", "Punctuation", "CharDelimiterSplit",
+                           "BertPreTokenizer", "UnicodeScripts", "FixedLength"}) {
+    CHECK_THAT(with("/pre_tokenizer", json{{"type", type}}), Contains(cat("'", type, "' is not supported")));
+  }
+  for (const char* behavior : {"MergedWithPrevious", "MergedWithNext", "Contiguous"}) {
+    const json split = {{"type", "Split"}, {"pattern", {{"String", " "}}}, {"behavior", behavior}, {"invert", false}};
+    CHECK_THAT(with("/pre_tokenizer", split), Contains(behavior) && Contains("/behavior"));
+  }
+  CHECK_THAT(with("/pre_tokenizer", nullptr), Contains("/pre_tokenizer"));
+  CHECK_THAT(with("/post_processor", json{{"type", "BertProcessing"}}), Contains("BertProcessing"));
+  CHECK_THAT(with("/decoder", json{{"type", "WordPiece"}}), Contains("WordPiece") && Contains("/decoder"));
+  CHECK_THAT(with("/added_tokens/1/id", 5000), Contains("has id 5000"));
+}
+
+TEST_CASE("split patterns with another meaning in Oniguruma are refused, with the construct") {
+  for (const auto& [pattern, construct] : std::vector<std::pair<std::string, std::string>>{{"\\w+", "\\w"},
+                                                                                           {"a\\b", "\\b"},
+                                                                                           {"\\h", "\\h"},
+                                                                                           {"^a", "^"},
+                                                                                           {"a$", "$"},
+                                                                                           {"\\p{Han}+", "\\p{Han}"},
+                                                                                           {"[a-z&&[^b]]", "&&"},
+                                                                                           {"[^\\S]", "\\S"},
+                                                                                           {"(?m:.)", "(?m:"},
+                                                                                           {"(?<name>a)", "(?<n"},
+                                                                                           {"a{,3}", "{,"},
+                                                                                           {"(a", "not valid"},
+                                                                                           {"\\", "\\"}}) {
+    json content = json::parse(read_file(kGolden + "llama3/tokenizer.json"));
+    content["/pre_tokenizer/pretokenizers/0/pattern/Regex"_json_pointer] = pattern;
+    CHECK_THAT(refusal(content), Catch::Contains(construct));
+  }
+}
+
+TEST_CASE("a byte without a token is an error, not dropped") {
+  json content = gpt2_json();
+  content["model"]["vocab"].erase("~");
+  content["model"]["merges"] = json::array();
+  content["added_tokens"] = json::array();
+  const TempFolder folder;
+  const auto tokenizer = load_tokenizer(folder.write("tokenizer.json", content.dump()));
+  CHECK_NOTHROW(tokenizer->encode("fine"));
+  CHECK_THAT(message_of<DataError>([&] { tokenizer->encode("a~b"); }), Catch::Contains("126"));
+}
+
+TEST_CASE("a source without a tokenizer says what was looked for") {
+  const TempFolder folder;
+  const auto message = [&] { return message_of<DataError>([&] { load_tokenizer(folder.path().string()); }); };
+  CHECK_THAT(message(), Catch::Contains("tokenizer.json") && Catch::Contains("merges.txt"));
+  folder.write("vocab.txt", "[PAD]\n");
+  CHECK_THAT(message(), Catch::Contains("vocab.txt"));
+  CHECK_THAT(message_of<DataError>([] { load_tokenizer("/nowhere"); }), Catch::Contains("/nowhere"));
+  CHECK_THAT(refusal(json::array()), Catch::Contains("must hold a JSON object"));
+}
+
+TEST_CASE("very long words take about linear time") {
+  const auto tokenizer = load_tokenizer(kGolden + "gpt2");
+  const std::string word(2'000'000, 'a');
+  CHECK(tokenizer->decode(tokenizer->encode(word)) == word);
+  const std::string spaces = std::string(2'000'000, ' ') + "x";
+  CHECK(tokenizer->decode(tokenizer->encode(spaces)) == spaces);
+}

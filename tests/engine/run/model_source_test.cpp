@@ -1,0 +1,180 @@
+// What a config says of its model must reach the run: from the file to the weights that are saved.
+#include "engine/run/model_source.h"
+
+#include <ATen/Functions.h>
+
+#include <set>
+
+#include "engine/commands/job_parts.h"
+#include "models/files/safetensors.h"
+#include "tests/engine/tiny_run.h"
+
+#include "tests/catch.h"
+
+using namespace shardline;
+using Catch::Contains;
+using nlohmann::json;
+
+namespace {
+
+std::set<std::string> decaying(const RunFolder& folder, const json& changes) {
+  const auto config = parse_config(tiny_run(folder, changes).dump(), "run.json");
+  std::set<std::string> names;
+  for (const auto& layer : plan_model(config, configured_world_size(config)).model.spec.layers)
+    for (const auto& param : layer.params)
+      if (param.decays) names.insert(layer.full_name(param));
+  return names;
+}
+
+std::string mistakes_in(const json& file) {
+  try {
+    open_model(parse_config(file.dump(), "run.json"));
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+// A run of a model without weights whose config.json has these keys; `over` is model.config.
+json run_of_directory(const RunFolder& folder, json keys, const json& over) {
+  keys["model_type"] = "gpt2";
+  folder.write("config.json", keys.dump());
+  json file = tiny_run(folder);
+  file["model"] = {{"path", folder / ""}, {"config", over}, {"init", "random"}};
+  return file;
+}
+
+const json kSmall = {{"vocab_size", 256}, {"n_positions", 32}, {"n_embd", 16}, {"n_layer", 3}, {"n_head", 4}};
+
+}  // namespace
+
+TEST_CASE("no_decay_patterns take weight decay off parameters of the model that is planned", "[spec]") {
+  const RunFolder folder("no-decay-plan");
+  const auto t = GENERATE(1, 2);
+  const json layout = {{"smp_options", {{"tensor_parallel_degree", t}}}};
+  json excluded = layout;
+  excluded["training"] = {{"no_decay_patterns", {"wte", "mlp\\.c_proj"}}};
+  auto expected = decaying(folder, layout);
+  for (const char* name : {"embedding.wte.weight", "head.lm_head.weight", "h.0.mlp.proj.weight", "h.1.mlp.proj.weight"})
+    CHECK(expected.erase(name) == 1);
+  CHECK(expected.contains("h.0.attn.qkv.weight"));
+  CHECK(decaying(folder, excluded) == expected);
+}
+
+TEST_CASE("no_decay_patterns change what a run trains", "[spec]") {
+  const RunFolder folder("no-decay-train");
+  const auto trained = [&](const json& patterns, const std::string& name) {
+    const json training = {
+        {"optim", "sgd"}, {"learning_rate", 0.1}, {"weight_decay", 0.5}, {"no_decay_patterns", patterns}};
+    const json smp = {{"tensor_parallel_degree", 2}};
+    train_in_process(parse_config(
+        tiny_run(folder, {{"training", training}, {"smp_options", smp}, {"output_dir", folder / name}}).dump(),
+        "run.json"));
+    return SafetensorsFile(folder / (name + "/model.safetensors"));
+  };
+  const auto all = trained(json::array(), "all"), but_positions = trained({"wpe"}, "but-positions");
+  const auto same = [&](const std::string& tensor) {
+    return at::equal(all.tensor("transformer." + tensor), but_positions.tensor("transformer." + tensor));
+  };
+  CHECK(same("wte.weight"));
+  CHECK(same("h.1.mlp.c_fc.weight"));
+  CHECK_FALSE(same("wpe.weight"));
+}
+
+TEST_CASE("an unknown key of model.config is refused with the nearest one", "[spec]") {
+  const RunFolder folder("unknown-keys");
+  const auto with = [&](const json& keys) { return mistakes_in(tiny_run(folder, {{"model", {{"config", keys}}}})); };
+  CHECK_THAT(with({{"n_layers", 3}}),
+             Contains("run.json: /model/config/n_layers: unknown key; got 3; did you mean n_layer?"));
+  CHECK_THAT(with({{"intermediate_size", 48}}),
+             Contains("/model/config/intermediate_size: unknown key; got 48; did you mean n_inner?"));
+  CHECK_THAT(with({{"rotary_dim", 4}}), Contains("/model/config/rotary_dim: unknown key"));
+  CHECK(with({{"num_hidden_layers", nullptr},
+              {"use_cache", false},
+              {"bos_token_id", 3},
+              {"torch_dtype", "float32"},
+              {"architectures", {"GPT2LMHeadModel"}}}) == "");
+}
+
+TEST_CASE("a directory's config.json may have keys of its own, which are kept", "[spec]") {
+  const RunFolder folder("own-keys");
+  json keys = kSmall;
+  keys["intermediate_size"] = 48;  // GPT-2 has no such key: transformers keeps and ignores it
+  keys["summary"] = {{"of", "mine"}};
+  const auto model = open_model(parse_config(run_of_directory(folder, keys, json::object()).dump(), "run.json"));
+  CHECK(model.spec.param("h.0.mlp.fc.weight").shape == std::vector<int64_t>{64, 16});
+  CHECK(model.hf_config["intermediate_size"] == 48);
+  CHECK(model.hf_config["summary"]["of"] == "mine");
+}
+
+TEST_CASE("model.config wins over a directory's config.json under either name of a key", "[spec]") {
+  const RunFolder folder("aliases");
+  json generic = kSmall;
+  generic.erase("n_layer");
+  generic["num_hidden_layers"] = 3;
+  const auto [keys, over] = GENERATE_REF(table<json, json>({{kSmall, {{"num_hidden_layers", 2}}},
+                                                            {kSmall, {{"n_layer", 2}}},
+                                                            {generic, {{"n_layer", 2}}},
+                                                            {generic, {{"num_hidden_layers", 2}}}}));
+  CAPTURE(keys, over);
+  const auto config = parse_config(run_of_directory(folder, keys, over).dump(), "run.json");
+  CHECK(open_model(config).spec.block_count() == 2);
+  train_in_process(config);
+  const json saved = json::parse(std::ifstream(folder / "out/config.json"));
+  CHECK(saved["n_layer"] == 2);
+  CHECK_FALSE(saved.contains("num_hidden_layers"));
+  std::filesystem::remove_all(folder / "out");
+}
+
+TEST_CASE("all mistakes of a config file come at once, those of its model among them", "[spec]") {
+  const RunFolder folder("all-mistakes");
+  const auto file =
+      tiny_run(folder, {{"model", {{"config", {{"activation_function", "swiglu"}, {"n_head", 5}, {"n_layr", 3}}}}},
+                        {"training", {{"learning_rat", 1}}},
+                        {"smp_options", {{"pipelin", "simple"}}}});
+  const auto text = mistakes_in(file);
+  for (const char* part :
+       {"run.json: /model/config/activation_function: \"swiglu\" is not one of the activations gelu, ",
+        "run.json: /model/config/n_embd: n_embd (16) must be a multiple of n_head (5)",
+        "run.json: /model/config/n_layr: unknown key", "run.json: /training/learning_rat: unknown key",
+        "run.json: /smp_options/pipelin: unknown key"})
+    CHECK_THAT(text, Contains(part));
+  // In the directory's file, and between that and what is laid over it.
+  json keys = kSmall;
+  keys.update({{"activation_function", "swiglu"}, {"resid_pdrop", 2}});
+  const auto of_directory = mistakes_in(run_of_directory(folder, keys, json::object()));
+  CHECK_THAT(of_directory, Contains("config.json: /activation_function: ") && Contains("config.json: /resid_pdrop: "));
+  CHECK_THAT(mistakes_in(run_of_directory(folder, kSmall, {{"n_head", 3}})),
+             Contains("run.json: /model/config/n_head: n_embd (16) must be a multiple of n_head (3); got 3"));
+}
+
+TEST_CASE("keys that name layers, and degrees, are reported together where the model has no such", "[spec]") {
+  const RunFolder folder("names");
+  const json smp = {{"activation_checkpointing", {{{"layers", "h.9"}, {"strategy", "each"}}}},
+                    {"tensor_parallel_layers", {{{"pattern", "h.9.mlp"}, {"split", false}}}},
+                    {"sharded_data_parallel_degree", 2}};
+  const json changes = {{"smp_options", smp}, {"mpi_options", {{"processes_per_host", 3}}}};
+  const auto config = parse_config(tiny_run(folder, changes).dump(), "run.json");
+  CHECK_THROWS_WITH(plan_model(config, 3), Contains("/smp_options/activation_checkpointing/0: \"h.9\"") &&
+                                               Contains("/smp_options/tensor_parallel_layers/0: \"h.9.mlp\"") &&
+                                               Contains("/smp_options/sharded_data_parallel_degree: 2 must divide"));
+}
+
+TEST_CASE("a directory is evaluated with samples that its positions allow", "[spec]") {
+  const RunFolder folder("directory");
+  json keys = kSmall;
+  keys["model_type"] = "gpt2";
+  folder.write("config.json", keys.dump());
+  CHECK(config_of_directory(folder / "", {}).data.sequence_length == 32);
+  CHECK(config_of_directory(folder / "", {"data.sequence_length=8"}).data.sequence_length == 8);
+  CHECK_THROWS_WITH(config_of_directory(folder / "", {"data.sequence_length=64"}),
+                    Contains("/data/sequence_length: must be at most the model's n_positions (32)"));
+}
+
+TEST_CASE("samples longer than the model's positions are a mistake of the file", "[spec]") {
+  const RunFolder folder("positions");
+  const auto text =
+      mistakes_in(tiny_run(folder, {{"data", {{"sequence_length", 64}}}, {"training", {{"optm", "sgd"}}}}));
+  CHECK_THAT(text, Contains("run.json: /training/optm: unknown key"));
+  CHECK_THAT(text, Contains("run.json: /data/sequence_length: must be at most the model's n_positions (32); got 64"));
+}

@@ -1,0 +1,181 @@
+#include "engine/run/output_dir.h"
+
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "core/error.h"
+#include "engine/config/config.h"
+#include "engine/run/model_source.h"
+#include "tests/engine/data/temp_folder.h"
+
+#include "tests/catch.h"
+
+using namespace shardline;
+using Catch::Matchers::Contains;
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* kModel = R"({"model_type": "gpt2", "vocab_size": 256, "n_positions": 8, "n_embd": 4, "n_layer": 1,
+                                   "n_head": 1})";
+
+// The current directory of the process while it lives.
+class CurrentPath {
+ public:
+  explicit CurrentPath(const fs::path& path) : before_(fs::current_path()) { fs::current_path(path); }
+  ~CurrentPath() { fs::current_path(before_); }
+
+ private:
+  fs::path before_;
+};
+
+// A folder with `out`, in which an earlier run left its model and records and somebody a file of their own.
+class Earlier {
+ public:
+  Earlier() {
+    for (const char* name : {"config.json", "model.safetensors", "tokenizer.json", "metrics.jsonl", "plan.json",
+                             "config.resolved.json", "schedule.svg", "timeline/step-2.json", "flight/rank-0",
+                             "events.out.tfevents.1.host", "model.safetensors.incomplete", "profile.json", "mine.txt"})
+      write("out/" + std::string(name), name);
+  }
+  void write(const std::string& name, const std::string& bytes) const { folder_.write(name, bytes); }
+  fs::path path(const std::string& name = "") const { return name.empty() ? folder_.path() : folder_.path() / name; }
+
+  // Names of files below `name`, relative to it.
+  std::set<std::string> files(const std::string& name) const {
+    std::set<std::string> found;
+    for (const auto& entry : fs::recursive_directory_iterator(path(name)))
+      if (entry.is_regular_file()) found.insert(fs::relative(entry.path(), path(name)));
+    return found;
+  }
+
+ private:
+  TempFolder folder_;
+};
+
+Config config_for(const std::string& output_dir, const nlohmann::json& patch = nullptr) {
+  nlohmann::json file = {{"model", {{"config", nlohmann::json::parse(kModel)}}},
+                         {"data", {{"train", "text.txt"}, {"tokenizer", "bytes"}, {"sequence_length", 8}}},
+                         {"training", {{"overwrite_output_dir", true}}},
+                         {"output_dir", output_dir}};
+  if (!patch.is_null()) file.merge_patch(patch);
+  return parse_config(file.dump(), "run.json");
+}
+
+ModelSpec small_model() {
+  return open_model(config_for("unused")).spec;
+}
+
+std::string refusal(const Config& config) {
+  return message_of<ConfigError>([&] { check_output_dir(config, small_model()); });
+}
+
+}  // namespace
+
+TEST_CASE("A new or empty output directory is accepted, and made", "[output_dir]") {
+  const TempFolder folder;
+  const std::string out = folder.path() / "deeper" / "out";
+  const Config config = config_for(out, {{"training", {{"overwrite_output_dir", false}}}});
+  check_output_dir(config, small_model());
+  CHECK_FALSE(fs::exists(out));
+  prepare_output_dir(config, small_model());
+  CHECK(fs::is_directory(out));
+  // What a run leaves that failed before it began, and a profile, do not count.
+  folder.write("deeper/out/flight/rank-0", "x");
+  folder.write("deeper/out/.cache/tokens.bin", "x");
+  folder.write("deeper/out/profile.json", "x");
+  check_output_dir(config, small_model());
+}
+
+TEST_CASE("Somebody's files are overwritten only on demand", "[output_dir]") {
+  const Earlier earlier;
+  const auto before = earlier.files("out");
+  const Config config = config_for(earlier.path("out"), {{"training", {{"overwrite_output_dir", false}}}});
+  CHECK_THAT(refusal(config), Contains("out is not empty") && Contains("training.overwrite_output_dir"));
+  CHECK_THROWS_AS(prepare_output_dir(config, small_model()), ConfigError);
+  CHECK(earlier.files("out") == before);
+
+  CHECK_THAT(refusal(config_for(earlier.path("out/mine.txt"))), Contains("mine.txt is a file; name a directory"));
+}
+
+TEST_CASE("An earlier run's records go, its model waits in previous-model, and other files stay", "[output_dir]") {
+  const Earlier earlier;
+  const Config config = config_for(earlier.path("out"));
+  prepare_output_dir(config, small_model());
+  const std::set<std::string> waiting = {"previous-model/config.json",
+                                         "previous-model/model.safetensors",
+                                         "previous-model/tokenizer.json",
+                                         "config.resolved.json",
+                                         "profile.json",
+                                         "mine.txt"};  // the run may have been started with the resolved config
+  CHECK(earlier.files("out") == waiting);
+
+  // The run failed: the next one finds no model, and keeps what waits.
+  earlier.write("out/metrics.jsonl", "of the run that failed");
+  prepare_output_dir(config, small_model());
+  CHECK(earlier.files("out") == waiting);
+  CHECK(read_file(earlier.path("out/previous-model/config.json")) == "config.json");
+
+  // The run succeeded.
+  earlier.write("out/config.json", "new");
+  remove_previous_model(config);
+  CHECK(earlier.files("out") ==
+        std::set<std::string>{"config.json", "config.resolved.json", "profile.json", "mine.txt"});
+  CHECK(read_file(earlier.path("out/config.json")) == "new");
+
+  // A run that was killed before it could remove the previous model leaves two: the newer one counts.
+  earlier.write("out/previous-model/config.json", "old");
+  prepare_output_dir(config, small_model());
+  CHECK(read_file(earlier.path("out/previous-model/config.json")) == "new");
+}
+
+TEST_CASE("A run does not replace what it reads, however the paths are spelled", "[output_dir]") {
+  const Earlier earlier;
+  const CurrentPath current(earlier.path());
+  earlier.write("out/previous-model/config.json", "config.json");
+  earlier.write("out/previous-model/tokenizer.json", "tokenizer.json");
+  earlier.write("out/base/config.json", "config.json");
+  earlier.write("elsewhere/config.json", "config.json");
+  fs::create_directory_symlink("out", earlier.path("link"));
+  fs::create_directory_symlink("out/previous-model", earlier.path("previous"));
+  fs::create_symlink("../out/model.safetensors", earlier.path("elsewhere/model.safetensors"));
+
+  const std::string absolute = earlier.path("out");
+  for (const std::string out : {"out", "out/", "./out", "out/.", "elsewhere/../out", "out//", "link", "link/"})
+    for (const std::string model :
+         {"out", "out/", "./out/.", "elsewhere/../out/", "link", "link/", absolute.c_str(), "out/previous-model",
+          "out/previous-model/", "previous", "previous/", "link/previous-model/", "elsewhere", "elsewhere/"}) {
+      INFO(out << " from " << model);
+      CHECK_THAT(refusal(config_for(out, {{"model", {{"path", model}}}})),
+                 Contains("/output_dir: ") && Contains(model) && Contains("choose another output_dir"));
+    }
+  for (const char* tokenizer : {"out", "out/", "link/tokenizer.json", "previous/tokenizer.json", "previous/"}) {
+    INFO(tokenizer);
+    CHECK_THAT(refusal(config_for("out/", {{"data", {{"tokenizer", tokenizer}}}})), Contains(tokenizer));
+  }
+  for (const char* text : {"out/metrics.jsonl", "./link/timeline/step-2.json", "previous/config.json"}) {
+    INFO(text);
+    CHECK_THAT(refusal(config_for("out", {{"data", {{"train", {"mine.txt", text}}}}})), Contains(text));
+    CHECK_THAT(refusal(config_for("out", {{"data", {{"validation", text}}}})), Contains(text));
+  }
+  CHECK_THAT(
+      refusal(config_for("out", {{"smp_options", {{"partition_file", "./out/plan.json"}, {"load_partition", true}}}})),
+      Contains("./out/plan.json"));
+  // What no run touches may stand there.
+  CHECK(refusal(config_for("out", {{"data", {{"train", "out/mine.txt"}}}})).empty());
+  CHECK(refusal(config_for("out", {{"model", {{"path", "out/base/"}}}})).empty());
+  CHECK(refusal(config_for(".", {{"model", {{"path", "out"}}}})).empty());
+  CHECK(refusal(config_for("out", {{"model", {{"path", "no-such-model"}}}})).empty());
+}
+
+TEST_CASE("A disk without room for the model is found before anything is removed", "[output_dir]") {
+  const Earlier earlier;
+  const auto before = earlier.files("out");
+  auto large = nlohmann::json::parse(kModel);
+  large["n_embd"] = 1 << 24;  // 3e15 parameters
+  const Config config = config_for(earlier.path("out"), {{"model", {{"config", large}}}});
+  const ModelSpec spec = open_model(config).spec;
+  CHECK_THAT(message_of<RunError>([&] { prepare_output_dir(config, spec); }),
+             Contains("/output_dir: the model needs ") && Contains("PiB, but ") && Contains(" left; free some room"));
+  CHECK(earlier.files("out") == before);
+}

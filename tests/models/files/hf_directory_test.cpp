@@ -1,0 +1,297 @@
+#include "models/files/hf_directory.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+
+#include "core/comm/clock.h"
+#include "tests/models/files/files.h"
+#include "tests/models/golden.h"
+
+#include "tests/catch.h"
+
+using namespace shardline;
+using Catch::Contains;
+namespace fs = std::filesystem;
+
+namespace {
+
+// The model of the golden directory, with the prefix of a model with a head and a tied head.
+ModelSpec toy() {
+  ModelSpec spec{.family = "toy", .ignored_tensors = {R"((transformer\.)?h\.\d+\.attn\.bias)"}};
+  spec.layers = {
+      {.name = "embedding",
+       .params = {{.name = "wte", .shape = {7, 4}, .split_dim = 0, .sources = {{.tensor = "transformer.wte.weight"}}}}},
+      {.name = "h.0",
+       .params = {{.name = "qkv",
+                   .shape = {3, 5, 2, 4},
+                   .split_dim = 1,
+                   .sources = {{"transformer.h.0.c_attn.weight", {4, 3, 5, 2}, {1, 2, 3, 0}, {}, {4, 30}}}}}},
+      {.name = "head",
+       .params = {{.name = "bias", .shape = {4}, .sources = {{.tensor = "transformer.ln_f.bias"}}},
+                  {.name = "weight",
+                   .shape = {7, 4},
+                   .split_dim = 0,
+                   .tied_to = "embedding.wte",
+                   .sources = {{.tensor = "lm_head.weight"}}}}}};
+  return spec;
+}
+
+at::Tensor counted(at::IntArrayRef shape) {
+  return at::arange(-3, c10::multiply_integers(shape) - 3, at::kFloat).view(shape);
+}
+
+std::string open(const std::string& path) {
+  return message_of<DataError>([&] { HfDirectory directory(path, "transformer."); });
+}
+
+void copy_golden(const ScratchDirectory& scratch) {
+  fs::copy(golden("sharded"), scratch.path());
+}
+
+std::string floats(const std::string& name, int64_t count) {
+  const auto bytes = std::to_string(4 * count);
+  return safetensors_bytes("{\"" + name + R"(":{"dtype":"F32","shape":[)" + std::to_string(count) +
+                               R"(],"data_offsets":[0,)" + bytes + "]}}",
+                           std::string(static_cast<size_t>(4 * count), '\0'));
+}
+
+// Bytes of files that are in this process's memory.
+int64_t file_bytes() {
+  std::ifstream status("/proc/self/status");
+  int64_t kibibytes = 0;
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("RssFile:") || line.starts_with("RssShmem:"))
+      kibibytes += std::stoll(line.substr(line.find(':') + 1));
+  return kibibytes * 1024;
+}
+
+}  // namespace
+
+TEST_CASE("what was read of a file leaves the process's memory", "[hf_directory]") {
+  constexpr int64_t count = 1 << 23, bytes = 4 * count;
+  const ScratchDirectory scratch;
+  put(scratch / "config.json", R"({"model_type": "toy"})");
+  put(scratch / "model.safetensors", floats("large", count));
+  const HfDirectory directory(scratch.path(), "");
+  const ParamSpec param{.name = "large", .shape = {count}, .split_dim = 0, .sources = {{.tensor = "large"}}};
+  auto half = at::full({count / 2}, 1, at::kFloat);
+  const int64_t before = file_bytes();
+  for (int t = 0; t < 2; ++t) directory.read(param, "large", t, 2, half);
+  CHECK(file_bytes() - before < bytes / 8);
+  CHECK(at::equal(half, at::zeros({count / 2})));
+  half.fill_(1);
+  directory.read(param, "large", 0, 2, half);
+  CHECK(at::equal(half, at::zeros({count / 2})));
+}
+
+TEST_CASE("every rank reads its slice, whatever the number of ranks", "[hf_directory]") {
+  const HfDirectory directory(golden("sharded"), "transformer.");
+  const auto spec = toy();
+  directory.check_names(spec);
+  CHECK(directory.config()["unknown"][1]["kept"].is_null());
+
+  const auto wte = counted({7, 4});
+  const auto qkv = counted({4, 3, 5, 2}).permute({1, 2, 3, 0});
+  for (int ranks = 1; ranks <= 6; ++ranks) {
+    for (int t = 0; t < ranks; ++t) {
+      const auto read = [&](const std::string& name, at::ScalarType dtype) {
+        const auto& param = spec.param(name);
+        auto local = at::full(param.local_shape(t, ranks), -99, dtype);
+        directory.read(param, name, t, ranks, local);
+        return local;
+      };
+      const auto rows = split_range(7, ranks, t), heads = split_range(5, ranks, t);
+      CHECK(at::equal(read("embedding.wte", at::kFloat), wte.narrow(0, rows.begin, rows.length)));
+      CHECK(at::equal(read("h.0.qkv", at::kDouble), qkv.narrow(1, heads.begin, heads.length).to(at::kDouble)));
+      CHECK(at::equal(read("head.bias", at::kFloat), counted({4})));
+    }
+  }
+}
+
+TEST_CASE("several tensors make one parameter", "[hf_directory]") {
+  // Three biases as the parts of one, split on the dimension along which they stand, so that a part lies in two files.
+  const ScratchDirectory scratch;
+  put(scratch / "config.json", "{}");
+  std::string data;
+  for (int i = 0; i < 9; ++i) {
+    const float value = static_cast<float>(i);
+    data.append(reinterpret_cast<const char*>(&value), 4);
+  }
+  put(scratch / "model.safetensors", safetensors_bytes(R"({"q":{"dtype":"F32","shape":[4],"data_offsets":[0,16]},)"
+                                                       R"("k":{"dtype":"F32","shape":[3],"data_offsets":[16,28]},)"
+                                                       R"("v":{"dtype":"F32","shape":[2],"data_offsets":[28,36]}})",
+                                                       data));
+  const ParamSpec param{.name = "bias",
+                        .shape = {9},
+                        .split_dim = 0,
+                        .sources = {{"q", {4}, {}, {}, {}}, {"k", {3}, {}, {4}, {}}, {"v", {2}, {}, {7}, {}}}};
+  const HfDirectory directory(scratch.path());
+  for (int ranks = 1; ranks <= 10; ++ranks) {
+    for (int t = 0; t < ranks; ++t) {
+      auto local = at::full(param.local_shape(t, ranks), -99, at::kFloat);
+      directory.read(param, "bias", t, ranks, local);
+      const auto mine = split_range(9, ranks, t);
+      CHECK(at::equal(local, at::arange(9, at::kFloat).narrow(0, mine.begin, mine.length)));
+    }
+  }
+}
+
+TEST_CASE("names that differ are told in one error", "[hf_directory]") {
+  const HfDirectory directory(golden("sharded"), "transformer.");
+  auto spec = toy();
+  spec.ignored_tensors.clear();
+  spec.layers[0].params[0].sources[0].tensor = "transformer.wtf.weight";
+  spec.layers[1].params[0].sources[0].shape = {30, 4};
+  spec.layers[2].params[0].shape = {5};
+  const auto message = message_of<DataError>([&] { directory.check_names(spec); });
+  CHECK_THAT(message, Contains("missing: transformer.wtf.weight (nearest in the files: wte.weight)"));
+  CHECK_THAT(message, Contains("surplus: wte.weight") && Contains("surplus: h.0.attn.bias"));
+  CHECK_THAT(message, Contains("h.0.c_attn.weight") && Contains("has the shape [4, 30], but the model needs [30, 4]"));
+  CHECK_THAT(message, Contains("ln_f.bias") && Contains("[4], but the model needs [5]"));
+  CHECK_THAT(message, !Contains("lm_head"));
+
+  auto local = at::empty({5}, at::kFloat);
+  CHECK_THAT(message_of<DataError>([&] { directory.read(spec.layers[2].params[0], "head.bias", 0, 1, local); }),
+             Contains("parameter head.bias") && Contains("needs [5]"));
+}
+
+TEST_CASE("a directory full of foreign names fails soon, with a message that can be read", "[hf_directory]") {
+  const ScratchDirectory scratch;
+  put(scratch / "config.json", "{}");
+  // Names that nobody knows, as many as a hostile file likes and then as long as it may make them.
+  for (const auto& [count, stem] : {std::pair{90'000, std::string("model.layers.attention.out_projection.weight")},
+                                    std::pair{900, std::string(1'000, 'w')}}) {
+    std::string header = "{";
+    for (int i = 0; i < count; ++i)
+      header += cat(i ? "," : "", "\"", i, ".", stem, R"(":{"dtype":"U8","shape":[0],"data_offsets":[0,0]})");
+    put(scratch / "model.safetensors", safetensors_bytes(header + "}", ""));
+    ModelSpec spec{.family = "toy", .layers = {{.name = "h"}}, .ignored_tensors = toy().ignored_tensors};
+    for (int i = 0; i < count; ++i) {
+      const std::string name = cat("h.", i, ".", stem);
+      spec.layers[0].params.push_back({.name = name, .shape = {2}, .sources = {{.tensor = name}}});
+    }
+    const HfDirectory directory(scratch.path());
+    const double start = steady_seconds();
+    const auto message = message_of<DataError>([&] { directory.check_names(spec); });
+    CHECK(steady_seconds() - start < 2);
+    CHECK(std::count(message.begin(), message.end(), '\n') < 50);
+    CHECK_THAT(message, Contains("missing: h.0.") && Contains("surplus: 0."));
+    CHECK_THAT(message, Contains(cat("missing: ", count - 20, " more")));
+    CHECK_THAT(message, Contains(cat("surplus: ", count - 20, " more")));
+  }
+}
+
+TEST_CASE("of many tensors with a wrong shape the first are named", "[hf_directory]") {
+  const ScratchDirectory scratch;
+  put(scratch / "config.json", "{}");
+  std::string header = "{";
+  ModelSpec spec{.family = "toy", .layers = {{.name = "h"}}};
+  for (int i = 0; i < 300; ++i) {
+    header += cat(i ? "," : "", "\"x", i, R"(":{"dtype":"U8","shape":[0],"data_offsets":[0,0]})");
+    spec.layers[0].params.push_back({.name = cat(i), .shape = {2}, .sources = {{.tensor = cat("x", i)}}});
+  }
+  put(scratch / "model.safetensors", safetensors_bytes(header + "}", ""));
+  const auto message = message_of<DataError>([&] { HfDirectory(scratch.path()).check_names(spec); });
+  CHECK_THAT(message, Contains("x0 in ") && Contains("the model needs [2]") && Contains("280 more"));
+  CHECK(std::count(message.begin(), message.end(), '\n') < 25);
+}
+
+TEST_CASE("the prefix may stand in the file or in the model, but a tensor only once", "[hf_directory]") {
+  const ScratchDirectory scratch;
+  put(scratch / "config.json", "{}");
+  put(scratch / "model.safetensors", floats("transformer.x", 2));
+  const ParamSpec bare{.name = "x", .shape = {2}, .sources = {{.tensor = "x"}}};
+  auto local = at::full({2}, 1, at::kFloat);
+  HfDirectory(scratch.path(), "transformer.").read(bare, "x", 0, 1, local);
+  CHECK(at::equal(local, at::full({2}, 0, at::kFloat)));
+  CHECK_THROWS_AS(HfDirectory(scratch.path()).read(bare, "x", 0, 1, local), DataError);
+
+  put(scratch / "model.safetensors",
+      safetensors_bytes(R"({"x":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
+                        R"("transformer.x":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})",
+                        "ab"));
+  CHECK_THAT(open(scratch.path()), Contains("stands for the same as"));
+}
+
+TEST_CASE("integers are no parameters", "[hf_directory]") {
+  const ScratchDirectory scratch;
+  put(scratch / "config.json", "{}");
+  put(scratch / "model.safetensors",
+      safetensors_bytes(R"({"x":{"dtype":"I8","shape":[2],"data_offsets":[0,2]}})", "ab"));
+  auto local = at::empty({2}, at::kFloat);
+  const ParamSpec param{.name = "x", .shape = {2}, .sources = {{.tensor = "x"}}};
+  CHECK_THAT(message_of<DataError>([&] { HfDirectory(scratch.path()).read(param, "x", 0, 1, local); }),
+             Contains("dtype I8") && Contains("quantized"));
+}
+
+TEST_CASE("what is no model directory says what to do", "[hf_directory]") {
+  const ScratchDirectory scratch;
+  CHECK_THAT(open(scratch / "absent"), Contains("is not a directory"));
+  CHECK_THAT(open(scratch.path()), Contains("config.json"));
+  put(scratch / "config.json", "[]");
+  CHECK_THAT(open(scratch.path()), Contains("must hold a JSON object"));
+  put(scratch / "config.json", R"({"a":1,"a":2})");
+  CHECK_THAT(open(scratch.path()), Contains("given twice"));
+  put(scratch / "config.json", "{}");
+
+  // A config alone is enough to begin with random numbers.
+  CHECK(HfDirectory(scratch.path()).config().empty());
+  const auto check = [&] { return message_of<DataError>([&] { HfDirectory(scratch.path()).check_names(toy()); }); };
+  CHECK_THAT(check(), Contains("neither model.safetensors nor model.safetensors.index.json"));
+  put(scratch / "pytorch_model.bin", "");
+  CHECK_THAT(check(), Contains("python -c") && Contains("safe_serialization=True"));
+}
+
+TEST_CASE("an index cannot lie or lead out of the directory", "[hf_directory]") {
+  const ScratchDirectory scratch;
+  copy_golden(scratch);
+  REQUIRE(open(scratch.path()).empty());
+  const std::string index = scratch / "model.safetensors.index.json";
+  const auto with_map = [&](const std::string& map) {
+    put(index, R"({"weight_map":)" + map + "}");
+    return open(scratch.path());
+  };
+  for (const char* file : {"../other.safetensors", "/etc/x.safetensors", "sub/x.safetensors", "..", "", "config.json",
+                           "a\\u0000.safetensors"})
+    CHECK_THAT(with_map(std::string(R"({"wte.weight":")") + file + "\"}"), Contains("in the same directory"));
+  CHECK_THAT(with_map(R"({"wte.weight":3})"), Contains("in the same directory"));
+  CHECK_THAT(with_map("[]"), Contains("/weight_map must be an object"));
+  CHECK_THAT(with_map("{}"), Contains("/weight_map must be an object"));
+  CHECK_THAT(with_map(R"({"wte.weight":"model-00002-of-00002.safetensors"})"), Contains("does not have it"));
+  CHECK_THAT(with_map(R"({"h.0.c_attn.weight":"model-00002-of-00002.safetensors"})"), Contains("does not give it"));
+  CHECK_THAT(with_map(R"({"wte.weight":"gone.safetensors"})"), Contains("gone.safetensors: cannot be opened"));
+  put(index, "{");
+  CHECK_THAT(open(scratch.path()), Contains("not JSON"));
+}
+
+TEST_CASE("the digest tells directories apart", "[hf_directory]") {
+  const ScratchDirectory scratch;
+  copy_golden(scratch);
+  const auto digest = [&] { return HfDirectory(scratch.path()).digest(); };
+  const auto before = digest();
+  CHECK(before == HfDirectory(golden("sharded")).digest());
+
+  const std::string shard = scratch / "model-00001-of-00002.safetensors";
+  auto bytes = contents(shard);
+  bytes[bytes.find("}}") + 60] = 'x';  // a weight
+  put(shard, bytes);
+  const auto other_weights = digest();
+  CHECK(other_weights != before);
+  put(scratch / "config.json", R"({"n_head":3})");
+  CHECK(digest() != other_weights);
+}
+
+TEST_CASE("tokenizer and generation files are found", "[hf_directory]") {
+  const ScratchDirectory scratch;
+  copy_golden(scratch);
+  put(scratch / "tokenizer.json", "{}");
+  put(scratch / "generation_config.json", "{}");
+  put(scratch / "notes.txt", "");
+  CHECK(companion_files(scratch.path()) ==
+        std::vector<std::string>{scratch / "generation_config.json", scratch / "tokenizer.json"});
+}

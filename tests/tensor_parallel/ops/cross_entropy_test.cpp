@@ -1,0 +1,186 @@
+#include "tensor_parallel/ops/cross_entropy.h"
+
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/randn.h>
+#include <c10/core/Allocator.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "core/comm/local_communicator.h"
+#include "tests/tensor_parallel/ranks.h"
+
+#include "tests/catch.h"
+
+namespace shardline {
+namespace {
+
+constexpr int64_t kHidden = 5;
+
+// The largest allocation of this thread while it lives, bytes.
+class LargestAllocation : public c10::MemoryReportingInfoBase {
+ public:
+  void reportMemoryUsage(void*, int64_t bytes, size_t, size_t, c10::Device) override {
+    largest = std::max(largest, bytes);
+  }
+  bool memoryProfilingEnabled() const override { return true; }
+  int64_t largest = 0;
+};
+
+struct Problem {
+  Microbatch batch;
+  ParamSpec words, bias;
+  at::Tensor x, w, b;  // [tokens, hidden], [vocabulary, hidden], [vocabulary] or undefined
+};
+
+Problem problem(int64_t samples, int64_t length, int64_t vocabulary, bool split = true) {
+  Problem p{.batch = {.ids = at::randint(vocabulary, {samples, length}, at::kLong)},
+            .words = {.name = "w", .shape = {vocabulary, kHidden}, .split_dim = split ? 0 : -1},
+            .bias = {.name = "b", .shape = {vocabulary}, .split_dim = split ? 0 : -1},
+            .x = at::randn({samples * length, kHidden}, at::kDouble) * 3,
+            .w = at::randn({vocabulary, kHidden}, at::kDouble) * 3};
+  p.batch.labels = p.batch.ids.clone();
+  return p;
+}
+
+Problem with_bias(Problem p) {
+  p.b = at::randn(p.bias.shape, at::kDouble) * 3;
+  return p;
+}
+
+// Against at::cross_entropy on whole logits: loss, weight, gradients, and the loss of an evaluation.
+void check(const Problem& p, int ranks, bool sequence_parallel) {
+  CAPTURE(ranks, sequence_parallel, p.batch.batch(), p.batch.length(), p.words.shape[0], p.words.split_dim,
+          p.b.defined());
+  const auto x = p.x.detach().clone().requires_grad_(true), w = p.w.detach().clone().requires_grad_(true);
+  const auto b = (p.b.defined() ? p.b : at::zeros(p.bias.shape, at::kDouble)).detach().clone().requires_grad_(true);
+  const auto logits = (at::matmul(x, w.t()) + b).view({p.batch.batch(), p.batch.length(), -1});
+  const auto label = p.batch.labels.narrow(1, 1, p.batch.length() - 1).reshape({-1});
+  const auto sum = at::cross_entropy_loss(logits.narrow(1, 0, p.batch.length() - 1).reshape({-1, p.words.shape[0]}),
+                                          label, {}, at::Reduction::Sum);
+  constexpr double kScale = 0.25;
+  torch::autograd::backward({sum * kScale});
+
+  const double worst = worst_over_ranks(ranks, [&](Communicator& comm) {
+    const TensorParallel tp{&comm, sequence_parallel};
+    Parameter mine = parameter_of(p.words, p.w, tp.rank(), ranks), bias;
+    if (p.b.defined()) bias = parameter_of(p.bias, p.b, tp.rank(), ranks);
+    Parameter* const added = p.b.defined() ? &bias : nullptr;
+    const int64_t first = p.words.split(tp.rank(), ranks).begin;
+    const auto local = slice_rows(tp, p.x).detach().requires_grad_(true);
+    MicrobatchContext train{.batch = &p.batch, .mode = Mode::train, .loss_scale = kScale};
+    const auto loss = head_cross_entropy(tp, local, mine, added, first, train);
+    torch::autograd::backward({loss});
+    MicrobatchContext evaluate{.batch = &p.batch, .mode = Mode::evaluate};
+    if (sequence_parallel && p.words.split_dim < 0) {  // each has its rows' part
+      comm.all_reduce(mine.grad)->wait();
+      if (added) comm.all_reduce(bias.grad)->wait();
+    }
+    const auto none = head_cross_entropy(tp, local.detach(), mine, added, first, evaluate);
+    const double exact = sum.item<double>(), limit = std::max(1.0, exact);
+    return std::vector{difference(loss, sum.detach() * kScale) / limit,
+                       std::abs(train.loss.sum - exact) / limit,
+                       std::abs(evaluate.loss.sum - exact) / limit,
+                       unless(!none.defined()),
+                       unless(train.loss.weight == (label != -100).sum().item<double>()),
+                       unless(evaluate.loss.weight == train.loss.weight),
+                       difference(local.grad(), slice_rows(tp, x.grad())),
+                       difference(mine.grad, part_of(p.words, w.grad(), tp.rank(), ranks)),
+                       added ? difference(bias.grad, part_of(p.bias, b.grad(), tp.rank(), ranks)) : 0};
+  });
+  CHECK(worst <= 1e-12);
+}
+
+}  // namespace
+
+TEST_CASE("the head and loss, split or whole, are at::cross_entropy, over several blocks of tokens") {
+  for (int ranks : {1, 2, 3, 4})
+    for (bool sequence_parallel : {false, true})
+      for (bool split : {true, false}) {
+        check(problem(3, 121, 13, split), ranks, sequence_parallel);  // 363 tokens: a whole block and a part
+        check(with_bias(problem(3, 121, 13, split)), ranks, sequence_parallel);
+        check(with_bias(problem(1, 3, 3, split)), ranks, sequence_parallel);
+        check(problem(2, 128, 13, split), ranks, sequence_parallel);  // exactly one
+        check(problem(1, 3, 3, split), ranks, sequence_parallel);     // a rank without words, fewer tokens than ranks
+        check(problem(1, 5, 3, split), ranks, sequence_parallel);  // whose last rank of 4 has rows, none of them valid
+      }
+}
+
+TEST_CASE("labels of -100 count nowhere") {
+  for (bool split : {true, false}) {
+    Problem p = problem(4, 9, 7, split);
+    p.batch.labels[0].fill_(-100);
+    p.batch.labels[2][8] = -100;
+    p.batch.labels[3].narrow(0, 0, 5).fill_(-100);
+    for (int ranks : {1, 3}) check(p, ranks, true);
+  }
+}
+
+TEST_CASE("nothing to predict is a loss of zero over a weight of zero, and no gradient") {
+  Problem one = problem(3, 1, 7), ignored = problem(2, 5, 7);
+  ignored.batch.labels.fill_(-100);
+  for (const Problem* p : {&one, &ignored}) {
+    const auto world = make_local_world();
+    const TensorParallel tp{world.get(), false};
+    Parameter w = parameter_of(p->words, p->w, 0, 1);
+    const auto x = p->x.detach().clone().requires_grad_(true);
+    MicrobatchContext context{.batch = &p->batch};
+    const auto loss = head_cross_entropy(tp, x, w, nullptr, 0, context);
+    torch::autograd::backward({loss});
+    CHECK(loss.item<double>() == 0);
+    CHECK(context.loss.sum == 0);
+    CHECK(context.loss.weight == 0);
+    CHECK(x.grad().abs().max().item<double>() == 0);
+    CHECK(w.grad.abs().max().item<double>() == 0);
+  }
+}
+
+TEST_CASE("an empty microbatch passes through the head") {
+  for (bool split : {true, false}) {
+    Problem p = problem(0, 6, 7, split);
+    CHECK(worst_over_ranks(2, [&](Communicator& comm) {
+            const TensorParallel tp{&comm, true};
+            Parameter w = parameter_of(p.words, p.w, tp.rank(), 2);
+            const auto x = slice_rows(tp, p.x).detach().requires_grad_(true);
+            MicrobatchContext context{.batch = &p.batch};
+            const auto loss = head_cross_entropy(tp, x, w, nullptr, p.words.split(tp.rank(), 2).begin, context);
+            torch::autograd::backward({loss});
+            return std::vector{loss.item<double>(), context.loss.weight, w.grad.abs().max().item<double>()};
+          }) == 0);
+  }
+}
+
+TEST_CASE("the logits of all tokens are never whole") {
+  const Problem p = problem(8, 128, 1000);
+  const auto world = make_local_world();
+  const TensorParallel tp{world.get(), false};
+  Parameter w = parameter_of(p.words, p.w, 0, 1);
+  const auto x = p.x.detach().clone().requires_grad_(true);
+  MicrobatchContext context{.batch = &p.batch};
+  const auto seen = std::make_shared<LargestAllocation>();
+  {
+    c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, seen);
+    torch::autograd::backward({head_cross_entropy(tp, x, w, nullptr, 0, context)});
+  }
+  CHECK(seen->largest == 256 * 1000 * 8);  // a block's, in double
+}
+
+TEST_CASE("the logits of the last positions are whole on every rank") {
+  for (bool split : {true, false}) {
+    const Problem p = with_bias(problem(3, 4, 7, split));
+    const auto last = p.x.view({3, 4, kHidden}).select(1, 3);
+    const auto logits = at::matmul(last, p.w.t());
+    for (int ranks : {1, 2, 3, 4})
+      CHECK(worst_over_ranks(ranks, [&](Communicator& comm) {
+              const TensorParallel tp{&comm, true};
+              const Parameter w = parameter_of(p.words, p.w, tp.rank(), ranks);
+              const Parameter b = parameter_of(p.bias, p.b, tp.rank(), ranks);
+              const auto rows = slice_rows(tp, p.x);
+              return std::vector{difference(head_last_logits(tp, rows, w, nullptr, p.batch), logits),
+                                 difference(head_last_logits(tp, rows, w, &b, p.batch), logits + p.b)};
+            }) <= 1e-13);
+  }
+}
+
+}  // namespace shardline

@@ -1,0 +1,90 @@
+#include "tensor_parallel/ops/embedding.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/embedding.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/randn.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "tests/tensor_parallel/ranks.h"
+
+#include "tests/catch.h"
+
+namespace shardline {
+namespace {
+
+constexpr int64_t kWords = 11, kPositions = 9, kHidden = 4;
+
+void check_embedding(int ranks, bool sequence_parallel, bool split, int64_t samples, int64_t length,
+                     int64_t first_position) {
+  CAPTURE(ranks, sequence_parallel, split, samples, length, first_position);
+  const ParamSpec words{.name = "wte", .shape = {kWords, kHidden}, .split_dim = split ? 0 : -1};
+  const ParamSpec positions{.name = "wpe", .shape = {kPositions, kHidden}, .partial_over_t = sequence_parallel};
+  const auto wte = at::randn(words.shape, at::kDouble).requires_grad_(true);
+  const auto wpe = at::randn(positions.shape, at::kDouble).requires_grad_(true);
+  const Microbatch batch{.ids = at::randint(kWords, {samples, length}, at::kLong), .first_position = first_position};
+  const auto where = at::arange(first_position, first_position + length, at::kLong);
+  const auto y = (at::embedding(wte, batch.ids) + at::embedding(wpe, where)).view({-1, kHidden});
+  const auto dy = at::randn(y.sizes(), at::kDouble);
+  torch::autograd::backward({y}, {dy});
+
+  const double worst = worst_over_ranks(ranks, [&](Communicator& comm) {
+    const TensorParallel tp{&comm, sequence_parallel};
+    Parameter w = parameter_of(words, wte, tp.rank(), ranks), p = parameter_of(positions, wpe, tp.rank(), ranks);
+    const auto mine = embedding(tp, batch, w, words.split(tp.rank(), ranks).begin, &p);
+    torch::autograd::backward({mine}, {slice_rows(tp, dy)});
+    if (sequence_parallel) comm.all_reduce(p.grad)->wait();  // each rank has its rows' part
+    if (sequence_parallel && !split) comm.all_reduce(w.grad)->wait();
+    return std::vector{difference(mine, slice_rows(tp, y.detach())),
+                       difference(w.grad, part_of(words, wte.grad(), tp.rank(), ranks)),
+                       difference(p.grad, wpe.grad())};
+  });
+  CHECK(worst <= 1e-14);
+}
+
+}  // namespace
+
+TEST_CASE("a split embedding, and one that every rank has, are that of one process, whatever does not divide") {
+  for (int ranks : {1, 2, 3, 4})
+    for (bool sequence_parallel : {false, true})
+      for (bool split : {true, false}) {
+        check_embedding(ranks, sequence_parallel, split, 3, 7, 0);
+        check_embedding(ranks, sequence_parallel, split, 1, 1, 8);  // fewer tokens than ranks, at the last position
+        check_embedding(ranks, sequence_parallel, split, 2, 4, 5);
+        check_embedding(ranks, sequence_parallel, split, 0, 4, 0);
+      }
+}
+
+TEST_CASE("without a table of positions words are all there is") {
+  const Microbatch batch{.ids = at::randint(kWords, {2, 5}, at::kLong), .first_position = 3};
+  const ParamSpec words{.name = "wte", .shape = {kWords, kHidden}, .split_dim = 0};
+  const auto wte = at::randn(words.shape, at::kDouble).requires_grad_(true);
+  const auto y = at::embedding(wte, batch.ids).view({-1, kHidden});
+  const auto dy = at::randn(y.sizes(), at::kDouble);
+  torch::autograd::backward({y}, {dy});
+  for (int ranks : {1, 3})
+    for (bool sequence_parallel : {false, true})
+      CHECK(worst_over_ranks(ranks, [&](Communicator& comm) {
+              const TensorParallel tp{&comm, sequence_parallel};
+              Parameter w = parameter_of(words, wte, tp.rank(), ranks);
+              const auto mine = embedding(tp, batch, w, words.split(tp.rank(), ranks).begin, nullptr);
+              torch::autograd::backward({mine}, {slice_rows(tp, dy)});
+              return std::vector{difference(mine, slice_rows(tp, y.detach())),
+                                 difference(w.grad, part_of(words, wte.grad(), tp.rank(), ranks))};
+            }) <= 1e-14);
+}
+
+TEST_CASE("more ranks than words") {
+  const ParamSpec words{.name = "wte", .shape = {2, kHidden}, .split_dim = 0};
+  const ParamSpec positions{.name = "wpe", .shape = {kPositions, kHidden}};
+  const auto wte = at::randn(words.shape, at::kDouble), wpe = at::randn(positions.shape, at::kDouble);
+  const Microbatch batch{.ids = at::randint(2, {2, 3}, at::kLong)};
+  const auto y = (at::embedding(wte, batch.ids) + wpe.narrow(0, 0, 3)).view({-1, kHidden});
+  CHECK(worst_over_ranks(3, [&](Communicator& comm) {
+          const TensorParallel tp{&comm, false};
+          Parameter w = parameter_of(words, wte, tp.rank(), 3), p = parameter_of(positions, wpe, tp.rank(), 3);
+          return std::vector{difference(embedding(tp, batch, w, words.split(tp.rank(), 3).begin, &p), y)};
+        }) == 0);
+}
+
+}  // namespace shardline
