@@ -78,9 +78,9 @@ class StrictBuilder : public nlohmann::json_sax<json> {
 
   static std::string advice(const std::string& last) {
     if (!last.empty() && last.back() == '/') return "; JSON has no comments: remove them";
-    if (!last.empty() && last.back() == '\'') return "; JSON strings stand in double quotes";
+    if (!last.empty() && last.back() == '\'') return "; JSON strings need double quotes";
     if (last == "}" || last == "]" || last.ends_with("}") || last.ends_with("]"))
-      return "; is there a comma before it that does not belong there?";
+      return "; is there an extra comma before it?";
     return "";
   }
 
@@ -262,7 +262,7 @@ std::string JsonType::describe() const {
       text = choices.empty() ? "a string" : "";
       break;
     case Kind::texts:
-      text = choices.empty() ? "a string or a list of strings" : "a word or a list of words out of";
+      text = choices.empty() ? "a string or a list of strings" : "a word or a list of words from";
       break;
     case Kind::object:
       text = "an object";

@@ -98,7 +98,7 @@ void profile_job(const Config& run, const std::string& path, RankContext& contex
   if (!context.out) return;
   *context.out << profile_text(profile);
   if (earlier) {
-    *context.out << file.string() << " still holds; remove it to measure again\n";
+    *context.out << file.string() << " is still valid; remove it to measure again\n";
     return;
   }
   std::error_code ignored;  // writing tells

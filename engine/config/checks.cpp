@@ -240,7 +240,7 @@ void check_processes(const Config& config, const Complaint& complain) {
   check_value("mpi_options.custom_mpi_options", complain, [&] { shell_words(config.mpi.custom_mpi_options); });
   check_value("runtime.memory_cap", complain, [&] { memory_cap_bytes(runtime.memory_cap); });
   if (!runtime.memory_cap.is_null() && runtime.communicator == "threads" && world_size > 1)
-    complain("runtime.memory_cap", cat("is for a process, which \"threads\" shares among ", world_size, " ranks"),
+    complain("runtime.memory_cap", cat("limits a process, which \"threads\" shares among ", world_size, " ranks"),
              "use runtime.communicator \"mpi\", or leave it out");
   if (!runtime.memory_cap.is_null() && runtime.device == "cuda")
     complain("runtime.memory_cap", "is for CPU tensors, but the device is \"cuda\"", "leave it out");

@@ -182,7 +182,7 @@ std::vector<std::string> notes(const Config& config, c10::Device device) {
   if (config.smp.offload_activations && config.smp.activation_checkpointing == "none" &&
       config.smp.offload_scope == "checkpointed")
     lines.push_back(
-        "smp_options.offload_activations has no effect: without activation_checkpointing nothing moves, unless "
+        "smp_options.offload_activations has no effect: without activation_checkpointing nothing is moved unless "
         "offload_scope is \"all\"");
   for (const auto& [given, key] : {std::pair{config.training.fp32_residual_addition, "fp32_residual_addition"},
                                    {config.training.attention_in_fp32, "attention_in_fp32"}})

@@ -190,7 +190,7 @@ std::string candidates_text(const Candidates& candidates, const Forecast& own) {
     return text + cat("none fits",
                       losers.empty()
                           ? ""
-                          : cat("; the nearest: ", to_string(losers.front().layout), ": ", losers.front().reason),
+                          : cat("; the closest: ", to_string(losers.front().layout), ": ", losers.front().reason),
                       "\n");
   text += "to run the best:";
   for (const auto& setting : candidates.settings.front()) text += " --set " + setting;
@@ -233,7 +233,7 @@ std::vector<std::string> settings_for_auto(const Config& config, const Assumptio
   if (config.mpi.processes_per_host == 0 && !degrees_say_ranks(config)) {
     const int hosts = available_hosts(config);
     if (best.world() % hosts != 0)
-      throw ConfigError(cat("/mpi_options: the ", best.world(), " ranks that \"auto\" chose are no multiple of the ",
+      throw ConfigError(cat("/mpi_options: the ", best.world(), " ranks that \"auto\" chose are not a multiple of the ",
                             hosts, " hosts; name hosts and processes_per_host"));
     settings.push_back(cat("mpi_options.processes_per_host=", best.world() / hosts));
   }

@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 std::string contents(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::string bytes{std::istreambuf_iterator<char>(file), {}};
-  if (!file) throw DataError(cat(path, ": cannot be read; the model is saved with this file beside it"));
+  if (!file) throw DataError(cat(path, ": cannot be read; the model is saved together with this file"));
   return bytes;
 }
 

@@ -171,7 +171,7 @@ void HfDirectory::index_tensors() {
     for (const auto& [name, entry] : file.tensors()) {
       const auto [at, is_new] = tensors_.emplace(base_name(name), Place{&file, name});
       if (!is_new)
-        throw DataError(cat(file.path(), ": tensor ", name, ": stands for the same as ", at->second.name, " in ",
+        throw DataError(cat(file.path(), ": tensor ", name, ": is the same tensor as ", at->second.name, " in ",
                             at->second.file->path(), "; remove one of them"));
     }
   }

@@ -83,7 +83,7 @@ class ModuleTracer {
       refuse(name_, cat("it makes ", output.sizes(), " of ", input.sizes()),
              "a layer returns [batch, length, features]");
     if (!same(run(input), output))
-      refuse(name_, "it gives another result when it runs again on the same input",
+      refuse(name_, "it returns a different result when it runs again on the same input",
              "let its result follow from its input, parameters and buffers alone");
   }
 
@@ -99,7 +99,8 @@ class ModuleTracer {
       if (seed_.drawn()) drawing += (drawing.empty() ? "" : ", ") + item.key();
     }
     refuse(drawing.empty() ? name_ : drawing,
-           "it draws from torch's random generator, which gives other numbers when it runs again and on other layouts",
+           "it draws from torch's random generator, which returns different numbers when it runs again and on other "
+           "layouts",
            "set its dropout to 0, or use a layer with shardline's own");
   }
 

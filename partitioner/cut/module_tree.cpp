@@ -12,7 +12,7 @@ namespace {
 using Stages = std::vector<int>;
 
 void check(const ModuleTree& tree, int stages) {
-  if (stages < 1) throw ConfigError(cat("a model stands on at least one stage, not on ", stages));
+  if (stages < 1) throw ConfigError(cat("a model needs at least one stage, not ", stages));
   if (tree.empty()) throw ConfigError("there is no module to place on a stage");
   for (size_t i = 0; i < tree.size(); ++i) {
     const auto& node = tree[i];

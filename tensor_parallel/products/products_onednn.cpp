@@ -54,7 +54,7 @@ OnednnLibrary load() {
     library.name = version();
     return library;
   }
-  if (library.why_not.empty()) library.why_not = "libshardline_onednn.so is not beside the program or in ../lib";
+  if (library.why_not.empty()) library.why_not = "libshardline_onednn.so is neither next to the program nor in ../lib";
   return library;
 }
 #endif

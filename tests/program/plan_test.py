@@ -142,7 +142,7 @@ class Forecasts(ProgramTest):
         self.assertEqual(len(again["run"]["ranks"]), 2)
         self.expect(0, "plan", "--from-run", "out", says=["predicted", "measured"])
         self.expect(2, "plan", "--from-run", "nowhere", says="nowhere")
-        self.expect(2, "plan", "config.json", "--from-run", "out", says="not both")
+        self.expect(2, "plan", "config.json", "--from-run", "out", says="either a config file or")
         self.expect(2, "plan", says="config")
 
     def test_wrong_clusters_are_refused(self):

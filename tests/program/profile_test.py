@@ -23,7 +23,7 @@ class ProfileTest(harness.ProgramTest):
                 block = measured["layers"][1]
                 for key in ("forward_seconds", "backward_seconds", "forward_flops", "kept_bytes", "border_bytes"):
                     self.assertGreater(block[key], 0, key)
-                self.expect(0, "profile", config, says="still holds")
+                self.expect(0, "profile", config, says="is still valid")
                 self.assertEqual(self.profile(f"{out}/profile.json"), measured)
                 self.expect(0, "train", config)  # the folder does not count as used
                 self.assertEqual(self.profile(f"{out}/profile.json"), measured)

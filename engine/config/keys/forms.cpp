@@ -37,7 +37,7 @@ std::optional<JsonReader> enabled_data_parallel(JsonReader& smdistributed) {
 
 void refuse_both(JsonReader& root, const std::string& section) {
   if (root.has("distribution") && root.has(section))
-    root.fail(section, "distribution and " + section + " say the same twice", "keep one of them");
+    root.fail(section, "distribution and " + section + " set the same options", "keep one of them");
 }
 
 // Where the keys of a section stand in this document.

@@ -14,7 +14,7 @@ using nlohmann::json;
 
 [[noreturn]] void refuse_type(const JsonObject& component, const std::string& type, const char* supported) {
   throw DataError(cat(component.where(), ": the type '", type, "' is not supported (only ", supported,
-                      "); this reads byte-level BPE tokenizers as GPT-2, Llama 3 and Qwen have them"));
+                      "); only byte-level BPE tokenizers, such as those of GPT-2, Llama 3 and Qwen, are supported"));
 }
 
 void refuse_if_set(const JsonObject& component, const std::string& key) {

@@ -400,8 +400,8 @@ TEST_CASE("Layers take the first entry that names them, and only blocks are reco
   CHECK(names(R"([{"layers": "h.1", "strategy": "none"}, {"layers": "h.*", "strategy": "group_2"}])") ==
         "none group_2 none group_2 none ");
   CHECK(names("[]") == "none none none none none ");
-  CHECK_THROWS_WITH(names(R"([{"layers": "h.9", "strategy": "each"}])"), Contains("\"h.9\" names no block"));
-  CHECK_THROWS_WITH(names(R"([{"layers": "head", "strategy": "each"}])"), Contains("names no block"));
+  CHECK_THROWS_WITH(names(R"([{"layers": "h.9", "strategy": "each"}])"), Contains("\"h.9\" matches no block"));
+  CHECK_THROWS_WITH(names(R"([{"layers": "head", "strategy": "each"}])"), Contains("matches no block"));
   CHECK_THROWS_WITH(names(R"([{"layers": "*", "strategy": "each"}, {"layers": "h.1", "strategy": "none"}])"),
                     Contains("activation_checkpointing/1: "));
 }

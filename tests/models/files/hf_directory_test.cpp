@@ -215,7 +215,7 @@ TEST_CASE("the prefix may stand in the file or in the model, but a tensor only o
       safetensors_bytes(R"({"x":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
                         R"("transformer.x":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})",
                         "ab"));
-  CHECK_THAT(open(scratch.path()), Contains("stands for the same as"));
+  CHECK_THAT(open(scratch.path()), Contains("is the same tensor as"));
 }
 
 TEST_CASE("integers are no parameters", "[hf_directory]") {
