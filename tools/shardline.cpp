@@ -81,7 +81,7 @@ GenerateOptions with_prompts(const CommandLine& line) {
   GenerateOptions options = line.generate;
   options.json = line.json;
   if (!line.prompts_file.empty() && !std::filesystem::is_regular_file(line.prompts_file))
-    throw ConfigError(cat("--prompts: ", line.prompts_file, " is no file"));
+    throw ConfigError(cat("--prompts: ", line.prompts_file, " is not a file"));
   std::ifstream file(line.prompts_file);
   if (!line.prompts_file.empty() && !file) throw ConfigError(cat("--prompts: ", line.prompts_file, " cannot be read"));
   for (std::string prompt; std::getline(file, prompt);) options.prompts.push_back(prompt);

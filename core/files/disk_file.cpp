@@ -20,7 +20,7 @@ std::string advice(const std::string& path, int error) {
   std::error_code unknown;
   const auto space = std::filesystem::space(path, unknown);
   return cat(unknown ? "" : cat("; the file system has ", space.available, " bytes left"),
-             "; make room there or choose another directory");
+             "; free some room there or choose another directory");
 }
 
 }  // namespace

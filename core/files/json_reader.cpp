@@ -239,7 +239,7 @@ JsonDocument read_json_file(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
   if (!in.is_open() || in.bad())
-    throw ConfigError(cat(path, ": cannot read this file; check the path, seen from the current directory"));
+    throw ConfigError(cat(path, ": cannot read this file; check the path, which is relative to the current directory"));
   return parse_json(text, path);
 }
 

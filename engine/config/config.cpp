@@ -101,7 +101,7 @@ void check_between_keys(Readers& readers, const Config& config) {
   };
   const json* output_dir = readers.root.peek("output_dir");
   if (!output_dir || *output_dir == "")
-    readers.root.fail("output_dir", "is required", "give the directory that the run writes to");
+    readers.root.fail("output_dir", "is required", "set it to the directory that the run writes to");
   const bool model = readers.model.clean(), data = readers.data.clean(), training = readers.training.clean();
   const bool layout = readers.smp.clean() && readers.mpi.clean();
   const bool runtime = readers.runtime.clean();

@@ -192,9 +192,9 @@ std::string candidates_text(const Candidates& candidates, const Forecast& own) {
                           ? ""
                           : cat("; the closest: ", to_string(losers.front().layout), ": ", losers.front().reason),
                       "\n");
-  text += "to run the best:";
+  text += "to use the best one:";
   for (const auto& setting : candidates.settings.front()) text += " --set " + setting;
-  if (candidates.settings.front().empty()) text += " the config as it is";
+  if (candidates.settings.front().empty()) text += " no change to the config";
   return text + "\n";
 }
 

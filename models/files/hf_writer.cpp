@@ -139,7 +139,7 @@ void HfWriter::create(json config, const std::map<std::string, std::string>& com
 
   std::error_code error;
   fs::create_directories(directory_, error);
-  if (error) throw RunError(cat(directory_, ": cannot be made: ", error.message()));
+  if (error) throw RunError(cat(directory_, ": cannot be created: ", error.message()));
   const auto make = [&](const std::string& name, std::string_view begin, int64_t bytes) {
     const auto size = created_ ? fs::file_size(unfinished(name), error) : 0;
     if (created_ && !error && size == static_cast<uintmax_t>(bytes)) return;  // its room is reserved

@@ -73,11 +73,11 @@ class ModuleTracer {
     const auto output = run(input);
     if (seed_.drawn()) refuse_random();
     if (input._version() != 0 || !same(input, input_))
-      refuse(name_, "it changes its input in place, which recomputation reads again",
+      refuse(name_, "it changes its input in place, which recomputation would read again",
              "let it make a new tensor (no `inplace`)");
     for (size_t i = 0; i < state.size(); ++i)
       if (!same(state[i].second, before[i].second))
-        refuse(state[i].first, "it is changed by a forward pass, so that running it again gives something else",
+        refuse(state[i].first, "a forward pass changes it, so that running it again gives a different result",
                "use a module without running statistics, or one that has them fixed");
     if (output.dim() != 3 || output.size(0) != input.size(0) || output.size(1) != input.size(1))
       refuse(name_, cat("it makes ", output.sizes(), " of ", input.sizes()),
@@ -128,7 +128,8 @@ class ModuleTracer {
   }
 
   [[noreturn]] void refuse_mixing() const {
-    refuse(name_, "its result for a sample depends on the other samples of the microbatch, which other layouts change",
+    refuse(name_,
+           "its result for a sample depends on the other samples in the microbatch, which differ in other layouts",
            "let it treat the first dimension as independent samples (normalise over features, set batch_first)");
   }
 
@@ -174,7 +175,7 @@ class ModuleTracer {
     }
     trace.backward_bytes = memory.peak() - found;
     if (differentiable && !input.grad().defined())
-      refuse(name_, "its result does not depend on its input, so that the layers before it would not be trained",
+      refuse(name_, "its result does not depend on its input, so the layers before it would not be trained",
              "use its input");
     for (const auto& parameter : module_.ptr()->parameters()) parameter.mutable_grad() = at::Tensor();
     return trace;

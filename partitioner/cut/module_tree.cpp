@@ -192,7 +192,7 @@ std::vector<int> assign_paths(const ModuleTree& tree, const std::map<std::string
   const auto first = merged(tree);
   for (size_t i = 0; i < tree.size(); ++i)
     if (const auto other = static_cast<size_t>(first[i]); stage_of_node[i] != stage_of_node[other])
-      throw ConfigError(cat("modules ", tree[other].path, " and ", tree[i].path, " share a parameter, but stand on ",
+      throw ConfigError(cat("modules ", tree[other].path, " and ", tree[i].path, " share a parameter, but are on ",
                             "stages ", stage_of_node[other], " and ", stage_of_node[i], "; give both the same stage"));
   return stage_of_node;
 }

@@ -238,7 +238,7 @@ class Searches(ProgramTest):
         self.assertEqual([key for key in degrees if not isinstance(resolved[key], int)], [])
         self.assertEqual(resolved["pipeline_parallel_degree"], mesh["p"])
         self.assertEqual(resolved["shard_optimizer_state"], plan["sharding"]["stage"] in (1, 2))
-        said = self.expect(0, "plan", config, "--search", "time", says=["why not first", "to run the best"]).out
+        said = self.expect(0, "plan", config, "--search", "time", says=["why not first", "to use the best one"]).out
         self.assertIn("slower", said)
 
     def test_auto_shards_what_does_not_fit_otherwise(self):

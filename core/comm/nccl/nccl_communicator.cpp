@@ -31,7 +31,7 @@ const char* meaning_of(int result) {
     case 4:
       return "NCCL was given an invalid argument";
     case 5:
-      return "NCCL was used wrongly: different versions or calls on different ranks, or two ranks on one GPU";
+      return "NCCL was used incorrectly: different versions or calls on different ranks, or two ranks on one GPU";
     case 6:
       return "a remote rank failed or ended; look at the other ranks' messages";
     default:

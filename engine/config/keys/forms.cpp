@@ -18,7 +18,7 @@ void require_enabled(JsonReader& wrapper, const std::string& advice) {
 
 // {"enabled": true, "parameters": {...}} -> the parameters; otherwise the options themselves.
 JsonReader open_envelope(JsonReader options) {
-  if (options.has("enabled")) require_enabled(options, "to run without model parallelism leave the parameters out");
+  if (options.has("enabled")) require_enabled(options, "to run without model parallelism, leave the parameters out");
   if (!options.has("parameters")) return options;
   JsonReader parameters = options.child("parameters");
   options.report_unknown_keys();
@@ -126,7 +126,7 @@ void enable_data_parallelism(JsonReader& data_parallel, Config& config) {
   if (config.smp.ddp == false) data_parallel.fail("enabled", "contradicts ddp false", "keep one of them");
   if (config.mpi.processes_per_host == 0)
     data_parallel.fail("enabled", "needs the number of ranks on each host",
-                       "add \"mpi\": {\"processes_per_host\": 8} beside \"smdistributed\"");
+                       "add \"mpi\": {\"processes_per_host\": 8} next to \"smdistributed\"");
   config.smp.ddp = true;
   const json* options = data_parallel.peek("custom_mpi_options");
   if (!options || !options->is_string()) return;

@@ -21,7 +21,7 @@ Key top_level(std::string name, std::string Config::*field, JsonType type, std::
 }  // namespace
 
 std::vector<Key> top_level_keys() {
-  const std::string task = "only \"causal-lm\" is built yet";
+  const std::string task = "only \"causal-lm\" is implemented";
   const std::string command = "leave the section out: this command is not implemented yet";
   return {
       top_level("task", &Config::task,
@@ -65,7 +65,7 @@ std::vector<Key> model_keys() {
 std::vector<Key> data_keys() {
   const auto data = &Config::data;
   using Data = DataOptions;
-  const std::string tables = "tables are not read yet: convert to jsonl";
+  const std::string tables = "tables are not supported yet: convert them to jsonl";
   return {
       honoured("train", data, &Data::train, json_texts(), "Training files, relative to the current directory."),
       honoured("validation", data, &Data::validation, json_texts(), "Validation files."),

@@ -26,7 +26,7 @@ std::vector<JsonChoice> schedules() {
   for (const auto& name : schedule_names()) choices.push_back({name});
   choices.push_back({"*.csv"});
   choices.push_back({"*.json"});
-  choices.push_back({"_only_forward", "say `shardline eval` to run forward only"});
+  choices.push_back({"_only_forward", "use `shardline eval` to run forward only"});
   return choices;
 }
 

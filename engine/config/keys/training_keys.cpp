@@ -62,7 +62,7 @@ std::vector<Key> optimization_keys() {
     if (value == true) config.training.optim = "adafactor";
   };
   const std::string follows_evaluation =
-      "it follows results of evaluations and has no formula: use \"cosine\", or \"linear\"";
+      "it depends on evaluation results and has no formula: use \"cosine\" or \"linear\"";
   return {
       honoured("num_train_epochs", training, &Training::num_train_epochs, json_number(0, 1e9),
                "Passes over the training data; used if max_steps is -1."),
@@ -97,7 +97,7 @@ std::vector<Key> optimization_keys() {
                json_choice(with_later({{"adamw_torch_fused"}, {"adamw_torch"}, {"adam"}, {"sgd"}, {"adafactor"}},
                                       {"adagrad", "rmsprop", "lion_32bit", "adamw_8bit", "adamw_bnb_8bit",
                                        "paged_adamw_32bit", "paged_adamw_8bit", "ademamix", "stable_adamw", "adamw_hf"},
-                                      "not built yet: use \"adamw_torch_fused\"")),
+                                      "not implemented yet: use \"adamw_torch_fused\"")),
                "`adamw_torch_fused` and `adamw_torch` are the same AdamW. `sgd` is torch's, without momentum unless "
                "optim_args sets it. `adafactor` is transformers' with the settings of its Trainer: the learning rate "
                "comes from the schedule, second moments of matrices are factored, beta1 is not used; on GPUs it needs "
@@ -226,7 +226,7 @@ std::vector<Key> precision_and_memory_keys() {
 
 std::vector<Key> logging_and_evaluation_keys() {
   const JsonType optional_text = or_null(json_text());
-  const std::string tracker = "write tensorboard events; trackers such as W&B import them";
+  const std::string tracker = "use tensorboard; trackers such as W&B can import its events";
   return {
       not_yet("logging_strategy", "steps", "When lines are printed to the console.",
               "set logging_steps; with a large number nothing is printed between the first and the last step"),

@@ -84,7 +84,7 @@ std::regex regex_of(const std::string& pattern) {
   try {
     return std::regex(pattern);
   } catch (const std::regex_error&) {
-    throw ConfigError(cat("\"", pattern, "\" is no regular expression; write them as [\"wte\", \"ln_.*weight\"]"));
+    throw ConfigError(cat("\"", pattern, "\" is not a regular expression; write them as [\"wte\", \"ln_.*weight\"]"));
   }
 }
 

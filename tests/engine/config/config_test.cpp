@@ -112,7 +112,7 @@ TEST_CASE("Broken configs are told what to change", "[config]") {
       {R"({"training": {"fp16": true, "dynamic_loss_args": {"scale_factor": 1}}})",
        "\"scale_factor\" must be greater than 1"},
       {R"({"smp_options": {"pipeline": "_only_forward"}})",
-       "c.json: /smp_options/pipeline: \"_only_forward\" is not available; got \"_only_forward\"; say `shardline "
+       "c.json: /smp_options/pipeline: \"_only_forward\" is not available; got \"_only_forward\"; use `shardline "
        "eval`"},
       {R"({"smp_options": {"pipeline": "zb_h3"}})", "did you mean \"zb_h1\"?"},
       {R"({"smp_options": {"pipeline": "mine.txt"}})", "\"*.csv\", \"*.json\"; got \"mine.txt\""},
@@ -143,7 +143,7 @@ TEST_CASE("Broken configs are told what to change", "[config]") {
       {R"({"training": {"fsdp": "full_shard"}})",
        "c.json: /training/fsdp: not supported; got \"full_shard\"; use smp_options"},
       {R"({"training": {"eval_strategy": "steps"}})",
-       "c.json: /training/eval_strategy: there is nothing to evaluate on; got \"steps\"; give data.validation"},
+       "c.json: /training/eval_strategy: there is no data to evaluate on; got \"steps\"; give data.validation"},
       {R"({"training": {"warmup_steps": 10, "warmup_ratio": 0.1}})",
        "c.json: /training/warmup_ratio: contradicts warmup_steps 10; got 0.1; keep warmup_steps"},
       {R"({"training": {"warmup_steps": 10.5}})", "must be a whole number of steps"},
@@ -157,7 +157,7 @@ TEST_CASE("Broken configs are told what to change", "[config]") {
       {R"({"model": {"config": null, "path": ""}})",
        "/model/path: model.path or model.config is required; got \"\"; give a model directory"},
       {R"({"model": {"init": "pretrained"}})", "\"pretrained\" needs model.path"},
-      {R"({"task": "masked-lm"})", "only \"causal-lm\" is built yet"},
+      {R"({"task": "masked-lm"})", "only \"causal-lm\" is implemented"},
       {R"({"output_dir": ""})", "c.json: /output_dir: is required; got \"\"; give the directory"},
       {R"({"mpi_options": {"processes_per_host": 3}, "smp_options": {"partitions": 2}})",
        "c.json: /smp_options/partitions: the world size 3 must be a multiple of P x T = 2 x 1 = 2; got 2; start 2 or 4 "

@@ -200,7 +200,7 @@ TEST_CASE("a disk without room is told before anything is lost", "[hf_writer]") 
   ::setrlimit(RLIMIT_FSIZE, &old);
   std::signal(SIGXFSZ, handler);
 
-  CHECK_THAT(message, Contains("cannot be reserved") && Contains("bytes left") && Contains("make room"));
+  CHECK_THAT(message, Contains("cannot be reserved") && Contains("bytes left") && Contains("free some room"));
   CHECK(names_in(scratch.path()) == before);
   check_model(scratch.path(), toy(), 1);
 }
