@@ -119,8 +119,8 @@ TEST_CASE("Broken configs are told what to change", "[config]") {
       {R"({"smp_options": {"virtual_pipeline_degree": 0}})", "must be an integer >= 1"},
       {R"({"smp_options": {"pipeline": "interleaves"}})", "did you mean \"interleaved\"?"},
       {R"({"smp_options": {"tensor_parallel_degree": "auto"}})",
-       "c.json: /smp_options/tensor_parallel_degree: \"auto\" needs training.global_batch_size; got \"auto\"; give the "
-       "samples of a step"},
+       "c.json: /smp_options/tensor_parallel_degree: \"auto\" needs training.global_batch_size; got \"auto\"; set the "
+       "number of samples in a step"},
       {R"({"smp_options": {"microbatches": "auto", "pipeline": "mine.json"}, "training": {"global_batch_size": 8}})",
        "contradicts a file of instructions"},
       {R"({"smp_options": {"pipeline_parallel_degree": "auto", "auto_partition": false},
