@@ -1,9 +1,9 @@
 // The rank geometry: D replicas x P pipeline stages x T tensor-parallel ranks, laid over ascending ranks by a placement
 // string. A plain value; the only place that does rank arithmetic.
 //
-//   rank = i(s0)*n(s1)*n(s2) + i(s1)*n(s2) + i(s2)      for the placement "s0s1s2": the right-most letter varies
-//   fastest
+//   rank = i(s0)*n(s1)*n(s2) + i(s1)*n(s2) + i(s2)
 //
+// for the placement "s0s1s2": the right-most letter varies fastest.
 // "cluster" is DPT, "spread" is TPD (SageMaker's names).
 #pragma once
 #include <array>

@@ -37,7 +37,7 @@ void profile_job(const Config& config, const std::string& path, RankContext& con
 
 struct PlanOptions {
   bool json = false;
-  bool instructions = false;  // of the schedule, in JSON about a cluster
+  bool instructions = false;  // include every instruction of the schedule in the JSON of a plan with a cluster
   int width = 80;             // columns
   std::string svg, html;      // not empty: files for the schedule's picture, and for a page about all of it
   std::string search;         // not empty: "time", "cost" or "memory"
