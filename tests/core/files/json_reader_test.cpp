@@ -1,7 +1,6 @@
 #include "core/files/json_reader.h"
 
 #include "core/error.h"
-// last
 #include "tests/catch.h"
 
 using namespace shardline;

@@ -9,7 +9,6 @@
 #include "engine/config/rules/precision_rules.h"
 #include "engine/config/rules/recompute_rules.h"
 #include "engine/config/rules/tensor_rules.h"
-// last
 #include "tests/catch.h"
 
 using namespace shardline;
