@@ -1,6 +1,7 @@
 #include "core/files/json_reader.h"
 
 #include "core/error.h"
+
 #include "tests/catch.h"
 
 using namespace shardline;

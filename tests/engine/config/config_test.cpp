@@ -9,6 +9,7 @@
 #include "engine/config/rules/precision_rules.h"
 #include "engine/config/rules/recompute_rules.h"
 #include "engine/config/rules/tensor_rules.h"
+
 #include "tests/catch.h"
 
 using namespace shardline;

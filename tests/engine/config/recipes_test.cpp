@@ -6,6 +6,7 @@
 
 #include "engine/config/config.h"
 #include "engine/config/rules/sizes.h"
+
 #include "tests/catch.h"
 
 using namespace shardline;

@@ -1,6 +1,7 @@
 #include "engine/config/rules/sizes.h"
 
 #include "core/error.h"
+
 #include "tests/catch.h"
 
 using namespace shardline;
