@@ -161,7 +161,7 @@ void measure(const Carrier& carrier, const Options& options, Results& results) {
     for (const int64_t bytes : options.sizes()) {
       Result& result = results[{operation, bytes}];
       const Case timed(operation, bytes, carrier.place);
-      const int in_a_row = static_cast<int>(std::clamp<int64_t>((4 << 20) / bytes, 1, 200));
+      const int in_a_row = std::clamp<int64_t>((4 << 20) / bytes, 1, 200);
       carrier.run(timed);
       for (int repetition = 0; repetition < options.repetitions; ++repetition) {
         carrier.largest(0);

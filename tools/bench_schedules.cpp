@@ -108,12 +108,11 @@ class Pipeline {
       spec_.layers.push_back({.name = cat("chunk ", chunk)});
       if (!last) spec_.layers.back().output = {{"hidden", {BorderTensor::kRows, options.hidden}}};
       stage_.layers_of_chunk.push_back({chunk});
-      if (schedule_.stage_of_chunk[static_cast<size_t>(chunk)] == pp.rank())
-        stage_.layers[static_cast<size_t>(chunk)] =
-            std::make_unique<SleepingLayer>(chunk == 0, last, options, overslept_);
+      if (schedule_.stage_of_chunk[chunk] == pp.rank())
+        stage_.layers[chunk] = std::make_unique<SleepingLayer>(chunk == 0, last, options, overslept_);
     }
     const Microbatch microbatch{.ids = at::zeros({1, options.tokens}, at::kLong)};
-    microbatches_.assign(static_cast<size_t>(schedule_.microbatches), microbatch);
+    microbatches_.assign(schedule_.microbatches, microbatch);
     executor_.emplace(stage_, pp, parameters_);
   }
 

@@ -223,8 +223,7 @@ std::optional<HostGrid> host_grid(const std::vector<int>& host_of) {
     grid.in_turns = in_turns;
     // As many sets of ranks as hosts: where each is on one host, no two are on the same.
     bool fits = true;
-    for (int rank = 0; rank < ranks; ++rank)
-      fits &= host_of[static_cast<size_t>(rank)] == host_of[static_cast<size_t>(grid.rank(grid.host(rank), 0))];
+    for (int rank = 0; rank < ranks; ++rank) fits &= host_of[rank] == host_of[grid.rank(grid.host(rank), 0)];
     if (fits) return grid;
   }
   return std::nullopt;

@@ -82,7 +82,7 @@ void write_file(const std::string& path, std::string_view text) {
   const std::string unfinished = path + ".incomplete";
   try {
     auto file = DiskFile::create(unfinished);
-    file.reserve(static_cast<int64_t>(text.size()));
+    file.reserve(text.size());
     file.write_at(0, text);
     file.sync();
     rename_file(unfinished, path);

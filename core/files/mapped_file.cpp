@@ -41,7 +41,7 @@ void MappedFile::release(std::string_view part) const {
   // Whole pages, with what else stands in them.
   const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
   const size_t begin = static_cast<size_t>(part.data() - data_) / page * page;
-  const size_t end = static_cast<size_t>(part.data() + part.size() - data_);
+  const size_t end = part.data() + part.size() - data_;
   ::madvise(const_cast<char*>(data_) + begin, end - begin, MADV_DONTNEED);  // no more than advice: failing is no harm
 }
 

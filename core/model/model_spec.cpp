@@ -19,12 +19,12 @@ int64_t ParamSpec::numel() const {
 
 Range ParamSpec::split(int t, int t_degree) const {
   if (split_dim < 0) return {};
-  return split_range(shape[static_cast<size_t>(split_dim)], t_degree, t);
+  return split_range(shape[split_dim], t_degree, t);
 }
 
 std::vector<int64_t> ParamSpec::local_shape(int t, int t_degree) const {
   auto local = shape;
-  if (split_dim >= 0) local[static_cast<size_t>(split_dim)] = split(t, t_degree).length;
+  if (split_dim >= 0) local[split_dim] = split(t, t_degree).length;
   return local;
 }
 

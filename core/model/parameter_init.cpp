@@ -28,7 +28,7 @@ Runs local_runs(const ParamSpec& spec, int t, int t_degree) {
   const Range mine = spec.split(t, t_degree);
   runs.inner = mine.length * below;
   runs.offset = mine.begin * below;
-  runs.logical_stride = spec.shape[static_cast<size_t>(spec.split_dim)] * below;
+  runs.logical_stride = spec.shape[spec.split_dim] * below;
   return runs;
 }
 
@@ -52,8 +52,7 @@ void init_parameter(Parameter& parameter, int number, uint64_t seed, int t, int 
         const int64_t count = std::min({end - i, runs.inner - in_run, static_cast<int64_t>(normals.size())});
         const int64_t logical = i / runs.inner * runs.logical_stride + runs.offset + in_run;
         random_normals(stream, static_cast<uint64_t>(logical), count, normals.data());
-        for (int64_t j = 0; j < count; ++j)
-          to[i + j] = static_cast<scalar_t>(spec.init.std * normals[static_cast<size_t>(j)]);
+        for (int64_t j = 0; j < count; ++j) to[i + j] = static_cast<scalar_t>(spec.init.std * normals[j]);
         i += count;
       }
     });

@@ -105,7 +105,7 @@ int64_t keep_in_block(const StreamWords& stream, uint64_t element, int64_t count
   const auto words = stream.block(element / 4);
   const auto offset = static_cast<int64_t>(element % 4);
   const int64_t length = std::min(count, 4 - offset);
-  for (int64_t i = 0; i < length; ++i) keep[i] = words[static_cast<size_t>(offset + i)] < limit;
+  for (int64_t i = 0; i < length; ++i) keep[i] = words[offset + i] < limit;
   return length;
 }
 

@@ -128,7 +128,7 @@ void Progress::finish() {
 }
 
 void Progress::draw(const std::string& text) {
-  const size_t room = static_cast<size_t>(std::max(console_.columns - 1, 1));  // a full line would wrap
+  const size_t room = std::max(console_.columns - 1, 1);  // a full line would wrap
   out_ << '\r' << cut(text, room) << "\x1b[K" << std::flush;
   drawn_ = true;
   last_output_ = clock_();
@@ -142,7 +142,7 @@ std::string Progress::with_bar(const std::string& before, double fraction, const
   if (room < smallest_bar) return head + after;
   const int width = std::min(room, largest_bar);
   std::string bar(static_cast<size_t>(fraction * width), '=');
-  bar.resize(static_cast<size_t>(width), ' ');
+  bar.resize(width, ' ');
   return head + "[" + bar + "] " + after;
 }
 

@@ -15,7 +15,7 @@ namespace {
 
 // "stage 1", or "chunk 5 (stage 1)" where stages have several.
 std::string chunk_name(const Schedule& schedule, int chunk) {
-  const int stage = schedule.stage_of_chunk[static_cast<size_t>(chunk)];
+  const int stage = schedule.stage_of_chunk[chunk];
   return schedule.chunks() == schedule.stages ? cat("stage ", stage) : cat("chunk ", chunk, " (stage ", stage, ")");
 }
 
@@ -46,7 +46,7 @@ std::vector<int> by_block_counts(const std::vector<int>& blocks, const ModelSpec
   std::vector<int> chunk_of_layer;
   int chunk = 0, left = blocks[0], unplaced = sum;
   for (const auto& layer : spec.layers) {
-    while (layer.is_block && left == 0) left = blocks[static_cast<size_t>(++chunk)];
+    while (layer.is_block && left == 0) left = blocks[++chunk];
     if (layer.is_block) --left, --unplaced;
     chunk_of_layer.push_back(layer.is_block || unplaced > 0 ? chunk : schedule.chunks() - 1);
   }
@@ -98,7 +98,7 @@ class PartitionFile {
     const auto& stages = file["stages"];
     if (static_cast<int>(stages.size()) != schedule_.stages)
       fail(cat("has ", stages.size(), " stages, but pipeline_parallel_degree is ", schedule_.stages));
-    for (int stage = 0; stage < schedule_.stages; ++stage) read_stage(stage, stages[static_cast<size_t>(stage)]);
+    for (int stage = 0; stage < schedule_.stages; ++stage) read_stage(stage, stages[stage]);
     std::string missing;
     std::vector<int> chunks;
     for (const auto& layer : spec_.layers) {
@@ -121,7 +121,7 @@ class PartitionFile {
       fail(cat("stage ", stage, " is called ", entry["stage"].dump(), "; stages must be in order"));
     std::vector<int> chunks;
     for (int chunk = 0; chunk < schedule_.chunks(); ++chunk)
-      if (schedule_.stage_of_chunk[static_cast<size_t>(chunk)] == stage) chunks.push_back(chunk);
+      if (schedule_.stage_of_chunk[chunk] == stage) chunks.push_back(chunk);
     if (entry["chunks"].size() != chunks.size())
       fail(cat("stage ", stage, " has ", entry["chunks"].size(), " chunks, but the schedule \"", schedule_.name,
                "\" gives it ", chunks.size()));

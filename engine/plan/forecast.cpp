@@ -16,10 +16,10 @@ constexpr double kMostBoxes = 10000;  // of a picture that browsers still like
 
 // Of the rank with most on every stage.
 MemoryFit fit_of(const PlannerCase& planned, const Plan& plan, const std::vector<MemoryBytes>& memory) {
-  std::vector<StageMemory> stages(static_cast<size_t>(plan.mesh.p()));
+  std::vector<StageMemory> stages(plan.mesh.p());
   for (int rank = 0; rank < plan.mesh.size(); ++rank) {
-    auto& most = stages[static_cast<size_t>(plan.mesh.at(rank).p)].bytes;
-    const auto& bytes = memory[static_cast<size_t>(rank)];
+    auto& most = stages[plan.mesh.at(rank).p].bytes;
+    const auto& bytes = memory[rank];
     if (bytes.total() > most.total()) most = bytes;
   }
   return memory_fit(planned.job, stages);
@@ -62,11 +62,11 @@ Forecast make_forecast(const Config& config, const PlannerCase& planned, const P
 }
 
 std::string forecast_picture(const PlannerCase& planned, const Plan& plan) {
-  std::vector<LayerPrice> chunks(static_cast<size_t>(plan.train.chunks()));
+  std::vector<LayerPrice> chunks(plan.train.chunks());
   for (size_t layer = 0; layer < plan.chunk_of_layer.size(); ++layer)
-    chunks[static_cast<size_t>(plan.chunk_of_layer[layer])] += planned.prices[layer];
+    chunks[plan.chunk_of_layer[layer]] += planned.prices[layer];
   const auto simulation = simulate(plan.train, kUnboundedSends, [&](int, const Instruction& instruction) {
-    const auto& chunk = chunks[static_cast<size_t>(instruction.chunk)];
+    const auto& chunk = chunks[instruction.chunk];
     return instruction.op == Op::forward           ? chunk.forward
            : instruction.op == Op::backward_input  ? chunk.backward_input
            : instruction.op == Op::backward_weight ? chunk.backward_weight

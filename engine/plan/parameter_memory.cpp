@@ -158,7 +158,7 @@ int64_t most_open(const StageLayouts& layouts, const std::vector<Instruction>& l
                   const std::vector<std::vector<int>>& layers_of_chunk, const Sharding& sharding) {
   OpenGradients gradients(layouts, sharding);
   for (size_t i = 0; i < list.size(); ++i) {
-    const auto& layers = layers_of_chunk[static_cast<size_t>(list[i].chunk)];
+    const auto& layers = layers_of_chunk[list[i].chunk];
     const bool whole_backward = list[i].op == Op::backward_input && weights_follow(list, i);
     const bool weights_alone = list[i].op == Op::backward_weight && (i == 0 || !weights_follow(list, i - 1));
     if (list[i].op == Op::forward && &layers == &layers_of_chunk.back())
@@ -194,7 +194,7 @@ ParameterElements parameter_elements(const ModelSpec& spec, const Plan& plan, Co
         elements.gradients += is_reduced(segment, plan.sharding) ? segment.shard_length() : segment.length;
   if (plan.sharding.stage < Stage::gradients) return elements;
 
-  const auto& list = plan.train.instructions[static_cast<size_t>(at.p)];
+  const auto& list = plan.train.instructions[at.p];
   const auto layers = layers_of_chunks(plan);
   std::vector<std::vector<LayerGroup>> groups;
   for (const auto& chunk : layers) groups.push_back(layer_groups(chunk, plan.activations.recompute));

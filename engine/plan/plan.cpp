@@ -85,12 +85,10 @@ std::vector<std::vector<int64_t>> message_bytes(const Config& config, const Plan
   const auto layers = layers_of_chunks(plan);
   const auto bytes = layer_bytes(config, planned, plan, 0);
   int64_t border = 0;
-  for (size_t chunk = 1; chunk < layers.size(); ++chunk)
-    border = std::max(border, bytes[static_cast<size_t>(layers[chunk].front())].input);
+  for (size_t chunk = 1; chunk < layers.size(); ++chunk) border = std::max(border, bytes[layers[chunk].front()].input);
   const auto cost = [&](int, const Instruction& instruction) {
     double flops = 0;  // of a forward, and about as many of either gradient
-    for (const int layer : layers[static_cast<size_t>(instruction.chunk)])
-      flops += spec.layers[static_cast<size_t>(layer)].flops_per_token;
+    for (const int layer : layers[instruction.chunk]) flops += spec.layers[layer].flops_per_token;
     return instruction.op <= Op::backward_weight ? flops : 0;
   };
   std::vector<std::vector<int64_t>> result;
@@ -152,8 +150,7 @@ Plan make_plan(const Config& config, const PlannerCase& planned, const ResolvedS
   check_schedule(plan.train);
   check_schedule(plan.forward);
   plan.chunk_of_layer = chunk_of_layer.empty() ? assign_layers(config, planned, plan.train) : chunk_of_layer;
-  for (const int chunk : plan.chunk_of_layer)
-    plan.stage_of_layer.push_back(plan.train.stage_of_chunk[static_cast<size_t>(chunk)]);
+  for (const int chunk : plan.chunk_of_layer) plan.stage_of_layer.push_back(plan.train.stage_of_chunk[chunk]);
 
   const auto messages = message_bytes(config, planned, plan);
   std::map<std::pair<int, int>, std::pair<int64_t, ActivationPeak>> of;  // by stage and t: replicas are equal
@@ -163,7 +160,7 @@ Plan make_plan(const Config& config, const PlannerCase& planned, const ResolvedS
     if (at.d == 0) {
       parameters = stored_elements(spec, plan.stage_of_layer, at, sizes.tensor);
       bytes = peak_activation_bytes(plan.train, at.p, layers_of_chunks(plan), plan.activations,
-                                    layer_bytes(config, planned, plan, at.t), messages[static_cast<size_t>(at.p)]);
+                                    layer_bytes(config, planned, plan, at.t), messages[at.p]);
     }
   }
   for (int rank = 0; rank < plan.mesh.size(); ++rank) {
@@ -175,9 +172,9 @@ Plan make_plan(const Config& config, const PlannerCase& planned, const ResolvedS
 }
 
 std::vector<std::vector<int>> layers_of_chunks(const Plan& plan) {
-  std::vector<std::vector<int>> chunks(static_cast<size_t>(plan.train.chunks()));
+  std::vector<std::vector<int>> chunks(plan.train.chunks());
   for (size_t layer = 0; layer < plan.chunk_of_layer.size(); ++layer)
-    chunks[static_cast<size_t>(plan.chunk_of_layer[layer])].push_back(static_cast<int>(layer));
+    chunks[plan.chunk_of_layer[layer]].push_back(static_cast<int>(layer));
   return chunks;
 }
 
@@ -188,8 +185,8 @@ nlohmann::json plan_json(const Plan& plan) {
   const auto chunks = layers_of_chunks(plan);
   for (size_t chunk = 0; chunk < chunks.size(); ++chunk) {
     nlohmann::json names = nlohmann::json::array();
-    for (int layer : chunks[chunk]) names.push_back(plan.layers[static_cast<size_t>(layer)]);
-    stages[static_cast<size_t>(plan.train.stage_of_chunk[chunk])]["chunks"].push_back(names);
+    for (int layer : chunks[chunk]) names.push_back(plan.layers[layer]);
+    stages[plan.train.stage_of_chunk[chunk]]["chunks"].push_back(names);
   }
   for (int rank = 0; rank < plan.mesh.size(); ++rank) {
     const Coordinates at = plan.mesh.at(rank);
@@ -197,8 +194,8 @@ nlohmann::json plan_json(const Plan& plan) {
                      {"d", at.d},
                      {"stage", at.p},
                      {"t", at.t},
-                     {"parameters", plan.parameters_by_rank[static_cast<size_t>(rank)]},
-                     {"activation_bytes", plan.activation_bytes_by_rank[static_cast<size_t>(rank)].kept}});
+                     {"parameters", plan.parameters_by_rank[rank]},
+                     {"activation_bytes", plan.activation_bytes_by_rank[rank].kept}});
   }
   const auto& s = plan.sizes;
   return {{"mesh", plan.mesh},
@@ -250,16 +247,16 @@ std::string plan_text(const Plan& plan, int width) {
     int64_t activations = 0;
     for (size_t chunk = 0; chunk < chunks.size(); ++chunk) {
       if (plan.train.stage_of_chunk[chunk] != stage) continue;
-      const auto& first = plan.layers[static_cast<size_t>(chunks[chunk].front())];
-      const auto& last = plan.layers[static_cast<size_t>(chunks[chunk].back())];
+      const auto& first = plan.layers[chunks[chunk].front()];
+      const auto& last = plan.layers[chunks[chunk].back()];
       layers += cat(layers.empty() ? "" : ", ", first == last ? first : first + " ... " + last);
       count += chunks[chunk].size();
     }
     for (int rank = 0; rank < plan.mesh.size(); ++rank) {
       if (plan.mesh.at(rank).p != stage) continue;
       if (plan.mesh.at(rank).d == 0)
-        parameters.push_back(format_count(static_cast<double>(plan.parameters_by_rank[static_cast<size_t>(rank)])));
-      activations = std::max(activations, plan.activation_bytes_by_rank[static_cast<size_t>(rank)].kept);
+        parameters.push_back(format_count(static_cast<double>(plan.parameters_by_rank[rank])));
+      activations = std::max(activations, plan.activation_bytes_by_rank[rank].kept);
       ranks.push_back(std::to_string(rank));
     }
     stages.push_back({std::to_string(stage), layers, std::to_string(count), up_to_eight(ranks, " "),

@@ -40,7 +40,7 @@ MemoryBytes memory_of_rank(const Config& config, const PlannerCase& planned, con
   const NumberTypes types = number_types(config, planned.job.precision);
   const auto value = static_cast<double>(width_of(types.values));
   const ParameterElements elements = parameter_elements(planned.job.spec, plan, plan.mesh.at(rank));
-  const ActivationPeak& peak = plan.activation_bytes_by_rank[static_cast<size_t>(rank)];
+  const ActivationPeak& peak = plan.activation_bytes_by_rank[rank];
   const MemoryBytes device = device_bytes(planned.job, planned.layout);
   MemoryBytes bytes{
       .weights = value * static_cast<double>(elements.values + elements.most_gathered),

@@ -20,7 +20,7 @@ std::vector<std::vector<int>> hosts_of_shard_groups(const Plan& plan, const std:
     for (int t = 0; t < mesh.t(); ++t)
       for (int d = 0; d < mesh.d(); ++d) {
         if (mesh.shared(d, plan.sharding.degree).part == 0) groups.emplace_back();
-        groups.back().push_back(host_of.empty() ? 0 : host_of[static_cast<size_t>(mesh.rank({d, p, t}))]);
+        groups.back().push_back(host_of.empty() ? 0 : host_of[mesh.rank({d, p, t})]);
       }
   return groups;
 }

@@ -109,8 +109,8 @@ class Measurement {
       const StepRecords records = step();
       for (const auto& record : records.instructions)
         if (computes(record))
-          seconds[static_cast<size_t>(record.instruction.op)][static_cast<size_t>(record.instruction.chunk)].push_back(
-              record.end - record.start);
+          seconds[static_cast<size_t>(record.instruction.op)][record.instruction.chunk].push_back(record.end -
+                                                                                                  record.start);
       before.push_back(records.instructions.front().start - records.start);
       join.push_back(records.gradients_complete - records.instructions.back().end);
       update.push_back(records.end - records.gradients_complete);
@@ -131,7 +131,7 @@ class Measurement {
     for (size_t i = 0; i < records.size(); ++i) {
       const auto& [op, microbatch, chunk, peer] = records[i].instruction;
       if (!computes(records[i]) || microbatch > 0) continue;
-      auto& layer = layers[static_cast<size_t>(chunk)];
+      auto& layer = layers[chunk];
       const bool forward = op == Op::forward;
       if (forward) layer.kept_bytes = records[i].activation_bytes - (i > 0 ? records[i - 1].activation_bytes : 0);
       for (const auto& event : recorder.events()) {

@@ -125,7 +125,7 @@ std::vector<std::string> mpirun_command(const Config& config, const std::string&
   const auto hosts = hosts_of(config);
   const auto joined = [&](int count, const std::string& after) {
     std::string list;
-    for (int i = 0; i < count; ++i) list += cat(i > 0 ? "," : "", hosts[static_cast<size_t>(i)], after);
+    for (int i = 0; i < count; ++i) list += cat(i > 0 ? "," : "", hosts[i], after);
     return list;
   };
   // mpirun knows the one host of an allocation itself.

@@ -97,8 +97,8 @@ void add_attention_core(LayerWork& work, Sweeps& sweeps, const WorkShape& shape,
 LayerWork causal_embedding_work(const CausalConfig& config, bool split, const WorkShape& shape) {
   LayerWork work;
   Sweeps sweeps(work, shape);
-  const double whole = static_cast<double>((split ? shape.tokens() : shape.rows()) * config.n_embd);
-  const double border = static_cast<double>(shape.rows() * config.n_embd);
+  const double whole = (split ? shape.tokens() : shape.rows()) * config.n_embd;
+  const double border = shape.rows() * config.n_embd;
   sweeps.add(Phase::forward, whole, 2, 0, 2);
   sweeps.add(Phase::forward, border, config.position_table ? 4 : 2, 1, config.position_table ? 2 : 1);  // and dropout
   sweeps.add(Phase::backward_input, border, 2, 1, 1);
@@ -121,7 +121,7 @@ LayerWork causal_block_work(const CausalConfig& config, BlockSplit split, const 
                 inner = split.mlp ? shape.share(config.inner()) : config.inner();
   const int64_t attention_rows = split.attention ? tokens : shape.rows(), mlp_rows = split.mlp ? tokens : shape.rows();
   const double border = static_cast<double>(shape.rows() * h), wide = static_cast<double>(mlp_rows * inner);
-  const double border_bytes = static_cast<double>(tokens * h * shape.value_bytes);
+  const double border_bytes = tokens * h * shape.value_bytes;
 
   add_norm(sweeps, border);
   add_linear(work, attention_rows, 3 * width, h);
@@ -151,8 +151,8 @@ LayerWork causal_head_work(const CausalConfig& config, bool split, const WorkSha
   Sweeps sweeps(work, shape);
   const int64_t h = config.n_embd, rows = split ? shape.tokens() : shape.rows();
   const int64_t words = split ? shape.share(config.vocab_size) : config.vocab_size;
-  const double border = static_cast<double>(shape.rows() * h);
-  const double logits = static_cast<double>(rows * words);
+  const double border = shape.rows() * h;
+  const double logits = rows * words;
   add_norm(sweeps, border);
   for (const auto& [n, k] : {std::pair{words, h}, std::pair{h, words}})
     work.products.push_back({Phase::forward, rows, n, k});
@@ -166,7 +166,7 @@ LayerWork causal_head_work(const CausalConfig& config, bool split, const WorkSha
     work.sweeps.push_back({Phase::forward, logits * (12 * 4 + 2 * static_cast<double>(shape.value_bytes)), 9});
   }
   if (split && shape.tensor > 1) {
-    const double bytes = static_cast<double>(rows * h * shape.value_bytes);
+    const double bytes = rows * h * shape.value_bytes;
     if (shape.sequence_parallel) {
       work.collectives = {{Kind::all_gather, Phase::forward, bytes}, {Kind::reduce_scatter, Phase::forward, bytes}};
     } else {

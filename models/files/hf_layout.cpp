@@ -25,7 +25,7 @@ std::vector<int64_t> permutation(const ParamSpec& param, const ParamSource& sour
 
 std::vector<int64_t> inverse(const std::vector<int64_t>& permute) {
   std::vector<int64_t> inverted(permute.size());
-  for (size_t d = 0; d < permute.size(); ++d) inverted[static_cast<size_t>(permute[d])] = static_cast<int64_t>(d);
+  for (size_t d = 0; d < permute.size(); ++d) inverted[permute[d]] = static_cast<int64_t>(d);
   return inverted;
 }
 
@@ -59,7 +59,7 @@ SharedPart shared_part(const ParamSpec& param, const ParamSource& source, int t,
 
   SharedPart part{local, permute[cut], {}};
   for (size_t d = 0; d < param.shape.size(); ++d) {
-    const Range whole{source.offset.empty() ? 0 : source.offset[d], view[static_cast<size_t>(permute[d])]};
+    const Range whole{source.offset.empty() ? 0 : source.offset[d], view[permute[d]]};
     SL_ASSERT(whole.begin >= 0 && whole.end() <= param.shape[d], source.tensor, " stands outside of ", param.name);
     const Range shared = d == cut ? intersection(whole, mine) : whole;
     if (d == cut) part.range = {shared.length ? shared.begin - whole.begin : 0, shared.length};

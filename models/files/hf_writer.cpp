@@ -96,7 +96,7 @@ void HfWriter::lay_out(const ModelSpec& spec, int64_t max_shard_bytes) {
   auto files = fill_files(file_tensors(spec, dtype_), max_shard_bytes);
   const auto count = static_cast<int>(files.size());
   for (int i = 0; i < count; ++i) {
-    auto& tensors = files[static_cast<size_t>(i)];
+    auto& tensors = files[i];
     // Holes are not allowed, so tensors of an odd size come last: all others start at a multiple of 8 bytes.
     std::stable_partition(tensors.begin(), tensors.end(), [](const FileTensor& t) { return t.bytes % 8 == 0; });
 
@@ -176,7 +176,7 @@ void HfWriter::write(const ParamSpec& param, const std::string& full_name, int t
     // The file has a row for each index of the dimensions before the cut one, and the rank a contiguous piece of each
     // row. A rank that has all of the cut dimension has the whole tensor in one piece.
     const auto view = file_view(param, source);
-    const bool is_whole = part.range.length == view[static_cast<size_t>(part.dim)];
+    const bool is_whole = part.range.length == view[part.dim];
     const auto cut = is_whole ? 0 : static_cast<size_t>(part.dim);
     const Range range = is_whole ? Range{0, view[0]} : part.range;
     int64_t unit = values.element_size(), rows = 1;

@@ -46,7 +46,7 @@ void StageParameters::make_groups() {
     shard_replicas_ = groups_.rdp->split(place.part, "replicas of a shard");
   }
   if (!sharding_.hierarchical_gather || groups_.host_of.empty()) return;
-  const int host = groups_.host_of[static_cast<size_t>(groups_.rank)];
+  const int host = groups_.host_of[groups_.rank];
   shards_ = with_hierarchical_gather(shards_, host);
   shards_of_partial_ = with_hierarchical_gather(shards_of_partial_, host);
 }
@@ -124,7 +124,7 @@ void StageParameters::find_ties(const std::vector<int>& stage_of_layer) {
 }
 
 void StageParameters::build_layer(int layer) {
-  const LayerSpec& spec = spec_.layers[static_cast<size_t>(layer)];
+  const LayerSpec& spec = spec_.layers[layer];
   auto params = std::make_unique<LayerParams>();
   params->reduction = "gradients of " + spec.name;
   std::vector<NamedParam> own;
@@ -149,7 +149,7 @@ void StageParameters::build_layer(int layer) {
   size_t next = 0;
   for (auto& parameter : params->in_spec_order)
     if (!parameter) parameter = &params->own[next++];
-  layers_[static_cast<size_t>(layer)] = std::move(params);
+  layers_[layer] = std::move(params);
 }
 
 at::ScalarType StageParameters::trained_type() const {
@@ -157,8 +157,8 @@ at::ScalarType StageParameters::trained_type() const {
 }
 
 std::vector<Parameter*> StageParameters::layer_params(int layer) {
-  SL_ASSERT(layers_[static_cast<size_t>(layer)], "layer ", layer, " is not on this stage");
-  return layers_[static_cast<size_t>(layer)]->in_spec_order;
+  SL_ASSERT(layers_[layer], "layer ", layer, " is not on this stage");
+  return layers_[layer]->in_spec_order;
 }
 
 bool StageParameters::writes(const Parameter& parameter) const {
@@ -256,7 +256,7 @@ void StageParameters::begin_run(std::vector<int> acquired) {
 }
 
 void StageParameters::bring(int layer) {
-  for (auto* buffer : layers_[static_cast<size_t>(layer)]->buffers)
+  for (auto* buffer : layers_[layer]->buffers)
     for (auto& values : buffer->values) values.start_gathering();
 }
 
@@ -265,12 +265,12 @@ void StageParameters::acquire(int layer) {
   SL_ASSERT(next_ < acquired_.size() && acquired_[next_] == layer, "layer ", layer, " is acquired out of turn");
   ++next_;
   bring(layer);
-  for (auto* buffer : layers_[static_cast<size_t>(layer)]->buffers)
+  for (auto* buffer : layers_[layer]->buffers)
     for (auto& values : buffer->values) values.wait_until_whole();
   if (sharding_.stage != Sharding::Stage::weights || next_ == acquired_.size()) return;
   const auto gathered = [&](int of) {
     int64_t elements = 0;
-    for (const auto* buffer : layers_[static_cast<size_t>(of)]->buffers)
+    for (const auto* buffer : layers_[of]->buffers)
       for (const auto& values : buffer->values)
         if (values.is_gathered()) elements += values.whole().numel();
     return elements;
@@ -283,8 +283,8 @@ void StageParameters::acquire(int layer) {
 void StageParameters::release(int layer) {
   if (sharding_.stage != Sharding::Stage::weights) return;
   const std::vector<Buffer*> none;
-  const auto& next = next_ < acquired_.size() ? layers_[static_cast<size_t>(acquired_[next_])]->buffers : none;
-  for (auto* buffer : layers_[static_cast<size_t>(layer)]->buffers)
+  const auto& next = next_ < acquired_.size() ? layers_[acquired_[next_]]->buffers : none;
+  for (auto* buffer : layers_[layer]->buffers)
     if (std::find(next.begin(), next.end(), buffer) == next.end())
       for (auto& values : buffer->values) values.drop();
 }
@@ -303,7 +303,7 @@ std::vector<FlatGradients*> StageParameters::gradients_of(int layer, bool deferr
     for (auto& segment : gradients)
       if (segment.segment().deferred == deferred && segment.segment().length > 0) found.push_back(&segment);
   };
-  add(layers_[static_cast<size_t>(layer)]->buffer.gradients);
+  add(layers_[layer]->buffer.gradients);
   for (auto& tie : ties_)
     for (auto& use : tie.uses)
       if (use->layer == layer) add(use->gradients);
@@ -332,7 +332,7 @@ void StageParameters::open_gradients(int layer, bool deferred) {
 
 void StageParameters::close_gradients(int layer, bool deferred, bool last) {
   last_closed_ = layer;
-  const char* what = layers_[static_cast<size_t>(layer)]->reduction.c_str();
+  const char* what = layers_[layer]->reduction.c_str();
   for (auto* gradients : gradients_of(layer, deferred)) {
     if (gradients->reduces_microbatches())
       under_way_.push_back({layer, gradients, gradients->reduce_microbatch(what), true, last});
@@ -342,7 +342,7 @@ void StageParameters::close_gradients(int layer, bool deferred, bool last) {
 }
 
 void StageParameters::start_step_reduction(int layer, FlatGradients& gradients) {
-  if (auto work = gradients.reduce_step(layers_[static_cast<size_t>(layer)]->reduction.c_str()))
+  if (auto work = gradients.reduce_step(layers_[layer]->reduction.c_str()))
     under_way_.push_back({layer, &gradients, std::move(work), false, true});
 }
 

@@ -61,18 +61,18 @@ void add_squares(const T* gradients, const TensorRuns& runs, const TensorFactors
   const bool along_columns = goes_along_columns(runs);
   const int64_t step = along_columns ? runs.column_step() : runs.row_step();
   const int64_t places = along_columns ? tensor.column_places() : tensor.row_places();
-  std::vector<double> of_runs(static_cast<size_t>(runs.count()));
-  std::vector<double> of_blocks(static_cast<size_t>(std::min(kBlocks, runs.count()) * places));
+  std::vector<double> of_runs(runs.count());
+  std::vector<double> of_blocks(std::min(kBlocks, runs.count()) * places);
   for_runs(runs, [&](int64_t block, int64_t i, const TensorRuns::Run& run) {
     double* vector = of_blocks.data() + block * places + (along_columns ? run.column : run.row);
     const T* gradient = gradients + run.begin;
-    of_runs[static_cast<size_t>(i)] = sum_squares(
+    of_runs[i] = sum_squares(
         run.length, [&](int64_t at) { return double(gradient[at]); },
         [&](int64_t at, double square) { vector[at * step] += square; });
   });
   for (int64_t i = 0; i < runs.count(); ++i) {
     const auto run = runs[i];
-    (along_columns ? sums.rows[run.row] : sums.columns[run.column]) += of_runs[static_cast<size_t>(i)];
+    (along_columns ? sums.rows[run.row] : sums.columns[run.column]) += of_runs[i];
   }
   double* vector = along_columns ? sums.columns : sums.rows;
   for (const double* block = of_blocks.data(); block != of_blocks.data() + of_blocks.size(); block += places)
@@ -84,12 +84,12 @@ template <class T>
 double squared_update(const T* gradients, const TensorRuns& runs, const Vectors& factors) {
   const bool along_columns = goes_along_columns(runs);
   const int64_t step = along_columns ? runs.column_step() : runs.row_step();
-  std::vector<double> of_runs(static_cast<size_t>(runs.count()));
+  std::vector<double> of_runs(runs.count());
   for_runs(runs, [&](int64_t, int64_t i, const TensorRuns::Run& run) {
     const double* vector = along_columns ? factors.columns + run.column : factors.rows + run.row;
     const double other = along_columns ? factors.rows[run.row] : factors.columns[run.column];
     const T* gradient = gradients + run.begin;
-    of_runs[static_cast<size_t>(i)] = sum_squares(
+    of_runs[i] = sum_squares(
         run.length, [&](int64_t at) { return double(gradient[at]) * vector[at * step] * other; },
         [](int64_t, double) {});
   });

@@ -19,7 +19,7 @@ constexpr int64_t kMostAdditions = int64_t{1} << 30;  // until a word could over
 void ExactSum::add(double value) {
   uint64_t bits;
   std::memcpy(&bits, &value, sizeof bits);
-  const int exponent = static_cast<int>(bits >> 52 & 0x7ff);
+  const int exponent = bits >> 52 & 0x7ff;
   if (exponent == 0x7ff) {
     ++words_[std::isnan(value) ? kNans : kInfinities];
     return;
@@ -30,7 +30,7 @@ void ExactSum::add(double value) {
   if (exponent > 0) mantissa |= uint64_t{1} << 52;
   const int place = exponent > 0 ? exponent - 1 : 0;
   const auto shifted = static_cast<unsigned __int128>(mantissa) << (place % kBits);
-  auto* word = &words_[static_cast<size_t>(place / kBits)];
+  auto* word = &words_[place / kBits];
   word[0] += static_cast<int64_t>(shifted) & kMask;
   word[1] += static_cast<int64_t>(shifted >> kBits) & kMask;
   word[2] += static_cast<int64_t>(shifted >> (2 * kBits));

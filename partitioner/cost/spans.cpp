@@ -17,7 +17,7 @@ GroupSpan span(const Mesh& mesh, int devices_per_node, Group group, int size,
         for (int i = 0; i < size; ++i) nodes.insert(mesh.rank(member({d, p, t}, i)) / devices_per_node);
         most = std::max(most, nodes.size());
       }
-  const int nodes = static_cast<int>(most);
+  const int nodes = most;
   return {size, (size + nodes - 1) / nodes, group};
 }
 

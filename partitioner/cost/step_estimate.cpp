@@ -40,7 +40,7 @@ class Step {
     const auto kinds = kinds_of_passes(schedule);
     const auto simulation = simulate(
         schedule, kUnboundedSends, [&](int, const Instruction& instruction) { return seconds(instruction, kinds); },
-        [&](int from, int to) { return messages[static_cast<size_t>(from)][static_cast<size_t>(to)]; });
+        [&](int from, int to) { return messages[from][to]; });
     SL_ASSERT(simulation.finished(schedule), "the schedule ", schedule.name, " hangs");
 
     StepEstimate step;
@@ -79,7 +79,7 @@ class Step {
 
   template <class Kinds>
   static auto& kind_of(Kinds& kinds, const Instruction& at) {
-    return kinds[static_cast<size_t>(at.chunk)][static_cast<size_t>(at.microbatch)];
+    return kinds[at.chunk][at.microbatch];
   }
 
   PassKinds kinds_of_passes(const Schedule& schedule) const {
@@ -93,7 +93,7 @@ class Step {
   }
 
   double seconds(const Instruction& instruction, const PassKinds& kinds) const {
-    const auto& chunk = chunks_[static_cast<size_t>(instruction.chunk)];
+    const auto& chunk = chunks_[instruction.chunk];
     switch (instruction.op) {
       case Op::forward:
         return chunk.forward + (kind_of(kinds, instruction).away ? chunk.forward_moving : 0);
@@ -141,8 +141,8 @@ class Step {
   // reduction takes from the computation beside it makes that longer.
   double reduction_end(const Schedule& schedule, const Simulation& simulation, int stage,
                        const MeshSpans& spans) const {
-    const auto& list = schedule.instructions[static_cast<size_t>(stage)];
-    const auto& intervals = simulation.intervals[static_cast<size_t>(stage)];
+    const auto& list = schedule.instructions[stage];
+    const auto& intervals = simulation.intervals[stage];
     if (intervals.empty()) return 0;
     const double taken = 1 - pricing_.hidden_share(Kind::all_reduce, spans.replicas);
     double end = job_.software.overlap_reduction ? 0 : intervals.back().end, delay = 0;
@@ -183,7 +183,7 @@ class Step {
     const int other = stage_holding(param.tied_to);
     const double elements = elements_of(param);
     if (other == stage) return measured_ ? elements * measured_->join_seconds_per_gradient : 0;
-    const bool near = spans.near[static_cast<size_t>(stage)][static_cast<size_t>(other)];
+    const bool near = spans.near[stage][other];
     return pricing_.collective(Kind::all_reduce, gradient_bytes(elements), {2, near ? 2 : 1, Group::pp});
   }
   int stage_holding(const std::string& parameter) const {
@@ -210,13 +210,13 @@ class Step {
       for (const size_t layer : layers_[chunk])
         for (const auto& param : job_.spec.layers[layer].params)
           if (!param.tied_to.empty() && stage_holding(param.tied_to) == stage_of_chunk_[chunk])
-            stored[static_cast<size_t>(stage_of_chunk_[chunk])] -= elements_of(param);
+            stored[stage_of_chunk_[chunk]] -= elements_of(param);
     return *std::max_element(stored.begin(), stored.end());
   }
 
   // Of the gradients, before the first forward: the first stage's; the others wait for it anyway.
   double clear_seconds() const {
-    const double held = (layout_.sharded < 2 ? elements_ : owned_)[static_cast<size_t>(stage_of_chunk_[0])];
+    const double held = (layout_.sharded < 2 ? elements_ : owned_)[stage_of_chunk_[0]];
     return measured_ ? measured_->clear_seconds_per_gradient * held : pricing_.sweep(gradient_bytes(held));
   }
 

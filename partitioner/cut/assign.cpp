@@ -22,7 +22,7 @@ void require_layers(size_t layers, const std::vector<int>& stage_of_chunk) {
 }
 
 std::vector<int> assign_stages(const std::vector<double>& layer_costs, int stages) {
-  std::vector<int> stage_of_chunk(static_cast<size_t>(stages));
+  std::vector<int> stage_of_chunk(stages);
   std::iota(stage_of_chunk.begin(), stage_of_chunk.end(), 0);
   return assign_chunks(layer_costs, stage_of_chunk);
 }

@@ -32,7 +32,7 @@ std::vector<int> merged(const ModuleTree& tree) {
   for (size_t i = 0; i < tree.size(); ++i)
     for (const auto& parameter : tree[i].sharing) {
       const int mine = first[i];
-      const int other = first[static_cast<size_t>(holder.emplace(parameter, mine).first->second)];
+      const int other = first[holder.emplace(parameter, mine).first->second];
       const auto [from, to] = std::pair(std::max(mine, other), std::min(mine, other));
       std::replace(first.begin(), first.end(), from, to);
     }
@@ -54,23 +54,23 @@ class MergedTree {
   }
 
   int node_of(size_t module) const { return node_of_[module]; }
-  const std::vector<int>& children(int node) const { return children_[static_cast<size_t>(node)]; }
-  double cost(int node) const { return cost_[static_cast<size_t>(node)]; }
-  size_t leaves(int node) const { return leaves_[static_cast<size_t>(node)]; }
+  const std::vector<int>& children(int node) const { return children_[node]; }
+  double cost(int node) const { return cost_[node]; }
+  size_t leaves(int node) const { return leaves_[node]; }
 
  private:
-  size_t index(int module) const { return static_cast<size_t>(node_of_[static_cast<size_t>(module)]); }
+  size_t index(int module) const { return static_cast<size_t>(node_of_[module]); }
 
   std::vector<int> ancestors(int module) const {  // itself first
     std::vector<int> result;
-    for (; module >= 0; module = tree_[static_cast<size_t>(module)].parent) result.push_back(module);
+    for (; module >= 0; module = tree_[module].parent) result.push_back(module);
     return result;
   }
 
   // The closest module that contains both, or is one of them.
   int common(int a, int b) const {
     const auto around = ancestors(b);
-    while (std::find(around.begin(), around.end(), a) == around.end()) a = tree_[static_cast<size_t>(a)].parent;
+    while (std::find(around.begin(), around.end(), a) == around.end()) a = tree_[a].parent;
     return a;
   }
 
@@ -81,8 +81,7 @@ class MergedTree {
       if (!is_new) entry->second = common(entry->second, static_cast<int>(i));
     }
     for (auto [node, module] : around) {  // in execution order
-      while (module >= 0 && node_of_[static_cast<size_t>(module)] == node)
-        module = tree_[static_cast<size_t>(module)].parent;
+      while (module >= 0 && node_of_[module] == node) module = tree_[module].parent;
       if (module >= 0) children_[index(module)].push_back(node);
     }
   }
@@ -111,11 +110,11 @@ class Assignment {
     std::iota(all.begin(), all.end(), 0);
     descend(0, all);
   }
-  int stage(int node) const { return stages_of_[static_cast<size_t>(node)].front(); }
+  int stage(int node) const { return stages_of_[node].front(); }
 
  private:
   void descend(int node, const Stages& stages) {
-    stages_of_[static_cast<size_t>(node)] = stages;
+    stages_of_[node] = stages;
     if (stages.size() == 1)
       give(tree_.children(node), stages);
     else if (!tree_.children(node).empty())
@@ -186,7 +185,7 @@ std::vector<int> assign_paths(const ModuleTree& tree, const std::map<std::string
   std::vector<int> stage_of_node;
   for (const auto& node : tree) {
     const auto given = stage_of_path.find(node.path);
-    const int around = node.parent < 0 ? default_stage : stage_of_node[static_cast<size_t>(node.parent)];
+    const int around = node.parent < 0 ? default_stage : stage_of_node[node.parent];
     stage_of_node.push_back(given == stage_of_path.end() ? around : given->second);
   }
   const auto first = merged(tree);

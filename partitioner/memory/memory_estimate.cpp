@@ -112,10 +112,10 @@ std::pair<double, int> peak_activations(const Job& job, const Layout& layout, co
   double now = 0, peak = 0;
   int at = -1;
   for (size_t i = 0; i < list.size(); ++i) {
-    const auto& chunk = chunks[static_cast<size_t>(list[i].chunk)];
+    const auto& chunk = chunks[list[i].chunk];
     double besides = 0;
     if (i + horizon < list.size() && list[i + horizon].op == Op::backward_input && away[i + horizon])
-      now += chunks[static_cast<size_t>(list[i + horizon].chunk)].moved;
+      now += chunks[list[i + horizon].chunk].moved;
     if (list[i].op == Op::forward) now += chunk.kept - (away[i] ? chunk.moved : 0);
     if (list[i].op == Op::backward_input) besides = chunk.remade;
     if (now + besides > peak) {
@@ -197,17 +197,17 @@ double kept_bytes(const Job& job, const Layout& layout, size_t layer) {
 
 std::vector<double> kept_by_chunk(const Job& job, const Layout& layout, const std::vector<int>& chunk_of_layer,
                                   int chunks) {
-  std::vector<double> kept(static_cast<size_t>(chunks));
+  std::vector<double> kept(chunks);
   for (size_t layer = 0; layer < chunk_of_layer.size(); ++layer)
-    kept[static_cast<size_t>(chunk_of_layer[layer])] += kept_bytes(job, layout, layer);
+    kept[chunk_of_layer[layer]] += kept_bytes(job, layout, layer);
   return kept;
 }
 
 std::vector<StageMemory> estimate_memory(const Job& job, const Layout& layout, const Schedule& schedule,
                                          const std::vector<int>& chunk_of_layer) {
-  std::vector<StageMemory> stages(static_cast<size_t>(schedule.stages));
+  std::vector<StageMemory> stages(schedule.stages);
   std::vector<double> largest(stages.size());  // layer, of what is shared out
-  std::vector<ChunkBytes> chunks(static_cast<size_t>(chunks_of(chunk_of_layer)));
+  std::vector<ChunkBytes> chunks(chunks_of(chunk_of_layer));
   for (size_t layer = 0; layer < chunk_of_layer.size(); ++layer) {
     const auto& spec = job.spec.layers[layer];
     const auto chunk = static_cast<size_t>(chunk_of_layer[layer]);
@@ -245,7 +245,7 @@ MemoryFit memory_fit(const Job& job, const std::vector<StageMemory>& stages) {
       fit.stage = static_cast<int>(stage);
     }
   fit.fits = fit.bytes <= fit.limit;
-  const auto& most = stages[static_cast<size_t>(fit.stage)].bytes;
+  const auto& most = stages[fit.stage].bytes;
   fit.why =
       cat("stage ", fit.stage, " needs ", gib(fit.bytes), " GiB of ", gib(fit.limit), ": weights ", gib(most.weights),
           ", gradients ", gib(most.gradients), ", optimizer ", gib(most.optimizer), ", activations ",

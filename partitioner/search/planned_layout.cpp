@@ -16,7 +16,7 @@ std::vector<double> kept_counts(const Schedule& schedule) {
     std::vector<int> now(counts.size()), at_peak(counts.size());
     int kept = 0, peak = 0;
     for (const auto& instruction : list) {
-      auto& count = now[static_cast<size_t>(instruction.chunk)];
+      auto& count = now[instruction.chunk];
       if (instruction.op == Op::backward_input) --count, --kept;
       if (instruction.op != Op::forward) continue;
       ++count;
@@ -61,7 +61,7 @@ std::vector<int> cut(PartitionProblem problem, double room) {
   std::vector<double> bytes(stages);
   for (size_t layer = 0; layer < free.size(); ++layer) {
     const auto chunk = static_cast<size_t>(free[layer]);
-    bytes[static_cast<size_t>(problem.stage_of_chunk[chunk])] +=
+    bytes[problem.stage_of_chunk[chunk]] +=
         problem.state_bytes[layer] + problem.kept_counts[chunk] * problem.kept_bytes[layer];
   }
   if (*std::max_element(bytes.begin(), bytes.end()) <= room) return free;
@@ -97,7 +97,7 @@ std::vector<int> cut_model(const Job& job, const Layout& layout, const Schedule&
   const auto fit = memory_fit(job, memory);
   if (fit.fits) return chunks;
   // What stands beside states and kept activations takes room, too.
-  const auto& most = memory[static_cast<size_t>(fit.stage)].bytes;
+  const auto& most = memory[fit.stage].bytes;
   const double room = job.cluster.memory_bytes - most.communication - most.workspace;
   return room > 0 ? cut(problem, room) : chunks;
 }

@@ -9,10 +9,10 @@ std::vector<int> acquired_layers(const std::vector<Instruction>& list,
                                  const std::vector<std::vector<LayerGroup>>& groups_of_chunk) {
   std::vector<int> acquired;
   for (const auto& instruction : list) {
-    const auto& layers = layers_of_chunk[static_cast<size_t>(instruction.chunk)];
+    const auto& layers = layers_of_chunk[instruction.chunk];
     if (instruction.op == Op::forward) acquired.insert(acquired.end(), layers.begin(), layers.end());
     if (instruction.op != Op::backward_input) continue;
-    const auto& groups = groups_of_chunk[static_cast<size_t>(instruction.chunk)];
+    const auto& groups = groups_of_chunk[instruction.chunk];
     for (auto group = groups.rbegin(); group != groups.rend(); ++group) {
       const auto first = layers.begin() + static_cast<long>(group->first);
       const auto end = first + static_cast<long>(group->count);

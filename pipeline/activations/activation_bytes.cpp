@@ -9,7 +9,7 @@ class Walk {
  public:
   Walk(const Schedule& schedule, int stage, const std::vector<std::vector<int>>& layers_of_chunk,
        const ActivationChoices& choices, const std::vector<LayerBytes>& bytes, const std::vector<int64_t>& messages)
-      : list_(schedule.instructions[static_cast<size_t>(stage)]),
+      : list_(schedule.instructions[stage]),
         layers_of_chunk_(layers_of_chunk),
         choices_(choices),
         bytes_(bytes),
@@ -32,12 +32,8 @@ class Walk {
   }
 
  private:
-  const LayerBytes& bytes(const std::vector<int>& layers, size_t i) const {
-    return bytes_[static_cast<size_t>(layers[i])];
-  }
-  const std::vector<int>& layers_of(const Instruction& at) const {
-    return layers_of_chunk_[static_cast<size_t>(at.chunk)];
-  }
+  const LayerBytes& bytes(const std::vector<int>& layers, size_t i) const { return bytes_[layers[i]]; }
+  const std::vector<int>& layers_of(const Instruction& at) const { return layers_of_chunk_[at.chunk]; }
 
   void forward(const Instruction& at, bool out) {
     const auto& layers = layers_of(at);

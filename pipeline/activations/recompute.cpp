@@ -35,9 +35,7 @@ std::optional<Recompute> recompute_strategy(const std::string& name) {
 
 std::vector<LayerGroup> layer_groups(const std::vector<int>& layers_of_chunk, const std::vector<Recompute>& by_layer) {
   std::vector<LayerGroup> groups;
-  const auto strategy = [&](size_t i) {
-    return by_layer.empty() ? Recompute{} : by_layer.at(static_cast<size_t>(layers_of_chunk[i]));
-  };
+  const auto strategy = [&](size_t i) { return by_layer.empty() ? Recompute{} : by_layer.at(layers_of_chunk[i]); };
   for (size_t i = 0; i < layers_of_chunk.size(); ++i) {
     const Recompute recompute = strategy(i);
     const bool recomputed = recompute.what == Recompute::What::layers;

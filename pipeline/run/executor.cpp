@@ -58,7 +58,7 @@ RunResult Executor::run(const Schedule& schedule, const std::vector<Microbatch>&
   result_.outputs.resize(microbatches.size());
 
   live_ = {};
-  const auto& list = schedule.instructions[static_cast<size_t>(messages_.stage())];
+  const auto& list = schedule.instructions[messages_.stage()];
   if (offload_ && list != list_of_backward_) {
     list_of_backward_ = list;
     backward_of_ = backward_instructions(list);
@@ -115,7 +115,7 @@ void Executor::execute(const Instruction& instruction, bool drain) {
 }
 
 MicrobatchContext Executor::context_of(Key at) const {
-  return {.batch = &(*microbatches_)[static_cast<size_t>(at.microbatch)],
+  return {.batch = &(*microbatches_)[at.microbatch],
           .mode = settings_.mode,
           .seed = settings_.seed,
           .step = settings_.step,
@@ -132,7 +132,7 @@ void Executor::forward(Key at) {
   if (train) {
     auto& kept = kept_.emplace(at, std::vector<Kept>(layers.size())).first->second;
     const bool out = offload_ && moves_out(stage_.choices.offload, place_, backward_of_.at({at.microbatch, at.chunk}));
-    for (const LayerGroup& group : groups_of_chunk_[static_cast<size_t>(at.chunk)]) {
+    for (const LayerGroup& group : groups_of_chunk_[at.chunk]) {
       Kept& first = kept[group.first];
       if (group.recomputed) {
         first.input = detached(border, false);
@@ -159,9 +159,9 @@ void Executor::forward(Key at) {
 Border Executor::run_layer(int layer, const Border& input, MicrobatchContext& context) {
   at::NoGradGuard no_grad;
   context.weight_grads = nullptr;
-  context.cache = settings_.caches.empty() ? nullptr : settings_.caches[static_cast<size_t>(layer)];
+  context.cache = settings_.caches.empty() ? nullptr : settings_.caches[layer];
   parameters_.acquire(layer);
-  auto output = stage_.layers[static_cast<size_t>(layer)]->forward(input, context);
+  auto output = stage_.layers[layer]->forward(input, context);
   parameters_.release(layer);
   return output;
 }
@@ -202,7 +202,7 @@ void Executor::backward_input(Key at, bool drain) {
   else
     gradients.push_back(at::ones({}, stage_.activations.dtype(loss_type(stage_.activations))));
 
-  const auto& groups = groups_of_chunk_[static_cast<size_t>(at.chunk)];
+  const auto& groups = groups_of_chunk_[at.chunk];
   for (size_t g = groups.size(); g-- > 0;) {
     const LayerGroup& group = groups[g];
     if (group.recomputed) recompute(at, group, kept);
@@ -247,7 +247,7 @@ void Executor::backward_weight(Key at) {
 }
 
 const std::vector<int>& Executor::layers_of(Key at) const {
-  return stage_.layers_of_chunk[static_cast<size_t>(at.chunk)];
+  return stage_.layers_of_chunk[at.chunk];
 }
 
 // Both halves of a chunk's backward come in ascending microbatch order.
@@ -314,12 +314,11 @@ Border Executor::receive(const Instruction& instruction) {
 
 std::vector<std::vector<int64_t>> Executor::shapes(const Instruction& receive) const {
   const int chunk = receive.op == Op::recv_activation ? receive.chunk - 1 : receive.chunk;
-  const int last = stage_.layers_of_chunk[static_cast<size_t>(chunk)].back();
-  const auto& batch = (*microbatches_)[static_cast<size_t>(receive.microbatch)];
+  const int last = stage_.layers_of_chunk[chunk].back();
+  const auto& batch = (*microbatches_)[receive.microbatch];
   const int64_t rows = border_rows(batch.tokens(), stage_.t_degree, stage_.sequence_parallel);
   std::vector<std::vector<int64_t>> shapes;
-  for (const auto& tensor : stage_.spec->layers[static_cast<size_t>(last)].output)
-    shapes.push_back(bind_shape(tensor, rows));
+  for (const auto& tensor : stage_.spec->layers[last].output) shapes.push_back(bind_shape(tensor, rows));
   return shapes;
 }
 

@@ -64,7 +64,7 @@ void Messages::begin(const Schedule& schedule, Shapes shapes) {
   connect(schedule.stage_of_chunk);
   shapes_ = std::move(shapes);
   incoming_.clear();
-  for (const auto& instruction : schedule.instructions[static_cast<size_t>(stage_)])
+  for (const auto& instruction : schedule.instructions[stage_])
     if (instruction.op == Op::recv_activation || instruction.op == Op::recv_gradient)
       incoming_[instruction.peer].expected.push_back(&instruction);
   for (auto& [peer, incoming] : incoming_) post_next(peer, incoming);

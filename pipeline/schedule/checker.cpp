@@ -38,8 +38,8 @@ class Checker {
   size_t pair(int microbatch, int chunk) const {
     return static_cast<size_t>(chunk) * static_cast<size_t>(schedule_.microbatches) + static_cast<size_t>(microbatch);
   }
-  const std::vector<Instruction>& list(int stage) const { return schedule_.instructions[static_cast<size_t>(stage)]; }
-  int stage_of(int chunk) const { return schedule_.stage_of_chunk[static_cast<size_t>(chunk)]; }
+  const std::vector<Instruction>& list(int stage) const { return schedule_.instructions[stage]; }
+  int stage_of(int chunk) const { return schedule_.stage_of_chunk[chunk]; }
   bool is_chunk(int chunk) const { return chunk >= 0 && chunk < schedule_.chunks(); }
 
   [[noreturn]] void refuse(int stage, size_t index, const std::string& what) const {
@@ -61,15 +61,15 @@ class Checker {
                           schedule_.microbatches, ", ", schedule_.chunks()));
     if (schedule_.instructions.size() != static_cast<size_t>(schedule_.stages))
       refuse_schedule(cat(schedule_.stages, " stages, but ", schedule_.instructions.size(), " lists of instructions"));
-    std::vector<bool> has_chunk(static_cast<size_t>(schedule_.stages));
+    std::vector<bool> has_chunk(schedule_.stages);
     for (int chunk = 0; chunk < schedule_.chunks(); ++chunk) {
       if (stage_of(chunk) < 0 || stage_of(chunk) >= schedule_.stages)
         refuse_schedule(cat("chunk ", chunk, " is on stage ", stage_of(chunk), " of ", schedule_.stages));
-      has_chunk[static_cast<size_t>(stage_of(chunk))] = true;
+      has_chunk[stage_of(chunk)] = true;
     }
     int64_t instructions = 0;
     for (int stage = 0; stage < schedule_.stages; ++stage) {
-      if (!has_chunk[static_cast<size_t>(stage)]) refuse_stage(stage, "has no chunk");
+      if (!has_chunk[stage]) refuse_stage(stage, "has no chunk");
       instructions += static_cast<int64_t>(list(stage).size());
       for (const auto& instruction : list(stage)) report_.training |= !is_evaluation(instruction.op);
     }
@@ -77,9 +77,9 @@ class Checker {
       refuse_schedule(cat(instructions, " instructions are too few for ", schedule_.microbatches,
                           " microbatches through ", schedule_.chunks(), " chunks"));
     done_.resize(pair(0, schedule_.chunks()));
-    next_input_.resize(static_cast<size_t>(schedule_.chunks()));
-    next_weight_.resize(static_cast<size_t>(schedule_.chunks()));
-    reduced_.resize(static_cast<size_t>(schedule_.chunks()));
+    next_input_.resize(schedule_.chunks());
+    next_weight_.resize(schedule_.chunks());
+    reduced_.resize(schedule_.chunks());
   }
 
   // One stage's list by itself: what it needs from others has a receive, so its order can be judged alone.
@@ -209,18 +209,18 @@ class Checker {
         if (!was(op, microbatch, chunk))
           refuse_stage(stage, cat(to_string(op), " of microbatch ", microbatch, ", chunk ", chunk, " is missing"));
     }
-    if (report_.training && !reduced_[static_cast<size_t>(chunk)])
+    if (report_.training && !reduced_[chunk])
       refuse_stage(stage, cat("reduce_gradients of chunk ", chunk, " is missing"));
   }
 
   // The k-th receive of a channel expects the k-th message that is sent into it.
   void check_channels() const {
-    struct Place {
+    struct Sent {
       int stage;
       size_t index;
     };
     struct Channel {
-      std::vector<Place> sends;
+      std::vector<Sent> sends;
       size_t received = 0;
     };
     std::unordered_map<int64_t, Channel> channels;
@@ -267,12 +267,12 @@ class Checker {
 
   // Whoever stands still waits for its instruction's peer, which stands still too: following them closes a circle.
   [[noreturn]] void refuse_circle(const Simulation& simulation, int send_buffers) const {
-    const auto stands_at = [&](int stage) { return simulation.intervals[static_cast<size_t>(stage)].size(); };
+    const auto stands_at = [&](int stage) { return simulation.intervals[stage].size(); };
     int stage = 0;
     while (stands_at(stage) == list(stage).size()) ++stage;
     const auto peer_of = [&](int waiting) { return list(waiting)[stands_at(waiting)].peer; };
-    std::vector<bool> seen(static_cast<size_t>(schedule_.stages));
-    for (; !seen[static_cast<size_t>(stage)]; stage = peer_of(stage)) seen[static_cast<size_t>(stage)] = true;
+    std::vector<bool> seen(schedule_.stages);
+    for (; !seen[stage]; stage = peer_of(stage)) seen[stage] = true;
     std::string circle = "waits";
     for (int waiting = peer_of(stage); waiting != stage; waiting = peer_of(waiting))
       circle += cat(" for stage ", waiting, ", instruction ", stands_at(waiting), " (",

@@ -14,12 +14,12 @@ using Channel = std::pair<int, int>;  // from, to
 std::map<Channel, std::vector<double>> posted_times(const Schedule& schedule, const Simulation& simulation) {
   std::map<Channel, std::vector<double>> times;
   for (int stage = 0; stage < schedule.stages; ++stage) {
-    const auto& list = schedule.instructions[static_cast<size_t>(stage)];
+    const auto& list = schedule.instructions[stage];
     for (size_t i = 0; i < list.size(); ++i) {
       if (!is_receive(list[i].op)) continue;
       auto& channel = times[{list[i].peer, stage}];
       if (channel.empty()) channel.push_back(0);
-      channel.push_back(simulation.intervals[static_cast<size_t>(stage)][i].end);
+      channel.push_back(simulation.intervals[stage][i].end);
     }
   }
   return times;
@@ -36,9 +36,9 @@ Instruction use_of(const Instruction& receive) {
 std::vector<std::vector<int>> messages_held(const Schedule& schedule, const InstructionCost& cost) {
   const Simulation simulation = simulate(schedule, kUnboundedSends, cost);
   const auto posted = posted_times(schedule, simulation);
-  std::vector<std::vector<int>> held(static_cast<size_t>(schedule.stages));
+  std::vector<std::vector<int>> held(schedule.stages);
   for (int stage = 0; stage < schedule.stages; ++stage) {
-    const auto& list = schedule.instructions[static_cast<size_t>(stage)];
+    const auto& list = schedule.instructions[stage];
     std::map<int, int> expected, sent;              // by peer
     std::vector<std::tuple<Op, int, int>> waiting;  // what was received and is not used yet
     std::vector<double> sending;                    // when each may leave
@@ -52,15 +52,15 @@ std::vector<std::vector<int>> messages_held(const Schedule& schedule, const Inst
       }
       std::erase(waiting, std::tuple(instruction.op, instruction.microbatch, instruction.chunk));
       if (is_send(instruction.op)) {
-        const double now = simulation.intervals[static_cast<size_t>(stage)][i].start;
+        const double now = simulation.intervals[stage][i].start;
         std::erase_if(sending, [&](double leaves) { return leaves <= now; });
         const auto message = static_cast<size_t>(sent[instruction.peer]++);
         sending.push_back(posted.at({stage, instruction.peer})[message]);
       }
       const auto ahead =
           std::count_if(expected.begin(), expected.end(), [](const auto& peer) { return peer.second > 0; });
-      held[static_cast<size_t>(stage)].push_back(static_cast<int>(ahead) + static_cast<int>(waiting.size()) +
-                                                 static_cast<int>(sending.size()));
+      held[stage].push_back(static_cast<int>(ahead) + static_cast<int>(waiting.size()) +
+                            static_cast<int>(sending.size()));
     }
   }
   return held;

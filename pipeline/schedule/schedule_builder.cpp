@@ -25,14 +25,14 @@ class Builder {
   void build() {
     place_in_channel_.assign(2 * static_cast<size_t>(schedule_.microbatches) * schedule_.stage_of_chunk.size(), -1);
     for (int stage = 0; stage < schedule_.stages; ++stage)
-      for (const auto& cell : cells_[static_cast<size_t>(stage)]) announce(stage, cell);
+      for (const auto& cell : cells_[stage]) announce(stage, cell);
     schedule_.instructions.resize(cells_.size());
     for (int stage = 0; stage < schedule_.stages; ++stage) write(stage);
   }
 
  private:
   bool is_chunk(int chunk) const { return chunk >= 0 && chunk < schedule_.chunks(); }
-  int stage_of(int chunk) const { return schedule_.stage_of_chunk[static_cast<size_t>(chunk)]; }
+  int stage_of(int chunk) const { return schedule_.stage_of_chunk[chunk]; }
   bool is_elsewhere(int stage, int chunk) const { return is_chunk(chunk) && stage_of(chunk) != stage; }
   static int next_chunk(const Cell& cell) { return cell.work == CellWork::forward ? cell.chunk + 1 : cell.chunk - 1; }
   static int previous_chunk(const Cell& cell) {
@@ -59,7 +59,7 @@ class Builder {
   }
 
   void write(int stage) {
-    for (const auto& cell : cells_[static_cast<size_t>(stage)]) {
+    for (const auto& cell : cells_[stage]) {
       receive(stage, cell);
       compute(stage, cell);
       send(stage, cell);
@@ -73,7 +73,7 @@ class Builder {
     // -1: nobody sends it, as the checker will say.
     const int last = place_in_channel(op, cell.microbatch, cell.chunk);
     auto& channel = channels_[{stage_of(previous), stage}];
-    while (channel.received <= last) list(stage).push_back(channel.receives[static_cast<size_t>(channel.received++)]);
+    while (channel.received <= last) list(stage).push_back(channel.receives[channel.received++]);
   }
 
   void compute(int stage, const Cell& cell) {
@@ -90,7 +90,7 @@ class Builder {
     list(stage).push_back({op, cell.microbatch, cell.chunk, stage_of(next)});
   }
 
-  std::vector<Instruction>& list(int stage) { return schedule_.instructions[static_cast<size_t>(stage)]; }
+  std::vector<Instruction>& list(int stage) { return schedule_.instructions[stage]; }
 
   Schedule& schedule_;
   const CellLists& cells_;
@@ -125,7 +125,7 @@ int most_active_microbatches(const std::vector<int>& stage_of_chunk, const CellL
   for (int stage = 0; stage < static_cast<int>(cells.size()); ++stage) {
     const auto first = std::find(stage_of_chunk.begin(), stage_of_chunk.end(), stage) - stage_of_chunk.begin();
     int active = 0;
-    for (const auto& cell : cells[static_cast<size_t>(stage)]) {
+    for (const auto& cell : cells[stage]) {
       if (cell.chunk != first) continue;
       active += cell.work == CellWork::forward;
       most = std::max(most, active);

@@ -29,8 +29,8 @@ class Simulator {
     while (!runnable_.empty()) {
       const int stage = runnable_.back();
       runnable_.pop_back();
-      const auto& list = schedule_.instructions[static_cast<size_t>(stage)];
-      auto& done = result_.intervals[static_cast<size_t>(stage)];
+      const auto& list = schedule_.instructions[stage];
+      auto& done = result_.intervals[stage];
       while (done.size() < list.size() && execute(stage, list[done.size()])) {
       }
     }
@@ -43,14 +43,14 @@ class Simulator {
   bool execute(int stage, const Instruction& instruction) {
     if (is_send(instruction.op)) return send(stage, instruction.peer);
     if (is_receive(instruction.op)) return receive(stage, instruction.peer);
-    const double now = clock_[static_cast<size_t>(stage)];
+    const double now = clock_[stage];
     finish(stage, now, now + cost_(stage, instruction));
     return true;
   }
 
   bool send(int stage, int peer) {
     auto& to_peer = channel(stage, peer);
-    double now = clock_[static_cast<size_t>(stage)];
+    double now = clock_[stage];
     if (to_peer.arrived.size() >= send_buffers_) {
       const size_t before = to_peer.arrived.size() - send_buffers_;  // its buffer is needed again
       if (before >= to_peer.wanted.size()) return false;
@@ -64,20 +64,20 @@ class Simulator {
 
   bool receive(int stage, int peer) {
     auto& from_peer = channel(peer, stage);
-    auto& received = received_[static_cast<size_t>(stage)][peer];
+    auto& received = received_[stage][peer];
     if (from_peer.wanted.size() == received) {
-      from_peer.wanted.push_back(clock_[static_cast<size_t>(stage)]);
+      from_peer.wanted.push_back(clock_[stage]);
       runnable_.push_back(peer);
     }
     if (from_peer.arrived.size() <= received) return false;
-    const double now = std::max(clock_[static_cast<size_t>(stage)], from_peer.arrived[received++]);
+    const double now = std::max(clock_[stage], from_peer.arrived[received++]);
     finish(stage, now, now);
     return true;
   }
 
   void finish(int stage, double start, double end) {
-    result_.intervals[static_cast<size_t>(stage)].push_back({start, end});
-    clock_[static_cast<size_t>(stage)] = end;
+    result_.intervals[stage].push_back({start, end});
+    clock_[stage] = end;
   }
 
   const Schedule& schedule_;

@@ -97,7 +97,7 @@ DropoutRows dropout_rows(const TensorParallel& tp, const MicrobatchContext& cont
   const int64_t first = tp.sequence_parallel ? tp.rank() * here : 0;
   for (int64_t row = first; row < first + here; ++row) {
     const bool padding = row >= batch.tokens();
-    rows.sample.push_back(padding ? -1 : batch.samples[static_cast<size_t>(row / batch.length())]);
+    rows.sample.push_back(padding ? -1 : batch.samples[row / batch.length()]);
     rows.position.push_back(padding ? 0 : row % batch.length() + batch.first_position);
   }
   return rows;

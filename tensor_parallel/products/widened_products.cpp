@@ -61,7 +61,7 @@ class Room {
  public:
   float* of(int64_t count) {
     if (count > count_) {
-      numbers_.reset(new float[static_cast<size_t>(count)]);
+      numbers_.reset(new float[count]);
       count_ = count;
     }
     return numbers_.get();

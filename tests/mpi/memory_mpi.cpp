@@ -197,7 +197,7 @@ TEST_CASE("mpi: ranks count what the plan says, by class of memory") {
     ++seen;
     const Config config = config_of(setting);
     const auto [source, planned_case, plan] = plan_model(config, world->size());
-    const auto bytes = memory_by_rank(config, planned_case, plan)[static_cast<size_t>(world->rank())];
+    const auto bytes = memory_by_rank(config, planned_case, plan)[world->rank()];
     const Classes planned = planned_for(bytes), now = counted(setting, plan, source, world);
     CAPTURE(setting.name(), world->rank(), bytes.activations, bytes.workspace, bytes.communication);
     CHECK(now.weights == planned.weights);

@@ -168,7 +168,7 @@ TEST_CASE("mpi: random traffic over several groups ends with the right numbers")
   for (int i = 0; i < 60; ++i) {
     state = state * 6364136223846793005ull + 1442695040888963407ull;  // the same on every rank
     Communicator& comm = *std::vector<Communicator*>{&world, left.get(), right.get()}[(state >> 33) % 3];
-    const int64_t n = static_cast<int64_t>((state >> 40) % 200000);
+    const int64_t n = (state >> 40) % 200000;
     results.emplace_back(at::full({n}, 1 + i, at::kDouble), (1.0 + i) * comm.size());
     works.push_back(comm.all_reduce(results.back().first));
   }

@@ -55,7 +55,7 @@ TEST_CASE("shared segment: processes see the same memory and who of them lives")
     CHECK_FALSE(segment->sign_in(place));  // taken
   }
   for (int place = 1; place < processes; ++place) {
-    const pid_t child = children[static_cast<size_t>(place - 1)];
+    const pid_t child = children[place - 1];
     CHECK(segment->is_signed_in(place));
     ::kill(child, SIGKILL);
     siginfo_t info;

@@ -37,7 +37,7 @@ RandomSource validation_of(const Point& point) {
                        .vocab = shape_of(point).vocab,
                        .length = shape_of(point).sequence,
                        .ignored = true,
-                       .samples_in_step = [](int64_t step) { return kValidation.at(static_cast<size_t>(step)); }});
+                       .samples_in_step = [](int64_t step) { return kValidation.at(step); }});
 }
 
 // What a rank holds besides its place in the data.
@@ -69,7 +69,7 @@ struct Evaluated {
 
 Evaluated run_evaluated(const Point& point, Tampering tampering = {}) {
   Evaluated result;
-  result.losses.resize(static_cast<size_t>(point.world()));
+  result.losses.resize(point.world());
   std::mutex mutex;
   tampering.after_step = [&](Trainer& trainer, int step) {
     if (step == 0) evaluations = 0;

@@ -26,7 +26,7 @@ class FaultyCommunicator : public ForwardingCommunicator {
 
   WorkPtr reduce_scatter(const at::Tensor& output, const at::Tensor& input, const CommOptions& options) override {
     if (judge(options) == Damage::leave) return inner().reduce_scatter(output, input, options);
-    output.copy_(input.chunk(size())[static_cast<size_t>(rank())]);
+    output.copy_(input.chunk(size())[rank()]);
     return finished_work();
   }
 

@@ -11,7 +11,7 @@ namespace shardline {
 inline Schedule mutant_of(const Schedule& schedule, std::mt19937& random) {
   auto mutant = schedule;
   const auto below = [&](size_t n) { return static_cast<std::ptrdiff_t>(random() % n); };
-  auto& list = mutant.instructions[static_cast<size_t>(below(mutant.instructions.size()))];
+  auto& list = mutant.instructions[below(mutant.instructions.size())];
   const auto i = list.begin() + below(list.size());
   switch (random() % 8) {
     case 0:  // drop

@@ -250,7 +250,7 @@ bool Engine::advance_workers() {
 // Looks at all messages under way once; true if any of them was over.
 bool Engine::advance_messages() {
   if (requests_.empty()) return false;
-  const int n = static_cast<int>(requests_.size());
+  const int n = requests_.size();
   std::vector<int> indices(n);
   std::vector<MPI_Status> statuses(n);
   int count = 0;

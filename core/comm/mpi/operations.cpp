@@ -201,7 +201,7 @@ class ReduceOperation : public WaitableOperation {
 }  // namespace
 
 int Lane::tag(Phase phase, uint64_t sequence) const {
-  const int number = static_cast<int>(sequence & ((uint64_t{1} << sequence_bits) - 1));
+  const int number = sequence & ((uint64_t{1} << sequence_bits) - 1);
   return ((group << 2) | phase) << sequence_bits | number;
 }
 

@@ -178,7 +178,7 @@ class CacheWriter {
   void write(const std::function<void(int64_t done, int64_t total)>& progress) {
     const auto first = static_cast<int64_t>(items_);
     const auto make = [&](int64_t i) {
-      const auto& item = work_.items[static_cast<size_t>(first + i)];
+      const auto& item = work_.items[first + i];
       return item.source->encode(item.piece);
     };
     const auto use = [&](int64_t, EncodedPart part) {

@@ -86,7 +86,7 @@ BpeModel::BpeModel(const BpeVocabulary& vocabulary) : fuse_unknown_(vocabulary.f
 void BpeModel::find_never_joined(const BpeVocabulary& vocabulary) {
   for (int left = 0; left < 256; ++left) {
     for (int right = 0; right < 256; ++right) {
-      never_joined_[static_cast<size_t>(left << 8 | right)] = byte_ids_[left] != kGone && byte_ids_[right] != kGone;
+      never_joined_[left << 8 | right] = byte_ids_[left] != kGone && byte_ids_[right] != kGone;
     }
   }
   const auto join = [&](const std::string& bytes) {

@@ -46,11 +46,11 @@ std::string run_text(const Forecast& f) {
 
 // Empty where nothing of the optimizer stands there.
 std::string host_text(const Forecast& f) {
-  std::vector<double> by_node(static_cast<size_t>(f.cluster.nodes));
+  std::vector<double> by_node(f.cluster.nodes);
   double most = 0;
   for (size_t rank = 0; rank < f.memory.size(); ++rank) {
     most = std::max(most, f.memory[rank].host);
-    by_node[static_cast<size_t>(f.cluster.node_of(static_cast<int>(rank)))] += f.memory[rank].host;
+    by_node[f.cluster.node_of(static_cast<int>(rank))] += f.memory[rank].host;
   }
   if (most == 0) return "";
   return cat("has the optimizer's states: up to ", format_bytes(most), " of a rank, ",

@@ -42,9 +42,9 @@ std::vector<size_t> shown_ranks(const Forecast& forecast, const Plan& plan) {
     for (size_t rank = 0; rank < forecast.memory.size(); ++rank) ranks.push_back(rank);
     return ranks;
   }
-  ranks.resize(static_cast<size_t>(plan.mesh.p()), forecast.memory.size());
+  ranks.resize(plan.mesh.p(), forecast.memory.size());
   for (size_t rank = 0; rank < forecast.memory.size(); ++rank) {
-    auto& most = ranks[static_cast<size_t>(plan.mesh.at(static_cast<int>(rank)).p)];
+    auto& most = ranks[plan.mesh.at(static_cast<int>(rank)).p];
     if (most == forecast.memory.size() || forecast.memory[rank].total() > forecast.memory[most].total()) most = rank;
   }
   return ranks;

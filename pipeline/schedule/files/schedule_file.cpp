@@ -108,7 +108,7 @@ Schedule with_messages(const Schedule& schedule) {
     for (const auto& instruction : schedule.instructions[stage]) {
       if (is_send(instruction.op) || is_receive(instruction.op)) return schedule;
       if (instruction.chunk < 0 || instruction.chunk >= schedule.chunks() ||
-          schedule.stage_of_chunk[static_cast<size_t>(instruction.chunk)] != static_cast<int>(stage))
+          schedule.stage_of_chunk[instruction.chunk] != static_cast<int>(stage))
         return schedule;  // as the checker will say
       const auto [op, microbatch, chunk, peer] = instruction;
       if (op == Op::forward) list.push_back({CellWork::forward, microbatch, chunk});

@@ -17,8 +17,7 @@ class ListScheduler {
         stages_(static_cast<size_t>(stages)),
         forward_(stage_of_chunk.size()),
         backward_(stage_of_chunk.size()) {
-    for (int chunk = 0; chunk < chunks_; ++chunk)
-      stages_[static_cast<size_t>(stage_of_chunk[static_cast<size_t>(chunk)])].chunks.push_back(chunk);
+    for (int chunk = 0; chunk < chunks_; ++chunk) stages_[stage_of_chunk[chunk]].chunks.push_back(chunk);
   }
 
   CellLists run() {
@@ -48,17 +47,17 @@ class ListScheduler {
   using Ends = std::vector<int>;  // of a chunk's microbatches 0, 1, ..
 
   static bool ended(const Ends& ends, int microbatch, int now) {
-    return static_cast<int>(ends.size()) > microbatch && ends[static_cast<size_t>(microbatch)] <= now;
+    return static_cast<int>(ends.size()) > microbatch && ends[microbatch] <= now;
   }
 
   std::optional<Cell> best(const Stage& stage, int now) const {
     for (auto chunk = stage.chunks.rbegin(); chunk != stage.chunks.rend(); ++chunk)
       if (can_backward(*chunk, now))
         return Cell{rules_.backward == Backward::split ? CellWork::backward_input : CellWork::backward,
-                    static_cast<int>(backward_[static_cast<size_t>(*chunk)].size()), *chunk};
+                    static_cast<int>(backward_[*chunk].size()), *chunk};
     for (auto chunk = stage.chunks.rbegin(); chunk != stage.chunks.rend(); ++chunk)
       if (can_forward(stage, *chunk, now))
-        return Cell{CellWork::forward, static_cast<int>(forward_[static_cast<size_t>(*chunk)].size()), *chunk};
+        return Cell{CellWork::forward, static_cast<int>(forward_[*chunk].size()), *chunk};
     if (!stage.weights.empty()) return stage.weights.front();
     return {};
   }
@@ -82,9 +81,9 @@ class ListScheduler {
   void place(Stage& stage, const Cell& cell, int now) {
     stage.busy_until = now + (cell.work == CellWork::backward ? 2 : 1);
     const bool first_chunk = cell.chunk == stage.chunks.front();
-    if (cell.work == CellWork::forward) forward_[static_cast<size_t>(cell.chunk)].push_back(stage.busy_until);
+    if (cell.work == CellWork::forward) forward_[cell.chunk].push_back(stage.busy_until);
     if (cell.work == CellWork::backward || cell.work == CellWork::backward_input)
-      backward_[static_cast<size_t>(cell.chunk)].push_back(stage.busy_until);
+      backward_[cell.chunk].push_back(stage.busy_until);
     if (cell.work == CellWork::backward_input)
       stage.weights.push({CellWork::backward_weight, cell.microbatch, cell.chunk});
     if (cell.work == CellWork::backward_weight) stage.weights.pop();

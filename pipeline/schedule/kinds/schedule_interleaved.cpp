@@ -26,7 +26,7 @@ CellLists published_order(int stages, int microbatches, int chunks) {
   const auto order = forward_order(microbatches, groups, chunks);
   CellLists cells(static_cast<size_t>(stages));
   for (int stage = 0; stage < stages; ++stage) {
-    auto& list = cells[static_cast<size_t>(stage)];
+    auto& list = cells[stage];
     const size_t ahead = static_cast<size_t>(2 * (stages - stage - 1) + (chunks - 1) * largest) + 1;
     size_t forwards = 0;
     for (size_t backward = 0; backward < order.size(); ++backward) {

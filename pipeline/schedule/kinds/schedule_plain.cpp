@@ -13,7 +13,7 @@ Schedule simple_schedule(int stages, int microbatches, int active_microbatches) 
   CellLists cells(static_cast<size_t>(stages));
   for (int stage = 0; stage < stages; ++stage)
     for (int begin = 0; begin < microbatches; begin += wave) {
-      auto& list = cells[static_cast<size_t>(stage)];
+      auto& list = cells[stage];
       const int end = std::min(begin + wave, microbatches);
       for (int microbatch = begin; microbatch < end; ++microbatch)
         list.push_back({CellWork::forward, microbatch, stage});
@@ -29,7 +29,7 @@ Schedule one_forward_one_backward(int stages, int microbatches, int active_micro
   const int64_t active = active_microbatches == 0 ? stages : std::min(active_microbatches, stages);
   CellLists cells(static_cast<size_t>(stages));
   for (int stage = 0; stage < stages; ++stage) {
-    auto& list = cells[static_cast<size_t>(stage)];
+    auto& list = cells[stage];
     const auto ahead = static_cast<int>((active * (stages - stage) + stages - 1) / stages);
     int forwards = 0;
     for (int backward = 0; backward < microbatches; ++backward) {

@@ -94,8 +94,7 @@ Schedule v_schedule(const char* name, void (*pattern)(VStage, int, int, int), in
   const auto stage_of_chunk = v_chunks(stages);
   CellLists cells(static_cast<size_t>(stages));
   for (int stage = 0; stage < stages; ++stage)
-    pattern(VStage(cells[static_cast<size_t>(stage)], stage, stages, microbatches), stage, stages,
-            std::max(microbatches, places));
+    pattern(VStage(cells[stage], stage, stages, microbatches), stage, stages, std::max(microbatches, places));
   if (active_microbatches > 0 && active_microbatches < most_active_microbatches(stage_of_chunk, cells))
     cells = list_schedule(stage_of_chunk, stages, microbatches,
                           {.backward = split ? ListRules::Backward::split : ListRules::Backward::whole,

@@ -12,7 +12,7 @@ namespace {
 Schedule zero_bubble(const char* name, int stages, int microbatches, int active, const std::function<int(int)>& ahead) {
   CellLists cells(static_cast<size_t>(stages));
   for (int stage = 0; stage < stages; ++stage) {
-    auto& list = cells[static_cast<size_t>(stage)];
+    auto& list = cells[stage];
     const int lag = active - ahead(stage);
     int forwards = 0;
     for (int backward = 0; backward < microbatches; ++backward) {

@@ -13,9 +13,9 @@ std::vector<PictureRow> simulated_rows(const Schedule& schedule, const Simulatio
   std::vector<PictureRow> rows;
   for (int stage = 0; stage < schedule.stages; ++stage) {
     auto& row = rows.emplace_back(PictureRow{cat("stage ", stage), {}});
-    const auto& list = schedule.instructions[static_cast<size_t>(stage)];
+    const auto& list = schedule.instructions[stage];
     for (size_t i = 0; i < list.size(); ++i) {
-      const auto [start, end] = simulation.intervals[static_cast<size_t>(stage)][i];
+      const auto [start, end] = simulation.intervals[stage][i];
       if (list[i].op <= Op::backward_weight && end > start) row.boxes.push_back({start, end, list[i]});
     }
   }

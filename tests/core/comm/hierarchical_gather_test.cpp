@@ -24,7 +24,7 @@ using namespace std::chrono_literals;
 using Hosts = std::vector<int>;
 
 CommunicatorPtr over_hosts(const CommunicatorPtr& world, const Hosts& host_of) {
-  return with_hierarchical_gather(world, host_of[static_cast<size_t>(world->rank())]);
+  return with_hierarchical_gather(world, host_of[world->rank()]);
 }
 
 void run_over_hosts(const Hosts& host_of, const std::function<void(CommunicatorPtr, CommunicatorPtr)>& fn) {

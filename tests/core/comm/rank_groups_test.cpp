@@ -29,8 +29,7 @@ TEST_CASE("every communicator joins exactly the ranks that the mesh names, in as
         const auto got = gather_to_all(*comm, at::tensor({groups.rank}, at::kLong));
         bool same =
             comm->size() == static_cast<int>(expected.size()) && comm->rank() == mesh.index_in(group, groups.rank);
-        for (int i = 0; same && i < comm->size(); ++i)
-          same = got[i].item<int64_t>() == expected[static_cast<size_t>(i)];
+        for (int i = 0; same && i < comm->size(); ++i) same = got[i].item<int64_t>() == expected[i];
         if (!same) mine += cat(to_string(group), " of rank ", groups.rank, "\n");
       }
       if (groups.pp->rank() != groups.at.p || groups.tp->rank() != groups.at.t) mine += "stage or tensor rank\n";

@@ -149,7 +149,7 @@ TEST_CASE("random degrees: coordinates invert, groups partition the ranks") {
         const auto members = mesh.members(group, rank);
         REQUIRE(static_cast<int>(members.size()) == sizes.at(group));
         REQUIRE(std::is_sorted(members.begin(), members.end()));
-        REQUIRE(members[static_cast<size_t>(mesh.index_in(group, rank))] == rank);
+        REQUIRE(members[mesh.index_in(group, rank)] == rank);
         for (const int other : members) REQUIRE(mesh.members(group, other) == members);
         firsts += members.front() == rank;
       }

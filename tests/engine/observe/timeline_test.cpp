@@ -138,7 +138,7 @@ TEST_CASE("the page shows each rank's boxes above those of the simulation at mea
   for (int stage = 0; stage < 2; ++stage) {
     StepRecords step{.start = 5, .end = 25};
     double now = 5;
-    for (const auto& instruction : schedule.instructions[static_cast<size_t>(stage)])
+    for (const auto& instruction : schedule.instructions[stage])
       if (instruction.op <= Op::backward_weight) {
         step.instructions.push_back({instruction, now, now + 1, 0});
         now += 1;

@@ -75,7 +75,7 @@ void compare(const Choice& choice) {
     trainer.accumulate_gradients(data, 1);
     const int rank = world->rank();
     const MemoryBytes real = counted(trainer, choice.dtype == "float64" ? 8 : 4);
-    const MemoryBytes& told = forecast.memory[static_cast<size_t>(rank)];
+    const MemoryBytes& told = forecast.memory[rank];
     require_near(rank, "weights", told.weights, real.weights);
     require_near(rank, "gradients", told.gradients, real.gradients);
     require_near(rank, "optimizer states", told.optimizer, real.optimizer);
@@ -156,7 +156,7 @@ TEST_CASE("no cut loses a layer or a parameter, for any model, degree and weight
       CHECK((step == 0 || step == 1));
     }
     int64_t stored = 0;
-    for (int rank = 0; rank < plan.mesh.size(); ++rank) stored += plan.parameters_by_rank[static_cast<size_t>(rank)];
+    for (int rank = 0; rank < plan.mesh.size(); ++rank) stored += plan.parameters_by_rank[rank];
     CHECK(stored >= source.spec.parameter_count());
   }
 }

@@ -197,7 +197,7 @@ TEST_CASE("CPU ranks train alike with the key and without it") {
       OnesSource data(kSamples, kLength);
       for (int step = 1; step <= 3; ++step) {
         const StepMetrics metrics = trainer.train_step(data, step);
-        if (world->rank() == 0) of_steps[static_cast<size_t>(step - 1)] = metrics.grad_norm;
+        if (world->rank() == 0) of_steps[step - 1] = metrics.grad_norm;
       }
       for (const auto& range : trainer.parameters().trained_ranges())
         if (range.await_gradients || range.values_changed) throw RunError("CPU ranks have no host beside them");

@@ -98,7 +98,7 @@ struct Seen {
 
 // What every rank saw, where rank `culprit` overflows (-1: none).
 std::vector<Seen> train(const Case& c, int culprit) {
-  std::vector<Seen> seen(static_cast<size_t>(c.world()));
+  std::vector<Seen> seen(c.world());
   run_ranks(c.world(), [&](const CommunicatorPtr& world) {
     const Config config = config_of(c);
     ModelSource model = open_model(config);
@@ -111,7 +111,7 @@ std::vector<Seen> train(const Case& c, int culprit) {
     Trainer trainer({config, plan, model, make_rank_groups(plan.mesh, world, world), at::kCPU}, 20);
     fill_parameters(config.model, model, 7, trainer.parameters());
     OnesSource data(8, 12);
-    Seen& mine = seen[static_cast<size_t>(world->rank())];
+    Seen& mine = seen[world->rank()];
     for (int step = 1; step <= kSteps; ++step) {
       const auto before = values_of(trainer.parameters());
       const StepMetrics metrics = trainer.train_step(data, step);

@@ -76,7 +76,7 @@ void fill_gradients(StageParameters& parameters, const ModelSpec& spec, const st
   for (const bool last : {false, true}) {
     for (size_t l = spec.layers.size(); l-- > 0;) {
       if (stage_of_layer[l] != at.p) continue;
-      const int layer = static_cast<int>(l);
+      const int layer = l;
       const auto params = parameters.layer_params(layer);
       for (const bool deferred : {false, true}) {
         parameters.open_gradients(layer, deferred);

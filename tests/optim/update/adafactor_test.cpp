@@ -104,8 +104,7 @@ std::vector<at::Tensor> file_views(const ParamSpec& spec, const at::Tensor& logi
   for (const auto& source : spec.sources) {
     const at::Tensor box = source.offset.empty() ? logical : logical.narrow(0, source.offset[0], 1);
     std::vector<int64_t> inverse(source.permute.size());
-    for (size_t d = 0; d < inverse.size(); ++d)
-      inverse[static_cast<size_t>(source.permute[d])] = static_cast<int64_t>(d);
+    for (size_t d = 0; d < inverse.size(); ++d) inverse[source.permute[d]] = static_cast<int64_t>(d);
     views.push_back(inverse.empty() ? box : box.permute(inverse));
   }
   return views;

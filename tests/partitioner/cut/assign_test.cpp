@@ -12,8 +12,8 @@ namespace shardline {
 namespace {
 
 std::vector<double> stage_costs(const std::vector<double>& costs, const std::vector<int>& stage, int stages) {
-  std::vector<double> sums(static_cast<size_t>(stages));
-  for (size_t i = 0; i < costs.size(); ++i) sums[static_cast<size_t>(stage[i])] += costs[i];
+  std::vector<double> sums(stages);
+  for (size_t i = 0; i < costs.size(); ++i) sums[stage[i]] += costs[i];
   return sums;
 }
 
@@ -25,7 +25,7 @@ double most_expensive(const std::vector<double>& sums) {
 double least_by_search(const std::vector<double>& costs, int stages) {
   const auto n = static_cast<int>(costs.size());
   double least = std::accumulate(costs.begin(), costs.end(), 0.0);
-  std::vector<bool> cut_behind(static_cast<size_t>(n - 1));
+  std::vector<bool> cut_behind(n - 1);
   std::fill(cut_behind.end() - (stages - 1), cut_behind.end(), true);
   do {
     std::vector<int> stage(costs.size());
@@ -42,7 +42,7 @@ TEST_CASE("no way to cut the layers makes the most expensive stage cheaper") {
   for (int round = 0; round < 1000; ++round) {
     const int layers = std::uniform_int_distribution(1, 10)(random);
     const int stages = std::uniform_int_distribution(1, layers)(random);
-    std::vector<double> costs(static_cast<size_t>(layers));
+    std::vector<double> costs(layers);
     for (auto& cost : costs) cost = std::uniform_int_distribution(0, 9)(random);  // layers without cost, and many ties
     CAPTURE(costs, stages);
     const auto stage = assign_stages(costs, stages);
@@ -70,13 +70,13 @@ TEST_CASE("chunks are contiguous, none is empty, and moving a layer does not mak
     std::vector<int> stage_of_chunk;  // round robin, or down and up
     for (int chunk = 0; chunk < chunks; ++chunk)
       stage_of_chunk.push_back(round % 2 && chunk / stages % 2 ? stages - 1 - chunk % stages : chunk % stages);
-    std::vector<double> costs(static_cast<size_t>(layers));
+    std::vector<double> costs(layers);
     for (auto& cost : costs) cost = std::uniform_int_distribution(0, 9)(random);
     CAPTURE(costs, stage_of_chunk);
     const auto chunk = assign_chunks(costs, stage_of_chunk);
     const auto slowest = [&](const std::vector<int>& of_layer) {
       std::vector<int> stage;
-      for (const int c : of_layer) stage.push_back(stage_of_chunk[static_cast<size_t>(c)]);
+      for (const int c : of_layer) stage.push_back(stage_of_chunk[c]);
       return most_expensive(stage_costs(costs, stage, stages));
     };
     REQUIRE(chunk.size() == costs.size());

@@ -91,7 +91,7 @@ ModuleTree random_tree(Random& random) {
   }
   for (int pairs = random.whole(0, 3); pairs > 0; --pairs)
     for (int holder = 0; holder < 2; ++holder)
-      tree[static_cast<size_t>(random.whole(0, count - 1))].sharing.push_back(cat("shared ", pairs));
+      tree[random.whole(0, count - 1)].sharing.push_back(cat("shared ", pairs));
   return tree;
 }
 
@@ -232,11 +232,11 @@ TEST_CASE("no module is lost, whatever the tree and the number of stages") {
 
 TEST_CASE("equal modules use every stage, and their costs are as even as can be") {
   for (int stages = 1; stages <= 8; ++stages)
-    for (size_t modules = static_cast<size_t>(stages); modules < 20; ++modules) {
+    for (size_t modules = stages; modules < 20; ++modules) {
       const auto found = assign_tree(flat(Costs(modules, 1)), stages, 0.8);
       CAPTURE(stages, modules);
-      std::vector<size_t> held(static_cast<size_t>(stages));
-      for (size_t i = 1; i < found.size(); ++i) ++held[static_cast<size_t>(found[i])];
+      std::vector<size_t> held(stages);
+      for (size_t i = 1; i < found.size(); ++i) ++held[found[i]];
       const auto count = static_cast<size_t>(stages);
       CHECK(*std::max_element(held.begin(), held.end()) == (modules + count - 1) / count);
       CHECK(*std::min_element(held.begin(), held.end()) >= 1);

@@ -188,7 +188,7 @@ TEST_CASE("a stage that keeps more microbatches gets fewer layers") {
                            .memory_weight = 1};
   const auto found = partition(problem).chunk_of_layer;
   std::vector<int> layers(4);
-  for (const int chunk : found) ++layers[static_cast<size_t>(chunk)];
+  for (const int chunk : found) ++layers[chunk];
   CHECK(layers == std::vector{2, 3, 5, 10});
   problem.memory_weight = 0;
   problem.memory_caps = {12, 30, 30, 30};

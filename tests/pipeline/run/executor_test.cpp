@@ -123,12 +123,12 @@ Result run(const Schedule& schedule, Mode mode = Mode::train, const std::string&
     microbatches.push_back(batch);
   }
   Result result;
-  result.diaries.resize(static_cast<size_t>(schedule.stages));
+  result.diaries.resize(schedule.stages);
   result.gradients.resize(kLayers);
   std::mutex mutex;
   run_ranks(schedule.stages, [&](CommunicatorPtr pp) {
     const int stage = pp->rank();
-    Diary& diary = result.diaries[static_cast<size_t>(stage)];
+    Diary& diary = result.diaries[stage];
     StageLayers layers{.spec = &spec, .activations = at::TensorOptions().dtype(at::kDouble)};
     layers.layers.resize(kLayers);
     layers.choices.recompute.assign(kLayers, *recompute_strategy(recompute));
@@ -140,8 +140,7 @@ Result run(const Schedule& schedule, Mode mode = Mode::train, const std::string&
       layers.layers_of_chunk.emplace_back();
       for (auto i = static_cast<int>(range.begin); i < range.end(); ++i) {
         layers.layers_of_chunk.back().push_back(i);
-        if (schedule.stage_of_chunk[static_cast<size_t>(c)] == stage)
-          layers.layers[static_cast<size_t>(i)] = std::make_unique<FakeLayer>(i, kLayers, diary);
+        if (schedule.stage_of_chunk[c] == stage) layers.layers[i] = std::make_unique<FakeLayer>(i, kLayers, diary);
       }
     }
     FakeStore store(diary);
@@ -154,7 +153,7 @@ Result run(const Schedule& schedule, Mode mode = Mode::train, const std::string&
     result.activation_bytes.push_back(
         {done.peak_activation_bytes,
          peak_activation_bytes(schedule, stage, layers.layers_of_chunk, layers.choices, bytes,
-                               std::vector<int64_t>(schedule.instructions[static_cast<size_t>(stage)].size()))
+                               std::vector<int64_t>(schedule.instructions[stage].size()))
              .kept});
     for (size_t i = 0; i < kLayers; ++i)
       if (layers.layers[i]) result.gradients[i] = static_cast<FakeLayer&>(*layers.layers[i]).gradient();
@@ -202,7 +201,7 @@ TEST_CASE("gradients are ready once a layer, behind the last microbatch, and not
         const auto result = run(schedule);
         CHECK(FakeLayer::alive() == 0);
         for (int stage = 0; stage < stages; ++stage) {
-          const Diary& diary = result.diaries[static_cast<size_t>(stage)];
+          const Diary& diary = result.diaries[stage];
           const Range mine = split_range(5, stages, stage);
           for (auto layer = mine.begin; layer < mine.end(); ++layer) {
             CHECK(count(diary, cat("forward ", layer)) == microbatches);

@@ -22,7 +22,7 @@ namespace {
 void run_messages(const Schedule& schedule) {
   run_ranks(schedule.stages, [&](CommunicatorPtr pp) {
     std::vector<std::pair<WorkPtr, at::Tensor>> sends;
-    for (const auto& i : schedule.instructions[static_cast<size_t>(pp->rank())]) {
+    for (const auto& i : schedule.instructions[pp->rank()]) {
       const bool activation = i.op == Op::send_activation || i.op == Op::recv_activation;
       const auto note = [&](int chunk) {
         return at::tensor({int64_t{activation}, int64_t{i.microbatch}, int64_t{chunk}}, at::kLong);
@@ -69,7 +69,7 @@ TEST_CASE("every accepted mutant of every schedule is a reordering that runs on 
             report = check_schedule(mutant);
           } catch (const ScheduleError& error) {
             if (error.stage >= 0 && error.index >= 0)
-              REQUIRE(static_cast<size_t>(error.index) < mutant.instructions[static_cast<size_t>(error.stage)].size());
+              REQUIRE(static_cast<size_t>(error.index) < mutant.instructions[error.stage].size());
             continue;
           }
           ++accepted;

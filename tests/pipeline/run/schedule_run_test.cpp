@@ -57,9 +57,7 @@ struct Store : ParameterStore {
   void release(int) override {}
   void begin_run(std::vector<int>) override {}
   void open_gradients(int, bool) override {}
-  void close_gradients(int layer, bool deferred, bool last) override {
-    ready[static_cast<size_t>(layer)] += deferred && last;
-  }
+  void close_gradients(int layer, bool deferred, bool last) override { ready[layer] += deferred && last; }
   void settle_gradients() override {}
 };
 
@@ -94,8 +92,7 @@ StageLayers layers_of_stage(const ModelSpec& spec, const Schedule& schedule, int
     stage.layers_of_chunk.emplace_back();
     for (auto i = static_cast<int>(range.begin); i < range.end(); ++i) {
       stage.layers_of_chunk.back().push_back(i);
-      if (schedule.stage_of_chunk[static_cast<size_t>(chunk)] == rank)
-        stage.layers[static_cast<size_t>(i)] = std::make_unique<TanhLayer>(i);
+      if (schedule.stage_of_chunk[chunk] == rank) stage.layers[i] = std::make_unique<TanhLayer>(i);
     }
   }
   return stage;

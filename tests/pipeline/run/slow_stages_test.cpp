@@ -68,7 +68,7 @@ TEST_CASE("slow stages: a limit shorter than a stage's forwards does not end a h
     StageLayers stage{.spec = &spec, .activations = at::TensorOptions().dtype(at::kDouble)};
     stage.layers.resize(kStages);
     for (int i = 0; i < kStages; ++i) stage.layers_of_chunk.push_back({i});
-    stage.layers[static_cast<size_t>(pp->rank())] = std::make_unique<SlowLayer>(pp->rank());
+    stage.layers[pp->rank()] = std::make_unique<SlowLayer>(pp->rank());
     NoParameters store;
     Executor executor(stage, *pp, store);
     executor.run(schedule, std::vector<Microbatch>(kMicrobatches, batch), {.mode = Mode::train, .loss_scale = 1});

@@ -17,7 +17,7 @@ namespace {
 std::string words(const Schedule& schedule, int stage) {
   static const char* letters[] = {"F", "B", "W", "sa", "ra", "sg", "rg", "reduce"};
   std::string text;
-  for (const auto& i : schedule.instructions[static_cast<size_t>(stage)]) {
+  for (const auto& i : schedule.instructions[stage]) {
     if (!text.empty()) text += ' ';
     text += letters[static_cast<int>(i.op)];
     if (i.microbatch >= 0) text += std::to_string(i.microbatch);
@@ -75,7 +75,7 @@ TEST_CASE("every generated schedule passes the checker and keeps its bound on ac
         const auto alternating = check_schedule(one_forward_one_backward(stages, microbatches, active));
         const int most = active == 0 ? stages : std::min(active, stages);
         for (int stage = 0; stage < stages; ++stage) {
-          const int peak = alternating.peak_activations[static_cast<size_t>(stage)];
+          const int peak = alternating.peak_activations[stage];
           CHECK(peak <= most);
           CHECK(peak <= stages - stage);
           if (stage == 0) CHECK(peak == std::min(most, microbatches));
