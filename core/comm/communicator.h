@@ -1,6 +1,6 @@
 // How ranks communicate. One interface with five implementations: `local` (one rank), `threads` (ranks are threads of
 // this process), `mpi` (CPU tensors over Open MPI; CUDA tensors staged through host memory), `nccl` (CUDA tensors),
-// `fake` (a dry run of any world size: every operation succeeds at once and moves nothing).
+// `fake` (a dry run of any world size: every operation succeeds immediately and moves nothing).
 //
 // Promises
 //  - Operations on one communicator match in the order in which they are issued, as do sends and receives of one pair.
@@ -46,7 +46,7 @@ class Work {
   using TimePoint = std::chrono::steady_clock::time_point;
 
   virtual ~Work() = default;
-  // Whether the operation has ended, well or not, so that wait() returns or throws at once. Never blocks and never
+  // Whether the operation has ended, well or not, so that wait() returns or throws immediately. Never blocks and never
   // throws; asking may start what the communicator has only collected. Results may be read after wait(), not before.
   virtual bool done() = 0;
   // Blocks until done; throws DistributedError on failure or when the operation's limit has passed since the first
@@ -62,7 +62,7 @@ class Work {
 };
 using WorkPtr = std::shared_ptr<Work>;
 
-// What this thread has spent in Work::wait since it began: communication that nothing was computed behind.
+// Time that this thread has spent in Work::wait since it began: communication that no computation hid.
 double waited_seconds();
 
 class Communicator {

@@ -1,5 +1,4 @@
-// One rank of a world that does not exist: every operation succeeds at once and moves nothing. For dry runs of any
-// size.
+// One rank of a simulated world: every operation succeeds immediately and moves nothing. For dry runs of any size.
 #pragma once
 #include <functional>
 

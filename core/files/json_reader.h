@@ -1,4 +1,4 @@
-// Strict reading of JSON that people write by hand: every mistake in a file is found and told in one go, each as
+// Strict reading of JSON that people write by hand: all mistakes in a file are found and reported together, each as
 //   FILE: /pointer: rule; got VALUE; what to change
 // Duplicate keys, comments, unknown keys, 3.7 or true for an integer and -1 for a count are mistakes.
 #pragma once
@@ -39,7 +39,7 @@ struct JsonType {
   double minimum = -std::numeric_limits<double>::infinity();
   double maximum = std::numeric_limits<double>::infinity();
   bool below = false;                    // the maximum itself is excluded
-  std::vector<JsonChoice> choices = {};  // text, texts: the only words; integer: words beside the integers
+  std::vector<JsonChoice> choices = {};  // text, texts: the only words; integer: words allowed besides integers
   bool nullable = false;                 // null is accepted and means unset
 
   std::string describe() const;  // "an integer >= 1", "one of \"a\", \"b\""

@@ -82,7 +82,7 @@ struct LossTerm {
   double sum = 0, weight = 0;
 };
 
-// What a layer is told beside its input, and where it leaves its loss.
+// What a layer gets in addition to its input, and where it stores its loss.
 struct MicrobatchContext {
   const Microbatch* batch = nullptr;
   Mode mode = Mode::train;

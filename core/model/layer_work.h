@@ -1,7 +1,7 @@
 // What a layer does with one microbatch on one tensor-parallel rank, in numbers that no device has to be there for:
 // matrix products, sweeps over memory, collectives. Families state it; the planner turns it into seconds.
 //
-// This is about work. What an op of ours keeps between forward and backward is not told here.
+// This covers work only, not what our ops keep between forward and backward.
 #pragma once
 #include <cstdint>
 #include <string>

@@ -23,7 +23,7 @@ struct Coordinates {
 enum class Group { pp, tp, rdp, dp, mp, world };
 const char* to_string(Group group);
 
-// Where a replica stands when neighbouring replicas share copies of something, `degree` of them each.
+// Where a replica is when groups of `degree` neighbouring replicas share a copy of something.
 struct SharePlace {
   int copy = 0;  // of the D / degree copies
   int part = 0;  // of the degree parts of that copy

@@ -67,7 +67,7 @@ struct BorderTensor {
   std::vector<int64_t> shape;
 };
 
-// One microbatch on one rank, as far as it decides what a layer keeps of it in training.
+// The properties of a microbatch on one rank that determine what a layer keeps of it in training.
 struct KeptCase {
   int64_t tokens = 0, rows = 0;  // rows: of its borders, see border_rows()
   int t = 0, t_degree = 1;
@@ -88,7 +88,7 @@ struct KeptBytes {
 // depend on threads, and without an accelerator's own workspaces.
 struct PassBytes {
   int64_t forward = 0;
-  int64_t backward = 0;        // weight gradients at once; what is freed on the way makes room
+  int64_t backward = 0;        // weight gradients computed immediately; memory freed on the way is reused
   int64_t input_gradient = 0;  // weight gradients wait
 };
 
@@ -134,7 +134,7 @@ struct ModelSpec {
   int64_t vocab_size = 0;
   int64_t max_positions = 0;
   std::vector<std::string>
-      ignored_tensors;  // patterns (regular expressions) of tensors in files that are no parameters
+      ignored_tensors;  // patterns (regular expressions) of tensors in files that are not parameters
 
   int64_t parameter_count() const;  // tied parameters once
   int block_count() const;

@@ -45,7 +45,7 @@ struct PlanOptions {
   Assumptions assumed;
 };
 // `shardline plan`: starts no ranks and reads no text. Throws what train would throw, see engine/commands/run_checks.h.
-// What the config's cluster would make of it is told where it names one.
+// If the config names a cluster, the plan includes a forecast for it.
 std::string plan_job(const Config& config, const PlanOptions& options);
 
 // A config that means the model in `directory` on one rank, for eval and generate.

@@ -59,7 +59,7 @@ Profile measure(const Config& config, const JobParts& parts, const RankContext& 
   return profile;
 }
 
-// What the file holds, if it can be used; rank 0 decides, and tells why not. Collective over the world.
+// What the file holds, if it can be used; rank 0 decides, and prints the reason if not. Collective over the world.
 std::shared_ptr<const Profile> measured_earlier(const Config& config, const JobParts& parts, const RankContext& context,
                                                 const fs::path& file) {
   FoundProfile found;

@@ -33,7 +33,7 @@ bool holds_nothing(const fs::path& dir, std::error_code& error) {
   return nothing;
 }
 
-// config.json is first in the list: without it a directory is no model.
+// config.json is first in the list: without it a directory is not a model.
 std::vector<fs::path> model_files(const fs::path& dir) {
   std::vector<fs::path> files;
   if (fs::exists(dir / "config.json")) files.push_back(dir / "config.json");

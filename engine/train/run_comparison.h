@@ -1,4 +1,4 @@
-// What a run measured beside what its plan said.
+// Compares the measurements of a run with its plan.
 #pragma once
 #include <optional>
 #include <string>

@@ -191,7 +191,7 @@ void HfWriter::write(const ParamSpec& param, const std::string& full_name, int t
   }
 }
 
-// What is written goes to the disk at once: otherwise all of it could still be in memory when flush() is called, which
+// Written data goes to the disk immediately: otherwise all of it could still be in memory when flush() is called, which
 // would then take its time without progress.
 void HfWriter::write_bytes(Shard& shard, int64_t offset, std::string_view bytes, const Written& written) {
   if (!shard.file) shard.file.emplace(DiskFile::open(unfinished(shard.name)));
@@ -230,7 +230,7 @@ void HfWriter::finish() {
   sync_directory(directory_);
 }
 
-// Without its config.json a directory is no model: it goes first, and the new one comes last.
+// Without config.json a directory is not a model: it goes first, and the new one comes last.
 void HfWriter::remove_earlier_model() const try {
   fs::remove(path_of(kConfigFile));
   sync_directory(directory_);

@@ -3,9 +3,9 @@
 //
 //   one rank: create() | barrier | every rank: write() for what it holds, then flush() | barrier | one rank: finish()
 //
-// create() needs no values, so that a training run can call it before its first step: everything but the weights is on
-// the disk then, and the room for the weights is reserved. Until finish() all files have names that nobody takes for a
-// model, and an earlier model in the directory stays whole; finish() only renames.
+// create() needs no values, so a training run can call it before its first step: everything but the weights is on the
+// disk then, and the disk space for the weights is reserved. Until finish(), all files have names that cannot be
+// mistaken for a model, and an earlier model in the directory stays intact; finish() only renames.
 #pragma once
 #include <ATen/core/Tensor.h>
 

@@ -113,8 +113,8 @@ class ModuleTracer {
     // in another way.
     for (int64_t i = 0; i < samples; ++i)
       if (!same(run(batch.narrow(0, i, 1).clone()), together.narrow(0, i, 1), 1e-3)) refuse_mixing();
-    // Beside other samples: the sizes stay, so that fainter traces show. Two places differ in at least one bit, so each
-    // sample is once kept while any other one is replaced.
+    // Together with other samples: the sizes stay, so that fainter traces show. Two places differ in at least one bit,
+    // so each sample is once kept while any other one is replaced.
     const auto others = batch.roll(1, 0);
     const auto place = at::arange(samples);
     for (int64_t bit = 1; bit < samples; bit *= 2)

@@ -26,7 +26,7 @@ class FlatGradients {
   bool reduces_microbatches() const { return microbatches_; }
 
   void zero();
-  void open();                                  // from here whole() can be added to; again is no harm
+  void open();                                  // from here whole() can be added to; may be called again
   WorkPtr reduce_microbatch(const char* what);  // starts it
   void take_reduced();                          // after it: keeps the shard, frees the whole
   WorkPtr reduce_step(const char* what);        // all microbatches are in; null where nothing is left to do

@@ -1,4 +1,4 @@
-// Where the parameters of one layer (or one tied parameter) stand in its flat buffers on one rank, told without
+// Where the parameters of one layer (or one tied parameter) are in its flat buffers on one rank, computed without
 // allocating anything. Parameters that are reduced, sharded and updated alike share a segment, so these questions are
 // answered for contiguous ranges, not tensor by tensor.
 #pragma once

@@ -24,9 +24,9 @@ class FlatValues {
   FlatValues(const Segment& segment, Sharding::Stage stage, CommunicatorPtr shards, const at::TensorOptions& options,
              bool trained, HostLinkPtr host = nullptr);
 
-  const at::Tensor& whole() const { return whole_; }  // [length], for passes; the memory behind it may come and go
+  const at::Tensor& whole() const { return whole_; }  // [length], for passes; its memory may come and go
   const at::Tensor& own() const { return own_; }      // [shard_length]: this rank's shard as it is trained
-  bool is_gathered() const { return gathered_; }      // for passes, and dropped behind them
+  bool is_gathered() const { return gathered_; }      // for passes, and dropped after them
 
   // For passes: all ranks of the shards call these in one order.
   void start_gathering();  // nothing where they are whole or on their way

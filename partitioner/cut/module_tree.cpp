@@ -100,7 +100,7 @@ class MergedTree {
   std::vector<int> node_of_;
   std::vector<std::vector<int>> children_;
   std::vector<double> cost_;    // of the subtree
-  std::vector<size_t> leaves_;  // likewise
+  std::vector<size_t> leaves_;  // the same
 };
 
 class Assignment {

@@ -1,6 +1,6 @@
 // Which stage each module of a tree stands on, as SageMaker's model-parallel library documents it for nested modules:
-// the algorithm of its paper (arXiv 2111.05972, algorithms 1 to 3) as public re-implementations tell it. Stages go down
-// the tree from parents to children; what stands between is cut where the parts cost the most alike.
+// the algorithm of its paper (arXiv 2111.05972, algorithms 1 to 3) as in public re-implementations. Stages are passed
+// down the tree from parents to children, and siblings are divided where the costs of the parts are most equal.
 //
 // Rules where those sources leave something open:
 //   - A module's cost is that of its subtree, memory_weight x its share of all bytes + (1 - memory_weight) x its share

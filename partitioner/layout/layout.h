@@ -30,7 +30,7 @@ const char* to_string(
 struct Software {
   bool fused = true;              // attention and loss in blocks (WorkShape::fused)
   bool scatter_gather = false;    // the T senders of a whole border send a part each; the receivers gather it
-  bool overlap_reduction = true;  // gradients are reduced behind the last backwards
+  bool overlap_reduction = true;  // gradients are reduced while the last backwards run
   bool overlap_tensor = true;  // in a backward that is not split, a linear's messages over T and its products overlap
   bool separate_addition = false;  // a sweep adds a product to the gradient, not the product itself
   int gradient_bytes = 4;          // of a gradient's element
@@ -51,8 +51,8 @@ struct Job {
   int64_t whole_below = 0;      // of sharded weights: parameters of fewer elements stay whole
   int loading_horizon = 4;      // what was offloaded is back so many instructions before its use
   bool states_on_host = false;  // optimizer states and masters; the update runs there
-  // What was measured takes the place of what the cluster's numbers tell: layers in layouts that is_measured, links of
-  // groups with as many ranks. Null: nothing was.
+  // Measurements replace what the cluster's numbers predict: layers in layouts that is_measured, links of groups with
+  // as many ranks. Null: nothing was.
   std::shared_ptr<const Profile> profile;
 };
 
@@ -96,7 +96,7 @@ int64_t shared_parameters(const Job& job, const Layout& layout, const LayerSpec&
 // over all holders of the stage.
 int64_t parameters_of_own_rows(const LayerSpec& layer);
 
-// Bytes that one rank of a stage hands on behind this layer for a microbatch.
+// Bytes that one rank of a stage passes on after this layer for a microbatch.
 int64_t border_bytes(const LayerSpec& layer, const WorkShape& shape);
 
 }  // namespace shardline

@@ -96,7 +96,7 @@ std::vector<int> cut_model(const Job& job, const Layout& layout, const Schedule&
   const auto memory = estimate_memory(job, layout, schedule, chunks);
   const auto fit = memory_fit(job, memory);
   if (fit.fits) return chunks;
-  // What stands beside states and kept activations takes room, too.
+  // Other memory than states and kept activations takes space, too.
   const auto& most = memory[fit.stage].bytes;
   const double room = job.cluster.memory_bytes - most.communication - most.workspace;
   return room > 0 ? cut(problem, room) : chunks;

@@ -1,6 +1,6 @@
-// The bytes of activations that are alive on a stage, told from its list: what layers keep between forward and backward
-// (a recomputed group keeps its input until it runs again), and the (X, dY) pairs that wait for BackwardWeight. Beside
-// them, what passes through layers have in use, and borders on their way between stages.
+// The bytes of live activations on a stage, computed from its list: what layers keep between forward and backward (a
+// recomputed group keeps its input until it runs again), and the (X, dY) pairs that wait for BackwardWeight. In
+// addition, what passes through layers use, and borders in flight between stages.
 #pragma once
 #include <algorithm>
 #include <cstdint>

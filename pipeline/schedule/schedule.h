@@ -59,8 +59,8 @@ constexpr bool can_be_away(size_t forward, size_t backward, int horizon) {
 // its forward; a whole backward is backward_input, backward_weight, send_gradient, and a split one backward_input,
 // send_gradient, and later backward_weight (pipeline/schedule/schedule_builder.h says why); the last chunk's head makes
 // the loss, so it receives no gradient; neighbouring chunks of one stage hand over without a message; reduce_gradients
-// stands once per chunk. Where gradients are sharded, reduce_scatter_gradients stands behind every backward_weight (and
-// what is sent behind it). Sends do not wait for their receiver: 1F1B needs one tensor in flight per channel
+// stands once per chunk. If gradients are sharded, reduce_scatter_gradients follows every backward_weight (and the send
+// that follows it). Sends do not wait for their receiver: 1F1B needs one tensor in flight per channel
 // (pipeline/schedule/checker.h computes this number for any schedule).
 //
 // Here are those with one chunk a stage and whole backwards; pipeline/schedule/kinds/schedule_generators.h has others,

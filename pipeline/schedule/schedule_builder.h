@@ -7,7 +7,7 @@
 
 namespace shardline {
 
-enum class CellWork { forward, backward, backward_input, backward_weight };  // backward: both halves at once
+enum class CellWork { forward, backward, backward_input, backward_weight };  // backward: both halves together
 
 struct Cell {
   CellWork work;
@@ -22,7 +22,8 @@ using CellLists = std::vector<std::vector<Cell>>;  // by stage, in the order in 
 // - A receive stands right before what needs its tensor. Where a channel brings others first, these are received with
 //   it: they were sent earlier, so nothing waits longer, and the order of every channel is right by construction.
 // - Reductions stand where with_reductions places them while no gradients are scattered.
-// Cells may be wrong (a user's are): check_schedule tells. Microbatches and chunks that do not exist are ConfigErrors.
+// Cells may be wrong (if a user wrote them): check_schedule reports it. Microbatches and chunks that do not exist are
+// ConfigErrors.
 Schedule build_schedule(const std::string& name, const std::vector<int>& stage_of_chunk, int microbatches,
                         const CellLists& cells);
 

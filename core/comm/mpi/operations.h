@@ -13,8 +13,8 @@
 
 namespace shardline::mpi {
 
-// One group's share of an MPI communicator: operations are told apart by tags made of group and sequence number, so any
-// number of them may be under way and end in any order.
+// One group's share of an MPI communicator: tags made of group and sequence number identify operations, so any number
+// of them may be in progress and finish in any order.
 struct Lane {
   MPI_Comm comm = MPI_COMM_NULL;
   int group = 0;             // number; differs between groups that share two ranks

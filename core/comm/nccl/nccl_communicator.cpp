@@ -231,7 +231,7 @@ class Channel {
     if (goes_well(result)) result = ended;
     launching_ = batch;
     if (result == kNcclSuccess) mark_end();
-    if (!goes_well(result)) world_->fail(world_->error_text(comm_, result));  // whoever waits is told
+    if (!goes_well(result)) world_->fail(world_->error_text(comm_, result));  // waiting ranks get the error
   }
 
   // NCCL takes one launch at a time.

@@ -1,5 +1,5 @@
-// The options of one run, as plain structs. docs/config.md tells what each key of the file means; the names here are
-// the same. Options whose feature is not built have no field.
+// The options of one run, as plain structs. docs/config.md describes each key of the file; the names here are the same.
+// Options of features that are not implemented have no field.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json.hpp>

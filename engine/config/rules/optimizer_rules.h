@@ -15,10 +15,10 @@ inline bool states_on_host(const SmpOptions& smp, bool on_accelerators) {
 
 // Takes weight decay off the parameters that a pattern finds: a regular expression that matches anywhere in the
 // parameter's full name or in the name of one of its tensors in a Hugging Face file. Throws ConfigError for a pattern
-// that is no regular expression or finds nothing.
+// that is not a regular expression or matches nothing.
 void exclude_from_decay(const std::vector<std::string>& patterns, ModelSpec& spec);
 
-// Throws ConfigError("RULE; ADVICE") for a pattern that is no regular expression.
+// Throws ConfigError("RULE; ADVICE") for a pattern that is not a regular expression.
 void check_patterns(const std::vector<std::string>& patterns);
 
 }  // namespace shardline

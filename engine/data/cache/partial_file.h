@@ -8,9 +8,9 @@
 
 namespace shardline {
 
-// Writes to PATH.partial.HOST.PID and notes how far it has come in a file beside that. Only one process of a host may
-// write the same PATH at a time (file_lock.h); processes of other hosts that share the folder may write theirs. Every
-// failure (full disk, no rights) is a RunError with path, bytes written and the system's reason.
+// Writes to PATH.partial.HOST.PID and records its progress in a file next to it. Only one process of a host may write
+// the same PATH at a time (file_lock.h); processes of other hosts that share the folder may write theirs. Every failure
+// (full disk, no rights) is a RunError with path, bytes written and the system's reason.
 class PartialFile {
  public:
   // Continues the file that a dead process of this host left at its last save(), otherwise starts an empty file.

@@ -12,7 +12,7 @@
 
 namespace shardline {
 
-// Rows [first, first + count) of the global batch; what lies behind a short batch's end is left out.
+// Rows [first, first + count) of the global batch; rows beyond the end of a short batch are left out.
 struct BatchSlice {
   int64_t first = 0;
   int64_t count = 0;

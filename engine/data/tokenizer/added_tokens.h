@@ -16,7 +16,7 @@ struct AddedToken {
   bool special = false;
   bool lstrip = false;       // takes the white space before it
   bool rstrip = false;       // takes the white space after it
-  bool single_word = false;  // only where no word character stands beside it
+  bool single_word = false;  // only where no word character is next to it
   bool normalized = false;   // looked for in the normalized text
 };
 

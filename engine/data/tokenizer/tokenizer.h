@@ -34,7 +34,7 @@ struct PartOptions {
   int threads = 1;                           // for what follows the split into words
 };
 
-// Immutable after loading; every function may be called from several threads at once.
+// Immutable after loading; every function may be called from several threads at the same time.
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;

@@ -7,7 +7,7 @@
 extern "C" {
 
 // c [m, n] = a [m, k] b [k, n] + bias [n] (+ c when accumulate); sizes > 0. Strides in elements; the rows of c and the
-// bias are contiguous. a and b are both fp32, or both bf16 where the processor multiplies it; c is fp32, or bf16 beside
+// bias are contiguous. a and b are both fp32, or both bf16 where the processor multiplies it; c is fp32, or bf16 with
 // bf16 factors; the bias has c's type. Sums are fp32. Runs on as many threads as OpenMP would use in the calling
 // thread.
 struct ShardlineMatmul {
