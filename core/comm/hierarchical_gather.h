@@ -23,7 +23,8 @@ struct HostGrid {
   bool operator==(const HostGrid&) const = default;
 };
 
-// host_of: a number by rank, equal for ranks of one host; not empty. Empty if the ranks are placed in any other way.
+// host_of: by rank, a number that the ranks of one host share; not empty. Returns nothing if the ranks are placed in
+// any other way.
 std::optional<HostGrid> host_grid(const std::vector<int>& host_of);
 
 // `group` with all-gathers of CPU tensors in two steps, or `group` itself where its grid has no two. Everything else,

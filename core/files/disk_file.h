@@ -29,8 +29,9 @@ class DiskFile {
   int fd_ = -1;
 };
 
-// Both replace a file of that name atomically: readers find either the old or the new contents, even after a power
-// failure. All errors are RunErrors; what write_file could not complete is removed.
+// Both replace a file of that name atomically: readers find either the old or the new contents. With write_file this
+// holds even after a power failure; with rename_file only if `from` was synced before. All errors are RunErrors; what
+// write_file could not complete is removed.
 void rename_file(const std::string& from, const std::string& to);
 void write_file(const std::string& path, std::string_view text);
 // Makes creations, renames and removals in a directory durable.

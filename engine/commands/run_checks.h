@@ -1,6 +1,6 @@
-// All checks of a training run that are possible before its ranks start and its texts are read. Both `plan` and `train`
-// use them, so that `train` runs what `plan` accepts. Problems that only show when a text is read (how many tokens it
-// has, a line that is not JSON) are reported when the run begins.
+// Checks of a training run before its ranks start and its texts are read. Both `plan` and `train` use them, so that
+// `train` runs what `plan` accepts. Problems that only show when a text is read (how many tokens it has, a line that is
+// not JSON) are reported when the run begins.
 #pragma once
 #include <string>
 #include <vector>

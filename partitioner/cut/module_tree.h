@@ -9,9 +9,9 @@
 //     the first of them runs, costs their sum, and has the children of all.
 //   - Among cuts that are equally good, earlier segments are shorter. Among equal quotients, the segment with fewer
 //     stages gets the next one, and of those the first.
-// And one that they do not have: no segment gets more stages than it has modules without children, which could not use
-// them. So every stage is used where there are that many such modules; costs of 10, 1, 1 and 1 on two stages would
-// otherwise all stand on the first. As in the sources, stages of consecutive modules need not ascend.
+// One additional rule: no segment gets more stages than it has modules without children, which could not use them. So
+// every stage is used where there are that many such modules; costs of 10, 1, 1 and 1 on two stages would otherwise all
+// stand on the first. As in the sources, stages of consecutive modules need not ascend.
 #pragma once
 #include <map>
 #include <string>
