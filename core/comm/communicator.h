@@ -58,7 +58,7 @@ class Work {
   virtual void await(TimePoint since) = 0;
 
  private:
-  std::atomic<TimePoint> waiting_since_{TimePoint::min()};  // min: nobody has waited
+  std::atomic<TimePoint> waiting_since_{TimePoint::min()};  // min: no wait yet
 };
 using WorkPtr = std::shared_ptr<Work>;
 

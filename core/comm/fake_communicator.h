@@ -9,7 +9,7 @@ namespace shardline {
 // The color that `rank` (in the world) would give when the group `name` is split off.
 using FakeColors = std::function<int(const std::string& name, int rank)>;
 
-// Without colors, split() throws ConfigError: nobody is there to ask.
+// Without colors, split() throws ConfigError, because there are no other ranks to ask.
 CommunicatorPtr make_fake_world(int rank, int size, FakeColors colors = nullptr);
 
 }  // namespace shardline

@@ -28,8 +28,8 @@ struct HostGrid {
 std::optional<HostGrid> host_grid(const std::vector<int>& host_of);
 
 // `group` with all-gathers of CPU tensors in two steps, or `group` itself where its grid has no two. Everything else,
-// and tensors of devices (NCCL knows the hosts and finds its own way), goes on as in `group`. Collective over the
-// group; host: a number that the ranks of one host share, and no others.
+// and device tensors (NCCL knows the hosts and chooses the algorithm), works as in `group`. Collective over the group;
+// host: a number that the ranks of one host share, and no others.
 //
 // A second step begins when the first has finished, whether or not a rank waits; second steps of several all-gathers
 // begin in the order in which these were started. A thread checks for this every 50 us while a first step is in

@@ -76,7 +76,7 @@ class JsonReader {
 
   // Reports a mistake about a key; its value is added by the reader.
   void fail(const std::string& key, const std::string& rule, const std::string& advice);
-  // Reports all keys that nobody asked for, with the nearest name that somebody did ask for; true if there were any.
+  // Reports all keys that were not asked for, with the nearest name that was; true if there were any.
   bool report_unknown_keys();
   // True while nothing was reported at this object or below.
   bool clean() const;

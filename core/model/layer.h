@@ -114,7 +114,7 @@ struct LayerBuild {
   HalfOptions half;
 };
 
-// The executor's view of whoever owns the parameters. Layers are numbered as in the ModelSpec. All ranks that share a
+// The executor's view of the owner of the parameters. Layers are numbered as in the ModelSpec. All ranks that share a
 // layer make these calls in one order.
 class ParameterStore {
  public:

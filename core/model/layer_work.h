@@ -15,7 +15,7 @@ struct WorkShape {
   int64_t length = 1;     // tokens of a sequence
   int tensor = 1;         // T
   bool sequence_parallel = false;
-  bool fused = true;         // attention and loss in blocks: scores and logits never stand in memory
+  bool fused = true;         // attention and loss in blocks: scores and logits are never in memory
   int64_t value_bytes = 4;   // of a number inside layers
   int64_t border_bytes = 4;  // between them
 

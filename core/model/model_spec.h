@@ -1,5 +1,5 @@
 // What a model is, before anything is allocated: layers in execution order and, for every parameter, its logical global
-// shape, how tensor parallelism splits it, where it stands in a Hugging Face file and how it starts. From this one
+// shape, how tensor parallelism splits it, where it is in a Hugging Face file and how it is initialised. From this one
 // description come the local shards, reading and writing files, the memory estimate and the gradient groups.
 #pragma once
 #include <cstdint>
@@ -79,7 +79,7 @@ struct KeptCase {
 // Bytes of tensors, each storage once, without parameters and the batch.
 struct KeptBytes {
   int64_t activations = 0;   // from forward to backward: the layer's input and what its ops save
-  int64_t weight_pairs = 0;  // from BackwardInput to BackwardWeight, where these stand apart: the (X, dY) pairs
+  int64_t weight_pairs = 0;  // from BackwardInput to BackwardWeight, if these are separate: the (X, dY) pairs
   bool operator==(const KeptBytes&) const = default;
 };
 
@@ -99,7 +99,7 @@ struct SplitUnit {
   std::string parts;  // what is dealt to the ranks: "heads"
   int64_t count = 0;  // of them in the model
   bool split = true;
-  std::string why;  // empty: nobody decided
+  std::string why;  // empty: not decided
   bool operator==(const SplitUnit&) const = default;
 };
 

@@ -10,7 +10,7 @@
 
 namespace shardline {
 
-// How the T ranks stand to a gradient: each has its own slice; each has all of the same; each has a part of the sum.
+// What the T ranks hold of a gradient: its own slice each; the same whole gradient each; a part of the sum each.
 enum class Sharing { split, complete, partial };
 Sharing sharing_of(const ParamSpec& spec, int t_degree);
 
@@ -21,7 +21,8 @@ struct Sharding {
   int degree = 1;                                                                // replicas that share one copy
   int64_t whole_below = 0;    // of `weights`: parameters of fewer (logical) elements stay whole on every rank
   int64_t most_gathered = 0;  // of `weights`: elements that may be whole at a time for gathering ahead; 0: any number
-  int64_t most_reduced = 0;   // of `weights`: elements of a layer whose reduction may go on behind the next; 0: any
+  int64_t most_reduced =
+      0;  // of `weights`: elements of a layer whose reduction may overlap with the next layer; 0: any
   bool hierarchical_gather = true;  // values are gathered as core/comm/hierarchical_gather.h does it
   bool operator==(const Sharding&) const = default;
 };

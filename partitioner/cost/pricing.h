@@ -9,7 +9,7 @@
 
 namespace shardline {
 
-// A group of ranks on the nodes: how many it has, and how many of them stand on one node.
+// A group of ranks on the nodes: how many it has, and how many of them are on one node.
 struct GroupSpan {
   int size = 1;
   int per_node = 1;          // where the nodes hold different numbers: their mean, rounded up

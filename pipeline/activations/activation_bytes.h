@@ -45,7 +45,7 @@ ActivationPeak peak_activation_bytes(const Schedule& schedule, int stage,
 // Where (microbatch, chunk) runs its BackwardInput in a stage's list.
 std::map<std::pair<int, int>, size_t> backward_instructions(const std::vector<Instruction>& list);
 
-// Counts the same while a run goes on.
+// Counts the same during a run.
 class LiveBytes {
  public:
   void add(int64_t bytes) { peak_ = std::max(peak_, now_ += bytes); }

@@ -20,7 +20,7 @@ struct Recompute {
   static constexpr int kAll = std::numeric_limits<int>::max();
 
   What what = What::nothing;
-  int group = 1;  // layers: the most of one chunk in a group; kAll: all that stand side by side
+  int group = 1;  // layers: the most of one chunk in a group; kAll: all consecutive ones
   bool operator==(const Recompute&) const = default;
 };
 

@@ -2,9 +2,9 @@
 // stages stop if they wait for each other. Linear in the number of instructions.
 //
 // A channel leads from one stage to another and keeps the order of its messages. A send holds a buffer of its channel
-// until the receiver takes the message; it waits while all buffers are held and the receiver does not stand at the
-// receive of the oldest. Messages overlap with computation: they cost only the receiver's time, which may have to wait
-// for them; by default they arrive immediately.
+// until the receiver takes the message; it waits while all buffers are held and the receiver is not at the receive of
+// the oldest. Messages overlap with computation: they cost only the receiver's time, which may have to wait for them;
+// by default they arrive immediately.
 #pragma once
 #include <functional>
 #include <limits>

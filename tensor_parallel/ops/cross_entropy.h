@@ -12,7 +12,7 @@ namespace shardline {
 
 constexpr int64_t kHeadBlockTokens = 256;  // whose logits exist at a time
 
-// Labels are within the whole vocabulary, or -100; whoever makes the batch checks it
+// Labels are within the whole vocabulary, or -100; the maker of the batch checks this
 // (engine/data/dataset/batch_source.h). x: border rows [rows, hidden]; w [vocabulary of this rank, hidden], its entries
 // starting at first_word. Labels are the microbatch's own, shifted here: position i predicts label i + 1, and -100
 // means no label. Leaves (sum, weight) in the context. Mode::train: returns the loss sum times context.loss_scale, a

@@ -8,7 +8,7 @@ namespace shardline {
 // Throws ConfigError("RULE; ADVICE") for optim_args that the optimizer does not take.
 OptimizerOptions optimizer_options(const TrainingOptions& training);
 
-// Whether the optimizer's states and fp32 masters stand on the host. On CPU ranks they are in its memory anyway.
+// Whether optimizer states and fp32 masters are on the host. On CPU ranks they are in its memory anyway.
 inline bool states_on_host(const SmpOptions& smp, bool on_accelerators) {
   return smp.offload_optimizer_states && on_accelerators;
 }
