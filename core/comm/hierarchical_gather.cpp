@@ -115,7 +115,7 @@ class SecondSteps {
     waiting_.pop_front();
   }
 
-  // The thread: MPI moves messages without anybody's help, but nobody starts what follows them.
+  // The thread: MPI moves messages by itself, but something must start what follows them.
   void look() {
     std::unique_lock lock(mutex_);
     while (!stopping_) {

@@ -20,7 +20,7 @@ std::string contents(const std::string& path) {
   return bytes;
 }
 
-// What stands beside the weights: the tokenizer's files, and the rest of the directory that the model came from.
+// Files next to the weights: the tokenizer's files, and the rest of the directory that the model came from.
 std::map<std::string, std::string> companions_of(const ModelSource& source, const std::string& tokenizer) {
   std::map<std::string, std::string> paths;  // by file name; the tokenizer's win
   if (source.directory)

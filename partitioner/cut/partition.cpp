@@ -76,7 +76,7 @@ class Costs {
   double by_second_ = 1, by_byte_ = 0;
 };
 
-// ends[c]: behind the last layer of chunk c.
+// ends[c]: after the last layer of chunk c.
 using Ends = std::vector<size_t>;
 
 std::vector<int> chunk_of_layer(const Ends& ends) {

@@ -40,7 +40,7 @@ void refuse_both(JsonReader& root, const std::string& section) {
     root.fail(section, "distribution and " + section + " set the same options", "keep one of them");
 }
 
-// Where the keys of a section stand in this document.
+// Where the keys of a section are in this document.
 std::string section_pointer(const json& document, const std::string& section) {
   const auto holds = [&](const std::string& pointer) { return document.contains(Pointer(pointer)); };
   if (!holds("/" + section) && holds("/distribution")) {

@@ -5,7 +5,7 @@
 namespace shardline {
 namespace {
 
-// Names that people know from other trainers. Our own names, wherever they stand, are added to these.
+// Names used by other trainers. All of our own names are added to these.
 const std::map<std::string, std::string>& foreign_spellings() {
   static const std::map<std::string, std::string> spellings = {
       // Megatron-LM

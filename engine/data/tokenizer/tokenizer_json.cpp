@@ -43,7 +43,7 @@ std::vector<std::pair<std::string, std::string>> read_merges(const JsonObject& m
 }
 
 BpeVocabulary read_model(const JsonObject& model) {
-  // Old files have no type; then "merges" tells BPE.
+  // Old files have no type; then "merges" identifies BPE.
   const std::string type = model.text("type", model.has("merges") ? "BPE" : "none");
   if (type != "BPE") refuse_type(model, type, "BPE");
   for (const char* key : {"dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback"}) {
