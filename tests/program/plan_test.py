@@ -352,7 +352,7 @@ class Partitions(ProgramTest):
             return text
 
         with_file(json.dumps(good), 0, "h.1")
-        with_file(edited(('"h.1"', '"h.7"')), 2, "partition_file p.json", "h.7", "no layer")
+        with_file(edited(('"h.1"', '"h.7"')), 2, "partition_file p.json", "h.7", "not a layer")
         with_file(edited(('"h.1"', '"h.0"')), 2, "h.0", "twice")
         with_file(edited((', "h.1"', '')), 2, "does not place h.1")
         with_file(edited(('"h.1"', '"h.X"'), ('"h.2"', '"h.1"'), ('"h.X"', '"h.2"')), 2, "execution order")

@@ -209,7 +209,7 @@ TEST_CASE("a directory that cannot be made is told", "[hf_writer]") {
   const ScratchDirectory scratch;
   put(scratch / "file", "");
   HfWriter writer(scratch / "file/m", toy(), at::kFloat);
-  CHECK_THAT(message_of<RunError>([&] { writer.create({}, {}); }), Contains("cannot be made"));
+  CHECK_THAT(message_of<RunError>([&] { writer.create({}, {}); }), Contains("cannot be created"));
 }
 
 TEST_CASE("a disk that fails at any call leaves a whole model or a whole earlier one", "[hf_writer]") {

@@ -64,10 +64,10 @@ TEST_CASE("optim_args are read as transformers reads them, and nothing in them i
   CHECK(options.nesterov);
   CHECK(options_of(args("momentum=.5,dampening=1e-1,nesterov=no")).dampening == 0.1);
   CHECK(options_of(args("")).momentum == 0);
-  CHECK_THAT(mistake_in(args("momentum")), Contains("is no argument"));
-  CHECK_THAT(mistake_in(args("momentum=0.9=1")), Contains("is no argument"));
-  CHECK_THAT(mistake_in(args("=0.9")), Contains("is no argument"));
-  CHECK_THAT(mistake_in(args("momentum=0.9,,nesterov=true")), Contains("\"\" is no argument"));
+  CHECK_THAT(mistake_in(args("momentum")), Contains("is not an argument"));
+  CHECK_THAT(mistake_in(args("momentum=0.9=1")), Contains("is not an argument"));
+  CHECK_THAT(mistake_in(args("=0.9")), Contains("is not an argument"));
+  CHECK_THAT(mistake_in(args("momentum=0.9,,nesterov=true")), Contains("\"\" is not an argument"));
   CHECK_THAT(mistake_in(args("momentum=much")), Contains("must be a number"));
   CHECK_THAT(mistake_in(args("momentum=nan")), Contains("must be a number"));
   CHECK_THAT(mistake_in(args("momentum=0.9x")), Contains("must be a number"));
