@@ -155,10 +155,10 @@ TEST_CASE("Broken configs are told what to change", "[config]") {
       {R"({"data": {"train": [1]}})", "/data/train: must be a string or a list of strings; got [1]"},
       {R"({"data": {"train": null}})", "/data/train: data.train or data.validation is required; give a file"},
       {R"({"model": {"config": null, "path": ""}})",
-       "/model/path: model.path or model.config is required; got \"\"; give a model directory"},
+       "/model/path: model.path or model.config is required; got \"\"; set a model directory"},
       {R"({"model": {"init": "pretrained"}})", "\"pretrained\" needs model.path"},
       {R"({"task": "masked-lm"})", "only \"causal-lm\" is implemented"},
-      {R"({"output_dir": ""})", "c.json: /output_dir: is required; got \"\"; give the directory"},
+      {R"({"output_dir": ""})", "c.json: /output_dir: is required; got \"\"; set it to the directory"},
       {R"({"mpi_options": {"processes_per_host": 3}, "smp_options": {"partitions": 2}})",
        "c.json: /smp_options/partitions: the world size 3 must be a multiple of P x T = 2 x 1 = 2; got 2; start 2 or 4 "
        "processes"},
