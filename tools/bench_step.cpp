@@ -68,7 +68,7 @@ nlohmann::json pipeline_report(const Schedule& schedule, const std::vector<Measu
           {"highest", *high}};
 }
 
-// What the profile foretells of the measured seconds.
+// The profile's prediction of the measured seconds.
 nlohmann::json forecast_report(const Config& config, const JobParts& parts, const RankContext& context,
                                const std::string& path, double measured) {
   const auto& [model, machines, plan, groups] = parts;

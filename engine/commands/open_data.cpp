@@ -109,7 +109,7 @@ std::filesystem::path prepare_on_each_host(TokenDataOptions options, RankContext
 void check_token_data(const Config& config, const PlannedModel& planned, bool must_be_there) {
   const auto options = token_data_options(config, planned.model.spec);
   const DataOptions& data = config.data;
-  if (data.train.empty()) throw ConfigError("/data/train: nothing to train on; name a file or a list of files");
+  if (data.train.empty()) throw ConfigError("/data/train: no data to train on; name a file or a list of files");
   auto blocks = blocks_of(config, options, data.train, must_be_there);
   if (!data.validation.empty()) blocks_of(config, options, data.validation, must_be_there);
   if (blocks && data.validation.empty() && data.validation_split_percentage > 0)

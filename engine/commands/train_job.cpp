@@ -98,7 +98,7 @@ bool evaluates_after(const Config& config, int64_t step, int64_t total, const Da
 void require_validation(const Config& config) {
   if (config.data.validation.empty() && config.data.validation_split_percentage == 0)
     throw ConfigError(
-        "/data/validation: nothing to evaluate on; name files, e.g. --set data.validation=FILE, or set "
+        "/data/validation: no data to evaluate on; name files, e.g. --set data.validation=FILE, or set "
         "data.validation_split_percentage");
 }
 

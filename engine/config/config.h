@@ -27,7 +27,7 @@ std::vector<std::string> notes(const Config& config, c10::Device device);
 
 // docs/config.md: every key with type, default, status and meaning.
 std::string config_reference_markdown();
-// The honoured keys, a line each, for --help.
+// The honoured keys with their types, defaults and meanings, as text.
 std::string config_help();
 
 }  // namespace shardline

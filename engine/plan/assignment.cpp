@@ -72,7 +72,7 @@ std::vector<int> by_rules(const Config& config, const PartitionByHand& partition
   }
   if (!homeless.empty() && schedule.stages > 1)
     throw ConfigError(cat("/smp_options/auto_partition: is false, but nothing says where ", homeless,
-                          " stand; name them in manual_partition, or give default_partition"));
+                          " go; name them in manual_partition, or set default_partition"));
   return chunk_of_layer;
 }
 
@@ -133,7 +133,7 @@ class PartitionFile {
   void place(const nlohmann::json& name, int chunk) {
     const auto known = std::any_of(spec_.layers.begin(), spec_.layers.end(),
                                    [&](const LayerSpec& layer) { return name == layer.name; });
-    if (!known) fail(cat("places ", name.dump(), ", which is no layer of the model"));
+    if (!known) fail(cat("places ", name.dump(), ", which is not a layer of the model"));
     if (!chunk_of_name_.emplace(name.get<std::string>(), chunk).second) fail(cat("places ", name.dump(), " twice"));
   }
 

@@ -1,5 +1,5 @@
-// Which layers stand in which chunk of which stage: as the planner cuts the model, as the config says by hand, or as a
-// file has it. The plan that is shown and the run ask the same function.
+// Assigns layers to chunks and stages: by the planner, by explicit settings of the config, or by a file. `plan` and
+// `train` use the same function.
 #pragma once
 #include <vector>
 

@@ -39,7 +39,7 @@ Forecast make_forecast(const Config& config, const Machines& machines, const Pla
 std::string forecast_picture(const Machines& machines, const Plan& plan);
 
 // The keys that a forecast adds to plan_json's: step_seconds, bubble_fraction, tokens_per_second, ..., and in each of
-// `ranks` memory_bytes and fits, and host_bytes where states stand on the host.
+// `ranks` memory_bytes and fits, and host_bytes if states are on the host.
 void add_forecast(nlohmann::json& plan, const Forecast& forecast);
 std::string forecast_text(const Forecast& forecast, const Plan& plan);
 

@@ -185,11 +185,11 @@ std::string candidates_text(const Candidates& candidates, const Forecast& own) {
     return text + cat("none fits",
                       losers.empty()
                           ? ""
-                          : cat("; the nearest: ", to_string(losers.front().layout), ": ", losers.front().reason),
+                          : cat("; the closest: ", to_string(losers.front().layout), ": ", losers.front().reason),
                       "\n");
-  text += "to run the best:";
+  text += "to use the best one:";
   for (const auto& setting : candidates.settings.front()) text += " --set " + setting;
-  if (candidates.settings.front().empty()) text += " the config as it is";
+  if (candidates.settings.front().empty()) text += " no change to the config";
   return text + "\n";
 }
 
@@ -218,7 +218,7 @@ Config with_chosen_degrees(const Config& config, const Assumptions& assumed) {
   if (config.mpi.processes_per_host == 0 && !degrees_say_ranks(config)) {
     const int hosts = available_hosts(config);
     if (best.world() % hosts != 0)
-      throw ConfigError(cat("/mpi_options: the ", best.world(), " ranks that \"auto\" chose are no multiple of the ",
+      throw ConfigError(cat("/mpi_options: the ", best.world(), " ranks that \"auto\" chose are not a multiple of the ",
                             hosts, " hosts; name hosts and processes_per_host"));
     chosen.mpi.processes_per_host = best.world() / hosts;
   }

@@ -40,7 +40,7 @@ std::vector<std::vector<int>> layers_of_chunks(const Plan& plan);
 
 // The object that `shardline plan --json` prints and plan.json holds.
 nlohmann::json plan_json(const Plan& plan);
-// Tables for people: mesh and sizes, stages, the schedule as a grid `width` columns wide, parameters by rank.
+// Readable tables: mesh and sizes, stages, the schedule as a grid `width` columns wide, parameters by rank.
 std::string plan_text(const Plan& plan, int width);
 
 }  // namespace shardline

@@ -95,10 +95,10 @@ std::string why_not_usable(const Profile& profile, const std::map<std::string, s
 
 FoundProfile find_profile(const std::string& path, const std::map<std::string, std::string>& conditions,
                           const Plan& plan, const ModelSpec& spec) {
-  if (!fs::exists(path)) return {nullptr, cat("there is no ", path, "; shardline profile makes it")};
+  if (!fs::exists(path)) return {nullptr, cat("there is no ", path, "; shardline profile creates it")};
   auto profile = std::make_shared<const Profile>(read_profile(path));
   if (const auto why_not = why_not_usable(*profile, conditions, plan, spec); !why_not.empty())
-    return {nullptr, cat(path, " is of no use here: ", why_not)};
+    return {nullptr, cat(path, " cannot be used here: ", why_not)};
   return {profile, ""};
 }
 

@@ -1,5 +1,5 @@
-// What each rank of a plan will have in use, told from the parameters it stores, the activations of its list of
-// instructions and the messages between stages. The program counts the same while it runs
+// The memory that each rank of a plan will use, computed from the parameters it stores, the activations of its
+// instruction list and the messages between stages. The program counts the same bytes while it runs
 // (core/memory/caching_allocator.h).
 #pragma once
 #include <vector>

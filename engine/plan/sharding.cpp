@@ -37,7 +37,7 @@ Sharding sharding_of(const SmpOptions& smp, int replicas) {
 }
 
 std::string to_string(const Sharding& sharding, int replicas) {
-  if (sharding.degree == 1 && replicas > 1) return cat("none: ", replicas, " replicas hold all");
+  if (sharding.degree == 1 && replicas > 1) return cat("none: ", replicas, " replicas hold everything");
   if (sharding.degree == 1) return "none";
   const std::string over = sharding.degree == replicas ? cat(" over ", replicas, " replicas")
                                                        : cat(" over ", sharding.degree, " of ", replicas, " replicas");

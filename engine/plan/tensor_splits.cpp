@@ -75,7 +75,7 @@ void read_wish(UnitGroup& group, const ModelSpec& spec, const std::map<std::stri
     if (!decided.empty() && rule.wish != group.wish)
       throw ConfigError(cat("/smp_options/tensor_parallel_layers: ", decided, " and ", found->first,
                             " have a parameter in common, but \"", group.asked, "\" and \"", rule.pattern,
-                            "\" ask different things of them; ask the same of both, or untie them"));
+                            "\" contradict each other; use the same setting for both, or untie them"));
     group.wish = rule.wish;
     group.asked = rule.pattern;
     if (rule.wish != Wish::automatic) decided = found->first;

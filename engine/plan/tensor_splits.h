@@ -22,7 +22,7 @@ SplitChoices asked_splits(const Config& config, const ModelSpec& spec);
 SplitChoices decide_splits(const Config& config, const ModelSource& model, int world_size,
                            const Assumptions& assumed = {});
 
-// "units" of a plan as people read them: equal ones of consecutive layers in one row.
+// "units" of a plan as a readable table: equal ones of consecutive layers in one row.
 std::string splits_text(const std::vector<SplitUnit>& units);
 
 }  // namespace shardline

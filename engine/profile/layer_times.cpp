@@ -69,7 +69,7 @@ bool computes(const InstructionRecord& record) {
   return record.instruction.op <= Op::backward_weight;
 }
 
-// Median seconds by layer, and of what a step does beside them.
+// Median seconds by layer, and of the rest of a step.
 struct Times {
   std::vector<double> forward, backward_input, backward_weight;
   double before = 0, join = 0, update = 0;

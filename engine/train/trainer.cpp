@@ -140,8 +140,8 @@ StepMetrics Trainer::train_step(BatchSource& data, int64_t step) {
   const double rate = learning_rate(schedule_, step - (loss_scaler_ ? loss_scaler_->skipped() : 0));
   if (loss_scaler_) loss_scaler_->update(overflowed);
   if (!overflowed) {
-    // Every rank updates its shards, or all that it stores; who keeps more than a shard gets the rest behind the next
-    // forward. States on the host meet the gradients there.
+    // Every rank updates its shards, or all that it stores; ranks that keep more than a shard get the rest during the
+    // next forward pass. States on the host meet the gradients there.
     parameters_.bring_gradients();
     optimizer_->step(rate, clip_factor(norm, largest_norm(config_)) / scale);
     parameters_.publish_values();

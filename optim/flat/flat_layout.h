@@ -1,4 +1,4 @@
-// Where the parameters of one layer (or one tied parameter) stand in its flat buffers on one rank, told without
+// Where the parameters of one layer (or one tied parameter) are in its flat buffers on one rank, computed without
 // allocating anything. Parameters that are reduced, sharded and updated alike share a segment, so these questions are
 // answered for contiguous ranges, not tensor by tensor.
 #pragma once
@@ -10,7 +10,7 @@
 
 namespace shardline {
 
-// How the T ranks stand to a gradient: each has its own slice; each has all of the same; each has a part of the sum.
+// What the T ranks hold of a gradient: its own slice each; the same whole gradient each; a part of the sum each.
 enum class Sharing { split, complete, partial };
 Sharing sharing_of(const ParamSpec& spec, int t_degree);
 

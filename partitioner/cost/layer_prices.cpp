@@ -38,7 +38,7 @@ Seconds seconds_of(const LayerWork& work, const Pricing& pricing, const GroupSpa
   return seconds;
 }
 
-// Of the communication over T, what products hide where the weight gradient follows at once: a linear gathers its input
+// The communication over T that products hide if the weight gradient follows immediately: a linear gathers its input
 // during the product of the input gradient, and adds up the input gradient during that of the weight gradient.
 double hidden_seconds(const LayerWork& work, const Software& software, const Pricing& pricing,
                       const GroupSpan& tensor) {
@@ -75,7 +75,7 @@ LayerPrice measured_price(const LayerMeasurement& measured) {
           .joint_saving = halves - measured.backward_seconds};
 }
 
-// Two layers that the planner need not tell apart.
+// Two layers that the planner need not distinguish.
 bool alike(const LayerSpec& a, const LayerSpec& b) {
   if (!a.is_block || !b.is_block || a.params.size() != b.params.size() || a.flops_per_token != b.flops_per_token)
     return false;

@@ -74,7 +74,7 @@ class Step {
   }
 
   struct PassKind {
-    bool joint = false;  // the weight gradient follows at once
+    bool joint = false;  // the weight gradient follows immediately
     bool away = false;   // what is offloaded has the time to leave
   };
   using PassKinds = std::vector<std::vector<PassKind>>;  // by chunk and microbatch
@@ -139,8 +139,8 @@ class Step {
            reduced(Kind::all_reduce, dealt / layout_.sharding.degree, spans.shard_copies);
   }
 
-  // One reduction at a time; a layer's begins when its last weight gradient is there, last layers first. What a
-  // reduction takes from the computation beside it makes that longer.
+  // One reduction at a time; a layer's begins when its last weight gradient is there, last layers first. The share of a
+  // reduction that is not hidden makes the simultaneous computation longer.
   double reduction_end(const Schedule& schedule, const Simulation& simulation, int stage,
                        const MeshSpans& spans) const {
     const auto& list = schedule.instructions[stage];
@@ -172,7 +172,7 @@ class Step {
     return all > 0 ? seconds(prices_[layer]) / all : 0;
   }
 
-  // The uses of a tied parameter are added once per step. On one stage that is so short that only measurements tell it.
+  // The uses of a tied parameter are added once per step. On one stage this is so short that only measurements show it.
   double tied_seconds(const MeshSpans& spans) const {
     double seconds = 0;
     for (size_t chunk = 0; chunk < layers_.size(); ++chunk)

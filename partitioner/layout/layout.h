@@ -27,7 +27,7 @@ enum class GatherWay { rings, messages, two_steps };
 struct Software {
   bool fused = true;              // attention and loss in blocks (WorkShape::fused)
   bool scatter_gather = false;    // the T senders of a whole border send a part each; the receivers gather it
-  bool overlap_reduction = true;  // gradients are reduced behind the last backwards
+  bool overlap_reduction = true;  // gradients are reduced while the last backwards run
   bool overlap_tensor = true;  // in a backward that is not split, a linear's messages over T and its products overlap
   bool separate_addition = false;  // a sweep adds a product to the gradient, not the product itself
   int gradient_bytes = 4;          // of a gradient's element
@@ -115,7 +115,7 @@ int64_t shared_parameters(const Layout& layout, const LayerSpec& layer);
 // over all holders of the stage.
 int64_t parameters_of_own_rows(const LayerSpec& layer);
 
-// Bytes that one rank of a stage hands on behind this layer for a microbatch.
+// Bytes that one rank of a stage passes on after this layer for a microbatch.
 int64_t border_bytes(const LayerSpec& layer, const WorkShape& shape);
 
 }  // namespace shardline

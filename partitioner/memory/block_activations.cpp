@@ -9,7 +9,7 @@ double block_activation_bytes(int64_t hidden, int64_t heads, const WorkShape& sh
   if (recomputed == Recompute::What::layers) return border * value * rows;
 
   const double whole = 4 * value + 2;    // inputs of two norms and two linears, masks of two dropouts
-  const double by_columns = 12 * value;  // q, k, v, their mix; the wide activation before and behind its function
+  const double by_columns = 12 * value;  // q, k, v, their mix; the wide activation before and after its function
   const double kept = border * (whole * rows + by_columns / t);
   const double rows_of_scores = static_cast<double>(shape.tokens() * heads) / t;
   if (shape.fused) return kept + 4 * rows_of_scores;

@@ -1,5 +1,5 @@
 // What a GPT block keeps on a GPU between forward and backward, by the published counting of Korthikanti et al. 2022
-// (arXiv 2205.05198, table 2), with any size of a value in place of 16 bits. It plans models that nobody has measured;
+// (arXiv 2205.05198, table 2), with any size of a value in place of 16 bits. It is for models that were not measured;
 // it is not the count of what our own ops keep on a CPU.
 #pragma once
 #include "core/model/layer_work.h"

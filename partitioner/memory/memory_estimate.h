@@ -13,7 +13,7 @@ struct MemoryBytes {
   double activations = 0;    // at their peak
   double communication = 0;  // borders under way, gathered weights and rows, the library's buffers
   double workspace = 0;      // of the op that needs most, and what the device's runtime takes
-  double host = 0;           // beside the device: states that stand in its host's memory; not in the total
+  double host = 0;           // outside the device: states in its host's memory; not in the total
   double total() const { return weights + gradients + optimizer + activations + communication + workspace; }
 };
 

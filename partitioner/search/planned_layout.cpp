@@ -98,7 +98,7 @@ std::vector<int> cut_model(const Workload& workload, const Machines& machines, c
   const auto memory = estimate_memory(workload, machines.cluster, layout, schedule, chunks);
   const auto fit = memory_fit(machines.cluster, memory);
   if (fit.fits) return chunks;
-  // What stands beside states and kept activations takes room, too.
+  // Other memory than states and kept activations takes space, too.
   const auto& most = memory[fit.stage].bytes;
   const double room = machines.cluster.memory_bytes - most.communication - most.workspace;
   return room > 0 ? cut(problem, room) : chunks;

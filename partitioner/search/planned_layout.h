@@ -20,7 +20,7 @@ PlannedLayout plan_layout(const Workload& workload, const Machines& machines, co
                           double memory_weight = 0);
 
 // The same in two parts, with a schedule, spans and prices that the caller has already: the chunk of each layer, and
-// all that is to be told about chunks that stand, whoever made them.
+// everything about given chunks, whoever made them.
 std::vector<int> cut_model(const Workload& workload, const Machines& machines, const Layout& layout,
                            const Schedule& schedule, const MeshSpans& spans, const std::vector<LayerPrice>& prices,
                            double memory_weight = 0);

@@ -1,4 +1,4 @@
-// What runtime.dtype, bf16, fp16 and the keys around them come to. bf16 and fp16 may stand in `training`, as in
+// What runtime.dtype, bf16, fp16 and the keys around them come to. bf16 and fp16 may be in `training`, as in
 // transformers, or in `smp_options`, as in SageMaker's library.
 #pragma once
 #include <string>

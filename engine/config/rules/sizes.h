@@ -24,7 +24,7 @@ int configured_world_size(const Config& config);
 // naming all rules that do not hold, with the neighbours that do.
 Layout resolve_sizes(const Config& config, int world_size);
 
-// Told about a rule that does not hold: the key ("smp_options.microbatches"), the rule, what to change.
+// Called for a violated rule: the key ("smp_options.microbatches"), the rule, what to change.
 using Complaint = std::function<void(const std::string& key, const std::string& rule, const std::string& advice)>;
 
 // resolve_sizes for callers who collect complaints; the result means something only when there were none.

@@ -1,4 +1,4 @@
-// A plan for people who would rather look than read: one HTML file that needs nothing else.
+// A plan as a picture: one self-contained HTML file.
 #pragma once
 #include <optional>
 #include <string>

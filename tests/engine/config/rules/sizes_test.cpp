@@ -1,7 +1,7 @@
 #include "engine/config/rules/sizes.h"
 
 #include "core/error.h"
-// last
+
 #include "tests/catch.h"
 
 using namespace shardline;
