@@ -156,7 +156,8 @@ std::vector<int> assign_layers(const Config& config, const ResolvedRun& run, con
   if (!config.smp.auto_partition) return assigned_by_hand(config, workload.spec, schedule);
   const auto spans = mesh_spans(layout.mesh(), machines.cluster.devices_per_node, layout.sharding.degree);
   return cut_model(workload, machines, layout, schedule, spans, layer_prices(workload, machines, layout, spans),
-                   config.smp.memory_weight.value_or(0));
+                   config.smp.memory_weight.value_or(0))
+      .chunk_of_layer;
 }
 
 }  // namespace shardline

@@ -3,8 +3,8 @@
 #include "core/error.h"
 #include "engine/config/config.h"
 #include "engine/observe/format.h"
-#include "engine/plan/rank_memory.h"
 #include "models/files/hf_writer.h"
+#include "partitioner/memory/rank_memory.h"
 #include "partitioner/search/planned_layout.h"
 #include "pipeline/schedule/pictures/schedule_svg.h"
 
@@ -19,11 +19,10 @@ MeshSpans spans_of(const Machines& machines, const Plan& plan) {
 
 // Of the rank with most on every stage.
 MemoryFit fit_of(const Machines& machines, const Plan& plan, const std::vector<MemoryBytes>& memory) {
-  std::vector<StageMemory> stages(plan.mesh.p());
+  std::vector<MemoryBytes> stages(plan.mesh.p());
   for (int rank = 0; rank < plan.mesh.size(); ++rank) {
-    auto& most = stages[plan.mesh.at(rank).p].bytes;
-    const auto& bytes = memory[rank];
-    if (bytes.total() > most.total()) most = bytes;
+    MemoryBytes& most = stages[plan.mesh.at(rank).p];
+    if (memory[rank].total() > most.total()) most = memory[rank];
   }
   return memory_fit(machines.cluster, stages);
 }
@@ -49,17 +48,17 @@ StepEstimate forecast_step(const Machines& machines, const Plan& plan) {
 
 Forecast make_forecast(const Config& config, const Machines& machines, const Plan& plan) {
   Forecast forecast{.cluster = machines.cluster,
-                    .precision = plan.workload.precision,
+                    .precision = plan.workload.precision(),
                     .layout = plan.layout,
                     .step = forecast_step(machines, plan),
-                    .memory = memory_by_rank(machines.cluster, plan),
+                    .memory = memory_by_rank(machines.cluster, placed_layers(plan)),
                     .parameters = plan.workload.spec.parameter_count(),
                     .flops_per_step = model_flops(plan.workload)};
   forecast.fit = fit_of(machines, plan, forecast.memory);
   if (!forecast.fit.fits) forecast.advice = advice_to_fit(plan.workload, machines.cluster, plan.layout);
   if (forecast.advice)
     forecast.advice_settings =
-        settings_between(config, with_layout(config, plan.layout, forecast.advice->layout, plan.workload.precision));
+        settings_between(config, with_layout(config, plan.layout, forecast.advice->layout, plan.workload.precision()));
   const HfWriter model(config.output_dir, plan.workload.spec, plan.workload.types.exact);
   forecast.disk_bytes = static_cast<double>(model.total_bytes());
   add_totals(config, forecast);

@@ -129,7 +129,7 @@ Candidates search_layouts(const Config& config, const Plan& plan, const Machines
                         .hourly_price = cluster.hourly_price.value_or(0)};
   for (const auto& best : candidates.found.best)
     candidates.settings.push_back(
-        settings_between(config, with_layout(config, plan.layout, best.layout, plan.workload.precision)));
+        settings_between(config, with_layout(config, plan.layout, best.layout, plan.workload.precision())));
   return candidates;
 }
 

@@ -74,7 +74,7 @@ std::map<std::string, std::string> profile_conditions(const Config& config, cons
       {"torch", TORCH_VERSION},
       {"shardline", SHARDLINE_VERSION},
       {"optimizer_states", states_on_host(config.smp, !context.device.is_cpu()) ? "host" : "device"}};
-  conditions.merge(job_conditions(config, plan.workload.spec, plan.workload.precision));
+  conditions.merge(job_conditions(config, plan.workload.spec, plan.workload.precision()));
   conditions.merge(layout_conditions(plan.workload, plan.layout));
   return conditions;
 }

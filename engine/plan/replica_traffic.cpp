@@ -7,7 +7,7 @@
 #include "core/error.h"
 #include "engine/config/rules/precision_rules.h"
 #include "engine/observe/format.h"
-#include "engine/plan/parameter_memory.h"
+#include "partitioner/memory/parameter_memory.h"
 
 namespace shardline {
 namespace {
@@ -27,7 +27,7 @@ std::vector<std::vector<int>> hosts_of_shard_groups(const Plan& plan, const std:
 
 bool has_shards(const ModelSpec& spec, const Plan& plan) {
   for (int stage = 0; stage < plan.mesh.p(); ++stage)
-    for (const auto& segment : gradient_segments(spec, plan, {0, stage, 0}))
+    for (const auto& segment : gradient_segments(placed_layers(plan), {0, stage, 0}))
       if (segment.shards > 1) return true;
   return false;
 }
@@ -39,7 +39,7 @@ std::string reduction_text(const Config& config, const ModelSpec& spec, const Pl
   const int64_t element = width_of(number_types(config).exact);
   std::vector<double> bytes;
   for (int stage = 0; stage < mesh.p(); ++stage)
-    for (const auto& segment : gradient_segments(spec, plan, {0, stage, 0}))
+    for (const auto& segment : gradient_segments(placed_layers(plan), {0, stage, 0}))
       if (mesh.d() > 1 || (segment.sharing == Sharing::partial && mesh.t() > 1))
         bytes.push_back(static_cast<double>(segment.length * element));
   if (bytes.empty()) return "";

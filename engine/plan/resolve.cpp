@@ -36,13 +36,10 @@ Software software_of(const Config& config, const ModelSpec& spec) {
 
 Workload resolve_workload(const Config& config, const ModelSpec& spec, int64_t global_batch,
                           const std::optional<Precision>& assumed) {
-  const Precision precision = assumed.value_or(precision_of(config));
   return {.spec = spec,
           .sequence_length = config.data.sequence_length,
           .global_batch = global_batch,
-          .precision = precision,
-          .fp32_borders = config.training.fp32_residual_addition,
-          .types = number_types(config, precision),
+          .types = number_types(config, assumed.value_or(precision_of(config))),
           .optimizer = optimizer_options(config.training),
           .software = software_of(config, spec)};
 }

@@ -57,7 +57,7 @@ class Step {
     step.samples_per_second = static_cast<double>(workload_.global_batch) / step.seconds;
     step.tokens_per_second = step.samples_per_second * static_cast<double>(workload_.sequence_length);
     step.utilization =
-        model_flops(workload_) / (step.seconds * layout_.world() * machines_.cluster.peak(workload_.precision));
+        model_flops(workload_) / (step.seconds * layout_.world() * machines_.cluster.peak(workload_.precision()));
     const int nodes = (layout_.world() + machines_.cluster.devices_per_node - 1) / machines_.cluster.devices_per_node;
     step.hourly_cost = nodes * machines_.cluster.hourly_price.value_or(0);
     return step;
@@ -230,7 +230,7 @@ class Step {
 
   double gathering_seconds(const MeshSpans& spans) const {
     if (layout_.sharded() != Sharding::Stage::optimizer && layout_.sharded() != Sharding::Stage::gradients) return 0;
-    return pricing_.gathering(largest_stage() * value_bytes(workload_.precision), spans.shards,
+    return pricing_.gathering(largest_stage() * static_cast<double>(width_of(workload_.types.values)), spans.shards,
                               workload_.software.gather_way);
   }
 

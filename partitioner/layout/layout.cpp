@@ -28,14 +28,27 @@ const char* scope_text(const OffloadOptions& offload) {
   return !offload.enabled ? "none" : offload.everything ? "all" : "checkpointed";
 }
 
+NumberTypes types_of(Precision precision) {
+  const at::ScalarType values = precision == Precision::bf16   ? at::kBFloat16
+                                : precision == Precision::fp16 ? at::kHalf
+                                                               : at::kFloat;
+  return {.values = values, .borders = values, .exact = at::kFloat};
+}
+
+Precision Workload::precision() const {
+  return types.values == at::kBFloat16 ? Precision::bf16
+         : types.values == at::kHalf   ? Precision::fp16
+                                       : Precision::fp32;
+}
+
 WorkShape Layout::work_shape(const Workload& workload) const {
   return {.sequences = microbatch_size,
           .length = workload.sequence_length,
           .tensor = tensor,
           .sequence_parallel = sequence_parallel && tensor > 1,
           .fused = workload.software.fused,
-          .value_bytes = value_bytes(workload.precision),
-          .border_bytes = workload.fp32_borders ? 4 : value_bytes(workload.precision)};
+          .value_bytes = width_of(workload.types.values),
+          .border_bytes = width_of(workload.types.borders)};
 }
 
 ScheduleChoice Layout::schedule_choice() const {
@@ -72,14 +85,10 @@ std::string to_string(const Layout& layout) {
   return text;
 }
 
-namespace {
-
 int64_t local_elements(const ParamSpec& param, int tensor) {
   const auto shape = param.local_shape(0, tensor);
   return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
 }
-
-}  // namespace
 
 int64_t local_parameters(const LayerSpec& layer, int tensor) {
   int64_t elements = 0;

@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "core/error.h"
+#include "partitioner/memory/layer_bytes.h"
 
 namespace shardline {
 namespace {
@@ -247,8 +248,9 @@ class Searcher {
 
     const double room = machines_.cluster.memory_bytes;
     const size_t block = first_block();
-    const double states = state_bytes(workload_, layout, workload_.spec.layers[block]).total();
-    const double kept = kept_bytes(workload_, layout, block);
+    const double states = least_state_bytes(workload_, layout, workload_.spec.layers[block]);
+    const LayerBytes bytes = layer_bytes(workload_, layout, 0, block);
+    const auto kept = static_cast<double>(kept_bytes(layout, block, bytes) - moved_bytes(layout, block, bytes));
     double places = 0;
     for (int stage = 0; stage < layout.pipeline; ++stage)
       places += std::floor(room / (states + least_kept(layout, stage) * kept));
@@ -286,15 +288,13 @@ class Searcher {
     const auto& where = spans(entry.layout);
     const auto& list = schedule(entry.layout);
     const auto prices = layer_prices(workload_, machines_, entry.layout, where);
-    const auto chunks = cut_model(workload_, machines_, entry.layout, list, where, prices);
+    const Cut cut = cut_model(workload_, machines_, entry.layout, list, where, prices);
     // Most of those whose bounds are good do not fit: their steps need no estimate.
-    if (const auto fit =
-            memory_fit(machines_.cluster, estimate_memory(workload_, machines_.cluster, entry.layout, list, chunks));
-        !fit.fits) {
+    if (const auto fit = memory_fit(machines_.cluster, cut.memory); !fit.fits) {
       result_.losers.push_back({entry.layout, fit.why});
       return;
     }
-    auto planned = describe_layout(workload_, machines_, entry.layout, list, where, prices, chunks);
+    auto planned = describe_layout(workload_, machines_, entry.layout, list, where, prices, cut);
     const auto place = std::upper_bound(result_.best.begin(), result_.best.end(), planned,
                                         [&](const auto& a, const auto& b) { return score(a) < score(b); });
     result_.best.insert(place, std::move(planned));

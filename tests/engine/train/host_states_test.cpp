@@ -178,10 +178,10 @@ TEST_CASE("a search counts states where the config has them") {
     return candidates.found.best.front();
   };
   const auto device = first_of(false), host = first_of(true);
-  for (const auto& stage : device.memory) CHECK(stage.bytes.host == 0);
+  for (const auto& stage : device.memory) CHECK(stage.host == 0);
   for (const auto& stage : host.memory) {
-    CHECK(stage.bytes.optimizer == 0);
-    CHECK(stage.bytes.host > 0);
+    CHECK(stage.optimizer == 0);
+    CHECK(stage.host > 0);
   }
   CHECK(host.fit.bytes < device.fit.bytes);
 }

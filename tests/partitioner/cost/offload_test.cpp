@@ -94,12 +94,12 @@ TEST_CASE("optimizer states on the host leave the device, and an update takes th
   Planning job = with_host(12);
   Layout layout{.replicas = 2, .microbatches = 8, .sharding = zero(1, 2)};
   for (const auto precision : {Precision::fp32, Precision::bf16}) {
-    job.workload.precision = precision;
+    job.workload.types = types_of(precision);
     layout.states_on_host = false;
     const PlannedLayout device = plan_layout(job, layout);
     layout.states_on_host = true;
     const PlannedLayout host = plan_layout(job, layout);
-    const MemoryBytes &there = device.memory[0].bytes, &here = host.memory[0].bytes;
+    const MemoryBytes &there = device.memory[0], &here = host.memory[0];
     CHECK(here.optimizer == 0);
     CHECK(here.total() == Approx(there.total() - there.optimizer).epsilon(1e-14));
     CHECK(there.host == 0);

@@ -61,7 +61,7 @@ LinkMeasurement link(const std::string& group, const std::string& operation, dou
 }
 
 Planning job(const Profile& profile, int64_t batch) {
-  return {{.spec = model(), .sequence_length = 8, .global_batch = batch, .precision = Precision::fp32},
+  return {{.spec = model(), .sequence_length = 8, .global_batch = batch, .types = types_of(Precision::fp32)},
           {profiled_cluster(profile, 2), std::make_shared<const Profile>(profile)}};
 }
 

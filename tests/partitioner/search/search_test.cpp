@@ -14,7 +14,7 @@ namespace {
 using Stage = Sharding::Stage;
 
 Planning job_on_p4d(int nodes, const ModelSpec& spec, int length, int batch) {
-  Planning job{{.spec = spec, .sequence_length = length, .global_batch = batch, .precision = Precision::bf16},
+  Planning job{{.spec = spec, .sequence_length = length, .global_batch = batch, .types = types_of(Precision::bf16)},
                {read_cluster(SHARDLINE_CLUSTERS "/p4d.24xlarge.json")}};
   job.machines.cluster.nodes = nodes;
   return job;
