@@ -13,6 +13,7 @@
 #include "engine/plan/assignment.h"
 #include "engine/plan/sharding.h"
 #include "engine/plan/tensor_splits.h"
+#include "partitioner/memory/layer_bytes.h"
 #include "pipeline/schedule/checker.h"
 #include "pipeline/schedule/kinds/schedule_choice.h"
 #include "pipeline/schedule/kinds/schedule_generators.h"
@@ -112,7 +113,7 @@ Plan make_plan(const ResolvedRun& run, const std::vector<int>& chunk_of_layer) {
     auto& [parameters, bytes] = of[{at.p, at.t}];
     if (at.d == 0) {
       parameters = stored_elements(workload.spec, plan.stage_of_layer, at, layout.tensor);
-      bytes = activation_peak(placed, at, held[at.p]);
+      bytes = activation_peak(placed, at.p, layer_bytes(workload, layout, at.t), held[at.p]);
     }
   }
   for (int rank = 0; rank < plan.mesh.size(); ++rank) {

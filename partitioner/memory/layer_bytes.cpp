@@ -41,9 +41,7 @@ void add_head(PublishedBytes& bytes, const LayerWork& work, const WorkShape& sha
 
 // The pairs of every linear, and while a block runs its two largest tensors.
 void add_block(PublishedBytes& bytes, const LayerWork& work, const WorkShape& shape, Recompute::What recomputed) {
-  const auto kept = [&](Recompute::What what) {
-    return block_activation_bytes(work.hidden, work.heads, shape, what);
-  };
+  const auto kept = [&](Recompute::What what) { return block_activation_bytes(work.hidden, work.heads, shape, what); };
   const bool attention = recomputed == Recompute::What::attention;
   bytes.kept = kept(attention ? recomputed : Recompute::What::nothing);
   for (const auto& product : work.products) {

@@ -20,7 +20,8 @@ class StageLayouts {
     const ModelSpec& spec = placed.workload.spec;
     std::set<std::string> tied;
     for (const auto& layer : spec.layers)
-      for (const auto& param : layer.params) tied.insert(param.tied_to);
+      for (const auto& param : layer.params)
+        if (!param.tied_to.empty()) tied.insert(param.tied_to);
     for (size_t l = 0; l < spec.layers.size(); ++l) {
       if (placed.stage_of_layer[l] != at.p) continue;
       const LayerSpec& layer = spec.layers[l];

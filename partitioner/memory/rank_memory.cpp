@@ -48,11 +48,11 @@ void add_states(MemoryBytes& bytes, const Workload& workload, const ParameterEle
 }
 
 MemoryBytes memory_of_rank(const Cluster& cluster, const PlacedLayers& placed, Coordinates at,
-                           const std::vector<int64_t>& held) {
+                           const std::vector<LayerBytes>& layers, const std::vector<int64_t>& held) {
   const auto& [types, software] = std::tie(placed.workload.types, placed.workload.software);
   const auto value = static_cast<double>(width_of(types.values));
   const ParameterElements elements = parameter_elements(placed, at);
-  const ActivationPeak peak = activation_peak(placed, at, held);
+  const ActivationPeak peak = activation_peak(placed, at.p, layers, held);
   const MemoryBytes device = device_bytes(cluster, placed.layout);
   MemoryBytes bytes{.weights = value * static_cast<double>(elements.values + elements.most_gathered),
                     .gradients = software.gradient_bytes * static_cast<double>(elements.gradients + elements.most_open),
@@ -65,10 +65,10 @@ MemoryBytes memory_of_rank(const Cluster& cluster, const PlacedLayers& placed, C
 
 }  // namespace
 
-ActivationPeak activation_peak(const PlacedLayers& placed, Coordinates at, const std::vector<int64_t>& held) {
-  return peak_activation_bytes(placed.train, at.p, placed.layers_of_chunk,
-                               {placed.layout.recompute, placed.layout.offload},
-                               layer_bytes(placed.workload, placed.layout, at.t), held);
+ActivationPeak activation_peak(const PlacedLayers& placed, int stage, const std::vector<LayerBytes>& layers,
+                               const std::vector<int64_t>& held) {
+  return peak_activation_bytes(placed.train, stage, placed.layers_of_chunk,
+                               {placed.layout.recompute, placed.layout.offload}, layers, held);
 }
 
 std::vector<std::vector<int64_t>> border_bytes_held(const PlacedLayers& placed) {
@@ -94,13 +94,15 @@ std::vector<std::vector<int64_t>> border_bytes_held(const PlacedLayers& placed) 
 
 std::vector<MemoryBytes> memory_by_rank(const Cluster& cluster, const PlacedLayers& placed) {
   const auto held = border_bytes_held(placed);
+  std::vector<std::vector<LayerBytes>> layers;  // by t
+  for (int t = 0; t < placed.mesh.t(); ++t) layers.push_back(layer_bytes(placed.workload, placed.layout, t));
   std::map<std::tuple<int, int, int>, MemoryBytes> of;  // by stage, t and shard: replicas of them are equal
   std::vector<MemoryBytes> ranks;
   for (int rank = 0; rank < placed.mesh.size(); ++rank) {
     const Coordinates at = placed.mesh.at(rank);
     const int shard = placed.mesh.shared(at.d, placed.layout.sharding.degree).part;
     const auto [entry, is_new] = of.try_emplace({at.p, at.t, shard});
-    if (is_new) entry->second = memory_of_rank(cluster, placed, at, held[at.p]);
+    if (is_new) entry->second = memory_of_rank(cluster, placed, at, layers[at.t], held[at.p]);
     ranks.push_back(entry->second);
   }
   return ranks;
@@ -108,9 +110,10 @@ std::vector<MemoryBytes> memory_by_rank(const Cluster& cluster, const PlacedLaye
 
 std::vector<MemoryBytes> memory_by_stage(const Cluster& cluster, const PlacedLayers& placed) {
   const auto held = border_bytes_held(placed);
+  const auto layers = layer_bytes(placed.workload, placed.layout, 0);
   std::vector<MemoryBytes> stages;
   for (int stage = 0; stage < placed.mesh.p(); ++stage)
-    stages.push_back(memory_of_rank(cluster, placed, {.p = stage}, held[stage]));
+    stages.push_back(memory_of_rank(cluster, placed, {.p = stage}, layers, held[stage]));
   return stages;
 }
 

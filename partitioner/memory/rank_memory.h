@@ -22,8 +22,10 @@ std::vector<MemoryBytes> memory_by_rank(const Cluster& cluster, const PlacedLaye
 // By stage, of its first rank: no other one has larger parts of what the T ranks or the replicas share.
 std::vector<MemoryBytes> memory_by_stage(const Cluster& cluster, const PlacedLayers& placed);
 
-// Activations and messages of one rank. held: border_bytes_held of its stage.
-ActivationPeak activation_peak(const PlacedLayers& placed, Coordinates at, const std::vector<int64_t>& held);
+// Activations and messages of a stage's ranks whose layers take layer_bytes `layers`. held: border_bytes_held of the
+// stage.
+ActivationPeak activation_peak(const PlacedLayers& placed, int stage, const std::vector<LayerBytes>& layers,
+                               const std::vector<int64_t>& held);
 // The largest border at the end of a chunk, for every message that a stage holds; by stage and instruction.
 std::vector<std::vector<int64_t>> border_bytes_held(const PlacedLayers& placed);
 

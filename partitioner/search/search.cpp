@@ -121,17 +121,17 @@ class Enumeration {
 
   // What replicas share out, and how many of them. A single one has all.
   std::set<std::pair<Sharding::Stage, int>> shardings(int replicas) const {
-    using Stage = Sharding::Stage;
+    using enum Sharding::Stage;
     const auto degrees = space_.sharding_degrees.empty() ? choices({}, replicas) : space_.sharding_degrees;
-    std::set<std::pair<Stage, int>> found;
-    for (const Stage stage : space_.sharded) {
-      if (stage == Stage::none || (stage < Stage::weights && replicas == 1))
-        found.emplace(Stage::none, 1);
-      else if (stage < Stage::weights)
+    std::set<std::pair<Sharding::Stage, int>> found;
+    for (const auto stage : space_.sharded) {
+      if (stage == none || (stage < weights && replicas == 1))
+        found.emplace(none, 1);
+      else if (stage < weights)
         found.emplace(stage, replicas);
       for (const int degree : degrees) {
         const int shards = degree == 0 ? replicas : degree;
-        if (stage == Stage::weights && shards > 1 && replicas % shards == 0) found.emplace(stage, shards);
+        if (stage == weights && shards > 1 && replicas % shards == 0) found.emplace(stage, shards);
       }
     }
     return found;

@@ -71,11 +71,52 @@ TEST_CASE("the search chooses what is sharded, and over how many replicas") {
     return best.sharded() == Stage::weights ? best.sharding.degree : 1;
   };
   CHECK(shards_at(40) <= shards_at(16));
-  CHECK(shards_at(5.5) == 8);  // 4 would not fit, and 16 leave the node
+  const auto needed = [&](int degree) {
+    const Layout layout{
+        .replicas = 16, .microbatches = 4, .recompute = space.recompute.front(), .sharding = zero(3, degree)};
+    return plan_layout(job, layout).fit.bytes / 1073741824.0;
+  };
+  REQUIRE(needed(4) > needed(8));
+  CHECK(shards_at(needed(8)) == 8);  // 4 would not fit, and 16 leave the node
 
   space.sharded = {Stage::weights};
   space.sharding_degrees = {3};
   CHECK_THROWS_WITH(search(job, space), Catch::Contains("sharding degree"));
+}
+
+// Searches a space of one layout on devices that have just the memory that it needs.
+TEST_CASE("no layout that fits exactly is dropped by a bound") {
+  auto job = job_on_p4d(1, published_gpt(16, 1024, 8, false, 51200, 1024), 1024, 32);
+  job.workload.software.own_ops = true;
+  SearchSpace space{.microbatch_sizes = {1, 4}, .schedules = {"simple", "interleaved", "interleaved_1f1b", "zbv"}};
+  space.chunks = {2};
+  space.base.sharding.whole_below = 1 << 20;
+  std::vector<Layout> layouts;
+  const auto all = search(job, space);
+  for (const auto& planned : all.best) layouts.push_back(planned.layout);
+  for (const auto& loser : all.losers) layouts.push_back(loser.layout);
+  CHECK(layouts.size() > 500);
+  for (const auto& layout : layouts) {
+    const double bytes = plan_layout(job, layout).fit.bytes;
+    auto just_enough = job;
+    just_enough.machines.cluster.memory_bytes = bytes;
+    const auto found = search(just_enough, {.base = layout,
+                                            .worlds = {layout.world()},
+                                            .tensor = {layout.tensor},
+                                            .pipeline = {layout.pipeline},
+                                            .replicas = {layout.replicas},
+                                            .microbatch_sizes = {layout.microbatch_size},
+                                            .schedules = {layout.schedule},
+                                            .chunks = {layout.chunks_per_stage},
+                                            .recompute = {layout.recompute},
+                                            .sharded = {layout.sharding.stage},
+                                            .sharding_degrees = {layout.sharding.degree},
+                                            .sequence_parallel = {layout.sequence_parallel},
+                                            .offload = {layout.offload}});
+    CAPTURE(to_string(layout), found.losers.empty() ? "" : found.losers.front().reason);
+    REQUIRE(found.best.size() == 1);
+    CHECK(found.best.front().fit.bytes == bytes);
+  }
 }
 
 TEST_CASE("parameters that stay whole save nothing and cost nothing to share") {
