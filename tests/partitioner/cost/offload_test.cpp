@@ -5,7 +5,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::offload_test {
 namespace {
 
 Planning with_host(double gigabytes_per_second) {
@@ -134,4 +134,4 @@ TEST_CASE("what is away is told by instruction") {
   CHECK(away_between({}, list) == Flags(list.size()));
 }
 
-}  // namespace shardline
+}  // namespace shardline::offload_test
