@@ -17,7 +17,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::mpi_communicator_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -214,4 +214,4 @@ TEST_CASE("mpi: a message of another length than expected is an error that names
 }
 
 }  // namespace
-}  // namespace shardline
+}  // namespace shardline::mpi_communicator_test

@@ -17,9 +17,7 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
-using namespace shardline::parity;
-
+namespace shardline::parity::evaluation_test {
 namespace {
 
 // A whole batch, one whose microbatches are partly empty, and one with a single sample for all replicas.
@@ -264,3 +262,5 @@ TEST_CASE("planted faults of evaluation are caught", "[parity][evaluation][fault
     CHECK(faulty[i] == all[i].caught);
   }
 }
+
+}  // namespace shardline::parity::evaluation_test

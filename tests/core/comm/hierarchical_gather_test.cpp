@@ -17,7 +17,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::hierarchical_gather_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -186,4 +186,4 @@ TEST_CASE("outputs that do not fit the inputs are our mistake") {
 }
 
 }  // namespace
-}  // namespace shardline
+}  // namespace shardline::hierarchical_gather_test

@@ -9,7 +9,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::rank_groups_test {
 
 TEST_CASE("every communicator joins exactly the ranks that the mesh names, in ascending order") {
   for (const char* placement : {"cluster", "spread", "PDT"}) {
@@ -46,4 +46,4 @@ TEST_CASE("a mesh that is not the world is our mistake") {
                   InvariantError);
 }
 
-}  // namespace shardline
+}  // namespace shardline::rank_groups_test

@@ -15,7 +15,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::threads_communicator_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -242,4 +242,4 @@ TEST_CASE("fake: a dry run of a world of any size") {
 }
 
 }  // namespace
-}  // namespace shardline
+}  // namespace shardline::threads_communicator_test

@@ -11,8 +11,7 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
-
+namespace shardline::mesh_test {
 namespace {
 
 const char* const kPlacements[] = {"DPT", "DTP", "PDT", "PTD", "TDP", "TPD"};
@@ -246,3 +245,5 @@ TEST_CASE("a mesh survives JSON") {
   CHECK(json["size"] == 24);
   CHECK(mesh_from_json(nlohmann::json::parse(json.dump())) == mesh);
 }
+
+}  // namespace shardline::mesh_test

@@ -9,8 +9,7 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
-
+namespace shardline::philox_test {
 namespace {
 
 std::vector<uint8_t> keep(const RandomStream& stream, uint64_t first, int64_t count, double probability) {
@@ -126,3 +125,5 @@ TEST_CASE("normal numbers have the moments and tails of a normal distribution") 
   CHECK(random_normal(stream, 6) == Approx(radius * std::cos(2 * M_PI * v)).epsilon(1e-14));
   CHECK(random_normal(stream, 7) == Approx(radius * std::sin(2 * M_PI * v)).epsilon(1e-14));
 }
+
+}  // namespace shardline::philox_test

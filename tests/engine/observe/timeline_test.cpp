@@ -10,7 +10,8 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
+namespace shardline::timeline_test {
+
 using nlohmann::json;
 
 namespace {
@@ -159,3 +160,5 @@ TEST_CASE("the page shows each rank's boxes above those of the simulation at mea
   CHECK(count("predicted, idle 33.3 %") == 1);
   CHECK(count("src=") + count("href=") == 0);
 }
+
+}  // namespace shardline::timeline_test

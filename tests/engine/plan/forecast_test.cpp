@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "engine/commands/job_parts.h"
 #include "engine/config/config.h"
+#include "engine/config/rules/sizes.h"
 #include "engine/plan/assignment.h"
 #include "engine/train/trainer.h"
 #include "tests/engine/train/ones_source.h"
@@ -17,8 +18,7 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
-
+namespace shardline::forecast_test {
 namespace {
 
 constexpr int64_t kSamples = 12, kLength = 9;
@@ -160,3 +160,5 @@ TEST_CASE("no cut loses a layer or a parameter, for any model, degree and weight
     CHECK(stored >= source.spec.parameter_count());
   }
 }
+
+}  // namespace shardline::forecast_test

@@ -10,8 +10,7 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
-
+namespace shardline::op_recorder_test {
 namespace {
 
 using Shapes = std::vector<std::vector<int64_t>>;
@@ -64,3 +63,5 @@ TEST_CASE("flops follow from shapes") {
   CHECK(flops_of({0, "shardline::attention_forward", heads}) == 2 * (2 * 3 * 8 * 8 * 4));
   CHECK(flops_of({0, "shardline::attention_backward", heads}) == 5 * (2 * 3 * 8 * 8 * 4));
 }
+
+}  // namespace shardline::op_recorder_test

@@ -11,7 +11,8 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
+namespace shardline::model_source_test {
+
 using Catch::Contains;
 using nlohmann::json;
 
@@ -178,3 +179,5 @@ TEST_CASE("samples longer than the model's positions are a mistake of the file",
   CHECK_THAT(text, Contains("run.json: /training/optm: unknown key"));
   CHECK_THAT(text, Contains("run.json: /data/sequence_length: must be at most the model's n_positions (32); got 64"));
 }
+
+}  // namespace shardline::model_source_test

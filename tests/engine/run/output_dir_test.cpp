@@ -10,7 +10,8 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
+namespace shardline::output_dir_test {
+
 using Catch::Matchers::Contains;
 namespace fs = std::filesystem;
 
@@ -179,3 +180,5 @@ TEST_CASE("A disk without room for the model is found before anything is removed
              Contains("/output_dir: the model needs ") && Contains("PiB, but ") && Contains(" left; free some room"));
   CHECK(earlier.files("out") == before);
 }
+
+}  // namespace shardline::output_dir_test

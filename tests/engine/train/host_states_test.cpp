@@ -15,7 +15,8 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
+namespace shardline::host_states_test {
+
 using Catch::Contains;
 using nlohmann::json;
 
@@ -206,3 +207,5 @@ TEST_CASE("CPU ranks train alike with the key and without it") {
   };
   CHECK(norms(true) == norms(false));
 }
+
+}  // namespace shardline::host_states_test

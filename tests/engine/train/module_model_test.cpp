@@ -16,7 +16,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::module_model_test {
 namespace {
 
 using Tensors = std::map<std::string, at::Tensor>;
@@ -167,4 +167,4 @@ TEST_CASE("modules whose weights, gradients or states are sharded are bit-equal 
     }
 }
 
-}  // namespace shardline
+}  // namespace shardline::module_model_test

@@ -17,7 +17,8 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
+namespace shardline::transformers_test {
+
 using nlohmann::json;
 
 namespace {
@@ -182,3 +183,5 @@ TEST_CASE("in float64 nothing but rounding is left between transformers and any 
     check_run(name, {2, 2, 2, "memory", "float64"});
   }
 }
+
+}  // namespace shardline::transformers_test

@@ -4,7 +4,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::flat_layout_test {
 namespace {
 
 using Stage = Sharding::Stage;
@@ -103,4 +103,4 @@ TEST_CASE("a layout of nothing") {
   CHECK(layout.places.empty());
 }
 
-}  // namespace shardline
+}  // namespace shardline::flat_layout_test

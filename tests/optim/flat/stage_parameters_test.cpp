@@ -17,7 +17,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::stage_parameters_test {
 namespace {
 
 using Stage = Sharding::Stage;
@@ -324,4 +324,4 @@ TEST_CASE("clipping is torch's rule") {
   CHECK(clip_factor(1e9, 0) == 1);
 }
 
-}  // namespace shardline
+}  // namespace shardline::stage_parameters_test

@@ -12,7 +12,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::values_over_hosts_test {
 namespace {
 
 using Stage = Sharding::Stage;
@@ -91,4 +91,4 @@ TEST_CASE("values that are gathered over several hosts have the bits of one all-
 }
 
 }  // namespace
-}  // namespace shardline
+}  // namespace shardline::values_over_hosts_test

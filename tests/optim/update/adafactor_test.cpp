@@ -16,7 +16,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::adafactor_test {
 namespace {
 
 constexpr double kDecay = 0.1;
@@ -274,4 +274,4 @@ TEST_CASE("a fused query, key and value of GPT-2 is one matrix, BERT's are three
   CHECK(tensor_factors(params[8])[2].begin == std::vector<int64_t>{2, 0, 0, 0});
 }
 
-}  // namespace shardline
+}  // namespace shardline::adafactor_test

@@ -21,7 +21,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::host_states_test {
 namespace {
 
 using Kind = OptimizerOptions::Kind;
@@ -409,4 +409,4 @@ TEST_CASE("what stands on the host counts as the optimizer's, and the device kee
   }
 }
 
-}  // namespace shardline
+}  // namespace shardline::host_states_test

@@ -6,7 +6,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::offload_test {
 namespace {
 
 Planning with_host(double gigabytes_per_second) {
@@ -138,4 +138,4 @@ TEST_CASE("what is away is told by instruction") {
   CHECK(away_between({}, list) == Flags(list.size()));
 }
 
-}  // namespace shardline
+}  // namespace shardline::offload_test

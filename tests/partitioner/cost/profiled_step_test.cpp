@@ -7,8 +7,7 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
-
+namespace shardline::profiled_step_test {
 namespace {
 
 LayerSpec layer(const std::string& name, int64_t elements, bool is_block, const std::string& tied_to = "") {
@@ -146,3 +145,5 @@ TEST_CASE("a measured machine is a cluster") {
   p.valid_for.erase("ranks_per_host");
   CHECK_THROWS_WITH(profiled_cluster(p, 2), Catch::Contains("does not say its ranks_per_host"));
 }
+
+}  // namespace shardline::profiled_step_test

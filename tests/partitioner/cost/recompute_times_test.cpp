@@ -9,7 +9,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::recompute_times_test {
 namespace {
 
 Planning job_of(const RecomputeRow& row, bool sequence_parallel) {
@@ -91,4 +91,4 @@ TEST_CASE("what a step without a pipeline does outside its blocks is predicted")
   }
 }
 
-}  // namespace shardline
+}  // namespace shardline::recompute_times_test

@@ -10,7 +10,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::step_times_test {
 namespace {
 
 Cluster dgx_a100() {
@@ -257,4 +257,4 @@ TEST_CASE("figure 17: recomputing costs a quarter while everything fits, and pay
   CHECK(recomputed.back() > 2 * kept[3]);
 }
 
-}  // namespace shardline
+}  // namespace shardline::step_times_test

@@ -8,7 +8,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::assign_test {
 namespace {
 
 std::vector<double> stage_costs(const std::vector<double>& costs, const std::vector<int>& stage, int stages) {
@@ -97,4 +97,4 @@ TEST_CASE("a stage for every layer is the most there can be") {
   CHECK_THROWS_WITH(assign_stages({5, 1, 3}, 4), Catch::Contains("use at most 3 stages"));
 }
 
-}  // namespace shardline
+}  // namespace shardline::assign_test

@@ -8,8 +8,7 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
-
+namespace shardline::profile_test {
 namespace {
 
 Profile example() {
@@ -98,3 +97,5 @@ TEST_CASE("layers are told apart by shapes, not by names") {
   b.params[0].shape = {4, 3};
   CHECK(layer_kind(a) != layer_kind(b));
 }
+
+}  // namespace shardline::profile_test

@@ -8,7 +8,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::search_test {
 namespace {
 
 using Stage = Sharding::Stage;
@@ -153,4 +153,4 @@ TEST_CASE("175B on 960 A100 40GB") {
   }
 }
 
-}  // namespace shardline
+}  // namespace shardline::search_test

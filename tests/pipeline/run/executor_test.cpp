@@ -16,7 +16,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::executor_test {
 namespace {
 
 constexpr int64_t kHidden = 3, kLength = 2;
@@ -356,4 +356,4 @@ TEST_CASE("a schedule for other microbatches or stages is our mistake") {
   });
 }
 
-}  // namespace shardline
+}  // namespace shardline::executor_test

@@ -13,8 +13,7 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
-
+namespace shardline::checker_test {
 namespace {
 
 using Key = std::pair<int, int>;  // microbatch, chunk
@@ -450,3 +449,5 @@ TEST_CASE("bounds on what is kept are enforced where they are exceeded") {
   CHECK_THROWS_WITH(check_schedule(zb_h1(4, 8, 0), {.weight_pairs = 3}),
                     Catch::Contains("more weight gradients wait than the limit of 3"));
 }
+
+}  // namespace shardline::checker_test

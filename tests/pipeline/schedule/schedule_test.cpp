@@ -9,8 +9,7 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
-
+namespace shardline::schedule_test {
 namespace {
 
 // A stage's list in short: s sends, r receives, a an activation, g a gradient.
@@ -148,3 +147,5 @@ TEST_CASE("a wrong schedule file is refused by place") {
     CHECK(contains(message_of([&] { schedule_from_json(bad); }), cat("the key \"", key, "\" is missing")));
   }
 }
+
+}  // namespace shardline::schedule_test

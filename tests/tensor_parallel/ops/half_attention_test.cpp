@@ -17,7 +17,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::half_attention_test {
 namespace {
 
 constexpr int64_t kHeads = 3, kDim = 16;
@@ -205,4 +205,4 @@ TEST_CASE("half-precision attention over a cache gives the positions of a whole 
   }
 }
 
-}  // namespace shardline
+}  // namespace shardline::half_attention_test

@@ -13,7 +13,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::half_products_test {
 namespace {
 
 struct Restore {
@@ -118,4 +118,4 @@ TEST_CASE("a fp16 product beyond the type's range is infinite, not wrong") {
   CHECK(dw.eq(80000).all().item<bool>());  // fp32 holds it
 }
 
-}  // namespace shardline
+}  // namespace shardline::half_products_test

@@ -16,7 +16,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::products_test {
 namespace {
 
 struct Restore {
@@ -168,4 +168,4 @@ TEST_CASE("Products are chosen by name, and oneDNN is refused where it is not") 
   }
 }
 
-}  // namespace shardline
+}  // namespace shardline::products_test

@@ -15,7 +15,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::nccl_communicator_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -381,4 +381,4 @@ TEST_CASE("nccl: tensors of another device are refused") {
 }
 
 }  // namespace
-}  // namespace shardline
+}  // namespace shardline::nccl_communicator_test

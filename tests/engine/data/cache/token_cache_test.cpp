@@ -19,7 +19,8 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
+namespace shardline::token_cache_test {
+
 using Catch::Contains;
 
 namespace {
@@ -451,3 +452,5 @@ TEST_CASE("ordered work throws the first error and stops") {
           10, 2, [](int64_t) { return EncodedPart{}; }, [](int64_t, const EncodedPart&) { throw RunError("use"); }),
       RunError);
 }
+
+}  // namespace shardline::token_cache_test

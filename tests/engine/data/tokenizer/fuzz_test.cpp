@@ -11,7 +11,8 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
+namespace shardline::fuzz_test {
+
 using nlohmann::json;
 
 namespace {
@@ -205,3 +206,5 @@ TEST_CASE("damaged token caches", "[fuzz]") {
     });
   }
 }
+
+}  // namespace shardline::fuzz_test

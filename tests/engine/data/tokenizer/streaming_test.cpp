@@ -11,7 +11,8 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
+namespace shardline::streaming_test {
+
 using nlohmann::json;
 
 namespace {
@@ -279,3 +280,5 @@ TEST_CASE("pieces that are guessed wrong, and words longer than pieces, change n
   const auto sevens = load(shape);
   check(*sevens, random_text(*std::make_unique<Random>(3), 30000), sevens);
 }
+
+}  // namespace shardline::streaming_test

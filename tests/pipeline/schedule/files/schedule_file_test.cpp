@@ -14,8 +14,7 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
-
+namespace shardline::schedule_file_test {
 namespace {
 
 std::string written(const std::string& name, const std::string& text) {
@@ -141,3 +140,5 @@ TEST_CASE("names and degrees that do not fit are refused with what does") {
     CHECK(contains(message_of([&] { make_schedule({name, 2, 0}); }), "smp_options.microbatches"));
   }
 }
+
+}  // namespace shardline::schedule_file_test

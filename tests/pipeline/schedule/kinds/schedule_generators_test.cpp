@@ -13,8 +13,7 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
-
+namespace shardline::schedule_generators_test {
 namespace {
 
 struct Times {
@@ -252,3 +251,5 @@ TEST_CASE("split schedules send gradients before their weights, whole backwards 
       if (list[i].op == Op::backward_input) CHECK(list[i + 1].op == (split ? Op::send_gradient : Op::backward_weight));
   }
 }
+
+}  // namespace shardline::schedule_generators_test
