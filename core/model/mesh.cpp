@@ -1,6 +1,5 @@
 #include "core/model/mesh.h"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
@@ -74,11 +73,6 @@ std::vector<int> Mesh::members(Group group, int rank) const {
   for (int other = 0; other < size(); ++other)
     if (same_group(group, mine, at(other))) ranks.push_back(other);
   return ranks;
-}
-
-int Mesh::index_in(Group group, int rank) const {
-  const auto ranks = members(group, rank);
-  return static_cast<int>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
 }
 
 int Mesh::copies(int degree) const {

@@ -45,7 +45,6 @@ class Mesh {
   int rank(Coordinates at) const;
 
   std::vector<int> members(Group group, int rank) const;  // ascending global ranks, `rank` among them
-  int index_in(Group group, int rank) const;              // position of `rank` among them
 
   // Sharded data parallelism; degree: neighbouring replicas that share a copy, a divisor of D.
   int copies(int degree) const;

@@ -164,10 +164,4 @@ void random_normals(const RandomStream& stream, uint64_t first, int64_t count, d
   }
 }
 
-double random_normal(const RandomStream& stream, uint64_t element) {
-  double normal = 0;
-  random_normals(stream, element, 1, &normal);
-  return normal;
-}
-
 }  // namespace shardline

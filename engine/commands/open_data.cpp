@@ -172,7 +172,7 @@ TokenData open_data(const Config& config, const ModelSource& model, const Resolv
   if (validation && config.data.max_eval_samples) validation = validation->first(*config.data.max_eval_samples);
   progress.finish();
 
-  TokenData data{.digest = digest};
+  TokenData data;
   if (train && with_train) data.train = source(*train, true);
   if (validation) data.validation = source(*validation, false);
   require_equal(*context.world, "data", digest);

@@ -78,11 +78,4 @@ void FlatGradients::wait_until_brought() {
   bringing_.reset();
 }
 
-at::Tensor FlatGradients::gather() const {
-  if (segment_.shards == 1) return own_;
-  const auto whole = at::empty({segment_.length}, own_.options());
-  shards_->all_gather(whole, own_, {.what = "gather gradients"})->wait();
-  return whole;
-}
-
 }  // namespace shardline

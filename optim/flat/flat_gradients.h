@@ -37,9 +37,6 @@ class FlatGradients {
   void start_bringing();  // nothing without a host
   void wait_until_brought();
 
-  // Whole reduced gradients, for whoever wants to look at them. Collective over the shards.
-  at::Tensor gather() const;
-
  private:
   Segment segment_;
   CommunicatorPtr shards_, replicas_;

@@ -191,29 +191,6 @@ std::vector<Parameter*> StageParameters::stored() {
   return all;
 }
 
-StoredElements StageParameters::elements() const {
-  StoredElements stored;
-  const auto add_gradients = [&](const std::vector<FlatGradients>& gradients) {
-    for (const auto& segment : gradients)
-      stored.gradients += segment.reduces_microbatches() ? segment.own().numel() : segment.whole().numel();
-  };
-  const auto add = [&](const Buffer& buffer) {
-    for (const auto& values : buffer.values)
-      stored.values += values.is_gathered() ? values.own().numel() : values.whole().numel();
-  };
-  const auto add_trained = [&](const std::vector<FlatGradients>& gradients) {
-    for (const auto& segment : gradients) stored.trained += segment.own().numel();
-  };
-  for (const auto& tie : ties_) {
-    if (tie.buffer) add(*tie.buffer);
-    for (const auto& use : tie.uses) add_gradients(use->gradients);
-    if (!tie.uses.empty()) add_trained(tie.uses.front()->gradients);
-  }
-  for (const auto& layer : layers_)
-    if (layer) add(layer->buffer), add_gradients(layer->buffer.gradients), add_trained(layer->buffer.gradients);
-  return stored;
-}
-
 void StageParameters::fill_values(const std::function<void(Parameter&)>& fill) {
   visit_buffers([&](Buffer& buffer, const std::vector<Parameter*>& parameters, std::vector<FlatGradients>&) {
     std::vector<at::Tensor> whole;
@@ -233,17 +210,6 @@ void StageParameters::visit_values(const std::function<void(const Parameter&)>& 
     for (auto& values : buffer.values) whole.push_back(values.gather(await));
     for (size_t i = 0; i < parameters.size(); ++i)
       see({parameters[i]->name, parameters[i]->spec, view_in(whole, buffer.layout.places[i]), {}});
-  });
-}
-
-void StageParameters::visit_gradients(const std::function<void(const Parameter&, const at::Tensor&)>& see) {
-  visit_buffers([&](Buffer& buffer, const std::vector<Parameter*>& parameters, std::vector<FlatGradients>& gradients) {
-    std::vector<at::Tensor> whole;
-    for (const auto& segment : gradients) whole.push_back(segment.gather());
-    for (size_t i = 0; i < parameters.size(); ++i) {
-      const auto& place = buffer.layout.places[i];
-      if (place.segment < whole.size()) see(*parameters[i], view_in(whole, place));
-    }
   });
 }
 

@@ -44,12 +44,6 @@ struct TrainedParameter {
   const ParamSpec* spec = nullptr;
 };
 
-// Elements in flat buffers on a rank, padding included, between passes.
-struct StoredElements {
-  int64_t values = 0, gradients = 0, trained = 0;
-  bool operator==(const StoredElements&) const = default;
-};
-
 struct StageSetup {
   const ModelSpec& spec;
   const std::vector<int>& stage_of_layer;  // for all layers of the model
@@ -67,22 +61,19 @@ class StageParameters : public ParameterStore {
 
   std::vector<Parameter*> layer_params(int layer);  // in the order of the layer's spec
   // Every parameter stored on this rank once, tied ones at their first use here. Values and gradients of sharded ones
-  // have memory only while they are whole; see the three visits.
+  // have memory only while they are whole; see fill_values and visit_values.
   std::vector<Parameter*> stored();
-  StoredElements elements() const;
   at::ScalarType trained_type() const;  // of the values that are trained: fp32, also for half precision
   at::Device device() const { return options_.device(); }  // of what passes see and communicators carry
   bool writes(const Parameter& parameter) const;  // this rank is the one of its holders that writes it to a file
 
-  // For all that is stored, one buffer after the other: `fill` sets the values; `see` is shown whole values, or whole
-  // reduced gradients. Values are those that are trained: the fp32 masters of half precision. Visits that see are
-  // collective over the ranks that share the stage; visit_values leaves it to `await` how to wait for its collectives,
-  // for `see` may take long on some ranks.
+  // For all that is stored, one buffer after the other: `fill` sets the values; `see` is shown whole values. Values are
+  // those that are trained: the fp32 masters of half precision. visit_values is collective over the ranks that share
+  // the stage, and leaves it to `await` how to wait for its collectives, for `see` may take long on some ranks.
   void fill_values(const std::function<void(Parameter&)>& fill);
   void visit_values(
       const std::function<void(const Parameter&)>& see,
       const std::function<void(Work&)>& await = [](Work& work) { work.wait(); });
-  void visit_gradients(const std::function<void(const Parameter&, const at::Tensor& gradient)>& see);
 
   void begin_run(std::vector<int> acquired) override;
   void acquire(int layer) override;

@@ -14,6 +14,7 @@
 #include "core/error.h"
 #include "core/memory/storage.h"
 #include "optim/update/gradient_norm.h"
+#include "tests/optim/flat/whole_gradients.h"
 
 #include "tests/catch.h"
 
@@ -128,11 +129,11 @@ void check_reduction(const std::vector<int>& tied, const std::vector<int>& stage
     std::string mine;
     for (int step = 0; step < 2; ++step) {  // the second finds nothing left of the first
       fill_gradients(parameters, spec, stage_of_layer);
-      parameters.visit_gradients([&](const Parameter& p, const at::Tensor& gradient) {
-        const double value = expected(spec, p.name, mesh, parameters.groups().at.t);
+      for (const auto& [name, gradient] : whole_gradients(parameters, spec)) {
+        const double value = expected(spec, name, mesh, parameters.groups().at.t);
         if (!at::equal(gradient, at::full_like(gradient, value)))
-          mine += cat("rank ", world->rank(), ": ", p.name, " is not ", value, "\n");
-      });
+          mine += cat("rank ", world->rank(), ": ", name, " is not ", value, "\n");
+      }
       const double got = gradient_norm(parameters);
       if (!(std::abs(got - norm) <= 1e-12 * norm)) mine += cat("norm ", got, " is not ", norm, "\n");
     }

@@ -188,9 +188,8 @@ class Rank {
   }
 
   void look_at_gradients(const std::string& what) {
-    parameters_.visit_gradients([&](const Parameter& p, const at::Tensor& gradient) {
-      seen_[cat(rank_, " ", what, p.name)] = gradient.clone();
-    });
+    const auto parts = parameters_.counted_gradients();
+    for (size_t i = 0; i < parts.size(); ++i) seen_[cat(rank_, " ", what, "part ", i)] = parts[i].clone();
   }
   void look_at_values(const std::string& what) {
     parameters_.visit_values([&](const Parameter& p) { seen_[cat(rank_, " ", what, p.name)] = p.value.clone(); });
@@ -383,17 +382,18 @@ TEST_CASE("what stands on the host counts as the optimizer's, and the device kee
   const RankGroups groups = make_rank_groups(Mesh("cluster", 1, 1, 1), make_local_world(), make_local_world());
   const auto bytes_of = [&](at::ScalarType type, const HostLinkPtr& host) {
     const auto before = memory_totals().now;
-    const StageParameters parameters({.spec = spec,
-                                      .stage_of_layer = {0, 0, 0, 0},
-                                      .groups = groups,
-                                      .sharding = {},
-                                      .values = at::TensorOptions(type),
-                                      .host = host});
+    StageParameters parameters({.spec = spec,
+                                .stage_of_layer = {0, 0, 0, 0},
+                                .groups = groups,
+                                .sharding = {},
+                                .values = at::TensorOptions(type),
+                                .host = host});
     const auto after = memory_totals().now;
     const auto of = [&](MemoryClass memory) {
       return after[static_cast<size_t>(memory)] - before[static_cast<size_t>(memory)];
     };
-    const int64_t trained = parameters.elements().trained;
+    int64_t trained = 0;
+    for (const auto& range : parameters.trained_ranges()) trained += range.values.numel();
     return std::array<int64_t, 4>{of(MemoryClass::weights), of(MemoryClass::gradients), of(MemoryClass::optimizer),
                                   trained};
   };

@@ -64,10 +64,10 @@ TEST_CASE("a single stage sends nothing") {
 TEST_CASE("every generated schedule passes the checker and keeps its bound on active microbatches") {
   for (int stages = 1; stages <= 7; ++stages)
     for (int microbatches = 1; microbatches <= 9; ++microbatches) {
-      CHECK(check_schedule(forward_schedule(stages, microbatches), {.send_buffers = 0}).send_buffers == 0);
+      CHECK(check_schedule(forward_schedule(stages, microbatches), 0).send_buffers == 0);
       for (int active = 0; active <= stages + 1; ++active) {
         CAPTURE(stages, microbatches, active);
-        const auto simple = check_schedule(simple_schedule(stages, microbatches, active), {.send_buffers = 0});
+        const auto simple = check_schedule(simple_schedule(stages, microbatches, active), 0);
         const int wave = active == 0 ? microbatches : std::min(active, microbatches);
         CHECK(simple.peak_activations == std::vector<int>(static_cast<size_t>(stages), wave));
         CHECK(simple.peak_weight_pairs == std::vector<int>(static_cast<size_t>(stages), 1));
@@ -88,7 +88,7 @@ TEST_CASE("1F1B needs a send buffer exactly when neighbours send to each other a
   CHECK(check_schedule(one_forward_one_backward(4, 8, 0)).send_buffers == 1);
   CHECK(check_schedule(one_forward_one_backward(4, 8, 1)).send_buffers == 0);
   CHECK(check_schedule(one_forward_one_backward(1, 8, 0)).send_buffers == 0);
-  CHECK_THROWS_AS(check_schedule(one_forward_one_backward(4, 8, 0), {.send_buffers = 0}), ScheduleError);
+  CHECK_THROWS_AS(check_schedule(one_forward_one_backward(4, 8, 0), 0), ScheduleError);
 }
 
 TEST_CASE("fewer active microbatches cost no more than their round trips") {
