@@ -56,8 +56,8 @@ nlohmann::ordered_json rates(const Options& options, int64_t in, int64_t out) {
       {"forward", [&] { linear_forward_out(y, x, w, bias); }},
       {"input_gradient", [&] { linear_input_gradient_out(dx, dy, w, false); }},
       {"weight_gradient", [&] { add_weight_gradient(dw, dy, x); }}};
-  std::vector<std::pair<const char*, Products>> ways = {{"ours", Products::automatic}};
-  if (!options.ours_only) ways.insert(ways.begin(), {"aten", Products::aten});
+  std::vector<std::pair<const char*, ProductLibrary>> ways = {{"ours", ProductLibrary::automatic}};
+  if (!options.ours_only) ways.insert(ways.begin(), {"aten", ProductLibrary::aten});
   nlohmann::ordered_json line = {{"type", options.type}, {"rows", rows}, {"in", in}, {"out", out}};
   for (const auto& [name, product] : products) {
     std::map<std::string, std::vector<double>> seconds;

@@ -31,7 +31,7 @@ struct Options {
   std::string config;
   std::vector<std::string> overrides;
   int warmup = 2, steps = 5;
-  Products products = Products::automatic;
+  ProductLibrary products = ProductLibrary::automatic;
   std::string profile;
 };
 
@@ -57,7 +57,7 @@ nlohmann::json pipeline_report(const Schedule& schedule, const std::vector<Measu
   }
   const auto [low, high] = std::minmax_element(ratios.begin(), ratios.end());
   nlohmann::json seconds = nlohmann::json::array();
-  for (const auto& [at, mean] : steps.back().seconds_of) seconds.push_back({to_string(at.first), at.second, mean});
+  for (const auto& [key, mean] : steps.back().seconds_of) seconds.push_back({to_string(key.first), key.second, mean});
   return {{"schedule", schedule.name},
           {"busy_seconds", steps.back().busy},
           {"op_chunk_seconds", seconds},
@@ -130,7 +130,7 @@ int run(int argc, char** argv) {
   app.add_option("--steps", options.steps, "measured steps")->capture_default_str()->check(CLI::PositiveNumber);
   app.add_option("--products", options.products, "who multiplies matrices on CPUs")
       ->transform(CLI::CheckedTransformer(
-          std::map<std::string, Products>{{"aten", Products::aten}, {"onednn", Products::onednn}}));
+          std::map<std::string, ProductLibrary>{{"aten", ProductLibrary::aten}, {"onednn", ProductLibrary::onednn}}));
   app.add_option("--profile", options.profile, "of this config, by shardline profile")->check(CLI::ExistingFile);
   CLI11_PARSE(app, argc, argv);
   const Config config = read_config(options.config, options.overrides);

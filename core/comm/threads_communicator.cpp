@@ -117,7 +117,7 @@ class ThreadWork : public Work {
         identity_(std::move(identity)),
         request_(std::move(request)) {}
 
-  bool done() override {
+  bool poll() override {
     std::lock_guard lock(world_->mutex);
     return is_over();
   }

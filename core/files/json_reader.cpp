@@ -26,8 +26,8 @@ std::string shown(const json& value) {
 }
 
 std::string escaped(std::string key) {
-  for (std::size_t at = 0; (at = key.find_first_of("~/", at)) != std::string::npos; at += 2)
-    key.replace(at, 1, key[at] == '~' ? "~0" : "~1");
+  for (std::size_t place = 0; (place = key.find_first_of("~/", place)) != std::string::npos; place += 2)
+    key.replace(place, 1, key[place] == '~' ? "~0" : "~1");
   return key;
 }
 

@@ -54,8 +54,8 @@ Span span_of(const InstructionRecord& record) {
 
 // Both ends of a message know its pipeline, its channel ("pp 0>1") and its number there.
 std::string arrow_of(const Mesh& mesh, const FlightRecord& flight) {
-  const Coordinates at = mesh.at(flight.rank);
-  return cat("replica ", at.d, ", t ", at.t, ", ", flight.group, ", number ", flight.sequence);
+  const Coordinates coordinates = mesh.at(flight.rank);
+  return cat("replica ", coordinates.d, ", t ", coordinates.t, ", ", flight.group, ", number ", flight.sequence);
 }
 
 Span span_of(const Mesh& mesh, const FlightRecord& flight, double offset) {
@@ -97,8 +97,9 @@ class ChromeTrace::Events {
   }
 
   void add(const Mesh& mesh, const RankTimeline& rank) {
-    const Coordinates at = mesh.at(rank.rank);
-    name("process_name", rank.rank, 0, cat("rank ", rank.rank, " (d ", at.d, ", p ", at.p, ", t ", at.t, ")"));
+    const Coordinates coordinates = mesh.at(rank.rank);
+    name("process_name", rank.rank, 0,
+         cat("rank ", rank.rank, " (d ", coordinates.d, ", p ", coordinates.p, ", t ", coordinates.t, ")"));
     write({{"ph", "X"},
            {"name", rank.complete ? "step" : "step (records were lost)"},
            {"pid", rank.rank},

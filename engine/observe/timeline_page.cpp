@@ -12,10 +12,6 @@
 namespace shardline {
 namespace {
 
-bool computes(Op op) {
-  return op <= Op::backward_weight;
-}
-
 // Mean over microbatches and over the ranks of a stage.
 class MeanCosts {
  public:
@@ -50,8 +46,9 @@ double idle_share(const std::vector<PictureRow>& rows, double span) {
 std::vector<PictureRow> measured_rows(const Mesh& mesh, const std::vector<RankTimeline>& ranks, double zero) {
   std::vector<PictureRow> rows;
   for (const auto& rank : ranks) {
-    const Coordinates at = mesh.at(rank.rank);
-    auto& row = rows.emplace_back(PictureRow{cat("rank ", rank.rank, " (d ", at.d, " p ", at.p, " t ", at.t, ")"), {}});
+    const Coordinates coordinates = mesh.at(rank.rank);
+    auto& row = rows.emplace_back(PictureRow{
+        cat("rank ", rank.rank, " (d ", coordinates.d, " p ", coordinates.p, " t ", coordinates.t, ")"), {}});
     for (const auto& record : rank.instructions) {
       if (!computes(record.instruction.op)) continue;
       const double seconds = record.end - record.start - record.waited;

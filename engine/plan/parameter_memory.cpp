@@ -11,7 +11,7 @@
 namespace shardline {
 namespace {
 
-using Stage = Sharding::Stage;
+using Level = Sharding::Level;
 
 // The flat layouts of a stage: one of each layer's own parameters and one of each tied parameter.
 class StageLayouts {
@@ -55,10 +55,10 @@ class StageLayouts {
 };
 
 bool is_gathered(const Segment& segment, const Sharding& sharding) {
-  return sharding.stage == Stage::weights && segment.shards > 1;
+  return sharding.level == Level::weights && segment.shards > 1;
 }
 bool is_reduced(const Segment& segment, const Sharding& sharding) {
-  return sharding.stage >= Stage::gradients && segment.shards > 1 && segment.trainable;
+  return sharding.level >= Level::gradients && segment.shards > 1 && segment.trainable;
 }
 
 // The elements of a parameter in this rank's shard of its segment.
@@ -169,7 +169,7 @@ int64_t most_open(const StageLayouts& layouts, const std::vector<Instruction>& l
       if (list[i].op == Op::backward_input) gradients.close(*layer, false);
       if (whole_backward || weights_alone) gradients.close(*layer, true);
     }
-    if (list[i].op == Op::reduce_scatter_gradients) gradients.settle();
+    if (list[i].op == Op::settle_gradients) gradients.settle();
   }
   return gradients.most();
 }
@@ -192,7 +192,7 @@ ParameterElements parameter_elements(const ModelSpec& spec, const Plan& plan, Co
     for (const auto& segment : layouts.at(name).segments)
       if (segment.trainable)
         elements.gradients += is_reduced(segment, plan.sharding) ? segment.shard_length() : segment.length;
-  if (plan.sharding.stage < Stage::gradients) return elements;
+  if (plan.sharding.level < Level::gradients) return elements;
 
   const auto& list = plan.train.instructions[at.p];
   const auto layers = layers_of_chunks(plan);

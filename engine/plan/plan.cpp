@@ -89,7 +89,7 @@ std::vector<std::vector<int64_t>> message_bytes(const Config& config, const Plan
   const auto cost = [&](int, const Instruction& instruction) {
     double flops = 0;  // of a forward, and about as many of either gradient
     for (const int layer : layers[instruction.chunk]) flops += spec.layers[layer].flops_per_token;
-    return instruction.op <= Op::backward_weight ? flops : 0;
+    return computes(instruction.op) ? flops : 0;
   };
   std::vector<std::vector<int64_t>> result;
   for (const auto& stage : messages_held(plan.train, cost)) {
@@ -144,7 +144,7 @@ Plan make_plan(const Config& config, const PlannerCase& planned, const ResolvedS
   plan.activations.offload = {config.smp.offload_activations, config.smp.activation_loading_horizon,
                               config.smp.offload_scope == "all"};
   plan.sharding = sharding_of(config.smp, sizes.replicas);
-  const bool scattered = plan.sharding.stage >= Sharding::Stage::gradients && plan.sharding.degree > 1;
+  const bool scattered = plan.sharding.level >= Sharding::Level::gradients && plan.sharding.degree > 1;
   plan.train = with_reductions(training_schedule(config, sizes), scattered);
   plan.forward = forward_schedule(plan.train.stage_of_chunk, sizes.pipeline, sizes.microbatches);
   check_schedule(plan.train);
@@ -206,7 +206,7 @@ nlohmann::json plan_json(const Plan& plan) {
             {"microbatches", s.microbatches},
             {"accumulation_steps", s.accumulation_steps}}},
           {"sequence_parallel", plan.sequence_parallel},
-          {"sharding", {{"stage", static_cast<int>(plan.sharding.stage)}, {"degree", plan.sharding.degree}}},
+          {"sharding", {{"stage", static_cast<int>(plan.sharding.level)}, {"degree", plan.sharding.degree}}},
           {"tensor_parallel_units", units_json(plan.units)},
           {"stages", stages},
           {"recompute", recompute_names(plan)},

@@ -64,7 +64,7 @@ Layout layout_of(const Config& config, const ModelSpec& spec, const ResolvedSize
   layout.sequence_parallel = is_sequence_parallel(smp);
   layout.offload = offloaded_of(config, spec);
   const Sharding sharding = sharding_of(smp, sizes.replicas);
-  layout.sharded = sharding.degree > 1 ? static_cast<int>(sharding.stage) : 0;
+  layout.sharded = sharding.degree > 1 ? static_cast<int>(sharding.level) : 0;
   layout.sharding_degree = layout.sharded > 0 ? sharding.degree : 0;
   return layout;
 }

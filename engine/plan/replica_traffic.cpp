@@ -44,7 +44,7 @@ std::string reduction_text(const Config& config, const ModelSpec& spec, const Pl
         bytes.push_back(static_cast<double>(segment.length * element));
   if (bytes.empty()) return "";
   std::sort(bytes.begin(), bytes.end());
-  const bool by_microbatch = plan.sharding.stage >= Sharding::Stage::gradients && has_shards(spec, plan);
+  const bool by_microbatch = plan.sharding.level >= Sharding::Level::gradients && has_shards(spec, plan);
   return cat(bytes.size(), " segments, ", format_bytes(bytes.front()), " to ", format_bytes(bytes.back()), ", median ",
              format_bytes(bytes[bytes.size() / 2]), ", ",
              format_bytes(std::accumulate(bytes.begin(), bytes.end(), 0.0)), " together; ",
@@ -55,7 +55,7 @@ std::string reduction_text(const Config& config, const ModelSpec& spec, const Pl
 std::string gathering_text(const ModelSpec& spec, const Plan& plan, const std::vector<int>& host_of,
                            at::Device device) {
   const Sharding& sharding = plan.sharding;
-  if (sharding.stage == Sharding::Stage::none || sharding.degree == 1) return "";
+  if (sharding.level == Sharding::Level::none || sharding.degree == 1) return "";
   if (!has_shards(spec, plan)) return "none: every parameter is below sdp_param_persistence_threshold and stays whole";
   if (!device.is_cpu()) return "in one step: NCCL knows the hosts and finds its own way";
   const auto groups = hosts_of_shard_groups(plan, host_of);

@@ -14,7 +14,7 @@ int64_t elements(double number) {
 
 }  // namespace
 
-using Stage = Sharding::Stage;
+using Level = Sharding::Level;
 
 Sharding sharding_of(const SmpOptions& smp, int replicas) {
   if (smp.sharded_data_parallel_degree > 1) {
@@ -23,18 +23,18 @@ Sharding sharding_of(const SmpOptions& smp, int replicas) {
                             " must divide the ", replicas,
                             " replicas (ranks / (pipeline_parallel_degree x tensor_parallel_degree)); use a divisor, "
                             "or other degrees"));
-    return {.stage = Stage::weights,
+    return {.level = Level::weights,
             .degree = smp.sharded_data_parallel_degree,
             .whole_below = whole_below(smp),
             .most_gathered = elements(smp.sdp_max_live_parameters),
             .most_reduced = elements(smp.sdp_reduce_bucket_size),
             .hierarchical_gather = smp.sdp_hierarchical_allgather};
   }
-  const Stage stage = smp.shard_gradients         ? Stage::gradients
-                      : smp.shard_optimizer_state ? Stage::optimizer
-                                                  : Stage::none;
-  return {.stage = stage,
-          .degree = stage == Stage::none ? 1 : replicas,
+  const Level level = smp.shard_gradients         ? Level::gradients
+                      : smp.shard_optimizer_state ? Level::optimizer
+                                                  : Level::none;
+  return {.level = level,
+          .degree = level == Level::none ? 1 : replicas,
           .hierarchical_gather = smp.sdp_hierarchical_allgather};
 }
 
@@ -47,14 +47,14 @@ std::string to_string(const Sharding& sharding, int replicas) {
   if (sharding.degree == 1) return "none";
   const std::string over = sharding.degree == replicas ? cat(" over ", replicas, " replicas")
                                                        : cat(" over ", sharding.degree, " of ", replicas, " replicas");
-  switch (sharding.stage) {
-    case Stage::none:
+  switch (sharding.level) {
+    case Level::none:
       break;
-    case Stage::optimizer:
+    case Level::optimizer:
       return "optimizer state" + over + " (ZeRO-1)";
-    case Stage::gradients:
+    case Level::gradients:
       return "optimizer state and gradients" + over + " (ZeRO-2)";
-    case Stage::weights:
+    case Level::weights:
       return "weights, gradients and optimizer state" + over + (sharding.degree == replicas ? " (ZeRO-3)" : " (MiCS)");
   }
   return "none";

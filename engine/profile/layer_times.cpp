@@ -64,10 +64,6 @@ int64_t elements_of(const std::vector<Parameter*>& parameters) {
   return elements;
 }
 
-bool computes(const InstructionRecord& record) {
-  return record.instruction.op <= Op::backward_weight;
-}
-
 // Median seconds by layer, and of what a step does beside them.
 struct Times {
   std::vector<double> forward, backward_input, backward_weight;
@@ -108,7 +104,7 @@ class Measurement {
     for (int i = 0; i < steps_; ++i) {
       const StepRecords records = step();
       for (const auto& record : records.instructions)
-        if (computes(record))
+        if (computes(record.instruction.op))
           seconds[static_cast<size_t>(record.instruction.op)][record.instruction.chunk].push_back(record.end -
                                                                                                   record.start);
       before.push_back(records.instructions.front().start - records.start);
@@ -130,12 +126,12 @@ class Measurement {
     const auto records = step().instructions;
     for (size_t i = 0; i < records.size(); ++i) {
       const auto& [op, microbatch, chunk, peer] = records[i].instruction;
-      if (!computes(records[i]) || microbatch > 0) continue;
+      if (!computes(records[i].instruction.op) || microbatch > 0) continue;
       auto& layer = layers[chunk];
       const bool forward = op == Op::forward;
       if (forward) layer.kept_bytes = records[i].activation_bytes - (i > 0 ? records[i - 1].activation_bytes : 0);
       for (const auto& event : recorder.events()) {
-        if (event.at < records[i].start || event.at >= records[i].end) continue;
+        if (event.seconds < records[i].start || event.seconds >= records[i].end) continue;
         add(forward ? layer.forward_ops : layer.backward_ops, event);
         (forward ? layer.forward_flops : layer.backward_flops) += flops_of(event);
       }

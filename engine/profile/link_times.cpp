@@ -95,7 +95,7 @@ class Links {
 
   // There and back between stages 0 and 1, 2 and 3, ...: half of it is one message.
   void messages(Communicator& pp) {
-    const int stage = groups_.at.p, partner = stage ^ 1;
+    const int stage = groups_.coordinates.p, partner = stage ^ 1;
     add("pp", 2, "send", [&](int64_t elements) {
       return [&, message = tensor(elements)] {
         if (partner >= groups_.mesh.p()) return;

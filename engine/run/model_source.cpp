@@ -49,9 +49,9 @@ std::string fill_parameters(const ModelOptions& options, const ModelSource& sour
   work.report(0, total);
   parameters.fill_values([&](Parameter& parameter) {
     if (options.init == "pretrained")
-      source.directory->read(*parameter.spec, parameter.name, groups.at.t, groups.mesh.t(), parameter.value);
+      source.directory->read(*parameter.spec, parameter.name, groups.coordinates.t, groups.mesh.t(), parameter.value);
     else
-      init_parameter(parameter, numbers.at(parameter.name), seed, groups.at.t, groups.mesh.t());
+      init_parameter(parameter, numbers.at(parameter.name), seed, groups.coordinates.t, groups.mesh.t());
     work.report(done += static_cast<int64_t>(parameter.value.nbytes()), total);
   });
   work.finish();

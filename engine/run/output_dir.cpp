@@ -66,9 +66,9 @@ std::vector<fs::path> replaced_by_run(const fs::path& dir) {
 // Compares files, not names: links, "..", a slash at the end and relative paths make no difference.
 bool is_at_or_below(const fs::path& path, const fs::path& place) {
   std::error_code ignored;
-  for (fs::path at = fs::weakly_canonical(path, ignored); !at.empty(); at = at.parent_path()) {
-    if (fs::equivalent(at, place, ignored)) return true;
-    if (!at.has_relative_path()) break;
+  for (fs::path folder = fs::weakly_canonical(path, ignored); !folder.empty(); folder = folder.parent_path()) {
+    if (fs::equivalent(folder, place, ignored)) return true;
+    if (!folder.has_relative_path()) break;
   }
   return false;
 }

@@ -42,7 +42,7 @@ StageLayers build_stage(const TrainerParts& parts, StageParameters& parameters, 
   stage.waits_for_device = parts.timed;
   stage.offload_directory = parts.config.smp.offload_path.value_or(parts.config.output_dir);
   for (size_t i = 0; i < stage.layers.size(); ++i) {
-    if (parts.plan.stage_of_layer[i] != parts.groups.at.p) continue;
+    if (parts.plan.stage_of_layer[i] != parts.groups.coordinates.p) continue;
     const LayerSpec& spec = parts.model.spec.layers[i];
     const auto index = static_cast<int>(i);
     stage.layers[i] = spec.build({.spec = &spec,
@@ -77,7 +77,7 @@ Trainer::Trainer(const TrainerParts& parts, int64_t total_steps)
 
 Trainer::BatchTotals Trainer::read_microbatches(BatchSource& data, int64_t step, int count,
                                                 std::vector<Microbatch>& microbatches) const {
-  const Range mine = split_range(data.samples_in_step(step), groups_.mesh.d(), groups_.at.d);
+  const Range mine = split_range(data.samples_in_step(step), groups_.mesh.d(), groups_.coordinates.d);
   const Batch batch = data.batch(step, {mine.begin, mine.length});
   check_vocabulary(batch, stage_.spec->vocab_size);
   for (int i = 0; i < count; ++i) {
@@ -101,7 +101,7 @@ LossTerm Trainer::total_loss(const RunResult& run) {
     mine.sum += loss.sum;
     mine.weight += loss.weight;
   }
-  const bool counts = groups_.at.p == plan_.train.stage_of_chunk.back() && groups_.at.t == 0;
+  const bool counts = groups_.coordinates.p == plan_.train.stage_of_chunk.back() && groups_.coordinates.t == 0;
   auto total = at::zeros({2}, at::kDouble);
   if (counts) total.copy_(at::tensor({mine.sum, mine.weight}, at::kDouble));
   groups_.world->all_reduce(total, {.what = "loss"})->wait();
@@ -210,7 +210,7 @@ at::Tensor Trainer::next_logits(const at::Tensor& ids, int64_t first_position, c
   const auto run = executor_.run(forward_schedule(stage_of_chunk, plan_.mesh.p(), 1), batch,
                                  {.mode = Mode::generate, .caches = caches});
   auto logits =
-      groups_.at.p == stage_of_chunk.back()
+      groups_.coordinates.p == stage_of_chunk.back()
           ? run.outputs[0].contiguous()
           : at::empty({ids.size(0), stage_.spec->vocab_size}, stage_.activations.dtype(number_types(config_).exact));
   groups_.pp->broadcast(logits, stage_of_chunk.back(), {.what = "logits"})->wait();

@@ -41,7 +41,8 @@ at::Tensor CausalBlock::attention(const at::Tensor& x, MicrobatchContext& contex
   const int64_t tokens = context.batch->tokens();
   const auto of_all = gathered_for_all(
       core_tp_,
-      placed(core_tp_, column_linear(attention_tp_, x, tokens, qkv, qkv_bias, context.weight_grads), *context.batch),
+      with_rotary(core_tp_, column_linear(attention_tp_, x, tokens, qkv, qkv_bias, context.weight_grads),
+                  *context.batch),
       tokens);
   return attend(of_all, context, attention_, [&](const at::Tensor& mixed) {
     return row_linear(attention_tp_, sliced_from_all(core_tp_, mixed), out, context.weight_grads);

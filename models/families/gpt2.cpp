@@ -36,9 +36,9 @@ class Gpt2Block : public CausalBlock {
     const auto attended = attention(normed(x, context, param(kNorm1), param(kNorm1Bias)), context, param(kQkv),
                                     &param(kQkvBias), param(kOut));
     const auto middle = added(attended, &param(kOutBias), x, context, 1);
-    const auto seen = mlp(normed(middle, context, param(kNorm2), param(kNorm2Bias)), context, param(kFc),
-                          param(kFcBias), param(kProj));
-    return {added(seen, &param(kProjBias), middle, context, 2)};
+    const auto from_mlp = mlp(normed(middle, context, param(kNorm2), param(kNorm2Bias)), context, param(kFc),
+                              param(kFcBias), param(kProj));
+    return {added(from_mlp, &param(kProjBias), middle, context, 2)};
   }
 
  private:

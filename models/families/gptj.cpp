@@ -27,12 +27,12 @@ class GptjBlock : public CausalBlock {
     const auto n = normed(x, context, param(kNorm), param(kNormBias));
     const auto attended = attention(n, context, param(kQkv), nullptr, param(kOut));
     const auto middle = added(attended, nullptr, x, context, 1);
-    const auto seen = mlp(n, context, param(kFc), param(kFcBias), param(kProj));
-    return {added(seen, &param(kProjBias), middle, context, 2)};
+    const auto from_mlp = mlp(n, context, param(kFc), param(kFcBias), param(kProj));
+    return {added(from_mlp, &param(kProjBias), middle, context, 2)};
   }
 
  protected:
-  at::Tensor placed(const TensorParallel& tp, const at::Tensor& qkv, const Microbatch& batch) const override {
+  at::Tensor with_rotary(const TensorParallel& tp, const at::Tensor& qkv, const Microbatch& batch) const override {
     return rotated(tp, qkv, batch, config_.head_dim(), table_);
   }
 

@@ -207,14 +207,17 @@ LayerWork work_of(const Scaled& scaled, const WorkShape& shape, bool recomputabl
 // features: of its input, which is kept; 0: the batch. logits: columns of what the loss is taken of, whose logarithm of
 // probabilities is kept; 0: no loss here.
 void state_costs(LayerSpec& layer, const Scaled& scaled, int64_t features, int64_t logits) {
-  layer.kept = [scaled, columns = features + logits](const KeptCase& at) {
-    return KeptBytes{.activations = scaled.bytes(scaled.trace.kept_bytes, at.tokens, at.element_bytes) +
-                                    at.rows * columns * at.element_bytes};
+  layer.kept = [scaled, columns = features + logits](const KeptCase& kept_case) {
+    return KeptBytes{.activations = scaled.bytes(scaled.trace.kept_bytes, kept_case.tokens, kept_case.element_bytes) +
+                                    kept_case.rows * columns * kept_case.element_bytes};
   };
-  layer.passes = [scaled, logits](const KeptCase& at) {
-    const int64_t loss = 2 * at.rows * logits * at.element_bytes;  // a copy without the last position, and that
-    const int64_t backward = scaled.bytes(scaled.trace.backward_bytes, at.tokens, at.element_bytes) + loss;
-    return PassBytes{scaled.bytes(scaled.trace.forward_bytes, at.tokens, at.element_bytes) + loss, backward, backward};
+  layer.passes = [scaled, logits](const KeptCase& kept_case) {
+    const int64_t loss =
+        2 * kept_case.rows * logits * kept_case.element_bytes;  // a copy without the last position, and that
+    const int64_t backward =
+        scaled.bytes(scaled.trace.backward_bytes, kept_case.tokens, kept_case.element_bytes) + loss;
+    return PassBytes{scaled.bytes(scaled.trace.forward_bytes, kept_case.tokens, kept_case.element_bytes) + loss,
+                     backward, backward};
   };
   layer.work = [scaled, recomputable = layer.is_block](const WorkShape& shape) {
     return work_of(scaled, shape, recomputable);

@@ -17,7 +17,7 @@ Sharing sharing_of(const ParamSpec& spec, int t_degree);
 // What replicas hold a part of instead of all: from ZeRO (Rajbhandari et al. 2020, arXiv 1910.02054), with MiCS (Zhang
 // et al. 2022, arXiv 2205.00119) where fewer than all replicas share one copy.
 struct Sharding {
-  enum class Stage { none, optimizer, gradients, weights } stage = Stage::none;  // each includes those before it
+  enum class Level { none, optimizer, gradients, weights } level = Level::none;  // each includes those before it
   int degree = 1;                                                                // replicas that share one copy
   int64_t whole_below = 0;    // of `weights`: parameters of fewer (logical) elements stay whole on every rank
   int64_t most_gathered = 0;  // of `weights`: elements that may be whole at a time for gathering ahead; 0: any number

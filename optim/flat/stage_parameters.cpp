@@ -31,16 +31,16 @@ StageParameters::StageParameters(const StageSetup& setup)
   make_groups();
   find_ties(setup.stage_of_layer);
   for (size_t layer = 0; layer < spec_.layers.size(); ++layer)
-    if (setup.stage_of_layer[layer] == groups_.at.p) build_layer(static_cast<int>(layer));
+    if (setup.stage_of_layer[layer] == groups_.coordinates.p) build_layer(static_cast<int>(layer));
 }
 
 void StageParameters::make_groups() {
-  if (sharding_.stage == Sharding::Stage::none) return;
+  if (sharding_.level == Sharding::Level::none) return;
   if (groups_.mesh.copies(sharding_.degree) == 1) {
     shards_ = groups_.rdp;
     shards_of_partial_ = groups_.dp;
   } else {
-    const SharePlace place = groups_.mesh.shared(groups_.at.d, sharding_.degree);
+    const SharePlace place = groups_.mesh.shared(groups_.coordinates.d, sharding_.degree);
     shards_ = groups_.rdp->split(place.copy, "shards");
     shards_of_partial_ = groups_.dp->split(place.copy, "shards and tp");
     shard_replicas_ = groups_.rdp->split(place.part, "replicas of a shard");
@@ -63,9 +63,9 @@ CommunicatorPtr StageParameters::replicas_of(const Segment& segment) const {
 }
 
 StageParameters::Buffer StageParameters::make_buffer(const std::vector<NamedParam>& params) const {
-  Buffer buffer{flat_layout(params, groups_.at.t, groups_.mesh.t(), sharding_), {}, {}};
+  Buffer buffer{flat_layout(params, groups_.coordinates.t, groups_.mesh.t(), sharding_), {}, {}};
   for (const auto& segment : buffer.layout.segments)
-    buffer.values.emplace_back(segment, sharding_.stage, shards_of(segment), options_, trains_ && segment.trainable,
+    buffer.values.emplace_back(segment, sharding_.level, shards_of(segment), options_, trains_ && segment.trainable,
                                host_);
   return buffer;
 }
@@ -74,7 +74,7 @@ std::vector<FlatGradients> StageParameters::make_gradients(const FlatLayout& lay
   std::vector<FlatGradients> gradients;
   for (const auto& segment : layout.segments)
     if (trains_ && segment.trainable)
-      gradients.emplace_back(segment, sharding_.stage, shards_of(segment), replicas_of(segment), options_, host);
+      gradients.emplace_back(segment, sharding_.level, shards_of(segment), replicas_of(segment), options_, host);
   return gradients;
 }
 
@@ -106,7 +106,7 @@ void StageParameters::find_ties(const std::vector<int>& stage_of_layer) {
         if (param.tied_to != tie.name && spec_.layers[l].full_name(param) != tie.name) continue;
         SL_ASSERT(param.shape == source.shape && param.split_dim == source.split_dim, "tied to ", tie.name);
         if (tie.stages.empty() || tie.stages.back() != stage_of_layer[l]) tie.stages.push_back(stage_of_layer[l]);
-        if (stage_of_layer[l] != groups_.at.p) continue;
+        if (stage_of_layer[l] != groups_.coordinates.p) continue;
         if (!tie.buffer) tie.buffer = make_buffer({{tie.name, &source}});
         auto use = std::make_unique<Use>();
         use->layer = static_cast<int>(l);
@@ -115,7 +115,7 @@ void StageParameters::find_ties(const std::vector<int>& stage_of_layer) {
         tie.uses.push_back(std::move(use));
       }
     if (tie.stages.size() == 1) continue;
-    Coordinates first = groups_.at;
+    Coordinates first = groups_.coordinates;
     first.p = tie.stages.front();
     const int color = tie.buffer ? groups_.mesh.rank(first) : groups_.mesh.size();  // all others: one idle group
     auto comm = groups_.device_world->split(color, "tie");
@@ -162,10 +162,10 @@ std::vector<Parameter*> StageParameters::layer_params(int layer) {
 }
 
 bool StageParameters::writes(const Parameter& parameter) const {
-  if (groups_.at.d != 0) return false;
-  if (sharing_of(*parameter.spec, groups_.mesh.t()) != Sharing::split && groups_.at.t != 0) return false;
+  if (groups_.coordinates.d != 0) return false;
+  if (sharing_of(*parameter.spec, groups_.mesh.t()) != Sharing::split && groups_.coordinates.t != 0) return false;
   for (const auto& tie : ties_)
-    if (tie.name == parameter.name) return tie.stages.front() == groups_.at.p;
+    if (tie.name == parameter.name) return tie.stages.front() == groups_.coordinates.p;
   return true;
 }
 
@@ -218,7 +218,7 @@ void StageParameters::visit_values(const std::function<void(const Parameter&)>& 
 void StageParameters::begin_run(std::vector<int> acquired) {
   acquired_ = std::move(acquired);
   next_ = 0;
-  if (sharding_.stage == Sharding::Stage::weights && !acquired_.empty()) bring(acquired_.front());
+  if (sharding_.level == Sharding::Level::weights && !acquired_.empty()) bring(acquired_.front());
 }
 
 void StageParameters::bring(int layer) {
@@ -233,7 +233,7 @@ void StageParameters::acquire(int layer) {
   bring(layer);
   for (auto* buffer : layers_[layer]->buffers)
     for (auto& values : buffer->values) values.wait_until_whole();
-  if (sharding_.stage != Sharding::Stage::weights || next_ == acquired_.size()) return;
+  if (sharding_.level != Sharding::Level::weights || next_ == acquired_.size()) return;
   const auto gathered = [&](int of) {
     int64_t elements = 0;
     for (const auto* buffer : layers_[of]->buffers)
@@ -247,7 +247,7 @@ void StageParameters::acquire(int layer) {
 
 // What the next layer needs too stays.
 void StageParameters::release(int layer) {
-  if (sharding_.stage != Sharding::Stage::weights) return;
+  if (sharding_.level != Sharding::Level::weights) return;
   const std::vector<Buffer*> none;
   const auto& next = next_ < acquired_.size() ? layers_[acquired_[next_]]->buffers : none;
   for (auto* buffer : layers_[layer]->buffers)
@@ -378,8 +378,9 @@ int StageParameters::number_of(const std::string& name) const {
 // What of this rank's shard belongs to which parameter.
 std::vector<TrainedPiece> StageParameters::pieces_of(const Buffer& buffer, size_t segment) const {
   const Segment& kind = buffer.layout.segments[segment];
-  const bool first_of_t = is_dealt_over_t(kind) || groups_.at.t == 0;
-  const bool first_of_shards = kind.shards > 1 || groups_.mesh.shared(groups_.at.d, sharding_.degree).part == 0;
+  const bool first_of_t = is_dealt_over_t(kind) || groups_.coordinates.t == 0;
+  const bool first_of_shards =
+      kind.shards > 1 || groups_.mesh.shared(groups_.coordinates.d, sharding_.degree).part == 0;
   const int64_t begin = kind.shards > 1 ? shards_of(kind)->rank() * kind.shard_length() : 0;
   std::vector<TrainedPiece> pieces;
   for (const auto& place : buffer.layout.places) {
@@ -402,11 +403,11 @@ bool StageParameters::is_dealt_over_t(const Segment& segment) const {
 
 // Of a shard that several ranks hold, each counts a part: the same bits for any number of them, see gradient_norm.h.
 Range StageParameters::counted_part(const Segment& segment) const {
-  if (!is_dealt_over_t(segment) && groups_.at.t != 0) return {};
+  if (!is_dealt_over_t(segment) && groups_.coordinates.t != 0) return {};
   const int degree = segment.shards > 1 ? sharding_.degree : 1;
   const Mesh& mesh = groups_.mesh;
   const Range units = split_range(segment.shard_length() / FlatLayout::kAlignment, mesh.copies(degree),
-                                  mesh.shared(groups_.at.d, degree).copy);
+                                  mesh.shared(groups_.coordinates.d, degree).copy);
   return {units.begin * FlatLayout::kAlignment, units.length * FlatLayout::kAlignment};
 }
 
@@ -419,7 +420,7 @@ std::vector<at::Tensor> StageParameters::counted_gradients() const {
     }
   };
   for (const auto& tie : ties_)
-    if (!tie.uses.empty() && tie.stages.front() == groups_.at.p) add(tie.uses.front()->gradients);
+    if (!tie.uses.empty() && tie.stages.front() == groups_.coordinates.p) add(tie.uses.front()->gradients);
   for (const auto& layer : layers_)
     if (layer) add(layer->buffer.gradients);
   return parts;

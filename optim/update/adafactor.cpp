@@ -38,10 +38,10 @@ double sum_squares(int64_t length, const Value& value, const Take& take) {
   constexpr int64_t kLanes = 8;
   double lanes[kLanes] = {};
   int64_t i = 0;
-  const auto add = [&](int64_t at, int64_t lane) {
-    const double square = value(at) * value(at);
+  const auto add = [&](int64_t place, int64_t lane) {
+    const double square = value(place) * value(place);
     lanes[lane] += square;
-    take(at, square);
+    take(place, square);
   };
   for (; i + kLanes <= length; i += kLanes)
     for (int64_t lane = 0; lane < kLanes; ++lane) add(i + lane, lane);
@@ -67,8 +67,8 @@ void add_squares(const T* gradients, const TensorRuns& runs, const TensorFactors
     double* vector = of_blocks.data() + block * places + (along_columns ? run.column : run.row);
     const T* gradient = gradients + run.begin;
     of_runs[i] = sum_squares(
-        run.length, [&](int64_t at) { return double(gradient[at]); },
-        [&](int64_t at, double square) { vector[at * step] += square; });
+        run.length, [&](int64_t place) { return double(gradient[place]); },
+        [&](int64_t place, double square) { vector[place * step] += square; });
   });
   for (int64_t i = 0; i < runs.count(); ++i) {
     const auto run = runs[i];
@@ -90,7 +90,7 @@ double squared_update(const T* gradients, const TensorRuns& runs, const Vectors&
     const double other = along_columns ? factors.rows[run.row] : factors.columns[run.column];
     const T* gradient = gradients + run.begin;
     of_runs[i] = sum_squares(
-        run.length, [&](int64_t at) { return double(gradient[at]) * vector[at * step] * other; },
+        run.length, [&](int64_t place) { return double(gradient[place]) * vector[place * step] * other; },
         [](int64_t, double) {});
   });
   double sum = 0;
@@ -116,9 +116,9 @@ void update_matrix(T* values, const T* gradients, const TensorRuns& runs, const 
 // Calls work(place in the range, place in the state) for the elements of a tensor that is no matrix, in order.
 template <class Work>
 void for_elements(const TensorRuns& runs, const Work& work) {
-  int64_t at = 0;
+  int64_t place = 0;
   for (int64_t i = 0; i < runs.count(); ++i)
-    for (int64_t j = 0, begin = runs[i].begin, length = runs[i].length; j < length; ++j) work(begin + j, at++);
+    for (int64_t j = 0, begin = runs[i].begin, length = runs[i].length; j < length; ++j) work(begin + j, place++);
 }
 
 }  // namespace
@@ -181,8 +181,8 @@ void Adafactor::update(const Part& part, const at::Tensor& factors, double squar
     if (tensor.factors.factored)
       return update_matrix(values, gradients, part.runs, vectors(tensor, factors), keep, rate);
     const auto* squares = part.squares.const_data_ptr<scalar_t>();
-    for_elements(part.runs, [&](int64_t i, int64_t at) {
-      values[i] = scalar_t(double(values[i]) * keep - rate * double(gradients[i]) / std::sqrt(double(squares[at])));
+    for_elements(part.runs, [&](int64_t i, int64_t place) {
+      values[i] = scalar_t(double(values[i]) * keep - rate * double(gradients[i]) / std::sqrt(double(squares[place])));
     });
   });
 }
@@ -216,9 +216,9 @@ void Adafactor::update_squares(double decay) {
     AT_DISPATCH_FLOATING_TYPES(part.squares.scalar_type(), "adafactor", [&] {
       auto* squares = part.squares.data_ptr<scalar_t>();
       const auto* gradients = ranges_[part.range].gradients.const_data_ptr<scalar_t>();
-      for_elements(part.runs, [&](int64_t i, int64_t at) {
+      for_elements(part.runs, [&](int64_t i, int64_t place) {
         const double square = double(gradients[i]) * double(gradients[i]) + kSquareFloor;
-        squares[at] = scalar_t(decay * double(squares[at]) + (1 - decay) * square);
+        squares[place] = scalar_t(decay * double(squares[place]) + (1 - decay) * square);
       });
     });
   }
@@ -255,8 +255,8 @@ std::vector<double> Adafactor::sum_squared_updates(const at::Tensor& factors) co
         return;
       }
       const auto* squares = part.squares.const_data_ptr<scalar_t>();
-      for_elements(part.runs, [&](int64_t i, int64_t at) {
-        sum[part.tensor] += double(gradient[i]) * double(gradient[i]) / double(squares[at]);
+      for_elements(part.runs, [&](int64_t i, int64_t place) {
+        sum[part.tensor] += double(gradient[i]) * double(gradient[i]) / double(squares[place]);
       });
     });
   }

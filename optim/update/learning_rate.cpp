@@ -43,8 +43,8 @@ double cosine(const Options& o, double done) {
 }
 
 double cosine_with_restarts(const Options& o, double done) {
-  const double at = progress(o, done);
-  return at >= 1 ? 0 : cosine_fall(0.5, std::fmod(o.cycles * at, 1.0));
+  const double share = progress(o, done);
+  return share >= 1 ? 0 : cosine_fall(0.5, std::fmod(o.cycles * share, 1.0));
 }
 
 double polynomial(const Options& o, double done) {
@@ -79,10 +79,10 @@ double warmup_stable_decay(const Options& o, double done) {
   if (decayed < 0) return 1;
   const auto steps = static_cast<double>(o.decay_steps);
   if (decayed >= steps) return o.floor;
-  const double at = decayed / std::max(1.0, steps);
-  const double left = o.decay_shape == "cosine"   ? cosine_fall(o.cycles, at)
-                      : o.decay_shape == "linear" ? 1 - at
-                                                  : 1 - std::sqrt(at);
+  const double share = decayed / std::max(1.0, steps);
+  const double left = o.decay_shape == "cosine"   ? cosine_fall(o.cycles, share)
+                      : o.decay_shape == "linear" ? 1 - share
+                                                  : 1 - std::sqrt(share);
   return std::max(0.0, above(o.floor, left));
 }
 
@@ -91,12 +91,12 @@ double annealing(const Options& o, double done) {
   const auto end = static_cast<double>(o.decay_steps);
   const double reached = std::min(done, end - o.warmup_steps);
   if (o.warmup_steps > 0 && done <= o.warmup_steps) return reached / o.warmup_steps;
-  const double at = (reached - o.warmup_steps) / end;
+  const double share = (reached - o.warmup_steps) / end;
   const double plateau_end = o.warmup_steps + o.plateau_steps;
   double factor = 1;
-  if (o.decay_shape == "linear") factor = 1 - at;
-  if (o.decay_shape == "cosine") factor = cosine_fall(0.5, at);
-  if (o.decay_shape == "exponential") factor = std::exp(-0.693 * at);  // to a half
+  if (o.decay_shape == "linear") factor = 1 - share;
+  if (o.decay_shape == "cosine") factor = cosine_fall(0.5, share);
+  if (o.decay_shape == "exponential") factor = std::exp(-0.693 * share);  // to a half
   if (o.decay_shape == "plateau" && done > plateau_end) factor = (end - done) / (end - plateau_end);
   return std::max(factor, o.floor);
 }

@@ -89,7 +89,7 @@ RunResult Executor::run(const Schedule& schedule, const std::vector<Microbatch>&
 
 void Executor::execute(const Instruction& instruction, bool drain) {
   const Key at{instruction.microbatch, instruction.chunk};
-  const Key before{at.microbatch, at.chunk - 1}, behind{at.microbatch, at.chunk + 1};
+  const Key before{at.microbatch, at.chunk - 1}, next{at.microbatch, at.chunk + 1};
   switch (instruction.op) {
     case Op::forward:
       return forward(at);
@@ -98,7 +98,7 @@ void Executor::execute(const Instruction& instruction, bool drain) {
     case Op::backward_weight:
       return backward_weight(at);
     case Op::send_activation:
-      return messages_.send(activations_.extract(behind).mapped(), instruction);
+      return messages_.send(activations_.extract(next).mapped(), instruction);
     case Op::recv_activation:
       activations_[at] = receive(instruction);
       return;
@@ -107,9 +107,9 @@ void Executor::execute(const Instruction& instruction, bool drain) {
     case Op::recv_gradient:
       gradients_[at] = receive(instruction);
       return;
-    case Op::reduce_gradients:
+    case Op::end_gradients:
       return;  // started layer by layer as they became ready; the store waits for them
-    case Op::reduce_scatter_gradients:
+    case Op::settle_gradients:
       return parameters_.settle_gradients();  // started in the same way
   }
 }

@@ -105,7 +105,7 @@ class Checker {
     const auto& instruction = list(stage)[index];
     if (!is_chunk(instruction.chunk) || stage_of(instruction.chunk) != stage)
       refuse(stage, index, "the chunk is not one of this stage's");
-    const bool of_microbatch = instruction.op != Op::reduce_gradients;
+    const bool of_microbatch = instruction.op != Op::end_gradients;
     if (of_microbatch && (instruction.microbatch < 0 || instruction.microbatch >= schedule_.microbatches))
       refuse(stage, index, cat("the step has the microbatches 0 to ", schedule_.microbatches - 1));
     if (!of_microbatch && instruction.microbatch != -1) refuse(stage, index, "is about no microbatch; it must be -1");
@@ -137,7 +137,7 @@ class Checker {
     const auto& instruction = list(stage)[index];
     const auto [op, microbatch, chunk, peer] = instruction;
     const auto at = static_cast<size_t>(chunk);
-    if (op == Op::reduce_gradients) {
+    if (op == Op::end_gradients) {
       if (reduced_[at]) refuse(stage, index, "comes a second time");
       if (next_weight_[at] < schedule_.microbatches)
         refuse(stage, index, cat("comes before backward_weight of microbatch ", next_weight_[at]));
@@ -168,9 +168,9 @@ class Checker {
         needs(Op::backward_input);
         advance(next_weight_[at], stage, index);
         break;
-      case Op::reduce_scatter_gradients:
+      case Op::settle_gradients:
         needs(Op::backward_weight);
-        if (reduced_[at]) refuse(stage, index, "comes after reduce_gradients of its chunk");
+        if (reduced_[at]) refuse(stage, index, "comes after end_gradients of its chunk");
         scatters_ = true;
         break;
       case Op::send_activation:
@@ -179,7 +179,7 @@ class Checker {
       case Op::send_gradient:
         needs(Op::backward_input);
         break;
-      case Op::reduce_gradients:
+      case Op::end_gradients:
         break;
     }
     done_[pair(microbatch, chunk)] |= static_cast<uint16_t>(1 << static_cast<int>(op));
@@ -196,17 +196,16 @@ class Checker {
   void check_complete(int chunk) const {
     const int stage = stage_of(chunk);
     for (const Op op : {Op::recv_activation, Op::forward, Op::send_activation, Op::recv_gradient, Op::backward_input,
-                        Op::backward_weight, Op::send_gradient, Op::reduce_scatter_gradients}) {
+                        Op::backward_weight, Op::send_gradient, Op::settle_gradients}) {
       if (!report_.training && !is_evaluation(op)) continue;
-      if (op == Op::reduce_scatter_gradients && !scatters_) continue;
+      if (op == Op::settle_gradients && !scatters_) continue;
       const int other = neighbour({op, 0, chunk});
       if (needs_peer(op) && (!is_chunk(other) || stage_of(other) == stage)) continue;
       for (int microbatch = 0; microbatch < schedule_.microbatches; ++microbatch)
         if (!was(op, microbatch, chunk))
           refuse_stage(stage, cat(to_string(op), " of microbatch ", microbatch, ", chunk ", chunk, " is missing"));
     }
-    if (report_.training && !reduced_[chunk])
-      refuse_stage(stage, cat("reduce_gradients of chunk ", chunk, " is missing"));
+    if (report_.training && !reduced_[chunk]) refuse_stage(stage, cat("end_gradients of chunk ", chunk, " is missing"));
   }
 
   // The k-th receive of a channel expects the k-th message that is sent into it.

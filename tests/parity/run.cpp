@@ -147,7 +147,7 @@ Gathered gather(StageParameters& parameters, const ModelSpec& spec, const Tensor
     for (const auto& param : layer.params) {
       if (!param.tied_to.empty()) continue;
       const auto tensor = at::zeros(param.shape, at::kDouble);
-      const Range range = param.split(groups.at.t, groups.mesh.t());
+      const Range range = param.split(groups.coordinates.t, groups.mesh.t());
       const auto slice = param.split_dim < 0 ? tensor : tensor.narrow(param.split_dim, range.begin, range.length);
       const auto found = mine.find(layer.full_name(param));
       const auto local = found == mine.end() ? at::Tensor() : found->second;

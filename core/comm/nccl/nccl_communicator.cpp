@@ -320,7 +320,7 @@ class NcclWork : public Work {
   NcclWork(ChannelPtr channel, BatchPtr batch, CommRequest request)
       : channel_(std::move(channel)), batch_(std::move(batch)), request_(std::move(request)) {}
 
-  bool done() override { return channel_->advance(batch_) || !channel_->trouble().empty(); }
+  bool poll() override { return channel_->advance(batch_) || !channel_->trouble().empty(); }
 
  protected:
   void await(TimePoint since) override {

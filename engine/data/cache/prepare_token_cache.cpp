@@ -78,8 +78,8 @@ class Digest {
   void add_file(const fs::path& path, Meter& meter) {
     const MappedFile file(path);
     add_size(file.size());
-    for (size_t at = 0; at < file.size(); at += kHashedBytes) {
-      const std::string_view part = file.bytes().substr(at, kHashedBytes);
+    for (size_t offset = 0; offset < file.size(); offset += kHashedBytes) {
+      const std::string_view part = file.bytes().substr(offset, kHashedBytes);
       XXH3_128bits_update(state_.get(), part.data(), part.size());
       file.release(part);
       meter.hashed(static_cast<int64_t>(part.size()));
@@ -230,7 +230,7 @@ class CacheWriter {
                               {"of_items", work_.items.size()},
                               {"tokens", tokens_},
                               {"checksum", XXH3_64bits_digest(checksum_.get())},
-                              {"border", {{"at", border_.at}, {"state", state}}}}
+                              {"border", {{"at", border_.offset}, {"state", state}}}}
                    .dump());
     saved_bytes_ = done_bytes_;
   }
@@ -257,15 +257,15 @@ class CacheWriter {
       items_ = note.at("items").get<size_t>();
       tokens_ = note.at("tokens").get<uint64_t>();
       checksum = note.at("checksum").get<uint64_t>();
-      border_.at = note.at("border").at("at").get<size_t>();
+      border_.offset = note.at("border").at("at").get<size_t>();
       const auto state = note.at("border").at("state").get<std::vector<uint8_t>>();
       border_.state.assign(state.begin(), state.end());
     } catch (const nlohmann::json::exception&) {
       return false;
     }
     if (items_ > work_.items.size() || file_.size() != sizeof(TokenCacheHeader) + tokens_ * width_) return false;
-    for (size_t at = sizeof(TokenCacheHeader); at < file_.size(); at += kHashedBytes) {
-      const std::string ids = file_.read(at, std::min(kHashedBytes, file_.size() - at));
+    for (size_t offset = sizeof(TokenCacheHeader); offset < file_.size(); offset += kHashedBytes) {
+      const std::string ids = file_.read(offset, std::min(kHashedBytes, file_.size() - offset));
       XXH3_64bits_update(checksum_.get(), ids.data(), ids.size());
       meter.read_again();
     }

@@ -20,9 +20,9 @@ constexpr size_t kSharedWindow = 1 << 18;  // of text whose words several thread
 constexpr size_t kScannedBytes = size_t{64} << 20;  // between two calls of DataSourceOptions::scanned
 
 const EncodedPart::Listed* find_seam(const EncodedPart& part, const Seam& seam) {
-  const auto by_place = [](const EncodedPart::Listed& listed, size_t at) { return listed.seam.at < at; };
-  auto found = std::lower_bound(part.listed.begin(), part.listed.end(), seam.at, by_place);
-  for (; found != part.listed.end() && found->seam.at == seam.at; ++found) {
+  const auto by_place = [](const EncodedPart::Listed& listed, size_t offset) { return listed.seam.offset < offset; };
+  auto found = std::lower_bound(part.listed.begin(), part.listed.end(), seam.offset, by_place);
+  for (; found != part.listed.end() && found->seam.offset == seam.offset; ++found) {
     if (found->seam == seam) return &*found;
   }
   return nullptr;
@@ -47,7 +47,7 @@ class TextSource final : public DataSource {
     check_is_text(file_, first, end);
     const size_t lead = code_point_start(text, first - std::min(first, kLeadBytes));
     EncodedPart part = tokenizer_->encode_part(
-        text, {.at = lead}, {.until = end, .listed_from = first, .listed_until = first + kListedBytes});
+        text, {.offset = lead}, {.until = end, .listed_from = first, .listed_until = first + kListedBytes});
     file_.release(text.substr(first, end - first));
     return part;
   }
@@ -56,7 +56,7 @@ class TextSource final : public DataSource {
     const std::string_view text = file_.bytes();
     const size_t first = begin(piece);
     const size_t end = begin(piece + 1);
-    if (border.at >= end) return {};  // one word of the pieces before covers this one
+    if (border.offset >= end) return {};  // one word of the pieces before covers this one
     if (const auto* same = find_seam(part, border)) {
       part.ids.erase(part.ids.begin(), part.ids.begin() + static_cast<int64_t>(same->ids));
       border = std::move(part.end);

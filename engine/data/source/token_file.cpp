@@ -15,10 +15,11 @@ constexpr int64_t kLlmcHeaderBytes = 256 * sizeof(int32_t);
 constexpr std::string_view kMegatronMagic("MMIDIDX\0\0", 9);
 
 template <class T>
-T load(std::string_view bytes, int64_t at) {
-  SL_ASSERT(at >= 0 && at + static_cast<int64_t>(sizeof(T)) <= static_cast<int64_t>(bytes.size()), "load at ", at);
+T load(std::string_view bytes, int64_t offset) {
+  SL_ASSERT(offset >= 0 && offset + static_cast<int64_t>(sizeof(T)) <= static_cast<int64_t>(bytes.size()), "load at ",
+            offset);
   T value;
-  std::memcpy(&value, bytes.data() + at, sizeof value);
+  std::memcpy(&value, bytes.data() + offset, sizeof value);
   return value;
 }
 

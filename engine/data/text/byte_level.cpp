@@ -38,8 +38,8 @@ std::optional<std::string> bytes_of_byte_level(std::string_view token) {
   }();
   if (!is_valid_utf8(token)) return std::nullopt;
   std::string bytes;
-  for (size_t at = 0; at < token.size();) {
-    const auto found = byte_of.find(next_code_point(token, at));
+  for (size_t offset = 0; offset < token.size();) {
+    const auto found = byte_of.find(next_code_point(token, offset));
     if (found == byte_of.end()) return std::nullopt;
     bytes += found->second;
   }

@@ -10,7 +10,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr Op kLastOp = Op::reduce_scatter_gradients;
+constexpr Op kLastOp = Op::settle_gradients;
 
 [[noreturn]] void refuse(const std::string& at, const std::string& what) {
   throw ConfigError(cat("the schedule at ", at.empty() ? "/" : at, ": ", what));

@@ -56,7 +56,7 @@ MemoryBytes counted(Trainer& trainer, const Plan& plan, double width) {
   double values = 0, gradients = 0, trained = 0;  // elements
   for (const auto* parameter : parameters.stored()) values += double(parameter->value.numel());
   for (size_t layer = 0; layer < plan.stage_of_layer.size(); ++layer)
-    if (plan.stage_of_layer[layer] == parameters.groups().at.p)
+    if (plan.stage_of_layer[layer] == parameters.groups().coordinates.p)
       for (const auto* parameter : parameters.layer_params(int(layer))) gradients += double(parameter->grad.numel());
   for (const auto& range : parameters.trained_ranges()) trained += double(range.values.numel());
   return {.weights = width * values,

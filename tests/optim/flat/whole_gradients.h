@@ -24,7 +24,7 @@ inline std::map<std::string, at::Tensor> whole_gradients(StageParameters& parame
   std::map<std::string, at::Tensor> whole;
   for (const auto& [number, param] : parameters.trained_parameters())
     whole[names[number]] =
-        at::full(param->local_shape(groups.at.t, t_degree), -std::numeric_limits<double>::infinity(), none);
+        at::full(param->local_shape(groups.coordinates.t, t_degree), -std::numeric_limits<double>::infinity(), none);
   parameters.bring_gradients();
   for (const auto& range : parameters.trained_ranges()) {
     if (range.await_gradients) range.await_gradients();

@@ -35,7 +35,7 @@ TEST_CASE("simple: all forwards, then all backwards") {
   CHECK(schedule.stage_of_chunk == std::vector<int>{0, 1, 2});
   CHECK(schedule.instructions[1][0] == Instruction{Op::recv_activation, 0, 1, 0});
   CHECK(schedule.instructions[1][2] == Instruction{Op::send_activation, 0, 1, 2});
-  CHECK(schedule.instructions[1].back() == Instruction{Op::reduce_gradients, -1, 1, -1});
+  CHECK(schedule.instructions[1].back() == Instruction{Op::end_gradients, -1, 1, -1});
 }
 
 TEST_CASE("simple runs in waves when fewer microbatches may be active") {
@@ -117,7 +117,7 @@ TEST_CASE("a schedule survives JSON") {
   }
   const nlohmann::json json = simple_schedule(2, 1, 0);
   CHECK(json["instructions"][0][0].dump() == R"({"chunk":0,"microbatch":0,"op":"forward"})");
-  CHECK(json["instructions"][0].back().dump() == R"({"chunk":0,"op":"reduce_gradients"})");
+  CHECK(json["instructions"][0].back().dump() == R"({"chunk":0,"op":"end_gradients"})");
 }
 
 TEST_CASE("a wrong schedule file is refused by place") {
