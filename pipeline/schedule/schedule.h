@@ -95,6 +95,6 @@ Schedule forward_schedule(int stages, int microbatches);
 // "peer"}]]}; microbatch and peer are left out where they are -1. Reading is strict (ConfigError names the place), but
 // only check_schedule says whether the lists make sense.
 void to_json(nlohmann::json& json, const Schedule& schedule);
-Schedule schedule_from_json(const nlohmann::json& json);
+Schedule schedule_from_json(const nlohmann::json& json, const std::string& file);
 
 }  // namespace shardline

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "core/error.h"
+#include "core/files/json_data.h"
 #include "pipeline/schedule/schedule_builder.h"
 #include "pipeline/schedule/schedule_simulation.h"
 
@@ -27,9 +28,9 @@ int take_number(std::string_view& text) {
   return number;
 }
 
-Cell read_cell(std::string_view text, int stage, const std::string& at) {
+Cell read_cell(std::string_view text, int stage, const std::string& where) {
   const auto refuse = [&, all = text](const char* what) {
-    throw ConfigError(cat(at, ": \"", std::string(all), "\" ", what,
+    throw ConfigError(cat(where, ": \"", std::string(all), "\" ", what,
                           "; a cell is F, B or W, the microbatch, and where a stage has several chunks a slash and the "
                           "chunk: F0 or W12/3"));
   };
@@ -85,19 +86,16 @@ Schedule built(const std::string& name, CellLists cells) {
   return build_schedule(name, stages_of_chunks(cells, name), microbatches, cells);
 }
 
-Schedule from_rows(const json& rows, const std::string& name) {
+Schedule from_rows(const json& rows, const std::string& name) try {
   CellLists cells;
-  for (const auto& row : rows) {
-    const auto stage = static_cast<int>(cells.size());
+  for (const auto& row : JsonValue(rows, name).items()) {
+    const int stage = std::ssize(cells);
     auto& list = cells.emplace_back();
-    if (!row.is_array()) throw ConfigError(cat(name, ": /", stage, ": an array of cells is expected"));
-    for (size_t i = 0; i < row.size(); ++i) {
-      const auto at = cat(name, ": /", stage, "/", i);
-      if (!row[i].is_string()) throw ConfigError(cat(at, ": a cell is a string, such as \"F0\""));
-      list.push_back(read_cell(row[i].get<std::string>(), stage, at));
-    }
+    for (const auto& cell : row.items()) list.push_back(read_cell(cell.text(), stage, cell.where()));
   }
   return built(name, cells);
+} catch (const DataError& error) {
+  throw ConfigError(error.what());
 }
 
 // Of instructions without messages only the order of the work counts; those with messages stand as they are.
@@ -154,7 +152,7 @@ Schedule read_schedule_file(const std::string& path) {
   const json parsed = json::parse(text, nullptr, false);
   if (parsed.is_discarded()) throw ConfigError(cat("the schedule ", path, " is not JSON"));
   if (parsed.is_array()) return from_rows(parsed, path);
-  auto schedule = schedule_from_json(parsed);
+  auto schedule = schedule_from_json(parsed, path);
   schedule.name = path;
   return with_reductions(with_messages(schedule), false);
 }

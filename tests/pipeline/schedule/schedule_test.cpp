@@ -113,7 +113,7 @@ TEST_CASE("impossible sizes are refused with the option and the minimum") {
 TEST_CASE("a schedule survives JSON") {
   for (const auto& schedule : {simple_schedule(3, 4, 2), one_forward_one_backward(4, 6, 0), forward_schedule(2, 3)}) {
     const nlohmann::json json = schedule;
-    CHECK(schedule_from_json(nlohmann::json::parse(json.dump())) == schedule);
+    CHECK(schedule_from_json(nlohmann::json::parse(json.dump()), "f") == schedule);
   }
   const nlohmann::json json = simple_schedule(2, 1, 0);
   CHECK(json["instructions"][0][0].dump() == R"({"chunk":0,"microbatch":0,"op":"forward"})");
@@ -125,26 +125,28 @@ TEST_CASE("a wrong schedule file is refused by place") {
   const auto refusal = [&](const char* pointer, const nlohmann::json& value) {
     auto bad = good;
     bad[nlohmann::json::json_pointer(pointer)] = value;
-    return message_of([&] { schedule_from_json(bad); });
+    return message_of([&] { schedule_from_json(bad, "f.json"); });
   };
-  CHECK(
-      contains(refusal("/instructions/1/2/op", "forwards"), "/instructions/1/2/op: unknown instruction \"forwards\""));
-  CHECK(contains(refusal("/instructions/1/2/op", 3), "a string is expected, got 3"));
-  CHECK(contains(refusal("/instructions/0/0/chunk", 1.5), "/instructions/0/0/chunk: an integer is expected, got 1.5"));
+  CHECK(contains(refusal("/instructions/1/2/op", "forwards"),
+                 "f.json: /instructions/1/2/op: unknown instruction; got \"forwards\""));
+  CHECK(contains(refusal("/instructions/1/2/op", 3), "/instructions/1/2/op: must be a string; got 3"));
+  CHECK(contains(refusal("/instructions/0/0/chunk", 1.5),
+                 "/instructions/0/0/chunk: must be an integer >= -2147483648; got 1.5"));
   CHECK(contains(refusal("/instructions/0/0/chunk", true), "got true"));
-  CHECK(contains(refusal("/instructions/0/0/microbatch", 1e3), "an integer is expected"));
-  CHECK(contains(refusal("/microbatches", 4294967296), "4294967296 is out of range"));
-  CHECK(contains(refusal("/microbatches", -4294967296), "out of range"));
-  CHECK(contains(refusal("/microbatches", 18446744073709551615u), "out of range"));
-  CHECK(contains(refusal("/instructions/0", nlohmann::json::object()), "/instructions/0: an array is expected"));
-  CHECK(contains(refusal("/instructions/0/1", nullptr), "/instructions/0/1: an object is expected"));
-  CHECK(contains(refusal("/instructions/0/0/chunks", 0), "unknown key \"chunks\""));
-  CHECK(contains(refusal("/extra", 0), "the schedule at /: unknown key \"extra\""));
+  CHECK(contains(refusal("/instructions/0/0/microbatch", 1e3), "must be an integer"));
+  CHECK(contains(refusal("/microbatches", 4294967296), "got 4294967296; the largest is 2147483647"));
+  CHECK(contains(refusal("/microbatches", -4294967296), "must be an integer >= -2147483648"));
+  CHECK(contains(refusal("/microbatches", 18446744073709551615u), "the largest is 2147483647"));
+  CHECK(contains(refusal("/instructions/0", nlohmann::json::object()), "/instructions/0: must be an array"));
+  CHECK(contains(refusal("/instructions/0/1", nullptr), "/instructions/0/1: must be an object"));
+  CHECK(contains(refusal("/instructions/0/0/chunks", 0), "/instructions/0/0/chunks: unknown key"));
+  CHECK(contains(refusal("/extra", 0), "f.json: /extra: unknown key"));
   CHECK(contains(refusal("/stage_of_chunk/1", "x"), "/stage_of_chunk/1"));
-  CHECK(contains(message_of([] { schedule_from_json(nlohmann::json::array()); }), "an object is expected"));
+  CHECK(
+      contains(message_of([] { schedule_from_json(nlohmann::json::array(), "f.json"); }), "f.json: must be an object"));
   for (const char* key : {"name", "stages", "microbatches", "stage_of_chunk", "instructions"}) {
     auto bad = good;
     bad.erase(key);
-    CHECK(contains(message_of([&] { schedule_from_json(bad); }), cat("the key \"", key, "\" is missing")));
+    CHECK(contains(message_of([&] { schedule_from_json(bad, "f.json"); }), cat("f.json: /", key, ": is missing")));
   }
 }
