@@ -70,9 +70,9 @@ nlohmann::ordered_json rates(const Options& options, int64_t in, int64_t out) {
       }
     for (const auto& [way, kind] : ways) {
       auto& times = seconds[way];
-      const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
+      const auto middle = times.begin() + times.size() / 2;
       std::nth_element(times.begin(), middle, times.end());
-      const double rate = 2e-9 * static_cast<double>(rows * in * out) / *middle;
+      const double rate = 2e-9 * (rows * in * out) / *middle;
       line[name][way] = rate < 10 ? std::round(10 * rate) / 10 : std::round(rate);
     }
   }

@@ -88,7 +88,7 @@ void measure(const Config& config, const Options& options, RankContext& context)
   JobParts parts = make_parts(config, context);
   RepeatedBatch data = make_batch(config, parts, context);
   Trainer trainer({config, parts.plan, parts.model, parts.groups, context.device}, options.warmup + options.steps);
-  fill_parameters(config.model, parts.model, static_cast<uint64_t>(config.training.seed), trainer.parameters());
+  fill_parameters(config.model, parts.model, config.training.seed, trainer.parameters());
 
   std::vector<double> seconds, losses;
   std::vector<MeasuredPipeline> pipelines;
@@ -109,7 +109,7 @@ void measure(const Config& config, const Options& options, RankContext& context)
   nlohmann::json line = {{"program", "shardline"},
                          {"mesh", parts.plan.mesh},
                          {"products", products_in_use()},
-                         {"tokens_per_second", static_cast<double>(metrics.tokens) / median},
+                         {"tokens_per_second", metrics.tokens / median},
                          {"step_seconds", median},
                          {"all_step_seconds", seconds},
                          {"bubble_fraction", metrics.bubble_fraction},

@@ -214,7 +214,7 @@ WorkPtr HierarchicalCommunicator::all_gather(const at::Tensor& output, const at:
 }  // namespace
 
 std::optional<HostGrid> host_grid(const std::vector<int>& host_of) {
-  const auto ranks = static_cast<int>(host_of.size());
+  const int ranks = host_of.size();
   HostGrid grid{.hosts = static_cast<int>(std::set<int>(host_of.begin(), host_of.end()).size())};
   SL_ASSERT(ranks > 0, "a group without ranks");
   if (ranks % grid.hosts != 0) return std::nullopt;

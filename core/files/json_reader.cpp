@@ -40,7 +40,7 @@ class StrictBuilder : public nlohmann::json_sax<json> {
 
   bool parse_error(std::size_t position, const std::string& last, const json::exception& error) override {
     const std::size_t end = std::min(position > 0 ? position - 1 : 0, text_.size());
-    const auto line = 1 + std::count(text_.begin(), text_.begin() + static_cast<std::ptrdiff_t>(end), '\n');
+    const auto line = 1 + std::count(text_.begin(), text_.begin() + end, '\n');
     const std::size_t line_start = end == 0 ? std::string::npos : text_.rfind('\n', end - 1);
     const std::size_t column = end - (line_start == std::string::npos ? 0 : line_start + 1) + 1;
     throw ConfigError(cat(document_.file, ":", line, ":", column, ": not JSON: ", reason(error.what()), advice(last)));

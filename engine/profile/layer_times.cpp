@@ -35,7 +35,7 @@ Schedule layer_by_layer(int layers, bool split) {
     for (int layer = layers - 1; split && layer >= 0; --layer)
       cells[0].push_back({CellWork::backward_weight, microbatch, layer});
   }
-  return build_schedule("layer by layer", std::vector<int>(static_cast<size_t>(layers), 0), kMicrobatches, cells);
+  return build_schedule("layer by layer", std::vector<int>(layers, 0), kMicrobatches, cells);
 }
 
 // The plan of one tensor-parallel group that trains the distinct layers as if they were a model.
@@ -46,11 +46,11 @@ Plan measuring_plan(const Plan& plan, const ModelSpec& spec, bool split, bool re
   own.sizes.microbatches = kMicrobatches;
   own.sizes.replica_batch = own.sizes.global_batch = int64_t{kMicrobatches} * plan.sizes.microbatch_size;
   own.sequence_parallel = plan.sequence_parallel;
-  own.train = layer_by_layer(static_cast<int>(layers), split);
+  own.train = layer_by_layer(layers, split);
   own.forward = forward_schedule(own.train.stage_of_chunk, 1, kMicrobatches);
   for (size_t layer = 0; layer < layers; ++layer) {
     own.layers.push_back(spec.layers[layer].name);
-    own.chunk_of_layer.push_back(static_cast<int>(layer));
+    own.chunk_of_layer.push_back(layer);
     own.stage_of_layer.push_back(0);
     const bool core = recompute_core && spec.layers[layer].is_block;
     own.activations.recompute.push_back({core ? Recompute::What::attention : Recompute::What::nothing});
@@ -142,7 +142,7 @@ class Measurement {
   int64_t stored_elements() { return elements_of(trainer_.parameters().stored()); }
   int64_t gradient_elements() {
     int64_t elements = 0;
-    for (int layer = 0; layer < static_cast<int>(plan_.layers.size()); ++layer) elements += layer_elements(layer);
+    for (int layer = 0; layer < std::ssize(plan_.layers); ++layer) elements += layer_elements(layer);
     return elements;
   }
 
@@ -192,7 +192,7 @@ void average(Communicator& world, double& value) {
 
 double per_element(Communicator& world, double seconds, int64_t elements) {
   if (elements == 0) return 0;
-  double result = seconds / static_cast<double>(elements);
+  double result = seconds / elements;
   average(world, result);
   return result;
 }
@@ -240,7 +240,7 @@ void measure_layers(const Config& config, const Plan& plan, const ModelSource& m
     measured.backward_weight_seconds = split.backward_weight[i];
     measured.recompute_core_seconds = layer.is_block ? core.backward(i) - times.backward(i) : 0;
     measured.border_bytes = border_bytes_of(layer, rows, width_of(number_types(config).borders));
-    measured.parameters = ordinary.layer_elements(static_cast<int>(i));
+    measured.parameters = ordinary.layer_elements(i);
     for (double* seconds : {&measured.forward_seconds, &measured.backward_seconds, &measured.backward_input_seconds,
                             &measured.backward_weight_seconds, &measured.recompute_core_seconds})
       average(*context.world, *seconds);

@@ -44,7 +44,7 @@ StageLayers build_stage(const TrainerParts& parts, StageParameters& parameters, 
   for (size_t i = 0; i < stage.layers.size(); ++i) {
     if (parts.plan.stage_of_layer[i] != parts.groups.coordinates.p) continue;
     const LayerSpec& spec = parts.model.spec.layers[i];
-    const auto index = static_cast<int>(i);
+    const int index = i;
     stage.layers[i] = spec.build({.spec = &spec,
                                   .params = parameters.layer_params(index),
                                   .tp = parts.groups.tp.get(),
@@ -122,11 +122,11 @@ LossTerm Trainer::accumulate_gradients(BatchSource& data, int64_t step) {
                             {.mode = Mode::train,
                              .seed = static_cast<uint64_t>(config_.training.seed),
                              .step = step,
-                             .loss_scale = loss_scale() / static_cast<double>(weight)});
+                             .loss_scale = loss_scale() / weight});
   parameters_.finish_gradients();
   gradients_complete_ = steady_seconds();
   const LossTerm loss = total_loss(last_run_);
-  SL_ASSERT(loss.weight == static_cast<double>(weight), "counted ", loss.weight, " tokens, expected ", weight);
+  SL_ASSERT(loss.weight == weight, "counted ", loss.weight, " tokens, expected ", weight);
   return loss;
 }
 
@@ -158,8 +158,8 @@ StepMetrics Trainer::train_step(BatchSource& data, int64_t step) {
                       .step_seconds = seconds};
   if (loss_scaler_) metrics.loss_scale = {scale, overflowed};
   metrics.tokens = last_batch_.tokens;
-  metrics.tokens_per_second = static_cast<double>(last_batch_.tokens) / seconds;
-  metrics.samples_per_second = static_cast<double>(last_batch_.samples) / seconds;
+  metrics.tokens_per_second = last_batch_.tokens / seconds;
+  metrics.samples_per_second = last_batch_.samples / seconds;
   // Shares of all ranks' time between two optimizer barriers, which they do not leave at the same instant.
   auto times = at::tensor({busy_seconds(last_run_.records), exposed, seconds}, at::kDouble);
   groups_.world->all_reduce(times, {.what = "busy and waiting time"})->wait();
@@ -203,9 +203,8 @@ LossTerm Trainer::evaluate(BatchSource& data, int64_t steps) {
 }
 
 at::Tensor Trainer::next_logits(const at::Tensor& ids, int64_t first_position, const std::vector<KvCache*>& caches) {
-  const std::vector<Microbatch> batch = {{.ids = ids,
-                                          .samples = std::vector<int64_t>(static_cast<size_t>(ids.size(0))),
-                                          .first_position = first_position}};
+  const std::vector<Microbatch> batch = {
+      {.ids = ids, .samples = std::vector<int64_t>(ids.size(0)), .first_position = first_position}};
   const auto& stage_of_chunk = plan_.train.stage_of_chunk;
   const auto run = executor_.run(forward_schedule(stage_of_chunk, plan_.mesh.p(), 1), batch,
                                  {.mode = Mode::generate, .caches = caches});

@@ -83,7 +83,7 @@ void StageParameters::find_ties(const std::vector<int>& stage_of_layer) {
         if (stage_of_layer[l] != groups_.coordinates.p) continue;
         if (!tie.buffer) tie.buffer = make_buffer({{tie.name, &source}});
         auto use = std::make_unique<Use>();
-        use->layer = static_cast<int>(l);
+        use->layer = l;
         use->gradients = make_gradients(tie.buffer->layout, tie.uses.empty() ? host_ : nullptr);  // of the sum
         use->parameter = views(*tie.buffer, use->gradients).front();
         tie.uses.push_back(std::move(use));

@@ -156,7 +156,7 @@ Adafactor::Adafactor(std::vector<TrainedRange> ranges, const std::vector<Trained
 void Adafactor::step(double learning_rate, double gradient_factor) {
   ++steps_;
   for (const auto& range : ranges_) take_gradients(range, gradient_factor, options_.max_gradient_value);
-  const double decay = 1 - std::pow(static_cast<double>(steps_), kDecayPower);
+  const double decay = 1 - std::pow(steps_, kDecayPower);
   update_means(decay);
   update_squares(decay);
   auto factors = update_factors();
@@ -172,7 +172,7 @@ void Adafactor::step(double learning_rate, double gradient_factor) {
 void Adafactor::update(const Part& part, const at::Tensor& factors, double squared_update, double learning_rate) {
   const Tensor& tensor = tensors_[part.tensor];
   const TrainedRange& range = ranges_[part.range];
-  const double root_mean_square = std::sqrt(squared_update / static_cast<double>(tensor.factors.elements));
+  const double root_mean_square = std::sqrt(squared_update / tensor.factors.elements);
   const double rate = learning_rate / std::max(1.0, root_mean_square / kLargestUpdate);
   const double keep = 1 - (range.decays ? options_.weight_decay * learning_rate : 0);
   AT_DISPATCH_FLOATING_TYPES(range.values.scalar_type(), "adafactor", [&] {
@@ -203,7 +203,7 @@ void Adafactor::update_means(double decay) {
   for (const auto& tensor : tensors_) {
     const auto add = [&](int64_t begin, int64_t places, int64_t elements) {
       for (int64_t i = begin; i < begin + places; ++i)
-        means[i] = decay * means[i] + (1 - decay) * (sum[i] / static_cast<double>(elements) + kSquareFloor);
+        means[i] = decay * means[i] + (1 - decay) * (sum[i] / elements + kSquareFloor);
     };
     add(tensor.row_begin, tensor.factors.row_places(), tensor.factors.columns);
     add(tensor.column_begin, tensor.factors.column_places(), tensor.factors.rows);
@@ -232,8 +232,7 @@ at::Tensor Adafactor::update_factors() const {
       double* rows = factor + tensor.row_begin + matrix * tensor.factors.rows;
       double sum = 0;
       for (int64_t i = 0; i < tensor.factors.rows; ++i) sum += rows[i];
-      for (int64_t i = 0; i < tensor.factors.rows; ++i)
-        rows[i] = std::sqrt(sum / static_cast<double>(tensor.factors.rows) / rows[i]);
+      for (int64_t i = 0; i < tensor.factors.rows; ++i) rows[i] = std::sqrt(sum / tensor.factors.rows / rows[i]);
     }
     for (int64_t i = 0; i < tensor.factors.column_places(); ++i)
       factor[tensor.column_begin + i] = 1 / std::sqrt(factor[tensor.column_begin + i]);
@@ -242,7 +241,7 @@ at::Tensor Adafactor::update_factors() const {
 }
 
 std::vector<double> Adafactor::sum_squared_updates(const at::Tensor& factors) const {
-  auto sums = at::zeros({static_cast<int64_t>(tensors_.size())}, at::kDouble);
+  auto sums = at::zeros({std::ssize(tensors_)}, at::kDouble);
   auto* sum = sums.data_ptr<double>();
   for (const auto& part : parts_) {
     if (!part.counted) continue;
@@ -282,7 +281,7 @@ int64_t adafactor_state_bytes(const ParamSpec& spec, int64_t elements, int64_t e
     places += tensor.row_places() + tensor.column_places();
     if (!tensor.factored) whole += tensor.elements;
   }
-  return places * static_cast<int64_t>(sizeof(double)) + elements * whole / spec.numel() * element_bytes;
+  return places * int64_t{sizeof(double)} + elements * whole / spec.numel() * element_bytes;
 }
 
 }  // namespace shardline

@@ -16,7 +16,7 @@ class Walk {
         messages_(messages) {}
 
   ActivationPeak peak() {
-    const auto horizon = static_cast<size_t>(choices_.offload.horizon);
+    const size_t horizon = choices_.offload.horizon;
     const auto backward_of = backward_instructions(list_);
     for (size_t i = 0; i < list_.size(); ++i) {
       const auto& [op, microbatch, chunk, peer] = list_[i];
@@ -80,7 +80,7 @@ class Walk {
 
   // The gradient of a layer's result, which is the next one's input.
   int64_t gradient(const std::vector<int>& layers, size_t i) const {
-    const auto next = static_cast<size_t>(layers[i]) + 1;
+    const size_t next = layers[i] + 1;
     return next < bytes_.size() ? bytes_[next].input : 0;
   }
 

@@ -131,12 +131,11 @@ void Executor::forward(const Pass& pass) {
   } else {
     for (const int layer : layers) border = run_layer(layer, border, context);
   }
-  const auto microbatch = static_cast<size_t>(pass.microbatch);
   if (pass.chunk + 1 < schedule_->chunks()) {
     activations_[{pass.microbatch, pass.chunk + 1}] = detached(border, false);
   } else {
-    result_.losses[microbatch] = context.loss;
-    if (settings_.mode == Mode::generate) result_.outputs[microbatch] = border.at(0);
+    result_.losses[pass.microbatch] = context.loss;
+    if (settings_.mode == Mode::generate) result_.outputs[pass.microbatch] = border.at(0);
   }
 }
 
@@ -154,15 +153,14 @@ Border Executor::run_layer(int layer, const Border& input, MicrobatchContext& co
 // With a graph of its own, from the gradients of the output to `kept.input`.
 Border Executor::keep_layer(int layer, const Border& input, KeptLayer& kept, MicrobatchContext& context) {
   at::AutoGradMode grad(true);
-  const auto index = static_cast<size_t>(layer);
   kept.input = detached(input, true);
   context.weight_grads = &kept.weight_grads;
   context.recompute_attention =
-      !stage_.choices.recompute.empty() && stage_.choices.recompute[index].what == Recompute::What::attention;
+      !stage_.choices.recompute.empty() && stage_.choices.recompute[layer].what == Recompute::What::attention;
   parameters_.acquire(layer);
-  const bool makes_loss = layer + 1 == static_cast<int>(stage_.layers.size());
+  const bool makes_loss = layer + 1 == std::ssize(stage_.layers);
   if (makes_loss) parameters_.open_gradients(layer, false);  // and gradients with it
-  const Border output = stage_.layers[index]->forward(kept.input, context);
+  const Border output = stage_.layers[layer]->forward(kept.input, context);
   parameters_.release(layer);
   for (const auto& tensor : output) kept.gradients.push_back(torch::autograd::impl::gradient_edge(tensor));
   kept_.count(kept);

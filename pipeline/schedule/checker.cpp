@@ -35,9 +35,7 @@ class Checker {
   }
 
  private:
-  size_t pair(int microbatch, int chunk) const {
-    return static_cast<size_t>(chunk) * static_cast<size_t>(schedule_.microbatches) + static_cast<size_t>(microbatch);
-  }
+  size_t pair(int microbatch, int chunk) const { return size_t{1} * chunk * schedule_.microbatches + microbatch; }
   const std::vector<Instruction>& list(int stage) const { return schedule_.instructions[stage]; }
   int stage_of(int chunk) const { return schedule_.stage_of_chunk[chunk]; }
   bool is_chunk(int chunk) const { return chunk >= 0 && chunk < schedule_.chunks(); }
@@ -45,7 +43,7 @@ class Checker {
   [[noreturn]] void refuse(int stage, size_t index, const std::string& what) const {
     throw ScheduleError(cat("schedule \"", schedule_.name, "\": stage ", stage, ", instruction ", index, " (",
                             to_string(list(stage)[index]), "): ", what),
-                        stage, static_cast<int>(index));
+                        stage, index);
   }
   [[noreturn]] void refuse_stage(int stage, const std::string& what) const {
     throw ScheduleError(cat("schedule \"", schedule_.name, "\": stage ", stage, ": ", what), stage, -1);
@@ -59,7 +57,7 @@ class Checker {
     if (schedule_.stages < 1 || schedule_.microbatches < 1 || schedule_.chunks() < 1)
       refuse_schedule(cat("stages, microbatches and chunks must be at least 1; got ", schedule_.stages, ", ",
                           schedule_.microbatches, ", ", schedule_.chunks()));
-    if (schedule_.instructions.size() != static_cast<size_t>(schedule_.stages))
+    if (std::ssize(schedule_.instructions) != schedule_.stages)
       refuse_schedule(cat(schedule_.stages, " stages, but ", schedule_.instructions.size(), " lists of instructions"));
     std::vector<bool> has_chunk(schedule_.stages);
     for (int chunk = 0; chunk < schedule_.chunks(); ++chunk) {
@@ -70,7 +68,7 @@ class Checker {
     int64_t instructions = 0;
     for (int stage = 0; stage < schedule_.stages; ++stage) {
       if (!has_chunk[stage]) refuse_stage(stage, "has no chunk");
-      instructions += static_cast<int64_t>(list(stage).size());
+      instructions += list(stage).size();
       for (const auto& instruction : list(stage)) report_.training |= !is_evaluation(instruction.op);
     }
     if (instructions < int64_t{schedule_.microbatches} * schedule_.chunks())
@@ -136,12 +134,11 @@ class Checker {
   void check_order(int stage, size_t index) {
     const auto& instruction = list(stage)[index];
     const auto [op, microbatch, chunk, peer] = instruction;
-    const auto at = static_cast<size_t>(chunk);
     if (op == Op::end_gradients) {
-      if (reduced_[at]) refuse(stage, index, "comes a second time");
-      if (next_weight_[at] < schedule_.microbatches)
-        refuse(stage, index, cat("comes before backward_weight of microbatch ", next_weight_[at]));
-      reduced_[at] = true;
+      if (reduced_[chunk]) refuse(stage, index, "comes a second time");
+      if (next_weight_[chunk] < schedule_.microbatches)
+        refuse(stage, index, cat("comes before backward_weight of microbatch ", next_weight_[chunk]));
+      reduced_[chunk] = true;
       return;
     }
     if (was(op, microbatch, chunk)) refuse(stage, index, "comes a second time");
@@ -162,15 +159,15 @@ class Checker {
         needs(Op::forward);
         if (!arrived(Op::recv_gradient, Op::backward_input, instruction))
           refuse(stage, index, "its gradient is not there yet");
-        advance(next_input_[at], stage, index);
+        advance(next_input_[chunk], stage, index);
         break;
       case Op::backward_weight:
         needs(Op::backward_input);
-        advance(next_weight_[at], stage, index);
+        advance(next_weight_[chunk], stage, index);
         break;
       case Op::settle_gradients:
         needs(Op::backward_weight);
-        if (reduced_[at]) refuse(stage, index, "comes after end_gradients of its chunk");
+        if (reduced_[chunk]) refuse(stage, index, "comes after end_gradients of its chunk");
         scatters_ = true;
         break;
       case Op::send_activation:
@@ -182,7 +179,7 @@ class Checker {
       case Op::end_gradients:
         break;
     }
-    done_[pair(microbatch, chunk)] |= static_cast<uint16_t>(1 << static_cast<int>(op));
+    done_[pair(microbatch, chunk)] |= 1 << static_cast<int>(op);
   }
 
   void advance(int& next, int stage, size_t index) const {

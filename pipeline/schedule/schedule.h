@@ -51,14 +51,14 @@ struct Schedule {
   std::vector<int> stage_of_chunk;                     // size: number of chunks
   std::vector<std::vector<Instruction>> instructions;  // by stage
 
-  int chunks() const { return static_cast<int>(stage_of_chunk.size()); }
+  int chunks() const { return stage_of_chunk.size(); }
   bool operator==(const Schedule&) const = default;
 };
 
 // Whether what instruction `forward` of a list makes for instruction `backward` can be elsewhere in between, where it
 // must be back `horizon` instructions before its use.
 constexpr bool can_be_away(size_t forward, size_t backward, int horizon) {
-  return backward > forward + static_cast<size_t>(horizon);
+  return backward > forward + horizon;
 }
 
 // In every list: a receive stands before the forward or backward_input that needs it; an activation is sent right after

@@ -175,7 +175,7 @@ std::shared_ptr<Communicator> MpiCommunicator::split(int color, const std::strin
   part.name = group_name;
   part.library = identity()->library;
   for (const int member : ranks) {
-    if (member == rank()) part.rank = lane.rank = static_cast<int>(part.members.size());
+    if (member == rank()) part.rank = lane.rank = part.members.size();
     part.members.push_back(identity()->members[member]);
   }
   lane.members = part.members;

@@ -12,7 +12,7 @@ std::array<char32_t, 256> code_points_of_bytes() {
   char32_t next = 0x100;
   for (int byte = 0; byte < 256; ++byte) {
     const bool printable = (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
-    table[byte] = printable ? static_cast<char32_t>(byte) : next++;
+    table[byte] = printable ? byte : next++;
   }
   return table;
 }

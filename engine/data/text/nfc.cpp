@@ -4,6 +4,7 @@
 #include <unicode/normalizer2.h>
 
 #include <limits>
+#include <utility>
 
 #include "core/error.h"
 #include "engine/data/text/utf8.h"
@@ -23,16 +24,16 @@ const icu::Normalizer2& nfc_rules() {
 }
 
 bool may_cut_before(std::string_view text, size_t offset) {
-  return nfc_rules().hasBoundaryBefore(static_cast<UChar32>(next_code_point(text, offset)));
+  return nfc_rules().hasBoundaryBefore(next_code_point(text, offset));
 }
 
 }  // namespace
 
 NfcText::NfcText(std::string_view text) : source_(text) {
-  if (text.size() > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
+  if (std::cmp_greater(text.size(), std::numeric_limits<int32_t>::max())) {
     throw DataError(cat("a piece of text of ", text.size(), " bytes is too long for NFC normalization"));
   }
-  const icu::StringPiece input(text.data(), static_cast<int32_t>(text.size()));
+  const icu::StringPiece input(text.data(), text.size());
   UErrorCode status = U_ZERO_ERROR;
   if (nfc_rules().isNormalizedUTF8(input, status) && U_SUCCESS(status)) return;
   changed_ = true;
@@ -49,7 +50,7 @@ std::optional<size_t> NfcText::cut_in_source(size_t offset) {
     const bool inside = place_->findDestinationIndex(offset, status);
     check_icu(status);
     SL_ASSERT(inside, "place ", offset, " of ", normalized_.size());
-    const int32_t into_place = static_cast<int32_t>(offset) - place_->destinationIndex();
+    const int32_t into_place = offset - place_->destinationIndex();
     if (place_->hasChange() && into_place > 0) return std::nullopt;
     found = place_->sourceIndex() + into_place;
   } else if (changed_) {

@@ -9,7 +9,7 @@ namespace shardline {
 
 bool is_valid_utf8(std::string_view bytes) {
   const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
-  const auto size = static_cast<int64_t>(bytes.size());
+  const int64_t size = bytes.size();
   for (int64_t offset = 0; offset < size;) {
     if (data[offset] < 0x80) {
       ++offset;
@@ -24,7 +24,7 @@ bool is_valid_utf8(std::string_view bytes) {
 
 std::string replace_invalid_utf8(std::string_view bytes, std::vector<Utf8Repair>* repairs) {
   const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
-  const auto size = static_cast<int64_t>(bytes.size());
+  const int64_t size = bytes.size();
   std::string out;
   out.reserve(bytes.size());
   for (int64_t offset = 0; offset < size;) {
@@ -33,7 +33,7 @@ std::string replace_invalid_utf8(std::string_view bytes, std::vector<Utf8Repair>
     U8_NEXT(data, offset, size, code_point);
     if (code_point < 0) {
       append_utf8(out, 0xFFFD);
-      if (repairs) repairs->push_back({static_cast<size_t>(offset), out.size()});
+      if (repairs) repairs->push_back({size_t(offset), out.size()});
     } else {
       out.append(bytes.substr(start, offset - start));
     }
@@ -64,22 +64,22 @@ char32_t next_code_point(std::string_view bytes, size_t& offset) {
   const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
   UChar32 code_point = 0;
   U8_NEXT_OR_FFFD(data, offset, bytes.size(), code_point);
-  return static_cast<char32_t>(code_point);
+  return code_point;
 }
 
 char32_t previous_code_point(std::string_view bytes, size_t& end) {
   const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
   // The macro looks back at most four bytes, by 32-bit places.
   const size_t from = end > U8_MAX_LENGTH ? end - U8_MAX_LENGTH : 0;
-  auto place = static_cast<int32_t>(end - from);
+  int32_t place = end - from;
   UChar32 code_point = 0;
   U8_PREV_OR_FFFD(data + from, 0, place, code_point);
-  end = from + static_cast<size_t>(place);
-  return static_cast<char32_t>(code_point);
+  end = from + place;
+  return code_point;
 }
 
 bool is_white_space(char32_t code_point) {
-  return u_isUWhiteSpace(static_cast<UChar32>(code_point));
+  return u_isUWhiteSpace(code_point);
 }
 
 }  // namespace shardline

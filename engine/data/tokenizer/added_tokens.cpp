@@ -23,7 +23,7 @@ bool is_new_word(char32_t c) {
 
 // What \w matches: alphabetic, marks, decimal digits, connectors, join controls.
 bool is_word(char32_t c) {
-  const auto code_point = static_cast<UChar32>(c);
+  const UChar32 code_point = c;
   const auto categories = U_MASK(u_charType(code_point));
   return (categories & (U_GC_M_MASK | U_GC_ND_MASK | U_GC_PC_MASK)) != 0 ||
          u_hasBinaryProperty(code_point, UCHAR_ALPHABETIC) || u_hasBinaryProperty(code_point, UCHAR_JOIN_CONTROL) ||

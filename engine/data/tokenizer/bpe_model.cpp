@@ -141,7 +141,7 @@ const BpeModel::Merge* BpeModel::find_merge(int32_t left, int32_t right) const {
 // Always the best-ranked pair, of equal ones the leftmost, until no pair is left.
 std::vector<int32_t> BpeModel::merged(std::string_view word) const {
   const std::vector<int32_t> start = symbols(word);
-  const auto count = static_cast<int64_t>(start.size());
+  const int64_t count = start.size();
   std::vector<Symbol> list(count);
   for (int64_t i = 0; i < count; ++i) list[i] = {start[i], i - 1, i + 1 < count ? i + 1 : -1};
 

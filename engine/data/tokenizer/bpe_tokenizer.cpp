@@ -68,7 +68,7 @@ EncodedPart BpeTokenizer::encode_part(std::string_view text, const Seam& from, c
 
 void BpeTokenizer::append_ids(std::span<const Word> words, int threads, std::vector<int32_t>& ids) const {
   if (threads > 1) {
-    const size_t share = (words.size() + static_cast<size_t>(threads) - 1) / static_cast<size_t>(threads);
+    const size_t share = (words.size() + threads - 1) / threads;
     std::vector<std::future<std::vector<int32_t>>> shares;
     for (; !words.empty(); words = words.subspan(std::min(share, words.size()))) {
       shares.push_back(std::async(std::launch::async, [this, mine = words.first(std::min(share, words.size()))] {

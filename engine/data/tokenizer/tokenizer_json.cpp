@@ -157,7 +157,7 @@ BpeTokenizerSpec read_tokenizer_json(const std::filesystem::path& file) {
 void check_added_ids(const BpeTokenizerSpec& spec, const std::string& where) {
   const auto& ids = spec.vocabulary.ids;
   std::unordered_map<std::string, int32_t> seen;
-  auto next = static_cast<int64_t>(ids.size());
+  int64_t next = ids.size();
   for (const AddedToken& token : spec.words.added) {
     if (token.content.empty()) throw DataError(cat(where, ": the token with id ", token.id, " is empty"));
     const auto known = ids.find(token.content);

@@ -92,7 +92,7 @@ class AddedTokenFiles {
     const auto same = [&](const AddedToken& other) { return other.content == token.content; };
     if (token.content.empty() || std::any_of(spec_.words.added.begin(), spec_.words.added.end(), same)) return;
     const auto known = spec_.vocabulary.ids.find(token.content);
-    auto next = static_cast<int32_t>(spec_.vocabulary.ids.size());
+    int32_t next = spec_.vocabulary.ids.size();
     for (const AddedToken& other : spec_.words.added) next = std::max(next, other.id + 1);
     token.id = id ? *id : known != spec_.vocabulary.ids.end() ? known->second : next;
     spec_.words.added.push_back(std::move(token));

@@ -24,7 +24,7 @@ int take_number(std::string_view& text) {
   int number = -1;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc() || number < 0 || number >= kMost) return -1;
-  text.remove_prefix(static_cast<size_t>(end - text.data()));
+  text.remove_prefix(end - text.data());
   return number;
 }
 
@@ -64,13 +64,13 @@ void join_whole_backwards(CellLists& cells) {
 // Where each chunk is: on the stage that has cells for it.
 std::vector<int> stages_of_chunks(const CellLists& cells, const std::string& name) {
   std::vector<int> stages;
-  for (size_t stage = 0; stage < cells.size(); ++stage)
+  for (int stage = 0; stage < std::ssize(cells); ++stage)
     for (const auto& cell : cells[stage]) {
-      const auto chunk = static_cast<size_t>(cell.chunk);
+      const size_t chunk = cell.chunk;
       if (chunk >= stages.size()) stages.resize(chunk + 1, -1);
-      if (stages[chunk] >= 0 && stages[chunk] != static_cast<int>(stage))
+      if (stages[chunk] >= 0 && stages[chunk] != stage)
         throw ConfigError(cat(name, ": chunk ", chunk, " has cells on the stages ", stages[chunk], " and ", stage));
-      stages[chunk] = static_cast<int>(stage);
+      stages[chunk] = stage;
     }
   for (size_t chunk = 0; chunk < stages.size(); ++chunk)
     if (stages[chunk] < 0) throw ConfigError(cat(name, ": chunk ", chunk, " has no cells, but a later one has"));
@@ -101,12 +101,12 @@ Schedule from_rows(const json& rows, const std::string& name) try {
 // Of instructions without messages only the order of the work counts; those with messages stand as they are.
 Schedule with_messages(const Schedule& schedule) {
   CellLists cells;
-  for (size_t stage = 0; stage < schedule.instructions.size(); ++stage) {
+  for (int stage = 0; stage < std::ssize(schedule.instructions); ++stage) {
     auto& list = cells.emplace_back();
     for (const auto& instruction : schedule.instructions[stage]) {
       if (is_send(instruction.op) || is_receive(instruction.op)) return schedule;
       if (instruction.chunk < 0 || instruction.chunk >= schedule.chunks() ||
-          schedule.stage_of_chunk[instruction.chunk] != static_cast<int>(stage))
+          schedule.stage_of_chunk[instruction.chunk] != stage)
         return schedule;  // as the checker will say
       const auto [op, microbatch, chunk, peer] = instruction;
       if (op == Op::forward) list.push_back({CellWork::forward, microbatch, chunk});
@@ -136,7 +136,7 @@ Schedule schedule_from_cells(const std::string& text, const std::string& name) {
     for (std::string word; words >> word;) row.push_back(word);
     if (row.empty()) continue;
     if (row.size() >= 2 && row[0] == "stage") row.erase(row.begin(), row.begin() + 2);
-    const auto stage = static_cast<int>(cells.size());
+    const int stage = cells.size();
     auto& list = cells.emplace_back();
     for (const auto& word : row)
       if (word != ".") list.push_back(read_cell(word, stage, cat(name, ", line ", number)));

@@ -11,10 +11,10 @@ using Backward = ListRules::Backward;
 class ListScheduler {
  public:
   ListScheduler(const std::vector<int>& stage_of_chunk, int stages, int microbatches, const ListRules& rules)
-      : chunks_(static_cast<int>(stage_of_chunk.size())),
+      : chunks_(stage_of_chunk.size()),
         microbatches_(microbatches),
         rules_(rules),
-        stages_(static_cast<size_t>(stages)),
+        stages_(stages),
         forward_(stage_of_chunk.size()),
         backward_(stage_of_chunk.size()) {
     for (int chunk = 0; chunk < chunks_; ++chunk) stages_[stage_of_chunk[chunk]].chunks.push_back(chunk);
@@ -22,7 +22,7 @@ class ListScheduler {
 
   CellLists run() {
     const size_t per_pair = rules_.backward == Backward::none ? 1 : rules_.backward == Backward::whole ? 2 : 3;
-    const size_t cells = per_pair * static_cast<size_t>(chunks_) * static_cast<size_t>(microbatches_);
+    const size_t cells = per_pair * chunks_ * microbatches_;
     CellLists lists(stages_.size());
     size_t placed = 0;
     for (int now = 0; placed < cells; ++now)
@@ -47,7 +47,7 @@ class ListScheduler {
   using Ends = std::vector<int>;  // of a chunk's microbatches 0, 1, ..
 
   static bool ended(const Ends& ends, int microbatch, int now) {
-    return static_cast<int>(ends.size()) > microbatch && ends[microbatch] <= now;
+    return std::ssize(ends) > microbatch && ends[microbatch] <= now;
   }
 
   std::optional<Cell> best(const Stage& stage, int now) const {
