@@ -185,7 +185,7 @@ std::string candidates_text(const Candidates& candidates, const Forecast& own) {
       {"place", "layout", "step", "samples/s", "utilization", "waits", "memory", "price/1000 steps", "why not first"},
       rows);
   text += cat(best.size() + losers.size(), " layouts in ", format_duration(seconds), ": ", best.size(), " ranked, ",
-              bounded, " slower, ", static_cast<int64_t>(losers.size()) - bounded, " that do not fit\n");
+              bounded, " slower, ", std::ssize(losers) - bounded, " that do not fit\n");
   if (best.empty())
     return text + cat("none fits",
                       losers.empty()

@@ -27,11 +27,11 @@ class StageLayouts {
       for (const auto& param : layer.params) {
         const std::string name = param.tied_to.empty() ? layer.full_name(param) : param.tied_to;
         if (tied.contains(name))
-          use(static_cast<int>(l), name, {{name, &spec.param(name)}});
+          use(l, name, {{name, &spec.param(name)}});
         else
           own.push_back({name, &param});
       }
-      use(static_cast<int>(l), layer.name, own);
+      use(l, layer.name, own);
     }
   }
 

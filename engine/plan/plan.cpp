@@ -174,7 +174,7 @@ Plan make_plan(const Config& config, const PlannerCase& planned, const ResolvedS
 std::vector<std::vector<int>> layers_of_chunks(const Plan& plan) {
   std::vector<std::vector<int>> chunks(plan.train.chunks());
   for (size_t layer = 0; layer < plan.chunk_of_layer.size(); ++layer)
-    chunks[plan.chunk_of_layer[layer]].push_back(static_cast<int>(layer));
+    chunks[plan.chunk_of_layer[layer]].push_back(layer);
   return chunks;
 }
 
@@ -254,13 +254,12 @@ std::string plan_text(const Plan& plan, int width) {
     }
     for (int rank = 0; rank < plan.mesh.size(); ++rank) {
       if (plan.mesh.at(rank).p != stage) continue;
-      if (plan.mesh.at(rank).d == 0)
-        parameters.push_back(format_count(static_cast<double>(plan.parameters_by_rank[rank])));
+      if (plan.mesh.at(rank).d == 0) parameters.push_back(format_count(plan.parameters_by_rank[rank]));
       activations = std::max(activations, plan.activation_bytes_by_rank[rank].kept);
       ranks.push_back(std::to_string(rank));
     }
     stages.push_back({std::to_string(stage), layers, std::to_string(count), up_to_eight(ranks, " "),
-                      up_to_eight(parameters, " + "), format_bytes(static_cast<double>(activations))});
+                      up_to_eight(parameters, " + "), format_bytes(activations)});
   }
   text += "\n" + table({"stage", "layers", "count", "ranks", "parameters by t", "activations"}, stages);
   if (!plan.units.empty()) text += "\n" + splits_text(plan.units);

@@ -149,14 +149,14 @@ Offloaded offloaded_of(const Config& config, const ModelSpec& spec) {
 
 Software software_of(const Config& config, const ModelSpec& spec) {
   const OptimizerOptions optimizer = optimizer_options(config.training);
-  const auto width = static_cast<int>(width_of(number_types(config).exact));
+  const int width = width_of(number_types(config).exact);
   int64_t bytes = 0;
   for (const auto& layer : spec.layers)
     for (const auto& param : layer.params)
       if (param.tied_to.empty() && param.trainable)
         bytes += optimizer_state_bytes(optimizer, param, param.numel(), width);
   return {.gradient_bytes = width,
-          .optimizer_bytes = static_cast<double>(bytes) / static_cast<double>(spec.parameter_count()),
+          .optimizer_bytes = 1.0 * bytes / spec.parameter_count(),
           .gather_way = gather_way(config),
           .own_ops = true};
 }

@@ -18,17 +18,17 @@ double state_bytes(const Config& config, const ParameterElements& elements) {
     bytes += optimizer_state_bytes(options, *spec, part, width);
     parts += part;
   }
-  if (options.kind == OptimizerOptions::Kind::adafactor) return static_cast<double>(bytes);
-  return static_cast<double>(bytes + optimizer_state_bytes(options, {}, elements.trained - parts, width));
+  if (options.kind == OptimizerOptions::Kind::adafactor) return bytes;
+  return bytes + optimizer_state_bytes(options, {}, elements.trained - parts, width);
 }
 
 // The values that are trained, where passes do not see them themselves, and their states: on the device, or on its host
 // with a copy of their gradients, and one of the values as passes see them where those are of half precision.
 void add_states(MemoryBytes& bytes, const Config& config, const NumberTypes& types, const ParameterElements& elements,
                 bool on_host) {
-  const auto trained = static_cast<double>(elements.trained);
-  const double exact = static_cast<double>(width_of(types.exact)) * trained;
-  const double rounded = types.values == types.exact ? 0 : static_cast<double>(width_of(types.values)) * trained;
+  const double trained = elements.trained;
+  const double exact = width_of(types.exact) * trained;
+  const double rounded = types.values == types.exact ? 0 : width_of(types.values) * trained;
   const double states = state_bytes(config, elements);
   if (on_host)
     bytes.host = states + 2 * exact + rounded;
@@ -38,16 +38,15 @@ void add_states(MemoryBytes& bytes, const Config& config, const NumberTypes& typ
 
 MemoryBytes memory_of_rank(const Config& config, const PlannerCase& planned, const Plan& plan, int rank) {
   const NumberTypes types = number_types(config, planned.job.precision);
-  const auto value = static_cast<double>(width_of(types.values));
+  const double value = width_of(types.values);
   const ParameterElements elements = parameter_elements(planned.job.spec, plan, plan.mesh.at(rank));
   const ActivationPeak& peak = plan.activation_bytes_by_rank[rank];
   const MemoryBytes device = device_bytes(planned.job, planned.layout);
-  MemoryBytes bytes{
-      .weights = value * static_cast<double>(elements.values + elements.most_gathered),
-      .gradients = planned.job.software.gradient_bytes * static_cast<double>(elements.gradients + elements.most_open),
-      .activations = static_cast<double>(peak.kept),
-      .communication = static_cast<double>(peak.total - peak.in_use) + device.communication,
-      .workspace = static_cast<double>(peak.in_use - peak.kept) + device.workspace};
+  MemoryBytes bytes{.weights = value * (elements.values + elements.most_gathered),
+                    .gradients = planned.job.software.gradient_bytes * static_cast<double>(elements.gradients + elements.most_open),
+                    .activations = static_cast<double>(peak.kept),
+                    .communication = peak.total - peak.in_use + device.communication,
+                    .workspace = peak.in_use - peak.kept + device.workspace};
   add_states(bytes, config, types, elements, planned.job.states_on_host);
   return bytes;
 }

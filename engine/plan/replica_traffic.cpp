@@ -41,7 +41,7 @@ std::string reduction_text(const Config& config, const ModelSpec& spec, const Pl
   for (int stage = 0; stage < mesh.p(); ++stage)
     for (const auto& segment : gradient_segments(spec, plan, {0, stage, 0}))
       if (mesh.d() > 1 || (segment.sharing == Sharing::partial && mesh.t() > 1))
-        bytes.push_back(static_cast<double>(segment.length * element));
+        bytes.push_back(segment.length * element);
   if (bytes.empty()) return "";
   std::sort(bytes.begin(), bytes.end());
   const bool by_microbatch = plan.sharding.level >= Sharding::Level::gradients && has_shards(spec, plan);

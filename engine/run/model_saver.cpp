@@ -58,7 +58,7 @@ ModelSaver::~ModelSaver() {
 
 void ModelSaver::save(StageParameters& parameters, const LongWork::Show& show) {
   const RankGroups& groups = parameters.groups();
-  const auto element_bytes = static_cast<int64_t>(c10::elementSize(parameters.trained_type()));
+  const int64_t element_bytes = c10::elementSize(parameters.trained_type());
   int64_t done = 0, total = 0;
   for (const auto* parameter : parameters.stored())
     if (parameters.writes(*parameter)) total += parameter->value.numel() * element_bytes;

@@ -130,7 +130,7 @@ LayerPrice layer_price(const Job& job, const Layout& layout, const Pricing& pric
   price.backward_input += price.recomputed;
 
   // Each microbatch's gradients go to their owners, and weights come from them.
-  const auto shared = layout.sharded < 2 ? 0.0 : static_cast<double>(shared_parameters(job, layout, layer));
+  const auto shared = layout.sharded < 2 ? 0.0 : shared_parameters(job, layout, layer);
   if (shared > 0) {
     using Kind = Collective::Kind;
     const double scatter = pricing.collective(Kind::reduce_scatter, shared * job.software.gradient_bytes, spans.shards);
@@ -174,8 +174,8 @@ StepShares step_shares(const Job& job, const Layout& layout, const Pricing& pric
   alone.collectives.clear();
   between.products.clear();
   between.sweeps.clear();
-  const auto elements = static_cast<double>(local_parameters(layer, layout.tensor));
-  const auto of_own_rows = static_cast<double>(parameters_of_own_rows(layer));
+  const double elements = local_parameters(layer, layout.tensor);
+  const double of_own_rows = parameters_of_own_rows(layer);
   const auto reduced = [&](double count, const GroupSpan& ranks) {
     return count == 0 ? 0
                       : pricing.collective(Collective::Kind::all_reduce, count * job.software.gradient_bytes, ranks);

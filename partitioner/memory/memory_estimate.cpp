@@ -27,7 +27,7 @@ struct LayerBytes {
 };
 
 double columns_of_head(const LayerWork& work) {
-  return work.products.empty() ? 0 : static_cast<double>(work.products.front().n);
+  return work.products.empty() ? 0 : work.products.front().n;
 }
 
 // What a layer states of itself: kept as the layout has it, kept without recomputation, pairs.
@@ -59,7 +59,7 @@ LayerBytes layer_bytes(const Job& job, const Layout& layout, size_t index) {
   const auto& layer = job.spec.layers[index];
   const WorkShape shape = layout.work_shape(job);
   const LayerWork work = layer.work(shape);
-  const double border = static_cast<double>(border_bytes(layer, shape)), value = static_cast<double>(shape.value_bytes);
+  const double border = border_bytes(layer, shape), value = shape.value_bytes;
   const Stated stated = job.software.own_ops ? stated_bytes(job, layout, index) : Stated();
   LayerBytes bytes;
   if (work.heads > 0) {
@@ -77,25 +77,23 @@ LayerBytes layer_bytes(const Job& job, const Layout& layout, size_t index) {
   } else if (layer.output.empty()) {
     const double columns = columns_of_head(work), input = static_cast<double>(shape.rows() * shape.value_bytes) *
                                                           static_cast<double>(work.products.front().k);
-    const double logits = static_cast<double>(shape.tokens()) * columns * 4;
+    const double logits = shape.tokens() * columns * 4;
     bytes.kept = shape.fused ? 2 * input : 2 * input + logits;
   }
   if (layer.output.empty()) {
     const double columns = columns_of_head(work);
-    bytes.transient =
-        shape.fused ? kFusedRows * columns * (4 + value) : static_cast<double>(shape.tokens()) * columns * 4;
+    bytes.transient = shape.fused ? kFusedRows * columns * (4 + value) : shape.tokens() * columns * 4;
   }
   const bool is_input = layout.recomputed == Recomputed::blocks && work.recomputable;
   if (layout.offload == Offloaded::everything || (layout.offload == Offloaded::inputs && is_input))
     bytes.moved = bytes.kept;
   if (job.software.own_ops) bytes.pairs = stated.pairs;
   for (const auto& product : work.products) {
-    const auto rows = static_cast<double>(product.k), sides = static_cast<double>(product.m + product.n);
+    const double rows = product.k, sides = product.m + product.n;
     if (product.phase == Phase::backward_weight && work.heads > 0 && !job.software.own_ops)
       bytes.pairs += rows * sides * value;
     if (product.phase == Phase::forward && product.stored && work.heads > 0)
-      bytes.transient = std::max(
-          bytes.transient, 2 * value * product.count * static_cast<double>(product.m) * static_cast<double>(product.n));
+      bytes.transient = std::max(bytes.transient, 2 * value * product.count * product.m * product.n);
   }
   return bytes;
 }
@@ -108,7 +106,7 @@ struct ChunkBytes {
 std::pair<double, int> peak_activations(const Job& job, const Layout& layout, const std::vector<Instruction>& list,
                                         const std::vector<ChunkBytes>& chunks) {
   const auto away = away_between(job, layout, list);
-  const auto horizon = static_cast<size_t>(job.loading_horizon);
+  const size_t horizon = job.loading_horizon;
   double now = 0, peak = 0;
   int at = -1;
   for (size_t i = 0; i < list.size(); ++i) {
@@ -120,7 +118,7 @@ std::pair<double, int> peak_activations(const Job& job, const Layout& layout, co
     if (list[i].op == Op::backward_input) besides = chunk.remade;
     if (now + besides > peak) {
       peak = now + besides;
-      at = static_cast<int>(i);
+      at = i;
     }
     // A backward that is not split is drained layer by layer.
     const auto drained = [&](size_t next) {
@@ -140,7 +138,7 @@ std::pair<double, int> peak_activations(const Job& job, const Layout& layout, co
 double largest_border(const Job& job, const WorkShape& shape) {
   int64_t bytes = 0;
   for (const auto& layer : job.spec.layers) bytes = std::max(bytes, border_bytes(layer, shape));
-  return static_cast<double>(bytes);
+  return bytes;
 }
 
 double communication_bytes(const Job& job, const Layout& layout, double largest_layer) {
@@ -171,8 +169,8 @@ MemoryBytes device_bytes(const Job& job, const Layout& layout) {
 
 MemoryBytes state_bytes(const Job& job, const Layout& layout, const LayerSpec& layer) {
   const double master = job.precision == Precision::fp32 ? 0 : 4;
-  const auto all = static_cast<double>(local_parameters(layer, layout.tensor));
-  const auto shared = static_cast<double>(shared_parameters(job, layout, layer));
+  const double all = local_parameters(layer, layout.tensor);
+  const double shared = shared_parameters(job, layout, layer);
   const auto held = [&](int stage) {  // elements, of what is shared out from this stage of sharding on
     return layout.sharded >= stage ? all - shared + shared / layout.shards() : all;
   };
@@ -210,14 +208,14 @@ std::vector<StageMemory> estimate_memory(const Job& job, const Layout& layout, c
   std::vector<ChunkBytes> chunks(chunks_of(chunk_of_layer));
   for (size_t layer = 0; layer < chunk_of_layer.size(); ++layer) {
     const auto& spec = job.spec.layers[layer];
-    const auto chunk = static_cast<size_t>(chunk_of_layer[layer]);
-    const auto stage = static_cast<size_t>(schedule.stage_of_chunk[chunk]);
+    const size_t chunk = chunk_of_layer[layer];
+    const size_t stage = schedule.stage_of_chunk[chunk];
     const auto bytes = layer_bytes(job, layout, layer);
     chunks[chunk].kept += bytes.kept;
     chunks[chunk].moved += bytes.moved;
     chunks[chunk].remade = std::max(chunks[chunk].remade, bytes.remade);
     chunks[chunk].pairs += bytes.pairs;
-    largest[stage] = std::max(largest[stage], static_cast<double>(shared_parameters(job, layout, spec)));
+    largest[stage] = std::max<double>(largest[stage], shared_parameters(job, layout, spec));
     auto& of_stage = stages[stage].bytes;
     const MemoryBytes states = state_bytes(job, layout, spec);
     of_stage.weights += states.weights;
@@ -242,7 +240,7 @@ MemoryFit memory_fit(const Job& job, const std::vector<StageMemory>& stages) {
   for (size_t stage = 0; stage < stages.size(); ++stage)
     if (stages[stage].bytes.total() > fit.bytes) {
       fit.bytes = stages[stage].bytes.total();
-      fit.stage = static_cast<int>(stage);
+      fit.stage = stage;
     }
   fit.fits = fit.bytes <= fit.limit;
   const auto& most = stages[fit.stage].bytes;

@@ -40,15 +40,14 @@ PartitionProblem partition_problem(const Job& job, const Layout& layout, const S
       .stage_of_chunk = schedule.stage_of_chunk, .kept_counts = kept_counts(schedule), .memory_weight = memory_weight};
   // A chunk of its own for every layer: then kept_by_chunk is by layer.
   std::vector<int> alone(layers);
-  for (size_t layer = 0; layer < layers; ++layer) alone[layer] = static_cast<int>(layer);
-  problem.kept_bytes = kept_by_chunk(job, layout, alone, static_cast<int>(layers));
+  for (size_t layer = 0; layer < layers; ++layer) alone[layer] = layer;
+  problem.kept_bytes = kept_by_chunk(job, layout, alone, layers);
   for (size_t layer = 0; layer < layers; ++layer) {
     const auto& spec = job.spec.layers[layer];
     problem.seconds.push_back(prices[layer].whole());
     problem.state_bytes.push_back(state_bytes(job, layout, spec).total());
     if (layout.pipeline > 1)
-      problem.cut_seconds.push_back(
-          pricing.message(static_cast<double>(border_bytes(spec, layout.work_shape(job))), near));
+      problem.cut_seconds.push_back(pricing.message(border_bytes(spec, layout.work_shape(job)), near));
   }
   return problem;
 }
@@ -60,7 +59,7 @@ std::vector<int> cut(PartitionProblem problem, double room) {
   const auto free = partition(problem).chunk_of_layer;
   std::vector<double> bytes(stages);
   for (size_t layer = 0; layer < free.size(); ++layer) {
-    const auto chunk = static_cast<size_t>(free[layer]);
+    const size_t chunk = free[layer];
     bytes[problem.stage_of_chunk[chunk]] +=
         problem.state_bytes[layer] + problem.kept_counts[chunk] * problem.kept_bytes[layer];
   }

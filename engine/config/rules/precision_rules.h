@@ -20,7 +20,7 @@ struct NumberTypes {
 NumberTypes number_types(const Config& config);
 NumberTypes number_types(const Config& config, Precision assumed);  // in place of the config's
 inline int64_t width_of(at::ScalarType type) {                      // bytes of a number
-  return static_cast<int64_t>(c10::elementSize(type));
+  return c10::elementSize(type);
 }
 HalfOptions half_options(const Config& config);
 

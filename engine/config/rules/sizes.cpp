@@ -63,7 +63,7 @@ void split_global_batch(const Config& config, ResolvedSizes& sizes, const Compla
     return;
   }
   sizes.replica_batch = replica_batch;
-  sizes.accumulation_steps = static_cast<int>(sizes.global_batch / sizes.replicas / replica_batch);
+  sizes.accumulation_steps = sizes.global_batch / sizes.replicas / replica_batch;
   if (training.gradient_accumulation_steps && accumulation != sizes.accumulation_steps)
     complain("training.global_batch_size",
              cat("contradicts per_device_train_batch_size and gradient_accumulation_steps, which make ", unit),
@@ -93,7 +93,7 @@ std::vector<std::string> hosts_of(const Config& config) {
 }
 
 int available_hosts(const Config& config) {
-  return std::max<int>(1, static_cast<int>(hosts_of(config).size()));
+  return std::max<int>(1, hosts_of(config).size());
 }
 
 int used_hosts(const Config& config) {
@@ -145,7 +145,7 @@ ResolvedSizes check_sizes(const Config& config, int world_size, const Complaint&
                  ", or per_device_train_batch_size to ",
                  multiples_around(*config.training.per_device_train_batch_size, per_device_unit)));
   }
-  sizes.microbatch_size = static_cast<int>(sizes.replica_batch / sizes.microbatches);
+  sizes.microbatch_size = sizes.replica_batch / sizes.microbatches;
   return sizes;
 }
 
