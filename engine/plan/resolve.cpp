@@ -76,10 +76,10 @@ ResolvedRun resolve(const Config& config, const ModelSpec& spec, int world_size,
 
 void set_sharding(SmpOptions& smp, const Sharding& sharding) {
   using Level = Sharding::Level;
-  const Stage stage = sharding.degree > 1 ? sharding.level : Level::none;
-  smp.shard_optimizer_state = stage == Level::optimizer || stage == Level::gradients;
-  smp.shard_gradients = stage == Level::gradients;
-  smp.sharded_data_parallel_degree = stage == Level::weights ? sharding.degree : 1;
+  const Level level = sharding.degree > 1 ? sharding.level : Level::none;
+  smp.shard_optimizer_state = level == Level::optimizer || level == Level::gradients;
+  smp.shard_gradients = level == Level::gradients;
+  smp.sharded_data_parallel_degree = level == Level::weights ? sharding.degree : 1;
 }
 
 Config with_layout(const Config& config, const Layout& from, const Layout& layout, Precision precision) {

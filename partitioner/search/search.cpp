@@ -122,15 +122,15 @@ class Enumeration {
   std::set<std::pair<Sharding::Level, int>> shardings(int replicas) const {
     using Level = Sharding::Level;
     const auto degrees = space_.sharding_degrees.empty() ? choices({}, replicas) : space_.sharding_degrees;
-    std::set<std::pair<Stage, int>> found;
-    for (const Stage stage : space_.sharded) {
-      if (stage == Level::none || (stage < Level::weights && replicas == 1))
+    std::set<std::pair<Level, int>> found;
+    for (const Level level : space_.sharded) {
+      if (level == Level::none || (level < Level::weights && replicas == 1))
         found.emplace(Level::none, 1);
-      else if (stage < Level::weights)
-        found.emplace(stage, replicas);
+      else if (level < Level::weights)
+        found.emplace(level, replicas);
       for (const int degree : degrees) {
         const int shards = degree == 0 ? replicas : degree;
-        if (stage == Level::weights && shards > 1 && replicas % shards == 0) found.emplace(stage, shards);
+        if (level == Level::weights && shards > 1 && replicas % shards == 0) found.emplace(level, shards);
       }
     }
     return found;
