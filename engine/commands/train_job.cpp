@@ -58,8 +58,8 @@ std::string settings_text(const Config& config, const ModelSource& model, const 
   const auto& t = config.training;
   return table(
       {},
-      {{"model", cat(model.spec.family, ", ", format_count(static_cast<double>(model.spec.parameter_count())),
-                     " parameters, ", config.model.path.empty() ? "random" : config.model.path)},
+      {{"model", cat(model.spec.family, ", ", format_count(model.spec.parameter_count()), " parameters, ",
+                     config.model.path.empty() ? "random" : config.model.path)},
        {"device",
         cat(device.str(), no_gpu_note(config, device), ", ", describe_numbers(config), ", ", at::get_num_threads(),
             " thread(s) a rank, products by ", products_in_use(), ", communicator ", resolved_communicator(config))},

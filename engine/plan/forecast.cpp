@@ -32,7 +32,7 @@ void add_totals(const Config& config, Forecast& forecast) {
   const Cluster& cluster = forecast.cluster;
   const int nodes = (forecast.layout.world() + cluster.devices_per_node - 1) / cluster.devices_per_node;
   forecast.total_steps = config.training.max_steps;
-  forecast.total_seconds = static_cast<double>(forecast.total_steps) * forecast.step.seconds;
+  forecast.total_seconds = forecast.total_steps * forecast.step.seconds;
   forecast.node_hours = nodes * forecast.total_seconds / 3600;
   if (cluster.hourly_price) forecast.cost = forecast.node_hours * *cluster.hourly_price;
   if (cluster.spot_price) forecast.spot_cost = forecast.node_hours * *cluster.spot_price;
@@ -60,7 +60,7 @@ Forecast make_forecast(const Config& config, const Machines& machines, const Pla
     forecast.advice_settings =
         settings_between(config, with_layout(config, plan.layout, forecast.advice->layout, plan.workload.precision()));
   const HfWriter model(config.output_dir, plan.workload.spec, plan.workload.types.exact);
-  forecast.disk_bytes = static_cast<double>(model.total_bytes());
+  forecast.disk_bytes = model.total_bytes();
   add_totals(config, forecast);
   return forecast;
 }
@@ -81,7 +81,7 @@ std::string forecast_picture(const Machines& machines, const Plan& plan) {
   size_t boxes = 0;
   for (const auto& row : rows) boxes += row.boxes.size();
   const double whole = simulation.makespan();
-  const double span = whole * std::min(1.0, kMostBoxes / static_cast<double>(boxes));
+  const double span = whole * std::min(1.0, kMostBoxes / boxes);
   for (auto& row : rows) std::erase_if(row.boxes, [&](const PictureBox& box) { return box.end > span; });
   return interval_picture(
       cat(plan.train.name, ", ", span < whole ? "the beginning of " : "", "one replica's step, ", format_duration(span),

@@ -78,7 +78,7 @@ std::string activations_text(const Plan& plan) {
 
 Schedule training_schedule(const Layout& layout) {
   // Accumulation is more microbatches: no drain between its steps.
-  const bool scattered = layout.sharded() >= Sharding::Stage::gradients;
+  const bool scattered = layout.sharded() >= Sharding::Level::gradients;
   return with_reductions(make_schedule(layout.schedule_choice()), scattered);
 }
 
@@ -131,7 +131,7 @@ PlacedLayers placed_layers(const Plan& plan) {
 std::vector<std::vector<int>> layers_of_chunks(const Plan& plan) {
   std::vector<std::vector<int>> chunks(plan.train.chunks());
   for (size_t layer = 0; layer < plan.chunk_of_layer.size(); ++layer)
-    chunks[plan.chunk_of_layer[layer]].push_back(static_cast<int>(layer));
+    chunks[plan.chunk_of_layer[layer]].push_back(layer);
   return chunks;
 }
 
@@ -163,7 +163,7 @@ nlohmann::json plan_json(const Plan& plan) {
             {"microbatches", layout.microbatches_per_accumulation()},
             {"accumulation_steps", layout.accumulation_steps}}},
           {"sequence_parallel", layout.sequence_parallel},
-          {"sharding", {{"stage", static_cast<int>(layout.sharding.stage)}, {"degree", layout.sharding.degree}}},
+          {"sharding", {{"stage", static_cast<int>(layout.sharding.level)}, {"degree", layout.sharding.degree}}},
           {"tensor_parallel_units", units_json(units_of(plan))},
           {"stages", stages},
           {"recompute", recompute_names(plan)},
@@ -212,13 +212,12 @@ std::string plan_text(const Plan& plan, int width) {
     }
     for (int rank = 0; rank < plan.mesh.size(); ++rank) {
       if (plan.mesh.at(rank).p != stage) continue;
-      if (plan.mesh.at(rank).d == 0)
-        parameters.push_back(format_count(static_cast<double>(plan.parameters_by_rank[rank])));
+      if (plan.mesh.at(rank).d == 0) parameters.push_back(format_count(plan.parameters_by_rank[rank]));
       activations = std::max(activations, plan.activation_bytes_by_rank[rank].kept);
       ranks.push_back(std::to_string(rank));
     }
     stages.push_back({std::to_string(stage), layers, std::to_string(count), up_to_eight(ranks, " "),
-                      up_to_eight(parameters, " + "), format_bytes(static_cast<double>(activations))});
+                      up_to_eight(parameters, " + "), format_bytes(activations)});
   }
   text += "\n" + table({"stage", "layers", "count", "ranks", "parameters by t", "activations"}, stages);
   if (const auto units = units_of(plan); !units.empty()) text += "\n" + splits_text(units);

@@ -139,12 +139,12 @@ LayerPrice layer_price(const Workload& workload, const Layout& layout, const Pri
 
   // Each microbatch's gradients go to their owners, and weights come from them.
   const auto shared =
-      layout.sharded() < Sharding::Stage::gradients ? 0.0 : static_cast<double>(shared_parameters(layout, layer));
+      layout.sharded() < Sharding::Level::gradients ? 0.0 : static_cast<double>(shared_parameters(layout, layer));
   if (shared > 0) {
     using Kind = Collective::Kind;
     const double scatter =
         pricing.collective(Kind::reduce_scatter, shared * workload.software.gradient_bytes, spans.shards);
-    const double gather = layout.sharded() == Sharding::Stage::weights
+    const double gather = layout.sharded() == Sharding::Level::weights
                               ? pricing.gathering(shared * static_cast<double>(width_of(workload.types.values)),
                                                   spans.shards, workload.software.gather_way)
                               : 0;
@@ -188,8 +188,8 @@ StepShares step_shares(const Workload& workload, const Layout& layout, const Pri
   alone.collectives.clear();
   between.products.clear();
   between.sweeps.clear();
-  const auto elements = static_cast<double>(local_parameters(layer, layout.tensor));
-  const auto of_own_rows = static_cast<double>(parameters_of_own_rows(layer));
+  const double elements = local_parameters(layer, layout.tensor);
+  const double of_own_rows = parameters_of_own_rows(layer);
   const auto reduced = [&](double count, const GroupSpan& ranks) {
     return count == 0
                ? 0

@@ -77,8 +77,8 @@ std::string to_string(const Layout& layout) {
   if (layout.chunks_per_stage > 1) text += cat(" v=", layout.chunks_per_stage);
   text += cat(", recompute ", recompute_text(layout));
   if (layout.sequence_parallel) text += ", sequence parallel";
-  if (layout.sharded() != Sharding::Stage::none) {
-    text += cat(", ZeRO-", static_cast<int>(layout.sharding.stage));
+  if (layout.sharded() != Sharding::Level::none) {
+    text += cat(", ZeRO-", static_cast<int>(layout.sharding.level));
     if (layout.sharding.degree != layout.replicas) text += cat(" over ", layout.sharding.degree);
   }
   if (layout.offload.enabled) text += cat(", offload ", scope_text(layout.offload));
@@ -100,7 +100,7 @@ int64_t shared_parameters(const Layout& layout, const LayerSpec& layer) {
   if (layout.sharding.degree == 1) return 0;
   int64_t elements = 0;
   for (const auto& param : layer.params)
-    if (layout.sharded() < Sharding::Stage::weights || param.numel() >= layout.sharding.whole_below)
+    if (layout.sharded() < Sharding::Level::weights || param.numel() >= layout.sharding.whole_below)
       elements += local_elements(param, layout.tensor);
   return elements;
 }

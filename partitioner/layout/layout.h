@@ -83,7 +83,7 @@ struct Layout {
   int64_t replica_batch() const { return int64_t{microbatch_size} * microbatches_per_accumulation(); }
   int64_t global_batch() const { return int64_t{microbatch_size} * microbatches * replicas; }
   // What replicas share out; nothing among one.
-  Sharding::Stage sharded() const { return sharding.degree > 1 ? sharding.stage : Sharding::Stage::none; }
+  Sharding::Level sharded() const { return sharding.degree > 1 ? sharding.level : Sharding::Level::none; }
   Mesh mesh() const { return {placement, replicas, pipeline, tensor}; }
   Recompute::What recomputed(size_t layer) const {
     return recompute.empty() ? Recompute::What::nothing : recompute[layer].what;

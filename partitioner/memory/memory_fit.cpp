@@ -72,7 +72,7 @@ std::vector<Change> more_sharding(const Layout& from) {
     changes.push_back({from, cat("shard ", kWhat[stage], " (ZeRO-", stage, ")")});
     Sharding& sharding = changes.back().layout.sharding;
     if (from.sharding.degree == 1) sharding.degree = from.replicas;
-    sharding.stage = static_cast<Sharding::Stage>(stage);
+    sharding.level = static_cast<Sharding::Level>(stage);
   }
   return changes;
 }

@@ -11,7 +11,7 @@
 namespace shardline {
 namespace {
 
-using Stage = Sharding::Stage;
+using Level = Sharding::Level;
 
 // The flat layouts of a stage: one of each layer's own parameters and one of each tied parameter.
 class StageLayouts {
@@ -29,11 +29,11 @@ class StageLayouts {
       for (const auto& param : layer.params) {
         const std::string name = param.tied_to.empty() ? layer.full_name(param) : param.tied_to;
         if (tied.contains(name))
-          use(static_cast<int>(l), name, {{name, &spec.param(name)}});
+          use(l, name, {{name, &spec.param(name)}});
         else
           own.push_back({name, &param});
       }
-      use(static_cast<int>(l), layer.name, own);
+      use(l, layer.name, own);
     }
   }
 
@@ -58,10 +58,10 @@ class StageLayouts {
 };
 
 bool is_gathered(const Segment& segment, const Sharding& sharding) {
-  return sharding.stage == Stage::weights && segment.shards > 1;
+  return sharding.level == Level::weights && segment.shards > 1;
 }
 bool is_reduced(const Segment& segment, const Sharding& sharding) {
-  return sharding.stage >= Stage::gradients && segment.shards > 1 && segment.trainable;
+  return sharding.level >= Level::gradients && segment.shards > 1 && segment.trainable;
 }
 
 // The elements of a parameter in this rank's shard of its segment.
@@ -172,7 +172,7 @@ int64_t most_open(const StageLayouts& layouts, const std::vector<Instruction>& l
       if (list[i].op == Op::backward_input) gradients.close(*layer, false);
       if (whole_backward || weights_alone) gradients.close(*layer, true);
     }
-    if (list[i].op == Op::reduce_scatter_gradients) gradients.settle();
+    if (list[i].op == Op::settle_gradients) gradients.settle();
   }
   return gradients.most();
 }
@@ -196,7 +196,7 @@ ParameterElements parameter_elements(const PlacedLayers& placed, Coordinates at)
     for (const auto& segment : layouts.at(name).segments)
       if (segment.trainable)
         elements.gradients += is_reduced(segment, placed.layout.sharding) ? segment.shard_length() : segment.length;
-  if (placed.layout.sharding.stage < Stage::gradients) return elements;
+  if (placed.layout.sharding.level < Level::gradients) return elements;
 
   const auto& list = placed.train.instructions[at.p];
   const auto& layers = placed.layers_of_chunk;

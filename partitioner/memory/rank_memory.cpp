@@ -82,7 +82,7 @@ std::vector<std::vector<int64_t>> border_bytes_held(const PlacedLayers& placed) 
     for (const int layer : chunk) flops.back() += layers[layer].flops_per_token;
   }
   const auto cost = [&](int, const Instruction& instruction) {
-    return instruction.op <= Op::backward_weight ? flops[instruction.chunk] : 0;
+    return computes(instruction.op) ? flops[instruction.chunk] : 0;
   };
   std::vector<std::vector<int64_t>> bytes;
   for (const auto& stage : messages_held(placed.train, cost)) {
@@ -118,21 +118,21 @@ std::vector<MemoryBytes> memory_by_stage(const Cluster& cluster, const PlacedLay
 }
 
 double least_state_bytes(const Workload& workload, const Layout& layout, const LayerSpec& layer) {
-  const auto held = [&](const ParamSpec& param, Sharding::Stage stage) {
+  const auto held = [&](const ParamSpec& param, Sharding::Level stage) {
     const bool whole = layout.sharded() < stage ||
-                       (layout.sharded() == Sharding::Stage::weights && param.numel() < layout.sharding.whole_below);
+                       (layout.sharded() == Sharding::Level::weights && param.numel() < layout.sharding.whole_below);
     const int64_t elements = local_elements(param, layout.tensor);
     return whole ? elements : elements / layout.sharding.degree;
   };
-  using Stage = Sharding::Stage;
+  using Level = Sharding::Level;
   const NumberTypes& types = workload.types;
   double bytes = 0;
   for (const auto& param : layer.params) {
-    bytes += static_cast<double>(held(param, Stage::weights) * width_of(types.values));
+    bytes += static_cast<double>(held(param, Level::weights) * width_of(types.values));
     if (!param.trainable) continue;
-    bytes += static_cast<double>(held(param, Stage::gradients) * workload.software.gradient_bytes);
+    bytes += static_cast<double>(held(param, Level::gradients) * workload.software.gradient_bytes);
     if (layout.states_on_host) continue;
-    const int64_t trained = held(param, Stage::optimizer);
+    const int64_t trained = held(param, Level::optimizer);
     if (types.values != types.exact) bytes += static_cast<double>(trained * width_of(types.exact));
     bytes += optimizer_bytes(workload, param, trained);
   }

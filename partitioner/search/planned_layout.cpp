@@ -59,7 +59,7 @@ std::vector<int> cut_layers(PartitionProblem problem, double room) {
   const auto free = partition(problem).chunk_of_layer;
   std::vector<double> bytes(stages);
   for (size_t layer = 0; layer < free.size(); ++layer) {
-    const auto chunk = static_cast<size_t>(free[layer]);
+    const size_t chunk = free[layer];
     bytes[problem.stage_of_chunk[chunk]] +=
         problem.state_bytes[layer] + problem.kept_counts[chunk] * problem.kept_bytes[layer];
   }

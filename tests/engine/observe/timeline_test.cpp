@@ -140,7 +140,7 @@ TEST_CASE("the page shows each rank's boxes above those of the simulation at mea
     StepRecords step{.start = 5, .end = 25};
     double now = 5;
     for (const auto& instruction : schedule.instructions[stage])
-      if (instruction.op <= Op::backward_weight) {
+      if (computes(instruction.op)) {
         step.instructions.push_back({instruction, now, now + 1, 0});
         now += 1;
       }

@@ -94,7 +94,7 @@ void compare_gradients(StageParameters& parameters, const HfDirectory& recorded,
   const auto& groups = parameters.groups();
   for (const auto* parameter : parameters.stored()) {
     auto mine = at::empty(parameter->value.sizes(), at::kDouble);
-    recorded.read(*parameter->spec, parameter->name, groups.at.t, groups.mesh.t(), mine);
+    recorded.read(*parameter->spec, parameter->name, groups.coordinates.t, groups.mesh.t(), mine);
     auto whole = at::empty(parameter->spec->shape, at::kDouble);
     recorded.read(*parameter->spec, parameter->name, 0, 1, whole);
     if (mine.numel() == 0) continue;

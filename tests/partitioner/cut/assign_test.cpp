@@ -35,6 +35,13 @@ double least_by_search(const std::vector<double>& costs, int stages) {
   return least;
 }
 
+// Of layers cut into stages of one chunk each.
+std::vector<int> assign_stages(const std::vector<double>& costs, int stages) {
+  std::vector<int> stage_of_chunk(static_cast<size_t>(stages));
+  std::iota(stage_of_chunk.begin(), stage_of_chunk.end(), 0);
+  return assign_chunks(costs, stage_of_chunk);
+}
+
 }  // namespace
 
 TEST_CASE("no way to cut the layers makes the most expensive stage cheaper") {

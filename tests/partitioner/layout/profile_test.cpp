@@ -45,7 +45,7 @@ TEST_CASE("a profile is read as it was written") {
   write_profile(example(), path);
   CHECK(read_profile(path) == example());
   CHECK_THROWS_WITH(write_profile(example(), "/no/such/folder/profile.json"),
-                    Catch::Contains("cannot write /no/such/folder/profile.json"));
+                    Catch::Contains("/no/such/folder/profile.json.incomplete: cannot be opened"));
 }
 
 TEST_CASE("a damaged profile is refused with the place") {

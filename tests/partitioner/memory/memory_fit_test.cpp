@@ -69,7 +69,7 @@ TEST_CASE("advice keeps the global batch, and smaller microbatches come before r
   job.machines.cluster.memory_bytes = 16 * 1073741824.0;  // less than the states
   const auto strong = advice_to_fit(job.workload, job.machines.cluster, layout);
   REQUIRE(strong);
-  CHECK(strong->layout.sharded() != Sharding::Stage::none);
+  CHECK(strong->layout.sharded() != Sharding::Level::none);
   CHECK(plan_layout(job, strong->layout).fit.fits);
   job.machines.cluster.memory_bytes = 1073741824.0;
   CHECK_FALSE(advice_to_fit(job.workload, job.machines.cluster, layout));

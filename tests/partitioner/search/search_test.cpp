@@ -11,7 +11,7 @@
 namespace shardline::search_test {
 namespace {
 
-using Stage = Sharding::Stage;
+using Level = Sharding::Level;
 
 Planning job_on_p4d(int nodes, const ModelSpec& spec, int length, int batch) {
   Planning job{{.spec = spec, .sequence_length = length, .global_batch = batch, .types = types_of(Precision::bf16)},
@@ -25,7 +25,7 @@ Planning job_on_p4d(int nodes, const ModelSpec& spec, int length, int batch) {
 TEST_CASE("the search finds what trying everything finds, and says why the others lose") {
   auto job = job_on_p4d(2, published_gpt(16, 4096, 16, false, 51200, 1024), 1024, 64);
   SearchSpace space{
-      .microbatch_sizes = {1, 2, 4}, .chunks = {2}, .sharded = {Stage::none, Stage::optimizer}, .offload = {{}}};
+      .microbatch_sizes = {1, 2, 4}, .chunks = {2}, .sharded = {Level::none, Level::optimizer}, .offload = {{}}};
   const auto found = search(job, space);
   REQUIRE(found.best.size() == 10);
   CHECK(found.reasons.size() == 10);
@@ -68,7 +68,7 @@ TEST_CASE("the search chooses what is sharded, and over how many replicas") {
         CHECK((!planned.fit.fits || planned.step.seconds >= found.best.front().step.seconds * (1 - 1e-9)));
       }
     for (size_t i = 1; i < found.reasons.size(); ++i) CHECK_FALSE(found.reasons[i].empty());
-    return best.sharded() == Stage::weights ? best.sharding.degree : 1;
+    return best.sharded() == Level::weights ? best.sharding.degree : 1;
   };
   CHECK(shards_at(40) <= shards_at(16));
   const auto needed = [&](int degree) {
@@ -79,7 +79,7 @@ TEST_CASE("the search chooses what is sharded, and over how many replicas") {
   REQUIRE(needed(4) > needed(8));
   CHECK(shards_at(needed(8)) == 8);  // 4 would not fit, and 16 leave the node
 
-  space.sharded = {Stage::weights};
+  space.sharded = {Level::weights};
   space.sharding_degrees = {3};
   CHECK_THROWS_WITH(search(job, space), Catch::Contains("sharding degree"));
 }
@@ -109,7 +109,7 @@ TEST_CASE("no layout that fits exactly is dropped by a bound") {
                                             .schedules = {layout.schedule},
                                             .chunks = {layout.chunks_per_stage},
                                             .recompute = {layout.recompute},
-                                            .sharded = {layout.sharding.stage},
+                                            .sharded = {layout.sharding.level},
                                             .sharding_degrees = {layout.sharding.degree},
                                             .sequence_parallel = {layout.sequence_parallel},
                                             .offload = {layout.offload}});

@@ -49,7 +49,7 @@ class CountingTokenizer final : public Tokenizer {
     most_at_once = std::max(most_at_once.load(), ++at_once);
     EncodedPart part = tokenizer_->encode_part(text, from, options);
     --at_once;
-    bytes += static_cast<int64_t>(part.end.at - std::max(from.at, options.listed_from));
+    bytes += static_cast<int64_t>(part.end.offset - std::max(from.offset, options.listed_from));
     return part;
   }
   std::string decode(std::span<const int32_t> ids) const override { return tokenizer_->decode(ids); }

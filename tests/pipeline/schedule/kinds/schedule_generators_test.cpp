@@ -48,7 +48,7 @@ Schedule with_joined_pairs(Schedule schedule, int stages) {
     auto& list = schedule.instructions[size_t(stage)];
     std::vector<Instruction> work;
     for (const auto& i : list)
-      if (i.op <= Op::backward_weight) work.push_back(i);
+      if (computes(i.op)) work.push_back(i);
     // The place in the list of a computation, and of what stands around it.
     const auto at = [&](const Instruction& i) { return std::find(list.begin(), list.end(), i); };
     bool apart = stage + 1 == stages;  // the last stage begins the middle with a forward for itself
