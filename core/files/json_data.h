@@ -1,4 +1,4 @@
-// JSON files that programs write: model directories, tokenizers, schedules, lines of data. Reading ends at the first
+// JSON files made by other programs: model directories, tokenizers, schedules, lines of data. Reading ends at the first
 // mistake, a DataError in the words of core/files/json_reader.h: "FILE: /pointer: rule; got VALUE; what to change".
 #pragma once
 #include <initializer_list>
@@ -12,8 +12,8 @@
 
 namespace shardline {
 
-// DataError for what is no JSON object, for keys given twice, and for nesting deeper than any such file has; it begins
-// with `file` and the place.
+// DataError for anything but a JSON object, for duplicate keys, and for nesting deeper than any such file has; it
+// begins with `file` and the place.
 nlohmann::json parse_data_json(std::string_view text, const std::string& file);
 nlohmann::json read_data_json(const std::string& path);
 

@@ -1,7 +1,7 @@
-// Strict reading of JSON that people write by hand: every mistake in a file is found and reported in one go, each as
+// Strict reading of JSON that people write by hand: all mistakes in a file are found and reported together, each as
 //   FILE: /pointer: rule; got VALUE; what to change
-// (core/files/json_data.h reads what programs write, in the same words, up to the first mistake.) Duplicate keys,
-// comments, unknown keys, 3.7 or true for an integer and -1 for a count are mistakes.
+// (core/files/json_data.h reads files of other programs, with the same wording, up to the first mistake.) Duplicate
+// keys, comments, unknown keys, 3.7 or true for an integer and -1 for a count are mistakes.
 #pragma once
 #include <map>
 #include <memory>
@@ -47,7 +47,7 @@ class JsonReader {
 
   // Reports a mistake about a key; its value is added by the reader.
   void fail(const std::string& key, const std::string& rule, const std::string& advice);
-  // Reports all keys that nobody asked for, with the nearest name that somebody did ask for; true if there were any.
+  // Reports all keys that were not asked for, with the nearest name that was; true if there were any.
   bool report_unknown_keys();
   // True while nothing was reported at this object or below.
   bool clean() const;

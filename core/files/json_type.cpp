@@ -86,7 +86,7 @@ std::string JsonType::describe() const {
       text = choices.empty() ? "a string" : "";
       break;
     case Kind::texts:
-      text = choices.empty() ? "a string or a list of strings" : "a word or a list of words out of";
+      text = choices.empty() ? "a string or a list of strings" : "a word or a list of words from";
       break;
     case Kind::array:
       text = "an array";

@@ -21,7 +21,7 @@ struct JsonType {
   double minimum = -std::numeric_limits<double>::infinity();
   double maximum = std::numeric_limits<double>::infinity();
   bool below = false;                    // the maximum itself is excluded
-  std::vector<JsonChoice> choices = {};  // text, texts: the only words; integer: words beside the integers
+  std::vector<JsonChoice> choices = {};  // text, texts: the only words; integer: words allowed besides integers
   bool nullable = false;                 // null is accepted and means unset
 
   std::string describe() const;                           // "an integer >= 1", "one of \"a\", \"b\""

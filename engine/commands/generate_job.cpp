@@ -8,6 +8,7 @@
 #include "engine/commands/job.h"
 #include "engine/commands/job_parts.h"
 #include "engine/config/config.h"
+#include "engine/config/rules/sizes.h"
 #include "engine/generate/generator.h"
 
 namespace shardline {

@@ -21,7 +21,7 @@ void check_offload_path(const Config& config) {
   std::error_code ignored;
   if (fs::is_directory(*path, ignored) && access(path->c_str(), W_OK | X_OK) == 0) return;
   throw ConfigError(cat("/smp_options/offload_path: must be a directory that this user may write to; got \"", *path,
-                        "\"; make it, or name another one"));
+                        "\"; create it, or use another one"));
 }
 
 void check_optimizer(const Config& config) {

@@ -17,33 +17,27 @@ int64_t elements(double number) {
 using Level = Sharding::Level;
 
 Sharding sharding_of(const SmpOptions& smp, int replicas) {
-  if (smp.sharded_data_parallel_degree > 1) {
-    if (replicas % smp.sharded_data_parallel_degree != 0)
-      throw ConfigError(cat("/smp_options/sharded_data_parallel_degree: ", smp.sharded_data_parallel_degree,
-                            " must divide the ", replicas,
+  const int degree = smp.sharded_data_parallel_degree;
+  Sharding sharding{.whole_below = elements(smp.sdp_param_persistence_threshold),
+                    .most_gathered = elements(smp.sdp_max_live_parameters),
+                    .most_reduced = elements(smp.sdp_reduce_bucket_size),
+                    .hierarchical_gather = smp.sdp_hierarchical_allgather};
+  if (degree > 1) {
+    if (replicas % degree != 0)
+      throw ConfigError(cat("/smp_options/sharded_data_parallel_degree: ", degree, " must divide the ", replicas,
                             " replicas (ranks / (pipeline_parallel_degree x tensor_parallel_degree)); use a divisor, "
                             "or other degrees"));
-    return {.level = Level::weights,
-            .degree = smp.sharded_data_parallel_degree,
-            .whole_below = whole_below(smp),
-            .most_gathered = elements(smp.sdp_max_live_parameters),
-            .most_reduced = elements(smp.sdp_reduce_bucket_size),
-            .hierarchical_gather = smp.sdp_hierarchical_allgather};
+    sharding.level = Level::weights;
+    sharding.degree = degree;
+  } else if (smp.shard_gradients || smp.shard_optimizer_state) {
+    sharding.level = smp.shard_gradients ? Level::gradients : Level::optimizer;
+    sharding.degree = replicas;
   }
-  const Level level = smp.shard_gradients         ? Level::gradients
-                      : smp.shard_optimizer_state ? Level::optimizer
-                                                  : Level::none;
-  return {.level = level,
-          .degree = level == Level::none ? 1 : replicas,
-          .hierarchical_gather = smp.sdp_hierarchical_allgather};
-}
-
-int64_t whole_below(const SmpOptions& smp) {
-  return elements(smp.sdp_param_persistence_threshold);
+  return sharding;
 }
 
 std::string to_string(const Sharding& sharding, int replicas) {
-  if (sharding.degree == 1 && replicas > 1) return cat("none: ", replicas, " replicas hold all");
+  if (sharding.degree == 1 && replicas > 1) return cat("none: ", replicas, " replicas hold everything");
   if (sharding.degree == 1) return "none";
   const std::string over = sharding.degree == replicas ? cat(" over ", replicas, " replicas")
                                                        : cat(" over ", sharding.degree, " of ", replicas, " replicas");

@@ -13,7 +13,7 @@ void GradientReductions::add_layer(int layer, const std::string& name, const std
 void GradientReductions::open(int layer, bool deferred) {
   const auto in_the_way = [&](const Reduction& reduction) {
     if (!reduction.of_microbatch) return false;
-    const bool large = most_reduced_ > 0 && reduction.gradients->whole().numel() > most_reduced_;
+    const bool large = sharding_.reduces_alone(reduction.gradients->whole().numel());
     return large || reduction.layer == layer || reduction.layer != last_closed_;
   };
   while (std::any_of(under_way_.begin(), under_way_.end(), in_the_way)) complete_oldest();

@@ -12,8 +12,7 @@ namespace shardline {
 
 class GradientReductions {
  public:
-  // most_reduced: as in Sharding.
-  GradientReductions(size_t layers, int64_t most_reduced) : layers_(layers), most_reduced_(most_reduced) {}
+  GradientReductions(size_t layers, const Sharding& sharding) : layers_(layers), sharding_(sharding) {}
 
   // The gradients that a layer adds to, which outlive this. `name` stands in the records of their reductions.
   void add_layer(int layer, const std::string& name, const std::vector<FlatGradients*>& gradients);
@@ -40,7 +39,7 @@ class GradientReductions {
   void start_step_reduction(int layer, FlatGradients& gradients);
 
   std::vector<LayerGradients> layers_;  // of the model
-  int64_t most_reduced_;
+  Sharding sharding_;
   std::deque<Reduction> under_way_;
   int last_closed_ = -1;
 };

@@ -26,7 +26,7 @@ StageParameters::StageParameters(const StageSetup& setup)
       shard_groups_(groups_, sharding_),
       layers_(setup.spec.layers.size()),
       pass_values_(setup.spec.layers.size(), sharding_),
-      reductions_(setup.spec.layers.size(), sharding_.most_reduced) {
+      reductions_(setup.spec.layers.size(), sharding_) {
   for (const auto& layer : spec_.layers)
     for (const auto& param : layer.params)
       if (param.tied_to.empty()) numbers_.push_back(layer.full_name(param));

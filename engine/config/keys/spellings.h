@@ -1,4 +1,4 @@
-// Keys that say the same in the words of transformers, of SageMaker's library and in ours: they must not contradict
+// Keys that mean the same in the terms of transformers, SageMaker's library and shardline; they must not contradict
 // each other.
 #pragma once
 #include "core/files/json_reader.h"

@@ -41,7 +41,7 @@ std::vector<TensorRule> tensor_rules(const nlohmann::json& value) {
     try {
       const std::regex read(pattern);
     } catch (const std::regex_error& error) {
-      throw ConfigError(cat("entry ", rules.size(), ": \"", pattern, "\" is no regular expression: ", error.what(),
+      throw ConfigError(cat("entry ", rules.size(), ": \"", pattern, "\" is not a regular expression: ", error.what(),
                             "; write it as ", kExample));
     }
     rules.push_back({pattern, wish_of(entry["split"], rules.size())});

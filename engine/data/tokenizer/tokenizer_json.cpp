@@ -16,7 +16,7 @@ constexpr int32_t kLargestId = 1 << 24;
 
 [[noreturn]] void refuse_type(const JsonValue& component, const std::string& type, const char* supported) {
   component.fail(cat("the type '", type, "' is not supported (only ", supported,
-                     "); this reads byte-level BPE tokenizers as GPT-2, Llama 3 and Qwen have them"));
+                     "); only byte-level BPE tokenizers, such as those of GPT-2, Llama 3 and Qwen, are supported"));
 }
 
 void refuse_if_set(const JsonValue& component, const std::string& key) {
@@ -44,7 +44,7 @@ std::vector<std::pair<std::string, std::string>> read_merges(const JsonValue& mo
 }
 
 BpeVocabulary read_model(const JsonValue& model) {
-  // Old files have no type; then "merges" tells BPE.
+  // Old files have no type; then "merges" identifies BPE.
   const std::string type = model.text("type", model.has("merges") ? "BPE" : "none");
   if (type != "BPE") refuse_type(model, type, "BPE");
   for (const char* key : {"dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback"}) {

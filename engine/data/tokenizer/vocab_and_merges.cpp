@@ -45,7 +45,7 @@ int32_t id_in(const std::string& key, const JsonValue& token) {
   return token_id(JsonValue(number, token.where()));
 }
 
-// Collects added tokens from the files that may tell of them; who comes first decides.
+// Collects added tokens from the files that may define them; the first definition wins.
 class AddedTokenFiles {
  public:
   explicit AddedTokenFiles(BpeTokenizerSpec& spec) : spec_(spec) {}

@@ -9,7 +9,7 @@
 #include "engine/config/rules/precision_rules.h"
 #include "engine/config/rules/recompute_rules.h"
 #include "engine/config/rules/tensor_rules.h"
-// last
+
 #include "tests/catch.h"
 
 using namespace shardline;
@@ -112,15 +112,15 @@ TEST_CASE("Broken configs are told what to change", "[config]") {
       {R"({"training": {"fp16": true, "dynamic_loss_args": {"scale_factor": 1}}})",
        "\"scale_factor\" must be greater than 1"},
       {R"({"smp_options": {"pipeline": "_only_forward"}})",
-       "c.json: /smp_options/pipeline: \"_only_forward\" is not available; got \"_only_forward\"; say `shardline "
+       "c.json: /smp_options/pipeline: \"_only_forward\" is not available; got \"_only_forward\"; use `shardline "
        "eval`"},
       {R"({"smp_options": {"pipeline": "zb_h3"}})", "did you mean \"zb_h1\"?"},
       {R"({"smp_options": {"pipeline": "mine.txt"}})", "\"*.csv\", \"*.json\"; got \"mine.txt\""},
       {R"({"smp_options": {"virtual_pipeline_degree": 0}})", "must be an integer >= 1"},
       {R"({"smp_options": {"pipeline": "interleaves"}})", "did you mean \"interleaved\"?"},
       {R"({"smp_options": {"tensor_parallel_degree": "auto"}})",
-       "c.json: /smp_options/tensor_parallel_degree: \"auto\" needs training.global_batch_size; got \"auto\"; give the "
-       "samples of a step"},
+       "c.json: /smp_options/tensor_parallel_degree: \"auto\" needs training.global_batch_size; got \"auto\"; set the "
+       "number of samples in a step"},
       {R"({"smp_options": {"microbatches": "auto", "pipeline": "mine.json"}, "training": {"global_batch_size": 8}})",
        "contradicts a file of instructions"},
       {R"({"smp_options": {"pipeline_parallel_degree": "auto", "auto_partition": false},
@@ -143,7 +143,7 @@ TEST_CASE("Broken configs are told what to change", "[config]") {
       {R"({"training": {"fsdp": "full_shard"}})",
        "c.json: /training/fsdp: not supported; got \"full_shard\"; use smp_options"},
       {R"({"training": {"eval_strategy": "steps"}})",
-       "c.json: /training/eval_strategy: there is nothing to evaluate on; got \"steps\"; give data.validation"},
+       "c.json: /training/eval_strategy: there is no data to evaluate on; got \"steps\"; give data.validation"},
       {R"({"training": {"warmup_steps": 10, "warmup_ratio": 0.1}})",
        "c.json: /training/warmup_ratio: contradicts warmup_steps 10; got 0.1; keep warmup_steps"},
       {R"({"training": {"warmup_steps": 10.5}})", "must be a whole number of steps"},
@@ -155,10 +155,10 @@ TEST_CASE("Broken configs are told what to change", "[config]") {
       {R"({"data": {"train": [1]}})", "/data/train: must be a string or a list of strings; got [1]"},
       {R"({"data": {"train": null}})", "/data/train: data.train or data.validation is required; give a file"},
       {R"({"model": {"config": null, "path": ""}})",
-       "/model/path: model.path or model.config is required; got \"\"; give a model directory"},
+       "/model/path: model.path or model.config is required; got \"\"; set a model directory"},
       {R"({"model": {"init": "pretrained"}})", "\"pretrained\" needs model.path"},
-      {R"({"task": "masked-lm"})", "only \"causal-lm\" is built yet"},
-      {R"({"output_dir": ""})", "c.json: /output_dir: is required; got \"\"; give the directory"},
+      {R"({"task": "masked-lm"})", "only \"causal-lm\" is implemented"},
+      {R"({"output_dir": ""})", "c.json: /output_dir: is required; got \"\"; set it to the directory"},
       {R"({"mpi_options": {"processes_per_host": 3}, "smp_options": {"partitions": 2}})",
        "c.json: /smp_options/partitions: the world size 3 must be a multiple of P x T = 2 x 1 = 2; got 2; start 2 or 4 "
        "processes"},
@@ -400,8 +400,8 @@ TEST_CASE("Layers take the first entry that names them, and only blocks are reco
   CHECK(names(R"([{"layers": "h.1", "strategy": "none"}, {"layers": "h.*", "strategy": "group_2"}])") ==
         "none group_2 none group_2 none ");
   CHECK(names("[]") == "none none none none none ");
-  CHECK_THROWS_WITH(names(R"([{"layers": "h.9", "strategy": "each"}])"), Contains("\"h.9\" names no block"));
-  CHECK_THROWS_WITH(names(R"([{"layers": "head", "strategy": "each"}])"), Contains("names no block"));
+  CHECK_THROWS_WITH(names(R"([{"layers": "h.9", "strategy": "each"}])"), Contains("\"h.9\" matches no block"));
+  CHECK_THROWS_WITH(names(R"([{"layers": "head", "strategy": "each"}])"), Contains("matches no block"));
   CHECK_THROWS_WITH(names(R"([{"layers": "*", "strategy": "each"}, {"layers": "h.1", "strategy": "none"}])"),
                     Contains("activation_checkpointing/1: "));
 }
