@@ -3,6 +3,7 @@
 //
 // This covers work only, not what our ops keep between forward and backward.
 #pragma once
+#include <compare>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -21,6 +22,7 @@ struct WorkShape {
 
   int64_t tokens() const { return sequences * length; }
   int64_t rows() const { return sequence_parallel ? (tokens() + tensor - 1) / tensor : tokens(); }  // at borders
+  auto operator<=>(const WorkShape&) const = default;
   int64_t share(int64_t units) const { return (units + tensor - 1) / tensor; }
 };
 

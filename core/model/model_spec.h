@@ -2,6 +2,7 @@
 // shape, how tensor parallelism splits it, where it is in a Hugging Face file and how it is initialised. From this one
 // description come the local shards, reading and writing files, the memory estimate and the gradient groups.
 #pragma once
+#include <compare>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -74,6 +75,7 @@ struct KeptCase {
   int64_t element_bytes = 4;         // of activations inside layers
   int64_t border_bytes = 4;          // of an element between layers
   bool recompute_attention = false;  // "selective"
+  auto operator<=>(const KeptCase&) const = default;
 };
 
 // Bytes of tensors, each storage once, without parameters and the batch.
@@ -103,6 +105,9 @@ struct SplitUnit {
   bool operator==(const SplitUnit&) const = default;
 };
 
+// SplitUnit::parts of attention.
+inline constexpr const char* kAttentionHeads = "heads";
+
 // What was decided about units, by their full names ("h.3.attn"); the others are split.
 struct SplitChoice {
   bool split = true;
@@ -126,6 +131,9 @@ struct LayerSpec {
   std::string full_name(const ParamSpec& param) const { return name + "." + param.name; }
   std::string full_name(const SplitUnit& unit) const { return name + "." + unit.name; }
 };
+
+// Layers of a model that have equal kinds cost the same: one text for shapes, splits and borders, without names.
+std::string layer_kind(const LayerSpec& layer);
 
 struct ModelSpec {
   std::string family;             // "gpt2"

@@ -65,7 +65,7 @@ at::Tensor CausalBlock::added(const at::Tensor& branch, Parameter* bias, const a
 BlockSplit describe_block(LayerSpec& layer, const CausalConfig& c, const SpecMaker& make) {
   layer.is_block = true;
   layer.output = {{"hidden", {BorderTensor::kRows, c.n_embd}}};
-  make.add_unit(layer, "attn", "heads", c.n_head);
+  make.add_unit(layer, "attn", kAttentionHeads, c.n_head);
   make.add_unit(layer, "mlp", "inner features", c.inner());
   const BlockSplit split{layer.units[0].split, layer.units[1].split};
   layer.flops_per_token = 2 * (4 * c.n_embd * c.n_embd + 2 * c.n_embd * c.inner());
