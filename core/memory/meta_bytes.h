@@ -5,9 +5,9 @@
 
 namespace shardline {
 
-// Counts the meta tensors that this thread makes during its life, each storage once, until they are freed. Such a tensor's
-// storage has an address, so that code which asks whether a tensor has memory finds some; nobody may read from it.
-// One at a time in a thread.
+// Counts the meta tensors that this thread makes during its life, each storage once, until they are freed. Such a
+// tensor's storage has an address, so that code which asks whether a tensor has memory finds some; nobody may read from
+// it. One at a time in a thread.
 class MetaBytes {
  public:
   MetaBytes();

@@ -1,7 +1,6 @@
 // What a layer does with one microbatch on one tensor-parallel rank, in numbers that no device has to be there for:
-// matrix products, sweeps over memory, collectives. Families state it; the planner turns it into seconds.
-//
-// This covers work only, not what our ops keep between forward and backward.
+// matrix products, sweeps over memory, collectives. Ops note it (core/model/work_notes.h), or a layer states it; the
+// planner turns it into seconds.
 #pragma once
 #include <compare>
 #include <cstdint>
@@ -70,12 +69,5 @@ struct LayerWork {
     return sum;
   }
 };
-
-// y = x W^T and its two gradients: three products of the same size.
-inline void add_linear(LayerWork& work, int64_t rows, int64_t outputs, int64_t inputs) {
-  work.products.push_back({Phase::forward, rows, outputs, inputs});
-  work.products.push_back({Phase::backward_input, rows, inputs, outputs});
-  work.products.push_back({Phase::backward_weight, outputs, inputs, rows});
-}
 
 }  // namespace shardline

@@ -121,9 +121,12 @@ struct LayerSpec {
   bool is_block = false;  // one transformer layer of the HF config (what stage counts count)
   std::vector<SplitUnit> units;
   std::vector<ParamSpec> params;
-  std::vector<BorderTensor> output;                 // what it hands to the next layer; empty for the last one
-  double flops_per_token = 0;                       // of the forward pass, whole layer; what the partition balances
-  std::function<LayerWork(const WorkShape&)> work;  // what it does with a microbatch; stated by every built-in family
+  std::vector<BorderTensor> output;  // what it hands to the next layer; empty for the last one
+  // What it costs: found by running its layer without numbers (models/graph/dry_run.h), or stated by whoever makes the
+  // spec. What the partition balances are the FLOPs of its products without the attention core, a third of those of
+  // forward and backward: the forward's, where all of it is trained.
+  double flops_per_token = 0;
+  std::function<LayerWork(const WorkShape&)> work;
   std::function<std::unique_ptr<Layer>(const LayerBuild&)> build;  // makes the local part
   std::function<KeptBytes(const KeptCase&)> kept;                  // of full microbatches
   std::function<PassBytes(const KeptCase&)> passes;

@@ -23,7 +23,8 @@ WorkNotes* work_notes();
 
 // One product [m, k] x [k, n] that reads and writes memory.
 void note_product(int64_t m, int64_t n, int64_t k);
-// Kernels that read and write so many activations, and bytes of masks and other types, for each element. core: see Sweep.
+// Kernels that read and write so many activations, and bytes of masks and other types, for each element. core: see
+// Sweep.
 void note_sweep(int64_t elements, double values, double bytes = 0, int kernels = 1, bool core = false);
 // bytes: of the whole tensor (Collective).
 void note_collective(Collective::Kind kind, int64_t bytes);

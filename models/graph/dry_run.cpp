@@ -74,7 +74,8 @@ std::vector<Node*> newest_first(const std::vector<Edge>& outputs) {
   for (const auto& edge : outputs) see(edge);
   for (size_t i = 0; i < nodes.size(); ++i)
     for (const auto& next : nodes[i]->next_edges()) see(next);
-  std::sort(nodes.begin(), nodes.end(), [](const Node* a, const Node* b) { return a->sequence_nr() > b->sequence_nr(); });
+  std::sort(nodes.begin(), nodes.end(),
+            [](const Node* a, const Node* b) { return a->sequence_nr() > b->sequence_nr(); });
   return nodes;
 }
 
@@ -90,8 +91,8 @@ void add_gradient(at::Tensor& sum, at::Tensor gradient) {
   if (!in_place) sum = at::empty_like(sum);
 }
 
-// Runs the graph behind `outputs` backward down to its leaves, in the order of autograd's engine: newest node first. The
-// engine itself never adds meta tensors in place.
+// Runs the graph behind `outputs` backward down to its leaves, in the order of autograd's engine: newest node first.
+// The engine itself never adds meta tensors in place.
 void run_backward(const std::vector<Edge>& outputs, const Border& d_output) {
   const at::NoGradGuard no_grad;
   std::map<const Node*, Border> gradients;
@@ -139,9 +140,8 @@ class DryLayer {
 
   void forward() {
     const at::AutoGradMode grad(true);
-    MicrobatchContext context{.batch = &batch_,
-                              .weight_grads = &queue_,
-                              .recompute_attention = case_.recompute_attention};
+    MicrobatchContext context{
+        .batch = &batch_, .weight_grads = &queue_, .recompute_attention = case_.recompute_attention};
     for (const auto& tensor : layer_->forward(input_, context)) {
       outputs_.push_back(torch::autograd::impl::gradient_edge(tensor));
       like_output_.push_back(tensor.detach());
@@ -282,8 +282,10 @@ double third_of_flops(const LayerWork& work) {
 
 void add_costs_of_ops(ModelSpec& spec) {
   std::map<std::string, std::shared_ptr<DryRuns>> of_kind;
-  std::vector<BorderTensor> input;
-  for (auto& layer : spec.layers) {
+  for (size_t i = 0; i < spec.layers.size(); ++i) {
+    LayerSpec& layer = spec.layers[i];
+    const auto input = i > 0 ? spec.layers[i - 1].output : std::vector<BorderTensor>();
+    if (layer.work) continue;  // stated
     std::string kind = layer_kind(layer);
     for (const auto& tensor : input)
       for (const int64_t size : tensor.shape) kind += cat(" ", size);
@@ -293,7 +295,6 @@ void add_costs_of_ops(ModelSpec& spec) {
     layer.kept = [runs = runs](const KeptCase& at) { return runs->bytes(at).kept; };
     layer.passes = [runs = runs](const KeptCase& at) { return runs->bytes(at).passes; };
     layer.flops_per_token = third_of_flops(runs->work({}));
-    input = layer.output;
   }
 }
 

@@ -1,6 +1,6 @@
 // A layer run without numbers, to know what it costs before anything is allocated: its own code, forward and backward,
-// on meta tensors of the true shapes, between T ranks that are not there. What it allocates, frees and keeps is counted;
-// its ops note the work they do (core/model/work_notes.h).
+// on meta tensors of the true shapes, between T ranks that are not there. What it allocates, frees and keeps is
+// counted; its ops note the work they do (core/model/work_notes.h).
 //
 // It is the run on a CPU that is told: its kernels and its attention. Without integers (ids, labels, positions).
 #pragma once
