@@ -1,8 +1,8 @@
 // What a layer does with one microbatch on one tensor-parallel rank, in numbers that no device has to be there for:
-// matrix products, sweeps over memory, collectives. Families state it; the planner turns it into seconds.
-//
-// This covers work only, not what our ops keep between forward and backward.
+// matrix products, sweeps over memory, collectives. Ops note it (core/model/work_notes.h), or a layer states it; the
+// planner turns it into seconds.
 #pragma once
+#include <compare>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -21,6 +21,7 @@ struct WorkShape {
 
   int64_t tokens() const { return sequences * length; }
   int64_t rows() const { return sequence_parallel ? (tokens() + tensor - 1) / tensor : tokens(); }  // at borders
+  auto operator<=>(const WorkShape&) const = default;
   int64_t share(int64_t units) const { return (units + tensor - 1) / tensor; }
 };
 
@@ -68,12 +69,5 @@ struct LayerWork {
     return sum;
   }
 };
-
-// y = x W^T and its two gradients: three products of the same size.
-inline void add_linear(LayerWork& work, int64_t rows, int64_t outputs, int64_t inputs) {
-  work.products.push_back({Phase::forward, rows, outputs, inputs});
-  work.products.push_back({Phase::backward_input, rows, inputs, outputs});
-  work.products.push_back({Phase::backward_weight, outputs, inputs, rows});
-}
 
 }  // namespace shardline

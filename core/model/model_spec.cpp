@@ -28,6 +28,13 @@ std::vector<int64_t> ParamSpec::local_shape(int t, int t_degree) const {
   return local;
 }
 
+std::string layer_kind(const LayerSpec& layer) {
+  nlohmann::json params = nlohmann::json::array(), output = nlohmann::json::array();
+  for (const auto& param : layer.params) params.push_back({param.shape, param.split_dim, param.trainable});
+  for (const auto& tensor : layer.output) output.push_back(tensor.shape);
+  return nlohmann::json{params, output, layer.is_block}.dump();
+}
+
 int64_t ModelSpec::parameter_count() const {
   int64_t count = 0;
   for (const auto& layer : layers)

@@ -2,6 +2,7 @@
 // shape, how tensor parallelism splits it, where it is in a Hugging Face file and how it is initialised. From this one
 // description come the local shards, reading and writing files, the memory estimate and the gradient groups.
 #pragma once
+#include <compare>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -74,6 +75,7 @@ struct KeptCase {
   int64_t element_bytes = 4;         // of activations inside layers
   int64_t border_bytes = 4;          // of an element between layers
   bool recompute_attention = false;  // "selective"
+  auto operator<=>(const KeptCase&) const = default;
 };
 
 // Bytes of tensors, each storage once, without parameters and the batch.
@@ -103,6 +105,9 @@ struct SplitUnit {
   bool operator==(const SplitUnit&) const = default;
 };
 
+// SplitUnit::parts of attention.
+inline constexpr const char* kAttentionHeads = "heads";
+
 // What was decided about units, by their full names ("h.3.attn"); the others are split.
 struct SplitChoice {
   bool split = true;
@@ -116,9 +121,12 @@ struct LayerSpec {
   bool is_block = false;  // one transformer layer of the HF config (what stage counts count)
   std::vector<SplitUnit> units;
   std::vector<ParamSpec> params;
-  std::vector<BorderTensor> output;                 // what it hands to the next layer; empty for the last one
-  double flops_per_token = 0;                       // of the forward pass, whole layer; what the partition balances
-  std::function<LayerWork(const WorkShape&)> work;  // what it does with a microbatch; stated by every built-in family
+  std::vector<BorderTensor> output;  // what it hands to the next layer; empty for the last one
+  // What it costs: found by running its layer without numbers (models/graph/dry_run.h), or stated by whoever makes the
+  // spec. What the partition balances are the FLOPs of its products without the attention core, a third of those of
+  // forward and backward: the forward's, where all of it is trained.
+  double flops_per_token = 0;
+  std::function<LayerWork(const WorkShape&)> work;
   std::function<std::unique_ptr<Layer>(const LayerBuild&)> build;  // makes the local part
   std::function<KeptBytes(const KeptCase&)> kept;                  // of full microbatches
   std::function<PassBytes(const KeptCase&)> passes;
@@ -126,6 +134,9 @@ struct LayerSpec {
   std::string full_name(const ParamSpec& param) const { return name + "." + param.name; }
   std::string full_name(const SplitUnit& unit) const { return name + "." + unit.name; }
 };
+
+// Layers of a model that have equal kinds cost the same: one text for shapes, splits and borders, without names.
+std::string layer_kind(const LayerSpec& layer);
 
 struct ModelSpec {
   std::string family;             // "gpt2"

@@ -1,8 +1,6 @@
 #include "models/families/causal_block.h"
 
 #include "core/comm/communicator.h"
-#include "models/families/causal_memory.h"
-#include "models/families/causal_work.h"
 #include "models/families/spec_maker.h"
 #include "tensor_parallel/ops/elementwise.h"
 #include "tensor_parallel/ops/linear.h"
@@ -65,14 +63,9 @@ at::Tensor CausalBlock::added(const at::Tensor& branch, Parameter* bias, const a
 BlockSplit describe_block(LayerSpec& layer, const CausalConfig& c, const SpecMaker& make) {
   layer.is_block = true;
   layer.output = {{"hidden", {BorderTensor::kRows, c.n_embd}}};
-  make.add_unit(layer, "attn", "heads", c.n_head);
+  make.add_unit(layer, "attn", kAttentionHeads, c.n_head);
   make.add_unit(layer, "mlp", "inner features", c.inner());
-  const BlockSplit split{layer.units[0].split, layer.units[1].split};
-  layer.flops_per_token = 2 * (4 * c.n_embd * c.n_embd + 2 * c.n_embd * c.inner());
-  layer.work = [c, split](const WorkShape& shape) { return causal_block_work(c, split, shape); };
-  layer.kept = [c, split](const KeptCase& at) { return causal_block_kept(c, split, at); };
-  layer.passes = [c, split](const KeptCase& at) { return causal_block_passes(c, split, at); };
-  return split;
+  return {layer.units[0].split, layer.units[1].split};
 }
 
 }  // namespace shardline

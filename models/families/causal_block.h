@@ -48,7 +48,7 @@ class CausalBlock : public Layer {
   AttentionOptions attention_;
 };
 
-// A block's part of a spec that does not depend on its parameters: units "attn" and "mlp", border, work and bytes.
+// A block's part of a spec that does not depend on its parameters: units "attn" and "mlp", and the border.
 // Returns which are split.
 BlockSplit describe_block(LayerSpec& layer, const CausalConfig& config, const SpecMaker& make);
 

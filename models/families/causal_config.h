@@ -20,11 +20,9 @@ struct CausalConfig {
   bool tie_word_embeddings = false;
 
   // What a family is, whatever its files say.
-  bool position_table = false;     // learned positions are added to the words
-  int64_t rotary_dim = 0;          // features of each head that are turned by position
-  bool parallel_branches = false;  // one norm feeds attention and MLP; else the MLP has its own, after the attention
-  bool attention_bias = false;     // on q, k, v and the projection
-  bool head_bias = false;          // on the logits
+  bool position_table = false;  // learned positions are added to the words
+  int64_t rotary_dim = 0;       // features of each head that are turned by position
+  bool head_bias = false;       // on the logits
 
   int64_t inner() const { return n_inner ? n_inner : 4 * n_embd; }
   int64_t head_dim() const { return n_embd / n_head; }

@@ -2,8 +2,6 @@
 
 #include "core/comm/communicator.h"
 #include "core/model/layer.h"
-#include "models/families/causal_memory.h"
-#include "models/families/causal_work.h"
 #include "tensor_parallel/ops/cross_entropy.h"
 #include "tensor_parallel/ops/elementwise.h"
 #include "tensor_parallel/ops/embedding.h"
@@ -85,17 +83,13 @@ class CausalHead : public Layer {
 LayerSpec causal_embedding(const CausalConfig& c, const SpecMaker& make) {
   LayerSpec layer{.name = "embedding", .output = {{"hidden", {BorderTensor::kRows, c.n_embd}}}};
   make.add_unit(layer, "wte", "words", c.vocab_size);
-  const bool split = layer.units[0].split;
   layer.params = {
       make.of(layer.units[0], make.table("wte.weight", {c.vocab_size, c.n_embd}, "transformer.wte.weight"), 0)};
   if (c.position_table) {
     layer.params.push_back(make.table("wpe.weight", {c.n_positions, c.n_embd}, "transformer.wpe.weight"));
     layer.params[CausalEmbedding::kWpe].partial_over_t = make.sequence_parallel;
   }
-  layer.work = [c, split](const WorkShape& shape) { return causal_embedding_work(c, split, shape); };
   layer.build = [c](const LayerBuild& build) { return std::make_unique<CausalEmbedding>(c, build); };
-  layer.kept = [](const KeptCase&) { return KeptBytes{}; };  // all of it follows from the batch again
-  layer.passes = [c, split](const KeptCase& at) { return causal_embedding_passes(c, split, at); };
   return layer;
 }
 
@@ -108,11 +102,7 @@ LayerSpec causal_head(const CausalConfig& c, const SpecMaker& make) {
   if (c.tie_word_embeddings) layer.params[CausalHead::kWords].tied_to = "embedding.wte.weight";
   if (c.head_bias)
     layer.params.push_back(make.of(words, make.column_bias("lm_head.bias", {c.vocab_size}, "lm_head.bias"), 0));
-  layer.flops_per_token = 2 * c.vocab_size * c.n_embd;
-  layer.work = [c, split = words.split](const WorkShape& shape) { return causal_head_work(c, split, shape); };
   layer.build = [c](const LayerBuild& build) { return std::make_unique<CausalHead>(c, build); };
-  layer.kept = [c](const KeptCase& at) { return causal_head_kept(c, at); };
-  layer.passes = [c, split = words.split](const KeptCase& at) { return causal_head_passes(c, split, at); };
   return layer;
 }
 

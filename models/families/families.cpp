@@ -9,25 +9,17 @@
 namespace shardline {
 namespace {
 
-template <class FamilyConfig>
-void describe(HfModel& model, const FamilyConfig& config,
-              ModelSpec (*make)(const FamilyConfig&, bool, const SplitChoices&)) {
-  model.max_positions = config.n_positions;
-  model.make_spec = [config, make](bool sequence_parallel, const SplitChoices& choices) {
-    return make(config, sequence_parallel, choices);
-  };
-}
-
-using Family = void (*)(HfConfigReader&, HfModel&);
-
-const std::map<std::string, Family>& families() {
-  static const std::map<std::string, Family> all = {
-      {"gpt2", [](HfConfigReader& read, HfModel& model) { describe(model, gpt2_config(read), gpt2_spec); }},
-      {"gptj", [](HfConfigReader& read, HfModel& model) { describe(model, gptj_config(read), gptj_spec); }}};
+std::map<std::string, Family>& families() {
+  static std::map<std::string, Family> all = {{"gpt2", family_of(gpt2_config, gpt2_spec)},
+                                              {"gptj", family_of(gptj_config, gptj_spec)}};
   return all;
 }
 
 }  // namespace
+
+void add_family(const std::string& model_type, Family family) {
+  families()[model_type] = std::move(family);
+}
 
 HfModel read_hf_model(const nlohmann::json& file, const nlohmann::json& overrides) {
   std::string rule = "must name the model family; known:";

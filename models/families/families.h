@@ -1,4 +1,4 @@
-// The model families, by HF's model_type.
+// The model families, by HF's model_type. Each is a file beside this one, and a line in families.cpp.
 #pragma once
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -6,6 +6,7 @@
 
 #include "core/model/model_spec.h"
 #include "models/files/hf_config_reader.h"
+#include "models/graph/dry_run.h"
 
 namespace shardline {
 
@@ -16,6 +17,27 @@ struct HfModel {
   int64_t max_positions = 0;
   std::function<ModelSpec(bool sequence_parallel, const SplitChoices&)> make_spec;
 };
+
+// Sets the model that the config means, or leaves mistakes with the reader.
+using Family = std::function<void(HfConfigReader&, HfModel&)>;
+
+// Of a config with HF's n_positions, and the layers that it means, which need not state what they cost.
+template <class FamilyConfig>
+Family family_of(FamilyConfig (*read_config)(HfConfigReader&),
+                 ModelSpec (*make)(const FamilyConfig&, bool sequence_parallel, const SplitChoices&)) {
+  return [read_config, make](HfConfigReader& read, HfModel& model) {
+    const FamilyConfig config = read_config(read);
+    model.max_positions = config.n_positions;
+    model.make_spec = [config, make](bool sequence_parallel, const SplitChoices& choices) {
+      ModelSpec spec = make(config, sequence_parallel, choices);
+      add_costs_of_ops(spec);
+      return spec;
+    };
+  };
+}
+
+// For programs with families of their own, before they read a config.
+void add_family(const std::string& model_type, Family family);
 
 // `file`: the config.json of a directory, or an empty object; `overrides`: a user's keys that are laid over it, of
 // which only those of the family are taken. An unknown model_type and what the family cannot do are mistakes.

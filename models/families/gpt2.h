@@ -17,8 +17,7 @@ struct Gpt2Config : CausalConfig {
                      .embd_pdrop = 0.1,
                      .attn_pdrop = 0.1,
                      .tie_word_embeddings = true,
-                     .position_table = true,
-                     .attention_bias = true} {}
+                     .position_table = true} {}
 
   bool scale_attn_weights = true, scale_attn_by_inverse_layer_idx = false;
 };

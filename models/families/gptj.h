@@ -15,7 +15,6 @@ struct GptjConfig : CausalConfig {
                      .n_layer = 28,
                      .n_head = 16,
                      .rotary_dim = 64,
-                     .parallel_branches = true,
                      .head_bias = true} {}
 };
 

@@ -66,13 +66,6 @@ void check(const Profile& profile, const std::string& path) {
 
 }  // namespace
 
-std::string layer_kind(const LayerSpec& layer) {
-  nlohmann::json params = nlohmann::json::array(), output = nlohmann::json::array();
-  for (const auto& param : layer.params) params.push_back({param.shape, param.split_dim, param.trainable});
-  for (const auto& tensor : layer.output) output.push_back(tensor.shape);
-  return nlohmann::json{params, output, layer.is_block}.dump();
-}
-
 std::string mismatch(const Profile& profile, const std::map<std::string, std::string>& needed) {
   std::string text;
   for (const auto& [what, value] : needed) {

@@ -71,9 +71,6 @@ struct Profile {
   bool operator==(const Profile&) const = default;
 };
 
-// Layers of equal kind cost the same: one text for shapes, splits and borders, without names.
-std::string layer_kind(const LayerSpec& layer);
-
 // Where `needed` differs from what the profile is valid for: "device: Xeon, not EPYC; ..."; empty: it can be used.
 std::string mismatch(const Profile& profile, const std::map<std::string, std::string>& needed);
 

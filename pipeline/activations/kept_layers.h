@@ -11,7 +11,7 @@
 
 #include "core/model/layer.h"
 #include "pipeline/activations/activation_bytes.h"
-#include "pipeline/activations/kept_storages.h"
+#include "pipeline/activations/moved_out.h"
 #include "pipeline/activations/offload.h"
 #include "pipeline/schedule/schedule.h"
 

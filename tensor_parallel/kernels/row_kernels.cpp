@@ -90,6 +90,7 @@ void add_row_sums(at::Tensor total, const at::Tensor& x) {
 }
 
 void add_indexed_rows(at::Tensor table, const at::Tensor& index, const at::Tensor& rows) {
+  if (rows.is_meta()) return;
   const int64_t count = index.numel(), n = table.size(1);
   SL_ASSERT(rows.size(0) == count && rows.size(1) == n && table.scalar_type() == wide_type(rows), "rows ", rows.sizes(),
             " ", rows.scalar_type(), " go to a table of ", table.sizes(), " ", table.scalar_type());

@@ -9,10 +9,12 @@
 
 namespace shardline {
 
-// Whether a kernel runs our loops on tensors like this one; else ATen.
+// Whether a kernel runs our loops on tensors like this one; else ATen. Meta tensors stand for those of CPUs in a dry
+// run (models/graph/dry_run.h): a kernel makes its results of them and returns. Sums by blocks of rows are left out.
 inline bool runs_loops(const at::Tensor& t) {
   const auto type = t.scalar_type();
-  return t.is_cpu() && (type == at::kFloat || type == at::kDouble || type == at::kBFloat16 || type == at::kHalf);
+  return (t.is_cpu() || t.is_meta()) &&
+         (type == at::kFloat || type == at::kDouble || type == at::kBFloat16 || type == at::kHalf);
 }
 
 // The type of statistics, sums and gradients of parameters of tensors like this one: at least fp32.

@@ -12,6 +12,7 @@
 
 #include "core/error.h"
 #include "core/model/backward.h"
+#include "core/model/work_notes.h"
 #include "tensor_parallel/kernels/kernels.h"
 #include "tensor_parallel/kernels/row_kernels.h"
 #include "tensor_parallel/products/products.h"
@@ -70,9 +71,40 @@ AttentionDropout dropout_of(const MicrobatchContext& context, const AttentionOpt
           .max_positions = o.max_positions};
 }
 
+// The products of scores, one for every head: [length, k] x [k, n]. A fused op leaves the masked half out and keeps
+// scores in the cache; where they stand in memory, sweeps pass over them.
+void note_core_product(const Microbatch& batch, const AttentionOptions& o, int64_t n, int64_t k) {
+  WorkNotes* notes = work_notes();
+  if (!notes) return;
+  const bool fused = notes->shape.fused;
+  const double count = static_cast<double>(batch.batch() * o.heads) * (fused ? 0.5 : 1);
+  notes->work.products.push_back({notes->phase, batch.length(), n, k, count, !fused, true});
+}
+void note_score_sweep(const Microbatch& batch, const AttentionOptions& o, double values, double masks) {
+  if (work_notes() && !work_notes()->shape.fused)
+    note_sweep(batch.tokens() * o.heads * batch.length(), values, masks, 1, true);
+}
+
+void note_forward(const Microbatch& batch, const AttentionOptions& o) {
+  note_sweep(3 * batch.tokens() * o.heads * o.head_dim, 2);  // q, k and v in the order of heads
+  note_core_product(batch, o, batch.length(), o.head_dim);   // scores
+  note_core_product(batch, o, o.head_dim, batch.length());   // their mix of values
+  note_score_sweep(batch, o, 2, 0);                          // scale, mask, softmax
+  note_score_sweep(batch, o, 2, 1);                          // dropout
+}
+void note_backward(const Microbatch& batch, const AttentionOptions& o) {
+  note_core_product(batch, o, batch.length(), o.head_dim);                              // of the probabilities
+  for (int i = 0; i < 3; ++i) note_core_product(batch, o, o.head_dim, batch.length());  // of v, q and k
+  if (work_notes() && work_notes()->shape.fused)
+    note_core_product(batch, o, batch.length(), o.head_dim);  // scores again
+  note_score_sweep(batch, o, 2, 1);                           // dropout
+  note_score_sweep(batch, o, 3, 0);                           // softmax
+  note_sweep(3 * batch.tokens() * o.heads * o.head_dim, 2);   // q, k and v side by side
+}
+
 // Without dropout, accelerators use torch's attention with torch's own backward.
 bool is_torchs(const at::Tensor& qkv, const MicrobatchContext& context, const AttentionOptions& o) {
-  return !qkv.is_cpu() && !drops_out(context, o);
+  return !qkv.is_cpu() && !qkv.is_meta() && !drops_out(context, o);
 }
 
 at::Tensor torchs_attention(const at::Tensor& qkv, const Microbatch& batch, const AttentionOptions& o) {
@@ -101,6 +133,7 @@ class AttentionCore {
   // What gradient() needs: qkv, the result [tokens, heads * head_dim], and the log of the sums of exponentials, which
   // torch's attention keeps itself, with handles of its own to the other two.
   SavedTensors run(const at::Tensor& qkv) {
+    note_forward(batch_, options_);
     auto [mixed, log_sum_exp] = compute(qkv.detach());
     SavedTensors saved = {qkv.detach(), std::move(mixed)};
     if (log_sum_exp.defined()) saved.push_back(std::move(log_sum_exp));
@@ -127,6 +160,7 @@ class AttentionCore {
       torch::autograd::backward({torchs_mixed_}, {d_mixed});
       return torchs_qkv_.grad();
     }
+    note_backward(batch_, options_);
     const at::Tensor& qkv = saved[0];
     const at::Tensor& log_sum_exp = saved.size() > 2 ? saved[2] : log_sum_exp_;
     const auto [q, k, v] = split_qkv(qkv, batch_, options_);

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "core/model/backward.h"
+#include "core/model/work_notes.h"
 
 namespace shardline {
 namespace {
@@ -31,6 +32,7 @@ PendingGather::PendingGather(const TensorParallel& tp, const at::Tensor& border,
   if (!tp.sequence_parallel || tp.size() == 1) return;
   border_ = border.contiguous();
   whole_ = at::empty({border.size(0) * tp.size(), border.size(1)}, border.options());
+  note_collective(Collective::Kind::all_gather, tokens * border.size(1) * border.element_size());
   work_ = tp.comm->all_gather(whole_, border_, {.what = "gather rows"});
 }
 
@@ -48,6 +50,9 @@ at::Tensor reduce_rows(const TensorParallel& tp, const at::Tensor& partial) {
 
 PendingRows::PendingRows(const TensorParallel& tp, const at::Tensor& partial) : input_(partial), result_(partial) {
   if (tp.size() == 1) return;
+  using Kind = Collective::Kind;
+  note_collective(tp.sequence_parallel ? Kind::reduce_scatter : Kind::all_reduce,
+                  partial.numel() * partial.element_size());
   if (tp.sequence_parallel) {
     input_ = padded(tp, partial);
     result_ = at::empty({input_.size(0) / tp.size(), input_.size(1)}, input_.options());

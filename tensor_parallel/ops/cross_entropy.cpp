@@ -15,6 +15,7 @@
 
 #include "core/error.h"
 #include "core/model/backward.h"
+#include "core/model/work_notes.h"
 #include "tensor_parallel/kernels/kernels.h"
 #include "tensor_parallel/kernels/row_kernels.h"
 #include "tensor_parallel/ops/elementwise.h"
@@ -52,53 +53,102 @@ LossTerm sum_over_ranks(const TensorParallel& tp, const LossTerm& mine, at::Devi
   return {sums[0].item<double>(), sums[1].item<double>()};
 }
 
+// The tokens that this rank sees to, and the vocabulary that it has for them: a rank with all words needs none of the
+// others for its border rows; else each has its words' part of all tokens.
+struct HeadPart {
+  HeadPart(const TensorParallel& tp, const at::Tensor& x, const Parameter& w, const MicrobatchContext& context)
+      : split(w.spec->split_dim >= 0),
+        words(split ? tp : TensorParallel{}),
+        input(gather_rows(words, x.detach(), context.batch->tokens())),
+        tokens(split ? input.size(0) : valid_border_rows(tp, context.batch->tokens())),
+        first_token(split || tokens == 0 || !tp.sequence_parallel ? 0 : tp.rank() * input.size(0)) {}
+
+  bool split;
+  TensorParallel words;
+  at::Tensor input;  // [rows, hidden], the first `tokens` of which are tokens
+  int64_t tokens, first_token;
+};
+
+// Block by block of tokens: the loss, and in training the gradients of w, b and of the input, dx.
+LossTerm loss_of_blocks(const HeadPart& part, const at::Tensor& all_logits, const at::Tensor& dx, Parameter& w,
+                        Parameter* b, int64_t first_word, const MicrobatchContext& context) {
+  const auto label = shifted_labels(context.batch->labels).narrow(0, part.first_token, part.tokens);
+  const auto valid = label != kNoLabel;
+  const auto local_label = at::where(valid, label - first_word, int64_t{-1});
+  LossTerm loss;
+  for (int64_t first = 0; first < part.tokens; first += kHeadBlockTokens) {
+    const int64_t rows = std::min(kHeadBlockTokens, part.tokens - first);
+    const auto x = part.input.narrow(0, first, rows), logits = all_logits.narrow(0, 0, rows);
+    const auto block_label = local_label.narrow(0, first, rows), block_valid = valid.narrow(0, first, rows);
+    linear_forward_out(logits, x, w.value, b ? b->value : at::Tensor());
+    const auto [log_sum_exp, target] = whole_stats(part.words, logits, block_label);
+    const auto losses = at::where(block_valid, log_sum_exp - target, 0.0);
+    loss.sum += losses.to(at::kDouble).sum().item<double>();
+    loss.weight += block_valid.sum().item<int64_t>();
+    if (!dx.defined()) continue;
+    const auto scale = block_valid.to(log_sum_exp.scalar_type()) * context.loss_scale;
+    cross_entropy_gradient_(logits, block_label, log_sum_exp, scale);
+    linear_input_gradient_out(dx.narrow(0, first, rows), logits, w.value, false);
+    if (w.grad.defined()) add_weight_gradient(w.grad, logits, x);
+    if (b && b->grad.defined()) add_bias_gradient(b->grad, logits);
+  }
+  return loss;
+}
+
+// Of those blocks in a dry run: the sums of the bias's gradient, which are as wide as the vocabulary, and the work,
+// noted as if all tokens were one block.
+void note_blocks(const HeadPart& part, const at::Tensor& logits, const Parameter& w, const Parameter* b) {
+  if (part.tokens == 0) return;
+  const int64_t words = w.value.size(0), hidden = w.value.size(1), elements = part.tokens * words;
+  note_product(part.tokens, words, hidden);
+  note_product(part.tokens, hidden, words);
+  if (w.grad.defined()) note_product(words, hidden, part.tokens);
+  if (b && b->grad.defined()) {
+    note_sweep(elements, 1);
+    const auto sums =
+        at::empty({RowBlocks(logits.size(0)).count + 1, words}, logits.options().dtype(wide_type(logits)));
+  }
+  // Logits and their gradient once each where blocks of them fit a cache; whole fp32 logits pass memory 12 times, as
+  // conversion, maximum, difference, exponential, sum, quotient, and back.
+  const bool fused = !work_notes() || work_notes()->shape.fused;
+  note_sweep(elements, 2, fused ? 0 : 12 * 4, fused ? 4 : 9);
+}
+
+// The loss of all rows, and in training the gradient of x.
+std::pair<LossTerm, at::Tensor> loss_and_gradient(const TensorParallel& tp, const at::Tensor& x, Parameter& w,
+                                                  Parameter* b, int64_t first_word, const MicrobatchContext& context) {
+  const HeadPart part(tp, x, w, context);
+  const bool train = context.mode == Mode::train;
+  const auto dx = train ? at::empty(part.input.sizes(), part.input.options()) : at::Tensor();
+  if (train) dx.narrow(0, part.tokens, dx.size(0) - part.tokens).zero_();
+  at::Tensor logits;
+  if (part.tokens > 0)
+    logits = at::empty({std::min(part.tokens, kHeadBlockTokens), w.value.size(0)}, part.input.options());
+  LossTerm loss;
+  if (x.is_meta()) {
+    note_blocks(part, logits, w, b);
+  } else {
+    loss = loss_of_blocks(part, logits, dx, w, b, first_word, context);
+    if (!part.split && tp.sequence_parallel) loss = sum_over_ranks(tp, loss, x.device());
+  }
+  return {loss, train ? reduce_rows(part.words, dx) : dx};
+}
+
 }  // namespace
 
 at::Tensor head_cross_entropy(const TensorParallel& tp, const at::Tensor& x, Parameter& w, Parameter* b,
                               int64_t first_word, MicrobatchContext& context) {
   at::NoGradGuard no_grad;
-  const bool train = context.mode == Mode::train;
-  // A rank with all words needs none of the others for its border rows; else each has its words' part of all tokens.
-  const bool split = w.spec->split_dim >= 0;
-  const TensorParallel words = split ? tp : TensorParallel{};
-  const auto input = gather_rows(words, x.detach(), context.batch->tokens());
-  const int64_t tokens = split ? input.size(0) : valid_border_rows(tp, context.batch->tokens());
-  const int64_t first_token = split || tokens == 0 || !tp.sequence_parallel ? 0 : tp.rank() * input.size(0);
-  const auto label = shifted_labels(context.batch->labels).narrow(0, first_token, tokens);
-  const auto valid = label != kNoLabel;
-  const auto local_label = at::where(valid, label - first_word, int64_t{-1});
-  const auto dx = train ? at::empty(input.sizes(), input.options()) : at::Tensor();
-  if (train) dx.narrow(0, tokens, dx.size(0) - tokens).zero_();
-  at::Tensor logits;
-  if (tokens > 0) logits = at::empty({std::min(tokens, kHeadBlockTokens), w.value.size(0)}, input.options());
-
-  LossTerm here;
-  for (int64_t first = 0; first < tokens; first += kHeadBlockTokens) {
-    const int64_t rows = std::min(kHeadBlockTokens, tokens - first);
-    const auto block_x = input.narrow(0, first, rows), block_logits = logits.narrow(0, 0, rows);
-    const auto block_label = local_label.narrow(0, first, rows), block_valid = valid.narrow(0, first, rows);
-    linear_forward_out(block_logits, block_x, w.value, b ? b->value : at::Tensor());
-    const auto [log_sum_exp, target] = whole_stats(words, block_logits, block_label);
-    const auto losses = at::where(block_valid, log_sum_exp - target, 0.0);
-    here.sum += losses.to(at::kDouble).sum().item<double>();
-    here.weight += block_valid.sum().item<int64_t>();
-    if (!train) continue;
-    const auto scale = block_valid.to(log_sum_exp.scalar_type()) * context.loss_scale;
-    cross_entropy_gradient_(block_logits, block_label, log_sum_exp, scale);
-    linear_input_gradient_out(dx.narrow(0, first, rows), block_logits, w.value, false);
-    if (w.grad.defined()) add_weight_gradient(w.grad, block_logits, block_x);
-    if (b && b->grad.defined()) add_bias_gradient(b->grad, block_logits);
-  }
-  if (!split && tp.sequence_parallel) here = sum_over_ranks(tp, here, x.device());
+  const auto [here, d_border] = loss_and_gradient(tp, x, w, b, first_word, context);
   context.loss.sum += here.sum;
   context.loss.weight += here.weight;
-  if (!train) return {};
-  const auto loss = at::scalar_tensor(context.loss.sum * context.loss_scale, input.options().dtype(wide_type(input)));
-  const auto d_border = reduce_rows(words, dx);
+  if (context.mode != Mode::train) return {};
+  const auto loss = at::scalar_tensor(context.loss.sum * context.loss_scale, x.options().dtype(wide_type(x)));
   at::AutoGradMode grad(true);
   return with_backward(loss, {x}, {d_border}, "HeadCrossEntropy",
                        [](const at::Tensor& d_loss, const SavedTensors& saved) {
-                         return std::vector<at::Tensor>{d_loss.item<double>() == 1 ? saved[0] : saved[0] * d_loss};
+                         const bool as_it_is = d_loss.is_meta() || d_loss.item<double>() == 1;
+                         return std::vector<at::Tensor>{as_it_is ? saved[0] : saved[0] * d_loss};
                        });
 }
 

@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "core/model/backward.h"
+#include "core/model/work_notes.h"
 
 namespace shardline {
 
@@ -24,6 +25,7 @@ Range tokens_of_rows(const TensorParallel& tp, int64_t tokens) {
 
 at::Tensor positions_of_rows(const TensorParallel& tp, const Microbatch& batch) {
   const Range mine = tokens_of_rows(tp, batch.tokens());
+  if (batch.ids.is_meta()) return batch.ids.reshape({-1}).narrow(0, 0, mine.length);  // of the same size
   const auto rows = at::arange(mine.begin, mine.end(), batch.ids.options());
   return rows.remainder(std::max<int64_t>(batch.length(), 1)) + batch.first_position;
 }
@@ -33,11 +35,14 @@ at::Tensor layer_norm(const TensorParallel& tp, const at::Tensor& x, int64_t tok
   at::Tensor y, mean, rstd;
   {
     at::NoGradGuard no_grad;
+    note_sweep(x.numel(), 2);
     std::tie(y, mean, rstd) = layer_norm_forward(x, weight.value, bias.value, epsilon);
   }
   const int64_t valid = valid_border_rows(tp, tokens);
   return with_backward(
       y, {x}, {x, mean, rstd}, "LayerNorm", [valid, &weight, &bias](const at::Tensor& dy, const SavedTensors& saved) {
+        note_sweep(dy.numel(), 3);
+        if (weight.grad.defined()) note_sweep(dy.numel(), 2, 0, 2);
         return std::vector<at::Tensor>{layer_norm_backward(dy.contiguous(), saved[0], saved[1], saved[2], weight.value,
                                                            weight.grad, bias.grad, valid)};
       });
@@ -47,11 +52,14 @@ at::Tensor bias_activation(const at::Tensor& x, Parameter& bias, Activation acti
   at::Tensor y;
   {
     at::NoGradGuard no_grad;
+    note_sweep(x.numel(), 2);
     y = bias_activation_forward(x, bias.value.view(-1), activation);
   }
   return with_backward(
       y, {x}, {x}, "BiasActivation", [activation, &bias](const at::Tensor& dy, const SavedTensors& saved) {
         const auto bias_grad = bias.grad.defined() ? bias.grad.view(-1) : bias.grad;
+        note_sweep(dy.numel(), 3);
+        if (bias_grad.defined()) note_sweep(dy.numel(), 1);
         return std::vector<at::Tensor>{
             bias_activation_backward(dy.contiguous(), saved[0], bias.value.view(-1), activation, bias_grad)};
       });
@@ -62,6 +70,7 @@ at::Tensor bias_dropout_add(const TensorParallel& tp, const at::Tensor& x, int64
   at::Tensor y;
   {
     at::NoGradGuard no_grad;
+    note_sweep(x.numel(), residual.defined() ? 3 : 2, 1);
     y = bias_dropout_add_forward(x, bias ? bias->value : at::Tensor(), residual, rows);
   }
   const int64_t valid = valid_border_rows(tp, tokens);
@@ -70,6 +79,8 @@ at::Tensor bias_dropout_add(const TensorParallel& tp, const at::Tensor& x, int64
   const auto backward = [=, inputs = inputs.size(), branch = x.scalar_type()](const at::Tensor& d_y,
                                                                               const SavedTensors&) {
     const auto dy = d_y.contiguous();
+    note_sweep(dy.numel(), 2, 1);
+    if (bias && bias->grad.defined()) note_sweep(dy.numel(), 1);
     std::vector<at::Tensor> gradients = {
         bias_dropout_backward(dy, rows, bias ? bias->grad : at::Tensor(), valid, branch)};
     if (inputs == 2) gradients.push_back(dy);
@@ -91,8 +102,8 @@ DropoutRows dropout_rows(const TensorParallel& tp, const MicrobatchContext& cont
                    .probability = context.mode == Mode::train ? probability : 0.0,
                    .sample = {},
                    .position = {}};
-  if (rows.probability == 0) return rows;
   const auto& batch = *context.batch;
+  if (rows.probability == 0 || batch.ids.is_meta()) return rows;
   const int64_t here = border_rows(batch.tokens(), tp.size(), tp.sequence_parallel);
   const int64_t first = tp.sequence_parallel ? tp.rank() * here : 0;
   for (int64_t row = first; row < first + here; ++row) {

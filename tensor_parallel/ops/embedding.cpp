@@ -2,12 +2,14 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/index_add.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/zeros.h>
 
 #include "core/error.h"
 #include "core/model/backward.h"
+#include "core/model/work_notes.h"
 #include "tensor_parallel/kernels/row_kernels.h"
 #include "tensor_parallel/ops/elementwise.h"
 
@@ -21,9 +23,15 @@ struct LocalWords {
 };
 
 LocalWords find_words(const at::Tensor& ids, int64_t first, int64_t count) {
+  if (ids.is_meta()) return {ids.reshape({-1}), ids.reshape({-1})};  // at most as many
   const auto local = ids.reshape({-1}) - first;
   const auto rows = ((local >= 0) & (local < count)).nonzero().squeeze(1);
   return {rows, local.index_select(0, rows)};
+}
+
+at::Tensor rows_of(const at::Tensor& table, const at::Tensor& index) {
+  if (index.is_meta()) return at::empty({index.numel(), table.size(1)}, table.options());
+  return table.index_select(0, index);
 }
 
 // The words of each border row that is a token.
@@ -47,31 +55,35 @@ at::Tensor embedding(const TensorParallel& tp, const Microbatch& batch, Paramete
                      Parameter* positions, std::optional<at::ScalarType> border) {
   const int64_t tokens = batch.tokens(), hidden = words.value.size(1), valid = valid_border_rows(tp, tokens);
   const bool split = words.spec->split_dim >= 0;
+  const int64_t looked_up = (split ? tokens : border_rows(tokens, tp.size(), tp.sequence_parallel)) * hidden;
   at::Tensor y;
   {
     at::NoGradGuard no_grad;
+    note_sweep(looked_up, 2, 0, 2);
     if (split) {
       const auto found = find_words(batch.ids, first_word, words.value.size(0));
       auto partial = at::zeros({tokens, hidden}, words.value.options().requires_grad(false));
-      partial.index_copy_(0, found.rows, words.value.index_select(0, found.words));
+      partial.index_copy_(0, found.rows, rows_of(words.value, found.words));
       y = reduce_rows(tp, partial);
     } else {
       const int64_t rows = border_rows(tokens, tp.size(), tp.sequence_parallel);
       y = at::zeros({rows, hidden}, words.value.options().requires_grad(false));
-      y.narrow(0, 0, valid).copy_(words.value.index_select(0, words_of_rows(tp, batch)));
+      y.narrow(0, 0, valid).copy_(rows_of(words.value, words_of_rows(tp, batch)));
     }
     y = y.to(border.value_or(words.value.scalar_type()));
-    if (positions) y.narrow(0, 0, valid).add_(positions->value.index_select(0, positions_of_rows(tp, batch)));
+    if (positions) note_sweep(y.numel(), 2);
+    if (positions) y.narrow(0, 0, valid).add_(rows_of(positions->value, positions_of_rows(tp, batch)));
   }
   // Everything follows from the batch again: nothing is kept.
   return with_backward(y, {}, {}, "Embedding", [=, &batch, &words](const at::Tensor& d_y, const SavedTensors&) {
     const auto dy = d_y.contiguous();
+    note_sweep(looked_up, 3, 0, positions ? 2 : 1);
     if (positions && positions->grad.defined())
       add_rows(positions->grad, positions_of_rows(tp, batch), dy.narrow(0, 0, valid));
     const auto dy_all = split ? gather_rows(tp, dy, tokens) : dy.narrow(0, 0, valid);
     if (words.grad.defined() && split) {
       const auto found = find_words(batch.ids, first_word, words.value.size(0));
-      add_rows(words.grad, found.words, dy_all.index_select(0, found.rows));
+      add_rows(words.grad, found.words, rows_of(dy_all, found.rows));
     } else if (words.grad.defined()) {
       add_rows(words.grad, words_of_rows(tp, batch), dy_all);
     }

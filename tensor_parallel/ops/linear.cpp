@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include "core/model/backward.h"
+#include "core/model/work_notes.h"
 #include "tensor_parallel/products/products.h"
 
 namespace shardline {
@@ -13,6 +14,20 @@ at::Tensor with_rows(const at::Tensor& w, int64_t rows) {
 }
 at::Tensor with_columns(const at::Tensor& w, int64_t columns) {
   return w.view({columns == 0 ? 0 : w.numel() / columns, columns});
+}
+
+// The three products, w [n, k].
+at::Tensor result(const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias) {
+  note_product(x.size(0), w.size(0), w.size(1));
+  return linear_forward(x, w, bias);
+}
+at::Tensor input_gradient(const at::Tensor& dy, const at::Tensor& w) {
+  note_product(dy.size(0), w.size(1), w.size(0));
+  return linear_input_gradient(dy, w);
+}
+void add_gradient(const at::Tensor& w_grad, const at::Tensor& dy, const at::Tensor& x) {
+  note_product(w_grad.size(0), w_grad.size(1), x.size(0));
+  add_weight_gradient(w_grad, dy, x);
 }
 
 void run_or_queue(WeightGradQueue* queue, const at::Tensor& x, const at::Tensor& dy, WeightGradQueue::AddGradient add) {
@@ -27,16 +42,17 @@ at::Tensor column_linear(const TensorParallel& tp, const at::Tensor& x, int64_t 
   at::Tensor y;
   {
     at::NoGradGuard no_grad;
-    y = linear_forward(gather_rows(tp, x, tokens), with_columns(w.value, k), b ? b->value.view(-1) : at::Tensor());
+    y = result(gather_rows(tp, x, tokens), with_columns(w.value, k), b ? b->value.view(-1) : at::Tensor());
   }
   const auto add = [=, &w](const at::Tensor& whole, const at::Tensor& dy) {
-    if (w.grad.defined()) add_weight_gradient(with_columns(w.grad, k), dy, whole);
+    if (w.grad.defined()) add_gradient(with_columns(w.grad, k), dy, whole);
     if (b && b->grad.defined()) add_bias_gradient(b->grad.view(-1), dy);
   };
   return with_backward(y, {x}, {x}, "ColumnLinear", [=, &w](const at::Tensor& d_y, const SavedTensors& saved) {
     const auto& stored = saved[0];
     const auto dy = d_y.contiguous();
-    const auto d_partial = [&] { return linear_input_gradient(dy, with_columns(w.value, k)); };
+    const auto d_partial = [&] { return input_gradient(dy, with_columns(w.value, k)); };
+    if (b && b->grad.defined()) note_sweep(dy.numel(), 1);
     if (queue && !queue->immediate) {
       queue->push(stored, dy,
                   [=](const at::Tensor& part, const at::Tensor& d) { add(gather_rows(tp, part, tokens), d); });
@@ -55,14 +71,14 @@ at::Tensor row_linear(const TensorParallel& tp, const at::Tensor& x, Parameter& 
   at::Tensor y;
   {
     at::NoGradGuard no_grad;
-    y = reduce_rows(tp, linear_forward(x, with_rows(w.value, n), {}));
+    y = reduce_rows(tp, result(x, with_rows(w.value, n), {}));
   }
   const auto add = [n, &w](const at::Tensor& stored, const at::Tensor& dy) {
-    if (w.grad.defined()) add_weight_gradient(with_rows(w.grad, n), dy, stored);
+    if (w.grad.defined()) add_gradient(with_rows(w.grad, n), dy, stored);
   };
   return with_backward(y, {x}, {x}, "RowLinear", [=, &w](const at::Tensor& d_y, const SavedTensors& saved) {
     const auto dy = gather_rows(tp, d_y.contiguous(), tokens);
-    auto dx = linear_input_gradient(dy, with_rows(w.value, n));
+    auto dx = input_gradient(dy, with_rows(w.value, n));
     run_or_queue(queue, saved[0], dy, add);
     return std::vector<at::Tensor>{dx};
   });

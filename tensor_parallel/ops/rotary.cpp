@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/memory/caching_allocator.h"
 #include "core/model/backward.h"
+#include "core/model/work_notes.h"
 #include "tensor_parallel/kernels/kernels.h"
 #include "tensor_parallel/kernels/row_kernels.h"
 #include "tensor_parallel/ops/elementwise.h"
@@ -42,10 +43,12 @@ at::Tensor RotaryTable::for_tensor(const at::Tensor& like) const {
 
 at::Tensor rotated(const TensorParallel& tp, const at::Tensor& qkv, const Microbatch& batch, int64_t head_dim,
                    const std::shared_ptr<const RotaryTable>& table) {
-  SL_ASSERT(batch.first_position + batch.length() <= table->positions(), batch.length(), " tokens from position ",
-            batch.first_position, " on, of ", table->positions());
+  SL_ASSERT(qkv.is_meta() || batch.first_position + batch.length() <= table->positions(), batch.length(),
+            " tokens from position ", batch.first_position, " on, of ", table->positions());
   const auto turn = [tp, &batch, head_dim, table](const at::Tensor& values, bool back) {
     const at::NoGradGuard no_grad;
+    note_sweep(values.numel() / head_dim / 3 * 2 * table->features(), 2);
+    if (values.is_meta()) return;
     const auto position = positions_of_rows(tp, batch);
     rotate_pairs_(queries_and_keys(values.detach(), position.size(0), head_dim), table->for_tensor(values), position,
                   back);

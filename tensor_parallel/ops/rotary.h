@@ -19,6 +19,7 @@ class RotaryTable {
  public:
   RotaryTable(int64_t features, int64_t positions) : features_(features), positions_(positions) {}
 
+  int64_t features() const { return features_; }  // of a head
   int64_t positions() const { return positions_; }
   // [2, positions, features / 2], cosines before sines, for tensors like this one: on its device, at least fp32.
   at::Tensor for_tensor(const at::Tensor& like) const;

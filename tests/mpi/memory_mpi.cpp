@@ -11,6 +11,7 @@
 #include "engine/train/trainer.h"
 #include "partitioner/memory/rank_memory.h"
 #include "tests/engine/train/ones_source.h"
+#include "tests/models/families/post_norm_family.h"
 #include "tests/mpi/mpi_main.h"
 
 #include "tests/catch.h"
@@ -30,19 +31,20 @@ struct Setting {
   std::string whole = "nothing";  // a pattern of units that are not split over T
   std::string optim = "adamw_torch";
   std::string sharding = "none";  // over the replicas; "MiCS 2" over pairs of them
+  std::string family = "gpt2";
 
   int world() const { return d * p * t; }
   std::string name() const {
     return cat("D", d, " P", p, " T", t, " ", optimize, " ", pipeline, ", ", recompute, ", offload ", offload, ", ",
                dtype, ", dropout ", dropout, ", ", microbatches, " x ", samples, tied ? ", tied" : ", untied",
-               ", whole: ", whole, ", ", optim, ", sharded: ", sharding);
+               ", whole: ", whole, ", ", optim, ", sharded: ", sharding, ", ", family);
   }
 };
 
 Config config_of(const Setting& s) {
   nlohmann::json file = {{"model",
                           {{"config",
-                            {{"model_type", "gpt2"},
+                            {{"model_type", s.family},
                              {"n_layer", 8},
                              {"n_head", 6},
                              {"n_embd", kHidden},
@@ -195,6 +197,13 @@ std::vector<Setting> settings() {
       ++n;
       all.push_back(s);
     }
+  // A family that states nothing about its bytes.
+  for (const char* recompute : {"none", "selective"})
+    for (const std::string optimize : {"memory", "speed"})
+      for (const std::string pipeline : {"simple", "zb_h1"}) {
+        Setting s{.t = 2, .pipeline = pipeline, .recompute = recompute, .optimize = optimize, .family = "post_norm"};
+        all.push_back(s);
+      }
   return all;
 }
 
@@ -202,6 +211,7 @@ std::vector<Setting> settings() {
 
 TEST_CASE("mpi: ranks count what the plan says, by class of memory") {
   use_caching_allocator();
+  register_post_norm_family();
   const CommunicatorPtr world = testing::mpi_test_world().comm;
   int seen = 0;
   for (const auto& setting : settings()) {

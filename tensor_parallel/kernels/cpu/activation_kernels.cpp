@@ -167,7 +167,9 @@ at::Tensor bias_activation_forward(const at::Tensor& x, const at::Tensor& bias, 
   SL_ANNOUNCE_OP("shardline::bias_activation_forward", x);
   if (!runs_loops(x)) return aten::bias_activation_forward(x, bias, activation);
   const int64_t n = x.size(1);
-  const at::Tensor y = at::empty_like(x), added = bias_or_zeros(bias, x);
+  const at::Tensor y = at::empty_like(x);
+  if (x.is_meta()) return y;
+  const at::Tensor added = bias_or_zeros(bias, x);
   with_type_of(x, [&]<class S>(S) {
     const Rows<S> a{nullptr, constant_numbers<S>(x), constant_numbers<S>(added), numbers<S>(y), nullptr, n};
     at::parallel_for(0, x.size(0), rows_per_thread(n),
@@ -182,7 +184,9 @@ at::Tensor bias_activation_backward(const at::Tensor& dy, const at::Tensor& x, c
   if (!runs_loops(x)) return aten::bias_activation_backward(dy, x, bias, activation, bias_grad);
   const int64_t n = x.size(1);
   const RowBlocks blocks(x.size(0));
-  const at::Tensor dx = at::empty_like(x), added = bias_or_zeros(bias, x);
+  const at::Tensor dx = at::empty_like(x);
+  if (x.is_meta()) return dx;
+  const at::Tensor added = bias_or_zeros(bias, x);
   const at::Tensor parts =
       bias_grad.defined() ? at::zeros({blocks.count, n}, x.options().dtype(wide_type(x))) : at::Tensor();
   with_type_of(x, [&]<class S>(S) {

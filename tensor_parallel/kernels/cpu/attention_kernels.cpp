@@ -228,6 +228,7 @@ std::tuple<at::Tensor, at::Tensor> attention_forward(const at::Tensor& q, const 
   const int64_t length = q.size(2);
   const at::Tensor out = like_tokens(q, false);
   const at::Tensor log_sum_exp = at::empty({q.size(0), q.size(1), length}, q.options().dtype(wide_type(q)));
+  if (q.is_meta()) return {out, log_sum_exp};
   with_wide_type_of(q, [&]<class T>(T) {
     for_heads(q, [&](int64_t sample, int64_t head) {
       const at::Tensor queries = wide_head(q, sample, head), keys = wide_head(k, sample, head),
@@ -263,6 +264,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> attention_backward(const at::Tens
   const int64_t length = q.size(2), head_dim = q.size(3);
   const at::Tensor dq = like_tokens(q, false), dk = like_tokens(q, true), dv = like_tokens(q, true);
   const at::Tensor d_rows = with_dense_rows(d_out), out_rows = with_dense_rows(out);
+  if (q.is_meta()) return {dq, dk, dv};
   with_wide_type_of(q, [&]<class T>(T) {
     for_heads(q, [&](int64_t sample, int64_t head) {
       const at::Tensor queries = wide_head(q, sample, head), keys = wide_head(k, sample, head),

@@ -80,11 +80,13 @@ void check_rows(const at::Tensor& x, const DropoutRows& rows) {
 at::Tensor bias_dropout_add_forward(const at::Tensor& x, const at::Tensor& bias, const at::Tensor& residual,
                                     const DropoutRows& rows) {
   SL_ANNOUNCE_OP("shardline::bias_dropout_add_forward", x);
-  check_rows(x, rows);
+  if (!x.is_meta()) check_rows(x, rows);
   if (!runs_loops(x)) return aten::bias_dropout_add_forward(x, bias, residual, rows);
   const int64_t n = x.size(1);
   const at::Tensor& like = residual.defined() ? residual : x;
-  const at::Tensor y = at::empty_like(like), zeros = at::zeros({n}, like.options());  // enough for either type
+  const at::Tensor y = at::empty_like(like);
+  if (x.is_meta()) return y;
+  const at::Tensor zeros = at::zeros({n}, like.options());  // enough for either type
   with_types_of(x.scalar_type(), like.scalar_type(), [&]<class S, class R>(S, R) {
     const S *from = constant_numbers<S>(x), *no_bias = static_cast<const S*>(zeros.const_data_ptr());
     const S* added = bias.defined() ? constant_numbers<S>(bias) : no_bias;
@@ -105,11 +107,12 @@ at::Tensor bias_dropout_add_forward(const at::Tensor& x, const at::Tensor& bias,
 at::Tensor bias_dropout_backward(const at::Tensor& dy, const DropoutRows& rows, at::Tensor bias_grad,
                                  int64_t valid_rows, at::ScalarType branch) {
   SL_ANNOUNCE_OP("shardline::bias_dropout_backward", dy);
-  check_rows(dy, rows);
+  if (!dy.is_meta()) check_rows(dy, rows);
   if (!runs_loops(dy)) return aten::bias_dropout_backward(dy, rows, bias_grad, valid_rows, branch);
   const int64_t n = dy.size(1);
   const RowBlocks blocks(dy.size(0));
   const at::Tensor dx = at::empty_like(dy, dy.options().dtype(branch));
+  if (dy.is_meta()) return dx;
   const at::Tensor parts =
       bias_grad.defined() ? at::zeros({blocks.count, n}, dy.options().dtype(wide_type(dy))) : at::Tensor();
   with_types_of(branch, dy.scalar_type(), [&]<class S, class R>(S, R) {

@@ -1,6 +1,7 @@
 // Published measurements that the planner is held against, and the jobs that they are of.
 #pragma once
 #include "models/families/gpt2.h"
+#include "models/graph/dry_run.h"
 #include "partitioner/layout/layout.h"
 
 namespace shardline {
@@ -14,7 +15,9 @@ inline ModelSpec published_gpt(int64_t heads, int64_t hidden, int64_t layers, bo
   config.n_embd = hidden;
   config.n_layer = layers;
   config.n_head = heads;
-  return gpt2_spec(config, sequence_parallel);
+  ModelSpec spec = gpt2_spec(config, sequence_parallel);
+  add_costs_of_ops(spec);
+  return spec;
 }
 
 // The engine of arXiv 2104.04473: gradients in fp16, added by a sweep and reduced after the backwards; unfused

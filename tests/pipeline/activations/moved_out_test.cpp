@@ -1,4 +1,4 @@
-#include "pipeline/activations/kept_storages.h"
+#include "pipeline/activations/moved_out.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/equal.h>
@@ -8,16 +8,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline::kept_storages_test {
-
-TEST_CASE("each storage counts once, by the part of it that is seen, and what has no memory does not count") {
-  const auto a = at::randn({10, 3}), b = at::randn({4});
-  CHECK(bytes_of(storages_of({a, a.detach(), a.t(), b, {}})) == (30 + 4) * 4);
-  CHECK(bytes_of(storages_of({a.narrow(0, 0, 2), a.narrow(0, 1, 3)})) == 12 * 4);
-  CHECK(storages_of({at::randn({0, 3}), {}}).empty());
-  a.storage().set_data_ptr_noswap(at::DataPtr(nullptr, at::kCPU));
-  CHECK(bytes_of(storages_of({a, b})) == 4 * 4);
-}
+namespace shardline::moved_out_test {
 
 TEST_CASE("tensors that moved out hold no memory, and share theirs again when they are back") {
   const auto space = offload_to_file(std::filesystem::temp_directory_path());
@@ -41,4 +32,4 @@ TEST_CASE("tensors that moved out hold no memory, and share theirs again when th
   CHECK_FALSE(whole.is_alias_of(owner));
 }
 
-}  // namespace shardline::kept_storages_test
+}  // namespace shardline::moved_out_test

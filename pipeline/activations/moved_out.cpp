@@ -1,16 +1,9 @@
-#include "pipeline/activations/kept_storages.h"
+#include "pipeline/activations/moved_out.h"
 
-#include <ATen/EmptyTensor.h>
 #include <ATen/ops/empty.h>
-
-#include <algorithm>
 
 namespace shardline {
 namespace {
-
-int64_t seen_bytes(const at::Tensor& tensor) {
-  return at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), tensor.itemsize(), tensor.storage_offset());
-}
 
 // The first `bytes` of its storage.
 at::Tensor as_bytes(const KeptStorage& kept) {
@@ -24,25 +17,6 @@ void set_storage(const KeptStorage& kept, const at::Storage& storage) {
 }
 
 }  // namespace
-
-std::vector<KeptStorage> storages_of(const std::vector<at::Tensor>& tensors) {
-  std::vector<KeptStorage> storages;
-  for (const auto& tensor : tensors) {
-    if (!tensor.defined() || tensor.storage().data() == nullptr) continue;
-    const auto same = [&](const KeptStorage& kept) { return kept.tensors[0].is_alias_of(tensor); };
-    auto found = std::find_if(storages.begin(), storages.end(), same);
-    if (found == storages.end()) found = storages.emplace(found);
-    found->tensors.push_back(tensor);
-    found->bytes = std::max(found->bytes, seen_bytes(tensor));
-  }
-  return storages;
-}
-
-int64_t bytes_of(const std::vector<KeptStorage>& storages) {
-  int64_t bytes = 0;
-  for (const auto& storage : storages) bytes += storage.bytes;
-  return bytes;
-}
 
 MovedOut::MovedOut(std::vector<KeptStorage> storages, OffloadSpace& space) : storages_(std::move(storages)) {
   std::vector<at::Tensor> values;

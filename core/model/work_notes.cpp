@@ -1,0 +1,39 @@
+#include "core/model/work_notes.h"
+
+#include "core/error.h"
+
+namespace shardline {
+namespace {
+
+thread_local WorkNotes* notes = nullptr;
+
+}  // namespace
+
+WorkNotes::WorkNotes(const WorkShape& shape_) : shape(shape_) {
+  SL_ASSERT(!notes, "the thread takes notes already");
+  notes = this;
+}
+
+WorkNotes::~WorkNotes() {
+  notes = nullptr;
+}
+
+WorkNotes* work_notes() {
+  return notes;
+}
+
+void note_product(int64_t m, int64_t n, int64_t k) {
+  if (notes) notes->work.products.push_back({notes->phase, m, n, k});
+}
+
+void note_sweep(int64_t elements, double values, double bytes, int kernels, bool core) {
+  if (!notes) return;
+  const double each = values * static_cast<double>(notes->shape.value_bytes) + bytes;
+  notes->work.sweeps.push_back({notes->phase, static_cast<double>(elements) * each, kernels, core});
+}
+
+void note_collective(Collective::Kind kind, int64_t bytes) {
+  if (notes) notes->work.collectives.push_back({kind, notes->phase, static_cast<double>(bytes)});
+}
+
+}  // namespace shardline
