@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "engine/commands/job_parts.h"
 #include "engine/config/config.h"
+#include "engine/config/rules/sizes.h"
 #include "engine/plan/forecast.h"
 #include "engine/plan/layout_search.h"
 #include "engine/train/trainer.h"
