@@ -5,6 +5,8 @@
     from the root. No room has more than 15 concepts.
   - Files for nvcc or with oneDNN's headers must not include torch's headers: no .cu file and no file with dnnl headers reaches a torch
     header, directly or through our own.
+  - A test file x_test.cpp has its code in a namespace x_test, because the files of a test program are compiled together,
+    and includes Catch2 as tests/catch.h.
   - No hand-written source has more than 600 lines; sources other than Python are plain ASCII.
   - No file has a merge conflict left in it.
 
@@ -46,6 +48,7 @@ LONGEST = 600
 
 OWN_INCLUDE = re.compile(r'\s*#\s*include\s+"([^"]+)"')
 TORCH_INCLUDE = re.compile(r'\s*#\s*include\s+[<"](ATen|c10|torch|caffe2)/')
+CATCH_INCLUDE = re.compile(r'\s*#\s*include\s+[<"]catch2/')
 DNNL_INCLUDE = re.compile(r'\s*#\s*include\s+[<"](oneapi/dnnl/|dnnl)')
 
 
@@ -59,6 +62,7 @@ def check(root, names):
         if pathlib.PurePath(name).suffix in CPP:
             problems += upward_includes(name, lines[name])
             problems += torch_where_it_must_not_be(name, lines)
+            problems += test_files_apart(name, lines[name])
     return problems + crowded_rooms(names)
 
 
@@ -147,6 +151,16 @@ def path_to_torch(name, lines, seen):
     return None
 
 
+def test_files_apart(name, rows):
+    problems = [f"{name}:{number}: include tests/catch.h; torch's headers define CHECK, too"
+                for number, row in enumerate(rows, 1) if CATCH_INCLUDE.match(row) and name != "tests/catch.h"]
+    stem = pathlib.PurePath(name).stem
+    own = re.compile(rf"namespace shardline(::\w+)*::{stem} {{$")
+    if name.startswith("tests/") and stem.endswith("_test") and not any(own.match(row) for row in rows):
+        problems.append(f"{name}:1: no namespace {stem}; this file is compiled together with others")
+    return problems
+
+
 def self_test():
     """Plants one violation of each kind, and their lawful neighbours."""
     planted = {
@@ -167,6 +181,9 @@ def self_test():
         "engine/run/fine.cpp": '#include "models/families/gpt2.h"\n#include <vector>\n',
         "engine/run/up.cpp": '#include "tools/shardline.h"\n',
         "tests/core/fine.cpp": '#include "engine/train/trainer.h"\n',
+        "tests/core/fine_test.cpp": '#include "tests/catch.h"\nnamespace shardline::mpi::fine_test {\n',
+        "tests/core/catch_test.cpp": 'namespace shardline::catch_test {\n#include <catch2/catch.hpp>\n',
+        "tests/core/open_test.cpp": 'using namespace shardline;\nnamespace {\n',
         "tensor_parallel/ops/direct.cu": '#include <torch/torch.h>\n',
         "tensor_parallel/ops/chain.cu": '#include "core/model/a.h"\n',
         "tensor_parallel/kernels/plain.h": '#include <cstdint>\n',
@@ -186,7 +203,8 @@ def self_test():
         "docs/merged.md:2", "core/accent.cpp:1", "core/attic/a.h:1", "core/files/a.h:1", "core/relative.cpp:1",
         "core/tested.cpp:1", "core/up.cpp:2", "engine/run/up.cpp:1", "models/files/lookalike.cpp:1",
         "optim/flat/side.h:1", "optim/flat/up.h:1", "partitioner/cut/executor.cpp:1", "tensor_parallel/ops/chain.cu:1",
-        "tensor_parallel/ops/direct.cu:1", "tensor_parallel/ops/dnnl.cpp:1", "tools/long.sh:601", "models/families:1",
+        "tensor_parallel/ops/direct.cu:1", "tensor_parallel/ops/dnnl.cpp:1", "tests/core/catch_test.cpp:2",
+        "tests/core/open_test.cpp:1", "tools/long.sh:601", "models/families:1",
     ]
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder)

@@ -27,7 +27,10 @@ build() {
 }
 
 run_tests() {
-  ctest --test-dir build-test --output-on-failure "${which_tests[@]}"
+  local result=0
+  ctest --test-dir build-test --output-on-failure --output-junit results.xml "${which_tests[@]}" || result=$?
+  tools/test_times.py build-test/results.xml
+  return $result
 }
 
 mkdir -p build build-test

@@ -6,7 +6,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline::memory_estimate_test {
+namespace shardline::memory_estimate_test::memory_fit_test {
 namespace {
 
 Planning small_job() {
@@ -75,4 +75,4 @@ TEST_CASE("advice keeps the global batch, and smaller microbatches come before r
   CHECK_FALSE(advice_to_fit(job.workload, job.machines.cluster, layout));
 }
 
-}  // namespace shardline::memory_estimate_test
+}  // namespace shardline::memory_estimate_test::memory_fit_test
