@@ -89,6 +89,14 @@ resolved config of a run, `output_dir/config.resolved.json`, is a config, too: i
 P is `pipeline_parallel_degree`, T is `tensor_parallel_degree`, D = world size / (P x T) the number of replicas.
 
 - If `global_batch_size` is set, it is the number of samples in an optimizer step, and the rest follows. Each replica
+## Patterns
+
+Layers and the units that tensor parallelism splits (`activation_checkpointing`, `manual_partition`,
+`tensor_parallel_layers`) are named by shell patterns for whole names, as in the tensor-parallel plans of transformers:
+`*` is any text, `?` one character, `[0-3]` and `[!0-3]` are sets, and a dot is a dot: `h.[0-3]`, `h.*.attn`. Parameters
+(`no_decay_patterns`) are named by regular expressions that are found anywhere in a name, as in transformers' Trainer:
+`bias`, `ln_.*weight`. Text of the other kind is refused with its equivalent.
+
   processes `global_batch_size` / D samples in one accumulation step, or `per_device_train_batch_size` (times T) in as
   many steps as it needs.
 - If `global_batch_size` is unset, each replica processes `per_device_train_batch_size` samples, times T unless

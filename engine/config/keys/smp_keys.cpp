@@ -41,9 +41,9 @@ std::vector<Key> layout_keys() {
                          "T: the number of ranks that share each layer.")),
       honoured(
           "tensor_parallel_layers", smp, &Smp::tensor_parallel_layers, or_null(json_any()),
-          "Ours: what T ranks split. `[{\"pattern\": \"h\\\\.[0-3]\\\\.mlp\", \"split\": false}, ...]`: true, false "
-          "(whole on every rank) or \"auto\" (as the prices of `cluster` or `profile` say) for the units whose whole "
-          "names the pattern matches, `embedding.wte`, `h.0.attn`, `h.0.mlp`, ..., `head.lm_head`; later entries win. "
+          "Ours: what T ranks split. `[{\"pattern\": \"h.[0-3].mlp\", \"split\": false}, ...]`: true, false (whole on "
+          "every rank) or \"auto\" (as the prices of `cluster` or `profile` say) for the units that the "
+          "[pattern](#patterns) names, `embedding.wte`, `h.0.attn`, `h.0.mlp`, ..., `head.lm_head`; later entries win. "
           "Others are split if every rank gets a part (docs/planner.md)."),
       with_auto(honoured("microbatches", smp, &Smp::microbatches, json_integer(1, kMostMicrobatches),
                          "Pieces that a replica's batch is cut into; must divide it.")),
@@ -86,7 +86,8 @@ std::vector<Key> partition_keys() {
           "manual_partition", smp, &Smp::manual_partition, or_null(json_any()),
           "Ours; with auto_partition false. Numbers of blocks by stage (by chunk, where stages have several), "
           "`[8, 17, 17]`, the embedding with the first and the head with the last; or stages by the layers' names, "
-          "`[{\"layers\": \"h.[0-3]\", \"stage\": 0}, ...]`, where the first entry that names a layer counts."),
+          "`[{\"layers\": \"h.[0-3]\", \"stage\": 0}, ...]`, where the first entry whose [pattern](#patterns) names a "
+          "layer counts."),
       honoured("memory_weight", smp, &Smp::memory_weight, json_number(0, 1),
                "What the automatic partition balances: 0 time, 1 memory, and in between both, each as a share of the "
                "whole. Unset: 0, since no stage goes beyond its memory in any case (SMP, which does not know the "

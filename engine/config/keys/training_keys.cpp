@@ -116,8 +116,9 @@ std::vector<Key> optimization_keys() {
           "Not on biases and norms, nor on what no_decay_patterns finds. adamw and adafactor shrink the weights by "
           "it times the learning rate; adam and sgd add it times the weight to the gradient."),
       honoured("no_decay_patterns", training, &Training::no_decay_patterns, json_texts(),
-               "Ours: parameters without weight decay. Regular expressions that are found anywhere in a parameter's "
-               "name, ours (`embedding.wte.weight`) or that of its tensor in the files (`transformer.wte.weight`); one "
+               "Ours: parameters without weight decay. [Regular expressions](#patterns) that are found anywhere in a "
+               "parameter's name, ours (`embedding.wte.weight`) or that of its tensor in the files "
+               "(`transformer.wte.weight`); one "
                "that is found nowhere is an error."),
       honoured("adam_beta1", training, &Training::adam_beta1, json_number_below(0, 1),
                "First decay rate of AdamW and Adam."),

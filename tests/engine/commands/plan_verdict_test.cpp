@@ -196,10 +196,10 @@ class Draw {
     set(keys, 0.1, "sharded_data_parallel_degree", {2, 3});
     set(keys, 0.03, "sdp_param_persistence_threshold", {10});
     set(keys, 0.1, "tensor_parallel_layers",
-        {{{{"pattern", ".*attn"}, {"split", false}}},
-         {{{"pattern", ".*"}, {"split", "auto"}}},
+        {{{{"pattern", "*attn"}, {"split", false}}},
+         {{{"pattern", "*"}, {"split", "auto"}}},
          {{{"pattern", "nothing"}, {"split", true}}},
-         {{{"pattern", "head\\.lm_head"}, {"split", false}}}});
+         {{{"pattern", "head.lm_head"}, {"split", false}}}});
     if (chance(0.08)) {
       keys["auto_partition"] = false;
       set(keys, 0.5, "default_partition", {0, 1});
