@@ -70,6 +70,11 @@ that names the place, the value and what to change; all errors of a file are rep
 A path with slashes, `--set /model/config/n_layer=2`, reaches keys that have dots in their names. Paths of files and
 directories are relative to the current directory.
 
+A setting may have several spellings: other names of a key, and shorthands in other sections, as the tables below say. Two
+spellings with different values in one file are a contradiction. `--set` of any spelling replaces what the file says about
+that setting, whichever spelling the file uses. Of two `--set` of the same key the last one counts; two `--set` of one
+setting in different spellings with different values are refused, as in a file.
+
 Each key has one status:
 
 - **honoured**: it does what it says.
@@ -84,11 +89,6 @@ the options are those of `mpi`, and the ranks are `hosts` x `processes_per_host`
 resolved config of a run, `output_dir/config.resolved.json`, is a config, too: it gives the same run, and its key
 `derived`, which holds sizes and versions for people, is ignored.
 
-## Sizes
-
-P is `pipeline_parallel_degree`, T is `tensor_parallel_degree`, D = world size / (P x T) the number of replicas.
-
-- If `global_batch_size` is set, it is the number of samples in an optimizer step, and the rest follows. Each replica
 ## Patterns
 
 Layers and the units that tensor parallelism splits (`activation_checkpointing`, `manual_partition`,
@@ -97,6 +97,11 @@ Layers and the units that tensor parallelism splits (`activation_checkpointing`,
 (`no_decay_patterns`) are named by regular expressions that are found anywhere in a name, as in transformers' Trainer:
 `bias`, `ln_.*weight`. Text of the other kind is refused with its equivalent.
 
+## Sizes
+
+P is `pipeline_parallel_degree`, T is `tensor_parallel_degree`, D = world size / (P x T) the number of replicas.
+
+- If `global_batch_size` is set, it is the number of samples in an optimizer step, and the rest follows. Each replica
   processes `global_batch_size` / D samples in one accumulation step, or `per_device_train_batch_size` (times T) in as
   many steps as it needs.
 - If `global_batch_size` is unset, each replica processes `per_device_train_batch_size` samples, times T unless

@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "engine/config/rules/precision_rules.h"
+#include "engine/config/rules/sizes.h"
 
 namespace shardline {
 namespace {

@@ -78,7 +78,9 @@ std::vector<Key> data_keys() {
       honoured("text_column", data, &Data::text_column, json_text(), "Key of the text in a line of jsonl."),
       not_yet("label_column", nullptr, "Column of the label.", "tasks with labels are not built yet: leave it out"),
       honoured("tokenizer", data, &Data::tokenizer, json_text(),
-               "Directory, tokenizer.json or `bytes` (a byte is a token); unset: the one in model.path."),
+               "Directory, tokenizer.json or `bytes` (a byte is a token); unset: the one in model.path. The ids of "
+               "texts are "
+               "kept in `$XDG_CACHE_HOME/shardline`, by default `~/.cache/shardline`."),
       honoured("sequence_length", data, &Data::sequence_length, json_integer(2, 1 << 24), "Tokens in a sample."),
       honoured("shuffle", data, &Data::shuffle, json_boolean(), "false: samples come in file order."),
       honoured("max_train_samples", data, &Data::max_train_samples, json_integer(1, kLargestCount),
@@ -118,13 +120,17 @@ std::vector<Key> runtime_keys() {
                json_choice({{"auto"}, {"mpi"}, {"nccl"}, {"threads"}, {"local"}}),
                "`threads`: all ranks are threads of one process; `local`: one rank."),
       honoured("threads_per_rank", runtime, &Runtime::threads_per_rank, json_integer(0, 1024),
-               "Compute threads of a rank; 0: usable cores / ranks of the host. Ranks that are threads have one each."),
+               "Compute threads of a rank; 0: OMP_NUM_THREADS of the environment where that is set, else usable cores "
+               "/ ranks "
+               "of the host. Ranks that are threads have one each."),
       honoured("dtype", runtime, &Runtime::dtype, json_choice({{"float32"}, {"float64"}}),
                "Of weights and computation; float64 is for tests."),
-      honoured("memory_cap", runtime, &Runtime::memory_cap, or_null(json_any()),
-               "Most bytes of CPU tensors in the process of a rank, those kept for reuse included: a number, or a text "
-               "such as `512MiB` or `2GiB`. What would exceed it is an error that tells what the memory is used for. "
-               "Unset: none. Not for GPUs, nor for several ranks in one process (`threads`)."),
+      honoured(
+          "memory_cap", runtime, &Runtime::memory_cap, or_null(json_any()),
+          "Most bytes of CPU tensors in the process of a rank, those kept for reuse included: a number, or a text "
+          "such as `512MiB` or `2GiB`. A plan that exceeds it is refused; what a run keeps for reuse comes on top, "
+          "about a fifth, and where that exceeds it the error tells what the memory is used for. Unset: none. Not for "
+          "GPUs, nor for several ranks in one process (`threads`)."),
       honoured("timeline_first_step", runtime, &Runtime::timeline_first_step, json_integer(1),
                "The first step whose timeline is written to `timeline/`; a run's first step is slower than others."),
       honoured(

@@ -111,21 +111,17 @@ std::vector<Key> partition_keys() {
 std::vector<Key> memory_keys() {
   const auto smp = &Config::smp;
   using Smp = SmpOptions;
-  Key attentions{.name = "checkpoint_attentions",
-                 .type = json_boolean(),
-                 .default_value = false,
-                 .meaning = "true is activation_checkpointing `selective`.",
-                 .writes = "smp_options.activation_checkpointing"};
-  attentions.store = [](Config& config, const nlohmann::json& value) {
-    if (value == true) config.smp.activation_checkpointing = "selective";
-  };
+  const auto same = [](const nlohmann::json& value) { return value; };
   return {
       honoured("activation_checkpointing", smp, &Smp::activation_checkpointing, json_any(),
                "Blocks whose activations are computed again in backward: `none`; `each` block, `group_N` (N blocks "
                "of a stage at a time) or `contiguous` (all of a stage), of which only the first one's input is kept; "
                "`selective` (the attention core alone); or a list `[{\"layers\": \"h.[0-3]\", \"strategy\": "
-               "\"each\"}, ...]`, the first entry that names a block counts."),
-      attentions,
+               "\"each\"}, ...]`, the first entry whose [pattern](#patterns) names a block counts."),
+      shorthand(
+          "checkpoint_attentions", json_boolean(), false, "smp_options.activation_checkpointing",
+          [](const nlohmann::json& value) { return value == true ? nlohmann::json("selective") : nlohmann::json(); },
+          "true is activation_checkpointing `selective`."),
       honoured("offload_activations", smp, &Smp::offload_activations, json_boolean(),
                "Activations leave the device right after forward and come back for backward: those of offload_scope."),
       honoured("offload_scope", smp, &Smp::offload_scope, json_choice({{"checkpointed"}, {"all"}}),
@@ -165,12 +161,12 @@ std::vector<Key> memory_keys() {
                "Sharded values are gathered in two steps where the ranks that share a copy stand on several hosts: "
                "between hosts, then inside each (docs/collectives.md). One step where hosts have different numbers of "
                "these ranks, and on GPUs, where NCCL finds its own way."),
-      honoured("sdp_gradient_clipping", smp, &Smp::sdp_gradient_clipping, json_number(0),
-               "With sharded_data_parallel_degree: the largest norm of the gradients; unset: training.max_grad_norm."),
-      honoured("fp16", smp, &Smp::fp16, json_boolean(),
-               "Train in float16 with loss scaling; the same as training.fp16.")
+      shorthand("sdp_gradient_clipping", or_null(json_number(0)), nullptr, "training.max_grad_norm", same,
+                "With sharded_data_parallel_degree: the same as training.max_grad_norm."),
+      shorthand("fp16", json_boolean(), false, "training.fp16", same,
+                "Train in float16 with loss scaling; the same as training.fp16.")
           .also({"fp16_params"}),
-      honoured("bf16", smp, &Smp::bf16, json_boolean(), "Train in bfloat16; the same as training.bf16."),
+      shorthand("bf16", json_boolean(), false, "training.bf16", same, "Train in bfloat16; the same as training.bf16."),
   };
 }
 

@@ -46,22 +46,17 @@ std::vector<Key> batch_keys() {
 }
 
 std::vector<Key> optimization_keys() {
-  Key warmup_ratio{.name = "warmup_ratio",
-                   .type = or_null(json_number_below(0, 1)),
-                   .default_value = 0.0,
-                   .meaning = "Version 4: warm-up as a share of all steps; version 5 takes it as warmup_steps below 1.",
-                   .writes = "training.warmup_steps"};
-  warmup_ratio.store = [](Config& config, const nlohmann::json& value) {
-    if (!value.is_null() && value != 0) config.training.warmup_steps = value.get<double>();
-  };
-  Key adafactor{.name = "adafactor",
-                .type = json_boolean(),
-                .default_value = false,
-                .meaning = "Version 4: true is optim `adafactor`.",
-                .writes = "training.optim"};
-  adafactor.store = [](Config& config, const nlohmann::json& value) {
-    if (value == true) config.training.optim = "adafactor";
-  };
+  const Key warmup_ratio = shorthand(
+      "warmup_ratio", or_null(json_number_below(0, 1)), 0.0, "training.warmup_steps",
+      [](const nlohmann::json& value) { return value == 0 ? nlohmann::json() : value; },
+      "Version 4: warm-up as a share of all steps; version 5 takes it as warmup_steps below 1.");
+  Key warmup_steps = honoured("warmup_steps", training, &Training::warmup_steps, json_number(0, kMostSteps),
+                              "Steps of linear warm-up; below 1: that share of all steps, rounded up.");
+  warmup_steps.means = warmup_ratio.means;
+  const Key adafactor = shorthand(
+      "adafactor", json_boolean(), false, "training.optim",
+      [](const nlohmann::json& value) { return value == true ? nlohmann::json("adafactor") : nlohmann::json(); },
+      "Version 4: true is optim `adafactor`.");
   const std::string follows_evaluation =
       "it follows results of evaluations and has no formula: use \"cosine\", or \"linear\"";
   return {
@@ -93,8 +88,7 @@ std::vector<Key> optimization_keys() {
           "lr_scheduler_kwargs", training, &Training::lr_scheduler_kwargs, or_null(json_any()),
           "Arguments of the schedule: an object, or one as text. An argument that the schedule does not take is an "
           "error."),
-      honoured("warmup_steps", training, &Training::warmup_steps, json_number(0, kMostSteps),
-               "Steps of linear warm-up; below 1: that share of all steps, rounded up."),
+      warmup_steps,
       warmup_ratio,
       honoured("optim", training, &Training::optim,
                json_choice(with_later({{"adamw_torch_fused"}, {"adamw_torch"}, {"adam"}, {"sgd"}, {"adafactor"}},
@@ -149,28 +143,18 @@ std::vector<Key> optimization_keys() {
 
 // transformers' words for smp_options.activation_checkpointing.
 std::vector<Key> recompute_keys() {
-  Key recompute{.name = "activation_checkpointing",
-                .type = or_null(json_boolean()),
-                .default_value = nullptr,
-                .meaning = "true is smp_options.activation_checkpointing `each`.",
-                .aliases = {"gradient_checkpointing"},
-                .writes = "smp_options.activation_checkpointing"};
-  recompute.store = [](Config& config, const nlohmann::json& value) {
-    if (value == true) config.smp.activation_checkpointing = "each";
-  };
-  Key arguments{.name = "activation_checkpointing_kwargs",
-                .type = or_null(json_object()),
-                .default_value = nullptr,
-                .meaning =
-                    "`offload` true is smp_options.offload_activations; `every_n_layers` must be 1; those of "
-                    "PyTorch's `checkpoint`, such as `use_reentrant`, change nothing.",
-                .aliases = {"gradient_checkpointing_kwargs"},
-                .writes = "smp_options.offload_activations"};
-  arguments.store = [](Config& config, const nlohmann::json& value) {
-    if (value.is_object() && value.contains("offload") && value["offload"] == true)
-      config.smp.offload_activations = true;
-  };
-  return {recompute, arguments};
+  const Key recompute = shorthand(
+      "activation_checkpointing", or_null(json_boolean()), nullptr, "smp_options.activation_checkpointing",
+      [](const nlohmann::json& value) { return nlohmann::json(value == true ? "each" : "none"); },
+      "true is smp_options.activation_checkpointing `each`, false is `none`.");
+  const Key arguments = shorthand(
+      "activation_checkpointing_kwargs", or_null(json_object()), nullptr, "smp_options.offload_activations",
+      [](const nlohmann::json& value) {
+        return value.contains("offload") && value["offload"].is_boolean() ? value["offload"] : nlohmann::json();
+      },
+      "`offload` is smp_options.offload_activations; `every_n_layers` must be 1; those of PyTorch's `checkpoint`, such "
+      "as `use_reentrant`, change nothing.");
+  return {recompute.also({"gradient_checkpointing"}), arguments.also({"gradient_checkpointing_kwargs"})};
 }
 
 std::vector<Key> precision_and_memory_keys() {
