@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <ostream>
 
-#include "core/comm/flight_ring.h"
 #include "core/comm/nccl/nccl_api.h"
 #include "core/error.h"
 #include "core/files/disk_file.h"
@@ -18,6 +17,7 @@
 #include "engine/config/rules/precision_rules.h"
 #include "engine/observe/format.h"
 #include "engine/plan/replica_traffic.h"
+#include "engine/run/flight_files.h"
 #include "engine/run/model_saver.h"
 #include "engine/run/output_dir.h"
 #include "engine/run/run_records.h"
@@ -30,19 +30,6 @@ namespace shardline {
 namespace {
 
 namespace fs = std::filesystem;
-
-// What every process was waiting for, readable after it was killed. Ranks that are threads share the first one's file.
-void keep_flight_records(const Config& config, const RankContext& context) {
-  if (resolved_communicator(config) == "threads" && !context.first()) return;
-  const fs::path folder = fs::path(config.output_dir) / "flight";
-  std::error_code error;
-  fs::create_directories(folder, error);
-  const std::string file = folder / cat("rank-", context.world->rank());
-  if (records_timelines(config))
-    open_flight_ring(file, kTimelineFlights);
-  else
-    open_flight_ring(file);
-}
 
 void write_json(const fs::path& path, const nlohmann::json& value) {
   write_file(path, value.dump(2) + '\n');
@@ -118,10 +105,11 @@ void check_train(const Config& config) {
 void train_job(const Config& config, RankContext& context) {
   JobParts parts = make_parts(config, context);
   const at::Device device = context.device;
+  std::optional<OutputLock> lock;  // until the end of the run
   if (context.first()) {
     // The launcher has found what is wrong before, but not everybody starts ranks with it.
     check_run(config, {parts.model, parts.planned, parts.plan}, RunMoment::starting);
-    prepare_output_dir(config, parts.model.spec);
+    lock.emplace(prepare_output_dir(config, parts.model.spec));
   }
   context.world->barrier({.what = "output directory"});
   ModelSaver saver(config.output_dir, parts.model, number_types(config).exact, tokenizer_source(config), parts.groups);

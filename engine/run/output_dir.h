@@ -4,22 +4,23 @@
 
 #include "core/model/model_spec.h"
 #include "engine/config/keys/options.h"
+#include "engine/run/output_lock.h"
 
 namespace shardline {
 
 // Measured by `shardline profile`; stays where it is when a run begins.
 inline constexpr const char* kProfileFile = "profile.json";
 
-// ConfigError when files of somebody would be overwritten; RunError when it cannot be written or lacks the room for the
-// model's files.
+// ConfigError when another run uses it or files of somebody would be overwritten; RunError when it cannot be written or
+// lacks the room for the model's files.
 void check_output_dir(const Config& config, const ModelSpec& spec);
 
 // Where an earlier run's model is kept while a new run has not saved its own.
 std::filesystem::path previous_model(const Config& config);
 
-// Checks and makes it. What an earlier run recorded is removed; its model moves to previous_model(), so that a run that
-// fails leaves nothing that looks like its result.
-void prepare_output_dir(const Config& config, const ModelSpec& spec);
+// Checks, makes and locks it, for as long as the result lives. What an earlier run recorded is removed; its model moves
+// to previous_model(), so that a run that fails leaves nothing that looks like its result.
+[[nodiscard]] OutputLock prepare_output_dir(const Config& config, const ModelSpec& spec);
 
 // After the new model is whole.
 void remove_previous_model(const Config& config);
