@@ -13,6 +13,7 @@
 #include "engine/commands/job_parts.h"
 #include "engine/commands/open_data.h"
 #include "engine/commands/run_checks.h"
+#include "engine/commands/used_model.h"
 #include "engine/config/config.h"
 #include "engine/config/rules/precision_rules.h"
 #include "engine/observe/format.h"
@@ -40,22 +41,29 @@ std::string no_gpu_note(const Config& config, at::Device device) {
   return has_nccl() && device.is_cpu() && config.runtime.device != "cpu" ? " (no GPU found)" : "";
 }
 
-std::string settings_text(const Config& config, const ModelSource& model, const DatasetSource& data, int64_t steps,
+std::string settings_text(const Config& config, const ModelSource& model, const TokenData& data, int64_t steps,
                           at::Device device) {
   const auto& t = config.training;
-  return table(
-      {},
-      {{"model", cat(model.spec.family, ", ", format_count(static_cast<double>(model.spec.parameter_count())),
-                     " parameters, ", config.model.path.empty() ? "random" : config.model.path)},
-       {"device",
-        cat(device.str(), no_gpu_note(config, device), ", ", describe_numbers(config), ", ", at::get_num_threads(),
-            " thread(s) a rank, products by ", products_in_use(), ", communicator ", resolved_communicator(config))},
-       {"data", cat(data.data().size(), " blocks of ", config.data.sequence_length, " tokens, ", data.steps_per_epoch(),
-                    " steps an epoch, ", data.data().dropped_tokens(), " tokens left over")},
-       {"steps", cat(steps, ", ", t.optim, ", ", t.lr_scheduler_type, " from ", t.learning_rate, ", weight decay ",
-                     t.weight_decay, ", clip ", t.max_grad_norm,
-                     t.max_grad_value > 0 ? cat(" and +-", t.max_grad_value, " an element") : "", ", seed ", t.seed)},
-       {"output", config.output_dir}});
+  const auto size = [&](const BlockDataset& blocks) {
+    return cat(blocks.size(), " blocks of ", config.data.sequence_length, " tokens, ");
+  };
+  const auto left_over = [](const BlockDataset& blocks) { return cat(blocks.dropped_tokens(), " tokens left over"); };
+  std::vector<TableRow> rows = {
+      {"model", cat(model.spec.family, ", ", format_count(static_cast<double>(model.spec.parameter_count())),
+                    " parameters, ", weights_text(config.model))},
+      {"device",
+       cat(device.str(), no_gpu_note(config, device), ", ", describe_numbers(config), ", ", at::get_num_threads(),
+           " thread(s) a rank, products by ", products_in_use(), ", communicator ", resolved_communicator(config))},
+      {"data", cat(size(data.train->data()), data.train->steps_per_epoch(), " steps an epoch, ",
+                   left_over(data.train->data()))},
+      {"steps", cat(steps, ", ", t.optim, ", ", t.lr_scheduler_type, " from ", t.learning_rate, ", weight decay ",
+                    t.weight_decay, ", clip ", t.max_grad_norm,
+                    t.max_grad_value > 0 ? cat(" and +-", t.max_grad_value, " an element") : "", ", seed ", t.seed)},
+      {"output", config.output_dir}};
+  if (data.validation)
+    rows.insert(rows.begin() + 3,
+                {"validation", cat(size(data.validation->data()), left_over(data.validation->data()))});
+  return table({}, rows);
 }
 
 std::string traffic_text(const Config& config, const JobParts& parts, at::Device device) {
@@ -120,7 +128,7 @@ void train_job(const Config& config, RankContext& context) {
   std::optional<Forecast> forecast;
   if (context.out) {
     nlohmann::json plan = plan_json(parts.plan);
-    *context.out << settings_text(config, parts.model, *data.train, steps, device) << '\n'
+    *context.out << settings_text(config, parts.model, data, steps, device) << '\n'
                  << plan_text(parts.plan, context.console.columns) << '\n'
                  << traffic_text(config, parts, device);
     if (!config.cluster.empty()) {
@@ -190,15 +198,19 @@ void train_job(const Config& config, RankContext& context) {
   } catch (const std::exception& error) {
     throw RunError(cat("the model is saved in ", config.output_dir, ", but: ", error.what()));
   }
-  if (context.out) *context.out << "saved the model in " << config.output_dir << '\n';
+  if (!context.out) return;
+  if (const auto warning = records.warning(); !warning.empty()) *context.out << "warning: " << warning << '\n';
+  *context.out << "saved the model in " << config.output_dir << '\n';
 }
 
 void check_evaluate(const Config& config) {
+  require_weights(config);
   require_validation(config);
   check_validation_data(config, plan_model(config, configured_world_size(config)));
 }
 
 void evaluate_job(const Config& config, RankContext& context) {
+  require_weights(config);
   require_validation(config);
   JobParts parts = make_parts(config, context);
   TokenData data = open_data(config, parts.model, parts.plan.sizes, context, /*with_train=*/false);
@@ -206,7 +218,9 @@ void evaluate_job(const Config& config, RankContext& context) {
   load_parameters(config, parts, trainer.parameters());
   const LossTerm loss = trainer.evaluate(*data.validation, data.validation->steps_per_epoch());
   if (!context.out) return;
-  nlohmann::json result = {{"eval_samples", data.validation->data().size()}, {"eval_tokens", loss.weight}};
+  nlohmann::json result = {{"eval_samples", data.validation->data().size()},
+                           {"eval_tokens", loss.weight},
+                           {"eval_dropped_tokens", data.validation->data().dropped_tokens()}};
   for (const auto& [name, value] : evaluation_metrics(loss, 0, 0).values) result[name] = value;
   *context.out << result.dump() << '\n';
 }

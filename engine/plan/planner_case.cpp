@@ -1,6 +1,7 @@
 #include "engine/plan/planner_case.h"
 
 #include <array>
+#include <filesystem>
 
 #include "core/error.h"
 #include "engine/config/rules/optimizer_rules.h"
@@ -71,6 +72,8 @@ Layout layout_of(const Config& config, const ModelSpec& spec, const ResolvedSize
 
 std::shared_ptr<const Profile> profile_of(const Config& config, const Assumptions& assumed) {
   if (assumed.profile || config.profile.empty()) return assumed.profile;
+  if (!std::filesystem::exists(config.profile))
+    throw ConfigError(cat("/profile: there is no file ", config.profile, "; make it with shardline profile"));
   return std::make_shared<const Profile>(read_profile(config.profile));
 }
 

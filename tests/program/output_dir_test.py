@@ -77,8 +77,9 @@ class OutputDir(ProgramTest):
                 smp = {"pipeline_parallel_degree": degree, "activation_checkpointing": "each",
                        "offload_activations": True, "activation_loading_horizon": 1}
                 config = self.config(smp_options=smp, communicator=communicator, data={"validation": "text.txt"})
-                self.expect(0, "eval", config, says="eval_loss")
-                self.expect(0, "generate", config, "--prompt", "a", "--max-new-tokens", "2", says="a")
+                random = ("--set", "model.init=random")
+                self.expect(0, "eval", config, *random, says="eval_loss")
+                self.expect(0, "generate", config, *random, "--prompt", "a", "--max-new-tokens", "2", says="a")
                 self.assertFalse((self.dir / "out").exists())
                 self.train(smp_options=smp, communicator=communicator)  # has one
                 shutil.rmtree(self.dir / "out")

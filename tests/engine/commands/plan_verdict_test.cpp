@@ -239,7 +239,7 @@ TEST_CASE("a plan may be made before its data is there, and says what keeps the 
   const auto text = [&](const json& changes) {
     return plan_job(parse_config(tiny_run(folder, changes).dump(), "run.json"), {});
   };
-  CHECK_THAT(text(json::object()), !Contains("note:"));
+  CHECK_THAT(text(json::object()), !Contains("note: not ready"));
   CHECK_THAT(text({{"data", {{"train", {folder / "text.txt", folder / "later.jsonl"}}}}}),
              Contains("note: not ready to train: " + (folder / "later.jsonl") + ": there is no such data file"));
   CHECK_THAT(text({{"output_dir", folder / ""}}),
@@ -263,6 +263,6 @@ TEST_CASE("a plan finds everything that is wrong with the machine, the tokenizer
   for (const auto& said : {refusal([&] { plan_job(config, {}); }), refusal([&] { train_in_process(config); })}) {
     CHECK_THAT(said, Contains("/runtime/device: \"cuda\" needs"));
     CHECK_THAT(said, Contains("/smp_options/offload_path: must be a directory"));
-    CHECK_THAT(said, Contains("nowhere' is neither"));
+    CHECK_THAT(said, Contains("nowhere\" is neither"));
   }
 }
