@@ -1,5 +1,5 @@
-// Messages for people, one line each, marked with time, rank and level. Nothing is written until a program installs a
-// sink: the library itself never prints.
+// Log messages, one line each, with time, rank and level. Nothing is written until a program installs a sink: the
+// library itself never prints.
 #pragma once
 #include <string>
 

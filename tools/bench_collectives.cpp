@@ -1,7 +1,7 @@
 // What the collectives of each communicator carry, in the manner of nccl-tests: by size, time, algbw = bytes / time,
 // and busbw, which is comparable between operations and numbers of ranks. Float32; bytes are of the larger side
 // (all_reduce and broadcast: the tensor; reduce_scatter: the input; all_gather: the output), as in nccl-tests. Every
-// operation is also run once with numbers that tell whether it works; elements that came out wrong are counted, and
+// operation is also run once with numbers that show whether it works; elements that came out wrong are counted, and
 // exit code 1.
 //
 //   bench_collectives [--ranks 2]        ranks are threads of this process

@@ -37,9 +37,9 @@ struct Options {
 
 RepeatedBatch make_batch(const Config& config, const JobParts& parts, RankContext& context) {
   if (config.data.format != "tokens")
-    return {parts.plan.sizes.global_batch, config.data.sequence_length, parts.model.spec.vocab_size, 1234};
-  const auto data = open_data(config, parts.model, parts.plan.sizes, context, true);
-  return RepeatedBatch(data.train->batch(0, {0, parts.plan.sizes.global_batch}).ids);
+    return {parts.plan.layout.global_batch(), config.data.sequence_length, parts.model.spec.vocab_size, 1234};
+  const auto data = open_data(config, parts.model, parts.plan.layout, context, true);
+  return RepeatedBatch(data.train->batch(0, {0, parts.plan.layout.global_batch()}).ids);
 }
 
 double median_of(std::vector<double> values) {
@@ -68,14 +68,14 @@ nlohmann::json pipeline_report(const Schedule& schedule, const std::vector<Measu
           {"highest", *high}};
 }
 
-// What the profile foretells of the measured seconds.
+// The profile's prediction of the measured seconds.
 nlohmann::json forecast_report(const Config& config, const JobParts& parts, const RankContext& context,
                                const std::string& path, double measured) {
-  const auto& [model, planned, plan, groups] = parts;
-  const auto found = find_profile(path, profile_conditions(config, planned, context), plan, model.spec);
+  const auto& [model, machines, plan, groups] = parts;
+  const auto found = find_profile(path, profile_conditions(config, plan, context), plan, model.spec);
   if (!found.profile) return {{"why_not", found.why_not}};
   const StepEstimate step =
-      forecast_step(planner_case(config, model.spec, plan.sizes, {.profile = found.profile}), plan);
+      forecast_step(planning_machines(config, plan.workload, plan.layout.world(), {.profile = found.profile}), plan);
   return {{"step_seconds", step.seconds},
           {"pipeline_seconds", step.pipeline_seconds},
           {"reduction_seconds", step.reduction_seconds},

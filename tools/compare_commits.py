@@ -4,12 +4,12 @@
   tools/compare_commits.py OLD NEW [--equal] [--speed] [--rounds 9] [--within 0.03]
 
 OLD and NEW are revisions, which are built in build/compare/, or folders of finished builds that have tools/shardline
-and tools/bench_step. Without --equal or --speed both are done.
+and tools/bench_step. Without --equal or --speed it does both.
 
 --equal  trains small models over layouts, schedules, precisions, optimizers and shardings with both programs, and
-         compares the loss and the gradient norm of every step and the bytes of the saved weights. One run is a step of
-         SGD with learning rate 1, so its weights are the initial ones minus the gradients.
---speed  measures steps with bench_step, the two programs in turns, and compares the fastest step of each.
+         compares the loss and the gradient norm of every step and the bytes of the saved weights. The runs named
+         "gradients" take one step of SGD with learning rate 1, so their weights are the initial ones minus the gradients.
+--speed  measures steps with bench_step, alternating between the two programs, and compares the fastest step of each.
 
 Exit code: 0 if nothing differs and no step is slower than --within allows, else 1.
 """

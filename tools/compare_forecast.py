@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Holds the step that a profile foretells against the step that is measured, and prints a markdown table.
+"""Compares the step time that a profile predicts with the measured step time, and prints a markdown table.
 
 For each layout: `shardline profile`, then `bench_step --profile` on the same config, one right after the other, because
-machines that others use too change their speed. GPT-2 with random weights and ids, float32; two ranks have one thread
+the speed of shared machines changes. GPT-2 with random weights and ids, float32; two ranks have one thread
 each, one process has two.
 
   tools/compare_forecast.py [--cases one,P=2,T=2,D=2] [--steps 7] [--shape small] [--build build-test]

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Measures shardline against PyTorch's own stack on the same work: one run, taking turns.
+"""Measures shardline against PyTorch's own stack on the same work: one run, alternating.
 
-In every round each program of a case runs once: shardline's bench_step, then PyTorch, so that what the machine does
-to one it does to the other; a run whose own steps differ much was disturbed and is made again. Both train the same
+In every round each program of a case runs once: shardline's bench_step, then PyTorch, so that disturbances of the
+machine affect both; a run whose own steps differ much was disturbed and is repeated. Both train the same
 Hugging Face directory (GPT-2, random weights, seed 0) on the same token ids, and a case whose first losses differ has
-failed. Prints a markdown table for each model; where others use the machine too, its fastest steps say most. Memory is
+failed. Prints a markdown table for each model; on a shared machine, the fastest steps are the most meaningful. Memory is
 the largest resident set (VmHWM) that a rank ever had, Python's and ours with all they load.
 
   tools/compare_pytorch.py [--cases one,D=2] [--rounds 5] [--steps 3] [--shapes gpt2,six] [--out results.jsonl]
@@ -203,15 +203,15 @@ def parse_options():
     parser.add_argument("--cases", default=",".join(CASES), help="comma list of %(default)s")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=3, help="measured steps of a program's run")
-    parser.add_argument("--tries", type=int, default=3, help="most runs of a program per round, if disturbed")
+    parser.add_argument("--tries", type=int, default=3, help="maximum runs of a program per round, if disturbed")
     parser.add_argument("--shapes", "--shape", default="gpt2", help=f"comma list of {','.join(SHAPES)}")
     parser.add_argument("--precision", choices=LOSS_TOLERANCE, default="fp32")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="cores, shared by the ranks")
     parser.add_argument("--keep-memory", action="store_true",
-                        help="PyTorch with glibc told to keep freed memory (bench_step always does)")
+                        help="make glibc keep freed memory for PyTorch (bench_step always does)")
     parser.add_argument("--bench-step", type=pathlib.Path, default=HERE.parent / "build" / "tools" / "bench_step")
     parser.add_argument("--bench-option", action="append", default=[],
-                        help="passed on, e.g. --bench-option=--products=aten")
+                        help="option for bench_step, e.g. --bench-option=--products=aten")
     parser.add_argument("--scratch", help="folder for the model; default: a temporary one")
     parser.add_argument("--out", type=pathlib.Path, help="JSON lines, one per program run, appended")
     options = parser.parse_args()

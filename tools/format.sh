@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Formats all C++ sources that git knows; with --check only says what would change, and fails if anything would.
+# Formats all C++ sources that git knows; with --check it only reports what would change, and fails if anything would.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 mode=(-i)

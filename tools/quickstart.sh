@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# From a fresh clone to a trained model and a sentence from it: packages, LibTorch, build, four ranks, generate.
+# From a fresh clone to a trained model and generated text: packages, LibTorch, build, four ranks, generate.
 #
 #   tools/quickstart.sh [CMAKE_OPTION...]        e.g. -DSHARDLINE_MPI=OFF
 #
-# Writes to build/ and runs/quickstart (replaced each time). Exit code: 0, 2 when the machine lacks something that only
-# its owner can install, otherwise that of the part that failed.
+# Writes to build/ and runs/quickstart (replaced each time). Exit code: 0; 2 if the machine lacks something that needs
+# root to install; otherwise that of the part that failed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source tools/setup.sh

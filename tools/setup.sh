@@ -1,15 +1,15 @@
 # Sourced by quickstart.sh and test.sh: sees to it that the machine has what the build needs.
 #
-#   setup_packages WHAT...      installs missing Debian/Ubuntu packages, or says what to type and leaves with 2
-#   setup_torch FOLDER OPTION...  sets TORCH_ROOT: LibTorch that is there already, or the pinned one fetched into the folder
+#   setup_packages WHAT...      installs missing Debian/Ubuntu packages, or prints the command to run and exits with 2
+#   setup_torch FOLDER OPTION...  sets TORCH_ROOT: an installed LibTorch, or the pinned one, downloaded into the folder
 #   timed NAME COMMAND...       runs a part and remembers its seconds;  report_times  prints them
 #
-# Set TORCH_ROOT to a folder with lib/libtorch_cpu.so to use that. The arguments of the scripts go on to cmake, and
-# -DSHARDLINE_MPI=OFF or -DSHARDLINE_ONEDNN=OFF spare the packages that they need.
+# Set TORCH_ROOT to a folder with lib/libtorch_cpu.so to use that. The scripts pass their arguments to cmake;
+# -DSHARDLINE_MPI=OFF or -DSHARDLINE_ONEDNN=OFF avoid the packages that they need.
 
 # The wheel that the project is built and tested with, and the two libraries that its CPU half needs.
 torch_wheels=(torch==2.11.0 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85)
-# What its CUDA half needs beside a CUDA toolkit, with -DSHARDLINE_CUDA=ON.
+# What its CUDA half needs besides a CUDA toolkit, with -DSHARDLINE_CUDA=ON.
 cuda_wheels=(nvidia-cufile==1.15.1.6 nvidia-cusparselt-cu13==0.8.0 nvidia-nvshmem-cu13==3.4.5)
 torch_oldest=2.8
 

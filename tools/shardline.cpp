@@ -42,7 +42,7 @@ Config load(CommandLine& line) {
   const bool directory = std::filesystem::is_directory(line.config);
   if (directory) return config_of_directory(line.config, line.overrides);
   Config config = read_config(line.config, line.overrides);
-  const auto chosen = settings_for_auto(config, line.plan.assumed);
+  const auto chosen = settings_between(config, with_chosen_degrees(config, line.plan.assumed));
   if (chosen.empty()) return config;
   line.overrides.insert(line.overrides.end(), chosen.begin(), chosen.end());
   return read_config(line.config, line.overrides);
@@ -62,34 +62,34 @@ int on_ranks(CommandLine& line, std::vector<std::string> arguments, const std::f
 }
 
 void add_generate_options(CLI::App& app, CommandLine& line) {
-  app.add_option("--prompt", line.generate.prompts, "Text to continue; may be given several times");
-  app.add_option("--prompts", line.prompts_file, "File with a prompt per line")->check(CLI::ExistingFile);
-  app.add_option("--max-new-tokens", line.generate.max_new_tokens, "Most tokens to add")
+  app.add_option("--prompt", line.generate.prompts, "Prompt to continue; may be repeated");
+  app.add_option("--prompts", line.prompts_file, "File with one prompt per line")->check(CLI::ExistingFile);
+  app.add_option("--max-new-tokens", line.generate.max_new_tokens, "Maximum number of new tokens")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
   // CLI's own checks let NaN pass.
   const CLI::Validator finite(
       [](const std::string& text) { return std::isfinite(std::atof(text.c_str())) ? "" : "must be a finite number"; },
       "");
-  app.add_option("--temperature", line.generate.temperature, "0: always the most likely token")
+  app.add_option("--temperature", line.generate.temperature, "Sampling temperature; 0: always the most likely token")
       ->capture_default_str()
       ->check(finite)
       ->check(CLI::NonNegativeNumber);
-  app.add_option("--top-k", line.generate.top_k, "Only the k most likely tokens; 0: all")
+  app.add_option("--top-k", line.generate.top_k, "Sample from the k most likely tokens; 0: from all")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
-  app.add_option("--top-p", line.generate.top_p, "Only the most likely tokens of this total probability")
+  app.add_option("--top-p", line.generate.top_p, "Sample from the most likely tokens with this total probability")
       ->capture_default_str()
       ->check(finite)
       ->check(CLI::Range(0.0, 1.0));
-  app.add_option("--seed", line.generate.seed, "Of the random numbers")->capture_default_str();
+  app.add_option("--seed", line.generate.seed, "Seed of the random numbers")->capture_default_str();
 }
 
 GenerateOptions with_prompts(const CommandLine& line) {
   GenerateOptions options = line.generate;
   options.json = line.json;
   if (!line.prompts_file.empty() && !std::filesystem::is_regular_file(line.prompts_file))
-    throw ConfigError(cat("--prompts: ", line.prompts_file, " is no file"));
+    throw ConfigError(cat("--prompts: ", line.prompts_file, " is not a file"));
   std::ifstream file(line.prompts_file);
   if (!line.prompts_file.empty() && !file) throw ConfigError(cat("--prompts: ", line.prompts_file, " cannot be read"));
   for (std::string prompt; std::getline(file, prompt);) options.prompts.push_back(prompt);
@@ -98,24 +98,26 @@ GenerateOptions with_prompts(const CommandLine& line) {
 }
 
 void add_plan_options(CLI::App& app, CommandLine& line) {
-  app.add_option("--svg", line.plan.svg, "File for a picture of the schedule");
-  app.add_option("--from-run", line.plan.from_run, "Plan the run in this directory again, beside what it measured");
-  app.add_option("--html", line.plan.html, "File for a page with memory, step and candidates");
+  app.add_option("--svg", line.plan.svg, "Write a picture of the schedule to this file");
+  app.add_option("--from-run", line.plan.from_run,
+                 "Plan the run in this directory again and compare the plan with what it measured");
+  app.add_option("--html", line.plan.html, "Write an HTML page with memory, step and candidates to this file");
   app.add_option("--cluster", line.cluster,
-                 "File with the machines (see configs/clusters), or local: tells times and memory");
-  app.add_option("--profile", line.measured, "File of `shardline profile`: times as measured; implies --cluster local");
+                 "File that describes the machines (see configs/clusters), or local; adds times and memory");
+  app.add_option("--profile", line.measured,
+                 "File written by `shardline profile`; uses its measured times, implies --cluster local");
   app.add_option("--nodes", line.nodes, "Number of nodes; overrides the cluster file")->check(CLI::Range(1, 100000));
   app.add_option("--precision", line.precision, "Precision to assume (default: the config's)")
       ->check(CLI::IsMember({"fp32", "fp16", "bf16"}));
   app.add_option("--search", line.plan.search, "Rank other layouts by time, cost or memory")
       ->check(CLI::IsMember({"time", "cost", "memory"}));
   app.add_flag("--instructions", line.plan.instructions,
-               "With --cluster --json: every instruction of the schedule, too");
+               "With --cluster and --json: include every instruction of the schedule");
 }
 
 std::string planned(CommandLine& line) {
   if (line.config.empty() == line.plan.from_run.empty())
-    throw ConfigError("plan needs a config file or --from-run OUTPUT_DIR, and not both");
+    throw ConfigError("plan needs either a config file or --from-run OUTPUT_DIR");
   if (line.config.empty()) line.config = line.plan.from_run + "/config.resolved.json";
   if (line.cluster.empty() && !line.measured.empty()) line.cluster = "local";
   if (!line.cluster.empty()) line.overrides.push_back("cluster=" + line.cluster);
@@ -135,7 +137,7 @@ std::string planned(CommandLine& line) {
 void print_flights(const std::filesystem::path& output_dir) {
   const auto folder = output_dir / "flight";
   if (!std::filesystem::is_directory(folder))
-    throw ConfigError(cat(folder.string(), " is no folder; name the output_dir of a training run with several ranks"));
+    throw ConfigError(cat(folder.string(), " is not a folder; give the output_dir of a training run"));
   std::set<std::filesystem::path> files;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) files.insert(entry.path());
   for (const auto& file : files) {
@@ -152,16 +154,17 @@ int run(int argc, char** argv) {
   const auto command = [&](const char* name, const char* what) {
     auto* sub = app.add_subcommand(name, what);
     sub->add_option("config", line.config, "Config file (see docs/config.md)")->required()->check(CLI::ExistingPath);
-    sub->add_option("--set", line.overrides, "path=value laid over the config, e.g. training.max_steps=10");
+    sub->add_option("--set", line.overrides,
+                    "path=value that replaces a value of the config, e.g. training.max_steps=10");
     return sub;
   };
   auto* train = command("train", "Train; saves the model in output_dir");
-  auto* eval = command("eval", "Loss and perplexity on the validation data");
-  auto* generate = command("generate", "Continue prompts");
+  auto* eval = command("eval", "Compute loss and perplexity on the validation data");
+  auto* generate = command("generate", "Generate text that continues prompts");
   auto* profile = command("profile", "Time the model's layers and the links between its ranks, for the planner");
-  auto* plan = command("plan", "Show what would run where; starts nothing");
-  auto* flight = app.add_subcommand("flight", "The last communication calls of each rank of a training run");
-  flight->add_option("output_dir", line.output_dir, "Of the run")->required();
+  auto* plan = command("plan", "Show what would run where, without starting anything");
+  auto* flight = app.add_subcommand("flight", "Show the last communication calls of each rank of a training run");
+  flight->add_option("output_dir", line.output_dir, "output_dir of the run")->required();
   add_generate_options(*generate, line);
   for (auto* sub : {generate, plan}) sub->add_flag("--json", line.json, "Print JSON");
   profile->add_option("--output", line.profile, "File to write; default: OUTPUT_DIR/profile.json");
@@ -169,7 +172,7 @@ int run(int argc, char** argv) {
   add_plan_options(*plan, line);
   const auto is_named = [&](const CLI::App* sub) { return sub->get_name() == argv[1]; };
   if (argc > 1 && argv[1][0] != '-' && app.get_subcommands(is_named).empty())
-    throw ConfigError(cat("\"", argv[1], "\" is no command; use train, eval, generate, profile, plan or flight"));
+    throw ConfigError(cat("\"", argv[1], "\" is not a command; use train, eval, generate, profile, plan or flight"));
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

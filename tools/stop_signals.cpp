@@ -16,7 +16,7 @@ const char* words = "";
 void on_signal(int signal) {
   const bool again = signal != SIGUSR1 && stop_signal() != 0;
   if (request_stop(signal) && !again) return;
-  const char* text = again ? "error: ended by a second signal; what was trained is lost\n" : words;
+  const char* text = again ? "error: ended by a second signal; the trained weights are lost\n" : words;
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, text, std::strlen(text));
   ::_exit(1);
 }

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Everything that must hold before a change goes in: layout, format, build with warnings as errors, tests.
+# Everything that must pass before a change is merged: layout, format, build with warnings as errors, tests.
 #
-#   tools/test.sh [--all] [CMAKE_OPTION...]      --all: the tests labelled slow, too
+#   tools/test.sh [--all] [CMAKE_OPTION...]      --all: also the tests labelled slow
 #
-# Builds in build-test/. Works in a fresh clone and without a terminal; CI runs just this.
+# Builds in build-test/. Works in a fresh clone and without a terminal; CI runs exactly this.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source tools/setup.sh

@@ -1,20 +1,18 @@
-// How ranks talk. One interface with five siblings: `local` (one rank), `threads` (ranks are threads of this process),
-// `mpi` (CPU tensors over Open MPI; CUDA tensors staged through host memory), `nccl` (CUDA tensors), `fake` (a dry run
-// of any world size: every operation succeeds at once and moves nothing).
+// How ranks communicate. One interface with five implementations: `local` (one rank), `threads` (ranks are threads of
+// this process), `mpi` (CPU tensors over Open MPI; CUDA tensors staged through host memory), `nccl` (CUDA tensors),
+// `fake` (a dry run of any world size: every operation succeeds immediately and moves nothing).
 //
 // Promises
 //  - Operations on one communicator match in the order in which they are issued, as do sends and receives of one pair.
 //    All ranks of a group issue the same collectives in the same order; different communicators are independent.
-//  - On CPUs a collective, also a broadcast on its root, is over only when every rank has issued it; where ranks
-//  disagree
-//    about kind, operation, root, type or length, all of them get a DistributedError, and so does the receiver of a
-//    message.
+//  - On CPUs a collective is complete only when every rank has issued it, also on the root of a broadcast. If ranks
+//    disagree about kind, operation, root, type or length, all of them get a DistributedError, and so does the receiver
+//    of a message.
 //  - Tensors are contiguous; they stay untouched by the caller until the Work is done.
 //  - CPU communicators define the order of addition: ascending group rank into an accumulator of at least fp32, each
 //    element summed on one rank and then copied to the others. So every rank, and every CPU sibling, gets equal bits.
-//  - Every wait has a limit (`timeouts.h`), which runs from the first call of Work::wait: how long a rank computes
-//  after it
-//    has issued an operation does not count. An expired or failed operation throws DistributedError on the waiting
+//  - Every wait has a limit (`timeouts.h`), which starts with the first call of Work::wait: time that a rank computes
+//    after issuing an operation does not count. An expired or failed operation throws DistributedError on the waiting
 //    rank.
 //  - Every operation leaves a record in the flight ring (`flight_ring.h`).
 #pragma once
@@ -48,7 +46,7 @@ class Work {
   using TimePoint = std::chrono::steady_clock::time_point;
 
   virtual ~Work() = default;
-  // Whether the operation has ended, well or not, so that wait() returns or throws at once. Never blocks and never
+  // Whether the operation has ended, well or not, so that wait() returns or throws immediately. Never blocks and never
   // throws; asking may start what the communicator has only collected. Results may be read after wait(), not before.
   virtual bool done() = 0;
   // Blocks until done; throws DistributedError on failure or when the operation's limit has passed since the first
@@ -60,11 +58,11 @@ class Work {
   virtual void await(TimePoint since) = 0;
 
  private:
-  std::atomic<TimePoint> waiting_since_{TimePoint::min()};  // min: nobody has waited
+  std::atomic<TimePoint> waiting_since_{TimePoint::min()};  // min: no wait yet
 };
 using WorkPtr = std::shared_ptr<Work>;
 
-// What this thread has spent in Work::wait since it began: communication that nothing was computed behind.
+// Time that this thread has spent in Work::wait since it began: communication that no computation hid.
 double waited_seconds();
 
 class Communicator {

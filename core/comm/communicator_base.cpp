@@ -139,8 +139,8 @@ DistributedError CommIdentity::error(const CommRequest& request, const std::stri
 
 DistributedError CommIdentity::timed_out(const CommRequest& request, Work::TimePoint since) const {
   return error(request,
-               cat("the time limit has passed; another rank is slow, stopped, or waits for something else. The "
-                   "command 'shardline flight OUTPUT_DIR' shows what each rank was doing",
+               cat("the time limit has passed: another rank is slow, has stopped, or is waiting for something else. "
+                   "The command 'shardline flight OUTPUT_DIR' shows what each rank was doing",
                    request.limit.advice()),
                since);
 }

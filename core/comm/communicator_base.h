@@ -42,7 +42,7 @@ struct CommIdentity {
   int size() const { return static_cast<int>(members.size()); }
   // "rank 1 on host a: recv number 3 of float32 [4, 8] from rank 0 in group pp 0>1 of 2 ranks (for recv_activation)
   // failed after a wait of 2.0 s (limit 1800.0 s), 9.5 s after it was posted: ..."
-  // since: when the wait began; none if nobody has waited yet.
+  // since: when the wait began; none if no wait has begun.
   DistributedError error(const CommRequest& request, const std::string& reason,
                          std::optional<Work::TimePoint> since = std::nullopt) const;
   DistributedError timed_out(const CommRequest& request, Work::TimePoint since) const;

@@ -1,5 +1,4 @@
-// One rank of a world that does not exist: every operation succeeds at once and moves nothing. For dry runs of any
-// size.
+// One rank of a simulated world: every operation succeeds immediately and moves nothing. For dry runs of any size.
 #pragma once
 #include <functional>
 
@@ -10,7 +9,7 @@ namespace shardline {
 // The color that `rank` (in the world) would give when the group `name` is split off.
 using FakeColors = std::function<int(const std::string& name, int rank)>;
 
-// Without colors, split() throws ConfigError: nobody is there to ask.
+// Without colors, split() throws ConfigError, because there are no other ranks to ask.
 CommunicatorPtr make_fake_world(int rank, int size, FakeColors colors = nullptr);
 
 }  // namespace shardline

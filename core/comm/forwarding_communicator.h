@@ -1,5 +1,5 @@
-// A communicator that hands every call on to another one: the base of those that change some calls only. split() gives
-// a group of the inner communicator; those that want to stand around that as well override it.
+// A communicator that forwards every call to another one: the base class of those that change only some calls. split()
+// returns a group of the inner communicator; classes that also wrap groups override it.
 #pragma once
 #include <utility>
 

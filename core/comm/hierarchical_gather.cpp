@@ -94,13 +94,13 @@ class SecondSteps {
   void try_to_begin(const TwoSteps& gather) {
     try {
       bring_to_begin(gather);
-    } catch (const Error&) {  // nobody waits for it; who does on another rank is told
+    } catch (const Error&) {  // nobody waits for it; waiting ranks are notified
       std::lock_guard lock(mutex_);
       waiting_.clear();
     }
   }
 
-  // With the lock. The first steps are over: waiting for them only tells how they ended.
+  // With the lock. The first steps are over: waiting for them only reports how they ended.
   void begin_oldest() {
     TwoSteps& gather = *waiting_.front();
     try {
@@ -115,7 +115,7 @@ class SecondSteps {
     waiting_.pop_front();
   }
 
-  // The thread: MPI moves messages without anybody's help, but nobody starts what follows them.
+  // The thread: MPI moves messages by itself, but something must start what follows them.
   void look() {
     std::unique_lock lock(mutex_);
     while (!stopping_) {
@@ -178,7 +178,7 @@ class HierarchicalCommunicator : public ForwardingCommunicator {
   std::shared_ptr<SecondSteps> steps_;
 };
 
-// Parts go to where they belong in the output at once, so no memory beside it is needed, and the second step gathers in
+// Parts are put directly into their places in the output, so no other memory is needed, and the second step gathers in
 // place.
 WorkPtr HierarchicalCommunicator::all_gather(const at::Tensor& output, const at::Tensor& input,
                                              const CommOptions& options) {

@@ -1,7 +1,7 @@
-// All-gathers in two steps, for groups whose ranks stand on several hosts: first the ranks with equal places on their
-// hosts exchange their parts, then the ranks of each host gather what they have. So a part goes to a host once instead
-// of once for each rank there (MiCS: Zhang et al. 2022, arXiv 2205.00119). Nothing is added up: the result is that of
-// one all-gather, bit for bit.
+// All-gathers in two steps, for groups with ranks on several hosts: first the ranks with the same position on their
+// hosts exchange their parts, then the ranks of each host gather what they have. So a part is sent to a host once
+// instead of once for each rank there (MiCS: Zhang et al. 2022, arXiv 2205.00119). Nothing is added up: the result is
+// that of one all-gather, bit for bit.
 #pragma once
 #include <optional>
 #include <vector>
@@ -10,8 +10,8 @@
 
 namespace shardline {
 
-// How the ranks of a group, in their order, stand on hosts: each host has equally many of them, one behind the other
-// (A A B B), or the hosts take turns (A B A B).
+// How the ranks of a group, in their order, are placed on hosts: each host has equally many of them, either
+// consecutively (A A B B) or alternating (A B A B).
 struct HostGrid {
   int hosts = 1, per_host = 1;
   bool in_turns = false;
@@ -23,16 +23,17 @@ struct HostGrid {
   bool operator==(const HostGrid&) const = default;
 };
 
-// host_of: a number by rank, equal for ranks of one host; not empty. Nothing where the ranks stand in another way.
+// host_of: by rank, a number that the ranks of one host share; not empty. Returns nothing if the ranks are placed in
+// any other way.
 std::optional<HostGrid> host_grid(const std::vector<int>& host_of);
 
 // `group` with all-gathers of CPU tensors in two steps, or `group` itself where its grid has no two. Everything else,
-// and tensors of devices (NCCL knows the hosts and finds its own way), goes on as in `group`. Collective over the
-// group; host: a number that the ranks of one host share, and no others.
+// and device tensors (NCCL knows the hosts and chooses the algorithm), works as in `group`. Collective over the group;
+// host: a number that the ranks of one host share, and no others.
 //
-// A second step begins when the first is over, whether or not somebody waits; those of several all-gathers begin in the
-// order in which these were started. It looks for that every 50 us while a first step is under way. Each step has its
-// own record in the flight ring and its own limit.
+// A second step begins when the first has finished, whether or not a rank waits; second steps of several all-gathers
+// begin in the order in which these were started. A thread checks for this every 50 us while a first step is in
+// progress. Each step has its own record in the flight ring and its own limit.
 CommunicatorPtr with_hierarchical_gather(const CommunicatorPtr& group, int host);
 
 }  // namespace shardline

@@ -28,7 +28,7 @@ class LocalCommunicator : public CommunicatorBase {
     if (request.op == CommOp::send) {
       messages_.push_back(request.input.detach().clone());
     } else if (request.op == CommOp::recv) {
-      if (messages_.empty()) throw identity()->error(request, "the only rank has sent itself nothing");
+      if (messages_.empty()) throw identity()->error(request, "the only rank has not sent itself anything");
       const at::Tensor message = messages_.front();
       messages_.pop_front();
       CommRequest sent = request;

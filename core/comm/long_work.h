@@ -1,6 +1,6 @@
 // Work of unknown length, such as hashing or writing files, that some ranks of a group do while the others wait. A
-// fixed time limit does not fit it: the limit of a wait starts again whenever the ranks that still work have reported
-// progress, so that slow work goes on for as long as it needs and stalled work ends the job.
+// fixed time limit does not suit it. Instead, the limit of a wait restarts whenever the ranks that still work have
+// reported progress, so that slow work continues for as long as it needs and stalled work ends the job.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -27,8 +27,8 @@ class LongWork {
   // only when `done` has grown, and more often than the time limit.
   void report(int64_t done, int64_t total);
 
-  // Waits for an operation of another communicator whose other ranks may be at the long work, for as long as finish()
-  // would wait for them, or up to twice the limit where nobody makes progress.
+  // Waits for an operation of another communicator whose other ranks may still be doing the long work, for as long as
+  // finish() would wait for them, or up to twice the limit if no rank makes progress.
   void await(Work& work);
 
   // Collective: returns when every rank has called it. Throws DistributedError if some rank neither reports nor

@@ -29,8 +29,8 @@ struct MpiWorld {
   std::string library;       // "Open MPI v4.1.4"
 };
 
-// Collective over all ranks. A process without mpirun is a world of one rank. MPI is initialised if nobody has, and
-// then finalised when the last communicator goes. A program that has initialised MPI itself needs at least
+// Collective over all ranks. A process without mpirun is a world of one rank. MPI is initialised unless the program has
+// done so, and then finalised with the last communicator. A program that has initialised MPI itself needs at least
 // MPI_THREAD_SERIALIZED (and then makes no MPI call while communicators live) or MPI_THREAD_MULTIPLE; it may pass a
 // pointer to its MPI_Comm. Sets current_rank(). Throws as require_mpi() does.
 MpiWorld make_mpi_world(const void* callers_mpi_comm = nullptr);

@@ -366,7 +366,7 @@ void run_ranks(int n, const std::function<void(CommunicatorPtr world)>& fn) {
     } catch (const std::exception& error) {
       failed(rank, error.what());
     } catch (...) {
-      failed(rank, "an exception that is no std::exception");
+      failed(rank, "an exception that is not a std::exception");
     }
   };
   const int threads_before = at::get_num_threads();

@@ -28,7 +28,7 @@ struct Timeouts {
 };
 
 // The table for a job with this value of training.ddp_timeout. The environment variable SHARDLINE_TIMEOUT_SECONDS
-// replaces every entry; ConfigError unless its value is a number of seconds above 0.
+// replaces every entry; ConfigError unless its value is a number of seconds above 0 and below 1e8.
 Timeouts timeouts_with(std::chrono::seconds ddp_timeout);
 
 // The table of this process; timeouts_with(1800 s) until it is set. Setting it concerns operations that start

@@ -26,7 +26,7 @@ double attribute(cudaDeviceAttr which, int device) {
 std::optional<GpuFacts> gpu_facts(int device) {
   cudaDeviceProp properties;
   if (cudaGetDeviceProperties(&properties, device) != cudaSuccess) {
-    cudaGetLastError();  // the runtime would tell it again behind the next kernel
+    cudaGetLastError();  // otherwise the runtime reports it again after the next kernel
     return std::nullopt;
   }
   constexpr double kKilohertz = 1e3;

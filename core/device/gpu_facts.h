@@ -1,4 +1,4 @@
-// What a GPU of this host says of itself.
+// Properties of a GPU of this host, as reported by its driver.
 #pragma once
 #include <optional>
 #include <string>
@@ -14,7 +14,7 @@ struct GpuFacts {
   int capability = 0;  // 90: compute capability 9.0
 };
 
-// Nothing in builds for CPUs, and where there is no such GPU or no driver.
+// Empty in builds for CPUs, or if there is no such GPU or no driver.
 std::optional<GpuFacts> gpu_facts(int device);
 
 }  // namespace shardline

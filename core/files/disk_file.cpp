@@ -20,7 +20,7 @@ std::string advice(const std::string& path, int error) {
   std::error_code unknown;
   const auto space = std::filesystem::space(path, unknown);
   return cat(unknown ? "" : cat("; the file system has ", space.available, " bytes left"),
-             "; make room there or choose another directory");
+             "; free some room there or choose another directory");
 }
 
 }  // namespace
@@ -70,7 +70,7 @@ void DiskFile::write_at(int64_t offset, std::string_view bytes) {
 }
 
 void DiskFile::sync() {
-  if (::fsync(fd_) != 0) fail("cannot be brought onto the disk", errno);
+  if (::fsync(fd_) != 0) fail("cannot be flushed to disk", errno);
 }
 
 void rename_file(const std::string& from, const std::string& to) {
@@ -98,7 +98,7 @@ void sync_directory(const std::string& path) {
   const bool done = fd >= 0 && (::fsync(fd) == 0 || errno == EINVAL);  // EINVAL: this file system has no such thing
   const int error = errno;
   if (fd >= 0) ::close(fd);
-  if (!done) throw RunError(cat(path, ": cannot be brought onto the disk: ", std::strerror(error)));
+  if (!done) throw RunError(cat(path, ": cannot be flushed to disk: ", std::strerror(error)));
 }
 
 }  // namespace shardline

@@ -1,4 +1,4 @@
-// Files that other processes may be writing at the same time, and files that are there whole or not at all.
+// Files that other processes may be writing at the same time, and files that appear either complete or not at all.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -15,10 +15,10 @@ class DiskFile {
   DiskFile& operator=(DiskFile&&) = delete;
   ~DiskFile();
 
-  // Gives the file this size and, where the file system can, the room on disk for all of it.
+  // Gives the file this size and, if the file system supports it, reserves disk space for all of it.
   void reserve(int64_t bytes);
   void write_at(int64_t offset, std::string_view bytes);
-  // Returns when what was written is on the disk.
+  // Returns when everything written is on the disk.
   void sync();
 
  private:
@@ -29,11 +29,12 @@ class DiskFile {
   int fd_ = -1;
 };
 
-// Both replace a file of that name at once: whoever reads it finds the old contents or the new, also after a power cut.
-// All errors are RunErrors; what write_file could not complete is removed.
+// Both replace a file of that name atomically: readers find either the old or the new contents. With write_file this
+// holds even after a power failure; with rename_file only if `from` was synced before. All errors are RunErrors; what
+// write_file could not complete is removed.
 void rename_file(const std::string& from, const std::string& to);
 void write_file(const std::string& path, std::string_view text);
-// Makes names that were given, changed or removed in a directory last.
+// Makes creations, renames and removals in a directory durable.
 void sync_directory(const std::string& path);
 
 }  // namespace shardline

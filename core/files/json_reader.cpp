@@ -78,9 +78,9 @@ class StrictBuilder : public nlohmann::json_sax<json> {
 
   static std::string advice(const std::string& last) {
     if (!last.empty() && last.back() == '/') return "; JSON has no comments: remove them";
-    if (!last.empty() && last.back() == '\'') return "; JSON strings stand in double quotes";
+    if (!last.empty() && last.back() == '\'') return "; JSON strings need double quotes";
     if (last == "}" || last == "]" || last.ends_with("}") || last.ends_with("]"))
-      return "; is there a comma before it that does not belong there?";
+      return "; is there an extra comma before it?";
     return "";
   }
 
@@ -239,7 +239,7 @@ JsonDocument read_json_file(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
   if (!in.is_open() || in.bad())
-    throw ConfigError(cat(path, ": cannot read this file; check the path, seen from the current directory"));
+    throw ConfigError(cat(path, ": cannot read this file; check the path, which is relative to the current directory"));
   return parse_json(text, path);
 }
 
@@ -262,7 +262,7 @@ std::string JsonType::describe() const {
       text = choices.empty() ? "a string" : "";
       break;
     case Kind::texts:
-      text = choices.empty() ? "a string or a list of strings" : "a word or a list of words out of";
+      text = choices.empty() ? "a string or a list of strings" : "a word or a list of words from";
       break;
     case Kind::object:
       text = "an object";

@@ -1,4 +1,4 @@
-// Strict reading of JSON that people write by hand: every mistake in a file is found and told in one go, each as
+// Strict reading of JSON that people write by hand: all mistakes in a file are found and reported together, each as
 //   FILE: /pointer: rule; got VALUE; what to change
 // Duplicate keys, comments, unknown keys, 3.7 or true for an integer and -1 for a count are mistakes.
 #pragma once
@@ -39,7 +39,7 @@ struct JsonType {
   double minimum = -std::numeric_limits<double>::infinity();
   double maximum = std::numeric_limits<double>::infinity();
   bool below = false;                    // the maximum itself is excluded
-  std::vector<JsonChoice> choices = {};  // text, texts: the only words; integer: words beside the integers
+  std::vector<JsonChoice> choices = {};  // text, texts: the only words; integer: words allowed besides integers
   bool nullable = false;                 // null is accepted and means unset
 
   std::string describe() const;  // "an integer >= 1", "one of \"a\", \"b\""
@@ -76,7 +76,7 @@ class JsonReader {
 
   // Reports a mistake about a key; its value is added by the reader.
   void fail(const std::string& key, const std::string& rule, const std::string& advice);
-  // Reports all keys that nobody asked for, with the nearest name that somebody did ask for; true if there were any.
+  // Reports all keys that were not asked for, with the nearest name that was; true if there were any.
   bool report_unknown_keys();
   // True while nothing was reported at this object or below.
   bool clean() const;

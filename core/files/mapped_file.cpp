@@ -42,7 +42,7 @@ void MappedFile::release(std::string_view part) const {
   const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
   const size_t begin = static_cast<size_t>(part.data() - data_) / page * page;
   const size_t end = part.data() + part.size() - data_;
-  ::madvise(const_cast<char*>(data_) + begin, end - begin, MADV_DONTNEED);  // no more than advice: failing is no harm
+  ::madvise(const_cast<char*>(data_) + begin, end - begin, MADV_DONTNEED);  // only a hint: failure is harmless
 }
 
 MappedFile::~MappedFile() {

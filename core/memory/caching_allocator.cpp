@@ -18,8 +18,8 @@ namespace {
 constexpr size_t kHeader = 64;          // before the data, which stays aligned to it
 constexpr size_t kMapped = 128 * 1024;  // blocks from this size on are the system's pages
 constexpr const char* kAdvice =
-    "Keep less: smp_options.activation_checkpointing \"each\", offload_activations with offload_scope \"all\", smaller "
-    "microbatches (more of them), or more stages or tensor-parallel ranks";
+    "Use less memory: smp_options.activation_checkpointing \"each\", offload_activations with offload_scope \"all\", "
+    "smaller microbatches (more of them), or more stages or tensor-parallel ranks";
 
 thread_local MemoryClass current_class = MemoryClass::workspace;
 

@@ -1,5 +1,5 @@
-// The program's allocator of CPU tensors: keeps what is freed in lists by size, so that a step in the steady state asks
-// the system for nothing and no page is faulted in twice, and counts by what the memory is for.
+// The program's allocator of CPU tensors: keeps freed blocks in lists by size, so that a step in the steady state
+// requests nothing from the system and no page is faulted in twice, and counts memory by purpose.
 //
 // Sizes are rounded up to an eighth of a power of two. Every function may be called from any thread; totals are those
 // of the process, classes those of the allocating thread's innermost MemoryScope.
@@ -42,7 +42,7 @@ struct MemoryCapError : RunError {
   using RunError::RunError;
 };
 
-void use_caching_allocator();  // for all CPU tensors from now on; again is no harm
+void use_caching_allocator();  // for all CPU tensors from now on; may be called again
 MemoryTotals memory_totals();
 void restart_memory_peaks();         // from what is live now
 void set_memory_cap(int64_t bytes);  // of live and cached bytes; what is cached is given back first. 0: none

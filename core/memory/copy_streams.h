@@ -1,5 +1,5 @@
-// Copies between an accelerator and its host, beside the device's work. Written against the device-neutral streams and
-// events of c10, so that it needs no CUDA header.
+// Copies between an accelerator and its host that overlap with the device's work. Written against the device-neutral
+// streams and events of c10, so that it needs no CUDA header.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/core/Stream.h>

@@ -1,5 +1,5 @@
 // Announces an op of ours the way ATen announces its own, so that torch's profilers and the layer profile see its name
-// and its tensors. Costs next to nothing where nobody listens.
+// and its tensors. Costs almost nothing without listeners.
 #pragma once
 #include <ATen/record_function.h>
 

@@ -15,14 +15,14 @@ using SavedTensors = std::vector<at::Tensor>;
 
 // Makes `output` (computed without autograd) the result of an op on `inputs`: when the backward pass reaches it,
 // `backward(d_output, saved)` runs once and returns the gradients of the inputs, in their order (undefined: none
-// needed). `saved` and what the closure holds are freed right after it ran; tensors stand in `saved`, never in the
-// closure. Parameters are no inputs: their gradients are added by the closure. Without grad mode, `output` is returned
-// as it is and the rest is dropped.
+// needed). `saved` and what the closure holds are freed right after it ran; tensors belong in `saved`, never in the
+// closure. Parameters are not inputs: the closure adds their gradients. Without grad mode, `output` is returned
+// unchanged and the rest is dropped.
 using BackwardFunction = std::function<std::vector<at::Tensor>(const at::Tensor& d_output, const SavedTensors& saved)>;
 at::Tensor with_backward(at::Tensor output, const std::vector<at::Tensor>& inputs, SavedTensors saved, const char* name,
                          BackwardFunction backward);
 
-// The tensors that our ops in the graph behind `outputs` have saved: the very handles that their backward will get.
+// The tensors saved by our ops in the graph of `outputs`: the same handles that their backward will get.
 SavedTensors saved_in_graph(const std::vector<torch::autograd::Edge>& outputs);
 
 }  // namespace shardline

@@ -82,7 +82,7 @@ struct LossTerm {
   double sum = 0, weight = 0;
 };
 
-// What a layer is told beside its input, and where it leaves its loss.
+// What a layer gets in addition to its input, and where it stores its loss.
 struct MicrobatchContext {
   const Microbatch* batch = nullptr;
   Mode mode = Mode::train;
@@ -114,7 +114,7 @@ struct LayerBuild {
   HalfOptions half;
 };
 
-// The executor's view of whoever owns the parameters. Layers are numbered as in the ModelSpec. All ranks that share a
+// The executor's view of the owner of the parameters. Layers are numbered as in the ModelSpec. All ranks that share a
 // layer make these calls in one order.
 class ParameterStore {
  public:

@@ -1,7 +1,7 @@
 // What a layer does with one microbatch on one tensor-parallel rank, in numbers that no device has to be there for:
 // matrix products, sweeps over memory, collectives. Families state it; the planner turns it into seconds.
 //
-// This is about work. What an op of ours keeps between forward and backward is not told here.
+// This covers work only, not what our ops keep between forward and backward.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -15,7 +15,7 @@ struct WorkShape {
   int64_t length = 1;     // tokens of a sequence
   int tensor = 1;         // T
   bool sequence_parallel = false;
-  bool fused = true;         // attention and loss in blocks: scores and logits never stand in memory
+  bool fused = true;         // attention and loss in blocks: scores and logits are never in memory
   int64_t value_bytes = 4;   // of a number inside layers
   int64_t border_bytes = 4;  // between them
 

@@ -1,9 +1,9 @@
 // The rank geometry: D replicas x P pipeline stages x T tensor-parallel ranks, laid over ascending ranks by a placement
 // string. A plain value; the only place that does rank arithmetic.
 //
-//   rank = i(s0)*n(s1)*n(s2) + i(s1)*n(s2) + i(s2)      for the placement "s0s1s2": the right-most letter varies
-//   fastest
+//   rank = i(s0)*n(s1)*n(s2) + i(s1)*n(s2) + i(s2)
 //
+// for the placement "s0s1s2": the right-most letter varies fastest.
 // "cluster" is DPT, "spread" is TPD (SageMaker's names).
 #pragma once
 #include <array>
@@ -23,7 +23,7 @@ struct Coordinates {
 enum class Group { pp, tp, rdp, dp, mp, world };
 const char* to_string(Group group);
 
-// Where a replica stands when neighbouring replicas share copies of something, `degree` of them each.
+// Where a replica is when groups of `degree` neighbouring replicas share a copy of something.
 struct SharePlace {
   int copy = 0;  // of the D / degree copies
   int part = 0;  // of the degree parts of that copy

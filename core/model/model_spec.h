@@ -1,5 +1,5 @@
 // What a model is, before anything is allocated: layers in execution order and, for every parameter, its logical global
-// shape, how tensor parallelism splits it, where it stands in a Hugging Face file and how it starts. From this one
+// shape, how tensor parallelism splits it, where it is in a Hugging Face file and how it is initialised. From this one
 // description come the local shards, reading and writing files, the memory estimate and the gradient groups.
 #pragma once
 #include <cstdint>
@@ -67,7 +67,7 @@ struct BorderTensor {
   std::vector<int64_t> shape;
 };
 
-// One microbatch on one rank, as far as it decides what a layer keeps of it in training.
+// The properties of a microbatch on one rank that determine what a layer keeps of it in training.
 struct KeptCase {
   int64_t tokens = 0, rows = 0;  // rows: of its borders, see border_rows()
   int t = 0, t_degree = 1;
@@ -79,7 +79,7 @@ struct KeptCase {
 // Bytes of tensors, each storage once, without parameters and the batch.
 struct KeptBytes {
   int64_t activations = 0;   // from forward to backward: the layer's input and what its ops save
-  int64_t weight_pairs = 0;  // from BackwardInput to BackwardWeight, where these stand apart: the (X, dY) pairs
+  int64_t weight_pairs = 0;  // from BackwardInput to BackwardWeight, if these are separate: the (X, dY) pairs
   bool operator==(const KeptBytes&) const = default;
 };
 
@@ -88,7 +88,7 @@ struct KeptBytes {
 // depend on threads, and without an accelerator's own workspaces.
 struct PassBytes {
   int64_t forward = 0;
-  int64_t backward = 0;        // weight gradients at once; what is freed on the way makes room
+  int64_t backward = 0;        // weight gradients computed immediately; memory freed on the way is reused
   int64_t input_gradient = 0;  // weight gradients wait
 };
 
@@ -99,7 +99,7 @@ struct SplitUnit {
   std::string parts;  // what is dealt to the ranks: "heads"
   int64_t count = 0;  // of them in the model
   bool split = true;
-  std::string why;  // empty: nobody decided
+  std::string why;  // empty: not decided
   bool operator==(const SplitUnit&) const = default;
 };
 
@@ -134,7 +134,7 @@ struct ModelSpec {
   int64_t vocab_size = 0;
   int64_t max_positions = 0;
   std::vector<std::string>
-      ignored_tensors;  // patterns (regular expressions) of tensors in files that are no parameters
+      ignored_tensors;  // patterns (regular expressions) of tensors in files that are not parameters
 
   int64_t parameter_count() const;  // tied parameters once
   int block_count() const;

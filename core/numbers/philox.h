@@ -10,7 +10,7 @@ namespace shardline {
 // Four independent 32-bit words.
 std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key);
 
-// Where a sequence of numbers stands: which random op of the model, which optimizer step, which sample of the global
+// What identifies a sequence of numbers: which random op of the model, which optimizer step, which sample of the global
 // batch.
 struct RandomStream {
   uint64_t seed = 0;

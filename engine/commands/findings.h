@@ -1,4 +1,4 @@
-// Independent checks of one config, so that all that is wrong is reported at once.
+// Independent checks of one config, so that all mistakes are reported together.
 #pragma once
 #include <functional>
 #include <string>

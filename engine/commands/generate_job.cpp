@@ -9,6 +9,7 @@
 #include "engine/commands/job_parts.h"
 #include "engine/commands/used_model.h"
 #include "engine/config/config.h"
+#include "engine/config/rules/sizes.h"
 #include "engine/generate/generator.h"
 
 namespace shardline {

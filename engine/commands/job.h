@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "engine/config/keys/options.h"
-#include "engine/plan/planner_case.h"
+#include "engine/plan/machines.h"
 #include "engine/run/ranks.h"
 
 namespace shardline {
@@ -37,7 +37,7 @@ void profile_job(const Config& config, const std::string& path, RankContext& con
 
 struct PlanOptions {
   bool json = false;
-  bool instructions = false;  // of the schedule, in JSON about a cluster
+  bool instructions = false;  // include every instruction of the schedule in the JSON of a plan with a cluster
   int width = 80;             // columns
   std::string svg, html;      // not empty: files for the schedule's picture, and for a page about all of it
   std::string search;         // not empty: "time", "cost" or "memory"
@@ -45,7 +45,7 @@ struct PlanOptions {
   Assumptions assumed;
 };
 // `shardline plan`: starts no ranks and reads no text. Throws what train would throw, see engine/commands/run_checks.h.
-// What the config's cluster would make of it is told where it names one.
+// If the config names a cluster, the plan includes a forecast for it.
 std::string plan_job(const Config& config, const PlanOptions& options);
 
 // A config that means the model in `directory` on one rank, for eval and generate.

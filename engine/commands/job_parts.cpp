@@ -12,6 +12,8 @@
 #include "engine/commands/findings.h"
 #include "engine/config/config.h"
 #include "engine/config/rules/recompute_rules.h"
+#include "engine/config/rules/sizes.h"
+#include "engine/plan/assignment.h"
 #include "engine/plan/sharding.h"
 #include "engine/plan/tensor_splits.h"
 #include "pipeline/schedule/kinds/schedule_choice.h"
@@ -36,44 +38,56 @@ void require_equal(Communicator& world, const std::string& what, const std::stri
                        " copy the same files to all hosts"));
 }
 
-PlannedModel plan_model(const Config& config, int world_size, const Assumptions& assumed,
-                        const std::optional<SplitChoices>& splits) {
+PlannedModel plan_model(const Config& config, int world_size, const Assumptions& assumed) {
   ModelSource model = open_model(config);
-  const ResolvedSizes sizes = resolve_sizes(config, world_size);
+  const int replicas = resolve_sizes(config, world_size).replicas;
   Findings findings;
   findings.check([&] { recompute_by_layer(config.smp.activation_checkpointing, model.spec); });
   findings.check([&] { asked_splits(config, model.spec); });
-  findings.check([&] { sharding_of(config.smp, sizes.replicas); });
+  findings.check([&] { sharding_of(config.smp, replicas); });
   findings.throw_all();
-  model.spec = make_spec(config, model.hf_config, splits ? *splits : decide_splits(config, model, sizes, assumed));
-  PlannerCase planned = planner_case(config, model.spec, sizes, assumed);
-  Plan plan = make_plan(config, planned, sizes);
-  return {std::move(model), std::move(planned), std::move(plan)};
+  model.spec = make_spec(config, model.hf_config, decide_splits(config, model, world_size, assumed));
+  const ResolvedRun run = resolve(config, model.spec, world_size, assumed.precision);
+  Machines machines = planning_machines(config, run.workload, world_size, assumed);
+  Plan plan = make_plan(run, assign_layers(config, run, machines));
+  return {std::move(model), std::move(machines), std::move(plan)};
 }
 
 void write_schedule_picture(const Plan& plan, const std::string& path) {
   write_file(path, schedule_svg(plan.train));
 }
 
-JobParts make_parts(const Config& config, const RankContext& context) {
-  auto [model, planned, plan] = plan_model(config, context.world->size());
-  require_equal(*context.world, "config", resolved(config).dump());
-  // Hosts that are not alike may split and cut the model differently; the first rank's word counts.
-  const std::string splits = nlohmann::json(splits_of(model.spec)).dump();
-  if (const auto first = broadcast_string(*context.world, splits, 0); first != splits) {
-    auto same = plan_model(config, context.world->size(), {}, nlohmann::json::parse(first).get<SplitChoices>());
-    model = std::move(same.model);
-    planned = std::move(same.planned);
-    plan = std::move(same.plan);
+// What the first rank decides for all, since hosts that are not alike may judge differently.
+struct Decisions {
+  SplitChoices splits;
+  std::vector<int> chunk_of_layer;
+};
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Decisions, splits, chunk_of_layer)
+
+PlannedModel planned_by_first(const Config& config, Communicator& world) {
+  if (world.rank() == 0) {
+    PlannedModel planned = plan_model(config, world.size());
+    const Decisions decisions{splits_of(planned.model.spec), planned.plan.chunk_of_layer};
+    broadcast_string(world, nlohmann::json(decisions).dump(), 0);
+    return planned;
   }
-  const std::string chunks = nlohmann::json(plan.chunk_of_layer).dump();
-  if (const auto first = broadcast_string(*context.world, chunks, 0); first != chunks)
-    plan = make_plan(config, planned, plan.sizes, nlohmann::json::parse(first).get<std::vector<int>>());
+  ModelSource model = open_model(config);
+  const auto decisions = nlohmann::json::parse(broadcast_string(world, "", 0)).get<Decisions>();
+  model.spec = make_spec(config, model.hf_config, decisions.splits);
+  const ResolvedRun run = resolve(config, model.spec, world.size());
+  Machines machines = planning_machines(config, run.workload, world.size());
+  Plan plan = make_plan(run, decisions.chunk_of_layer);
+  return {std::move(model), std::move(machines), std::move(plan)};
+}
+
+JobParts make_parts(const Config& config, const RankContext& context) {
+  require_equal(*context.world, "config", resolved(config).dump());
+  auto [model, machines, plan] = planned_by_first(config, *context.world);
   if (is_schedule_file(config.smp.pipeline))
     require_equal(*context.world, "schedule file", digest_of(nlohmann::json(plan.train).dump()));
   RankGroups groups = make_rank_groups(plan.mesh, context.world, context.device_world);
   groups.host_of = context.host_of;
-  return {std::move(model), std::move(planned), std::move(plan), std::move(groups)};
+  return {std::move(model), std::move(machines), std::move(plan), std::move(groups)};
 }
 
 void load_parameters(const Config& config, const JobParts& parts, StageParameters& parameters,

@@ -14,12 +14,10 @@ namespace shardline {
 // Model and plan alone: no ranks, no weights.
 struct PlannedModel {
   ModelSource model;
-  PlannerCase planned;
+  Machines machines;
   Plan plan;
 };
-// splits: what T ranks split, where that is decided already.
-PlannedModel plan_model(const Config& config, int world_size, const Assumptions& assumed = {},
-                        const std::optional<SplitChoices>& splits = {});
+PlannedModel plan_model(const Config& config, int world_size, const Assumptions& assumed = {});
 
 // An SVG. RunError when the file cannot be written.
 void write_schedule_picture(const Plan& plan, const std::string& path);
@@ -27,7 +25,7 @@ void write_schedule_picture(const Plan& plan, const std::string& path);
 // Model, plan and communicators of this rank.
 struct JobParts {
   ModelSource model;
-  PlannerCase planned;
+  Machines machines;
   Plan plan;
   RankGroups groups;
 };

@@ -51,11 +51,11 @@ DataError about_files(const std::vector<std::string>& paths, const DataError& er
   return DataError(cat(paths.front(), paths.size() > 1 ? ", ...: " : ": ", error.what()));
 }
 
-SampleOrderOptions sample_order(const Config& config, const ResolvedSizes& sizes, int64_t samples, bool train) {
+SampleOrderOptions sample_order(const Config& config, const Layout& layout, int64_t samples, bool train) {
   const auto& t = config.training;
   return {.samples = samples,
-          .global_batch = train ? sizes.global_batch : sizes.eval_replica_batch * sizes.replicas,
-          .loader_batches = train ? sizes.loader_batches : 1,
+          .global_batch = train ? layout.global_batch() : layout.eval_batch * layout.replicas,
+          .loader_batches = train ? layout.loader_batches : 1,
           .seed = static_cast<uint64_t>(t.data_seed.value_or(t.seed)),
           .shuffle = train && config.data.shuffle,
           .drop_last = train && t.dataloader_drop_last};
@@ -119,7 +119,7 @@ std::filesystem::path prepare_on_each_host(TokenDataOptions options, RankContext
 void check_token_data(const Config& config, const PlannedModel& planned, bool must_be_there) {
   const auto options = token_data_options(config, planned.model.spec);
   const DataOptions& data = config.data;
-  if (data.train.empty()) throw ConfigError("/data/train: nothing to train on; name a file or a list of files");
+  if (data.train.empty()) throw ConfigError("/data/train: no data to train on; name a file or a list of files");
   if (must_be_there) {
     require_files("train", data.train);
     require_files("validation", data.validation);
@@ -131,7 +131,7 @@ void check_token_data(const Config& config, const PlannedModel& planned, bool mu
   // Where the blocks are not known, the run has no more than it asks for.
   if (data.max_train_samples) blocks = std::min(*data.max_train_samples, blocks.value_or(*data.max_train_samples));
   if (!blocks) return;
-  const SampleOrder order(sample_order(config, planned.plan.sizes, *blocks, /*train=*/true));
+  const SampleOrder order(sample_order(config, planned.plan.layout, *blocks, /*train=*/true));
   count_steps(config, order.batches_per_epoch());
 }
 
@@ -158,7 +158,7 @@ int64_t count_steps(const Config& config, int64_t steps_per_epoch) {
   return steps;
 }
 
-TokenData open_data(const Config& config, const ModelSource& model, const ResolvedSizes& sizes, RankContext& context,
+TokenData open_data(const Config& config, const ModelSource& model, const Layout& layout, RankContext& context,
                     bool with_train) {
   TokenDataOptions options = token_data_options(config, model.spec);
   Progress progress(context.out ? *context.out : std::cerr, context.console, {});
@@ -175,7 +175,7 @@ TokenData open_data(const Config& config, const ModelSource& model, const Resolv
     }
   };
   const auto source = [&](const BlockDataset& data, bool train) {
-    return std::make_unique<DatasetSource>(data, sample_order(config, sizes, data.size(), train));
+    return std::make_unique<DatasetSource>(data, sample_order(config, layout, data.size(), train));
   };
 
   std::optional<BlockDataset> train, validation;

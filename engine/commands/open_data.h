@@ -6,7 +6,6 @@
 
 #include "engine/commands/job_parts.h"
 #include "engine/config/keys/options.h"
-#include "engine/config/rules/sizes.h"
 #include "engine/data/dataset/batch_source.h"
 #include "engine/run/ranks.h"
 
@@ -27,7 +26,7 @@ struct TokenData {
 };
 // Collective over the world: the first rank of each host makes the token caches, which may take long, and the others
 // open them.
-TokenData open_data(const Config& config, const ModelSource& model, const ResolvedSizes& sizes, RankContext& context,
+TokenData open_data(const Config& config, const ModelSource& model, const Layout& layout, RankContext& context,
                     bool with_train);
 
 }  // namespace shardline

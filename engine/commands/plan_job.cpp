@@ -31,23 +31,23 @@ bool foretells(const Config& config, const PlanOptions& options) {
 
 std::string plan_job(const Config& config, const PlanOptions& options) {
   const PlannedModel all = plan_model(config, configured_world_size(config), options.assumed);
-  const auto& [model, planned, plan] = all;
+  const auto& [model, machines, plan] = all;
   const bool is_to_run = options.from_run.empty();  // a run that was needs no check
   if (is_to_run) check_run(config, all, RunMoment::planned);
   if (!options.svg.empty()) write_schedule_picture(plan, options.svg);
   nlohmann::json json = plan_json(plan);
   std::string text = plan_text(plan, options.width);
   if (foretells(config, options)) {
-    const Forecast forecast = make_forecast(config, planned, plan);
+    const Forecast forecast = make_forecast(config, machines, plan);
     add_forecast(json, forecast);
     if (!options.instructions) json["schedule"].erase("instructions");
     text += "\n" + forecast_text(forecast, plan);
     std::optional<Candidates> candidates;
     if (!options.search.empty()) {
       // Other T may split what this one cannot.
-      PlannerCase open = planned;
-      open.job.spec = make_spec(config, model.hf_config, asked_splits(config, model.spec));
-      candidates = search_layouts(config, open, ranking_from(options.search));
+      Plan open = plan;
+      open.workload.spec = make_spec(config, model.hf_config, asked_splits(config, model.spec));
+      candidates = search_layouts(config, open, machines, ranking_from(options.search));
       json["candidates"] = candidates_json(*candidates);
       json["search_seconds"] = candidates->found.seconds;
       text += "\n" + candidates_text(*candidates, forecast);
@@ -57,7 +57,7 @@ std::string plan_job(const Config& config, const PlanOptions& options) {
       json["run"] = comparison_json(forecast, run, candidates);
       text += "\n" + comparison_text(forecast, run, candidates);
     }
-    if (!options.html.empty()) write_text(options.html, plan_page(planned, plan, forecast, candidates));
+    if (!options.html.empty()) write_text(options.html, plan_page(machines, plan, forecast, candidates));
   }
   for (const auto& note : notes(config, has_accelerators(config) ? at::kCUDA : at::kCPU))
     text += "note: " + note + "\n";

@@ -42,7 +42,7 @@ std::string profile_text(const Profile& profile) {
 }
 
 Profile measure(const Config& config, const JobParts& parts, const RankContext& context) {
-  Profile profile{.valid_for = profile_conditions(config, parts.planned, context),
+  Profile profile{.valid_for = profile_conditions(config, parts.plan, context),
                   .device = measure_device(context, number_types(config).values),
                   .layers = {},
                   .links = {}};
@@ -59,11 +59,11 @@ Profile measure(const Config& config, const JobParts& parts, const RankContext& 
   return profile;
 }
 
-// What the file holds, if it can be used; rank 0 decides, and tells why not. Collective over the world.
+// What the file holds, if it can be used; rank 0 decides, and prints the reason if not. Collective over the world.
 std::shared_ptr<const Profile> measured_earlier(const Config& config, const JobParts& parts, const RankContext& context,
                                                 const fs::path& file) {
   FoundProfile found;
-  const auto conditions = profile_conditions(config, parts.planned, context);
+  const auto conditions = profile_conditions(config, parts.plan, context);
   if (context.first() && fs::exists(file)) {
     try {
       found = find_profile(file, conditions, parts.plan, parts.model.spec);
@@ -103,7 +103,7 @@ void profile_job(const Config& run, const std::string& path, RankContext& contex
   if (!context.out) return;
   *context.out << profile_text(profile);
   if (earlier) {
-    *context.out << file.string() << " still holds; remove it to measure again\n";
+    *context.out << file.string() << " is still valid; remove it to measure again\n";
     return;
   }
   std::error_code ignored;  // writing tells

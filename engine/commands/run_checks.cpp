@@ -25,7 +25,7 @@ void check_offload_path(const Config& config) {
   std::error_code ignored;
   if (fs::is_directory(*path, ignored) && access(path->c_str(), W_OK | X_OK) == 0) return;
   throw ConfigError(cat("/smp_options/offload_path: must be a directory that this user may write to; got \"", *path,
-                        "\"; make it, or name another one"));
+                        "\"; create it, or use another one"));
 }
 
 void check_optimizer(const Config& config) {
@@ -39,7 +39,7 @@ void check_optimizer(const Config& config) {
 void check_memory_cap(const Config& config, const PlannedModel& planned) {
   const auto cap = static_cast<double>(memory_cap_bytes(config.runtime.memory_cap));
   if (cap == 0) return;
-  const auto memory = memory_by_rank(config, planned.planned, planned.plan);
+  const auto memory = memory_by_rank(planned.machines.cluster, planned.plan);
   const auto most = std::max_element(memory.begin(), memory.end(),
                                      [](const auto& a, const auto& b) { return a.total() < b.total(); });
   if (most->total() <= cap) return;

@@ -93,7 +93,7 @@ bool evaluates_after(const Config& config, int64_t step, int64_t total, const Da
 void require_validation(const Config& config) {
   if (config.data.validation.empty() && config.data.validation_split_percentage == 0)
     throw ConfigError(
-        "/data/validation: nothing to evaluate on; name files, e.g. --set data.validation=FILE, or set "
+        "/data/validation: no data to evaluate on; name files, e.g. --set data.validation=FILE, or set "
         "data.validation_split_percentage");
 }
 
@@ -116,13 +116,13 @@ void train_job(const Config& config, RankContext& context) {
   std::optional<OutputLock> lock;  // until the end of the run
   if (context.first()) {
     // The launcher has found what is wrong before, but not everybody starts ranks with it.
-    check_run(config, {parts.model, parts.planned, parts.plan}, RunMoment::starting);
+    check_run(config, {parts.model, parts.machines, parts.plan}, RunMoment::starting);
     lock.emplace(prepare_output_dir(config, parts.model.spec));
   }
   context.world->barrier({.what = "output directory"});
   ModelSaver saver(config.output_dir, parts.model, number_types(config).exact, tokenizer_source(config), parts.groups);
   keep_flight_records(config, context);
-  TokenData data = open_data(config, parts.model, parts.plan.sizes, context, /*with_train=*/true);
+  TokenData data = open_data(config, parts.model, parts.plan.layout, context, /*with_train=*/true);
   const int64_t steps = count_steps(config, data.train->steps_per_epoch());
 
   std::optional<Forecast> forecast;
@@ -132,7 +132,7 @@ void train_job(const Config& config, RankContext& context) {
                  << plan_text(parts.plan, context.console.columns) << '\n'
                  << traffic_text(config, parts, device);
     if (!config.cluster.empty()) {
-      forecast = make_forecast(config, parts.planned, parts.plan);
+      forecast = make_forecast(config, parts.machines, parts.plan);
       add_forecast(plan, *forecast);
       *context.out << forecast_text(*forecast, parts.plan) << '\n';
     }
@@ -213,7 +213,7 @@ void evaluate_job(const Config& config, RankContext& context) {
   require_weights(config);
   require_validation(config);
   JobParts parts = make_parts(config, context);
-  TokenData data = open_data(config, parts.model, parts.plan.sizes, context, /*with_train=*/false);
+  TokenData data = open_data(config, parts.model, parts.plan.layout, context, /*with_train=*/false);
   Trainer trainer({config, parts.plan, parts.model, parts.groups, context.device}, 0);
   load_parameters(config, parts, trainer.parameters());
   const LossTerm loss = trainer.evaluate(*data.validation, data.validation->steps_per_epoch());

@@ -63,9 +63,10 @@ void check_model_and_data(const Config& config, const Complaint& complain) {
   const bool has_config = !config.model.config.empty();
   if (config.model.path.empty() && !has_config)
     complain("model.path", "model.path or model.config is required",
-             "give a model directory, or a config such as {\"model_type\": \"gpt2\", \"n_layer\": 4, ...}");
+             "set a model directory, or a config such as {\"model_type\": \"gpt2\", \"n_layer\": 4, ...}");
   if (config.model.path.empty() && has_config && config.model.pretrained())
-    complain("model.init", "\"pretrained\" needs model.path", "give the directory with the weights, or \"random\"");
+    complain("model.init", "\"pretrained\" needs model.path",
+             "set it to the directory with the weights, or use \"random\"");
   if (config.data.train.empty() && config.data.validation.empty())
     complain("data.train", "data.train or data.validation is required", "give a file or a list of files");
   if (config.data.tokenizer.empty() && config.model.path.empty() && config.data.format != "tokens")
@@ -156,9 +157,9 @@ bool check_auto(const Config& config, const Complaint& complain) {
   const TrainingOptions& training = config.training;
   if (!training.global_batch_size)
     complain(key, "\"auto\" needs training.global_batch_size",
-             "give the samples of a step, which the layout must not change");
+             "set the number of samples in a step, which must not depend on the layout");
   if (training.global_batch_size && (training.per_device_train_batch_size || training.gradient_accumulation_steps))
-    complain(key, "\"auto\" cuts the global batch itself",
+    complain(key, "\"auto\" determines how the global batch is split",
              "leave training.per_device_train_batch_size and gradient_accumulation_steps out");
   if (is_schedule_file(smp.pipeline))
     complain(key, "\"auto\" contradicts a file of instructions, which has its own number of stages and microbatches",
@@ -199,7 +200,7 @@ void check_processes(const Config& config, const Complaint& complain) {
   check_value("mpi_options.custom_mpi_options", complain, [&] { shell_words(config.mpi.custom_mpi_options); });
   check_value("runtime.memory_cap", complain, [&] { memory_cap_bytes(runtime.memory_cap); });
   if (!runtime.memory_cap.is_null() && runtime.communicator == "threads" && world_size > 1)
-    complain("runtime.memory_cap", cat("is for a process, which \"threads\" shares among ", world_size, " ranks"),
+    complain("runtime.memory_cap", cat("limits a process, which \"threads\" shares among ", world_size, " ranks"),
              "use runtime.communicator \"mpi\", or leave it out");
   if (!runtime.memory_cap.is_null() && runtime.device == "cuda")
     complain("runtime.memory_cap", "is for CPU tensors, but the device is \"cuda\"", "leave it out");

@@ -88,7 +88,7 @@ void check_between_keys(Readers& readers, const Config& config) {
   };
   const json* output_dir = readers.root.peek("output_dir");
   if (!output_dir || *output_dir == "")
-    readers.root.fail("output_dir", "is required", "give the directory that the run writes to");
+    readers.root.fail("output_dir", "is required", "set it to the directory that the run writes to");
   const bool model = readers.model.clean(), data = readers.data.clean(), training = readers.training.clean();
   const bool layout = readers.smp.clean() && readers.mpi.clean();
   const bool runtime = readers.runtime.clean();
@@ -175,6 +175,20 @@ std::vector<std::string> notes(const Config& config, c10::Device device) {
   if (config.training.save_strategy != "no")
     lines.push_back("training.save_strategy \"steps\": only the final model is saved, nothing during training");
   return lines;
+}
+
+std::vector<std::string> settings_between(const Config& from, const Config& to) {
+  std::vector<std::string> settings;
+  const json before = resolved(from), after = resolved(to);
+  for (const auto& [section, keys] : after.items()) {
+    if (!keys.is_object()) continue;
+    for (const auto& [key, value] : keys.items())
+      if (const json& old = before[section].value(key, json()); old != value)
+        settings.push_back(cat(section, ".", key, "=", value.is_string() ? value.get<std::string>() : value.dump()));
+    for (const auto& [key, value] : before[section].items())
+      if (!value.is_null() && !keys.contains(key)) settings.push_back(cat(section, ".", key, "=null"));
+  }
+  return settings;
 }
 
 }  // namespace shardline

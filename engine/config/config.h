@@ -19,12 +19,15 @@ Config parse_config(const std::string& text, const std::string& file, const std:
 // versions) is kept under the key "derived", which reading passes over.
 nlohmann::json resolved(const Config& config, const nlohmann::json& derived = nullptr);
 
+// The overrides ("training.max_steps=10") that turn the one config into the other.
+std::vector<std::string> settings_between(const Config& from, const Config& to);
+
 // One line for each given key that was accepted and has no effect on ranks of this device, with the reason.
 std::vector<std::string> notes(const Config& config, c10::Device device);
 
 // docs/config.md: every key with type, default, status and meaning.
 std::string config_reference_markdown();
-// The honoured keys, a line each, for --help.
+// The honoured keys with their types, defaults and meanings, as text.
 std::string config_help();
 
 }  // namespace shardline

@@ -64,10 +64,10 @@ constexpr const char* kIntroduction = R"(# Config reference
 
 <!-- Made from engine/config by the tests: run config_tests with SHARDLINE_WRITE_DOCS=1 to make it again. -->
 
-A run is one JSON file. Reading is strict: an unknown key, a wrong type, a key given twice or a contradiction is an error
-that names the place, the value and what to change; all errors of a file are reported at once, and nothing starts.
-`--set training.max_steps=10` changes a value before the file is checked; the value is JSON, or else a bare string.
-A path with slashes, `--set /model/config/n_layer=2`, reaches keys that have dots in their names. Paths of files and
+A run is described by one JSON file. Reading is strict: an unknown key, a wrong type, a duplicate key or a contradiction
+is an error that gives the place, the value and what to change. All errors in a file are reported together, and nothing
+starts. `--set training.max_steps=10` changes a value before the file is checked; the value is JSON or a bare string. A
+path with slashes, as in `--set /model/config/n_layer=2`, reaches keys whose names contain dots. Paths of files and
 directories are relative to the current directory.
 
 A setting may have several spellings: other names of a key, and shorthands in other sections, as the tables below say. Two
@@ -77,17 +77,17 @@ setting in different spellings with different values are refused, as in a file.
 
 Each key has one status:
 
-- **honoured**: it does what it says.
-- **no effect**: accepted and listed at start, because it cannot change numbers or outputs here.
-- **not yet**: not supported yet; accepted at its default only. The message says what to use meanwhile.
-- **refused**: never supported; accepted at its default only. The message says what to do instead.
+- **honoured**: the key does what its description says.
+- **no effect**: the key is accepted and listed at the start of a run, because it cannot change numbers or outputs here.
+- **not yet**: not supported yet; only the default is accepted. The error message says what to use in the meantime.
+- **refused**: will not be supported; only the default is accepted. The error message says what to do instead.
 
-`smp_options` may be the options themselves or SageMaker's envelope `{"enabled": true, "parameters": {...}}`. A whole
+`smp_options` holds either the options themselves or SageMaker's wrapper `{"enabled": true, "parameters": {...}}`. A
 `distribution` object, `{"smdistributed": {"modelparallel": {...}}, "mpi": {...}}`, may replace `smp_options` and
-`mpi_options`. In it `"dataparallel": {"enabled": true, "custom_mpi_options": "..."}` means data parallelism: `ddp` is true,
-the options are those of `mpi`, and the ranks are `hosts` x `processes_per_host` of `mpi`, which is then required. The
-resolved config of a run, `output_dir/config.resolved.json`, is a config, too: it gives the same run, and its key
-`derived`, which holds sizes and versions for people, is ignored.
+`mpi_options`. In it, `"dataparallel": {"enabled": true, "custom_mpi_options": "..."}` enables data parallelism: `ddp`
+is true, `custom_mpi_options` means the same as in `mpi`, and the number of ranks is `hosts` x `processes_per_host` of
+`mpi`, which is then required. The resolved config of a run, `output_dir/config.resolved.json`, is a config, too: it
+gives the same run, and its key `derived`, which holds sizes and versions for information, is ignored.
 
 ## Patterns
 
@@ -99,66 +99,67 @@ Layers and the units that tensor parallelism splits (`activation_checkpointing`,
 
 ## Sizes
 
-P is `pipeline_parallel_degree`, T is `tensor_parallel_degree`, D = world size / (P x T) the number of replicas.
+P is `pipeline_parallel_degree`, T is `tensor_parallel_degree`, and D = world size / (P x T) is the number of replicas.
 
-- If `global_batch_size` is set, it is the number of samples in an optimizer step, and the rest follows. Each replica
-  processes `global_batch_size` / D samples in one accumulation step, or `per_device_train_batch_size` (times T) in as
-  many steps as it needs.
-- If `global_batch_size` is unset, each replica processes `per_device_train_batch_size` samples, times T unless
-  `prescaled_batch`, in each of `gradient_accumulation_steps` accumulation steps, and the global batch is that times D.
+- If `global_batch_size` is set, it is the number of samples in an optimizer step, and it determines the rest. Each
+  replica processes `global_batch_size` / D samples in one accumulation step, or `per_device_train_batch_size` (times T)
+  in as many steps as it needs.
+- If `global_batch_size` is unset, each replica processes `per_device_train_batch_size` samples (times T unless
+  `prescaled_batch` is true) in each of `gradient_accumulation_steps` accumulation steps, and the global batch is D
+  times that.
 - A replica's batch is cut into `microbatches` equal pieces.
 - An epoch ends with a short step unless the global batch divides the samples. `dataloader_drop_last` drops the samples
-  that do not fill a batch. With `global_batch_size` that is the global batch, on every layout. Without, it is the batch
-  of one accumulation step on all replicas, as in transformers, so the last step of an epoch may have fewer accumulation
-  steps: 80 samples in batches of 8 with 4 accumulation steps are 3 steps of 32, 32 and 16 samples.
-- With `"auto"` for P, T, `microbatches` or `virtual_pipeline_degree` the planner chooses the fastest layout that fits, at
-  the `global_batch_size` that is then required; everything else stays as the config says. The ranks are `hosts` x
-  `processes_per_host` if given, else all devices of `cluster`, else all GPUs or, on CPUs, all cores of this host, on each
-  of the `hosts`.
+  that do not fill a batch. If `global_batch_size` is set, this means the global batch, on every layout. Otherwise it
+  means the batch of one accumulation step on all replicas, as in transformers, so the last step of an epoch may have
+  fewer accumulation steps: 80 samples in batches of 8 with 4 accumulation steps give 3 steps of 32, 32 and 16 samples.
+- With `"auto"` for P, T, `microbatches`, `virtual_pipeline_degree` or `sharded_data_parallel_degree` the planner
+  chooses the fastest layout that fits; `global_batch_size` is then required, and everything else stays as the config
+  says. The number of ranks is `hosts` x `processes_per_host` if these are set; otherwise the number of devices of the
+  file that `cluster` names; otherwise P x T if both are numbers; otherwise the number of GPUs or, on CPUs, cores of
+  this host, times the number of `hosts`.
 
 ## Learning-rate schedules
 
-Each is a function of the steps that are done, so step 1 of a warm-up has learning rate 0, as in transformers. The
-arguments of `lr_scheduler_kwargs`:
+A schedule is a function of the number of completed steps, so step 1 of a warm-up has learning rate 0, as in
+transformers. The arguments in `lr_scheduler_kwargs` are:
 
 | `lr_scheduler_type` | Arguments (default) |
 | --- | --- |
 | `linear`, `constant`, `constant_with_warmup` | none; `constant` has no warm-up |
-| `cosine` | `num_cycles` (0.5): waves |
-| `cosine_with_restarts` | `num_cycles` (1): falls |
+| `cosine` | `num_cycles` (0.5): cosine periods |
+| `cosine_with_restarts` | `num_cycles` (1): descents |
 | `polynomial` | `lr_end` (1e-7), `power` (1) |
 | `inverse_sqrt` | `timescale` (the warm-up, or 10000) |
 | `cosine_with_min_lr` | `min_lr` or `min_lr_rate`, its share of `learning_rate`: one is required; `num_cycles` (0.5) |
 | `cosine_warmup_with_min_lr` | the same, and `warmup_lr_rate`: share of `learning_rate` at step 1 (that of one warm-up step) |
 | `warmup_stable_decay` | `num_decay_steps`: required; `num_stable_steps` (what is left), `min_lr_ratio` (0), `num_cycles` (0.5), `warmup_type` (`linear`), `decay_type` (`cosine`): `linear`, `cosine` or `1-sqrt` |
-| `annealing` | ours, below: `lr_decay_style` (`linear`), `lr_decay_iters` (the steps of the run), `min_lr` (0), `plateau` (0.4) |
+| `annealing` | ours, described below: `lr_decay_style` (`linear`), `lr_decay_iters` (the steps of the run), `min_lr` (0), `plateau` (0.4) |
 
-`annealing` is what SageMaker's examples for GPT-2 and GPT-J train with. With E = `lr_decay_iters`, W the warm-up (below 1:
-that share of E, not rounded), i the steps that are done and n = min(i, E - W) - W, the learning rate is that of a straight
-warm-up up to i = W, min(i, E - W) / W of the peak; then the peak times
+`annealing` is the schedule of SageMaker's GPT-2 and GPT-J examples. Let E = `lr_decay_iters`, W the warm-up (below 1:
+that share of E, not rounded), i the number of completed steps and n = min(i, E - W) - W. Up to i = W the warm-up is
+linear: the learning rate is min(i, E - W) / W of the peak. After that it is the peak times
 
 - `linear`: (E - n) / E, which ends at 2 W / E;
 - `cosine`: (cos(pi n / E) + 1) / 2; `exponential`: exp(-0.693 n / E), which ends near a half; `constant`: 1;
-- `plateau`: 1 up to i = W + `plateau` E, then (E - i) over what is left of E there;
+- `plateau`: 1 up to i = W + `plateau` E, then (E - i) divided by the number of steps left of E at that point;
 
-but not less than `min_lr`. `reduce_lr_on_plateau` and `greedy` are refused: they follow results of evaluations and have no
+but at least `min_lr`. `reduce_lr_on_plateau` and `greedy` are refused: they depend on evaluation results and have no
 formula.
 
 ## Loss scaling
 
-With fp16 the loss is multiplied with a scale before the backward pass and gradients are divided by it before they are
-clipped. Where a gradient on any rank is infinite or no number, all ranks skip the update: weights, optimizer states and
-the learning rate's schedule stay, and `metrics.jsonl` has `"overflow": true`. The dynamic scale is SageMaker's; the
-arguments of `dynamic_loss_args` are `init_scale` (4294967296), `scale_factor` (2), `scale_window` (1000), `min_scale`
-(1), `delayed_shift` (1) and `consecutive_hysteresis` (false):
+With fp16 the loss is multiplied by a scale before the backward pass, and gradients are divided by it before they are
+clipped. If a gradient on any rank is infinite or NaN, all ranks skip the update: weights, optimizer states and the
+learning-rate schedule do not change, and `metrics.jsonl` has `"overflow": true`. The dynamic scale follows SageMaker's
+rules; the arguments in `dynamic_loss_args` are `init_scale` (4294967296), `scale_factor` (2), `scale_window` (1000),
+`min_scale` (1), `delayed_shift` (1) and `consecutive_hysteresis` (false):
 
-- a step that overflows divides the scale by `scale_factor`, down to `min_scale`; with a `delayed_shift` above 1 only the
-  last of so many such steps does;
-- `scale_window` steps after the last overflow, and each time so many more are done, the scale is multiplied with
-  `scale_factor`, and the overflows of `delayed_shift` are counted from the start again; with `consecutive_hysteresis` any
-  good step starts their count again.
+- A step that overflows divides the scale by `scale_factor`, down to `min_scale`. With `delayed_shift` = N the first N -
+  1 such steps leave it unchanged.
+- Every `scale_window` steps without an overflow, the scale is multiplied by `scale_factor` and the count for
+  `delayed_shift` restarts. With `consecutive_hysteresis` any step without an overflow restarts the count.
 
-The first scale is far too large on purpose: the first steps of a run are spent on finding one that fits. Without
+The initial scale is deliberately far too large: the first steps of a run are spent on finding one that fits. Without
 `dynamic_loss_scale` the scale is `static_loss_scale`, or 1.
 )";
 

@@ -26,7 +26,7 @@ void AppendFile::write(std::string_view bytes) {
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) {
       const int reason = errno;
-      [[maybe_unused]] const int result = ::ftruncate(file_, end);  // where that fails, too, there is no more to do
+      [[maybe_unused]] const int result = ::ftruncate(file_, end);  // if that fails, too, nothing more can be done
       throw RunError(
           cat("cannot write ", bytes.size(), " bytes to ", path_, ": ", std::strerror(reason),
               reason == ENOSPC || reason == EDQUOT ? "; free some room there or choose another output_dir" : ""));

@@ -8,7 +8,7 @@ namespace shardline {
 
 class AppendFile {
  public:
-  // Creates the file, or goes on at its end. Throws RunError naming the path and the reason.
+  // Creates the file, or continues at its end. Throws RunError naming the path and the reason.
   explicit AppendFile(const std::string& path);
   ~AppendFile();
   AppendFile(const AppendFile&) = delete;

@@ -1,4 +1,4 @@
-// Numbers as people read them, and aligned tables of text.
+// Readable numbers, and aligned tables of text.
 #pragma once
 #include <cstdint>
 #include <string>

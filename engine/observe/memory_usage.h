@@ -6,7 +6,7 @@ namespace shardline {
 
 struct ProcessMemory {
   int64_t resident = 0;       // bytes now (VmRSS)
-  int64_t anonymous = 0;      // of them, those that are no file's (RssAnon)
+  int64_t anonymous = 0;      // of them, those that do not belong to files (RssAnon)
   int64_t peak_resident = 0;  // the largest so far (VmHWM)
 };
 

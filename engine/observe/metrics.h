@@ -33,7 +33,7 @@ struct StepMetrics {
   double tokens_per_second = 0;
   double samples_per_second = 0;
   double bubble_fraction = 0;                 // 1 - busy / (P x time between optimizer barriers)
-  double exposed_communication_fraction = 0;  // of the ranks' time: in collectives that nothing was computed behind
+  double exposed_communication_fraction = 0;  // share of the ranks' time in collectives that no computation hid
   std::vector<RankMemory> peak_memory_bytes;  // by rank
 };
 

@@ -13,7 +13,7 @@ namespace shardline {
 
 class MetricsLog {
  public:
-  // Creates the file or goes on at its end. Throws RunError, as do the writes.
+  // Creates the file or continues at its end. Throws RunError, as do the writes.
   explicit MetricsLog(const std::string& path) : file_(path) {}
 
   void add(const StepMetrics& metrics);

@@ -16,7 +16,7 @@ struct Console {
   bool terminal = false;
   int columns = 80;
 };
-// Asks the system about an open file: 1 is standard output, 2 standard error. TERM=dumb is no terminal.
+// Asks the system about an open file: 1 is standard output, 2 standard error. TERM=dumb does not count as a terminal.
 Console console_of(int file_descriptor);
 
 class Progress {
@@ -39,10 +39,10 @@ class Progress {
   // the beginning, every ten seconds and at the end.
   void update(int64_t done, int64_t total, const std::string& text);
 
-  // A line of its own, above the bar.
+  // A separate line, above the bar.
   void line(const std::string& text);
 
-  // Ends the line that is drawn over; the last state stays readable. Safe to call twice.
+  // Ends the line that is being overwritten; the last state stays readable. Safe to call twice.
   void finish();
 
  private:
@@ -61,7 +61,7 @@ class Progress {
   Console console_;
   LoggedSteps logged_;
   Clock clock_;
-  bool drawn_ = false;  // the cursor stands behind a line that will be drawn over
+  bool drawn_ = false;  // the cursor is after a line that will be overwritten
   double last_output_ = 0;
   int64_t first_step_ = 0;  // of this run; 0: none yet
   double first_step_at_ = 0;

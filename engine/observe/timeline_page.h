@@ -1,4 +1,4 @@
-// A step for people who would rather look than read: one HTML file that needs nothing else.
+// A step as a picture: one self-contained HTML file.
 #pragma once
 #include <string>
 #include <vector>

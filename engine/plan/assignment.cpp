@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "core/files/json_reader.h"
 #include "engine/config/rules/partition_rules.h"
+#include "engine/plan/plan.h"
 #include "partitioner/cut/assign.h"
 #include "partitioner/search/planned_layout.h"
 
@@ -73,7 +74,7 @@ std::vector<int> by_rules(const Config& config, const PartitionByHand& partition
   }
   if (!homeless.empty() && schedule.stages > 1)
     throw ConfigError(cat("/smp_options/auto_partition: is false, but nothing says where ", homeless,
-                          " stand; name them in manual_partition, or give default_partition"));
+                          " go; name them in manual_partition, or set default_partition"));
   return chunk_of_layer;
 }
 
@@ -134,7 +135,7 @@ class PartitionFile {
   void place(const nlohmann::json& name, int chunk) {
     const auto known = std::any_of(spec_.layers.begin(), spec_.layers.end(),
                                    [&](const LayerSpec& layer) { return name == layer.name; });
-    if (!known) fail(cat("places ", name.dump(), ", which is no layer of the model"));
+    if (!known) fail(cat("places ", name.dump(), ", which is not a layer of the model"));
     if (!chunk_of_name_.emplace(name.get<std::string>(), chunk).second) fail(cat("places ", name.dump(), " twice"));
   }
 
@@ -147,12 +148,16 @@ class PartitionFile {
 
 }  // namespace
 
-std::vector<int> assign_layers(const Config& config, const PlannerCase& planned, const Schedule& schedule) {
-  const ModelSpec& spec = planned.job.spec;
-  require_layers(spec.layers.size(), schedule.stage_of_chunk);
-  if (config.smp.load_partition) return PartitionFile(config.smp.partition_file, spec, schedule).chunk_of_layer();
-  if (!config.smp.auto_partition) return assigned_by_hand(config, spec, schedule);
-  return cut_model(planned.job, planned.layout, schedule, planned.spans, planned.prices,
+std::vector<int> assign_layers(const Config& config, const ResolvedRun& run, const Machines& machines) {
+  const auto& [workload, layout] = run;
+  require_links(machines.cluster, layout);
+  const Schedule schedule = training_schedule(layout);
+  require_layers(workload.spec.layers.size(), schedule.stage_of_chunk);
+  if (config.smp.load_partition)
+    return PartitionFile(config.smp.partition_file, workload.spec, schedule).chunk_of_layer();
+  if (!config.smp.auto_partition) return assigned_by_hand(config, workload.spec, schedule);
+  const auto spans = mesh_spans(layout.mesh(), machines.cluster.devices_per_node, layout.sharding.degree);
+  return cut_model(workload, machines, layout, schedule, spans, layer_prices(workload, machines, layout, spans),
                    config.smp.memory_weight.value_or(0));
 }
 

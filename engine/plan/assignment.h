@@ -1,15 +1,15 @@
-// Which layers stand in which chunk of which stage: as the planner cuts the model, as the config says by hand, or as a
-// file has it. The plan that is shown and the run ask the same function.
+// Assigns layers to chunks and stages: by the planner, by explicit settings of the config, or by a file. `plan` and
+// `train` use the same function.
 #pragma once
 #include <vector>
 
-#include "engine/plan/planner_case.h"
-#include "pipeline/schedule/schedule.h"
+#include "engine/plan/machines.h"
+#include "engine/plan/resolve.h"
 
 namespace shardline {
 
 // The chunk of each layer. Throws ConfigError: fewer layers than chunks; a partition by hand or in a file that does not
 // name every layer of the model once, in execution order, with at least one layer in every chunk.
-std::vector<int> assign_layers(const Config& config, const PlannerCase& planned, const Schedule& schedule);
+std::vector<int> assign_layers(const Config& config, const ResolvedRun& run, const Machines& machines);
 
 }  // namespace shardline

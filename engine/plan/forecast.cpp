@@ -1,9 +1,8 @@
 #include "engine/plan/forecast.h"
 
 #include "core/error.h"
-#include "engine/config/rules/precision_rules.h"
+#include "engine/config/config.h"
 #include "engine/observe/format.h"
-#include "engine/plan/layout_settings.h"
 #include "engine/plan/rank_memory.h"
 #include "models/files/hf_writer.h"
 #include "partitioner/search/planned_layout.h"
@@ -14,15 +13,19 @@ namespace {
 
 constexpr double kMostBoxes = 10000;  // of a picture that browsers still like
 
+MeshSpans spans_of(const Machines& machines, const Plan& plan) {
+  return mesh_spans(plan.mesh, machines.cluster.devices_per_node, plan.layout.sharding.degree);
+}
+
 // Of the rank with most on every stage.
-MemoryFit fit_of(const PlannerCase& planned, const Plan& plan, const std::vector<MemoryBytes>& memory) {
+MemoryFit fit_of(const Machines& machines, const Plan& plan, const std::vector<MemoryBytes>& memory) {
   std::vector<StageMemory> stages(plan.mesh.p());
   for (int rank = 0; rank < plan.mesh.size(); ++rank) {
     auto& most = stages[plan.mesh.at(rank).p].bytes;
     const auto& bytes = memory[rank];
     if (bytes.total() > most.total()) most = bytes;
   }
-  return memory_fit(planned.job, stages);
+  return memory_fit(machines.cluster, stages);
 }
 
 void add_totals(const Config& config, Forecast& forecast) {
@@ -38,33 +41,36 @@ void add_totals(const Config& config, Forecast& forecast) {
 
 }  // namespace
 
-StepEstimate forecast_step(const PlannerCase& planned, const Plan& plan) {
-  return estimate_step(planned.job, planned.layout, plan.train, plan.chunk_of_layer, planned.prices, planned.spans);
+StepEstimate forecast_step(const Machines& machines, const Plan& plan) {
+  const auto spans = spans_of(machines, plan);
+  const auto prices = layer_prices(plan.workload, machines, plan.layout, spans);
+  return estimate_step(plan.workload, machines, plan.layout, plan.train, plan.chunk_of_layer, prices, spans);
 }
 
-Forecast make_forecast(const Config& config, const PlannerCase& planned, const Plan& plan) {
-  Forecast forecast{.cluster = planned.job.cluster,
-                    .precision = planned.job.precision,
-                    .layout = planned.layout,
-                    .step = forecast_step(planned, plan),
-                    .memory = memory_by_rank(config, planned, plan),
-                    .parameters = planned.job.spec.parameter_count(),
-                    .flops_per_step = model_flops(planned.job)};
-  forecast.fit = fit_of(planned, plan, forecast.memory);
-  if (!forecast.fit.fits) forecast.advice = advice_to_fit(planned.job, planned.layout);
+Forecast make_forecast(const Config& config, const Machines& machines, const Plan& plan) {
+  Forecast forecast{.cluster = machines.cluster,
+                    .precision = plan.workload.precision,
+                    .layout = plan.layout,
+                    .step = forecast_step(machines, plan),
+                    .memory = memory_by_rank(machines.cluster, plan),
+                    .parameters = plan.workload.spec.parameter_count(),
+                    .flops_per_step = model_flops(plan.workload)};
+  forecast.fit = fit_of(machines, plan, forecast.memory);
+  if (!forecast.fit.fits) forecast.advice = advice_to_fit(plan.workload, machines.cluster, plan.layout);
   if (forecast.advice)
     forecast.advice_settings =
-        settings_of(config, forecast.advice->layout, planned.layout, planned.job.global_batch, planned.job.precision);
-  const HfWriter model(config.output_dir, planned.job.spec, number_types(config).exact);
+        settings_between(config, with_layout(config, plan.layout, forecast.advice->layout, plan.workload.precision));
+  const HfWriter model(config.output_dir, plan.workload.spec, plan.workload.types.exact);
   forecast.disk_bytes = static_cast<double>(model.total_bytes());
   add_totals(config, forecast);
   return forecast;
 }
 
-std::string forecast_picture(const PlannerCase& planned, const Plan& plan) {
+std::string forecast_picture(const Machines& machines, const Plan& plan) {
+  const auto prices = layer_prices(plan.workload, machines, plan.layout, spans_of(machines, plan));
   std::vector<LayerPrice> chunks(plan.train.chunks());
   for (size_t layer = 0; layer < plan.chunk_of_layer.size(); ++layer)
-    chunks[plan.chunk_of_layer[layer]] += planned.prices[layer];
+    chunks[plan.chunk_of_layer[layer]] += prices[layer];
   const auto simulation = simulate(plan.train, kUnboundedSends, [&](int, const Instruction& instruction) {
     const auto& chunk = chunks[instruction.chunk];
     return instruction.op == Op::forward           ? chunk.forward

@@ -31,15 +31,15 @@ struct Forecast {
 };
 
 // The instruction lists that the plan runs, with the chunks that it has, at the case's prices.
-StepEstimate forecast_step(const PlannerCase& planned, const Plan& plan);
+StepEstimate forecast_step(const Machines& machines, const Plan& plan);
 
-Forecast make_forecast(const Config& config, const PlannerCase& planned, const Plan& plan);
+Forecast make_forecast(const Config& config, const Machines& machines, const Plan& plan);
 
 // Busy times of the stages as the forecast sees them: a row of boxes for each stage, in seconds.
-std::string forecast_picture(const PlannerCase& planned, const Plan& plan);
+std::string forecast_picture(const Machines& machines, const Plan& plan);
 
 // The keys that a forecast adds to plan_json's: step_seconds, bubble_fraction, tokens_per_second, ..., and in each of
-// `ranks` memory_bytes and fits, and host_bytes where states stand on the host.
+// `ranks` memory_bytes and fits, and host_bytes if states are on the host.
 void add_forecast(nlohmann::json& plan, const Forecast& forecast);
 std::string forecast_text(const Forecast& forecast, const Plan& plan);
 

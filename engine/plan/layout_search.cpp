@@ -5,8 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
-#include "engine/config/rules/optimizer_rules.h"
-#include "engine/config/rules/precision_rules.h"
+#include "engine/config/config.h"
 #include "engine/config/rules/sizes.h"
 #include "engine/observe/format.h"
 #include "engine/plan/sharding.h"
@@ -45,11 +44,11 @@ json layout_json(const Layout& layout) {
           {"chunks_per_stage", layout.chunks_per_stage},
           {"microbatch_size", layout.microbatch_size},
           {"microbatches", layout.microbatches},
-          {"recompute", to_string(layout.recomputed)},
+          {"recompute", recompute_text(layout)},
           {"sequence_parallel", layout.sequence_parallel},
-          {"offload", to_string(layout.offload)},
-          {"sharded", layout.sharded},
-          {"sharding_degree", layout.shards()},
+          {"offload", scope_text(layout.offload)},
+          {"sharded", static_cast<int>(layout.sharded())},
+          {"sharding_degree", layout.sharding.degree},
           {"text", to_string(layout)}};
 }
 
@@ -61,34 +60,29 @@ std::string tenths(double value) {
   return text.str();
 }
 
-// What the config shares out among replicas, or all that it could.
-void open_sharding(const SmpOptions& smp, SearchSpace& space) {
-  const int degree = smp.sharded_data_parallel_degree;
-  if (degree == kAuto) {
-    space.sharded = {0, 1, 2, 3};
-    space.sharding_degrees = {};
-  } else {
-    space.sharded = {degree > 1 ? 3 : smp.shard_gradients ? 2 : smp.shard_optimizer_state ? 1 : 0};
-    space.sharding_degrees = {degree};
-  }
-}
-
 // What "auto" leaves open; all else is as the config says.
 SearchSpace open_space(const Config& config, const Cluster& cluster, const ModelSpec& spec, int world) {
   const SmpOptions& smp = config.smp;
   const auto fixed = [](int value) { return value == kAuto ? std::vector<int>() : std::vector<int>{value}; };
-  SearchSpace space{.worlds = {world},
+  SearchSpace space{.base = resolve_choices(config, spec, {}),
+                    .worlds = {world},
                     .tensor = fixed(smp.tensor_parallel_degree),
                     .pipeline = fixed(smp.pipeline_parallel_degree),
                     .microbatches = fixed(smp.microbatches),
-                    .schedules = {smp.pipeline},
-                    .recomputed = {recomputed_of(config, spec)},
-                    .sequence_parallel = {smp.optimize == "memory"},
-                    .placements = {smp.placement_strategy}};
+                    .schedules = {smp.pipeline}};
+  const Layout& base = space.base;
+  space.recompute = {base.recompute};
+  space.sequence_parallel = {smp.optimize == "memory"};
+  space.placements = {smp.placement_strategy};
   if (smp.microbatches != kAuto) space.microbatch_sizes = {};
   if (smp.virtual_pipeline_degree != kAuto) space.chunks = {smp.virtual_pipeline_degree};
-  space.offload = {cluster.host.bytes_per_second > 0 ? offloaded_of(config, spec) : Offloaded::nothing};
-  open_sharding(smp, space);
+  space.offload = {cluster.host.bytes_per_second > 0 ? base.offload : OffloadOptions{}};
+  if (smp.sharded_data_parallel_degree == kAuto) {
+    space.sharding_degrees = {};
+  } else {
+    space.sharded = {base.sharding.stage};
+    space.sharding_degrees = {smp.sharded_data_parallel_degree};
+  }
   return space;
 }
 
@@ -122,19 +116,20 @@ Ranking ranking_from(const std::string& name) {
   throw ConfigError(cat("--search ", name, ": use time, cost or memory"));
 }
 
-Candidates search_layouts(const Config& config, const PlannerCase& planned, Ranking ranking) {
-  const Cluster& cluster = planned.job.cluster;
+Candidates search_layouts(const Config& config, const Plan& plan, const Machines& machines, Ranking ranking) {
+  const Cluster& cluster = machines.cluster;
   if (ranking == Ranking::cost && !cluster.hourly_price)
     throw ConfigError(cat("--search cost: the cluster \"", cluster.name, "\" states no hourly_price; state it"));
-  Candidates candidates{
-      .ranking = ranking,
-      .found = search(planned.job,
-                      {.worlds = worlds_of(config, cluster, ranking), .placements = {config.smp.placement_strategy}},
-                      ranking),
-      .hourly_price = cluster.hourly_price.value_or(0)};
+  SearchSpace space{
+      .base = plan.layout, .worlds = worlds_of(config, cluster, ranking), .placements = {plan.layout.placement}};
+  space.base.active_microbatches = 0;  // what each schedule needs
+  space.offload = {{}, {.enabled = true, .horizon = plan.layout.offload.horizon}};
+  Candidates candidates{.ranking = ranking,
+                        .found = search(plan.workload, machines, space, ranking),
+                        .hourly_price = cluster.hourly_price.value_or(0)};
   for (const auto& best : candidates.found.best)
     candidates.settings.push_back(
-        settings_of(config, best.layout, planned.layout, planned.job.global_batch, planned.job.precision));
+        settings_between(config, with_layout(config, plan.layout, best.layout, plan.workload.precision)));
   return candidates;
 }
 
@@ -190,54 +185,44 @@ std::string candidates_text(const Candidates& candidates, const Forecast& own) {
     return text + cat("none fits",
                       losers.empty()
                           ? ""
-                          : cat("; the nearest: ", to_string(losers.front().layout), ": ", losers.front().reason),
+                          : cat("; the closest: ", to_string(losers.front().layout), ": ", losers.front().reason),
                       "\n");
-  text += "to run the best:";
+  text += "to use the best one:";
   for (const auto& setting : candidates.settings.front()) text += " --set " + setting;
-  if (candidates.settings.front().empty()) text += " the config as it is";
+  if (candidates.settings.front().empty()) text += " no change to the config";
   return text + "\n";
 }
 
-std::vector<std::string> settings_for_auto(const Config& config, const Assumptions& assumed) {
-  if (!leaves_open(config.smp)) return {};
+Config with_chosen_degrees(const Config& config, const Assumptions& assumed) {
+  if (!leaves_open(config.smp)) return config;
   const int world = ranks_of_auto(config, assumed);
   const ModelSource model = open_model(config);
-  const Job job{.cluster = planning_cluster(config, world, assumed),
-                .spec = make_spec(config, model.hf_config, asked_splits(config, model.spec)),
-                .sequence_length = config.data.sequence_length,
-                .global_batch = *config.training.global_batch_size,
-                .precision = assumed.precision.value_or(precision_of(config)),
-                .fp32_borders = config.training.fp32_residual_addition,
-                .software = software_of(config, model.spec),
-                .whole_below = whole_below(config.smp),
-                .loading_horizon = config.smp.activation_loading_horizon,
-                .states_on_host = states_on_host(config.smp, has_accelerators(config))};
-  const auto found = search(job, open_space(config, job.cluster, job.spec, world), Ranking::time);
+  const ModelSpec spec = make_spec(config, model.hf_config, asked_splits(config, model.spec));
+  const Workload workload = resolve_workload(config, spec, *config.training.global_batch_size, assumed.precision);
+  const Machines machines{planning_cluster(config, world, assumed)};
+  const auto found = search(workload, machines, open_space(config, machines.cluster, spec, world), Ranking::time);
   if (found.best.empty())
     throw ConfigError(cat("/smp_options: no layout that \"auto\" may choose fits the ", world, " ranks of \"",
-                          job.cluster.name, "\": ", to_string(found.losers.front().layout), ": ",
+                          machines.cluster.name, "\": ", to_string(found.losers.front().layout), ": ",
                           found.losers.front().reason, "; recompute or shard more, use more ranks or a smaller model"));
   const Layout& best = found.best.front().layout;
-  std::vector<std::string> settings;
-  const auto choose = [&](const char* key, int configured, int chosen) {
-    if (configured == kAuto) settings.push_back(cat("smp_options.", key, "=", chosen));
+  Config chosen = config;
+  const auto choose = [](int& degree, int value) {
+    if (degree == kAuto) degree = value;
   };
-  choose("pipeline_parallel_degree", config.smp.pipeline_parallel_degree, best.pipeline);
-  choose("tensor_parallel_degree", config.smp.tensor_parallel_degree, best.tensor);
-  choose("microbatches", config.smp.microbatches, best.microbatches);
-  choose("virtual_pipeline_degree", config.smp.virtual_pipeline_degree, best.chunks_per_stage);
-  if (config.smp.sharded_data_parallel_degree == kAuto) {
-    const auto sharding = sharding_settings(best);
-    settings.insert(settings.end(), sharding.begin(), sharding.end());
-  }
+  if (config.smp.sharded_data_parallel_degree == kAuto) set_sharding(chosen.smp, best.sharding);
+  choose(chosen.smp.pipeline_parallel_degree, best.pipeline);
+  choose(chosen.smp.tensor_parallel_degree, best.tensor);
+  choose(chosen.smp.microbatches, best.microbatches);
+  choose(chosen.smp.virtual_pipeline_degree, best.chunks_per_stage);
   if (config.mpi.processes_per_host == 0 && !degrees_say_ranks(config)) {
     const int hosts = available_hosts(config);
     if (best.world() % hosts != 0)
-      throw ConfigError(cat("/mpi_options: the ", best.world(), " ranks that \"auto\" chose are no multiple of the ",
+      throw ConfigError(cat("/mpi_options: the ", best.world(), " ranks that \"auto\" chose are not a multiple of the ",
                             hosts, " hosts; name hosts and processes_per_host"));
-    settings.push_back(cat("mpi_options.processes_per_host=", best.world() / hosts));
+    chosen.mpi.processes_per_host = best.world() / hosts;
   }
-  return settings;
+  return chosen;
 }
 
 }  // namespace shardline

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "engine/plan/forecast.h"
-#include "engine/plan/layout_settings.h"
 #include "partitioner/search/search.h"
 
 namespace shardline {
@@ -20,16 +19,16 @@ struct Candidates {
   double hourly_price = 0;                         // of a node; 0: not stated
 };
 
-// All layouts of the job over the config's ranks, or over all devices of the cluster where it names no number of
-// processes; ranked by cost also over fewer nodes.
-Candidates search_layouts(const Config& config, const PlannerCase& planned, Ranking ranking);
+// All layouts of the plan's workload over the config's ranks, or over all devices of the cluster where it names no
+// number of processes; ranked by cost also over fewer nodes.
+Candidates search_layouts(const Config& config, const Plan& plan, const Machines& machines, Ranking ranking);
 
 // `candidates`, best first, each with the reason it lost; of those that are not ranked only the first ones.
 nlohmann::json candidates_json(const Candidates& candidates);
 std::string candidates_text(const Candidates& candidates, const Forecast& own);
 
-// What to set for every degree that the config gives as "auto": the fastest layout that fits. Empty where it leaves
-// none open. Throws ConfigError where none fits.
-std::vector<std::string> settings_for_auto(const Config& config, const Assumptions& assumed = {});
+// The config with every degree that it gives as "auto" chosen: the fastest layout that fits. Throws ConfigError where
+// none fits.
+Config with_chosen_degrees(const Config& config, const Assumptions& assumed = {});
 
 }  // namespace shardline

@@ -42,7 +42,7 @@ class StageLayouts {
 
  private:
   void use(int layer, const std::string& name, const std::vector<NamedParam>& params) {
-    if (!layouts_.contains(name)) layouts_[name] = flat_layout(params, at_.t, plan_.mesh.t(), plan_.sharding);
+    if (!layouts_.contains(name)) layouts_[name] = flat_layout(params, at_.t, plan_.mesh.t(), plan_.layout.sharding);
     of_layer_[layer].push_back(name);
     uses_.push_back(name);
   }
@@ -64,7 +64,7 @@ bool is_reduced(const Segment& segment, const Sharding& sharding) {
 // The elements of a parameter in this rank's shard of its segment.
 int64_t part_of(const FlatLayout::Place& place, const Segment& segment, Coordinates at, const Plan& plan) {
   if (segment.shards == 1) return place.length;
-  const int degree = plan.sharding.degree;
+  const int degree = plan.layout.sharding.degree;
   const int shard =
       segment.sharing == Sharing::partial ? plan.mesh.part_over_t(at, degree) : plan.mesh.shared(at.d, degree).part;
   const int64_t begin = shard * segment.shard_length(), end = begin + segment.shard_length();
@@ -101,7 +101,7 @@ class OpenGradients {
 
   void open(int layer, bool deferred) {
     while (std::any_of(under_way_.begin(), under_way_.end(), [&](const Reduction& r) {
-      return (sharding_.most_reduced > 0 && r.whole > sharding_.most_reduced) || r.layer == layer || r.layer != closed_;
+      return sharding_.reduces_alone(r.whole) || r.layer == layer || r.layer != closed_;
     }))
       complete_oldest();
     for (const auto* segment : of(layer, deferred))
@@ -181,7 +181,7 @@ ParameterElements parameter_elements(const ModelSpec& spec, const Plan& plan, Co
   ParameterElements elements;
   for (const auto& [name, layout] : layouts.all())
     for (const auto& segment : layout.segments) {
-      elements.values += is_gathered(segment, plan.sharding) ? segment.shard_length() : segment.length;
+      elements.values += is_gathered(segment, plan.layout.sharding) ? segment.shard_length() : segment.length;
       if (segment.trainable) elements.trained += segment.shard_length();
     }
   for (const auto& [name, layout] : layouts.all())
@@ -191,15 +191,15 @@ ParameterElements parameter_elements(const ModelSpec& spec, const Plan& plan, Co
   for (const auto& name : layouts.uses())
     for (const auto& segment : layouts.at(name).segments)
       if (segment.trainable)
-        elements.gradients += is_reduced(segment, plan.sharding) ? segment.shard_length() : segment.length;
-  if (plan.sharding.stage < Stage::gradients) return elements;
+        elements.gradients += is_reduced(segment, plan.layout.sharding) ? segment.shard_length() : segment.length;
+  if (plan.layout.sharding.stage < Stage::gradients) return elements;
 
   const auto& list = plan.train.instructions[at.p];
   const auto layers = layers_of_chunks(plan);
   std::vector<std::vector<LayerGroup>> groups;
-  for (const auto& chunk : layers) groups.push_back(layer_groups(chunk, plan.activations.recompute));
-  elements.most_gathered = most_gathered(layouts, acquired_layers(list, layers, groups), plan.sharding);
-  elements.most_open = most_open(layouts, list, layers, plan.sharding);
+  for (const auto& chunk : layers) groups.push_back(layer_groups(chunk, plan.layout.recompute));
+  elements.most_gathered = most_gathered(layouts, acquired_layers(list, layers, groups), plan.layout.sharding);
+  elements.most_open = most_open(layouts, list, layers, plan.layout.sharding);
   return elements;
 }
 

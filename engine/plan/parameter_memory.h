@@ -1,5 +1,5 @@
-// What the parameters of one rank take, told from the flat layouts of its layers and from the order in which its list
-// of instructions gathers values and reduces gradients: the same steps as optim/flat/stage_parameters.h takes.
+// Memory of one rank's parameters, computed from the flat layouts of its layers and the order in which its instruction
+// list gathers values and reduces gradients, following the same steps as optim/flat/stage_parameters.h.
 #pragma once
 #include "engine/plan/plan.h"
 

@@ -35,11 +35,16 @@ int64_t stored_elements(const ModelSpec& spec, const std::vector<int>& stage_of_
   return elements;
 }
 
+Recompute recompute_of(const Plan& plan, size_t layer) {
+  return plan.layout.recompute.empty() ? Recompute() : plan.layout.recompute[layer];
+}
+
 // The strategy by layer.
 nlohmann::json recompute_names(const Plan& plan) {
   nlohmann::json names = nlohmann::json::object();
-  for (size_t layer = 0; layer < plan.layers.size(); ++layer)
-    names[plan.layers[layer]] = to_string(plan.activations.recompute[layer]);
+  const auto& layers = plan.workload.spec.layers;
+  for (size_t layer = 0; layer < layers.size(); ++layer)
+    names[layers[layer].name] = to_string(recompute_of(plan, layer));
   return names;
 }
 
@@ -55,19 +60,20 @@ nlohmann::json units_json(const std::vector<SplitUnit>& units) {
 }
 
 // Of each layer and a full microbatch, on rank t of T.
-std::vector<LayerBytes> layer_bytes(const Config& config, const PlannerCase& planned, const Plan& plan, int t) {
-  const ModelSpec& spec = planned.job.spec;
-  const NumberTypes types = number_types(config, planned.job.precision);
-  const int64_t tokens = int64_t{plan.sizes.microbatch_size} * config.data.sequence_length;
+std::vector<LayerBytes> layer_bytes(const Plan& plan, int t) {
+  const ModelSpec& spec = plan.workload.spec;
+  const NumberTypes& types = plan.workload.types;
+  const Layout& layout = plan.layout;
+  const int64_t tokens = layout.microbatch_size * plan.workload.sequence_length;
   KeptCase at{.tokens = tokens,
-              .rows = border_rows(tokens, plan.sizes.tensor, plan.sequence_parallel),
+              .rows = border_rows(tokens, layout.tensor, layout.sequence_parallel),
               .t = t,
-              .t_degree = plan.sizes.tensor,
+              .t_degree = layout.tensor,
               .element_bytes = width_of(types.values),
               .border_bytes = width_of(types.borders)};
   std::vector<LayerBytes> bytes(spec.layers.size());
   for (size_t layer = 0; layer < spec.layers.size(); ++layer) {
-    at.recompute_attention = plan.activations.recompute[layer].what == Recompute::What::attention;
+    at.recompute_attention = layout.recomputed(layer) == Recompute::What::attention;
     bytes[layer].kept = spec.layers[layer].kept(at);
     bytes[layer].passes = spec.layers[layer].passes(at);
     for (const auto& tensor : layer > 0 ? spec.layers[layer - 1].output : std::vector<BorderTensor>()) {
@@ -80,10 +86,10 @@ std::vector<LayerBytes> layer_bytes(const Config& config, const PlannerCase& pla
 }
 
 // The largest border at the end of a chunk, for every message that a stage holds; by stage and instruction.
-std::vector<std::vector<int64_t>> message_bytes(const Config& config, const PlannerCase& planned, const Plan& plan) {
-  const ModelSpec& spec = planned.job.spec;
+std::vector<std::vector<int64_t>> message_bytes(const Plan& plan) {
+  const ModelSpec& spec = plan.workload.spec;
   const auto layers = layers_of_chunks(plan);
-  const auto bytes = layer_bytes(config, planned, plan, 0);
+  const auto bytes = layer_bytes(plan, 0);
   int64_t border = 0;
   for (size_t chunk = 1; chunk < layers.size(); ++chunk) border = std::max(border, bytes[layers[chunk].front()].input);
   const auto cost = [&](int, const Instruction& instruction) {
@@ -102,65 +108,59 @@ std::vector<std::vector<int64_t>> message_bytes(const Config& config, const Plan
 // "recomputed: each (8 blocks), none (2); moved out until 4 instructions before their use"
 std::string activations_text(const Plan& plan) {
   std::map<std::string, int> layers;
-  for (const auto& recompute : plan.activations.recompute) ++layers[to_string(recompute)];
+  for (size_t layer = 0; layer < plan.chunk_of_layer.size(); ++layer) ++layers[to_string(recompute_of(plan, layer))];
   const int kept = std::exchange(layers["none"], 0);
   std::string text;
   for (const auto& [name, count] : layers)
     if (count > 0) text += cat(text.empty() ? "recomputed: " : ", ", name, " (", count, " layers)");
   text = text.empty() ? "all kept" : cat(text, ", ", kept, " layers kept");
-  const auto& offload = plan.activations.offload;
+  const auto& offload = plan.layout.offload;
   if (!offload.enabled) return text;
   return cat(text, offload.everything ? "; everything" : "; inputs of what is recomputed", " away until ",
              offload.horizon, " instructions before its use");
 }
 
-Schedule training_schedule(const Config& config, const ResolvedSizes& sizes) {
-  // Accumulation is more microbatches: no drain between its steps.
-  return make_schedule({.pipeline = config.smp.pipeline,
-                        .stages = sizes.pipeline,
-                        .microbatches = sizes.microbatches * sizes.accumulation_steps,
-                        .chunks_per_stage = config.smp.virtual_pipeline_degree,
-                        .active_microbatches = active_microbatches_of(config, sizes)});
-}
-
 }  // namespace
 
-Plan make_plan(const Config& config, const ModelSpec& spec, int world_size, const std::vector<int>& chunk_of_layer) {
-  const ResolvedSizes sizes = resolve_sizes(config, world_size);
-  return make_plan(config, planner_case(config, spec, sizes), sizes, chunk_of_layer);
+Schedule training_schedule(const Layout& layout) {
+  // Accumulation is more microbatches: no drain between its steps.
+  const bool scattered = layout.sharded() >= Sharding::Stage::gradients;
+  return with_reductions(make_schedule(layout.schedule_choice()), scattered);
 }
 
-Plan make_plan(const Config& config, const PlannerCase& planned, const ResolvedSizes& sizes,
-               const std::vector<int>& chunk_of_layer) {
-  const ModelSpec& spec = planned.job.spec;
-  Plan plan{.mesh = Mesh(config.smp.placement_strategy, sizes.replicas, sizes.pipeline, sizes.tensor), .sizes = sizes};
-  plan.sequence_parallel = is_sequence_parallel(config.smp);
-  for (const auto& layer : spec.layers) {
-    plan.layers.push_back(layer.name);
+std::vector<SplitUnit> units_of(const Plan& plan) {
+  std::vector<SplitUnit> units;
+  if (plan.layout.tensor == 1) return units;
+  for (const auto& layer : plan.workload.spec.layers)
     for (const auto& unit : layer.units)
-      if (sizes.tensor > 1) plan.units.push_back({layer.full_name(unit), unit.parts, unit.count, unit.split, unit.why});
-  }
-  plan.activations.recompute = recompute_by_layer(config.smp.activation_checkpointing, spec);
-  plan.activations.offload = {config.smp.offload_activations, config.smp.activation_loading_horizon,
-                              config.smp.offload_scope == "all"};
-  plan.sharding = sharding_of(config.smp, sizes.replicas);
-  const bool scattered = plan.sharding.stage >= Sharding::Stage::gradients && plan.sharding.degree > 1;
-  plan.train = with_reductions(training_schedule(config, sizes), scattered);
-  plan.forward = forward_schedule(plan.train.stage_of_chunk, sizes.pipeline, sizes.microbatches);
+      units.push_back({layer.full_name(unit), unit.parts, unit.count, unit.split, unit.why});
+  return units;
+}
+
+Plan make_plan(const Config& config, const ModelSpec& spec, int world_size) {
+  const ResolvedRun run = resolve(config, spec, world_size);
+  return make_plan(run, assign_layers(config, run, planning_machines(config, run.workload, world_size)));
+}
+
+Plan make_plan(const ResolvedRun& run, const std::vector<int>& chunk_of_layer) {
+  const auto& [workload, layout] = run;
+  Plan plan{.workload = workload, .layout = layout, .mesh = layout.mesh(), .chunk_of_layer = chunk_of_layer};
+  plan.train = training_schedule(layout);
+  plan.forward = forward_schedule(plan.train.stage_of_chunk, layout.pipeline, layout.microbatches_per_accumulation());
   check_schedule(plan.train);
   check_schedule(plan.forward);
-  plan.chunk_of_layer = chunk_of_layer.empty() ? assign_layers(config, planned, plan.train) : chunk_of_layer;
-  for (const int chunk : plan.chunk_of_layer) plan.stage_of_layer.push_back(plan.train.stage_of_chunk[chunk]);
+  for (const int chunk : chunk_of_layer) plan.stage_of_layer.push_back(plan.train.stage_of_chunk[chunk]);
 
-  const auto messages = message_bytes(config, planned, plan);
+  const auto messages = message_bytes(plan);
+  const ActivationChoices activations{layout.recompute, layout.offload};
   std::map<std::pair<int, int>, std::pair<int64_t, ActivationPeak>> of;  // by stage and t: replicas are equal
   for (int rank = 0; rank < plan.mesh.size(); ++rank) {
     const Coordinates at = plan.mesh.at(rank);
     auto& [parameters, bytes] = of[{at.p, at.t}];
     if (at.d == 0) {
-      parameters = stored_elements(spec, plan.stage_of_layer, at, sizes.tensor);
-      bytes = peak_activation_bytes(plan.train, at.p, layers_of_chunks(plan), plan.activations,
-                                    layer_bytes(config, planned, plan, at.t), messages[at.p]);
+      parameters = stored_elements(workload.spec, plan.stage_of_layer, at, layout.tensor);
+      bytes = peak_activation_bytes(plan.train, at.p, layers_of_chunks(plan), activations, layer_bytes(plan, at.t),
+                                    messages[at.p]);
     }
   }
   for (int rank = 0; rank < plan.mesh.size(); ++rank) {
@@ -185,7 +185,7 @@ nlohmann::json plan_json(const Plan& plan) {
   const auto chunks = layers_of_chunks(plan);
   for (size_t chunk = 0; chunk < chunks.size(); ++chunk) {
     nlohmann::json names = nlohmann::json::array();
-    for (int layer : chunks[chunk]) names.push_back(plan.layers[layer]);
+    for (int layer : chunks[chunk]) names.push_back(plan.workload.spec.layers[layer].name);
     stages[plan.train.stage_of_chunk[chunk]]["chunks"].push_back(names);
   }
   for (int rank = 0; rank < plan.mesh.size(); ++rank) {
@@ -197,42 +197,43 @@ nlohmann::json plan_json(const Plan& plan) {
                      {"parameters", plan.parameters_by_rank[rank]},
                      {"activation_bytes", plan.activation_bytes_by_rank[rank].kept}});
   }
-  const auto& s = plan.sizes;
+  const Layout& layout = plan.layout;
   return {{"mesh", plan.mesh},
           {"sizes",
-           {{"global_batch", s.global_batch},
-            {"replica_batch", s.replica_batch},
-            {"microbatch_size", s.microbatch_size},
-            {"microbatches", s.microbatches},
-            {"accumulation_steps", s.accumulation_steps}}},
-          {"sequence_parallel", plan.sequence_parallel},
-          {"sharding", {{"stage", static_cast<int>(plan.sharding.stage)}, {"degree", plan.sharding.degree}}},
-          {"tensor_parallel_units", units_json(plan.units)},
+           {{"global_batch", layout.global_batch()},
+            {"replica_batch", layout.replica_batch()},
+            {"microbatch_size", layout.microbatch_size},
+            {"microbatches", layout.microbatches_per_accumulation()},
+            {"accumulation_steps", layout.accumulation_steps}}},
+          {"sequence_parallel", layout.sequence_parallel},
+          {"sharding", {{"stage", static_cast<int>(layout.sharding.stage)}, {"degree", layout.sharding.degree}}},
+          {"tensor_parallel_units", units_json(units_of(plan))},
           {"stages", stages},
           {"recompute", recompute_names(plan)},
           {"offload",
-           {{"enabled", plan.activations.offload.enabled},
-            {"scope", plan.activations.offload.everything ? "all" : "checkpointed"},
-            {"loading_horizon", plan.activations.offload.horizon}}},
+           {{"enabled", layout.offload.enabled},
+            {"scope", layout.offload.everything ? "all" : "checkpointed"},
+            {"loading_horizon", layout.offload.horizon}}},
           {"schedule", plan.train},
           {"bubble_fraction", bubble_fraction(plan.train)},
           {"ranks", ranks}};
 }
 
 std::string plan_text(const Plan& plan, int width) {
-  const auto& s = plan.sizes;
-  std::string text = table(
-      {},
-      {{"mesh", cat(s.replicas, " x ", s.pipeline, " x ", s.tensor, " (D x P x T), placement ", plan.mesh.placement())},
-       {"tensor parallel", s.tensor == 1            ? "off"
-                           : plan.sequence_parallel ? "memory (sequence parallel)"
-                                                    : "speed"},
-       {"global batch", cat(s.global_batch, " samples = ", s.microbatch_size, " x ", s.microbatches, " microbatches x ",
-                            s.accumulation_steps, " accumulation x ", s.replicas, " replicas")},
-       {"schedule", cat(plan.train.name, ", bubble ", static_cast<int>(1000 * bubble_fraction(plan.train)) / 10.0,
-                        " % with equal costs")},
-       {"activations", activations_text(plan)},
-       {"sharded", to_string(plan.sharding, s.replicas)}});
+  const Layout& layout = plan.layout;
+  std::string text =
+      table({}, {{"mesh", cat(layout.replicas, " x ", layout.pipeline, " x ", layout.tensor, " (D x P x T), placement ",
+                              plan.mesh.placement())},
+                 {"tensor parallel", layout.tensor == 1         ? "off"
+                                     : layout.sequence_parallel ? "memory (sequence parallel)"
+                                                                : "speed"},
+                 {"global batch", cat(layout.global_batch(), " samples = ", layout.microbatch_size, " x ",
+                                      layout.microbatches_per_accumulation(), " microbatches x ",
+                                      layout.accumulation_steps, " accumulation x ", layout.replicas, " replicas")},
+                 {"schedule", cat(plan.train.name, ", bubble ",
+                                  static_cast<int>(1000 * bubble_fraction(plan.train)) / 10.0, " % with equal costs")},
+                 {"activations", activations_text(plan)},
+                 {"sharded", to_string(layout.sharding, layout.replicas)}});
   std::vector<TableRow> stages;
   const auto up_to_eight = [](const std::vector<std::string>& words, const char* between) {
     std::string list;
@@ -247,8 +248,8 @@ std::string plan_text(const Plan& plan, int width) {
     int64_t activations = 0;
     for (size_t chunk = 0; chunk < chunks.size(); ++chunk) {
       if (plan.train.stage_of_chunk[chunk] != stage) continue;
-      const auto& first = plan.layers[chunks[chunk].front()];
-      const auto& last = plan.layers[chunks[chunk].back()];
+      const auto& first = plan.workload.spec.layers[chunks[chunk].front()].name;
+      const auto& last = plan.workload.spec.layers[chunks[chunk].back()].name;
       layers += cat(layers.empty() ? "" : ", ", first == last ? first : first + " ... " + last);
       count += chunks[chunk].size();
     }
@@ -263,7 +264,7 @@ std::string plan_text(const Plan& plan, int width) {
                       up_to_eight(parameters, " + "), format_bytes(static_cast<double>(activations))});
   }
   text += "\n" + table({"stage", "layers", "count", "ranks", "parameters by t", "activations"}, stages);
-  if (!plan.units.empty()) text += "\n" + splits_text(plan.units);
+  if (const auto units = units_of(plan); !units.empty()) text += "\n" + splits_text(units);
   return text + "\n" + text_grid(plan.train, width);
 }
 

@@ -62,20 +62,20 @@ std::map<std::string, std::string> job_conditions(const Config& config, const Mo
           {"optimizer", optimizer_text(optimizer_options(config.training))}};
 }
 
-std::map<std::string, std::string> profile_conditions(const Config& config, const PlannerCase& planned,
+std::map<std::string, std::string> profile_conditions(const Config& config, const Plan& plan,
                                                       const RankContext& context) {
   std::map<std::string, std::string> conditions = {
       {"device", device_name(context.device)},
       {"ranks_per_host", std::to_string(context.local_size)},
-      {"hosts", hosts_text(context, planned.layout.mesh())},
+      {"hosts", hosts_text(context, plan.mesh)},
       {"threads_per_rank", std::to_string(at::get_num_threads())},
       {"products", products_in_use()},
       {"communicator", resolved_communicator(config)},
       {"torch", TORCH_VERSION},
       {"shardline", SHARDLINE_VERSION},
       {"optimizer_states", states_on_host(config.smp, !context.device.is_cpu()) ? "host" : "device"}};
-  conditions.merge(job_conditions(config, planned.job.spec, planned.job.precision));
-  conditions.merge(layout_conditions(planned.job, planned.layout));
+  conditions.merge(job_conditions(config, plan.workload.spec, plan.workload.precision));
+  conditions.merge(layout_conditions(plan.workload, plan.layout));
   return conditions;
 }
 
@@ -95,10 +95,10 @@ std::string why_not_usable(const Profile& profile, const std::map<std::string, s
 
 FoundProfile find_profile(const std::string& path, const std::map<std::string, std::string>& conditions,
                           const Plan& plan, const ModelSpec& spec) {
-  if (!fs::exists(path)) return {nullptr, cat("there is no ", path, "; shardline profile makes it")};
+  if (!fs::exists(path)) return {nullptr, cat("there is no ", path, "; shardline profile creates it")};
   auto profile = std::make_shared<const Profile>(read_profile(path));
   if (const auto why_not = why_not_usable(*profile, conditions, plan, spec); !why_not.empty())
-    return {nullptr, cat(path, " is of no use here: ", why_not)};
+    return {nullptr, cat(path, " cannot be used here: ", why_not)};
   return {profile, ""};
 }
 

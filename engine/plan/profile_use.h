@@ -12,7 +12,7 @@ namespace shardline {
 
 // Profile::valid_for of what these ranks would measure: everything that its times depend on, except for what the
 // profile's layers and links say themselves. What is not here must not change a measured time.
-std::map<std::string, std::string> profile_conditions(const Config& config, const PlannerCase& planned,
+std::map<std::string, std::string> profile_conditions(const Config& config, const Plan& plan,
                                                       const RankContext& context);
 // Those of them that follow from the config and the model alone, whatever the machine and the layout.
 std::map<std::string, std::string> job_conditions(const Config& config, const ModelSpec& spec, Precision precision);

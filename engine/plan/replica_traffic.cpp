@@ -19,7 +19,7 @@ std::vector<std::vector<int>> hosts_of_shard_groups(const Plan& plan, const std:
   for (int p = 0; p < mesh.p(); ++p)
     for (int t = 0; t < mesh.t(); ++t)
       for (int d = 0; d < mesh.d(); ++d) {
-        if (mesh.shared(d, plan.sharding.degree).part == 0) groups.emplace_back();
+        if (mesh.shared(d, plan.layout.sharding.degree).part == 0) groups.emplace_back();
         groups.back().push_back(host_of.empty() ? 0 : host_of[mesh.rank({d, p, t})]);
       }
   return groups;
@@ -44,32 +44,36 @@ std::string reduction_text(const Config& config, const ModelSpec& spec, const Pl
         bytes.push_back(static_cast<double>(segment.length * element));
   if (bytes.empty()) return "";
   std::sort(bytes.begin(), bytes.end());
-  const bool by_microbatch = plan.sharding.stage >= Sharding::Stage::gradients && has_shards(spec, plan);
+  const bool by_microbatch = plan.layout.sharding.stage >= Sharding::Stage::gradients && has_shards(spec, plan);
   return cat(bytes.size(), " segments, ", format_bytes(bytes.front()), " to ", format_bytes(bytes.back()), ", median ",
              format_bytes(bytes[bytes.size() / 2]), ", ",
              format_bytes(std::accumulate(bytes.begin(), bytes.end(), 0.0)), " together; ",
              by_microbatch ? cat("the sharded ones in each of ", plan.train.microbatches, " microbatches")
-                           : "each behind the backward of the layers before it");
+                           : "each overlaps with the backward pass of earlier layers");
 }
 
 std::string gathering_text(const ModelSpec& spec, const Plan& plan, const std::vector<int>& host_of,
                            at::Device device) {
-  const Sharding& sharding = plan.sharding;
+  const Sharding& sharding = plan.layout.sharding;
   if (sharding.stage == Sharding::Stage::none || sharding.degree == 1) return "";
   if (!has_shards(spec, plan)) return "none: every parameter is below sdp_param_persistence_threshold and stays whole";
-  if (!device.is_cpu()) return "in one step: NCCL knows the hosts and finds its own way";
+  if (!device.is_cpu()) return "in one step: NCCL knows the hosts and chooses the algorithm";
   const auto groups = hosts_of_shard_groups(plan, host_of);
   const auto spreads = [](const std::vector<int>& hosts) {
     return std::adjacent_find(hosts.begin(), hosts.end(), std::not_equal_to<>()) != hosts.end();
   };
-  if (std::none_of(groups.begin(), groups.end(), spreads)) return "in one step: who share a copy are on one host";
+  if (std::none_of(groups.begin(), groups.end(), spreads))
+    return "in one step: the ranks that share a copy are on one host";
   if (!sharding.hierarchical_gather) return "in one step, over several hosts: sdp_hierarchical_allgather is false";
   const auto grid = host_grid(groups.front());
   const auto is_alike = [&](const std::vector<int>& hosts) { return host_grid(hosts) == grid; };
   if (!std::all_of(groups.begin(), groups.end(), is_alike))
-    return "in two steps where who share a copy stand evenly on several hosts, else in one";
-  if (!grid) return "in one step: hosts have different numbers of those who share a copy, or in no order";
-  if (!grid->needs_two_steps()) return cat("in one step: who share a copy are on ", grid->hosts, " hosts, one on each");
+    return "in two steps if the ranks that share a copy are spread evenly over several hosts, otherwise in one";
+  if (!grid)
+    return "in one step: hosts have different numbers of the ranks that share a copy, or these ranks are in no regular "
+           "order";
+  if (!grid->needs_two_steps())
+    return cat("in one step: the ranks that share a copy are on ", grid->hosts, " hosts, one on each");
   return cat("in two steps: between ", grid->hosts, " hosts, then among ", grid->per_host, " ranks of each");
 }
 

@@ -17,33 +17,27 @@ int64_t elements(double number) {
 using Stage = Sharding::Stage;
 
 Sharding sharding_of(const SmpOptions& smp, int replicas) {
-  if (smp.sharded_data_parallel_degree > 1) {
-    if (replicas % smp.sharded_data_parallel_degree != 0)
-      throw ConfigError(cat("/smp_options/sharded_data_parallel_degree: ", smp.sharded_data_parallel_degree,
-                            " must divide the ", replicas,
+  const int degree = smp.sharded_data_parallel_degree;
+  Sharding sharding{.whole_below = elements(smp.sdp_param_persistence_threshold),
+                    .most_gathered = elements(smp.sdp_max_live_parameters),
+                    .most_reduced = elements(smp.sdp_reduce_bucket_size),
+                    .hierarchical_gather = smp.sdp_hierarchical_allgather};
+  if (degree > 1) {
+    if (replicas % degree != 0)
+      throw ConfigError(cat("/smp_options/sharded_data_parallel_degree: ", degree, " must divide the ", replicas,
                             " replicas (ranks / (pipeline_parallel_degree x tensor_parallel_degree)); use a divisor, "
                             "or other degrees"));
-    return {.stage = Stage::weights,
-            .degree = smp.sharded_data_parallel_degree,
-            .whole_below = whole_below(smp),
-            .most_gathered = elements(smp.sdp_max_live_parameters),
-            .most_reduced = elements(smp.sdp_reduce_bucket_size),
-            .hierarchical_gather = smp.sdp_hierarchical_allgather};
+    sharding.stage = Stage::weights;
+    sharding.degree = degree;
+  } else if (smp.shard_gradients || smp.shard_optimizer_state) {
+    sharding.stage = smp.shard_gradients ? Stage::gradients : Stage::optimizer;
+    sharding.degree = replicas;
   }
-  const Stage stage = smp.shard_gradients         ? Stage::gradients
-                      : smp.shard_optimizer_state ? Stage::optimizer
-                                                  : Stage::none;
-  return {.stage = stage,
-          .degree = stage == Stage::none ? 1 : replicas,
-          .hierarchical_gather = smp.sdp_hierarchical_allgather};
-}
-
-int64_t whole_below(const SmpOptions& smp) {
-  return elements(smp.sdp_param_persistence_threshold);
+  return sharding;
 }
 
 std::string to_string(const Sharding& sharding, int replicas) {
-  if (sharding.degree == 1 && replicas > 1) return cat("none: ", replicas, " replicas hold all");
+  if (sharding.degree == 1 && replicas > 1) return cat("none: ", replicas, " replicas hold everything");
   if (sharding.degree == 1) return "none";
   const std::string over = sharding.degree == replicas ? cat(" over ", replicas, " replicas")
                                                        : cat(" over ", sharding.degree, " of ", replicas, " replicas");

@@ -8,9 +8,6 @@ namespace shardline {
 // Throws ConfigError where the degree does not divide the replicas.
 Sharding sharding_of(const SmpOptions& smp, int replicas);
 
-// Where weights are sharded: parameters of fewer elements stay whole.
-int64_t whole_below(const SmpOptions& smp);
-
 // "none", "ZeRO-1: optimizer state over 4 replicas", "MiCS: ... over 2 of 4 replicas"
 std::string to_string(const Sharding& sharding, int replicas);
 

@@ -75,7 +75,7 @@ void read_wish(UnitGroup& group, const ModelSpec& spec, const std::map<std::stri
     if (!decided.empty() && rule.wish != group.wish)
       throw ConfigError(cat("/smp_options/tensor_parallel_layers: ", decided, " and ", found->first,
                             " have a parameter in common, but \"", group.asked, "\" and \"", rule.pattern,
-                            "\" ask different things of them; ask the same of both, or untie them"));
+                            "\" contradict each other; use the same setting for both, or untie them"));
     group.wish = rule.wish;
     group.asked = rule.pattern;
     if (rule.wish != Wish::automatic) decided = found->first;
@@ -100,12 +100,15 @@ std::string dealt(const UnitGroup& group, int ranks) {
 // Splitting against staying whole, by what a step takes one rank.
 class PricedChoice {
  public:
-  PricedChoice(const Config& config, const ModelSource& model, const ResolvedSizes& sizes, const Assumptions& assumed)
+  PricedChoice(const Config& config, const ModelSource& model, int world_size, const Assumptions& assumed)
       : config_(config),
         model_(model),
-        planned_(planner_case(config, model.spec, sizes, assumed)),
-        pricing_(planned_.job.cluster, planned_.job.precision, planned_.job.software.gradient_bytes,
-                 planned_.job.software.separate_addition, planned_.job.profile.get()) {}
+        run_(resolve(config, model.spec, world_size, assumed.precision)),
+        machines_(planning_machines(config, run_.workload, world_size, assumed)),
+        spans_(mesh_spans(run_.layout.mesh(), machines_.cluster.devices_per_node, run_.layout.sharding.degree)),
+        pricing_(pricing_for(run_.workload, machines_)) {
+    require_links(machines_.cluster, run_.layout);
+  }
 
   SplitChoice choice(const UnitGroup& group) {
     const ModelSpec& split_spec = made_with({});
@@ -131,9 +134,9 @@ class PricedChoice {
   // Empty where a plan with these choices fits the devices, or none would.
   std::string why_too_large(const SplitChoices& choices) {
     const auto fit = [&](const ModelSpec& spec) {
-      Job job = planned_.job;
-      job.spec = spec;
-      return plan_layout(job, planned_.layout).fit;
+      Workload workload = run_.workload;
+      workload.spec = spec;
+      return plan_layout(workload, machines_, run_.layout).fit;
     };
     const MemoryFit chosen = fit(made_with(choices));
     return chosen.fits || !fit(made_with({})).fits ? "" : chosen.why;
@@ -150,12 +153,16 @@ class PricedChoice {
   }
 
   StepShares shares(const ModelSpec& spec, Member member) const {
-    return step_shares(planned_.job, planned_.layout, pricing_, planned_.spans, spec.layers[member.layer]);
+    Workload workload = run_.workload;
+    workload.spec = spec;
+    return step_shares(workload, run_.layout, pricing_, spans_, member.layer);
   }
 
   const Config& config_;
   const ModelSource& model_;
-  const PlannerCase planned_;
+  const ResolvedRun run_;
+  const Machines machines_;
+  const MeshSpans spans_;
   const Pricing pricing_;
   std::map<std::string, ModelSpec> specs_;  // by what is whole
 };
@@ -177,10 +184,10 @@ SplitChoices asked_splits(const Config& config, const ModelSpec& spec) {
   return choices;
 }
 
-SplitChoices decide_splits(const Config& config, const ModelSource& model, const ResolvedSizes& sizes,
-                           const Assumptions& assumed) {
+SplitChoices decide_splits(const Config& config, const ModelSource& model, int world_size, const Assumptions& assumed) {
+  const int tensor = config.smp.tensor_parallel_degree;
   SplitChoices choices = asked_splits(config, model.spec);
-  if (sizes.tensor == 1) return {};
+  if (tensor == 1) return {};
   const bool has_prices = !config.cluster.empty() || !config.profile.empty() || assumed.profile;
   std::optional<PricedChoice> prices;
   std::vector<const UnitGroup*> kept_whole;
@@ -188,16 +195,16 @@ SplitChoices decide_splits(const Config& config, const ModelSource& model, const
   for (const auto& group : groups) {
     if (group.wish != Wish::automatic) continue;
     const bool priced = !group.asked.empty() && has_prices;
-    if (group.count < sizes.tensor) {
-      choose(choices, group, model.spec, false, cat(dealt(group, sizes.tensor), ": some would have none"));
+    if (group.count < tensor) {
+      choose(choices, group, model.spec, false, cat(dealt(group, tensor), ": some would have none"));
     } else if (priced) {
-      if (!prices) prices.emplace(config, model, sizes, assumed);
+      if (!prices) prices.emplace(config, model, world_size, assumed);
       const auto [split, why] = prices->choice(group);
       choose(choices, group, model.spec, split, why);
       if (!split) kept_whole.push_back(&group);
     } else {
       const char* unpriced = "; \"auto\" needs a cluster or a profile to weigh it by";
-      choose(choices, group, model.spec, true, cat(dealt(group, sizes.tensor), group.asked.empty() ? "" : unpriced));
+      choose(choices, group, model.spec, true, cat(dealt(group, tensor), group.asked.empty() ? "" : unpriced));
     }
   }
   if (kept_whole.empty()) return choices;

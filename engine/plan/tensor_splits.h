@@ -5,8 +5,8 @@
 // Units with tied parameters are decided as one.
 #pragma once
 #include "engine/config/keys/options.h"
-#include "engine/config/rules/sizes.h"
-#include "engine/plan/planner_case.h"
+#include "engine/plan/machines.h"
+#include "engine/plan/resolve.h"
 #include "engine/run/model_source.h"
 
 namespace shardline {
@@ -18,11 +18,11 @@ SplitChoices splits_of(const ModelSpec& spec);
 // name nothing, and where tied units are asked to differ.
 SplitChoices asked_splits(const Config& config, const ModelSpec& spec);
 
-// All units of the model on sizes.tensor ranks. Throws ConfigError as asked_splits does.
-SplitChoices decide_splits(const Config& config, const ModelSource& model, const ResolvedSizes& sizes,
+// All units of the model on the T ranks. Throws ConfigError as asked_splits does.
+SplitChoices decide_splits(const Config& config, const ModelSource& model, int world_size,
                            const Assumptions& assumed = {});
 
-// "units" of a plan as people read them: equal ones of consecutive layers in one row.
+// "units" of a plan as a readable table: equal ones of consecutive layers in one row.
 std::string splits_text(const std::vector<SplitUnit>& units);
 
 }  // namespace shardline

@@ -41,19 +41,20 @@ Schedule layer_by_layer(int layers, bool split) {
 // The plan of one tensor-parallel group that trains the distinct layers as if they were a model.
 Plan measuring_plan(const Plan& plan, const ModelSpec& spec, bool split, bool recompute_core) {
   const auto layers = spec.layers.size();
-  Plan own{.mesh = Mesh("cluster", 1, 1, plan.sizes.tensor), .sizes = plan.sizes};
-  own.sizes.replicas = own.sizes.pipeline = own.sizes.accumulation_steps = 1;
-  own.sizes.microbatches = kMicrobatches;
-  own.sizes.replica_batch = own.sizes.global_batch = int64_t{kMicrobatches} * plan.sizes.microbatch_size;
-  own.sequence_parallel = plan.sequence_parallel;
+  Plan own{.workload = plan.workload,
+           .layout = {.tensor = plan.layout.tensor},
+           .mesh = Mesh("cluster", 1, 1, plan.layout.tensor)};
+  own.workload.spec = spec;
+  own.layout.microbatch_size = plan.layout.microbatch_size;
+  own.layout.microbatches = kMicrobatches;
+  own.layout.sequence_parallel = plan.layout.sequence_parallel;
+  own.workload.global_batch = own.layout.global_batch();
+  if (recompute_core) own.layout.recompute = recompute_blocks(spec, Recompute::What::attention);
   own.train = layer_by_layer(static_cast<int>(layers), split);
   own.forward = forward_schedule(own.train.stage_of_chunk, 1, kMicrobatches);
   for (size_t layer = 0; layer < layers; ++layer) {
-    own.layers.push_back(spec.layers[layer].name);
     own.chunk_of_layer.push_back(static_cast<int>(layer));
     own.stage_of_layer.push_back(0);
-    const bool core = recompute_core && spec.layers[layer].is_block;
-    own.activations.recompute.push_back({core ? Recompute::What::attention : Recompute::What::nothing});
   }
   return own;
 }
@@ -68,7 +69,7 @@ bool computes(const InstructionRecord& record) {
   return record.instruction.op <= Op::backward_weight;
 }
 
-// Median seconds by layer, and of what a step does beside them.
+// Median seconds by layer, and of the rest of a step.
 struct Times {
   std::vector<double> forward, backward_input, backward_weight;
   double before = 0, join = 0, update = 0;
@@ -92,7 +93,7 @@ class Measurement {
       : config_(measuring_config(config)),
         plan_(std::move(plan)),
         trainer_({config_, plan_, distinct, groups, device, true}, kWarmup + steps + 1),
-        data_(plan_.sizes.global_batch, config.data.sequence_length, distinct.spec.vocab_size, kDataSeed),
+        data_(plan_.layout.global_batch(), config.data.sequence_length, distinct.spec.vocab_size, kDataSeed),
         world_(world),
         steps_(steps) {
     ModelOptions random = config.model;
@@ -103,7 +104,7 @@ class Measurement {
   Times run() {
     for (int i = 0; i < kWarmup; ++i) step();
     std::vector<std::vector<double>> seconds[3];  // by op, by layer
-    for (auto& of_op : seconds) of_op.resize(plan_.layers.size());
+    for (auto& of_op : seconds) of_op.resize(plan_.workload.spec.layers.size());
     std::vector<double> before, join, update;
     for (int i = 0; i < steps_; ++i) {
       const StepRecords records = step();
@@ -116,7 +117,7 @@ class Measurement {
       update.push_back(records.end - records.gradients_complete);
     }
     Times times{.before = median(before), .join = median(join), .update = median(update)};
-    for (size_t layer = 0; layer < plan_.layers.size(); ++layer) {
+    for (size_t layer = 0; layer < plan_.workload.spec.layers.size(); ++layer) {
       times.forward.push_back(median(seconds[0][layer]));
       times.backward_input.push_back(median(seconds[1][layer]));
       times.backward_weight.push_back(median(seconds[2][layer]));
@@ -146,7 +147,8 @@ class Measurement {
   int64_t stored_elements() { return elements_of(trainer_.parameters().stored()); }
   int64_t gradient_elements() {
     int64_t elements = 0;
-    for (int layer = 0; layer < static_cast<int>(plan_.layers.size()); ++layer) elements += layer_elements(layer);
+    for (int layer = 0; layer < static_cast<int>(plan_.workload.spec.layers.size()); ++layer)
+      elements += layer_elements(layer);
     return elements;
   }
 
@@ -219,7 +221,7 @@ void measure_layers(const Config& config, const Plan& plan, const ModelSource& m
   const auto host = context.world->split(group, "tp to be measured");
   const auto device =
       context.device_world == context.world ? host : context.device_world->split(group, "tp to be measured");
-  const RankGroups groups = make_rank_groups(Mesh("cluster", 1, 1, plan.sizes.tensor), host, device);
+  const RankGroups groups = make_rank_groups(Mesh("cluster", 1, 1, plan.layout.tensor), host, device);
   const auto measurement = [&](bool split, bool recompute_core, int steps) {
     return Measurement(config, distinct, measuring_plan(plan, distinct.spec, split, recompute_core), groups,
                        context.device, *context.world, steps);
@@ -233,8 +235,8 @@ void measure_layers(const Config& config, const Plan& plan, const ModelSource& m
   auto ordinary = measurement(false, false, 4);
   const Times times = ordinary.run();
 
-  const int64_t tokens = int64_t{plan.sizes.microbatch_size} * config.data.sequence_length;
-  const int64_t rows = border_rows(tokens, plan.sizes.tensor, plan.sequence_parallel);
+  const int64_t tokens = int64_t{plan.layout.microbatch_size} * config.data.sequence_length;
+  const int64_t rows = border_rows(tokens, plan.layout.tensor, plan.layout.sequence_parallel);
   for (size_t i = 0; i < distinct.spec.layers.size(); ++i) {
     const LayerSpec& layer = distinct.spec.layers[i];
     LayerMeasurement measured{.name = layer.name, .kind = layer_kind(layer)};

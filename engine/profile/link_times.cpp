@@ -107,7 +107,7 @@ class Links {
     for (double& seconds : profile_.links.back().seconds) seconds /= 2;
   }
 
-  // Products that take about as long as the largest all-reduce, alone and with it beside them.
+  // Products that take about as long as the largest all-reduce, alone and together with it.
   double hidden_share(Communicator& comm) const {
     const auto gradients = tensor(kSizes[std::size(kSizes) - 1] / kElementBytes);
     const auto x = at::zeros({256, 768}, at::TensorOptions(device_)), w = at::zeros({768, 768}, x.options());

@@ -16,7 +16,7 @@ class OpRecorder {
   struct Event {
     double at;  // by steady_seconds()
     std::string name;
-    std::vector<std::vector<int64_t>> shapes;  // of the arguments; [] for what is no tensor
+    std::vector<std::vector<int64_t>> shapes;  // of the arguments; [] for anything but a tensor
     bool operator==(const Event&) const = default;
   };
 

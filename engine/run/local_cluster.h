@@ -12,8 +12,8 @@ Cluster local_cluster(int ranks_per_host, int hosts = 1);
 
 // The same with GPUs, `gpus_per_host` on each host, all like `gpu`, whose ranks share them equally. Memory, processors
 // and clocks are the GPU's own, from which the rates follow by NVIDIA's tables of operations per clock (CUDA C++
-// Programming Guide, arithmetic instructions; the architectures' white papers, dense tensor cores). The links are
-// estimates of their order: a GPU does not tell them.
+// Programming Guide, arithmetic instructions; the architectures' white papers, dense tensor cores). The links are rough
+// estimates, because a GPU does not report them.
 Cluster local_gpu_cluster(const GpuFacts& gpu, int gpus_per_host, int ranks_per_host, int hosts = 1);
 
 // Cores that this process may use.

@@ -16,11 +16,11 @@ namespace fs = std::filesystem;
 std::string contents(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::string bytes{std::istreambuf_iterator<char>(file), {}};
-  if (!file) throw DataError(cat(path, ": cannot be read; the model is saved with this file beside it"));
+  if (!file) throw DataError(cat(path, ": cannot be read; the model is saved together with this file"));
   return bytes;
 }
 
-// What stands beside the weights: the tokenizer's files, and the rest of the directory that the model came from.
+// Files next to the weights: the tokenizer's files, and the rest of the directory that the model came from.
 std::map<std::string, std::string> companions_of(const ModelSource& source, const std::string& tokenizer) {
   std::map<std::string, std::string> paths;  // by file name; the tokenizer's win
   if (source.directory)

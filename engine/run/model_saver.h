@@ -1,5 +1,5 @@
-// Saves the model of a training run. What can be known to fail is found before the first step: the files are made and
-// their room is reserved then, and the hosts that will write them must see the same ones.
+// Saves the model of a training run. Foreseeable failures are found before the first step: the files are created and
+// their disk space is reserved then, and the hosts that will write them must see the same files.
 #pragma once
 #include <map>
 #include <string>
@@ -12,10 +12,10 @@ namespace shardline {
 
 class ModelSaver {
  public:
-  // Collective over groups.world. `directory` becomes one that transformers opens. `dtype`: of the weights there, that
-  // of StageParameters::trained_type. `tokenizer` as in the config: its files, or ones that mean the same, are put
-  // beside the weights. RunError where the disk has no room, or where a rank of the first replica, which writes the
-  // model, does not see the directory of rank 0.
+  // Collective over groups.world. `directory` becomes a directory that transformers can load. `dtype`: of the weights
+  // there, that of StageParameters::trained_type. `tokenizer` as in the config: its files, or equivalent ones, are put
+  // next to the weights. RunError if the disk has no room, or if a rank of the first replica, which writes the model,
+  // does not see the directory of rank 0.
   ModelSaver(const std::string& directory, const ModelSource& source, at::ScalarType dtype,
              const std::string& tokenizer, const RankGroups& groups);
   // Removes the files unless save() has begun.
@@ -23,8 +23,8 @@ class ModelSaver {
   ModelSaver(const ModelSaver&) = delete;
   ModelSaver& operator=(const ModelSaver&) = delete;
 
-  // Collective over the world: each rank writes its own slices, for as long as bytes arrive on the disk. `show` is told
-  // of all ranks' bytes. When it returns, on any rank, the model is there.
+  // Collective over the world: each rank writes its own slices, for as long as bytes arrive on the disk. `show` gets
+  // the bytes of all ranks. When save returns, on any rank, the model is complete.
   void save(StageParameters& parameters, const LongWork::Show& show = {});
 
  private:

@@ -32,7 +32,7 @@ ModelSource open_model(const Config& config);
 ModelSpec make_spec(const Config& config, const nlohmann::json& hf_config, const SplitChoices& splits = {});
 
 // Collective over the world: fills each rank's parameters, its slices of the directory's files or layout-invariant
-// random numbers, for as long as any rank makes progress. `show` is told of all ranks' bytes. Returns what identifies
+// random numbers, for as long as any rank makes progress. `show` gets the bytes of all ranks. Returns what identifies
 // the source, for ranks to compare.
 std::string fill_parameters(const ModelOptions& options, const ModelSource& source, uint64_t seed,
                             StageParameters& parameters, const LongWork::Show& show = {});

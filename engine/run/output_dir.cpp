@@ -34,7 +34,7 @@ bool holds_nothing(const fs::path& dir, std::error_code& error) {
   return nothing;
 }
 
-// config.json is first in the list: without it a directory is no model.
+// config.json is first in the list: without it a directory is not a model.
 std::vector<fs::path> model_files(const fs::path& dir) {
   std::vector<fs::path> files;
   if (fs::exists(dir / "config.json")) files.push_back(dir / "config.json");
@@ -48,7 +48,7 @@ std::vector<fs::path> model_files(const fs::path& dir) {
 }
 
 // What a new run removes. config.resolved.json is replaced when the run has its own: it may be the config that the run
-// was started with, and nobody's only copy may go before something can still fail.
+// was started with, and a user's only copy must not be removed while the run can still fail.
 bool is_record(const std::string& name) {
   return name == "metrics.jsonl" || name == "plan.json" || name == "timeline" || name == "schedule.svg" ||
          name == "flight" || name.starts_with("events.out.tfevents.") || name.ends_with(".incomplete");

@@ -11,15 +11,15 @@ namespace shardline {
 // Measured by `shardline profile`; stays where it is when a run begins.
 inline constexpr const char* kProfileFile = "profile.json";
 
-// ConfigError when another run uses it or files of somebody would be overwritten; RunError when it cannot be written or
-// lacks the room for the model's files.
+// ConfigError if another run uses it, files would be overwritten, or it cannot be made or written to; RunError if it
+// lacks disk space for the run's files.
 void check_output_dir(const Config& config, const ModelSpec& spec);
 
 // Where an earlier run's model is kept while a new run has not saved its own.
 std::filesystem::path previous_model(const Config& config);
 
-// Checks, makes and locks it, for as long as the result lives. What an earlier run recorded is removed; its model moves
-// to previous_model(), so that a run that fails leaves nothing that looks like its result.
+// Checks, creates and locks it, for as long as the result lives. Records of an earlier run are removed; its model is
+// moved to previous_model(), so that a run that fails leaves nothing that looks like its result.
 [[nodiscard]] OutputLock prepare_output_dir(const Config& config, const ModelSpec& spec);
 
 // After the new model is whole.

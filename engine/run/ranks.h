@@ -19,7 +19,7 @@ struct RankContext {
   int local_rank = 0, local_size = 1;  // on this host
   std::vector<int> host_of;            // by rank of the world: the first rank on its host; empty: all on one
   at::Device device = at::kCPU;
-  std::ostream* out = nullptr;  // where rank 0 tells the user things; null on the others
+  std::ostream* out = nullptr;  // rank 0's output for the user; null on the others
   Console console;
 
   bool first() const { return world->rank() == 0; }

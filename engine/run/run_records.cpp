@@ -48,7 +48,7 @@ void RunRecords::attempt(const std::string& what, const std::function<void()>& w
     Gap& gap = gaps_[what];
     if (gap.records++ > 0) return;
     gap.first_reason = error.what();
-    if (progress_) progress_->line(cat("warning: ", what, ": ", error.what(), "; the run goes on"));
+    if (progress_) progress_->line(cat("warning: ", what, ": ", error.what(), "; the run continues"));
   }
 }
 

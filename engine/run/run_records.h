@@ -1,8 +1,9 @@
 // What rank 0 records about a training run: lines on the console, metrics.jsonl, TensorBoard events. Silent on the
 // other ranks.
 //
-// A record that cannot be written (the disk is full, say) does not end the run, whose model is worth more. The console
-// says so when it first happens; later records are tried again, and in the end `gaps` says what is missing.
+// A record that cannot be written (for example because the disk is full) does not end the run, because the model is
+// worth more. The console reports the first failure; later records are still attempted, and at the end `gaps` says what
+// is missing.
 #pragma once
 #include <functional>
 #include <map>
@@ -20,17 +21,17 @@ namespace shardline {
 
 class RunRecords {
  public:
-  // RunError where the files cannot be made.
+  // RunError if the files cannot be created.
   RunRecords(const Config& config, const RankContext& context, int64_t total_steps);
 
   void step(const StepMetrics& metrics);
   void evaluation(const EvaluationMetrics& metrics);
-  // Calls `write`, which records something else. What it throws makes a gap in `what`.
+  // Calls `write`, which records something else. An exception counts as a gap in `what`.
   void attempt(const std::string& what, const std::function<void()>& write);
 
   // Shows work that takes longer than a moment; empty on the other ranks.
   LongWork::Show show(const std::string& text);
-  void finish();  // ends the line that is drawn over
+  void finish();  // ends the line that is being overwritten
 
   // What the steps say against the model; empty: nothing.
   std::string warning() const;

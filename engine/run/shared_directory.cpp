@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Nobody has asked for this name before, so no file system remembers that there is no such file.
+// This name has not been looked up before, so no file system has cached that it does not exist.
 std::string new_name() {
   std::random_device random;
   return cat("shared-", std::hex, random(), random(), ".incomplete");
@@ -60,9 +60,10 @@ void require_shared_directory(const std::string& directory, Communicator& world,
   std::string failures;
   for (const auto& [host, ranks] : ranks_of_host)
     failures += cat("\n  host ", host, " (rank ", ranks, "): ", reason_of_host[host]);
-  throw RunError(cat("/output_dir: ", directory, " is not one directory for all ranks that write the model. Rank 0 on ",
-                     hosts.front(), " made a file there that others cannot open:", failures,
-                     "\nname a directory on a file system that all these hosts share, writable on each of them"));
+  throw RunError(cat("/output_dir: ", directory,
+                     " is not the same directory for all ranks that write the model. Rank 0 on ", hosts.front(),
+                     " created a file there that others cannot open:", failures,
+                     "\nuse a directory on a file system that all these hosts share, writable on each of them"));
 }
 
 }  // namespace shardline

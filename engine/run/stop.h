@@ -12,7 +12,7 @@ class StopAwaited {
   StopAwaited& operator=(const StopAwaited&) = delete;
 };
 
-bool request_stop(int signal);  // false: nobody waits for it. Async-signal-safe
+bool request_stop(int signal);  // false: nothing waits for it. Async-signal-safe
 int stop_signal();              // 0: none
 
 }  // namespace shardline

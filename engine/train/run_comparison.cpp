@@ -115,8 +115,8 @@ std::string comparison_text(const Forecast& forecast, const MeasuredRun& run,
   if (!candidates) return text;
   const double factor = gain(forecast, *candidates);
   return text + (factor > 1.001 ? cat("the best layout would need ", format_duration(run.step_seconds / factor),
-                                      " a step, if it is mistaken by the same factor\n")
-                                : "no layout promises a shorter step\n");
+                                      " per step if its prediction is off by the same factor\n")
+                                : "no layout is predicted to have a shorter step\n");
 }
 
 }  // namespace shardline

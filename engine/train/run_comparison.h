@@ -1,4 +1,4 @@
-// What a run measured beside what its plan said.
+// Compares the measurements of a run with its plan.
 #pragma once
 #include <optional>
 #include <string>
@@ -13,7 +13,7 @@ struct MeasuredRun {
   double step_seconds = 0;  // medians
   double bubble_fraction = 0;
   double tokens_per_second = 0;
-  std::vector<double> counted_bytes;  // by rank, at most; 0 where nobody counted
+  std::vector<double> counted_bytes;  // by rank, at most; 0 if not counted
 };
 
 // From output_dir/metrics.jsonl, of which three numbers a step and one a rank are kept at a time. ConfigError when it

@@ -35,9 +35,9 @@ StageLayers build_stage(const TrainerParts& parts, StageParameters& parameters, 
   StageLayers stage{.spec = &parts.model.spec, .layers_of_chunk = layers_of_chunks(parts.plan)};
   stage.layers.resize(parts.model.spec.layers.size());
   stage.t_degree = parts.plan.mesh.t();
-  stage.sequence_parallel = parts.plan.sequence_parallel;
+  stage.sequence_parallel = parts.plan.layout.sequence_parallel;
   stage.activations = at::TensorOptions().dtype(number_types(parts.config).borders).device(parts.device);
-  stage.choices = parts.plan.activations;
+  stage.choices = {parts.plan.layout.recompute, parts.plan.layout.offload};
   stage.choices.offload.enabled = trains && stage.choices.offload.enabled;
   stage.waits_for_device = parts.timed;
   stage.offload_directory = parts.config.smp.offload_path.value_or(parts.config.output_dir);
@@ -48,7 +48,7 @@ StageLayers build_stage(const TrainerParts& parts, StageParameters& parameters, 
     stage.layers[i] = spec.build({.spec = &spec,
                                   .params = parameters.layer_params(index),
                                   .tp = parts.groups.tp.get(),
-                                  .sequence_parallel = parts.plan.sequence_parallel,
+                                  .sequence_parallel = parts.plan.layout.sequence_parallel,
                                   .index = index,
                                   .half = half_options(parts.config)});
   }
@@ -63,7 +63,7 @@ Trainer::Trainer(const TrainerParts& parts, int64_t total_steps)
           {.spec = parts.model.spec,
            .stage_of_layer = parts.plan.stage_of_layer,
            .groups = parts.groups,
-           .sharding = parts.plan.sharding,
+           .sharding = parts.plan.layout.sharding,
            .values = at::TensorOptions().dtype(number_types(parts.config).values).device(parts.device),
            .trains = total_steps > 0,
            .host = states_on_host(parts.config.smp, !parts.device.is_cpu()) ? make_host_link(parts.device) : nullptr}),
@@ -140,8 +140,8 @@ StepMetrics Trainer::train_step(BatchSource& data, int64_t step) {
   const double rate = learning_rate(schedule_, step - (loss_scaler_ ? loss_scaler_->skipped() : 0));
   if (loss_scaler_) loss_scaler_->update(overflowed);
   if (!overflowed) {
-    // Every rank updates its shards, or all that it stores; who keeps more than a shard gets the rest behind the next
-    // forward. States on the host meet the gradients there.
+    // Every rank updates its shards, or all that it stores; ranks that keep more than a shard get the rest during the
+    // next forward pass. States on the host meet the gradients there.
     parameters_.bring_gradients();
     optimizer_->step(rate, clip_factor(norm, largest_norm(config_)) / scale);
     parameters_.publish_values();

@@ -1,5 +1,5 @@
-// What the blocks of the decoder families are made of: causal attention and an MLP behind norms, each split over the T
-// ranks or whole on each of them. A family's own layer says how they stand to each other.
+// What the blocks of the decoder families are made of: causal attention and an MLP after norms, each split over the T
+// ranks or whole on each of them. A family's own layer says how they are combined.
 #pragma once
 #include <vector>
 
@@ -31,7 +31,7 @@ class CausalBlock : public Layer {
   at::Tensor added(const at::Tensor& branch, Parameter* bias, const at::Tensor& residual,
                    const MicrobatchContext& context, int site) const;
 
-  // Tells queries and keys [rows of tp, 3 * heads * head_dim] where they stand, in families whose attention does.
+  // Applies positions to queries and keys [rows of tp, 3 * heads * head_dim], in families whose attention does so.
   virtual at::Tensor placed(const TensorParallel& tp, const at::Tensor& qkv, const Microbatch& batch) const {
     return qkv;
   }
@@ -40,8 +40,8 @@ class CausalBlock : public Layer {
 
  private:
   TensorParallel tp_;
-  // Among whom the linears are split: without others, they take the rows that this rank has. Whole attention then needs
-  // q, k and v of all tokens, and its core has whom to get them from.
+  // The ranks among which the linears are split: if there are no others, linears process the rows that this rank has.
+  // Attention that is whole then needs q, k and v of all tokens, which its core gathers from the other ranks.
   TensorParallel attention_tp_, mlp_tp_, core_tp_;
   int64_t index_;
   std::vector<Parameter*> params_;

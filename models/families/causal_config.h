@@ -22,7 +22,7 @@ struct CausalConfig {
   // What a family is, whatever its files say.
   bool position_table = false;     // learned positions are added to the words
   int64_t rotary_dim = 0;          // features of each head that are turned by position
-  bool parallel_branches = false;  // one norm feeds attention and MLP; else the MLP has its own, behind the attention
+  bool parallel_branches = false;  // one norm feeds attention and MLP; else the MLP has its own, after the attention
   bool attention_bias = false;     // on q, k, v and the projection
   bool head_bias = false;          // on the logits
 

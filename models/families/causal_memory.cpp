@@ -110,7 +110,7 @@ void column_backward(Tape& tape, const Sizes& s, int64_t outputs, bool own, bool
   if (at_once) tape.drop(input + (last ? s.border : 0) + outputs);  // the norm, and the gradient
 }
 
-// From the gradient behind the attention's dropout to that of q, k and v.
+// From the gradient after the attention's dropout to that of q, k and v.
 void attention_backward(Tape& tape, const BlockSizes& s, bool recompute_attention, bool at_once) {
   if (recompute_attention) tape.take(s.mixed + s.sums);
   const int64_t result = s.own_attention ? 0 : s.gathered;
@@ -136,16 +136,16 @@ void attention_backward(Tape& tape, const BlockSizes& s, bool recompute_attentio
 int64_t block_backward(const BlockSizes& s, bool recompute_attention, bool at_once) {
   const int64_t mlp_result = s.own_mlp ? 0 : s.gathered;
   Tape tape;
-  tape.take(s.border);  // the gradient behind the dropout
+  tape.take(s.border);  // the gradient after the dropout
   tape.take(mlp_result);
   tape.take(s.inner);
-  if (at_once) tape.drop(s.inner + mlp_result + s.border);  // the activation, and the gradients behind it
+  if (at_once) tape.drop(s.inner + mlp_result + s.border);  // the activation, and the gradients after it
   tape.take(s.inner);
-  tape.drop(2 * s.inner);  // before the activation, and the gradient behind it
+  tape.drop(2 * s.inner);  // before the activation, and the gradient after it
   column_backward(tape, s, s.inner, s.own_mlp, at_once, !s.parallel);
   if (!s.parallel) {
     tape.take(s.residual);                            // through the norm
-    tape.drop(s.residual + s.border + s.statistics);  // its input, and the gradient behind it
+    tape.drop(s.residual + s.border + s.statistics);  // its input, and the gradient after it
     tape.take(s.residual);                            // with the residual's
     tape.drop(s.residual);
   }

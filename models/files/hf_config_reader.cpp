@@ -10,8 +10,8 @@ namespace {
 
 using nlohmann::json;
 
-// What any config may hold beside its family's keys and what changes nothing here: transformers' common attributes, of
-// version 5 and earlier ones.
+// Keys that any config may hold besides its family's keys, and that change nothing here: transformers' common
+// attributes, of version 5 and earlier ones.
 const std::vector<std::string> kCommonKeys = {"_name_or_path",
                                               "bos_token_id",
                                               "chunk_size_feed_forward",

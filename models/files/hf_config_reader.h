@@ -1,5 +1,5 @@
 // Reads the config of a Hugging Face model: the config.json of a directory with a user's keys laid over it, or either
-// alone. A key may stand under its family's name or under a generic one, as transformers reads it.
+// alone. A key may have its family's name or a generic one, as in transformers.
 #pragma once
 #include <map>
 #include <nlohmann/json.hpp>
@@ -19,7 +19,7 @@ struct HfConfigMistake {
   bool overridden = false;  // in the user's keys; else in config.json, or a default
 };
 
-// One line for each mistake. `file` and `overrides` say where the two objects stand ("gpt2/config.json: ").
+// One line for each mistake. `file` and `overrides` say where the two objects are ("gpt2/config.json: ").
 std::string mistakes_text(const std::vector<HfConfigMistake>& mistakes, const std::string& file,
                           const std::string& overrides);
 
@@ -44,7 +44,7 @@ class HfConfigReader {
   // reported where one of them is wrong in itself.
   void complain(const std::vector<std::string>& keys, const std::string& rule, const std::string& advice = "");
 
-  // After everything was read: reports the user's keys that nobody knows. A directory may hold any others.
+  // After everything was read: reports the user's unknown keys. A directory may hold any others.
   void finish();
   const std::vector<HfConfigMistake>& mistakes() const { return mistakes_; }
   // The user's keys that change nothing but the saved config.json.

@@ -55,7 +55,7 @@ void check_shard(const SafetensorsFile& file, const std::set<std::string>& promi
   for (const auto& name : promised)
     if (!file.tensors().contains(name))
       throw DataError(cat(index, ": /weight_map: ", name, ": stands in ", file.path(),
-                          " according to the index, but that file does not have it; fetch both again"));
+                          " according to the index, but that file does not contain it; download both again"));
   for (const auto& [name, entry] : file.tensors())
     if (!promised.contains(name))
       throw DataError(
@@ -171,7 +171,7 @@ void HfDirectory::index_tensors() {
     for (const auto& [name, entry] : file.tensors()) {
       const auto [at, is_new] = tensors_.emplace(base_name(name), Place{&file, name});
       if (!is_new)
-        throw DataError(cat(file.path(), ": tensor ", name, ": stands for the same as ", at->second.name, " in ",
+        throw DataError(cat(file.path(), ": tensor ", name, ": is the same tensor as ", at->second.name, " in ",
                             at->second.file->path(), "; remove one of them"));
     }
   }
@@ -226,7 +226,7 @@ void HfDirectory::check_names(const ModelSpec& spec) const {
       surplus.emplace(name, place.name);
   }
   if (missing.empty() && surplus.empty() && mistakes.text().empty()) return;
-  throw DataError(cat(path_, ": the files do not hold the ", spec.family, " model that ", kConfigFile,
+  throw DataError(cat(path_, ": the files do not contain the ", spec.family, " model that ", kConfigFile,
                       " describes:", mistakes.text(), listed("missing", missing, "in the files", surplus),
                       listed("surplus", surplus, "in the model", missing),
                       "\nuse the config.json that belongs to these files, or the files that belong to it"));

@@ -14,7 +14,7 @@
 
 namespace shardline {
 
-// Paths of generation_config.json and the tokenizer's files, as far as they are in `directory`.
+// Paths of those among generation_config.json and the tokenizer's files that exist in `directory`.
 std::vector<std::string> companion_files(const std::string& directory);
 
 class HfDirectory {
@@ -35,7 +35,8 @@ class HfDirectory {
   // parameter must not be tied: its values are read as those of the parameter that it is tied to.
   void read(const ParamSpec& param, const std::string& full_name, int t, int t_degree, at::Tensor destination) const;
 
-  // Tells hosts with other files apart cheaply: config, names, sizes, headers and the first bytes of every tensor.
+  // Distinguishes hosts with different files at low cost: config, names, sizes, headers and the first bytes of every
+  // tensor.
   std::string digest() const;
 
   std::vector<std::string> companion_files() const { return shardline::companion_files(path_); }

@@ -1,4 +1,4 @@
-// Where the elements of a rank's part of a parameter stand in a tensor of a Hugging Face file. Reading and writing ask
+// Where the elements of a rank's part of a parameter are in a tensor of a Hugging Face file. Reading and writing ask
 // the same question, so that what one writes the other finds.
 #pragma once
 #include <ATen/core/Tensor.h>

@@ -139,7 +139,7 @@ void HfWriter::create(json config, const std::map<std::string, std::string>& com
 
   std::error_code error;
   fs::create_directories(directory_, error);
-  if (error) throw RunError(cat(directory_, ": cannot be made: ", error.message()));
+  if (error) throw RunError(cat(directory_, ": cannot be created: ", error.message()));
   const auto make = [&](const std::string& name, std::string_view begin, int64_t bytes) {
     const auto size = created_ ? fs::file_size(unfinished(name), error) : 0;
     if (created_ && !error && size == static_cast<uintmax_t>(bytes)) return;  // its room is reserved
@@ -191,7 +191,7 @@ void HfWriter::write(const ParamSpec& param, const std::string& full_name, int t
   }
 }
 
-// What is written goes to the disk at once: otherwise all of it could still be in memory when flush() is called, which
+// Written data goes to the disk immediately: otherwise all of it could still be in memory when flush() is called, which
 // would then take its time without progress.
 void HfWriter::write_bytes(Shard& shard, int64_t offset, std::string_view bytes, const Written& written) {
   if (!shard.file) shard.file.emplace(DiskFile::open(unfinished(shard.name)));
@@ -230,7 +230,7 @@ void HfWriter::finish() {
   sync_directory(directory_);
 }
 
-// Without its config.json a directory is no model: it goes first, and the new one comes last.
+// Without config.json a directory is not a model: it goes first, and the new one comes last.
 void HfWriter::remove_earlier_model() const try {
   fs::remove(path_of(kConfigFile));
   sync_directory(directory_);

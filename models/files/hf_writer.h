@@ -3,9 +3,9 @@
 //
 //   one rank: create() | barrier | every rank: write() for what it holds, then flush() | barrier | one rank: finish()
 //
-// create() needs no values, so that a training run can call it before its first step: everything but the weights is on
-// the disk then, and the room for the weights is reserved. Until finish() all files have names that nobody takes for a
-// model, and an earlier model in the directory stays whole; finish() only renames.
+// create() needs no values, so a training run can call it before its first step: everything but the weights is on the
+// disk then, and the disk space for the weights is reserved. Until finish(), all files have names that cannot be
+// mistaken for a model, and an earlier model in the directory stays intact; finish() only renames.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -39,13 +39,13 @@ class HfWriter {
 
   // Makes the directory and the files. config.json: `config` with its dtype set to the weights'. companions: other
   // files of the directory, contents by name. RunError, and none of these files left behind, when there is no room for
-  // them all. Called again, it restores what somebody removed in the meantime and leaves the rest alone.
+  // them all. Called again, it restores files that were removed in the meantime and leaves the rest alone.
   void create(nlohmann::json config, const std::map<std::string, std::string>& companions);
   void discard() const;  // removes what create() made; never throws
 
   // Writes the slice of rank t of t_degree: local [param.local_shape(t, t_degree)], any device and dtype. Of a
   // parameter that several ranks hold whole, one rank is enough. RunError when the disk fails. `written` is called with
-  // the number of bytes after each piece of at most kPieceBytes; about as much stands in memory instead of on the disk.
+  // the number of bytes after each piece of at most kPieceBytes; about as much is in memory and not yet on the disk.
   void write(const ParamSpec& param, const std::string& full_name, int t, int t_degree, const at::Tensor& local,
              const Written& written = {});
   // Brings what this rank wrote onto the disk.

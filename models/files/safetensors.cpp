@@ -24,7 +24,7 @@ constexpr uint64_t kLengthBytes = 8;
 constexpr uint64_t kLongestHeader = 100'000'000;  // bytes; the limit of the reference implementation
 constexpr size_t kLongestName = 1024;             // bytes; keeps hostile names away from the pattern matcher
 constexpr size_t kMostDimensions = 64;
-constexpr const char* kAdvice = "; the file is damaged or was not written completely: fetch or write it again";
+constexpr const char* kAdvice = "; the file is damaged or incomplete: download or write it again";
 
 constexpr std::array<std::pair<const char*, at::ScalarType>, 10> kDtypes{{{"F64", at::kDouble},
                                                                           {"F32", at::kFloat},
@@ -149,7 +149,7 @@ void SafetensorsFile::read_header() {
   const uint64_t length = little_endian(bytes_), room = bytes_.size() - kLengthBytes;
   if (length > kLongestHeader)
     throw DataError(cat(path_, ": the header may have ", kLongestHeader, " bytes; the file says ", length,
-                        "; this is no safetensors file, or it is damaged"));
+                        "; this is not a safetensors file, or it is damaged"));
   if (length > room)
     throw DataError(cat(path_, ": the header has ", length, " bytes, but only ", room, " follow", kAdvice));
   header_ = bytes_.substr(kLengthBytes, length);

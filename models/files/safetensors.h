@@ -1,5 +1,5 @@
 // A file of the safetensors format: u64 length of the header, header (JSON: name -> dtype, shape, data_offsets), data.
-// The file is mapped, not read: a tensor is a view of it, and only the pages that somebody copies from are loaded.
+// The file is mapped, not read: a tensor is a view of it, and only pages that are read are loaded.
 #pragma once
 #include <ATen/core/Tensor.h>
 

@@ -64,7 +64,7 @@ class ModuleLayer : public Layer {
     const TorchSeed seed(0);  // its own values are not used
     module_ = plain.make();
     for (const auto& [name, parameter] : distinct_parameters(*module_.ptr())) leaves_.push_back(parameter);
-    SL_ASSERT(leaves_.size() == params_.size(), name_, " made another module than before");
+    SL_ASSERT(leaves_.size() == params_.size(), name_, " created a different module than before");
     for (size_t i = 0; i < leaves_.size(); ++i) {
       leaves_[i].set_data(params_[i]->value);
       leaves_[i].requires_grad_(params_[i]->grad.defined());
@@ -74,7 +74,7 @@ class ModuleLayer : public Layer {
   Border forward(const Border& input, MicrobatchContext& context) override {
     const Microbatch& batch = *context.batch;
     if (batch.first_position > 0)
-      throw RunError(cat("module ", name_, " keeps nothing of the positions before; generate without a cache"));
+      throw RunError(cat("module ", name_, " keeps nothing for earlier positions; generate without a cache"));
     if (batch.batch() == 0) return empty(input, context.mode);
     prepare(context.mode, input);
     const auto x = gets_ids(place_) ? batch.ids : as_computed(input[0]).view({batch.batch(), batch.length(), -1});
@@ -234,8 +234,8 @@ LayerSpec spec_of_module(const ModuleModel& model, const PlainModule& plain, Pla
   if (!gives_logits(place))
     layer.output = {{"hidden", {BorderTensor::kRows, made}}};
   else if (made != model.vocab_size)
-    throw ConfigError(cat("module ", plain.name, " is the last and makes ", made,
-                          " features; it must make logits over ", "the vocabulary of ", model.vocab_size));
+    throw ConfigError(cat("module ", plain.name, " is the last one and returns ", made,
+                          " features; it must return logits over ", "the vocabulary of ", model.vocab_size));
   state_costs(layer, {trace, input.size(0) * input.size(1)}, features, gives_logits(place) ? made : 0);
   layer.build = [plain, place](const LayerBuild& build) { return std::make_unique<ModuleLayer>(plain, place, build); };
   return layer;
@@ -270,7 +270,7 @@ std::vector<PlainModule> modules_of(const std::string& prefix,
   const TorchSeed seed(0);  // its values are not used
   const auto whole = make();
   if (const torch::nn::SequentialImpl& sequential = *whole; typeid(sequential) != typeid(torch::nn::SequentialImpl))
-    throw ConfigError(cat("module ", prefix, " is a ", whole->name(), ", whose forward may do more than to run its ",
+    throw ConfigError(cat("module ", prefix, " is a ", whole->name(), ", whose forward may do more than run its ",
                           "children one after the other; give a plain torch::nn::Sequential, or make it one layer"));
   std::vector<PlainModule> modules;
   std::map<const at::TensorImpl*, std::string> first_use;

@@ -43,7 +43,7 @@ struct ModuleModel {
   // The first gets ids [batch, length] int64, each returns [batch, length, features], the last logits over the
   // vocabulary, of which the loss of a causal language model is taken. All between are blocks.
   std::vector<PlainModule> modules;
-  // Of the microbatches that will be trained: what is traced; another size is told from it in proportion.
+  // Of the microbatches that will be trained: what is traced; other sizes are scaled from it.
   int64_t microbatch = 2, length = 1;
 };
 

@@ -73,17 +73,17 @@ class ModuleTracer {
     const auto output = run(input);
     if (seed_.drawn()) refuse_random();
     if (input._version() != 0 || !same(input, input_))
-      refuse(name_, "it changes its input in place, which recomputation reads again",
+      refuse(name_, "it changes its input in place, which recomputation would read again",
              "let it make a new tensor (no `inplace`)");
     for (size_t i = 0; i < state.size(); ++i)
       if (!same(state[i].second, before[i].second))
-        refuse(state[i].first, "it is changed by a forward pass, so that running it again gives something else",
+        refuse(state[i].first, "a forward pass changes it, so that running it again gives a different result",
                "use a module without running statistics, or one that has them fixed");
     if (output.dim() != 3 || output.size(0) != input.size(0) || output.size(1) != input.size(1))
       refuse(name_, cat("it makes ", output.sizes(), " of ", input.sizes()),
              "a layer returns [batch, length, features]");
     if (!same(run(input), output))
-      refuse(name_, "it gives another result when it runs again on the same input",
+      refuse(name_, "it returns a different result when it runs again on the same input",
              "let its result follow from its input, parameters and buffers alone");
   }
 
@@ -99,7 +99,8 @@ class ModuleTracer {
       if (seed_.drawn()) drawing += (drawing.empty() ? "" : ", ") + item.key();
     }
     refuse(drawing.empty() ? name_ : drawing,
-           "it draws from torch's random generator, which gives other numbers when it runs again and on other layouts",
+           "it draws from torch's random generator, which returns different numbers when it runs again and on other "
+           "layouts",
            "set its dropout to 0, or use a layer with shardline's own");
   }
 
@@ -112,8 +113,8 @@ class ModuleTracer {
     // in another way.
     for (int64_t i = 0; i < samples; ++i)
       if (!same(run(batch.narrow(0, i, 1).clone()), together.narrow(0, i, 1), 1e-3)) refuse_mixing();
-    // Beside other samples: the sizes stay, so that fainter traces show. Two places differ in at least one bit, so each
-    // sample is once kept while any other one is replaced.
+    // Together with other samples: the sizes stay, so that fainter traces show. Two places differ in at least one bit,
+    // so each sample is once kept while any other one is replaced.
     const auto others = batch.roll(1, 0);
     const auto place = at::arange(samples);
     for (int64_t bit = 1; bit < samples; bit *= 2)
@@ -127,7 +128,8 @@ class ModuleTracer {
   }
 
   [[noreturn]] void refuse_mixing() const {
-    refuse(name_, "its result for a sample depends on the other samples of the microbatch, which other layouts change",
+    refuse(name_,
+           "its result for a sample depends on the other samples in the microbatch, which differ in other layouts",
            "let it treat the first dimension as independent samples (normalise over features, set batch_first)");
   }
 
@@ -173,7 +175,7 @@ class ModuleTracer {
     }
     trace.backward_bytes = memory.peak() - found;
     if (differentiable && !input.grad().defined())
-      refuse(name_, "its result does not depend on its input, so that the layers before it would not be trained",
+      refuse(name_, "its result does not depend on its input, so the layers before it would not be trained",
              "use its input");
     for (const auto& parameter : module_.ptr()->parameters()) parameter.mutable_grad() = at::Tensor();
     return trace;

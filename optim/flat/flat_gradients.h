@@ -2,8 +2,8 @@
 // only its own shard: whole gradients live from open() to the end of their reduction, microbatch by microbatch. In
 // other cases they are whole all the time, and reduced once a step.
 //
-// With a link to the host an update takes them from a copy there, which is made anew for every update; on the device
-// they stay as they were reduced.
+// With a link to the host an update takes them from a copy there, which is made for every update; on the device they
+// stay as they were reduced.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -26,7 +26,7 @@ class FlatGradients {
   bool reduces_microbatches() const { return microbatches_; }
 
   void zero();
-  void open();                                  // from here whole() can be added to; again is no harm
+  void open();                                  // from here whole() can be added to; may be called again
   WorkPtr reduce_microbatch(const char* what);  // starts it
   void take_reduced();                          // after it: keeps the shard, frees the whole
   WorkPtr reduce_step(const char* what);        // all microbatches are in; null where nothing is left to do
@@ -37,7 +37,7 @@ class FlatGradients {
   void start_bringing();  // nothing without a host
   void wait_until_brought();
 
-  // Whole reduced gradients, for whoever wants to look at them. Collective over the shards.
+  // Whole reduced gradients, for inspection. Collective over the shards.
   at::Tensor gather() const;
 
  private:

@@ -1,4 +1,4 @@
-// Where the parameters of one layer (or one tied parameter) stand in its flat buffers on one rank, told without
+// Where the parameters of one layer (or one tied parameter) are in its flat buffers on one rank, computed without
 // allocating anything. Parameters that are reduced, sharded and updated alike share a segment, so these questions are
 // answered for contiguous ranges, not tensor by tensor.
 #pragma once
@@ -10,7 +10,7 @@
 
 namespace shardline {
 
-// How the T ranks stand to a gradient: each has its own slice; each has all of the same; each has a part of the sum.
+// What the T ranks hold of a gradient: its own slice each; the same whole gradient each; a part of the sum each.
 enum class Sharing { split, complete, partial };
 Sharing sharing_of(const ParamSpec& spec, int t_degree);
 
@@ -19,11 +19,17 @@ Sharing sharing_of(const ParamSpec& spec, int t_degree);
 struct Sharding {
   enum class Stage { none, optimizer, gradients, weights } stage = Stage::none;  // each includes those before it
   int degree = 1;                                                                // replicas that share one copy
-  int64_t whole_below = 0;    // of `weights`: parameters of fewer (logical) elements stay whole on every rank
-  int64_t most_gathered = 0;  // of `weights`: elements that may be whole at a time for gathering ahead; 0: any number
-  int64_t most_reduced = 0;   // of `weights`: elements of a layer whose reduction may go on behind the next; 0: any
+  // These three count for `weights` alone.
+  int64_t whole_below = 0;          // parameters of fewer (logical) elements stay whole on every rank
+  int64_t most_gathered = 0;        // elements that may be whole at a time for gathering ahead; 0: any number
+  int64_t most_reduced = 0;         // elements of a layer whose reduction may overlap the next layer's backward; 0: any
   bool hierarchical_gather = true;  // values are gathered as core/comm/hierarchical_gather.h does it
   bool operator==(const Sharding&) const = default;
+
+  // Whether the reduction of so many elements must end before the next layer's backward.
+  bool reduces_alone(int64_t elements) const {
+    return stage == Stage::weights && most_reduced > 0 && elements > most_reduced;
+  }
 };
 
 struct Segment {

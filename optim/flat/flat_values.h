@@ -4,7 +4,7 @@
 // Values of half precision that are trained have an fp32 master (Micikevicius et al. 2018, arXiv 1710.03740): of the
 // rank's shard only, counted with the optimizer's states. Passes see the masters' rounded values.
 //
-// With a link to the host what is trained stands there, whatever its type (ZeRO-Offload: Ren et al. 2021, arXiv
+// With a link to the host, trained values are there, whatever their type (ZeRO-Offload: Ren et al. 2021, arXiv
 // 2101.06840). Half precision is rounded on the host, so that no more travels than passes see.
 #pragma once
 #include <ATen/core/Tensor.h>
@@ -24,9 +24,9 @@ class FlatValues {
   FlatValues(const Segment& segment, Sharding::Stage stage, CommunicatorPtr shards, const at::TensorOptions& options,
              bool trained, HostLinkPtr host = nullptr);
 
-  const at::Tensor& whole() const { return whole_; }  // [length], for passes; the memory behind it may come and go
+  const at::Tensor& whole() const { return whole_; }  // [length], for passes; its memory may come and go
   const at::Tensor& own() const { return own_; }      // [shard_length]: this rank's shard as it is trained
-  bool is_gathered() const { return gathered_; }      // for passes, and dropped behind them
+  bool is_gathered() const { return gathered_; }      // for passes, and dropped after them
 
   // For passes: all ranks of the shards call these in one order.
   void start_gathering();  // nothing where they are whole or on their way
@@ -39,8 +39,8 @@ class FlatValues {
   at::Tensor begin_filling();
   void end_filling();
 
-  // Whole values as and where they are trained, for whoever wants to look at them. Collective over the shards; `await`
-  // waits for the others.
+  // Whole values as and where they are trained, for inspection. Collective over the shards; `await` waits for the
+  // others.
   at::Tensor gather(const std::function<void(Work&)>& await);
 
  private:
@@ -50,7 +50,7 @@ class FlatValues {
 
   Segment segment_;
   CommunicatorPtr shards_;
-  HostLinkPtr host_;  // null: what is trained stands on the device
+  HostLinkPtr host_;  // null: trained values are on the device
   bool gathered_;
   at::Tensor whole_;
   at::Tensor part_;     // [shard_length]: the own shard as passes see it; of whole_ where that stays

@@ -1,5 +1,5 @@
-// Flat buffers on the host beside those of a device: memory for them, and copies there and back that travel beside the
-// work of both. On CPUs, where tests use it, "there" is other memory of the same host.
+// Flat buffers on the host that correspond to those of a device: memory for them, and copies in both directions that
+// overlap with the work of both. On CPUs, where tests use it, "there" is other memory of the same host.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -12,7 +12,7 @@ class HostCopy {
  public:
   virtual ~HostCopy() = default;
   virtual void wait() = 0;       // this thread, until the copy is made
-  virtual void go_before() = 0;  // what the device's current stream is given from now on runs behind the copy
+  virtual void go_before() = 0;  // work queued on the device's current stream from now on runs after the copy
 };
 using HostCopyPtr = std::shared_ptr<HostCopy>;
 
@@ -20,8 +20,8 @@ class HostLink {
  public:
   virtual ~HostLink() = default;
   virtual at::Tensor zeros(int64_t elements, at::ScalarType type) const = 0;  // on the host
-  // Both start behind all that the device's current stream has been given. Tensors have equal length and type; they
-  // live and are left alone until the copy is made.
+  // Both start after all work queued on the device's current stream. Tensors have equal length and type; they live and
+  // are left alone until the copy is made.
   virtual HostCopyPtr to_host(const at::Tensor& to, const at::Tensor& from) = 0;
   virtual HostCopyPtr to_device(const at::Tensor& to, const at::Tensor& from) = 0;
 };

@@ -323,7 +323,7 @@ void StageParameters::zero_gradients() {
 void StageParameters::open_gradients(int layer, bool deferred) {
   const auto in_the_way = [&](const Reduction& reduction) {
     if (!reduction.of_microbatch) return false;
-    const bool large = sharding_.most_reduced > 0 && reduction.gradients->whole().numel() > sharding_.most_reduced;
+    const bool large = sharding_.reduces_alone(reduction.gradients->whole().numel());
     return large || reduction.layer == layer || reduction.layer != last_closed_;
   };
   while (std::any_of(under_way_.begin(), under_way_.end(), in_the_way)) complete_oldest();

@@ -18,7 +18,7 @@
 
 namespace shardline {
 
-// A part of a logical parameter that stands in a range: its elements one after the other as the parameter's local shape
+// A part of a logical parameter that lies in a range: its elements one after the other as the parameter's local shape
 // has them. What of a range is in no piece is padding.
 struct TrainedPiece {
   const ParamSpec* spec = nullptr;
@@ -32,8 +32,7 @@ struct TrainedRange {
   at::Tensor values, gradients;  // [elements]
   bool decays;
   std::vector<TrainedPiece> pieces = {};
-  // Where both stand on the host, beside a device: see take_gradients and hand_on in optim/update/optimizer.h. Empty
-  // elsewhere.
+  // If both are on the host of a device: see take_gradients and hand_on in optim/update/optimizer.h. Empty elsewhere.
   std::function<void()> await_gradients = nullptr;  // until then they are on their way
   std::function<void()> values_changed = nullptr;   // they may be on their way back
 };
@@ -57,7 +56,7 @@ struct StageSetup {
   Sharding sharding;
   at::TensorOptions values;    // dtype and device of what passes see
   bool trains = true;          // false: no gradients are allocated
-  HostLinkPtr host = nullptr;  // where what is trained stands, with its optimizer's states; null: on the device
+  HostLinkPtr host = nullptr;  // the host that holds trained values and optimizer states; null: on the device
 };
 
 class StageParameters : public ParameterStore {
@@ -93,7 +92,7 @@ class StageParameters : public ParameterStore {
 
   void zero_gradients();
   void finish_gradients();  // waits for all reductions, and joins the uses of tied parameters
-  // After that, before an update: gradients are on their way to the host, where ranges stand there.
+  // After that, before an update: gradients are being copied to the host, if ranges are there.
   void bring_gradients();
   std::vector<TrainedRange> trained_ranges();                // of this rank's shards; to be used while this lives
   std::vector<TrainedParameter> trained_parameters() const;  // in the same order on all ranks of the stage
@@ -109,7 +108,7 @@ class StageParameters : public ParameterStore {
   struct Buffer {  // of one layer's untied parameters, or of a tied one
     FlatLayout layout;
     std::vector<FlatValues> values;        // by segment
-    std::vector<FlatGradients> gradients;  // of the trainable segments, which stand first; of a tie's first use
+    std::vector<FlatGradients> gradients;  // of the trainable segments, which come first; of a tie's first use
   };
   struct LayerParams {
     Buffer buffer;

@@ -21,7 +21,7 @@ constexpr int64_t kBlocks = 16;  // of runs, whatever the number of threads: the
 
 using Vectors = Adafactor::Vectors;
 
-// Calls work(block, run number, run) for all runs, blocks at once.
+// Calls work(block, run number, run) for all runs, in parallel over blocks.
 template <class Work>
 void for_runs(const TensorRuns& runs, const Work& work) {
   const int64_t blocks = std::min(kBlocks, runs.count());
@@ -113,7 +113,7 @@ void update_matrix(T* values, const T* gradients, const TensorRuns& runs, const 
   });
 }
 
-// Calls work(place in the range, place in the state) for the elements of a tensor that is no matrix, in order.
+// Calls work(place in the range, place in the state) for the elements of a tensor that is not a matrix, in order.
 template <class Work>
 void for_elements(const TensorRuns& runs, const Work& work) {
   int64_t at = 0;

@@ -41,7 +41,7 @@ class Adafactor : public Optimizer {
     size_t range, tensor;
     bool counted;
     TensorRuns runs;
-    at::Tensor squares;  // second moment by element, of a tensor that is no matrix
+    at::Tensor squares;  // second moment by element, of a tensor that is not a matrix
   };
   static Vectors vectors(const Tensor& tensor, const at::Tensor& of_all);
 

@@ -1,6 +1,6 @@
 // A sum of doubles without rounding: a fixed-point number wide enough for every double (Kulisch's long accumulator;
-// Neal 2015, "Fast exact summation using small and large superaccumulators", arXiv 1505.05571). Whoever adds what, in
-// which order, on how many threads or ranks: the sum is the same to the last bit.
+// Neal 2015, "Fast exact summation using small and large superaccumulators", arXiv 1505.05571). The sum is the same to
+// the last bit whatever the order of additions and the number of threads or ranks.
 #pragma once
 #include <array>
 #include <cstddef>

@@ -13,7 +13,7 @@ class Optimizer {
   virtual ~Optimizer() = default;
   // Updates the values of all ranges from their gradients, which are complete and are left clipped. gradient_factor:
   // what the gradients are multiplied with first (clip_factor). All ranks that hold parts of a parameter take part.
-  // Gradients of a range are not touched before take_gradients, nor its values behind hand_on.
+  // Gradients of a range are not touched before take_gradients, nor its values after hand_on.
   virtual void step(double learning_rate, double gradient_factor) = 0;
 };
 
@@ -23,7 +23,7 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options, Stage
 // Before a range is updated: its gradients are there, times `factor`, each element then limited to +- max_value (0: no
 // limit).
 void take_gradients(const TrainedRange& range, double factor, double max_value);
-// Behind its update.
+// After its update.
 void hand_on(const TrainedRange& range);
 
 }  // namespace shardline

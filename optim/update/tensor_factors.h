@@ -1,4 +1,4 @@
-// Where a parameter's elements stand in the matrices that a factored optimizer sees: those of the Hugging Face file. A
+// Where a parameter's elements are in the matrices that a factored optimizer sees: those of the Hugging Face file. A
 // tensor [..., rows, columns] of the file has a vector of sums over columns, [..., rows], and one of sums over rows,
 // [..., columns]; a fused query, key and value [3, heads, head_dim, hidden] is GPT-2's [hidden, 3 * hidden].
 #pragma once

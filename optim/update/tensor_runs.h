@@ -1,4 +1,4 @@
-// The elements of one tensor that stand in one piece, as runs: stretches along which rows or columns go up by a fixed
+// The elements of one tensor that lie in one piece, as runs: stretches along which rows or columns go up by a fixed
 // step. Sums over a tensor are made run by run.
 #pragma once
 #include "optim/flat/stage_parameters.h"

@@ -38,10 +38,11 @@ Seconds seconds_of(const LayerWork& work, const Pricing& pricing, const GroupSpa
   return seconds;
 }
 
-// Of the communication over T, what products hide where the weight gradient follows at once: a linear gathers its input
+// The communication over T that products hide if the weight gradient follows immediately: a linear gathers its input
 // during the product of the input gradient, and adds up the input gradient during that of the weight gradient.
-double hidden_seconds(const LayerWork& work, const Job& job, const Pricing& pricing, const GroupSpan& tensor) {
-  if (!job.software.overlap_tensor) return 0;
+double hidden_seconds(const LayerWork& work, const Software& software, const Pricing& pricing,
+                      const GroupSpan& tensor) {
+  if (!software.overlap_tensor) return 0;
   double input_products = 0, weight_products = 0, gathers = 0, sums = 0;
   for (const auto& product : work.products) {
     if (product.phase == Phase::backward_input) input_products += pricing.product(product);
@@ -57,12 +58,13 @@ double hidden_seconds(const LayerWork& work, const Job& job, const Pricing& pric
   return std::min(gathers, input_products) + std::min(sums, weight_products);
 }
 
-LayerPrice told_price(const LayerWork& work, const Job& job, const Pricing& pricing, const GroupSpan& tensor) {
+LayerPrice told_price(const LayerWork& work, const Software& software, const Pricing& pricing,
+                      const GroupSpan& tensor) {
   const Seconds seconds = seconds_of(work, pricing, tensor);
   return {.forward = seconds.forward,
           .backward_input = seconds.backward_input,
           .backward_weight = seconds.backward_weight,
-          .joint_saving = hidden_seconds(work, job, pricing, tensor)};
+          .joint_saving = hidden_seconds(work, software, pricing, tensor)};
 }
 
 LayerPrice measured_price(const LayerMeasurement& measured) {
@@ -73,7 +75,7 @@ LayerPrice measured_price(const LayerMeasurement& measured) {
           .joint_saving = halves - measured.backward_seconds};
 }
 
-// Two layers that the planner need not tell apart.
+// Two layers that the planner need not distinguish.
 bool alike(const LayerSpec& a, const LayerSpec& b) {
   if (!a.is_block || !b.is_block || a.params.size() != b.params.size() || a.flops_per_token != b.flops_per_token)
     return false;
@@ -90,15 +92,15 @@ double flops(const LayerWork& work) {
 
 // Through memory, of a parameter's element, in AdamW: the gradient for the norm and for the update, both moments and
 // the fp32 weight there and back, the weight.
-double update_bytes(const Job& job) {
-  const bool master = job.precision != Precision::fp32;
-  return 2 * job.software.gradient_bytes + 2 * job.software.optimizer_bytes + 8 +
-         (master ? value_bytes(job.precision) : 0) + job.software.extra_update_bytes;
+double update_bytes(const Workload& workload) {
+  const bool master = workload.precision != Precision::fp32;
+  return 2 * workload.software.gradient_bytes + 2 * workload.software.optimizer_bytes + 8 +
+         (master ? value_bytes(workload.precision) : 0) + workload.software.extra_update_bytes;
 }
 
-WorkShape whole_batch(const Job& job) {
-  return {.sequences = job.global_batch,
-          .length = job.sequence_length,
+WorkShape whole_batch(const Workload& workload) {
+  return {.sequences = workload.global_batch,
+          .length = workload.sequence_length,
           .tensor = 1,
           .sequence_parallel = false,
           .fused = false};
@@ -117,30 +119,39 @@ LayerPrice& LayerPrice::operator+=(const LayerPrice& other) {
   return *this;
 }
 
-LayerPrice layer_price(const Job& job, const Layout& layout, const Pricing& pricing, const MeshSpans& spans,
+Pricing pricing_for(const Workload& workload, const Machines& machines) {
+  return Pricing(machines.cluster, workload.precision, workload.software.gradient_bytes,
+                 workload.software.separate_addition, machines.profile.get());
+}
+
+LayerPrice layer_price(const Workload& workload, const Layout& layout, const Pricing& pricing, const MeshSpans& spans,
                        size_t index) {
-  const LayerSpec& layer = job.spec.layers[index];
-  const LayerWork work = work_of(layer, layout.work_shape(job));
-  const auto* measured = is_measured(job, layout) ? find_layer(*job.profile, layer) : nullptr;
-  LayerPrice price = measured ? measured_price(*measured) : told_price(work, job, pricing, spans.tensor);
+  const LayerSpec& layer = workload.spec.layers[index];
+  const LayerWork work = work_of(layer, layout.work_shape(workload));
+  const auto* measured =
+      is_measured(workload, pricing.profile(), layout) ? find_layer(*pricing.profile(), layer) : nullptr;
+  LayerPrice price = measured ? measured_price(*measured) : told_price(work, workload.software, pricing, spans.tensor);
   const double core =
       measured ? measured->recompute_core_seconds : seconds_of(work, pricing, spans.tensor).core_forward;
-  if (work.recomputable && layout.recomputed != Recomputed::nothing)
-    price.recomputed = layout.recomputed == Recomputed::blocks ? price.forward : core;
+  if (const auto what = layout.recomputed(index); work.recomputable && what != Recompute::What::nothing)
+    price.recomputed = what == Recompute::What::layers ? price.forward : core;
   price.backward_input += price.recomputed;
 
   // Each microbatch's gradients go to their owners, and weights come from them.
-  const auto shared = layout.sharded < 2 ? 0.0 : static_cast<double>(shared_parameters(job, layout, layer));
+  const auto shared =
+      layout.sharded() < Sharding::Stage::gradients ? 0.0 : static_cast<double>(shared_parameters(layout, layer));
   if (shared > 0) {
     using Kind = Collective::Kind;
-    const double scatter = pricing.collective(Kind::reduce_scatter, shared * job.software.gradient_bytes, spans.shards);
-    const double gather = layout.sharded == 3 ? pricing.gathering(shared * value_bytes(job.precision), spans.shards,
-                                                                  job.software.gather_way)
-                                              : 0;
+    const double scatter =
+        pricing.collective(Kind::reduce_scatter, shared * workload.software.gradient_bytes, spans.shards);
+    const double gather =
+        layout.sharded() == Sharding::Stage::weights
+            ? pricing.gathering(shared * value_bytes(workload.precision), spans.shards, workload.software.gather_way)
+            : 0;
     price.forward = std::max(price.forward, gather);
     price.backward_input = std::max(price.backward_input, gather + scatter - price.backward_weight);
   }
-  if (const double moved = moved_bytes(job, layout, index); moved > 0) {
+  if (const double moved = moved_bytes(workload, layout, index); moved > 0) {
     const double moving = pricing.to_host(moved);
     price.forward_moving = std::max(0.0, moving - price.forward);
     price.backward_moving = std::max(0.0, moving - price.backward_input);
@@ -148,10 +159,11 @@ LayerPrice layer_price(const Job& job, const Layout& layout, const Pricing& pric
   return price;
 }
 
-double update_seconds(const Job& job, const Pricing& pricing, double elements) {
-  const double all = elements * update_bytes(job);
-  if (!job.states_on_host) return pricing.sweep(all);
-  const double gradients = elements * job.software.gradient_bytes, values = elements * value_bytes(job.precision);
+double update_seconds(const Workload& workload, const Layout& layout, const Pricing& pricing, double elements) {
+  const double all = elements * update_bytes(workload);
+  if (!layout.states_on_host) return pricing.sweep(all);
+  const double gradients = elements * workload.software.gradient_bytes,
+               values = elements * value_bytes(workload.precision);
   const double norm = pricing.sweep(gradients);  // on the device
   return norm + std::max({pricing.to_host(gradients), pricing.to_host(values), pricing.host_sweep(all - gradients)});
 }
@@ -162,12 +174,13 @@ StepShares& StepShares::operator+=(const StepShares& other) {
   return *this;
 }
 
-StepShares step_shares(const Job& job, const Layout& layout, const Pricing& pricing, const MeshSpans& spans,
-                       const LayerSpec& layer) {
-  const LayerWork work = work_of(layer, layout.work_shape(job));
+StepShares step_shares(const Workload& workload, const Layout& layout, const Pricing& pricing, const MeshSpans& spans,
+                       size_t index) {
+  const LayerSpec& layer = workload.spec.layers[index];
+  const LayerWork work = work_of(layer, layout.work_shape(workload));
   const auto of_microbatch = [&](const LayerWork& part) {
     const Seconds seconds = seconds_of(part, pricing, spans.tensor);
-    const bool again = part.recomputable && layout.recomputed == Recomputed::blocks;
+    const bool again = part.recomputable && layout.recomputed(index) == Recompute::What::layers;
     return (again ? 2 : 1) * seconds.forward + seconds.backward_input + seconds.backward_weight;
   };
   LayerWork alone = work, between = work;
@@ -177,39 +190,41 @@ StepShares step_shares(const Job& job, const Layout& layout, const Pricing& pric
   const auto elements = static_cast<double>(local_parameters(layer, layout.tensor));
   const auto of_own_rows = static_cast<double>(parameters_of_own_rows(layer));
   const auto reduced = [&](double count, const GroupSpan& ranks) {
-    return count == 0 ? 0
-                      : pricing.collective(Collective::Kind::all_reduce, count * job.software.gradient_bytes, ranks);
+    return count == 0
+               ? 0
+               : pricing.collective(Collective::Kind::all_reduce, count * workload.software.gradient_bytes, ranks);
   };
-  return {layout.microbatches * of_microbatch(alone) + update_seconds(job, pricing, elements),
+  return {layout.microbatches * of_microbatch(alone) + update_seconds(workload, layout, pricing, elements),
           layout.microbatches * of_microbatch(between) + reduced(of_own_rows, spans.holders) +
               reduced(elements - of_own_rows, spans.replicas)};
 }
 
-std::vector<LayerPrice> layer_prices(const Job& job, const Layout& layout, const MeshSpans& spans) {
-  const Pricing pricing(job.cluster, job.precision, job.software.gradient_bytes, job.software.separate_addition,
-                        job.profile.get());
+std::vector<LayerPrice> layer_prices(const Workload& workload, const Machines& machines, const Layout& layout,
+                                     const MeshSpans& spans) {
+  const Pricing pricing = pricing_for(workload, machines);
   std::vector<LayerPrice> prices;
-  for (size_t i = 0; i < job.spec.layers.size(); ++i) {
-    const auto& layers = job.spec.layers;
-    prices.push_back(i > 0 && alike(layers[i], layers[i - 1]) ? prices.back()
-                                                              : layer_price(job, layout, pricing, spans, i));
+  for (size_t i = 0; i < workload.spec.layers.size(); ++i) {
+    const auto& layers = workload.spec.layers;
+    const bool same = i > 0 && alike(layers[i], layers[i - 1]) && layout.recomputed(i) == layout.recomputed(i - 1);
+    prices.push_back(same ? prices.back() : layer_price(workload, layout, pricing, spans, i));
   }
   return prices;
 }
 
-double model_flops(const Job& job) {
+double model_flops(const Workload& workload) {
   double sum = 0;
-  for (const auto& layer : job.spec.layers) sum += flops(work_of(layer, whole_batch(job)));
+  for (const auto& layer : workload.spec.layers) sum += flops(work_of(layer, whole_batch(workload)));
   return sum;
 }
 
-double hardware_flops(const Job& job, Recomputed recomputed) {
-  double sum = model_flops(job);
-  for (const auto& layer : job.spec.layers) {
-    const auto work = work_of(layer, whole_batch(job));
-    if (!work.recomputable || recomputed == Recomputed::nothing) continue;
+double hardware_flops(const Workload& workload, Recompute::What recomputed) {
+  double sum = model_flops(workload);
+  for (const auto& layer : workload.spec.layers) {
+    const auto work = work_of(layer, whole_batch(workload));
+    if (!work.recomputable || recomputed == Recompute::What::nothing) continue;
     for (const auto& product : work.products)
-      if (product.phase == Phase::forward && (product.core || recomputed == Recomputed::blocks)) sum += product.flops();
+      if (product.phase == Phase::forward && (product.core || recomputed == Recompute::What::layers))
+        sum += product.flops();
   }
   return sum;
 }

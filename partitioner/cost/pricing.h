@@ -9,7 +9,7 @@
 
 namespace shardline {
 
-// A group of ranks on the nodes: how many it has, and how many of them stand on one node.
+// A group of ranks on the nodes: how many it has, and how many of them are on one node.
 struct GroupSpan {
   int size = 1;
   int per_node = 1;          // where the nodes hold different numbers: their mean, rounded up
@@ -35,11 +35,13 @@ class Pricing {
   // An all-gather of values. Over several nodes messages bring a part from another node to each rank there by itself,
   // two steps bring it once; without equally many ranks on each node two steps are messages, too.
   double gathering(double bytes, const GroupSpan& group, GatherWay way) const;
-  // Of a collective's seconds, those that a computation beside it does not notice; 1 where nobody measured.
+  // The share of a collective's seconds that simultaneous computation hides; 1 if it was not measured.
   double hidden_share(Collective::Kind kind, const GroupSpan& group) const;
   double message(double bytes, bool same_node) const;
   double to_host(double bytes) const;
   double host_sweep(double bytes) const;  // through the host's memory, while the other devices do so, too
+
+  const Profile* profile() const { return profile_; }  // null: nothing was measured
 
  private:
   double tiles(const Product& product) const;

@@ -13,12 +13,13 @@ using Kind = Collective::Kind;
 
 class Step {
  public:
-  Step(const Job& job, const Layout& layout, const std::vector<int>& stage_of_chunk,
+  Step(const Workload& workload, const Machines& machines, const Layout& layout, const std::vector<int>& stage_of_chunk,
        const std::vector<int>& chunk_of_layer, const std::vector<LayerPrice>& prices)
-      : job_(job),
+      : workload_(workload),
+        machines_(machines),
         layout_(layout),
-        measured_(job.profile.get()),
-        pricing_(job.cluster, job.precision, job.software.gradient_bytes, job.software.separate_addition, measured_),
+        measured_(machines.profile.get()),
+        pricing_(pricing_for(workload, machines)),
         prices_(prices),
         stage_of_chunk_(stage_of_chunk),
         layers_(stage_of_chunk.size()),
@@ -31,7 +32,7 @@ class Step {
       chunks_[chunk] += prices[layer];
       const auto stage = static_cast<size_t>(stage_of_chunk[chunk]);
       elements_[stage] += elements(layer);
-      owned_[stage] += elements(layer) - shared(layer) * (1 - 1.0 / layout.shards());
+      owned_[stage] += elements(layer) - shared(layer) * (1 - 1.0 / layout.sharding.degree);
     }
   }
 
@@ -53,26 +54,27 @@ class Step {
         std::max(0.0, reduced - step.pipeline_seconds) + tied_seconds(spans) + gathering_seconds(spans);
     step.seconds = step.pipeline_seconds + step.reduction_seconds + step.optimizer_seconds;
     step.bubble_fraction = 1 - busy(simulation) / (layout_.pipeline * step.seconds);
-    step.samples_per_second = static_cast<double>(job_.global_batch) / step.seconds;
-    step.tokens_per_second = step.samples_per_second * static_cast<double>(job_.sequence_length);
-    step.utilization = model_flops(job_) / (step.seconds * layout_.world() * job_.cluster.peak(job_.precision));
-    const int nodes = (layout_.world() + job_.cluster.devices_per_node - 1) / job_.cluster.devices_per_node;
-    step.hourly_cost = nodes * job_.cluster.hourly_price.value_or(0);
+    step.samples_per_second = static_cast<double>(workload_.global_batch) / step.seconds;
+    step.tokens_per_second = step.samples_per_second * static_cast<double>(workload_.sequence_length);
+    step.utilization =
+        model_flops(workload_) / (step.seconds * layout_.world() * machines_.cluster.peak(workload_.precision));
+    const int nodes = (layout_.world() + machines_.cluster.devices_per_node - 1) / machines_.cluster.devices_per_node;
+    step.hourly_cost = nodes * machines_.cluster.hourly_price.value_or(0);
     return step;
   }
 
  private:
   double elements(size_t layer) const {
-    return static_cast<double>(local_parameters(job_.spec.layers[layer], layout_.tensor));
+    return static_cast<double>(local_parameters(workload_.spec.layers[layer], layout_.tensor));
   }
-  double gradient_bytes(double elements) const { return elements * job_.software.gradient_bytes; }
+  double gradient_bytes(double elements) const { return elements * workload_.software.gradient_bytes; }
 
   double shared(size_t layer) const {
-    return static_cast<double>(shared_parameters(job_, layout_, job_.spec.layers[layer]));
+    return static_cast<double>(shared_parameters(layout_, workload_.spec.layers[layer]));
   }
 
   struct PassKind {
-    bool joint = false;  // the weight gradient follows at once
+    bool joint = false;  // the weight gradient follows immediately
     bool away = false;   // what is offloaded has the time to leave
   };
   using PassKinds = std::vector<std::vector<PassKind>>;  // by chunk and microbatch
@@ -85,7 +87,7 @@ class Step {
   PassKinds kinds_of_passes(const Schedule& schedule) const {
     PassKinds kinds(chunks_.size(), std::vector<PassKind>(static_cast<size_t>(schedule.microbatches)));
     for (const auto& list : schedule.instructions) {
-      const auto away = away_between(job_, layout_, list);
+      const auto away = away_between(layout_, list);
       for (size_t i = 0; i < list.size(); ++i)
         if (list[i].op == Op::backward_input) kind_of(kinds, list[i]) = {weights_follow(list, i), away[i]};
     }
@@ -108,13 +110,13 @@ class Step {
 
   // From stage to stage, of the largest border that a chunk ends with.
   std::vector<std::vector<double>> message_seconds(const MeshSpans& spans) const {
-    const WorkShape shape = layout_.work_shape(job_);
+    const WorkShape shape = layout_.work_shape(workload_);
     int64_t largest = 0;
     for (size_t chunk = 0; chunk + 1 < layers_.size(); ++chunk)
       if (!layers_[chunk].empty())
-        largest = std::max(largest, border_bytes(job_.spec.layers[layers_[chunk].back()], shape));
+        largest = std::max(largest, border_bytes(workload_.spec.layers[layers_[chunk].back()], shape));
     const auto bytes = static_cast<double>(largest);
-    const bool scattered = job_.software.scatter_gather && layout_.tensor > 1 && !shape.sequence_parallel;
+    const bool scattered = workload_.software.scatter_gather && layout_.tensor > 1 && !shape.sequence_parallel;
     const double gather = scattered ? pricing_.collective(Kind::all_gather, bytes, spans.tensor) : 0;
     const auto stages = static_cast<size_t>(layout_.pipeline);
     std::vector<std::vector<double>> seconds(stages, std::vector<double>(stages));
@@ -130,22 +132,22 @@ class Step {
     const auto reduced = [&](Kind kind, double count, const GroupSpan& ranks) {
       return count == 0 ? 0 : pricing_.collective(kind, gradient_bytes(count), ranks);
     };
-    const auto own_rows = static_cast<double>(parameters_of_own_rows(job_.spec.layers[layer]));
+    const auto own_rows = static_cast<double>(parameters_of_own_rows(workload_.spec.layers[layer]));
     const double dealt = std::max(0.0, shared(layer) - own_rows), whole = elements(layer) - own_rows - dealt;
     return reduced(Kind::all_reduce, own_rows, spans.holders) + reduced(Kind::all_reduce, whole, spans.replicas) +
-           (layout_.sharded == 1 ? reduced(Kind::reduce_scatter, dealt, spans.shards) : 0) +
-           reduced(Kind::all_reduce, dealt / layout_.shards(), spans.shard_copies);
+           (layout_.sharded() == Sharding::Stage::optimizer ? reduced(Kind::reduce_scatter, dealt, spans.shards) : 0) +
+           reduced(Kind::all_reduce, dealt / layout_.sharding.degree, spans.shard_copies);
   }
 
-  // One reduction at a time; a layer's begins when its last weight gradient is there, last layers first. What a
-  // reduction takes from the computation beside it makes that longer.
+  // One reduction at a time; a layer's begins when its last weight gradient is there, last layers first. The share of a
+  // reduction that is not hidden makes the simultaneous computation longer.
   double reduction_end(const Schedule& schedule, const Simulation& simulation, int stage,
                        const MeshSpans& spans) const {
     const auto& list = schedule.instructions[stage];
     const auto& intervals = simulation.intervals[stage];
     if (intervals.empty()) return 0;
     const double taken = 1 - pricing_.hidden_share(Kind::all_reduce, spans.replicas);
-    double end = job_.software.overlap_reduction ? 0 : intervals.back().end, delay = 0;
+    double end = workload_.software.overlap_reduction ? 0 : intervals.back().end, delay = 0;
     for (size_t i = 0; i < list.size(); ++i) {
       if (list[i].op != Op::backward_weight || list[i].microbatch != schedule.microbatches - 1) continue;
       const auto chunk = static_cast<size_t>(list[i].chunk);
@@ -170,12 +172,12 @@ class Step {
     return all > 0 ? seconds(prices_[layer]) / all : 0;
   }
 
-  // The uses of a tied parameter are added once per step. On one stage that is so short that only measurements tell it.
+  // The uses of a tied parameter are added once per step. On one stage this is so short that only measurements show it.
   double tied_seconds(const MeshSpans& spans) const {
     double seconds = 0;
     for (size_t chunk = 0; chunk < layers_.size(); ++chunk)
       for (const size_t layer : layers_[chunk])
-        for (const auto& param : job_.spec.layers[layer].params)
+        for (const auto& param : workload_.spec.layers[layer].params)
           if (!param.tied_to.empty()) seconds += tied_seconds(param, stage_of_chunk_[chunk], spans);
     return seconds;
   }
@@ -189,8 +191,8 @@ class Step {
   int stage_holding(const std::string& parameter) const {
     for (size_t chunk = 0; chunk < layers_.size(); ++chunk)
       for (const size_t layer : layers_[chunk])
-        for (const auto& param : job_.spec.layers[layer].params)
-          if (job_.spec.layers[layer].full_name(param) == parameter) return stage_of_chunk_[chunk];
+        for (const auto& param : workload_.spec.layers[layer].params)
+          if (workload_.spec.layers[layer].full_name(param) == parameter) return stage_of_chunk_[chunk];
     SL_ASSERT(false, "no layer holds ", parameter);
     return -1;
   }
@@ -208,7 +210,7 @@ class Step {
     auto stored = elements_;
     for (size_t chunk = 0; chunk < layers_.size(); ++chunk)
       for (const size_t layer : layers_[chunk])
-        for (const auto& param : job_.spec.layers[layer].params)
+        for (const auto& param : workload_.spec.layers[layer].params)
           if (!param.tied_to.empty() && stage_holding(param.tied_to) == stage_of_chunk_[chunk])
             stored[stage_of_chunk_[chunk]] -= elements_of(param);
     return *std::max_element(stored.begin(), stored.end());
@@ -216,19 +218,20 @@ class Step {
 
   // Of the gradients, before the first forward: the first stage's; the others wait for it anyway.
   double clear_seconds() const {
-    const double held = (layout_.sharded < 2 ? elements_ : owned_)[stage_of_chunk_[0]];
+    const double held = (layout_.sharded() < Sharding::Stage::gradients ? elements_ : owned_)[stage_of_chunk_[0]];
     return measured_ ? measured_->clear_seconds_per_gradient * held : pricing_.sweep(gradient_bytes(held));
   }
 
   double optimizer_seconds() const {
     const double most = *std::max_element(owned_.begin(), owned_.end());
     if (measured_) return measured_->optimizer_seconds_per_stored * largest_stored() * most / largest_stage();
-    return update_seconds(job_, pricing_, most);
+    return update_seconds(workload_, layout_, pricing_, most);
   }
 
   double gathering_seconds(const MeshSpans& spans) const {
-    if (layout_.sharded != 1 && layout_.sharded != 2) return 0;
-    return pricing_.gathering(largest_stage() * value_bytes(job_.precision), spans.shards, job_.software.gather_way);
+    if (layout_.sharded() != Sharding::Stage::optimizer && layout_.sharded() != Sharding::Stage::gradients) return 0;
+    return pricing_.gathering(largest_stage() * value_bytes(workload_.precision), spans.shards,
+                              workload_.software.gather_way);
   }
 
   double busy(const Simulation& simulation) const {
@@ -238,7 +241,8 @@ class Step {
     return sum;
   }
 
-  const Job& job_;
+  const Workload& workload_;
+  const Machines& machines_;
   const Layout& layout_;
   const Profile* measured_;  // may be null
   const Pricing pricing_;
@@ -251,19 +255,20 @@ class Step {
 
 }  // namespace
 
-StepEstimate estimate_step(const Job& job, const Layout& layout, const Schedule& schedule,
-                           const std::vector<int>& chunk_of_layer, const std::vector<LayerPrice>& prices,
-                           const MeshSpans& spans) {
-  return Step(job, layout, schedule.stage_of_chunk, chunk_of_layer, prices).estimate(schedule, spans);
+StepEstimate estimate_step(const Workload& workload, const Machines& machines, const Layout& layout,
+                           const Schedule& schedule, const std::vector<int>& chunk_of_layer,
+                           const std::vector<LayerPrice>& prices, const MeshSpans& spans) {
+  return Step(workload, machines, layout, schedule.stage_of_chunk, chunk_of_layer, prices).estimate(schedule, spans);
 }
 
-StepEstimate estimate_step(const Job& job, const Layout& layout) {
-  const auto spans = mesh_spans(layout.mesh(), job.cluster.devices_per_node, layout.shards());
-  const auto prices = layer_prices(job, layout, spans);
+StepEstimate estimate_step(const Workload& workload, const Machines& machines, const Layout& layout) {
+  const auto spans = mesh_spans(layout.mesh(), machines.cluster.devices_per_node, layout.sharding.degree);
+  const auto prices = layer_prices(workload, machines, layout, spans);
   const auto schedule = make_schedule(layout.schedule_choice());
   std::vector<double> costs;
   for (const auto& price : prices) costs.push_back(price.whole());
-  return estimate_step(job, layout, schedule, assign_chunks(costs, schedule.stage_of_chunk), prices, spans);
+  return estimate_step(workload, machines, layout, schedule, assign_chunks(costs, schedule.stage_of_chunk), prices,
+                       spans);
 }
 
 }  // namespace shardline

@@ -1,5 +1,5 @@
-// Seconds of a training step: the schedule's own instruction lists, priced. With a profile of the layout (Job::profile)
-// all prices are measured ones.
+// Seconds of a training step: the schedule's own instruction lists, priced. With a profile of the layout
+// (Machines::profile) all prices are measured ones.
 //
 // Replicas do the same at the same time, so one of them is simulated. What a stage does:
 //   its list, with messages between stages | the reduction of gradients over the replicas, behind the backwards that
@@ -23,11 +23,11 @@ struct StepEstimate {
 };
 
 // chunk_of_layer: as assign_chunks gives it. Throws ConfigError for a schedule that the layout cannot have.
-StepEstimate estimate_step(const Job& job, const Layout& layout, const Schedule& schedule,
-                           const std::vector<int>& chunk_of_layer, const std::vector<LayerPrice>& prices,
-                           const MeshSpans& spans);
+StepEstimate estimate_step(const Workload& workload, const Machines& machines, const Layout& layout,
+                           const Schedule& schedule, const std::vector<int>& chunk_of_layer,
+                           const std::vector<LayerPrice>& prices, const MeshSpans& spans);
 
 // All of it for one layout: prices, stages with equal time, schedule.
-StepEstimate estimate_step(const Job& job, const Layout& layout);
+StepEstimate estimate_step(const Workload& workload, const Machines& machines, const Layout& layout);
 
 }  // namespace shardline

@@ -1,4 +1,4 @@
-// Which layers stand on which pipeline stage and in which chunk.
+// Assigns layers to pipeline stages and chunks.
 #pragma once
 #include <cstddef>
 #include <vector>

@@ -12,7 +12,7 @@ namespace {
 using Stages = std::vector<int>;
 
 void check(const ModuleTree& tree, int stages) {
-  if (stages < 1) throw ConfigError(cat("a model stands on at least one stage, not on ", stages));
+  if (stages < 1) throw ConfigError(cat("a model needs at least one stage, not ", stages));
   if (tree.empty()) throw ConfigError("there is no module to place on a stage");
   for (size_t i = 0; i < tree.size(); ++i) {
     const auto& node = tree[i];
@@ -100,7 +100,7 @@ class MergedTree {
   std::vector<int> node_of_;
   std::vector<std::vector<int>> children_;
   std::vector<double> cost_;    // of the subtree
-  std::vector<size_t> leaves_;  // likewise
+  std::vector<size_t> leaves_;  // the same
 };
 
 class Assignment {
@@ -191,7 +191,7 @@ std::vector<int> assign_paths(const ModuleTree& tree, const std::map<std::string
   const auto first = merged(tree);
   for (size_t i = 0; i < tree.size(); ++i)
     if (const auto other = static_cast<size_t>(first[i]); stage_of_node[i] != stage_of_node[other])
-      throw ConfigError(cat("modules ", tree[other].path, " and ", tree[i].path, " share a parameter, but stand on ",
+      throw ConfigError(cat("modules ", tree[other].path, " and ", tree[i].path, " share a parameter, but are on ",
                             "stages ", stage_of_node[other], " and ", stage_of_node[i], "; give both the same stage"));
   return stage_of_node;
 }

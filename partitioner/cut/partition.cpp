@@ -76,7 +76,7 @@ class Costs {
   double by_second_ = 1, by_byte_ = 0;
 };
 
-// ends[c]: behind the last layer of chunk c.
+// ends[c]: after the last layer of chunk c.
 using Ends = std::vector<size_t>;
 
 std::vector<int> chunk_of_layer(const Ends& ends) {
@@ -299,7 +299,7 @@ class Search {
   Ends ends_;
   std::vector<int> in_class_;                // members from a layer on
   std::vector<double> least_, least_bytes_;  // by stage: cost and bytes of one member
-  std::vector<double> cheapest_cut_;         // behind each chunk
+  std::vector<double> cheapest_cut_;         // after each chunk
   std::unordered_set<std::string> visited_;
   int nodes_ = 0;
 };

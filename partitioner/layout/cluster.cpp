@@ -52,7 +52,7 @@ class ClusterReader {
   void read_prices(const Cluster& cluster) {
     if (!cluster.spot_price) return;
     if (!cluster.hourly_price)
-      root_.fail("spot_price", "stands without hourly_price", "state the full price, too");
+      root_.fail("spot_price", "is given without hourly_price", "state the full price, too");
     else if (*cluster.spot_price > *cluster.hourly_price)
       root_.fail("spot_price", cat("is more than hourly_price, ", *cluster.hourly_price), "swap them?");
   }

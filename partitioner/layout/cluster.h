@@ -39,7 +39,7 @@ struct Cluster {
   double memory_bytes_per_second = 0;
   std::map<Precision, double> peak_flops;  // per second
   int multiprocessors = 0;                 // 0: no tiles to count
-  double launch_seconds = 4e-6;            // of a kernel behind another one
+  double launch_seconds = 4e-6;            // of a kernel that follows another one
 
   Link intra_node, inter_node, host;        // host: to the memory of the host, for offloading
   double host_memory_bytes_per_second = 0;  // of the host's memory, a device's share; 0: not stated
@@ -50,7 +50,7 @@ struct Cluster {
   double peak(Precision precision) const;  // ConfigError when the device cannot compute with it
 };
 
-// Throws one ConfigError that tells all mistakes: unknown, missing, negative and contradictory values.
+// Throws one ConfigError that lists all mistakes: unknown, missing, negative and contradictory values.
 Cluster cluster_from_json(const JsonDocument& document);
 Cluster read_cluster(const std::string& path);
 

@@ -2,27 +2,40 @@
 
 #include <functional>
 #include <numeric>
+#include <set>
 
 #include "core/error.h"
 
 namespace shardline {
 
-const char* to_string(Recomputed recomputed) {
-  return recomputed == Recomputed::nothing ? "none" : recomputed == Recomputed::core ? "selective" : "each";
+std::vector<Recompute> recompute_blocks(const ModelSpec& spec, Recompute::What what) {
+  std::vector<Recompute> by_layer;
+  if (what != Recompute::What::nothing)
+    for (const auto& layer : spec.layers) by_layer.push_back(layer.is_block ? Recompute{what} : Recompute{});
+  return by_layer;
 }
 
-const char* to_string(Offloaded offloaded) {
-  return offloaded == Offloaded::nothing ? "none" : offloaded == Offloaded::inputs ? "checkpointed" : "all";
+std::string recompute_text(const Layout& layout) {
+  std::set<std::string> strategies;
+  for (const auto& recompute : layout.recompute)
+    if (recompute.what != Recompute::What::nothing) strategies.insert(to_string(recompute));
+  std::string text;
+  for (const auto& strategy : strategies) text += (text.empty() ? "" : ", ") + strategy;
+  return text.empty() ? "none" : text;
 }
 
-WorkShape Layout::work_shape(const Job& job) const {
+const char* scope_text(const OffloadOptions& offload) {
+  return !offload.enabled ? "none" : offload.everything ? "all" : "checkpointed";
+}
+
+WorkShape Layout::work_shape(const Workload& workload) const {
   return {.sequences = microbatch_size,
-          .length = job.sequence_length,
+          .length = workload.sequence_length,
           .tensor = tensor,
           .sequence_parallel = sequence_parallel && tensor > 1,
-          .fused = job.software.fused,
-          .value_bytes = value_bytes(job.precision),
-          .border_bytes = job.fp32_borders ? 4 : value_bytes(job.precision)};
+          .fused = workload.software.fused,
+          .value_bytes = value_bytes(workload.precision),
+          .border_bytes = workload.fp32_borders ? 4 : value_bytes(workload.precision)};
 }
 
 ScheduleChoice Layout::schedule_choice() const {
@@ -33,15 +46,15 @@ ScheduleChoice Layout::schedule_choice() const {
           .active_microbatches = active_microbatches};
 }
 
-std::map<std::string, std::string> layout_conditions(const Job& job, const Layout& layout) {
+std::map<std::string, std::string> layout_conditions(const Workload& workload, const Layout& layout) {
   return {{"tensor_parallel_degree", std::to_string(layout.tensor)},
           {"microbatch_size", std::to_string(layout.microbatch_size)},
           {"optimize", layout.sequence_parallel ? "memory" : "speed"},
-          {"sequence_length", std::to_string(job.sequence_length)}};
+          {"sequence_length", std::to_string(workload.sequence_length)}};
 }
 
-bool is_measured(const Job& job, const Layout& layout) {
-  return job.profile && mismatch(*job.profile, layout_conditions(job, layout)).empty();
+bool is_measured(const Workload& workload, const Profile* profile, const Layout& layout) {
+  return profile && mismatch(*profile, layout_conditions(workload, layout)).empty();
 }
 
 std::string to_string(const Layout& layout) {
@@ -49,11 +62,13 @@ std::string to_string(const Layout& layout) {
                          ", ", layout.microbatches, " x ", layout.microbatch_size);
   if (layout.pipeline > 1) text += " " + layout.schedule;
   if (layout.chunks_per_stage > 1) text += cat(" v=", layout.chunks_per_stage);
-  text += cat(", recompute ", to_string(layout.recomputed));
+  text += cat(", recompute ", recompute_text(layout));
   if (layout.sequence_parallel) text += ", sequence parallel";
-  if (layout.sharded > 0) text += cat(", ZeRO-", layout.sharded);
-  if (layout.sharded > 0 && layout.shards() != layout.replicas) text += cat(" over ", layout.shards());
-  if (layout.offload != Offloaded::nothing) text += cat(", offload ", to_string(layout.offload));
+  if (layout.sharded() != Sharding::Stage::none) {
+    text += cat(", ZeRO-", static_cast<int>(layout.sharding.stage));
+    if (layout.sharding.degree != layout.replicas) text += cat(" over ", layout.sharding.degree);
+  }
+  if (layout.offload.enabled) text += cat(", offload ", scope_text(layout.offload));
   return text;
 }
 
@@ -72,11 +87,12 @@ int64_t local_parameters(const LayerSpec& layer, int tensor) {
   return elements;
 }
 
-int64_t shared_parameters(const Job& job, const Layout& layout, const LayerSpec& layer) {
-  if (layout.shards() == 1) return 0;
+int64_t shared_parameters(const Layout& layout, const LayerSpec& layer) {
+  if (layout.sharding.degree == 1) return 0;
   int64_t elements = 0;
   for (const auto& param : layer.params)
-    if (layout.sharded < 3 || param.numel() >= job.whole_below) elements += local_elements(param, layout.tensor);
+    if (layout.sharded() < Sharding::Stage::weights || param.numel() >= layout.sharding.whole_below)
+      elements += local_elements(param, layout.tensor);
   return elements;
 }
 

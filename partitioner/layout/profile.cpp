@@ -123,7 +123,7 @@ Profile read_profile(const std::string& path) {
   try {
     profile = json.get<Profile>();
   } catch (const nlohmann::json::exception& error) {
-    throw DataError(cat(path, ": is no profile: ", error.what(), "; measure again with shardline profile"));
+    throw DataError(cat(path, ": is not a profile: ", error.what(), "; measure again with shardline profile"));
   }
   check(profile, path);
   return profile;

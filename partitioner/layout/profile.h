@@ -44,7 +44,7 @@ struct LinkMeasurement {
   int ranks = 1;          // of the group
   std::vector<int64_t> bytes;
   std::vector<double> seconds;
-  double hidden = 0;  // share of the seconds that do not make a computation beside it longer; 0 to 1
+  double hidden = 0;  // share of the seconds that do not lengthen a simultaneous computation; 0 to 1
   bool operator==(const LinkMeasurement&) const = default;
 };
 

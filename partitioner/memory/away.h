@@ -9,6 +9,6 @@ namespace shardline {
 
 // By instruction of a stage's list: whether what a forward makes is away until its backward_input, and, there, whether
 // what it uses was. Nothing is where the layout offloads nothing.
-std::vector<bool> away_between(const Job& job, const Layout& layout, const std::vector<Instruction>& list);
+std::vector<bool> away_between(const Layout& layout, const std::vector<Instruction>& list);
 
 }  // namespace shardline

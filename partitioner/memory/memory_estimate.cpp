@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <ranges>
 
 #include "core/error.h"
 #include "partitioner/cut/assign.h"
@@ -34,9 +35,9 @@ double columns_of_head(const LayerWork& work) {
 struct Stated {
   double kept = 0, all = 0, pairs = 0;
 };
-Stated stated_bytes(const Job& job, const Layout& layout, size_t index) {
-  const auto& layer = job.spec.layers[index];
-  const WorkShape shape = layout.work_shape(job);
+Stated stated_bytes(const Workload& workload, const Layout& layout, size_t index) {
+  const auto& layer = workload.spec.layers[index];
+  const WorkShape shape = layout.work_shape(workload);
   KeptCase at{.tokens = shape.tokens(),
               .rows = shape.rows(),
               .t = 0,
@@ -47,30 +48,32 @@ Stated stated_bytes(const Job& job, const Layout& layout, size_t index) {
   Stated bytes{.kept = static_cast<double>(all.activations),
                .all = static_cast<double>(all.activations),
                .pairs = static_cast<double>(all.weight_pairs)};
-  if (!layer.is_block || layout.recomputed == Recomputed::nothing) return bytes;
+  const auto recomputed = layout.recomputed(index);
+  if (!layer.is_block || recomputed == Recompute::What::nothing) return bytes;
   at.recompute_attention = true;
-  bytes.kept = layout.recomputed == Recomputed::core
+  bytes.kept = recomputed == Recompute::What::attention
                    ? static_cast<double>(layer.kept(at).activations)
-                   : static_cast<double>(index > 0 ? border_bytes(job.spec.layers[index - 1], shape) : 0);
+                   : static_cast<double>(index > 0 ? border_bytes(workload.spec.layers[index - 1], shape) : 0);
   return bytes;
 }
 
-LayerBytes layer_bytes(const Job& job, const Layout& layout, size_t index) {
-  const auto& layer = job.spec.layers[index];
-  const WorkShape shape = layout.work_shape(job);
+LayerBytes layer_bytes(const Workload& workload, const Layout& layout, size_t index) {
+  const auto& layer = workload.spec.layers[index];
+  const WorkShape shape = layout.work_shape(workload);
   const LayerWork work = layer.work(shape);
   const double border = static_cast<double>(border_bytes(layer, shape)), value = static_cast<double>(shape.value_bytes);
-  const Stated stated = job.software.own_ops ? stated_bytes(job, layout, index) : Stated();
+  const auto recomputed = layout.recomputed(index);
+  const Stated stated = workload.software.own_ops ? stated_bytes(workload, layout, index) : Stated();
   LayerBytes bytes;
   if (work.heads > 0) {
     bytes.kept = stated.kept;
     double all = stated.all;
-    if (!job.software.own_ops) {
-      bytes.kept = block_activation_bytes(work.hidden, work.heads, shape, layout.recomputed);
-      all = block_activation_bytes(work.hidden, work.heads, shape, Recomputed::nothing);
+    if (!workload.software.own_ops) {
+      bytes.kept = block_activation_bytes(work.hidden, work.heads, shape, recomputed);
+      all = block_activation_bytes(work.hidden, work.heads, shape, Recompute::What::nothing);
     }
-    if (layout.recomputed != Recomputed::nothing) bytes.remade = std::max(0.0, all - bytes.kept);
-  } else if (job.software.own_ops) {
+    if (recomputed != Recompute::What::nothing) bytes.remade = std::max(0.0, all - bytes.kept);
+  } else if (workload.software.own_ops) {
     bytes.kept = stated.kept;
   } else if (index == 0) {
     bytes.kept = border / value;  // the dropout mask
@@ -85,13 +88,12 @@ LayerBytes layer_bytes(const Job& job, const Layout& layout, size_t index) {
     bytes.transient =
         shape.fused ? kFusedRows * columns * (4 + value) : static_cast<double>(shape.tokens()) * columns * 4;
   }
-  const bool is_input = layout.recomputed == Recomputed::blocks && work.recomputable;
-  if (layout.offload == Offloaded::everything || (layout.offload == Offloaded::inputs && is_input))
-    bytes.moved = bytes.kept;
-  if (job.software.own_ops) bytes.pairs = stated.pairs;
+  const bool is_input = recomputed == Recompute::What::layers && work.recomputable;
+  if (layout.offload.enabled && (layout.offload.everything || is_input)) bytes.moved = bytes.kept;
+  if (workload.software.own_ops) bytes.pairs = stated.pairs;
   for (const auto& product : work.products) {
     const auto rows = static_cast<double>(product.k), sides = static_cast<double>(product.m + product.n);
-    if (product.phase == Phase::backward_weight && work.heads > 0 && !job.software.own_ops)
+    if (product.phase == Phase::backward_weight && work.heads > 0 && !workload.software.own_ops)
       bytes.pairs += rows * sides * value;
     if (product.phase == Phase::forward && product.stored && work.heads > 0)
       bytes.transient = std::max(
@@ -105,10 +107,10 @@ struct ChunkBytes {
 };
 
 // Goes through a stage's list and counts.
-std::pair<double, int> peak_activations(const Job& job, const Layout& layout, const std::vector<Instruction>& list,
+std::pair<double, int> peak_activations(const Layout& layout, const std::vector<Instruction>& list,
                                         const std::vector<ChunkBytes>& chunks) {
-  const auto away = away_between(job, layout, list);
-  const auto horizon = static_cast<size_t>(job.loading_horizon);
+  const auto away = away_between(layout, list);
+  const auto horizon = static_cast<size_t>(layout.offload.horizon);
   double now = 0, peak = 0;
   int at = -1;
   for (size_t i = 0; i < list.size(); ++i) {
@@ -137,19 +139,19 @@ std::pair<double, int> peak_activations(const Job& job, const Layout& layout, co
   return {peak, at};
 }
 
-double largest_border(const Job& job, const WorkShape& shape) {
+double largest_border(const Workload& workload, const WorkShape& shape) {
   int64_t bytes = 0;
-  for (const auto& layer : job.spec.layers) bytes = std::max(bytes, border_bytes(layer, shape));
+  for (const auto& layer : workload.spec.layers) bytes = std::max(bytes, border_bytes(layer, shape));
   return static_cast<double>(bytes);
 }
 
-double communication_bytes(const Job& job, const Layout& layout, double largest_layer) {
-  const WorkShape shape = layout.work_shape(job);
+double communication_bytes(const Workload& workload, const Layout& layout, double largest_layer) {
+  const WorkShape shape = layout.work_shape(workload);
   double bytes = 0;
-  if (layout.pipeline > 1) bytes += 4 * largest_border(job, shape);  // one in, one out, either way
-  if (shape.sequence_parallel) bytes += largest_border(job, shape) * layout.tensor;
-  if (layout.sharded == 3) bytes += 2 * largest_layer * value_bytes(job.precision);
-  if (layout.sharded >= 2) bytes += largest_layer * job.software.gradient_bytes;
+  if (layout.pipeline > 1) bytes += 4 * largest_border(workload, shape);  // one in, one out, either way
+  if (shape.sequence_parallel) bytes += largest_border(workload, shape) * layout.tensor;
+  if (layout.sharded() == Sharding::Stage::weights) bytes += 2 * largest_layer * value_bytes(workload.precision);
+  if (layout.sharded() >= Sharding::Stage::gradients) bytes += largest_layer * workload.software.gradient_bytes;
   return bytes;
 }
 
@@ -163,82 +165,83 @@ int chunks_of(const std::vector<int>& chunk_of_layer) {
 
 }  // namespace
 
-MemoryBytes device_bytes(const Job& job, const Layout& layout) {
-  if (job.cluster.multiprocessors == 0) return {};
+MemoryBytes device_bytes(const Cluster& cluster, const Layout& layout) {
+  if (cluster.multiprocessors == 0) return {};
   const int groups = (layout.tensor > 1) + (layout.replicas > 1) + 2 * (layout.pipeline > 1);
   return {.communication = groups * kCommunicatorBytes, .workspace = kRuntimeBytes};
 }
 
-MemoryBytes state_bytes(const Job& job, const Layout& layout, const LayerSpec& layer) {
-  const double master = job.precision == Precision::fp32 ? 0 : 4;
+MemoryBytes state_bytes(const Workload& workload, const Layout& layout, const LayerSpec& layer) {
+  const double master = workload.precision == Precision::fp32 ? 0 : 4;
   const auto all = static_cast<double>(local_parameters(layer, layout.tensor));
-  const auto shared = static_cast<double>(shared_parameters(job, layout, layer));
-  const auto held = [&](int stage) {  // elements, of what is shared out from this stage of sharding on
-    return layout.sharded >= stage ? all - shared + shared / layout.shards() : all;
+  const auto shared = static_cast<double>(shared_parameters(layout, layer));
+  const auto held = [&](Sharding::Stage stage) {  // elements, of what is shared out from this stage of sharding on
+    return layout.sharded() >= stage ? all - shared + shared / layout.sharding.degree : all;
   };
-  MemoryBytes bytes{.weights = held(3) * value_bytes(job.precision),
-                    .gradients = held(2) * job.software.gradient_bytes};
-  const double rounded = master > 0 ? value_bytes(job.precision) : 0;
-  if (job.states_on_host)
-    bytes.host = held(1) * (job.software.optimizer_bytes + 2 * job.software.gradient_bytes + rounded);
+  MemoryBytes bytes{.weights = held(Sharding::Stage::weights) * value_bytes(workload.precision),
+                    .gradients = held(Sharding::Stage::gradients) * workload.software.gradient_bytes};
+  const double rounded = master > 0 ? value_bytes(workload.precision) : 0;
+  if (layout.states_on_host)
+    bytes.host = held(Sharding::Stage::optimizer) *
+                 (workload.software.optimizer_bytes + 2 * workload.software.gradient_bytes + rounded);
   else
-    bytes.optimizer = held(1) * (job.software.optimizer_bytes + master);
+    bytes.optimizer = held(Sharding::Stage::optimizer) * (workload.software.optimizer_bytes + master);
   return bytes;
 }
 
-double moved_bytes(const Job& job, const Layout& layout, size_t layer) {
-  return layout.offload == Offloaded::nothing ? 0 : layer_bytes(job, layout, layer).moved;
+double moved_bytes(const Workload& workload, const Layout& layout, size_t layer) {
+  return !layout.offload.enabled ? 0 : layer_bytes(workload, layout, layer).moved;
 }
 
-double kept_bytes(const Job& job, const Layout& layout, size_t layer) {
-  const LayerBytes bytes = layer_bytes(job, layout, layer);
+double kept_bytes(const Workload& workload, const Layout& layout, size_t layer) {
+  const LayerBytes bytes = layer_bytes(workload, layout, layer);
   return bytes.kept - bytes.moved;
 }
 
-std::vector<double> kept_by_chunk(const Job& job, const Layout& layout, const std::vector<int>& chunk_of_layer,
-                                  int chunks) {
+std::vector<double> kept_by_chunk(const Workload& workload, const Layout& layout,
+                                  const std::vector<int>& chunk_of_layer, int chunks) {
   std::vector<double> kept(chunks);
   for (size_t layer = 0; layer < chunk_of_layer.size(); ++layer)
-    kept[chunk_of_layer[layer]] += kept_bytes(job, layout, layer);
+    kept[chunk_of_layer[layer]] += kept_bytes(workload, layout, layer);
   return kept;
 }
 
-std::vector<StageMemory> estimate_memory(const Job& job, const Layout& layout, const Schedule& schedule,
-                                         const std::vector<int>& chunk_of_layer) {
+std::vector<StageMemory> estimate_memory(const Workload& workload, const Cluster& cluster, const Layout& layout,
+                                         const Schedule& schedule, const std::vector<int>& chunk_of_layer) {
   std::vector<StageMemory> stages(schedule.stages);
   std::vector<double> largest(stages.size());  // layer, of what is shared out
   std::vector<ChunkBytes> chunks(chunks_of(chunk_of_layer));
   for (size_t layer = 0; layer < chunk_of_layer.size(); ++layer) {
-    const auto& spec = job.spec.layers[layer];
+    const auto& spec = workload.spec.layers[layer];
     const auto chunk = static_cast<size_t>(chunk_of_layer[layer]);
     const auto stage = static_cast<size_t>(schedule.stage_of_chunk[chunk]);
-    const auto bytes = layer_bytes(job, layout, layer);
+    const auto bytes = layer_bytes(workload, layout, layer);
     chunks[chunk].kept += bytes.kept;
     chunks[chunk].moved += bytes.moved;
     chunks[chunk].remade = std::max(chunks[chunk].remade, bytes.remade);
     chunks[chunk].pairs += bytes.pairs;
-    largest[stage] = std::max(largest[stage], static_cast<double>(shared_parameters(job, layout, spec)));
+    largest[stage] = std::max(largest[stage], static_cast<double>(shared_parameters(layout, spec)));
     auto& of_stage = stages[stage].bytes;
-    const MemoryBytes states = state_bytes(job, layout, spec);
+    const MemoryBytes states = state_bytes(workload, layout, spec);
     of_stage.weights += states.weights;
     of_stage.gradients += states.gradients;
     of_stage.optimizer += states.optimizer;
     of_stage.host += states.host;
     of_stage.workspace = std::max(of_stage.workspace, bytes.transient);
   }
-  const MemoryBytes device = device_bytes(job, layout);
+  const MemoryBytes device = device_bytes(cluster, layout);
   for (size_t stage = 0; stage < stages.size(); ++stage) {
     auto& bytes = stages[stage].bytes;
     std::tie(bytes.activations, stages[stage].peak_instruction) =
-        peak_activations(job, layout, schedule.instructions[stage], chunks);
-    bytes.communication = communication_bytes(job, layout, largest[stage]) + device.communication;
+        peak_activations(layout, schedule.instructions[stage], chunks);
+    bytes.communication = communication_bytes(workload, layout, largest[stage]) + device.communication;
     bytes.workspace += device.workspace;
   }
   return stages;
 }
 
-MemoryFit memory_fit(const Job& job, const std::vector<StageMemory>& stages) {
-  MemoryFit fit{.fits = true, .limit = job.cluster.memory_bytes};
+MemoryFit memory_fit(const Cluster& cluster, const std::vector<StageMemory>& stages) {
+  MemoryFit fit{.fits = true, .limit = cluster.memory_bytes};
   for (size_t stage = 0; stage < stages.size(); ++stage)
     if (stages[stage].bytes.total() > fit.bytes) {
       fit.bytes = stages[stage].bytes.total();
@@ -271,46 +274,54 @@ std::vector<Change> smaller_microbatches(const Layout& from) {
   }
   return changes;
 }
-std::vector<Change> more_recomputation(const Job& job, const Layout& from) {
+std::vector<Change> more_recomputation(const Workload& workload, const Layout& from) {
   std::vector<Change> changes;
-  for (const auto recomputed : {Recomputed::core, Recomputed::blocks}) {
-    if (recomputed <= from.recomputed || (recomputed == Recomputed::core && job.software.fused)) continue;
-    changes.push_back({from, cat("recompute ", to_string(recomputed))});
-    changes.back().layout.recomputed = recomputed;
+  for (const auto recomputed : {Recompute::What::attention, Recompute::What::layers}) {
+    if (recomputed == Recompute::What::attention && workload.software.fused) continue;  // the fused op does so anyway
+    Layout more = from;
+    more.recompute = recompute_blocks(workload.spec, recomputed);
+    const auto recomputes_less = [&](size_t layer) { return from.recomputed(layer) < more.recomputed(layer); };
+    const auto layers = std::views::iota(size_t{0}, workload.spec.layers.size());
+    if (std::ranges::any_of(layers, recomputes_less))
+      changes.push_back({more, cat("recompute ", recompute_text(more))});
   }
   return changes;
 }
 std::vector<Change> more_sharding(const Layout& from) {
   std::vector<Change> changes;
-  for (int stage = from.sharded + 1; stage <= 3 && from.replicas > 1; ++stage) {
+  for (int stage = static_cast<int>(from.sharded()) + 1; stage <= 3 && from.replicas > 1; ++stage) {
     static constexpr const char* kWhat[] = {"", "optimizer states", "optimizer states and gradients",
                                             "optimizer states, gradients and weights"};
     changes.push_back({from, cat("shard ", kWhat[stage], " (ZeRO-", stage, ")")});
-    changes.back().layout.sharded = stage;
+    Sharding& sharding = changes.back().layout.sharding;
+    if (from.sharding.degree == 1) sharding.degree = from.replicas;
+    sharding.stage = static_cast<Sharding::Stage>(stage);
   }
   return changes;
 }
-std::vector<Change> offloading(const Job& job, const Layout& from) {
-  if (from.offload != Offloaded::nothing || from.recomputed != Recomputed::blocks ||
-      job.cluster.host.bytes_per_second == 0)
-    return {};
+std::vector<Change> offloading(const Cluster& cluster, const Layout& from) {
+  const bool keeps_inputs = std::ranges::any_of(
+      from.recompute, [](const Recompute& recompute) { return recompute.what == Recompute::What::layers; });
+  if (from.offload.enabled || !keeps_inputs || cluster.host.bytes_per_second == 0) return {};
   std::vector<Change> changes = {{from, "move inputs of recomputed blocks to the host"}};
-  changes.back().layout.offload = Offloaded::inputs;
+  changes.back().layout.offload.enabled = true;
   return changes;
 }
 
 }  // namespace
 
-std::optional<MemoryAdvice> advice_to_fit(const Job& job, const Layout& layout) {
+std::optional<MemoryAdvice> advice_to_fit(const Workload& workload, const Cluster& cluster, const Layout& layout) {
   const auto fits = [&](const Layout& tried) {
     const auto schedule = make_schedule(tried.schedule_choice());
     std::vector<double> costs;
-    for (const auto& layer : job.spec.layers) costs.push_back(layer.flops_per_token);
-    return memory_fit(job, estimate_memory(job, tried, schedule, assign_chunks(costs, schedule.stage_of_chunk))).fits;
+    for (const auto& layer : workload.spec.layers) costs.push_back(layer.flops_per_token);
+    return memory_fit(cluster, estimate_memory(workload, cluster, tried, schedule,
+                                               assign_chunks(costs, schedule.stage_of_chunk)))
+        .fits;
   };
   const std::vector<std::function<std::vector<Change>(const Layout&)>> kinds = {
-      smaller_microbatches, [&](const Layout& from) { return more_recomputation(job, from); }, more_sharding,
-      [&](const Layout& from) { return offloading(job, from); }};
+      smaller_microbatches, [&](const Layout& from) { return more_recomputation(workload, from); }, more_sharding,
+      [&](const Layout& from) { return offloading(cluster, from); }};
   for (const auto& kind : kinds)
     for (const auto& change : kind(layout))
       if (fits(change.layout)) return MemoryAdvice{change.layout, change.text};

@@ -29,26 +29,25 @@ std::vector<double> kept_counts(const Schedule& schedule) {
   return counts;
 }
 
-PartitionProblem partition_problem(const Job& job, const Layout& layout, const Schedule& schedule,
-                                   const MeshSpans& spans, const std::vector<LayerPrice>& prices,
-                                   double memory_weight) {
-  const size_t layers = job.spec.layers.size();
-  const Pricing pricing(job.cluster, job.precision, job.software.gradient_bytes, job.software.separate_addition,
-                        job.profile.get());
+PartitionProblem partition_problem(const Workload& workload, const Machines& machines, const Layout& layout,
+                                   const Schedule& schedule, const MeshSpans& spans,
+                                   const std::vector<LayerPrice>& prices, double memory_weight) {
+  const size_t layers = workload.spec.layers.size();
+  const Pricing pricing = pricing_for(workload, machines);
   const bool near = layout.pipeline == 1 || spans.near[0][1];
   PartitionProblem problem{
       .stage_of_chunk = schedule.stage_of_chunk, .kept_counts = kept_counts(schedule), .memory_weight = memory_weight};
   // A chunk of its own for every layer: then kept_by_chunk is by layer.
   std::vector<int> alone(layers);
   for (size_t layer = 0; layer < layers; ++layer) alone[layer] = static_cast<int>(layer);
-  problem.kept_bytes = kept_by_chunk(job, layout, alone, static_cast<int>(layers));
+  problem.kept_bytes = kept_by_chunk(workload, layout, alone, static_cast<int>(layers));
   for (size_t layer = 0; layer < layers; ++layer) {
-    const auto& spec = job.spec.layers[layer];
+    const auto& spec = workload.spec.layers[layer];
     problem.seconds.push_back(prices[layer].whole());
-    problem.state_bytes.push_back(state_bytes(job, layout, spec).total());
+    problem.state_bytes.push_back(state_bytes(workload, layout, spec).total());
     if (layout.pipeline > 1)
       problem.cut_seconds.push_back(
-          pricing.message(static_cast<double>(border_bytes(spec, layout.work_shape(job))), near));
+          pricing.message(static_cast<double>(border_bytes(spec, layout.work_shape(workload))), near));
   }
   return problem;
 }
@@ -73,52 +72,57 @@ std::vector<int> cut(PartitionProblem problem, double room) {
   }
 }
 
-void check(const Job& job, const Layout& layout) {
-  if (int64_t{layout.replicas} * layout.microbatches * layout.microbatch_size != job.global_batch)
-    throw ConfigError(cat("the global batch is ", job.global_batch, ", but ", layout.replicas, " replicas x ",
+void check(const Workload& workload, const Machines& machines, const Layout& layout) {
+  if (int64_t{layout.replicas} * layout.microbatches * layout.microbatch_size != workload.global_batch)
+    throw ConfigError(cat("the global batch is ", workload.global_batch, ", but ", layout.replicas, " replicas x ",
                           layout.microbatches, " microbatches x ", layout.microbatch_size, " samples are ",
                           int64_t{layout.replicas} * layout.microbatches * layout.microbatch_size));
-  if (layout.world() > job.cluster.devices())
-    throw ConfigError(cat("D x P x T is ", layout.world(), ", but \"", job.cluster.name, "\" has ", job.cluster.nodes,
-                          " nodes of ", job.cluster.devices_per_node, " devices: change nodes or a degree"));
-  if (layout.sharded < 0 || layout.sharded > 3 || layout.replicas % layout.shards() != 0)
-    throw ConfigError(cat("a sharding degree of ", layout.shards(), " must divide the ", layout.replicas, " replicas"));
+  if (layout.world() > machines.cluster.devices())
+    throw ConfigError(cat("D x P x T is ", layout.world(), ", but \"", machines.cluster.name, "\" has ",
+                          machines.cluster.nodes, " nodes of ", machines.cluster.devices_per_node,
+                          " devices: change nodes or a degree"));
+  if (layout.replicas % layout.sharding.degree != 0)
+    throw ConfigError(
+        cat("a sharding degree of ", layout.sharding.degree, " must divide the ", layout.replicas, " replicas"));
 }
 
 }  // namespace
 
-std::vector<int> cut_model(const Job& job, const Layout& layout, const Schedule& schedule, const MeshSpans& spans,
-                           const std::vector<LayerPrice>& prices, double memory_weight) {
-  check(job, layout);
-  require_layers(job.spec.layers.size(), schedule.stage_of_chunk);
-  const auto problem = partition_problem(job, layout, schedule, spans, prices, memory_weight);
-  const auto chunks = cut(problem, job.cluster.memory_bytes);
-  const auto memory = estimate_memory(job, layout, schedule, chunks);
-  const auto fit = memory_fit(job, memory);
+std::vector<int> cut_model(const Workload& workload, const Machines& machines, const Layout& layout,
+                           const Schedule& schedule, const MeshSpans& spans, const std::vector<LayerPrice>& prices,
+                           double memory_weight) {
+  check(workload, machines, layout);
+  require_layers(workload.spec.layers.size(), schedule.stage_of_chunk);
+  const auto problem = partition_problem(workload, machines, layout, schedule, spans, prices, memory_weight);
+  const auto chunks = cut(problem, machines.cluster.memory_bytes);
+  const auto memory = estimate_memory(workload, machines.cluster, layout, schedule, chunks);
+  const auto fit = memory_fit(machines.cluster, memory);
   if (fit.fits) return chunks;
-  // What stands beside states and kept activations takes room, too.
+  // Other memory than states and kept activations takes space, too.
   const auto& most = memory[fit.stage].bytes;
-  const double room = job.cluster.memory_bytes - most.communication - most.workspace;
+  const double room = machines.cluster.memory_bytes - most.communication - most.workspace;
   return room > 0 ? cut(problem, room) : chunks;
 }
 
-PlannedLayout describe_layout(const Job& job, const Layout& layout, const Schedule& schedule, const MeshSpans& spans,
-                              const std::vector<LayerPrice>& prices, const std::vector<int>& chunk_of_layer) {
-  check(job, layout);
+PlannedLayout describe_layout(const Workload& workload, const Machines& machines, const Layout& layout,
+                              const Schedule& schedule, const MeshSpans& spans, const std::vector<LayerPrice>& prices,
+                              const std::vector<int>& chunk_of_layer) {
+  check(workload, machines, layout);
   PlannedLayout planned{.layout = layout, .stage_of_chunk = schedule.stage_of_chunk, .chunk_of_layer = chunk_of_layer};
-  planned.memory = estimate_memory(job, layout, schedule, chunk_of_layer);
-  planned.fit = memory_fit(job, planned.memory);
-  planned.step = estimate_step(job, layout, schedule, chunk_of_layer, prices, spans);
+  planned.memory = estimate_memory(workload, machines.cluster, layout, schedule, chunk_of_layer);
+  planned.fit = memory_fit(machines.cluster, planned.memory);
+  planned.step = estimate_step(workload, machines, layout, schedule, chunk_of_layer, prices, spans);
   return planned;
 }
 
-PlannedLayout plan_layout(const Job& job, const Layout& layout, double memory_weight) {
-  check(job, layout);
-  const auto spans = mesh_spans(layout.mesh(), job.cluster.devices_per_node, layout.shards());
+PlannedLayout plan_layout(const Workload& workload, const Machines& machines, const Layout& layout,
+                          double memory_weight) {
+  check(workload, machines, layout);
+  const auto spans = mesh_spans(layout.mesh(), machines.cluster.devices_per_node, layout.sharding.degree);
   const auto schedule = make_schedule(layout.schedule_choice());
-  const auto prices = layer_prices(job, layout, spans);
-  return describe_layout(job, layout, schedule, spans, prices,
-                         cut_model(job, layout, schedule, spans, prices, memory_weight));
+  const auto prices = layer_prices(workload, machines, layout, spans);
+  return describe_layout(workload, machines, layout, schedule, spans, prices,
+                         cut_model(workload, machines, layout, schedule, spans, prices, memory_weight));
 }
 
 }  // namespace shardline

@@ -16,13 +16,16 @@ struct PlannedLayout {
 // Cuts the model for the layout's times and memory (memory_weight: PartitionProblem), within the device's memory if
 // that is possible at all. Throws ConfigError for what the schedule or the model cannot have: numbers of stages and
 // chunks, T not a divisor of ranks, ...
-PlannedLayout plan_layout(const Job& job, const Layout& layout, double memory_weight = 0);
+PlannedLayout plan_layout(const Workload& workload, const Machines& machines, const Layout& layout,
+                          double memory_weight = 0);
 
 // The same in two parts, with a schedule, spans and prices that the caller has already: the chunk of each layer, and
-// all that is to be told about chunks that stand, whoever made them.
-std::vector<int> cut_model(const Job& job, const Layout& layout, const Schedule& schedule, const MeshSpans& spans,
-                           const std::vector<LayerPrice>& prices, double memory_weight = 0);
-PlannedLayout describe_layout(const Job& job, const Layout& layout, const Schedule& schedule, const MeshSpans& spans,
-                              const std::vector<LayerPrice>& prices, const std::vector<int>& chunk_of_layer);
+// everything about given chunks, whoever made them.
+std::vector<int> cut_model(const Workload& workload, const Machines& machines, const Layout& layout,
+                           const Schedule& schedule, const MeshSpans& spans, const std::vector<LayerPrice>& prices,
+                           double memory_weight = 0);
+PlannedLayout describe_layout(const Workload& workload, const Machines& machines, const Layout& layout,
+                              const Schedule& schedule, const MeshSpans& spans, const std::vector<LayerPrice>& prices,
+                              const std::vector<int>& chunk_of_layer);
 
 }  // namespace shardline

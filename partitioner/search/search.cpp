@@ -34,11 +34,17 @@ bool asked_for(const std::vector<int>& asked, int value) {
 // Does `visit` for every layout of the space that can exist.
 class Enumeration {
  public:
-  Enumeration(const Job& job, const SearchSpace& space) : job_(job), space_(space) {}
+  Enumeration(const Workload& workload, const Machines& machines, const SearchSpace& space)
+      : workload_(workload), machines_(machines), space_(space), recomputes_(space.recompute) {
+    using What = Recompute::What;
+    if (recomputes_.empty())
+      for (const What what : {What::nothing, What::attention, What::layers})
+        recomputes_.push_back(recompute_blocks(workload.spec, what));
+  }
 
   std::vector<Layout> all() {
     auto worlds = space_.worlds;
-    if (worlds.empty()) worlds = {job_.cluster.devices()};
+    if (worlds.empty()) worlds = {machines_.cluster.devices()};
     for (const int world : worlds)
       for (const int tensor : choices(space_.tensor, world))
         for (const int pipeline : choices(space_.pipeline, world / tensor)) degrees(tensor, pipeline, world);
@@ -48,11 +54,14 @@ class Enumeration {
  private:
   void degrees(int tensor, int pipeline, int world) {
     // A group over T that leaves its node gains nothing: everything it does waits for the slow link.
-    if (space_.tensor.empty() && job_.cluster.devices_per_node % tensor != 0) return;
-    if (pipeline > static_cast<int>(job_.spec.layers.size()) || tensor > heads()) return;
-    Layout layout{.tensor = tensor, .pipeline = pipeline, .replicas = world / tensor / pipeline};
-    if (!asked_for(space_.replicas, layout.replicas) || job_.global_batch % layout.replicas != 0) return;
-    const int64_t share = job_.global_batch / layout.replicas;
+    if (space_.tensor.empty() && machines_.cluster.devices_per_node % tensor != 0) return;
+    if (pipeline > static_cast<int>(workload_.spec.layers.size()) || tensor > heads()) return;
+    Layout layout = space_.base;
+    layout.tensor = tensor;
+    layout.pipeline = pipeline;
+    layout.replicas = world / tensor / pipeline;
+    if (!asked_for(space_.replicas, layout.replicas) || workload_.global_batch % layout.replicas != 0) return;
+    const int64_t share = workload_.global_batch / layout.replicas;
     for (const int size : choices(space_.microbatch_sizes, static_cast<int>(share))) {
       layout.microbatch_size = size;
       layout.microbatches = static_cast<int>(share / size);
@@ -74,30 +83,33 @@ class Enumeration {
       layout.chunks_per_stage = 1;
       if (name != "interleaved_1f1b") {
         const int chunks = name == "zbv" || name == "dualpipev" ? 2 : 1;
-        if (layout.pipeline * chunks <= static_cast<int>(job_.spec.layers.size())) memory_choices(layout);
+        if (layout.pipeline * chunks <= static_cast<int>(workload_.spec.layers.size())) memory_choices(layout);
         continue;
       }
       for (const int chunks : space_.chunks) {
         layout.chunks_per_stage = chunks;
         const bool full_groups = layout.microbatches % layout.pipeline == 0;
-        if (full_groups && layout.pipeline * chunks <= job_.spec.block_count()) memory_choices(layout);
+        if (full_groups && layout.pipeline * chunks <= workload_.spec.block_count()) memory_choices(layout);
       }
     }
   }
 
   void memory_choices(Layout layout) {
-    for (const auto recomputed : space_.recomputed) {
-      if (recomputed == Recomputed::core && job_.software.fused) continue;  // the fused op does so anyway
-      layout.recomputed = recomputed;
-      for (const auto& [sharded, degree] : shardings(layout.replicas)) {
-        layout.sharded = sharded;
-        layout.sharding_degree = degree;
+    for (const auto& recompute : recomputes_) {
+      const auto recomputed = [&](Recompute::What what) {
+        return std::ranges::any_of(recompute, [&](const Recompute& one) { return one.what == what; });
+      };
+      if (recomputed(Recompute::What::attention) && workload_.software.fused) continue;  // the fused op does so anyway
+      layout.recompute = recompute;
+      for (const auto& [stage, degree] : shardings(layout.replicas)) {
+        layout.sharding.stage = stage;
+        layout.sharding.degree = degree;
         const auto& parallel = layout.tensor == 1 ? kWhole : space_.sequence_parallel;
         for (const bool sequence_parallel : parallel) {
           layout.sequence_parallel = sequence_parallel;
-          for (const Offloaded offload : space_.offload) {
-            if (offload != Offloaded::nothing && job_.cluster.host.bytes_per_second == 0) continue;
-            if (offload == Offloaded::inputs && recomputed != Recomputed::blocks) continue;
+          for (const OffloadOptions& offload : space_.offload) {
+            if (offload.enabled && machines_.cluster.host.bytes_per_second == 0) continue;
+            if (offload.enabled && !offload.everything && !recomputed(Recompute::What::layers)) continue;
             layout.offload = offload;
             layouts_.push_back(layout);
           }
@@ -106,28 +118,34 @@ class Enumeration {
     }
   }
 
-  // What replicas share out (Layout::sharded), and how many of them. A single one has all.
-  std::set<std::pair<int, int>> shardings(int replicas) const {
+  // What replicas share out, and how many of them. A single one has all.
+  std::set<std::pair<Sharding::Stage, int>> shardings(int replicas) const {
+    using Stage = Sharding::Stage;
     const auto degrees = space_.sharding_degrees.empty() ? choices({}, replicas) : space_.sharding_degrees;
-    std::set<std::pair<int, int>> found;
-    for (const int sharded : space_.sharded) {
-      if (sharded < 3) found.emplace(replicas > 1 ? sharded : 0, 0);
+    std::set<std::pair<Stage, int>> found;
+    for (const Stage stage : space_.sharded) {
+      if (stage == Stage::none || (stage < Stage::weights && replicas == 1))
+        found.emplace(Stage::none, 1);
+      else if (stage < Stage::weights)
+        found.emplace(stage, replicas);
       for (const int degree : degrees) {
         const int shards = degree == 0 ? replicas : degree;
-        if (sharded == 3 && shards > 1 && replicas % shards == 0) found.emplace(3, shards);
+        if (stage == Stage::weights && shards > 1 && replicas % shards == 0) found.emplace(stage, shards);
       }
     }
     return found;
   }
 
   int heads() const {
-    for (const auto& layer : job_.spec.layers)
+    for (const auto& layer : workload_.spec.layers)
       if (const auto work = layer.work({}); work.heads > 0) return static_cast<int>(work.heads);
     return 1;
   }
 
-  const Job& job_;
+  const Workload& workload_;
+  const Machines& machines_;
   const SearchSpace& space_;
+  std::vector<std::vector<Recompute>> recomputes_;
   std::vector<Layout> layouts_;
 };
 
@@ -151,16 +169,17 @@ struct Entry {
 
 class Searcher {
  public:
-  Searcher(const Job& job, const SearchSpace& space, Ranking ranking) : job_(job), space_(space), ranking_(ranking) {}
+  Searcher(const Workload& workload, const Machines& machines, const SearchSpace& space, Ranking ranking)
+      : workload_(workload), machines_(machines), space_(space), ranking_(ranking) {}
 
   SearchResult run() {
     const auto start = std::chrono::steady_clock::now();
-    const auto layouts = Enumeration(job_, space_).all();
+    const auto layouts = Enumeration(workload_, machines_, space_).all();
     if (layouts.empty())
       throw ConfigError(cat("no layout of the search space exists: the degrees must divide the ranks (",
-                            job_.cluster.devices(),
-                            " devices), the replicas times a microbatch size the global batch, ", job_.global_batch,
-                            ", and a sharding degree the replicas"));
+                            machines_.cluster.devices(),
+                            " devices), the replicas times a microbatch size the global batch, ",
+                            workload_.global_batch, ", and a sharding degree the replicas"));
     std::vector<Entry> entries = bounds(layouts);
     std::stable_sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.score < b.score; });
     for (const auto& entry : entries) examine(entry);
@@ -172,13 +191,13 @@ class Searcher {
  private:
   using SpansKey = std::tuple<int, int, int, std::string, int>;
   static SpansKey key_of_spans(const Layout& layout) {
-    return {layout.tensor, layout.pipeline, layout.replicas, layout.placement, layout.shards()};
+    return {layout.tensor, layout.pipeline, layout.replicas, layout.placement, layout.sharding.degree};
   }
   const MeshSpans& spans(const Layout& layout) {
     const auto key = key_of_spans(layout);
     const auto found = spans_.find(key);
     if (found != spans_.end()) return found->second;
-    return spans_[key] = mesh_spans(layout.mesh(), job_.cluster.devices_per_node, layout.shards());
+    return spans_[key] = mesh_spans(layout.mesh(), machines_.cluster.devices_per_node, layout.sharding.degree);
   }
   const Schedule& schedule(const Layout& layout) {
     const auto key = std::tuple(layout.schedule, layout.pipeline, layout.microbatches, layout.chunks_per_stage);
@@ -189,7 +208,7 @@ class Searcher {
 
   double score(const Layout& layout, double seconds, double bytes) const {
     if (ranking_ == Ranking::memory) return bytes;
-    const int nodes = (layout.world() + job_.cluster.devices_per_node - 1) / job_.cluster.devices_per_node;
+    const int nodes = (layout.world() + machines_.cluster.devices_per_node - 1) / machines_.cluster.devices_per_node;
     return ranking_ == Ranking::cost ? seconds * nodes : seconds;
   }
 
@@ -212,7 +231,7 @@ class Searcher {
 
   Entry bound(const Layout& layout) const {
     Entry entry{layout};
-    const auto prices = layer_prices(job_, layout, spans_.at(key_of_spans(layout)));
+    const auto prices = layer_prices(workload_, machines_, layout, spans_.at(key_of_spans(layout)));
     double work = 0, largest = 0, way = 0;
     for (const auto& price : prices) {
       work += price.whole();
@@ -226,14 +245,14 @@ class Searcher {
     const double fill = kFillShare * way * (layout.pipeline - 1) / (layout.pipeline * chunks);
     entry.least_seconds = m * std::max(work / layout.pipeline, largest) + fill;
 
-    const double room = job_.cluster.memory_bytes;
+    const double room = machines_.cluster.memory_bytes;
     const size_t block = first_block();
-    const double states = state_bytes(job_, layout, job_.spec.layers[block]).total();
-    const double kept = kept_bytes(job_, layout, block);
+    const double states = state_bytes(workload_, layout, workload_.spec.layers[block]).total();
+    const double kept = kept_bytes(workload_, layout, block);
     double places = 0;
     for (int stage = 0; stage < layout.pipeline; ++stage)
       places += std::floor(room / (states + least_kept(layout, stage) * kept));
-    const int blocks = job_.spec.block_count();
+    const int blocks = workload_.spec.block_count();
     const double share = std::ceil(blocks / static_cast<double>(layout.pipeline));
     entry.bytes = share * (states + least_kept(layout, 0) * kept);
     if (places < blocks) {
@@ -241,13 +260,13 @@ class Searcher {
                              " for states and kept activations alone");
       return entry;
     }
-    const MemoryBytes device = device_bytes(job_, layout);
+    const MemoryBytes device = device_bytes(machines_.cluster, layout);
     entry.score = score(layout, entry.least_seconds, entry.bytes + device.communication + device.workspace);
     return entry;
   }
 
   size_t first_block() const {
-    const auto& layers = job_.spec.layers;
+    const auto& layers = workload_.spec.layers;
     const auto found = std::find_if(layers.begin(), layers.end(), [](const auto& layer) { return layer.is_block; });
     return found == layers.end() ? 0 : static_cast<size_t>(found - layers.begin());
   }
@@ -266,14 +285,16 @@ class Searcher {
     }
     const auto& where = spans(entry.layout);
     const auto& list = schedule(entry.layout);
-    const auto prices = layer_prices(job_, entry.layout, where);
-    const auto chunks = cut_model(job_, entry.layout, list, where, prices);
+    const auto prices = layer_prices(workload_, machines_, entry.layout, where);
+    const auto chunks = cut_model(workload_, machines_, entry.layout, list, where, prices);
     // Most of those whose bounds are good do not fit: their steps need no estimate.
-    if (const auto fit = memory_fit(job_, estimate_memory(job_, entry.layout, list, chunks)); !fit.fits) {
+    if (const auto fit =
+            memory_fit(machines_.cluster, estimate_memory(workload_, machines_.cluster, entry.layout, list, chunks));
+        !fit.fits) {
       result_.losers.push_back({entry.layout, fit.why});
       return;
     }
-    auto planned = describe_layout(job_, entry.layout, list, where, prices, chunks);
+    auto planned = describe_layout(workload_, machines_, entry.layout, list, where, prices, chunks);
     const auto place = std::upper_bound(result_.best.begin(), result_.best.end(), planned,
                                         [&](const auto& a, const auto& b) { return score(a) < score(b); });
     result_.best.insert(place, std::move(planned));
@@ -293,23 +314,30 @@ class Searcher {
       return cat("needs ", std::round((loser.fit.bytes / winner.fit.bytes - 1) * 1000) / 10, " % more memory");
     const auto waits = [](const StepEstimate& step) { return step.bubble_fraction * step.seconds; };
     const auto rest = [](const StepEstimate& step) { return step.reduction_seconds + step.optimizer_seconds; };
+    const auto recomputed = [](const PlannedLayout& planned) {
+      int sum = 0;
+      for (const auto& recompute : planned.layout.recompute) sum += static_cast<int>(recompute.what);
+      return sum;
+    };
     const auto works = [&](const StepEstimate& step) { return step.seconds - waits(step); };
     const double more_waiting = waits(loser.step) - waits(winner.step);
     const double more_rest = rest(loser.step) - rest(winner.step);
     const double more_work = works(loser.step) - works(winner.step);
     const auto total = cat(std::round((loser.step.seconds / winner.step.seconds - 1) * 1000) / 10, " % slower: ");
     if (more_work >= std::max(more_waiting, more_rest))
-      return total + (loser.layout.recomputed > winner.layout.recomputed ? "recomputes more"
-                      : loser.layout.tensor > winner.layout.tensor       ? "more communication over T, smaller products"
-                      : loser.layout.sharded > std::max(1, winner.layout.sharded)
+      return total + (recomputed(loser) > recomputed(winner)       ? "recomputes more"
+                      : loser.layout.tensor > winner.layout.tensor ? "more communication over T, smaller products"
+                      : loser.layout.sharded() > std::max(Sharding::Stage::optimizer, winner.layout.sharded())
                           ? "gathers and reduces its shards for every microbatch"
-                      : loser.layout.offload > winner.layout.offload ? "moves more to the host and back"
-                                                                     : "its ops and collectives take longer");
+                      : loser.layout.offload.enabled > winner.layout.offload.enabled
+                          ? "moves more to the host and back"
+                          : "its ops and collectives take longer");
     if (more_rest > more_waiting) return total + "reduction and optimizer take longer";
     return total + cat("its stages wait ", std::round(loser.step.bubble_fraction * 1000) / 10, " % of the step");
   }
 
-  const Job& job_;
+  const Workload& workload_;
+  const Machines& machines_;
   const SearchSpace& space_;
   const Ranking ranking_;
   SearchResult result_;
@@ -319,8 +347,8 @@ class Searcher {
 
 }  // namespace
 
-SearchResult search(const Job& job, const SearchSpace& space, Ranking ranking) {
-  return Searcher(job, space, ranking).run();
+SearchResult search(const Workload& workload, const Machines& machines, const SearchSpace& space, Ranking ranking) {
+  return Searcher(workload, machines, space, ranking).run();
 }
 
 }  // namespace shardline

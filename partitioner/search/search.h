@@ -1,4 +1,4 @@
-// The best layout for a job at its global batch: all combinations, pruned by bounds that need no schedule.
+// The best layout for a workload at its global batch: all combinations, pruned by bounds that need no schedule.
 // The bound of the time is an estimate (docs/planner.md).
 #pragma once
 #include "partitioner/search/planned_layout.h"
@@ -9,17 +9,19 @@ enum class Ranking { time, cost, memory };
 
 // What may vary. An empty list: all that is possible.
 struct SearchSpace {
+  Layout base;              // for all that does not vary
   std::vector<int> worlds;  // numbers of ranks; empty: all devices of the cluster
   std::vector<int> tensor, pipeline, replicas;
   std::vector<int> microbatch_sizes = {1, 2, 4, 8, 16, 32};
   std::vector<int> microbatches;  // of a replica and a step
   std::vector<std::string> schedules = {"interleaved", "interleaved_1f1b", "zb_h1"};
-  std::vector<int> chunks = {2, 3, 4, 6};  // of "interleaved_1f1b"
-  std::vector<Recomputed> recomputed = {Recomputed::nothing, Recomputed::core, Recomputed::blocks};
-  std::vector<int> sharded = {0, 1, 2, 3};
+  std::vector<int> chunks = {2, 3, 4, 6};         // of "interleaved_1f1b"
+  std::vector<std::vector<Recompute>> recompute;  // by layer, as in a layout
+  std::vector<Sharding::Stage> sharded = {Sharding::Stage::none, Sharding::Stage::optimizer, Sharding::Stage::gradients,
+                                          Sharding::Stage::weights};
   std::vector<int> sharding_degrees = {0};  // of sharded weights; 0: all replicas
   std::vector<bool> sequence_parallel = {false, true};
-  std::vector<Offloaded> offload = {Offloaded::nothing, Offloaded::inputs};
+  std::vector<OffloadOptions> offload = {{}, {.enabled = true}};
   std::vector<std::string> placements = {"cluster"};
   int keep = 10;  // of the ranked layouts
 };
@@ -37,6 +39,6 @@ struct SearchResult {
 };
 
 // Throws ConfigError when the space is empty: no degrees divide the ranks, or no microbatch divides the batch.
-SearchResult search(const Job& job, const SearchSpace& space, Ranking ranking);
+SearchResult search(const Workload& workload, const Machines& machines, const SearchSpace& space, Ranking ranking);
 
 }  // namespace shardline

@@ -1,6 +1,6 @@
-// The bytes of activations that are alive on a stage, told from its list: what layers keep between forward and backward
-// (a recomputed group keeps its input until it runs again), and the (X, dY) pairs that wait for BackwardWeight. Beside
-// them, what passes through layers have in use, and borders on their way between stages.
+// The bytes of live activations on a stage, computed from its list: what layers keep between forward and backward (a
+// recomputed group keeps its input until it runs again), and the (X, dY) pairs that wait for BackwardWeight. In
+// addition, what passes through layers use, and borders in flight between stages.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -45,7 +45,7 @@ ActivationPeak peak_activation_bytes(const Schedule& schedule, int stage,
 // Where (microbatch, chunk) runs its BackwardInput in a stage's list.
 std::map<std::pair<int, int>, size_t> backward_instructions(const std::vector<Instruction>& list);
 
-// Counts the same while a run goes on.
+// Counts the same during a run.
 class LiveBytes {
  public:
   void add(int64_t bytes) { peak_ = std::max(peak_, now_ += bytes); }

@@ -19,7 +19,7 @@ std::vector<KeptStorage> storages_of(const std::vector<at::Tensor>& tensors);
 int64_t bytes_of(const std::vector<KeptStorage>& storages);
 
 // Tensors whose values are in an OffloadSpace. The handles stay, without memory; those that shared a storage share one
-// again when they are back. Whoever else holds such a storage by another handle keeps it alive.
+// again when they are back. Another handle to such a storage keeps it alive.
 class MovedOut {
  public:
   MovedOut(std::vector<KeptStorage> storages, OffloadSpace& space);

@@ -26,7 +26,7 @@ class File {
     fd_ = open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
     if (fd_ < 0 && (errno == EOPNOTSUPP || errno == EISDIR)) open_and_unlink();
     if (fd_ < 0)
-      throw ConfigError(cat("/smp_options/offload_path: no file can be made in \"", directory,
+      throw ConfigError(cat("/smp_options/offload_path: no file can be created in \"", directory,
                             "\": ", std::strerror(errno), "; name an existing directory that this user may write to"));
   }
   ~File() { close(fd_); }
@@ -88,9 +88,9 @@ class File {
 
   std::string failure(const char* what, Place place, int error) const {
     const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
-    return cat("activations that moved out could not be ", what, " in ", directory_, " (", place.bytes, " bytes at ",
+    return cat("offloaded activations could not be ", what, " in ", directory_, " (", place.bytes, " bytes at ",
                place.offset, "): ", std::strerror(error),
-               full ? "; make room there, or name a directory on another disk in smp_options.offload_path" : "");
+               full ? "; free some room there, or set smp_options.offload_path to a directory on another disk" : "");
   }
 
   std::string directory_;

@@ -1,8 +1,8 @@
 // Which layers' activations are kept from forward to backward, and which are computed again there.
 //
 // A recomputed group of layers keeps nothing but the first one's input: its forward pass runs without an autograd graph
-// and once more, with one, at the group's place in BackwardInput. Every group is recomputed, also the last one of a
-// stage whose backward may follow at once: what a stage keeps then does not depend on the schedule.
+// and once more, with one, at the group's place in BackwardInput. Every group is recomputed, even the last one of a
+// stage, whose backward may follow immediately, so that what a stage keeps does not depend on the schedule.
 #pragma once
 #include <limits>
 #include <optional>
@@ -20,12 +20,12 @@ struct Recompute {
   static constexpr int kAll = std::numeric_limits<int>::max();
 
   What what = What::nothing;
-  int group = 1;  // layers: the most of one chunk in a group; kAll: all that stand side by side
+  int group = 1;  // layers: the most of one chunk in a group; kAll: all consecutive ones
   bool operator==(const Recompute&) const = default;
 };
 
 std::string to_string(const Recompute& recompute);
-// Nothing for what is no strategy; "group_1" is "each".
+// Empty for anything but a strategy; "group_1" is "each".
 std::optional<Recompute> recompute_strategy(const std::string& name);
 
 // Layers first to first + count - 1 of a chunk, counted within it. What is not recomputed as a whole is a group of one.

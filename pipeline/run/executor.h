@@ -46,7 +46,7 @@ struct RunResult {
   std::vector<at::Tensor>
       outputs;  // by microbatch: what the last layer returned in Mode::generate; only on the last stage
   std::vector<InstructionRecord> records;  // in the order of the list
-  int64_t peak_activation_bytes = 0;       // as peak_activation_bytes() foretells them
+  int64_t peak_activation_bytes = 0;       // as peak_activation_bytes() predicts them
 };
 
 class Executor {

@@ -3,7 +3,7 @@
 // receives, both in the order of their lists. So a receive may be posted long before it is needed without holding up
 // anything that goes the other way, whatever carries the messages.
 //
-// Each channel has one receive posted ahead; nobody waits for a send, whose tensor lives until it is done.
+// Each channel has one receive posted ahead; sends are not waited for; their tensors live until they are done.
 #pragma once
 #include <ATen/core/Tensor.h>
 

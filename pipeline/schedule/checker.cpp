@@ -265,7 +265,7 @@ class Checker {
     return enough;
   }
 
-  // Whoever stands still waits for its instruction's peer, which stands still too: following them closes a circle.
+  // A blocked stage waits for its instruction's peer, which is blocked, too: following the peers closes a cycle.
   [[noreturn]] void refuse_circle(const Simulation& simulation, int send_buffers) const {
     const auto stands_at = [&](int stage) { return simulation.intervals[stage].size(); };
     int stage = 0;

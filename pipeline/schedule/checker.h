@@ -6,7 +6,7 @@
 // weight) and sent, each exactly once and in an order in which its inputs are there; both backward halves of a chunk
 // and the last chunk's forwards, which compute the loss and its gradients, come in ascending microbatch order, since
 // all of them add to gradients and sums must not depend on the schedule; reduce_gradients comes once per chunk after
-// its last backward_weight, and reduce_scatter_gradients, if there is one, before it behind every backward_weight
+// its last backward_weight, and reduce_scatter_gradients, if there is one, before it after every backward_weight
 // (replicas run the same list of their stage, so they agree on the order of these collectives); the receives of every
 // channel (from one stage to another) expect exactly what is sent there, in that order; and with the allowed buffers no
 // stages wait for each other in a circle. A schedule in which nothing but forward and activations occurs is an

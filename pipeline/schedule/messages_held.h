@@ -1,4 +1,4 @@
-// Borders that a stage holds for messages while it goes through its list, told from the schedule as Messages runs it: a
+// Borders that a stage holds for messages while it runs its list, computed from the schedule as Messages runs it: a
 // receive is posted ahead from every stage that still sends, and what is sent is held until the receiver has posted its
 // receive, and then to the next send.
 #pragma once

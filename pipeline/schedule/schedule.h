@@ -25,8 +25,8 @@ constexpr bool is_reduction(Op op) {
   return op == Op::reduce_gradients || op == Op::reduce_scatter_gradients;
 }
 
-// A chunk is a contiguous run of layers; chunk c of C stands before chunk c + 1. peer is the stage at the other end of
-// a send or receive, -1 elsewhere. microbatch is -1 for reduce_gradients.
+// A chunk is a contiguous run of layers; chunk c of C comes before chunk c + 1. peer is the stage at the other end of a
+// send or receive, -1 elsewhere. microbatch is -1 for reduce_gradients.
 struct Instruction {
   Op op;
   int microbatch = -1;
@@ -55,12 +55,12 @@ constexpr bool can_be_away(size_t forward, size_t backward, int horizon) {
   return backward > forward + static_cast<size_t>(horizon);
 }
 
-// In every list: a receive stands before the forward or backward_input that needs it; an activation is sent right after
+// In every list: a receive comes before the forward or backward_input that needs it; an activation is sent right after
 // its forward; a whole backward is backward_input, backward_weight, send_gradient, and a split one backward_input,
 // send_gradient, and later backward_weight (pipeline/schedule/schedule_builder.h says why); the last chunk's head makes
-// the loss, so it receives no gradient; neighbouring chunks of one stage hand over without a message; reduce_gradients
-// stands once per chunk. Where gradients are sharded, reduce_scatter_gradients stands behind every backward_weight (and
-// what is sent behind it). Sends do not wait for their receiver: 1F1B needs one tensor in flight per channel
+// the loss, so it receives no gradient; neighbouring chunks of one stage hand over without a message; there is one
+// reduce_gradients per chunk. If gradients are sharded, reduce_scatter_gradients follows every backward_weight (and the
+// send that follows it). Sends do not wait for their receiver: 1F1B needs one tensor in flight per channel
 // (pipeline/schedule/checker.h computes this number for any schedule).
 //
 // Here are those with one chunk a stage and whole backwards; pipeline/schedule/kinds/schedule_generators.h has others,

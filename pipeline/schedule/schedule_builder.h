@@ -7,7 +7,7 @@
 
 namespace shardline {
 
-enum class CellWork { forward, backward, backward_input, backward_weight };  // backward: both halves at once
+enum class CellWork { forward, backward, backward_input, backward_weight };  // backward: both halves together
 
 struct Cell {
   CellWork work;
@@ -17,12 +17,15 @@ struct Cell {
 using CellLists = std::vector<std::vector<Cell>>;  // by stage, in the order in which they run
 
 // Adds messages and reductions to the cells.
-// - A send stands right behind what makes its tensor: forward, backward_input, or the weights' half of a whole
-//   backward (the executor makes both halves in one pass, layer by layer, and that has no middle at which to send).
-// - A receive stands right before what needs its tensor. Where a channel brings others first, these are received with
-//   it: they were sent earlier, so nothing waits longer, and the order of every channel is right by construction.
-// - Reductions stand where with_reductions places them while no gradients are scattered.
-// Cells may be wrong (a user's are): check_schedule tells. Microbatches and chunks that do not exist are ConfigErrors.
+// - A send comes right after the instruction that makes its tensor: forward, backward_input, or the weights' half of a
+//   whole backward (the executor makes both halves in one pass, layer by layer, and that has no middle at which to
+//   send).
+// - A receive comes right before the instruction that needs its tensor. If a channel brings others first, these are
+//   received with it: they were sent earlier, so nothing waits longer, and the order of every channel is right by
+//   construction.
+// - Reductions are where with_reductions places them if no gradients are scattered.
+// Cells may be wrong (if a user wrote them): check_schedule reports it. Microbatches and chunks that do not exist are
+// ConfigErrors.
 Schedule build_schedule(const std::string& name, const std::vector<int>& stage_of_chunk, int microbatches,
                         const CellLists& cells);
 

@@ -2,9 +2,9 @@
 // stages stop if they wait for each other. Linear in the number of instructions.
 //
 // A channel leads from one stage to another and keeps the order of its messages. A send holds a buffer of its channel
-// until the receiver takes the message; it waits while all buffers are held and the receiver does not stand at the
-// receive of the oldest. Messages travel beside the computation: they cost nobody's time but the receiver's, who may
-// have to wait for them; unless told, they arrive at once.
+// until the receiver takes the message; it waits while all buffers are held and the receiver is not at the receive of
+// the oldest. Messages overlap with computation: they cost only the receiver's time, which may have to wait for them;
+// by default they arrive immediately.
 #pragma once
 #include <functional>
 #include <limits>
@@ -41,8 +41,8 @@ Simulation simulate(const Schedule& schedule, int send_buffers, const Instructio
 bool is_send(Op op);
 bool is_receive(Op op);
 
-// Whether the weight gradients of the BackwardInput at `place` are made at once, because they are the next instruction:
-// each while its tensors are in cache, and nothing waits.
+// Whether the weight gradients of the BackwardInput at `place` are computed immediately, because they are the next
+// instruction: each while its tensors are in cache, and nothing is deferred.
 bool weights_follow(const std::vector<Instruction>& list, size_t place);
 
 }  // namespace shardline

@@ -1,8 +1,8 @@
 // The memory-bound parts of a transformer, fused and in the precision that training needs. Tensors are fp32, fp64, bf16
 // or fp16; all arithmetic, statistics and gradients of parameters are fp32 (fp64 for fp64), and half-precision results
-// are rounded once. With fp32_residual_addition the residual stream is fp32 beside half-precision layers: where the two
-// meet, types may differ as said below. CPU tensors run our vectorised loops; tensors on other devices run ATen, which
-// is also the reference in the tests. All tensors contiguous unless said otherwise.
+// are rounded once. With fp32_residual_addition the residual stream is fp32 while layers are half precision: where the
+// two meet, types may differ as described below. CPU tensors run our vectorised loops; tensors on other devices run
+// ATen, which is also the reference in the tests. All tensors contiguous unless said otherwise.
 #pragma once
 #include <ATen/core/Tensor.h>
 

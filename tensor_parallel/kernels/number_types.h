@@ -75,7 +75,7 @@ SHARDLINE_INLINE Fp16 narrow<Fp16>(float x) {
 }  // namespace shardline
 
 // For loops that exist once per type, and per pair of types: (of the layer, of the residual stream that it reads or
-// writes), which is fp32 beside half precision where residuals are added in fp32.
+// writes), which is fp32 with half-precision layers if residuals are added in fp32.
 #define SHARDLINE_FOR_TYPES(define) define(float) define(double) define(Bf16) define(Fp16)
 #define SHARDLINE_FOR_TYPE_PAIRS(define)                                                                \
   define(float, float) define(double, double) define(Bf16, Bf16) define(Fp16, Fp16) define(Bf16, float) \

@@ -47,7 +47,7 @@ at::Tensor cached_attention(const at::Tensor& qkv, const MicrobatchContext& cont
   const auto [q, k, v] = split_qkv(qkv, *context.batch, o);
   const auto [keys, values] = context.cache->append(k, v);
   const int64_t queries = q.size(2), seen = keys.size(2);
-  std::optional<at::Tensor> mask;  // query i stands at position seen - queries + i
+  std::optional<at::Tensor> mask;  // query i is at position seen - queries + i
   if (queries > 1 && seen > queries)
     mask = at::ones({queries, seen}, q.options().dtype(at::kBool)).tril(seen - queries);
   const auto mixed = at::scaled_dot_product_attention(as_computed(q, o), as_computed(keys, o), as_computed(values, o),

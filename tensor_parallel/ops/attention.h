@@ -1,7 +1,8 @@
-// The causal attention core on this rank's heads. Half-precision q, k and v: the scores, their softmax and its sums are
-// fp32 in any case. CPUs without instructions for the type (products.h), and all CPUs with dropout, also multiply in
-// fp32 and round the result once; else probabilities are rounded to the type before they are multiplied with the
-// values.
+// The causal attention core on this rank's heads. For half-precision q, k and v the scores, their softmax and its sums
+// are always fp32. On CPUs without a cache, and everywhere with dropout, products are fp32, too, and the result is
+// rounded once (kernels.h). Torch's attention runs on accelerators without dropout, and with a cache; it rounds
+// probabilities to the type before they are multiplied with the values, unless the type is converted to fp32: on
+// request (in_fp32), and on CPUs without instructions for it (products.h).
 #pragma once
 #include <ATen/core/Tensor.h>
 

@@ -10,8 +10,8 @@
 
 namespace shardline {
 
-// One rank's place among the T ranks, and what stands at borders. Without a communicator: a rank by itself, as ops see
-// it that have whole parameters and need nobody for the rows they are given.
+// One rank's place among the T ranks, and the rows at borders. Without a communicator: a rank by itself, for ops that
+// have whole parameters and need no other rank for their rows.
 struct TensorParallel {
   Communicator* comm = nullptr;
   bool sequence_parallel = false;

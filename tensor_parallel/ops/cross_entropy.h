@@ -1,6 +1,6 @@
 // The head and the causal-LM loss in one op: logits exist only for a block of tokens at a time, and their gradient
 // takes their place, so [tokens, vocabulary] is never whole. All three products run in the forward pass; the weight
-// gradient is therefore never deferred. Beside half-precision weights a block's logits and their gradient are half
+// gradient is therefore never deferred. With half-precision weights a block's logits and their gradient are half
 // precision; the softmax, the loss and the gradient of w are fp32.
 #pragma once
 #include <ATen/core/Tensor.h>
@@ -12,12 +12,12 @@ namespace shardline {
 
 constexpr int64_t kHeadBlockTokens = 256;  // whose logits exist at a time
 
-// Labels are within the whole vocabulary, or -100; whoever makes the batch checks it
+// Labels are within the whole vocabulary, or -100; the maker of the batch checks this
 // (engine/data/dataset/batch_source.h). x: border rows [rows, hidden]; w [vocabulary of this rank, hidden], its entries
-// starting at first_word. Labels are the microbatch's own, shifted here: position i predicts label i + 1, and -100 is
-// no label. Leaves (sum, weight) in the context. Mode::train: returns the loss sum times context.loss_scale, a scalar
-// of at least fp32 with a backward. Else: undefined. b [vocabulary of this rank], split as w is, or null. Where the
-// spec of w splits nothing, each rank sees to its own border rows with all words, and the gradients of w and b are
+// starting at first_word. Labels are the microbatch's own, shifted here: position i predicts label i + 1, and -100
+// means no label. Leaves (sum, weight) in the context. Mode::train: returns the loss sum times context.loss_scale, a
+// scalar of at least fp32 with a backward. Else: undefined. b [vocabulary of this rank], split as w is, or null. Where
+// the spec of w splits nothing, each rank sees to its own border rows with all words, and the gradients of w and b are
 // theirs.
 at::Tensor head_cross_entropy(const TensorParallel& tp, const at::Tensor& x, Parameter& w, Parameter* b,
                               int64_t first_word, MicrobatchContext& context);

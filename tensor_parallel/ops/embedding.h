@@ -10,8 +10,8 @@
 
 namespace shardline {
 
-// Ids are within the whole vocabulary; whoever makes the batch checks it (engine/data/dataset/batch_source.h).
-// words [vocabulary of this rank, hidden] (its entries start at first_word), positions [max_positions, hidden] or null.
+// Ids are within the whole vocabulary; the maker of the batch checks this (engine/data/dataset/batch_source.h). words
+// [vocabulary of this rank, hidden] (its entries start at first_word), positions [max_positions, hidden] or null.
 // Returns border rows [rows, hidden] of type `border`: the words' own unless said otherwise (fp32 between
 // half-precision layers: fp32_residual_addition). Gradients are added in the order of the tokens. Where the words' spec
 // splits nothing, first_word is 0 and each rank looks its own rows' words up: the words' gradient is then that of these

@@ -1,7 +1,7 @@
 // The linear op, which owns its three products (products.h), and its two tensor-parallel forms (Shoeybi et al. 2019,
 // arXiv 1909.08053; sequence parallelism: Korthikanti et al. 2022, arXiv 2205.05198). The backward pass computes the
-// input gradient at once and puts the weight gradient in the microbatch's queue; between the two it keeps x as stored
-// and dy, nothing else.
+// input gradient immediately and puts the weight gradient into the microbatch's queue; between the two it keeps x as
+// stored and dy, nothing else.
 #pragma once
 #include <ATen/core/Tensor.h>
 

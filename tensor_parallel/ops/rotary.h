@@ -30,8 +30,8 @@ class RotaryTable {
 };
 
 // Turns the table's features of every query and key in qkv [rows, 3 * heads * head_dim], the first ones of each head,
-// in place: it takes qkv over, whose own op must not need it again, and its gradient likewise. The rows are border
-// rows; without sequence parallelism, all tokens.
+// in place: it takes over qkv, whose own op must not need it again, and its gradient. The rows are border rows; without
+// sequence parallelism, all tokens.
 at::Tensor rotated(const TensorParallel& tp, const at::Tensor& qkv, const Microbatch& batch, int64_t head_dim,
                    const std::shared_ptr<const RotaryTable>& table);
 

@@ -17,7 +17,7 @@ OnednnLibrary load() {
   return {.why_not = "sanitizers do not allow RTLD_DEEPBIND"};
 }
 #else
-// Beside the program or the library that we are linked into, or in its prefix's lib folder, or where it was built.
+// Next to the program or library that we are linked into, in its prefix's lib folder, or where it was built.
 std::vector<std::filesystem::path> places() {
   namespace fs = std::filesystem;
   std::vector<fs::path> places;
@@ -54,7 +54,7 @@ OnednnLibrary load() {
     library.name = version();
     return library;
   }
-  if (library.why_not.empty()) library.why_not = "libshardline_onednn.so is not beside the program or in ../lib";
+  if (library.why_not.empty()) library.why_not = "libshardline_onednn.so is neither next to the program nor in ../lib";
   return library;
 }
 #endif

@@ -74,61 +74,61 @@ void checks(std::ostream& out, const std::vector<Checked>& all) {
   for (const auto& one : all) out << "| " << one.what << " | " << one.point << " | " << one.result << " |\n";
 }
 
+constexpr const char* kIntroduction = R"(# Parity: every layout gives the same run as one process
+
+<!-- Made by tests/parity: run parity_tests "[docs]" with SHARDLINE_WRITE_DOCS=1 to make it again. -->
+
+Each point trains a small GPT-2 or GPT-J (5 blocks, hidden size 24) for ten steps on a layout whose ranks are threads, and
+the same model on the same batches in one process with one microbatch. Most points use AdamW, a few momentum SGD, Adam or
+Adafactor; the learning rate is 1e-3, the clipping norm 1, the weight decay 0.1. The following are compared in this order,
+because AdamW and clipping hide a gradient that is wrong by a factor:
+
+- **gradient**: the complete gradient of step 1 before clipping, for every logical parameter: the largest difference
+  divided by the tensor's largest gradient (or the layer's largest, if the tensor's is zero except for rounding);
+- **norm** of that gradient, relative;
+- **loss** of each step, relative;
+- **change** of every logical parameter over the ten steps, relative in L2. In fp32 this excludes tensors whose exact
+  gradient is zero (an attention key bias), because AdamW turns their rounding errors into steps (Adafactor in float64, too);
+- **copies**: all ranks that hold the same gradient or parameter hold the same bits.
+
+Shapes: `6 heads` has a vocabulary of 1009 and sequence length 33; `3 heads` has an inner size of 50; `1 head` has a
+vocabulary of 3 and 3 inner features, so that some of 4 ranks have none; `2 tokens` has fewer tokens in a microbatch than
+there are ranks. `short`: every other step has fewer than half the samples, and some microbatches are empty.
+
+    parity_tests                  # every pair of axis values, the fp32 sample, equal bits, injected faults
+    parity_tests "[matrix]"       # the rest: each value alone; P, T, D >= 2 with dropout and uneven sizes;
+                                  # every grid; every schedule with every memory option
+    ctest -R mpi/parity           # some of the points on 2, 4 and 8 real ranks: within the limits of one
+                                  # process, and equal in every bit to ranks as threads
+    ctest -R mpi/parity_matrix    # the rest on 2 to 8 real ranks
+
+)";
+
 }  // namespace
 
 std::string markdown(const Report& report) {
   std::ostringstream out;
-  out << "# Parity: every layout gives the run of one process\n\n"
-         "<!-- Made by tests/parity: run parity_tests \"[docs]\" with SHARDLINE_WRITE_DOCS=1 to make it again. -->\n\n"
-         "Each point trains a small GPT-2 or GPT-J (5 blocks, hidden size 24) for ten steps (AdamW, a few points with "
-         "momentum "
-         "SGD, "
-         "Adam\n"
-         "or Adafactor; learning rate 1e-3, clipping at norm 1, weight decay 0.1) on a layout with ranks as threads, "
-         "and the same model and batches in one process "
-         "with\n"
-         "one microbatch. Compared are, in this order, because AdamW and clipping hide a gradient that is wrong by a "
-         "factor:\n\n"
-         "- **gradient**: of step 1, complete and before clipping, for every logical parameter: largest difference "
-         "over the\n"
-         "  tensor's largest gradient (over the layer's largest where the tensor's is zero but for rounding);\n"
-         "- **norm** of that gradient, relative;\n"
-         "- **loss** of each step, relative;\n"
-         "- **change** of every logical parameter over the ten steps, relative in L2. In fp32 tensors whose exact "
-         "gradient is\n"
-         "  zero (an attention key bias) are left out of it: AdamW makes steps of their rounding (Adafactor in "
-         "float64, too);\n"
-         "- **copies**: all ranks that hold the same gradient or parameter hold the same bits.\n\n"
-         "Shapes: `6 heads` has vocabulary 1009 and sequence 33; `3 heads` an inner size of 50; `1 head` 3 words and 3 "
-         "inner\n"
-         "features, so that some of 4 ranks have none; `2 tokens` fewer tokens in a microbatch than ranks. `short`: "
-         "every\n"
-         "other step has fewer than half the samples, and microbatches are empty.\n\n"
-         "    parity_tests                  # every pair of axis values, the fp32 sample, equal bits, planted faults\n"
-         "    parity_tests \"[matrix]\"       # the rest: each value alone; P, T, D >= 2 with dropout and uneven "
-         "sizes;\n"
-         "                                  # every grid; every schedule with every choice of memory\n"
-         "    ctest -R mpi/parity           # points of the list on 2, 4 and 8 real ranks: within the limits of one\n"
-         "                                  # process, and equal in every bit to ranks as threads\n"
-         "    ctest -R mpi/parity_matrix    # the rest on 2 to 8 real ranks\n\n";
+  out << kIntroduction;
   out << "## float64: the worst difference by axis\n\n";
   differences(out, report.matrix, "float64");
   out << "\n## fp32 on the shipped kernels: a sample\n\n";
   differences(out, report.fp32, "float32");
-  out << "\n## Half precision\n\nHow far ranks on a layout, and one process, are from one process in fp32: the first "
-         "gradient in relative L2, its\nnorm, and the losses of ten steps. A layout may be twice as far away as one "
-         "process, and 1e-3.\n\n";
+  out << "\n## Half precision\n\nDifferences of a layout, and of one process, from one process in fp32: the first "
+         "gradient "
+         "in relative L2, its\nnorm, and the losses of ten steps. The limit for a layout is twice the difference of "
+         "one "
+         "process plus 1e-3.\n\n";
   half_distances(out, report.half);
   out << "\n## Equal in every bit, fp32 and half precision\n\nFor the same microbatches, threads per rank and "
          "kernels.\n\n"
          "| what | points | bits |\n| --- | --- | --- |\n";
   checks(out, report.bits);
-  out << "\n## Planted faults\n\nEach is put in from outside (a communicator, a layer, a plan or a batch that is "
-         "wrong); the "
-         "last column names what\nexceeds its limit.\n\n| fault | point that catches it | by |\n| --- | --- | --- |\n";
+  out << "\n## Injected faults\n\nEach fault is injected from outside (a wrong communicator, layer, plan or batch); "
+         "the last "
+         "column names what\nexceeds its limit.\n\n| fault | point that catches it | by |\n| --- | --- | --- |\n";
   checks(out, report.faults);
-  out << "\nThose that are not lost in its roundings, in bf16, and one of fp16, held against the rule for half "
-         "precision:\n\n| fault | point that catches it | by "
+  out << "\nThose that exceed rounding in bf16, and one in fp16, checked against the rule for half precision:\n\n| "
+         "fault | point that catches it | by "
          "|\n| --- | --- | --- |\n";
   checks(out, report.half_faults);
   return out.str();

@@ -177,8 +177,7 @@ Outcome run_point_on(const Point& point, const CommunicatorPtr& real_world, cons
   const CommunicatorPtr world = tampering.world ? tampering.world(real_world) : real_world;
   const Config config = run_config(point);
   ModelSource model = open_model(config);
-  const auto sizes = resolve_sizes(config, world->size());
-  model.spec = make_spec(config, model.hf_config, decide_splits(config, model, sizes));
+  model.spec = make_spec(config, model.hf_config, decide_splits(config, model, world->size()));
   if (tampering.spec) tampering.spec(model.spec, point);
   Plan plan = make_plan(config, model.spec, world->size());
   if (tampering.plan) tampering.plan(plan);

@@ -142,7 +142,7 @@ class Forecasts(ProgramTest):
         self.assertEqual(len(again["run"]["ranks"]), 2)
         self.expect(0, "plan", "--from-run", "out", says=["predicted", "measured"])
         self.expect(2, "plan", "--from-run", "nowhere", says="nowhere")
-        self.expect(2, "plan", "config.json", "--from-run", "out", says="not both")
+        self.expect(2, "plan", "config.json", "--from-run", "out", says="either a config file or")
         self.expect(2, "plan", says="config")
 
     def test_wrong_clusters_are_refused(self):
@@ -238,7 +238,7 @@ class Searches(ProgramTest):
         self.assertEqual([key for key in degrees if not isinstance(resolved[key], int)], [])
         self.assertEqual(resolved["pipeline_parallel_degree"], mesh["p"])
         self.assertEqual(resolved["shard_optimizer_state"], plan["sharding"]["stage"] in (1, 2))
-        said = self.expect(0, "plan", config, "--search", "time", says=["why not first", "to run the best"]).out
+        said = self.expect(0, "plan", config, "--search", "time", says=["why not first", "to use the best one"]).out
         self.assertIn("slower", said)
 
     def test_auto_shards_what_does_not_fit_otherwise(self):
@@ -358,7 +358,7 @@ class Partitions(ProgramTest):
             return text
 
         with_file(json.dumps(good), 0, "h.1")
-        with_file(edited(('"h.1"', '"h.7"')), 2, "partition_file p.json", "h.7", "no layer")
+        with_file(edited(('"h.1"', '"h.7"')), 2, "partition_file p.json", "h.7", "not a layer")
         with_file(edited(('"h.1"', '"h.0"')), 2, "h.0", "twice")
         with_file(edited((', "h.1"', '')), 2, "does not place h.1")
         with_file(edited(('"h.1"', '"h.X"'), ('"h.2"', '"h.1"'), ('"h.X"', '"h.2"')), 2, "execution order")

@@ -23,7 +23,7 @@ class ProfileTest(harness.ProgramTest):
                 block = measured["layers"][1]
                 for key in ("forward_seconds", "backward_seconds", "forward_flops", "kept_bytes", "border_bytes"):
                     self.assertGreater(block[key], 0, key)
-                self.expect(0, "profile", config, says="still holds")
+                self.expect(0, "profile", config, says="is still valid")
                 self.assertEqual(self.profile(f"{out}/profile.json"), measured)
                 self.expect(0, "train", config)  # the folder does not count as used
                 self.assertEqual(self.profile(f"{out}/profile.json"), measured)
@@ -34,7 +34,7 @@ class ProfileTest(harness.ProgramTest):
                     says=["sequence_length: 16, not 8", "measuring again", "written to kept.json"])
         self.assertEqual(self.profile("kept.json")["valid_for"]["sequence_length"], "8")
         (self.dir / "kept.json").write_text('{"layers": 7}')
-        self.expect(0, "profile", self.config(), "--output", "kept.json", says=["is no profile", "measuring again"])
+        self.expect(0, "profile", self.config(), "--output", "kept.json", says=["is not a profile", "measuring again"])
         self.assertEqual(self.profile("kept.json")["valid_for"]["sequence_length"], "16")
 
     def test_half_precision_is_measured_and_planned_with(self):

@@ -144,7 +144,8 @@ std::shared_ptr<SharedLane> MpiCommunicator::share_memory(const std::vector<int>
   const auto is_near = [&](int member) { return world_->host_of[member] == world_->host_of[lane.members[0]]; };
   const bool can_share = world_->shares_memory && lane.size() > 1 && lane.size() <= SharedLane::kLargestGroup &&
                          std::all_of(lane.members.begin(), lane.members.end(), is_near);
-  // The first rank of each group makes the memory and tells the others where it is; then all say whether they have it.
+  // The first rank of each group creates the memory and sends its location to the others; then all say whether they
+  // have it.
   std::unique_ptr<SharedSegment> segment;
   if (can_share && lane.rank == 0) segment = SharedSegment::make(bytes);
   const SharedSegment::Offer mine = segment ? segment->offer() : SharedSegment::Offer{};

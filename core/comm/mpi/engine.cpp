@@ -115,7 +115,7 @@ void Engine::initialise() {
 
 Engine::~Engine() {
   // Peers would wait for this rank in MPI_Finalize or in a message until their limits: end them now.
-  if (std::uncaught_exceptions() > 0 && owns_mpi_) abort("the rank left its communicators by an exception");
+  if (std::uncaught_exceptions() > 0 && owns_mpi_) abort("the rank stopped with an exception");
   {
     std::lock_guard lock(mutex_);
     stopping_ = true;
@@ -126,7 +126,7 @@ Engine::~Engine() {
   const auto begin = Clock::now();
   while (!ended_) {
     if (Clock::now() - begin > limit.time)
-      abort(cat("the end of MPI did not come within ", limit.time.count() / 1000.0, " s; some rank is missing",
+      abort(cat("MPI did not shut down within ", limit.time.count() / 1000.0, " s; some rank is missing",
                 limit.advice()));
     std::this_thread::sleep_for(microseconds(200));
   }
@@ -168,7 +168,7 @@ void Engine::call(const std::function<void()>& fn, const char* what) {
   wake_.notify_all();
   const TimeLimit limit = timeouts().start_up;
   if (result.wait_for(limit.time) != std::future_status::ready)
-    abort(cat(what, " did not end within ", limit.time.count() / 1000.0, " s; some rank did not come", limit.advice()));
+    abort(cat(what, " did not end within ", limit.time.count() / 1000.0, " s; some rank is missing", limit.advice()));
   result.get();
 }
 

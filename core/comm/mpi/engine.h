@@ -32,7 +32,7 @@ class Operation {
   virtual ~Operation() = default;
   virtual void begin(Engine& engine) = 0;
   virtual void completed(Engine& engine, const Transfer& transfer) = 0;
-  // Called when it is over without an error, before finished(): nobody who waited finds the tensors still held.
+  // Called when it is over without an error, before finished(): no waiting thread finds the tensors still held.
   virtual void let_go() = 0;
   // Called once, on the engine's thread; error "" on success.
   virtual void finished(const std::string& error) = 0;
@@ -55,7 +55,8 @@ using WorkerPtr = std::shared_ptr<Worker>;
 
 class Engine {
  public:
-  // The engine of this process; starts its thread, and MPI if nobody has. Lives as long as somebody holds it.
+  // The engine of this process; starts its thread, and MPI unless it is already running. Lives as long as there is a
+  // reference to it.
   static std::shared_ptr<Engine> of_process();
   ~Engine();
 

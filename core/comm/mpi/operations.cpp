@@ -12,7 +12,7 @@ constexpr size_t kLargestMessage = size_t{1} << 30;  // MPI counts in int
 constexpr size_t kChunkBytes = size_t{256} << 10;    // of a reduction: small enough to overlap with its neighbours
 constexpr int64_t kWindow = 4;                       // chunks under way to or from one peer
 
-// Everything that adds nothing up: all messages are posted at once.
+// Everything that adds nothing up: all messages are posted immediately.
 class ExchangeOperation : public WaitableOperation {
  public:
   using WaitableOperation::WaitableOperation;

@@ -13,8 +13,8 @@
 
 namespace shardline::mpi {
 
-// One group's share of an MPI communicator: operations are told apart by tags made of group and sequence number, so any
-// number of them may be under way and end in any order.
+// One group's share of an MPI communicator: tags made of group and sequence number identify operations, so any number
+// of them may be in progress and finish in any order.
 struct Lane {
   MPI_Comm comm = MPI_COMM_NULL;
   int group = 0;             // number; differs between groups that share two ranks
@@ -28,9 +28,9 @@ struct Lane {
   int size() const { return static_cast<int>(members.size()); }
 };
 
-// An operation that somebody can wait for. Every message of a pair, and every collective between any two ranks, begins
-// with what the rank asks for, so that ranks that disagree fail instead of taking one another's bytes for something
-// else; a collective is over only when every rank has begun the same one.
+// An operation that can be waited for. Every message of a pair, and every collective between any two ranks, begins with
+// a description of the request, so that ranks that disagree fail instead of misinterpreting each other's bytes; a
+// collective is complete only when every rank has begun the same one.
 class WaitableOperation : public Operation, public Completion {
  public:
   WaitableOperation(const Lane& lane, CommRequest request);

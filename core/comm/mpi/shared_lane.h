@@ -1,7 +1,7 @@
 // One group's collectives through memory that all its ranks share. Each rank has a few slots there, which its rounds
 // (shared_rounds.h) use in turn, and counts in shared memory how many rounds it has put, combined and taken; from the
-// others' counts it sees what it may do next. Nobody waits inside: the engine's thread looks again and again, so any
-// number of groups may be at work in any order.
+// others' counts it sees what it may do next. No step blocks: the engine's thread polls, so any number of groups may be
+// active in any order.
 #pragma once
 #include <chrono>
 #include <deque>

@@ -42,7 +42,7 @@ class RankRounds : public Rounds {
         to_(request.output.defined() ? bytes_out(request.output) : nullptr) {}
 
  protected:
-  // Others in another order on each rank, so that not all read the same slot at once.
+  // Every rank visits the others in a different order, so that not all read the same slot at the same time.
   template <class Function>
   void for_others(const Function& function) const {
     for (int step = 1; step < size_; ++step) function((me_ + step) % size_);

@@ -1,5 +1,6 @@
-// Memory that the processes of one host share. It has no name in any file system: others find it through the process
-// that made it, and the kernel frees it with the last process that maps it, so nothing stays behind however they end.
+// Memory that the processes of one host share. It has no name in any file system: other processes open it through the
+// process that created it, and the kernel frees it with the last process that maps it, so nothing is left over, however
+// they end.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -20,7 +20,7 @@ bool has_nccl();
 struct NcclApi {
   c10::DeviceType device_type;  // of the tensors
 
-  // Communicators are non-blocking: calls on them may answer kNcclInProgress, and async_error tells how they went on.
+  // Communicators are non-blocking: calls on them may return kNcclInProgress, and async_error reports their progress.
   int (*get_version)(int* version);
   int (*get_unique_id)(NcclId* id);
   int (*init_rank)(void** comm, int size, const NcclId* id, int rank);
@@ -29,7 +29,7 @@ struct NcclApi {
   const char* (*last_error)(void* comm);
   int (*finalize)(void* comm);  // ends what is under way ...
   int (*destroy)(void* comm);   // ... then frees; both after success
-  int (*abort)(void* comm);     // ends and frees at once, after failure
+  int (*abort)(void* comm);     // ends and frees immediately, after failure
 
   int (*group_start)();
   int (*group_end)();

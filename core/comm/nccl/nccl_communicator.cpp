@@ -27,11 +27,11 @@ const char* meaning_of(int result) {
     case 2:
       return "a system call failed: network, shared memory (/dev/shm too small?) or a lost connection";
     case 3:
-      return "NCCL met an internal error, or memory was overwritten";
+      return "NCCL had an internal error, or memory was corrupted";
     case 4:
       return "NCCL was given an invalid argument";
     case 5:
-      return "NCCL was used wrongly: different versions or calls on different ranks, or two ranks on one GPU";
+      return "NCCL was used incorrectly: different versions or calls on different ranks, or two ranks on one GPU";
     case 6:
       return "a remote rank failed or ended; look at the other ranks' messages";
     default:
@@ -59,7 +59,7 @@ NcclType type_of(at::ScalarType type) {
     case at::kDouble:
       return NcclType::float64;
     default:
-      SL_ASSERT(false, "NCCL carries no ", c10::toString(type));
+      SL_ASSERT(false, "NCCL does not support ", c10::toString(type));
   }
   return NcclType::uint8;
 }
@@ -108,7 +108,7 @@ struct NcclWorld {
       result = state_of(comm);
       if (result != kNcclInProgress) break;
       if (Clock::now() - begin > limit.time)
-        return cat("NCCL was still busy when the time limit had passed", limit.advice());
+        return cat("NCCL was still busy when the time limit expired", limit.advice());
       std::this_thread::sleep_for(std::chrono::microseconds(100));
     }
     return error_text(comm, result);
@@ -231,7 +231,7 @@ class Channel {
     if (goes_well(result)) result = ended;
     launching_ = batch;
     if (result == kNcclSuccess) mark_end();
-    if (!goes_well(result)) world_->fail(world_->error_text(comm_, result));  // whoever waits is told
+    if (!goes_well(result)) world_->fail(world_->error_text(comm_, result));  // waiting ranks get the error
   }
 
   // NCCL takes one launch at a time.
@@ -288,7 +288,7 @@ class Channel {
 
   // After success: what is under way is finished, then freed. After failure everything was aborted already.
   void close() {
-    if (std::uncaught_exceptions() > 0) world_->fail("the rank left its communicators by an exception");
+    if (std::uncaught_exceptions() > 0) world_->fail("the rank stopped with an exception");
     if (!world_->failure.empty()) return;
     const NcclApi& api = world_->api;
     std::string error;
@@ -427,7 +427,7 @@ CommunicatorPtr make_nccl_world(CommunicatorPtr control, int device, const NcclA
   control->broadcast(message, 0, {.what = "NCCL unique id", .timeout = timeouts().start_up})->wait();
   if (bytes[0] != kNcclSuccess)
     throw DistributedError(
-        cat("NCCL gives no unique id on rank 0: ", meaning_of(bytes[0]), " [", identity.library, "]"));
+        cat("NCCL cannot create a unique id on rank 0: ", meaning_of(bytes[0]), " [", identity.library, "]"));
   std::memcpy(id.data(), bytes + 1, id.size());
 
   void* comm = nullptr;

@@ -19,7 +19,7 @@ void require_enabled(JsonReader& wrapper, const std::string& advice) {
 
 // {"enabled": true, "parameters": {...}} -> the parameters; otherwise the options themselves.
 JsonReader open_envelope(JsonReader options) {
-  if (options.has("enabled")) require_enabled(options, "to run without model parallelism leave the parameters out");
+  if (options.has("enabled")) require_enabled(options, "to run without model parallelism, leave the parameters out");
   if (!options.has("parameters")) return options;
   JsonReader parameters = options.child("parameters");
   const auto& sections = config_sections();
@@ -43,10 +43,10 @@ std::optional<JsonReader> open_data_parallel(JsonReader& smdistributed) {
 
 void refuse_both(JsonReader& root, const std::string& section) {
   if (root.has("distribution") && root.has(section))
-    root.fail(section, "distribution and " + section + " say the same twice", "keep one of them");
+    root.fail(section, "distribution and " + section + " set the same options", "keep one of them");
 }
 
-// Where the keys of a section stand in this document.
+// Where the keys of a section are in this document.
 std::string section_pointer(const json& document, const std::string& section) {
   const auto holds = [&](const std::string& pointer) { return document.contains(Pointer(pointer)); };
   if (!holds("/" + section) && holds("/distribution")) {
@@ -159,7 +159,7 @@ void apply_data_parallelism(JsonReader& data_parallel, Config& config) {
   if (config.smp.ddp == false) data_parallel.fail("enabled", "contradicts ddp false", "keep one of them");
   if (config.mpi.processes_per_host == 0)
     data_parallel.fail("enabled", "needs the number of ranks on each host",
-                       "add \"mpi\": {\"processes_per_host\": 8} beside \"smdistributed\"");
+                       "add \"mpi\": {\"processes_per_host\": 8} next to \"smdistributed\"");
   config.smp.ddp = true;
   const json* options = data_parallel.peek("custom_mpi_options");
   if (!options || !options->is_string()) return;

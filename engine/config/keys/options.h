@@ -1,5 +1,5 @@
-// The options of one run, as plain structs. docs/config.md tells what each key of the file means; the names here are
-// the same. Options whose feature is not built have no field.
+// The options of one run, as plain structs. docs/config.md describes each key of the file; the names here are the same.
+// Options of features that are not implemented have no field.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -106,7 +106,7 @@ struct SmpOptions {
   std::string offload_scope = "checkpointed";        // "checkpointed": inputs of recomputed groups | "all" that is kept
   int activation_loading_horizon = 4;                // instructions before their use at which they return
   std::optional<std::string> offload_path;           // directory; unset: output_dir
-  bool offload_optimizer_states = false;             // they and fp32 masters stand on the host; accelerators only
+  bool offload_optimizer_states = false;             // they and fp32 masters are on the host; accelerators only
   bool shard_optimizer_state = false;                // replicas hold a part of it each (ZeRO-1)
   bool shard_gradients = false;                      // and of the gradients (ZeRO-2)
   int sharded_data_parallel_degree = 1;              // replicas that share one copy of all of it (MiCS, ZeRO-3)

@@ -7,7 +7,7 @@
 namespace shardline {
 namespace {
 
-// Names that people know from other trainers. Our own names, wherever they stand, are added to these.
+// Names used by other trainers. All of our own names are added to these.
 const std::map<std::string, std::string>& foreign_spellings() {
   static const std::map<std::string, std::string> spellings = {
       // Megatron-LM
@@ -82,12 +82,16 @@ bool is_empty(const nlohmann::json& value) {
 
 const std::vector<Section>& config_sections() {
   static const std::vector<Section> sections = {
-      {"", "The top level; beside these keys it holds the sections below.", top_level_keys()},
-      {"model", "What is trained.", model_keys()},
-      {"data", "What it is trained on.", data_keys()},
-      {"training", "The loop: `TrainingArguments` of transformers 5, the spellings of version 4, and ours.",
+      {"", "Besides these keys, the top level holds the sections below.", top_level_keys()},
+      {"model", "The model to train.", model_keys()},
+      {"data", "The data to train and evaluate on.", data_keys()},
+      {"training",
+       "The training loop: `TrainingArguments` of transformers 5, the spellings of version 4, and keys of our own "
+       "(\"Ours\").",
        training_keys()},
-      {"smp_options", "Model parallelism: the parameters of SageMaker's library, versions 1.x, and ours.", smp_keys()},
+      {"smp_options",
+       "Model parallelism: the parameters of SageMaker's library, versions 1.x, and keys of our own (\"Ours\").",
+       smp_keys()},
       {"mpi_options", "How the ranks are started.", mpi_keys()},
       {"runtime", "The machine.", runtime_keys()},
   };

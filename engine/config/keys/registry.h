@@ -1,4 +1,4 @@
-// The one list of config keys. Reading, the resolved config, --help and docs/config.md are made from it.
+// The list of all config keys. Reading, the resolved config and docs/config.md are derived from it.
 #pragma once
 #include <functional>
 #include <optional>

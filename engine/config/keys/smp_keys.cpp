@@ -26,7 +26,7 @@ std::vector<JsonChoice> schedules() {
   for (const auto& name : schedule_names()) choices.push_back({name});
   choices.push_back({"*.csv"});
   choices.push_back({"*.json"});
-  choices.push_back({"_only_forward", "say `shardline eval` to run forward only"});
+  choices.push_back({"_only_forward", "use `shardline eval` to run forward only"});
   return choices;
 }
 
@@ -39,23 +39,23 @@ std::vector<Key> layout_keys() {
           .also({"partitions"}),
       with_auto(honoured("tensor_parallel_degree", smp, &Smp::tensor_parallel_degree, json_integer(1, kMostRanks),
                          "T: the number of ranks that share each layer.")),
-      honoured(
-          "tensor_parallel_layers", smp, &Smp::tensor_parallel_layers, or_null(json_any()),
-          "Ours: what T ranks split. `[{\"pattern\": \"h.[0-3].mlp\", \"split\": false}, ...]`: true, false (whole on "
-          "every rank) or \"auto\" (as the prices of `cluster` or `profile` say) for the units that the "
-          "[pattern](#patterns) names, `embedding.wte`, `h.0.attn`, `h.0.mlp`, ..., `head.lm_head`; later entries win. "
-          "Others are split if every rank gets a part (docs/planner.md)."),
+      honoured("tensor_parallel_layers", smp, &Smp::tensor_parallel_layers, or_null(json_any()),
+               "Ours: which units the T ranks split. A list such as `[{\"pattern\": \"h.[0-3].mlp\", \"split\": "
+               "false}, ...]` with true, false (every rank holds the whole unit) or \"auto\" (chosen with "
+               "the prices of `cluster` or `profile`). A [pattern](#patterns) must match the whole name of a unit: "
+               "`embedding.wte`, "
+               "`h.0.attn`, `h.0.mlp`, ..., `head.lm_head`; later entries win. Other units are split if every rank "
+               "gets a part (docs/planner.md)."),
       with_auto(honoured("microbatches", smp, &Smp::microbatches, json_integer(1, kMostMicrobatches),
-                         "Pieces that a replica's batch is cut into; must divide it.")),
+                         "Number of pieces that a replica's batch is cut into; must divide the batch.")),
       honoured("active_microbatches", smp, &Smp::active_microbatches, json_integer(1, kMostMicrobatches),
-               "Most microbatches in flight; unset: what the schedule needs (SMP: P + 2)."),
-      honoured(
-          "pipeline", smp, &Smp::pipeline, json_choice(schedules()),
-          "Schedule: `interleaved` is 1F1B, `simple` is all forwards, then all backwards; the others, and files with "
-          "schedules of your own, are in docs/schedules.md."),
+               "Maximum number of microbatches in flight; unset: what the schedule needs (SMP: P + 2)."),
+      honoured("pipeline", smp, &Smp::pipeline, json_choice(schedules()),
+               "Schedule: `interleaved` is 1F1B, `simple` is all forwards, then all backwards; docs/schedules.md "
+               "describes the others and the files for schedules of your own."),
       with_auto(honoured(
           "virtual_pipeline_degree", smp, &Smp::virtual_pipeline_degree, json_integer(1, kMostRanks),
-          "Chunks of layers that each stage has with pipeline `interleaved_1f1b`; the other schedules set it.")),
+          "Chunks of layers per stage with pipeline `interleaved_1f1b`; the other schedules determine it themselves.")),
       honoured("optimize", smp, &Smp::optimize, json_choice({{"memory"}, {"speed"}}),
                "`speed`: activations are replicated over T; `memory`: they are split over T (sequence parallelism)."),
       honoured(
@@ -64,9 +64,9 @@ std::vector<Key> layout_keys() {
           "Order of the axes over ascending ranks; the right-most letter varies fastest. `cluster` is DPT, `spread` "
           "is TPD."),
       honoured("ddp", smp, &Smp::ddp, json_boolean(),
-               "Data parallelism; unset: true where T or D > 1, where false is a contradiction."),
+               "Data parallelism; unset: true if T or D is above 1, in which case false is an error."),
       honoured("prescaled_batch", smp, &Smp::prescaled_batch, json_boolean(),
-               "false: a replica takes T times per_device_train_batch_size samples; true: just that many."),
+               "false: a replica processes T times per_device_train_batch_size samples; true: exactly that many."),
   };
 }
 
@@ -74,26 +74,23 @@ std::vector<Key> partition_keys() {
   const auto smp = &Config::smp;
   using Smp = SmpOptions;
   return {
-      honoured("auto_partition", smp, &Smp::auto_partition, json_boolean(),
-               "The planner places the layers: the most expensive stage as cheap as possible, no stage beyond its "
-               "device's memory where that can be. false: manual_partition and default_partition say where they "
-               "stand."),
       honoured(
-          "default_partition", smp, &Smp::default_partition, json_integer(0, kMostRanks),
-          "With auto_partition false: the stage of the layers that no entry of manual_partition names; unset: there "
-          "must be none."),
-      honoured(
-          "manual_partition", smp, &Smp::manual_partition, or_null(json_any()),
-          "Ours; with auto_partition false. Numbers of blocks by stage (by chunk, where stages have several), "
-          "`[8, 17, 17]`, the embedding with the first and the head with the last; or stages by the layers' names, "
-          "`[{\"layers\": \"h.[0-3]\", \"stage\": 0}, ...]`, where the first entry whose [pattern](#patterns) names a "
-          "layer counts."),
+          "auto_partition", smp, &Smp::auto_partition, json_boolean(),
+          "true: the planner places the layers so that the most expensive stage is as cheap as possible and, if "
+          "possible, no stage exceeds its device's memory. false: manual_partition and default_partition place them."),
+      honoured("default_partition", smp, &Smp::default_partition, json_integer(0, kMostRanks),
+               "With auto_partition false: the stage of layers that match no entry of manual_partition. Unset: every "
+               "layer must match an entry."),
+      honoured("manual_partition", smp, &Smp::manual_partition, or_null(json_any()),
+               "Ours; with auto_partition false. The number of blocks per stage (or per chunk, if stages have "
+               "several), as in `[8, 17, 17]`, with the embedding on the first and the head on the last stage; or "
+               "stages by layer name, as in `[{\"layers\": \"h.[0-3]\", \"stage\": 0}, ...]`, where the first entry "
+               "whose [pattern](#patterns) matches a layer applies."),
       honoured("memory_weight", smp, &Smp::memory_weight, json_number(0, 1),
-               "What the automatic partition balances: 0 time, 1 memory, and in between both, each as a share of the "
-               "whole. Unset: 0, since no stage goes beyond its memory in any case (SMP, which does not know the "
-               "limit: 0.8, or 0.2 with optimize `speed`)."),
-      honoured("load_partition", smp, &Smp::load_partition, json_boolean(),
-               "The layers stand where partition_file says."),
+               "What the automatic partition balances: 0 means time, 1 means memory; values in between weight both, "
+               "each as a share of the total. Unset: 0, because no stage exceeds its memory anyway if that is possible "
+               "(SMP, which does not know the limit, uses 0.8, or 0.2 with optimize `speed`)."),
+      honoured("load_partition", smp, &Smp::load_partition, json_boolean(), "Place the layers as partition_file says."),
       honoured("partition_file", smp, &Smp::partition_file, json_text(),
                "The plan.json of an earlier run, or a file with its `stages`: "
                "`{\"stages\": [{\"chunks\": [[\"embedding\", \"h.0\"]]}, ...]}`."),
@@ -114,53 +111,54 @@ std::vector<Key> memory_keys() {
   const auto same = [](const nlohmann::json& value) { return value; };
   return {
       honoured("activation_checkpointing", smp, &Smp::activation_checkpointing, json_any(),
-               "Blocks whose activations are computed again in backward: `none`; `each` block, `group_N` (N blocks "
-               "of a stage at a time) or `contiguous` (all of a stage), of which only the first one's input is kept; "
-               "`selective` (the attention core alone); or a list `[{\"layers\": \"h.[0-3]\", \"strategy\": "
-               "\"each\"}, ...]`, the first entry whose [pattern](#patterns) names a block counts."),
+               "Which activations are recomputed in the backward pass: `none`; those of `each` block, of groups of N "
+               "blocks (`group_N`) or of all blocks of a stage (`contiguous`), where only the input of the first block "
+               "of a group is kept; those of the attention core (`selective`); or a list such as `[{\"layers\": "
+               "\"h.[0-3]\", \"strategy\": \"each\"}, ...]`, where the first entry whose [pattern](#patterns) matches "
+               "a block applies."),
       shorthand(
           "checkpoint_attentions", json_boolean(), false, "smp_options.activation_checkpointing",
           [](const nlohmann::json& value) { return value == true ? nlohmann::json("selective") : nlohmann::json(); },
-          "true is activation_checkpointing `selective`."),
+          "true means activation_checkpointing `selective`."),
       honoured("offload_activations", smp, &Smp::offload_activations, json_boolean(),
-               "Activations leave the device right after forward and come back for backward: those of offload_scope."),
+               "Activations (which ones, offload_scope says) are moved off the device right after the forward pass and "
+               "back for the backward pass."),
       honoured("offload_scope", smp, &Smp::offload_scope, json_choice({{"checkpointed"}, {"all"}}),
-               "What offload_activations moves. `checkpointed`: the inputs that recomputed blocks keep, so there is "
-               "something to move only with activation_checkpointing; `all`: also everything that layers which are not "
-               "recomputed keep between forward and backward."),
+               "What offload_activations moves. `checkpointed`: the inputs that recomputed blocks keep, so that it has "
+               "an effect only with activation_checkpointing; `all`: also everything that other layers keep between "
+               "forward and backward."),
       honoured("activation_loading_horizon", smp, &Smp::activation_loading_horizon, json_integer(1),
-               "How many instructions of the schedule before its use an activation is back; what would come back at "
-               "once stays."),
+               "How many instructions of the schedule before its use an activation is back on the device. Activations "
+               "that would come back immediately are not moved."),
       honoured("offload_path", smp, &Smp::offload_path, json_text(),
-               "Existing directory for activations of CPU ranks that are away; unset: output_dir. GPUs use host "
-               "memory."),
+               "Existing directory for offloaded activations of CPU ranks; unset: output_dir. GPUs use host memory."),
       honoured("offload_optimizer_states", smp, &Smp::offload_optimizer_states, json_boolean(),
-               "Ours, for GPUs: optimizer states and fp32 master weights stand in the host's memory, and the update "
-               "runs there; gradients travel to it and values back while other layers are updated. CPU ranks have them "
-               "there anyway."),
+               "Ours, for GPUs: optimizer states and fp32 master weights are kept in host memory and updated there; "
+               "gradients are copied to the host and values back while other layers are updated. CPU ranks have them "
+               "in host memory anyway."),
       honoured("shard_optimizer_state", smp, &Smp::shard_optimizer_state, json_boolean(),
-               "Each replica keeps a part of the optimizer's state (ZeRO-1): gradients are reduced to those who keep "
-               "the state, and updated values are gathered behind the next forward."),
+               "Each replica keeps a part of the optimizer state (ZeRO-1); updated values are gathered while the next "
+               "forward pass runs."),
       honoured("shard_gradients", smp, &Smp::shard_gradients, json_boolean(),
-               "With shard_optimizer_state: each replica keeps a part of the gradients too (ZeRO-2), which costs a "
-               "reduction for every microbatch."),
+               "With shard_optimizer_state: each replica also keeps only a part of the gradients (ZeRO-2), which costs "
+               "one reduction per microbatch."),
       with_auto(honoured(
           "sharded_data_parallel_degree", smp, &Smp::sharded_data_parallel_degree, json_integer(1, kMostRanks),
           "Replicas that share one copy of weights, gradients and optimizer state (MiCS; ZeRO-3 where it is D); must "
           "divide D. Weights are gathered layer by layer for every pass. `auto` chooses shard_optimizer_state and "
           "shard_gradients, too.")),
       honoured("sdp_reduce_bucket_size", smp, &Smp::sdp_reduce_bucket_size, json_number(1),
-               "With sharded_data_parallel_degree: a layer's gradients of more elements are reduced before the next "
-               "layer's backward, smaller ones behind it."),
+               "With sharded_data_parallel_degree: gradients of a layer with more elements than this are reduced "
+               "before the backward pass of the next layer begins, smaller ones while it runs."),
       honoured("sdp_param_persistence_threshold", smp, &Smp::sdp_param_persistence_threshold, json_number(0),
-               "With sharded_data_parallel_degree: parameters of fewer elements stay whole on every rank."),
+               "With sharded_data_parallel_degree: parameters with fewer elements are not sharded."),
       honoured("sdp_max_live_parameters", smp, &Smp::sdp_max_live_parameters, json_number(1),
-               "With sharded_data_parallel_degree: the next layer is gathered ahead of its use where it and the "
-               "present one have no more elements than this together."),
+               "With sharded_data_parallel_degree: the next layer is gathered ahead of its use if it and the current "
+               "layer together have at most this many elements."),
       honoured("sdp_hierarchical_allgather", smp, &Smp::sdp_hierarchical_allgather, json_boolean(),
-               "Sharded values are gathered in two steps where the ranks that share a copy stand on several hosts: "
-               "between hosts, then inside each (docs/collectives.md). One step where hosts have different numbers of "
-               "these ranks, and on GPUs, where NCCL finds its own way."),
+               "If the ranks that share a copy are on several hosts, sharded values are gathered in two steps: between "
+               "hosts, then inside each host (docs/collectives.md). One step is used if hosts have different numbers "
+               "of these ranks, and on GPUs, where NCCL chooses the algorithm."),
       shorthand("sdp_gradient_clipping", or_null(json_number(0)), nullptr, "training.max_grad_norm", same,
                 "With sharded_data_parallel_degree: the same as training.max_grad_norm."),
       shorthand("fp16", json_boolean(), false, "training.fp16", same,
@@ -173,17 +171,18 @@ std::vector<Key> memory_keys() {
 std::vector<Key> runtime_detail_keys() {
   return {
       honoured("ddp_dist_backend", &Config::smp, &SmpOptions::ddp_dist_backend, json_choice({{"auto"}, {"nccl"}}),
-               "`nccl`: ranks must talk through NCCL, or the run is refused; needs ddp true. `auto`: as "
+               "`nccl`: the run is refused unless ranks communicate through NCCL; needs ddp true. `auto`: as "
                "runtime.communicator says."),
       no_effect("ddp_port", or_null(json_integer(0, 65535)), nullptr, "ranks find each other through MPI"),
-      no_effect("deterministic_server", json_boolean(), false, "the order of execution is always fixed"),
+      no_effect("deterministic_server", json_boolean(), false, "the execution order is always fixed"),
       no_effect("delayed_parameter_initialization", json_boolean(), false,
-                "each rank only ever builds its own part of the model"),
+                "each rank builds only its own part of the model"),
       no_effect("overlapping_allreduce", json_boolean(), true, "changes no numbers"),
       no_effect("_match_weights", json_boolean(), false, "split layers always have the model's own weights"),
-      no_effect("_fp32_grad_accumulation", json_boolean(), false, "gradients are always added up in at least float32"),
+      no_effect("_fp32_grad_accumulation", json_boolean(), false,
+                "gradients are always accumulated in at least float32"),
       no_effect("static_mode", json_boolean(), false, "the schedule is always static"),
-      no_effect("fast_mode", json_boolean(), false, "stages only ever talk to their neighbours"),
+      no_effect("fast_mode", json_boolean(), false, "stages always send tensors directly to each other"),
   };
 }
 

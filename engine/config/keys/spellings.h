@@ -1,5 +1,5 @@
-// Settings that have several spellings: transformers', SageMaker's and ours. Each is a key with its aliases, and
-// shorthands, which are keys of their own. Two spellings in one file must not contradict each other.
+// Settings that have several spellings: those of transformers, SageMaker's library and shardline. Each is a key with
+// its aliases, and shorthands, which are keys of their own. Two spellings in one file must not contradict each other.
 #pragma once
 #include <functional>
 #include <string>

@@ -20,28 +20,27 @@ std::vector<JsonChoice> with_later(std::vector<JsonChoice> now, const std::vecto
 // Filled in by read_config, so no default of the struct shows what happens: "8 unless global_batch_size is given".
 std::vector<Key> batch_keys() {
   return {
-      honoured(
-          "global_batch_size", training, &Training::global_batch_size, json_integer(1),
-          "Ours: samples of one optimizer step over all replicas and accumulation steps; the rest follows from it."),
-      honoured(
-          "per_device_train_batch_size", training, &Training::per_device_train_batch_size,
-          json_integer(1, kLargestBatch),
-          "Samples of a replica in an accumulation step, before T multiplies them (smp_options.prescaled_batch); with "
-          "global_batch_size unset by default.")
+      honoured("global_batch_size", training, &Training::global_batch_size, json_integer(1),
+               "Ours: samples in one optimizer step, over all replicas and accumulation steps; the other sizes follow "
+               "from it."),
+      honoured("per_device_train_batch_size", training, &Training::per_device_train_batch_size,
+               json_integer(1, kLargestBatch),
+               "Samples per replica in an accumulation step, before multiplication by T (smp_options.prescaled_batch). "
+               "With global_batch_size it has no default.")
           .whose_default_is(8)
           .also({"per_gpu_train_batch_size"}),
       honoured("gradient_accumulation_steps", training, &Training::gradient_accumulation_steps, json_integer(1, 65536),
-               "Batches whose gradients are added up before an optimizer step.")
+               "Batches whose gradients are accumulated for an optimizer step.")
           .whose_default_is(1),
       honoured("per_device_eval_batch_size", training, &Training::per_device_eval_batch_size,
                json_integer(1, kLargestBatch), "The same for evaluation.")
           .also({"per_gpu_eval_batch_size"}),
       honoured("dataloader_drop_last", training, &Training::dataloader_drop_last, json_boolean(),
-               "Drop the last batch of an epoch if it is short; see Sizes."),
+               "Drop the last batch of an epoch if it is incomplete; see Sizes."),
       not_yet("auto_find_batch_size", false, "Try smaller batches until one fits.",
-              "give the batch size; more microbatches need less memory for the same batch"),
+              "set the batch size; more microbatches need less memory for the same batch"),
       refused("average_tokens_across_devices", true, "The loss is the mean over the tokens of all ranks.",
-              "leave it out: it is always so"),
+              "leave it out: this is always the case"),
   };
 }
 
@@ -49,91 +48,88 @@ std::vector<Key> optimization_keys() {
   const Key warmup_ratio = shorthand(
       "warmup_ratio", or_null(json_number_below(0, 1)), 0.0, "training.warmup_steps",
       [](const nlohmann::json& value) { return value == 0 ? nlohmann::json() : value; },
-      "Version 4: warm-up as a share of all steps; version 5 takes it as warmup_steps below 1.");
+      "Version 4: warm-up as a share of all steps; in version 5, warmup_steps below 1.");
   Key warmup_steps = honoured("warmup_steps", training, &Training::warmup_steps, json_number(0, kMostSteps),
                               "Steps of linear warm-up; below 1: that share of all steps, rounded up.");
   warmup_steps.means = warmup_ratio.means;
   const Key adafactor = shorthand(
       "adafactor", json_boolean(), false, "training.optim",
       [](const nlohmann::json& value) { return value == true ? nlohmann::json("adafactor") : nlohmann::json(); },
-      "Version 4: true is optim `adafactor`.");
+      "Version 4: true means optim `adafactor`.");
   const std::string follows_evaluation =
-      "it follows results of evaluations and has no formula: use \"cosine\", or \"linear\"";
+      "it depends on evaluation results and has no formula: use \"cosine\" or \"linear\"";
   return {
       honoured("num_train_epochs", training, &Training::num_train_epochs, json_number(0, 1e9),
-               "Passes over the training data; used when max_steps is -1."),
+               "Passes over the training data; used if max_steps is -1."),
       honoured("max_steps", training, &Training::max_steps, json_integer(-1, kMostSteps),
-               "Optimizer steps of the run; -1: num_train_epochs counts."),
+               "Optimizer steps of the run; -1: num_train_epochs determines them."),
       not_yet("max_run_seconds", nullptr, "Ours: save and stop after this time.",
-              "choose max_steps for the time you have"),
-      honoured("learning_rate", training, &Training::learning_rate, json_number(0), "The peak of the learning rate."),
-      honoured(
-          "lr_scheduler_type", training, &Training::lr_scheduler_type,
-          json_choice({{"linear"},
-                       {"cosine"},
-                       {"cosine_with_restarts"},
-                       {"polynomial"},
-                       {"constant"},
-                       {"constant_with_warmup"},
-                       {"inverse_sqrt"},
-                       {"cosine_with_min_lr"},
-                       {"cosine_warmup_with_min_lr"},
-                       {"warmup_stable_decay"},
-                       {"annealing"},
-                       {"reduce_lr_on_plateau", follows_evaluation},
-                       {"greedy", follows_evaluation}}),
-          "How the learning rate goes on after warm-up, by transformers' names and formulas. Ours: `annealing`, as "
-          "SageMaker's examples have it; see [learning-rate schedules](#learning-rate-schedules)."),
-      honoured(
-          "lr_scheduler_kwargs", training, &Training::lr_scheduler_kwargs, or_null(json_any()),
-          "Arguments of the schedule: an object, or one as text. An argument that the schedule does not take is an "
-          "error."),
+              "set max_steps according to the time you have"),
+      honoured("learning_rate", training, &Training::learning_rate, json_number(0), "Peak learning rate."),
+      honoured("lr_scheduler_type", training, &Training::lr_scheduler_type,
+               json_choice({{"linear"},
+                            {"cosine"},
+                            {"cosine_with_restarts"},
+                            {"polynomial"},
+                            {"constant"},
+                            {"constant_with_warmup"},
+                            {"inverse_sqrt"},
+                            {"cosine_with_min_lr"},
+                            {"cosine_warmup_with_min_lr"},
+                            {"warmup_stable_decay"},
+                            {"annealing"},
+                            {"reduce_lr_on_plateau", follows_evaluation},
+                            {"greedy", follows_evaluation}}),
+               "Learning-rate schedule after warm-up, with transformers' names and formulas. Ours: `annealing`, as in "
+               "SageMaker's examples; see [learning-rate schedules](#learning-rate-schedules)."),
+      honoured("lr_scheduler_kwargs", training, &Training::lr_scheduler_kwargs, or_null(json_any()),
+               "Arguments of the schedule: an object, or an object as text. Arguments that the schedule does not have "
+               "are errors."),
       warmup_steps,
       warmup_ratio,
       honoured("optim", training, &Training::optim,
                json_choice(with_later({{"adamw_torch_fused"}, {"adamw_torch"}, {"adam"}, {"sgd"}, {"adafactor"}},
                                       {"adagrad", "rmsprop", "lion_32bit", "adamw_8bit", "adamw_bnb_8bit",
                                        "paged_adamw_32bit", "paged_adamw_8bit", "ademamix", "stable_adamw", "adamw_hf"},
-                                      "not built yet: use \"adamw_torch_fused\"")),
+                                      "not implemented yet: use \"adamw_torch_fused\"")),
                "`adamw_torch_fused` and `adamw_torch` are the same AdamW. `sgd` is torch's, without momentum unless "
-               "optim_args gives one. `adafactor` is transformers' as its Trainer sets it: the learning rate is the "
-               "schedule's, second moments of matrices are factored, beta1 is not used; on GPUs only with "
-               "offload_optimizer_states. Ours, because "
-               "transformers has no name for it: `adam`, torch's, which adds weight decay to the gradient."),
-      honoured(
-          "optim_args", training, &Training::optim_args, json_text(),
-          "Arguments of `sgd`, as text: `momentum=0.9,dampening=0,nesterov=true`; the other optimizers take none."),
+               "optim_args sets it. `adafactor` is transformers' with the settings of its Trainer: the learning rate "
+               "comes from the schedule, second moments of matrices are factored, beta1 is not used; on GPUs it needs "
+               "offload_optimizer_states. Ours, because transformers has no name for it: `adam` is torch's Adam, which "
+               "adds weight decay to the gradient."),
+      honoured("optim_args", training, &Training::optim_args, json_text(),
+               "Arguments of `sgd` as text, for example `momentum=0.9,dampening=0,nesterov=true`; the other optimizers "
+               "take none."),
       not_yet("optim_target_modules", nullptr, "Layers that GaLore or APOLLO work on.", "leave it out"),
       adafactor,
-      honoured(
-          "weight_decay", training, &Training::weight_decay, json_number(0),
-          "Not on biases and norms, nor on what no_decay_patterns finds. adamw and adafactor shrink the weights by "
-          "it times the learning rate; adam and sgd add it times the weight to the gradient."),
+      honoured("weight_decay", training, &Training::weight_decay, json_number(0),
+               "Weight decay; it does not apply to biases, norms or parameters that match no_decay_patterns. adamw and "
+               "adafactor shrink weights by this factor times the learning rate; adam and sgd add this factor times "
+               "the weight to the gradient."),
       honoured("no_decay_patterns", training, &Training::no_decay_patterns, json_texts(),
-               "Ours: parameters without weight decay. [Regular expressions](#patterns) that are found anywhere in a "
-               "parameter's name, ours (`embedding.wte.weight`) or that of its tensor in the files "
-               "(`transformer.wte.weight`); one "
-               "that is found nowhere is an error."),
-      honoured("adam_beta1", training, &Training::adam_beta1, json_number_below(0, 1),
-               "First decay rate of AdamW and Adam."),
-      honoured("adam_beta2", training, &Training::adam_beta2, json_number_below(0, 1),
-               "Second decay rate of AdamW and Adam."),
+               "Ours: parameters without weight decay. [Regular expressions](#patterns), searched for anywhere in a "
+               "parameter's "
+               "name here (`embedding.wte.weight`) or in the model's files (`transformer.wte.weight`). A pattern that "
+               "matches nothing is an error."),
+      honoured("adam_beta1", training, &Training::adam_beta1, json_number_below(0, 1), "beta1 of AdamW and Adam."),
+      honoured("adam_beta2", training, &Training::adam_beta2, json_number_below(0, 1), "beta2 of AdamW and Adam."),
       honoured("adam_epsilon", training, &Training::adam_epsilon, json_number(0), "Epsilon of AdamW and Adam."),
       honoured("max_grad_norm", training, &Training::max_grad_norm, json_number(0),
-               "Gradients are scaled down to this L2 norm over the whole model; 0: never."),
+               "Gradients are clipped to this L2 norm over the whole model; 0: no clipping."),
       honoured("max_grad_value", training, &Training::max_grad_value, json_number(0),
-               "Ours: after max_grad_norm has scaled them, each element of the gradients is limited to plus or minus "
-               "this; 0: never. Both work together; for this one alone set max_grad_norm to 0."),
-      not_yet("label_smoothing_factor", 0.0, "Share of the target that goes to the other classes.", "leave it out"),
-      not_yet("neftune_noise_alpha", nullptr, "Noise on embeddings.", "leave it out"),
+               "Ours: each element of the gradients is limited to plus or minus this value, after clipping by "
+               "max_grad_norm; 0: no limit. For this limit alone, set max_grad_norm to 0."),
+      not_yet("label_smoothing_factor", 0.0, "Share of the target probability given to the other classes.",
+              "leave it out"),
+      not_yet("neftune_noise_alpha", nullptr, "Noise added to embeddings.", "leave it out"),
       not_yet("trainable", nullptr, "Ours: patterns of the parameters that are trained.",
               "leave it out: all parameters are trained"),
       honoured("seed", training, &Training::seed, json_integer(0, 4294967295.0),
-               "Of initial weights, dropout and, unless data_seed is given, the order of samples."),
-      honoured("data_seed", training, &Training::data_seed, json_integer(0, 4294967295.0), "Of the order of samples."),
+               "Seed for initial weights, dropout and, unless data_seed is set, the order of samples."),
+      honoured("data_seed", training, &Training::data_seed, json_integer(0, 4294967295.0),
+               "Seed for the order of samples."),
       honoured("full_determinism", training, &Training::full_determinism, json_boolean(),
-               "Runs on CPUs are deterministic with either; true is refused on GPUs, where some sums have no fixed "
-               "order."),
+               "Runs on CPUs are always deterministic; true is refused on GPUs, where some sums have no fixed order."),
       not_yet("train_sampling_strategy", "random", "How samples are drawn.",
               "data.shuffle chooses between `random` and `sequential`"),
       not_yet("group_by_length", false, "Version 4: samples of about the same length share a batch.", "leave it out"),
@@ -146,52 +142,52 @@ std::vector<Key> recompute_keys() {
   const Key recompute = shorthand(
       "activation_checkpointing", or_null(json_boolean()), nullptr, "smp_options.activation_checkpointing",
       [](const nlohmann::json& value) { return nlohmann::json(value == true ? "each" : "none"); },
-      "true is smp_options.activation_checkpointing `each`, false is `none`.");
+      "true means smp_options.activation_checkpointing `each`, false means `none`.");
   const Key arguments = shorthand(
       "activation_checkpointing_kwargs", or_null(json_object()), nullptr, "smp_options.offload_activations",
       [](const nlohmann::json& value) {
         return value.contains("offload") && value["offload"].is_boolean() ? value["offload"] : nlohmann::json();
       },
-      "`offload` is smp_options.offload_activations; `every_n_layers` must be 1; those of PyTorch's `checkpoint`, such "
-      "as `use_reentrant`, change nothing.");
+      "`offload` means smp_options.offload_activations; `every_n_layers` must be 1; arguments of PyTorch's "
+      "`checkpoint`, such as `use_reentrant`, have no effect.");
   return {recompute.also({"gradient_checkpointing"}), arguments.also({"gradient_checkpointing_kwargs"})};
 }
 
 std::vector<Key> precision_and_memory_keys() {
-  const std::string evaluated = "leave it out: evaluations run as training does";
+  const std::string evaluated = "leave it out: evaluation uses the precision of training";
   const std::string mesh = "use smp_options";
   const JsonType optional_text = or_null(json_text());
   return {
       honoured("bf16", training, &Training::bf16, json_boolean(),
-               "Weights and activations in bfloat16. The weights that are trained, gradients and optimizer states stay "
-               "in fp32, so do losses, softmax and norms inside; the saved model has the fp32 weights."),
+               "Weights and activations in bfloat16. Master weights, gradients and optimizer states stay in fp32, and "
+               "losses, softmax and norms are computed in fp32; the saved model has the fp32 weights."),
       honoured("fp16", training, &Training::fp16, json_boolean(),
                "The same in float16, with loss scaling; see [loss scaling](#loss-scaling)."),
       honoured("static_loss_scale", training, &Training::static_loss_scale, json_number(1e-30, 1e38),
-               "fp16: losses are multiplied with this, and gradients divided by it."),
+               "fp16: losses are multiplied, and gradients divided, by this factor."),
       honoured("dynamic_loss_scale", training, &Training::dynamic_loss_scale, json_boolean(),
-               "fp16: the scale follows overflows. Unset: true, unless static_loss_scale is given."),
+               "fp16: adapt the scale to overflows. Unset: true, unless static_loss_scale is set."),
       honoured("dynamic_loss_args", training, &Training::dynamic_loss_args, or_null(json_any()),
-               "fp16: an object with arguments of the dynamic loss scale."),
+               "fp16: arguments of the dynamic loss scale, an object."),
       honoured("fp32_residual_addition", training, &Training::fp32_residual_addition, json_boolean(),
-               "Half precision: residuals are added, and travel between layers and stages, in fp32."),
+               "Half precision: residuals are added in fp32, and sent between layers and stages in fp32."),
       honoured("attention_in_fp32", training, &Training::attention_in_fp32, json_boolean(),
-               "Half precision: queries, keys and values are converted, and all of the attention runs in fp32."),
+               "Half precision: queries, keys and values are converted to fp32, and the whole attention runs in fp32."),
       honoured("query_key_layer_scaling", training, &Training::query_key_layer_scaling, json_boolean(),
-               "fp16: products of queries and keys are divided by the block's number before they are stored and "
-               "multiplied by it in the softmax."),
-      not_yet("bf16_full_eval", false, "Evaluate in bfloat16 what is trained in fp32.", evaluated),
-      not_yet("fp16_full_eval", false, "Evaluate in float16 what is trained in fp32.", evaluated),
-      not_yet("tf32", nullptr, "Matrix products in TF32 on GPUs.", "leave it out: fp32 products are fp32"),
+               "fp16: products of queries and keys are divided by the block's number (from 1) before they are stored, "
+               "and multiplied by it in the softmax."),
+      not_yet("bf16_full_eval", false, "Evaluate in bfloat16 although training runs in fp32.", evaluated),
+      not_yet("fp16_full_eval", false, "Evaluate in float16 although training runs in fp32.", evaluated),
+      not_yet("tf32", nullptr, "Matrix products in TF32 on GPUs.", "leave it out: fp32 products are computed in fp32"),
       no_effect("fp16_opt_level", json_text(), "O1", "version 4: only used with Apex"),
       no_effect("fp16_backend", json_text(), "auto", "version 4: there is one implementation of half precision here"),
       no_effect("half_precision_backend", json_text(), "auto",
                 "version 4: there is one implementation of half precision here"),
-      no_effect("torch_compile", json_boolean(), false, "there is no Python to compile"),
-      no_effect("torch_compile_backend", optional_text, nullptr, "there is no Python to compile"),
-      no_effect("torch_compile_mode", optional_text, nullptr, "there is no Python to compile"),
-      no_effect("torchdynamo", optional_text, nullptr, "version 4: there is no Python to compile"),
-      no_effect("jit_mode_eval", json_boolean(), false, "version 4: there is no Python to compile"),
+      no_effect("torch_compile", json_boolean(), false, "there is no Python code to compile"),
+      no_effect("torch_compile_backend", optional_text, nullptr, "there is no Python code to compile"),
+      no_effect("torch_compile_mode", optional_text, nullptr, "there is no Python code to compile"),
+      no_effect("torchdynamo", optional_text, nullptr, "version 4: there is no Python code to compile"),
+      no_effect("jit_mode_eval", json_boolean(), false, "version 4: there is no Python code to compile"),
       no_effect("use_liger_kernel", json_boolean(), false, "changes no numbers"),
       no_effect("liger_kernel_config", or_null(json_object()), nullptr, "only used with use_liger_kernel"),
       no_effect("use_ipex", json_boolean(), false, "version 4: changes no numbers"),
@@ -199,7 +195,7 @@ std::vector<Key> precision_and_memory_keys() {
       no_effect("torch_empty_cache_steps", or_null(json_integer(1)), nullptr, "changes no numbers"),
       honoured("use_cpu", training, &Training::use_cpu, json_boolean(), "The same as runtime.device `cpu`.")
           .also({"no_cuda"}),
-      no_effect("use_mps_device", json_boolean(), false, "version 4: there is no such device here"),
+      no_effect("use_mps_device", json_boolean(), false, "version 4: this device is not supported"),
       refused("parallelism_config", nullptr, "Accelerate's layout.", mesh),
       refused("fsdp", nullptr, "PyTorch's sharded data parallelism.", mesh),
       refused("deepspeed", nullptr, "DeepSpeed's config.", mesh),
@@ -215,27 +211,28 @@ std::vector<Key> precision_and_memory_keys() {
 
 std::vector<Key> logging_and_evaluation_keys() {
   const JsonType optional_text = or_null(json_text());
-  const std::string tracker = "write tensorboard events; trackers such as W&B import them";
+  const std::string tracker = "use tensorboard; trackers such as W&B can import its events";
   return {
-      not_yet("logging_strategy", "steps", "When a line goes to the console.",
-              "logging_steps says how often; a large number is never"),
+      not_yet("logging_strategy", "steps", "When lines are printed to the console.",
+              "set logging_steps; with a large number nothing is printed between the first and the last step"),
       honoured("logging_steps", training, &Training::logging_steps, json_integer(1, kMostSteps),
                "Steps between lines on the console; metrics.jsonl has every step."),
       honoured("logging_first_step", training, &Training::logging_first_step, json_boolean(),
-               "A line on the console for step 1 too."),
+               "Also print a line for step 1 to the console."),
       honoured("report_to", training, &Training::report_to,
                json_texts(with_later({{"tensorboard"}, {"none"}},
                                      {"wandb", "mlflow", "comet_ml", "trackio", "swanlab", "all"}, tracker)),
-               "Where metrics go beside metrics.jsonl."),
-      not_yet("logging_dir", nullptr, "Version 4: directory of the TensorBoard events.", "they go to output_dir"),
-      no_effect("log_level", json_text(), "passive", "changes no outputs"),
+               "Where metrics are written in addition to metrics.jsonl."),
+      not_yet("logging_dir", nullptr, "Version 4: directory of the TensorBoard events.",
+              "leave it out: they are written to output_dir"),
+      no_effect("log_level", json_text(), "passive", "changes no output"),
       no_effect("log_level_replica", json_text(), "warning", "only rank 0 writes lines"),
       no_effect("log_on_each_node", json_boolean(), true, "only rank 0 writes lines"),
       no_effect("logging_nan_inf_filter", json_boolean(), true, "metrics are written as they are"),
       no_effect("include_num_input_tokens_seen", json_any(), "no", "`metrics.jsonl` has the tokens of each step"),
       no_effect("include_tokens_per_second", json_boolean(), false, "version 4: `metrics.jsonl` always has it"),
       honoured("disable_tqdm", training, &Training::disable_tqdm, json_boolean(),
-               "true: no progress bars on terminals, but lines as in a log file."),
+               "true: print lines, as to a log file, instead of progress bars on terminals."),
       no_effect("run_name", optional_text, nullptr, "only used by trackers"),
       no_effect("project", json_text(), "huggingface", "only used by trackers"),
       no_effect("trackio_space_id", optional_text, nullptr, "only used by trackers"),
@@ -249,7 +246,7 @@ std::vector<Key> logging_and_evaluation_keys() {
       honoured("eval_steps", training, &Training::eval_steps, json_integer(1, kMostSteps),
                "Steps between evaluations; unset: logging_steps."),
       honoured("eval_on_start", training, &Training::eval_on_start, json_boolean(), "Evaluate before step 1."),
-      not_yet("eval_delay", 0, "Steps or epochs before the first evaluation.", "leave it out"),
+      not_yet("eval_delay", 0, "Steps or epochs to wait before the first evaluation.", "leave it out"),
       no_effect("eval_accumulation_steps", or_null(json_integer(1)), nullptr,
                 "results are never collected on a device"),
       no_effect("eval_do_concat_batches", json_boolean(), true, "only used in Python"),
@@ -258,40 +255,41 @@ std::vector<Key> logging_and_evaluation_keys() {
       no_effect("include_inputs_for_metrics", json_boolean(), false, "version 4: only used in Python"),
       no_effect("batch_eval_metrics", json_boolean(), false, "metrics always work batch by batch"),
       no_effect("prediction_loss_only", json_boolean(), false, "evaluation computes nothing but the loss"),
-      no_effect("label_names", or_null(json_texts()), nullptr, "the task knows its labels"),
+      no_effect("label_names", or_null(json_texts()), nullptr, "the task determines the labels"),
       no_effect("past_index", json_integer(-1), -1, "version 4: no model here has such a state"),
-      no_effect("do_train", json_boolean(), false, "the command says so: shardline train"),
-      honoured("do_eval", training, &Training::do_eval, json_boolean(), "Evaluate after the last step too."),
-      not_yet("do_predict", false, "Predict on data.test after training.", "leave it out: nothing predicts yet"),
+      no_effect("do_train", json_boolean(), false, "the command decides: shardline train"),
+      honoured("do_eval", training, &Training::do_eval, json_boolean(), "Also evaluate after the last step."),
+      not_yet("do_predict", false, "Predict on data.test after training.",
+              "leave it out: prediction is not implemented yet"),
   };
 }
 
 std::vector<Key> saving_keys() {
-  const std::string later = "saving during training is not built yet: leave it out, the final model is saved";
+  const std::string later = "saving during training is not implemented yet: leave it out; the final model is saved";
   const JsonType optional_text = or_null(json_text());
   const std::string hub = "only used with push_to_hub";
   return {
-      refused("output_dir", nullptr, "The directory stands at the top level.", "move it to /output_dir"),
+      refused("output_dir", nullptr, "This key belongs to the top level.", "move it to /output_dir"),
       honoured("overwrite_output_dir", training, &Training::overwrite_output_dir, json_boolean(),
-               "Version 4: go on although output_dir is not empty. Records of the earlier run are removed; its model "
-               "moves to "
-               "`previous-model/` until the new one is whole."),
+               "Version 4: run even if output_dir is not empty. Records of the earlier run are removed; its model is "
+               "moved to `previous-model/` until the new one is complete."),
       honoured("save_strategy", training, &Training::save_strategy,
                json_choice({{"no"}, {"steps"}, {"epoch", later}, {"best", later}}),
-               "The final model is saved in any case; `steps`, the default, saves nothing more yet."),
+               "The final model is always saved; `steps`, the default, does not save anything else yet."),
       not_yet("save_steps", 500, "Steps between checkpoints.", later),
-      not_yet("save_total_limit", nullptr, "Most checkpoints that are kept.", later),
+      not_yet("save_total_limit", nullptr, "Maximum number of checkpoints that are kept.", later),
       not_yet("save_only_model", false, "Checkpoints without the optimizer's state.", later),
-      refused("save_safetensors", true, "Version 4: safetensors, not pickle.", "leave it out: it is always so"),
+      refused("save_safetensors", true, "Version 4: safetensors, not pickle.", "leave it out: this is always the case"),
       no_effect("save_on_each_node", json_boolean(), false, "each file is written once"),
-      not_yet("enable_jit_checkpoint", false, "Save when the job is about to be ended.", later),
-      not_yet("resume_from_checkpoint", nullptr, "Go on from a checkpoint.", later),
+      not_yet("enable_jit_checkpoint", false, "Save a checkpoint when the job is about to be terminated.", later),
+      not_yet("resume_from_checkpoint", nullptr, "Continue from a checkpoint.", later),
       no_effect("ignore_data_skip", json_boolean(), false, "only used when resuming"),
       no_effect("restore_callback_states_from_checkpoint", json_boolean(), false, "only used when resuming"),
-      not_yet("load_best_model_at_end", false, "End with the best checkpoint.", later),
-      not_yet("metric_for_best_model", nullptr, "What `best` means.", later),
-      not_yet("greater_is_better", nullptr, "Whether more is better.", later),
-      refused("push_to_hub", false, "Upload the model.", "output_dir is a model directory: upload it after the run"),
+      not_yet("load_best_model_at_end", false, "Load the best checkpoint at the end.", later),
+      not_yet("metric_for_best_model", nullptr, "Metric that determines the best checkpoint.", later),
+      not_yet("greater_is_better", nullptr, "Whether a larger metric is better.", later),
+      refused("push_to_hub", false, "Upload the model.",
+              "upload output_dir, which is a model directory, after the run"),
       no_effect("hub_model_id", optional_text, nullptr, hub),
       no_effect("hub_token", optional_text, nullptr, hub),
       no_effect("hub_private_repo", or_null(json_boolean()), nullptr, hub),
@@ -315,8 +313,9 @@ std::vector<Key> process_keys() {
       no_effect("dataloader_prefetch_factor", or_null(json_integer(1)), nullptr, loader),
       no_effect("dataloader_multiprocessing_context", or_null(json_text()), nullptr, loader),
       no_effect("dataloader_in_order", json_boolean(), true, loader),
-      refused("split_batches", nullptr, "Version 4: per_device_train_batch_size is the batch of all devices.",
-              "give that batch as global_batch_size"),
+      refused("split_batches", nullptr,
+              "Version 4: per_device_train_batch_size is the batch size of all devices together.",
+              "set global_batch_size instead"),
       no_effect("dispatch_batches", optional_flag, nullptr, "version 4: " + loader),
       no_effect("remove_unused_columns", json_boolean(), true, "only the columns that the task needs are read"),
       no_effect("ddp_find_unused_parameters", optional_flag, nullptr, reducer),
@@ -325,13 +324,13 @@ std::vector<Key> process_keys() {
       no_effect("ddp_static_graph", optional_flag, nullptr, reducer),
       no_effect("ddp_backend", or_null(json_text()), nullptr, "`runtime.communicator` chooses"),
       honoured("ddp_timeout", training, &Training::ddp_timeout, json_integer(1, kLongestTimeout),
-               "Seconds that a rank waits for other ranks in one operation before the job ends with an error; the "
-               "environment variable SHARDLINE_TIMEOUT_SECONDS overrides it. See docs/collectives.md."),
+               "Seconds that a rank waits for other ranks in one operation before the job fails; the environment "
+               "variable SHARDLINE_TIMEOUT_SECONDS overrides it. See docs/collectives.md."),
       no_effect("local_rank", json_integer(-1), -1, "ranks come from MPI"),
       no_effect("ray_scope", or_null(json_text()), "last", "version 4: only used in Python"),
-      no_effect("xpu_backend", or_null(json_text()), nullptr, "version 4: there is no such device here"),
-      no_effect("tpu_num_cores", or_null(json_integer(1)), nullptr, "version 4: there is no such device here"),
-      no_effect("tpu_metrics_debug", json_boolean(), false, "version 4: there is no such device here"),
+      no_effect("xpu_backend", or_null(json_text()), nullptr, "version 4: this device is not supported"),
+      no_effect("tpu_num_cores", or_null(json_integer(1)), nullptr, "version 4: this device is not supported"),
+      no_effect("tpu_metrics_debug", json_boolean(), false, "version 4: this device is not supported"),
   };
 }
 

@@ -80,7 +80,7 @@ std::vector<std::string> hosts_in_file(const char* variable, const std::string& 
   std::string line, host;
   while (std::getline(file, line))
     if (std::istringstream(line) >> host) add_once(hosts, host);
-  if (hosts.empty()) throw ConfigError(cat(variable, " is \"", path, "\", from which no host can be read", kAdvice));
+  if (hosts.empty()) throw ConfigError(cat(variable, " is \"", path, "\", which names no host", kAdvice));
   return hosts;
 }
 

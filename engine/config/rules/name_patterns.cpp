@@ -57,8 +57,8 @@ void check_parameter_pattern(const std::string& pattern) {
   }
   const auto advice = is_shell_pattern ? cat("write \"", as_regex(pattern), "\", which is found anywhere in a name")
                                        : std::string("write them as [\"wte\", \"ln_.*weight\"]");
-  throw ConfigError(cat("\"", pattern, "\" is ", is_shell_pattern ? "a shell pattern, not a" : "no",
-                        " regular expression; ", advice));
+  throw ConfigError(
+      cat("\"", pattern, "\" is ", is_shell_pattern ? "a shell pattern, " : "", "not a regular expression; ", advice));
 }
 
 bool names_layer(const std::string& pattern, const std::string& name) {

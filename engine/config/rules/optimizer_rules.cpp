@@ -30,7 +30,8 @@ std::map<std::string, std::string> arguments_in(std::string text) {
     const std::string argument = text.substr(begin, end - begin);
     const size_t equals = argument.find('=');
     if (equals == 0 || equals == std::string::npos || argument.find('=', equals + 1) != std::string::npos)
-      throw ConfigError(cat("\"", argument, "\" is no argument; write them as \"momentum=0.9,nesterov=true\""));
+      throw ConfigError(
+          cat("\"", argument, "\" is not an argument; write arguments as \"momentum=0.9,nesterov=true\""));
     if (!arguments.emplace(argument.substr(0, equals), argument.substr(equals + 1)).second)
       throw ConfigError(cat("has \"", argument.substr(0, equals), "\" twice; keep one of them"));
     begin = end + 1;
@@ -63,8 +64,8 @@ void read_arguments(const TrainingOptions& training, OptimizerOptions& options) 
   for (const auto& [name, text] : arguments_in(training.optim_args.value_or(""))) {
     if (options.kind != OptimizerKind::sgd)
       throw ConfigError(cat("optim \"", training.optim,
-                            "\" takes none; leave them out, adam_beta1, adam_beta2, "
-                            "adam_epsilon and weight_decay are keys of their own"));
+                            "\" takes none; leave optim_args out: adam_beta1, adam_beta2, adam_epsilon and "
+                            "weight_decay are keys of their own"));
     if (name == "momentum")
       options.momentum = number_in(name, text);
     else if (name == "dampening")
@@ -110,7 +111,7 @@ void exclude_from_decay(const std::vector<std::string>& patterns, ModelSpec& spe
         if (finds(regex, layer, param)) found.push_back(param.tied_to.empty() ? layer.full_name(param) : param.tied_to);
     if (found.size() == before)
       throw ConfigError(cat("/training/no_decay_patterns: \"", pattern,
-                            "\" is found in no parameter's name; they are called like ",
+                            "\" matches no parameter's name; names look like ",
                             spec.layers.back().full_name(spec.layers.back().params.front()), ", or as in the files"));
   }
   for (auto& layer : spec.layers)

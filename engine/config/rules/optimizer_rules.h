@@ -8,14 +8,14 @@ namespace shardline {
 // Throws ConfigError("RULE; ADVICE") for optim_args that the optimizer does not take.
 OptimizerOptions optimizer_options(const TrainingOptions& training);
 
-// Whether the optimizer's states and fp32 masters stand on the host. On CPU ranks they are in its memory anyway.
+// Whether optimizer states and fp32 masters are on the host. On CPU ranks they are in its memory anyway.
 inline bool states_on_host(const SmpOptions& smp, bool on_accelerators) {
   return smp.offload_optimizer_states && on_accelerators;
 }
 
 // Takes weight decay off the parameters that a pattern finds: a regular expression that matches anywhere in the
 // parameter's full name or in the name of one of its tensors in a Hugging Face file. Throws ConfigError for a pattern
-// that is no regular expression or finds nothing.
+// that is not a regular expression or matches nothing.
 void exclude_from_decay(const std::vector<std::string>& patterns, ModelSpec& spec);
 
 }  // namespace shardline

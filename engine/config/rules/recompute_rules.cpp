@@ -12,8 +12,8 @@ Recompute strategy(const nlohmann::json& value) {
   const auto found = value.is_string() ? recompute_strategy(value.get<std::string>()) : std::nullopt;
   if (!found)
     throw ConfigError(cat(value.dump(),
-                          " is no strategy; use \"none\", \"selective\", \"each\", \"contiguous\" or \"group_N\" with "
-                          "a number N of layers"));
+                          " is not a strategy; use \"none\", \"selective\", \"each\", \"contiguous\" or \"group_N\" "
+                          "with a number N of layers"));
   return *found;
 }
 
@@ -52,8 +52,8 @@ std::vector<Recompute> recompute_by_layer(const nlohmann::json& value, const Mod
   for (size_t rule = 0; rule < rules.size(); ++rule)
     if (value.is_array() && !counts[rule])
       throw ConfigError(cat("/smp_options/activation_checkpointing/", rule, ": \"", rules[rule].layers,
-                            "\" names no block that earlier entries leave to it; the model has ", spec.block_count(),
-                            " blocks, called as in `shardline plan`"));
+                            "\" matches no block that earlier entries have not matched; the model has ",
+                            spec.block_count(), " blocks, named as in `shardline plan`"));
   return by_layer;
 }
 

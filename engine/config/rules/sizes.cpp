@@ -38,36 +38,37 @@ void check_ddp(const Config& config, int replicas, const Complaint& complain) {
 }
 
 // The replica's batch and the accumulation steps, from the global batch.
-void split_global_batch(const Config& config, ResolvedSizes& sizes, const Complaint& complain) {
+struct ReplicaBatch {
+  std::int64_t samples = 1;
+  int accumulation_steps = 1;
+};
+ReplicaBatch split_global_batch(const Config& config, int replicas, const Complaint& complain) {
   const TrainingOptions& training = config.training;
-  sizes.global_batch = *training.global_batch_size;
+  const std::int64_t global_batch = *training.global_batch_size;
+  const int microbatches = config.smp.microbatches;
   const std::int64_t replica_batch = training.per_device_train_batch_size
                                          ? scaled_by_tensor_parallelism(config, *training.per_device_train_batch_size)
                                          : 0;
   const int accumulation = training.gradient_accumulation_steps.value_or(1);
-  std::int64_t unit = sizes.replicas * (replica_batch ? replica_batch : sizes.microbatches);
-  std::string factors = cat("D x ", replica_batch ? "the replica's batch" : "microbatches", " = ", sizes.replicas,
-                            " x ", replica_batch ? replica_batch : sizes.microbatches);
+  std::int64_t unit = replicas * (replica_batch ? replica_batch : microbatches);
+  std::string factors = cat("D x ", replica_batch ? "the replica's batch" : "microbatches", " = ", replicas, " x ",
+                            replica_batch ? replica_batch : microbatches);
   if (training.gradient_accumulation_steps) {
     unit *= accumulation;
     factors += cat(" x gradient_accumulation_steps ", accumulation);
   }
-  if (sizes.global_batch % unit != 0) {
+  if (global_batch % unit != 0) {
     complain("training.global_batch_size", cat("must be a multiple of ", factors, " = ", unit),
-             "change it to " + multiples_around(sizes.global_batch, unit));
-    return;
+             "change it to " + multiples_around(global_batch, unit));
+    return {};
   }
-  if (!replica_batch) {
-    sizes.accumulation_steps = accumulation;
-    sizes.replica_batch = sizes.global_batch / sizes.replicas / accumulation;
-    return;
-  }
-  sizes.replica_batch = replica_batch;
-  sizes.accumulation_steps = static_cast<int>(sizes.global_batch / sizes.replicas / replica_batch);
-  if (training.gradient_accumulation_steps && accumulation != sizes.accumulation_steps)
+  if (!replica_batch) return {global_batch / replicas / accumulation, accumulation};
+  const auto steps = static_cast<int>(global_batch / replicas / replica_batch);
+  if (training.gradient_accumulation_steps && accumulation != steps)
     complain("training.global_batch_size",
              cat("contradicts per_device_train_batch_size and gradient_accumulation_steps, which make ", unit),
              "leave one of the three out");
+  return {replica_batch, steps};
 }
 
 // Whether mpirun gets its hosts from its own options. The check of custom_mpi_options reports those that cannot be
@@ -108,55 +109,54 @@ int configured_world_size(const Config& config) {
   return config.mpi.processes_per_host * used_hosts(config);
 }
 
-ResolvedSizes check_sizes(const Config& config, int world_size, const Complaint& complain) {
-  ResolvedSizes sizes;
-  sizes.pipeline = config.smp.pipeline_parallel_degree;
-  sizes.tensor = config.smp.tensor_parallel_degree;
-  sizes.microbatches = config.smp.microbatches;
-  sizes.eval_replica_batch = scaled_by_tensor_parallelism(config, config.training.per_device_eval_batch_size);
-  const int model_ranks = sizes.pipeline * sizes.tensor;
-  SL_ASSERT(model_ranks > 0 && sizes.microbatches > 0, "\"auto\" was not chosen");
+Layout check_sizes(const Config& config, int world_size, const Complaint& complain) {
+  const int microbatches = config.smp.microbatches;
+  Layout layout{.tensor = config.smp.tensor_parallel_degree, .pipeline = config.smp.pipeline_parallel_degree};
+  layout.eval_batch = scaled_by_tensor_parallelism(config, config.training.per_device_eval_batch_size);
+  const int model_ranks = layout.pipeline * layout.tensor;
+  SL_ASSERT(model_ranks > 0 && microbatches > 0, "\"auto\" was not chosen");
   if (world_size % model_ranks != 0) {
     complain("smp_options.pipeline_parallel_degree",
-             cat("the world size ", world_size, " must be a multiple of P x T = ", sizes.pipeline, " x ", sizes.tensor,
-                 " = ", model_ranks),
+             cat("the world size ", world_size, " must be a multiple of P x T = ", layout.pipeline, " x ",
+                 layout.tensor, " = ", model_ranks),
              cat("start ", multiples_around(world_size, model_ranks), " processes, or change the degrees"));
-    return sizes;
+    return layout;
   }
-  sizes.replicas = world_size / model_ranks;
-  check_ddp(config, sizes.replicas, complain);
+  layout.replicas = world_size / model_ranks;
+  check_ddp(config, layout.replicas, complain);
 
+  ReplicaBatch batch;
   if (config.training.global_batch_size) {
-    split_global_batch(config, sizes, complain);
+    batch = split_global_batch(config, layout.replicas, complain);
   } else {
-    sizes.accumulation_steps = config.training.gradient_accumulation_steps.value_or(1);
-    sizes.loader_batches = sizes.accumulation_steps;
-    sizes.replica_batch = scaled_by_tensor_parallelism(config, config.training.per_device_train_batch_size.value_or(8));
-    sizes.global_batch = sizes.replica_batch * sizes.replicas * sizes.accumulation_steps;
+    batch.accumulation_steps = layout.loader_batches = config.training.gradient_accumulation_steps.value_or(1);
+    batch.samples = scaled_by_tensor_parallelism(config, config.training.per_device_train_batch_size.value_or(8));
   }
-  if (sizes.replica_batch % sizes.microbatches != 0 && config.training.per_device_train_batch_size.has_value()) {
+  if (batch.samples % microbatches != 0 && config.training.per_device_train_batch_size.has_value()) {
     const std::int64_t scale = scaled_by_tensor_parallelism(config, 1);
-    const std::int64_t per_device_unit = sizes.microbatches / std::gcd<std::int64_t>(sizes.microbatches, scale);
+    const std::int64_t per_device_unit = microbatches / std::gcd<std::int64_t>(microbatches, scale);
     complain("smp_options.microbatches",
-             cat("must divide the replica's batch ", sizes.replica_batch, " (per_device_train_batch_size ",
+             cat("must divide the replica's batch ", batch.samples, " (per_device_train_batch_size ",
                  *config.training.per_device_train_batch_size, " x ", scale,
                  config.smp.prescaled_batch ? ", prescaled)" : " tensor-parallel ranks)"),
-             cat("change microbatches to ", divisors_around(sizes.replica_batch, sizes.microbatches),
+             cat("change microbatches to ", divisors_around(batch.samples, microbatches),
                  ", or per_device_train_batch_size to ",
                  multiples_around(*config.training.per_device_train_batch_size, per_device_unit)));
   }
-  sizes.microbatch_size = static_cast<int>(sizes.replica_batch / sizes.microbatches);
-  return sizes;
+  layout.microbatch_size = static_cast<int>(batch.samples / microbatches);
+  layout.microbatches = microbatches * batch.accumulation_steps;
+  layout.accumulation_steps = batch.accumulation_steps;
+  return layout;
 }
 
-ResolvedSizes resolve_sizes(const Config& config, int world_size) {
+Layout resolve_sizes(const Config& config, int world_size) {
   std::string problems;
-  const ResolvedSizes sizes =
+  const Layout layout =
       check_sizes(config, world_size, [&](const std::string& key, const std::string& rule, const std::string& advice) {
         problems += cat(problems.empty() ? "" : "\n", key, ": ", rule, "; ", advice);
       });
   if (!problems.empty()) throw ConfigError(problems);
-  return sizes;
+  return layout;
 }
 
 }  // namespace shardline

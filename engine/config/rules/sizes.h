@@ -6,23 +6,9 @@
 #include <vector>
 
 #include "engine/config/keys/options.h"
+#include "partitioner/layout/layout.h"
 
 namespace shardline {
-
-// global_batch = microbatch_size x microbatches x accumulation_steps x replicas
-struct ResolvedSizes {
-  int replicas = 1;                     // D
-  int pipeline = 1;                     // P
-  int tensor = 1;                       // T
-  int microbatches = 1;                 // per replica and accumulation step
-  int microbatch_size = 1;              // samples
-  int accumulation_steps = 1;           // per optimizer step
-  int loader_batches = 1;               // per optimizer step: see SampleOrderOptions
-  std::int64_t replica_batch = 1;       // samples of one replica in one accumulation step
-  std::int64_t global_batch = 1;        // samples per optimizer step
-  std::int64_t eval_replica_batch = 1;  // samples of one replica in one evaluation step
-  bool operator==(const ResolvedSizes&) const = default;
-};
 
 // The hosts that mpi_options names, else those of the batch system's allocation; empty: this host alone.
 std::vector<std::string> hosts_of(const Config& config);
@@ -34,13 +20,14 @@ int used_hosts(const Config& config);
 // used_hosts x processes_per_host; else P x T.
 int configured_world_size(const Config& config);
 
-// Throws ConfigError naming all rules that do not hold, with the neighbours that do.
-ResolvedSizes resolve_sizes(const Config& config, int world_size);
+// A layout's degrees and batch sizes; the rest as the config says is added by engine/plan/resolve.h. Throws ConfigError
+// naming all rules that do not hold, with the neighbours that do.
+Layout resolve_sizes(const Config& config, int world_size);
 
-// Told about a rule that does not hold: the key ("smp_options.microbatches"), the rule, what to change.
+// Called for a violated rule: the key ("smp_options.microbatches"), the rule, what to change.
 using Complaint = std::function<void(const std::string& key, const std::string& rule, const std::string& advice)>;
 
 // resolve_sizes for callers who collect complaints; the result means something only when there were none.
-ResolvedSizes check_sizes(const Config& config, int world_size, const Complaint& complain);
+Layout check_sizes(const Config& config, int world_size, const Complaint& complain);
 
 }  // namespace shardline

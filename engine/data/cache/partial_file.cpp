@@ -22,7 +22,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kNoteSuffix = ".note";
-constexpr auto kAbandonedAfter = std::chrono::hours(24);  // of another host, whose processes cannot be seen from here
+// Without a write, for files whose process cannot be checked from here, such as those of another host.
+constexpr auto kAbandonedAfter = std::chrono::hours(24);
 
 std::string partial_prefix(const fs::path& path) {
   return path.filename().string() + ".partial.";

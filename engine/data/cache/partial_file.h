@@ -8,13 +8,14 @@
 
 namespace shardline {
 
-// Writes to PATH.partial.HOST.PID and notes how far it has come in a file beside that. Only one process of a host may
-// write the same PATH at a time (file_lock.h); processes of other hosts that share the folder may write theirs. Every
-// failure (full disk, no rights) is a RunError with path, bytes written and the system's reason.
+// Writes to PATH.partial.HOST.PID and records its progress in a file next to it. Only one process of a host may write
+// the same PATH at a time (file_lock.h); processes of other hosts that share the folder may write theirs. Every failure
+// (full disk, no rights) is a RunError with path, bytes written and the system's reason.
 class PartialFile {
  public:
-  // Takes over what a process of this host that is gone left at its last save(), else begins an empty file. Removes
-  // other such files of this host, and those of other hosts that were not written to for a day.
+  // Continues the file that a dead process of this host left at its last save(), otherwise starts an empty file.
+  // Removes the other files of dead processes of this host, and any other partial file that was not written to for a
+  // day.
   explicit PartialFile(const std::filesystem::path& path, const std::string& host = this_host());
   ~PartialFile();  // leaves the partial file
   PartialFile(const PartialFile&) = delete;

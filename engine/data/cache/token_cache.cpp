@@ -29,7 +29,7 @@ std::string hex(const uint64_t (&digest)[2]) {
 
 TokenCache::TokenCache(const std::filesystem::path& path) : file_(path) {
   const auto check = [&](bool good, const auto&... message) {
-    if (!good) throw DataError(cat(path.string(), ": is not a whole token cache: ", message..., "; remove it"));
+    if (!good) throw DataError(cat(path.string(), ": is not a complete token cache: ", message..., "; remove it"));
   };
   check(file_.size() >= sizeof(TokenCacheHeader), "it has ", file_.size(), " bytes");
   TokenCacheHeader header;

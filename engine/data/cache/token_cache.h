@@ -58,9 +58,9 @@ class TokenCache {
 };
 using TokenCachePtr = std::shared_ptr<const TokenCache>;
 
-// The path of the cache for these options, made if it is not there or damaged. Several processes may ask at once: one
-// makes it, the others wait. What a process had made when it was killed is not made again. DataError for the data,
-// RunError for the cache's disk; there never is a partial file under the cache's name.
+// The path of the cache for these options, made if it is not there or damaged. Several processes may ask at the same
+// time: one makes it, the others wait. The work that a killed process has saved is not repeated. DataError for the
+// data, RunError for the cache's disk; there never is a partial file under the cache's name.
 std::filesystem::path prepare_token_cache(const TokenDataOptions& options);
 TokenCachePtr open_token_cache(const std::filesystem::path& path);
 

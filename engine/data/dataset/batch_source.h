@@ -12,7 +12,7 @@
 
 namespace shardline {
 
-// Rows [first, first + count) of the global batch; what lies behind a short batch's end is left out.
+// Rows [first, first + count) of the global batch; rows beyond the end of a short batch are left out.
 struct BatchSlice {
   int64_t first = 0;
   int64_t count = 0;
@@ -64,7 +64,7 @@ class FedSource final : public BatchSource {
   // ids [n, s] int64; labels of the same shape, or none: the ids.
   void push(const at::Tensor& ids, const at::Tensor& labels = {});
 
-  // RunError for a step that was not pushed or is gone.
+  // RunError for a step that was not pushed or was already dropped.
   Batch batch(int64_t step, const BatchSlice& slice) override;
   int64_t samples_in_step(int64_t step) const override;
 

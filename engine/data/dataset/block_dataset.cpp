@@ -11,7 +11,7 @@ int64_t count_blocks(int64_t tokens, int64_t documents, int64_t sequence_length)
   SL_ASSERT(sequence_length >= 1, "sequence_length is ", sequence_length);
   if (tokens >= sequence_length) return tokens / sequence_length;
   throw DataError(cat("the data has ", tokens, " tokens in ", documents, " documents, less than one block of ",
-                      sequence_length, "; give more data or a smaller data.sequence_length"));
+                      sequence_length, "; use more data or a smaller data.sequence_length"));
 }
 
 int64_t count_validation_blocks(int64_t blocks, double percentage) {

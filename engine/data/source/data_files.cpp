@@ -23,13 +23,13 @@ DataFormat format_of(const fs::path& path, const std::string& format) {
       {".idx", DataFormat::tokens}};
   if (const auto named = names.find(format); named != names.end()) return named->second;
   if (format != "auto") {
-    throw ConfigError(cat("data.format: '", format, "' is not known; it is auto, text, jsonl or tokens"));
+    throw ConfigError(cat("data.format: '", format, "' is not known; use auto, text, jsonl or tokens"));
   }
   const auto known = extensions.find(path.extension().string());
   if (known == extensions.end()) {
     throw DataError(cat(path.string(), ": the extension '", path.extension().string(),
-                        "' does not tell its format (known: .txt .text .md .jsonl .ndjson .bin .idx); set data.format "
-                        "to text, jsonl or tokens, or move the file away"));
+                        "' does not determine its format (known: .txt .text .md .jsonl .ndjson .bin .idx); set "
+                        "data.format to text, jsonl or tokens, or move the file away"));
   }
   return known->second;
 }
@@ -93,7 +93,7 @@ bool is_data_file(const std::string& name) {
 }
 
 std::vector<DataFile> find_data_files(const std::vector<std::string>& paths, const std::string& format) {
-  if (paths.empty()) throw ConfigError("data: no file is named");
+  if (paths.empty()) throw ConfigError("data: no files are given");
   std::vector<DataFile> files;
   for (const std::string& name : paths) {
     const fs::path path(name);
@@ -130,7 +130,7 @@ void check_is_text(const MappedFile& file, size_t begin, size_t end) {
   const size_t nul = file.bytes().substr(begin, end - begin).find('\0');
   if (nul == std::string_view::npos) return;
   throw DataError(cat(file.path().string(), ": has a NUL byte at offset ", begin + nul,
-                      ", so it is not text; is data.format tokens meant, or is a binary file in the folder?"));
+                      ", so it is not text; should data.format be tokens, or is there a binary file in the folder?"));
 }
 
 }  // namespace shardline

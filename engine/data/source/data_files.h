@@ -1,4 +1,4 @@
-// What the paths in the `data` section of a config stand for: files in a fixed order, each with its format.
+// What the paths in the `data` section of a config refer to: files in a fixed order, each with its format.
 #pragma once
 #include <filesystem>
 #include <string>
@@ -15,7 +15,7 @@ struct DataFile {
   DataFormat format;
 };
 
-// Whether `name` stands for something that is there: a file, a folder, or the prefix of a Megatron pair.
+// Whether `name` refers to something that exists: a file, a folder, or the prefix of a Megatron pair.
 bool is_data_file(const std::string& name);
 
 // Files in the order given; a folder stands for all files below it, sorted by path (names that begin with a dot are

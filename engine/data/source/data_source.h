@@ -22,7 +22,7 @@ class DataSource {
   virtual int64_t documents() const = 0;
   virtual int64_t pieces() const = 0;
   virtual int64_t piece_bytes(int64_t piece) const = 0;
-  // Any pieces, in any order, by several threads at once. What comes before the piece is only guessed at.
+  // Any pieces, in any order, on several threads at the same time. What precedes the piece is only guessed.
   virtual EncodedPart encode(int64_t piece) const = 0;
   // The ids of the file that follow those of the pieces before `piece`: called for each piece in order. `border` is
   // where the pieces so far ended, at first Seam{}; this moves it on.

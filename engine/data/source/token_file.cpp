@@ -51,7 +51,7 @@ void TokenFile::open_megatron(const std::filesystem::path& index_path) {
   constexpr int64_t kHeader = 34;
   check(size >= kHeader, "has ", size, " bytes; a Megatron index has at least ", kHeader);
   check(index.starts_with(kMegatronMagic), "does not begin with MMIDIDX, as a Megatron index does; rename it if the ",
-        file_->path().filename().string(), " beside it is no Megatron file");
+        file_->path().filename().string(), " next to it is not a Megatron file");
   check(load<uint64_t>(index, 9) == 1, "has version ", load<uint64_t>(index, 9), "; only version 1 is known");
 
   static const std::map<int, std::pair<Kind, int64_t>> kinds = {{1, {Kind::u8, 1}},  {2, {Kind::i8, 1}},
@@ -156,7 +156,7 @@ std::vector<int32_t> TokenFile::read(int64_t first, int64_t count, int64_t vocab
     if (id < 0 || id >= vocab_size) {
       throw DataError(cat(file_->path().string(), ": token ", first + i, " is ", id, ", outside the vocabulary of ",
                           vocab_size, " (read as ", format_,
-                          "); the data was made with another tokenizer, or is no tokens file"));
+                          "); the data was made with another tokenizer, or this is not a tokens file"));
     }
     ids[i] = static_cast<int32_t>(id);
   }

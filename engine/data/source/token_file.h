@@ -9,9 +9,9 @@
 
 namespace shardline {
 
-// A view of the ids of one file, in file order. Which format it is: a .idx beside it means Megatron, else the magic of
-// llm.c, else raw u16. Everything that the headers say is checked against the file sizes on opening; DataError with the
-// numbers and a hint.
+// A view of the ids of one file, in file order. Which format it is: a .idx file next to it means Megatron, otherwise
+// the magic of llm.c, otherwise raw u16. Everything that the headers say is checked against the file sizes on opening;
+// DataError with the numbers and a hint.
 class TokenFile {
  public:
   explicit TokenFile(const std::filesystem::path& path);

@@ -16,7 +16,7 @@ class SplitPattern {
     size_t begin = 0, end = 0;
     bool match = false;
     bool kept = true;
-    bool closed = true;  // false: a gap that may go on after the text
+    bool closed = true;  // false: a gap that may continue after the text
   };
   using Use = std::function<void(const Piece&)>;
 

@@ -24,11 +24,11 @@ size_t code_point_start(std::string_view bytes, size_t at);
 // Appends the UTF-8 form of a code point below 0x110000.
 void append_utf8(std::string& out, char32_t code_point);
 
-// The code point at bytes[at], which then stands behind it; U+FFFD for an ill-formed part. at < bytes.size().
+// The code point at bytes[at]; `at` is moved past it; U+FFFD for an ill-formed part. at < bytes.size().
 char32_t next_code_point(std::string_view bytes, size_t& at);
 
-// The code point that ends before bytes[end], which then stands on its first byte; U+FFFD for an ill-formed part.
-// end > 0.
+// The code point that ends before bytes[end]; `end` is moved to its first byte; U+FFFD for an ill-formed part. end >
+// 0.
 char32_t previous_code_point(std::string_view bytes, size_t& end);
 
 // Unicode White_Space.

@@ -16,7 +16,7 @@ struct AddedToken {
   bool special = false;
   bool lstrip = false;       // takes the white space before it
   bool rstrip = false;       // takes the white space after it
-  bool single_word = false;  // only where no word character stands beside it
+  bool single_word = false;  // only where no word character is next to it
   bool normalized = false;   // looked for in the normalized text
 };
 
@@ -27,7 +27,7 @@ class AddedTokenMatcher {
   struct Piece {
     size_t begin = 0, end = 0;
     int32_t id = kNone;  // of an added token; kNone for the text between tokens, which is never empty
-    bool closed = true;  // false: text that may go on after the end of what was searched
+    bool closed = true;  // false: text that may continue after the end of what was searched
   };
   using Use = std::function<void(const Piece&)>;
   // Open intervals of the text in which a search must not start afresh: it would find other tokens.

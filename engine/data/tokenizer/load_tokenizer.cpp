@@ -63,7 +63,7 @@ TokenizerPtr load_tokenizer(const std::string& source) {
   std::error_code ignored;
   if (fs::is_directory(path, ignored)) return load_folder(path);
   if (!fs::exists(path, ignored)) {
-    throw DataError(cat("the tokenizer '", source, "' is neither \"bytes\" nor a file or folder that exists"));
+    throw DataError(cat("the tokenizer '", source, "' is neither \"bytes\" nor an existing file or folder"));
   }
   return build(read_tokenizer_json(path), path.parent_path(), path);
 }

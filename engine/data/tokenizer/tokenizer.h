@@ -10,7 +10,7 @@
 
 namespace shardline {
 
-// A place in a text where its encoding can stop and go on later.
+// A place in a text where its encoding can stop and continue later.
 struct Seam {
   size_t at = 0;      // byte of the text, where a code point begins
   std::string state;  // what the ids from here on depend on besides the text from here on; empty: as if it began here
@@ -34,7 +34,7 @@ struct PartOptions {
   int threads = 1;                           // for what follows the split into words
 };
 
-// Immutable after loading; every function may be called from several threads at once.
+// Immutable after loading; every function may be called from several threads at the same time.
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;

@@ -14,7 +14,7 @@ using nlohmann::json;
 
 [[noreturn]] void refuse_type(const JsonObject& component, const std::string& type, const char* supported) {
   throw DataError(cat(component.where(), ": the type '", type, "' is not supported (only ", supported,
-                      "); this reads byte-level BPE tokenizers as GPT-2, Llama 3 and Qwen have them"));
+                      "); only byte-level BPE tokenizers, such as those of GPT-2, Llama 3 and Qwen, are supported"));
 }
 
 void refuse_if_set(const JsonObject& component, const std::string& key) {
@@ -43,7 +43,7 @@ std::vector<std::pair<std::string, std::string>> read_merges(const JsonObject& m
 }
 
 BpeVocabulary read_model(const JsonObject& model) {
-  // Old files have no type; then "merges" tells BPE.
+  // Old files have no type; then "merges" identifies BPE.
   const std::string type = model.text("type", model.has("merges") ? "BPE" : "none");
   if (type != "BPE") refuse_type(model, type, "BPE");
   for (const char* key : {"dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback"}) {

@@ -36,7 +36,7 @@ AddedToken token_of(const json& value, const std::string& where) {
   return token;
 }
 
-// Collects added tokens from the files that may tell of them; who comes first decides.
+// Collects added tokens from the files that may define them; the first definition wins.
 class AddedTokenFiles {
  public:
   explicit AddedTokenFiles(BpeTokenizerSpec& spec) : spec_(spec) {}

@@ -1,6 +1,6 @@
 // From text to the words that byte-pair merges work on, as the `tokenizers` library does it: added tokens, NFC, split
-// patterns, prefix space. Works on windows of a text and proves which words no text after the window can change, and
-// at which places a later window can go on.
+// patterns, prefix space. Works on windows of a text and proves which words no text after the window can change, and at
+// which places a later window can continue.
 #pragma once
 #include <deque>
 #include <functional>
@@ -20,7 +20,7 @@ struct SplitStep {
   SplitPattern::Keep keep = SplitPattern::Keep::all;
 };
 
-// The pattern of GPT-2, which a ByteLevel pre-tokenizer with use_regex stands for.
+// The pattern of GPT-2, which a ByteLevel pre-tokenizer with use_regex implies.
 extern const char* const kGpt2Pattern;
 
 struct WordRules {

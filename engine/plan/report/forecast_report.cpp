@@ -6,7 +6,6 @@
 #include "core/error.h"
 #include "engine/observe/format.h"
 #include "engine/plan/forecast.h"
-#include "engine/plan/layout_settings.h"
 
 namespace shardline {
 namespace {
@@ -38,7 +37,8 @@ std::string money(const std::optional<double>& cost, const std::optional<double>
 }
 
 std::string run_text(const Forecast& f) {
-  if (f.total_steps == 0) return "as long as the data makes num_train_epochs; set training.max_steps to be told";
+  if (f.total_steps == 0)
+    return "known only with the data, because num_train_epochs determines the steps; set training.max_steps to get it";
   return cat(f.total_steps, " steps in ", format_duration(f.total_seconds), ", ", format_decimals(f.node_hours, 2),
              " node hours, costs ", money(f.cost, f.spot_cost));
 }

@@ -91,16 +91,17 @@ std::string memory_bars(const Forecast& forecast, const Plan& plan) {
 
 }  // namespace
 
-std::string plan_page(const PlannerCase& planned, const Plan& plan, const Forecast& forecast,
+std::string plan_page(const Machines& machines, const Plan& plan, const Forecast& forecast,
                       const std::optional<Candidates>& candidates) {
   std::ostringstream page;
   page << "<!DOCTYPE html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<title>shardline: plan</title>\n"
        << "<body style=\"font-family: sans-serif; margin: 1em\">\n<h1>Plan for " << forecast.cluster.nodes << " x "
-       << escaped(forecast.cluster.name) << "</h1>\n<p>" << escaped(to_string(planned.layout)) << "</p>\n"
+       << escaped(forecast.cluster.name) << "</h1>\n<p>" << escaped(to_string(plan.layout)) << "</p>\n"
        << pre(forecast_text(forecast, plan)) << "<h2>Memory</h2>\n"
        << memory_bars(forecast, plan) << "<h2>Step</h2>\n"
-       << forecast_picture(planned, plan);
-  if (!plan.units.empty()) page << "<h2>Tensor parallelism</h2>\n" << pre(splits_text(plan.units));
+       << forecast_picture(machines, plan);
+  if (const auto units = units_of(plan); !units.empty())
+    page << "<h2>Tensor parallelism</h2>\n" << pre(splits_text(units));
   if (candidates) page << "<h2>Candidates</h2>\n" << pre(candidates_text(*candidates, forecast));
   page << "</body>\n</html>\n";
   return page.str();

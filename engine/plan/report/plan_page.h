@@ -1,4 +1,4 @@
-// A plan for people who would rather look than read: one HTML file that needs nothing else.
+// A plan as a picture: one self-contained HTML file.
 #pragma once
 #include <optional>
 #include <string>
@@ -9,7 +9,7 @@ namespace shardline {
 
 // Memory of every rank against its device (where there are many ranks, of the one with most on each stage), the step
 // as it is predicted, and the candidates of a search.
-std::string plan_page(const PlannerCase& planned, const Plan& plan, const Forecast& forecast,
+std::string plan_page(const Machines& machines, const Plan& plan, const Forecast& forecast,
                       const std::optional<Candidates>& candidates);
 
 }  // namespace shardline

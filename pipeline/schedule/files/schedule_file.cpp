@@ -34,7 +34,7 @@ Cell read_cell(std::string_view text, int stage, const std::string& at) {
                           "chunk: F0 or W12/3"));
   };
   const auto kind = std::string_view("FBW").find(text.empty() ? ' ' : text.front());
-  if (kind == std::string_view::npos) refuse("begins with none of F, B and W");
+  if (kind == std::string_view::npos) refuse("does not begin with F, B or W");
   text.remove_prefix(1);
   Cell cell{std::array{CellWork::forward, CellWork::backward_input, CellWork::backward_weight}[kind], take_number(text),
             stage};
@@ -42,9 +42,9 @@ Cell read_cell(std::string_view text, int stage, const std::string& at) {
   if (!text.empty() && text.front() == '/') {
     text.remove_prefix(1);
     cell.chunk = take_number(text);
-    if (cell.chunk < 0) refuse("has no chunk behind its slash");
+    if (cell.chunk < 0) refuse("has no chunk after its slash");
   }
-  if (!text.empty()) refuse("goes on behind its numbers");
+  if (!text.empty()) refuse("has extra characters after its numbers");
   return cell;
 }
 

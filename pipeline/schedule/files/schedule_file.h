@@ -20,7 +20,7 @@ namespace shardline {
 // check_schedule says.
 Schedule read_schedule_file(const std::string& path);
 
-// text as in *.csv files. `name` stands in messages.
+// text as in *.csv files. `name` is used in messages.
 Schedule schedule_from_cells(const std::string& text, const std::string& name);
 
 }  // namespace shardline

@@ -14,8 +14,8 @@ struct ListRules {
 };
 
 // A backward goes before a forward, a forward before a deferred weight gradient; later chunks go first, and in a chunk
-// the microbatches ascend. All halves cost the same. A microbatch that has entered a stage is never held up by the
-// bound, so the oldest microbatch can always go on and every bound from 1 works.
+// the microbatches ascend. All halves cost the same. A microbatch that has entered a stage is never delayed by the
+// bound, so the oldest microbatch can always continue, and every bound from 1 works.
 CellLists list_schedule(const std::vector<int>& stage_of_chunk, int stages, int microbatches, const ListRules& rules);
 
 }  // namespace shardline

@@ -1,4 +1,4 @@
-// A schedule as people see it: stages downwards, time to the right.
+// A schedule as text: stages downwards, time to the right.
 #pragma once
 #include <string>
 

@@ -1,5 +1,5 @@
-// The functions of kernels.h written with ATen's operators: what tensors on other devices run, and what the tests hold
-// the vectorised loops against. Shapes and meanings are those of kernels.h.
+// The functions of kernels.h written with ATen's operators: used for tensors on other devices, and as the reference for
+// the vectorised loops in tests. Shapes and meanings are those of kernels.h.
 #pragma once
 #include <ATen/core/Tensor.h>
 

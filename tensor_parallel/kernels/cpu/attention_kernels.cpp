@@ -177,7 +177,7 @@ class HeadResult {
   at::Tensor part_, wide_;
 };
 
-// A thread's room for one block of scores. The stride of its rows follows from the length alone, and is no power of
+// A thread's room for one block of scores. The stride of its rows follows from the length alone, and is not a power of
 // two.
 at::Tensor score_room(const at::Tensor& q) {
   const int64_t stride = q.size(2) / 16 * 16 + 16;

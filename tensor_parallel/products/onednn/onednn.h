@@ -7,7 +7,7 @@
 extern "C" {
 
 // c [m, n] = a [m, k] b [k, n] + bias [n] (+ c when accumulate); sizes > 0. Strides in elements; the rows of c and the
-// bias are contiguous. a and b are both fp32, or both bf16 where the processor multiplies it; c is fp32, or bf16 beside
+// bias are contiguous. a and b are both fp32, or both bf16 where the processor multiplies it; c is fp32, or bf16 with
 // bf16 factors; the bias has c's type. Sums are fp32. Runs on as many threads as OpenMP would use in the calling
 // thread.
 struct ShardlineMatmul {
@@ -23,8 +23,8 @@ struct ShardlineMatmul {
 // Null, or what went wrong; valid until the thread's next call.
 const char* shardline_onednn_matmul(const ShardlineMatmul* matmul);
 
-// How many products were prepared so far, by all threads: each thread prepares one for every combination of sizes,
-// strides and types that it meets, which takes longer than to run a small one, and keeps the last few hundred.
+// How many products were prepared so far, by all threads: each thread prepares one for every new combination of sizes,
+// strides and types, which takes longer than running a small one, and keeps up to a few hundred before it starts over.
 int64_t shardline_onednn_prepared(void);
 
 // Whether this processor has instructions for products of bf16.

@@ -1,7 +1,7 @@
 #include "core/files/json_reader.h"
 
 #include "core/error.h"
-// last
+
 #include "tests/catch.h"
 
 using namespace shardline;

@@ -9,7 +9,7 @@
 #include "engine/config/rules/precision_rules.h"
 #include "engine/config/rules/recompute_rules.h"
 #include "engine/config/rules/tensor_rules.h"
-// last
+
 #include "tests/catch.h"
 
 using namespace shardline;
@@ -120,15 +120,15 @@ TEST_CASE("Broken configs are told what to change", "[config]") {
       {R"({"training": {"fp16": true, "dynamic_loss_args": {"scale_factor": 1}}})",
        "\"scale_factor\" must be greater than 1"},
       {R"({"smp_options": {"pipeline": "_only_forward"}})",
-       "c.json: /smp_options/pipeline: \"_only_forward\" is not available; got \"_only_forward\"; say `shardline "
+       "c.json: /smp_options/pipeline: \"_only_forward\" is not available; got \"_only_forward\"; use `shardline "
        "eval`"},
       {R"({"smp_options": {"pipeline": "zb_h3"}})", "did you mean \"zb_h1\"?"},
       {R"({"smp_options": {"pipeline": "mine.txt"}})", "\"*.csv\", \"*.json\"; got \"mine.txt\""},
       {R"({"smp_options": {"virtual_pipeline_degree": 0}})", "must be an integer >= 1"},
       {R"({"smp_options": {"pipeline": "interleaves"}})", "did you mean \"interleaved\"?"},
       {R"({"smp_options": {"tensor_parallel_degree": "auto"}})",
-       "c.json: /smp_options/tensor_parallel_degree: \"auto\" needs training.global_batch_size; got \"auto\"; give the "
-       "samples of a step"},
+       "c.json: /smp_options/tensor_parallel_degree: \"auto\" needs training.global_batch_size; got \"auto\"; set the "
+       "number of samples in a step"},
       {R"({"smp_options": {"microbatches": "auto", "pipeline": "mine.json"}, "training": {"global_batch_size": 8}})",
        "contradicts a file of instructions"},
       {R"({"smp_options": {"pipeline_parallel_degree": "auto", "auto_partition": false},
@@ -165,10 +165,10 @@ TEST_CASE("Broken configs are told what to change", "[config]") {
       {R"({"data": {"train": [1]}})", "/data/train: must be a string or a list of strings; got [1]"},
       {R"({"data": {"train": null}})", "/data/train: data.train or data.validation is required; give a file"},
       {R"({"model": {"config": null, "path": ""}})",
-       "/model/path: model.path or model.config is required; got \"\"; give a model directory"},
+       "/model/path: model.path or model.config is required; got \"\"; set a model directory"},
       {R"({"model": {"init": "pretrained"}})", "\"pretrained\" needs model.path"},
-      {R"({"task": "masked-lm"})", "only \"causal-lm\" is built yet"},
-      {R"({"output_dir": ""})", "c.json: /output_dir: is required; got \"\"; give the directory"},
+      {R"({"task": "masked-lm"})", "only \"causal-lm\" is implemented"},
+      {R"({"output_dir": ""})", "c.json: /output_dir: is required; got \"\"; set it to the directory"},
       {R"({"mpi_options": {"processes_per_host": 3}, "smp_options": {"partitions": 2}})",
        "c.json: /smp_options/partitions: the world size 3 must be a multiple of P x T = 2 x 1 = 2; got 2; start 2 or 4 "
        "processes"},
@@ -210,7 +210,8 @@ TEST_CASE("Broken configs are told what to change", "[config]") {
        "/training/no_decay_patterns: \"*.ln_[!f].weight\" is a shell pattern, not a regular expression; got [\"*.ln_"},
       {R"({"training": {"weight_decay": 0.1, "no_decay_patterns": ["*bias"]}})",
        "write \"bias\", which is found anywhere in a name"},
-      {R"({"training": {"weight_decay": 0.1, "no_decay_patterns": ["(bias"]}})", "\"(bias\" is no regular expression"},
+      {R"({"training": {"weight_decay": 0.1, "no_decay_patterns": ["(bias"]}})",
+       "\"(bias\" is not a regular expression"},
   }));
   const std::string message = error_with(patch);
   INFO(patch << "\n" << message);
@@ -427,8 +428,8 @@ TEST_CASE("Layers take the first entry that names them, and only blocks are reco
   CHECK(names(R"([{"layers": "h.1", "strategy": "none"}, {"layers": "h.*", "strategy": "group_2"}])") ==
         "none group_2 none group_2 none ");
   CHECK(names("[]") == "none none none none none ");
-  CHECK_THROWS_WITH(names(R"([{"layers": "h.9", "strategy": "each"}])"), Contains("\"h.9\" names no block"));
-  CHECK_THROWS_WITH(names(R"([{"layers": "head", "strategy": "each"}])"), Contains("names no block"));
+  CHECK_THROWS_WITH(names(R"([{"layers": "h.9", "strategy": "each"}])"), Contains("\"h.9\" matches no block"));
+  CHECK_THROWS_WITH(names(R"([{"layers": "head", "strategy": "each"}])"), Contains("matches no block"));
   CHECK_THROWS_WITH(names(R"([{"layers": "*", "strategy": "each"}, {"layers": "h.1", "strategy": "none"}])"),
                     Contains("activation_checkpointing/1: "));
 }

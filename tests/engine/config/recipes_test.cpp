@@ -6,7 +6,7 @@
 
 #include "engine/config/config.h"
 #include "engine/config/rules/sizes.h"
-// last
+
 #include "tests/catch.h"
 
 using namespace shardline;

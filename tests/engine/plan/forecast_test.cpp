@@ -67,8 +67,8 @@ void require_near(int rank, const char* what, double planned, double real) {
 void compare(const Choice& choice) {
   const Config config = config_of(choice);
   run_ranks(choice.p * choice.t * choice.d, [&](CommunicatorPtr world) {
-    const auto [source, planned, plan] = plan_model(config, world->size());
-    const Forecast forecast = make_forecast(config, planned, plan);
+    const auto [source, machines, plan] = plan_model(config, world->size());
+    const Forecast forecast = make_forecast(config, machines, plan);
     Trainer trainer({config, plan, source, make_rank_groups(plan.mesh, world, world), at::kCPU}, 1);
     fill_parameters(config.model, source, 1, trainer.parameters());
     OnesSource data(kSamples, kLength);
@@ -147,7 +147,7 @@ TEST_CASE("no cut loses a layer or a parameter, for any model, degree and weight
     if (v > 1 && p > 1) file["smp_options"].update({{"pipeline", "interleaved_1f1b"}, {"virtual_pipeline_degree", v}});
     CAPTURE(file.dump());
     const Config config = parse_config(file.dump(), "cut");
-    const auto [source, planned, plan] = plan_model(config, configured_world_size(config));
+    const auto [source, machines, plan] = plan_model(config, configured_world_size(config));
     REQUIRE(plan.chunk_of_layer.size() == source.spec.layers.size());
     CHECK(plan.chunk_of_layer.front() == 0);
     CHECK(plan.chunk_of_layer.back() == plan.train.chunks() - 1);

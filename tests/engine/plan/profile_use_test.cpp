@@ -41,7 +41,7 @@ struct Case {
   explicit Case(const nlohmann::json& patch, const std::vector<int>& host_of = {})
       : config(config_of(patch)), planned(plan_model(config, kRanks)) {
     RankContext context{.local_size = host_of.empty() ? kRanks : kRanks / 2, .host_of = host_of};
-    conditions = profile_conditions(config, planned.planned, context);
+    conditions = profile_conditions(config, planned.plan, context);
   }
   static Config config_of(const nlohmann::json& patch) {
     auto file = base();
@@ -147,8 +147,8 @@ TEST_CASE("a profile of another job is refused before it prices a plan") {
   const auto plan_with = [](const Case& c, Profile profile) {
     profile.device = {
         .memory_bytes = 1e9, .precision = "bf16", .flops_per_second = 1e9, .memory_bytes_per_second = 1e9};
-    return planner_case(c.config, c.planned.model.spec, c.planned.plan.sizes,
-                        {.profile = std::make_shared<const Profile>(std::move(profile))});
+    return planning_machines(c.config, c.planned.plan.workload, kRanks,
+                             {.profile = std::make_shared<const Profile>(std::move(profile))});
   };
   CHECK_NOTHROW(plan_with(adamw, profile_of(adamw)));
   CHECK_THROWS_WITH(plan_with(adamw, profile_of(sgd)), Catch::Contains("measured with optimizer: sgd, not adamw"));

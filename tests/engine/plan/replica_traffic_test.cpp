@@ -46,7 +46,7 @@ TEST_CASE("the cut of the gradients is told: how many pieces, the smallest, the 
   const auto text = reduction_text(config, planned.model.spec, planned.plan);
   CAPTURE(text);
   CHECK_THAT(text, Contains(" segments, ") && Contains(" to ") && Contains(", median ") &&
-                       Contains("each behind the backward of the layers before it"));
+                       Contains("each overlaps with the backward pass of earlier layers"));
   nlohmann::json zero3 = {
       {"sharded_data_parallel_degree", 2}, {"microbatches", 4}, {"sdp_param_persistence_threshold", 0}};
   CHECK_THAT(told(zero3, 2, {}).reduced, Contains("in each of 4 microbatches"));

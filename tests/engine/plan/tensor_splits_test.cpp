@@ -54,7 +54,7 @@ PlannedModel planned(const Choice& c) {
 // The units that are whole, each with what was said of it.
 std::string whole(const Choice& c) {
   std::string text;
-  for (const auto& unit : planned(c).plan.units)
+  for (const auto& unit : units_of(planned(c).plan))
     if (!unit.split) text += cat(text.empty() ? "" : "; ", unit.name, ": ", unit.why);
   return text;
 }
@@ -88,7 +88,7 @@ TEST_CASE("without a word, what gives every rank a part is split") {
   CHECK(whole({.t = 8}) ==
         "h.0.attn: 6 heads over 8 ranks: some would have none; h.1.attn: 6 heads over 8 ranks: some would have none; "
         "h.2.attn: 6 heads over 8 ranks: some would have none");
-  CHECK(planned({.t = 1}).plan.units.empty());
+  CHECK(units_of(planned({.t = 1}).plan).empty());
   CHECK(plan_json(planned({.t = 8}).plan)["tensor_parallel_units"][1] ==
         json{{"unit", "h.0.attn"},
              {"parts", "heads"},

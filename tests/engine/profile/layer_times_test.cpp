@@ -54,11 +54,11 @@ struct Measured {
 
 // As `shardline profile` measures it on four ranks.
 Measured measure(const Config& config) {
-  const auto [model, planned, plan] = plan_model(config, 4);
+  const auto [model, machines, plan] = plan_model(config, 4);
   Measured measured{model, plan, {}};
   run_ranks(4, [&](CommunicatorPtr world) {
     RankContext context{.world = world, .device_world = world, .local_rank = world->rank(), .local_size = 4};
-    Profile profile{.valid_for = profile_conditions(config, planned, context)};
+    Profile profile{.valid_for = profile_conditions(config, plan, context)};
     profile.device = {.memory_bytes = 1e9, .flops_per_second = 1e11, .memory_bytes_per_second = 1e10};
     int64_t left = 1;
     const auto progress = [&](int64_t done, int64_t total) { left = total - done; };
@@ -96,8 +96,7 @@ TEST_CASE("FLOPs and kept bytes that are seen are those that layers state") {
     const auto& layers = measured.profile.layers;
     REQUIRE(layers.size() == 3);
     const ModelSpec distinct = distinct_layers(measured.model.spec);
-    const WorkShape shape = planner_case(config_of(1, t, optimize, dropout), measured.model.spec, measured.plan.sizes)
-                                .layout.work_shape({.sequence_length = kLength, .precision = Precision::fp32});
+    const WorkShape shape = measured.plan.layout.work_shape({.sequence_length = kLength, .precision = Precision::fp32});
     for (size_t i = 0; i < layers.size(); ++i) {
       const LayerSpec& spec = distinct.layers[i];
       const LayerWork work = spec.work(shape);
@@ -160,8 +159,9 @@ TEST_CASE("links are those of the groups, and the profile knows where it may be 
   const auto replicas = plan_model(config_of(1, 2, "speed", 0), 4).plan;
   CHECK(why_not_usable(profile, profile.valid_for, replicas, model.spec) == "its links are not those of D=2 P=1 T=2");
 
-  const auto step = forecast_step(
-      planner_case(config, model.spec, plan.sizes, {.profile = std::make_shared<const Profile>(profile)}), plan);
+  const auto step = forecast_step(planning_machines(config, plan.workload, plan.layout.world(),
+                                                    {.profile = std::make_shared<const Profile>(profile)}),
+                                  plan);
   CHECK(step.seconds > step.pipeline_seconds);
   double busy = 0;
   for (const auto& layer : model.spec.layers) {

@@ -67,7 +67,7 @@ TEST_CASE("records that cannot be written are told once, do not end the run, and
   CHECK(lines(metrics(), "\"step\":4").size() + first.size() == metrics().size());
   CHECK_THAT(records.gaps(), Contains("metrics.jsonl: 2 records could not be written, first:") &&
                                  Contains("TensorBoard events: 2 records") && Contains("File too large"));
-  CHECK_THAT(lines(out.str(), "warning: metrics.jsonl"), Contains("the run goes on"));
+  CHECK_THAT(lines(out.str(), "warning: metrics.jsonl"), Contains("the run continues"));
   const std::string warnings = lines(out.str(), "warning: ");
   CHECK(std::count(warnings.begin(), warnings.end(), '\n') == 2);
 

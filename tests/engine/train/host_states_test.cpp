@@ -72,15 +72,15 @@ Config config_of(const Choice& c) {
 
 Forecast forecast_of(const Choice& c) {
   const Config config = config_of(c);
-  const auto [source, planned, plan] = plan_model(config, configured_world_size(config));
-  return make_forecast(config, planned, plan);
+  const auto [source, machines, plan] = plan_model(config, configured_world_size(config));
+  return make_forecast(config, machines, plan);
 }
 
 json told_json(const Choice& c) {
   const Config config = config_of(c);
-  const auto [source, planned, plan] = plan_model(config, configured_world_size(config));
+  const auto [source, machines, plan] = plan_model(config, configured_world_size(config));
   json told = plan_json(plan);
-  add_forecast(told, make_forecast(config, planned, plan));
+  add_forecast(told, make_forecast(config, machines, plan));
   return told;
 }
 
@@ -174,7 +174,7 @@ TEST_CASE("a search counts states where the config has them") {
     c.on_host = on_host;
     const Config config = config_of(c);
     const auto planned = plan_model(config, 4);
-    const auto candidates = search_layouts(config, planned.planned, Ranking::memory);
+    const auto candidates = search_layouts(config, planned.plan, planned.machines, Ranking::memory);
     return candidates.found.best.front();
   };
   const auto device = first_of(false), host = first_of(true);
@@ -191,7 +191,7 @@ TEST_CASE("CPU ranks train alike with the key and without it") {
     const Config config = config_of({.on_host = on_host, .d = 2, .shards_states = true, .device = "cpu"});
     std::vector<double> of_steps(3);
     run_ranks(2, [&](CommunicatorPtr world) {
-      const auto [source, planned, plan] = plan_model(config, 2);
+      const auto [source, machines, plan] = plan_model(config, 2);
       Trainer trainer({config, plan, source, make_rank_groups(plan.mesh, world, world), at::kCPU}, 10);
       fill_parameters(config.model, source, 1, trainer.parameters());
       OnesSource data(kSamples, kLength);

@@ -46,7 +46,7 @@ std::string run(const Degrees& on, const std::function<void(Trainer&, const Mode
   const Config config = config_of(on);
   try {
     run_ranks(on.world(), [&](const CommunicatorPtr& world) {
-      const auto [source, planned, plan] = plan_model(config, world->size());
+      const auto [source, machines, plan] = plan_model(config, world->size());
       Trainer trainer({config, plan, source, make_rank_groups(plan.mesh, world, world), at::kCPU}, 1);
       fill_parameters(config.model, source, 7, trainer.parameters());
       use(trainer, source.spec);

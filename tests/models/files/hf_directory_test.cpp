@@ -215,7 +215,7 @@ TEST_CASE("the prefix may stand in the file or in the model, but a tensor only o
       safetensors_bytes(R"({"x":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
                         R"("transformer.x":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})",
                         "ab"));
-  CHECK_THAT(open(scratch.path()), Contains("stands for the same as"));
+  CHECK_THAT(open(scratch.path()), Contains("is the same tensor as"));
 }
 
 TEST_CASE("integers are no parameters", "[hf_directory]") {
@@ -262,7 +262,7 @@ TEST_CASE("an index cannot lie or lead out of the directory", "[hf_directory]") 
   CHECK_THAT(with_map(R"({"wte.weight":3})"), Contains("in the same directory"));
   CHECK_THAT(with_map("[]"), Contains("/weight_map must be an object"));
   CHECK_THAT(with_map("{}"), Contains("/weight_map must be an object"));
-  CHECK_THAT(with_map(R"({"wte.weight":"model-00002-of-00002.safetensors"})"), Contains("does not have it"));
+  CHECK_THAT(with_map(R"({"wte.weight":"model-00002-of-00002.safetensors"})"), Contains("does not contain it"));
   CHECK_THAT(with_map(R"({"h.0.c_attn.weight":"model-00002-of-00002.safetensors"})"), Contains("does not give it"));
   CHECK_THAT(with_map(R"({"wte.weight":"gone.safetensors"})"), Contains("gone.safetensors: cannot be opened"));
   put(index, "{");

@@ -200,7 +200,7 @@ TEST_CASE("a disk without room is told before anything is lost", "[hf_writer]") 
   ::setrlimit(RLIMIT_FSIZE, &old);
   std::signal(SIGXFSZ, handler);
 
-  CHECK_THAT(message, Contains("cannot be reserved") && Contains("bytes left") && Contains("make room"));
+  CHECK_THAT(message, Contains("cannot be reserved") && Contains("bytes left") && Contains("free some room"));
   CHECK(names_in(scratch.path()) == before);
   check_model(scratch.path(), toy(), 1);
 }
@@ -209,7 +209,7 @@ TEST_CASE("a directory that cannot be made is told", "[hf_writer]") {
   const ScratchDirectory scratch;
   put(scratch / "file", "");
   HfWriter writer(scratch / "file/m", toy(), at::kFloat);
-  CHECK_THAT(message_of<RunError>([&] { writer.create({}, {}); }), Contains("cannot be made"));
+  CHECK_THAT(message_of<RunError>([&] { writer.create({}, {}); }), Contains("cannot be created"));
 }
 
 TEST_CASE("a disk that fails at any call leaves a whole model or a whole earlier one", "[hf_writer]") {
@@ -241,7 +241,7 @@ TEST_CASE("a disk that fails at any call leaves a whole model or a whole earlier
     failed = !message.empty();
     if (failed) CHECK_THAT(message, Contains(scratch.path()) && Contains("No space left"));
     if (!is_created) CHECK(names_in(scratch.path()) == before);
-    if (!is_written) CHECK_THAT(message, Contains("bytes left; make room there"));
+    if (!is_written) CHECK_THAT(message, Contains("bytes left; free some room there"));
     if (!fs::exists(scratch / "config.json")) {
       CHECK((is_written && !disk_calls::only_writes));  // finish() only renames
       continue;

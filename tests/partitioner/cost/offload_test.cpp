@@ -1,41 +1,46 @@
 // What moving activations to the host and back costs and saves.
 #include "partitioner/memory/away.h"
-#include "partitioner/search/planned_layout.h"
 #include "tests/partitioner/cost/published.h"
+#include "tests/partitioner/planning.h"
 
 #include "tests/catch.h"
 
 namespace shardline {
 namespace {
 
-Job job_with_host(double gigabytes_per_second) {
-  Job job{.cluster = read_cluster(SHARDLINE_CLUSTERS "/p4d.24xlarge.json"),
-          .spec = published_gpt(16, 1024, 8, false, 51200, 1024),
-          .sequence_length = 1024,
-          .global_batch = 16,
-          .software = {.own_ops = true}};
-  job.cluster.host.bytes_per_second = gigabytes_per_second * 1e9;
-  return job;
+Planning with_host(double gigabytes_per_second) {
+  Planning planning{{.spec = published_gpt(16, 1024, 8, false, 51200, 1024),
+                     .sequence_length = 1024,
+                     .global_batch = 16,
+                     .software = {.own_ops = true}},
+                    {read_cluster(SHARDLINE_CLUSTERS "/p4d.24xlarge.json")}};
+  planning.machines.cluster.host.bytes_per_second = gigabytes_per_second * 1e9;
+  return planning;
 }
 
-Layout four_stages(Recomputed recomputed, Offloaded offload) {
-  return {.pipeline = 4, .microbatches = 16, .schedule = "simple", .recomputed = recomputed, .offload = offload};
+const OffloadOptions kInputs{.enabled = true}, kEverything{.enabled = true, .everything = true};
+
+Layout four_stages(What recomputed, const OffloadOptions& offload) {
+  return {.pipeline = 4,
+          .microbatches = 16,
+          .schedule = "simple",
+          .recompute = recompute_blocks(with_host(1).workload.spec, recomputed),
+          .offload = offload};
 }
 
 // The same layers on the same stages, whatever waits on the host.
-PlannedLayout planned(const Job& job, const Layout& layout) {
+PlannedLayout planned(const Planning& job, const Layout& layout) {
   const auto schedule = make_schedule(layout.schedule_choice());
-  const auto spans = mesh_spans(layout.mesh(), job.cluster.devices_per_node, 1);
   const std::vector<int> stages = {0, 0, 0, 1, 1, 2, 2, 3, 3, 3}, alone(10, 0);
-  return describe_layout(job, layout, schedule, spans, layer_prices(job, layout, spans),
+  return describe_layout(job.workload, job.machines, layout, schedule, spans_of(job, layout), prices_of(job, layout),
                          layout.pipeline == 1 ? alone : stages);
 }
 
-double seconds(const Job& job, const Layout& layout) {
+double seconds(const Planning& job, const Layout& layout) {
   return planned(job, layout).step.seconds;
 }
 // Of all stages.
-double activations(const Job& job, const Layout& layout) {
+double activations(const Planning& job, const Layout& layout) {
   double sum = 0;
   for (const auto& stage : planned(job, layout).memory) sum += stage.bytes.activations;
   return sum;
@@ -44,13 +49,12 @@ double activations(const Job& job, const Layout& layout) {
 }  // namespace
 
 TEST_CASE("what moves more over a slow link takes longer, and keeps less") {
-  const Job job = job_with_host(0.5);
-  for (const auto recomputed : {Recomputed::nothing, Recomputed::blocks}) {
-    CAPTURE(to_string(recomputed));
-    const auto all_here = four_stages(recomputed, Offloaded::nothing),
-               inputs = four_stages(recomputed, Offloaded::inputs),
-               everything = four_stages(recomputed, Offloaded::everything);
-    if (recomputed == Recomputed::nothing) {  // no block keeps an input to recompute from
+  const Planning job = with_host(0.5);
+  for (const auto recomputed : {What::nothing, What::layers}) {
+    CAPTURE(recomputed);
+    const auto all_here = four_stages(recomputed, {}), inputs = four_stages(recomputed, kInputs),
+               everything = four_stages(recomputed, kEverything);
+    if (recomputed == What::nothing) {  // no block keeps an input to recompute from
       CHECK(seconds(job, inputs) == seconds(job, all_here));
       CHECK(activations(job, inputs) == activations(job, all_here));
     } else {
@@ -60,39 +64,40 @@ TEST_CASE("what moves more over a slow link takes longer, and keeps less") {
     CHECK(seconds(job, everything) > seconds(job, inputs));
     CHECK(activations(job, everything) < activations(job, inputs));
   }
-  const auto everything = four_stages(Recomputed::nothing, Offloaded::everything);
-  CHECK(seconds(job_with_host(0.25), everything) > seconds(job, everything));
-  const double least = job.global_batch * moved_bytes(job, everything, 1) / 0.5e9;  // of one block, one way
+  const auto everything = four_stages(What::nothing, kEverything);
+  CHECK(seconds(with_host(0.25), everything) > seconds(job, everything));
+  const double least =
+      job.workload.global_batch * moved_bytes(job.workload, everything, 1) / 0.5e9;  // of one block, one way
   CHECK(seconds(job, everything) > least);
 }
 
 TEST_CASE("over a link that is fast enough moving hides behind the computation") {
-  const Job job = job_with_host(1e6);
-  CHECK(seconds(job, four_stages(Recomputed::nothing, Offloaded::everything)) ==
-        Approx(seconds(job, four_stages(Recomputed::nothing, Offloaded::nothing))).epsilon(1e-3));
+  const Planning job = with_host(1e6);
+  CHECK(seconds(job, four_stages(What::nothing, kEverything)) ==
+        Approx(seconds(job, four_stages(What::nothing, {}))).epsilon(1e-3));
 }
 
 TEST_CASE("what would come back at once stays: nothing moves, nothing is paid for, nothing is saved") {
-  Job job = job_with_host(0.5);
-  Layout here{.microbatches = 16}, away{.microbatches = 16, .offload = Offloaded::everything};  // backward at once
+  Planning job = with_host(0.5);
+  Layout here{.microbatches = 16}, away{.microbatches = 16, .offload = kEverything};  // backward at once
   CHECK(seconds(job, away) == seconds(job, here));
   CHECK(activations(job, away) == activations(job, here));
 
   away.schedule = here.schedule = "simple";
   CHECK(seconds(job, away) > seconds(job, here));
-  job.loading_horizon = 1000;  // longer than the list
+  away.offload.horizon = 1000;  // longer than the list
   CHECK(seconds(job, away) == seconds(job, here));
   CHECK(activations(job, away) == activations(job, here));
 }
 
 TEST_CASE("optimizer states on the host leave the device, and an update takes the longest of what goes on at once") {
-  Job job = job_with_host(12);
-  const Layout layout{.replicas = 2, .microbatches = 8, .sharded = 1};
+  Planning job = with_host(12);
+  Layout layout{.replicas = 2, .microbatches = 8, .sharding = zero(1, 2)};
   for (const auto precision : {Precision::fp32, Precision::bf16}) {
-    job.precision = precision;
-    job.states_on_host = false;
+    job.workload.precision = precision;
+    layout.states_on_host = false;
     const PlannedLayout device = plan_layout(job, layout);
-    job.states_on_host = true;
+    layout.states_on_host = true;
     const PlannedLayout host = plan_layout(job, layout);
     const MemoryBytes &there = device.memory[0].bytes, &here = host.memory[0].bytes;
     CHECK(here.optimizer == 0);
@@ -102,34 +107,31 @@ TEST_CASE("optimizer states on the host leave the device, and an update takes th
     const double elements = there.optimizer / (half ? 12 : 8);
     CHECK(here.host == Approx(elements * (half ? 8 + 4 + 4 + 2 : 8 + 4 + 4)));
 
-    const Pricing pricing(job.cluster, precision, 4, false);
+    const Pricing pricing = pricing_for(job.workload, job.machines);
     const auto seconds = [&](double link, double memory) {
-      job.cluster.host = {link, 0};
-      job.cluster.host_memory_bytes_per_second = memory;
-      return update_seconds(job, pricing, 1e9) - pricing.sweep(4e9);  // without the norm
+      job.machines.cluster.host = {link, 0};
+      job.machines.cluster.host_memory_bytes_per_second = memory;
+      return update_seconds(job.workload, layout, pricing, 1e9) - pricing.sweep(4e9);  // without the norm
     };
     CHECK(seconds(1e9, 1e15) == Approx(4 / 0.8));  // gradients are as wide as values, or wider
     CHECK(seconds(1e15, 1e9) == Approx((4 + 16 + 8 + (half ? 2 : 0)) / 0.8));
     CHECK(seconds(1e9, 1e10) == Approx(4 / 0.8));
     CHECK(seconds(1e9, 5e9) == Approx((half ? 6 : 5.6) / 0.8));
-    job = job_with_host(12);
+    job = with_host(12);
   }
 }
 
 TEST_CASE("what is away is told by instruction") {
-  Job job = job_with_host(1);
-  job.loading_horizon = 3;
   using enum Op;
   const std::vector<Instruction> list = {{forward, 0},         {forward, 1},         {forward, 2},
                                          {backward_input, 2},  {backward_weight, 2}, {backward_input, 1},
                                          {backward_weight, 1}, {backward_input, 0},  {backward_weight, 0}};
   using Flags = std::vector<bool>;
-  CHECK(away_between(job, {.offload = Offloaded::everything}, list) ==
+  CHECK(away_between({.offload = {.enabled = true, .horizon = 3, .everything = true}}, list) ==
         Flags{true, true, false, false, false, true, false, true, false});
-  job.loading_horizon = 4;
-  CHECK(away_between(job, {.offload = Offloaded::inputs}, list) ==
+  CHECK(away_between({.offload = {.enabled = true, .horizon = 4}}, list) ==
         Flags{true, false, false, false, false, false, false, true, false});
-  CHECK(away_between(job, {}, list) == Flags(list.size()));
+  CHECK(away_between({}, list) == Flags(list.size()));
 }
 
 }  // namespace shardline

@@ -3,7 +3,7 @@
 
 #include "core/error.h"
 #include "partitioner/layout/profiled_cluster.h"
-#include "partitioner/search/planned_layout.h"
+#include "tests/partitioner/planning.h"
 
 #include "tests/catch.h"
 
@@ -60,19 +60,14 @@ LinkMeasurement link(const std::string& group, const std::string& operation, dou
   return {group, operation, 2, {1000, 8000}, {seconds_of_1000, 8 * seconds_of_1000}, hidden};
 }
 
-Job job(const Profile& profile, int64_t batch) {
-  return {.cluster = profiled_cluster(profile, 2),
-          .spec = model(),
-          .sequence_length = 8,
-          .global_batch = batch,
-          .precision = Precision::fp32,
-          .profile = std::make_shared<const Profile>(profile)};
+Planning job(const Profile& profile, int64_t batch) {
+  return {{.spec = model(), .sequence_length = 8, .global_batch = batch, .precision = Precision::fp32},
+          {profiled_cluster(profile, 2), std::make_shared<const Profile>(profile)}};
 }
 
-StepEstimate estimate(const Job& job, const Layout& layout, const std::vector<int>& chunk_of_layer) {
-  const auto spans = mesh_spans(layout.mesh(), job.cluster.devices_per_node, 1);
-  return estimate_step(job, layout, make_schedule(layout.schedule_choice()), chunk_of_layer,
-                       layer_prices(job, layout, spans), spans);
+StepEstimate estimate(const Planning& job, const Layout& layout, const std::vector<int>& chunk_of_layer) {
+  return estimate_step(job.workload, job.machines, layout, make_schedule(layout.schedule_choice()), chunk_of_layer,
+                       prices_of(job, layout), spans_of(job, layout));
 }
 
 }  // namespace
@@ -90,9 +85,9 @@ TEST_CASE("what runs again costs what it cost") {
   Layout layout{.microbatches = 1};
   const auto j = job(profile(), 1);
   const double kept = estimate(j, layout, {0, 0, 0, 0}).seconds;
-  layout.recomputed = Recomputed::core;
+  layout.recompute = recompute_blocks(j.workload.spec, What::attention);
   CHECK(estimate(j, layout, {0, 0, 0, 0}).seconds - kept == Approx(2 * 0.5));
-  layout.recomputed = Recomputed::blocks;
+  layout.recompute = recompute_blocks(j.workload.spec, What::layers);
   CHECK(estimate(j, layout, {0, 0, 0, 0}).seconds - kept == Approx(2 * 2));
 }
 
@@ -128,11 +123,11 @@ TEST_CASE("reductions hide behind the backward pass as far as was measured") {
 
 TEST_CASE("a profile says nothing about other shapes") {
   const auto j = job(profile(), 4);
-  CHECK(is_measured(j, {}));
-  CHECK_FALSE(is_measured(j, {.tensor = 2}));
-  CHECK_FALSE(is_measured(j, {.microbatch_size = 2}));
-  CHECK_FALSE(is_measured(j, {.tensor = 1, .sequence_parallel = true}));
-  CHECK_FALSE(is_measured({}, {}));
+  CHECK(is_measured(j.workload, j.machines.profile.get(), {}));
+  CHECK_FALSE(is_measured(j.workload, j.machines.profile.get(), {.tensor = 2}));
+  CHECK_FALSE(is_measured(j.workload, j.machines.profile.get(), {.microbatch_size = 2}));
+  CHECK_FALSE(is_measured(j.workload, j.machines.profile.get(), {.tensor = 1, .sequence_parallel = true}));
+  CHECK_FALSE(is_measured({}, nullptr, {}));
 }
 
 TEST_CASE("a measured machine is a cluster") {

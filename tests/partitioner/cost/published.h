@@ -87,16 +87,16 @@ inline const std::vector<RecomputeRow>& recompute_rows() {
 struct BlockRow {
   const char* name;
   bool sequence_parallel;
-  Recomputed recomputed;
+  Recompute::What recomputed;
   double forward, backward;
 };
 inline const std::vector<BlockRow>& block_rows() {
   static const std::vector<BlockRow> rows = {
-      {"nothing recomputed", false, Recomputed::nothing, 7.7, 11.9},
-      {"sequence parallel", true, Recomputed::nothing, 7.2, 11.8},
-      {"all recomputed", false, Recomputed::blocks, 7.7, 19.5},
-      {"selective", false, Recomputed::core, 7.7, 13.2},
-      {"selective, sequence parallel", true, Recomputed::core, 7.2, 13.1},
+      {"nothing recomputed", false, Recompute::What::nothing, 7.7, 11.9},
+      {"sequence parallel", true, Recompute::What::nothing, 7.2, 11.8},
+      {"all recomputed", false, Recompute::What::layers, 7.7, 19.5},
+      {"selective", false, Recompute::What::attention, 7.7, 13.2},
+      {"selective, sequence parallel", true, Recompute::What::attention, 7.2, 13.1},
   };
   return rows;
 }

@@ -36,12 +36,12 @@ WorkShape shape_of(const Model& model, int tensor, bool sequence_parallel) {
           .value_bytes = 2};
 }
 
-double block_bytes(const Model& model, int tensor, bool sequence_parallel, Recomputed recomputed) {
+double block_bytes(const Model& model, int tensor, bool sequence_parallel, Recompute::What recomputed) {
   return block_activation_bytes(model.hidden, model.heads, shape_of(model, tensor, sequence_parallel), recomputed);
 }
 
 // Of the first stage, with what its pipeline keeps.
-double stage_bytes(const Model& model, bool sequence_parallel, Recomputed recomputed) {
+double stage_bytes(const Model& model, bool sequence_parallel, Recompute::What recomputed) {
   const double more = model.chunks > 1 ? 1 + (model.pipeline - 1.0) / (model.pipeline * model.chunks) : 1;
   return block_bytes(model, model.tensor, sequence_parallel, recomputed) * model.layers * more;
 }
@@ -51,7 +51,7 @@ double stage_bytes(const Model& model, bool sequence_parallel, Recomputed recomp
 TEST_CASE("parameters and FLOPs of the weak scaling table come out of the descriptions of its models") {
   for (const auto& row : scaling_rows()) {
     CAPTURE(row.billions);
-    const Job job{
+    const Workload job{
         .spec = published_gpt(row.heads, row.hidden, row.layers), .sequence_length = 2048, .global_batch = row.batch};
     const double l = row.layers, h = row.hidden, s = 2048, words = 51200, batch = row.batch;
     const double parameters = 12 * l * h * h * (1 + 13 / (12 * h) + (words + s) / (12 * l * h));
@@ -59,19 +59,19 @@ TEST_CASE("parameters and FLOPs of the weak scaling table come out of the descri
     CHECK(rounded(parameters / 1e9, 1) == row.billions);
 
     const double rest = 1 + s / (6 * h);
-    CHECK(hardware_flops(job, Recomputed::blocks) ==
+    CHECK(hardware_flops(job, Recompute::What::layers) ==
           Approx(96 * batch * s * l * h * h * (rest + words / (16 * l * h))).epsilon(1e-12));
     CHECK(model_flops(job) == Approx(72 * batch * s * l * h * h * (rest + words / (12 * l * h))).epsilon(1e-12));
-    CHECK(rounded(hardware_flops(job, Recomputed::blocks) / row.seconds / row.devices / 1e12, 0) ==
+    CHECK(rounded(hardware_flops(job, Recompute::What::layers) / row.seconds / row.devices / 1e12, 0) ==
           Approx(row.tflops).margin(1));  // the seconds are rounded
     CHECK(rounded((row.pipeline - 1.0) / (row.chunks * row.microbatches), 4) == Approx(row.bubble).margin(1e-9));
   }
 }
 
 TEST_CASE("selective recomputation runs the attention core again and nothing else") {
-  const Job job{.spec = published_gpt(96, 12288, 96), .sequence_length = 2048, .global_batch = 1};
+  const Workload job{.spec = published_gpt(96, 12288, 96), .sequence_length = 2048, .global_batch = 1};
   const double s = 2048, h = 12288, l = 96;
-  CHECK(hardware_flops(job, Recomputed::core) - model_flops(job) == Approx(4 * s * s * h * l));
+  CHECK(hardware_flops(job, Recompute::What::attention) - model_flops(job) == Approx(4 * s * s * h * l));
 }
 
 TEST_CASE("activations of a block follow table 2 of 2205.05198") {
@@ -79,12 +79,12 @@ TEST_CASE("activations of a block follow table 2 of 2205.05198") {
     for (const int t : {2, 4, 8}) {
       CAPTURE(model.name, t);
       const double sbh = 2048.0 * model.microbatch * model.hidden, scores = 5.0 * model.heads * 2048 / model.hidden;
-      CHECK(block_bytes(model, 1, false, Recomputed::nothing) == Approx(sbh * (34 + scores)));
-      CHECK(block_bytes(model, t, false, Recomputed::nothing) == Approx(sbh * (10 + 24.0 / t + scores / t)));
-      CHECK(block_bytes(model, t, true, Recomputed::nothing) == Approx(sbh * (34.0 / t + scores / t)));
-      CHECK(block_bytes(model, t, false, Recomputed::core) == Approx(sbh * (10 + 24.0 / t)));
-      CHECK(block_bytes(model, t, true, Recomputed::core) == Approx(sbh * 34 / t));
-      CHECK(block_bytes(model, t, false, Recomputed::blocks) == Approx(2 * sbh));
+      CHECK(block_bytes(model, 1, false, Recompute::What::nothing) == Approx(sbh * (34 + scores)));
+      CHECK(block_bytes(model, t, false, Recompute::What::nothing) == Approx(sbh * (10 + 24.0 / t + scores / t)));
+      CHECK(block_bytes(model, t, true, Recompute::What::nothing) == Approx(sbh * (34.0 / t + scores / t)));
+      CHECK(block_bytes(model, t, false, Recompute::What::attention) == Approx(sbh * (10 + 24.0 / t)));
+      CHECK(block_bytes(model, t, true, Recompute::What::attention) == Approx(sbh * 34 / t));
+      CHECK(block_bytes(model, t, false, Recompute::What::layers) == Approx(2 * sbh));
     }
 }
 
@@ -96,8 +96,8 @@ TEST_CASE("memory of figure 1 of 2205.05198, in GiB") {
     CAPTURE(model.name);
     const double weights = 12.0 * model.layers * model.hidden * model.hidden / (model.tensor * model.pipeline);
     CHECK(18 * weights / kGiB == Approx(states[i]).epsilon(1e-12));
-    CHECK(stage_bytes(model, false, Recomputed::nothing) / kGiB == Approx(all[i]).epsilon(1e-12));
-    CHECK(stage_bytes(model, true, Recomputed::core) / kGiB == Approx(least[i]).margin(5e-4));
+    CHECK(stage_bytes(model, false, Recompute::What::nothing) / kGiB == Approx(all[i]).epsilon(1e-12));
+    CHECK(stage_bytes(model, true, Recompute::What::attention) / kGiB == Approx(least[i]).margin(5e-4));
   }
 }
 
@@ -112,14 +112,14 @@ TEST_CASE("activations of figure 7 of 2205.05198, in percent of tensor paralleli
                                      {58.31, 62.04, 20.27, 9.42}};
   for (size_t i = 0; i < kModels.size(); ++i) {
     CAPTURE(kModels[i].name);
-    const auto percent = [&](bool sequence_parallel, Recomputed recomputed) {
+    const auto percent = [&](bool sequence_parallel, Recompute::What recomputed) {
       return 100 * block_bytes(kModels[i], 8, sequence_parallel, recomputed) /
-             block_bytes(kModels[i], 8, false, Recomputed::nothing);
+             block_bytes(kModels[i], 8, false, Recompute::What::nothing);
     };
-    CHECK(percent(true, Recomputed::nothing) == Approx(bars[i].sequence).margin(0.15));
-    CHECK(percent(false, Recomputed::core) == Approx(bars[i].selective).margin(0.15));
-    CHECK(percent(true, Recomputed::core) == Approx(bars[i].both).margin(0.15));
-    CHECK(percent(false, Recomputed::blocks) == Approx(bars[i].full).margin(0.15));
+    CHECK(percent(true, Recompute::What::nothing) == Approx(bars[i].sequence).margin(0.15));
+    CHECK(percent(false, Recompute::What::attention) == Approx(bars[i].selective).margin(0.15));
+    CHECK(percent(true, Recompute::What::attention) == Approx(bars[i].both).margin(0.15));
+    CHECK(percent(false, Recompute::What::layers) == Approx(bars[i].full).margin(0.15));
   }
 }
 

@@ -4,46 +4,45 @@
 #include <cmath>
 #include <cstdio>
 
-#include "partitioner/search/planned_layout.h"
 #include "tests/partitioner/cost/published.h"
+#include "tests/partitioner/planning.h"
 
 #include "tests/catch.h"
 
 namespace shardline {
 namespace {
 
-Job job_of(const RecomputeRow& row, bool sequence_parallel) {
+Planning job_of(const RecomputeRow& row, bool sequence_parallel) {
   auto cluster = read_cluster(SHARDLINE_CLUSTERS "/dgx-a100-80gb.json");
   cluster.nodes = row.pipeline;
-  return {.cluster = cluster,
-          .spec = published_gpt(row.heads, row.hidden, row.layers, sequence_parallel),
-          .sequence_length = 2048,
-          .global_batch = row.batch,
-          .precision = Precision::fp16,
-          .software = engine_of_2205_05198()};
+  return {{.spec = published_gpt(row.heads, row.hidden, row.layers, sequence_parallel),
+           .sequence_length = 2048,
+           .global_batch = row.batch,
+           .precision = Precision::fp16,
+           .software = engine_of_2205_05198()},
+          {cluster}};
 }
 
-Layout layout_of(const RecomputeRow& row, bool sequence_parallel, Recomputed recomputed) {
+Layout layout_of(const RecomputeRow& row, bool sequence_parallel, What recomputed) {
   return {.tensor = 8,
           .pipeline = row.pipeline,
           .microbatch_size = row.microbatch,
           .microbatches = row.batch / row.microbatch,
           .schedule = row.chunks > 1 ? "interleaved_1f1b" : "interleaved",
           .chunks_per_stage = row.chunks,
-          .recomputed = recomputed,
+          .recompute = recompute_blocks(job_of(row, sequence_parallel).workload.spec, recomputed),
           .sequence_parallel = sequence_parallel};
 }
 
 StepEstimate step_of(const RecomputeRow& row, bool selective) {
-  return estimate_step(job_of(row, selective),
-                       layout_of(row, selective, selective ? Recomputed::core : Recomputed::blocks));
+  return estimate_step(job_of(row, selective), layout_of(row, selective, selective ? What::attention : What::layers));
 }
 
 LayerPrice block_of_22b(const BlockRow& block) {
   const auto& row = recompute_rows().front();
   const auto job = job_of(row, block.sequence_parallel);
   const auto layout = layout_of(row, block.sequence_parallel, block.recomputed);
-  return layer_prices(job, layout, mesh_spans(layout.mesh(), job.cluster.devices_per_node, 1)).at(1);
+  return prices_of(job, layout).at(1);
 }
 
 // Prints a row of predicted and measured, and returns the relative error.

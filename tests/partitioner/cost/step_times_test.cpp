@@ -5,8 +5,8 @@
 #include <cstdio>
 
 #include "partitioner/cut/assign.h"
-#include "partitioner/search/planned_layout.h"
 #include "tests/partitioner/cost/published.h"
+#include "tests/partitioner/planning.h"
 
 #include "tests/catch.h"
 
@@ -19,15 +19,19 @@ Cluster dgx_a100() {
   return cluster;
 }
 
-Job job_of(const ScalingRow& row, const Efficiencies& efficiencies) {
-  Job job{.cluster = dgx_a100(),
-          .spec = published_gpt(row.heads, row.hidden, row.layers),
-          .sequence_length = 2048,
-          .global_batch = row.batch,
-          .precision = Precision::fp16,
-          .software = engine_of_2104_04473()};
-  job.cluster.efficiencies = efficiencies;
+Planning job_of(const ScalingRow& row, const Efficiencies& efficiencies) {
+  Planning job{{.spec = published_gpt(row.heads, row.hidden, row.layers),
+                .sequence_length = 2048,
+                .global_batch = row.batch,
+                .precision = Precision::fp16,
+                .software = engine_of_2104_04473()},
+               {dgx_a100()}};
+  job.machines.cluster.efficiencies = efficiencies;
   return job;
+}
+
+std::vector<Recompute> all_blocks(int heads, int hidden, int layers) {
+  return recompute_blocks(published_gpt(heads, hidden, layers), What::layers);
 }
 
 Layout layout_of(const ScalingRow& row) {
@@ -38,7 +42,7 @@ Layout layout_of(const ScalingRow& row) {
           .microbatches = row.microbatches,
           .schedule = row.chunks > 1 ? "interleaved_1f1b" : "interleaved",
           .chunks_per_stage = row.chunks,
-          .recomputed = Recomputed::blocks};
+          .recompute = all_blocks(row.heads, row.hidden, row.layers)};
 }
 
 // A row with what does not depend on the constants.
@@ -50,10 +54,11 @@ struct Prepared {
   StepEstimate estimate(const Efficiencies& efficiencies) const {
     const auto job = job_of(row, efficiencies);
     const auto layout = layout_of(row);
-    const auto prices = layer_prices(job, layout, spans);
+    const auto prices = layer_prices(job.workload, job.machines, layout, spans);
     std::vector<double> costs;
     for (const auto& price : prices) costs.push_back(price.whole());
-    return estimate_step(job, layout, schedule, assign_chunks(costs, schedule.stage_of_chunk), prices, spans);
+    return estimate_step(job.workload, job.machines, layout, schedule, assign_chunks(costs, schedule.stage_of_chunk),
+                         prices, spans);
   }
   double error(const Efficiencies& efficiencies) const { return estimate(efficiencies).seconds / row.seconds - 1; }
 };
@@ -77,26 +82,26 @@ struct Errors {
 };
 
 // TFLOP/s of a device by the paper's formula, which counts recomputed forwards.
-double rate(const Job& job, const Layout& layout) {
-  return hardware_flops(job, layout.recomputed) / estimate_step(job, layout).seconds / layout.world() / 1e12;
+double rate(const Planning& job, Layout layout) {
+  layout.recompute = recompute_blocks(job.workload.spec, What::layers);
+  return hardware_flops(job.workload, What::layers) / estimate_step(job, layout).seconds / layout.world() / 1e12;
 }
 
-// Of the figures: one replica or several, blocks recomputed, the calibrated constants.
-Job figure_job(int heads, int hidden, int layers, int batch) {
-  return {.cluster = dgx_a100(),
-          .spec = published_gpt(heads, hidden, layers),
-          .sequence_length = 2048,
-          .global_batch = batch,
-          .precision = Precision::fp16,
-          .software = engine_of_2104_04473()};
+// Of the figures: one replica or several, the calibrated constants.
+Planning figure_job(int heads, int hidden, int layers, int batch) {
+  return {{.spec = published_gpt(heads, hidden, layers),
+           .sequence_length = 2048,
+           .global_batch = batch,
+           .precision = Precision::fp16,
+           .software = engine_of_2104_04473()},
+          {dgx_a100()}};
 }
 Layout figure_layout(int tensor, int pipeline, int replicas, int batch, int microbatch) {
   return {.tensor = tensor,
           .pipeline = pipeline,
           .replicas = replicas,
           .microbatch_size = microbatch,
-          .microbatches = batch / replicas / microbatch,
-          .recomputed = Recomputed::blocks};
+          .microbatches = batch / replicas / microbatch};
 }
 
 void print(const char* what, const std::vector<double>& values, const char* published) {
@@ -169,7 +174,7 @@ TEST_CASE("figures 12 and 18: interleaving pays, most at small batches; so does 
     layout.schedule = "interleaved_1f1b";
     layout.chunks_per_stage = 4;  // of two blocks
     interleaved.push_back(rate(job, layout));
-    job.software.scatter_gather = false;
+    job.workload.software.scatter_gather = false;
     whole_borders.push_back(rate(job, layout));
   }
   print("figure 12, batch 12 ... 60, one chunk", plain, "81 ... 136");
@@ -237,13 +242,14 @@ TEST_CASE("figure 17: recomputing costs a quarter while everything fits, and pay
   for (const int batch : {1, 2, 4, 8, 16, 32, 64, 128, 256}) {
     auto job = figure_job(96, 12288, 80, batch);
     auto layout = figure_layout(8, 16, 1, batch, 1);
+    layout.recompute = recompute_blocks(job.workload.spec, What::layers);
     recomputed.push_back(plan_layout(job, layout).step.samples_per_second);
-    layout.recomputed = Recomputed::nothing;
+    layout.recompute = {};
     kept.push_back(plan_layout(job, layout).step.samples_per_second);
     CHECK(kept.back() > 1.2 * recomputed.back());
-    job.cluster.memory_bytes /= 2;
+    job.machines.cluster.memory_bytes /= 2;
     CHECK(plan_layout(job, layout).fit.fits == (batch < 16));
-    layout.recomputed = Recomputed::blocks;
+    layout.recompute = recompute_blocks(job.workload.spec, What::layers);
     CHECK(plan_layout(job, layout).fit.fits);
   }
   print("figure 17, samples/s, batch 1 ... 256, each", recomputed, "0.6 ... 7.8");

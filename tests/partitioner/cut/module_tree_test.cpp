@@ -252,7 +252,7 @@ TEST_CASE("a module stands where its path or the closest one around it says") {
   CHECK_THROWS_WITH(assign_paths(tree, {{"a", 3}}, 0, 3), Catch::Contains("module a is 3, but stages go from 0 to 2"));
   CHECK_THROWS_WITH(assign_paths(tree, {}, -1, 3), Catch::Contains("default_partition is -1"));
   CHECK_THROWS_WITH(assign_paths(tree, {{"b", 1}}, 0, 3),
-                    Catch::Contains("a.y and b.x share a parameter, but stand on stages 0 and 1"));
+                    Catch::Contains("a.y and b.x share a parameter, but are on stages 0 and 1"));
 }
 
 TEST_CASE("costs and weights that make no sense are told") {

@@ -61,14 +61,14 @@ TEST_CASE("a damaged profile is refused with the place") {
     CHECK_THROWS_AS(read_profile(write_json(broken)), DataError);
   };
   refused("/layers/0/forward_seconds", -1, "h.0: times and sizes must be finite");
-  refused("/layers/0/forward_seconds", "soon", "is no profile");
-  refused("/layers", 7, "is no profile");
+  refused("/layers/0/forward_seconds", "soon", "is not a profile");
+  refused("/layers", 7, "is not a profile");
   refused("/links/0/bytes", {1000, 1000, 4000}, "all_reduce over tp: bytes must be positive and ascending");
   refused("/links/0/bytes", {1000, 2000}, "needs a time for every size");
   refused("/links/0/ranks", 1, "needs at least 2 ranks; got 1");
   refused("/links/0/hidden", 1.5, "hidden must be from 0 to 1; got 1.5");
   refused("/device/flops_per_second", 0, "/device: memory and rates must be positive");
-  refused("/optimizer_seconds_per_stored", nullptr, "is no profile");
+  refused("/optimizer_seconds_per_stored", nullptr, "is not a profile");
   refused("/join_seconds_per_gradient", -1, "must be finite and not negative");
 }
 

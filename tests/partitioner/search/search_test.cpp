@@ -4,19 +4,19 @@
 
 #include "core/error.h"
 #include "tests/partitioner/cost/published.h"
+#include "tests/partitioner/planning.h"
 
 #include "tests/catch.h"
 
 namespace shardline {
 namespace {
 
-Job job_on_p4d(int nodes, const ModelSpec& spec, int length, int batch) {
-  Job job{.cluster = read_cluster(SHARDLINE_CLUSTERS "/p4d.24xlarge.json"),
-          .spec = spec,
-          .sequence_length = length,
-          .global_batch = batch,
-          .precision = Precision::bf16};
-  job.cluster.nodes = nodes;
+using Stage = Sharding::Stage;
+
+Planning job_on_p4d(int nodes, const ModelSpec& spec, int length, int batch) {
+  Planning job{{.spec = spec, .sequence_length = length, .global_batch = batch, .precision = Precision::bf16},
+               {read_cluster(SHARDLINE_CLUSTERS "/p4d.24xlarge.json")}};
+  job.machines.cluster.nodes = nodes;
   return job;
 }
 
@@ -24,8 +24,9 @@ Job job_on_p4d(int nodes, const ModelSpec& spec, int length, int batch) {
 
 TEST_CASE("the search finds what trying everything finds, and says why the others lose") {
   auto job = job_on_p4d(2, published_gpt(16, 4096, 16, false, 51200, 1024), 1024, 64);
-  SearchSpace space{.microbatch_sizes = {1, 2, 4}, .chunks = {2}, .sharded = {0, 1}, .offload = {Offloaded::nothing}};
-  const auto found = search(job, space, Ranking::time);
+  SearchSpace space{
+      .microbatch_sizes = {1, 2, 4}, .chunks = {2}, .sharded = {Stage::none, Stage::optimizer}, .offload = {{}}};
+  const auto found = search(job, space);
   REQUIRE(found.best.size() == 10);
   CHECK(found.reasons.size() == 10);
   CHECK(found.reasons.front().empty());
@@ -39,8 +40,8 @@ TEST_CASE("the search finds what trying everything finds, and says why the other
     CAPTURE(to_string(loser.layout), loser.reason);
     CHECK((!planned.fit.fits || planned.step.seconds >= found.best.back().step.seconds * (1 - 1e-9)));
   }
-  job.global_batch = 7;
-  CHECK_THROWS_AS(search(job, {.tensor = {1}, .pipeline = {1}}, Ranking::time), ConfigError);
+  job.workload.global_batch = 7;
+  CHECK_THROWS_AS(search(job, {.tensor = {1}, .pipeline = {1}}), ConfigError);
 }
 
 TEST_CASE("the search chooses what is sharded, and over how many replicas") {
@@ -48,13 +49,12 @@ TEST_CASE("the search chooses what is sharded, and over how many replicas") {
   SearchSpace space{.tensor = {1},
                     .pipeline = {1},
                     .microbatch_sizes = {1},
-                    .recomputed = {Recomputed::blocks},
-                    .sharded = {0, 1, 2, 3},
+                    .recompute = {recompute_blocks(job.workload.spec, What::layers)},
                     .sharding_degrees = {},
-                    .offload = {Offloaded::nothing}};
+                    .offload = {{}}};
   const auto shards_at = [&](double gib) {
-    job.cluster.memory_bytes = gib * 1073741824.0;
-    const auto found = search(job, space, Ranking::time);
+    job.machines.cluster.memory_bytes = gib * 1073741824.0;
+    const auto found = search(job, space);
     CHECK(found.best.size() + found.losers.size() == 3 + 4);  // by 2, 4, 8 and 16 replicas
     REQUIRE_FALSE(found.best.empty());
     const Layout& best = found.best.front().layout;
@@ -62,44 +62,44 @@ TEST_CASE("the search chooses what is sharded, and over how many replicas") {
     for (int sharded = 0; sharded <= 3; ++sharded)
       for (const int degree : {2, 4, 8, 16}) {
         Layout other = best;
-        other.sharded = sharded;
-        other.sharding_degree = sharded == 3 ? degree : 0;
+        other.sharding = zero(sharded, sharded == 3 ? degree : other.replicas);
         const auto planned = plan_layout(job, other);
         CAPTURE(to_string(other));
         CHECK((!planned.fit.fits || planned.step.seconds >= found.best.front().step.seconds * (1 - 1e-9)));
       }
     for (size_t i = 1; i < found.reasons.size(); ++i) CHECK_FALSE(found.reasons[i].empty());
-    return best.sharded == 3 ? best.shards() : 1;
+    return best.sharded() == Stage::weights ? best.sharding.degree : 1;
   };
   CHECK(shards_at(40) <= shards_at(16));
   CHECK(shards_at(5.5) == 8);  // 4 would not fit, and 16 leave the node
 
-  space.sharded = {3};
+  space.sharded = {Stage::weights};
   space.sharding_degrees = {3};
-  CHECK_THROWS_WITH(search(job, space, Ranking::time), Catch::Contains("sharding degree"));
+  CHECK_THROWS_WITH(search(job, space), Catch::Contains("sharding degree"));
 }
 
 TEST_CASE("parameters that stay whole save nothing and cost nothing to share") {
   auto job = job_on_p4d(1, published_gpt(16, 1024, 4), 1024, 8);
-  const Layout whole{.replicas = 8}, sharded{.replicas = 8, .sharded = 3};
+  const Layout whole{.replicas = 8};
+  Layout sharded{.replicas = 8, .sharding = zero(3, 8)};
   CHECK(plan_layout(job, sharded).fit.bytes < plan_layout(job, whole).fit.bytes);
-  const auto block = [&] { return shared_parameters(job, sharded, job.spec.layers[1]); };
-  CHECK(block() == local_parameters(job.spec.layers[1], 1));
-  job.whole_below = 1024 * 1024 + 1;  // all but the three large products
+  const auto block = [&] { return shared_parameters(sharded, job.workload.spec.layers[1]); };
+  CHECK(block() == local_parameters(job.workload.spec.layers[1], 1));
+  sharded.sharding.whole_below = 1024 * 1024 + 1;  // all but the three large products
   CHECK(block() == (3 + 4 + 4) * 1024 * 1024);
-  job.whole_below = int64_t{1} << 40;
+  sharded.sharding.whole_below = int64_t{1} << 40;
   CHECK(block() == 0);
   CHECK(plan_layout(job, sharded).fit.bytes == plan_layout(job, whole).fit.bytes);
   CHECK(plan_layout(job, sharded).step.seconds == plan_layout(job, whole).step.seconds);
-  CHECK(shared_parameters(job, {.replicas = 8, .sharded = 2}, job.spec.layers[1]) ==
-        local_parameters(job.spec.layers[1], 1));
+  CHECK(shared_parameters({.replicas = 8, .sharding = zero(2, 8)}, job.workload.spec.layers[1]) ==
+        local_parameters(job.workload.spec.layers[1], 1));
 }
 
 TEST_CASE("175B on 960 A100 40GB") {
   std::printf("175B on 120 x p4d.24xlarge, global batch 1920; published: 32 samples/s, length not stated\n");
   for (const int length : {512, 1024, 2048}) {
     const auto job = job_on_p4d(120, published_gpt(96, 12288, 96, false, 51200, length), length, 1920);
-    const auto found = search(job, {}, Ranking::time);
+    const auto found = search(job, {});
     REQUIRE_FALSE(found.best.empty());
     const auto& best = found.best.front();
     std::printf(

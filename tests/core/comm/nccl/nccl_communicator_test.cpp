@@ -242,7 +242,7 @@ TEST_CASE("nccl: without a unique id no rank starts") {
   const Calls calls = calls_of_two_ranks([](CommunicatorPtr control) {
     stub.unique_id_result = 2;
     const std::string text = message_of([&] { make_nccl_world(control, 0, stub_api()); });
-    EXPECT(text.find("no unique id on rank 0: a system call failed") != std::string::npos, text);
+    EXPECT(text.find("cannot create a unique id on rank 0: a system call failed") != std::string::npos, text);
   });
   CHECK(calls == Calls{"unique_id"});
 }

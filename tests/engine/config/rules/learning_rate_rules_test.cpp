@@ -61,7 +61,7 @@ TEST_CASE("a schedule takes its own arguments and nothing else") {
   CHECK_THAT(kwargs_mistake("annealing", {{"lr_decay_style", "plateau"}}, {{"warmup_steps", 0.6}}),
              Contains("make them shorter"));
   for (const char* type : {"reduce_lr_on_plateau", "greedy"})
-    CHECK_THAT(mistake_in({{"lr_scheduler_type", type}}), Contains("follows results of evaluations"));
+    CHECK_THAT(mistake_in({{"lr_scheduler_type", type}}), Contains("depends on evaluation results"));
 }
 
 TEST_CASE("warm-up is a number of steps or a share of all, whichever version's key says so") {

@@ -1,7 +1,7 @@
 #include "engine/config/rules/sizes.h"
 
 #include "core/error.h"
-// last
+
 #include "tests/catch.h"
 
 using namespace shardline;
@@ -26,10 +26,10 @@ std::string error_of(const Config& config, int world_size) {
   return "no error";
 }
 
-void check_product(const ResolvedSizes& sizes) {
-  CHECK(sizes.global_batch ==
-        std::int64_t{sizes.microbatch_size} * sizes.microbatches * sizes.accumulation_steps * sizes.replicas);
-  CHECK(sizes.replica_batch == std::int64_t{sizes.microbatch_size} * sizes.microbatches);
+void check_product(const Layout& sizes, const Config& config) {
+  CHECK(sizes.microbatches_per_accumulation() == config.smp.microbatches);
+  CHECK(sizes.microbatches == config.smp.microbatches * sizes.accumulation_steps);
+  if (config.training.global_batch_size) CHECK(sizes.global_batch() == *config.training.global_batch_size);
 }
 
 }  // namespace
@@ -38,42 +38,42 @@ TEST_CASE("Sizes follow from the batch of a device", "[sizes]") {
   Config config = layout(2, 2, 4);
   config.training.per_device_train_batch_size = 8;
   config.training.gradient_accumulation_steps = 3;
-  ResolvedSizes sizes = resolve_sizes(config, 8);
-  check_product(sizes);
+  Layout sizes = resolve_sizes(config, 8);
+  check_product(sizes, config);
   CHECK(sizes.replicas == 2);
-  CHECK(sizes.replica_batch == 16);  // tensor-parallel peers bring different samples
+  CHECK(sizes.replica_batch() == 16);  // tensor-parallel peers bring different samples
   CHECK(sizes.microbatch_size == 4);
   CHECK(sizes.accumulation_steps == 3);
   CHECK(sizes.loader_batches == 3);
-  CHECK(sizes.global_batch == 96);
-  CHECK(sizes.eval_replica_batch == 16);
+  CHECK(sizes.global_batch() == 96);
+  CHECK(sizes.eval_batch == 16);
 
   config.smp.prescaled_batch = true;
   sizes = resolve_sizes(config, 8);
-  check_product(sizes);
-  CHECK(sizes.replica_batch == 8);
-  CHECK(sizes.global_batch == 48);
-  CHECK(sizes.eval_replica_batch == 8);
+  check_product(sizes, config);
+  CHECK(sizes.replica_batch() == 8);
+  CHECK(sizes.global_batch() == 48);
+  CHECK(sizes.eval_batch == 8);
 }
 
 TEST_CASE("Sizes follow from the global batch", "[sizes]") {
   Config config = layout(2, 2, 4);
   config.training.global_batch_size = 64;
-  ResolvedSizes sizes = resolve_sizes(config, 8);
-  check_product(sizes);
-  CHECK(sizes.replica_batch == 32);
+  Layout sizes = resolve_sizes(config, 8);
+  check_product(sizes, config);
+  CHECK(sizes.replica_batch() == 32);
   CHECK(sizes.accumulation_steps == 1);
 
   config.training.gradient_accumulation_steps = 2;
   sizes = resolve_sizes(config, 8);
-  check_product(sizes);
+  check_product(sizes, config);
   CHECK(sizes.microbatch_size == 4);
 
   config.training.gradient_accumulation_steps.reset();
   config.training.per_device_train_batch_size = 2;
   sizes = resolve_sizes(config, 8);
-  check_product(sizes);
-  CHECK(sizes.replica_batch == 4);
+  check_product(sizes, config);
+  CHECK(sizes.replica_batch() == 4);
   CHECK(sizes.accumulation_steps == 8);
   CHECK(sizes.loader_batches == 1);  // the samples of a step must not depend on how ranks take them
 

@@ -93,7 +93,9 @@ TEST_CASE("a host of the same name is another host") {
   CHECK(named_apart_by(processes.substr(5, processes.size() - 6)));
 }
 
-TEST_CASE("a file in progress is never removed: of a living process, of another host, of any other origin") {
+TEST_CASE(
+    "files in progress of a living process, another host or any other origin are removed only after a day without "
+    "writes") {
   const TempFolder folder;
   const fs::path path = folder.path() / "x.bin";
   const std::string host = PartialFile::this_host();

@@ -96,10 +96,10 @@ TEST_CASE("reductions in a file are ignored: they follow from the sharding of th
 
 TEST_CASE("files with mistakes are refused by line and cell") {
   const auto refusal = [](const char* text) { return message_of([&] { schedule_from_cells(text, "bad.csv"); }); };
-  CHECK(contains(refusal("F0 B0\nF0 X0"), "bad.csv, line 2: \"X0\" begins with none of F, B and W"));
+  CHECK(contains(refusal("F0 B0\nF0 X0"), "bad.csv, line 2: \"X0\" does not begin with F, B or W"));
   CHECK(contains(refusal("F0 B"), "\"B\" has no microbatch"));
   CHECK(contains(refusal("F0/ B0"), "\"F0/\" has no chunk"));
-  CHECK(contains(refusal("F0x"), "goes on behind its numbers"));
+  CHECK(contains(refusal("F0x"), "has extra characters after its numbers"));
   CHECK(contains(refusal("F-1"), "has no microbatch"));
   CHECK(contains(refusal("F99999999"), "has no microbatch"));
   CHECK(contains(refusal("F99999999999999999999"), "has no microbatch"));
@@ -124,7 +124,7 @@ TEST_CASE("a file for another run, or one that cannot work, is refused with the 
   const auto backwards = written("backwards.csv", "F0,F1,B1,B0\nF0,F1,B1,B0\n");
   CHECK(contains(message_of([&] { make_schedule({backwards, 2, 2}); }), "ascending order"));
   const auto forward_only = written("forward.csv", "F0,F1\nF0,F1\n");
-  CHECK(contains(message_of([&] { make_schedule({forward_only, 2, 2}); }), "only goes forward"));
+  CHECK(contains(message_of([&] { make_schedule({forward_only, 2, 2}); }), "has only forward passes"));
   // Each stage's order is sound, but they wait for each other.
   const auto circle = written("circle.csv", "F0,B0,F1,B1\nF0,F1,B0,B1\n");
   CHECK(contains(message_of([&] { make_schedule({circle, 2, 2}); }), "wait for each other"));

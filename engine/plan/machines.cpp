@@ -1,0 +1,105 @@
+#include "engine/plan/machines.h"
+
+#include <array>
+#include <filesystem>
+
+#include "core/error.h"
+#include "engine/config/rules/optimizer_rules.h"
+#include "engine/config/rules/precision_rules.h"
+#include "engine/config/rules/recompute_rules.h"
+#include "engine/config/rules/sizes.h"
+#include "engine/config/rules/tensor_rules.h"
+#include "engine/plan/profile_use.h"
+#include "engine/plan/sharding.h"
+#include "engine/run/local_cluster.h"
+#include "engine/run/ranks.h"
+#include "partitioner/layout/profiled_cluster.h"
+
+namespace shardline {
+namespace {
+
+std::shared_ptr<const Profile> profile_of(const Config& config, const Assumptions& assumed) {
+  if (assumed.profile || config.profile.empty()) return assumed.profile;
+  if (!std::filesystem::exists(config.profile))
+    throw ConfigError(cat("/profile: there is no file ", config.profile, "; make it with shardline profile"));
+  return std::make_shared<const Profile>(read_profile(config.profile));
+}
+
+// Measurements of another workload say nothing about this one. What depends on the layout is looked up layout by
+// layout.
+void require_profile_of(const Config& config, const Workload& workload, const Profile& profile) {
+  const auto different = mismatch(profile, job_conditions(config, workload.spec, workload.precision));
+  if (!different.empty())
+    throw ConfigError(cat("/profile: ", config.profile, config.profile.empty() ? "" : " ", "was measured with ",
+                          different, "; measure again with shardline profile, or leave it out"));
+}
+
+// This host, with the GPUs that it has where the config does not want CPUs.
+Cluster cluster_here(const Config& config, int ranks_per_host, int hosts) {
+  const auto gpu = has_accelerators(config) ? gpu_facts(0) : std::nullopt;
+  return gpu ? local_gpu_cluster(*gpu, gpu_count(), ranks_per_host, hosts) : local_cluster(ranks_per_host, hosts);
+}
+
+// A profile has no link to where activations and states are moved out to.
+Cluster measured_cluster(const Profile& profile, int world_size, const Cluster& local) {
+  Cluster cluster = profiled_cluster(profile, world_size);
+  cluster.host = local.host;
+  cluster.host_memory_bytes_per_second = local.host_memory_bytes_per_second;
+  return cluster;
+}
+
+void check_host(const Cluster& cluster) {
+  if (cluster.host.bytes_per_second == 0 || cluster.host_memory_bytes_per_second == 0)
+    throw ConfigError(cat("smp_options.offload_optimizer_states: the cluster \"", cluster.name, "\" states no ",
+                          cluster.host.bytes_per_second == 0 ? "link to its host" : "rate of its host's memory",
+                          "; state host: {bandwidth_gbs, latency_us, memory_bandwidth_gbs}, per device"));
+}
+
+}  // namespace
+
+bool plans_for_this_machine(const Config& config) {
+  return config.cluster.empty() || config.cluster == "local";
+}
+
+bool has_accelerators(const Config& config) {
+  const auto& device = config.runtime.device;
+  return device != "cpu" && !(plans_for_this_machine(config) && device == "auto" && gpu_count() == 0);
+}
+
+Cluster planning_cluster(const Config& config, int world_size, const Assumptions& assumed) {
+  const int hosts = used_hosts(config);
+  const bool here = plans_for_this_machine(config);
+  if (here && world_size % hosts != 0)
+    throw ConfigError(cat("/mpi_options/hosts: the ", world_size, " ranks must be a multiple of the ", hosts,
+                          " hosts; change the degrees, processes_per_host or hosts"));
+  const auto profile = here ? profile_of(config, assumed) : nullptr;
+  Cluster cluster = here ? cluster_here(config, world_size / hosts, hosts) : read_cluster(config.cluster);
+  if (profile) cluster = measured_cluster(*profile, world_size, cluster);
+  if (!config.mpi.hosts.empty()) cluster.nodes = hosts;
+  cluster.nodes = assumed.nodes.value_or(cluster.nodes);
+  if (states_on_host(config.smp, has_accelerators(config))) check_host(cluster);
+  return cluster;
+}
+
+Machines planning_machines(const Config& config, const Workload& workload, int world_size, const Assumptions& assumed) {
+  Machines machines{planning_cluster(config, world_size, assumed), profile_of(config, assumed)};
+  if (machines.profile) require_profile_of(config, workload, *machines.profile);
+  return machines;
+}
+
+void require_links(const Cluster& cluster, const Layout& layout) {
+  if (cluster.nodes > 1 && cluster.inter_node.bytes_per_second == 0)
+    throw ConfigError(cat("the cluster \"", cluster.name, "\" has ", cluster.nodes,
+                          " nodes, but its file states no inter_node link between them; state {bandwidth_gbs, "
+                          "latency_us}, per device and direction"));
+  if (layout.offload.enabled && cluster.host.bytes_per_second == 0)
+    throw ConfigError(cat("smp_options.offload_activations: the cluster \"", cluster.name,
+                          "\" states no link to its host; state host: {bandwidth_gbs, latency_us}"));
+  if (layout.world() > cluster.devices())
+    throw ConfigError(cat("D x P x T = ", layout.replicas, " x ", layout.pipeline, " x ", layout.tensor, " are ",
+                          layout.world(), " ranks, but the cluster \"", cluster.name, "\" has ", cluster.nodes,
+                          " nodes of ", cluster.devices_per_node,
+                          " devices; set its nodes (--nodes), or smaller degrees"));
+}
+
+}  // namespace shardline

@@ -1,0 +1,118 @@
+#include "engine/plan/resolve.h"
+
+#include "engine/config/rules/optimizer_rules.h"
+#include "engine/config/rules/precision_rules.h"
+#include "engine/config/rules/recompute_rules.h"
+#include "engine/config/rules/sizes.h"
+#include "engine/config/rules/tensor_rules.h"
+#include "engine/plan/machines.h"
+#include "engine/plan/sharding.h"
+
+namespace shardline {
+namespace {
+
+// CPUs talk as core/mpi does, GPUs through NCCL.
+GatherWay gather_way(const Config& config) {
+  if (has_accelerators(config)) return GatherWay::rings;
+  return config.smp.sdp_hierarchical_allgather ? GatherWay::two_steps : GatherWay::messages;
+}
+
+// This engine, with the config's optimizer.
+Software software_of(const Config& config, const ModelSpec& spec) {
+  const OptimizerOptions optimizer = optimizer_options(config.training);
+  const auto width = static_cast<int>(width_of(number_types(config).exact));
+  int64_t bytes = 0;
+  for (const auto& layer : spec.layers)
+    for (const auto& param : layer.params)
+      if (param.tied_to.empty() && param.trainable)
+        bytes += optimizer_state_bytes(optimizer, param, param.numel(), width);
+  return {.gradient_bytes = width,
+          .optimizer_bytes = static_cast<double>(bytes) / static_cast<double>(spec.parameter_count()),
+          .gather_way = gather_way(config),
+          .own_ops = true};
+}
+
+}  // namespace
+
+Workload resolve_workload(const Config& config, const ModelSpec& spec, int64_t global_batch,
+                          const std::optional<Precision>& assumed) {
+  const Precision precision = assumed.value_or(precision_of(config));
+  return {.spec = spec,
+          .sequence_length = config.data.sequence_length,
+          .global_batch = global_batch,
+          .precision = precision,
+          .fp32_borders = config.training.fp32_residual_addition,
+          .types = number_types(config, precision),
+          .optimizer = optimizer_options(config.training),
+          .software = software_of(config, spec)};
+}
+
+Layout resolve_choices(const Config& config, const ModelSpec& spec, const Layout& sizes) {
+  const SmpOptions& smp = config.smp;
+  Layout layout = sizes;
+  layout.placement = smp.placement_strategy;
+  layout.schedule = smp.pipeline;
+  layout.chunks_per_stage = smp.virtual_pipeline_degree;
+  // "simple" goes through the steps of an accumulation in waves.
+  layout.active_microbatches =
+      smp.active_microbatches.value_or(smp.pipeline == "simple" ? sizes.microbatches_per_accumulation() : 0);
+  layout.recompute = recompute_by_layer(smp.activation_checkpointing, spec);
+  layout.offload = {smp.offload_activations, smp.activation_loading_horizon, smp.offload_scope == "all"};
+  layout.sequence_parallel = is_sequence_parallel(smp);
+  layout.sharding = sharding_of(smp, sizes.replicas);
+  layout.states_on_host = states_on_host(smp, has_accelerators(config));
+  return layout;
+}
+
+Layout resolve_layout(const Config& config, const ModelSpec& spec, int world_size) {
+  return resolve_choices(config, spec, resolve_sizes(config, world_size));
+}
+
+ResolvedRun resolve(const Config& config, const ModelSpec& spec, int world_size,
+                    const std::optional<Precision>& precision) {
+  const Layout layout = resolve_layout(config, spec, world_size);
+  return {resolve_workload(config, spec, layout.global_batch(), precision), layout};
+}
+
+void set_sharding(SmpOptions& smp, const Sharding& sharding) {
+  using Stage = Sharding::Stage;
+  const Stage stage = sharding.degree > 1 ? sharding.stage : Stage::none;
+  smp.shard_optimizer_state = stage == Stage::optimizer || stage == Stage::gradients;
+  smp.shard_gradients = stage == Stage::gradients;
+  smp.sharded_data_parallel_degree = stage == Stage::weights ? sharding.degree : 1;
+}
+
+Config with_layout(const Config& config, const Layout& from, const Layout& layout, Precision precision) {
+  Config to = config;
+  SmpOptions& smp = to.smp;
+  if (precision != precision_of(config)) {
+    to.training.bf16 = precision == Precision::bf16;
+    to.training.fp16 = precision == Precision::fp16;
+  }
+  smp.pipeline_parallel_degree = layout.pipeline;
+  smp.tensor_parallel_degree = layout.tensor;
+  smp.placement_strategy = layout.placement;
+  if (layout.microbatches != from.microbatches || layout.replicas != from.replicas) {
+    smp.microbatches = layout.microbatches;
+    to.training.global_batch_size = static_cast<int>(layout.global_batch());
+    to.training.per_device_train_batch_size.reset();
+    to.training.gradient_accumulation_steps = 1;
+  }
+  if (layout.pipeline > 1) {
+    smp.pipeline = layout.schedule;
+    smp.virtual_pipeline_degree = layout.chunks_per_stage;
+  }
+  if (layout.tensor > 1) smp.optimize = layout.sequence_parallel ? "memory" : "speed";
+  if (layout.recompute != from.recompute) smp.activation_checkpointing = recompute_text(layout);
+  if (layout.offload != from.offload) {
+    smp.offload_activations = layout.offload.enabled;
+    if (layout.offload.enabled) smp.offload_scope = scope_text(layout.offload);
+  }
+  if (layout.sharded() != from.sharded() || layout.sharding.degree != from.sharding.degree)
+    set_sharding(smp, layout.sharding);
+  if (config.mpi.processes_per_host > 0 || layout.replicas > 1)
+    to.mpi.processes_per_host = layout.world() / available_hosts(config);
+  return to;
+}
+
+}  // namespace shardline
