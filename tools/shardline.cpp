@@ -1,5 +1,6 @@
 // The launcher: reads the command line, starts the ranks, and turns errors into messages and exit codes.
 #include <CLI/CLI.hpp>
+#include <cmath>
 #include <csignal>
 #include <cstring>
 #include <filesystem>
@@ -12,6 +13,7 @@
 #include "core/error.h"
 #include "core/memory/caching_allocator.h"
 #include "engine/commands/job.h"
+#include "engine/commands/used_model.h"
 #include "engine/config/config.h"
 #include "engine/plan/layout_search.h"
 #include "engine/run/ranks.h"
@@ -65,14 +67,20 @@ void add_generate_options(CLI::App& app, CommandLine& line) {
   app.add_option("--max-new-tokens", line.generate.max_new_tokens, "Maximum number of new tokens")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
+  // CLI's own checks let NaN pass.
+  const CLI::Validator finite(
+      [](const std::string& text) { return std::isfinite(std::atof(text.c_str())) ? "" : "must be a finite number"; },
+      "");
   app.add_option("--temperature", line.generate.temperature, "Sampling temperature; 0: always the most likely token")
       ->capture_default_str()
+      ->check(finite)
       ->check(CLI::NonNegativeNumber);
   app.add_option("--top-k", line.generate.top_k, "Sample from the k most likely tokens; 0: from all")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
   app.add_option("--top-p", line.generate.top_p, "Sample from the most likely tokens with this total probability")
       ->capture_default_str()
+      ->check(finite)
       ->check(CLI::Range(0.0, 1.0));
   app.add_option("--seed", line.generate.seed, "Seed of the random numbers")->capture_default_str();
 }
@@ -119,7 +127,11 @@ std::string planned(CommandLine& line) {
   line.plan.assumed.nodes = line.nodes;
   for (const Precision precision : {Precision::fp32, Precision::fp16, Precision::bf16})
     if (line.precision == to_string(precision)) line.plan.assumed.precision = precision;
-  return plan_job(load(line), line.plan);
+  const Config config = load(line);
+  const bool foretells = !config.cluster.empty() || !line.plan.search.empty() || !line.plan.html.empty();
+  if (line.nodes && !foretells)
+    throw ConfigError("--nodes: has no effect without --cluster; name the machines, or leave it out");
+  return plan_job(config, line.plan);
 }
 
 void print_flights(const std::filesystem::path& output_dir) {
@@ -172,12 +184,19 @@ int run(int argc, char** argv) {
                              : "error: stopped by a signal\n");
   if (*train) std::signal(SIGPIPE, SIG_IGN);  // a reader of the output that goes away does not end a run
   if (*train) return on_ranks(line, arguments, check_train, train_job);
-  if (*eval) return on_ranks(line, arguments, check_evaluate, evaluate_job);
+  if (*eval)
+    return on_ranks(line, arguments, check_evaluate, [](const Config& config, RankContext& context) {
+      if (context.first()) std::cerr << used_model_line(config) << '\n' << samples_line(config) << std::endl;
+      evaluate_job(config, context);
+    });
   if (*generate) {
     const auto options = with_prompts(line);
     return on_ranks(
         line, arguments, [&](const Config& config) { check_generate(config, options); },
-        [&](const Config& config, RankContext& context) { generate_job(config, options, context); });
+        [&](const Config& config, RankContext& context) {
+          if (context.first()) std::cerr << used_model_line(config) << std::endl;
+          generate_job(config, options, context);
+        });
   }
   if (*profile)
     return on_ranks(line, arguments, check_profile,

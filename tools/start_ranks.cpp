@@ -20,6 +20,7 @@
 #include "engine/config/rules/shell_words.h"
 #include "engine/run/ranks.h"
 #include "tools/rank_messages.h"
+#include "tools/stop_signals.h"
 
 namespace shardline {
 namespace {
@@ -90,7 +91,8 @@ int start_ranks(const Config& config, const std::vector<std::string>& arguments,
   log << std::endl;
   set_environment_of_ranks();
 
-  for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, count_request);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP})
+    if (!ignores_hangup(signal)) std::signal(signal, count_request);
   int errors[2];
   if (pipe2(errors, O_CLOEXEC) != 0) throw RunError(cat("cannot make a pipe: ", std::strerror(errno)));
   const pid_t mpirun = fork();
@@ -116,8 +118,10 @@ int report_error(const std::exception& error, std::ostream& log) {
 }
 
 Console console_of_job() {
+  if (!mpi_is_launched()) return console_of(1);
+  // An mpirun that was started by hand gives ranks a terminal whatever its own output is.
   const char* columns = std::getenv(kConsole);
-  if (!columns || !mpi_is_launched()) return console_of(1);
+  if (!columns) return Console{};
   const int width = std::atoi(columns);
   return width > 0 ? Console{true, width} : Console{};
 }

@@ -14,7 +14,7 @@ namespace shardline {
 // the program's exit code.
 int start_ranks(const Config& config, const std::vector<std::string>& arguments, std::ostream& log);
 
-// What standard output is for the user, even through mpirun.
+// What standard output is for the user, even through mpirun; not a terminal if that cannot be known.
 Console console_of_job();
 
 // Prints the error with the rank it came from and returns the exit code: 2 for the config's or command line's fault,

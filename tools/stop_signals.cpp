@@ -29,10 +29,16 @@ void on_signal_of_mpirun(int signal) {
 
 }  // namespace
 
+bool ignores_hangup(int signal) {
+  struct sigaction action = {};
+  return signal == SIGHUP && ::sigaction(SIGHUP, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
 void handle_stop_signals(const char* last_words) {
   words = last_words;
   const auto handler = mpi_is_launched() ? on_signal_of_mpirun : on_signal;
-  for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) std::signal(signal, handler);
+  for (const int signal : {SIGINT, SIGTERM, SIGUSR1, SIGHUP})
+    if (!ignores_hangup(signal)) std::signal(signal, handler);
 }
 
 }  // namespace shardline

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <fstream>
@@ -64,7 +65,8 @@ FlightRing::FlightRing(int capacity, const std::string& path) {
     if (error != 0) {
       const std::string reason = std::strerror(error);
       if (descriptor >= 0) ::close(descriptor);
-      throw RunError(cat("the flight ring file ", path, " cannot be made: ", reason));
+      throw RunError(cat("the flight ring file ", path, " cannot be made: ", reason,
+                         error == ENOSPC ? "; make room there, or choose another output_dir" : ""));
     }
   }
   void* memory = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE,

@@ -195,9 +195,10 @@ struct JsonReader::Report {
   std::vector<std::string> pointers;  // of the lines that the reader added
 
   std::string source_of(const std::string& pointer) const {
-    for (const auto& [changed, origin] : document->origins)
-      if (pointer == changed || pointer.rfind(changed + "/", 0) == 0) return origin;
-    return document->file;
+    std::string source = document->file;
+    for (const auto& [changed, origin] : document->origins)  // the innermost comes last
+      if (pointer == changed || pointer.rfind(changed + "/", 0) == 0) source = origin;
+    return source;
   }
 };
 
@@ -224,6 +225,13 @@ const json* JsonReader::find(const std::string& key, const JsonType& type) {
   if (!value || (value->is_null() && type.nullable)) return value;
   if (!type.accepts(*value)) {
     fail(key, "must be " + type.describe(), type.repair(*value));
+    return nullptr;
+  }
+  const auto has_nul = [](const json& text) {
+    return text.is_string() && text.get_ref<const std::string&>().find('\0') != std::string::npos;
+  };
+  if (has_nul(*value) || (type.kind == Kind::texts && std::any_of(value->begin(), value->end(), has_nul))) {
+    fail(key, "must not contain a NUL character", "remove it");
     return nullptr;
   }
   const std::size_t before = report_->lines.size();

@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "engine/commands/job.h"
 #include "engine/commands/job_parts.h"
+#include "engine/commands/used_model.h"
 #include "engine/config/config.h"
 #include "engine/config/rules/sizes.h"
 #include "engine/generate/generator.h"
@@ -38,11 +39,13 @@ std::vector<std::vector<int64_t>> encode_prompts(const GenerateOptions& options,
 }  // namespace
 
 void check_generate(const Config& config, const GenerateOptions& options) {
+  require_weights(config);
   const auto planned = plan_model(config, configured_world_size(config));
   encode_prompts(options, *require_tokenizer(config), planned.model.spec);
 }
 
 void generate_job(const Config& config, const GenerateOptions& options, RankContext& context) {
+  require_weights(config);
   JobParts parts = make_parts(config, context);
   const auto tokenizer = require_tokenizer(config);
   const auto prompts = encode_prompts(options, *tokenizer, parts.model.spec);

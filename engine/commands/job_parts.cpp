@@ -3,6 +3,7 @@
 #include <xxhash.h>
 
 #include <cstring>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "core/comm/communicator_base.h"
@@ -100,11 +101,19 @@ std::string tokenizer_source(const Config& config) {
   return config.data.tokenizer.empty() ? config.model.path : config.data.tokenizer;
 }
 
-TokenizerPtr require_tokenizer(const Config& config) {
+TokenizerPtr open_tokenizer(const Config& config) {
   const auto source = tokenizer_source(config);
-  if (source.empty())
-    throw ConfigError("/data/tokenizer: needed to read prompts; name a directory, a tokenizer.json or \"bytes\"");
+  std::error_code ignored;
+  if (source != "bytes" && !std::filesystem::exists(source, ignored))
+    throw ConfigError(
+        cat("/data/tokenizer: \"", source, "\" is neither \"bytes\" nor a file or directory that exists; name one"));
   return load_tokenizer(source);
+}
+
+TokenizerPtr require_tokenizer(const Config& config) {
+  if (tokenizer_source(config).empty())
+    throw ConfigError("/data/tokenizer: needed to read prompts; name a directory, a tokenizer.json or \"bytes\"");
+  return open_tokenizer(config);
 }
 
 }  // namespace shardline

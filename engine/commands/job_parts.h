@@ -38,7 +38,9 @@ void load_parameters(const Config& config, const JobParts& parts, StageParameter
 
 // "data.tokenizer", else that of the model's directory.
 std::string tokenizer_source(const Config& config);
-// ConfigError where there is none.
+// ConfigError where it names nothing; DataError where what is there is wrong.
+TokenizerPtr open_tokenizer(const Config& config);
+// The same, and ConfigError where there is none.
 TokenizerPtr require_tokenizer(const Config& config);
 
 // Stops the job unless all ranks have the same text for `what`; the error names the hosts that differ.

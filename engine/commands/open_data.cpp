@@ -39,7 +39,7 @@ TokenDataOptions token_data_options(const Config& config, const ModelSpec& spec)
                            .threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()))};
   // Files of token ids need no tokenizer; for text without one the data reader says what is missing.
   const auto tokenizer = tokenizer_source(config);
-  if (!config.data.tokenizer.empty() || has_tokenizer(tokenizer)) options.tokenizer = load_tokenizer(tokenizer);
+  if (!config.data.tokenizer.empty() || has_tokenizer(tokenizer)) options.tokenizer = open_tokenizer(config);
   if (options.tokenizer && options.tokenizer->vocab_size() > spec.vocab_size)
     throw ConfigError(cat("/data/tokenizer: ", tokenizer_source(config), " has ids up to ",
                           options.tokenizer->vocab_size() - 1, ", but the model's vocab_size is ", spec.vocab_size,
@@ -59,6 +59,16 @@ SampleOrderOptions sample_order(const Config& config, const Layout& layout, int6
           .seed = static_cast<uint64_t>(t.data_seed.value_or(t.seed)),
           .shuffle = train && config.data.shuffle,
           .drop_last = train && t.dataloader_drop_last};
+}
+
+// The files that data.KEY names must be there.
+void require_files(const char* key, const std::vector<std::string>& paths) {
+  std::string missing;
+  for (const auto& path : paths)
+    if (!is_data_file(path))
+      missing += cat(missing.empty() ? "" : "\n", "/data/", key, ": there is no data file or folder \"", path,
+                     "\"; check the path, seen from the current directory");
+  if (!missing.empty()) throw ConfigError(missing);
 }
 
 // The blocks of these files; unset where a text must be read to know, or a file is not there.
@@ -110,6 +120,10 @@ void check_token_data(const Config& config, const PlannedModel& planned, bool mu
   const auto options = token_data_options(config, planned.model.spec);
   const DataOptions& data = config.data;
   if (data.train.empty()) throw ConfigError("/data/train: no data to train on; name a file or a list of files");
+  if (must_be_there) {
+    require_files("train", data.train);
+    require_files("validation", data.validation);
+  }
   auto blocks = blocks_of(config, options, data.train, must_be_there);
   if (!data.validation.empty()) blocks_of(config, options, data.validation, must_be_there);
   if (blocks && data.validation.empty() && data.validation_split_percentage > 0)
@@ -124,6 +138,7 @@ void check_token_data(const Config& config, const PlannedModel& planned, bool mu
 void check_validation_data(const Config& config, const PlannedModel& planned) {
   const auto options = token_data_options(config, planned.model.spec);
   const bool own_files = !config.data.validation.empty();
+  require_files(own_files ? "validation" : "train", own_files ? config.data.validation : config.data.train);
   const auto blocks = blocks_of(config, options, own_files ? config.data.validation : config.data.train, true);
   if (blocks && !own_files) count_validation_blocks(*blocks, config.data.validation_split_percentage);
 }

@@ -94,6 +94,11 @@ void profile_job(const Config& run, const std::string& path, RankContext& contex
   const JobParts parts = make_parts(config, context);
   const fs::path file = path.empty() ? fs::path(config.output_dir) / kProfileFile : fs::path(path);
   const auto earlier = measured_earlier(config, parts, context, file);
+  std::optional<OutputLock> lock;  // a run beside it would disturb the measurement
+  if (!earlier && path.empty() && context.first()) {
+    fs::create_directories(config.output_dir);
+    lock.emplace(config.output_dir);
+  }
   const Profile profile = earlier ? *earlier : measure(config, parts, context);
   if (!context.out) return;
   *context.out << profile_text(profile);

@@ -2,12 +2,16 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "core/error.h"
 #include "engine/commands/findings.h"
 #include "engine/commands/open_data.h"
+#include "engine/config/rules/memory_cap.h"
 #include "engine/data/source/data_files.h"
+#include "engine/observe/format.h"
+#include "engine/plan/rank_memory.h"
 #include "engine/run/output_dir.h"
 
 namespace shardline {
@@ -31,6 +35,28 @@ void check_optimizer(const Config& config) {
         "to \"cpu\", or use \"adamw_torch_fused\", \"adam\" or \"sgd\"");
 }
 
+// A rank's process may hold fewer bytes than its device has.
+void check_memory_cap(const Config& config, const PlannedModel& planned) {
+  const auto cap = static_cast<double>(memory_cap_bytes(config.runtime.memory_cap));
+  if (cap == 0) return;
+  const auto memory = memory_by_rank(planned.machines.cluster, planned.plan);
+  const auto most = std::max_element(memory.begin(), memory.end(),
+                                     [](const auto& a, const auto& b) { return a.total() < b.total(); });
+  if (most->total() <= cap) return;
+  std::string parts;
+  for (const auto& [name, bytes] : {std::pair{"weights", most->weights},
+                                    {"gradients", most->gradients},
+                                    {"optimizer", most->optimizer},
+                                    {"activations", most->activations},
+                                    {"communication", most->communication},
+                                    {"workspace", most->workspace}})
+    if (bytes > 0) parts += cat(parts.empty() ? "" : ", ", name, ' ', format_bytes(bytes));
+  throw ConfigError(cat("/runtime/memory_cap: rank ", most - memory.begin(), " needs ", format_bytes(most->total()),
+                        " (", parts, ") by the plan, but the cap is ", format_bytes(cap), "; raise it to more than ",
+                        static_cast<int64_t>(most->total()),
+                        ", or use more smp_options.microbatches, activation_checkpointing or shard_optimizer_state"));
+}
+
 }  // namespace
 
 void check_run(const Config& config, const PlannedModel& planned, RunMoment moment) {
@@ -41,6 +67,7 @@ void check_run(const Config& config, const PlannedModel& planned, RunMoment mome
     findings.check([&] { check_offload_path(config); });
   }
   findings.check([&] { check_optimizer(config); });
+  findings.check([&] { check_memory_cap(config, planned); });
   findings.check([&] { check_token_data(config, planned, starting); });
   findings.throw_all();
 }

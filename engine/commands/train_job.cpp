@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <ostream>
 
-#include "core/comm/flight_ring.h"
 #include "core/comm/nccl/nccl_api.h"
 #include "core/error.h"
 #include "core/files/disk_file.h"
@@ -14,10 +13,12 @@
 #include "engine/commands/job_parts.h"
 #include "engine/commands/open_data.h"
 #include "engine/commands/run_checks.h"
+#include "engine/commands/used_model.h"
 #include "engine/config/config.h"
 #include "engine/config/rules/precision_rules.h"
 #include "engine/observe/format.h"
 #include "engine/plan/replica_traffic.h"
+#include "engine/run/flight_files.h"
 #include "engine/run/model_saver.h"
 #include "engine/run/output_dir.h"
 #include "engine/run/run_records.h"
@@ -31,19 +32,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What every process was waiting for, readable after it was killed. Ranks that are threads share the first one's file.
-void keep_flight_records(const Config& config, const RankContext& context) {
-  if (resolved_communicator(config) == "threads" && !context.first()) return;
-  const fs::path folder = fs::path(config.output_dir) / "flight";
-  std::error_code error;
-  fs::create_directories(folder, error);
-  const std::string file = folder / cat("rank-", context.world->rank());
-  if (records_timelines(config))
-    open_flight_ring(file, kTimelineFlights);
-  else
-    open_flight_ring(file);
-}
-
 void write_json(const fs::path& path, const nlohmann::json& value) {
   write_file(path, value.dump(2) + '\n');
 }
@@ -53,22 +41,29 @@ std::string no_gpu_note(const Config& config, at::Device device) {
   return has_nccl() && device.is_cpu() && config.runtime.device != "cpu" ? " (no GPU found)" : "";
 }
 
-std::string settings_text(const Config& config, const ModelSource& model, const DatasetSource& data, int64_t steps,
+std::string settings_text(const Config& config, const ModelSource& model, const TokenData& data, int64_t steps,
                           at::Device device) {
   const auto& t = config.training;
-  return table(
-      {},
-      {{"model", cat(model.spec.family, ", ", format_count(model.spec.parameter_count()), " parameters, ",
-                     config.model.path.empty() ? "random" : config.model.path)},
-       {"device",
-        cat(device.str(), no_gpu_note(config, device), ", ", describe_numbers(config), ", ", at::get_num_threads(),
-            " thread(s) a rank, products by ", products_in_use(), ", communicator ", resolved_communicator(config))},
-       {"data", cat(data.data().size(), " blocks of ", config.data.sequence_length, " tokens, ", data.steps_per_epoch(),
-                    " steps an epoch, ", data.data().dropped_tokens(), " tokens left over")},
-       {"steps", cat(steps, ", ", t.optim, ", ", t.lr_scheduler_type, " from ", t.learning_rate, ", weight decay ",
-                     t.weight_decay, ", clip ", t.max_grad_norm,
-                     t.max_grad_value > 0 ? cat(" and +-", t.max_grad_value, " an element") : "", ", seed ", t.seed)},
-       {"output", config.output_dir}});
+  const auto size = [&](const BlockDataset& blocks) {
+    return cat(blocks.size(), " blocks of ", config.data.sequence_length, " tokens, ");
+  };
+  const auto left_over = [](const BlockDataset& blocks) { return cat(blocks.dropped_tokens(), " tokens left over"); };
+  std::vector<TableRow> rows = {
+      {"model", cat(model.spec.family, ", ", format_count(static_cast<double>(model.spec.parameter_count())),
+                    " parameters, ", weights_text(config.model))},
+      {"device",
+       cat(device.str(), no_gpu_note(config, device), ", ", describe_numbers(config), ", ", at::get_num_threads(),
+           " thread(s) a rank, products by ", products_in_use(), ", communicator ", resolved_communicator(config))},
+      {"data", cat(size(data.train->data()), data.train->steps_per_epoch(), " steps an epoch, ",
+                   left_over(data.train->data()))},
+      {"steps", cat(steps, ", ", t.optim, ", ", t.lr_scheduler_type, " from ", t.learning_rate, ", weight decay ",
+                    t.weight_decay, ", clip ", t.max_grad_norm,
+                    t.max_grad_value > 0 ? cat(" and +-", t.max_grad_value, " an element") : "", ", seed ", t.seed)},
+      {"output", config.output_dir}};
+  if (data.validation)
+    rows.insert(rows.begin() + 3,
+                {"validation", cat(size(data.validation->data()), left_over(data.validation->data()))});
+  return table({}, rows);
 }
 
 std::string traffic_text(const Config& config, const JobParts& parts, at::Device device) {
@@ -118,10 +113,11 @@ void check_train(const Config& config) {
 void train_job(const Config& config, RankContext& context) {
   JobParts parts = make_parts(config, context);
   const at::Device device = context.device;
+  std::optional<OutputLock> lock;  // until the end of the run
   if (context.first()) {
     // The launcher has found what is wrong before, but not everybody starts ranks with it.
     check_run(config, {parts.model, parts.machines, parts.plan}, RunMoment::starting);
-    prepare_output_dir(config, parts.model.spec);
+    lock.emplace(prepare_output_dir(config, parts.model.spec));
   }
   context.world->barrier({.what = "output directory"});
   ModelSaver saver(config.output_dir, parts.model, number_types(config).exact, tokenizer_source(config), parts.groups);
@@ -132,7 +128,7 @@ void train_job(const Config& config, RankContext& context) {
   std::optional<Forecast> forecast;
   if (context.out) {
     nlohmann::json plan = plan_json(parts.plan);
-    *context.out << settings_text(config, parts.model, *data.train, steps, device) << '\n'
+    *context.out << settings_text(config, parts.model, data, steps, device) << '\n'
                  << plan_text(parts.plan, context.console.columns) << '\n'
                  << traffic_text(config, parts, device);
     if (!config.cluster.empty()) {
@@ -202,15 +198,19 @@ void train_job(const Config& config, RankContext& context) {
   } catch (const std::exception& error) {
     throw RunError(cat("the model is saved in ", config.output_dir, ", but: ", error.what()));
   }
-  if (context.out) *context.out << "saved the model in " << config.output_dir << '\n';
+  if (!context.out) return;
+  if (const auto warning = records.warning(); !warning.empty()) *context.out << "warning: " << warning << '\n';
+  *context.out << "saved the model in " << config.output_dir << '\n';
 }
 
 void check_evaluate(const Config& config) {
+  require_weights(config);
   require_validation(config);
   check_validation_data(config, plan_model(config, configured_world_size(config)));
 }
 
 void evaluate_job(const Config& config, RankContext& context) {
+  require_weights(config);
   require_validation(config);
   JobParts parts = make_parts(config, context);
   TokenData data = open_data(config, parts.model, parts.plan.layout, context, /*with_train=*/false);
@@ -218,7 +218,9 @@ void evaluate_job(const Config& config, RankContext& context) {
   load_parameters(config, parts, trainer.parameters());
   const LossTerm loss = trainer.evaluate(*data.validation, data.validation->steps_per_epoch());
   if (!context.out) return;
-  nlohmann::json result = {{"eval_samples", data.validation->data().size()}, {"eval_tokens", loss.weight}};
+  nlohmann::json result = {{"eval_samples", data.validation->data().size()},
+                           {"eval_tokens", loss.weight},
+                           {"eval_dropped_tokens", data.validation->data().dropped_tokens()}};
   for (const auto& [name, value] : evaluation_metrics(loss, 0, 0).values) result[name] = value;
   *context.out << result.dump() << '\n';
 }

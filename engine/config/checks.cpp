@@ -7,6 +7,7 @@
 #include "engine/config/rules/learning_rate_rules.h"
 #include "engine/config/rules/memory_cap.h"
 #include "engine/config/rules/model_rules.h"
+#include "engine/config/rules/name_patterns.h"
 #include "engine/config/rules/optimizer_rules.h"
 #include "engine/config/rules/partition_rules.h"
 #include "engine/config/rules/precision_rules.h"
@@ -39,19 +40,11 @@ void check_partition(const Config& config, const Complaint& complain) {
     complain("smp_options.manual_partition", "contradicts auto_partition true", "set auto_partition to false");
   if (smp.load_partition && !smp.auto_partition)
     complain("smp_options.load_partition", "contradicts auto_partition false", "keep one of them");
-  if (smp.load_partition && smp.partition_file.empty())
-    complain("smp_options.load_partition", "needs partition_file", "name the plan.json of an earlier run");
-  if (!smp.load_partition && !smp.partition_file.empty())
-    complain("smp_options.partition_file", "is only read with load_partition true",
-             "set load_partition to true; each run writes its own partition into output_dir/plan.json");
 }
 
 void check_sharding(const Config& config, const Complaint& complain) {
   const SmpOptions& smp = config.smp;
-  const SmpOptions unset;
   const bool weights = smp.sharded_data_parallel_degree > 1;
-  if (smp.shard_gradients && !smp.shard_optimizer_state && !weights)
-    complain("smp_options.shard_gradients", "needs shard_optimizer_state true", "set that too");
   if (weights && (smp.shard_optimizer_state || smp.shard_gradients))
     complain("smp_options.sharded_data_parallel_degree",
              cat(smp.sharded_data_parallel_degree, " contradicts ",
@@ -62,23 +55,6 @@ void check_sharding(const Config& config, const Complaint& complain) {
     complain("smp_options.sharded_data_parallel_degree",
              cat("\"auto\" chooses ", smp.shard_gradients ? "shard_gradients" : "shard_optimizer_state", ", too"),
              "leave that out, or give a number");
-  const auto needs_degree = [&](const char* key, bool given) {
-    if (given && !weights)
-      complain(cat("smp_options.", key), "is only used with sharded_data_parallel_degree > 1",
-               "set that degree, or leave this out");
-  };
-  needs_degree("sdp_reduce_bucket_size", smp.sdp_reduce_bucket_size != unset.sdp_reduce_bucket_size);
-  needs_degree("sdp_param_persistence_threshold",
-               smp.sdp_param_persistence_threshold != unset.sdp_param_persistence_threshold);
-  needs_degree("sdp_max_live_parameters", smp.sdp_max_live_parameters != unset.sdp_max_live_parameters);
-  needs_degree("sdp_gradient_clipping", smp.sdp_gradient_clipping.has_value());
-  if (!smp.sdp_hierarchical_allgather && !weights && !smp.shard_optimizer_state)
-    complain("smp_options.sdp_hierarchical_allgather", "is only used where something is sharded",
-             "set sharded_data_parallel_degree or shard_optimizer_state, or leave this out");
-  const double norm = config.training.max_grad_norm;
-  if (smp.sdp_gradient_clipping && norm != TrainingOptions().max_grad_norm && norm != *smp.sdp_gradient_clipping)
-    complain("smp_options.sdp_gradient_clipping",
-             cat(*smp.sdp_gradient_clipping, " contradicts training.max_grad_norm ", norm), "leave one of them out");
 }
 
 }  // namespace
@@ -88,7 +64,7 @@ void check_model_and_data(const Config& config, const Complaint& complain) {
   if (config.model.path.empty() && !has_config)
     complain("model.path", "model.path or model.config is required",
              "set a model directory, or a config such as {\"model_type\": \"gpt2\", \"n_layer\": 4, ...}");
-  if (config.model.path.empty() && has_config && config.model.init == "pretrained")
+  if (config.model.path.empty() && has_config && config.model.pretrained())
     complain("model.init", "\"pretrained\" needs model.path",
              "set it to the directory with the weights, or use \"random\"");
   if (config.data.train.empty() && config.data.validation.empty())
@@ -106,7 +82,9 @@ void check_model_config(const Config& config, const Complaint& complain) {
   for (const auto& mistake : model->mistakes)  // those of config.json are in another file
     if (mistake.overridden) complain("model.config." + mistake.key, mistake.rule, mistake.advice);
   if (model->mistakes.empty() && config.data.sequence_length > model->max_positions)
-    complain("data.sequence_length", cat("must be at most the model's n_positions (", model->max_positions, ")"),
+    complain("data.sequence_length",
+             cat("must be at most the model's n_positions (", model->max_positions, ')',
+                 config.data.sequence_length == DataOptions().sequence_length ? ", but the default is 1024" : ""),
              "use shorter samples, or a model with more positions");
 }
 
@@ -122,7 +100,9 @@ void check_training(const Config& config, const Complaint& complain) {
     learning_rate_options(training, training.max_steps > 0 ? std::optional<int64_t>(training.max_steps) : std::nullopt);
   });
   check_value("training.optim_args", complain, [&] { optimizer_options(training); });
-  check_value("training.no_decay_patterns", complain, [&] { check_patterns(training.no_decay_patterns); });
+  check_value("training.no_decay_patterns", complain, [&] {
+    for (const auto& pattern : training.no_decay_patterns) check_parameter_pattern(pattern);
+  });
 }
 
 void check_determinism(const Config& config, const Complaint& complain) {
@@ -133,19 +113,10 @@ void check_determinism(const Config& config, const Complaint& complain) {
 
 void check_precision(const Config& config, const Complaint& complain) {
   const TrainingOptions& training = config.training;
-  const bool bf16 = training.bf16 || config.smp.bf16, fp16 = training.fp16 || config.smp.fp16;
-  const std::string bf16_key = training.bf16 ? "training.bf16" : "smp_options.bf16",
-                    fp16_key = training.fp16 ? "training.fp16" : "smp_options.fp16";
-  if (bf16 && fp16) complain(fp16_key, cat("contradicts ", bf16_key), "keep one of them");
-  if ((bf16 || fp16) && config.runtime.dtype == "float64")
-    complain(bf16 ? bf16_key : fp16_key, "contradicts runtime.dtype \"float64\"", "keep one of them");
-  const auto of_fp16 = [&](const char* key, bool given) {
-    if (given && !fp16) complain(cat("training.", key), "is only used with fp16", "set fp16 to true, or leave it out");
-  };
-  of_fp16("static_loss_scale", training.static_loss_scale.has_value());
-  of_fp16("dynamic_loss_scale", training.dynamic_loss_scale.has_value());
-  of_fp16("dynamic_loss_args", !training.dynamic_loss_args.is_null());
-  of_fp16("query_key_layer_scaling", training.query_key_layer_scaling);
+  if (training.bf16 && training.fp16) complain("training.fp16", "contradicts bf16", "keep one of them");
+  if ((training.bf16 || training.fp16) && config.runtime.dtype == "float64")
+    complain(training.bf16 ? "training.bf16" : "training.fp16", "contradicts runtime.dtype \"float64\"",
+             "keep one of them");
   check_value("training.dynamic_loss_args", complain, [&] { loss_scale_options(training); });
   if (training.dynamic_loss_scale == true && training.static_loss_scale)
     complain("training.static_loss_scale", "contradicts dynamic_loss_scale true",
@@ -157,15 +128,6 @@ void check_precision(const Config& config, const Complaint& complain) {
 
 void check_evaluation(const Config& config, const Complaint& complain) {
   const TrainingOptions& training = config.training;
-  const bool has_data = !config.data.validation.empty() || config.data.validation_split_percentage > 0;
-  const auto needs_data = [&](const std::string& key, bool wanted) {
-    if (wanted && !has_data)
-      complain("training." + key, "there is no data to evaluate on",
-               "give data.validation or data.validation_split_percentage");
-  };
-  needs_data("eval_strategy", training.eval_strategy != "no");
-  needs_data("eval_on_start", training.eval_on_start);
-  needs_data("do_eval", training.do_eval);
   if (training.eval_steps && training.eval_strategy == "epoch")
     complain("training.eval_steps", "contradicts eval_strategy \"epoch\"", "leave it out, or use \"steps\"");
 }
@@ -175,9 +137,6 @@ void check_layout(const Config& config, const Complaint& complain) {
   if (smp.ddp == false && smp.tensor_parallel_degree > 1)
     complain("smp_options.ddp", cat("must be true with tensor_parallel_degree ", smp.tensor_parallel_degree),
              "leave it out");
-  if (smp.ddp_dist_backend != "auto" && !smp.ddp.value_or(false))
-    complain("smp_options.ddp_dist_backend", cat('"', smp.ddp_dist_backend, "\" needs ddp true"),
-             "set smp_options.ddp to true");
   check_value("smp_options.activation_checkpointing", complain, [&] { recompute_rules(smp.activation_checkpointing); });
   check_value("smp_options.tensor_parallel_layers", complain, [&] { tensor_rules(smp.tensor_parallel_layers); });
   check_partition(config, complain);

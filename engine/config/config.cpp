@@ -6,31 +6,13 @@
 #include "engine/config/keys/forms.h"
 #include "engine/config/keys/registry.h"
 #include "engine/config/keys/spellings.h"
-#include "engine/config/rules/optimizer_rules.h"
-#include "engine/config/rules/partition_rules.h"
-#include "engine/config/rules/precision_rules.h"
+#include "engine/config/rules/model_rules.h"
+#include "engine/config/rules/needs.h"
 
 namespace shardline {
 namespace {
 
 using nlohmann::json;
-
-// The spelling of a key that the file uses, or its name. Two spellings with different values are a contradiction;
-// a null under an older spelling is the same as not given.
-std::string spelling_in_file(JsonReader& section, const Key& key) {
-  std::string used = key.name;
-  for (const auto& alias : key.aliases) {
-    const json* value = section.peek(alias);
-    if (!value || value->is_null()) continue;
-    const json* other = section.peek(used);
-    const bool unset = !other || (other->is_null() && key.type.nullable);
-    if (!unset && *other != *value)
-      section.fail(alias, cat("is another name of ", used, ", which has another value (", other->dump(), ")"),
-                   "keep one of them");
-    if (unset) used = alias;
-  }
-  return used;
-}
 
 void read_key(JsonReader& reader, const Section& section, const Key& key, Config& config) {
   const std::string name = spelling_in_file(reader, key);
@@ -42,7 +24,9 @@ void read_key(JsonReader& reader, const Section& section, const Key& key, Config
   }
   const json* value = reader.find(name, key.type);
   if (!value) return;
-  if (key.status == Status::honoured) {
+  if (!key.writes.empty()) {
+    if (const json meaning = key.meaning_of(*value); !meaning.is_null()) key_named(key.writes).store(config, meaning);
+  } else if (key.status == Status::honoured) {
     key.store(config, *value);
   } else {
     const bool secret = key.name == "hub_token" || key.name == "push_to_hub_token";  // resolved configs are shared
@@ -56,7 +40,6 @@ void read_section(JsonReader& reader, const Section& section, Config& config) {
 
 // Defaults that depend on other keys.
 void fill_defaults(Config& config) {
-  if (config.model.init.empty()) config.model.init = config.model.path.empty() ? "random" : "pretrained";
   if (!config.training.global_batch_size) {
     config.training.per_device_train_batch_size = config.training.per_device_train_batch_size.value_or(8);
     config.training.gradient_accumulation_steps = config.training.gradient_accumulation_steps.value_or(1);
@@ -66,7 +49,7 @@ void fill_defaults(Config& config) {
 
 struct Readers {
   JsonReader root, model, data, training, smp, mpi, runtime;
-  std::optional<JsonReader> data_parallel;  // of SageMaker's distribution object, where it is enabled
+  std::optional<JsonReader> data_parallel;  // of SageMaker's distribution object, where it has one
 
   JsonReader& of(const std::string& section) {
     if (section == "model") return model;
@@ -90,14 +73,18 @@ Readers open_sections(const JsonDocument& document) {
 
 // Each rule is looked at where its sections were read without a mistake: a slip must not look like a contradiction.
 void check_between_keys(Readers& readers, const Config& config) {
+  const SectionReader reader = [&](const std::string& section) -> JsonReader& { return readers.of(section); };
   const Complaint complain = [&](const std::string& key, const std::string& rule, const std::string& advice) {
     const std::string of_model = "model.config.";
     if (key.starts_with(of_model)) return readers.model.child("config").fail(key.substr(of_model.size()), rule, advice);
-    const auto dot = key.find('.');
-    JsonReader& reader = readers.of(key.substr(0, dot));
-    std::string name = key.substr(dot + 1);
-    if (name == "pipeline_parallel_degree" && !reader.has(name) && reader.has("partitions")) name = "partitions";
-    reader.fail(name, rule, advice);
+    const Place place = place_in_file(key, reader);
+    reader(place.section).fail(place.key, rule, advice);
+  };
+  const auto gives = [&](const std::string& name) {
+    const Key& key = key_named(name);
+    const Place place = place_in_file(name, reader);
+    const json* value = reader(place.section).peek(place.key);
+    return value && !value->is_null() && *value != key.default_value;
   };
   const json* output_dir = readers.root.peek("output_dir");
   if (!output_dir || *output_dir == "")
@@ -109,13 +96,19 @@ void check_between_keys(Readers& readers, const Config& config) {
   if (model && data) check_model_config(config, complain);
   if (training) check_training(config, complain);
   if (training && layout && runtime) check_precision(config, complain);
-  if (training && layout && runtime) check_spellings(config, readers.training, readers.smp);
+  if (training && layout && runtime) check_spellings(config, reader);
+  if (training && layout && data) check_needs(config, gives, complain);
   if (training && runtime) check_determinism(config, complain);
   if (training && data) check_evaluation(config, complain);
   if (layout) check_layout(config, complain);
   if (layout && runtime) check_processes(config, complain);
   const bool open = layout && check_auto(config, complain);
-  if (layout && training && !open) check_sizes(config, configured_world_size(config), complain);
+  if (!layout || !training || open) return;
+  check_sizes(config, configured_world_size(config), complain);
+  if (readers.data_parallel)
+    check_data_parallelism(
+        *readers.data_parallel, config,
+        configured_world_size(config) / (config.smp.pipeline_parallel_degree * config.smp.tensor_parallel_degree));
 }
 
 Config read_document(const JsonDocument& document) {
@@ -123,7 +116,7 @@ Config read_document(const JsonDocument& document) {
   Readers readers = open_sections(document);
   for (const auto& section : config_sections()) read_section(readers.of(section.name), section, config);
   if (readers.data_parallel && readers.smp.clean() && readers.mpi.clean())
-    enable_data_parallelism(*readers.data_parallel, config);
+    apply_data_parallelism(*readers.data_parallel, config);
   fill_defaults(config);
   const bool a_section_may_be_missing = readers.root.report_unknown_keys();
   for (JsonReader* section :
@@ -168,26 +161,17 @@ std::vector<std::string> notes(const Config& config, c10::Device device) {
     for (const auto& key : section.keys)
       if (given.contains(key.name)) lines.push_back(cat(section.name, ".", key.name, " has no effect: ", key.advice));
   }
-  const auto unused = [&](bool given, const char* key, const char* why) {
-    if (given) lines.push_back(cat("smp_options.", key, " has no effect: ", why));
-  };
-  const bool cut_here = config.smp.auto_partition && !config.smp.load_partition;
-  unused(config.smp.default_partition && config.smp.auto_partition, "default_partition",
-         "only used with auto_partition false");
-  unused(config.smp.default_partition && !partition_by_hand(config.smp.manual_partition).blocks.empty(),
-         "default_partition", "manual_partition gives the number of blocks of each stage");
-  unused(config.smp.memory_weight && !cut_here, "memory_weight", "only used where the planner places the layers");
-  unused(config.smp.offload_optimizer_states && !states_on_host(config.smp, !device.is_cpu()),
-         "offload_optimizer_states", "CPU ranks have them in the host's memory anyway");
-  if (config.smp.offload_activations && config.smp.activation_checkpointing == "none" &&
-      config.smp.offload_scope == "checkpointed")
-    lines.push_back(
-        "smp_options.offload_activations has no effect: without activation_checkpointing nothing is moved unless "
-        "offload_scope is \"all\"");
-  for (const auto& [given, key] : {std::pair{config.training.fp32_residual_addition, "fp32_residual_addition"},
-                                   {config.training.attention_in_fp32, "attention_in_fp32"}})
-    if (given && precision_of(config) == Precision::fp32)
-      lines.push_back(cat("training.", key, " has no effect: only used with bf16 or fp16"));
+  for (const auto& line : keys_without_effect(config, !device.is_cpu())) lines.push_back(line);
+  if (config.data.validation_split_percentage > 0 && config.training.eval_strategy == "no" &&
+      !config.training.eval_on_start && !config.training.do_eval)
+    lines.push_back(cat("data.validation_split_percentage ", config.data.validation_split_percentage,
+                        ": the run neither trains nor evaluates on that share of the samples; set "
+                        "training.eval_strategy or training.do_eval, or leave it out"));
+  if (const auto model = described_model(config.model); model && !model->only_saved.empty()) {
+    std::string keys;
+    for (const auto& key : model->only_saved) keys += cat(keys.empty() ? "" : ", ", key);
+    lines.push_back(cat("model.config: only the saved config.json has what is said about ", keys));
+  }
   if (config.training.save_strategy != "no")
     lines.push_back("training.save_strategy \"steps\": only the final model is saved, nothing during training");
   return lines;

@@ -70,6 +70,11 @@ starts. `--set training.max_steps=10` changes a value before the file is checked
 path with slashes, as in `--set /model/config/n_layer=2`, reaches keys whose names contain dots. Paths of files and
 directories are relative to the current directory.
 
+A setting may have several spellings: other names of a key, and shorthands in other sections, as the tables below say. Two
+spellings with different values in one file are a contradiction. `--set` of any spelling replaces what the file says about
+that setting, whichever spelling the file uses. Of two `--set` of the same key the last one counts; two `--set` of one
+setting in different spellings with different values are refused, as in a file.
+
 Each key has one status:
 
 - **honoured**: the key does what its description says.
@@ -83,6 +88,14 @@ Each key has one status:
 is true, `custom_mpi_options` means the same as in `mpi`, and the number of ranks is `hosts` x `processes_per_host` of
 `mpi`, which is then required. The resolved config of a run, `output_dir/config.resolved.json`, is a config, too: it
 gives the same run, and its key `derived`, which holds sizes and versions for information, is ignored.
+
+## Patterns
+
+Layers and the units that tensor parallelism splits (`activation_checkpointing`, `manual_partition`,
+`tensor_parallel_layers`) are named by shell patterns for whole names, as in the tensor-parallel plans of transformers:
+`*` is any text, `?` one character, `[0-3]` and `[!0-3]` are sets, and a dot is a dot: `h.[0-3]`, `h.*.attn`. Parameters
+(`no_decay_patterns`) are named by regular expressions that are found anywhere in a name, as in transformers' Trainer:
+`bias`, `ln_.*weight`. Text of the other kind is refused with its equivalent.
 
 ## Sizes
 

@@ -61,8 +61,10 @@ std::vector<int> by_rules(const Config& config, const PartitionByHand& partition
                           schedule.stages, " stages; give the number of blocks of each chunk"));
   std::vector<int> chunk_of_layer;
   std::string homeless;
-  for (const auto& layer : spec.layers) {
-    int stage = stage_by_hand(partition, layer.name);
+  const auto stages = stages_by_hand(partition, spec);
+  for (size_t i = 0; i < stages.size(); ++i) {
+    const LayerSpec& layer = spec.layers[i];
+    int stage = stages[i];
     if (stage < 0) stage = config.smp.default_partition.value_or(-1);
     if (stage < 0) homeless += cat(homeless.empty() ? "" : ", ", layer.name);
     if (stage >= schedule.stages)

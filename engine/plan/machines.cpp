@@ -1,11 +1,13 @@
 #include "engine/plan/machines.h"
 
 #include <array>
+#include <filesystem>
 
 #include "core/error.h"
 #include "engine/config/rules/optimizer_rules.h"
 #include "engine/config/rules/precision_rules.h"
 #include "engine/config/rules/recompute_rules.h"
+#include "engine/config/rules/sizes.h"
 #include "engine/config/rules/tensor_rules.h"
 #include "engine/plan/profile_use.h"
 #include "engine/plan/sharding.h"
@@ -18,6 +20,8 @@ namespace {
 
 std::shared_ptr<const Profile> profile_of(const Config& config, const Assumptions& assumed) {
   if (assumed.profile || config.profile.empty()) return assumed.profile;
+  if (!std::filesystem::exists(config.profile))
+    throw ConfigError(cat("/profile: there is no file ", config.profile, "; make it with shardline profile"));
   return std::make_shared<const Profile>(read_profile(config.profile));
 }
 

@@ -85,7 +85,6 @@ Config with_layout(const Config& config, const Layout& from, const Layout& layou
   if (precision != precision_of(config)) {
     to.training.bf16 = precision == Precision::bf16;
     to.training.fp16 = precision == Precision::fp16;
-    smp.bf16 = smp.fp16 = false;
   }
   smp.pipeline_parallel_degree = layout.pipeline;
   smp.tensor_parallel_degree = layout.tensor;

@@ -55,7 +55,7 @@ std::string to_string(const Sharding& sharding, int replicas) {
 }
 
 double largest_norm(const Config& config) {
-  return config.smp.sdp_gradient_clipping.value_or(config.training.max_grad_norm);
+  return config.training.max_grad_norm;
 }
 
 }  // namespace shardline

@@ -1,5 +1,6 @@
 #include "engine/run/model_source.h"
 
+#include <filesystem>
 #include <map>
 
 #include "core/error.h"
@@ -14,19 +15,69 @@ namespace {
 // The prefix that files of a headless base model lack.
 constexpr const char* kBasePrefix = "transformer.";
 
+std::shared_ptr<const HfDirectory> open_directory(const std::string& path) {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(path, ignored))
+    throw ConfigError(
+        cat("/model/path: \"", path, "\" is not a directory; name one with config.json and *.safetensors"));
+  if (!std::filesystem::exists(path + "/config.json", ignored))
+    throw ConfigError(cat("/model/path: ", path, " has no config.json; name a model directory"));
+  return std::make_shared<HfDirectory>(path, kBasePrefix);
+}
+
+// Of a model whose config is that of the directory with these keys laid over it: empty if it is the files' one.
+std::string difference(const Config& config, const HfDirectory& directory, const nlohmann::json& overrides) {
+  const HfModel model = read_hf_model(directory.config(), overrides);
+  if (!model.mistakes.empty()) return "";  // needs other keys beside it
+  try {
+    directory.check_names(make_spec(config, model.config));
+  } catch (const DataError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+// The files hold this model; otherwise ConfigError where keys of model.config make it another one, else DataError.
+void check_weights(const Config& config, const HfDirectory& directory, const ModelSpec& spec) try {
+  directory.check_names(spec);
+} catch (const DataError& error) {
+  if (!holds_model(directory.path())) throw ConfigError(cat("/model/path: ", error.what()));
+  const auto own = difference(config, directory, nlohmann::json::object());
+  std::string text;
+  for (const auto& [key, value] : config.model.config.items())
+    if (const auto said = difference(config, directory, {{key, value}}); !said.empty() && said != own)
+      text += cat(text.empty() ? "" : "\n", "/model/config/", key, ": contradicts the weights in ", directory.path(),
+                  "; got ", value.dump(), "; leave it out, or set model.init to \"random\"");
+  if (text.empty()) throw;
+  throw ConfigError(text);
+}
+
 }  // namespace
+
+bool holds_model(const std::string& directory) {
+  const std::filesystem::path path = directory;
+  std::error_code ignored;
+  return std::filesystem::exists(path / "config.json", ignored) &&
+         (std::filesystem::exists(path / "model.safetensors", ignored) ||
+          std::filesystem::exists(path / "model.safetensors.index.json", ignored));
+}
+
+std::string weights_text(const ModelOptions& options) {
+  if (options.pretrained()) return options.path;
+  return options.path.empty() ? "random" : cat("random (config of ", options.path, ')');
+}
 
 ModelSource open_model(const Config& config) {
   const ModelOptions& options = config.model;
   ModelSource source;
-  if (!options.path.empty()) source.directory = std::make_shared<HfDirectory>(options.path, kBasePrefix);
+  if (!options.path.empty()) source.directory = open_directory(options.path);
   const HfModel model =
       read_hf_model(source.directory ? source.directory->config() : nlohmann::json::object(), options.config);
   if (!model.mistakes.empty())
     throw ConfigError(mistakes_text(model.mistakes, options.path + "/config.json: ", "/model/config"));
   source.hf_config = model.config;
   source.spec = make_spec(config, source.hf_config);
-  if (source.directory && options.init == "pretrained") source.directory->check_names(source.spec);
+  if (source.directory && options.pretrained()) check_weights(config, *source.directory, source.spec);
   return source;
 }
 
@@ -48,14 +99,14 @@ std::string fill_parameters(const ModelOptions& options, const ModelSource& sour
   LongWork work(*groups.world, "filling parameters", show);
   work.report(0, total);
   parameters.fill_values([&](Parameter& parameter) {
-    if (options.init == "pretrained")
+    if (options.pretrained())
       source.directory->read(*parameter.spec, parameter.name, groups.coordinates.t, groups.mesh.t(), parameter.value);
     else
       init_parameter(parameter, numbers.at(parameter.name), seed, groups.coordinates.t, groups.mesh.t());
     work.report(done += parameter.value.nbytes(), total);
   });
   work.finish();
-  return options.init == "pretrained" ? source.directory->digest() : "random";
+  return options.pretrained() ? source.directory->digest() : "random";
 }
 
 }  // namespace shardline

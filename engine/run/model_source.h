@@ -18,6 +18,12 @@ struct ModelSource {
   std::shared_ptr<const HfDirectory> directory;  // null: from a config alone
 };
 
+// Where the weights come from: "models/gpt2", "random", or "random (config of models/gpt2)".
+std::string weights_text(const ModelOptions& options);
+
+// Whether there is a config.json with weights.
+bool holds_model(const std::string& directory);
+
 // With a spec in which every unit is split. Throws ConfigError or DataError.
 ModelSource open_model(const Config& config);
 

@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "engine/config/rules/precision_rules.h"
 #include "engine/observe/format.h"
+#include "engine/run/flight_files.h"
 #include "models/files/hf_directory.h"
 #include "models/files/hf_writer.h"
 #include "pipeline/schedule/kinds/schedule_choice.h"
@@ -28,7 +29,7 @@ bool holds_nothing(const fs::path& dir, std::error_code& error) {
   fs::directory_iterator entry(dir, error);
   for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
     const auto name = entry->path().filename();
-    nothing = nothing && (name == "flight" || name == ".cache" || name == kProfileFile);
+    nothing = nothing && (name == "flight" || name == ".cache" || name == kProfileFile || name == OutputLock::kFile);
   }
   return nothing;
 }
@@ -96,11 +97,26 @@ void check_sources(const Config& config, const fs::path& dir) {
                                 "; choose another output_dir"));
 }
 
+// That it can be made, as far as what is there shows.
+void check_new_directory(const fs::path& dir) {
+  std::error_code ignored;
+  for (fs::path at = fs::absolute(dir); at.has_relative_path(); at = at.parent_path()) {
+    const auto status = fs::status(at, ignored);
+    if (fs::is_directory(status)) return;
+    if (fs::exists(status))
+      throw ConfigError(cat("/output_dir: ", dir.string(), " would be inside of ", at.string(),
+                            ", which is a file; choose another output_dir"));
+    if (fs::is_symlink(fs::symlink_status(at, ignored)))
+      throw ConfigError(cat("/output_dir: ", at.string(), " is a link to ", fs::read_symlink(at, ignored).string(),
+                            ", which does not exist; make that directory, or choose another output_dir"));
+  }
+}
+
 void check_contents(const Config& config) {
   const fs::path dir = config.output_dir;
   std::error_code error;
   const auto status = fs::status(dir, error);
-  if (!fs::exists(status)) return;
+  if (!fs::exists(status)) return check_new_directory(dir);
   if (!fs::is_directory(status)) throw ConfigError(cat("/output_dir: ", dir.string(), " is a file; name a directory"));
   const bool is_empty = holds_nothing(dir, error);
   if (error) throw RunError(cat("/output_dir: ", dir.string(), " cannot be read: ", error.message()));
@@ -132,20 +148,22 @@ void check_room(const Config& config, const ModelSpec& spec) {
   fs::path there = fs::absolute(config.output_dir);
   while (!fs::exists(there, error) && there.has_relative_path()) there = there.parent_path();
   if (access(there.c_str(), W_OK | X_OK) != 0)
-    throw RunError(cat("/output_dir: cannot write in ", there.string(), ": ", std::strerror(errno),
-                       "; choose another output_dir"));
+    throw ConfigError(cat("/output_dir: cannot write in ", there.string(), ": ", std::strerror(errno),
+                          "; choose another output_dir"));
   const HfWriter model(config.output_dir, spec, number_types(config).exact);
-  const double needed = model.total_bytes();
+  const double needed = static_cast<double>(model.total_bytes()) + flight_file_bytes(config);
   const auto space = fs::space(there, error);
   const double available = space.available + bytes_of_unfinished_files(config.output_dir);
   if (!error && available < needed)
-    throw RunError(cat("/output_dir: the model needs ", format_bytes(needed), ", but ", there.string(), " has ",
-                       format_bytes(available), " left; free some room there or choose another output_dir"));
+    throw RunError(cat("/output_dir: the model and the records of the ranks need ", format_bytes(needed), ", but ",
+                       there.string(), " has ", format_bytes(available),
+                       " left; free some room there or choose another output_dir"));
 }
 
 }  // namespace
 
 void check_output_dir(const Config& config, const ModelSpec& spec) {
+  check_not_in_use(config.output_dir);
   check_contents(config);
   check_room(config, spec);
 }
@@ -154,18 +172,21 @@ fs::path previous_model(const Config& config) {
   return fs::path(config.output_dir) / kPreviousModel;
 }
 
-void prepare_output_dir(const Config& config, const ModelSpec& spec) try {
+OutputLock prepare_output_dir(const Config& config, const ModelSpec& spec) try {
   check_output_dir(config, spec);
   const fs::path dir = config.output_dir, previous = previous_model(config);
   fs::create_directories(dir);
+  OutputLock lock(dir);
+  check_contents(config);  // what a run left that ended just now
   std::vector<fs::path> records;
   for (const auto& entry : fs::directory_iterator(dir))
     if (is_record(entry.path().filename())) records.push_back(entry.path());
   for (const auto& record : records) fs::remove_all(record);
-  if (!fs::exists(dir / "config.json")) return;
+  if (!fs::exists(dir / "config.json")) return lock;
   fs::remove_all(previous);
   fs::create_directory(previous);
   for (const auto& file : model_files(dir)) fs::rename(file, previous / file.filename());
+  return lock;
 } catch (const fs::filesystem_error& error) {
   throw RunError(cat("/output_dir: cannot be prepared: ", error.what()));
 }

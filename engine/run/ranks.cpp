@@ -21,9 +21,16 @@
 namespace shardline {
 namespace {
 
+// What the user has set for programs with OpenMP; 0: nothing. A list is for nested regions, the outermost first.
+int threads_of_environment() {
+  const char* text = std::getenv("OMP_NUM_THREADS");
+  return text ? std::max(0, std::atoi(text)) : 0;
+}
+
 void use_threads(const Config& config, int local_size) {
-  at::set_num_threads(config.runtime.threads_per_rank > 0 ? config.runtime.threads_per_rank
-                                                          : std::max(1, usable_cores() / local_size));
+  int threads = config.runtime.threads_per_rank;
+  if (threads == 0) threads = threads_of_environment();
+  at::set_num_threads(threads > 0 ? threads : std::max(1, usable_cores() / local_size));
 }
 
 void check_world(const Config& config, int started) {

@@ -1,6 +1,7 @@
 #include "engine/run/run_records.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/comm/clock.h"
 #include "core/error.h"
@@ -25,6 +26,9 @@ RunRecords::RunRecords(const Config& config, const RankContext& context, int64_t
 
 void RunRecords::step(const StepMetrics& metrics) {
   if (!progress_) return;
+  ++steps_;
+  skipped_ += metrics.loss_scale && metrics.loss_scale->overflowed;
+  last_loss_ = metrics.loss;
   attempt("metrics.jsonl", [&] { log_->add(metrics); });
   if (tensorboard_) attempt("TensorBoard events", [&] { tensorboard_->add(metrics); });
   progress_->add(metrics, total_steps_);
@@ -57,6 +61,17 @@ LongWork::Show RunRecords::show(const std::string& text) {
 
 void RunRecords::finish() {
   if (progress_) progress_->finish();
+}
+
+std::string RunRecords::warning() const {
+  if (skipped_ > 0 && skipped_ == steps_)
+    return cat("gradients overflowed in each of the ", steps_,
+               " steps, so nothing was trained; train longer, or start with a smaller loss scale "
+               "(training.dynamic_loss_args.init_scale)");
+  if (!std::isfinite(last_loss_))
+    return cat("the loss of the last step is ", last_loss_,
+               ", so the model is of no use; try a smaller training.learning_rate");
+  return "";
 }
 
 std::string RunRecords::gaps() const {

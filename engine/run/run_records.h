@@ -33,6 +33,8 @@ class RunRecords {
   LongWork::Show show(const std::string& text);
   void finish();  // ends the line that is being overwritten
 
+  // What the steps say against the model; empty: nothing.
+  std::string warning() const;
   // "metrics.jsonl: 3 records could not be written, first: <reason>"; empty without gaps.
   std::string gaps() const;
 
@@ -42,7 +44,8 @@ class RunRecords {
     std::string first_reason;
   };
 
-  int64_t total_steps_;
+  int64_t total_steps_, steps_ = 0, skipped_ = 0;
+  double last_loss_ = 0;
   std::optional<Progress> progress_;
   std::unique_ptr<MetricsLog> log_;
   std::unique_ptr<TensorBoardWriter> tensorboard_;

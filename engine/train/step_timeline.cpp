@@ -72,13 +72,9 @@ double smallest(Communicator& world, double value) {
 
 }  // namespace
 
-bool records_timelines(const Config& config) {
-  return config.runtime.timeline_steps > 0;
-}
-
 StepTimelines::StepTimelines(const Config& config, const Plan& plan, const RankContext& context, RunRecords& run)
     : config_(config), plan_(plan), context_(context), run_(run) {
-  if (records_timelines(config)) offset_ = clock_offset(*context.world);
+  if (config.runtime.timeline_steps > 0) offset_ = clock_offset(*context.world);
 }
 
 bool StepTimelines::wants(int64_t step) const {

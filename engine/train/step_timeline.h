@@ -9,11 +9,6 @@
 
 namespace shardline {
 
-// Records that the flight ring must hold for a step's timeline not to lose any; the usual ring is for hangs.
-inline constexpr int kTimelineFlights = 1 << 14;
-
-bool records_timelines(const Config& config);
-
 class StepTimelines {
  public:
   // Collective where the config wants timelines: clocks are compared.

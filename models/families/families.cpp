@@ -37,6 +37,7 @@ HfModel read_hf_model(const nlohmann::json& file, const nlohmann::json& override
   }
   model.mistakes = read.mistakes();
   model.config = read.merged();
+  model.only_saved = read.only_saved();
   return model;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 
 #include "core/model/model_spec.h"
@@ -13,7 +14,8 @@ namespace shardline {
 // The model that a config means. Where there are mistakes, only they are set.
 struct HfModel {
   std::vector<HfConfigMistake> mistakes;
-  nlohmann::json config;  // what a saved model's config.json says
+  nlohmann::json config;             // what a saved model's config.json says
+  std::set<std::string> only_saved;  // the user's keys that change nothing but that file
   int64_t max_positions = 0;
   std::function<ModelSpec(bool sequence_parallel, const SplitChoices&)> make_spec;
 };

@@ -102,7 +102,9 @@ Gpt2Config gpt2_config(HfConfigReader& read) {
   bool cross_attention = false;
   read.flag("add_cross_attention", cross_attention);
   if (cross_attention) read.complain({"add_cross_attention"}, "must be false: this is a decoder without an encoder");
-  read.accept({"n_ctx", "reorder_and_upcast_attn"});  // older files' n_positions; an order of rounding
+  read.accept_only("architectures", {{"GPT2LMHeadModel"}}, "leave it out: the task is causal-lm");
+  read.accept_only("n_ctx", {c.n_positions}, "set n_positions: this is its older name");
+  read.accept_only("reorder_and_upcast_attn", {false}, "set training.attention_in_fp32");
   return c;
 }
 

@@ -13,17 +13,13 @@ using nlohmann::json;
 // Keys that any config may hold besides its family's keys, and that change nothing here: transformers' common
 // attributes, of version 5 and earlier ones.
 const std::vector<std::string> kCommonKeys = {"_name_or_path",
-                                              "architectures",
                                               "bos_token_id",
                                               "chunk_size_feed_forward",
                                               "decoder_start_token_id",
-                                              "dtype",
                                               "eos_token_id",
                                               "finetuning_task",
-                                              "gradient_checkpointing",
                                               "id2label",
                                               "is_decoder",
-                                              "is_encoder_decoder",
                                               "label2id",
                                               "model_type",
                                               "num_labels",
@@ -36,10 +32,8 @@ const std::vector<std::string> kCommonKeys = {"_name_or_path",
                                               "sep_token_id",
                                               "task_specific_params",
                                               "tokenizer_class",
-                                              "torch_dtype",
                                               "torchscript",
                                               "transformers_version",
-                                              "use_bfloat16",
                                               "use_cache"};
 
 // Names that other families have for keys of these.
@@ -69,6 +63,11 @@ HfConfigReader::HfConfigReader(const json& file, const json& overrides)
     : file_(file), overrides_(overrides), merged_(file) {
   merged_.update(overrides);
   accept(kCommonKeys);
+  accept_only("gradient_checkpointing", {false}, "set smp_options.activation_checkpointing");
+  accept_only("use_bfloat16", {false}, "set training.bf16");
+  accept_only("is_encoder_decoder", {false}, "leave it out: this is a decoder without an encoder");
+  for (const char* dtype : {"dtype", "torch_dtype"})
+    accept_only(dtype, {"float32"}, "set training.bf16 or training.fp16, or runtime.dtype");
 }
 
 void HfConfigReader::size(const char* key, const char* alias, int64_t& value, std::optional<int64_t> null) {
@@ -120,6 +119,16 @@ void HfConfigReader::activation(const char* key, Activation& value) {
 
 void HfConfigReader::accept(const std::vector<std::string>& keys) {
   known_.insert(keys.begin(), keys.end());
+  for (const auto& key : keys)
+    if (key != "model_type" && overrides_.contains(key)) only_saved_.insert(key);
+}
+
+void HfConfigReader::accept_only(const char* key, const std::vector<json>& values, const std::string& advice) {
+  accept({key});
+  const auto given = overrides_.find(key);
+  if (given == overrides_.end() || given->is_null() || std::find(values.begin(), values.end(), *given) != values.end())
+    return;
+  fail({key, true, &*given}, "has no effect here", advice);
 }
 
 void HfConfigReader::complain(const std::vector<std::string>& keys, const std::string& rule,

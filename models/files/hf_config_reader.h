@@ -35,8 +35,10 @@ class HfConfigReader {
   void flag(const char* key, bool& value);
   void text(const char* key, std::string& value, const std::string& rule = "must be a string");
   void activation(const char* key, Activation& value);
-  // Keys of the family that change nothing here.
+  // Keys that change nothing here.
   void accept(const std::vector<std::string>& keys);
+  // A key that changes nothing here but would elsewhere: a user may give it these values (or null) only.
+  void accept_only(const char* key, const std::vector<nlohmann::json>& values, const std::string& advice);
 
   // About a rule between these keys: reported at the first one that the user gave, else the first one of the file. Not
   // reported where one of them is wrong in itself.
@@ -45,6 +47,8 @@ class HfConfigReader {
   // After everything was read: reports the user's unknown keys. A directory may hold any others.
   void finish();
   const std::vector<HfConfigMistake>& mistakes() const { return mistakes_; }
+  // The user's keys that change nothing but the saved config.json.
+  const std::set<std::string>& only_saved() const { return only_saved_; }
   // All keys, those with two names under the family's own.
   const nlohmann::json& merged() const { return merged_; }
 
@@ -61,7 +65,7 @@ class HfConfigReader {
   const nlohmann::json& overrides_;
   nlohmann::json merged_;
   std::map<std::string, Place> places_;  // of the keys that are there, by the family's name
-  std::set<std::string> known_, wrong_;
+  std::set<std::string> known_, wrong_, only_saved_;
   std::vector<HfConfigMistake> mistakes_;
 };
 

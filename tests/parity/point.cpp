@@ -20,11 +20,11 @@ const std::map<std::string, Shape> kShapes = {
 // Patterns of what is whole.
 const std::map<std::string, std::vector<std::string>> kWhole = {
     {"split", {}},
-    {"whole", {".*"}},
-    {"attention whole", {".*attn"}},
-    {"mlp whole", {".*mlp"}},
+    {"whole", {"*"}},
+    {"attention whole", {"*attn"}},
+    {"mlp whole", {"*mlp"}},
     {"embedding whole", {"embedding.*"}},  // a tied head follows
-    {"mixed", {R"(h\.[02]\.attn)", R"(h\.[0134]\.mlp)", "head.*"}},
+    {"mixed", {"h.[02].attn", "h.[0134].mlp", "head.*"}},
 };
 
 }  // namespace
@@ -74,7 +74,7 @@ nlohmann::json split_rules(const Point& point) {
   if (point.units == "by rule") return nullptr;
   nlohmann::json rules = nlohmann::json::array();
   // Also where some ranks get nothing; the words are left to what is asked of one of the two tables.
-  rules.push_back({{"pattern", point.units == "split" ? ".*" : R"(h\..*)"}, {"split", true}});
+  rules.push_back({{"pattern", point.units == "split" ? "*" : "h.*"}, {"split", true}});
   for (const auto& pattern : kWhole.at(point.units)) rules.push_back({{"pattern", pattern}, {"split", false}});
   return rules;
 }

@@ -28,13 +28,49 @@ class CommandLine(ProgramTest):
             (["generate", config], "--prompt"),
             (["generate", config, "--prompt", "x", "--top-p", "2"], "--top-p"),
             (["generate", config, "--prompt", "x", "--temperature", "-1"], "--temperature"),
+            (["generate", config, "--prompt", "x", "--temperature", "nan"], ["--temperature", "finite"]),
+            (["generate", config, "--prompt", "x", "--temperature", "inf"], ["--temperature", "finite"]),
+            (["generate", config, "--prompt", "x", "--top-p", "nan"], ["--top-p", "finite"]),
+            (["plan", config, "--nodes", "2"], "--nodes: has no effect without --cluster"),
+            (["train", config, "--set", "traning.max_steps=5"], "--set traning.max_steps=5: /traning: unknown key"),
             (["generate", config, "--prompts", "missing.txt"], "missing.txt"),
-            (["eval", config], "data.validation"),
+            (["eval", config, "--set", "model.init=random"], "data.validation"),
             (["flight", "no-such-run"], "no-such-run"),
         ]:
             with self.subTest(arguments):
                 self.expect(2, *arguments, says=says)
         self.assertEqual(self.files(), [])
+
+    def test_eval_and_generate_name_their_model(self):
+        """A config for training says where the model goes, not that it is to be used."""
+        data = {"validation": "text.txt"}
+        prompt = ("--prompt", "a", "--max-new-tokens", "2")
+        for trained in (False, True):
+            for communicator, degree in (("local", 1), ("mpi", 2)):
+                config = self.config(data=data, communicator=communicator, p=degree)
+                with self.subTest(f"{communicator}, trained: {trained}"):
+                    advice = ["use the model in output_dir with" if trained else "name the directory of a model",
+                              "/model/path: is not given, so the weights would be random", "--set model.path=out",
+                              "model.init"]
+                    self.expect(2, "eval", config, says=advice)
+                    self.expect(2, "generate", config, *prompt, says=advice)
+                    random = self.expect(0, "eval", config, "--set", "model.init=random", says="eval_loss")
+                    self.assertRegex(random.err, r"model: random(; .*)?\nsamples: 16 tokens\n")
+            if not trained:
+                self.train()
+        self.expect(2, "eval", "out/config.resolved.json", "--set", "data.validation=text.txt", says="--set model.path=out")
+        loss = json.loads(self.expect(0, "eval", config, "--set", "model.path=out").out.splitlines()[-1])["eval_loss"]
+        random_loss = json.loads(random.out.splitlines()[-1])["eval_loss"]
+        self.assertLess(loss, random_loss - 0.1)
+        whole = self.expect(0, "eval", "out", "--set", "data.validation=text.txt")
+        self.assertIn("model: out\nsamples: 32 tokens, the model's maximum (the default is 1024)\n", whole.err)
+        named = self.expect(0, "generate", "out", *prompt)
+        self.assertIn("model: out\n", named.err)
+        self.assertNotIn("model:", named.out)
+        # A model that a run starts from is not the one that it makes.
+        shutil.copytree(self.dir / "out", self.dir / "base")
+        self.assertIn("model: base; the model in output_dir is used with --set model.path=out\n",
+                      self.expect(0, "eval", config, "--set", "model.path=base").err)
 
     def test_output_that_cannot_be_written(self):
         with open("/dev/full", "w") as full:
@@ -73,6 +109,43 @@ class CommandLine(ProgramTest):
         os.close(master)
         self.assertEqual(run.wait(), 0)
         return text.decode()
+
+    def test_a_run_that_trained_nothing_says_so(self):
+        diverged = self.train(training={"learning_rate": 1e30, "max_grad_norm": 0, "optim": "sgd"}).out
+        self.assertIn("warning: the loss of the last step is ", diverged)
+        self.assertIn("training.learning_rate", diverged)
+        skipped = self.train(output_dir="out2", training={"fp16": True}).out
+        self.assertIn("warning: gradients overflowed in each of the 3 steps, so nothing was trained", skipped)
+        self.assertNotIn("warning: ", self.train(output_dir="out3").out)
+
+    def test_threads_of_the_environment(self):
+        """OMP_NUM_THREADS is the default of runtime.threads_per_rank."""
+        for variable, key, threads in (("1", 0, 1), ("3", 0, 3), ("3,2", 0, 3), ("3", 2, 2)):
+            self.env["OMP_NUM_THREADS"] = variable
+            said = self.train(output_dir=f"out-{variable}-{key}", runtime={"threads_per_rank": key}).out
+            self.assertIn(f", {threads} thread(s) a rank", said)
+
+    def test_where_the_weights_come_from(self):
+        self.train()
+        model = {"path": "out", "config": {}}
+        self.assertIn("parameters, out\n", self.train(model=model, output_dir="out2").out)
+        said = self.train(model=dict(model, init="random"), output_dir="out3").out
+        self.assertIn("parameters, random (config of out)\n", said)
+
+    def test_validation_data_is_counted(self):
+        said = self.train(data={"validation": "text.txt"}, training={"do_eval": True}).out
+        self.assertRegex(said, r"validation +250 blocks of 16 tokens, 0 tokens left over")
+        (self.dir / "short.txt").write_bytes(b"a" * 40)
+        said = self.expect(0, "eval", "out", "--set", "data.validation=short.txt", "--set", "data.sequence_length=16").out
+        result = json.loads(said.splitlines()[-1])
+        self.assertEqual((result["eval_samples"], result["eval_dropped_tokens"]), (2, 8))
+
+    def test_notes_of_keys_without_effect(self):
+        config = self.config(training={"adam_beta1": 0.8, "optim": "sgd"}, data={"validation_split_percentage": 50})
+        for command in ("plan", "train"):
+            said = self.expect(0, command, config).out
+            self.assertIn('note: training.adam_beta1 has no effect with optim "sgd"\n', said)
+            self.assertIn("note: data.validation_split_percentage 50: the run neither trains nor evaluates on", said)
 
     def test_closed_standard_input(self):
         for communicator in ("local", "mpi"):
@@ -151,6 +224,41 @@ class BrokenConfigs(ProgramTest):
                 self.assertNotIn("mpirun -np", result.err)
                 self.assertEqual(self.files(), [])
                 shutil.rmtree(self.dir / "out", ignore_errors=True)
+
+    def test_paths_that_name_nothing(self):
+        """Wrong values of a key, which the message names: exit code 2, as README.md says."""
+        (self.dir / "empty").mkdir()
+        model = {"path": "empty", "config": {}}
+        (self.dir / "dangling").symlink_to("nowhere")
+        cases = {
+            "no directory": (dict(model={"path": "nowhere", "config": {}}), "/model/path: "),
+            "a file": (dict(model={"path": "text.txt", "config": {}}), "/model/path: "),
+            "no config.json": (dict(model=model), "/model/path: empty has no config.json"),
+            "no tokenizer": (dict(data={"tokenizer": "nowhere"}), '/data/tokenizer: "nowhere"'),
+            "no data": (dict(data={"train": ["text.txt", "nowhere.txt"]}), '/data/train: there is no data file or folder "nowhere.txt"'),
+            "no validation data": (dict(data={"validation": "nowhere.txt"}), "/data/validation: there is no data file"),
+            "no profile": (dict(profile="nowhere.json"), "/profile: there is no file nowhere.json"),
+            "no cluster": (dict(cluster="nowhere.json"), "nowhere.json"),
+            "a directory in a file": (dict(output_dir="text.txt/deeper/out"),
+                                      "text.txt/deeper/out would be inside of "),
+            "a dangling link": (dict(output_dir="dangling"), "dangling is a link to nowhere, which does not exist"),
+            "below a dangling link": (dict(output_dir="dangling/out"), "is a link to nowhere"),
+            "a NUL character": (dict(output_dir="out\0x"), "/output_dir: must not contain a NUL character"),
+            "a NUL character in a list": (dict(data={"train": ["text.txt", "a\0.txt"]}), "/data/train: must not contain a NUL"),
+        }
+        for name, (sections, says) in cases.items():
+            with self.subTest(name):
+                result = self.expect(2, "train", self.config(**sections), says=says)
+                self.assertTrue(result.err.startswith("error: "), str(result))
+                self.assertEqual(self.files(), [])
+                if "output_dir" in sections and "\0" not in sections["output_dir"]:
+                    said = self.expect(0, "plan", "config.json").out
+                    self.assertIn("note: not ready to train: /output_dir: ", said)
+        (self.dir / "empty/config.json").write_text(json.dumps(tiny()["model"]["config"]))
+        self.expect(2, "train", self.config(model=model), says="/model/path: empty: holds neither model.safetensors")
+        self.expect(2, "eval", self.config(data={"validation": "nowhere.txt"}, model={"init": "random"}),
+                    says="/data/validation: there is no data file")
+        self.expect(2, "plan", self.config(), "--profile", "nowhere.json", says="/profile: there is no file nowhere.json")
 
     def test_all_mistakes_at_once(self):
         self.config(training={"max_step": 1, "learning_rate": "fast"}, smp_options={"pipelin": "simple"})

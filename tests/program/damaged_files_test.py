@@ -1,6 +1,7 @@
 """Files that are cut short, that lie, or that hold something else: a clear error, no hang, no output taken for whole."""
 import json
 import os
+import pathlib
 import shutil
 import socket
 import struct
@@ -145,7 +146,9 @@ class DamagedFiles(ProgramTest):
         with subprocess.Popen(["true"]) as gone:
             pass
         left = {}
-        for owner in (f"{socket.gethostname()}.{gone.pid}", f"elsewhere.{gone.pid}"):
+        boot = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        here = f"{socket.gethostname()}-{boot}-{os.stat('/proc/self/ns/pid').st_ino}"
+        for owner in (f"{here}.{gone.pid}", f"elsewhere.{gone.pid}"):
             left[owner] = cache.with_name(f"{cache.name}.partial.{owner}")
             left[owner].write_bytes(b"x" * 100)
         cache.unlink()

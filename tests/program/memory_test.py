@@ -19,9 +19,15 @@ class MemoryTest(harness.ProgramTest):
                            training={"global_batch_size": 96, "max_steps": 3}, smp_options=smp_options,
                            runtime=runtime, output_dir=name)
 
+    def planned(self, config):
+        """The bytes of a plan that exceeds its cap."""
+        return int(re.search(r"raise it to more than (\d+)", self.expect(2, "plan", config).err)[1])
+
     def test_over_the_cap_without_offload_and_within_it_with(self):
         self.expect(0, "train", self.memory_config("free", KEEPING))
-        result = self.expect(1, "train", self.memory_config("kept", KEEPING, memory_cap="32MiB"),
+        planned = self.planned(self.memory_config("kept", KEEPING, memory_cap="32MiB"))
+        # The plan does not know what is kept for reuse.
+        result = self.expect(1, "train", self.memory_config("kept", KEEPING, memory_cap=planned + 100000),
                              says=["runtime.memory_cap", 'offload_scope "all"', "weights ", "optimizer "])
         kept = re.search(r"activations (\d+)", result.err)
         self.assertTrue(kept, str(result))
@@ -34,10 +40,21 @@ class MemoryTest(harness.ProgramTest):
             self.assertLess(line["peak_memory_bytes"][0]["counted"], CAP)
         self.assertGreater(self.metrics("free")[-1]["peak_memory_bytes"][0]["counted"], CAP)
 
+    def test_a_plan_beyond_the_cap_is_refused(self):
+        """By plan and by train, before a rank starts, and with what would help."""
+        for name, smp_options in (("one", KEEPING), ("two", {**KEEPING, "pipeline_parallel_degree": 2})):
+            for command in ("plan", "train"):
+                config = self.memory_config(name, smp_options, memory_cap="8MiB")
+                result = self.expect(2, command, config, says=["/runtime/memory_cap: rank ", "activations ",
+                                                               "but the cap is 8.0 MiB", "raise it to more than "])
+                self.assertNotIn("mpirun -np", result.err)
+                self.assertEqual(self.files(name), [])
+            self.expect(0, "plan", self.memory_config(name, smp_options, memory_cap=self.planned(config) + 1))
+
     def test_optimizer_states_of_cpus_stay_where_they_are(self):
         self.expect(0, "train", self.memory_config("plain", {}))
         said = self.expect(0, "train", self.memory_config("key", {"offload_optimizer_states": True})).out
-        self.assertIn("note: smp_options.offload_optimizer_states has no effect: ", said)
+        self.assertIn("note: smp_options.offload_optimizer_states has no effect on CPU ranks", said)
         losses = {name: [(line["loss"], line["grad_norm"]) for line in self.metrics(name)] for name in ("plain", "key")}
         self.assertEqual(losses["plain"], losses["key"])
 

@@ -1,4 +1,6 @@
 """What runs find in output_dir, what they leave there, and which commands do without one."""
+import os
+import re
 import shutil
 
 from harness import ProgramTest, signal, unittest
@@ -38,6 +40,30 @@ class OutputDir(ProgramTest):
         self.assertNotEqual(self.contents()["model.safetensors"], weights)
         self.assertFalse((self.dir / "out/previous-model").exists())
 
+    def test_one_run_at_a_time(self):
+        for communicator, degree in (("local", 1), ("threads", 2), ("mpi", 2)):
+            with self.subTest(communicator):
+                sections = {"communicator": communicator, "p": degree, "output_dir": communicator}
+                first = self.start("train", self.config("long.json", training={"max_steps": 1000000}, **sections))
+                self.wait_for_steps(folder=communicator)
+                before = [name for name in self.files(communicator) if not name.startswith("timeline")]
+                size = (self.dir / communicator / "metrics.jsonl").stat().st_size
+                config = self.config("second.json", training=OVERWRITE, **sections)
+                for command in ("train", "profile"):
+                    second = self.expect(2, command, config, says=["/output_dir: " + communicator, "in use by another run",
+                                                                   f" on host {os.uname().nodename}, started 20"])
+                    holder = int(re.search(r"process (\d+)", second.err).group(1))
+                    self.assertIn(holder, self.processes())
+                self.assertIn("note: not ready to train: /output_dir", self.expect(0, "plan", config).out)
+                after = [name for name in self.files(communicator) if not name.startswith("timeline")]
+                self.assertEqual(after, before)
+                self.assertGreaterEqual((self.dir / communicator / "metrics.jsonl").stat().st_size, size)
+                first.kill()  # nothing of it may keep the next run out
+                first.communicate()
+                self.assert_all_gone()
+                self.expect(0, "train", config)
+                self.assertNotIn(".lock", self.files(communicator))
+
     def assert_no_finished_model_but(self, folder):
         finished = [name for name in self.files() if name in MODEL]
         self.assertEqual(finished, [])
@@ -51,8 +77,9 @@ class OutputDir(ProgramTest):
                 smp = {"pipeline_parallel_degree": degree, "activation_checkpointing": "each",
                        "offload_activations": True, "activation_loading_horizon": 1}
                 config = self.config(smp_options=smp, communicator=communicator, data={"validation": "text.txt"})
-                self.expect(0, "eval", config, says="eval_loss")
-                self.expect(0, "generate", config, "--prompt", "a", "--max-new-tokens", "2", says="a")
+                random = ("--set", "model.init=random")
+                self.expect(0, "eval", config, *random, says="eval_loss")
+                self.expect(0, "generate", config, *random, "--prompt", "a", "--max-new-tokens", "2", says="a")
                 self.assertFalse((self.dir / "out").exists())
                 self.train(smp_options=smp, communicator=communicator)  # has one
                 shutil.rmtree(self.dir / "out")

@@ -321,6 +321,12 @@ class Partitions(ProgramTest):
             (dict(manual_partition=[{"layers": "h.*", "stage": 5}], default_partition=0), ["h.0", "stage 5"]),
             (dict(manual_partition=[{"layers": "h.*", "stage": 1}]), ["embedding, head"]),
             (dict(manual_partition=[{"layers": "h.*", "stage": 1}], default_partition=0), ["head", "execution order"]),
+            (dict(manual_partition=[{"layers": "h.[0-2]", "stage": 0}, {"layers": "h.7", "stage": 1}],
+                  default_partition=1), ["/smp_options/manual_partition/1", '"h.7" names no layer', "h.0 to h.3"]),
+            (dict(manual_partition=[{"layers": "*", "stage": 0}, {"layers": "h.3", "stage": 1}]),
+             ["/smp_options/manual_partition/1", "that earlier entries leave to it"]),
+            (dict(manual_partition=[{"layers": "h\\.[0-2]", "stage": 0}], default_partition=1),
+             ["is a regular expression", 'write "h.[0-2]"']),
             (dict(default_partition=1), ["stage 0 has no layer"]),
             (dict(default_partition=2), ["default_partition", "pipeline_parallel_degree 2"]),
             (dict(auto_partition=True, manual_partition=[2, 2]), ["contradicts auto_partition"]),
@@ -332,7 +338,7 @@ class Partitions(ProgramTest):
         self.expect(0, "train", self.partitioned(auto_partition=False, manual_partition=[3, 1]))
         config = self.partitioned("again.json", load_partition=True, partition_file="out/plan.json")
         self.assertEqual(self.stages(config), [["embedding", "h.0", "h.1", "h.2"], ["h.3", "head"]])
-        self.expect(2, "plan", self.partitioned(load_partition=True), says="needs partition_file")
+        self.expect(2, "plan", self.partitioned(load_partition=True), says="without partition_file")
         self.expect(2, "plan", self.partitioned(partition_file="out/plan.json"), says="load_partition")
 
     def test_a_file_that_is_not_of_this_model_is_refused(self):

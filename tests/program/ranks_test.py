@@ -105,6 +105,16 @@ class Failures(RanksTest):
         self.assertEqual(run.returncode, 2, run.stderr)
         self.assertIn("asks for 2 ranks", run.stderr)
 
+    def test_no_progress_bars_from_an_mpirun_whose_output_is_no_terminal(self):
+        """It gives its ranks terminals in any case."""
+        environment = dict(self.env, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+                           OMPI_MCA_mpi_yield_when_idle="1")
+        run = subprocess.run(["mpirun", "-np", "2", "--oversubscribe", "--bind-to", "none", PROGRAM, "train",
+                              self.config(p=2)], cwd=self.dir, env=environment, capture_output=True, text=True, timeout=120)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.assertNotIn("\x1b", run.stdout)
+        self.assertIn("step 3/3 | loss", run.stdout)
+
     def test_mpirun_that_dies_and_launcher_that_is_killed(self):
         process = self.start_training()
         mpirun = next(pid for pid, rank in self.processes().items() if rank is None and pid != process.pid)
@@ -133,12 +143,20 @@ class Stops(RanksTest):
 
     def test_between_steps(self):
         for communicator, sections in {"mpi": {}, "threads": {}, "local": {"p": 1, "t": 1}}.items():
-            for number in (signal.SIGTERM, signal.SIGINT):
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 with self.subTest(f"{communicator} {number.name}"):
                     folder = f"{communicator}-{number.name}"
                     process = self.start_training(communicator, output_dir=folder, **sections)
                     process.send_signal(number)
                     self.check(self.end(process), 2, folder)
+
+    def test_nohup_keeps_a_hangup_away(self):
+        for communicator, degree in (("local", 1), ("mpi", 2)):
+            config = self.config(p=degree, communicator=communicator, training={"max_steps": 300}, output_dir=communicator)
+            process = self.start("train", config, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+            self.wait_for_steps(folder=communicator)
+            process.send_signal(signal.SIGHUP)
+            self.assertEqual(self.finish(process).code, 0)
 
     def test_control_c_reaches_everybody(self):
         config = self.config(p=2, training={"max_steps": 1000000})

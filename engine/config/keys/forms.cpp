@@ -1,6 +1,7 @@
 #include "engine/config/keys/forms.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "core/error.h"
 #include "engine/config/keys/registry.h"
@@ -21,18 +22,23 @@ JsonReader open_envelope(JsonReader options) {
   if (options.has("enabled")) require_enabled(options, "to run without model parallelism, leave the parameters out");
   if (!options.has("parameters")) return options;
   JsonReader parameters = options.child("parameters");
+  const auto& sections = config_sections();
+  const auto smp =
+      std::find_if(sections.begin(), sections.end(), [](const auto& s) { return s.name == "smp_options"; });
+  for (const auto& key : smp->keys)
+    for (const auto& spelling : key.spellings())
+      if (options.has(spelling)) options.fail(spelling, "stands beside \"parameters\"", "move it into parameters");
   options.report_unknown_keys();
   return parameters;
 }
 
-// SageMaker takes it as disabled where it does not say.
-std::optional<JsonReader> enabled_data_parallel(JsonReader& smdistributed) {
+std::optional<JsonReader> open_data_parallel(JsonReader& smdistributed) {
   if (!smdistributed.has("dataparallel")) return std::nullopt;
   JsonReader data_parallel = smdistributed.child("dataparallel");
-  const json* enabled = data_parallel.find("enabled", json_boolean());
+  data_parallel.find("enabled", json_boolean());
   data_parallel.find("custom_mpi_options", json_text());
   data_parallel.report_unknown_keys();
-  return enabled && *enabled == true ? std::optional(data_parallel) : std::nullopt;
+  return data_parallel;
 }
 
 void refuse_both(JsonReader& root, const std::string& section) {
@@ -67,6 +73,7 @@ std::vector<std::string> path_steps(const std::string& path) {
 
 std::string pointer_of(const json& document, std::vector<std::string> steps) {
   std::string pointer;
+  if (steps.size() > 2 && steps[0] == "smp_options" && steps[1] == "parameters") steps.erase(steps.begin() + 1);
   if (steps.size() > 1 && (steps[0] == "smp_options" || steps[0] == "mpi_options")) {
     pointer = section_pointer(document, steps[0]);
     steps.erase(steps.begin());
@@ -75,28 +82,52 @@ std::string pointer_of(const json& document, std::vector<std::string> steps) {
   return pointer;
 }
 
-std::vector<std::string> spellings_of(const Key& key) {
-  std::vector<std::string> spellings = key.aliases;
-  spellings.push_back(key.name);
-  return spellings;
+// The keys of a document, each with the place of one of its spellings.
+void for_each_spelling(const json& document,
+                       const std::function<void(const Section&, const Key&, const std::string& pointer)>& visit) {
+  for (const auto& section : config_sections()) {
+    if (section.name.empty()) continue;  // no key there has another spelling
+    const std::string place = section_pointer(document, section.name);
+    for (const auto& key : section.keys)
+      for (const auto& spelling : key.spellings()) visit(section, key, place + "/" + spelling);
+  }
 }
 
-// The value on the command line replaces the one in the file, however the file spells the key: by another name of it,
-// or by a shorthand.
-void erase_other_spellings(json& document, const std::string& section, const std::string& name) {
-  std::string full_name;
-  for (const auto& table : config_sections())
-    for (const auto& key : table.keys)
-      if (const auto names = spellings_of(key);
-          table.name == section && std::find(names.begin(), names.end(), name) != names.end())
-        full_name = section + "." + key.name;
-  for (const auto& table : config_sections()) {
-    const Pointer place(section_pointer(document, table.name));
-    if (!document.contains(place) || !document[place].is_object()) continue;
-    for (const auto& key : table.keys)
-      if (full_name == table.name + "." + key.name || full_name == key.writes)
-        for (const auto& spelling : spellings_of(key)) document[place].erase(spelling);
-  }
+bool is_from_command_line(const JsonDocument& document, const std::string& pointer) {
+  return std::any_of(document.origins.begin(), document.origins.end(), [&](const auto& origin) {
+    return pointer == origin.first || pointer.starts_with(origin.first + "/");
+  });
+}
+
+// A flag that says nothing takes back what it stands for when it is set: adafactor false takes back optim "adafactor".
+bool replaces(const Key& key, const json& value, const Key& other_key, const json& other) {
+  if (key.writes.empty() || !key.meaning_of(value).is_null()) return true;
+  return value == false && other_key.meaning_of(other) == key.meaning_of(true);
+}
+
+// A value on the command line replaces what the file says about the setting, in whichever spelling. What an earlier
+// --set says in another spelling stays, to be refused as a contradiction, unless it is the "auto" that this number was
+// chosen for.
+void erase_other_spellings(JsonDocument& document, const std::string& pointer, const json& value) {
+  std::string setting;
+  const Key* replacing = nullptr;
+  for_each_spelling(document.value, [&](const Section& section, const Key& key, const std::string& place) {
+    if (place == pointer) setting = setting_of(section, key), replacing = &key;
+  });
+  if (!replacing) return;
+  for_each_spelling(document.value, [&](const Section& section, const Key& key, const std::string& place) {
+    if (setting_of(section, key) != setting || place == pointer || !document.value.contains(Pointer(place))) return;
+    const json& other = document.value[Pointer(place)];
+    if (is_from_command_line(document, place) ? other != "auto" : !replaces(*replacing, value, key, other)) return;
+    document.origins.erase(place);
+    document.value[Pointer(place).parent_pointer()].erase(Pointer(place).back());
+  });
+}
+
+// The place itself, or the outermost object that has to be made for it.
+std::string first_new_place(const json& document, Pointer place) {
+  while (!place.parent_pointer().empty() && !document.contains(place.parent_pointer())) place.pop_back();
+  return place.to_string();
 }
 
 json override_value(const std::string& text) {
@@ -114,7 +145,7 @@ WrappedSections unwrap_sections(JsonReader& root) {
   JsonReader distribution = root.child("distribution");
   JsonReader smdistributed = distribution.child("smdistributed");
   WrappedSections sections{open_envelope(smdistributed.child("modelparallel")), distribution.child("mpi"),
-                           enabled_data_parallel(smdistributed)};
+                           open_data_parallel(smdistributed)};
   smdistributed.report_unknown_keys();
   distribution.report_unknown_keys();
   root.peek("smp_options");
@@ -122,7 +153,9 @@ WrappedSections unwrap_sections(JsonReader& root) {
   return sections;
 }
 
-void enable_data_parallelism(JsonReader& data_parallel, Config& config) {
+void apply_data_parallelism(JsonReader& data_parallel, Config& config) {
+  const json* enabled = data_parallel.peek("enabled");
+  if (!enabled || *enabled != true) return;  // SageMaker takes it as disabled where it does not say
   if (config.smp.ddp == false) data_parallel.fail("enabled", "contradicts ddp false", "keep one of them");
   if (config.mpi.processes_per_host == 0)
     data_parallel.fail("enabled", "needs the number of ranks on each host",
@@ -134,6 +167,13 @@ void enable_data_parallelism(JsonReader& data_parallel, Config& config) {
     data_parallel.fail("custom_mpi_options", cat("contradicts that of mpi, \"", config.mpi.custom_mpi_options, '"'),
                        "keep one of them");
   config.mpi.custom_mpi_options = options->get<std::string>();
+}
+
+void check_data_parallelism(JsonReader& data_parallel, const Config& config, int replicas) {
+  const json* enabled = data_parallel.peek("enabled");
+  if (enabled && *enabled == false && !config.smp.ddp && replicas > 1)
+    data_parallel.fail("enabled", cat("must be true with ", replicas, " replicas (D = world size / (P x T) > 1)"),
+                       "leave it out, or start P x T processes");
 }
 
 void apply_override(JsonDocument& document, const std::string& assignment) {
@@ -148,15 +188,16 @@ void apply_override(JsonDocument& document, const std::string& assignment) {
   const std::string pointer = pointer_of(document.value, steps);
   try {
     const Pointer place(pointer);
+    document.origins[first_new_place(document.value, place)] = "--set " + assignment;
     json& parent = document.value[place.parent_pointer()];
     if (!parent.is_object() && !parent.is_null() && !parent.is_array())
       return complain(cat(place.parent_pointer().to_string(), " is not an object, but ", parent.dump()));
-    if (steps.size() == 2) erase_other_spellings(document.value, steps[0], steps[1]);
-    document.value[place] = override_value(assignment.substr(equals + 1));
+    const json value = override_value(assignment.substr(equals + 1));
+    erase_other_spellings(document, pointer, value);
+    document.value[place] = value;
   } catch (const json::exception& error) {
     return complain(cat("no such place in ", document.file, ": ", error.what()));
   }
-  document.origins[pointer] = "--set " + assignment;
 }
 
 }  // namespace shardline

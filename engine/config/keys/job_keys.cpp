@@ -76,8 +76,10 @@ std::vector<Key> data_keys() {
       honoured("text_column", data, &Data::text_column, json_text(), "Key of the text in each line of a jsonl file."),
       not_yet("label_column", nullptr, "Column of the label.",
               "tasks with labels are not implemented yet: leave it out"),
-      honoured("tokenizer", data, &Data::tokenizer, json_text(),
-               "Directory, tokenizer.json or `bytes` (each byte is a token); unset: the tokenizer in model.path."),
+      honoured(
+          "tokenizer", data, &Data::tokenizer, json_text(),
+          "Directory, tokenizer.json or `bytes` (each byte is a token); unset: the tokenizer in model.path. Token ids "
+          "of text files are cached in `$XDG_CACHE_HOME/shardline`, by default `~/.cache/shardline`."),
       honoured("sequence_length", data, &Data::sequence_length, json_integer(2, 1 << 24), "Tokens in a sample."),
       honoured("shuffle", data, &Data::shuffle, json_boolean(), "false: samples are used in file order."),
       honoured("max_train_samples", data, &Data::max_train_samples, json_integer(1, kLargestCount),
@@ -115,14 +117,18 @@ std::vector<Key> runtime_keys() {
       honoured("communicator", runtime, &Runtime::communicator,
                json_choice({{"auto"}, {"mpi"}, {"nccl"}, {"threads"}, {"local"}}),
                "`threads`: all ranks are threads of one process; `local`: one rank."),
-      honoured("threads_per_rank", runtime, &Runtime::threads_per_rank, json_integer(0, 1024),
-               "Compute threads per rank; 0: usable cores / ranks on the host. Ranks that are threads have one each."),
+      honoured(
+          "threads_per_rank", runtime, &Runtime::threads_per_rank, json_integer(0, 1024),
+          "Compute threads per rank; 0: the environment variable OMP_NUM_THREADS if it is set, else usable cores / "
+          "ranks on the host. Ranks that are threads have one each."),
       honoured("dtype", runtime, &Runtime::dtype, json_choice({{"float32"}, {"float64"}}),
                "Type of weights and computation; float64 is for tests."),
       honoured("memory_cap", runtime, &Runtime::memory_cap, or_null(json_any()),
                "Maximum bytes of CPU tensors in a rank's process, including freed memory that is kept for reuse: a "
-               "number, or a text such as `512MiB` or `2GiB`. Exceeding it is an error that lists what the memory is "
-               "used for. Unset: no limit. Not supported on GPUs or for several ranks in one process (`threads`)."),
+               "number, or a text such as `512MiB` or `2GiB`. A plan that exceeds it is refused. The plan does not "
+               "include memory kept for reuse, about a fifth more; exceeding the cap with it is an error that lists "
+               "what the memory is used for. Unset: no limit. Not supported on GPUs or for several ranks in one "
+               "process (`threads`)."),
       honoured("timeline_first_step", runtime, &Runtime::timeline_first_step, json_integer(1),
                "The first step whose timeline is written to `timeline/`; the first step of a run is slower than the "
                "others."),

@@ -12,7 +12,8 @@ namespace shardline {
 struct ModelOptions {
   std::string path;                                  // Hugging Face directory; empty: built from `config`
   nlohmann::json config = nlohmann::json::object();  // Hugging Face config keys, raw; override those of `path`
-  std::string init;                                  // "pretrained" | "random"; read_config always sets it
+  std::optional<std::string> init;                   // "pretrained" | "random"; unset: the former with a path
+  bool pretrained() const { return init ? *init == "pretrained" : !path.empty(); }
   bool operator==(const ModelOptions&) const = default;
 };
 
@@ -113,8 +114,6 @@ struct SmpOptions {
   double sdp_param_persistence_threshold = 1e6;      // parameters of fewer elements stay whole
   double sdp_max_live_parameters = 1e9;              // elements that are whole at a time
   bool sdp_hierarchical_allgather = true;            // between hosts, then inside each; core/comm/hierarchical_gather.h
-  std::optional<double> sdp_gradient_clipping;       // unset: training.max_grad_norm
-  bool bf16 = false, fp16 = false;                   // the same as those of training
   std::string ddp_dist_backend = "auto";  // of data parallelism: "auto" | "nccl", which must then be possible
   bool operator==(const SmpOptions&) const = default;
 };
@@ -130,7 +129,7 @@ struct MpiOptions {
 struct RuntimeOptions {
   std::string device = "auto";        // "auto" | "cpu" | "cuda"
   std::string communicator = "auto";  // "auto" | "mpi" | "nccl" | "threads" | "local"
-  int threads_per_rank = 0;           // 0: usable cores / ranks of the host
+  int threads_per_rank = 0;           // 0: OMP_NUM_THREADS, else usable cores / ranks of the host
   std::string dtype = "float32";      // "float32" | "float64"
   nlohmann::json memory_cap;          // bytes, or "2GiB"; null: none; see memory_cap_bytes()
   int timeline_first_step = 2;

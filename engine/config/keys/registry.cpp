@@ -2,6 +2,8 @@
 
 #include <map>
 
+#include "core/error.h"
+
 namespace shardline {
 namespace {
 
@@ -96,6 +98,17 @@ const std::vector<Section>& config_sections() {
   return sections;
 }
 
+std::string setting_of(const Section& section, const Key& key) {
+  return key.writes.empty() ? section.name + "." + key.name : key.writes;
+}
+
+const Key& key_named(const std::string& full_name) {
+  for (const auto& section : config_sections())
+    for (const auto& key : section.keys)
+      if (full_name == section.name + "." + key.name) return key;
+  SL_ASSERT(false, "there is no key ", full_name);
+}
+
 const JsonHints& spelling_hints() {
   static const JsonHints hints = [] {
     JsonHints all = foreign_spellings();
@@ -134,8 +147,28 @@ Key Key::whose_default_is(nlohmann::json value) const {
   return key;
 }
 
+std::vector<std::string> Key::spellings() const {
+  std::vector<std::string> all = {name};
+  all.insert(all.end(), aliases.begin(), aliases.end());
+  return all;
+}
+
+nlohmann::json Key::meaning_of(const nlohmann::json& value) const {
+  return value.is_null() || !means ? value : means(value);
+}
+
 bool Key::is_default(const nlohmann::json& value) const {
   return value == default_value || (default_value.is_null() && is_empty(value));
+}
+
+Key shorthand(std::string name, JsonType type, nlohmann::json default_value, std::string writes,
+              std::function<nlohmann::json(const nlohmann::json&)> means, std::string meaning) {
+  return {.name = std::move(name),
+          .type = std::move(type),
+          .default_value = std::move(default_value),
+          .meaning = std::move(meaning),
+          .writes = std::move(writes),
+          .means = std::move(means)};
 }
 
 Key no_effect(std::string name, JsonType type, nlohmann::json default_value, std::string reason) {

@@ -27,13 +27,19 @@ struct Key {
   std::string meaning;
   std::string advice = "";                // not honoured: why, or what to do instead
   std::vector<std::string> aliases = {};  // older spellings of the same value
-  std::string writes = "";                // a shorthand: the key that its value goes to, as "section.key"
-  // Honoured keys only; `load` is null for shorthands.
+  std::string writes = "";                // a shorthand: the key that it gives a value to, as "section.key"
+  // A shorthand: that value, or null where it says nothing. Of another key: null for a value that says nothing beside a
+  // shorthand.
+  std::function<nlohmann::json(const nlohmann::json&)> means = nullptr;
+  // Honoured keys only; null for shorthands.
   std::function<void(Config&, const nlohmann::json&)> store = nullptr;
   std::function<nlohmann::json(const Config&)> load = nullptr;
 
   Key also(std::vector<std::string> spellings) const;
   Key whose_default_is(nlohmann::json value) const;  // where it is filled in later
+  std::vector<std::string> spellings() const;        // the name, then the aliases
+  // What a value, null too, asks for of the setting; null: nothing.
+  nlohmann::json meaning_of(const nlohmann::json& value) const;
   // Whether a key that is not honoured may have this value.
   bool is_default(const nlohmann::json& value) const;
 };
@@ -45,6 +51,10 @@ struct Section {
 };
 
 const std::vector<Section>& config_sections();
+// "section.key", the key's name; for a shorthand that of the key it writes: keys of one setting have this in common.
+std::string setting_of(const Section& section, const Key& key);
+// The key of this full name, which must exist.
+const Key& key_named(const std::string& full_name);
 // Names of Megatron-LM, torchtitan, DeepSpeed and run_clm.py, and every key of ours -> "section.key".
 const JsonHints& spelling_hints();
 std::string status_name(Status status);
@@ -58,6 +68,8 @@ std::vector<Key> smp_keys();
 std::vector<Key> mpi_keys();
 std::vector<Key> runtime_keys();
 
+Key shorthand(std::string name, JsonType type, nlohmann::json default_value, std::string writes,
+              std::function<nlohmann::json(const nlohmann::json&)> means, std::string meaning);
 Key no_effect(std::string name, JsonType type, nlohmann::json default_value, std::string reason);
 Key not_yet(std::string name, nlohmann::json default_value, std::string meaning, std::string advice);
 Key refused(std::string name, nlohmann::json default_value, std::string meaning, std::string advice);

@@ -40,9 +40,10 @@ std::vector<Key> layout_keys() {
       with_auto(honoured("tensor_parallel_degree", smp, &Smp::tensor_parallel_degree, json_integer(1, kMostRanks),
                          "T: the number of ranks that share each layer.")),
       honoured("tensor_parallel_layers", smp, &Smp::tensor_parallel_layers, or_null(json_any()),
-               "Ours: which units the T ranks split. A list such as `[{\"pattern\": \"h\\\\.[0-3]\\\\.mlp\", "
-               "\"split\": false}, ...]` with true, false (every rank holds the whole unit) or \"auto\" (chosen with "
-               "the prices of `cluster` or `profile`). A pattern must match the whole name of a unit: `embedding.wte`, "
+               "Ours: which units the T ranks split. A list such as `[{\"pattern\": \"h.[0-3].mlp\", \"split\": "
+               "false}, ...]` with true, false (every rank holds the whole unit) or \"auto\" (chosen with "
+               "the prices of `cluster` or `profile`). A [pattern](#patterns) must match the whole name of a unit: "
+               "`embedding.wte`, "
                "`h.0.attn`, `h.0.mlp`, ..., `head.lm_head`; later entries win. Other units are split if every rank "
                "gets a part (docs/planner.md)."),
       with_auto(honoured("microbatches", smp, &Smp::microbatches, json_integer(1, kMostMicrobatches),
@@ -84,7 +85,7 @@ std::vector<Key> partition_keys() {
                "Ours; with auto_partition false. The number of blocks per stage (or per chunk, if stages have "
                "several), as in `[8, 17, 17]`, with the embedding on the first and the head on the last stage; or "
                "stages by layer name, as in `[{\"layers\": \"h.[0-3]\", \"stage\": 0}, ...]`, where the first entry "
-               "that matches a layer applies."),
+               "whose [pattern](#patterns) matches a layer applies."),
       honoured("memory_weight", smp, &Smp::memory_weight, json_number(0, 1),
                "What the automatic partition balances: 0 means time, 1 means memory; values in between weight both, "
                "each as a share of the total. Unset: 0, because no stage exceeds its memory anyway if that is possible "
@@ -107,21 +108,18 @@ std::vector<Key> partition_keys() {
 std::vector<Key> memory_keys() {
   const auto smp = &Config::smp;
   using Smp = SmpOptions;
-  Key attentions{.name = "checkpoint_attentions",
-                 .type = json_boolean(),
-                 .default_value = false,
-                 .meaning = "true means activation_checkpointing `selective`.",
-                 .writes = "smp_options.activation_checkpointing"};
-  attentions.store = [](Config& config, const nlohmann::json& value) {
-    if (value == true) config.smp.activation_checkpointing = "selective";
-  };
+  const auto same = [](const nlohmann::json& value) { return value; };
   return {
       honoured("activation_checkpointing", smp, &Smp::activation_checkpointing, json_any(),
                "Which activations are recomputed in the backward pass: `none`; those of `each` block, of groups of N "
                "blocks (`group_N`) or of all blocks of a stage (`contiguous`), where only the input of the first block "
                "of a group is kept; those of the attention core (`selective`); or a list such as `[{\"layers\": "
-               "\"h.[0-3]\", \"strategy\": \"each\"}, ...]`, where the first entry that matches a block applies."),
-      attentions,
+               "\"h.[0-3]\", \"strategy\": \"each\"}, ...]`, where the first entry whose [pattern](#patterns) matches "
+               "a block applies."),
+      shorthand(
+          "checkpoint_attentions", json_boolean(), false, "smp_options.activation_checkpointing",
+          [](const nlohmann::json& value) { return value == true ? nlohmann::json("selective") : nlohmann::json(); },
+          "true means activation_checkpointing `selective`."),
       honoured("offload_activations", smp, &Smp::offload_activations, json_boolean(),
                "Activations (which ones, offload_scope says) are moved off the device right after the forward pass and "
                "back for the backward pass."),
@@ -161,12 +159,12 @@ std::vector<Key> memory_keys() {
                "If the ranks that share a copy are on several hosts, sharded values are gathered in two steps: between "
                "hosts, then inside each host (docs/collectives.md). One step is used if hosts have different numbers "
                "of these ranks, and on GPUs, where NCCL chooses the algorithm."),
-      honoured("sdp_gradient_clipping", smp, &Smp::sdp_gradient_clipping, json_number(0),
-               "With sharded_data_parallel_degree: maximum norm of the gradients; unset: training.max_grad_norm."),
-      honoured("fp16", smp, &Smp::fp16, json_boolean(),
-               "Train in float16 with loss scaling; the same as training.fp16.")
+      shorthand("sdp_gradient_clipping", or_null(json_number(0)), nullptr, "training.max_grad_norm", same,
+                "With sharded_data_parallel_degree: the same as training.max_grad_norm."),
+      shorthand("fp16", json_boolean(), false, "training.fp16", same,
+                "Train in float16 with loss scaling; the same as training.fp16.")
           .also({"fp16_params"}),
-      honoured("bf16", smp, &Smp::bf16, json_boolean(), "Train in bfloat16; the same as training.bf16."),
+      shorthand("bf16", json_boolean(), false, "training.bf16", same, "Train in bfloat16; the same as training.bf16."),
   };
 }
 

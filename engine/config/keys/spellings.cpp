@@ -1,5 +1,6 @@
 #include "engine/config/keys/spellings.h"
 
+#include <map>
 #include <set>
 
 #include "core/error.h"
@@ -9,14 +10,37 @@ namespace {
 
 using nlohmann::json;
 
-void check_older_names(const Config& config, JsonReader& training) {
-  const json* ratio = training.peek("warmup_ratio");
-  const json* steps = training.peek("warmup_steps");
-  if (ratio && *ratio != 0 && !ratio->is_null() && steps && *steps != 0)
-    training.fail("warmup_ratio", cat("contradicts warmup_steps ", steps->dump()), "keep warmup_steps");
-  const json *adafactor = training.peek("adafactor"), *optim = training.peek("optim");
-  if (adafactor && *adafactor == true && optim && *optim != "adafactor")
-    training.fail("adafactor", cat("contradicts optim ", optim->dump()), "keep optim");
+// A key of a setting that the file gives.
+struct Given {
+  Place place;
+  json value, meaning;
+
+  std::string text() const { return cat(place.section, ".", place.key, " ", value.dump()); }
+};
+
+// What the file says about each setting that has shorthands, the setting's own key first.
+std::map<std::string, std::vector<Given>> said_by_setting(const SectionReader& reader) {
+  std::map<std::string, std::vector<Given>> said;
+  for (const auto& section : config_sections())
+    for (const auto& key : section.keys)
+      if (!key.writes.empty()) said[key.writes];
+  for (const auto& section : config_sections())
+    for (const auto& key : section.keys) {
+      const auto found = said.find(setting_of(section, key));
+      if (found == said.end()) continue;
+      for (const auto& spelling : key.spellings()) {
+        const json* value = reader(section.name).peek(spelling);
+        if (!value) continue;
+        const json meaning = key.meaning_of(*value);
+        if (meaning.is_null()) continue;
+        auto& all = found->second;
+        all.insert(key.writes.empty() ? all.begin() : all.end(), {{section.name, spelling}, *value, meaning});
+      }
+    }
+  return said;
+}
+
+void check_other_keys(const Config& config, JsonReader& training) {
   const json* accelerator = training.peek("accelerator_config");
   if (accelerator && accelerator->is_object() && accelerator->value("split_batches", json(false)) == true)
     training.fail("accelerator_config",
@@ -28,48 +52,19 @@ void check_older_names(const Config& config, JsonReader& training) {
                   "keep one of them");
 }
 
-// transformers', SageMaker's and our spellings of which activations are computed again.
-void check_recompute_spellings(JsonReader& training, JsonReader& smp) {
-  struct Spelling {
-    JsonReader* section;
-    std::string key, full_name;
-    json given, strategy;
-  };
-  std::vector<Spelling> spellings;
-  const auto add = [&](JsonReader& section, const char* prefix, const char* key, const json& strategy) {
-    const json* given = section.peek(key);
-    if (!given || given->is_null() || *given == false) return;
-    spellings.push_back({&section, key, cat(prefix, key), *given, strategy.is_null() ? *given : strategy});
-  };
-  add(smp, "smp_options.", "activation_checkpointing", nullptr);
-  add(smp, "smp_options.", "checkpoint_attentions", "selective");
-  add(training, "training.", "activation_checkpointing", "each");
-  add(training, "training.", "gradient_checkpointing", "each");
-  for (const auto& [section, key, full_name, given, strategy] : spellings)
-    if (strategy != spellings.front().strategy)
-      section->fail(key,
-                    cat("means activation_checkpointing ", strategy.dump(), " and contradicts ",
-                        spellings.front().full_name, " ", spellings.front().given.dump()),
-                    "keep one of them");
-}
-
 // Arguments that transformers gives to PyTorch's checkpoint.
-void check_recompute_arguments(JsonReader& training, JsonReader& smp) {
+void check_recompute_arguments(JsonReader& training) {
   static const std::set<std::string> without_effect = {"use_reentrant", "preserve_rng_state", "determinism_check",
                                                        "early_stop", "debug"};
   for (const char* key : {"activation_checkpointing_kwargs", "gradient_checkpointing_kwargs"}) {
     const json* arguments = training.peek(key);
     if (!arguments || !arguments->is_object()) continue;
     for (const auto& [name, value] : arguments->items()) {
-      const json* offload = smp.peek("offload_activations");
       if (name == "every_n_layers" && value != 1)
-        training.fail(key, cat("\"every_n_layers\" is not supported"),
+        training.fail(key, "\"every_n_layers\" is not supported",
                       "list the layers in smp_options.activation_checkpointing");
       else if (name == "offload" && !value.is_boolean())
         training.fail(key, "\"offload\" must be true or false", "change it");
-      else if (name == "offload" && offload && offload->is_boolean() && *offload != value)
-        training.fail(key, cat("\"offload\" contradicts smp_options.offload_activations ", offload->dump()),
-                      "keep one of them");
       else if (name != "every_n_layers" && name != "offload" && !without_effect.contains(name))
         training.fail(key, cat("there is no argument \"", name, '"'), "leave it out");
     }
@@ -78,10 +73,47 @@ void check_recompute_arguments(JsonReader& training, JsonReader& smp) {
 
 }  // namespace
 
-void check_spellings(const Config& config, JsonReader& training, JsonReader& smp) {
-  check_older_names(config, training);
-  check_recompute_spellings(training, smp);
-  check_recompute_arguments(training, smp);
+std::string spelling_in_file(JsonReader& section, const Key& key) {
+  std::string used = key.name;
+  for (const auto& alias : key.aliases) {
+    const json* value = section.peek(alias);
+    if (!value || value->is_null()) continue;
+    const json* other = section.peek(used);
+    const bool unset = !other || (other->is_null() && key.type.nullable);
+    if (!unset && *other != *value)
+      section.fail(alias, cat("is another name of ", used, ", which has another value (", other->dump(), ")"),
+                   "keep one of them");
+    if (unset) used = alias;
+  }
+  return used;
+}
+
+Place place_in_file(const std::string& setting, const SectionReader& reader) {
+  const auto dot = setting.find('.');
+  const Place own = {setting.substr(0, dot), setting.substr(dot + 1)};
+  if (reader(own.section).has(own.key)) return own;
+  for (const auto& section : config_sections())
+    for (const auto& key : section.keys)
+      if (setting_of(section, key) == setting)
+        for (const auto& spelling : key.spellings())
+          if (const json* value = reader(section.name).peek(spelling); value && !key.meaning_of(*value).is_null())
+            return {section.name, spelling};
+  return own;
+}
+
+void check_spellings(const Config& config, const SectionReader& reader) {
+  for (const auto& [setting, said] : said_by_setting(reader))
+    for (const auto& given : said) {
+      if (given.meaning == said.front().meaning) continue;
+      const std::string meaning = given.value == given.meaning ? ""
+                                                               : cat("means ", setting.substr(setting.find('.') + 1),
+                                                                     " ", given.meaning.dump(), " and ");
+      reader(given.place.section)
+          .fail(given.place.key, cat(meaning, "contradicts ", said.front().text()), "keep one of them");
+    }
+  JsonReader& training = reader("training");
+  check_other_keys(config, training);
+  check_recompute_arguments(training);
 }
 
 }  // namespace shardline

@@ -45,22 +45,17 @@ std::vector<Key> batch_keys() {
 }
 
 std::vector<Key> optimization_keys() {
-  Key warmup_ratio{.name = "warmup_ratio",
-                   .type = or_null(json_number_below(0, 1)),
-                   .default_value = 0.0,
-                   .meaning = "Version 4: warm-up as a share of all steps; in version 5, warmup_steps below 1.",
-                   .writes = "training.warmup_steps"};
-  warmup_ratio.store = [](Config& config, const nlohmann::json& value) {
-    if (!value.is_null() && value != 0) config.training.warmup_steps = value.get<double>();
-  };
-  Key adafactor{.name = "adafactor",
-                .type = json_boolean(),
-                .default_value = false,
-                .meaning = "Version 4: true means optim `adafactor`.",
-                .writes = "training.optim"};
-  adafactor.store = [](Config& config, const nlohmann::json& value) {
-    if (value == true) config.training.optim = "adafactor";
-  };
+  const Key warmup_ratio = shorthand(
+      "warmup_ratio", or_null(json_number_below(0, 1)), 0.0, "training.warmup_steps",
+      [](const nlohmann::json& value) { return value == 0 ? nlohmann::json() : value; },
+      "Version 4: warm-up as a share of all steps; in version 5, warmup_steps below 1.");
+  Key warmup_steps = honoured("warmup_steps", training, &Training::warmup_steps, json_number(0, kMostSteps),
+                              "Steps of linear warm-up; below 1: that share of all steps, rounded up.");
+  warmup_steps.means = warmup_ratio.means;
+  const Key adafactor = shorthand(
+      "adafactor", json_boolean(), false, "training.optim",
+      [](const nlohmann::json& value) { return value == true ? nlohmann::json("adafactor") : nlohmann::json(); },
+      "Version 4: true means optim `adafactor`.");
   const std::string follows_evaluation =
       "it depends on evaluation results and has no formula: use \"cosine\" or \"linear\"";
   return {
@@ -90,8 +85,7 @@ std::vector<Key> optimization_keys() {
       honoured("lr_scheduler_kwargs", training, &Training::lr_scheduler_kwargs, or_null(json_any()),
                "Arguments of the schedule: an object, or an object as text. Arguments that the schedule does not have "
                "are errors."),
-      honoured("warmup_steps", training, &Training::warmup_steps, json_number(0, kMostSteps),
-               "Steps of linear warm-up; below 1: that share of all steps, rounded up."),
+      warmup_steps,
       warmup_ratio,
       honoured("optim", training, &Training::optim,
                json_choice(with_later({{"adamw_torch_fused"}, {"adamw_torch"}, {"adam"}, {"sgd"}, {"adafactor"}},
@@ -113,7 +107,8 @@ std::vector<Key> optimization_keys() {
                "adafactor shrink weights by this factor times the learning rate; adam and sgd add this factor times "
                "the weight to the gradient."),
       honoured("no_decay_patterns", training, &Training::no_decay_patterns, json_texts(),
-               "Ours: parameters without weight decay. Regular expressions, searched for anywhere in a parameter's "
+               "Ours: parameters without weight decay. [Regular expressions](#patterns), searched for anywhere in a "
+               "parameter's "
                "name here (`embedding.wte.weight`) or in the model's files (`transformer.wte.weight`). A pattern that "
                "matches nothing is an error."),
       honoured("adam_beta1", training, &Training::adam_beta1, json_number_below(0, 1), "beta1 of AdamW and Adam."),
@@ -144,28 +139,18 @@ std::vector<Key> optimization_keys() {
 
 // transformers' words for smp_options.activation_checkpointing.
 std::vector<Key> recompute_keys() {
-  Key recompute{.name = "activation_checkpointing",
-                .type = or_null(json_boolean()),
-                .default_value = nullptr,
-                .meaning = "true means smp_options.activation_checkpointing `each`.",
-                .aliases = {"gradient_checkpointing"},
-                .writes = "smp_options.activation_checkpointing"};
-  recompute.store = [](Config& config, const nlohmann::json& value) {
-    if (value == true) config.smp.activation_checkpointing = "each";
-  };
-  Key arguments{.name = "activation_checkpointing_kwargs",
-                .type = or_null(json_object()),
-                .default_value = nullptr,
-                .meaning =
-                    "`offload` true means smp_options.offload_activations; `every_n_layers` must be 1; arguments of "
-                    "PyTorch's `checkpoint`, such as `use_reentrant`, have no effect.",
-                .aliases = {"gradient_checkpointing_kwargs"},
-                .writes = "smp_options.offload_activations"};
-  arguments.store = [](Config& config, const nlohmann::json& value) {
-    if (value.is_object() && value.contains("offload") && value["offload"] == true)
-      config.smp.offload_activations = true;
-  };
-  return {recompute, arguments};
+  const Key recompute = shorthand(
+      "activation_checkpointing", or_null(json_boolean()), nullptr, "smp_options.activation_checkpointing",
+      [](const nlohmann::json& value) { return nlohmann::json(value == true ? "each" : "none"); },
+      "true means smp_options.activation_checkpointing `each`, false means `none`.");
+  const Key arguments = shorthand(
+      "activation_checkpointing_kwargs", or_null(json_object()), nullptr, "smp_options.offload_activations",
+      [](const nlohmann::json& value) {
+        return value.contains("offload") && value["offload"].is_boolean() ? value["offload"] : nlohmann::json();
+      },
+      "`offload` means smp_options.offload_activations; `every_n_layers` must be 1; arguments of PyTorch's "
+      "`checkpoint`, such as `use_reentrant`, have no effect.");
+  return {recompute.also({"gradient_checkpointing"}), arguments.also({"gradient_checkpointing_kwargs"})};
 }
 
 std::vector<Key> precision_and_memory_keys() {

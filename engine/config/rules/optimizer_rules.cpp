@@ -5,6 +5,7 @@
 #include <regex>
 
 #include "core/error.h"
+#include "engine/config/rules/name_patterns.h"
 
 namespace shardline {
 namespace {
@@ -80,14 +81,6 @@ void read_arguments(const TrainingOptions& training, OptimizerOptions& options) 
     throw ConfigError("nesterov needs a momentum, and no dampening; write it as \"momentum=0.9,nesterov=true\"");
 }
 
-std::regex regex_of(const std::string& pattern) {
-  try {
-    return std::regex(pattern);
-  } catch (const std::regex_error&) {
-    throw ConfigError(cat("\"", pattern, "\" is not a regular expression; write them as [\"wte\", \"ln_.*weight\"]"));
-  }
-}
-
 bool finds(const std::regex& pattern, const LayerSpec& layer, const ParamSpec& param) {
   return std::regex_search(layer.full_name(param), pattern) ||
          std::any_of(param.sources.begin(), param.sources.end(),
@@ -110,7 +103,8 @@ OptimizerOptions optimizer_options(const TrainingOptions& training) {
 void exclude_from_decay(const std::vector<std::string>& patterns, ModelSpec& spec) {
   std::vector<std::string> found;  // full names; all uses of a tied parameter are one
   for (const auto& pattern : patterns) {
-    const std::regex regex = regex_of(pattern);
+    check_parameter_pattern(pattern);
+    const std::regex regex(pattern);
     const size_t before = found.size();
     for (const auto& layer : spec.layers)
       for (const auto& param : layer.params)
@@ -124,10 +118,6 @@ void exclude_from_decay(const std::vector<std::string>& patterns, ModelSpec& spe
     for (auto& param : layer.params)
       for (const auto& name : found)
         if (name == layer.full_name(param) || name == param.tied_to) param.decays = false;
-}
-
-void check_patterns(const std::vector<std::string>& patterns) {
-  for (const auto& pattern : patterns) regex_of(pattern);
 }
 
 }  // namespace shardline

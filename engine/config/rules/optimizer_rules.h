@@ -18,7 +18,4 @@ inline bool states_on_host(const SmpOptions& smp, bool on_accelerators) {
 // that is not a regular expression or matches nothing.
 void exclude_from_decay(const std::vector<std::string>& patterns, ModelSpec& spec);
 
-// Throws ConfigError("RULE; ADVICE") for a pattern that is not a regular expression.
-void check_patterns(const std::vector<std::string>& patterns);
-
 }  // namespace shardline

@@ -1,10 +1,9 @@
 #include "engine/config/rules/partition_rules.h"
 
-#include <fnmatch.h>
-
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "engine/config/rules/name_patterns.h"
 
 namespace shardline {
 namespace {
@@ -34,15 +33,28 @@ PartitionByHand partition_by_hand(const nlohmann::json& value) {
         !entry.contains("stage") || !is_count(entry["stage"]))
       throw ConfigError(cat(number, " must have \"layers\" and \"stage\" and nothing else, but is ", entry.dump(),
                             "; write it as {\"layers\": \"h.[0-3]\", \"stage\": 0}"));
-    partition.rules.push_back({entry["layers"].get<std::string>(), entry["stage"].get<int>()});
+    check_layer_pattern(entry["layers"]);
+    partition.rules.push_back({entry["layers"], entry["stage"]});
   }
   return partition;
 }
 
-int stage_by_hand(const PartitionByHand& partition, const std::string& layer) {
-  for (const auto& rule : partition.rules)
-    if (fnmatch(rule.layers.c_str(), layer.c_str(), 0) == 0) return rule.stage;
-  return -1;
+std::vector<int> stages_by_hand(const PartitionByHand& partition, const ModelSpec& spec) {
+  std::vector<int> stages;
+  std::vector<bool> counts(partition.rules.size());
+  for (const auto& layer : spec.layers) {
+    size_t rule = 0;
+    while (rule < counts.size() && !names_layer(partition.rules[rule].layers, layer.name)) ++rule;
+    stages.push_back(rule < counts.size() ? partition.rules[rule].stage : -1);
+    if (rule < counts.size()) counts[rule] = true;
+  }
+  for (size_t rule = 0; rule < counts.size(); ++rule)
+    if (!counts[rule])
+      throw ConfigError(cat("/smp_options/manual_partition/", rule, ": \"", partition.rules[rule].layers,
+                            "\" names no layer that earlier entries leave to it; the model's layers are ",
+                            spec.layers.front().name, ", h.0 to h.", spec.block_count() - 1, " and ",
+                            spec.layers.back().name));
+  return stages;
 }
 
 }  // namespace shardline

@@ -1,7 +1,7 @@
 // What smp_options.manual_partition says, where the planner does not place the layers:
 //   [8, 17, 17]                                                 blocks of each stage, or of each chunk
 //   [{"layers": "h.[0-3]", "stage": 0}, {"layers": "*", "stage": 1}]   the first entry that names a layer counts
-// Layers are named as in the plan; * ? and [] are those of the shell.
+// Layers are named as in the plan, by patterns of engine/config/rules/name_patterns.h.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -23,7 +23,7 @@ struct PartitionByHand {
 // null: neither. Throws ConfigError("RULE; ADVICE").
 PartitionByHand partition_by_hand(const nlohmann::json& value);
 
-// The stage that a rule gives a layer, or -1.
-int stage_by_hand(const PartitionByHand& partition, const std::string& layer);
+// By layer: the stage of the first rule that names it, or -1. Throws ConfigError for a rule that counts for no layer.
+std::vector<int> stages_by_hand(const PartitionByHand& partition, const ModelSpec& spec);
 
 }  // namespace shardline

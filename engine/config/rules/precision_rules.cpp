@@ -11,10 +11,10 @@ namespace {
 using nlohmann::json;
 
 bool is_fp16(const Config& config) {
-  return config.training.fp16 || config.smp.fp16;
+  return config.training.fp16;
 }
 bool is_bf16(const Config& config) {
-  return config.training.bf16 || config.smp.bf16;
+  return config.training.bf16;
 }
 
 constexpr double kLargestScale = 1e38;  // fp32 has numbers a little larger

@@ -1,10 +1,9 @@
 #include "engine/config/rules/recompute_rules.h"
 
-#include <fnmatch.h>
-
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "engine/config/rules/name_patterns.h"
 
 namespace shardline {
 namespace {
@@ -31,7 +30,8 @@ std::vector<RecomputeRule> recompute_rules(const nlohmann::json& value) {
         !entry["layers"].is_string())
       throw ConfigError(cat("entry ", rules.size(), " must have \"layers\" and \"strategy\" and nothing else, but is ",
                             entry.dump(), "; write it as {\"layers\": \"h.[0-3]\", \"strategy\": \"each\"}"));
-    rules.push_back({entry["layers"].get<std::string>(), strategy(entry["strategy"])});
+    check_layer_pattern(entry["layers"]);
+    rules.push_back({entry["layers"], strategy(entry["strategy"])});
   }
   return rules;
 }
@@ -43,7 +43,7 @@ std::vector<Recompute> recompute_by_layer(const nlohmann::json& value, const Mod
   for (size_t layer = 0; layer < spec.layers.size(); ++layer) {
     if (!spec.layers[layer].is_block) continue;
     for (size_t rule = 0; rule < rules.size(); ++rule) {
-      if (fnmatch(rules[rule].layers.c_str(), spec.layers[layer].name.c_str(), 0) != 0) continue;
+      if (!names_layer(rules[rule].layers, spec.layers[layer].name)) continue;
       by_layer[layer] = rules[rule].recompute;
       counts[rule] = true;
       break;

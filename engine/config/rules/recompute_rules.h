@@ -2,8 +2,8 @@
 //   "none" | "selective" | "each" | "group_N" | "contiguous"
 // or a list, of which the first entry that names a block counts (a block that none names is kept):
 //   [{"layers": "h.[0-3]", "strategy": "group_2"}, {"layers": "h.*", "strategy": "selective"}]
-// Blocks are named as in the plan; * ? and [] are those of the shell. The embedding and the head are always kept: the
-// first has next to nothing to keep, the second makes its gradients in the forward pass.
+// Blocks are named as in the plan, by patterns of engine/config/rules/name_patterns.h. The embedding and the head are
+// always kept: the first has next to nothing to keep, the second makes its gradients in the forward pass.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <string>

@@ -1,15 +1,15 @@
 #include "engine/config/rules/tensor_rules.h"
 
 #include <nlohmann/json.hpp>
-#include <regex>
 
 #include "core/error.h"
 #include "core/files/json_reader.h"
+#include "engine/config/rules/name_patterns.h"
 
 namespace shardline {
 namespace {
 
-constexpr const char* kExample = "{\"pattern\": \"h\\\\.[0-3]\\\\.mlp\", \"split\": false}";
+constexpr const char* kExample = "{\"pattern\": \"h.[0-3].mlp\", \"split\": false}";
 
 TensorRule::Wish wish_of(const nlohmann::json& value, size_t entry) {
   if (value == "auto") return TensorRule::Wish::automatic;
@@ -38,12 +38,7 @@ std::vector<TensorRule> tensor_rules(const nlohmann::json& value) {
       throw ConfigError(cat("entry ", rules.size(), " must have \"pattern\" and \"split\" and nothing else, but is ",
                             entry.dump(), "; write it as ", kExample));
     const auto pattern = entry["pattern"].get<std::string>();
-    try {
-      const std::regex read(pattern);
-    } catch (const std::regex_error& error) {
-      throw ConfigError(cat("entry ", rules.size(), ": \"", pattern, "\" is not a regular expression: ", error.what(),
-                            "; write it as ", kExample));
-    }
+    check_layer_pattern(pattern);
     rules.push_back({pattern, wish_of(entry["split"], rules.size())});
   }
   return rules;
@@ -56,10 +51,9 @@ std::map<std::string, TensorRule> tensor_rules_by_unit(const nlohmann::json& val
   std::map<std::string, TensorRule> by_unit;
   size_t entry = 0;
   for (const TensorRule& rule : tensor_rules(value)) {
-    const std::regex pattern(rule.pattern);
     bool named = false;
     for (const auto& name : names) {
-      if (!std::regex_match(name, pattern)) continue;
+      if (!names_layer(rule.pattern, name)) continue;
       by_unit[name] = rule;
       named = true;
     }

@@ -1,7 +1,7 @@
 // What smp_options.tensor_parallel_layers says about the units that the T ranks split or have whole:
-//   [{"pattern": "h\\.[0-3]\\.mlp", "split": false}, {"pattern": ".*attn", "split": "auto"}]
-// A pattern is a regular expression (ECMAScript) for whole names, "h.3.attn"; of the entries that name a unit the last
-// one counts.
+//   [{"pattern": "h.[0-3].mlp", "split": false}, {"pattern": "*attn", "split": "auto"}]
+// Units are named by patterns of engine/config/rules/name_patterns.h, "h.3.attn"; of the entries that name a unit the
+// last one counts.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <string>

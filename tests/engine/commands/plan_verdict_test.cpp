@@ -198,10 +198,10 @@ class Draw {
     set(keys, 0.1, "sharded_data_parallel_degree", {2, 3});
     set(keys, 0.03, "sdp_param_persistence_threshold", {10});
     set(keys, 0.1, "tensor_parallel_layers",
-        {{{{"pattern", ".*attn"}, {"split", false}}},
-         {{{"pattern", ".*"}, {"split", "auto"}}},
+        {{{{"pattern", "*attn"}, {"split", false}}},
+         {{{"pattern", "*"}, {"split", "auto"}}},
          {{{"pattern", "nothing"}, {"split", true}}},
-         {{{"pattern", "head\\.lm_head"}, {"split", false}}}});
+         {{{"pattern", "head.lm_head"}, {"split", false}}}});
     if (chance(0.08)) {
       keys["auto_partition"] = false;
       set(keys, 0.5, "default_partition", {0, 1});
@@ -241,7 +241,7 @@ TEST_CASE("a plan may be made before its data is there, and says what keeps the 
   const auto text = [&](const json& changes) {
     return plan_job(parse_config(tiny_run(folder, changes).dump(), "run.json"), {});
   };
-  CHECK_THAT(text(json::object()), !Contains("note:"));
+  CHECK_THAT(text(json::object()), !Contains("note: not ready"));
   CHECK_THAT(text({{"data", {{"train", {folder / "text.txt", folder / "later.jsonl"}}}}}),
              Contains("note: not ready to train: " + (folder / "later.jsonl") + ": there is no such data file"));
   CHECK_THAT(text({{"output_dir", folder / ""}}),
@@ -265,7 +265,7 @@ TEST_CASE("a plan finds everything that is wrong with the machine, the tokenizer
   for (const auto& said : {refusal([&] { plan_job(config, {}); }), refusal([&] { train_in_process(config); })}) {
     CHECK_THAT(said, Contains("/runtime/device: \"cuda\" needs"));
     CHECK_THAT(said, Contains("/smp_options/offload_path: must be a directory"));
-    CHECK_THAT(said, Contains("nowhere' is neither"));
+    CHECK_THAT(said, Contains("nowhere\" is neither"));
   }
 }
 

@@ -57,7 +57,7 @@ bool has_note(const Config& config, const std::string& key, c10::DeviceType devi
 TEST_CASE("A minimal config has the documented defaults", "[config]") {
   const Config config = with("{}");
   CHECK(config.task == "causal-lm");
-  CHECK(config.model.init == "random");
+  CHECK_FALSE(config.model.pretrained());
   CHECK(config.data.train == std::vector<std::string>{"a.txt"});
   CHECK(config.training.per_device_train_batch_size == 8);
   CHECK(config.training.gradient_accumulation_steps == 1);
@@ -68,7 +68,8 @@ TEST_CASE("A minimal config has the documented defaults", "[config]") {
   CHECK(config.smp.optimize == "memory");
   CHECK(config.smp.placement_strategy == "cluster");
   CHECK_FALSE(config.smp.ddp.has_value());
-  CHECK(with(R"({"model": {"path": "m"}})").model.init == "pretrained");
+  CHECK(with(R"({"model": {"path": "m"}})").model.pretrained());
+  CHECK_FALSE(with(R"({"model": {"path": "m", "init": "random"}})").model.pretrained());
   CHECK_FALSE(with(R"({"training": {"global_batch_size": 16}})").training.per_device_train_batch_size.has_value());
 }
 
@@ -92,15 +93,22 @@ TEST_CASE("Broken configs are told what to change", "[config]") {
       {R"({"smp_options": {"tensor_parallel_degree": 2, "ddp": false}})",
        "c.json: /smp_options/ddp: must be true with tensor_parallel_degree 2; got false; leave it out"},
       {R"({"smp_options": {"bf16": true}, "training": {"fp16": true}})",
-       "c.json: /training/fp16: contradicts smp_options.bf16; got true; keep one of them"},
+       "c.json: /training/fp16: contradicts bf16; got true; keep one of them"},
+      {R"({"smp_options": {"bf16": false}, "training": {"bf16": true}})",
+       "c.json: /smp_options/bf16: contradicts training.bf16 true; got false; keep one of them"},
+      {R"({"smp_options": {"sharded_data_parallel_degree": 2, "sdp_gradient_clipping": 0.5},
+           "training": {"max_grad_norm": 1.0}, "mpi_options": {"processes_per_host": 2}})",
+       "c.json: /smp_options/sdp_gradient_clipping: contradicts training.max_grad_norm 1.0; got 0.5"},
+      {R"({"smp_options": {"sdp_gradient_clipping": 0.5}})",
+       "sdp_gradient_clipping: has no effect without sharded_data_parallel_degree > 1; got 0.5"},
       {R"({"smp_options": {"fp16_params": true}, "training": {"bf16": true}})",
-       "c.json: /smp_options/fp16: contradicts training.bf16; "},
+       "c.json: /smp_options/fp16_params: contradicts bf16; "},
       {R"({"training": {"bf16": true}, "runtime": {"dtype": "float64"}})",
        "c.json: /training/bf16: contradicts runtime.dtype \"float64\"; got true; keep one of them"},
       {R"({"training": {"bf16": true, "static_loss_scale": 128}})",
-       "c.json: /training/static_loss_scale: is only used with fp16; got 128"},
+       "c.json: /training/static_loss_scale: has no effect without fp16; got 128; set fp16"},
       {R"({"training": {"query_key_layer_scaling": true}})",
-       "c.json: /training/query_key_layer_scaling: is only used with fp16; got true"},
+       "c.json: /training/query_key_layer_scaling: has no effect without fp16; got true"},
       {R"({"training": {"fp16": true, "static_loss_scale": 128, "dynamic_loss_scale": true}})",
        "c.json: /training/static_loss_scale: contradicts dynamic_loss_scale true; got 128; leave one of them out"},
       {R"({"training": {"fp16": true, "dynamic_loss_scale": false, "dynamic_loss_args": {"min_scale": 2}}})",
@@ -134,19 +142,21 @@ TEST_CASE("Broken configs are told what to change", "[config]") {
        "\"auto\" chooses shard_gradients, too; got \"auto\"; leave that out"},
       {R"({"smp_options": {"sharded_data_parallel_degree": "auto", "sdp_max_live_parameters": 1e6},
            "training": {"global_batch_size": 8}})",
-       "/smp_options/sdp_max_live_parameters: is only used with sharded_data_parallel_degree > 1"},
+       "/smp_options/sdp_max_live_parameters: has no effect without sharded_data_parallel_degree > 1"},
       {R"({"smp_options": {"microbatches": "autom"}})", "did you mean \"auto\"?"},
-      {R"({"smp_options": {"load_partition": true}})", "needs partition_file; got true; name the plan.json"},
-      {R"({"smp_options": {"partition_file": "plan.json"}})", "is only read with load_partition true"},
+      {R"({"smp_options": {"load_partition": true}})",
+       "has no effect without partition_file; got true; name the plan.json"},
+      {R"({"smp_options": {"partition_file": "plan.json"}})", "has no effect without load_partition"},
       {R"({"smp_options": {"manual_partition": [1, "2"], "auto_partition": false}})",
        "c.json: /smp_options/manual_partition: entry 1 must be a number of blocks, but is \"2\""},
       {R"({"smp_options": {"manual_partition": [1]}})", "contradicts auto_partition true"},
       {R"({"training": {"fsdp": "full_shard"}})",
        "c.json: /training/fsdp: not supported; got \"full_shard\"; use smp_options"},
       {R"({"training": {"eval_strategy": "steps"}})",
-       "c.json: /training/eval_strategy: there is no data to evaluate on; got \"steps\"; give data.validation"},
+       "c.json: /training/eval_strategy: has no effect without data to evaluate on; got \"steps\"; give "
+       "data.validation"},
       {R"({"training": {"warmup_steps": 10, "warmup_ratio": 0.1}})",
-       "c.json: /training/warmup_ratio: contradicts warmup_steps 10; got 0.1; keep warmup_steps"},
+       "c.json: /training/warmup_ratio: contradicts training.warmup_steps 10; got 0.1; keep one of them"},
       {R"({"training": {"warmup_steps": 10.5}})", "must be a whole number of steps"},
       {R"({"training": {"max_steps": 0}})", "must be -1 or >= 1"},
       {R"({"training": {"no_cuda": true}, "runtime": {"device": "cuda"}})",
@@ -168,14 +178,14 @@ TEST_CASE("Broken configs are told what to change", "[config]") {
        "/mpi_options/enabled: must be true"},
       {R"({"runtime": {"communicator": "nccl", "device": "cpu"}})", "\"nccl\" needs GPUs"},
       {R"({"smp_options": {"ddp_dist_backend": "nccl"}})",
-       "c.json: /smp_options/ddp_dist_backend: \"nccl\" needs ddp true; got \"nccl\"; set smp_options.ddp to true"},
+       "c.json: /smp_options/ddp_dist_backend: has no effect without ddp; got \"nccl\"; set smp_options.ddp to true"},
       {R"({"smp_options": {"ddp_dist_backend": "nccl", "ddp": true}, "runtime": {"device": "cpu"}})",
        "\"nccl\" needs GPUs, but runtime.device is \"cpu\"; got \"nccl\"; use \"auto\""},
       {R"({"smp_options": {"ddp_dist_backend": "nccl", "ddp": true}, "runtime": {"communicator": "mpi"}})",
        "contradicts runtime.communicator \"mpi\"; got \"nccl\"; leave one of them out"},
       {R"({"smp_options": {"ddp_dist_backend": "gloo"}})", "got \"gloo\""},
       {R"({"smp_options": {"sdp_hierarchical_allgather": false}})",
-       "is only used where something is sharded; got false; set sharded_data_parallel_degree"},
+       "has no effect where nothing is sharded; got false; set sharded_data_parallel_degree"},
       {R"({"smp_options": {"default_partition": 1}})", "must be < pipeline_parallel_degree 1"},
       {R"({"smp_options": {"memory_weight": 1.2}})", "must be a number >= 0 and <= 1; got 1.2"},
       {R"({"smp_options": {"parameters": {"microbatchs": 1}, "enabled": true}})",
@@ -185,6 +195,24 @@ TEST_CASE("Broken configs are told what to change", "[config]") {
        "/distribution/smdistributed/modelparallel/parameters/microbatches: must be an integer >= 1 and <= 65536 or "
        "\"auto\"; got \"4\"; write 4 without quotes"},
       {R"({"distribution": {}, "smp_options": {}})", "keep one of them"},
+      {R"({"smp_options": {"enabled": true, "microbatches": 2, "parameters": {}}})",
+       "c.json: /smp_options/microbatches: stands beside \"parameters\"; got 2; move it into parameters"},
+      {R"({"smp_options": {"enabled": true, "partition": 2, "parameters": {}}})",
+       "/smp_options/partition: unknown key"},
+      {R"({"smp_options": {"activation_checkpointing": [{"layers": "h\\.(0|1)x", "strategy": "each"}]}})",
+       "\"h\\.(0|1)x\" is a regular expression, but layers are named with * ? and [] as in a shell"},
+      {R"({"smp_options": {"manual_partition": [{"layers": "^h\\.[^0-3].*$", "stage": 0}], "auto_partition": false}})",
+       "write \"h.[!0-3]*\""},
+      {R"({"smp_options": {"tensor_parallel_layers": [{"pattern": ".*attn", "split": false}]}})",
+       "\".*attn\" is a regular expression, but layers are named with * ? and [] as in a shell; got [{"},
+      {R"({"smp_options": {"tensor_parallel_layers": [{"pattern": "h\\.\\d+\\.mlp", "split": false}]}})",
+       "write \"h.[0-9]*.mlp\""},
+      {R"({"training": {"weight_decay": 0.1, "no_decay_patterns": ["*.ln_[!f].weight"]}})",
+       "/training/no_decay_patterns: \"*.ln_[!f].weight\" is a shell pattern, not a regular expression; got [\"*.ln_"},
+      {R"({"training": {"weight_decay": 0.1, "no_decay_patterns": ["*bias"]}})",
+       "write \"bias\", which is found anywhere in a name"},
+      {R"({"training": {"weight_decay": 0.1, "no_decay_patterns": ["(bias"]}})",
+       "\"(bias\" is not a regular expression"},
   }));
   const std::string message = error_with(patch);
   INFO(patch << "\n" << message);
@@ -321,7 +349,7 @@ TEST_CASE("Optimizer states leave accelerators only", "[config]") {
   const Config config = with(R"({"smp_options": {"offload_optimizer_states": true}})");
   CHECK(config.smp.offload_optimizer_states);
   CHECK(parsed(resolved(config)) == config);
-  CHECK(has_note(config, "smp_options.offload_optimizer_states has no effect: "));
+  CHECK(has_note(config, "smp_options.offload_optimizer_states has no effect on CPU ranks"));
   CHECK_FALSE(has_note(config, "smp_options.offload_optimizer_states", c10::DeviceType::CUDA));
   CHECK_FALSE(has_note(with("{}"), "smp_options.offload_optimizer_states"));
   CHECK_THAT(error_with(R"({"smp_options": {"offload_optimizer_states": "cpu"}})"),
@@ -357,13 +385,13 @@ TEST_CASE("Activation checkpointing is a strategy or a list by layer pattern", "
 
 TEST_CASE("What tensor parallelism splits is said by patterns, of which the last counts", "[config]") {
   const Config config = with(R"({"smp_options": {"tensor_parallel_layers":
-      [{"pattern": "h\\.[0-3]\\.mlp", "split": false}, {"pattern": ".*attn", "split": "auto"}]}})");
+      [{"pattern": "h.[0-3].mlp", "split": false}, {"pattern": "*attn", "split": "auto"}]}})");
   CHECK(config.smp.tensor_parallel_layers.size() == 2);
   CHECK(parsed(resolved(config)) == config);
   CHECK(with("{}").smp.tensor_parallel_layers.is_null());
   for (const char* wrong :
        {"true", "{}", R"(["h.0.mlp"])", R"([{"pattern": "h.0.mlp"}])", R"([{"pattern": 3, "split": true}])",
-        R"([{"pattern": "h(", "split": true}])", R"([{"pattern": "h", "split": "never"}])",
+        R"([{"pattern": "h\\.0", "split": true}])", R"([{"pattern": "h", "split": "never"}])",
         R"([{"pattern": "h", "split": 1}])", R"([{"pattern": "h", "split": true, "why": 2}])"}) {
     CAPTURE(wrong);
     CHECK_THAT(error_with(cat(R"({"smp_options": {"tensor_parallel_layers": )", wrong, "}}")),
@@ -379,11 +407,11 @@ TEST_CASE("What tensor parallelism splits is said by patterns, of which the last
     return text;
   };
   CHECK(wishes("null").empty());
-  CHECK(wishes(R"([{"pattern": ".*mlp", "split": true}, {"pattern": "h\\.[12].*", "split": false},
+  CHECK(wishes(R"([{"pattern": "*mlp", "split": true}, {"pattern": "h.[12].*", "split": false},
                    {"pattern": "h.2.mlp", "split": "auto"}])") ==
         "h.0.mlp=0 h.1.attn=1 h.1.mlp=1 h.2.attn=1 h.2.mlp=2 ");
   // The whole name, and the nearest where there is none.
-  CHECK_THROWS_WITH(wishes(R"([{"pattern": ".*", "split": true}, {"pattern": "h.1.atn", "split": true}])"),
+  CHECK_THROWS_WITH(wishes(R"([{"pattern": "*", "split": true}, {"pattern": "h.1.atn", "split": true}])"),
                     Contains("tensor_parallel_layers/1: \"h.1.atn\" names nothing") && Contains("\"h.1.attn\"?"));
   CHECK_THROWS_WITH(wishes(R"([{"pattern": "mlp", "split": true}])"), Contains("h.0.attn, h.0.mlp, "));
 }
@@ -466,6 +494,18 @@ TEST_CASE("--set changes values before they are checked", "[config]") {
   CHECK_THAT(error_with("{}", {"output_dir.x=1"}), Contains("/output_dir is not an object, but \"out\""));
   CHECK_THAT(error_with("{}", {"training..x=1"}), Contains("empty step"));
   CHECK_THAT(error_with("{}", {"a=1", "b=2"}), Contains("/a: unknown key") && Contains("/b: unknown key"));
+  // A slip draws no other mistakes after it, and is not blamed on the file.
+  for (const char* slip :
+       {"training.max_stesp=1", "smp_options.microbatch=2", "runtime.devise=cpu", "mpi_options.host=a",
+        "data.tran=a.txt", "model.pth=m", "trainig.max_steps=1", "trainig.a.b=1"}) {
+    const auto message = error_with("{}", {slip});
+    CAPTURE(slip, message);
+    CHECK(message.starts_with(cat("--set ", slip, ": /")));
+    CHECK_THAT(message, Contains(": unknown key; got ") && !Contains("\n"));
+  }
+  CHECK_THAT(error_with(R"({"runtime": null})", {"runtime.threads_per_rank=1", "runtime.device=gpu"}),
+             Contains("--set runtime.device=gpu: /runtime/device: must be one of"));
+  CHECK(with(envelope, {"smp_options.parameters.partitions=1"}).smp.pipeline_parallel_degree == 1);
 }
 
 TEST_CASE("Every key stands in the list once, with what its status needs", "[config]") {
@@ -474,8 +514,9 @@ TEST_CASE("Every key stands in the list once, with what its status needs", "[con
     for (const auto& key : section.keys) {
       names.push_back(key.name);
       names.insert(names.end(), key.aliases.begin(), key.aliases.end());
-      CHECK((key.store != nullptr) == (key.status == Status::honoured));
-      CHECK((key.status == Status::honoured && key.load == nullptr) == !key.writes.empty());
+      CHECK((key.store != nullptr) == (key.status == Status::honoured && key.writes.empty()));
+      CHECK((key.store != nullptr) == (key.load != nullptr));
+      if (!key.writes.empty()) CHECK((key.means && key_named(key.writes).store));
       CHECK((key.status == Status::honoured || !key.advice.empty()));
       CHECK((key.status == Status::no_effect || !key.meaning.empty()));
     }

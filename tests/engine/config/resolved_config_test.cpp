@@ -21,7 +21,7 @@ const std::map<std::string, std::vector<json>>& free_values() {
       {"model.path", {"some/model"}},
       {"smp_options.activation_checkpointing",
        {"each", "group_2", json::parse(R"([{"layers": "h.[0-3]", "strategy": "selective"}])")}},
-      {"smp_options.tensor_parallel_layers", {json::parse(R"([{"pattern": ".*mlp", "split": "auto"}])")}},
+      {"smp_options.tensor_parallel_layers", {json::parse(R"([{"pattern": "*mlp", "split": "auto"}])")}},
       {"smp_options.manual_partition", {{1, 1}, json::parse(R"([{"layers": "h.0", "stage": 0}])")}},
       {"runtime.memory_cap", {1 << 30, "2GiB"}},
       {"training.lr_scheduler_kwargs", {{{"num_cycles", 2}}, R"({"lr_end": 1e-6})"}},

@@ -28,7 +28,7 @@ struct Choice {
   std::string pipeline = "interleaved", recompute = "none", optimize = "memory", dtype = "float32";
   bool tied = true;
   int words = 61;
-  std::string whole = "";  // a pattern of units that are not split over T
+  std::string whole = "";  // a pattern of units that are not split over T; *e*: embedding and head
 };
 
 Config config_of(const Choice& c) {
@@ -109,7 +109,7 @@ TEST_CASE("what a plan tells of memory is what every rank holds, class by class"
         CHECK_NOTHROW(compare(choice));
         ++settings;
       }
-  for (const char* whole : {".*", ".*attn", ".*mlp", "head.*|embedding.*"})
+  for (const char* whole : {"*", "*attn", "*mlp", "*e*"})
     for (const std::string optimize : {"speed", "memory"})
       for (const bool tied : {true, false}) {
         CAPTURE(whole, optimize, tied);

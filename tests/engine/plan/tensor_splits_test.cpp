@@ -101,14 +101,14 @@ TEST_CASE("without a word, what gives every rank a part is split") {
 }
 
 TEST_CASE("the last entry that names a unit counts, also against the rule") {
-  const json rules = {rule(".*mlp", false), rule("h\\.1\\..*", true), rule("h\\.2\\.attn", false)};
+  const json rules = {rule("*mlp", false), rule("h.1.*", true), rule("h.2.attn", false)};
   CHECK(whole({.rules = rules}) ==
-        "h.0.mlp: asked for by \".*mlp\"; h.2.attn: asked for by \"h\\.2\\.attn\"; "
-        "h.2.mlp: asked for by \".*mlp\"");
-  CHECK(whole({.t = 8, .rules = {rule(".*", true)}}).empty());
+        "h.0.mlp: asked for by \"*mlp\"; h.2.attn: asked for by \"h.2.attn\"; "
+        "h.2.mlp: asked for by \"*mlp\"");
+  CHECK(whole({.t = 8, .rules = {rule("*", true)}}).empty());
   // What is whole takes its place on every rank.
   const auto parameters = [](const Choice& c) { return planned(c).plan.parameters_by_rank.front(); };
-  CHECK(parameters({.rules = {rule(".*mlp", false)}}) - parameters({}) == 3 * 3 * (2 * 96 * 96 + 96));
+  CHECK(parameters({.rules = {rule("*mlp", false)}}) - parameters({}) == 3 * 3 * (2 * 96 * 96 + 96));
   CHECK_THROWS_WITH(planned({.rules = {rule("h.3.mlp", false)}}),
                     Contains("tensor_parallel_layers/0") && Contains("did you mean \"h."));
   CHECK_THROWS_WITH(planned({.t = 1, .rules = {rule("h.3.mlp", false)}}), Contains("names nothing"));
@@ -126,7 +126,7 @@ TEST_CASE("tied units are decided as one") {
 }
 
 TEST_CASE("\"auto\" goes by prices where there are any") {
-  const json rules = {rule(".*", "auto")};
+  const json rules = {rule("*", "auto")};
   CHECK(whole({.rules = rules}).empty());
   CHECK_THAT(why({.rules = rules}, "h.0.mlp"), Contains("\"auto\" needs a cluster or a profile"));
   for (const char* optimize : {"speed", "memory"}) {
@@ -144,7 +144,7 @@ TEST_CASE("\"auto\" goes by prices where there are any") {
 }
 
 TEST_CASE("\"auto\" does not keep whole what then does not fit") {
-  const Choice roomy{.rules = {rule(".*mlp", "auto")}, .cluster = cluster_file(0.01, 16)};
+  const Choice roomy{.rules = {rule("*mlp", "auto")}, .cluster = cluster_file(0.01, 16)};
   CHECK_THAT(whole(roomy), Contains("h.0.mlp"));
   Choice tight = roomy;
   for (double room = 1; room > 1e-4 && !whole(tight).empty(); room /= 1.1) tight.cluster = cluster_file(0.01, room);

@@ -98,6 +98,64 @@ TEST_CASE("an unknown key of model.config is refused with the nearest one", "[sp
               {"architectures", {"GPT2LMHeadModel"}}}) == "");
 }
 
+TEST_CASE("keys of model.config that would train another model elsewhere are refused, the rest is noted", "[spec]") {
+  const RunFolder folder("no-effect-keys");
+  const auto run = [&](const json& keys) { return tiny_run(folder, {{"model", {{"config", keys}}}}); };
+  const auto with = [&](const json& keys) { return mistakes_in(run(keys)); };
+  const auto refused = [&](const char* key, const json& value, const char* advice, const json& beside = {}) {
+    json keys = {{key, value}};
+    keys.update(beside.is_null() ? json::object() : beside);
+    CHECK_THAT(with(keys), Contains(cat("run.json: /model/config/", key, ": has no effect here; got ", value.dump())) &&
+                               Contains(advice));
+  };
+  refused("gradient_checkpointing", true, "set smp_options.activation_checkpointing");
+  refused("dtype", "bfloat16", "set training.bf16");
+  refused("torch_dtype", "float16", "training.fp16");
+  refused("use_bfloat16", true, "set training.bf16");
+  refused("is_encoder_decoder", true, "decoder");
+  refused("reorder_and_upcast_attn", true, "set training.attention_in_fp32");
+  refused("architectures", {"GPT2ForSequenceClassification"}, "causal-lm");
+  refused("n_ctx", 512, "set n_positions");
+  const json gptj = {{"model_type", "gptj"}, {"rotary_dim", 4}};
+  refused("rotary", false, "rotary positions", gptj);
+  refused("scale_attn_weights", false, "scales attention", gptj);
+  refused("architectures", {"GPT2LMHeadModel"}, "causal-lm", gptj);
+
+  // What transformers writes into a config.json may be pasted.
+  const json pasted = {{"architectures", {"GPT2LMHeadModel"}},
+                       {"n_ctx", 32},
+                       {"torch_dtype", "float32"},
+                       {"gradient_checkpointing", false},
+                       {"reorder_and_upcast_attn", false},
+                       {"use_cache", true}};
+  CHECK(with(pasted) == "");
+  const auto lines = notes(parse_config(run(pasted).dump(), "run.json"), at::kCPU);
+  CHECK_THAT(lines, Catch::VectorContains(
+                        std::string("model.config: only the saved config.json has what is said about architectures, "
+                                    "gradient_checkpointing, n_ctx, reorder_and_upcast_attn, torch_dtype, use_cache")));
+}
+
+TEST_CASE("a key of model.config that contradicts the weights is named", "[spec]") {
+  const RunFolder folder("contradicts-weights");
+  train_in_process(parse_config(tiny_run(folder).dump(), "run.json"));
+  const auto said = [&](const json& keys) {
+    json file = tiny_run(folder, {{"output_dir", folder / "out2"}});
+    file["model"] = {{"path", folder / "out"}, {"config", keys}};
+    try {
+      open_model(parse_config(file.dump(), "run.json"));
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  CHECK(said({{"resid_pdrop", 0.5}}) == "");
+  CHECK_THAT(said({{"n_layer", 3}, {"resid_pdrop", 0.5}}),
+             Contains("/model/config/n_layer: contradicts the weights in ") &&
+                 Contains("got 3; leave it out, or set model.init to \"random\"") && !Contains("resid_pdrop"));
+  CHECK_THAT(said({{"vocab_size", 300}, {"n_inner", 8}}),
+             Contains("/model/config/vocab_size: contradicts") && Contains("/model/config/n_inner: contradicts"));
+}
+
 TEST_CASE("a directory's config.json may have keys of its own, which are kept", "[spec]") {
   const RunFolder folder("own-keys");
   json keys = kSmall;

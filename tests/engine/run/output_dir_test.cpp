@@ -1,6 +1,9 @@
 #include "engine/run/output_dir.h"
 
+#include <unistd.h>
+
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 
 #include "core/error.h"
@@ -67,6 +70,10 @@ ModelSpec small_model() {
   return open_model(config_for("unused")).spec;
 }
 
+void prepare(const Config& config) {
+  const OutputLock lock = prepare_output_dir(config, small_model());
+}
+
 std::string refusal(const Config& config) {
   return message_of<ConfigError>([&] { check_output_dir(config, small_model()); });
 }
@@ -79,12 +86,13 @@ TEST_CASE("A new or empty output directory is accepted, and made", "[output_dir]
   const Config config = config_for(out, {{"training", {{"overwrite_output_dir", false}}}});
   check_output_dir(config, small_model());
   CHECK_FALSE(fs::exists(out));
-  prepare_output_dir(config, small_model());
+  prepare(config);
   CHECK(fs::is_directory(out));
   // What a run leaves that failed before it began, and a profile, do not count.
   folder.write("deeper/out/flight/rank-0", "x");
   folder.write("deeper/out/.cache/tokens.bin", "x");
   folder.write("deeper/out/profile.json", "x");
+  folder.write("deeper/out/.lock", "x");
   check_output_dir(config, small_model());
 }
 
@@ -93,7 +101,7 @@ TEST_CASE("Somebody's files are overwritten only on demand", "[output_dir]") {
   const auto before = earlier.files("out");
   const Config config = config_for(earlier.path("out"), {{"training", {{"overwrite_output_dir", false}}}});
   CHECK_THAT(refusal(config), Contains("out is not empty") && Contains("training.overwrite_output_dir"));
-  CHECK_THROWS_AS(prepare_output_dir(config, small_model()), ConfigError);
+  CHECK_THROWS_AS(prepare(config), ConfigError);
   CHECK(earlier.files("out") == before);
 
   CHECK_THAT(refusal(config_for(earlier.path("out/mine.txt"))), Contains("mine.txt is a file; name a directory"));
@@ -102,7 +110,7 @@ TEST_CASE("Somebody's files are overwritten only on demand", "[output_dir]") {
 TEST_CASE("An earlier run's records go, its model waits in previous-model, and other files stay", "[output_dir]") {
   const Earlier earlier;
   const Config config = config_for(earlier.path("out"));
-  prepare_output_dir(config, small_model());
+  prepare(config);
   const std::set<std::string> waiting = {"previous-model/config.json",
                                          "previous-model/model.safetensors",
                                          "previous-model/tokenizer.json",
@@ -113,7 +121,7 @@ TEST_CASE("An earlier run's records go, its model waits in previous-model, and o
 
   // The run failed: the next one finds no model, and keeps what waits.
   earlier.write("out/metrics.jsonl", "of the run that failed");
-  prepare_output_dir(config, small_model());
+  prepare(config);
   CHECK(earlier.files("out") == waiting);
   CHECK(read_file(earlier.path("out/previous-model/config.json")) == "config.json");
 
@@ -126,8 +134,31 @@ TEST_CASE("An earlier run's records go, its model waits in previous-model, and o
 
   // A run that was killed before it could remove the previous model leaves two: the newer one counts.
   earlier.write("out/previous-model/config.json", "old");
-  prepare_output_dir(config, small_model());
+  prepare(config);
   CHECK(read_file(earlier.path("out/previous-model/config.json")) == "new");
+}
+
+TEST_CASE("One run at a time has an output directory", "[output_dir]") {
+  const Earlier earlier;
+  const Config config = config_for(earlier.path("out"));
+  std::optional<OutputLock> first = prepare_output_dir(config, small_model());
+  const auto during = earlier.files("out");
+  CHECK(during.contains(OutputLock::kFile));
+  for (const auto& said : {refusal(config), message_of<ConfigError>([&] { prepare(config); }),
+                           message_of<ConfigError>([&] { OutputLock(earlier.path("out")); })})
+    CHECK_THAT(said, Contains("/output_dir: ") && Contains(cat("is in use by another run: process ", ::getpid())) &&
+                         Contains(" on host ") && Contains(", started 2") && Contains("choose another output_dir"));
+  CHECK(earlier.files("out") == during);
+
+  first.reset();
+  CHECK_FALSE(earlier.files("out").contains(OutputLock::kFile));
+  check_output_dir(config, small_model());
+
+  // What a killed run left is no lock.
+  earlier.write(cat("out/", OutputLock::kFile), "process 1 on host of long ago\n");
+  check_output_dir(config, small_model());
+  first.emplace(prepare_output_dir(config, small_model()));
+  CHECK_THAT(read_file(earlier.path("out") / OutputLock::kFile), Contains(std::to_string(::getpid())));
 }
 
 TEST_CASE("A run does not replace what it reads, however the paths are spelled", "[output_dir]") {
@@ -176,8 +207,9 @@ TEST_CASE("A disk without room for the model is found before anything is removed
   large["n_embd"] = 1 << 24;  // 3e15 parameters
   const Config config = config_for(earlier.path("out"), {{"model", {{"config", large}}}});
   const ModelSpec spec = open_model(config).spec;
-  CHECK_THAT(message_of<RunError>([&] { prepare_output_dir(config, spec); }),
-             Contains("/output_dir: the model needs ") && Contains("PiB, but ") && Contains(" left; free some room"));
+  CHECK_THAT(message_of<RunError>([&] { const OutputLock lock = prepare_output_dir(config, spec); }),
+             Contains("/output_dir: the model and the records of the ranks need ") && Contains("PiB, but ") &&
+                 Contains(" left; free some room"));
   CHECK(earlier.files("out") == before);
 }
 

@@ -40,12 +40,17 @@ TEST_CASE("Activation checkpointing is said in three ways", "[config][spellings]
   CHECK(strategy(R"({"smp_options": {"checkpoint_attentions": true}})") == "selective");
   CHECK(strategy(R"({"smp_options": {"enabled": true, "parameters": {"checkpoint_attentions": true}}})") ==
         "selective");
-  // The same twice is no contradiction; false says nothing, as it is the default that transformers writes out.
+  // The same twice is no contradiction.
   CHECK(strategy(R"({"training": {"gradient_checkpointing": true},
                      "smp_options": {"activation_checkpointing": "each"}})") == "each");
-  CHECK(strategy(R"({"training": {"gradient_checkpointing": false, "activation_checkpointing": false},
+  CHECK(strategy(R"({"training": {"gradient_checkpointing": null, "activation_checkpointing": null},
                      "smp_options": {"activation_checkpointing": "group_2", "checkpoint_attentions": false}})") ==
         "group_2");
+  CHECK(strategy(R"({"training": {"gradient_checkpointing": false}})") == "none");
+  CHECK_THAT(mistake(R"({"training": {"gradient_checkpointing": false},
+                         "smp_options": {"activation_checkpointing": "each"}})"),
+             Contains("c.json: /training/gradient_checkpointing: means activation_checkpointing \"none\" and "
+                      "contradicts smp_options.activation_checkpointing \"each\"; got false; keep one of them"));
 
   CHECK_THAT(
       mistake(R"({"training": {"gradient_checkpointing": true},
@@ -55,7 +60,7 @@ TEST_CASE("Activation checkpointing is said in three ways", "[config][spellings]
   CHECK_THAT(
       mistake(R"({"training": {"activation_checkpointing": true},
                          "smp_options": {"checkpoint_attentions": true}})"),
-      Contains("/training/activation_checkpointing: means") && Contains("smp_options.checkpoint_attentions true"));
+      Contains("/smp_options/checkpoint_attentions: means") && Contains("training.activation_checkpointing true"));
   CHECK_THAT(
       mistake(R"({"smp_options": {"activation_checkpointing": "each", "checkpoint_attentions": true}})"),
       Contains("/smp_options/checkpoint_attentions: means activation_checkpointing \"selective\" and contradicts "
@@ -79,14 +84,13 @@ TEST_CASE("Arguments of transformers' activation checkpointing", "[config][spell
     CHECK_THAT(mistake(cat(R"({"training": {"activation_checkpointing_kwargs": )", arguments, "}}")),
                Contains("/training/activation_checkpointing_kwargs: ") && Contains(says));
   }
-  CHECK_THAT(
-      mistake(R"({"training": {"gradient_checkpointing_kwargs": {"offload": true}},
+  CHECK_THAT(mistake(R"({"training": {"gradient_checkpointing_kwargs": {"offload": true}},
                          "smp_options": {"offload_activations": false}})"),
-      Contains("/training/gradient_checkpointing_kwargs: \"offload\" contradicts smp_options.offload_activations "
-               "false"));
+             Contains("/training/gradient_checkpointing_kwargs: means offload_activations true and contradicts "
+                      "smp_options.offload_activations false"));
 }
 
-TEST_CASE("A value on the command line replaces shorthands in the file", "[config][spellings]") {
+TEST_CASE("A value on the command line replaces every spelling in the file", "[config][spellings]") {
   const char* file = R"({"training": {"gradient_checkpointing": true, "adafactor": true, "warmup_ratio": 0.1}})";
   CHECK(reading(file, {"smp_options.activation_checkpointing=contiguous"}).smp.activation_checkpointing ==
         "contiguous");
@@ -95,8 +99,51 @@ TEST_CASE("A value on the command line replaces shorthands in the file", "[confi
   CHECK(reading(file, {"training.warmup_steps=7"}).training.warmup_steps == 7);
   const char* envelope = R"({"smp_options": {"enabled": true, "parameters": {"checkpoint_attentions": true}}})";
   CHECK(reading(envelope, {"smp_options.activation_checkpointing=each"}).smp.activation_checkpointing == "each");
-  // Of keys with the same name only that of the section is meant.
+  // Also the other way round, and keys of the same name in two sections.
+  CHECK(reading(R"({"training": {"optim": "sgd"}})", {"training.adafactor=true"}).training.optim == "adafactor");
+  CHECK(reading(R"({"training": {"warmup_steps": 9}})", {"training.warmup_ratio=0.5"}).training.warmup_steps == 0.5);
+  CHECK(reading(R"({"training": {"eval_strategy": "steps"}, "data": {"validation": "v.txt"}})",
+                {"training.evaluation_strategy=epoch"})
+            .training.eval_strategy == "epoch");
+  const char* each = R"({"smp_options": {"activation_checkpointing": "each"}})";
+  CHECK(reading(each, {"training.gradient_checkpointing=false"}).smp.activation_checkpointing == "none");
+  CHECK(reading(each, {"smp_options.checkpoint_attentions=true"}).smp.activation_checkpointing == "selective");
   CHECK(reading(R"({"training": {"fp16": true}})", {"smp_options.fp16=true"}).training.fp16);
+  CHECK_FALSE(reading(R"({"training": {"fp16": true}})", {"smp_options.fp16=false"}).training.fp16);
+  CHECK_FALSE(reading(R"({"smp_options": {"bf16": true}})", {"training.bf16=false"}).training.bf16);
+  // A flag that is taken back takes back what it stands for, and nothing else.
+  CHECK(reading(R"({"training": {"optim": "sgd"}})", {"training.adafactor=false"}).training.optim == "sgd");
+  CHECK(reading(R"({"training": {"optim": "adafactor"}})", {"training.adafactor=false"}).training.optim ==
+        TrainingOptions().optim);
+  CHECK(reading(each, {"smp_options.checkpoint_attentions=false"}).smp.activation_checkpointing == "each");
+}
+
+TEST_CASE("Two values on the command line in two spellings must agree", "[config][spellings]") {
+  const auto refused = [](const std::vector<std::string>& overrides, const std::string& says) {
+    CAPTURE(overrides);
+    const auto both = [&](const std::vector<std::string>& order) {
+      try {
+        reading("{}", order);
+      } catch (const ConfigError& error) {
+        return std::string(error.what());
+      }
+      return std::string("no error");
+    };
+    CHECK_THAT(both(overrides), Contains("--set ") && Contains(says));
+    CHECK_THAT(both({overrides.rbegin(), overrides.rend()}), Contains("--set ") && Contains(says));
+  };
+  refused({"training.optim=sgd", "training.adafactor=true"}, "/training/adafactor: means optim \"adafactor\" and");
+  refused({"training.warmup_steps=7", "training.warmup_ratio=0.1"}, "contradicts training.warmup_steps 7");
+  refused({"smp_options.partitions=2", "smp_options.pipeline_parallel_degree=4"}, "another name of pipeline_parallel");
+  refused({"training.evaluation_strategy=no", "training.eval_strategy=steps"}, "another name of eval_strategy");
+  refused({"training.bf16=true", "smp_options.bf16=false"}, "contradicts training.bf16 true");
+  refused({"training.gradient_checkpointing=true", "smp_options.activation_checkpointing=none"}, "\"each\" and");
+  CHECK(reading("{}", {"training.adafactor=true", "training.optim=adafactor"}).training.optim == "adafactor");
+  CHECK(reading("{}", {"training.optim=adafactor", "training.optim=sgd"}).training.optim == "sgd");
+  // The number that "auto" was resolved to is no second opinion.
+  CHECK(reading(R"({"training": {"global_batch_size": 8}})",
+                {"smp_options.partitions=auto", "smp_options.pipeline_parallel_degree=2"})
+            .smp.pipeline_parallel_degree == 2);
 }
 
 TEST_CASE("SageMaker's data parallelism is ours", "[config][spellings]") {
@@ -111,6 +158,10 @@ TEST_CASE("SageMaker's data parallelism is ours", "[config][spellings]") {
   CHECK(config == reading(R"({"smp_options": {"ddp": true}, "mpi_options": {"processes_per_host": 4,
                               "custom_mpi_options": "-x A=1"}})"));
   CHECK_FALSE(reading(distribution(R"({"enabled": false})")).smp.ddp.has_value());
+  CHECK_THAT(mistake(distribution(R"({"enabled": false})", four)),
+             Contains("dataparallel/enabled: must be true with 4 replicas (D = world size / (P x T) > 1); got false"));
+  CHECK_NOTHROW(reading(R"({"distribution": {"smdistributed": {"dataparallel": {"enabled": false}, "modelparallel":
+                            {"enabled": true, "parameters": {"ddp": true}}}, "mpi": {"processes_per_host": 4}}})"));
   CHECK_FALSE(reading(distribution("{}")).smp.ddp.has_value());
   // Together with model parallelism the replicas are what P x T leaves.
   CHECK(reading(R"({"distribution": {"smdistributed": {"dataparallel": {"enabled": true}, "modelparallel":
@@ -145,7 +196,7 @@ TEST_CASE("Keys whose promise does not hold are refused", "[config][spellings]")
                                        "manual_partition": [2]}})"),
                            c10::DeviceType::CPU);
   CHECK(std::any_of(lines.begin(), lines.end(), [](const std::string& line) {
-    return line.find("smp_options.default_partition has no effect: manual_partition gives") == 0;
+    return line.find("smp_options.default_partition has no effect where manual_partition gives") == 0;
   }));
 }
 

@@ -52,7 +52,8 @@ TEST_CASE("optimizers are known by transformers' names, and Adam by ours") {
   CHECK(options_of({{"adafactor", true}}).kind == Kind::adafactor);  // version 4
   CHECK(options_of({{"adafactor", false}, {"optim", "sgd"}}).kind == Kind::sgd);
   CHECK(options_of({{"max_grad_value", 0.5}}).max_gradient_value == 0.5);
-  CHECK_THAT(mistake_in({{"adafactor", true}, {"optim", "sgd"}}), Catch::Contains("contradicts optim \"sgd\""));
+  CHECK_THAT(mistake_in({{"adafactor", true}, {"optim", "sgd"}}),
+             Catch::Contains("contradicts training.optim \"sgd\""));
   CHECK_THAT(mistake_in({{"optim", "adamw_8bit"}}), Catch::Contains("not implemented yet"));
 }
 

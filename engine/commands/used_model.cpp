@@ -1,0 +1,46 @@
+#include "engine/commands/used_model.h"
+
+#include <filesystem>
+
+#include "core/error.h"
+#include "engine/config/rules/model_rules.h"
+#include "engine/config/rules/shell_words.h"
+#include "engine/run/model_source.h"
+
+namespace shardline {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string setting_for(const std::string& directory) {
+  return "--set " + shell_quoted("model.path=" + directory);
+}
+
+}  // namespace
+
+void require_weights(const Config& config) {
+  if (config.model.pretrained() || config.model.init) return;
+  const std::string& out = config.output_dir;
+  throw ConfigError(cat("/model/path: is not given, so the weights would be random; ",
+                        holds_model(out) ? cat("use the model in output_dir with ", setting_for(out))
+                                         : cat("name the directory of a model, for instance ", setting_for(out),
+                                               " after a run has saved one there"),
+                        ", or set model.init to \"random\" if random weights are meant"));
+}
+
+std::string used_model_line(const Config& config) {
+  std::error_code ignored;
+  const std::string& out = config.output_dir;
+  const bool is_another = holds_model(out) && !fs::equivalent(config.model.path, out, ignored);
+  return cat("model: ", weights_text(config.model),
+             is_another ? cat("; the model in output_dir is used with ", setting_for(out)) : "");
+}
+
+std::string samples_line(const Config& config) {
+  const auto model = described_model(config.model);
+  const int64_t usual = DataOptions().sequence_length, length = config.data.sequence_length;
+  const bool is_cut = model && length == model->max_positions && length < usual;
+  return cat("samples: ", length, " tokens", is_cut ? cat(", the model's maximum (the default is ", usual, ')') : "");
+}
+
+}  // namespace shardline

@@ -1,0 +1,224 @@
+#include "engine/config/rules/needs.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "core/error.h"
+#include "engine/config/keys/registry.h"
+#include "engine/config/rules/optimizer_rules.h"
+#include "engine/config/rules/partition_rules.h"
+#include "engine/config/rules/precision_rules.h"
+
+namespace shardline {
+namespace {
+
+struct Run {
+  const Config& config;
+  bool on_gpus = false;
+
+  const TrainingOptions& training() const { return config.training; }
+  const SmpOptions& smp() const { return config.smp; }
+  const DataOptions& data() const { return config.data; }
+};
+
+struct Need {
+  const char* key;
+  // What follows "has no effect", such as "without fp16"; empty: it has an effect.
+  std::function<std::string(const Run&)> why;
+  const char* advice = "";  // refused with this advice; empty: noted
+};
+
+std::string when(bool condition, const std::string& text) {
+  return condition ? text : "";
+}
+
+bool is_adam(const Run& run) {
+  return run.training().optim.starts_with("adam");
+}
+
+bool has_evaluation_data(const Run& run) {
+  return !run.data().validation.empty() || run.data().validation_split_percentage > 0;
+}
+
+bool evaluates(const Run& run) {
+  const auto& t = run.training();
+  return has_evaluation_data(run) && (t.eval_strategy != "no" || t.eval_on_start || t.do_eval);
+}
+
+bool may_read_jsonl(const DataOptions& data) {
+  if (data.format != "auto") return data.format == "jsonl";
+  const auto is_other = [](const std::string& path) {
+    const auto extension = std::filesystem::path(path).extension();
+    return extension == ".txt" || extension == ".text" || extension == ".md" || extension == ".bin" ||
+           extension == ".idx";
+  };
+  return !std::all_of(data.train.begin(), data.train.end(), is_other) ||
+         !std::all_of(data.validation.begin(), data.validation.end(), is_other);
+}
+
+int replicas(const Run& run) {
+  return configured_world_size(run.config) / (run.smp().pipeline_parallel_degree * run.smp().tensor_parallel_degree);
+}
+
+bool starts_mpirun(const Run& run) {
+  const std::string& communicator = run.config.runtime.communicator;
+  if (!run.config.mpi.enabled || communicator == "threads" || communicator == "local") return false;
+  return communicator != "auto" || configured_world_size(run.config) > 1;
+}
+
+int axes(const Run& run) {
+  return (run.smp().pipeline_parallel_degree > 1) + (run.smp().tensor_parallel_degree > 1) + (replicas(run) > 1);
+}
+
+const std::vector<Need>& needs() {
+  const auto without_fp16 = [](const Run& run) { return when(!run.training().fp16, "without fp16"); };
+  const auto in_fp32 = [](const Run& run) {
+    return when(precision_of(run.config) == Precision::fp32, "without bf16 or fp16");
+  };
+  const auto without_adam = [](const Run& run) {
+    return when(!is_adam(run), cat("with optim \"", run.training().optim, '"'));
+  };
+  const auto without_evaluation = [](const Run& run) {
+    return when(!evaluates(run), has_evaluation_data(run) ? "without eval_strategy, eval_on_start or do_eval"
+                                                          : "without data to evaluate on");
+  };
+  const auto without_offloading = [](const Run& run) {
+    return when(!run.smp().offload_activations, "without offload_activations");
+  };
+  const auto without_sharded_weights = [](const Run& run) {
+    return when(run.smp().sharded_data_parallel_degree <= 1, "without sharded_data_parallel_degree > 1");
+  };
+  const auto without_replicas = [](const Run& run) { return when(replicas(run) == 1, "with one replica (D = 1)"); };
+  const auto without_tensor_parallelism = [](const Run& run) {
+    return when(run.smp().tensor_parallel_degree == 1, "with tensor_parallel_degree 1");
+  };
+  const auto without_data = [](const Run& run) {
+    return when(!has_evaluation_data(run), "without data to evaluate on");
+  };
+  const char* set_fp16 = "set fp16 to true, or leave it out";
+  const char* set_degree = "set that degree, or leave this out";
+  const char* give_data = "give data.validation or data.validation_split_percentage";
+
+  static const std::vector<Need> all = {
+      {"training.static_loss_scale", without_fp16, set_fp16},
+      {"training.dynamic_loss_scale", without_fp16, set_fp16},
+      {"training.dynamic_loss_args", without_fp16, set_fp16},
+      {"training.query_key_layer_scaling", without_fp16, set_fp16},
+      {"training.eval_strategy", without_data, give_data},
+      {"training.eval_on_start", without_data, give_data},
+      {"training.do_eval", without_data, give_data},
+      {"smp_options.shard_gradients",
+       [](const Run& run) {
+         return when(!run.smp().shard_optimizer_state && run.smp().sharded_data_parallel_degree <= 1,
+                     "without shard_optimizer_state");
+       },
+       "set that too"},
+      {"smp_options.sdp_reduce_bucket_size", without_sharded_weights, set_degree},
+      {"smp_options.sdp_param_persistence_threshold", without_sharded_weights, set_degree},
+      {"smp_options.sdp_max_live_parameters", without_sharded_weights, set_degree},
+      {"smp_options.sdp_gradient_clipping", without_sharded_weights, set_degree},
+      {"smp_options.sdp_hierarchical_allgather",
+       [](const Run& run) {
+         return when(!run.smp().shard_optimizer_state && run.smp().sharded_data_parallel_degree <= 1,
+                     "where nothing is sharded");
+       },
+       "set sharded_data_parallel_degree or shard_optimizer_state, or leave this out"},
+      {"smp_options.load_partition",
+       [](const Run& run) { return when(run.smp().partition_file.empty(), "without partition_file"); },
+       "name the plan.json of an earlier run"},
+      {"smp_options.partition_file",
+       [](const Run& run) { return when(!run.smp().load_partition, "without load_partition"); },
+       "set load_partition to true; each run writes its own partition into output_dir/plan.json"},
+      {"smp_options.ddp_dist_backend",
+       [](const Run& run) { return when(!run.smp().ddp.value_or(false), "without ddp"); },
+       "set smp_options.ddp to true"},
+
+      {"data.text_column",
+       [](const Run& run) { return when(!may_read_jsonl(run.data()), "without files of format jsonl"); }},
+      {"data.validation", without_evaluation},
+      {"data.max_eval_samples", without_evaluation},
+      {"training.eval_steps",
+       [](const Run& run) { return when(run.training().eval_strategy == "no", "with eval_strategy \"no\""); }},
+      {"training.per_device_eval_batch_size", without_evaluation},
+      {"training.adam_beta1", without_adam},
+      {"training.adam_beta2", without_adam},
+      {"training.adam_epsilon", without_adam},
+      {"training.no_decay_patterns",
+       [](const Run& run) { return when(run.training().weight_decay == 0, "with weight_decay 0"); }},
+      {"training.warmup_steps",
+       [](const Run& run) {
+         return when(run.training().lr_scheduler_type == "constant", "with lr_scheduler_type \"constant\"");
+       }},
+      {"training.num_train_epochs",
+       [](const Run& run) {
+         return when(run.training().max_steps > 0, cat("with max_steps ", run.training().max_steps));
+       }},
+      {"training.data_seed", [](const Run& run) { return when(!run.data().shuffle, "with data.shuffle false"); }},
+      {"training.fp32_residual_addition", in_fp32},
+      {"training.attention_in_fp32", in_fp32},
+      {"smp_options.tensor_parallel_layers", without_tensor_parallelism},
+      {"smp_options.optimize", without_tensor_parallelism},
+      {"smp_options.prescaled_batch", without_tensor_parallelism},
+      {"smp_options.placement_strategy",
+       [](const Run& run) { return when(axes(run) < 2, "with at most one degree above 1"); }},
+      {"smp_options.shard_optimizer_state", without_replicas},
+      {"smp_options.shard_gradients", without_replicas},
+      {"smp_options.default_partition",
+       [](const Run& run) {
+         if (run.smp().auto_partition) return std::string("with auto_partition true");
+         return when(!partition_by_hand(run.smp().manual_partition).blocks.empty(),
+                     "where manual_partition gives the number of blocks of each stage");
+       }},
+      {"smp_options.memory_weight",
+       [](const Run& run) {
+         return when(!run.smp().auto_partition || run.smp().load_partition,
+                     "where the planner does not place the layers");
+       }},
+      {"smp_options.offload_activations",
+       [](const Run& run) {
+         return when(run.smp().activation_checkpointing == "none" && run.smp().offload_scope == "checkpointed",
+                     "without activation_checkpointing, unless offload_scope is \"all\"");
+       }},
+      {"smp_options.offload_scope", without_offloading},
+      {"smp_options.activation_loading_horizon", without_offloading},
+      {"smp_options.offload_path", without_offloading},
+      {"smp_options.offload_optimizer_states",
+       [](const Run& run) {
+         return when(!states_on_host(run.smp(), run.on_gpus), "on CPU ranks, which have them in the host's memory");
+       }},
+      {"mpi_options.custom_mpi_options",
+       [](const Run& run) { return when(!starts_mpirun(run), "where no ranks are started with mpirun"); }},
+      {"runtime.timeline_first_step",
+       [](const Run& run) {
+         const int steps = run.training().max_steps, first = run.config.runtime.timeline_first_step;
+         if (run.config.runtime.timeline_steps == 0) return std::string("with timeline_steps 0");
+         return when(steps > 0 && first > steps, cat("with max_steps ", steps, ": no step is recorded"));
+       }},
+  };
+  return all;
+}
+
+}  // namespace
+
+void check_needs(const Config& config, const std::function<bool(const std::string& key)>& gives,
+                 const Complaint& complain) {
+  for (const auto& need : needs()) {
+    if (need.advice[0] == '\0' || !gives(need.key)) continue;
+    if (const auto why = need.why({config}); !why.empty()) complain(need.key, "has no effect " + why, need.advice);
+  }
+}
+
+std::vector<std::string> keys_without_effect(const Config& config, bool on_gpus) {
+  std::vector<std::string> lines;
+  const Config defaults;
+  for (const auto& need : needs()) {
+    if (need.advice[0] != '\0') continue;
+    const Key& key = key_named(need.key);
+    if (key.load(config) == key.load(defaults)) continue;
+    if (const auto why = need.why({config, on_gpus}); !why.empty())
+      lines.push_back(cat(need.key, " has no effect ", why));
+  }
+  return lines;
+}
+
+}  // namespace shardline

@@ -1,0 +1,92 @@
+#include "engine/run/output_lock.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+#include <fstream>
+#include <utility>
+
+#include "core/comm/communicator_base.h"
+#include "core/error.h"
+
+namespace shardline {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Of an open file, not of a process as F_SETLK would have it: runs that are threads of one process exclude each other,
+// and reading the file elsewhere does not release the lock.
+struct flock whole_file() {
+  struct flock lock = {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  return lock;
+}
+
+std::string this_process() {
+  char now[32] = {};
+  const std::time_t seconds = std::time(nullptr);
+  struct tm utc = {};
+  std::strftime(now, sizeof now, "%Y-%m-%d %H:%M:%S UTC", ::gmtime_r(&seconds, &utc));
+  return cat("process ", ::getpid(), " on host ", host_name(), ", started ", now, '\n');
+}
+
+[[noreturn]] void refuse(const fs::path& file) {
+  std::ifstream in(file);
+  std::string holder;
+  std::getline(in, holder);
+  throw ConfigError(cat("/output_dir: ", file.parent_path().string(), " is in use by another run",
+                        holder.empty() ? "" : ": " + holder, "; wait until it ends, or choose another output_dir"));
+}
+
+// Whether the name still means the open file, which the previous holder removes when it ends.
+bool is_named(const fs::path& file, int fd) {
+  struct stat opened = {}, named = {};
+  return ::fstat(fd, &opened) == 0 && ::stat(file.c_str(), &named) == 0 && opened.st_dev == named.st_dev &&
+         opened.st_ino == named.st_ino;
+}
+
+}  // namespace
+
+OutputLock::OutputLock(const fs::path& directory) : path_(directory / kFile) {
+  do {
+    if (fd_ >= 0) ::close(fd_);
+    fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (fd_ < 0)
+      throw RunError(cat("/output_dir: ", path_.string(), " cannot be created: ", std::strerror(errno),
+                         "; choose another output_dir"));
+    struct flock lock = whole_file();
+    if (::fcntl(fd_, F_OFD_SETLK, &lock) == 0 || (errno != EAGAIN && errno != EACCES)) continue;
+    ::close(fd_);
+    refuse(path_);
+  } while (!is_named(path_, fd_));
+  const std::string holder = this_process();
+  // A disk that is full keeps nobody from holding the lock; who is refused then does not learn by whom.
+  if (::ftruncate(fd_, 0) == 0) [[maybe_unused]]
+    const auto written = ::pwrite(fd_, holder.data(), holder.size(), 0);
+}
+
+OutputLock::OutputLock(OutputLock&& other) noexcept
+    : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)) {}
+
+OutputLock::~OutputLock() {
+  if (fd_ < 0) return;
+  ::unlink(path_.c_str());
+  ::close(fd_);
+}
+
+void check_not_in_use(const fs::path& directory) {
+  const fs::path file = directory / OutputLock::kFile;
+  const int fd = ::open(file.c_str(), O_RDWR | O_CLOEXEC);
+  if (fd < 0) return;
+  struct flock lock = whole_file();
+  const bool known = ::fcntl(fd, F_OFD_GETLK, &lock) == 0;
+  ::close(fd);
+  if (known && lock.l_type != F_UNLCK) refuse(file);
+}
+
+}  // namespace shardline
