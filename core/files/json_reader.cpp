@@ -230,7 +230,7 @@ const json* JsonReader::find(const std::string& key, const JsonType& type) {
   const auto has_nul = [](const json& text) {
     return text.is_string() && text.get_ref<const std::string&>().find('\0') != std::string::npos;
   };
-  if (has_nul(*value) || (type.kind == Kind::texts && std::any_of(value->begin(), value->end(), has_nul))) {
+  if (has_nul(*value) || (value->is_array() && std::any_of(value->begin(), value->end(), has_nul))) {
     fail(key, "must not contain a NUL character", "remove it");
     return nullptr;
   }

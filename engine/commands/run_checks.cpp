@@ -11,8 +11,8 @@
 #include "engine/config/rules/memory_cap.h"
 #include "engine/data/source/data_files.h"
 #include "engine/observe/format.h"
-#include "engine/plan/rank_memory.h"
 #include "engine/run/output_dir.h"
+#include "partitioner/memory/rank_memory.h"
 
 namespace shardline {
 namespace {
@@ -39,7 +39,7 @@ void check_optimizer(const Config& config) {
 void check_memory_cap(const Config& config, const PlannedModel& planned) {
   const auto cap = static_cast<double>(memory_cap_bytes(config.runtime.memory_cap));
   if (cap == 0) return;
-  const auto memory = memory_by_rank(planned.machines.cluster, planned.plan);
+  const auto memory = memory_by_rank(planned.machines.cluster, placed_layers(planned.plan));
   const auto most = std::max_element(memory.begin(), memory.end(),
                                      [](const auto& a, const auto& b) { return a.total() < b.total(); });
   if (most->total() <= cap) return;

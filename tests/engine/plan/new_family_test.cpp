@@ -13,7 +13,7 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
+namespace shardline::new_family_test {
 
 namespace {
 
@@ -93,3 +93,5 @@ TEST_CASE("the plan of a new family is what ranks count") {
           }
         }
 }
+
+}  // namespace shardline::new_family_test

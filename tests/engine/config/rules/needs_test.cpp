@@ -6,7 +6,7 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
+namespace shardline::needs_test {
 using nlohmann::json;
 
 namespace {
@@ -76,3 +76,5 @@ TEST_CASE("Keys that have no effect in a run are told", "[config][needs]") {
        "training.num_train_epochs has no effect with max_steps");
   told(R"({"training": {"warmup_steps": 5, "lr_scheduler_type": "constant"}})", "training.warmup_steps has no effect");
 }
+
+}  // namespace shardline::needs_test
