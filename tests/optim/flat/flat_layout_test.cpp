@@ -42,7 +42,7 @@ TEST_CASE("places are aligned, apart from each other, and in a segment of their 
     for (const int degree : {1, 2, 3})
       for (int ranks : {1, 2, 3, 8})
         for (int t = 0; t < ranks; ++t) {
-          CAPTURE(static_cast<int>(stage), degree, ranks, t);
+          CAPTURE(static_cast<int>(level), degree, ranks, t);
           const auto layout =
               flat_layout(named, t, ranks, {.level = level, .degree = level == Level::none ? 1 : degree});
           std::vector<int64_t> end(layout.segments.size());

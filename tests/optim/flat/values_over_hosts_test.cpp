@@ -79,7 +79,7 @@ TEST_CASE("values that are gathered over several hosts have the bits of one all-
       const Values two_steps = values_after_update(mesh, sharding, host_of);
       sharding.hierarchical_gather = false;
       const Values one_step = values_after_update(mesh, sharding, host_of);
-      CAPTURE(mesh.placement(), mesh.d(), mesh.t(), host_of, static_cast<int>(stage));
+      CAPTURE(mesh.placement(), mesh.d(), mesh.t(), host_of, static_cast<int>(level));
       REQUIRE(two_steps.size() == one_step.size());
       REQUIRE(two_steps.size() == static_cast<size_t>(mesh.size()) * 4);
       for (const auto& [name, value] : one_step) {
