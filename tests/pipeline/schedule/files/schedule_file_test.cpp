@@ -107,7 +107,8 @@ TEST_CASE("files with mistakes are refused by line and cell") {
   CHECK(contains(message_of([] { read_schedule_file("/nowhere/x.csv"); }), "/nowhere/x.csv cannot be read"));
   CHECK(contains(message_of([] { read_schedule_file(written("broken.json", "[[")); }), "is not JSON"));
   CHECK(contains(message_of([] { read_schedule_file(written("row.json", "[1]")); }), "/0: must be an array; got 1"));
-  CHECK(contains(message_of([] { read_schedule_file(written("cell.json", "[[1]]")); }), "/0/0: a cell is a string"));
+  CHECK(
+      contains(message_of([] { read_schedule_file(written("cell.json", "[[1]]")); }), "/0/0: must be a string; got 1"));
 }
 
 TEST_CASE("a file for another run, or one that cannot work, is refused with the reason") {
