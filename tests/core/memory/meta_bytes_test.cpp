@@ -5,7 +5,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::meta_bytes_test {
 
 TEST_CASE("meta tensors are counted by storage, while they live and somebody counts") {
   const at::TensorOptions meta = at::TensorOptions(at::kMeta).dtype(at::kFloat);
@@ -31,4 +31,4 @@ TEST_CASE("meta tensors are counted by storage, while they live and somebody cou
   CHECK(after.storage().data() == nullptr);
 }
 
-}  // namespace shardline
+}  // namespace shardline::meta_bytes_test

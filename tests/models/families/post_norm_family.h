@@ -1,5 +1,6 @@
-// A family that exists for tests alone: blocks that norm what they add to the residual stream, as BERT's do, and of which
-// the first ones may be frozen. One file without a formula; register_post_norm_family() is its line of registration.
+// A family that exists for tests alone: blocks that norm what they add to the residual stream, as BERT's do, and of
+// which the first ones may be frozen. One file without a formula; register_post_norm_family() is its line of
+// registration.
 #pragma once
 #include <cmath>
 #include <memory>

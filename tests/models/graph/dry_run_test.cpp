@@ -6,7 +6,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::dry_run_test {
 namespace {
 
 ModelSpec small_gpt2(bool sequence_parallel = false) {
@@ -76,4 +76,4 @@ TEST_CASE("a layer that states its costs keeps them") {
   CHECK(spec.layers[2].work({}).heads == 4);
 }
 
-}  // namespace shardline
+}  // namespace shardline::dry_run_test
