@@ -3,6 +3,7 @@
 #include <c10/core/Allocator.h>
 
 #include <algorithm>
+#include <mutex>
 
 #include "core/error.h"
 
@@ -19,9 +20,9 @@ struct MetaBytes::Totals {
 
 namespace {
 
-thread_local std::shared_ptr<MetaBytes::Totals> counting;  // null: nobody counts on this thread
+thread_local std::shared_ptr<MetaBytes::Totals> counting;  // null while the thread does not count
 
-// Stands where a storage's memory would; counts until it is deleted.
+// Takes the place of a storage's memory; counted until it is deleted.
 class CountedBytes {
  public:
   CountedBytes(std::shared_ptr<MetaBytes::Totals> totals, int64_t bytes) : totals_(std::move(totals)), bytes_(bytes) {
@@ -53,17 +54,14 @@ class MetaAllocator : public c10::Allocator {
 
 void use_meta_allocator() {
   static MetaAllocator allocator;
-  static const bool once = [] {
-    c10::SetAllocator(c10::DeviceType::Meta, &allocator, 1);  // torch's own has 0
-    return true;
-  }();
-  static_cast<void>(once);
+  static std::once_flag once;
+  std::call_once(once, [] { c10::SetAllocator(c10::DeviceType::Meta, &allocator, 1); });  // torch's own has priority 0
 }
 
 }  // namespace
 
 MetaBytes::MetaBytes() : totals_(std::make_shared<Totals>()) {
-  SL_ASSERT(!counting, "the thread counts meta tensors already");
+  SL_ASSERT(!counting, "this thread already counts meta tensors");
   use_meta_allocator();
   counting = totals_;
 }

@@ -1,13 +1,13 @@
-// What meta tensors, which have sizes but no memory, would take if they had: counted for a thread at a time.
+// Counts the memory that meta tensors, which have sizes but no storage, would occupy.
 #pragma once
 #include <cstdint>
 #include <memory>
 
 namespace shardline {
 
-// Counts the meta tensors that this thread makes during its life, each storage once, until they are freed. Such a
-// tensor's storage has an address, so that code which asks whether a tensor has memory finds some; nobody may read from
-// it. One at a time in a thread.
+// Counts the meta tensors that this thread creates during the object's lifetime, each storage once, until they are
+// freed (by the same thread). Their storages have addresses, so that code which checks whether a tensor has memory
+// treats them like others; nobody may read from these. One at a time in a thread.
 class MetaBytes {
  public:
   MetaBytes();
@@ -16,8 +16,8 @@ class MetaBytes {
   MetaBytes& operator=(const MetaBytes&) = delete;
 
   int64_t live() const;
-  int64_t peak() const;  // since restart_peak
-  void restart_peak();   // from what is live now
+  int64_t peak() const;  // since the last restart_peak()
+  void restart_peak();
 
   struct Totals;
 

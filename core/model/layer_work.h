@@ -22,7 +22,6 @@ struct WorkShape {
   int64_t tokens() const { return sequences * length; }
   int64_t rows() const { return sequence_parallel ? (tokens() + tensor - 1) / tensor : tokens(); }  // at borders
   auto operator<=>(const WorkShape&) const = default;
-  int64_t share(int64_t units) const { return (units + tensor - 1) / tensor; }
 };
 
 // When work is done: with the forward, the input gradient or the weight gradient.

@@ -122,9 +122,9 @@ struct LayerSpec {
   std::vector<SplitUnit> units;
   std::vector<ParamSpec> params;
   std::vector<BorderTensor> output;  // what it hands to the next layer; empty for the last one
-  // What it costs: found by running its layer without numbers (models/graph/dry_run.h), or stated by whoever makes the
-  // spec. What the partition balances are the FLOPs of its products without the attention core, a third of those of
-  // forward and backward: the forward's, where all of it is trained.
+  // Costs of the layer: add_costs_of_ops (models/graph/dry_run.h) finds them by a dry run, or the spec states them.
+  // flops_per_token is what the partition balances: a third of the products of forward and backward, without the
+  // attention core. For a layer that is trained this is its forward.
   double flops_per_token = 0;
   std::function<LayerWork(const WorkShape&)> work;
   std::function<std::unique_ptr<Layer>(const LayerBuild&)> build;  // makes the local part

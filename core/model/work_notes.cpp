@@ -10,7 +10,7 @@ thread_local WorkNotes* notes = nullptr;
 }  // namespace
 
 WorkNotes::WorkNotes(const WorkShape& shape_) : shape(shape_) {
-  SL_ASSERT(!notes, "the thread takes notes already");
+  SL_ASSERT(!notes, "this thread already records work");
   notes = this;
 }
 
@@ -28,8 +28,7 @@ void note_product(int64_t m, int64_t n, int64_t k) {
 
 void note_sweep(int64_t elements, double values, double bytes, int kernels, bool core) {
   if (!notes) return;
-  const double each = values * static_cast<double>(notes->shape.value_bytes) + bytes;
-  notes->work.sweeps.push_back({notes->phase, static_cast<double>(elements) * each, kernels, core});
+  notes->work.sweeps.push_back({notes->phase, elements * (values * notes->shape.value_bytes + bytes), kernels, core});
 }
 
 void note_collective(Collective::Kind kind, int64_t bytes) {

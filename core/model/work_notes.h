@@ -1,11 +1,12 @@
-// Where ops note the work they do while a layer runs without numbers (models/graph/dry_run.h): each beside the code
-// that does it, when it does it, so that what does not run is not noted. Outside of a dry run notes do nothing.
+// Records the work that ops do in a dry run (models/graph/dry_run.h). An op notes its work where it does it, so work
+// that is skipped, such as the gradient of a frozen weight, is not recorded. Outside of a dry run the functions do
+// nothing.
 #pragma once
 #include "core/model/layer_work.h"
 
 namespace shardline {
 
-// A dry run's notes on this thread, for as long as this object lives.
+// Collects this thread's notes during its lifetime; one at a time in a thread.
 class WorkNotes {
  public:
   explicit WorkNotes(const WorkShape& shape);
@@ -21,12 +22,12 @@ class WorkNotes {
 // Null outside of a dry run.
 WorkNotes* work_notes();
 
-// One product [m, k] x [k, n] that reads and writes memory.
+// One product [m, k] x [k, n] whose factors and result are in memory.
 void note_product(int64_t m, int64_t n, int64_t k);
-// Kernels that read and write so many activations, and bytes of masks and other types, for each element. core: see
+// `kernels` kernels that read and write `values` activations and `bytes` bytes of other types per element. core: see
 // Sweep.
 void note_sweep(int64_t elements, double values, double bytes = 0, int kernels = 1, bool core = false);
-// bytes: of the whole tensor (Collective).
+// bytes: see Collective.
 void note_collective(Collective::Kind kind, int64_t bytes);
 
 }  // namespace shardline

@@ -1,4 +1,4 @@
-// The model families, by HF's model_type. Each is a file beside this one, and a line in families.cpp.
+// The model families, by HF's model_type. Each is one file in this folder and one line in families.cpp.
 #pragma once
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -20,10 +20,10 @@ struct HfModel {
   std::function<ModelSpec(bool sequence_parallel, const SplitChoices&)> make_spec;
 };
 
-// Sets the model that the config means, or leaves mistakes with the reader.
+// Reads a config and sets the model that it describes, or leaves mistakes with the reader.
 using Family = std::function<void(HfConfigReader&, HfModel&)>;
 
-// Of a config with HF's n_positions, and the layers that it means, which need not state what they cost.
+// The family whose config `read_config` reads and whose layers `make` describes; the layers need not state their costs.
 template <class FamilyConfig>
 Family family_of(FamilyConfig (*read_config)(HfConfigReader&),
                  ModelSpec (*make)(const FamilyConfig&, bool sequence_parallel, const SplitChoices&)) {
@@ -38,7 +38,7 @@ Family family_of(FamilyConfig (*read_config)(HfConfigReader&),
   };
 }
 
-// For programs with families of their own, before they read a config.
+// For programs with families of their own; to be called before a config is read.
 void add_family(const std::string& model_type, Family family);
 
 // `file`: the config.json of a directory, or an empty object; `overrides`: a user's keys that are laid over it, of

@@ -25,7 +25,7 @@ namespace {
 using torch::autograd::Edge;
 using torch::autograd::Node;
 
-// One of T ranks that are not there: every operation is over at once and moves nothing.
+// One of T ranks without the others: every operation succeeds immediately and moves nothing.
 class DryCommunicator : public Communicator {
  public:
   DryCommunicator(int rank, int size) : rank_(rank), size_(size) {}
@@ -42,7 +42,7 @@ class DryCommunicator : public Communicator {
   WorkPtr recv(const at::Tensor&, int, const CommOptions&) override { return finished_work(); }
   void barrier(const CommOptions&) override {}
   std::shared_ptr<Communicator> split(int, const std::string&) override {
-    SL_ASSERT(false, "a layer does not split its group");
+    SL_ASSERT(false, "a layer must not split its group");
   }
   void abort(const std::string&) override {}
 
@@ -79,7 +79,7 @@ std::vector<Node*> newest_first(const std::vector<Edge>& outputs) {
   return nodes;
 }
 
-// Adds a further gradient of one tensor as autograd does: into the first where nobody else has it.
+// Adds up the gradients of one tensor as autograd does: in place if nobody else holds the first.
 void add_gradient(at::Tensor& sum, at::Tensor gradient) {
   if (!gradient.defined()) return;
   if (!sum.defined()) {
@@ -91,8 +91,8 @@ void add_gradient(at::Tensor& sum, at::Tensor gradient) {
   if (!in_place) sum = at::empty_like(sum);
 }
 
-// Runs the graph behind `outputs` backward down to its leaves, in the order of autograd's engine: newest node first.
-// The engine itself never adds meta tensors in place.
+// Runs the graph of `outputs` backward to its leaves, in the order of autograd's engine: newest node first. The engine
+// itself cannot be used because it never adds meta tensors in place.
 void run_backward(const std::vector<Edge>& outputs, const Border& d_output) {
   const at::NoGradGuard no_grad;
   std::map<const Node*, Border> gradients;
@@ -111,7 +111,7 @@ void run_backward(const std::vector<Edge>& outputs, const Border& d_output) {
   }
 }
 
-// A layer's local part without numbers, and one microbatch's way through it.
+// A layer's local part on meta tensors, and one microbatch that passes through it.
 class DryLayer {
  public:
   DryLayer(const LayerSpec& spec, const std::vector<BorderTensor>& input, const DryCase& at)
@@ -135,27 +135,27 @@ class DryLayer {
     queue_.immediate = true;
   }
 
-  // Weight gradients wait for drain().
-  void put_off_weight_gradients() { queue_.immediate = false; }
+  // From here weight gradients wait for drain().
+  void defer_weight_gradients() { queue_.immediate = false; }
 
   void forward() {
     const at::AutoGradMode grad(true);
     MicrobatchContext context{
         .batch = &batch_, .weight_grads = &queue_, .recompute_attention = case_.recompute_attention};
     for (const auto& tensor : layer_->forward(input_, context)) {
-      outputs_.push_back(torch::autograd::impl::gradient_edge(tensor));
-      like_output_.push_back(tensor.detach());
+      edges_.push_back(torch::autograd::impl::gradient_edge(tensor));
+      outputs_.push_back(tensor.detach());
     }
   }
-  // What the next layer's backward hands over; the result itself is that layer's from here.
+  // Replaces the outputs, which belong to the next layer, by their gradients.
   void receive_gradients() {
-    for (auto& tensor : like_output_) tensor = at::empty_like(tensor);
+    for (auto& tensor : outputs_) tensor = at::empty_like(tensor);
   }
-  void backward() { run_backward(outputs_, like_output_); }
+  void backward() { run_backward(edges_, outputs_); }
   void drain() { queue_.drain(); }
 
   int64_t kept_bytes() const {
-    auto tensors = saved_in_graph(outputs_);
+    auto tensors = saved_in_graph(edges_);
     tensors.insert(tensors.end(), input_.begin(), input_.end());
     return bytes_of(storages_of(tensors));
   }
@@ -173,11 +173,11 @@ class DryLayer {
   std::vector<Parameter> params_;
   std::unique_ptr<Layer> layer_;
   WeightGradQueue queue_;
-  Border input_, like_output_;
-  std::vector<Edge> outputs_;
+  Border input_, outputs_;
+  std::vector<Edge> edges_;
 };
 
-// The most bytes in use during `run` beyond those before it.
+// The most bytes in use during `run`, beyond those in use before.
 template <class Run>
 int64_t peak_beyond(MetaBytes& bytes, const Run& run) {
   const int64_t before = bytes.live();
@@ -189,7 +189,7 @@ int64_t peak_beyond(MetaBytes& bytes, const Run& run) {
 }  // namespace
 
 DryBytes dry_bytes(const LayerSpec& layer, const std::vector<BorderTensor>& input, const KeptCase& at) {
-  const DryCase dry{.sequences = at.tokens,  // how tokens are dealt to sequences makes no difference to bytes
+  const DryCase dry{.sequences = at.tokens,  // bytes depend on the tokens alone
                     .t = at.t,
                     .t_degree = at.t_degree,
                     .sequence_parallel = at.rows < at.tokens,
@@ -198,13 +198,13 @@ DryBytes dry_bytes(const LayerSpec& layer, const std::vector<BorderTensor>& inpu
                     .recompute_attention = at.recompute_attention};
   DryBytes result;
   MetaBytes bytes;
-  const auto run = [&](bool put_off) {
+  const auto run = [&](bool deferred) {
     DryLayer one(layer, input, dry);
-    if (put_off) one.put_off_weight_gradients();
+    if (deferred) one.defer_weight_gradients();
     result.passes.forward = peak_beyond(bytes, [&] { one.forward(); });
     one.receive_gradients();
     result.kept.activations = one.kept_bytes();
-    (put_off ? result.passes.input_gradient : result.passes.backward) = peak_beyond(bytes, [&] { one.backward(); });
+    (deferred ? result.passes.input_gradient : result.passes.backward) = peak_beyond(bytes, [&] { one.backward(); });
     result.kept.weight_pairs = one.waiting_bytes();
   };
   run(false);
@@ -220,7 +220,7 @@ LayerWork dry_work(const LayerSpec& layer, const std::vector<BorderTensor>& inpu
                 .sequence_parallel = shape.sequence_parallel,
                 .element_bytes = shape.value_bytes,
                 .border_bytes = shape.border_bytes});
-  one.put_off_weight_gradients();
+  one.defer_weight_gradients();
   WorkNotes notes(shape);
   one.forward();
   one.receive_gradients();
@@ -239,7 +239,7 @@ LayerWork dry_work(const LayerSpec& layer, const std::vector<BorderTensor>& inpu
 
 namespace {
 
-// What dry runs of layers of one kind have found.
+// Remembers the results of dry runs for layers of one kind.
 class DryRuns {
  public:
   DryRuns(LayerSpec layer, std::vector<BorderTensor> input) : layer_(std::move(layer)), input_(std::move(input)) {}
@@ -258,7 +258,7 @@ class DryRuns {
       const std::scoped_lock lock(mutex_);
       if (const auto found = all.find(key); found != all.end()) return found->second;
     }
-    Value value = find();  // others may find the same meanwhile
+    Value value = find();  // another thread may find the same meanwhile
     const std::scoped_lock lock(mutex_);
     return all.emplace(key, std::move(value)).first->second;
   }
@@ -270,7 +270,7 @@ class DryRuns {
   std::map<WorkShape, LayerWork> work_;
 };
 
-// A third of what forward and backward multiply of one token, without the attention core.
+// A third of the products of forward and backward, without the attention core.
 double third_of_flops(const LayerWork& work) {
   double sum = 0;
   for (const auto& product : work.products)

@@ -1,8 +1,9 @@
-// A layer run without numbers, to know what it costs before anything is allocated: its own code, forward and backward,
-// on meta tensors of the true shapes, between T ranks that are not there. What it allocates, frees and keeps is
-// counted; its ops note the work they do (core/model/work_notes.h).
+// Finds what a layer costs before anything is allocated: runs the layer's own code, forward and backward, on meta
+// tensors of the true shapes, with a communicator that moves nothing. The bytes that it allocates, frees and keeps are
+// counted, and its ops record their work (core/model/work_notes.h).
 //
-// It is the run on a CPU that is told: its kernels and its attention. Without integers (ids, labels, positions).
+// The costs are those of a run on a CPU, without integer tensors (ids, labels, positions) and without the partial sums
+// that kernels make by blocks of rows.
 #pragma once
 #include <vector>
 
@@ -10,16 +11,17 @@
 
 namespace shardline {
 
-// input: of the layer, which the layer before hands to it; empty for the first one.
 struct DryBytes {
   KeptBytes kept;
   PassBytes passes;
 };
+// input: what the previous layer passes to this one; empty for the first layer.
 DryBytes dry_bytes(const LayerSpec& layer, const std::vector<BorderTensor>& input, const KeptCase& at);
 LayerWork dry_work(const LayerSpec& layer, const std::vector<BorderTensor>& input, const WorkShape& shape);
 
-// Gives layers that do not state what they cost (LayerSpec::work, kept, passes, flops_per_token) what dry runs find,
-// when it is first asked for. Layers of one kind (layer_kind) share what was found. Callable from any thread.
+// Sets work, kept, passes and flops_per_token of every layer whose `work` is not set. The functions run the layer when
+// they are first asked about a case and remember the result; layers of the same kind (layer_kind) share it. They may be
+// called from any thread.
 void add_costs_of_ops(ModelSpec& spec);
 
 }  // namespace shardline

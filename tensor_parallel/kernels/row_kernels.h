@@ -9,8 +9,8 @@
 
 namespace shardline {
 
-// Whether a kernel runs our loops on tensors like this one; else ATen. Meta tensors stand for those of CPUs in a dry
-// run (models/graph/dry_run.h): a kernel makes its results of them and returns. Sums by blocks of rows are left out.
+// Whether a kernel runs our loops on tensors like this one; else ATen. Meta tensors represent CPU tensors in a dry run
+// (models/graph/dry_run.h): a kernel allocates its results and returns.
 inline bool runs_loops(const at::Tensor& t) {
   const auto type = t.scalar_type();
   return (t.is_cpu() || t.is_meta()) &&

@@ -77,7 +77,7 @@ void note_core_product(const Microbatch& batch, const AttentionOptions& o, int64
   WorkNotes* notes = work_notes();
   if (!notes) return;
   const bool fused = notes->shape.fused;
-  const double count = static_cast<double>(batch.batch() * o.heads) * (fused ? 0.5 : 1);
+  const double count = batch.batch() * o.heads * (fused ? 0.5 : 1);
   notes->work.products.push_back({notes->phase, batch.length(), n, k, count, !fused, true});
 }
 void note_score_sweep(const Microbatch& batch, const AttentionOptions& o, double values, double masks) {

@@ -53,8 +53,8 @@ LossTerm sum_over_ranks(const TensorParallel& tp, const LossTerm& mine, at::Devi
   return {sums[0].item<double>(), sums[1].item<double>()};
 }
 
-// The tokens that this rank sees to, and the vocabulary that it has for them: a rank with all words needs none of the
-// others for its border rows; else each has its words' part of all tokens.
+// The tokens that this rank computes, and with whom it shares the vocabulary: a rank with all words computes its own
+// border rows alone; otherwise each rank computes its words' part of all tokens.
 struct HeadPart {
   HeadPart(const TensorParallel& tp, const at::Tensor& x, const Parameter& w, const MicrobatchContext& context)
       : split(w.spec->split_dim >= 0),
@@ -95,8 +95,8 @@ LossTerm loss_of_blocks(const HeadPart& part, const at::Tensor& all_logits, cons
   return loss;
 }
 
-// Of those blocks in a dry run: the sums of the bias's gradient, which are as wide as the vocabulary, and the work,
-// noted as if all tokens were one block.
+// In a dry run, instead of loss_of_blocks: the sums of the bias's gradient, which are as wide as the vocabulary, and
+// the work, with all tokens as one block.
 void note_blocks(const HeadPart& part, const at::Tensor& logits, const Parameter& w, const Parameter* b) {
   if (part.tokens == 0) return;
   const int64_t words = w.value.size(0), hidden = w.value.size(1), elements = part.tokens * words;

@@ -59,18 +59,18 @@ double counted_over_planned(const Choice& choice) {
   const Config config = config_of(choice);
   double ratio = 0;
   run_ranks(choice.t, [&](CommunicatorPtr world) {
-    const auto [source, planned, plan] = plan_model(config, world->size());
+    const auto [source, machines, plan] = plan_model(config, world->size());
     Trainer trainer({config, plan, source, make_rank_groups(plan.mesh, world, world), at::kCPU}, 1);
     fill_parameters(config.model, source, 1, trainer.parameters());
     OnesSource data(kSamples, kLength);
     if (choice.t == 1) restart_memory_peaks();
     trainer.accumulate_gradients(data, 1);
-    const auto& told = plan.activation_bytes_by_rank[static_cast<size_t>(world->rank())];
+    const auto& expected = plan.activation_bytes_by_rank[static_cast<size_t>(world->rank())];
     const int64_t counted = trainer.last_step().peak_activation_bytes;
-    if (counted != told.kept)
-      throw RunError(cat("rank ", world->rank(), " counted ", counted, " bytes, planned ", told.kept));
+    if (counted != expected.kept)
+      throw RunError(cat("rank ", world->rank(), " counted ", counted, " bytes, planned ", expected.kept));
     const auto used = memory_totals().peak_of_class[static_cast<size_t>(MemoryClass::activations)];
-    if (choice.t == 1) ratio = static_cast<double>(used) / static_cast<double>(told.in_use);
+    if (choice.t == 1) ratio = static_cast<double>(used) / static_cast<double>(expected.in_use);
   });
   return ratio;
 }
