@@ -108,6 +108,8 @@ class RandomConfigs {
         return draw(2) == 0 ? json(word(type.choices)) : json{word(type.choices)};
       case JsonType::Kind::object:
         return {{"a", 1}};
+      case JsonType::Kind::array:
+        return json::array();
       case JsonType::Kind::any:
         return pick(std::vector<json>{1, "text", {{"b", false}}, json::array({1.5})});
     }
