@@ -42,7 +42,7 @@ struct InvariantError : Error {
   using Error::Error;
 };
 
-// The rank that error messages and log lines name; one per thread, because ranks may be threads. -1 before start.
+// The rank that error messages name; one per thread, because ranks may be threads. -1 before start.
 int current_rank();
 void set_current_rank(int rank);
 

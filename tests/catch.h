@@ -1,4 +1,16 @@
-// Torch's headers define CHECK; whoever comes second wins silently. Test files include this after everything else.
+// Catch2 among torch's headers. Torch's logging defines CHECK, too: its header comes first, so that CHECK is Catch's
+// from here on, whatever else a translation unit includes. It also declares how any vector is printed, which Catch
+// would use for vectors of what cannot be.
 #pragma once
+#include <c10/util/Logging.h>
 #undef CHECK
 #include <catch2/catch.hpp>
+
+namespace Catch {
+
+template <typename T, typename Allocator>
+struct StringMaker<std::vector<T, Allocator>> {
+  static std::string convert(const std::vector<T, Allocator>& values) { return rangeToString(values); }
+};
+
+}  // namespace Catch

@@ -72,7 +72,7 @@ struct Case {
   // Numbers that every operation and rank changes in another way, exact in float32.
   void fill(const Place& place) const {
     float* const data = input.mutable_data_ptr<float>();
-    for (int64_t i = 0; i < input.numel(); ++i) data[i] = static_cast<float>(i % 7 + place.rank);
+    for (int64_t i = 0; i < input.numel(); ++i) data[i] = i % 7 + place.rank;
   }
 
   int64_t expected(int64_t i, const Place& place) const {
@@ -87,7 +87,7 @@ struct Case {
   int64_t wrong(const Place& place) const {
     const float* const data = output.const_data_ptr<float>();
     int64_t count = 0;
-    for (int64_t i = 0; i < output.numel(); ++i) count += data[i] != static_cast<float>(expected(i, place));
+    for (int64_t i = 0; i < output.numel(); ++i) count += data[i] != expected(i, place);
     return count;
   }
 };
@@ -127,7 +127,7 @@ Carrier open_mpi() {
   carrier.run = [place = carrier.place](const Case& c) {
     const void* const from = c.input.const_data_ptr();
     void* const to = c.output.mutable_data_ptr();
-    const int all = static_cast<int>(c.elements), part = all / place.size;
+    const int all = c.elements, part = all / place.size;
     if (c.operation == "all_reduce")
       MPI_Allreduce(MPI_IN_PLACE, to, all, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
     else if (c.operation == "reduce_scatter")
@@ -171,7 +171,7 @@ void measure(const Carrier& carrier, const Options& options, Results& results) {
       }
       timed.fill(carrier.place);
       carrier.run(timed);
-      result.wrong += static_cast<int64_t>(carrier.largest(static_cast<double>(timed.wrong(carrier.place))));
+      result.wrong += carrier.largest(timed.wrong(carrier.place));
     }
 }
 
@@ -179,7 +179,7 @@ void measure(const Carrier& carrier, const Options& options, Results& results) {
 double bus_factor(const std::string& operation, int n) {
   if (operation == "all_reduce") return 2.0 * (n - 1) / n;
   if (operation == "broadcast" || operation == "send_recv") return 1;
-  return static_cast<double>(n - 1) / n;
+  return (n - 1.0) / n;
 }
 
 // True if nothing was wrong.
@@ -193,7 +193,7 @@ bool report(const std::map<std::string, Results>& all, int ranks) {
       auto sorted = result.seconds;
       std::sort(sorted.begin(), sorted.end());
       const double median = (sorted[sorted.size() / 2] + sorted[(sorted.size() - 1) / 2]) / 2;
-      const double rate = static_cast<double>(key.second) / median / 1e9;
+      const double rate = key.second / median / 1e9;
       std::printf("%-10s %5d %-15s %10ld %12.1f %8.3f %8.3f %6ld\n", name.c_str(), ranks, key.first.c_str(),
                   static_cast<long>(key.second), 1e6 * median, rate, rate * bus_factor(key.first, ranks),
                   static_cast<long>(result.wrong));

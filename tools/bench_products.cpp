@@ -56,8 +56,8 @@ nlohmann::ordered_json rates(const Options& options, int64_t in, int64_t out) {
       {"forward", [&] { linear_forward_out(y, x, w, bias); }},
       {"input_gradient", [&] { linear_input_gradient_out(dx, dy, w, false); }},
       {"weight_gradient", [&] { add_weight_gradient(dw, dy, x); }}};
-  std::vector<std::pair<const char*, Products>> ways = {{"ours", Products::automatic}};
-  if (!options.ours_only) ways.insert(ways.begin(), {"aten", Products::aten});
+  std::vector<std::pair<const char*, ProductLibrary>> ways = {{"ours", ProductLibrary::automatic}};
+  if (!options.ours_only) ways.insert(ways.begin(), {"aten", ProductLibrary::aten});
   nlohmann::ordered_json line = {{"type", options.type}, {"rows", rows}, {"in", in}, {"out", out}};
   for (const auto& [name, product] : products) {
     std::map<std::string, std::vector<double>> seconds;
@@ -70,9 +70,9 @@ nlohmann::ordered_json rates(const Options& options, int64_t in, int64_t out) {
       }
     for (const auto& [way, kind] : ways) {
       auto& times = seconds[way];
-      const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
+      const auto middle = times.begin() + times.size() / 2;
       std::nth_element(times.begin(), middle, times.end());
-      const double rate = 2e-9 * static_cast<double>(rows * in * out) / *middle;
+      const double rate = 2e-9 * (rows * in * out) / *middle;
       line[name][way] = rate < 10 ? std::round(10 * rate) / 10 : std::round(rate);
     }
   }

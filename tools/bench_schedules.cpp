@@ -149,7 +149,7 @@ std::vector<Schedule> chosen_schedules(const Options& options) {
 double theory(const Schedule& schedule, const Options& options) {
   return simulate(schedule, kUnboundedSends,
                   [&](int, const Instruction& instruction) {
-                    return instruction.op <= Op::backward_weight ? options.milliseconds / 1000 : 0;
+                    return computes(instruction.op) ? options.milliseconds / 1000 : 0;
                   })
       .makespan();
 }

@@ -31,7 +31,7 @@ struct Options {
   std::string config;
   std::vector<std::string> overrides;
   int warmup = 2, steps = 5;
-  Products products = Products::automatic;
+  ProductLibrary products = ProductLibrary::automatic;
   std::string profile;
 };
 
@@ -57,7 +57,7 @@ nlohmann::json pipeline_report(const Schedule& schedule, const std::vector<Measu
   }
   const auto [low, high] = std::minmax_element(ratios.begin(), ratios.end());
   nlohmann::json seconds = nlohmann::json::array();
-  for (const auto& [at, mean] : steps.back().seconds_of) seconds.push_back({to_string(at.first), at.second, mean});
+  for (const auto& [key, mean] : steps.back().seconds_of) seconds.push_back({to_string(key.first), key.second, mean});
   return {{"schedule", schedule.name},
           {"busy_seconds", steps.back().busy},
           {"op_chunk_seconds", seconds},
@@ -88,7 +88,7 @@ void measure(const Config& config, const Options& options, RankContext& context)
   JobParts parts = make_parts(config, context);
   RepeatedBatch data = make_batch(config, parts, context);
   Trainer trainer({config, parts.plan, parts.model, parts.groups, context.device}, options.warmup + options.steps);
-  fill_parameters(config.model, parts.model, static_cast<uint64_t>(config.training.seed), trainer.parameters());
+  fill_parameters(config.model, parts.model, config.training.seed, trainer.parameters());
 
   std::vector<double> seconds, losses;
   std::vector<MeasuredPipeline> pipelines;
@@ -109,7 +109,7 @@ void measure(const Config& config, const Options& options, RankContext& context)
   nlohmann::json line = {{"program", "shardline"},
                          {"mesh", parts.plan.mesh},
                          {"products", products_in_use()},
-                         {"tokens_per_second", static_cast<double>(metrics.tokens) / median},
+                         {"tokens_per_second", metrics.tokens / median},
                          {"step_seconds", median},
                          {"all_step_seconds", seconds},
                          {"bubble_fraction", metrics.bubble_fraction},
@@ -130,7 +130,7 @@ int run(int argc, char** argv) {
   app.add_option("--steps", options.steps, "measured steps")->capture_default_str()->check(CLI::PositiveNumber);
   app.add_option("--products", options.products, "who multiplies matrices on CPUs")
       ->transform(CLI::CheckedTransformer(
-          std::map<std::string, Products>{{"aten", Products::aten}, {"onednn", Products::onednn}}));
+          std::map<std::string, ProductLibrary>{{"aten", ProductLibrary::aten}, {"onednn", ProductLibrary::onednn}}));
   app.add_option("--profile", options.profile, "of this config, by shardline profile")->check(CLI::ExistingFile);
   CLI11_PARSE(app, argc, argv);
   const Config config = read_config(options.config, options.overrides);

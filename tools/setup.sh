@@ -23,7 +23,6 @@ build_needs=(
   "python3: command python3"
   "nlohmann-json3-dev: header nlohmann/json.hpp"
   "libcli11-dev: header CLI/CLI.hpp"
-  "libspdlog-dev: header spdlog/spdlog.h"
   "libpcre2-dev: header pcre2posix.h"
   "libxxhash-dev: header xxhash.h"
   "libicu-dev: header unicode/uchar.h"

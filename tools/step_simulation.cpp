@@ -8,10 +8,6 @@
 namespace shardline {
 namespace {
 
-bool computes(Op op) {
-  return op <= Op::backward_weight;
-}
-
 // [begin, end, busy, [[op, chunk, mean seconds], ...]]
 nlohmann::json summary(const std::vector<InstructionRecord>& records) {
   std::map<std::pair<Op, int>, std::pair<double, int>> sums;
@@ -22,7 +18,8 @@ nlohmann::json summary(const std::vector<InstructionRecord>& records) {
     ++count;
   }
   nlohmann::json means = nlohmann::json::array();
-  for (const auto& [at, sum] : sums) means.push_back({static_cast<int>(at.first), at.second, sum.first / sum.second});
+  for (const auto& [key, sum] : sums)
+    means.push_back({static_cast<int>(key.first), key.second, sum.first / sum.second});
   return {records.front().start, records.back().end, busy_seconds(records), means};
 }
 

@@ -15,7 +15,7 @@ thread_local double waited = 0;
 thread_local int waits_in_progress = 0;
 
 at::Tensor bytes_of(const std::string& text) {
-  at::Tensor bytes = at::empty({static_cast<int64_t>(text.size())}, at::kByte);
+  at::Tensor bytes = at::empty({std::ssize(text)}, at::kByte);
   std::memcpy(bytes.mutable_data_ptr(), text.data(), text.size());
   return bytes;
 }
@@ -60,7 +60,7 @@ at::Tensor gather_to_all(Communicator& comm, const at::Tensor& local) {
 
 std::vector<std::string> gather_strings(Communicator& comm, const std::string& local) {
   const at::Tensor length = at::zeros({1}, at::kLong);
-  length.mutable_data_ptr<int64_t>()[0] = static_cast<int64_t>(local.size());
+  length.mutable_data_ptr<int64_t>()[0] = local.size();
   const at::Tensor lengths = gather_to_all(comm, length);
   const int64_t* length_of = lengths.const_data_ptr<int64_t>();
   const int64_t longest = *std::max_element(length_of, length_of + comm.size());
@@ -75,7 +75,7 @@ std::vector<std::string> gather_strings(Communicator& comm, const std::string& l
 
 std::string broadcast_string(Communicator& comm, const std::string& value, int root) {
   const at::Tensor length = at::zeros({1}, at::kLong);
-  if (comm.rank() == root) length.mutable_data_ptr<int64_t>()[0] = static_cast<int64_t>(value.size());
+  if (comm.rank() == root) length.mutable_data_ptr<int64_t>()[0] = value.size();
   comm.broadcast(length, root, {.what = "broadcast_string"})->wait();
   const int64_t bytes = length.const_data_ptr<int64_t>()[0];
   const at::Tensor text = comm.rank() == root ? bytes_of(value) : at::zeros({bytes}, at::kByte);
@@ -87,7 +87,7 @@ void gather_on_first(Communicator& comm, const std::string& local, const TakeTex
   const CommOptions options{.what = "gather_on_first"};
   const at::Tensor length = at::zeros({1}, at::kLong);
   if (comm.rank() != 0) {
-    length.mutable_data_ptr<int64_t>()[0] = static_cast<int64_t>(local.size());
+    length.mutable_data_ptr<int64_t>()[0] = local.size();
     comm.send(length, 0, options)->wait();
     comm.send(bytes_of(local), 0, options)->wait();
     return;

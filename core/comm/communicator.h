@@ -46,11 +46,12 @@ class Work {
   using TimePoint = std::chrono::steady_clock::time_point;
 
   virtual ~Work() = default;
-  // Whether the operation has ended, well or not, so that wait() returns or throws immediately. Never blocks and never
-  // throws; asking may start what the communicator has only collected. Results may be read after wait(), not before.
-  virtual bool done() = 0;
-  // Blocks until done; throws DistributedError on failure or when the operation's limit has passed since the first
-  // call.
+  // Starts the operation if the communicator has only collected it, and moves it on where that needs a call. Returns
+  // whether it has ended, well or not, so that wait() returns or throws immediately. Never blocks and never throws.
+  // Results may be read after wait(), not before.
+  virtual bool poll() = 0;
+  // Blocks until it has ended; throws DistributedError on failure or when the operation's limit has passed since the
+  // first call.
   void wait();
 
  protected:

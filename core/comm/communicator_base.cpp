@@ -78,7 +78,7 @@ CommRequest request_for(CommOp op, const at::Tensor& input, const at::Tensor& ou
 
 class FinishedWork : public Work {
  public:
-  bool done() override { return true; }
+  bool poll() override { return true; }
 
  protected:
   void await(TimePoint) override {}

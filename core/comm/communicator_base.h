@@ -39,7 +39,7 @@ struct CommIdentity {
   std::vector<int> members;  // world rank by rank in the group
   std::string library;       // "Open MPI 4.1.4"
 
-  int size() const { return static_cast<int>(members.size()); }
+  int size() const { return members.size(); }
   // "rank 1 on host a: recv number 3 of float32 [4, 8] from rank 0 in group pp 0>1 of 2 ranks (for recv_activation)
   // failed after a wait of 2.0 s (limit 1800.0 s), 9.5 s after it was posted: ..."
   // since: when the wait began; none if no wait has begun.

@@ -40,7 +40,7 @@ struct AccumulatorOf<int32_t> {
 
 template <class Accumulator, class Value>
 SL_INLINE void widen(const Value* __restrict value, Accumulator* __restrict wide, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) wide[i] = static_cast<Accumulator>(value[i]);
+  for (int64_t i = 0; i < n; ++i) wide[i] = value[i];
 }
 
 template <class Accumulator, class Value>

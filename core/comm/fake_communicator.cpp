@@ -22,7 +22,7 @@ class FakeCommunicator : public CommunicatorBase {
       const int its_color = colors_(group_name, member);
       SL_ASSERT(!is_me || its_color == color, "rank ", member, " splits ", group_name, " with color ", color,
                 " but the dry run was told ", its_color);
-      if (is_me) part.rank = static_cast<int>(part.members.size());
+      if (is_me) part.rank = part.members.size();
       if (its_color == color) part.members.push_back(member);
     }
     return std::make_shared<FakeCommunicator>(std::move(part), colors_);

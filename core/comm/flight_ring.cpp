@@ -56,12 +56,12 @@ struct FlightRing::File {
 
 FlightRing::FlightRing(int capacity, const std::string& path) {
   SL_ASSERT(capacity > 0, "flight ring of ", capacity, " records");
-  bytes_ = sizeof(File) + sizeof(FlightRecord) * static_cast<size_t>(capacity);
+  bytes_ = sizeof(File) + sizeof(FlightRecord) * capacity;
   int descriptor = -1;
   if (!path.empty()) {
     descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     // All of its room now: on a full disk, writing into a mapped hole would kill the process.
-    const int error = descriptor < 0 ? errno : ::posix_fallocate(descriptor, 0, static_cast<off_t>(bytes_));
+    const int error = descriptor < 0 ? errno : ::posix_fallocate(descriptor, 0, bytes_);
     if (error != 0) {
       const std::string reason = std::strerror(error);
       if (descriptor >= 0) ::close(descriptor);

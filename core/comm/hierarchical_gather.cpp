@@ -65,7 +65,7 @@ class SecondSteps {
   // Begins all those that can begin.
   void advance() {
     std::lock_guard lock(mutex_);
-    const auto is_over = [](const WorkPtr& work) { return work->done(); };
+    const auto is_over = [](const WorkPtr& work) { return work->poll(); };
     while (!waiting_.empty() && std::all_of(waiting_.front()->first.begin(), waiting_.front()->first.end(), is_over))
       begin_oldest();
   }
@@ -140,11 +140,11 @@ class TwoStepWork : public Work {
   TwoStepWork(std::shared_ptr<SecondSteps> steps, TwoStepsPtr gather)
       : steps_(std::move(steps)), gather_(std::move(gather)) {}
 
-  bool done() override {
+  bool poll() override {
     steps_->advance();
     if (!steps_->has_begun(*gather_)) return false;
     return std::all_of(gather_->second.begin(), gather_->second.end(),
-                       [](const WorkPtr& work) { return work->done(); });
+                       [](const WorkPtr& work) { return work->poll(); });
   }
 
  protected:
@@ -214,7 +214,7 @@ WorkPtr HierarchicalCommunicator::all_gather(const at::Tensor& output, const at:
 }  // namespace
 
 std::optional<HostGrid> host_grid(const std::vector<int>& host_of) {
-  const auto ranks = static_cast<int>(host_of.size());
+  const int ranks = host_of.size();
   HostGrid grid{.hosts = static_cast<int>(std::set<int>(host_of.begin(), host_of.end()).size())};
   SL_ASSERT(ranks > 0, "a group without ranks");
   if (ranks % grid.hosts != 0) return std::nullopt;

@@ -52,13 +52,13 @@ void LongWork::report(int64_t done, int64_t total) {
 }
 
 void LongWork::take_part() {
-  if (round_ && !round_->done()) return;
+  if (round_ && !round_->poll()) return;
   if (round_) end_round();
   if (steady_seconds() >= next_round_) start_round();
 }
 
 void LongWork::await(Work& work) {
-  while (!work.done()) {
+  while (!work.poll()) {
     {
       const std::lock_guard lock(mutex_);
       take_part();

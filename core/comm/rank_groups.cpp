@@ -11,7 +11,8 @@ RankGroups make_rank_groups(const Mesh& mesh, const CommunicatorPtr& world, cons
   const auto split = [&](Communicator& whole, Group group) {
     return whole.split(mesh.members(group, rank).front(), to_string(group));
   };
-  RankGroups groups{.mesh = mesh, .rank = rank, .at = mesh.at(rank), .world = world, .device_world = device_world};
+  RankGroups groups{
+      .mesh = mesh, .rank = rank, .coordinates = mesh.at(rank), .world = world, .device_world = device_world};
   groups.mp = split(*world, Group::mp);
   groups.pp = split(*device_world, Group::pp);
   groups.tp = split(*device_world, Group::tp);

@@ -8,7 +8,7 @@ namespace shardline {
 struct RankGroups {
   Mesh mesh;
   int rank = 0;
-  Coordinates at;
+  Coordinates coordinates;
   CommunicatorPtr world, mp;                      // carry host values (see Group in mesh.h)
   CommunicatorPtr device_world, pp, tp, rdp, dp;  // carry tensors of the run's device
   std::vector<int> host_of = {};                  // by rank of the world, see host_grid(); empty: all on one host

@@ -117,7 +117,7 @@ class ThreadWork : public Work {
         identity_(std::move(identity)),
         request_(std::move(request)) {}
 
-  bool done() override {
+  bool poll() override {
     std::lock_guard lock(world_->mutex);
     return is_over();
   }
@@ -226,7 +226,7 @@ WorkPtr ThreadCommunicator::start_collective(CommRequest request) {
   const MeetingKey key{-1, -1, request.sequence};
   std::unique_lock lock(world_->mutex);
   const MeetingPtr meeting = meet(request, key, rank(), size());
-  if (meeting->arrived < static_cast<size_t>(size()))
+  if (std::cmp_less(meeting->arrived, size()))
     return std::make_shared<ThreadWork>(world_, meeting, identity(), std::move(request));
   meeting->moving = true;
   lock.unlock();
@@ -284,7 +284,7 @@ std::shared_ptr<Communicator> ThreadCommunicator::split(int color, const std::st
   CommIdentity part;
   part.name = group_name;
   for (const int member : ranks) {
-    if (member == rank()) part.rank = static_cast<int>(part.members.size());
+    if (member == rank()) part.rank = part.members.size();
     part.members.push_back(identity()->members[member]);
   }
   // The first of the new group to come makes it, the last forgets how it was found.

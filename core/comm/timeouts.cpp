@@ -19,7 +19,7 @@ std::optional<TimeLimit> limit_of_environment() {
     throw ConfigError(cat(kTimeoutVariable,
                           " must be a number of seconds between 0 and 1e8, but the environment has \"", text,
                           "\"; unset it for the defaults"));
-  return TimeLimit(std::chrono::milliseconds(static_cast<int64_t>(std::ceil(seconds * 1000))), kTimeoutVariable);
+  return TimeLimit(std::chrono::milliseconds(std::llround(std::ceil(seconds * 1000))), kTimeoutVariable);
 }
 
 struct Table {

@@ -64,7 +64,7 @@ void DiskFile::write_at(int64_t offset, std::string_view bytes) {
     const ssize_t written = ::pwrite(fd_, bytes.data(), bytes.size(), offset);
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) fail("cannot be written", errno);
-    bytes.remove_prefix(static_cast<size_t>(written));
+    bytes.remove_prefix(written);
     offset += written;
   }
 }

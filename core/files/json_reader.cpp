@@ -14,30 +14,8 @@ namespace shardline {
 namespace {
 
 using nlohmann::json;
-using Kind = JsonType::Kind;
 
 constexpr std::size_t kDeepest = 64;  // levels of nesting; hand-written files stay far below
-
-std::string shown(const json& value) {
-  std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
-  constexpr std::size_t longest = 100;
-  if (text.size() > longest) text = text.substr(0, longest) + "...";
-  return text;
-}
-
-std::string escaped(std::string key) {
-  for (std::size_t at = 0; (at = key.find_first_of("~/", at)) != std::string::npos; at += 2)
-    key.replace(at, 1, key[at] == '~' ? "~0" : "~1");
-  return key;
-}
-
-std::string problem_line(const std::string& source, const std::string& pointer, const std::string& rule,
-                         const json* value, const std::string& advice) {
-  std::string line = cat(source, ": ", pointer.empty() ? "/" : pointer, ": ", rule);
-  if (value) line += "; got " + shown(*value);
-  if (!advice.empty()) line += "; " + advice;
-  return line;
-}
 
 // Builds the value and notices what nlohmann's own builder passes over in silence: keys that are given twice.
 class StrictBuilder : public nlohmann::json_sax<json> {
@@ -62,7 +40,7 @@ class StrictBuilder : public nlohmann::json_sax<json> {
 
   bool parse_error(std::size_t position, const std::string& last, const json::exception& error) override {
     const std::size_t end = std::min(position > 0 ? position - 1 : 0, text_.size());
-    const auto line = 1 + std::count(text_.begin(), text_.begin() + static_cast<std::ptrdiff_t>(end), '\n');
+    const auto line = 1 + std::count(text_.begin(), text_.begin() + end, '\n');
     const std::size_t line_start = end == 0 ? std::string::npos : text_.rfind('\n', end - 1);
     const std::size_t column = end - (line_start == std::string::npos ? 0 : line_start + 1) + 1;
     throw ConfigError(cat(document_.file, ":", line, ":", column, ": not JSON: ", reason(error.what()), advice(last)));
@@ -96,9 +74,9 @@ class StrictBuilder : public nlohmann::json_sax<json> {
     }
     const auto old = parent.find(key_);
     if (old != parent.end())
-      document_.problems.push_back(problem_line(document_.file, pointer() + "/" + escaped(key_),
-                                                "the key is given twice", nullptr,
-                                                cat("first ", shown(*old), ", then ", shown(value), "; keep one")));
+      document_.problems.push_back(
+          json_mistake(cat(document_.file, ": ", pointer(), "/", json_escaped(key_)), "the key is given twice", nullptr,
+                       cat("first ", json_shown(*old), ", then ", json_shown(value), "; keep one")));
     json& slot = parent[key_];
     slot = value;
     return &slot;
@@ -113,7 +91,8 @@ class StrictBuilder : public nlohmann::json_sax<json> {
     if (open_.size() == kDeepest)
       throw ConfigError(cat(document_.file, ": more than ", kDeepest, " levels of nesting below ", pointer()));
     const std::string step =
-        open_.empty() ? "" : "/" + (open_.back()->is_array() ? std::to_string(open_.back()->size()) : escaped(key_));
+        open_.empty() ? ""
+                      : "/" + (open_.back()->is_array() ? std::to_string(open_.back()->size()) : json_escaped(key_));
     open_.push_back(put(container));
     steps_.push_back(step);
     return true;
@@ -167,57 +146,6 @@ std::vector<std::string> words(const JsonType& type) {
   return all;
 }
 
-bool is_list_of_texts(const json& value) {
-  return value.is_array() && std::all_of(value.begin(), value.end(), [](const json& v) { return v.is_string(); });
-}
-
-bool in_range(const JsonType& type, double value) {
-  return value >= type.minimum && (type.below ? value < type.maximum : value <= type.maximum);
-}
-
-bool is_of(const JsonType& type, const json& value) {
-  switch (type.kind) {
-    case Kind::any:
-      return true;
-    case Kind::boolean:
-      return value.is_boolean();
-    case Kind::integer:
-      return (value.is_number_integer() && in_range(type, value.get<double>())) ||
-             (value.is_string() && !type.choices.empty());
-    case Kind::number:
-      return value.is_number() && in_range(type, value.get<double>());
-    case Kind::text:
-      return value.is_string();
-    case Kind::texts:
-      return value.is_string() || is_list_of_texts(value);
-    case Kind::object:
-      return value.is_object();
-  }
-  return false;
-}
-
-std::string number_text(double value) {
-  const bool whole = value == std::floor(value) && std::abs(value) < 1e15;
-  return whole ? std::to_string(static_cast<std::int64_t>(value)) : json(value).dump();
-}
-
-// What the writer probably meant by a value of another kind.
-std::string repair(const JsonType& type, const json& value) {
-  if (value.is_null()) return "leave the key out to get its default";
-  if (value.is_string()) {
-    const json inside = json::parse(value.get<std::string>(), nullptr, false);
-    if (!inside.is_discarded() && !inside.is_string() && is_of(type, inside))
-      return cat("write ", inside, " without quotes");
-  }
-  if (type.kind == Kind::integer && value.is_number()) {
-    const double number = value.get<double>();
-    if (number > type.maximum) return "the largest is " + number_text(type.maximum);
-    if (number == std::floor(number) && in_range(type, number)) return "write " + number_text(number);
-  }
-  if (type.kind == Kind::boolean && value.is_number()) return value == 0 ? "write false" : "write true";
-  return "";
-}
-
 std::string unknown_key_advice(const std::vector<std::string>& names) {
   if (names.empty() || names.size() > 15) return "remove it";
   std::string list;
@@ -241,75 +169,6 @@ JsonDocument read_json_file(const std::string& path) {
   if (!in.is_open() || in.bad())
     throw ConfigError(cat(path, ": cannot read this file; check the path, which is relative to the current directory"));
   return parse_json(text, path);
-}
-
-std::string JsonType::describe() const {
-  std::string text;
-  switch (kind) {
-    case Kind::any:
-      text = "any value";
-      break;
-    case Kind::boolean:
-      text = "true or false";
-      break;
-    case Kind::integer:
-      text = "an integer";
-      break;
-    case Kind::number:
-      text = "a number";
-      break;
-    case Kind::text:
-      text = choices.empty() ? "a string" : "";
-      break;
-    case Kind::texts:
-      text = choices.empty() ? "a string or a list of strings" : "a word or a list of words from";
-      break;
-    case Kind::object:
-      text = "an object";
-      break;
-  }
-  if (kind == Kind::integer || kind == Kind::number) {
-    const bool has_maximum = maximum < (kind == Kind::integer ? std::numeric_limits<int>::max() : 1e300);
-    if (std::isfinite(minimum)) text += cat(" >= ", number_text(minimum));
-    if (has_maximum) text += cat(std::isfinite(minimum) ? " and " : " ", below ? "< " : "<= ", number_text(maximum));
-  }
-  std::string list;
-  for (const auto& choice : choices)
-    if (choice.advice.empty() || kind == Kind::integer) list += cat(list.empty() ? "" : ", ", '"', choice.value, '"');
-  if (!list.empty()) text += cat(kind == Kind::integer ? " or " : kind == Kind::text ? "one of " : " ", list);
-  return text;
-}
-
-JsonType json_boolean() {
-  return {.kind = Kind::boolean};
-}
-JsonType json_integer(double minimum, double maximum) {
-  return {.kind = Kind::integer, .minimum = minimum, .maximum = maximum};
-}
-JsonType json_number(double minimum, double maximum) {
-  return {.kind = Kind::number, .minimum = minimum, .maximum = maximum};
-}
-JsonType json_number_below(double minimum, double maximum) {
-  return {.kind = Kind::number, .minimum = minimum, .maximum = maximum, .below = true};
-}
-JsonType json_text() {
-  return {.kind = Kind::text};
-}
-JsonType json_texts(std::vector<JsonChoice> choices) {
-  return {.kind = Kind::texts, .choices = std::move(choices)};
-}
-JsonType json_choice(std::vector<JsonChoice> choices) {
-  return {.kind = Kind::text, .choices = std::move(choices)};
-}
-JsonType json_object() {
-  return {.kind = Kind::object};
-}
-JsonType json_any() {
-  return {};
-}
-JsonType or_null(JsonType type) {
-  type.nullable = true;
-  return type;
 }
 
 std::string nearest_word(const std::string& word, const std::vector<std::string>& candidates) {
@@ -364,14 +223,14 @@ const json* JsonReader::peek(const std::string& key) {
 const json* JsonReader::find(const std::string& key, const JsonType& type) {
   const json* value = peek(key);
   if (!value || (value->is_null() && type.nullable)) return value;
-  if (!is_of(type, *value)) {
-    fail(key, "must be " + type.describe(), repair(type, *value));
+  if (!type.accepts(*value)) {
+    fail(key, "must be " + type.describe(), type.repair(*value));
     return nullptr;
   }
   const auto has_nul = [](const json& text) {
     return text.is_string() && text.get_ref<const std::string&>().find('\0') != std::string::npos;
   };
-  if (has_nul(*value) || (type.kind == Kind::texts && std::any_of(value->begin(), value->end(), has_nul))) {
+  if (has_nul(*value) || (type.kind == JsonType::Kind::texts && std::any_of(value->begin(), value->end(), has_nul))) {
     fail(key, "must not contain a NUL character", "remove it");
     return nullptr;
   }
@@ -390,7 +249,7 @@ void JsonReader::check_choice(const std::string& key, const JsonType& type, cons
   const auto choice = std::find_if(type.choices.begin(), type.choices.end(), takes);
   if (choice == type.choices.end()) {
     const std::string near = nearest_word(word, words(type));
-    fail(key, "must be " + type.describe(), near.empty() ? repair(type, value) : cat("did you mean \"", near, "\"?"));
+    fail(key, "must be " + type.describe(), near.empty() ? type.repair(value) : cat("did you mean \"", near, "\"?"));
   } else if (!choice->advice.empty()) {
     fail(key, cat('"', word, "\" is not available"), choice->advice);
   }
@@ -402,17 +261,18 @@ json JsonReader::value() const {
 
 JsonReader JsonReader::child(const std::string& key) {
   const json* value = find(key, json_object());
-  return JsonReader(report_, cat(pointer_, "/", escaped(key)), value);
+  return JsonReader(report_, cat(pointer_, "/", json_escaped(key)), value);
 }
 
 void JsonReader::fail(const std::string& key, const std::string& rule, const std::string& advice) {
-  add_problem(cat(pointer_, "/", escaped(key)), peek(key), rule, advice);
+  add_problem(cat(pointer_, "/", json_escaped(key)), peek(key), rule, advice);
 }
 
 void JsonReader::add_problem(const std::string& pointer, const json* value, const std::string& rule,
                              const std::string& advice) {
   report_->pointers.push_back(pointer);
-  report_->lines.push_back(problem_line(report_->source_of(pointer), pointer, rule, value, advice));
+  report_->lines.push_back(
+      json_mistake(cat(report_->source_of(pointer), ": ", pointer.empty() ? "/" : pointer), rule, value, advice));
 }
 
 bool JsonReader::report_unknown_keys() {
@@ -424,7 +284,7 @@ bool JsonReader::report_unknown_keys() {
     any = true;
     const auto hint = report_->hints.find(plain_spelling(key));
     const std::string meant = hint != report_->hints.end() ? hint->second : nearest_word(key, names);
-    add_problem(cat(pointer_, "/", escaped(key)), &value, "unknown key",
+    add_problem(cat(pointer_, "/", json_escaped(key)), &value, "unknown key",
                 meant.empty() ? unknown_key_advice(names) : cat("did you mean ", meant, "?"));
   }
   return any;

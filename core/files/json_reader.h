@@ -1,14 +1,16 @@
 // Strict reading of JSON that people write by hand: all mistakes in a file are found and reported together, each as
 //   FILE: /pointer: rule; got VALUE; what to change
-// Duplicate keys, comments, unknown keys, 3.7 or true for an integer and -1 for a count are mistakes.
+// (core/files/json_data.h reads files of other programs, with the same wording, up to the first mistake.) Duplicate
+// keys, comments, unknown keys, 3.7 or true for an integer and -1 for a count are mistakes.
 #pragma once
-#include <limits>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 #include <vector>
+
+#include "core/files/json_type.h"
 
 namespace shardline {
 
@@ -24,37 +26,6 @@ struct JsonDocument {
 JsonDocument parse_json(const std::string& text, const std::string& file);
 // Throws ConfigError when the file cannot be read.
 JsonDocument read_json_file(const std::string& path);
-
-// A word that a key takes; "*.csv": all words with this ending. `advice` not empty: the word is known but not
-// available, and this is what to do instead.
-struct JsonChoice {
-  std::string value;
-  std::string advice = "";
-};
-
-// What a value must be. Bounds are inclusive unless `below`; integers are exact up to 2^53.
-struct JsonType {
-  enum class Kind { boolean, integer, number, text, texts, object, any };  // texts: one text or a list of them
-  Kind kind = Kind::any;
-  double minimum = -std::numeric_limits<double>::infinity();
-  double maximum = std::numeric_limits<double>::infinity();
-  bool below = false;                    // the maximum itself is excluded
-  std::vector<JsonChoice> choices = {};  // text, texts: the only words; integer: words allowed besides integers
-  bool nullable = false;                 // null is accepted and means unset
-
-  std::string describe() const;  // "an integer >= 1", "one of \"a\", \"b\""
-};
-
-JsonType json_boolean();
-JsonType json_integer(double minimum, double maximum = std::numeric_limits<int>::max());
-JsonType json_number(double minimum, double maximum = std::numeric_limits<double>::infinity());
-JsonType json_number_below(double minimum, double maximum);
-JsonType json_text();
-JsonType json_texts(std::vector<JsonChoice> choices = {});
-JsonType json_choice(std::vector<JsonChoice> choices);
-JsonType json_object();
-JsonType json_any();
-JsonType or_null(JsonType type);
 
 // Spellings from elsewhere -> where the key lives here ("tensor_model_parallel_size" -> "smp_options.tensor_...").
 // Looked up in lower case, without leading dashes, with _ for -.

@@ -29,7 +29,7 @@ MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
   struct stat status {};
   if (::fstat(file.fd, &status) != 0) throw DataError(cat(path.string(), ": ", std::strerror(errno)));
   if (!S_ISREG(status.st_mode)) throw DataError(cat(path.string(), ": must be a regular file"));
-  size_ = static_cast<size_t>(status.st_size);
+  size_ = status.st_size;
   if (size_ == 0) return;
   void* data = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.fd, 0);
   if (data == MAP_FAILED) throw DataError(cat(path.string(), ": cannot be mapped: ", std::strerror(errno)));
@@ -39,8 +39,8 @@ MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
 void MappedFile::release(std::string_view part) const {
   if (part.empty()) return;
   // Whole pages, with what else stands in them.
-  const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
-  const size_t begin = static_cast<size_t>(part.data() - data_) / page * page;
+  const size_t page = ::sysconf(_SC_PAGESIZE);
+  const size_t begin = (part.data() - data_) / page * page;
   const size_t end = part.data() + part.size() - data_;
   ::madvise(const_cast<char*>(data_) + begin, end - begin, MADV_DONTNEED);  // only a hint: failure is harmless
 }

@@ -90,12 +90,12 @@ class CachingAllocator final : public c10::Allocator {
       if (!block)
         throw RunError(cat("the system has no memory left for a tensor of ", bytes, " bytes (",
                            to_string(current_class), "); in use: ", in_use(), ". ", kAdvice));
-      count(current_class, static_cast<int64_t>(bytes));
-      blocks_ += static_cast<int64_t>(size);
+      count(current_class, bytes);
+      blocks_ += size;
     }
     *static_cast<Header*>(block) = {size, bytes, current_class};
     void* data = static_cast<char*>(block) + kHeader;
-    report(data, static_cast<int64_t>(bytes));
+    report(data, bytes);
     return data;
   }
 
@@ -109,18 +109,18 @@ class CachingAllocator final : public c10::Allocator {
     const auto list = free_.find(size);
     void* block = list->second.back();
     list->second.pop_back();
-    totals_.cached -= static_cast<int64_t>(size);
+    totals_.cached -= size;
     return block;
   }
 
   void give_back(void* data) {
     Header* header = header_of(data);
-    const auto bytes = static_cast<int64_t>(header->bytes);
+    const int64_t bytes = header->bytes;
     report(data, -bytes);
     const std::scoped_lock lock(mutex_);
     count(header->memory, -bytes);
-    blocks_ -= static_cast<int64_t>(header->block);
-    totals_.cached += static_cast<int64_t>(header->block);
+    blocks_ -= header->block;
+    totals_.cached += header->block;
     free_[header->block].push_back(header);
   }
 
@@ -132,7 +132,7 @@ class CachingAllocator final : public c10::Allocator {
 
   void refuse_over_cap(size_t bytes, size_t size) {
     if (cap_ == 0) return;
-    const int64_t more = is_cached(size) ? 0 : static_cast<int64_t>(size);
+    const int64_t more = is_cached(size) ? 0 : size;
     if (blocks_ + totals_.cached + more <= cap_) return;
     trim_locked();
     if (blocks_ + static_cast<int64_t>(size) <= cap_) return;

@@ -6,7 +6,7 @@ namespace shardline {
 
 at::Tensor empty_of_storage(int64_t length, const at::TensorOptions& options) {
   auto tensor = at::empty({0}, options);
-  const size_t bytes = static_cast<size_t>(length) * tensor.itemsize();
+  const size_t bytes = length * tensor.itemsize();
   const at::Storage storage(at::Storage::use_byte_size_t(), bytes, at::DataPtr(nullptr, tensor.device()),
                             tensor.storage().allocator(), /*resizable=*/true);
   const std::vector<int64_t> size = {length}, stride = {1};

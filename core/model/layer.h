@@ -33,11 +33,11 @@ using Border = std::vector<at::Tensor>;
 // its BackwardInput directly, the queue is immediate: a product runs when it is pushed, while its tensors are in cache.
 class WeightGradQueue {
  public:
-  using Product = std::function<void(const at::Tensor& x, const at::Tensor& dy)>;
+  using AddGradient = std::function<void(const at::Tensor& x, const at::Tensor& dy)>;
   bool immediate = false;
 
   // The tensors of the product are x and dy, so that what waits can be counted; `add` holds none.
-  void push(const at::Tensor& x, const at::Tensor& dy, Product add) {
+  void push(const at::Tensor& x, const at::Tensor& dy, AddGradient add) {
     if (immediate) return add(x, dy);
     waiting_.push_back({x, dy, std::move(add)});
   }
@@ -58,7 +58,7 @@ class WeightGradQueue {
  private:
   struct Pair {
     at::Tensor x, dy;
-    Product add;
+    AddGradient add;
   };
   std::vector<Pair> waiting_;
 };

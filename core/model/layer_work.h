@@ -35,9 +35,7 @@ struct Product {
   bool stored = true;  // factors and results pass through memory; not so inside a fused op
   bool core = false;   // of the attention core, which selective recomputation runs again
 
-  double flops() const {
-    return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) * count;
-  }
+  double flops() const { return 2.0 * m * n * k * count; }
 };
 
 // Elementwise ops, norms, softmax: they read and write `bytes` and do nothing that takes longer.

@@ -1,6 +1,5 @@
 #include "core/model/mesh.h"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
@@ -51,20 +50,20 @@ Mesh::Mesh(const std::string& placement, int d, int p, int t) : placement_(lette
 
 Coordinates Mesh::at(int rank) const {
   SL_ASSERT(rank >= 0 && rank < size(), "rank ", rank, " of ", size());
-  Coordinates at;
+  Coordinates place;
   for (auto letter = placement_.rbegin(); letter != placement_.rend(); ++letter) {
     const int degree = *letter == 'D' ? d_ : *letter == 'P' ? p_ : t_;
-    (*letter == 'D' ? at.d : *letter == 'P' ? at.p : at.t) = rank % degree;
+    (*letter == 'D' ? place.d : *letter == 'P' ? place.p : place.t) = rank % degree;
     rank /= degree;
   }
-  return at;
+  return place;
 }
 
-int Mesh::rank(Coordinates at) const {
-  SL_ASSERT(at.d >= 0 && at.d < d_ && at.p >= 0 && at.p < p_ && at.t >= 0 && at.t < t_);
+int Mesh::rank(Coordinates place) const {
+  SL_ASSERT(place.d >= 0 && place.d < d_ && place.p >= 0 && place.p < p_ && place.t >= 0 && place.t < t_);
   int rank = 0;
   for (char letter : placement_)
-    rank = letter == 'D' ? rank * d_ + at.d : letter == 'P' ? rank * p_ + at.p : rank * t_ + at.t;
+    rank = letter == 'D' ? rank * d_ + place.d : letter == 'P' ? rank * p_ + place.p : rank * t_ + place.t;
   return rank;
 }
 
@@ -74,11 +73,6 @@ std::vector<int> Mesh::members(Group group, int rank) const {
   for (int other = 0; other < size(); ++other)
     if (same_group(group, mine, at(other))) ranks.push_back(other);
   return ranks;
-}
-
-int Mesh::index_in(Group group, int rank) const {
-  const auto ranks = members(group, rank);
-  return static_cast<int>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
 }
 
 int Mesh::copies(int degree) const {
@@ -96,10 +90,10 @@ int Mesh::replica(SharePlace place, int degree) const {
   return place.copy * degree + place.part;
 }
 
-int Mesh::part_over_t(Coordinates at, int degree) const {
-  const int part = shared(at.d, degree).part;
+int Mesh::part_over_t(Coordinates place, int degree) const {
+  const int part = shared(place.d, degree).part;
   const bool t_varies_faster = placement_.find('D') < placement_.find('T');
-  return t_varies_faster ? part * t_ + at.t : at.t * degree + part;
+  return t_varies_faster ? part * t_ + place.t : place.t * degree + part;
 }
 
 void to_json(nlohmann::json& json, const Mesh& mesh) {

@@ -42,17 +42,16 @@ class Mesh {
   int size() const { return d_ * p_ * t_; }
 
   Coordinates at(int rank) const;
-  int rank(Coordinates at) const;
+  int rank(Coordinates place) const;
 
   std::vector<int> members(Group group, int rank) const;  // ascending global ranks, `rank` among them
-  int index_in(Group group, int rank) const;              // position of `rank` among them
 
   // Sharded data parallelism; degree: neighbouring replicas that share a copy, a divisor of D.
   int copies(int degree) const;
   SharePlace shared(int d, int degree) const;       // the place of replica d
   int replica(SharePlace place, int degree) const;  // and back
   // What is dealt to the T ranks of those replicas, too, has degree x T parts, which go to ascending ranks.
-  int part_over_t(Coordinates at, int degree) const;
+  int part_over_t(Coordinates place, int degree) const;
 
   bool operator==(const Mesh&) const = default;
 

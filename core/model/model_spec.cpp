@@ -37,8 +37,7 @@ int64_t ModelSpec::parameter_count() const {
 }
 
 int ModelSpec::block_count() const {
-  return static_cast<int>(
-      std::count_if(layers.begin(), layers.end(), [](const auto& layer) { return layer.is_block; }));
+  return std::count_if(layers.begin(), layers.end(), [](const auto& layer) { return layer.is_block; });
 }
 
 const ParamSpec& ModelSpec::param(const std::string& full_name) const {

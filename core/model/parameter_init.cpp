@@ -22,9 +22,8 @@ Runs local_runs(const ParamSpec& spec, int t, int t_degree) {
   Runs runs;
   if (spec.split_dim < 0) return {1, spec.numel(), spec.numel(), 0};
   int64_t below = 1;
-  for (size_t dim = 0; dim < spec.shape.size(); ++dim)
-    (static_cast<int>(dim) < spec.split_dim ? runs.outer : below) *=
-        static_cast<int>(dim) == spec.split_dim ? 1 : spec.shape[dim];
+  for (int64_t dim = 0; dim < std::ssize(spec.shape); ++dim)
+    (dim < spec.split_dim ? runs.outer : below) *= dim == spec.split_dim ? 1 : spec.shape[dim];
   const Range mine = spec.split(t, t_degree);
   runs.inner = mine.length * below;
   runs.offset = mine.begin * below;
@@ -49,10 +48,10 @@ void init_parameter(Parameter& parameter, int number, uint64_t seed, int t, int 
       std::array<double, 512> normals;
       for (int64_t i = begin; i < end;) {
         const int64_t in_run = i % runs.inner;
-        const int64_t count = std::min({end - i, runs.inner - in_run, static_cast<int64_t>(normals.size())});
+        const int64_t count = std::min({end - i, runs.inner - in_run, std::ssize(normals)});
         const int64_t logical = i / runs.inner * runs.logical_stride + runs.offset + in_run;
-        random_normals(stream, static_cast<uint64_t>(logical), count, normals.data());
-        for (int64_t j = 0; j < count; ++j) to[i + j] = static_cast<scalar_t>(spec.init.std * normals[j]);
+        random_normals(stream, logical, count, normals.data());
+        for (int64_t j = 0; j < count; ++j) to[i + j] = scalar_t(spec.init.std * normals[j]);
         i += count;
       }
     });

@@ -45,7 +45,7 @@ __attribute__((target("avx2"))) void keep_wide(const StreamWords& stream, uint64
     __m256i c0[kGroups], c1[kGroups], c2[kGroups], c3[kGroups];
 #pragma GCC unroll 2
     for (int group = 0; group < kGroups; ++group) {
-      const auto first = static_cast<int64_t>(index) + 4 * group;
+      const int64_t first = index + 4 * group;
       c0[group] = _mm256_set_epi64x(first + 3, first + 2, first + 1, first);
       c1[group] = _mm256_or_si256(_mm256_srli_epi64(c0[group], 32), _mm256_set1_epi64x(stream.high));
       c2[group] = _mm256_set1_epi64x(stream.sample);
@@ -83,7 +83,7 @@ __attribute__((target("avx2"))) void keep_wide(const StreamWords& stream, uint64
 void keep_all_wide(const StreamWords& stream, uint64_t first, int64_t count, uint32_t limit, uint8_t* keep) {
   constexpr int64_t kRound = 4 * kWideBlocks;
   while (count > 0) {
-    const auto offset = static_cast<int64_t>(first % 4);
+    const int64_t offset = first % 4;
     int64_t length = count / kRound * kRound;
     if (offset == 0 && length > 0) {
       keep_wide(stream, first / 4, length / kRound, limit, keep);
@@ -93,7 +93,7 @@ void keep_all_wide(const StreamWords& stream, uint64_t first, int64_t count, uin
       length = std::min(count, kRound - offset);
       std::copy_n(round.data() + offset, length, keep);
     }
-    first += static_cast<uint64_t>(length);
+    first += length;
     count -= length;
     keep += length;
   }
@@ -103,7 +103,7 @@ void keep_all_wide(const StreamWords& stream, uint64_t first, int64_t count, uin
 // The words from `element` on, one by one, up to the end of a block or until count runs out; returns how many.
 int64_t keep_in_block(const StreamWords& stream, uint64_t element, int64_t count, uint64_t limit, uint8_t* keep) {
   const auto words = stream.block(element / 4);
-  const auto offset = static_cast<int64_t>(element % 4);
+  const int64_t offset = element % 4;
   const int64_t length = std::min(count, 4 - offset);
   for (int64_t i = 0; i < length; ++i) keep[i] = words[offset + i] < limit;
   return length;
@@ -129,13 +129,12 @@ uint32_t random_word(const RandomStream& stream, uint64_t element) {
 void random_keep(const RandomStream& stream, uint64_t first, int64_t count, double keep_probability, uint8_t* keep) {
   SL_ASSERT(keep_probability >= 0 && keep_probability <= 1, "the probability of keeping is ", keep_probability);
   const StreamWords words(stream);
-  const auto limit = static_cast<uint64_t>(keep_probability * 4294967296.0);
+  const uint64_t limit = keep_probability * 4294967296.0;
 #ifdef SHARDLINE_PHILOX_AVX2
   if (limit <= UINT32_MAX && __builtin_cpu_supports("avx2"))
     return keep_all_wide(words, first, count, static_cast<uint32_t>(limit), keep);
 #endif
-  for (int64_t done = 0; done < count;)
-    done += keep_in_block(words, first + static_cast<uint64_t>(done), count - done, limit, keep + done);
+  for (int64_t done = 0; done < count;) done += keep_in_block(words, first + done, count - done, limit, keep + done);
 }
 
 namespace {
@@ -158,16 +157,10 @@ std::array<double, 4> normals_of_block(const StreamWords& stream, uint64_t index
 void random_normals(const RandomStream& stream, uint64_t first, int64_t count, double* normals) {
   const StreamWords words(stream);
   for (int64_t done = 0; done < count;) {
-    const uint64_t element = first + static_cast<uint64_t>(done);
+    const uint64_t element = first + done;
     const auto block = normals_of_block(words, element / 4);
     for (uint64_t i = element % 4; i < 4 && done < count; ++i) normals[done++] = block[i];
   }
-}
-
-double random_normal(const RandomStream& stream, uint64_t element) {
-  double normal = 0;
-  random_normals(stream, element, 1, &normal);
-  return normal;
 }
 
 }  // namespace shardline

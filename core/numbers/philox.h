@@ -25,8 +25,7 @@ uint32_t random_word(const RandomStream& stream, uint64_t element);
 // keep[i] = word(first + i) < probability_of_keeping * 2^32, for count consecutive elements.
 void random_keep(const RandomStream& stream, uint64_t first, int64_t count, double keep_probability, uint8_t* keep);
 
-// Standard normal numbers by Box-Muller, four to a block of words: element, or elements first to first + count - 1.
-double random_normal(const RandomStream& stream, uint64_t element);
+// Standard normal numbers by Box-Muller, four to a block of words: elements first to first + count - 1.
 void random_normals(const RandomStream& stream, uint64_t first, int64_t count, double* normals);
 
 }  // namespace shardline

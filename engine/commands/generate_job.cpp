@@ -24,7 +24,7 @@ std::vector<std::vector<int64_t>> encode_prompts(const GenerateOptions& options,
     const std::string which = cat("prompt ", prompts.size() + 1, " of ", options.prompts.size());
     const auto ids = tokenizer.encode(prompt);
     if (ids.empty()) throw ConfigError(cat(which, " is empty; give at least one token to continue"));
-    if (static_cast<int64_t>(ids.size()) >= spec.max_positions)
+    if (std::ssize(ids) >= spec.max_positions)
       throw ConfigError(cat(which, " has ", ids.size(), " tokens, which leaves no room in the model's ",
                             spec.max_positions, " positions; shorten it"));
     for (const auto id : ids)
@@ -55,8 +55,8 @@ void generate_job(const Config& config, const GenerateOptions& options, RankCont
   const Sampling sampling{
       .temperature = options.temperature, .top_k = options.top_k, .top_p = options.top_p, .seed = options.seed};
   for (size_t i = 0; i < prompts.size(); ++i) {
-    const auto tokens = generate(trainer, parts.model.spec, prompts[i], options.max_new_tokens, tokenizer->eos(),
-                                 sampling, static_cast<int64_t>(i));
+    const auto tokens =
+        generate(trainer, parts.model.spec, prompts[i], options.max_new_tokens, tokenizer->eos(), sampling, i);
     if (!context.out) continue;
     const auto text = tokenizer->decode(tokens);
     if (options.json)

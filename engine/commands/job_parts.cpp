@@ -92,7 +92,7 @@ JobParts make_parts(const Config& config, const RankContext& context) {
 
 void load_parameters(const Config& config, const JobParts& parts, StageParameters& parameters,
                      const LongWork::Show& show) {
-  const auto seed = static_cast<uint64_t>(config.training.seed);
+  const uint64_t seed = config.training.seed;
   const std::string digest = fill_parameters(config.model, parts.model, seed, parameters, show);
   require_equal(*parts.groups.world, "model files", digest);
 }

@@ -100,8 +100,8 @@ std::optional<int64_t> blocks_of(const Config& config, const TokenDataOptions& o
 
 // The path of the cache on this rank's host.
 std::filesystem::path prepare_on_each_host(TokenDataOptions options, RankContext& context, Progress& progress) {
-  const auto rank = static_cast<size_t>(context.world->rank());
-  const auto maker = static_cast<size_t>(context.host_of.empty() ? 0 : context.host_of[rank]);
+  const size_t rank = context.world->rank();
+  const size_t maker = context.host_of.empty() ? 0 : context.host_of[rank];
   LongWork work(*context.world, "token cache", [&](int64_t done, int64_t total) {
     if (context.out) progress.update(done, total, total > 0 ? "reading text" : "waiting for another job's token cache");
   });
@@ -148,8 +148,7 @@ int64_t count_steps(const Config& config, int64_t steps_per_epoch) {
   const int64_t steps =
       training.max_steps > 0
           ? training.max_steps
-          : std::max<int64_t>(
-                1, static_cast<int64_t>(std::ceil(training.num_train_epochs * static_cast<double>(steps_per_epoch))));
+          : std::max<int64_t>(1, static_cast<int64_t>(std::ceil(training.num_train_epochs * steps_per_epoch)));
   try {
     learning_rate_options(training, steps);
   } catch (const ConfigError& error) {
@@ -187,7 +186,7 @@ TokenData open_data(const Config& config, const ModelSource& model, const Layout
   if (validation && config.data.max_eval_samples) validation = validation->first(*config.data.max_eval_samples);
   progress.finish();
 
-  TokenData data{.digest = digest};
+  TokenData data;
   if (train && with_train) data.train = source(*train, true);
   if (validation) data.validation = source(*validation, false);
   require_equal(*context.world, "data", digest);

@@ -22,7 +22,6 @@ int64_t count_steps(const Config& config, int64_t steps_per_epoch);
 
 struct TokenData {
   std::unique_ptr<DatasetSource> train, validation;  // null where there is none
-  std::string digest;
 };
 // Collective over the world: the first rank of each host makes the token caches, which may take long, and the others
 // open them.

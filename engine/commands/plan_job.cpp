@@ -1,10 +1,8 @@
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "core/files/disk_file.h"
 #include "engine/commands/job.h"
 #include "engine/commands/job_parts.h"
 #include "engine/commands/run_checks.h"
@@ -16,12 +14,6 @@
 
 namespace shardline {
 namespace {
-
-void write_text(const std::string& path, const std::string& text) {
-  std::ofstream out(path, std::ios::binary);
-  out << text;
-  if (!out.flush()) throw RunError(cat("cannot write ", path, ": ", std::strerror(errno)));
-}
 
 bool foretells(const Config& config, const PlanOptions& options) {
   return !config.cluster.empty() || !options.search.empty() || !options.html.empty() || !options.from_run.empty();
@@ -57,7 +49,7 @@ std::string plan_job(const Config& config, const PlanOptions& options) {
       json["run"] = comparison_json(forecast, run, candidates);
       text += "\n" + comparison_text(forecast, run, candidates);
     }
-    if (!options.html.empty()) write_text(options.html, plan_page(machines, plan, forecast, candidates));
+    if (!options.html.empty()) write_file(options.html, plan_page(machines, plan, forecast, candidates));
   }
   for (const auto& note : notes(config, has_accelerators(config) ? at::kCUDA : at::kCPU))
     text += "note: " + note + "\n";

@@ -23,17 +23,17 @@ std::string profile_text(const Profile& profile) {
   std::vector<TableRow> layers, links;
   const auto bytes = [](double count) { return format_bytes(count); };
   for (const auto& layer : profile.layers)
-    layers.push_back({layer.name, format_count(static_cast<double>(layer.parameters)),
-                      format_duration(layer.forward_seconds), format_duration(layer.backward_seconds),
-                      format_duration(layer.backward_input_seconds), format_duration(layer.backward_weight_seconds),
-                      format_count(layer.forward_flops + layer.backward_flops),
-                      bytes(static_cast<double>(layer.kept_bytes)), bytes(static_cast<double>(layer.border_bytes))});
+    layers.push_back({layer.name, format_count(layer.parameters), format_duration(layer.forward_seconds),
+                      format_duration(layer.backward_seconds), format_duration(layer.backward_input_seconds),
+                      format_duration(layer.backward_weight_seconds),
+                      format_count(layer.forward_flops + layer.backward_flops), bytes(layer.kept_bytes),
+                      bytes(layer.border_bytes)});
   std::string text =
       table({"layer", "parameters", "forward", "backward", "input half", "weight half", "flops", "keeps", "hands on"},
             layers);
   for (const auto& link : profile.links)
     links.push_back({link.group, std::to_string(link.ranks), link.operation, format_duration(link.seconds.front()),
-                     cat(bytes(static_cast<double>(link.bytes.back()) / link.seconds.back()), "/s")});
+                     cat(bytes(link.bytes.back() / link.seconds.back()), "/s")});
   if (!links.empty()) text += "\n" + table({"group", "ranks", "operation", "shortest", "rate"}, links);
   const auto& device = profile.device;
   return cat(text, "\neach rank: ", format_count(device.flops_per_second), "FLOP/s in a large product, ",

@@ -29,9 +29,8 @@ int64_t sample_token(const at::Tensor& logits, const Sampling& sampling, int64_t
   int64_t kept = 0;
   double mass = 0;
   while (kept < limit && (kept == 0 || mass < sampling.top_p)) mass += p[kept++];
-  const uint32_t word =
-      random_word({.seed = sampling.seed, .op = kSamplingOp, .step = 0, .sample = static_cast<uint32_t>(sequence)},
-                  static_cast<uint64_t>(position));
+  const uint32_t word = random_word(
+      {.seed = sampling.seed, .op = kSamplingOp, .step = 0, .sample = static_cast<uint32_t>(sequence)}, position);
   double left = (word + 0.5) / 4294967296.0 * mass;
   int64_t choice = 0;
   while (choice + 1 < kept && left >= p[choice]) left -= p[choice++];
@@ -42,7 +41,7 @@ std::vector<int32_t> generate(Trainer& model, const ModelSpec& spec, const std::
                               int64_t max_new, std::optional<int32_t> eos, const Sampling& sampling, int64_t sequence,
                               bool use_cache) {
   if (prompt.empty()) throw ConfigError("a prompt needs at least one token");
-  if (static_cast<int64_t>(prompt.size()) >= spec.max_positions)
+  if (std::ssize(prompt) >= spec.max_positions)
     throw ConfigError(cat("a prompt of ", prompt.size(), " tokens leaves no room in the model's ", spec.max_positions,
                           " positions; shorten it"));
   for (size_t i = 0; i < prompt.size(); ++i)
@@ -57,14 +56,13 @@ std::vector<int32_t> generate(Trainer& model, const ModelSpec& spec, const std::
   std::vector<int64_t> ids = prompt;
   std::vector<int32_t> made;
   size_t done = 0;  // positions that the caches hold
-  while (static_cast<int64_t>(made.size()) < max_new && static_cast<int64_t>(ids.size()) < spec.max_positions) {
-    const std::vector<int64_t> fresh(ids.begin() + static_cast<std::ptrdiff_t>(done), ids.end());
-    const auto logits =
-        model.next_logits(at::tensor(fresh, at::kLong).unsqueeze(0), static_cast<int64_t>(done), by_layer);
+  while (std::ssize(made) < max_new && std::ssize(ids) < spec.max_positions) {
+    const std::vector<int64_t> fresh(ids.begin() + done, ids.end());
+    const auto logits = model.next_logits(at::tensor(fresh, at::kLong).unsqueeze(0), done, by_layer);
     if (use_cache) done = ids.size();
-    const int64_t next = sample_token(logits[0], sampling, sequence, static_cast<int64_t>(ids.size()));
+    const int64_t next = sample_token(logits[0], sampling, sequence, ids.size());
     ids.push_back(next);
-    made.push_back(static_cast<int32_t>(next));
+    made.push_back(next);
     if (eos && next == *eos) break;
   }
   return made;

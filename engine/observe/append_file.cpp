@@ -31,7 +31,7 @@ void AppendFile::write(std::string_view bytes) {
           cat("cannot write ", bytes.size(), " bytes to ", path_, ": ", std::strerror(reason),
               reason == ENOSPC || reason == EDQUOT ? "; free some room there or choose another output_dir" : ""));
     }
-    bytes.remove_prefix(static_cast<size_t>(written));
+    bytes.remove_prefix(written);
   }
 }
 

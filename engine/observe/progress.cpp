@@ -80,13 +80,12 @@ void Progress::add(const StepMetrics& metrics, int64_t total_steps) {
     line(console_line(metrics, total_steps));
   if (!console_.terminal) return;
   if (!first && !last && now - last_output_ < redraw_seconds) return;
-  const double fraction = total_steps > 0 ? static_cast<double>(metrics.step) / static_cast<double>(total_steps) : 0;
+  const double fraction = total_steps > 0 ? 1.0 * metrics.step / total_steps : 0;
   const int64_t memory = largest_resident(metrics);
-  draw(with_bar(
-      cat("step ", metrics.step, "/", total_steps), fraction,
-      cat("loss ", loss_text(metrics.loss), " | ", format_count(metrics.tokens_per_second), " tok/s | ",
-          format_duration(metrics.step_seconds), memory > 0 ? " | " + format_bytes(static_cast<double>(memory)) : "",
-          " | ETA ", format_duration(seconds_left(metrics, total_steps)))));
+  draw(with_bar(cat("step ", metrics.step, "/", total_steps), fraction,
+                cat("loss ", loss_text(metrics.loss), " | ", format_count(metrics.tokens_per_second), " tok/s | ",
+                    format_duration(metrics.step_seconds), memory > 0 ? " | " + format_bytes(memory) : "", " | ETA ",
+                    format_duration(seconds_left(metrics, total_steps)))));
 }
 
 void Progress::add(const EvaluationMetrics& metrics) {
@@ -103,9 +102,9 @@ void Progress::update(int64_t done, int64_t total, const std::string& text) {
   const double pause = console_.terminal ? redraw_seconds : line_seconds;
   if (!first && !work_.ended && now - last_output_ < pause) return;
 
-  const double fraction = total > 0 ? static_cast<double>(done) / static_cast<double>(total) : 0;
-  std::string parts = format_count(static_cast<double>(done));
-  if (total > 0) parts += " of " + format_count(static_cast<double>(total));
+  const double fraction = total > 0 ? 1.0 * done / total : 0;
+  std::string parts = format_count(done);
+  if (total > 0) parts += " of " + format_count(total);
   if (work_.ended) parts += " in " + format_duration(now - work_.since);
   if (!console_.terminal) {
     line(cat(text, ": ", parts, total > 0 && !work_.ended ? " (" + whole_percent(fraction) + ")" : ""));
@@ -138,10 +137,10 @@ void Progress::draw(const std::string& text) {
 std::string Progress::with_bar(const std::string& before, double fraction, const std::string& after) const {
   fraction = std::clamp(fraction, 0.0, 1.0);
   const std::string head = before + " " + whole_percent(fraction) + " ";
-  const int room = console_.columns - 1 - static_cast<int>(head.size() + after.size() + 3);
+  const int room = console_.columns - 1 - (std::ssize(head) + std::ssize(after) + 3);
   if (room < smallest_bar) return head + after;
   const int width = std::min(room, largest_bar);
-  std::string bar(static_cast<size_t>(fraction * width), '=');
+  std::string bar(fraction * width, '=');
   bar.resize(width, ' ');
   return head + "[" + bar + "] " + after;
 }
@@ -149,9 +148,8 @@ std::string Progress::with_bar(const std::string& before, double fraction, const
 // From the pace since the first step ended, which includes evaluation and saving but not the first step's warm-up.
 double Progress::seconds_left(const StepMetrics& metrics, int64_t total_steps) const {
   const int64_t since_first = metrics.step - first_step_;
-  const double pace =
-      since_first > 0 ? (clock_() - first_step_at_) / static_cast<double>(since_first) : metrics.step_seconds;
-  return pace * static_cast<double>(total_steps - metrics.step);
+  const double pace = since_first > 0 ? (clock_() - first_step_at_) / since_first : metrics.step_seconds;
+  return pace * (total_steps - metrics.step);
 }
 
 std::string console_line(const StepMetrics& metrics, int64_t total_steps) {
@@ -159,7 +157,7 @@ std::string console_line(const StepMetrics& metrics, int64_t total_steps) {
   return cat("step ", metrics.step, "/", total_steps, " | loss ", loss_text(metrics.loss), " | norm ",
              norm_text(metrics.grad_norm), " | lr ", printed("%.1e", metrics.learning_rate), " | ",
              format_duration(metrics.step_seconds), " | ", format_count(metrics.tokens_per_second), " tok/s",
-             memory > 0 ? " | mem " + format_bytes(static_cast<double>(memory)) : "");
+             memory > 0 ? " | mem " + format_bytes(memory) : "");
 }
 
 std::string console_line(const EvaluationMetrics& metrics) {

@@ -44,7 +44,7 @@ std::string event(double wall_time, int64_t step) {
   append_little_endian(out, std::bit_cast<uint64_t>(wall_time));
   if (step != 0) {  // as protobuf does, a zero is left out
     append_key(out, 2, varint);
-    append_varint(out, static_cast<uint64_t>(step));
+    append_varint(out, step);
   }
   return out;
 }

@@ -31,7 +31,7 @@ double seconds_since_epoch() {
 }
 
 int lane_number(const std::string& lane) {
-  return static_cast<int>(std::find(std::begin(kLanes), std::end(kLanes), lane) - std::begin(kLanes));
+  return std::find(std::begin(kLanes), std::end(kLanes), lane) - std::begin(kLanes);
 }
 
 // "F3", or "F3/1" of a chunk other than the first.
@@ -54,8 +54,8 @@ Span span_of(const InstructionRecord& record) {
 
 // Both ends of a message know its pipeline, its channel ("pp 0>1") and its number there.
 std::string arrow_of(const Mesh& mesh, const FlightRecord& flight) {
-  const Coordinates at = mesh.at(flight.rank);
-  return cat("replica ", at.d, ", t ", at.t, ", ", flight.group, ", number ", flight.sequence);
+  const Coordinates coordinates = mesh.at(flight.rank);
+  return cat("replica ", coordinates.d, ", t ", coordinates.t, ", ", flight.group, ", number ", flight.sequence);
 }
 
 Span span_of(const Mesh& mesh, const FlightRecord& flight, double offset) {
@@ -63,8 +63,8 @@ Span span_of(const Mesh& mesh, const FlightRecord& flight, double offset) {
   const bool message = op == "send" || op == "recv";
   Span span{.lane = message ? "messages" : "collectives",
             .name = cat(op, ", ", flight.instruction[0] != 0 && message ? flight.instruction : flight.what),
-            .start = static_cast<double>(flight.start_ns) * 1e-9 + offset,
-            .end = static_cast<double>(flight.end_ns) * 1e-9 + offset,
+            .start = flight.start_ns * 1e-9 + offset,
+            .end = flight.end_ns * 1e-9 + offset,
             .detail = cat(flight.dtype, " ", flight.shape, " in ", group, ", for ", flight.what,
                           flight.instruction[0] != 0 ? ", " : "", flight.instruction)};
   if (message && group.starts_with("pp ")) {
@@ -83,7 +83,7 @@ std::vector<int> rows_of(const std::vector<const Span*>& spans) {
     while (row < ends.size() && ends[row] > span->start) ++row;
     if (row == ends.size()) ends.push_back(0);
     ends[row] = span->end;
-    rows.push_back(static_cast<int>(row));
+    rows.push_back(row);
   }
   return rows;
 }
@@ -97,8 +97,9 @@ class ChromeTrace::Events {
   }
 
   void add(const Mesh& mesh, const RankTimeline& rank) {
-    const Coordinates at = mesh.at(rank.rank);
-    name("process_name", rank.rank, 0, cat("rank ", rank.rank, " (d ", at.d, ", p ", at.p, ", t ", at.t, ")"));
+    const Coordinates coordinates = mesh.at(rank.rank);
+    name("process_name", rank.rank, 0,
+         cat("rank ", rank.rank, " (d ", coordinates.d, ", p ", coordinates.p, ", t ", coordinates.t, ")"));
     write({{"ph", "X"},
            {"name", rank.complete ? "step" : "step (records were lost)"},
            {"pid", rank.rank},

@@ -12,10 +12,6 @@
 namespace shardline {
 namespace {
 
-bool computes(Op op) {
-  return op <= Op::backward_weight;
-}
-
 // Mean over microbatches and over the ranks of a stage.
 class MeanCosts {
  public:
@@ -44,14 +40,15 @@ double idle_share(const std::vector<PictureRow>& rows, double span) {
   double busy = 0;
   for (const auto& row : rows)
     for (const auto& box : row.boxes) busy += box.end - box.start;
-  return 1 - busy / (span * static_cast<double>(rows.size()));
+  return 1 - busy / (span * rows.size());
 }
 
 std::vector<PictureRow> measured_rows(const Mesh& mesh, const std::vector<RankTimeline>& ranks, double zero) {
   std::vector<PictureRow> rows;
   for (const auto& rank : ranks) {
-    const Coordinates at = mesh.at(rank.rank);
-    auto& row = rows.emplace_back(PictureRow{cat("rank ", rank.rank, " (d ", at.d, " p ", at.p, " t ", at.t, ")"), {}});
+    const Coordinates coordinates = mesh.at(rank.rank);
+    auto& row = rows.emplace_back(PictureRow{
+        cat("rank ", rank.rank, " (d ", coordinates.d, " p ", coordinates.p, " t ", coordinates.t, ")"), {}});
     for (const auto& record : rank.instructions) {
       if (!computes(record.instruction.op)) continue;
       const double seconds = record.end - record.start - record.waited;
@@ -68,10 +65,10 @@ std::vector<CurveRow> activation_curves(const std::vector<RankTimeline>& ranks, 
     int64_t most = 0;
     CurveRow row;
     for (const auto& record : rank.instructions) {
-      row.steps.emplace_back(record.end - zero, static_cast<double>(record.activation_bytes));
+      row.steps.emplace_back(record.end - zero, record.activation_bytes);
       most = std::max(most, record.activation_bytes);
     }
-    row.label = cat("rank ", rank.rank, ": at most ", format_bytes(static_cast<double>(most)));
+    row.label = cat("rank ", rank.rank, ": at most ", format_bytes(most));
     rows.push_back(std::move(row));
   }
   return rows;

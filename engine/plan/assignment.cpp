@@ -37,7 +37,7 @@ void check_chunks(const std::string& where, const ModelSpec& spec, const Schedul
 
 std::vector<int> by_block_counts(const std::vector<int>& blocks, const ModelSpec& spec, const Schedule& schedule) {
   const std::string where = "/smp_options/manual_partition";
-  if (static_cast<int>(blocks.size()) != schedule.chunks())
+  if (std::ssize(blocks) != schedule.chunks())
     throw ConfigError(cat(where, ": has ", blocks.size(), " numbers of blocks for ", schedule.chunks(),
                           schedule.chunks() == schedule.stages ? " stages" : " chunks", "; give one for each"));
   const int sum = std::accumulate(blocks.begin(), blocks.end(), 0);
@@ -99,7 +99,7 @@ class PartitionFile {
     if (!file.is_object() || !file.contains("stages") || !file["stages"].is_array())
       fail("has no list \"stages\"; name the plan.json of a run");
     const auto& stages = file["stages"];
-    if (static_cast<int>(stages.size()) != schedule_.stages)
+    if (std::ssize(stages) != schedule_.stages)
       fail(cat("has ", stages.size(), " stages, but pipeline_parallel_degree is ", schedule_.stages));
     for (int stage = 0; stage < schedule_.stages; ++stage) read_stage(stage, stages[stage]);
     std::string missing;
@@ -158,7 +158,8 @@ std::vector<int> assign_layers(const Config& config, const ResolvedRun& run, con
   if (!config.smp.auto_partition) return assigned_by_hand(config, workload.spec, schedule);
   const auto spans = mesh_spans(layout.mesh(), machines.cluster.devices_per_node, layout.sharding.degree);
   return cut_model(workload, machines, layout, schedule, spans, layer_prices(workload, machines, layout, spans),
-                   config.smp.memory_weight.value_or(0));
+                   config.smp.memory_weight.value_or(0))
+      .chunk_of_layer;
 }
 
 }  // namespace shardline

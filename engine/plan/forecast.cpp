@@ -3,8 +3,8 @@
 #include "core/error.h"
 #include "engine/config/config.h"
 #include "engine/observe/format.h"
-#include "engine/plan/rank_memory.h"
 #include "models/files/hf_writer.h"
+#include "partitioner/memory/rank_memory.h"
 #include "partitioner/search/planned_layout.h"
 #include "pipeline/schedule/pictures/schedule_svg.h"
 
@@ -19,11 +19,10 @@ MeshSpans spans_of(const Machines& machines, const Plan& plan) {
 
 // Of the rank with most on every stage.
 MemoryFit fit_of(const Machines& machines, const Plan& plan, const std::vector<MemoryBytes>& memory) {
-  std::vector<StageMemory> stages(plan.mesh.p());
+  std::vector<MemoryBytes> stages(plan.mesh.p());
   for (int rank = 0; rank < plan.mesh.size(); ++rank) {
-    auto& most = stages[plan.mesh.at(rank).p].bytes;
-    const auto& bytes = memory[rank];
-    if (bytes.total() > most.total()) most = bytes;
+    MemoryBytes& most = stages[plan.mesh.at(rank).p];
+    if (memory[rank].total() > most.total()) most = memory[rank];
   }
   return memory_fit(machines.cluster, stages);
 }
@@ -33,7 +32,7 @@ void add_totals(const Config& config, Forecast& forecast) {
   const Cluster& cluster = forecast.cluster;
   const int nodes = (forecast.layout.world() + cluster.devices_per_node - 1) / cluster.devices_per_node;
   forecast.total_steps = config.training.max_steps;
-  forecast.total_seconds = static_cast<double>(forecast.total_steps) * forecast.step.seconds;
+  forecast.total_seconds = forecast.total_steps * forecast.step.seconds;
   forecast.node_hours = nodes * forecast.total_seconds / 3600;
   if (cluster.hourly_price) forecast.cost = forecast.node_hours * *cluster.hourly_price;
   if (cluster.spot_price) forecast.spot_cost = forecast.node_hours * *cluster.spot_price;
@@ -49,19 +48,19 @@ StepEstimate forecast_step(const Machines& machines, const Plan& plan) {
 
 Forecast make_forecast(const Config& config, const Machines& machines, const Plan& plan) {
   Forecast forecast{.cluster = machines.cluster,
-                    .precision = plan.workload.precision,
+                    .precision = plan.workload.precision(),
                     .layout = plan.layout,
                     .step = forecast_step(machines, plan),
-                    .memory = memory_by_rank(machines.cluster, plan),
+                    .memory = memory_by_rank(machines.cluster, placed_layers(plan)),
                     .parameters = plan.workload.spec.parameter_count(),
                     .flops_per_step = model_flops(plan.workload)};
   forecast.fit = fit_of(machines, plan, forecast.memory);
   if (!forecast.fit.fits) forecast.advice = advice_to_fit(plan.workload, machines.cluster, plan.layout);
   if (forecast.advice)
     forecast.advice_settings =
-        settings_between(config, with_layout(config, plan.layout, forecast.advice->layout, plan.workload.precision));
+        settings_between(config, with_layout(config, plan.layout, forecast.advice->layout, plan.workload.precision()));
   const HfWriter model(config.output_dir, plan.workload.spec, plan.workload.types.exact);
-  forecast.disk_bytes = static_cast<double>(model.total_bytes());
+  forecast.disk_bytes = model.total_bytes();
   add_totals(config, forecast);
   return forecast;
 }
@@ -82,7 +81,7 @@ std::string forecast_picture(const Machines& machines, const Plan& plan) {
   size_t boxes = 0;
   for (const auto& row : rows) boxes += row.boxes.size();
   const double whole = simulation.makespan();
-  const double span = whole * std::min(1.0, kMostBoxes / static_cast<double>(boxes));
+  const double span = whole * std::min(1.0, kMostBoxes / boxes);
   for (auto& row : rows) std::erase_if(row.boxes, [&](const PictureBox& box) { return box.end > span; });
   return interval_picture(
       cat(plan.train.name, ", ", span < whole ? "the beginning of " : "", "one replica's step, ", format_duration(span),

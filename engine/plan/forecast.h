@@ -7,7 +7,7 @@
 
 #include "engine/plan/plan.h"
 #include "partitioner/cost/step_estimate.h"
-#include "partitioner/memory/memory_estimate.h"
+#include "partitioner/memory/memory_fit.h"
 
 namespace shardline {
 

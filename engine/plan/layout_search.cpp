@@ -80,7 +80,7 @@ SearchSpace open_space(const Config& config, const Cluster& cluster, const Model
   if (smp.sharded_data_parallel_degree == kAuto) {
     space.sharding_degrees = {};
   } else {
-    space.sharded = {base.sharding.stage};
+    space.sharded = {base.sharding.level};
     space.sharding_degrees = {smp.sharded_data_parallel_degree};
   }
   return space;
@@ -129,7 +129,7 @@ Candidates search_layouts(const Config& config, const Plan& plan, const Machines
                         .hourly_price = cluster.hourly_price.value_or(0)};
   for (const auto& best : candidates.found.best)
     candidates.settings.push_back(
-        settings_between(config, with_layout(config, plan.layout, best.layout, plan.workload.precision)));
+        settings_between(config, with_layout(config, plan.layout, best.layout, plan.workload.precision())));
   return candidates;
 }
 
@@ -180,7 +180,7 @@ std::string candidates_text(const Candidates& candidates, const Forecast& own) {
       {"place", "layout", "step", "samples/s", "utilization", "waits", "memory", "price/1000 steps", "why not first"},
       rows);
   text += cat(best.size() + losers.size(), " layouts in ", format_duration(seconds), ": ", best.size(), " ranked, ",
-              bounded, " slower, ", static_cast<int64_t>(losers.size()) - bounded, " that do not fit\n");
+              bounded, " slower, ", std::ssize(losers) - bounded, " that do not fit\n");
   if (best.empty())
     return text + cat("none fits",
                       losers.empty()

@@ -28,7 +28,7 @@ std::shared_ptr<const Profile> profile_of(const Config& config, const Assumption
 // Measurements of another workload say nothing about this one. What depends on the layout is looked up layout by
 // layout.
 void require_profile_of(const Config& config, const Workload& workload, const Profile& profile) {
-  const auto different = mismatch(profile, job_conditions(config, workload.spec, workload.precision));
+  const auto different = mismatch(profile, job_conditions(config, workload.spec, workload.precision()));
   if (!different.empty())
     throw ConfigError(cat("/profile: ", config.profile, config.profile.empty() ? "" : " ", "was measured with ",
                           different, "; measure again with shardline profile, or leave it out"));

@@ -13,10 +13,10 @@
 #include "engine/plan/assignment.h"
 #include "engine/plan/sharding.h"
 #include "engine/plan/tensor_splits.h"
+#include "partitioner/memory/layer_bytes.h"
 #include "pipeline/schedule/checker.h"
 #include "pipeline/schedule/kinds/schedule_choice.h"
 #include "pipeline/schedule/kinds/schedule_generators.h"
-#include "pipeline/schedule/messages_held.h"
 #include "pipeline/schedule/pictures/schedule_grid.h"
 
 namespace shardline {
@@ -59,52 +59,6 @@ nlohmann::json units_json(const std::vector<SplitUnit>& units) {
   return list;
 }
 
-// Of each layer and a full microbatch, on rank t of T.
-std::vector<LayerBytes> layer_bytes(const Plan& plan, int t) {
-  const ModelSpec& spec = plan.workload.spec;
-  const NumberTypes& types = plan.workload.types;
-  const Layout& layout = plan.layout;
-  const int64_t tokens = layout.microbatch_size * plan.workload.sequence_length;
-  KeptCase at{.tokens = tokens,
-              .rows = border_rows(tokens, layout.tensor, layout.sequence_parallel),
-              .t = t,
-              .t_degree = layout.tensor,
-              .element_bytes = width_of(types.values),
-              .border_bytes = width_of(types.borders)};
-  std::vector<LayerBytes> bytes(spec.layers.size());
-  for (size_t layer = 0; layer < spec.layers.size(); ++layer) {
-    at.recompute_attention = layout.recomputed(layer) == Recompute::What::attention;
-    bytes[layer].kept = spec.layers[layer].kept(at);
-    bytes[layer].passes = spec.layers[layer].passes(at);
-    for (const auto& tensor : layer > 0 ? spec.layers[layer - 1].output : std::vector<BorderTensor>()) {
-      const auto shape = bind_shape(tensor, at.rows);
-      bytes[layer].input +=
-          at.border_bytes * std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
-    }
-  }
-  return bytes;
-}
-
-// The largest border at the end of a chunk, for every message that a stage holds; by stage and instruction.
-std::vector<std::vector<int64_t>> message_bytes(const Plan& plan) {
-  const ModelSpec& spec = plan.workload.spec;
-  const auto layers = layers_of_chunks(plan);
-  const auto bytes = layer_bytes(plan, 0);
-  int64_t border = 0;
-  for (size_t chunk = 1; chunk < layers.size(); ++chunk) border = std::max(border, bytes[layers[chunk].front()].input);
-  const auto cost = [&](int, const Instruction& instruction) {
-    double flops = 0;  // of a forward, and about as many of either gradient
-    for (const int layer : layers[instruction.chunk]) flops += spec.layers[layer].flops_per_token;
-    return instruction.op <= Op::backward_weight ? flops : 0;
-  };
-  std::vector<std::vector<int64_t>> result;
-  for (const auto& stage : messages_held(plan.train, cost)) {
-    result.emplace_back();
-    for (const int held : stage) result.back().push_back(held * border);
-  }
-  return result;
-}
-
 // "recomputed: each (8 blocks), none (2); moved out until 4 instructions before their use"
 std::string activations_text(const Plan& plan) {
   std::map<std::string, int> layers;
@@ -124,7 +78,7 @@ std::string activations_text(const Plan& plan) {
 
 Schedule training_schedule(const Layout& layout) {
   // Accumulation is more microbatches: no drain between its steps.
-  const bool scattered = layout.sharded() >= Sharding::Stage::gradients;
+  const bool scattered = layout.sharded() >= Sharding::Level::gradients;
   return with_reductions(make_schedule(layout.schedule_choice()), scattered);
 }
 
@@ -151,16 +105,15 @@ Plan make_plan(const ResolvedRun& run, const std::vector<int>& chunk_of_layer) {
   check_schedule(plan.forward);
   for (const int chunk : chunk_of_layer) plan.stage_of_layer.push_back(plan.train.stage_of_chunk[chunk]);
 
-  const auto messages = message_bytes(plan);
-  const ActivationChoices activations{layout.recompute, layout.offload};
+  const PlacedLayers placed = placed_layers(plan);
+  const auto held = border_bytes_held(placed);
   std::map<std::pair<int, int>, std::pair<int64_t, ActivationPeak>> of;  // by stage and t: replicas are equal
   for (int rank = 0; rank < plan.mesh.size(); ++rank) {
     const Coordinates at = plan.mesh.at(rank);
     auto& [parameters, bytes] = of[{at.p, at.t}];
     if (at.d == 0) {
       parameters = stored_elements(workload.spec, plan.stage_of_layer, at, layout.tensor);
-      bytes = peak_activation_bytes(plan.train, at.p, layers_of_chunks(plan), activations, layer_bytes(plan, at.t),
-                                    messages[at.p]);
+      bytes = activation_peak(placed, at.p, layer_bytes(workload, layout, at.t), held[at.p]);
     }
   }
   for (int rank = 0; rank < plan.mesh.size(); ++rank) {
@@ -171,10 +124,14 @@ Plan make_plan(const ResolvedRun& run, const std::vector<int>& chunk_of_layer) {
   return plan;
 }
 
+PlacedLayers placed_layers(const Plan& plan) {
+  return {plan.workload, plan.layout, plan.train, plan.chunk_of_layer};
+}
+
 std::vector<std::vector<int>> layers_of_chunks(const Plan& plan) {
   std::vector<std::vector<int>> chunks(plan.train.chunks());
   for (size_t layer = 0; layer < plan.chunk_of_layer.size(); ++layer)
-    chunks[plan.chunk_of_layer[layer]].push_back(static_cast<int>(layer));
+    chunks[plan.chunk_of_layer[layer]].push_back(layer);
   return chunks;
 }
 
@@ -206,7 +163,7 @@ nlohmann::json plan_json(const Plan& plan) {
             {"microbatches", layout.microbatches_per_accumulation()},
             {"accumulation_steps", layout.accumulation_steps}}},
           {"sequence_parallel", layout.sequence_parallel},
-          {"sharding", {{"stage", static_cast<int>(layout.sharding.stage)}, {"degree", layout.sharding.degree}}},
+          {"sharding", {{"stage", static_cast<int>(layout.sharding.level)}, {"degree", layout.sharding.degree}}},
           {"tensor_parallel_units", units_json(units_of(plan))},
           {"stages", stages},
           {"recompute", recompute_names(plan)},
@@ -255,13 +212,12 @@ std::string plan_text(const Plan& plan, int width) {
     }
     for (int rank = 0; rank < plan.mesh.size(); ++rank) {
       if (plan.mesh.at(rank).p != stage) continue;
-      if (plan.mesh.at(rank).d == 0)
-        parameters.push_back(format_count(static_cast<double>(plan.parameters_by_rank[rank])));
+      if (plan.mesh.at(rank).d == 0) parameters.push_back(format_count(plan.parameters_by_rank[rank]));
       activations = std::max(activations, plan.activation_bytes_by_rank[rank].kept);
       ranks.push_back(std::to_string(rank));
     }
     stages.push_back({std::to_string(stage), layers, std::to_string(count), up_to_eight(ranks, " "),
-                      up_to_eight(parameters, " + "), format_bytes(static_cast<double>(activations))});
+                      up_to_eight(parameters, " + "), format_bytes(activations)});
   }
   text += "\n" + table({"stage", "layers", "count", "ranks", "parameters by t", "activations"}, stages);
   if (const auto units = units_of(plan); !units.empty()) text += "\n" + splits_text(units);

@@ -8,7 +8,7 @@
 #include "core/model/model_spec.h"
 #include "engine/plan/machines.h"
 #include "engine/plan/resolve.h"
-#include "pipeline/activations/activation_bytes.h"
+#include "partitioner/memory/rank_memory.h"
 #include "pipeline/schedule/schedule.h"
 
 namespace shardline {
@@ -34,6 +34,9 @@ Schedule training_schedule(const Layout& layout);
 
 // The model's units by their full names; empty where there is nothing to split over.
 std::vector<SplitUnit> units_of(const Plan& plan);
+
+// For what follows from it; the plan must outlive it.
+PlacedLayers placed_layers(const Plan& plan);
 
 // The layers of each chunk, ascending.
 std::vector<std::vector<int>> layers_of_chunks(const Plan& plan);

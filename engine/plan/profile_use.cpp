@@ -31,10 +31,8 @@ std::string device_name(at::Device device) {
   std::set<fs::path> gpus;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator("/proc/driver/nvidia/gpus", error)) gpus.insert(entry.path());
-  const auto index = static_cast<size_t>(std::max<int>(0, device.index()));
-  return index < gpus.size()
-             ? value_in(*std::next(gpus.begin(), static_cast<std::ptrdiff_t>(index)) / "information", "Model")
-             : device.str();
+  const size_t index = std::max<int>(0, device.index());
+  return index < gpus.size() ? value_in(*std::next(gpus.begin(), index) / "information", "Model") : device.str();
 }
 
 std::string optimizer_text(const OptimizerOptions& options) {
@@ -74,7 +72,7 @@ std::map<std::string, std::string> profile_conditions(const Config& config, cons
       {"torch", TORCH_VERSION},
       {"shardline", SHARDLINE_VERSION},
       {"optimizer_states", states_on_host(config.smp, !context.device.is_cpu()) ? "host" : "device"}};
-  conditions.merge(job_conditions(config, plan.workload.spec, plan.workload.precision));
+  conditions.merge(job_conditions(config, plan.workload.spec, plan.workload.precision()));
   conditions.merge(layout_conditions(plan.workload, plan.layout));
   return conditions;
 }

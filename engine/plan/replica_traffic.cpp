@@ -7,7 +7,7 @@
 #include "core/error.h"
 #include "engine/config/rules/precision_rules.h"
 #include "engine/observe/format.h"
-#include "engine/plan/parameter_memory.h"
+#include "partitioner/memory/parameter_memory.h"
 
 namespace shardline {
 namespace {
@@ -27,7 +27,7 @@ std::vector<std::vector<int>> hosts_of_shard_groups(const Plan& plan, const std:
 
 bool has_shards(const ModelSpec& spec, const Plan& plan) {
   for (int stage = 0; stage < plan.mesh.p(); ++stage)
-    for (const auto& segment : gradient_segments(spec, plan, {0, stage, 0}))
+    for (const auto& segment : gradient_segments(placed_layers(plan), {0, stage, 0}))
       if (segment.shards > 1) return true;
   return false;
 }
@@ -39,12 +39,12 @@ std::string reduction_text(const Config& config, const ModelSpec& spec, const Pl
   const int64_t element = width_of(number_types(config).exact);
   std::vector<double> bytes;
   for (int stage = 0; stage < mesh.p(); ++stage)
-    for (const auto& segment : gradient_segments(spec, plan, {0, stage, 0}))
+    for (const auto& segment : gradient_segments(placed_layers(plan), {0, stage, 0}))
       if (mesh.d() > 1 || (segment.sharing == Sharing::partial && mesh.t() > 1))
-        bytes.push_back(static_cast<double>(segment.length * element));
+        bytes.push_back(segment.length * element);
   if (bytes.empty()) return "";
   std::sort(bytes.begin(), bytes.end());
-  const bool by_microbatch = plan.layout.sharding.stage >= Sharding::Stage::gradients && has_shards(spec, plan);
+  const bool by_microbatch = plan.layout.sharding.level >= Sharding::Level::gradients && has_shards(spec, plan);
   return cat(bytes.size(), " segments, ", format_bytes(bytes.front()), " to ", format_bytes(bytes.back()), ", median ",
              format_bytes(bytes[bytes.size() / 2]), ", ",
              format_bytes(std::accumulate(bytes.begin(), bytes.end(), 0.0)), " together; ",
@@ -55,7 +55,7 @@ std::string reduction_text(const Config& config, const ModelSpec& spec, const Pl
 std::string gathering_text(const ModelSpec& spec, const Plan& plan, const std::vector<int>& host_of,
                            at::Device device) {
   const Sharding& sharding = plan.layout.sharding;
-  if (sharding.stage == Sharding::Stage::none || sharding.degree == 1) return "";
+  if (sharding.level == Sharding::Level::none || sharding.degree == 1) return "";
   if (!has_shards(spec, plan)) return "none: every parameter is below sdp_param_persistence_threshold and stays whole";
   if (!device.is_cpu()) return "in one step: NCCL knows the hosts and chooses the algorithm";
   const auto groups = hosts_of_shard_groups(plan, host_of);

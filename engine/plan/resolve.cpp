@@ -20,7 +20,7 @@ GatherWay gather_way(const Config& config) {
 // This engine, with the config's optimizer.
 Software software_of(const Config& config, const ModelSpec& spec) {
   const OptimizerOptions optimizer = optimizer_options(config.training);
-  const auto width = static_cast<int>(width_of(number_types(config).exact));
+  const int width = width_of(number_types(config).exact);
   int64_t bytes = 0;
   for (const auto& layer : spec.layers)
     for (const auto& param : layer.params)
@@ -36,13 +36,10 @@ Software software_of(const Config& config, const ModelSpec& spec) {
 
 Workload resolve_workload(const Config& config, const ModelSpec& spec, int64_t global_batch,
                           const std::optional<Precision>& assumed) {
-  const Precision precision = assumed.value_or(precision_of(config));
   return {.spec = spec,
           .sequence_length = config.data.sequence_length,
           .global_batch = global_batch,
-          .precision = precision,
-          .fp32_borders = config.training.fp32_residual_addition,
-          .types = number_types(config, precision),
+          .types = number_types(config, assumed.value_or(precision_of(config))),
           .optimizer = optimizer_options(config.training),
           .software = software_of(config, spec)};
 }
@@ -75,11 +72,11 @@ ResolvedRun resolve(const Config& config, const ModelSpec& spec, int world_size,
 }
 
 void set_sharding(SmpOptions& smp, const Sharding& sharding) {
-  using Stage = Sharding::Stage;
-  const Stage stage = sharding.degree > 1 ? sharding.stage : Stage::none;
-  smp.shard_optimizer_state = stage == Stage::optimizer || stage == Stage::gradients;
-  smp.shard_gradients = stage == Stage::gradients;
-  smp.sharded_data_parallel_degree = stage == Stage::weights ? sharding.degree : 1;
+  using Level = Sharding::Level;
+  const Level level = sharding.degree > 1 ? sharding.level : Level::none;
+  smp.shard_optimizer_state = level == Level::optimizer || level == Level::gradients;
+  smp.shard_gradients = level == Level::gradients;
+  smp.sharded_data_parallel_degree = level == Level::weights ? sharding.degree : 1;
 }
 
 Config with_layout(const Config& config, const Layout& from, const Layout& layout, Precision precision) {

@@ -9,12 +9,12 @@ namespace shardline {
 namespace {
 
 int64_t elements(double number) {
-  return static_cast<int64_t>(std::min(number, 0x1p53));  // more are as good as any number of them
+  return std::min(number, 0x1p53);  // more are as good as any number of them
 }
 
 }  // namespace
 
-using Stage = Sharding::Stage;
+using Level = Sharding::Level;
 
 Sharding sharding_of(const SmpOptions& smp, int replicas) {
   const int degree = smp.sharded_data_parallel_degree;
@@ -27,10 +27,10 @@ Sharding sharding_of(const SmpOptions& smp, int replicas) {
       throw ConfigError(cat("/smp_options/sharded_data_parallel_degree: ", degree, " must divide the ", replicas,
                             " replicas (ranks / (pipeline_parallel_degree x tensor_parallel_degree)); use a divisor, "
                             "or other degrees"));
-    sharding.stage = Stage::weights;
+    sharding.level = Level::weights;
     sharding.degree = degree;
   } else if (smp.shard_gradients || smp.shard_optimizer_state) {
-    sharding.stage = smp.shard_gradients ? Stage::gradients : Stage::optimizer;
+    sharding.level = smp.shard_gradients ? Level::gradients : Level::optimizer;
     sharding.degree = replicas;
   }
   return sharding;
@@ -41,14 +41,14 @@ std::string to_string(const Sharding& sharding, int replicas) {
   if (sharding.degree == 1) return "none";
   const std::string over = sharding.degree == replicas ? cat(" over ", replicas, " replicas")
                                                        : cat(" over ", sharding.degree, " of ", replicas, " replicas");
-  switch (sharding.stage) {
-    case Stage::none:
+  switch (sharding.level) {
+    case Level::none:
       break;
-    case Stage::optimizer:
+    case Level::optimizer:
       return "optimizer state" + over + " (ZeRO-1)";
-    case Stage::gradients:
+    case Level::gradients:
       return "optimizer state and gradients" + over + " (ZeRO-2)";
-    case Stage::weights:
+    case Level::weights:
       return "weights, gradients and optimizer state" + over + (sharding.degree == replicas ? " (ZeRO-3)" : " (MiCS)");
   }
   return "none";

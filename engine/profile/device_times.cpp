@@ -38,10 +38,8 @@ double seconds_of(const RankContext& context, int count, const std::function<voi
 
 // Ranks of one host share its memory; ranks of one GPU share the GPU's.
 double memory_of_rank(const RankContext& context) {
-  if (!context.device.is_cpu())
-    return static_cast<double>(at::accelerator::getMemoryInfo(context.device.index()).second);
-  return static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE)) /
-         context.local_size;
+  if (!context.device.is_cpu()) return at::accelerator::getMemoryInfo(context.device.index()).second;
+  return 1.0 * sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGE_SIZE) / context.local_size;
 }
 
 }  // namespace
@@ -62,7 +60,7 @@ DeviceMeasurement measure_device(const RankContext& context, at::ScalarType type
   const auto from = at::zeros({kSwept}, options);
   auto to = at::zeros({kSwept}, options);
   const double sweep = seconds_of(context, 2, [&] { to.copy_(from); });
-  device.memory_bytes_per_second = 2.0 * static_cast<double>(from.nbytes()) / sweep;
+  device.memory_bytes_per_second = 2.0 * from.nbytes() / sweep;
 
   const auto few = at::zeros({kFew}, options);
   device.launch_seconds = seconds_of(context, 1000, [&] { few.add_(1); });

@@ -35,7 +35,7 @@ Schedule layer_by_layer(int layers, bool split) {
     for (int layer = layers - 1; split && layer >= 0; --layer)
       cells[0].push_back({CellWork::backward_weight, microbatch, layer});
   }
-  return build_schedule("layer by layer", std::vector<int>(static_cast<size_t>(layers), 0), kMicrobatches, cells);
+  return build_schedule("layer by layer", std::vector<int>(layers, 0), kMicrobatches, cells);
 }
 
 // The plan of one tensor-parallel group that trains the distinct layers as if they were a model.
@@ -50,10 +50,10 @@ Plan measuring_plan(const Plan& plan, const ModelSpec& spec, bool split, bool re
   own.layout.sequence_parallel = plan.layout.sequence_parallel;
   own.workload.global_batch = own.layout.global_batch();
   if (recompute_core) own.layout.recompute = recompute_blocks(spec, Recompute::What::attention);
-  own.train = layer_by_layer(static_cast<int>(layers), split);
+  own.train = layer_by_layer(layers, split);
   own.forward = forward_schedule(own.train.stage_of_chunk, 1, kMicrobatches);
   for (size_t layer = 0; layer < layers; ++layer) {
-    own.chunk_of_layer.push_back(static_cast<int>(layer));
+    own.chunk_of_layer.push_back(layer);
     own.stage_of_layer.push_back(0);
   }
   return own;
@@ -63,10 +63,6 @@ int64_t elements_of(const std::vector<Parameter*>& parameters) {
   int64_t elements = 0;
   for (const auto* parameter : parameters) elements += parameter->value.numel();
   return elements;
-}
-
-bool computes(const InstructionRecord& record) {
-  return record.instruction.op <= Op::backward_weight;
 }
 
 // Median seconds by layer, and of the rest of a step.
@@ -109,7 +105,7 @@ class Measurement {
     for (int i = 0; i < steps_; ++i) {
       const StepRecords records = step();
       for (const auto& record : records.instructions)
-        if (computes(record))
+        if (computes(record.instruction.op))
           seconds[static_cast<size_t>(record.instruction.op)][record.instruction.chunk].push_back(record.end -
                                                                                                   record.start);
       before.push_back(records.instructions.front().start - records.start);
@@ -131,12 +127,12 @@ class Measurement {
     const auto records = step().instructions;
     for (size_t i = 0; i < records.size(); ++i) {
       const auto& [op, microbatch, chunk, peer] = records[i].instruction;
-      if (!computes(records[i]) || microbatch > 0) continue;
+      if (!computes(records[i].instruction.op) || microbatch > 0) continue;
       auto& layer = layers[chunk];
       const bool forward = op == Op::forward;
       if (forward) layer.kept_bytes = records[i].activation_bytes - (i > 0 ? records[i - 1].activation_bytes : 0);
       for (const auto& event : recorder.events()) {
-        if (event.at < records[i].start || event.at >= records[i].end) continue;
+        if (event.seconds < records[i].start || event.seconds >= records[i].end) continue;
         add(forward ? layer.forward_ops : layer.backward_ops, event);
         (forward ? layer.forward_flops : layer.backward_flops) += flops_of(event);
       }
@@ -147,8 +143,7 @@ class Measurement {
   int64_t stored_elements() { return elements_of(trainer_.parameters().stored()); }
   int64_t gradient_elements() {
     int64_t elements = 0;
-    for (int layer = 0; layer < static_cast<int>(plan_.workload.spec.layers.size()); ++layer)
-      elements += layer_elements(layer);
+    for (int layer = 0; layer < std::ssize(plan_.workload.spec.layers); ++layer) elements += layer_elements(layer);
     return elements;
   }
 
@@ -198,7 +193,7 @@ void average(Communicator& world, double& value) {
 
 double per_element(Communicator& world, double seconds, int64_t elements) {
   if (elements == 0) return 0;
-  double result = seconds / static_cast<double>(elements);
+  double result = seconds / elements;
   average(world, result);
   return result;
 }
@@ -246,7 +241,7 @@ void measure_layers(const Config& config, const Plan& plan, const ModelSource& m
     measured.backward_weight_seconds = split.backward_weight[i];
     measured.recompute_core_seconds = layer.is_block ? core.backward(i) - times.backward(i) : 0;
     measured.border_bytes = border_bytes_of(layer, rows, width_of(number_types(config).borders));
-    measured.parameters = ordinary.layer_elements(static_cast<int>(i));
+    measured.parameters = ordinary.layer_elements(i);
     for (double* seconds : {&measured.forward_seconds, &measured.backward_seconds, &measured.backward_input_seconds,
                             &measured.backward_weight_seconds, &measured.recompute_core_seconds})
       average(*context.world, *seconds);

@@ -44,7 +44,7 @@ class Links {
         const std::function<void(int64_t, int64_t)>& progress)
       : groups_(groups), device_(device), profile_(profile), progress_(progress) {
     const bool pp = groups.mesh.p() > 1, tp = groups.mesh.t() > 1, rdp = groups.mesh.d() > 1;
-    total_ = static_cast<int64_t>(std::size(kSizes)) * (2 * pp + 3 * tp + 3 * rdp);
+    total_ = std::ssize(kSizes) * (2 * pp + 3 * tp + 3 * rdp);
   }
 
   void measure() {
@@ -95,7 +95,7 @@ class Links {
 
   // There and back between stages 0 and 1, 2 and 3, ...: half of it is one message.
   void messages(Communicator& pp) {
-    const int stage = groups_.at.p, partner = stage ^ 1;
+    const int stage = groups_.coordinates.p, partner = stage ^ 1;
     add("pp", 2, "send", [&](int64_t elements) {
       return [&, message = tensor(elements)] {
         if (partner >= groups_.mesh.p()) return;

@@ -32,7 +32,7 @@ OpRecorder::~OpRecorder() {
 
 std::unique_ptr<at::ObserverContext> OpRecorder::begin(const at::RecordFunction& op) {
   if (!recorder || is_node(op) || recorder->depth_++ > 0) return nullptr;
-  Event event{.at = steady_seconds(), .name = op.name(), .shapes = {}};
+  Event event{.seconds = steady_seconds(), .name = op.name(), .shapes = {}};
   for (const auto& input : op.inputs()) {
     const bool shaped = input.isTensor() && input.toTensor().defined();
     event.shapes.push_back(shaped ? input.toTensor().sizes().vec() : std::vector<int64_t>());

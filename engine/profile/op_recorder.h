@@ -14,7 +14,7 @@ namespace shardline {
 class OpRecorder {
  public:
   struct Event {
-    double at;  // by steady_seconds()
+    double seconds;  // by steady_seconds()
     std::string name;
     std::vector<std::vector<int64_t>> shapes;  // of the arguments; [] for anything but a tensor
     bool operator==(const Event&) const = default;

@@ -44,11 +44,11 @@ const OpsPerClock& ops_per_clock(int capability) {
 int usable_cores() {
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  return std::max<int>(1, std::thread::hardware_concurrency());
 }
 
 Cluster local_cluster(int ranks_per_host, int hosts) {
-  const double memory = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE));
+  const double memory = 1.0 * sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGE_SIZE);
   const double ranks = ranks_per_host, cores = usable_cores() / ranks;
   Cluster cluster{.name = "local", .nodes = hosts, .devices_per_node = ranks_per_host};
   cluster.device = "CPU";
@@ -65,7 +65,7 @@ Cluster local_cluster(int ranks_per_host, int hosts) {
 }
 
 Cluster local_gpu_cluster(const GpuFacts& gpu, int gpus_per_host, int ranks_per_host, int hosts) {
-  const double sharing = std::max(1.0, static_cast<double>(ranks_per_host) / gpus_per_host);
+  const double sharing = std::max(1.0, 1.0 * ranks_per_host / gpus_per_host);
   const double flops = gpu.multiprocessors * gpu.clock_hz / sharing;
   const OpsPerClock& ops = ops_per_clock(gpu.capability);
   Cluster cluster{.name = "local", .nodes = hosts, .devices_per_node = ranks_per_host};

@@ -45,7 +45,7 @@ ModelSaver::ModelSaver(const std::string& directory, const ModelSource& source, 
     writer_.create(config_, companions_);
   }
   try {
-    require_shared_directory(directory, *groups.world, groups.at.d == 0);
+    require_shared_directory(directory, *groups.world, groups.coordinates.d == 0);
   } catch (...) {
     if (removes_files_) writer_.discard();
     throw;
@@ -58,7 +58,7 @@ ModelSaver::~ModelSaver() {
 
 void ModelSaver::save(StageParameters& parameters, const LongWork::Show& show) {
   const RankGroups& groups = parameters.groups();
-  const auto element_bytes = static_cast<int64_t>(c10::elementSize(parameters.trained_type()));
+  const int64_t element_bytes = c10::elementSize(parameters.trained_type());
   int64_t done = 0, total = 0;
   for (const auto* parameter : parameters.stored())
     if (parameters.writes(*parameter)) total += parameter->value.numel() * element_bytes;
@@ -71,7 +71,7 @@ void ModelSaver::save(StageParameters& parameters, const LongWork::Show& show) {
   parameters.visit_values(
       [&](const Parameter& parameter) {
         if (!parameters.writes(parameter)) return;
-        writer_.write(*parameter.spec, parameter.name, groups.at.t, groups.mesh.t(), parameter.value,
+        writer_.write(*parameter.spec, parameter.name, groups.coordinates.t, groups.mesh.t(), parameter.value,
                       [&](int64_t bytes) { work.report(done += bytes, total); });
       },
       [&](Work& gathered) { work.await(gathered); });

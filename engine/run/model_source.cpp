@@ -92,18 +92,18 @@ std::string fill_parameters(const ModelOptions& options, const ModelSource& sour
   const RankGroups& groups = parameters.groups();
   std::map<std::string, int> numbers;
   for (const auto& layer : source.spec.layers)
-    for (const auto& param : layer.params) numbers.emplace(layer.full_name(param), static_cast<int>(numbers.size()));
+    for (const auto& param : layer.params) numbers.emplace(layer.full_name(param), numbers.size());
   int64_t done = 0, total = 0;
-  for (const auto* parameter : parameters.stored()) total += static_cast<int64_t>(parameter->value.nbytes());
+  for (const auto* parameter : parameters.stored()) total += parameter->value.nbytes();
 
   LongWork work(*groups.world, "filling parameters", show);
   work.report(0, total);
   parameters.fill_values([&](Parameter& parameter) {
     if (options.pretrained())
-      source.directory->read(*parameter.spec, parameter.name, groups.at.t, groups.mesh.t(), parameter.value);
+      source.directory->read(*parameter.spec, parameter.name, groups.coordinates.t, groups.mesh.t(), parameter.value);
     else
-      init_parameter(parameter, numbers.at(parameter.name), seed, groups.at.t, groups.mesh.t());
-    work.report(done += static_cast<int64_t>(parameter.value.nbytes()), total);
+      init_parameter(parameter, numbers.at(parameter.name), seed, groups.coordinates.t, groups.mesh.t());
+    work.report(done += parameter.value.nbytes(), total);
   });
   work.finish();
   return options.pretrained() ? source.directory->digest() : "random";

@@ -67,9 +67,9 @@ std::vector<fs::path> replaced_by_run(const fs::path& dir) {
 // Compares files, not names: links, "..", a slash at the end and relative paths make no difference.
 bool is_at_or_below(const fs::path& path, const fs::path& place) {
   std::error_code ignored;
-  for (fs::path at = fs::weakly_canonical(path, ignored); !at.empty(); at = at.parent_path()) {
-    if (fs::equivalent(at, place, ignored)) return true;
-    if (!at.has_relative_path()) break;
+  for (fs::path folder = fs::weakly_canonical(path, ignored); !folder.empty(); folder = folder.parent_path()) {
+    if (fs::equivalent(folder, place, ignored)) return true;
+    if (!folder.has_relative_path()) break;
   }
   return false;
 }
@@ -130,7 +130,7 @@ void check_contents(const Config& config) {
 
 double allocated_bytes(const fs::path& file) {
   struct stat status = {};
-  return ::stat(file.c_str(), &status) == 0 ? 512.0 * static_cast<double>(status.st_blocks) : 0;
+  return ::stat(file.c_str(), &status) == 0 ? 512.0 * status.st_blocks : 0;
 }
 
 // Of a run that was killed; they go before the new model's files are made.
@@ -151,9 +151,9 @@ void check_room(const Config& config, const ModelSpec& spec) {
     throw ConfigError(cat("/output_dir: cannot write in ", there.string(), ": ", std::strerror(errno),
                           "; choose another output_dir"));
   const HfWriter model(config.output_dir, spec, number_types(config).exact);
-  const double needed = static_cast<double>(model.total_bytes()) + flight_file_bytes(config);
+  const double needed = model.total_bytes() + flight_file_bytes(config);
   const auto space = fs::space(there, error);
-  const double available = static_cast<double>(space.available) + bytes_of_unfinished_files(config.output_dir);
+  const double available = space.available + bytes_of_unfinished_files(config.output_dir);
   if (!error && available < needed)
     throw RunError(cat("/output_dir: the model and the records of the ranks need ", format_bytes(needed), ", but ",
                        there.string(), " has ", format_bytes(available),

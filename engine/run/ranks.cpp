@@ -90,7 +90,7 @@ bool may_run_elsewhere(const Config& config) {
 }  // namespace
 
 int gpu_count() {
-  return at::hasCUDA() ? static_cast<int>(at::detail::getCUDAHooks().deviceCount()) : 0;
+  return at::hasCUDA() ? at::detail::getCUDAHooks().deviceCount() : 0;
 }
 
 at::Device choose_device(const Config& config, int local_rank) {
@@ -139,7 +139,7 @@ std::vector<std::string> mpirun_command(const Config& config, const std::string&
   if (hosts.size() > 1 || !config.mpi.hosts.empty())
     command.insert(command.end(), {"--host", joined(used_hosts(config), cat(":", world / used_hosts(config)))});
   if (config.mpi.hosts.empty() && hosts.size() > 1)
-    command.insert(command.end(), {"-x", cat(kHostsOfLauncher, "=", joined(static_cast<int>(hosts.size()), ""))});
+    command.insert(command.end(), {"-x", cat(kHostsOfLauncher, "=", joined(hosts.size(), ""))});
   for (const auto& word : shell_words(config.mpi.custom_mpi_options)) command.push_back(word);
   command.push_back(program);
   command.insert(command.end(), arguments.begin(), arguments.end());

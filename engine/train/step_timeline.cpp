@@ -33,7 +33,7 @@ class FileInParts {
 
   void add(std::string_view text) {
     attempt([&] { file_->write_at(bytes_, text); });
-    bytes_ += static_cast<int64_t>(text.size());
+    bytes_ += text.size();
   }
 
   void finish() {

@@ -42,9 +42,9 @@ StageLayers build_stage(const TrainerParts& parts, StageParameters& parameters, 
   stage.waits_for_device = parts.timed;
   stage.offload_directory = parts.config.smp.offload_path.value_or(parts.config.output_dir);
   for (size_t i = 0; i < stage.layers.size(); ++i) {
-    if (parts.plan.stage_of_layer[i] != parts.groups.at.p) continue;
+    if (parts.plan.stage_of_layer[i] != parts.groups.coordinates.p) continue;
     const LayerSpec& spec = parts.model.spec.layers[i];
-    const auto index = static_cast<int>(i);
+    const int index = i;
     stage.layers[i] = spec.build({.spec = &spec,
                                   .params = parameters.layer_params(index),
                                   .tp = parts.groups.tp.get(),
@@ -77,7 +77,7 @@ Trainer::Trainer(const TrainerParts& parts, int64_t total_steps)
 
 Trainer::BatchTotals Trainer::read_microbatches(BatchSource& data, int64_t step, int count,
                                                 std::vector<Microbatch>& microbatches) const {
-  const Range mine = split_range(data.samples_in_step(step), groups_.mesh.d(), groups_.at.d);
+  const Range mine = split_range(data.samples_in_step(step), groups_.mesh.d(), groups_.coordinates.d);
   const Batch batch = data.batch(step, {mine.begin, mine.length});
   check_vocabulary(batch, stage_.spec->vocab_size);
   for (int i = 0; i < count; ++i) {
@@ -101,7 +101,7 @@ LossTerm Trainer::total_loss(const RunResult& run) {
     mine.sum += loss.sum;
     mine.weight += loss.weight;
   }
-  const bool counts = groups_.at.p == plan_.train.stage_of_chunk.back() && groups_.at.t == 0;
+  const bool counts = groups_.coordinates.p == plan_.train.stage_of_chunk.back() && groups_.coordinates.t == 0;
   auto total = at::zeros({2}, at::kDouble);
   if (counts) total.copy_(at::tensor({mine.sum, mine.weight}, at::kDouble));
   groups_.world->all_reduce(total, {.what = "loss"})->wait();
@@ -122,11 +122,11 @@ LossTerm Trainer::accumulate_gradients(BatchSource& data, int64_t step) {
                             {.mode = Mode::train,
                              .seed = static_cast<uint64_t>(config_.training.seed),
                              .step = step,
-                             .loss_scale = loss_scale() / static_cast<double>(weight)});
+                             .loss_scale = loss_scale() / weight});
   parameters_.finish_gradients();
   gradients_complete_ = steady_seconds();
   const LossTerm loss = total_loss(last_run_);
-  SL_ASSERT(loss.weight == static_cast<double>(weight), "counted ", loss.weight, " tokens, expected ", weight);
+  SL_ASSERT(loss.weight == weight, "counted ", loss.weight, " tokens, expected ", weight);
   return loss;
 }
 
@@ -158,8 +158,8 @@ StepMetrics Trainer::train_step(BatchSource& data, int64_t step) {
                       .step_seconds = seconds};
   if (loss_scaler_) metrics.loss_scale = {scale, overflowed};
   metrics.tokens = last_batch_.tokens;
-  metrics.tokens_per_second = static_cast<double>(last_batch_.tokens) / seconds;
-  metrics.samples_per_second = static_cast<double>(last_batch_.samples) / seconds;
+  metrics.tokens_per_second = last_batch_.tokens / seconds;
+  metrics.samples_per_second = last_batch_.samples / seconds;
   // Shares of all ranks' time between two optimizer barriers, which they do not leave at the same instant.
   auto times = at::tensor({busy_seconds(last_run_.records), exposed, seconds}, at::kDouble);
   groups_.world->all_reduce(times, {.what = "busy and waiting time"})->wait();
@@ -203,14 +203,13 @@ LossTerm Trainer::evaluate(BatchSource& data, int64_t steps) {
 }
 
 at::Tensor Trainer::next_logits(const at::Tensor& ids, int64_t first_position, const std::vector<KvCache*>& caches) {
-  const std::vector<Microbatch> batch = {{.ids = ids,
-                                          .samples = std::vector<int64_t>(static_cast<size_t>(ids.size(0))),
-                                          .first_position = first_position}};
+  const std::vector<Microbatch> batch = {
+      {.ids = ids, .samples = std::vector<int64_t>(ids.size(0)), .first_position = first_position}};
   const auto& stage_of_chunk = plan_.train.stage_of_chunk;
   const auto run = executor_.run(forward_schedule(stage_of_chunk, plan_.mesh.p(), 1), batch,
                                  {.mode = Mode::generate, .caches = caches});
   auto logits =
-      groups_.at.p == stage_of_chunk.back()
+      groups_.coordinates.p == stage_of_chunk.back()
           ? run.outputs[0].contiguous()
           : at::empty({ids.size(0), stage_.spec->vocab_size}, stage_.activations.dtype(number_types(config_).exact));
   groups_.pp->broadcast(logits, stage_of_chunk.back(), {.what = "logits"})->wait();

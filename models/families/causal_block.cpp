@@ -28,7 +28,7 @@ CausalBlock::CausalBlock(const CausalConfig& config, BlockSplit split, size_t qk
                 .max_positions = config.n_positions,
                 .dropout_op = dropout_op(index_, 0),
                 .in_fp32 = build.half.attention_in_fp32,
-                .score_divisor = build.half.query_key_layer_scaling ? static_cast<double>(block + 1) : 1.0};
+                .score_divisor = build.half.query_key_layer_scaling ? block + 1.0 : 1.0};
 }
 
 at::Tensor CausalBlock::normed(const at::Tensor& x, const MicrobatchContext& context, Parameter& weight,
@@ -41,7 +41,8 @@ at::Tensor CausalBlock::attention(const at::Tensor& x, MicrobatchContext& contex
   const int64_t tokens = context.batch->tokens();
   const auto of_all = gathered_for_all(
       core_tp_,
-      placed(core_tp_, column_linear(attention_tp_, x, tokens, qkv, qkv_bias, context.weight_grads), *context.batch),
+      with_rotary(core_tp_, column_linear(attention_tp_, x, tokens, qkv, qkv_bias, context.weight_grads),
+                  *context.batch),
       tokens);
   return attend(of_all, context, attention_, [&](const at::Tensor& mixed) {
     return row_linear(attention_tp_, sliced_from_all(core_tp_, mixed), out, context.weight_grads);
@@ -67,7 +68,7 @@ BlockSplit describe_block(LayerSpec& layer, const CausalConfig& c, const SpecMak
   make.add_unit(layer, "attn", "heads", c.n_head);
   make.add_unit(layer, "mlp", "inner features", c.inner());
   const BlockSplit split{layer.units[0].split, layer.units[1].split};
-  layer.flops_per_token = static_cast<double>(2 * (4 * c.n_embd * c.n_embd + 2 * c.n_embd * c.inner()));
+  layer.flops_per_token = 2 * (4 * c.n_embd * c.n_embd + 2 * c.n_embd * c.inner());
   layer.work = [c, split](const WorkShape& shape) { return causal_block_work(c, split, shape); };
   layer.kept = [c, split](const KeptCase& at) { return causal_block_kept(c, split, at); };
   layer.passes = [c, split](const KeptCase& at) { return causal_block_passes(c, split, at); };

@@ -19,7 +19,7 @@ class CausalBlock : public Layer {
   CausalBlock(const CausalConfig& config, BlockSplit split, size_t qkv, int64_t block, double scale,
               const LayerBuild& build);
 
-  Parameter& param(size_t at) const { return *params_[at]; }
+  Parameter& param(size_t i) const { return *params_[i]; }
 
   at::Tensor normed(const at::Tensor& x, const MicrobatchContext& context, Parameter& weight, Parameter& bias) const;
   // Border rows [rows, hidden] -> border rows, before the projection's bias.
@@ -31,8 +31,8 @@ class CausalBlock : public Layer {
   at::Tensor added(const at::Tensor& branch, Parameter* bias, const at::Tensor& residual,
                    const MicrobatchContext& context, int site) const;
 
-  // Applies positions to queries and keys [rows of tp, 3 * heads * head_dim], in families whose attention does so.
-  virtual at::Tensor placed(const TensorParallel& tp, const at::Tensor& qkv, const Microbatch& batch) const {
+  // Applies positions to queries and keys of qkv [rows of tp, 3 * heads * head_dim], in families with rotary embedding.
+  virtual at::Tensor with_rotary(const TensorParallel& tp, const at::Tensor& qkv, const Microbatch& batch) const {
     return qkv;
   }
 

@@ -108,7 +108,7 @@ LayerSpec causal_head(const CausalConfig& c, const SpecMaker& make) {
   if (c.tie_word_embeddings) layer.params[CausalHead::kWords].tied_to = "embedding.wte.weight";
   if (c.head_bias)
     layer.params.push_back(make.of(words, make.column_bias("lm_head.bias", {c.vocab_size}, "lm_head.bias"), 0));
-  layer.flops_per_token = static_cast<double>(2 * c.vocab_size * c.n_embd);
+  layer.flops_per_token = 2 * c.vocab_size * c.n_embd;
   layer.work = [c, split = words.split](const WorkShape& shape) { return causal_head_work(c, split, shape); };
   layer.build = [c](const LayerBuild& build) { return std::make_unique<CausalHead>(c, build); };
   layer.kept = [c](const KeptCase& at) { return causal_head_kept(c, at); };

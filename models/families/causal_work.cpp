@@ -8,7 +8,7 @@ using Kind = Collective::Kind;
 // Elements that sweeps touch; a mask is one byte each.
 class Sweeps {
  public:
-  Sweeps(LayerWork& work, const WorkShape& shape) : work_(work), value_(static_cast<double>(shape.value_bytes)) {}
+  Sweeps(LayerWork& work, const WorkShape& shape) : work_(work), value_(shape.value_bytes) {}
 
   // Reads and writes `values` activations and `masks` mask bytes per element, in `kernels` kernels.
   void add(Phase phase, double elements, double values, double masks, int kernels, bool core = false) {
@@ -62,7 +62,7 @@ void add_head_order(Sweeps& sweeps, const CausalConfig& config, double values, d
   sweeps.add(Phase::forward, values, 2, 0, 1);
   sweeps.add(Phase::backward_input, gradients, config.attention_bias ? 3 : 2, 0, config.attention_bias ? 2 : 1);
   if (config.rotary_dim == 0) return;
-  const double turned = 2.0 / 3 * static_cast<double>(config.rotary_dim) / static_cast<double>(config.head_dim());
+  const double turned = 2.0 / 3 * config.rotary_dim / config.head_dim();
   sweeps.add(Phase::forward, turned * values, 2, 0, 1);
   sweeps.add(Phase::backward_input, turned * values, 2, 0, 1);
 }
@@ -70,7 +70,7 @@ void add_head_order(Sweeps& sweeps, const CausalConfig& config, double values, d
 // softmax(q k^T) v: score products, and what passes over the scores unless it is fused.
 void add_attention_core(LayerWork& work, Sweeps& sweeps, const WorkShape& shape, int64_t heads, int64_t head_dim) {
   const int64_t s = shape.length;
-  const auto count = static_cast<double>(shape.sequences * heads);
+  const double count = shape.sequences * heads;
   const double share = shape.fused ? 0.5 : 1;  // a fused op leaves the masked half out
   const auto product = [&](Phase phase, int64_t n, int64_t k) {
     work.products.push_back({phase, s, n, k, count * share, !shape.fused, true});
@@ -85,7 +85,7 @@ void add_attention_core(LayerWork& work, Sweeps& sweeps, const WorkShape& shape,
     product(Phase::backward_input, s, head_dim);  // the scores once more
     return;
   }
-  const double scores = count * static_cast<double>(s * s);
+  const double scores = count * (s * s);
   sweeps.add(Phase::forward, scores, 2, 0, 1, true);         // scale, mask, softmax
   sweeps.add(Phase::forward, scores, 2, 1, 1, true);         // dropout
   sweeps.add(Phase::backward_input, scores, 2, 1, 1, true);  // dropout
@@ -103,7 +103,7 @@ LayerWork causal_embedding_work(const CausalConfig& config, bool split, const Wo
   sweeps.add(Phase::forward, border, config.position_table ? 4 : 2, 1, config.position_table ? 2 : 1);  // and dropout
   sweeps.add(Phase::backward_input, border, 2, 1, 1);
   sweeps.add(Phase::backward_input, whole, 3, 0, config.position_table ? 2 : 1);  // adds rows to tables' gradients
-  const double bytes = whole * static_cast<double>(shape.value_bytes);
+  const double bytes = whole * shape.value_bytes;
   if (split && shape.tensor > 1 && shape.sequence_parallel) {
     work.collectives = {{Kind::reduce_scatter, Phase::forward, bytes},
                         {Kind::all_gather, Phase::backward_input, bytes}};
@@ -120,13 +120,12 @@ LayerWork causal_block_work(const CausalConfig& config, BlockSplit split, const 
   const int64_t heads = split.attention ? shape.share(config.n_head) : config.n_head, width = heads * config.head_dim(),
                 inner = split.mlp ? shape.share(config.inner()) : config.inner();
   const int64_t attention_rows = split.attention ? tokens : shape.rows(), mlp_rows = split.mlp ? tokens : shape.rows();
-  const double border = static_cast<double>(shape.rows() * h), wide = static_cast<double>(mlp_rows * inner);
+  const double border = shape.rows() * h, wide = mlp_rows * inner;
   const double border_bytes = tokens * h * shape.value_bytes;
 
   add_norm(sweeps, border);
   add_linear(work, attention_rows, 3 * width, h);
-  add_head_order(sweeps, config, static_cast<double>(3 * attention_rows * width),
-                 static_cast<double>(3 * tokens * width));
+  add_head_order(sweeps, config, 3 * attention_rows * width, 3 * tokens * width);
   add_attention_core(work, sweeps, shape, heads, config.head_dim());
   add_linear(work, attention_rows, h, width);
   split.attention ? add_tensor_collectives(work, shape, border_bytes) : add_core_collectives(work, shape, border_bytes);
@@ -161,9 +160,9 @@ LayerWork causal_head_work(const CausalConfig& config, bool split, const WorkSha
   // Logits and their gradient once each where blocks of them fit a cache; whole fp32 logits pass memory 12 times, as
   // conversion, maximum, difference, exponential, sum, quotient, and back.
   if (shape.fused) {
-    work.sweeps.push_back({Phase::forward, logits * 2 * static_cast<double>(shape.value_bytes), 4});
+    work.sweeps.push_back({Phase::forward, logits * 2 * shape.value_bytes, 4});
   } else {
-    work.sweeps.push_back({Phase::forward, logits * (12 * 4 + 2 * static_cast<double>(shape.value_bytes)), 9});
+    work.sweeps.push_back({Phase::forward, logits * (12 * 4 + 2 * shape.value_bytes), 9});
   }
   if (split && shape.tensor > 1) {
     const double bytes = rows * h * shape.value_bytes;

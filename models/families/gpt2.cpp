@@ -36,15 +36,15 @@ class Gpt2Block : public CausalBlock {
     const auto attended = attention(normed(x, context, param(kNorm1), param(kNorm1Bias)), context, param(kQkv),
                                     &param(kQkvBias), param(kOut));
     const auto middle = added(attended, &param(kOutBias), x, context, 1);
-    const auto seen = mlp(normed(middle, context, param(kNorm2), param(kNorm2Bias)), context, param(kFc),
-                          param(kFcBias), param(kProj));
-    return {added(seen, &param(kProjBias), middle, context, 2)};
+    const auto from_mlp = mlp(normed(middle, context, param(kNorm2), param(kNorm2Bias)), context, param(kFc),
+                              param(kFcBias), param(kProj));
+    return {added(from_mlp, &param(kProjBias), middle, context, 2)};
   }
 
  private:
   static double scale(const Gpt2Config& c, int64_t block) {
-    return (c.scale_attn_weights ? 1 / std::sqrt(static_cast<double>(c.head_dim())) : 1.0) /
-           (c.scale_attn_by_inverse_layer_idx ? static_cast<double>(block + 1) : 1.0);
+    return (c.scale_attn_weights ? 1 / std::sqrt(c.head_dim()) : 1.0) /
+           (c.scale_attn_by_inverse_layer_idx ? block + 1.0 : 1.0);
   }
 };
 
@@ -58,7 +58,7 @@ LayerSpec gpt2_block(const Gpt2Config& c, const SpecMaker& make, int64_t i) {
   const std::string hf = cat("transformer.h.", i, ".");
   const int64_t h = c.n_embd, n = c.n_head, d = c.head_dim(), inner = c.inner();
   // The weights that add to the residual stream start smaller (GPT-2 paper, 2.3).
-  const double std = c.initializer_range, residual_std = std / std::sqrt(2.0 * static_cast<double>(c.n_layer));
+  const double std = c.initializer_range, residual_std = std / std::sqrt(2.0 * c.n_layer);
   LayerSpec layer{.name = cat("h.", i)};
   const BlockSplit split = describe_block(layer, c, make);
   const SplitUnit attn = layer.units[0], mlp = layer.units[1];

@@ -19,20 +19,19 @@ class GptjBlock : public CausalBlock {
 
   GptjBlock(const GptjConfig& config, BlockSplit split, int64_t block, std::shared_ptr<const RotaryTable> table,
             const LayerBuild& build)
-      : CausalBlock(config, split, kQkv, block, 1 / std::sqrt(static_cast<double>(config.head_dim())), build),
-        table_(std::move(table)) {}
+      : CausalBlock(config, split, kQkv, block, 1 / std::sqrt(config.head_dim()), build), table_(std::move(table)) {}
 
   Border forward(const Border& input, MicrobatchContext& context) override {
     const auto& x = input[0];  // [rows, hidden]
     const auto n = normed(x, context, param(kNorm), param(kNormBias));
     const auto attended = attention(n, context, param(kQkv), nullptr, param(kOut));
     const auto middle = added(attended, nullptr, x, context, 1);
-    const auto seen = mlp(n, context, param(kFc), param(kFcBias), param(kProj));
-    return {added(seen, &param(kProjBias), middle, context, 2)};
+    const auto from_mlp = mlp(n, context, param(kFc), param(kFcBias), param(kProj));
+    return {added(from_mlp, &param(kProjBias), middle, context, 2)};
   }
 
  protected:
-  at::Tensor placed(const TensorParallel& tp, const at::Tensor& qkv, const Microbatch& batch) const override {
+  at::Tensor with_rotary(const TensorParallel& tp, const at::Tensor& qkv, const Microbatch& batch) const override {
     return rotated(tp, qkv, batch, config_.head_dim(), table_);
   }
 
@@ -56,8 +55,8 @@ LayerSpec gptj_block(const GptjConfig& c, const SpecMaker& make, int64_t i,
   const SplitUnit attn = layer.units[0], mlp = layer.units[1];
   std::vector<ParamSource> qkv;
   for (const char* part : {"q", "k", "v"})
-    qkv.push_back(torch_linear(cat(hf, "attn.", part, "_proj.weight"), {h, h}, {1, n, d, h},
-                               {static_cast<int64_t>(qkv.size()), 0, 0, 0}));
+    qkv.push_back(
+        torch_linear(cat(hf, "attn.", part, "_proj.weight"), {h, h}, {1, n, d, h}, {std::ssize(qkv), 0, 0, 0}));
   layer.params = make.norm("ln_1", hf + "ln_1");
   for (const auto& param :
        {make.of(attn, make.linear("attn.qkv.weight", {3, n, d, h}, std, std::move(qkv)), 1),

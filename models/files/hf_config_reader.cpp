@@ -53,9 +53,9 @@ std::string mistakes_text(const std::vector<HfConfigMistake>& mistakes, const st
                           const std::string& overrides) {
   std::string text;
   for (const auto& mistake : mistakes)
-    text += cat(text.empty() ? "" : "\n", mistake.overridden ? overrides : file, "/", mistake.key, ": ", mistake.rule,
-                mistake.value.is_discarded() ? "" : cat("; got ", mistake.value.dump()),
-                mistake.advice.empty() ? "" : "; " + mistake.advice);
+    text += (text.empty() ? "" : "\n") +
+            json_mistake(cat(mistake.overridden ? overrides : file, "/", mistake.key), mistake.rule,
+                         mistake.value.is_discarded() ? nullptr : &mistake.value, mistake.advice);
   return text;
 }
 

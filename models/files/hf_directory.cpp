@@ -169,10 +169,10 @@ void HfDirectory::require_weights() const {
 void HfDirectory::index_tensors() {
   for (const auto& [file_name, file] : files_) {
     for (const auto& [name, entry] : file.tensors()) {
-      const auto [at, is_new] = tensors_.emplace(base_name(name), Place{&file, name});
+      const auto [known, is_new] = tensors_.emplace(base_name(name), Place{&file, name});
       if (!is_new)
-        throw DataError(cat(file.path(), ": tensor ", name, ": is the same tensor as ", at->second.name, " in ",
-                            at->second.file->path(), "; remove one of them"));
+        throw DataError(cat(file.path(), ": tensor ", name, ": is the same tensor as ", known->second.name, " in ",
+                            known->second.file->path(), "; remove one of them"));
     }
   }
 }

@@ -25,7 +25,7 @@ std::vector<int64_t> permutation(const ParamSpec& param, const ParamSource& sour
 
 std::vector<int64_t> inverse(const std::vector<int64_t>& permute) {
   std::vector<int64_t> inverted(permute.size());
-  for (size_t d = 0; d < permute.size(); ++d) inverted[permute[d]] = static_cast<int64_t>(d);
+  for (size_t d = 0; d < permute.size(); ++d) inverted[permute[d]] = d;
   return inverted;
 }
 
@@ -54,7 +54,7 @@ SharedPart shared_part(const ParamSpec& param, const ParamSource& source, int t,
   SL_ASSERT(local.sizes() == at::IntArrayRef(param.local_shape(t, t_degree)), param.name, ": rank ", t, " of ",
             t_degree, " holds ", at::IntArrayRef(param.local_shape(t, t_degree)), ", got ", local.sizes());
   const auto view = file_view(param, source), permute = permutation(param, source);
-  const size_t cut = param.split_dim < 0 ? 0 : static_cast<size_t>(param.split_dim);
+  const size_t cut = std::max(param.split_dim, 0);
   const Range mine = param.split_dim < 0 ? Range{0, param.shape[0]} : param.split(t, t_degree);
 
   SharedPart part{local, permute[cut], {}};
@@ -64,7 +64,7 @@ SharedPart shared_part(const ParamSpec& param, const ParamSource& source, int t,
     const Range shared = d == cut ? intersection(whole, mine) : whole;
     if (d == cut) part.range = {shared.length ? shared.begin - whole.begin : 0, shared.length};
     const int64_t start = d == cut && shared.length ? shared.begin - mine.begin : d == cut ? 0 : shared.begin;
-    part.local = part.local.narrow(static_cast<int64_t>(d), start, shared.length);
+    part.local = part.local.narrow(d, start, shared.length);
   }
   part.local = part.local.permute(inverse(permute));
   return part;

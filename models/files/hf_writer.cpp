@@ -35,7 +35,7 @@ std::vector<FileTensor> file_tensors(const ModelSpec& spec, at::ScalarType dtype
       SL_ASSERT(!param.sources.empty(), layer.full_name(param), " has no name in a file");
       for (const auto& source : param.sources) {
         auto shape = file_shape(param, source);
-        const int64_t bytes = c10::multiply_integers(shape) * static_cast<int64_t>(c10::elementSize(dtype));
+        const int64_t bytes = c10::multiply_integers(shape) * c10::elementSize(dtype);
         tensors.push_back({source.tensor, std::move(shape), bytes});
       }
     }
@@ -82,7 +82,7 @@ struct HfWriter::Shard {
   int64_t data_bytes = 0;
   std::optional<DiskFile> file;  // open on ranks that write
 
-  int64_t bytes() const { return static_cast<int64_t>(head.size()) + data_bytes; }
+  int64_t bytes() const { return head.size() + data_bytes; }
 };
 
 HfWriter::HfWriter(std::string directory, const ModelSpec& spec, at::ScalarType dtype, int64_t max_shard_bytes)
@@ -94,7 +94,7 @@ HfWriter::~HfWriter() = default;
 
 void HfWriter::lay_out(const ModelSpec& spec, int64_t max_shard_bytes) {
   auto files = fill_files(file_tensors(spec, dtype_), max_shard_bytes);
-  const auto count = static_cast<int>(files.size());
+  const int count = files.size();
   for (int i = 0; i < count; ++i) {
     auto& tensors = files[i];
     // Holes are not allowed, so tensors of an odd size come last: all others start at a multiple of 8 bytes.
@@ -112,7 +112,7 @@ void HfWriter::lay_out(const ModelSpec& spec, int64_t max_shard_bytes) {
       shard.data_bytes += tensor.bytes;
     }
     shard.head = safetensors_head(header.dump());
-    for (const auto& tensor : tensors) places_.at(tensor.name).begin += static_cast<int64_t>(shard.head.size());
+    for (const auto& tensor : tensors) places_.at(tensor.name).begin += shard.head.size();
   }
 }
 
@@ -142,7 +142,7 @@ void HfWriter::create(json config, const std::map<std::string, std::string>& com
   if (error) throw RunError(cat(directory_, ": cannot be created: ", error.message()));
   const auto make = [&](const std::string& name, std::string_view begin, int64_t bytes) {
     const auto size = created_ ? fs::file_size(unfinished(name), error) : 0;
-    if (created_ && !error && size == static_cast<uintmax_t>(bytes)) return;  // its room is reserved
+    if (created_ && !error && std::cmp_equal(size, bytes)) return;  // its room is reserved
     auto file = DiskFile::create(unfinished(name));
     file.reserve(bytes);
     file.write_at(0, begin);
@@ -150,7 +150,7 @@ void HfWriter::create(json config, const std::map<std::string, std::string>& com
   };
   small_files_.clear();
   for (const auto& [name, text] : small_files) small_files_.push_back(name);
-  for (const auto& [name, text] : small_files) make(name, text, static_cast<int64_t>(text.size()));
+  for (const auto& [name, text] : small_files) make(name, text, text.size());
   for (const auto& shard : shards_) make(shard->name, shard->head, shard->bytes());
   created_ = true;
 } catch (const RunError&) {
@@ -177,7 +177,7 @@ void HfWriter::write(const ParamSpec& param, const std::string& full_name, int t
     // row. A rank that has all of the cut dimension has the whole tensor in one piece.
     const auto view = file_view(param, source);
     const bool is_whole = part.range.length == view[part.dim];
-    const auto cut = is_whole ? 0 : static_cast<size_t>(part.dim);
+    const size_t cut = is_whole ? 0 : part.dim;
     const Range range = is_whole ? Range{0, view[0]} : part.range;
     int64_t unit = values.element_size(), rows = 1;
     for (size_t d = 0; d < view.size(); ++d) (d < cut ? rows : unit) *= d == cut ? 1 : view[d];
@@ -186,8 +186,7 @@ void HfWriter::write(const ParamSpec& param, const std::string& full_name, int t
     const Place& place = places_.at(source.tensor);
     const auto* bytes = static_cast<const char*>(values.const_data_ptr());
     for (int64_t r = 0; r < rows; ++r, bytes += piece)
-      write_bytes(*place.shard, place.begin + r * row + range.begin * unit, {bytes, static_cast<size_t>(piece)},
-                  written);
+      write_bytes(*place.shard, place.begin + r * row + range.begin * unit, std::string_view(bytes, piece), written);
   }
 }
 
@@ -197,7 +196,7 @@ void HfWriter::write_bytes(Shard& shard, int64_t offset, std::string_view bytes,
   if (!shard.file) shard.file.emplace(DiskFile::open(unfinished(shard.name)));
   while (!bytes.empty()) {
     const auto piece = bytes.substr(0, kPieceBytes);
-    const auto length = static_cast<int64_t>(piece.size());
+    const int64_t length = piece.size();
     shard.file->write_at(offset, piece);
     unsynced_bytes_ += length;
     if (unsynced_bytes_ >= kPieceBytes) {

@@ -39,7 +39,7 @@ constexpr std::array<std::pair<const char*, at::ScalarType>, 10> kDtypes{{{"F64"
 
 uint64_t little_endian(std::string_view bytes) {
   uint64_t value = 0;
-  for (size_t i = 0; i < kLengthBytes; ++i) value |= uint64_t{static_cast<unsigned char>(bytes[i])} << (8 * i);
+  for (size_t i = 0; i < kLengthBytes; ++i) value |= uint64_t{uint8_t(bytes[i])} << (8 * i);
   return value;
 }
 
@@ -56,7 +56,7 @@ class EntryReader {
       if (key != "dtype" && key != "shape" && key != "data_offsets") fail(cat("unknown key \"", key, "\""));
 
     SafetensorsFile::Entry entry{dtype(), {}, 0, 0};
-    for (const auto& size : list("shape")) entry.shape.push_back(static_cast<int64_t>(count("shape", size)));
+    for (const auto& size : list("shape")) entry.shape.push_back(count("shape", size));
     if (entry.shape.size() > kMostDimensions)
       fail(cat("at most ", kMostDimensions, " dimensions can be read; got ", entry.shape.size()));
     const auto& offsets = list("data_offsets");
@@ -85,7 +85,7 @@ class EntryReader {
   }
 
   uint64_t count(const char* key, const json& value) const {
-    constexpr auto most = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
+    constexpr uint64_t most = std::numeric_limits<int64_t>::max();
     if (!value.is_number_unsigned() || value.get<uint64_t>() > most)
       fail(cat(key, " must hold integers from 0 to ", most, "; got ",
                value.is_number() ? value.dump() : value.type_name()));
@@ -111,7 +111,7 @@ class EntryReader {
       empty |= size == 0;
       overflow |= __builtin_mul_overflow(bytes, static_cast<uint64_t>(std::max<int64_t>(size, 1)), &bytes);
     }
-    if (overflow || bytes > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()))
+    if (overflow || std::cmp_greater(bytes, std::numeric_limits<int64_t>::max()))
       fail(cat("the sizes of ", at::IntArrayRef(entry.shape), " overflow 64 bits"));
     if (entry.begin > entry.end || entry.end > data_bytes_)
       fail(cat("data_offsets [", entry.begin, ", ", entry.end, "] must lie in the data, which has ", data_bytes_,

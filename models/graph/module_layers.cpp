@@ -142,9 +142,7 @@ at::Tensor traced_input(const ModuleModel& model, int64_t features) {
   const RandomStream stream{.seed = kTraceSeed};
   if (features == 0) {
     auto ids = at::empty({batch, model.length}, at::kLong);
-    for (int64_t i = 0; i < ids.numel(); ++i)
-      ids.data_ptr<int64_t>()[i] =
-          random_word(stream, static_cast<uint64_t>(i)) % static_cast<uint64_t>(model.vocab_size);
+    for (int64_t i = 0; i < ids.numel(); ++i) ids.data_ptr<int64_t>()[i] = random_word(stream, i) % model.vocab_size;
     return ids;
   }
   auto x = at::empty({batch, model.length, features}, at::kDouble);
@@ -179,9 +177,9 @@ struct Scaled {
   ModuleTrace trace;
   int64_t tokens;
 
-  double tokens_ratio(int64_t other) const { return static_cast<double>(other) / static_cast<double>(tokens); }
+  double tokens_ratio(int64_t other) const { return 1.0 * other / tokens; }
   int64_t bytes(int64_t traced, int64_t other_tokens, int64_t element_bytes) const {
-    return static_cast<int64_t>(static_cast<double>(traced) * tokens_ratio(other_tokens)) * element_bytes / 4;
+    return static_cast<int64_t>(traced * tokens_ratio(other_tokens)) * element_bytes / 4;
   }
 };
 
@@ -199,7 +197,7 @@ LayerWork work_of(const Scaled& scaled, const WorkShape& shape, bool recomputabl
     work.products.push_back(product);
   }
   if (work.products.empty()) work.products.push_back({.count = 0});  // the planner asks a last layer for its columns
-  const double made = static_cast<double>(scaled.trace.made_bytes * shape.value_bytes / 4) * ratio;
+  const double made = scaled.trace.made_bytes * shape.value_bytes / 4 * ratio;
   work.sweeps = {{.phase = Phase::forward, .bytes = 2 * made}, {.phase = Phase::backward_input, .bytes = 4 * made}};
   return work;
 }
@@ -207,20 +205,22 @@ LayerWork work_of(const Scaled& scaled, const WorkShape& shape, bool recomputabl
 // features: of its input, which is kept; 0: the batch. logits: columns of what the loss is taken of, whose logarithm of
 // probabilities is kept; 0: no loss here.
 void state_costs(LayerSpec& layer, const Scaled& scaled, int64_t features, int64_t logits) {
-  layer.kept = [scaled, columns = features + logits](const KeptCase& at) {
-    return KeptBytes{.activations = scaled.bytes(scaled.trace.kept_bytes, at.tokens, at.element_bytes) +
-                                    at.rows * columns * at.element_bytes};
+  layer.kept = [scaled, columns = features + logits](const KeptCase& kept_case) {
+    return KeptBytes{.activations = scaled.bytes(scaled.trace.kept_bytes, kept_case.tokens, kept_case.element_bytes) +
+                                    kept_case.rows * columns * kept_case.element_bytes};
   };
-  layer.passes = [scaled, logits](const KeptCase& at) {
-    const int64_t loss = 2 * at.rows * logits * at.element_bytes;  // a copy without the last position, and that
-    const int64_t backward = scaled.bytes(scaled.trace.backward_bytes, at.tokens, at.element_bytes) + loss;
-    return PassBytes{scaled.bytes(scaled.trace.forward_bytes, at.tokens, at.element_bytes) + loss, backward, backward};
+  layer.passes = [scaled, logits](const KeptCase& kept_case) {
+    const int64_t loss =
+        2 * kept_case.rows * logits * kept_case.element_bytes;  // a copy without the last position, and that
+    const int64_t backward =
+        scaled.bytes(scaled.trace.backward_bytes, kept_case.tokens, kept_case.element_bytes) + loss;
+    return PassBytes{scaled.bytes(scaled.trace.forward_bytes, kept_case.tokens, kept_case.element_bytes) + loss,
+                     backward, backward};
   };
   layer.work = [scaled, recomputable = layer.is_block](const WorkShape& shape) {
     return work_of(scaled, shape, recomputable);
   };
-  for (const auto& product : scaled.trace.products)
-    layer.flops_per_token += product.flops() / static_cast<double>(scaled.tokens);
+  for (const auto& product : scaled.trace.products) layer.flops_per_token += product.flops() / scaled.tokens;
 }
 
 LayerSpec spec_of_module(const ModuleModel& model, const PlainModule& plain, Place place, int64_t features) {
@@ -276,8 +276,7 @@ std::vector<PlainModule> modules_of(const std::string& prefix,
   std::map<const at::TensorImpl*, std::string> first_use;
   const auto children = whole->named_children();
   for (size_t i = 0; i < children.size(); ++i) {
-    PlainModule plain{.name = prefix + "." + children[i].key(),
-                      .make = [make, i] { return *(make()->begin() + static_cast<std::ptrdiff_t>(i)); }};
+    PlainModule plain{.name = prefix + "." + children[i].key(), .make = [make, i] { return *(make()->begin() + i); }};
     for (const auto& [name, parameter] : distinct_parameters(*children[i].value())) {
       const auto [use, is_new] = first_use.emplace(parameter.unsafeGetTensorImpl(), plain.name + "." + name);
       if (!is_new) plain.ties.emplace(name, use->second);

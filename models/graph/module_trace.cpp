@@ -136,7 +136,7 @@ class ModuleTracer {
   // At least kMixingSamples samples: some modules mix large batches only.
   static at::Tensor several_times(const at::Tensor& input) {
     const int64_t times = (kMixingSamples + input.size(0) - 1) / input.size(0);
-    return at::cat(std::vector<at::Tensor>(static_cast<size_t>(times), input));
+    return at::cat(std::vector<at::Tensor>(times, input));
   }
 
   ModuleTrace measure() {
@@ -162,7 +162,7 @@ class ModuleTracer {
       edge = torch::autograd::impl::gradient_edge(output);
       d_output = at::ones_like(output.detach());
     }
-    trace.kept_bytes = memory.live() - static_cast<int64_t>(d_output.nbytes());
+    trace.kept_bytes = memory.live() - d_output.nbytes();
     const int64_t found = memory.live();
     memory.restart_peak();
     try {

@@ -26,7 +26,7 @@ void add_products(const at::RecordFunction& op, std::vector<Product>& products) 
   if (name != "aten::_scaled_dot_product_flash_attention_for_cpu") return;
   const auto query = tensor(0), key = tensor(1);  // [batch, heads, length, head_dim]
   Product scores{.m = query.size(2), .n = key.size(2), .k = query.size(3), .stored = false};
-  scores.count = static_cast<double>(query.size(0) * query.size(1));
+  scores.count = query.size(0) * query.size(1);
   products.push_back(scores);
   std::swap(scores.n, scores.k);
   products.push_back(scores);
@@ -67,13 +67,13 @@ void StorageWatch::see(const at::Tensor& tensor) {
   const auto storage = tensor.storage();
   if (!seen_.insert(storage.unsafeGetStorageImpl()).second) return;
   storages_.push_back(storage.getWeakStorageImpl());  // so that its address is not used again
-  made_ += static_cast<int64_t>(storage.nbytes());
+  made_ += storage.nbytes();
 }
 
 int64_t StorageWatch::live() const {
   int64_t bytes = 0;
   for (const auto& storage : storages_)
-    if (const auto strong = storage.lock()) bytes += static_cast<int64_t>(strong->nbytes());
+    if (const auto strong = storage.lock()) bytes += strong->nbytes();
   return bytes;
 }
 

@@ -10,12 +10,12 @@
 
 namespace shardline {
 
-FlatGradients::FlatGradients(const Segment& segment, Sharding::Stage stage, CommunicatorPtr shards,
+FlatGradients::FlatGradients(const Segment& segment, Sharding::Level level, CommunicatorPtr shards,
                              CommunicatorPtr replicas, at::TensorOptions options, HostLinkPtr host)
     : segment_(segment),
       shards_(std::move(shards)),
       replicas_(std::move(replicas)),
-      microbatches_(stage >= Sharding::Stage::gradients && segment.shards > 1),
+      microbatches_(level >= Sharding::Level::gradients && segment.shards > 1),
       host_(std::move(host)) {
   const MemoryScope scope(MemoryClass::gradients);
   options = options.dtype(at::toOpMathType(c10::typeMetaToScalarType(options.dtype())));
@@ -76,13 +76,6 @@ void FlatGradients::wait_until_brought() {
   SL_ASSERT(bringing_, "an update begins whose gradients are not on their way to the host");
   bringing_->wait();
   bringing_.reset();
-}
-
-at::Tensor FlatGradients::gather() const {
-  if (segment_.shards == 1) return own_;
-  const auto whole = at::empty({segment_.length}, own_.options());
-  shards_->all_gather(whole, own_, {.what = "gather gradients"})->wait();
-  return whole;
 }
 
 }  // namespace shardline

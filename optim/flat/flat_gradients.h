@@ -1,4 +1,4 @@
-// The gradients of one segment on one rank, at least fp32. From Sharding::Stage::gradients on, a sharded segment keeps
+// The gradients of one segment on one rank, at least fp32. From Sharding::Level::gradients on, a sharded segment keeps
 // only its own shard: whole gradients live from open() to the end of their reduction, microbatch by microbatch. In
 // other cases they are whole all the time, and reduced once a step.
 //
@@ -17,7 +17,7 @@ class FlatGradients {
  public:
   // shards: as for FlatValues; replicas: the ranks that hold the same elements and add other samples, null for none.
   // host: null where updates run on the device.
-  FlatGradients(const Segment& segment, Sharding::Stage stage, CommunicatorPtr shards, CommunicatorPtr replicas,
+  FlatGradients(const Segment& segment, Sharding::Level level, CommunicatorPtr shards, CommunicatorPtr replicas,
                 at::TensorOptions options, HostLinkPtr host = nullptr);
 
   const Segment& segment() const { return segment_; }
@@ -36,9 +36,6 @@ class FlatGradients {
   const at::Tensor& for_update() const { return host_ ? on_host_ : own_; }
   void start_bringing();  // nothing without a host
   void wait_until_brought();
-
-  // Whole reduced gradients, for inspection. Collective over the shards.
-  at::Tensor gather() const;
 
  private:
   Segment segment_;

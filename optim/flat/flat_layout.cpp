@@ -13,13 +13,13 @@ int64_t padded(int64_t elements, int64_t unit) {
 }
 
 bool is_sharded(const ParamSpec& spec, const Sharding& sharding) {
-  switch (sharding.stage) {
-    case Sharding::Stage::none:
+  switch (sharding.level) {
+    case Sharding::Level::none:
       return false;
-    case Sharding::Stage::optimizer:
-    case Sharding::Stage::gradients:
+    case Sharding::Level::optimizer:
+    case Sharding::Level::gradients:
       return spec.trainable;
-    case Sharding::Stage::weights:
+    case Sharding::Level::weights:
       return spec.numel() >= sharding.whole_below;
   }
   return false;
@@ -55,12 +55,12 @@ FlatLayout flat_layout(const std::vector<NamedParam>& params, int t, int t_degre
 
   for (const auto& param : params) {
     const auto key = key_of(segment_of(*param.spec, t_degree, sharding));
-    size_t at = 0;
-    while (key_of(layout.segments[at]) != key) ++at;
+    size_t segment = 0;
+    while (key_of(layout.segments[segment]) != key) ++segment;
     const auto shape = param.spec->local_shape(t, t_degree);
     const int64_t length = std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
-    layout.places.push_back({param, at, layout.segments[at].length, length, shape});
-    layout.segments[at].length += padded(length, FlatLayout::kAlignment);
+    layout.places.push_back({param, segment, layout.segments[segment].length, length, shape});
+    layout.segments[segment].length += padded(length, FlatLayout::kAlignment);
   }
   for (auto& segment : layout.segments)
     segment.length = padded(segment.length, segment.shards * FlatLayout::kAlignment);

@@ -17,7 +17,7 @@ Sharing sharing_of(const ParamSpec& spec, int t_degree);
 // What replicas hold a part of instead of all: from ZeRO (Rajbhandari et al. 2020, arXiv 1910.02054), with MiCS (Zhang
 // et al. 2022, arXiv 2205.00119) where fewer than all replicas share one copy.
 struct Sharding {
-  enum class Stage { none, optimizer, gradients, weights } stage = Stage::none;  // each includes those before it
+  enum class Level { none, optimizer, gradients, weights } level = Level::none;  // each includes those before it
   int degree = 1;                                                                // replicas that share one copy
   // These three count for `weights` alone.
   int64_t whole_below = 0;          // parameters of fewer (logical) elements stay whole on every rank
@@ -28,7 +28,7 @@ struct Sharding {
 
   // Whether the reduction of so many elements must end before the next layer's backward.
   bool reduces_alone(int64_t elements) const {
-    return stage == Stage::weights && most_reduced > 0 && elements > most_reduced;
+    return level == Level::weights && most_reduced > 0 && elements > most_reduced;
   }
 };
 

@@ -12,12 +12,12 @@
 
 namespace shardline {
 
-FlatValues::FlatValues(const Segment& segment, Sharding::Stage stage, CommunicatorPtr shards,
+FlatValues::FlatValues(const Segment& segment, Sharding::Level level, CommunicatorPtr shards,
                        const at::TensorOptions& options, bool trained, HostLinkPtr host)
     : segment_(segment),
       shards_(std::move(shards)),
       host_(trained ? std::move(host) : nullptr),
-      gathered_(stage == Sharding::Stage::weights && segment.shards > 1) {
+      gathered_(level == Sharding::Level::weights && segment.shards > 1) {
   const int64_t length = segment.shard_length();
   {
     const MemoryScope scope(MemoryClass::weights);

@@ -1,4 +1,4 @@
-// The values of one segment on one rank. In Sharding::Stage::weights a sharded segment is only its own shard between
+// The values of one segment on one rank. In Sharding::Level::weights a sharded segment is only its own shard between
 // passes and whole during them; otherwise it is always whole, and a sharded one is made whole again after an update.
 //
 // Values of half precision that are trained have an fp32 master (Micikevicius et al. 2018, arXiv 1710.03740): of the
@@ -21,7 +21,7 @@ class FlatValues {
  public:
   // shards: the ranks that the segment is dealt to, in order; null where segment.shards is 1. options: of the values
   // that passes see. trained: they will be; host: there, unless it is null. Values are zero.
-  FlatValues(const Segment& segment, Sharding::Stage stage, CommunicatorPtr shards, const at::TensorOptions& options,
+  FlatValues(const Segment& segment, Sharding::Level level, CommunicatorPtr shards, const at::TensorOptions& options,
              bool trained, HostLinkPtr host = nullptr);
 
   const at::Tensor& whole() const { return whole_; }  // [length], for passes; its memory may come and go

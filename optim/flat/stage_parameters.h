@@ -1,11 +1,11 @@
-// All parameters of one rank's stage: flat buffers per layer and per tied parameter, gathered, reduced and freed as
-// their sharding asks. Implements the executor's view of the owner of parameters.
+// All parameters of one rank's stage: flat buffers per layer and per tied parameter, and what filling, saving, updating
+// and measuring them needs to know. While passes go, pass_values.h has the values and gradient_reductions.h the
+// gradients; together they are the executor's view of the owner of parameters.
 //
 // A tied parameter has one value on a rank but a gradient per use. Each use is reduced over the replicas by itself,
 // then the uses are added in model order, first those of a stage, then over the stages that hold the parameter; so one
 // process and a pipeline add the same numbers in the same order.
 #pragma once
-#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -15,6 +15,9 @@
 #include "core/model/layer.h"
 #include "optim/flat/flat_gradients.h"
 #include "optim/flat/flat_values.h"
+#include "optim/flat/gradient_reductions.h"
+#include "optim/flat/pass_values.h"
+#include "optim/flat/shard_groups.h"
 
 namespace shardline {
 
@@ -43,12 +46,6 @@ struct TrainedParameter {
   const ParamSpec* spec = nullptr;
 };
 
-// Elements in flat buffers on a rank, padding included, between passes.
-struct StoredElements {
-  int64_t values = 0, gradients = 0, trained = 0;
-  bool operator==(const StoredElements&) const = default;
-};
-
 struct StageSetup {
   const ModelSpec& spec;
   const std::vector<int>& stage_of_layer;  // for all layers of the model
@@ -66,29 +63,26 @@ class StageParameters : public ParameterStore {
 
   std::vector<Parameter*> layer_params(int layer);  // in the order of the layer's spec
   // Every parameter stored on this rank once, tied ones at their first use here. Values and gradients of sharded ones
-  // have memory only while they are whole; see the three visits.
+  // have memory only while they are whole; see fill_values and visit_values.
   std::vector<Parameter*> stored();
-  StoredElements elements() const;
   at::ScalarType trained_type() const;  // of the values that are trained: fp32, also for half precision
   at::Device device() const { return options_.device(); }  // of what passes see and communicators carry
   bool writes(const Parameter& parameter) const;  // this rank is the one of its holders that writes it to a file
 
-  // For all that is stored, one buffer after the other: `fill` sets the values; `see` is shown whole values, or whole
-  // reduced gradients. Values are those that are trained: the fp32 masters of half precision. Visits that see are
-  // collective over the ranks that share the stage; visit_values leaves it to `await` how to wait for its collectives,
-  // for `see` may take long on some ranks.
+  // For all that is stored, one buffer after the other: `fill` sets the values; `see` is shown whole values. Values are
+  // those that are trained: the fp32 masters of half precision. visit_values is collective over the ranks that share
+  // the stage, and leaves it to `await` how to wait for its collectives, for `see` may take long on some ranks.
   void fill_values(const std::function<void(Parameter&)>& fill);
   void visit_values(
       const std::function<void(const Parameter&)>& see,
       const std::function<void(Work&)>& await = [](Work& work) { work.wait(); });
-  void visit_gradients(const std::function<void(const Parameter&, const at::Tensor& gradient)>& see);
 
-  void begin_run(std::vector<int> acquired) override;
-  void acquire(int layer) override;
-  void release(int layer) override;
-  void open_gradients(int layer, bool deferred) override;
-  void close_gradients(int layer, bool deferred, bool last) override;
-  void settle_gradients() override;
+  void begin_run(std::vector<int> acquired) override { pass_values_.begin_run(std::move(acquired)); }
+  void acquire(int layer) override { pass_values_.acquire(layer); }
+  void release(int layer) override { pass_values_.release(layer); }
+  void open_gradients(int layer, bool deferred) override { reductions_.open(layer, deferred); }
+  void close_gradients(int layer, bool deferred, bool last) override { reductions_.close(layer, deferred, last); }
+  void settle_gradients() override { reductions_.settle(); }
 
   void zero_gradients();
   void finish_gradients();  // waits for all reductions, and joins the uses of tied parameters
@@ -97,7 +91,7 @@ class StageParameters : public ParameterStore {
   std::vector<TrainedRange> trained_ranges();                // of this rank's shards; to be used while this lives
   std::vector<TrainedParameter> trained_parameters() const;  // in the same order on all ranks of the stage
   // The ranks among which the parts of this stage's trained parameters are dealt out.
-  CommunicatorPtr part_holders() const { return shards_of_partial_ ? shards_of_partial_ : groups_.tp; }
+  CommunicatorPtr part_holders() const { return shard_groups_.part_holders(); }
   void publish_values();  // after an update of all trained ranges: what they did not hand on themselves
 
   // After finish_gradients: the gradients of the model in parts, each on one rank of the world only.
@@ -114,8 +108,6 @@ class StageParameters : public ParameterStore {
     Buffer buffer;
     std::vector<Parameter> own;
     std::vector<Parameter*> in_spec_order;
-    std::vector<Buffer*> buffers;  // its own and those of the tied parameters that it uses
-    std::string reduction;         // what its reductions are called
   };
   struct Use {
     int layer;
@@ -129,30 +121,14 @@ class StageParameters : public ParameterStore {
     std::vector<int> stages;                 // that hold it, ascending
     CommunicatorPtr holders;                 // of this stage's copy, when there are several
   };
-  struct Reduction {
-    int layer;
-    FlatGradients* gradients;
-    WorkPtr work;
-    bool of_microbatch, last;
-  };
-
-  void make_groups();
   void find_ties(const std::vector<int>& stage_of_layer);
   void build_layer(int layer);
   Buffer make_buffer(const std::vector<NamedParam>& params) const;
   std::vector<FlatGradients> make_gradients(const FlatLayout& layout, const HostLinkPtr& host) const;
   std::vector<Parameter> views(const Buffer& buffer, const std::vector<FlatGradients>& gradients) const;
-  CommunicatorPtr shards_of(const Segment& segment) const;
-  CommunicatorPtr replicas_of(const Segment& segment) const;
-  Range counted_part(const Segment& segment) const;
-  bool is_dealt_over_t(const Segment& segment) const;
   int number_of(const std::string& name) const;
   std::vector<TrainedPiece> pieces_of(const Buffer& buffer, size_t segment) const;
-  std::vector<FlatGradients*> gradients_of(int layer, bool deferred);
   void visit_buffers(const std::function<void(Buffer&, std::vector<Parameter*>, std::vector<FlatGradients>&)>& see);
-  void bring(int layer);
-  void complete_oldest();
-  void start_step_reduction(int layer, FlatGradients& gradients);
 
   const ModelSpec& spec_;
   RankGroups groups_;
@@ -160,15 +136,12 @@ class StageParameters : public ParameterStore {
   at::TensorOptions options_;
   bool trains_;
   HostLinkPtr host_;
-  CommunicatorPtr shards_, shards_of_partial_;  // the ranks that segments are dealt to; null without sharding
-  CommunicatorPtr shard_replicas_;              // that hold the same shard; null where there is one of each
-  std::vector<std::string> numbers_;            // logical parameters in model order
+  ShardGroups shard_groups_;
+  std::vector<std::string> numbers_;  // logical parameters in model order
   std::vector<Tie> ties_;
   std::vector<std::unique_ptr<LayerParams>> layers_;  // by layer of the model; null on other stages
-  std::vector<int> acquired_;                         // of the run, and how far it is
-  size_t next_ = 0;
-  std::deque<Reduction> under_way_;
-  int last_closed_ = -1;
+  PassValues pass_values_;
+  GradientReductions reductions_;
 };
 
 }  // namespace shardline

@@ -38,10 +38,10 @@ double sum_squares(int64_t length, const Value& value, const Take& take) {
   constexpr int64_t kLanes = 8;
   double lanes[kLanes] = {};
   int64_t i = 0;
-  const auto add = [&](int64_t at, int64_t lane) {
-    const double square = value(at) * value(at);
+  const auto add = [&](int64_t place, int64_t lane) {
+    const double square = value(place) * value(place);
     lanes[lane] += square;
-    take(at, square);
+    take(place, square);
   };
   for (; i + kLanes <= length; i += kLanes)
     for (int64_t lane = 0; lane < kLanes; ++lane) add(i + lane, lane);
@@ -67,8 +67,8 @@ void add_squares(const T* gradients, const TensorRuns& runs, const TensorFactors
     double* vector = of_blocks.data() + block * places + (along_columns ? run.column : run.row);
     const T* gradient = gradients + run.begin;
     of_runs[i] = sum_squares(
-        run.length, [&](int64_t at) { return double(gradient[at]); },
-        [&](int64_t at, double square) { vector[at * step] += square; });
+        run.length, [&](int64_t place) { return double(gradient[place]); },
+        [&](int64_t place, double square) { vector[place * step] += square; });
   });
   for (int64_t i = 0; i < runs.count(); ++i) {
     const auto run = runs[i];
@@ -90,7 +90,7 @@ double squared_update(const T* gradients, const TensorRuns& runs, const Vectors&
     const double other = along_columns ? factors.rows[run.row] : factors.columns[run.column];
     const T* gradient = gradients + run.begin;
     of_runs[i] = sum_squares(
-        run.length, [&](int64_t at) { return double(gradient[at]) * vector[at * step] * other; },
+        run.length, [&](int64_t place) { return double(gradient[place]) * vector[place * step] * other; },
         [](int64_t, double) {});
   });
   double sum = 0;
@@ -116,9 +116,9 @@ void update_matrix(T* values, const T* gradients, const TensorRuns& runs, const 
 // Calls work(place in the range, place in the state) for the elements of a tensor that is not a matrix, in order.
 template <class Work>
 void for_elements(const TensorRuns& runs, const Work& work) {
-  int64_t at = 0;
+  int64_t place = 0;
   for (int64_t i = 0; i < runs.count(); ++i)
-    for (int64_t j = 0, begin = runs[i].begin, length = runs[i].length; j < length; ++j) work(begin + j, at++);
+    for (int64_t j = 0, begin = runs[i].begin, length = runs[i].length; j < length; ++j) work(begin + j, place++);
 }
 
 }  // namespace
@@ -156,7 +156,7 @@ Adafactor::Adafactor(std::vector<TrainedRange> ranges, const std::vector<Trained
 void Adafactor::step(double learning_rate, double gradient_factor) {
   ++steps_;
   for (const auto& range : ranges_) take_gradients(range, gradient_factor, options_.max_gradient_value);
-  const double decay = 1 - std::pow(static_cast<double>(steps_), kDecayPower);
+  const double decay = 1 - std::pow(steps_, kDecayPower);
   update_means(decay);
   update_squares(decay);
   auto factors = update_factors();
@@ -172,7 +172,7 @@ void Adafactor::step(double learning_rate, double gradient_factor) {
 void Adafactor::update(const Part& part, const at::Tensor& factors, double squared_update, double learning_rate) {
   const Tensor& tensor = tensors_[part.tensor];
   const TrainedRange& range = ranges_[part.range];
-  const double root_mean_square = std::sqrt(squared_update / static_cast<double>(tensor.factors.elements));
+  const double root_mean_square = std::sqrt(squared_update / tensor.factors.elements);
   const double rate = learning_rate / std::max(1.0, root_mean_square / kLargestUpdate);
   const double keep = 1 - (range.decays ? options_.weight_decay * learning_rate : 0);
   AT_DISPATCH_FLOATING_TYPES(range.values.scalar_type(), "adafactor", [&] {
@@ -181,8 +181,8 @@ void Adafactor::update(const Part& part, const at::Tensor& factors, double squar
     if (tensor.factors.factored)
       return update_matrix(values, gradients, part.runs, vectors(tensor, factors), keep, rate);
     const auto* squares = part.squares.const_data_ptr<scalar_t>();
-    for_elements(part.runs, [&](int64_t i, int64_t at) {
-      values[i] = scalar_t(double(values[i]) * keep - rate * double(gradients[i]) / std::sqrt(double(squares[at])));
+    for_elements(part.runs, [&](int64_t i, int64_t place) {
+      values[i] = scalar_t(double(values[i]) * keep - rate * double(gradients[i]) / std::sqrt(double(squares[place])));
     });
   });
 }
@@ -203,7 +203,7 @@ void Adafactor::update_means(double decay) {
   for (const auto& tensor : tensors_) {
     const auto add = [&](int64_t begin, int64_t places, int64_t elements) {
       for (int64_t i = begin; i < begin + places; ++i)
-        means[i] = decay * means[i] + (1 - decay) * (sum[i] / static_cast<double>(elements) + kSquareFloor);
+        means[i] = decay * means[i] + (1 - decay) * (sum[i] / elements + kSquareFloor);
     };
     add(tensor.row_begin, tensor.factors.row_places(), tensor.factors.columns);
     add(tensor.column_begin, tensor.factors.column_places(), tensor.factors.rows);
@@ -216,9 +216,9 @@ void Adafactor::update_squares(double decay) {
     AT_DISPATCH_FLOATING_TYPES(part.squares.scalar_type(), "adafactor", [&] {
       auto* squares = part.squares.data_ptr<scalar_t>();
       const auto* gradients = ranges_[part.range].gradients.const_data_ptr<scalar_t>();
-      for_elements(part.runs, [&](int64_t i, int64_t at) {
+      for_elements(part.runs, [&](int64_t i, int64_t place) {
         const double square = double(gradients[i]) * double(gradients[i]) + kSquareFloor;
-        squares[at] = scalar_t(decay * double(squares[at]) + (1 - decay) * square);
+        squares[place] = scalar_t(decay * double(squares[place]) + (1 - decay) * square);
       });
     });
   }
@@ -232,8 +232,7 @@ at::Tensor Adafactor::update_factors() const {
       double* rows = factor + tensor.row_begin + matrix * tensor.factors.rows;
       double sum = 0;
       for (int64_t i = 0; i < tensor.factors.rows; ++i) sum += rows[i];
-      for (int64_t i = 0; i < tensor.factors.rows; ++i)
-        rows[i] = std::sqrt(sum / static_cast<double>(tensor.factors.rows) / rows[i]);
+      for (int64_t i = 0; i < tensor.factors.rows; ++i) rows[i] = std::sqrt(sum / tensor.factors.rows / rows[i]);
     }
     for (int64_t i = 0; i < tensor.factors.column_places(); ++i)
       factor[tensor.column_begin + i] = 1 / std::sqrt(factor[tensor.column_begin + i]);
@@ -242,7 +241,7 @@ at::Tensor Adafactor::update_factors() const {
 }
 
 std::vector<double> Adafactor::sum_squared_updates(const at::Tensor& factors) const {
-  auto sums = at::zeros({static_cast<int64_t>(tensors_.size())}, at::kDouble);
+  auto sums = at::zeros({std::ssize(tensors_)}, at::kDouble);
   auto* sum = sums.data_ptr<double>();
   for (const auto& part : parts_) {
     if (!part.counted) continue;
@@ -255,8 +254,8 @@ std::vector<double> Adafactor::sum_squared_updates(const at::Tensor& factors) co
         return;
       }
       const auto* squares = part.squares.const_data_ptr<scalar_t>();
-      for_elements(part.runs, [&](int64_t i, int64_t at) {
-        sum[part.tensor] += double(gradient[i]) * double(gradient[i]) / double(squares[at]);
+      for_elements(part.runs, [&](int64_t i, int64_t place) {
+        sum[part.tensor] += double(gradient[i]) * double(gradient[i]) / double(squares[place]);
       });
     });
   }
@@ -282,7 +281,7 @@ int64_t adafactor_state_bytes(const ParamSpec& spec, int64_t elements, int64_t e
     places += tensor.row_places() + tensor.column_places();
     if (!tensor.factored) whole += tensor.elements;
   }
-  return places * static_cast<int64_t>(sizeof(double)) + elements * whole / spec.numel() * element_bytes;
+  return places * int64_t{sizeof(double)} + elements * whole / spec.numel() * element_bytes;
 }
 
 }  // namespace shardline

@@ -23,7 +23,7 @@ void Adam::step(double learning_rate, double gradient_factor) {
   };
   for (auto& state : states_) {
     take_gradients(state.range, gradient_factor, options_.max_gradient_value);
-    const auto step = at::full({}, static_cast<double>(steps_), state.range.values.options().dtype(at::kFloat));
+    const auto step = at::full({}, steps_, state.range.values.options().dtype(at::kFloat));
     if (options_.kind == OptimizerOptions::Kind::adamw)
       update(at::_ops::_fused_adamw_::call, state, step);
     else

@@ -31,9 +31,9 @@ void ExactSum::add(double value) {
   const int place = exponent > 0 ? exponent - 1 : 0;
   const auto shifted = static_cast<unsigned __int128>(mantissa) << (place % kBits);
   auto* word = &words_[place / kBits];
-  word[0] += static_cast<int64_t>(shifted) & kMask;
-  word[1] += static_cast<int64_t>(shifted >> kBits) & kMask;
-  word[2] += static_cast<int64_t>(shifted >> (2 * kBits));
+  word[0] += int64_t(shifted) & kMask;
+  word[1] += int64_t(shifted >> kBits) & kMask;
+  word[2] += shifted >> (2 * kBits);
   if (++additions_ == kMostAdditions) carry();
 }
 
@@ -62,7 +62,7 @@ double ExactSum::value() const {
   long double sum = 0;
   for (size_t i = 0; i < kInfinities; ++i)
     sum += std::ldexp(static_cast<long double>(carried.words_[i]), static_cast<int>(i) * kBits - 1074);
-  return static_cast<double>(sum);
+  return sum;
 }
 
 const std::array<int64_t, ExactSum::kWords>& ExactSum::words() {

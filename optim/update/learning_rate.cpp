@@ -22,7 +22,7 @@ double above(double floor, double factor) {
 }
 
 double steps_behind_warmup(const Options& o) {
-  return std::max(1.0, static_cast<double>(o.total_steps) - o.warmup_steps);
+  return std::max(1.0, o.total_steps - o.warmup_steps);
 }
 
 // How far step `done` is between warm-up and end; goes on behind the end.
@@ -35,7 +35,7 @@ double straight_warmup(const Options& o, double done) {
 }
 
 double linear(const Options& o, double done) {
-  return std::max(0.0, static_cast<double>(o.total_steps) - done) / steps_behind_warmup(o);
+  return std::max(0.0, o.total_steps - done) / steps_behind_warmup(o);
 }
 
 double cosine(const Options& o, double done) {
@@ -43,8 +43,8 @@ double cosine(const Options& o, double done) {
 }
 
 double cosine_with_restarts(const Options& o, double done) {
-  const double at = progress(o, done);
-  return at >= 1 ? 0 : cosine_fall(0.5, std::fmod(o.cycles * at, 1.0));
+  const double share = progress(o, done);
+  return share >= 1 ? 0 : cosine_fall(0.5, std::fmod(o.cycles * share, 1.0));
 }
 
 double polynomial(const Options& o, double done) {
@@ -75,28 +75,28 @@ double rise(const std::string& shape, double progress) {
 
 double warmup_stable_decay(const Options& o, double done) {
   if (done < o.warmup_steps) return std::max(0.0, above(o.floor, rise(o.warmup_shape, straight_warmup(o, done))));
-  const double decayed = done - o.warmup_steps - static_cast<double>(o.stable_steps);
+  const double decayed = done - o.warmup_steps - o.stable_steps;
   if (decayed < 0) return 1;
-  const auto steps = static_cast<double>(o.decay_steps);
+  const double steps = o.decay_steps;
   if (decayed >= steps) return o.floor;
-  const double at = decayed / std::max(1.0, steps);
-  const double left = o.decay_shape == "cosine"   ? cosine_fall(o.cycles, at)
-                      : o.decay_shape == "linear" ? 1 - at
-                                                  : 1 - std::sqrt(at);
+  const double share = decayed / std::max(1.0, steps);
+  const double left = o.decay_shape == "cosine"   ? cosine_fall(o.cycles, share)
+                      : o.decay_shape == "linear" ? 1 - share
+                                                  : 1 - std::sqrt(share);
   return std::max(0.0, above(o.floor, left));
 }
 
 // All but the plateau stop falling when the warm-up's steps are left, so that a straight line never reaches 0.
 double annealing(const Options& o, double done) {
-  const auto end = static_cast<double>(o.decay_steps);
+  const double end = o.decay_steps;
   const double reached = std::min(done, end - o.warmup_steps);
   if (o.warmup_steps > 0 && done <= o.warmup_steps) return reached / o.warmup_steps;
-  const double at = (reached - o.warmup_steps) / end;
+  const double share = (reached - o.warmup_steps) / end;
   const double plateau_end = o.warmup_steps + o.plateau_steps;
   double factor = 1;
-  if (o.decay_shape == "linear") factor = 1 - at;
-  if (o.decay_shape == "cosine") factor = cosine_fall(0.5, at);
-  if (o.decay_shape == "exponential") factor = std::exp(-0.693 * at);  // to a half
+  if (o.decay_shape == "linear") factor = 1 - share;
+  if (o.decay_shape == "cosine") factor = cosine_fall(0.5, share);
+  if (o.decay_shape == "exponential") factor = std::exp(-0.693 * share);  // to a half
   if (o.decay_shape == "plateau" && done > plateau_end) factor = (end - done) / (end - plateau_end);
   return std::max(factor, o.floor);
 }
@@ -128,7 +128,7 @@ const std::map<std::string, Formula>& formulas() {
 double learning_rate(const LearningRateOptions& options, int64_t step) {
   const auto formula = formulas().find(options.type);
   SL_ASSERT(formula != formulas().end(), "unknown learning-rate schedule ", options.type);
-  const auto done = static_cast<double>(step - 1);
+  const double done = step - 1;
   if (!formula->second.has_own_warmup && done < options.warmup_steps)
     return options.peak * done / std::max(1.0, options.warmup_steps);
   return options.peak * formula->second.factor(options, done);

@@ -17,7 +17,7 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options, Stage
       return std::make_unique<Sgd>(parameters.trained_ranges(), options);
     case OptimizerOptions::Kind::adafactor:
       return std::make_unique<Adafactor>(parameters.trained_ranges(), parameters.trained_parameters(),
-                                         PartHolders{.t = parameters.groups().at.t,
+                                         PartHolders{.t = parameters.groups().coordinates.t,
                                                      .t_degree = parameters.groups().mesh.t(),
                                                      .communicator = parameters.part_holders(),
                                                      .device = parameters.device()},

@@ -44,7 +44,7 @@ TensorFactors factors_of(const ParamSpec& spec, const ParamSource& source) {
   std::vector<int64_t> stride(view.size(), 1);
   for (size_t dim = view.size(); dim-- > 1;) stride[dim - 1] = stride[dim] * view[dim];
   for (size_t dim = 0; dim < view.size(); ++dim) {
-    const size_t from = source.permute.empty() ? dim : static_cast<size_t>(source.permute[dim]);
+    const size_t from = source.permute.empty() ? dim : source.permute[dim];
     tensor.length.push_back(view[from]);
     if (tensor.matrices > 0) set_steps(tensor, dim, view[from], stride[from]);
   }

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "partitioner/memory/memory_estimate.h"
+#include "partitioner/memory/layer_bytes.h"
 
 namespace shardline {
 namespace {
@@ -93,9 +93,9 @@ double flops(const LayerWork& work) {
 // Through memory, of a parameter's element, in AdamW: the gradient for the norm and for the update, both moments and
 // the fp32 weight there and back, the weight.
 double update_bytes(const Workload& workload) {
-  const bool master = workload.precision != Precision::fp32;
+  const bool master = workload.precision() != Precision::fp32;
   return 2 * workload.software.gradient_bytes + 2 * workload.software.optimizer_bytes + 8 +
-         (master ? value_bytes(workload.precision) : 0) + workload.software.extra_update_bytes;
+         (master ? static_cast<double>(width_of(workload.types.values)) : 0) + workload.software.extra_update_bytes;
 }
 
 WorkShape whole_batch(const Workload& workload) {
@@ -120,7 +120,7 @@ LayerPrice& LayerPrice::operator+=(const LayerPrice& other) {
 }
 
 Pricing pricing_for(const Workload& workload, const Machines& machines) {
-  return Pricing(machines.cluster, workload.precision, workload.software.gradient_bytes,
+  return Pricing(machines.cluster, workload.precision(), workload.software.gradient_bytes,
                  workload.software.separate_addition, machines.profile.get());
 }
 
@@ -139,20 +139,21 @@ LayerPrice layer_price(const Workload& workload, const Layout& layout, const Pri
 
   // Each microbatch's gradients go to their owners, and weights come from them.
   const auto shared =
-      layout.sharded() < Sharding::Stage::gradients ? 0.0 : static_cast<double>(shared_parameters(layout, layer));
+      layout.sharded() < Sharding::Level::gradients ? 0.0 : static_cast<double>(shared_parameters(layout, layer));
   if (shared > 0) {
     using Kind = Collective::Kind;
     const double scatter =
         pricing.collective(Kind::reduce_scatter, shared * workload.software.gradient_bytes, spans.shards);
-    const double gather =
-        layout.sharded() == Sharding::Stage::weights
-            ? pricing.gathering(shared * value_bytes(workload.precision), spans.shards, workload.software.gather_way)
-            : 0;
+    const double gather = layout.sharded() == Sharding::Level::weights
+                              ? pricing.gathering(shared * static_cast<double>(width_of(workload.types.values)),
+                                                  spans.shards, workload.software.gather_way)
+                              : 0;
     price.forward = std::max(price.forward, gather);
     price.backward_input = std::max(price.backward_input, gather + scatter - price.backward_weight);
   }
-  if (const double moved = moved_bytes(workload, layout, index); moved > 0) {
-    const double moving = pricing.to_host(moved);
+  if (!layout.offload.enabled) return price;
+  if (const int64_t moved = moved_bytes(layout, index, layer_bytes(workload, layout, 0, index)); moved > 0) {
+    const double moving = pricing.to_host(static_cast<double>(moved));
     price.forward_moving = std::max(0.0, moving - price.forward);
     price.backward_moving = std::max(0.0, moving - price.backward_input);
   }
@@ -163,7 +164,7 @@ double update_seconds(const Workload& workload, const Layout& layout, const Pric
   const double all = elements * update_bytes(workload);
   if (!layout.states_on_host) return pricing.sweep(all);
   const double gradients = elements * workload.software.gradient_bytes,
-               values = elements * value_bytes(workload.precision);
+               values = elements * static_cast<double>(width_of(workload.types.values));
   const double norm = pricing.sweep(gradients);  // on the device
   return norm + std::max({pricing.to_host(gradients), pricing.to_host(values), pricing.host_sweep(all - gradients)});
 }
@@ -187,8 +188,8 @@ StepShares step_shares(const Workload& workload, const Layout& layout, const Pri
   alone.collectives.clear();
   between.products.clear();
   between.sweeps.clear();
-  const auto elements = static_cast<double>(local_parameters(layer, layout.tensor));
-  const auto of_own_rows = static_cast<double>(parameters_of_own_rows(layer));
+  const double elements = local_parameters(layer, layout.tensor);
+  const double of_own_rows = parameters_of_own_rows(layer);
   const auto reduced = [&](double count, const GroupSpan& ranks) {
     return count == 0
                ? 0

@@ -24,7 +24,7 @@ int64_t ceil_div(int64_t a, int64_t b) {
 // Multiplications per loaded element, and from it the share of the rate that the largest tile reaches: a 128 x 128 tile
 // has nine tenths, a 64 x 64 one two thirds.
 double tile_share(const Tile& tile) {
-  const auto intensity = [](const Tile& t) { return static_cast<double>(t.m * t.n) / static_cast<double>(t.m + t.n); };
+  const auto intensity = [](const Tile& t) { return 1.0 * (t.m * t.n) / (t.m + t.n); };
   const double largest = intensity(kTiles.front()), half = largest / 2;
   return intensity(tile) / (intensity(tile) + half) * (largest + half) / largest;
 }
@@ -46,9 +46,9 @@ double Pricing::tiles(const Product& product) const {
   const double processors = cluster_.multiprocessors;
   double least = std::numeric_limits<double>::infinity();
   for (const Tile& tile : kTiles) {
-    const auto count = static_cast<double>(ceil_div(product.m, tile.m) * ceil_div(product.n, tile.n)) * product.count;
-    const double waves = std::ceil(count / processors), elements = static_cast<double>(tile.m * tile.n);
-    const double multiply = 2 * elements * static_cast<double>(product.k) / (flops_ / processors * tile_share(tile));
+    const auto count = ceil_div(product.m, tile.m) * ceil_div(product.n, tile.n) * product.count;
+    const double waves = std::ceil(count / processors), elements = tile.m * tile.n;
+    const double multiply = 2 * elements * product.k / (flops_ / processors * tile_share(tile));
     const double write = product.stored ? elements * value_bytes_ / (memory_ / processors) : 0;
     least = std::min(least, waves * (multiply + write));
   }
@@ -58,14 +58,13 @@ double Pricing::tiles(const Product& product) const {
 double Pricing::product(const Product& product) const {
   double bytes = 0;
   if (product.stored) {
-    const auto m = static_cast<double>(product.m), n = static_cast<double>(product.n),
-               k = static_cast<double>(product.k);
+    const double m = product.m, n = product.n, k = product.k;
     const bool adds = product.phase == Phase::backward_weight && !separate_addition_;
     bytes = product.count * ((m * k + k * n) * value_bytes_ + m * n * (adds ? 2 * gradient_bytes_ : value_bytes_));
   }
   double seconds = std::max(tiles(product), bytes / memory_) + cluster_.launch_seconds;
   if (product.phase == Phase::backward_weight && separate_addition_)
-    seconds += sweep(static_cast<double>(product.m * product.n) * (value_bytes_ + 2 * gradient_bytes_));
+    seconds += sweep(product.m * product.n * (value_bytes_ + 2 * gradient_bytes_));
   return seconds;
 }
 

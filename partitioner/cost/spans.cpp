@@ -39,7 +39,7 @@ MeshSpans mesh_spans(const Mesh& mesh, int devices_per_node, int shards) {
   spans.shard_copies = of(Group::rdp, mesh.copies(shards), [&](Coordinates at, int i) {
     return Coordinates{mesh.replica({i, mesh.shared(at.d, shards).part}, shards), at.p, at.t};
   });
-  const auto stages = static_cast<size_t>(mesh.p());
+  const size_t stages = mesh.p();
   spans.near.assign(stages, std::vector<bool>(stages, true));
   for (int d = 0; d < mesh.d(); ++d)
     for (int t = 0; t < mesh.t(); ++t) {

@@ -24,13 +24,13 @@ class Step {
         stage_of_chunk_(stage_of_chunk),
         layers_(stage_of_chunk.size()),
         chunks_(stage_of_chunk.size()),
-        elements_(static_cast<size_t>(layout.pipeline)),
+        elements_(layout.pipeline),
         owned_(elements_) {
     for (size_t layer = 0; layer < chunk_of_layer.size(); ++layer) {
-      const auto chunk = static_cast<size_t>(chunk_of_layer[layer]);
+      const size_t chunk = chunk_of_layer[layer];
       layers_[chunk].push_back(layer);
       chunks_[chunk] += prices[layer];
-      const auto stage = static_cast<size_t>(stage_of_chunk[chunk]);
+      const size_t stage = stage_of_chunk[chunk];
       elements_[stage] += elements(layer);
       owned_[stage] += elements(layer) - shared(layer) * (1 - 1.0 / layout.sharding.degree);
     }
@@ -57,21 +57,17 @@ class Step {
     step.samples_per_second = static_cast<double>(workload_.global_batch) / step.seconds;
     step.tokens_per_second = step.samples_per_second * static_cast<double>(workload_.sequence_length);
     step.utilization =
-        model_flops(workload_) / (step.seconds * layout_.world() * machines_.cluster.peak(workload_.precision));
+        model_flops(workload_) / (step.seconds * layout_.world() * machines_.cluster.peak(workload_.precision()));
     const int nodes = (layout_.world() + machines_.cluster.devices_per_node - 1) / machines_.cluster.devices_per_node;
     step.hourly_cost = nodes * machines_.cluster.hourly_price.value_or(0);
     return step;
   }
 
  private:
-  double elements(size_t layer) const {
-    return static_cast<double>(local_parameters(workload_.spec.layers[layer], layout_.tensor));
-  }
+  double elements(size_t layer) const { return local_parameters(workload_.spec.layers[layer], layout_.tensor); }
   double gradient_bytes(double elements) const { return elements * workload_.software.gradient_bytes; }
 
-  double shared(size_t layer) const {
-    return static_cast<double>(shared_parameters(layout_, workload_.spec.layers[layer]));
-  }
+  double shared(size_t layer) const { return shared_parameters(layout_, workload_.spec.layers[layer]); }
 
   struct PassKind {
     bool joint = false;  // the weight gradient follows immediately
@@ -85,7 +81,7 @@ class Step {
   }
 
   PassKinds kinds_of_passes(const Schedule& schedule) const {
-    PassKinds kinds(chunks_.size(), std::vector<PassKind>(static_cast<size_t>(schedule.microbatches)));
+    PassKinds kinds(chunks_.size(), std::vector<PassKind>(schedule.microbatches));
     for (const auto& list : schedule.instructions) {
       const auto away = away_between(layout_, list);
       for (size_t i = 0; i < list.size(); ++i)
@@ -115,10 +111,10 @@ class Step {
     for (size_t chunk = 0; chunk + 1 < layers_.size(); ++chunk)
       if (!layers_[chunk].empty())
         largest = std::max(largest, border_bytes(workload_.spec.layers[layers_[chunk].back()], shape));
-    const auto bytes = static_cast<double>(largest);
+    const double bytes = largest;
     const bool scattered = workload_.software.scatter_gather && layout_.tensor > 1 && !shape.sequence_parallel;
     const double gather = scattered ? pricing_.collective(Kind::all_gather, bytes, spans.tensor) : 0;
-    const auto stages = static_cast<size_t>(layout_.pipeline);
+    const size_t stages = layout_.pipeline;
     std::vector<std::vector<double>> seconds(stages, std::vector<double>(stages));
     for (size_t a = 0; a < stages; ++a)
       for (size_t b = 0; b < stages; ++b)
@@ -132,10 +128,10 @@ class Step {
     const auto reduced = [&](Kind kind, double count, const GroupSpan& ranks) {
       return count == 0 ? 0 : pricing_.collective(kind, gradient_bytes(count), ranks);
     };
-    const auto own_rows = static_cast<double>(parameters_of_own_rows(workload_.spec.layers[layer]));
+    const double own_rows = parameters_of_own_rows(workload_.spec.layers[layer]);
     const double dealt = std::max(0.0, shared(layer) - own_rows), whole = elements(layer) - own_rows - dealt;
     return reduced(Kind::all_reduce, own_rows, spans.holders) + reduced(Kind::all_reduce, whole, spans.replicas) +
-           (layout_.sharded() == Sharding::Stage::optimizer ? reduced(Kind::reduce_scatter, dealt, spans.shards) : 0) +
+           (layout_.sharded() == Sharding::Level::optimizer ? reduced(Kind::reduce_scatter, dealt, spans.shards) : 0) +
            reduced(Kind::all_reduce, dealt / layout_.sharding.degree, spans.shard_copies);
   }
 
@@ -150,7 +146,7 @@ class Step {
     double end = workload_.software.overlap_reduction ? 0 : intervals.back().end, delay = 0;
     for (size_t i = 0; i < list.size(); ++i) {
       if (list[i].op != Op::backward_weight || list[i].microbatch != schedule.microbatches - 1) continue;
-      const auto chunk = static_cast<size_t>(list[i].chunk);
+      const size_t chunk = list[i].chunk;
       const bool joint = i > 0 && weights_follow(list, i - 1);  // then layers end one by one over both halves
       double now = joint ? intervals[i - 1].start : intervals[i].start;
       const double length = intervals[i].end - now;
@@ -199,7 +195,7 @@ class Step {
 
   double elements_of(const ParamSpec& param) const {
     double elements = 1;
-    for (const int64_t size : param.local_shape(0, layout_.tensor)) elements *= static_cast<double>(size);
+    for (const int64_t size : param.local_shape(0, layout_.tensor)) elements *= size;
     return elements;
   }
 
@@ -218,7 +214,7 @@ class Step {
 
   // Of the gradients, before the first forward: the first stage's; the others wait for it anyway.
   double clear_seconds() const {
-    const double held = (layout_.sharded() < Sharding::Stage::gradients ? elements_ : owned_)[stage_of_chunk_[0]];
+    const double held = (layout_.sharded() < Sharding::Level::gradients ? elements_ : owned_)[stage_of_chunk_[0]];
     return measured_ ? measured_->clear_seconds_per_gradient * held : pricing_.sweep(gradient_bytes(held));
   }
 
@@ -229,8 +225,8 @@ class Step {
   }
 
   double gathering_seconds(const MeshSpans& spans) const {
-    if (layout_.sharded() != Sharding::Stage::optimizer && layout_.sharded() != Sharding::Stage::gradients) return 0;
-    return pricing_.gathering(largest_stage() * value_bytes(workload_.precision), spans.shards,
+    if (layout_.sharded() != Sharding::Level::optimizer && layout_.sharded() != Sharding::Level::gradients) return 0;
+    return pricing_.gathering(largest_stage() * static_cast<double>(width_of(workload_.types.values)), spans.shards,
                               workload_.software.gather_way);
   }
 

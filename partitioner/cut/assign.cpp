@@ -1,7 +1,6 @@
 #include "partitioner/cut/assign.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "core/error.h"
 #include "partitioner/cut/partition.h"
@@ -19,12 +18,6 @@ void require_layers(size_t layers, const std::vector<int>& stage_of_chunk) {
                         " stages, but the model has only ", layers,
                         " layers to place (embedding, blocks and head); use fewer stages or a lower "
                         "virtual_pipeline_degree, or a schedule with one chunk a stage, such as \"interleaved\""));
-}
-
-std::vector<int> assign_stages(const std::vector<double>& layer_costs, int stages) {
-  std::vector<int> stage_of_chunk(stages);
-  std::iota(stage_of_chunk.begin(), stage_of_chunk.end(), 0);
-  return assign_chunks(layer_costs, stage_of_chunk);
 }
 
 std::vector<int> assign_chunks(const std::vector<double>& layer_costs, const std::vector<int>& stage_of_chunk) {

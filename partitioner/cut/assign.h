@@ -8,11 +8,6 @@ namespace shardline {
 // Throws ConfigError when there are fewer layers than chunks.
 void require_layers(size_t layers, const std::vector<int>& stage_of_chunk);
 
-// Contiguous, at least one layer a stage, the most expensive stage as cheap as possible; among equals the one whose
-// earlier stages are lighter (they keep more microbatches). Returns the stage of each layer. Exact, by dynamic
-// programming. Throws ConfigError when there are fewer layers than stages.
-std::vector<int> assign_stages(const std::vector<double>& layer_costs, int stages);
-
 // The chunk of each layer, where stages may have several chunks: contiguous, at least one layer a chunk, the most
 // expensive stage as cheap as possible; among equals the chunks as equal as moving single layers makes them
 // (partitioner/cut/partition.h). Throws ConfigError when there are fewer layers than chunks.

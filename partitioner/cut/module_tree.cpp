@@ -16,7 +16,7 @@ void check(const ModuleTree& tree, int stages) {
   if (tree.empty()) throw ConfigError("there is no module to place on a stage");
   for (size_t i = 0; i < tree.size(); ++i) {
     const auto& node = tree[i];
-    SL_ASSERT(i == 0 ? node.parent == -1 : node.parent >= 0 && node.parent < static_cast<int>(i), "module ", node.path,
+    SL_ASSERT(i == 0 ? node.parent == -1 : node.parent >= 0 && std::cmp_less(node.parent, i), "module ", node.path,
               " stands before its parent");
     if (!(node.bytes >= 0) || !(node.seconds >= 0))
       throw ConfigError(cat("module ", node.path, ": costs are not negative, but it has ", node.bytes, " bytes and ",
@@ -47,8 +47,8 @@ class MergedTree {
     double bytes = 0, seconds = 0;
     for (const auto& module : tree) bytes += module.bytes, seconds += module.seconds;
     for (size_t i = 0; i < tree.size(); ++i)
-      cost_[index(static_cast<int>(i))] += (bytes > 0 ? memory_weight * tree[i].bytes / bytes : 0) +
-                                           (seconds > 0 ? (1 - memory_weight) * tree[i].seconds / seconds : 0);
+      cost_[index(i)] += (bytes > 0 ? memory_weight * tree[i].bytes / bytes : 0) +
+                         (seconds > 0 ? (1 - memory_weight) * tree[i].seconds / seconds : 0);
     find_parents();
     add_up(0);
   }
@@ -59,7 +59,7 @@ class MergedTree {
   size_t leaves(int node) const { return leaves_[node]; }
 
  private:
-  size_t index(int module) const { return static_cast<size_t>(node_of_[module]); }
+  size_t index(int module) const { return node_of_[module]; }
 
   std::vector<int> ancestors(int module) const {  // itself first
     std::vector<int> result;
@@ -77,8 +77,8 @@ class MergedTree {
   void find_parents() {
     std::map<int, int> around;  // by node: what contains all of its modules
     for (size_t i = 0; i < tree_.size(); ++i) {
-      const auto [entry, is_new] = around.emplace(node_of_[i], static_cast<int>(i));
-      if (!is_new) entry->second = common(entry->second, static_cast<int>(i));
+      const auto [entry, is_new] = around.emplace(node_of_[i], i);
+      if (!is_new) entry->second = common(entry->second, i);
     }
     for (auto [node, module] : around) {  // in execution order
       while (module >= 0 && node_of_[module] == node) module = tree_[module].parent;
@@ -87,7 +87,7 @@ class MergedTree {
   }
 
   void add_up(int node) {
-    const auto i = static_cast<size_t>(node);
+    const size_t i = node;
     for (const int child : children(node)) {
       add_up(child);
       cost_[i] += cost(child);
@@ -106,7 +106,7 @@ class MergedTree {
 class Assignment {
  public:
   Assignment(const MergedTree& tree, size_t modules, int stages) : tree_(tree), stages_of_(modules) {
-    Stages all(static_cast<size_t>(stages));
+    Stages all(stages);
     std::iota(all.begin(), all.end(), 0);
     descend(0, all);
   }
@@ -138,8 +138,7 @@ class Assignment {
     }
     const auto segment_of_stage = allocate_seats(segment_costs, most, stages.size());
     for (size_t s = 0, begin = 0; s < ends.size(); begin = ends[s++]) {
-      const std::vector<int> segment(nodes.begin() + static_cast<std::ptrdiff_t>(begin),
-                                     nodes.begin() + static_cast<std::ptrdiff_t>(ends[s]));
+      const std::vector<int> segment(nodes.begin() + begin, nodes.begin() + ends[s]);
       Stages own;
       for (size_t i = 0; i < segment_of_stage.size(); ++i)
         if (segment_of_stage[i] == s) own.push_back(stages[i]);
@@ -190,7 +189,7 @@ std::vector<int> assign_paths(const ModuleTree& tree, const std::map<std::string
   }
   const auto first = merged(tree);
   for (size_t i = 0; i < tree.size(); ++i)
-    if (const auto other = static_cast<size_t>(first[i]); stage_of_node[i] != stage_of_node[other])
+    if (const size_t other = first[i]; stage_of_node[i] != stage_of_node[other])
       throw ConfigError(cat("modules ", tree[other].path, " and ", tree[i].path, " share a parameter, but are on ",
                             "stages ", stage_of_node[other], " and ", stage_of_node[i], "; give both the same stage"));
   return stage_of_node;
@@ -218,7 +217,7 @@ std::vector<size_t> cut_evenly(const std::vector<double>& costs, size_t count) {
 
 std::vector<size_t> allocate_seats(const std::vector<double>& costs, const std::vector<size_t>& most, size_t seats) {
   std::vector<size_t> held(costs.size()), part_of_seat;
-  const auto quotient = [&](size_t part) { return costs[part] / static_cast<double>(held[part] + 1); };
+  const auto quotient = [&](size_t part) { return costs[part] / (held[part] + 1); };
   while (part_of_seat.size() < seats) {
     size_t best = costs.size();
     for (size_t part = 0; part < costs.size(); ++part) {

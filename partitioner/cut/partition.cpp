@@ -48,7 +48,7 @@ class Costs {
 
   size_t layers() const { return layers_; }
   size_t chunks() const { return problem_.stage_of_chunk.size(); }
-  size_t stage(size_t chunk) const { return static_cast<size_t>(problem_.stage_of_chunk[chunk]); }
+  size_t stage(size_t chunk) const { return problem_.stage_of_chunk[chunk]; }
   size_t stages() const {
     return static_cast<size_t>(*std::max_element(problem_.stage_of_chunk.begin(), problem_.stage_of_chunk.end())) + 1;
   }
@@ -81,7 +81,7 @@ using Ends = std::vector<size_t>;
 
 std::vector<int> chunk_of_layer(const Ends& ends) {
   std::vector<int> chunks;
-  for (size_t chunk = 0; chunk < ends.size(); ++chunk) chunks.resize(ends[chunk], static_cast<int>(chunk));
+  for (size_t chunk = 0; chunk < ends.size(); ++chunk) chunks.resize(ends[chunk], chunk);
   return chunks;
 }
 

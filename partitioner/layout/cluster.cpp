@@ -14,8 +14,8 @@ class ClusterReader {
   Cluster read() {
     Cluster cluster;
     cluster.name = text(root_, "name");
-    cluster.nodes = static_cast<int>(number(root_, "nodes", json_integer(1)));
-    cluster.devices_per_node = static_cast<int>(number(root_, "devices_per_node", json_integer(1)));
+    cluster.nodes = number(root_, "nodes", json_integer(1));
+    cluster.devices_per_node = number(root_, "devices_per_node", json_integer(1));
     cluster.hourly_price = optional(root_, "hourly_price", json_number(0));
     cluster.spot_price = optional(root_, "spot_price", json_number(0));
     read_prices(cluster);
@@ -62,7 +62,7 @@ class ClusterReader {
     cluster.device = text(device, "name");
     cluster.memory_bytes = number(device, "memory_gib", json_number(kLeast)) * 1073741824.0;
     cluster.memory_bytes_per_second = number(device, "memory_bandwidth_gbs", json_number(kLeast)) * 1e9;
-    cluster.multiprocessors = static_cast<int>(optional(device, "multiprocessors", json_integer(1)).value_or(0));
+    cluster.multiprocessors = optional(device, "multiprocessors", json_integer(1)).value_or(0);
     if (const auto us = optional(device, "launch_us", json_number(0))) cluster.launch_seconds = *us * 1e-6;
     auto peak = device.child("peak_tflops");
     cluster.peak_flops[Precision::fp32] = number(peak, "fp32", json_number(kLeast)) * 1e12;

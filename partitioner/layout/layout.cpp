@@ -28,14 +28,27 @@ const char* scope_text(const OffloadOptions& offload) {
   return !offload.enabled ? "none" : offload.everything ? "all" : "checkpointed";
 }
 
+NumberTypes types_of(Precision precision) {
+  const at::ScalarType values = precision == Precision::bf16   ? at::kBFloat16
+                                : precision == Precision::fp16 ? at::kHalf
+                                                               : at::kFloat;
+  return {.values = values, .borders = values, .exact = at::kFloat};
+}
+
+Precision Workload::precision() const {
+  return types.values == at::kBFloat16 ? Precision::bf16
+         : types.values == at::kHalf   ? Precision::fp16
+                                       : Precision::fp32;
+}
+
 WorkShape Layout::work_shape(const Workload& workload) const {
   return {.sequences = microbatch_size,
           .length = workload.sequence_length,
           .tensor = tensor,
           .sequence_parallel = sequence_parallel && tensor > 1,
           .fused = workload.software.fused,
-          .value_bytes = value_bytes(workload.precision),
-          .border_bytes = workload.fp32_borders ? 4 : value_bytes(workload.precision)};
+          .value_bytes = width_of(workload.types.values),
+          .border_bytes = width_of(workload.types.borders)};
 }
 
 ScheduleChoice Layout::schedule_choice() const {
@@ -64,22 +77,18 @@ std::string to_string(const Layout& layout) {
   if (layout.chunks_per_stage > 1) text += cat(" v=", layout.chunks_per_stage);
   text += cat(", recompute ", recompute_text(layout));
   if (layout.sequence_parallel) text += ", sequence parallel";
-  if (layout.sharded() != Sharding::Stage::none) {
-    text += cat(", ZeRO-", static_cast<int>(layout.sharding.stage));
+  if (layout.sharded() != Sharding::Level::none) {
+    text += cat(", ZeRO-", static_cast<int>(layout.sharding.level));
     if (layout.sharding.degree != layout.replicas) text += cat(" over ", layout.sharding.degree);
   }
   if (layout.offload.enabled) text += cat(", offload ", scope_text(layout.offload));
   return text;
 }
 
-namespace {
-
 int64_t local_elements(const ParamSpec& param, int tensor) {
   const auto shape = param.local_shape(0, tensor);
   return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
 }
-
-}  // namespace
 
 int64_t local_parameters(const LayerSpec& layer, int tensor) {
   int64_t elements = 0;
@@ -91,7 +100,7 @@ int64_t shared_parameters(const Layout& layout, const LayerSpec& layer) {
   if (layout.sharding.degree == 1) return 0;
   int64_t elements = 0;
   for (const auto& param : layer.params)
-    if (layout.sharded() < Sharding::Stage::weights || param.numel() >= layout.sharding.whole_below)
+    if (layout.sharded() < Sharding::Level::weights || param.numel() >= layout.sharding.whole_below)
       elements += local_elements(param, layout.tensor);
   return elements;
 }

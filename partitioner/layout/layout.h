@@ -37,16 +37,19 @@ struct Software {
   bool own_ops = false;  // layers keep what they state (LayerSpec::kept), not what papers count
 };
 
+// Half precision with fp32 masters and gradients, or fp32 alone.
+NumberTypes types_of(Precision precision);
+
 // What one optimizer step computes, whichever ranks do it.
 struct Workload {
   ModelSpec spec;  // made for sequence_parallel as the layout says, where it makes a difference
   int64_t sequence_length = 1;
   int64_t global_batch = 1;  // samples of an optimizer step
-  Precision precision = Precision::bf16;
-  bool fp32_borders = false;  // activations between layers are fp32 in any case
-  NumberTypes types;          // of this engine; prices follow from `precision`
+  NumberTypes types = types_of(Precision::bf16);
   OptimizerOptions optimizer;
   Software software;
+
+  Precision precision() const;  // that products run in; float64, which is for tests, is priced as fp32
 };
 
 // What it runs on.
@@ -80,7 +83,7 @@ struct Layout {
   int64_t replica_batch() const { return int64_t{microbatch_size} * microbatches_per_accumulation(); }
   int64_t global_batch() const { return int64_t{microbatch_size} * microbatches * replicas; }
   // What replicas share out; nothing among one.
-  Sharding::Stage sharded() const { return sharding.degree > 1 ? sharding.stage : Sharding::Stage::none; }
+  Sharding::Level sharded() const { return sharding.degree > 1 ? sharding.level : Sharding::Level::none; }
   Mesh mesh() const { return {placement, replicas, pipeline, tensor}; }
   Recompute::What recomputed(size_t layer) const {
     return recompute.empty() ? Recompute::What::nothing : recompute[layer].what;
@@ -104,6 +107,9 @@ bool is_measured(const Workload& workload, const Profile* profile, const Layout&
 
 // "D=2 P=4 T=8 cluster, 24 x 1 interleaved_1f1b v=3, each, sequence parallel, ZeRO-1": one line.
 std::string to_string(const Layout& layout);
+
+// Elements of a parameter on the first tensor-parallel rank, which has most.
+int64_t local_elements(const ParamSpec& param, int tensor);
 
 // Parameters of a layer on the tensor-parallel rank with most; tied ones too, since each use holds a copy.
 int64_t local_parameters(const LayerSpec& layer, int tensor);

@@ -1,13 +1,11 @@
 #include "partitioner/layout/profile.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <cstring>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "core/files/disk_file.h"
 #include "core/files/json_data.h"
 
 namespace shardline {
@@ -112,9 +110,7 @@ const LinkMeasurement* find_link(const Profile& profile, const std::string& grou
 }
 
 void write_profile(const Profile& profile, const std::string& path) {
-  std::ofstream out(path);
-  out << nlohmann::json(profile).dump(1) << '\n';
-  if (!out.flush()) throw RunError(cat("cannot write ", path, ": ", std::strerror(errno)));
+  write_file(path, nlohmann::json(profile).dump(1) + '\n');
 }
 
 Profile read_profile(const std::string& path) {

@@ -20,7 +20,7 @@ int rounds(const LinkMeasurement& link) {
 Link slowest(const std::vector<LinkMeasurement>& links) {
   Link slowest;
   for (const auto& link : links) {
-    const double rate = passed_bytes(link, static_cast<double>(link.bytes.back())) / link.seconds.back();
+    const double rate = passed_bytes(link, link.bytes.back()) / link.seconds.back();
     const bool first = slowest.bytes_per_second == 0;
     slowest.bytes_per_second = first ? rate : std::min(slowest.bytes_per_second, rate);
     slowest.latency_seconds = std::max(slowest.latency_seconds, link.seconds.front() / rounds(link));

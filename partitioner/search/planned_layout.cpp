@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "partitioner/cut/assign.h"
 #include "partitioner/cut/partition.h"
+#include "partitioner/memory/layer_bytes.h"
 
 namespace shardline {
 namespace {
@@ -37,14 +38,13 @@ PartitionProblem partition_problem(const Workload& workload, const Machines& mac
   const bool near = layout.pipeline == 1 || spans.near[0][1];
   PartitionProblem problem{
       .stage_of_chunk = schedule.stage_of_chunk, .kept_counts = kept_counts(schedule), .memory_weight = memory_weight};
-  // A chunk of its own for every layer: then kept_by_chunk is by layer.
-  std::vector<int> alone(layers);
-  for (size_t layer = 0; layer < layers; ++layer) alone[layer] = static_cast<int>(layer);
-  problem.kept_bytes = kept_by_chunk(workload, layout, alone, static_cast<int>(layers));
+  const auto bytes = layer_bytes(workload, layout, 0);
   for (size_t layer = 0; layer < layers; ++layer) {
     const auto& spec = workload.spec.layers[layer];
     problem.seconds.push_back(prices[layer].whole());
-    problem.state_bytes.push_back(state_bytes(workload, layout, spec).total());
+    const int64_t kept = kept_bytes(layout, layer, bytes[layer]) - moved_bytes(layout, layer, bytes[layer]);
+    problem.kept_bytes.push_back(static_cast<double>(kept));
+    problem.state_bytes.push_back(least_state_bytes(workload, layout, spec));
     if (layout.pipeline > 1)
       problem.cut_seconds.push_back(
           pricing.message(static_cast<double>(border_bytes(spec, layout.work_shape(workload))), near));
@@ -53,13 +53,13 @@ PartitionProblem partition_problem(const Workload& workload, const Machines& mac
 }
 
 // Within the memory that states and kept activations may take; as it comes where that cannot be.
-std::vector<int> cut(PartitionProblem problem, double room) {
+std::vector<int> cut_layers(PartitionProblem problem, double room) {
   const auto stages =
       static_cast<size_t>(*std::max_element(problem.stage_of_chunk.begin(), problem.stage_of_chunk.end())) + 1;
   const auto free = partition(problem).chunk_of_layer;
   std::vector<double> bytes(stages);
   for (size_t layer = 0; layer < free.size(); ++layer) {
-    const auto chunk = static_cast<size_t>(free[layer]);
+    const size_t chunk = free[layer];
     bytes[problem.stage_of_chunk[chunk]] +=
         problem.state_bytes[layer] + problem.kept_counts[chunk] * problem.kept_bytes[layer];
   }
@@ -88,31 +88,35 @@ void check(const Workload& workload, const Machines& machines, const Layout& lay
 
 }  // namespace
 
-std::vector<int> cut_model(const Workload& workload, const Machines& machines, const Layout& layout,
-                           const Schedule& schedule, const MeshSpans& spans, const std::vector<LayerPrice>& prices,
-                           double memory_weight) {
+Cut cut_model(const Workload& workload, const Machines& machines, const Layout& layout, const Schedule& schedule,
+              const MeshSpans& spans, const std::vector<LayerPrice>& prices, double memory_weight) {
   check(workload, machines, layout);
   require_layers(workload.spec.layers.size(), schedule.stage_of_chunk);
+  const Cluster& cluster = machines.cluster;
   const auto problem = partition_problem(workload, machines, layout, schedule, spans, prices, memory_weight);
-  const auto chunks = cut(problem, machines.cluster.memory_bytes);
-  const auto memory = estimate_memory(workload, machines.cluster, layout, schedule, chunks);
-  const auto fit = memory_fit(machines.cluster, memory);
-  if (fit.fits) return chunks;
-  // Other memory than states and kept activations takes space, too.
-  const auto& most = memory[fit.stage].bytes;
-  const double room = machines.cluster.memory_bytes - most.communication - most.workspace;
-  return room > 0 ? cut(problem, room) : chunks;
+  const auto cut_within = [&](double room) {
+    Cut cut{cut_layers(problem, room), {}};
+    cut.memory = memory_by_stage(cluster, {workload, layout, schedule, cut.chunk_of_layer});
+    return cut;
+  };
+  const Cut cut = cut_within(cluster.memory_bytes);
+  const MemoryFit fit = memory_fit(cluster, cut.memory);
+  // States and kept activations are not all that needs memory.
+  const MemoryBytes& most = cut.memory[fit.stage];
+  const double room = cluster.memory_bytes - most.communication - most.workspace;
+  return fit.fits || room <= 0 ? cut : cut_within(room);
 }
 
 PlannedLayout describe_layout(const Workload& workload, const Machines& machines, const Layout& layout,
                               const Schedule& schedule, const MeshSpans& spans, const std::vector<LayerPrice>& prices,
-                              const std::vector<int>& chunk_of_layer) {
+                              const Cut& cut) {
   check(workload, machines, layout);
-  PlannedLayout planned{.layout = layout, .stage_of_chunk = schedule.stage_of_chunk, .chunk_of_layer = chunk_of_layer};
-  planned.memory = estimate_memory(workload, machines.cluster, layout, schedule, chunk_of_layer);
-  planned.fit = memory_fit(machines.cluster, planned.memory);
-  planned.step = estimate_step(workload, machines, layout, schedule, chunk_of_layer, prices, spans);
-  return planned;
+  return {.layout = layout,
+          .stage_of_chunk = schedule.stage_of_chunk,
+          .chunk_of_layer = cut.chunk_of_layer,
+          .step = estimate_step(workload, machines, layout, schedule, cut.chunk_of_layer, prices, spans),
+          .memory = cut.memory,
+          .fit = memory_fit(machines.cluster, cut.memory)};
 }
 
 PlannedLayout plan_layout(const Workload& workload, const Machines& machines, const Layout& layout,

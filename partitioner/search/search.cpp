@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "core/error.h"
+#include "partitioner/memory/layer_bytes.h"
 
 namespace shardline {
 namespace {
@@ -55,16 +56,16 @@ class Enumeration {
   void degrees(int tensor, int pipeline, int world) {
     // A group over T that leaves its node gains nothing: everything it does waits for the slow link.
     if (space_.tensor.empty() && machines_.cluster.devices_per_node % tensor != 0) return;
-    if (pipeline > static_cast<int>(workload_.spec.layers.size()) || tensor > heads()) return;
+    if (pipeline > std::ssize(workload_.spec.layers) || tensor > heads()) return;
     Layout layout = space_.base;
     layout.tensor = tensor;
     layout.pipeline = pipeline;
     layout.replicas = world / tensor / pipeline;
     if (!asked_for(space_.replicas, layout.replicas) || workload_.global_batch % layout.replicas != 0) return;
     const int64_t share = workload_.global_batch / layout.replicas;
-    for (const int size : choices(space_.microbatch_sizes, static_cast<int>(share))) {
+    for (const int size : choices(space_.microbatch_sizes, share)) {
       layout.microbatch_size = size;
-      layout.microbatches = static_cast<int>(share / size);
+      layout.microbatches = share / size;
       if (!asked_for(space_.microbatches, layout.microbatches)) continue;
       for (const auto& placement : space_.placements) {
         layout.placement = placement;
@@ -83,7 +84,7 @@ class Enumeration {
       layout.chunks_per_stage = 1;
       if (name != "interleaved_1f1b") {
         const int chunks = name == "zbv" || name == "dualpipev" ? 2 : 1;
-        if (layout.pipeline * chunks <= static_cast<int>(workload_.spec.layers.size())) memory_choices(layout);
+        if (layout.pipeline * chunks <= std::ssize(workload_.spec.layers)) memory_choices(layout);
         continue;
       }
       for (const int chunks : space_.chunks) {
@@ -102,7 +103,7 @@ class Enumeration {
       if (recomputed(Recompute::What::attention) && workload_.software.fused) continue;  // the fused op does so anyway
       layout.recompute = recompute;
       for (const auto& [stage, degree] : shardings(layout.replicas)) {
-        layout.sharding.stage = stage;
+        layout.sharding.level = stage;
         layout.sharding.degree = degree;
         const auto& parallel = layout.tensor == 1 ? kWhole : space_.sequence_parallel;
         for (const bool sequence_parallel : parallel) {
@@ -119,18 +120,18 @@ class Enumeration {
   }
 
   // What replicas share out, and how many of them. A single one has all.
-  std::set<std::pair<Sharding::Stage, int>> shardings(int replicas) const {
-    using Stage = Sharding::Stage;
+  std::set<std::pair<Sharding::Level, int>> shardings(int replicas) const {
+    using enum Sharding::Level;
     const auto degrees = space_.sharding_degrees.empty() ? choices({}, replicas) : space_.sharding_degrees;
-    std::set<std::pair<Stage, int>> found;
-    for (const Stage stage : space_.sharded) {
-      if (stage == Stage::none || (stage < Stage::weights && replicas == 1))
-        found.emplace(Stage::none, 1);
-      else if (stage < Stage::weights)
+    std::set<std::pair<Sharding::Level, int>> found;
+    for (const auto stage : space_.sharded) {
+      if (stage == none || (stage < weights && replicas == 1))
+        found.emplace(none, 1);
+      else if (stage < weights)
         found.emplace(stage, replicas);
       for (const int degree : degrees) {
         const int shards = degree == 0 ? replicas : degree;
-        if (stage == Stage::weights && shards > 1 && replicas % shards == 0) found.emplace(stage, shards);
+        if (stage == weights && shards > 1 && replicas % shards == 0) found.emplace(stage, shards);
       }
     }
     return found;
@@ -217,8 +218,8 @@ class Searcher {
   std::vector<Entry> bounds(const std::vector<Layout>& layouts) {
     for (const auto& layout : layouts) spans(layout);
     std::vector<Entry> all(layouts.size()), entries;
-    at::parallel_for(0, static_cast<int64_t>(layouts.size()), 256, [&](int64_t begin, int64_t end) {
-      for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) all[i] = bound(layouts[i]);
+    at::parallel_for(0, std::ssize(layouts), 256, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) all[i] = bound(layouts[i]);
     });
     for (auto& entry : all) {
       if (entry.cannot_fit.empty())
@@ -238,7 +239,7 @@ class Searcher {
       way += price.forward + price.backward_input;
       largest = std::max(largest, price.whole());
     }
-    const auto m = static_cast<double>(layout.microbatches);
+    const double m = layout.microbatches;
     // The last stage waits for the first microbatch's way through all others, and they for its gradient's way back.
     const int chunks =
         std::max(layout.chunks_per_stage, layout.schedule == "zbv" || layout.schedule == "dualpipev" ? 2 : 1);
@@ -247,13 +248,14 @@ class Searcher {
 
     const double room = machines_.cluster.memory_bytes;
     const size_t block = first_block();
-    const double states = state_bytes(workload_, layout, workload_.spec.layers[block]).total();
-    const double kept = kept_bytes(workload_, layout, block);
+    const double states = least_state_bytes(workload_, layout, workload_.spec.layers[block]);
+    const LayerBytes bytes = layer_bytes(workload_, layout, 0, block);
+    const auto kept = static_cast<double>(kept_bytes(layout, block, bytes) - moved_bytes(layout, block, bytes));
     double places = 0;
     for (int stage = 0; stage < layout.pipeline; ++stage)
       places += std::floor(room / (states + least_kept(layout, stage) * kept));
     const int blocks = workload_.spec.block_count();
-    const double share = std::ceil(blocks / static_cast<double>(layout.pipeline));
+    const double share = std::ceil(blocks / (1.0 * layout.pipeline));
     entry.bytes = share * (states + least_kept(layout, 0) * kept);
     if (places < blocks) {
       entry.cannot_fit = cat("needs about ", std::round(entry.bytes / 1073741824.0), " GiB of ", room / 1073741824.0,
@@ -276,7 +278,7 @@ class Searcher {
   }
 
   void examine(const Entry& entry) {
-    const bool full = static_cast<int>(result_.best.size()) == space_.keep;
+    const bool full = std::ssize(result_.best) == space_.keep;
     const bool hopeless = ranking_ == Ranking::memory ? full : full && entry.score >= score(result_.best.back());
     if (hopeless) {
       result_.losers.push_back({entry.layout, cat("takes ", entry.least_seconds, " s or more by its bound; place ",
@@ -286,19 +288,17 @@ class Searcher {
     const auto& where = spans(entry.layout);
     const auto& list = schedule(entry.layout);
     const auto prices = layer_prices(workload_, machines_, entry.layout, where);
-    const auto chunks = cut_model(workload_, machines_, entry.layout, list, where, prices);
+    const Cut cut = cut_model(workload_, machines_, entry.layout, list, where, prices);
     // Most of those whose bounds are good do not fit: their steps need no estimate.
-    if (const auto fit =
-            memory_fit(machines_.cluster, estimate_memory(workload_, machines_.cluster, entry.layout, list, chunks));
-        !fit.fits) {
+    if (const auto fit = memory_fit(machines_.cluster, cut.memory); !fit.fits) {
       result_.losers.push_back({entry.layout, fit.why});
       return;
     }
-    auto planned = describe_layout(workload_, machines_, entry.layout, list, where, prices, chunks);
+    auto planned = describe_layout(workload_, machines_, entry.layout, list, where, prices, cut);
     const auto place = std::upper_bound(result_.best.begin(), result_.best.end(), planned,
                                         [&](const auto& a, const auto& b) { return score(a) < score(b); });
     result_.best.insert(place, std::move(planned));
-    if (static_cast<int>(result_.best.size()) <= space_.keep) return;
+    if (std::ssize(result_.best) <= space_.keep) return;
     result_.losers.push_back({result_.best.back().layout, cat("takes ", result_.best.back().step.seconds, " s")});
     result_.best.pop_back();
   }
@@ -327,7 +327,7 @@ class Searcher {
     if (more_work >= std::max(more_waiting, more_rest))
       return total + (recomputed(loser) > recomputed(winner)       ? "recomputes more"
                       : loser.layout.tensor > winner.layout.tensor ? "more communication over T, smaller products"
-                      : loser.layout.sharded() > std::max(Sharding::Stage::optimizer, winner.layout.sharded())
+                      : loser.layout.sharded() > std::max(Sharding::Level::optimizer, winner.layout.sharded())
                           ? "gathers and reduces its shards for every microbatch"
                       : loser.layout.offload.enabled > winner.layout.offload.enabled
                           ? "moves more to the host and back"

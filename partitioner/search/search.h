@@ -17,8 +17,8 @@ struct SearchSpace {
   std::vector<std::string> schedules = {"interleaved", "interleaved_1f1b", "zb_h1"};
   std::vector<int> chunks = {2, 3, 4, 6};         // of "interleaved_1f1b"
   std::vector<std::vector<Recompute>> recompute;  // by layer, as in a layout
-  std::vector<Sharding::Stage> sharded = {Sharding::Stage::none, Sharding::Stage::optimizer, Sharding::Stage::gradients,
-                                          Sharding::Stage::weights};
+  std::vector<Sharding::Level> sharded = {Sharding::Level::none, Sharding::Level::optimizer, Sharding::Level::gradients,
+                                          Sharding::Level::weights};
   std::vector<int> sharding_degrees = {0};  // of sharded weights; 0: all replicas
   std::vector<bool> sequence_parallel = {false, true};
   std::vector<OffloadOptions> offload = {{}, {.enabled = true}};

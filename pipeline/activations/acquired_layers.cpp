@@ -14,8 +14,8 @@ std::vector<int> acquired_layers(const std::vector<Instruction>& list,
     if (instruction.op != Op::backward_input) continue;
     const auto& groups = groups_of_chunk[instruction.chunk];
     for (auto group = groups.rbegin(); group != groups.rend(); ++group) {
-      const auto first = layers.begin() + static_cast<long>(group->first);
-      const auto end = first + static_cast<long>(group->count);
+      const auto first = layers.begin() + group->first;
+      const auto end = first + group->count;
       if (group->recomputed) acquired.insert(acquired.end(), first, end);
       acquired.insert(acquired.end(), std::make_reverse_iterator(end), std::make_reverse_iterator(first));
     }

@@ -16,7 +16,7 @@ class Walk {
         messages_(messages) {}
 
   ActivationPeak peak() {
-    const auto horizon = static_cast<size_t>(choices_.offload.horizon);
+    const size_t horizon = choices_.offload.horizon;
     const auto backward_of = backward_instructions(list_);
     for (size_t i = 0; i < list_.size(); ++i) {
       const auto& [op, microbatch, chunk, peer] = list_[i];
@@ -33,10 +33,12 @@ class Walk {
 
  private:
   const LayerBytes& bytes(const std::vector<int>& layers, size_t i) const { return bytes_[layers[i]]; }
-  const std::vector<int>& layers_of(const Instruction& at) const { return layers_of_chunk_[at.chunk]; }
+  const std::vector<int>& layers_of(const Instruction& instruction) const {
+    return layers_of_chunk_[instruction.chunk];
+  }
 
-  void forward(const Instruction& at, bool out) {
-    const auto& layers = layers_of(at);
+  void forward(const Instruction& instruction, bool out) {
+    const auto& layers = layers_of(instruction);
     for (const LayerGroup& group : layer_groups(layers, choices_.recompute)) {
       const LayerBytes& first = bytes(layers, group.first);
       for (size_t i = group.first; i < group.first + group.count; ++i)
@@ -45,17 +47,17 @@ class Walk {
       live_.add(kept);
       if (!out || !(group.recomputed || choices_.offload.everything)) continue;
       live_.remove(kept);
-      away_[{at.microbatch, at.chunk}] += kept;
+      away_[{instruction.microbatch, instruction.chunk}] += kept;
     }
   }
 
-  void come_back(const Instruction& at) {
-    if (at.op != Op::backward_input) return;
-    if (const auto found = away_.extract({at.microbatch, at.chunk})) live_.add(found.mapped());
+  void come_back(const Instruction& instruction) {
+    if (instruction.op != Op::backward_input) return;
+    if (const auto found = away_.extract({instruction.microbatch, instruction.chunk})) live_.add(found.mapped());
   }
 
-  void backward(const Instruction& at, bool drain) {
-    const auto& layers = layers_of(at);
+  void backward(const Instruction& instruction, bool drain) {
+    const auto& layers = layers_of(instruction);
     const auto groups = layer_groups(layers, choices_.recompute);
     for (size_t g = groups.size(); g-- > 0;) {
       const LayerGroup& group = groups[g];
@@ -71,14 +73,14 @@ class Walk {
         live_.remove(kept.activations);
         if (drain) continue;
         live_.add(kept.weight_pairs);
-        waiting_[{at.microbatch, at.chunk}] += kept.weight_pairs;
+        waiting_[{instruction.microbatch, instruction.chunk}] += kept.weight_pairs;
       }
     }
   }
 
   // The gradient of a layer's result, which is the next one's input.
   int64_t gradient(const std::vector<int>& layers, size_t i) const {
-    const auto next = static_cast<size_t>(layers[i]) + 1;
+    const size_t next = layers[i] + 1;
     return next < bytes_.size() ? bytes_[next].input : 0;
   }
 

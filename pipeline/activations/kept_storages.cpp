@@ -9,8 +9,7 @@ namespace shardline {
 namespace {
 
 int64_t seen_bytes(const at::Tensor& tensor) {
-  return static_cast<int64_t>(at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), tensor.itemsize(),
-                                                               static_cast<size_t>(tensor.storage_offset())));
+  return at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), tensor.itemsize(), tensor.storage_offset());
 }
 
 // The first `bytes` of its storage.

@@ -49,7 +49,7 @@ class File {
   void write(Place place, const void* data) {
     const auto* from = static_cast<const char*>(data);
     for (int64_t done = 0; done < place.bytes;) {
-      const ssize_t n = pwrite(fd_, from + done, static_cast<size_t>(place.bytes - done), place.offset + done);
+      const ssize_t n = pwrite(fd_, from + done, place.bytes - done, place.offset + done);
       if (n < 0 && errno == EINTR) continue;
       if (n <= 0) throw RunError(failure("written", place, n < 0 ? errno : ENOSPC));
       done += n;
@@ -67,7 +67,7 @@ class File {
   void read(Place place, void* data) const {
     auto* to = static_cast<char*>(data);
     for (int64_t done = 0; done < place.bytes;) {
-      const ssize_t n = pread(fd_, to + done, static_cast<size_t>(place.bytes - done), place.offset + done);
+      const ssize_t n = pread(fd_, to + done, place.bytes - done, place.offset + done);
       if (n < 0 && errno == EINTR) continue;
       if (n <= 0) throw RunError(failure("read", place, n < 0 ? errno : EIO));
       done += n;
@@ -105,8 +105,7 @@ class AwayInFile : public Away {
   AwayInFile(std::shared_ptr<File> file, const std::vector<at::Tensor>& tensors) : file_(std::move(file)) {
     for (const auto& tensor : tensors) {
       const at::Tensor dense = tensor.detach().contiguous();
-      stored_.push_back({file_->reserve(static_cast<int64_t>(dense.nbytes())), dense.sizes().vec(),
-                         dense.options().requires_grad(false)});
+      stored_.push_back({file_->reserve(dense.nbytes()), dense.sizes().vec(), dense.options().requires_grad(false)});
       file_->write(stored_.back().place, dense.const_data_ptr());
     }
   }

@@ -33,7 +33,7 @@ class AwayOnHost : public Away {
     for (size_t i = 0; i < host_.size(); ++i) {
       tensors_[i].copy_(host_[i], /*non_blocking=*/true);
       tensors_[i].record_stream(streams_->back);
-      bytes += static_cast<int64_t>(host_[i].nbytes());
+      bytes += host_[i].nbytes();
     }
     return bytes;
   }

@@ -39,8 +39,8 @@ std::vector<LayerGroup> layer_groups(const std::vector<int>& layers_of_chunk, co
   for (size_t i = 0; i < layers_of_chunk.size(); ++i) {
     const Recompute recompute = strategy(i);
     const bool recomputed = recompute.what == Recompute::What::layers;
-    const bool joins = i > 0 && recomputed && strategy(i - 1) == recompute &&
-                       groups.back().count < static_cast<size_t>(recompute.group);
+    const bool joins =
+        i > 0 && recomputed && strategy(i - 1) == recompute && std::cmp_less(groups.back().count, recompute.group);
     if (joins)
       ++groups.back().count;
     else

@@ -3,17 +3,18 @@
 // is kept, computed again or moved out in between is decided at these borders.
 #pragma once
 #include <ATen/core/Tensor.h>
-#include <torch/csrc/autograd/edge.h>
 
 #include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "core/comm/communicator.h"
 #include "core/model/layer.h"
 #include "pipeline/activations/activation_bytes.h"
-#include "pipeline/activations/kept_storages.h"
+#include "pipeline/activations/kept_layers.h"
 #include "pipeline/run/messages.h"
+#include "pipeline/run/run_recorder.h"
 #include "pipeline/schedule/instruction_records.h"
 #include "pipeline/schedule/schedule.h"
 
@@ -58,60 +59,38 @@ class Executor {
   RunResult run(const Schedule& schedule, const std::vector<Microbatch>& microbatches, const RunSettings& settings);
 
  private:
-  // What one layer keeps of one microbatch between forward and backward.
-  struct Kept {
-    Border input;
-    std::vector<torch::autograd::Edge> gradients;  // of the output, which itself is not kept
-    WeightGradQueue weight_grads;
-    int64_t bytes = 0;               // of all that, as it is counted
-    std::unique_ptr<MovedOut> away;  // input and what the graph has saved, where they moved out
-
-    std::vector<KeptStorage> storages() const;
-  };
-  struct Key {
-    int microbatch, chunk;
-    auto operator<=>(const Key&) const = default;
-  };
-
   void execute(const Instruction& instruction, bool drain);
-  void forward(Key at);
-  void backward_input(Key at, bool drain);
-  void backward_weight(Key at);
-  MicrobatchContext context_of(Key at) const;
-  const std::vector<int>& layers_of(Key at) const;
+  void forward(const Pass& pass);
+  void backward_input(const Pass& pass, bool drain);
+  void backward_weight(const Pass& pass);
+  MicrobatchContext context_of(const Pass& pass) const;
+  const std::vector<int>& layers_of(const Pass& pass) const;
   Border run_layer(int layer, const Border& input, MicrobatchContext& context);
-  Border keep_layer(int layer, const Border& input, Kept& kept, MicrobatchContext& context);
-  Border layer_backward(int layer, Kept& kept, const Border& d_output, bool drain);
-  void recompute(Key at, const LayerGroup& group, std::vector<Kept>& kept);
-  bool is_last(Key at) const;
+  Border keep_layer(int layer, const Border& input, KeptLayer& kept, MicrobatchContext& context);
+  Border layer_backward(int layer, KeptLayer& kept, const Border& d_output, bool drain);
+  void recompute(const Pass& pass, const LayerGroup& group, std::vector<KeptLayer>& kept);
+  bool is_last(const Pass& pass) const;
   void open_gradients(int layer, bool drain);
-  void close_gradients(Key at, int layer, bool drain);
-  void count(Kept& kept);
-  void move_out(Kept& kept);
-  void fetch(Key at);
-  void bring_back(Kept& kept);
+  void close_gradients(const Pass& pass, int layer, bool drain);
+  void bring_back(KeptLayer& kept);
   Border receive(const Instruction& instruction);
   std::vector<std::vector<int64_t>> shapes(const Instruction& receive) const;
 
   StageLayers& stage_;
   ParameterStore& parameters_;
   Messages messages_;
-  std::unique_ptr<OffloadSpace> offload_;  // null where nothing moves out
+  KeptLayers kept_;
+  RunRecorder recorder_;
   std::vector<std::vector<LayerGroup>> groups_of_chunk_;
-  std::map<std::pair<int, int>, size_t> backward_of_;  // places in the list below, where things move out
-  std::vector<Instruction> list_of_backward_;
 
   // Of the run in progress.
   const Schedule* schedule_ = nullptr;
   const std::vector<Microbatch>* microbatches_ = nullptr;
   RunSettings settings_;
   RunResult result_;
-  size_t place_ = 0;   // of the current instruction in the list
-  double waited_ = 0;  // in it
-  LiveBytes live_;
-  std::map<Key, Border> activations_;      // at the start of (microbatch, chunk)
-  std::map<Key, Border> gradients_;        // at the end of (microbatch, chunk)
-  std::map<Key, std::vector<Kept>> kept_;  // by layer of the chunk; never resized, because ops point into it
+  size_t place_ = 0;                    // of the current instruction in the list
+  std::map<Pass, Border> activations_;  // at the start of the pass
+  std::map<Pass, Border> gradients_;    // at the end of the pass
 };
 
 }  // namespace shardline

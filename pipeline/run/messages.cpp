@@ -84,7 +84,7 @@ void Messages::post_next(int peer, Incoming& incoming) {
     message.works.push_back(
         from_peer.recv(message.border.back(), 1 - from_peer.rank(), {.what = to_string(instruction.op)}));
   }
-  for (const auto& work : message.works) work->done();  // starts what the communicator has only collected
+  for (const auto& work : message.works) work->poll();  // starts the receive
   set_flight_instruction(current);
   incoming.posted.push_back(std::move(message));
 }
@@ -108,13 +108,13 @@ void Messages::send(const Border& border, const Instruction& instruction) {
     message.works.push_back(
         to_peer.send(message.border.back(), 1 - to_peer.rank(), {.what = to_string(instruction.op)}));
   }
-  for (const auto& work : message.works) work->done();
+  for (const auto& work : message.works) work->poll();
   sends_.push_back(std::move(message));
 }
 
 void Messages::forget_finished_sends() {
   std::erase_if(sends_, [](Message& message) {
-    return std::all_of(message.works.begin(), message.works.end(), [](const WorkPtr& work) { return work->done(); });
+    return std::all_of(message.works.begin(), message.works.end(), [](const WorkPtr& work) { return work->poll(); });
   });
 }
 

@@ -25,19 +25,17 @@ class Checker {
  public:
   explicit Checker(const Schedule& schedule) : schedule_(schedule) {}
 
-  CheckReport check(const CheckLimits& limits) {
+  CheckReport check(int send_buffers) {
     check_frame();
-    for (int stage = 0; stage < schedule_.stages; ++stage) check_stage(stage, limits);
+    for (int stage = 0; stage < schedule_.stages; ++stage) check_stage(stage);
     for (int chunk = 0; chunk < schedule_.chunks(); ++chunk) check_complete(chunk);
     check_channels();
-    report_.send_buffers = fewest_send_buffers(limits.send_buffers);
+    report_.send_buffers = fewest_send_buffers(send_buffers);
     return report_;
   }
 
  private:
-  size_t pair(int microbatch, int chunk) const {
-    return static_cast<size_t>(chunk) * static_cast<size_t>(schedule_.microbatches) + static_cast<size_t>(microbatch);
-  }
+  size_t pair(int microbatch, int chunk) const { return size_t{1} * chunk * schedule_.microbatches + microbatch; }
   const std::vector<Instruction>& list(int stage) const { return schedule_.instructions[stage]; }
   int stage_of(int chunk) const { return schedule_.stage_of_chunk[chunk]; }
   bool is_chunk(int chunk) const { return chunk >= 0 && chunk < schedule_.chunks(); }
@@ -45,7 +43,7 @@ class Checker {
   [[noreturn]] void refuse(int stage, size_t index, const std::string& what) const {
     throw ScheduleError(cat("schedule \"", schedule_.name, "\": stage ", stage, ", instruction ", index, " (",
                             to_string(list(stage)[index]), "): ", what),
-                        stage, static_cast<int>(index));
+                        stage, index);
   }
   [[noreturn]] void refuse_stage(int stage, const std::string& what) const {
     throw ScheduleError(cat("schedule \"", schedule_.name, "\": stage ", stage, ": ", what), stage, -1);
@@ -59,7 +57,7 @@ class Checker {
     if (schedule_.stages < 1 || schedule_.microbatches < 1 || schedule_.chunks() < 1)
       refuse_schedule(cat("stages, microbatches and chunks must be at least 1; got ", schedule_.stages, ", ",
                           schedule_.microbatches, ", ", schedule_.chunks()));
-    if (schedule_.instructions.size() != static_cast<size_t>(schedule_.stages))
+    if (std::ssize(schedule_.instructions) != schedule_.stages)
       refuse_schedule(cat(schedule_.stages, " stages, but ", schedule_.instructions.size(), " lists of instructions"));
     std::vector<bool> has_chunk(schedule_.stages);
     for (int chunk = 0; chunk < schedule_.chunks(); ++chunk) {
@@ -70,7 +68,7 @@ class Checker {
     int64_t instructions = 0;
     for (int stage = 0; stage < schedule_.stages; ++stage) {
       if (!has_chunk[stage]) refuse_stage(stage, "has no chunk");
-      instructions += static_cast<int64_t>(list(stage).size());
+      instructions += list(stage).size();
       for (const auto& instruction : list(stage)) report_.training |= !is_evaluation(instruction.op);
     }
     if (instructions < int64_t{schedule_.microbatches} * schedule_.chunks())
@@ -83,7 +81,7 @@ class Checker {
   }
 
   // One stage's list by itself: what it needs from others has a receive, so its order can be judged alone.
-  void check_stage(int stage, const CheckLimits& limits) {
+  void check_stage(int stage) {
     int activations = 0, weight_pairs = 0, peak_activations = 0, peak_weight_pairs = 0;
     for (size_t index = 0; index < list(stage).size(); ++index) {
       const auto& instruction = list(stage)[index];
@@ -92,10 +90,6 @@ class Checker {
       if (!report_.training) continue;
       activations += (instruction.op == Op::forward);
       weight_pairs += (instruction.op == Op::backward_input);
-      if (activations > limits.activations.value_or(activations))
-        refuse(stage, index, cat("more activations are kept than the limit of ", *limits.activations));
-      if (weight_pairs > limits.weight_pairs.value_or(weight_pairs))
-        refuse(stage, index, cat("more weight gradients wait than the limit of ", *limits.weight_pairs));
       peak_activations = std::max(peak_activations, activations);
       peak_weight_pairs = std::max(peak_weight_pairs, weight_pairs);
       activations -= (instruction.op == Op::backward_input);
@@ -109,7 +103,7 @@ class Checker {
     const auto& instruction = list(stage)[index];
     if (!is_chunk(instruction.chunk) || stage_of(instruction.chunk) != stage)
       refuse(stage, index, "the chunk is not one of this stage's");
-    const bool of_microbatch = instruction.op != Op::reduce_gradients;
+    const bool of_microbatch = instruction.op != Op::end_gradients;
     if (of_microbatch && (instruction.microbatch < 0 || instruction.microbatch >= schedule_.microbatches))
       refuse(stage, index, cat("the step has the microbatches 0 to ", schedule_.microbatches - 1));
     if (!of_microbatch && instruction.microbatch != -1) refuse(stage, index, "is about no microbatch; it must be -1");
@@ -140,12 +134,11 @@ class Checker {
   void check_order(int stage, size_t index) {
     const auto& instruction = list(stage)[index];
     const auto [op, microbatch, chunk, peer] = instruction;
-    const auto at = static_cast<size_t>(chunk);
-    if (op == Op::reduce_gradients) {
-      if (reduced_[at]) refuse(stage, index, "comes a second time");
-      if (next_weight_[at] < schedule_.microbatches)
-        refuse(stage, index, cat("comes before backward_weight of microbatch ", next_weight_[at]));
-      reduced_[at] = true;
+    if (op == Op::end_gradients) {
+      if (reduced_[chunk]) refuse(stage, index, "comes a second time");
+      if (next_weight_[chunk] < schedule_.microbatches)
+        refuse(stage, index, cat("comes before backward_weight of microbatch ", next_weight_[chunk]));
+      reduced_[chunk] = true;
       return;
     }
     if (was(op, microbatch, chunk)) refuse(stage, index, "comes a second time");
@@ -166,15 +159,15 @@ class Checker {
         needs(Op::forward);
         if (!arrived(Op::recv_gradient, Op::backward_input, instruction))
           refuse(stage, index, "its gradient is not there yet");
-        advance(next_input_[at], stage, index);
+        advance(next_input_[chunk], stage, index);
         break;
       case Op::backward_weight:
         needs(Op::backward_input);
-        advance(next_weight_[at], stage, index);
+        advance(next_weight_[chunk], stage, index);
         break;
-      case Op::reduce_scatter_gradients:
+      case Op::settle_gradients:
         needs(Op::backward_weight);
-        if (reduced_[at]) refuse(stage, index, "comes after reduce_gradients of its chunk");
+        if (reduced_[chunk]) refuse(stage, index, "comes after end_gradients of its chunk");
         scatters_ = true;
         break;
       case Op::send_activation:
@@ -183,10 +176,10 @@ class Checker {
       case Op::send_gradient:
         needs(Op::backward_input);
         break;
-      case Op::reduce_gradients:
+      case Op::end_gradients:
         break;
     }
-    done_[pair(microbatch, chunk)] |= static_cast<uint16_t>(1 << static_cast<int>(op));
+    done_[pair(microbatch, chunk)] |= 1 << static_cast<int>(op);
   }
 
   void advance(int& next, int stage, size_t index) const {
@@ -200,17 +193,16 @@ class Checker {
   void check_complete(int chunk) const {
     const int stage = stage_of(chunk);
     for (const Op op : {Op::recv_activation, Op::forward, Op::send_activation, Op::recv_gradient, Op::backward_input,
-                        Op::backward_weight, Op::send_gradient, Op::reduce_scatter_gradients}) {
+                        Op::backward_weight, Op::send_gradient, Op::settle_gradients}) {
       if (!report_.training && !is_evaluation(op)) continue;
-      if (op == Op::reduce_scatter_gradients && !scatters_) continue;
+      if (op == Op::settle_gradients && !scatters_) continue;
       const int other = neighbour({op, 0, chunk});
       if (needs_peer(op) && (!is_chunk(other) || stage_of(other) == stage)) continue;
       for (int microbatch = 0; microbatch < schedule_.microbatches; ++microbatch)
         if (!was(op, microbatch, chunk))
           refuse_stage(stage, cat(to_string(op), " of microbatch ", microbatch, ", chunk ", chunk, " is missing"));
     }
-    if (report_.training && !reduced_[chunk])
-      refuse_stage(stage, cat("reduce_gradients of chunk ", chunk, " is missing"));
+    if (report_.training && !reduced_[chunk]) refuse_stage(stage, cat("end_gradients of chunk ", chunk, " is missing"));
   }
 
   // The k-th receive of a channel expects the k-th message that is sent into it.
@@ -294,8 +286,8 @@ class Checker {
 
 }  // namespace
 
-CheckReport check_schedule(const Schedule& schedule, const CheckLimits& limits) {
-  return Checker(schedule).check(limits);
+CheckReport check_schedule(const Schedule& schedule, int send_buffers) {
+  return Checker(schedule).check(send_buffers);
 }
 
 }  // namespace shardline

@@ -5,14 +5,13 @@
 // chunk; every (microbatch, chunk) is received, run forward, sent, and in training received, run backward (input, then
 // weight) and sent, each exactly once and in an order in which its inputs are there; both backward halves of a chunk
 // and the last chunk's forwards, which compute the loss and its gradients, come in ascending microbatch order, since
-// all of them add to gradients and sums must not depend on the schedule; reduce_gradients comes once per chunk after
-// its last backward_weight, and reduce_scatter_gradients, if there is one, before it after every backward_weight
+// all of them add to gradients and sums must not depend on the schedule; end_gradients comes once per chunk after
+// its last backward_weight, and settle_gradients, if there is one, before it after every backward_weight
 // (replicas run the same list of their stage, so they agree on the order of these collectives); the receives of every
 // channel (from one stage to another) expect exactly what is sent there, in that order; and with the allowed buffers no
 // stages wait for each other in a circle. A schedule in which nothing but forward and activations occurs is an
 // evaluation schedule. Takes linear time.
 #pragma once
-#include <optional>
 #include <vector>
 
 #include "core/error.h"
@@ -28,15 +27,6 @@ struct ScheduleError : ConfigError {
   int stage, index;
 };
 
-struct CheckLimits {
-  // Messages that a channel holds before the sender has to wait for the receiver. Unbounded: sends are started and
-  // waited for at the end of the step, as the executor does. 0 is a rendezvous: what large MPI messages do when the
-  // sender waits for each of its sends, and NCCL when all messages of a rank are queued on one stream.
-  int send_buffers = kUnboundedSends;
-  // Most (microbatch, chunk) pairs that a stage may keep, as in CheckReport; unset: any number.
-  std::optional<int> activations, weight_pairs;
-};
-
 struct CheckReport {
   bool training = false;
   int send_buffers = 0;  // the fewest per channel, within the limit, with which the schedule runs through
@@ -45,7 +35,10 @@ struct CheckReport {
   std::vector<int> peak_weight_pairs;  // ... from backward_input to the end of backward_weight
 };
 
-// Throws ScheduleError.
-CheckReport check_schedule(const Schedule& schedule, const CheckLimits& limits = {});
+// send_buffers: messages that a channel holds before the sender has to wait for the receiver. Unbounded: sends are
+// started and waited for at the end of the step, as the executor does. 0 is a rendezvous: what large MPI messages do
+// when the sender waits for each of its sends, and NCCL when all messages of a rank are queued on one stream. Throws
+// ScheduleError.
+CheckReport check_schedule(const Schedule& schedule, int send_buffers = kUnboundedSends);
 
 }  // namespace shardline

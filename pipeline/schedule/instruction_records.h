@@ -20,7 +20,7 @@ struct InstructionRecord {
 inline double busy_seconds(const std::vector<InstructionRecord>& records) {
   double busy = 0;
   for (const auto& record : records)
-    if (record.instruction.op <= Op::backward_weight) busy += record.end - record.start - record.waited;
+    if (computes(record.instruction.op)) busy += record.end - record.start - record.waited;
   return busy;
 }
 

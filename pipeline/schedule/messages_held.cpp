@@ -54,13 +54,12 @@ std::vector<std::vector<int>> messages_held(const Schedule& schedule, const Inst
       if (is_send(instruction.op)) {
         const double now = simulation.intervals[stage][i].start;
         std::erase_if(sending, [&](double leaves) { return leaves <= now; });
-        const auto message = static_cast<size_t>(sent[instruction.peer]++);
+        const size_t message = sent[instruction.peer]++;
         sending.push_back(posted.at({stage, instruction.peer})[message]);
       }
       const auto ahead =
           std::count_if(expected.begin(), expected.end(), [](const auto& peer) { return peer.second > 0; });
-      held[stage].push_back(static_cast<int>(ahead) + static_cast<int>(waiting.size()) +
-                            static_cast<int>(sending.size()));
+      held[stage].push_back(ahead + waiting.size() + sending.size());
     }
   }
   return held;

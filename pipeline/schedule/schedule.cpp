@@ -5,9 +5,9 @@
 namespace shardline {
 
 const char* to_string(Op op) {
-  static constexpr const char* names[] = {"forward",         "backward_input",   "backward_weight",
-                                          "send_activation", "recv_activation",  "send_gradient",
-                                          "recv_gradient",   "reduce_gradients", "reduce_scatter_gradients"};
+  static constexpr const char* names[] = {"forward",         "backward_input",  "backward_weight",
+                                          "send_activation", "recv_activation", "send_gradient",
+                                          "recv_gradient",   "end_gradients",   "settle_gradients"};
   return names[static_cast<size_t>(op)];
 }
 
@@ -28,12 +28,12 @@ Schedule with_reductions(Schedule schedule, bool scattered) {
         std::erase(ended, list[i].chunk);
         ended.push_back(list[i].chunk);
         if (scattered && !is(i + 1, Op::send_gradient))
-          longer.push_back({Op::reduce_scatter_gradients, list[i].microbatch, list[i].chunk});
+          longer.push_back({Op::settle_gradients, list[i].microbatch, list[i].chunk});
       } else if (scattered && is(i, Op::send_gradient) && i > 0 && is(i - 1, Op::backward_weight)) {
-        longer.push_back({Op::reduce_scatter_gradients, list[i - 1].microbatch, list[i - 1].chunk});
+        longer.push_back({Op::settle_gradients, list[i - 1].microbatch, list[i - 1].chunk});
       }
     }
-    for (const int chunk : ended) longer.push_back({Op::reduce_gradients, -1, chunk});
+    for (const int chunk : ended) longer.push_back({Op::end_gradients, -1, chunk});
     list = std::move(longer);
   }
   return schedule;

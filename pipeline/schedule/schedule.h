@@ -16,17 +16,23 @@ enum class Op {
   recv_activation,
   send_gradient,
   recv_gradient,
-  reduce_gradients,          // from here on nothing is added to the chunk's gradients: waits for their reduction
-  reduce_scatter_gradients,  // the microbatch's gradients are this rank's shards of them from here on
+  end_gradients,     // from here on nothing is added to the chunk's gradients; their reduction began layer by layer
+  settle_gradients,  // waits until no microbatch's gradients are being reduced: only this rank's shards are left
 };
 const char* to_string(Op op);
 
+// Forward and the two halves of backward: what takes a device's time. The others move tensors or wait.
+constexpr bool computes(Op op) {
+  return op <= Op::backward_weight;
+}
+
+// What follows from how gradients are reduced, not from the order of the work.
 constexpr bool is_reduction(Op op) {
-  return op == Op::reduce_gradients || op == Op::reduce_scatter_gradients;
+  return op == Op::end_gradients || op == Op::settle_gradients;
 }
 
 // A chunk is a contiguous run of layers; chunk c of C comes before chunk c + 1. peer is the stage at the other end of a
-// send or receive, -1 elsewhere. microbatch is -1 for reduce_gradients.
+// send or receive, -1 elsewhere. microbatch is -1 for end_gradients.
 struct Instruction {
   Op op;
   int microbatch = -1;
@@ -45,21 +51,21 @@ struct Schedule {
   std::vector<int> stage_of_chunk;                     // size: number of chunks
   std::vector<std::vector<Instruction>> instructions;  // by stage
 
-  int chunks() const { return static_cast<int>(stage_of_chunk.size()); }
+  int chunks() const { return stage_of_chunk.size(); }
   bool operator==(const Schedule&) const = default;
 };
 
 // Whether what instruction `forward` of a list makes for instruction `backward` can be elsewhere in between, where it
 // must be back `horizon` instructions before its use.
 constexpr bool can_be_away(size_t forward, size_t backward, int horizon) {
-  return backward > forward + static_cast<size_t>(horizon);
+  return backward > forward + horizon;
 }
 
 // In every list: a receive comes before the forward or backward_input that needs it; an activation is sent right after
 // its forward; a whole backward is backward_input, backward_weight, send_gradient, and a split one backward_input,
 // send_gradient, and later backward_weight (pipeline/schedule/schedule_builder.h says why); the last chunk's head makes
 // the loss, so it receives no gradient; neighbouring chunks of one stage hand over without a message; there is one
-// reduce_gradients per chunk. If gradients are sharded, reduce_scatter_gradients follows every backward_weight (and the
+// end_gradients per chunk. If gradients are sharded, settle_gradients follows every backward_weight (and the
 // send that follows it). Sends do not wait for their receiver: 1F1B needs one tensor in flight per channel
 // (pipeline/schedule/checker.h computes this number for any schedule).
 //
@@ -77,9 +83,9 @@ Schedule simple_schedule(int stages, int microbatches, int active_microbatches);
 // delays its backwards.
 Schedule one_forward_one_backward(int stages, int microbatches, int active_microbatches);
 
-// The schedule with the reductions that its backwards need, in place of those that it has: reduce_gradients at the end
+// The schedule with the reductions that its backwards need, in place of those that it has: end_gradients at the end
 // of each list, in the order in which the chunks got their last gradients, and, where gradients are scattered
-// (sharded), the reduce_scatter_gradients.
+// (sharded), the settle_gradients.
 Schedule with_reductions(Schedule schedule, bool scattered);
 
 // Evaluation and generation: every microbatch goes forward through all chunks.
@@ -89,6 +95,6 @@ Schedule forward_schedule(int stages, int microbatches);
 // "peer"}]]}; microbatch and peer are left out where they are -1. Reading is strict (ConfigError names the place), but
 // only check_schedule says whether the lists make sense.
 void to_json(nlohmann::json& json, const Schedule& schedule);
-Schedule schedule_from_json(const nlohmann::json& json);
+Schedule schedule_from_json(const nlohmann::json& json, const std::string& file);
 
 }  // namespace shardline

@@ -23,7 +23,7 @@ class Builder {
   Builder(Schedule& schedule, const CellLists& cells) : schedule_(schedule), cells_(cells) {}
 
   void build() {
-    place_in_channel_.assign(2 * static_cast<size_t>(schedule_.microbatches) * schedule_.stage_of_chunk.size(), -1);
+    place_in_channel_.assign(size_t{2} * schedule_.microbatches * schedule_.stage_of_chunk.size(), -1);
     for (int stage = 0; stage < schedule_.stages; ++stage)
       for (const auto& cell : cells_[stage]) announce(stage, cell);
     schedule_.instructions.resize(cells_.size());
@@ -40,8 +40,7 @@ class Builder {
   }
   int& place_in_channel(Op receive, int microbatch, int chunk) {
     const int kind = receive == Op::recv_activation ? 0 : schedule_.chunks();
-    return place_in_channel_[static_cast<size_t>(kind + chunk) * static_cast<size_t>(schedule_.microbatches) +
-                             static_cast<size_t>(microbatch)];
+    return place_in_channel_[size_t(kind + chunk) * schedule_.microbatches + microbatch];
   }
 
   // What the cell will send, for the lists of receivers.
@@ -54,7 +53,7 @@ class Builder {
     if (cell.work == CellWork::backward_weight || !is_elsewhere(stage, next)) return;
     const Op op = cell.work == CellWork::forward ? Op::recv_activation : Op::recv_gradient;
     auto& receives = channels_[{stage, stage_of(next)}].receives;
-    place_in_channel(op, cell.microbatch, next) = static_cast<int>(receives.size());
+    place_in_channel(op, cell.microbatch, next) = receives.size();
     receives.push_back({op, cell.microbatch, next, stage});
   }
 
@@ -122,7 +121,7 @@ std::vector<int> v_chunks(int stages) {
 
 int most_active_microbatches(const std::vector<int>& stage_of_chunk, const CellLists& cells) {
   int most = 0;
-  for (int stage = 0; stage < static_cast<int>(cells.size()); ++stage) {
+  for (int stage = 0; stage < std::ssize(cells); ++stage) {
     const auto first = std::find(stage_of_chunk.begin(), stage_of_chunk.end(), stage) - stage_of_chunk.begin();
     int active = 0;
     for (const auto& cell : cells[stage]) {

@@ -14,13 +14,13 @@ struct MessageTimes {
 class Simulator {
  public:
   Simulator(const Schedule& schedule, int send_buffers, const InstructionCost& cost, const MessageTime& message)
-      : schedule_(schedule), send_buffers_(static_cast<size_t>(send_buffers)), cost_(cost), message_(message) {
+      : schedule_(schedule), send_buffers_(send_buffers), cost_(cost), message_(message) {
     result_.intervals.resize(schedule.instructions.size());
     received_.resize(schedule.instructions.size());
     clock_.resize(schedule.instructions.size());
     for (size_t stage = 0; stage < schedule.instructions.size(); ++stage) {
       result_.intervals[stage].reserve(schedule.instructions[stage].size());
-      runnable_.push_back(static_cast<int>(stage));
+      runnable_.push_back(stage);
     }
   }
 

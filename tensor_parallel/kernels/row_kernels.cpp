@@ -95,10 +95,10 @@ void add_indexed_rows(at::Tensor table, const at::Tensor& index, const at::Tenso
             " ", rows.scalar_type(), " go to a table of ", table.sizes(), " ", table.scalar_type());
   with_type_of(rows, [&]<class S>(S) {
     auto* to = numbers<Wide<S>>(table);
-    const int64_t* at = constant_numbers<int64_t>(index);
+    const int64_t* row_of = constant_numbers<int64_t>(index);
     const S* from = constant_numbers<S>(rows);
     at::parallel_for(0, n, 16 * rows_per_thread(std::max<int64_t>(1, count)),
-                     [&](int64_t first, int64_t last) { add_columns(to, at, from, count, n, first, last); });
+                     [&](int64_t first, int64_t last) { add_columns(to, row_of, from, count, n, first, last); });
   });
 }
 

@@ -81,7 +81,7 @@ at::Tensor head_cross_entropy(const TensorParallel& tp, const at::Tensor& x, Par
     const auto [log_sum_exp, target] = whole_stats(words, block_logits, block_label);
     const auto losses = at::where(block_valid, log_sum_exp - target, 0.0);
     here.sum += losses.to(at::kDouble).sum().item<double>();
-    here.weight += static_cast<double>(block_valid.sum().item<int64_t>());
+    here.weight += block_valid.sum().item<int64_t>();
     if (!train) continue;
     const auto scale = block_valid.to(log_sum_exp.scalar_type()) * context.loss_scale;
     cross_entropy_gradient_(block_logits, block_label, log_sum_exp, scale);

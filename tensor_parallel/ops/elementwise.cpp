@@ -80,7 +80,7 @@ at::Tensor bias_dropout_add(const TensorParallel& tp, const at::Tensor& x, int64
 
 uint32_t dropout_op(int64_t layer, int site) {
   SL_ASSERT(site >= 0 && site < 8 && layer < 8191, "layer ", layer, ", site ", site);
-  return static_cast<uint32_t>(layer * 8 + site);
+  return layer * 8 + site;
 }
 
 DropoutRows dropout_rows(const TensorParallel& tp, const MicrobatchContext& context, int64_t layer, int site,

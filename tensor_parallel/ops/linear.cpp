@@ -15,7 +15,7 @@ at::Tensor with_columns(const at::Tensor& w, int64_t columns) {
   return w.view({columns == 0 ? 0 : w.numel() / columns, columns});
 }
 
-void run_or_queue(WeightGradQueue* queue, const at::Tensor& x, const at::Tensor& dy, WeightGradQueue::Product add) {
+void run_or_queue(WeightGradQueue* queue, const at::Tensor& x, const at::Tensor& dy, WeightGradQueue::AddGradient add) {
   queue ? queue->push(x, dy, std::move(add)) : add(x, dy);
 }
 

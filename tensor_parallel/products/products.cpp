@@ -16,7 +16,7 @@
 namespace shardline {
 namespace {
 
-std::atomic<Products> chosen{Products::automatic};
+std::atomic<ProductLibrary> chosen{ProductLibrary::automatic};
 
 bool is_half(at::ScalarType type) {
   return type == at::kBFloat16 || type == at::kHalf;
@@ -37,12 +37,12 @@ Way way_of(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b) {
   const at::ScalarType type = a.scalar_type(), result = c.scalar_type();
   const bool fits = b.scalar_type() == type && (result == type || (is_half(type) && result == at::kFloat));
   if (!fits) return Way::aten;  // which says what does not
-  const bool to_onednn = chosen != Products::aten && onednn_library().matmul != nullptr;
+  const bool to_onednn = chosen != ProductLibrary::aten && onednn_library().matmul != nullptr;
   if (type == at::kFloat) return to_onednn ? Way::onednn : Way::aten;
   if (!is_half(type)) return Way::aten;
   if (to_onednn && multiplies_natively(type)) return Way::onednn;
   // ATen multiplies half precision on CPUs, far slower than this, but never into fp32.
-  return chosen != Products::aten || result == at::kFloat ? Way::widened : Way::aten;
+  return chosen != ProductLibrary::aten || result == at::kFloat ? Way::widened : Way::aten;
 }
 
 void multiply_by_onednn(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias,
@@ -136,18 +136,18 @@ void product_out(at::Tensor c, const at::Tensor& a, const at::Tensor& b, bool ac
 }
 
 bool multiplies_natively(at::ScalarType type) {
-  if (!is_half(type) || chosen == Products::aten) return true;
+  if (!is_half(type) || chosen == ProductLibrary::aten) return true;
   return type == at::kBFloat16 && onednn_library().multiplies_bf16;
 }
 
-void use_products(Products products) {
-  if (products == Products::onednn && onednn_library().matmul == nullptr)
+void use_products(ProductLibrary products) {
+  if (products == ProductLibrary::onednn && onednn_library().matmul == nullptr)
     throw ConfigError(cat("matrix products with oneDNN were asked for, but ", onednn_library().why_not));
   chosen = products;
 }
 
 const char* products_in_use() {
-  return chosen == Products::aten || onednn_library().matmul == nullptr ? "ATen" : onednn_library().name.c_str();
+  return chosen == ProductLibrary::aten || onednn_library().matmul == nullptr ? "ATen" : onednn_library().name.c_str();
 }
 
 }  // namespace shardline

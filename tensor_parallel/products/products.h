@@ -31,10 +31,10 @@ void product_out(at::Tensor c, const at::Tensor& a, const at::Tensor& b, bool ac
 // Whether CPU tensors of this type are multiplied as they are.
 bool multiplies_natively(at::ScalarType type);
 
-enum class Products { automatic, aten, onednn };
+enum class ProductLibrary { automatic, aten, onednn };
 // For tests and benchmark programs; `automatic` is the start value. Throws ConfigError when oneDNN is not in this
 // build.
-void use_products(Products products);
+void use_products(ProductLibrary products);
 const char* products_in_use();  // "oneDNN 2.6.3" or "ATen"
 
 }  // namespace shardline

@@ -4,7 +4,7 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
+namespace shardline::error_test {
 
 TEST_CASE("cat puts a message together") {
   CHECK(cat("rank ", 3, " of ", 4) == "rank 3 of 4");
@@ -57,3 +57,5 @@ TEST_CASE("errors can be caught by what they mean for the exit code") {
   CHECK_FALSE(std::is_base_of_v<ConfigError, RunError>);
   CHECK_FALSE(std::is_base_of_v<RunError, InvariantError>);
 }
+
+}  // namespace shardline::error_test

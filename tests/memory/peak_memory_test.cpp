@@ -19,8 +19,7 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
-
+namespace shardline::peak_memory_test {
 namespace {
 
 constexpr int64_t kLength = 128, kSamplesOfMicrobatch = 8;
@@ -133,3 +132,5 @@ TEST_CASE("the peak of anonymous memory is what is there before the first step a
     CHECK(std::abs(peak.off()) < 0.05);
   }
 }
+
+}  // namespace shardline::peak_memory_test

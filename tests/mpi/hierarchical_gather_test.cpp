@@ -11,7 +11,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::hierarchical_gather_test {
 namespace {
 
 using testing::mpi_test_world;
@@ -55,4 +55,4 @@ TEST_CASE("mpi: every behaviour of a communicator holds over several hosts") {
 }
 
 }  // namespace
-}  // namespace shardline
+}  // namespace shardline::hierarchical_gather_test

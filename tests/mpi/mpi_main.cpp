@@ -1,5 +1,4 @@
 // Runs the same Catch cases on all ranks. All join the world first, and all return the worst result.
-#define CATCH_CONFIG_RUNNER
 #include "tests/mpi/mpi_main.h"
 
 #include <ATen/ops/full.h>
@@ -7,7 +6,7 @@
 #include <iostream>
 #include <sstream>
 
-#include "tests/catch.h"
+#include "tests/catch_runner.h"
 
 namespace shardline::testing {
 namespace {
@@ -20,9 +19,6 @@ MpiWorld& mpi_test_world() {
 
 int main(int argc, char** argv) {
   using namespace shardline;
-  Catch::Session session;
-  session.configData().warnings = Catch::WarnAbout::NoTests;
-  if (const int code = session.applyCommandLine(argc, argv); code != 0) return code;
   set_mpi_abort_handler([](const std::string& reason) { std::cerr << reason << std::endl; });
   MpiWorld world = make_mpi_world();
   testing::world_of_tests = &world;
@@ -31,7 +27,7 @@ int main(int argc, char** argv) {
   std::ostringstream kept;
   std::streambuf* const console = std::cout.rdbuf();
   if (world.comm->rank() != 0) std::cout.rdbuf(kept.rdbuf());
-  const int failed = session.run();
+  const int failed = testing::run_cases(argc, argv);
   std::cout.rdbuf(console);
   if (failed != 0 && world.comm->rank() != 0) std::cout << "rank " << world.comm->rank() << ":\n" << kept.str();
 

@@ -10,7 +10,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline::mpi {
+namespace shardline::mpi::shared_segment_test {
 namespace {
 
 constexpr size_t kBytes = 100000;
@@ -85,4 +85,4 @@ TEST_CASE("shared segment: has no name that could stay behind") {
 }
 
 }  // namespace
-}  // namespace shardline::mpi
+}  // namespace shardline::mpi::shared_segment_test

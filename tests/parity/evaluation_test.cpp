@@ -17,9 +17,7 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
-using namespace shardline::parity;
-
+namespace shardline::parity::evaluation_test {
 namespace {
 
 // A whole batch, one whose microbatches are partly empty, and one with a single sample for all replicas.
@@ -42,21 +40,24 @@ RandomSource validation_of(const Point& point) {
 
 // What a rank holds besides its place in the data.
 struct State {
-  std::map<std::string, at::Tensor> values, gradients;
+  std::map<std::string, at::Tensor> values;
+  std::vector<at::Tensor> gradients;
   double loss_scale = 1;
 
   explicit State(Trainer& trainer) : loss_scale(trainer.loss_scale()) {
     trainer.parameters().visit_values([&](const Parameter& p) { values[p.name] = p.value.clone(); });
-    trainer.parameters().visit_gradients(
-        [&](const Parameter& p, const at::Tensor& gradient) { gradients[p.name] = gradient.clone(); });
+    for (const auto& range : trainer.parameters().trained_ranges()) gradients.push_back(range.gradients.clone());
   }
   std::string differs(const State& other) const {
-    const auto same = [](const auto& a, const auto& b) {
-      return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& one, const auto& two) {
-        return one.first == two.first && at::equal(one.second, two.second);
-      });
+    const auto same = [](const auto& a, const auto& b, const auto& equal) {
+      return std::equal(a.begin(), a.end(), b.begin(), b.end(), equal);
     };
-    return cat(same(values, other.values) ? "" : " values", same(gradients, other.gradients) ? "" : " gradients",
+    const auto equal_tensors = [](const at::Tensor& one, const at::Tensor& two) { return at::equal(one, two); };
+    const auto equal_values = [](const auto& one, const auto& two) {
+      return one.first == two.first && at::equal(one.second, two.second);
+    };
+    return cat(same(values, other.values, equal_values) ? "" : " values",
+               same(gradients, other.gradients, equal_tensors) ? "" : " gradients",
                loss_scale == other.loss_scale ? "" : " scale");
   }
 };
@@ -264,3 +265,5 @@ TEST_CASE("planted faults of evaluation are caught", "[parity][evaluation][fault
     CHECK(faulty[i] == all[i].caught);
   }
 }
+
+}  // namespace shardline::parity::evaluation_test

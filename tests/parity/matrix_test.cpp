@@ -16,8 +16,7 @@
 
 #include "tests/catch.h"
 
-using namespace shardline::parity;
-
+namespace shardline::parity::matrix_test {
 namespace {
 
 std::vector<Measured> check_points(const std::vector<Point>& points) {
@@ -213,3 +212,5 @@ TEST_CASE("docs/parity.md", "[.][docs]") {
                                      .half_faults = check_half_faults()});
   if (std::getenv("SHARDLINE_WRITE_DOCS")) std::ofstream(SHARDLINE_PARITY_DOCS) << text;
 }
+
+}  // namespace shardline::parity::matrix_test

@@ -20,6 +20,7 @@
 #include "engine/config/config.h"
 #include "engine/plan/tensor_splits.h"
 #include "engine/train/trainer.h"
+#include "tests/optim/flat/whole_gradients.h"
 #include "tests/parity/random_source.h"
 
 namespace shardline::parity {
@@ -130,28 +131,27 @@ struct Gathered {
   double copies_differ = 0;  // largest difference of any rank's copy from the whole
 };
 
-// Each rank's slice in its place of a whole tensor, added over the ranks that write it; then held against all copies.
-// scale: of the gradients.
-Gathered gather(StageParameters& parameters, const ModelSpec& spec, bool gradients, double scale = 1) {
+// This rank's slices of the values.
+Tensors values_of(StageParameters& parameters) {
+  Tensors values;
+  parameters.visit_values([&](const Parameter& p) { values[p.name] = p.value.clone(); });
+  return values;
+}
+
+// Each rank's slice in its place of a whole tensor, added over the ranks that write it; then compared with all copies.
+Gathered gather(StageParameters& parameters, const ModelSpec& spec, const Tensors& mine) {
   Gathered result;
   const auto& groups = parameters.groups();
-  std::map<std::string, std::pair<Parameter, at::Tensor>> mine;
-  if (gradients)
-    parameters.visit_gradients([&](const Parameter& p, const at::Tensor& gradient) {
-      mine[p.name] = {p, gradient / scale};
-    });
-  else
-    parameters.visit_values([&](const Parameter& p) { mine[p.name] = {p, p.value.clone()}; });
   const auto differ = at::zeros({1}, at::kDouble);
   for (const auto& layer : spec.layers)
     for (const auto& param : layer.params) {
       if (!param.tied_to.empty()) continue;
       const auto tensor = at::zeros(param.shape, at::kDouble);
-      const Range range = param.split(groups.at.t, groups.mesh.t());
+      const Range range = param.split(groups.coordinates.t, groups.mesh.t());
       const auto slice = param.split_dim < 0 ? tensor : tensor.narrow(param.split_dim, range.begin, range.length);
       const auto found = mine.find(layer.full_name(param));
-      const auto local = found == mine.end() ? at::Tensor() : found->second.second;
-      if (local.defined() && parameters.writes(found->second.first)) slice.copy_(local);
+      const auto local = found == mine.end() ? at::Tensor() : found->second;
+      if (local.defined() && parameters.writes({found->first, &param, {}, {}})) slice.copy_(local);
       groups.world->all_reduce(tensor)->wait();
       if (local.defined() && local.numel() > 0) differ.copy_(at::maximum(differ, (slice - local).abs().max()));
       result.whole[layer.full_name(param)] = tensor;
@@ -186,10 +186,13 @@ Outcome run_point_on(const Point& point, const CommunicatorPtr& real_world, cons
 
   PointSource data(point, tampering);
   Outcome outcome;
-  outcome.before = gather(trainer.parameters(), model.spec, false).whole;
+  StageParameters& parameters = trainer.parameters();
+  outcome.before = gather(parameters, model.spec, values_of(parameters)).whole;
   if (tampering.after_step) tampering.after_step(trainer, 0);
   trainer.accumulate_gradients(data, 1);
-  const Gathered gradients = gather(trainer.parameters(), model.spec, true, trainer.loss_scale());
+  auto slices = whole_gradients(parameters, model.spec);
+  for (auto& [name, gradient] : slices) gradient /= trainer.loss_scale();
+  const Gathered gradients = gather(parameters, model.spec, slices);
   outcome.gradients = gradients.whole;
   for (int step = 1; step <= kSteps; ++step) {
     const StepMetrics metrics = trainer.train_step(data, step);
@@ -197,7 +200,7 @@ Outcome run_point_on(const Point& point, const CommunicatorPtr& real_world, cons
     if (step == 1) outcome.norm = metrics.grad_norm;
     if (tampering.after_step) tampering.after_step(trainer, step);
   }
-  const Gathered after = gather(trainer.parameters(), model.spec, false);
+  const Gathered after = gather(parameters, model.spec, values_of(parameters));
   outcome.after = after.whole;
   outcome.copies_differ = std::max(gradients.copies_differ, after.copies_differ);
   return outcome;

@@ -30,7 +30,7 @@ inline SearchResult search(const Planning& planning, const SearchSpace& space) {
 
 // ZeRO over `degree` replicas.
 inline Sharding zero(int stage, int degree) {
-  return {.stage = static_cast<Sharding::Stage>(stage), .degree = stage == 0 ? 1 : degree};
+  return {.level = static_cast<Sharding::Level>(stage), .degree = stage == 0 ? 1 : degree};
 }
 
 }  // namespace shardline

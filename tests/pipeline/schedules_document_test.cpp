@@ -12,8 +12,7 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
-
+namespace shardline::schedules_document_test {
 namespace {
 
 Schedule example(const std::string& name, int stages, int microbatches) {
@@ -109,3 +108,5 @@ TEST_CASE("docs/schedules.md shows the schedules as they are") {
     CHECK(document.find("\n## " + name + "\n") != std::string::npos);
   }
 }
+
+}  // namespace shardline::schedules_document_test

@@ -46,7 +46,7 @@ class MpiWork : public Work {
           CommRequest request)
       : completion_(std::move(completion)), identity_(std::move(identity)), request_(std::move(request)) {}
 
-  bool done() override { return completion_->over(); }
+  bool poll() override { return completion_->over(); }
 
  protected:
   void await(TimePoint since) override {
@@ -69,7 +69,7 @@ class StagedWork : public Work {
   StagedWork(WorkPtr host_work, at::Tensor device_output, at::Tensor host_output)
       : host_work_(std::move(host_work)), device_(std::move(device_output)), host_(std::move(host_output)) {}
 
-  bool done() override { return host_work_->done(); }
+  bool poll() override { return host_work_->poll(); }
 
  protected:
   void await(TimePoint) override {
@@ -176,7 +176,7 @@ std::shared_ptr<Communicator> MpiCommunicator::split(int color, const std::strin
   part.name = group_name;
   part.library = identity()->library;
   for (const int member : ranks) {
-    if (member == rank()) part.rank = lane.rank = static_cast<int>(part.members.size());
+    if (member == rank()) part.rank = lane.rank = part.members.size();
     part.members.push_back(identity()->members[member]);
   }
   lane.members = part.members;

@@ -194,15 +194,15 @@ void Engine::post(Operation& operation, const Transfer& transfer, int expected, 
 void Engine::send(Operation& operation, Transfer transfer, const void* data, size_t bytes, MPI_Comm comm, int to,
                   int tag) {
   MPI_Request request = MPI_REQUEST_NULL;
-  const int code = MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, to, tag, comm, &request);
+  const int code = MPI_Isend(data, bytes, MPI_BYTE, to, tag, comm, &request);
   post(operation, transfer, -1, request, code);
 }
 
 void Engine::receive(Operation& operation, Transfer transfer, void* data, size_t bytes, MPI_Comm comm, int from,
                      int tag) {
   MPI_Request request = MPI_REQUEST_NULL;
-  const int code = MPI_Irecv(data, static_cast<int>(bytes), MPI_BYTE, from, tag, comm, &request);
-  post(operation, transfer, static_cast<int>(bytes), request, code);
+  const int code = MPI_Irecv(data, bytes, MPI_BYTE, from, tag, comm, &request);
+  post(operation, transfer, bytes, request, code);
 }
 
 void Engine::fail(Operation& operation, const std::string& reason) {

@@ -85,7 +85,7 @@ class ReduceOperation : public WaitableOperation {
   ReduceOperation(const Lane& lane, CommRequest request)
       : WaitableOperation(lane, std::move(request)),
         element_(request_.input.element_size()),
-        chunk_(static_cast<int64_t>(kChunkBytes / element_)),
+        chunk_(kChunkBytes / element_),
         gathers_(request_.op == CommOp::all_reduce) {}
 
   void begin_data(Engine& engine) override {

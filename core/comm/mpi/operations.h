@@ -25,7 +25,7 @@ struct Lane {
   static constexpr int kGroupBits = 12;
   enum Phase { kMessage = 0, kFirst = 1, kSecond = 2 };  // of a pair; of a collective
   int tag(Phase phase, uint64_t sequence) const;
-  int size() const { return static_cast<int>(members.size()); }
+  int size() const { return members.size(); }
 };
 
 // An operation that can be waited for. Every message of a pair, and every collective between any two ranks, begins with

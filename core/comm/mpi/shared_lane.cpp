@@ -87,7 +87,7 @@ bool SharedLane::put() {
   Collective& collective = collective_of(put_);
   if (put_ == collective.begin)
     std::memcpy(state(rank_).signature[put_ % kSlots], collective.signature.c_str(), collective.signature.size() + 1);
-  collective.rounds->put(static_cast<int64_t>(put_ - collective.begin), slots_of(put_).data());
+  collective.rounds->put(put_ - collective.begin, slots_of(put_).data());
   state(rank_).put.store(++put_, std::memory_order_release);
   return true;
 }
@@ -99,7 +99,7 @@ bool SharedLane::combine() {
     for (int rank = 0; rank < size(); ++rank)
       if (rank != rank_ && state(rank).put.load(std::memory_order_acquire) <= combined_) return false;
     if (!agree(collective)) return false;
-    collective.rounds->combine(static_cast<int64_t>(combined_ - collective.begin), slots_of(combined_).data());
+    collective.rounds->combine(combined_ - collective.begin, slots_of(combined_).data());
   }
   state(rank_).combined.store(++combined_, std::memory_order_release);
   return true;
@@ -115,7 +115,7 @@ bool SharedLane::take() {
     if (sum && state(rank).combined.load(std::memory_order_acquire) <= taken_) return false;
   }
   if (!agree(collective)) return false;
-  collective.rounds->take(static_cast<int64_t>(taken_ - collective.begin), slots_of(taken_).data());
+  collective.rounds->take(taken_ - collective.begin, slots_of(taken_).data());
   state(rank_).taken.store(++taken_, std::memory_order_release);
   if (taken_ == collective.end) {
     const std::shared_ptr<Completion> completion = std::move(collective.completion);

@@ -47,7 +47,7 @@ class SharedLane : public Worker {
   Collective& collective_of(uint64_t round);
   std::vector<char*> slots_of(uint64_t round) const;
   RankState& state(int rank) const;
-  int size() const { return static_cast<int>(members_.size()); }
+  int size() const { return members_.size(); }
 
   bool agree(Collective& collective) const;
   void check_peers();

@@ -92,7 +92,7 @@ class ReduceRounds : public RankRounds {
 class AllReduceRounds : public ReduceRounds {
  public:
   AllReduceRounds(const CommRequest& request, int rank, int size)
-      : ReduceRounds(request, rank, size), bytes_(static_cast<int64_t>(request.input.nbytes())) {}
+      : ReduceRounds(request, rank, size), bytes_(request.input.nbytes()) {}
 
   int64_t count() const override { return rounds_of(bytes_, kSlotBytes); }
 
@@ -124,7 +124,7 @@ class AllReduceRounds : public ReduceRounds {
 class ReduceScatterRounds : public ReduceRounds {
  public:
   ReduceScatterRounds(const CommRequest& request, int rank, int size)
-      : ReduceRounds(request, rank, size), part_(static_cast<int64_t>(request.output.nbytes())) {}
+      : ReduceRounds(request, rank, size), part_(request.output.nbytes()) {}
 
   int64_t count() const override { return rounds_of(part_, part_of_slot(size_)); }
 
@@ -147,7 +147,7 @@ class ReduceScatterRounds : public ReduceRounds {
 class AllToAllRounds : public RankRounds {
  public:
   AllToAllRounds(const CommRequest& request, int rank, int size)
-      : RankRounds(request, rank, size), part_(static_cast<int64_t>(request.input.nbytes()) / size) {}
+      : RankRounds(request, rank, size), part_(int64_t(request.input.nbytes()) / size) {}
 
   int64_t count() const override { return rounds_of(part_, share_); }
 
@@ -177,7 +177,7 @@ class SpreadRounds : public RankRounds {
   SpreadRounds(const CommRequest& request, int rank, int size)
       : RankRounds(request, rank, size),
         root_(request.op == CommOp::broadcast ? request.peer : -1),
-        bytes_(request.input.defined() ? static_cast<int64_t>(request.input.nbytes()) : 0) {}
+        bytes_(request.input.defined() ? request.input.nbytes() : 0) {}
 
   int64_t count() const override { return rounds_of(bytes_, kSlotBytes); }
 

@@ -25,7 +25,7 @@ struct flock lock_of(int place) {
 
 int64_t random_token() {
   std::random_device source;
-  return static_cast<int64_t>(uint64_t{source()} << 32 | source() | 1);
+  return uint64_t{source()} << 32 | source() | 1;
 }
 
 }  // namespace
@@ -33,8 +33,7 @@ int64_t random_token() {
 std::unique_ptr<SharedSegment> SharedSegment::make(size_t bytes) {
   std::unique_ptr<SharedSegment> segment(new SharedSegment);
   segment->descriptor_ = ::memfd_create("shardline", MFD_CLOEXEC);
-  if (segment->descriptor_ < 0 || ::ftruncate(segment->descriptor_, static_cast<off_t>(kPage + bytes)) != 0 ||
-      !segment->map(bytes))
+  if (segment->descriptor_ < 0 || ::ftruncate(segment->descriptor_, kPage + bytes) != 0 || !segment->map(bytes))
     return nullptr;
   segment->offer_ = {::getpid(), segment->descriptor_, random_token()};
   *reinterpret_cast<int64_t*>(segment->begin_) = segment->offer_.token;
@@ -47,7 +46,7 @@ std::unique_ptr<SharedSegment> SharedSegment::find(const Offer& offer, size_t by
   const std::string path = cat("/proc/", offer.process, "/fd/", offer.descriptor);
   segment->descriptor_ = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
   // A process of that number may be quite another one, seen from here; the token tells.
-  if (segment->descriptor_ < 0 || ::lseek(segment->descriptor_, 0, SEEK_END) != static_cast<off_t>(kPage + bytes) ||
+  if (segment->descriptor_ < 0 || ::lseek(segment->descriptor_, 0, SEEK_END) != off_t(kPage + bytes) ||
       !segment->map(bytes) || *reinterpret_cast<const int64_t*>(segment->begin_) != offer.token)
     return nullptr;
   segment->offer_ = offer;

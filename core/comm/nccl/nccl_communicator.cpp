@@ -13,7 +13,6 @@
 #include "core/comm/communicator_base.h"
 #include "core/comm/flight_ring.h"
 #include "core/comm/timeouts.h"
-#include "core/log.h"
 
 namespace shardline {
 namespace {
@@ -294,18 +293,16 @@ class Channel {
     std::string error;
     try {
       flush();
-      if (!world_->failure.empty()) return log_error(world_->failure);
+      if (!world_->failure.empty()) return;
       error = world_->settle(comm_, api.finalize(comm_), timeouts().collective);
-    } catch (const Error& failure) {  // flush() has aborted the world
-      return log_error(failure.what());
+    } catch (const Error&) {
+      return;  // flush() has aborted the world
     }
     world_->comms.remove(comm_);
-    if (error.empty()) {
+    if (error.empty())
       api.destroy(comm_);
-    } else {
-      log_error(cat("a NCCL communicator could not be finalised and was aborted: ", error));
+    else
       api.abort(comm_);
-    }
   }
 
   NcclWorldPtr world_;
@@ -323,7 +320,7 @@ class NcclWork : public Work {
   NcclWork(ChannelPtr channel, BatchPtr batch, CommRequest request)
       : channel_(std::move(channel)), batch_(std::move(batch)), request_(std::move(request)) {}
 
-  bool done() override { return channel_->advance(batch_) || !channel_->trouble().empty(); }
+  bool poll() override { return channel_->advance(batch_) || !channel_->trouble().empty(); }
 
  protected:
   void await(TimePoint since) override {

@@ -1,7 +1,7 @@
 // One rank per GPU, directly on NCCL. Each group has its own NCCL communicator and its own stream of high priority.
 //
 //  - wait() blocks the host until the operation is done on the device, watching NCCL for errors and the clock.
-//  - Sends and receives are gathered and start together, as one NCCL group, at the next wait(), done() or collective of
+//  - Sends and receives are gathered and start together, as one NCCL group, at the next wait(), poll() or collective of
 //    this communicator: two neighbours that both send first would otherwise block each other. They also end together.
 //  - On a failure all communicators of the world are aborted; else they are finalised and destroyed with their last
 //  owner.

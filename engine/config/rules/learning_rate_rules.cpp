@@ -52,10 +52,10 @@ class SchedulerArguments {
     return value.get<double>();
   }
   int64_t steps(const std::string& name, int64_t fallback, int64_t minimum) const {
-    const double value = number(name, static_cast<double>(fallback), static_cast<double>(minimum), 2147483647);
+    const double value = number(name, fallback, minimum, 2147483647);
     if (value != std::floor(value))
       throw ConfigError(cat("\"", name, "\" must be a whole number, not ", value, "; use ", std::floor(value)));
-    return static_cast<int64_t>(value);
+    return value;
   }
   std::string word(const std::string& name, const std::string& fallback, const std::vector<std::string>& words) const {
     if (!has(name)) return fallback;
@@ -106,7 +106,7 @@ void read_stable_decay(const SchedulerArguments& arguments, std::optional<int64_
 void read_annealing(const SchedulerArguments& arguments, double warmup, std::optional<int64_t> total,
                     LearningRateOptions& options) {
   options.decay_steps = arguments.steps("lr_decay_iters", total.value_or(kMany), 1);
-  const auto end = static_cast<double>(options.decay_steps);
+  const double end = options.decay_steps;
   options.warmup_steps = warmup < 1 ? warmup * end : warmup;
   options.decay_shape =
       arguments.word("lr_decay_style", "linear", {"linear", "cosine", "exponential", "plateau", "constant"});
@@ -128,8 +128,7 @@ LearningRateOptions learning_rate_options(const TrainingOptions& training, std::
                               .peak = training.learning_rate,
                               .warmup_steps = training.warmup_steps,
                               .total_steps = total_steps.value_or(0)};
-  if (training.warmup_steps < 1)
-    options.warmup_steps = std::ceil(training.warmup_steps * static_cast<double>(options.total_steps));
+  if (training.warmup_steps < 1) options.warmup_steps = std::ceil(training.warmup_steps * options.total_steps);
   options.cycles = arguments.number("num_cycles", options.type == "cosine_with_restarts" ? 1 : 0.5, 0, kMany);
   options.power = arguments.number("power", 1, 0, kMany);
   // transformers: as long as the warm-up, if there is one

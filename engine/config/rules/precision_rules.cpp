@@ -30,10 +30,10 @@ double loss_argument(const json& given, const char* name, double fallback, doubl
 }
 
 int64_t loss_steps(const json& given, const char* name, int64_t fallback) {
-  const double value = loss_argument(given, name, static_cast<double>(fallback), 1);
+  const double value = loss_argument(given, name, fallback, 1);
   if (value != std::floor(value))
     throw ConfigError(cat("\"", name, "\" must be a whole number, not ", value, "; use ", std::floor(value)));
-  return static_cast<int64_t>(value);
+  return value;
 }
 
 void check_names(const json& given) {

@@ -63,7 +63,7 @@ ReplicaBatch split_global_batch(const Config& config, int replicas, const Compla
     return {};
   }
   if (!replica_batch) return {global_batch / replicas / accumulation, accumulation};
-  const auto steps = static_cast<int>(global_batch / replicas / replica_batch);
+  const int steps = global_batch / replicas / replica_batch;
   if (training.gradient_accumulation_steps && accumulation != steps)
     complain("training.global_batch_size",
              cat("contradicts per_device_train_batch_size and gradient_accumulation_steps, which make ", unit),
@@ -94,7 +94,7 @@ std::vector<std::string> hosts_of(const Config& config) {
 }
 
 int available_hosts(const Config& config) {
-  return std::max<int>(1, static_cast<int>(hosts_of(config).size()));
+  return std::max<int>(1, hosts_of(config).size());
 }
 
 int used_hosts(const Config& config) {

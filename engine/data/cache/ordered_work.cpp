@@ -19,7 +19,7 @@ struct Result {
 class Pool {
  public:
   Pool(int64_t count, int threads, const std::function<EncodedPart(int64_t)>& make)
-      : count_(count), window_(4 * static_cast<int64_t>(threads)), make_(make) {
+      : count_(count), window_(int64_t{4} * threads), make_(make) {
     for (int i = 0; i < threads; ++i) workers_.emplace_back([this] { work(); });
   }
 

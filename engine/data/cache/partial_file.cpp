@@ -51,7 +51,7 @@ bool is_abandoned(const fs::path& file, const std::string& start) {
   rest.remove_prefix(start.size());
   pid_t process = 0;
   const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), process);
-  rest.remove_prefix(static_cast<size_t>(end - rest.data()));
+  rest.remove_prefix(end - rest.data());
   return error == std::errc() && process > 0 && (rest.empty() || rest.starts_with(kNoteSuffix)) &&
          process_is_gone(process);
 }
@@ -115,7 +115,7 @@ PartialFile::PartialFile(const fs::path& path, const std::string& host)
 
   fd_ = ::open(temporary_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (fd_ < 0) fail("created");
-  if (::ftruncate(fd_, static_cast<off_t>(written_)) != 0 || ::futimens(fd_, nullptr) != 0) fail("begun");
+  if (::ftruncate(fd_, written_) != 0 || ::futimens(fd_, nullptr) != 0) fail("begun");
   // By the clock of the file system, as the others' times are.
   const auto now = fs::last_write_time(temporary_);
   for (const fs::path& file : others) {
@@ -143,10 +143,10 @@ std::string PartialFile::read(size_t offset, size_t count) const {
   std::string bytes(count, '\0');
   size_t done = 0;
   while (done < count) {
-    const ssize_t got = ::pread(fd_, bytes.data() + done, count - done, static_cast<off_t>(offset + done));
+    const ssize_t got = ::pread(fd_, bytes.data() + done, count - done, offset + done);
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) fail("read");
-    done += static_cast<size_t>(got);
+    done += got;
   }
   return bytes;
 }
@@ -201,18 +201,18 @@ int64_t PartialFile::bytes_in_progress(const fs::path& path) {
   for (const fs::path& file : partial_files(path)) {
     std::error_code error;
     const auto size = fs::file_size(file, error);
-    if (!error) bytes += static_cast<int64_t>(size);
+    if (!error) bytes += size;
   }
   return bytes;
 }
 
 void PartialFile::write_at(size_t offset, std::string_view bytes) {
   while (!bytes.empty()) {
-    const ssize_t count = ::pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    const ssize_t count = ::pwrite(fd_, bytes.data(), bytes.size(), offset);
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) fail("written");
-    offset += static_cast<size_t>(count);
-    bytes.remove_prefix(static_cast<size_t>(count));
+    offset += count;
+    bytes.remove_prefix(count);
   }
 }
 

@@ -32,8 +32,8 @@ class Meter {
 
   void hashed(int64_t bytes) { report(hashed_ += bytes); }
   void second_half(int64_t done, int64_t total) {
-    const double part = total > 0 ? static_cast<double>(done) / static_cast<double>(total) : 1;
-    report(bytes_ + static_cast<int64_t>(part * static_cast<double>(bytes_)));
+    const double part = total > 0 ? 1.0 * done / total : 1;
+    report(bytes_ + static_cast<int64_t>(part * bytes_));
   }
   // Bytes were read again that count as nothing new: those who wait must see that this process goes on.
   void read_again() { show(last_); }
@@ -78,11 +78,11 @@ class Digest {
   void add_file(const fs::path& path, Meter& meter) {
     const MappedFile file(path);
     add_size(file.size());
-    for (size_t at = 0; at < file.size(); at += kHashedBytes) {
-      const std::string_view part = file.bytes().substr(at, kHashedBytes);
+    for (size_t offset = 0; offset < file.size(); offset += kHashedBytes) {
+      const std::string_view part = file.bytes().substr(offset, kHashedBytes);
       XXH3_128bits_update(state_.get(), part.data(), part.size());
       file.release(part);
-      meter.hashed(static_cast<int64_t>(part.size()));
+      meter.hashed(part.size());
     }
   }
   XXH128_hash_t value() const { return XXH3_128bits_digest(state_.get()); }
@@ -105,7 +105,7 @@ int64_t bytes_of(const std::vector<DataFile>& files) {
     for (const fs::path& path : {file.path, index_of(file)}) {
       const auto size = path.empty() ? 0 : fs::file_size(path, error);
       if (error) throw DataError(cat(path.string(), ": cannot be read: ", error.message()));
-      bytes += static_cast<int64_t>(size);
+      bytes += size;
     }
   }
   return bytes;
@@ -176,7 +176,7 @@ class CacheWriter {
   }
 
   void write(const std::function<void(int64_t done, int64_t total)>& progress) {
-    const auto first = static_cast<int64_t>(items_);
+    const int64_t first = items_;
     const auto make = [&](int64_t i) {
       const auto& item = work_.items[first + i];
       return item.source->encode(item.piece);
@@ -187,7 +187,7 @@ class CacheWriter {
       progress(done_bytes_, work_.bytes);
     };
     progress(done_bytes_, work_.bytes);
-    ordered_work(static_cast<int64_t>(work_.items.size()) - first, options_.threads, make, use);
+    ordered_work(std::ssize(work_.items) - first, options_.threads, make, use);
     if (tokens_ == 0) throw DataError(cat(work_.items[0].file->path.string(), ": the data has no tokens at all"));
   }
 
@@ -197,8 +197,8 @@ class CacheWriter {
     header.version = TokenCacheHeader::kVersion;
     header.width = width_;
     header.tokens = tokens_;
-    header.documents = static_cast<uint64_t>(work_.documents);
-    header.vocab_size = static_cast<uint64_t>(options_.vocab_size);
+    header.documents = work_.documents;
+    header.vocab_size = options_.vocab_size;
     header.digest[0] = digest.high64;
     header.digest[1] = digest.low64;
     header.ids_checksum = XXH3_64bits_digest(checksum_.get());
@@ -230,7 +230,7 @@ class CacheWriter {
                               {"of_items", work_.items.size()},
                               {"tokens", tokens_},
                               {"checksum", XXH3_64bits_digest(checksum_.get())},
-                              {"border", {{"at", border_.at}, {"state", state}}}}
+                              {"border", {{"at", border_.offset}, {"state", state}}}}
                    .dump());
     saved_bytes_ = done_bytes_;
   }
@@ -257,15 +257,15 @@ class CacheWriter {
       items_ = note.at("items").get<size_t>();
       tokens_ = note.at("tokens").get<uint64_t>();
       checksum = note.at("checksum").get<uint64_t>();
-      border_.at = note.at("border").at("at").get<size_t>();
+      border_.offset = note.at("border").at("at").get<size_t>();
       const auto state = note.at("border").at("state").get<std::vector<uint8_t>>();
       border_.state.assign(state.begin(), state.end());
     } catch (const nlohmann::json::exception&) {
       return false;
     }
     if (items_ > work_.items.size() || file_.size() != sizeof(TokenCacheHeader) + tokens_ * width_) return false;
-    for (size_t at = sizeof(TokenCacheHeader); at < file_.size(); at += kHashedBytes) {
-      const std::string ids = file_.read(at, std::min(kHashedBytes, file_.size() - at));
+    for (size_t offset = sizeof(TokenCacheHeader); offset < file_.size(); offset += kHashedBytes) {
+      const std::string ids = file_.read(offset, std::min(kHashedBytes, file_.size() - offset));
       XXH3_64bits_update(checksum_.get(), ids.data(), ids.size());
       meter.read_again();
     }
@@ -341,7 +341,7 @@ fs::path prepare_token_cache(const TokenDataOptions& options) {
       const int64_t bytes = PartialFile::bytes_in_progress(path);
       meter.others(bytes);
       const auto marked = fs::last_write_time(lock_file, error);
-      return bytes + static_cast<int64_t>(marked.time_since_epoch().count());
+      return bytes + marked.time_since_epoch().count();
     });
     meter.mark(lock_file);
     if (!is_good_cache(path, digest, meter)) make_cache(files, options, digest, path, meter);

@@ -41,9 +41,9 @@ TokenCache::TokenCache(const std::filesystem::path& path) : file_(path) {
   check(header.tokens <= file_.size() && sizeof header + header.tokens * header.width == file_.size(), "it has ",
         file_.size(), " bytes for ", header.tokens, " tokens of ", header.width, " bytes");
   width_ = header.width;
-  size_ = static_cast<int64_t>(header.tokens);
-  documents_ = static_cast<int64_t>(header.documents);
-  vocab_size_ = static_cast<int64_t>(header.vocab_size);
+  size_ = header.tokens;
+  documents_ = header.documents;
+  vocab_size_ = header.vocab_size;
   ids_checksum_ = header.ids_checksum;
   digest_ = hex(header.digest);
 }
@@ -68,10 +68,10 @@ bool TokenCache::is_intact(const std::function<void(int64_t, int64_t)>& progress
   const std::string_view ids = file_.bytes().substr(sizeof(TokenCacheHeader));
   const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(), XXH3_freeState);
   XXH3_64bits_reset(state.get());
-  for (size_t at = 0; at < ids.size(); at += kPart) {
-    const std::string_view part = ids.substr(at, kPart);
+  for (size_t offset = 0; offset < ids.size(); offset += kPart) {
+    const std::string_view part = ids.substr(offset, kPart);
     XXH3_64bits_update(state.get(), part.data(), part.size());
-    if (progress) progress(static_cast<int64_t>(at + part.size()), static_cast<int64_t>(ids.size()));
+    if (progress) progress(offset + part.size(), ids.size());
   }
   return XXH3_64bits_digest(state.get()) == ids_checksum_;
 }

@@ -31,7 +31,7 @@ void check_range(const Batch& batch, const at::Tensor& tokens, const char* what,
   for (int64_t i = 0; i < dense.numel(); ++i) {
     if ((token[i] >= 0 && token[i] < vocab_size) || (may_be_ignored && token[i] == kIgnoredLabel)) continue;
     const int64_t row = i / dense.size(1);
-    const auto index = static_cast<size_t>(row);
+    const size_t index = row;
     const std::string source =
         index < batch.sample_index.size() ? cat(" (sample ", batch.sample_index[index], " of the data)") : "";
     throw DataError(cat("the batch: sample ", batch.first_sample + row, source, ", token ", i % dense.size(1),
@@ -62,7 +62,7 @@ Batch DatasetSource::batch(int64_t step, const BatchSlice& slice) {
   const std::vector<int64_t> samples = order_.samples_of_batch(step / steps_per_epoch(), step % steps_per_epoch());
   const int64_t length = data_.sequence_length();
   Batch batch;
-  batch.global_samples = static_cast<int64_t>(samples.size());
+  batch.global_samples = samples.size();
   batch.weight = batch.global_samples * (length - 1);
   batch.epoch = order_.epochs_after(step);
 
@@ -88,9 +88,9 @@ void FedSource::push(const at::Tensor& ids, const at::Tensor& labels) {
 
 const FedSource::Fed& FedSource::at(int64_t step) const {
   const auto ahead = step - first_step_;
-  if (ahead < 0 || ahead >= static_cast<int64_t>(waiting_.size())) {
+  if (ahead < 0 || ahead >= std::ssize(waiting_)) {
     throw RunError(cat("no batch was fed for step ", step, "; steps ", first_step_, " to ",
-                       first_step_ + static_cast<int64_t>(waiting_.size()) - 1, " are there"));
+                       first_step_ + waiting_.size() - 1, " are there"));
   }
   return waiting_[ahead];
 }

@@ -8,9 +8,7 @@ namespace shardline {
 
 RepeatedBatch::RepeatedBatch(int64_t samples, int64_t length, int64_t vocabulary, uint64_t seed)
     : ids_(at::empty({samples, length}, at::kLong)) {
-  for (int64_t i = 0; i < ids_.numel(); ++i)
-    ids_.data_ptr<int64_t>()[i] =
-        random_word({.seed = seed}, static_cast<uint64_t>(i)) % static_cast<uint32_t>(vocabulary);
+  for (int64_t i = 0; i < ids_.numel(); ++i) ids_.data_ptr<int64_t>()[i] = random_word({.seed = seed}, i) % vocabulary;
 }
 
 Batch RepeatedBatch::batch(int64_t, const BatchSlice& slice) {

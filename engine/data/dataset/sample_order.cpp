@@ -67,7 +67,7 @@ int64_t SampleOrder::samples_in_batch(int64_t k) const {
 double SampleOrder::epochs_after(int64_t step) const {
   const int64_t in_epoch = batches_of(kept_, loader_batch_);
   const int64_t done = std::min(in_epoch, (step % batches_per_epoch() + 1) * options_.loader_batches);
-  return static_cast<double>(step / batches_per_epoch()) + static_cast<double>(done) / static_cast<double>(in_epoch);
+  return step / batches_per_epoch() + 1.0 * done / in_epoch;
 }
 
 std::vector<int64_t> SampleOrder::samples_of_batch(int64_t epoch, int64_t k) {

@@ -20,9 +20,9 @@ constexpr size_t kSharedWindow = 1 << 18;  // of text whose words several thread
 constexpr size_t kScannedBytes = size_t{64} << 20;  // between two calls of DataSourceOptions::scanned
 
 const EncodedPart::Listed* find_seam(const EncodedPart& part, const Seam& seam) {
-  const auto by_place = [](const EncodedPart::Listed& listed, size_t at) { return listed.seam.at < at; };
-  auto found = std::lower_bound(part.listed.begin(), part.listed.end(), seam.at, by_place);
-  for (; found != part.listed.end() && found->seam.at == seam.at; ++found) {
+  const auto by_place = [](const EncodedPart::Listed& listed, size_t offset) { return listed.seam.offset < offset; };
+  auto found = std::lower_bound(part.listed.begin(), part.listed.end(), seam.offset, by_place);
+  for (; found != part.listed.end() && found->seam.offset == seam.offset; ++found) {
     if (found->seam == seam) return &*found;
   }
   return nullptr;
@@ -31,14 +31,11 @@ const EncodedPart::Listed* find_seam(const EncodedPart& part, const Seam& seam) 
 class TextSource final : public DataSource {
  public:
   TextSource(const DataFile& file, const DataSourceOptions& options)
-      : file_(file.path),
-        tokenizer_(options.tokenizer),
-        piece_bytes_(static_cast<size_t>(options.piece_bytes)),
-        threads_(options.threads) {}
+      : file_(file.path), tokenizer_(options.tokenizer), piece_bytes_(options.piece_bytes), threads_(options.threads) {}
 
   int64_t documents() const override { return 1; }
-  int64_t pieces() const override { return static_cast<int64_t>((file_.size() + piece_bytes_ - 1) / piece_bytes_); }
-  int64_t piece_bytes(int64_t piece) const override { return static_cast<int64_t>(begin(piece + 1) - begin(piece)); }
+  int64_t pieces() const override { return (file_.size() + piece_bytes_ - 1) / piece_bytes_; }
+  int64_t piece_bytes(int64_t piece) const override { return begin(piece + 1) - begin(piece); }
 
   EncodedPart encode(int64_t piece) const override {
     const std::string_view text = file_.bytes();
@@ -47,7 +44,7 @@ class TextSource final : public DataSource {
     check_is_text(file_, first, end);
     const size_t lead = code_point_start(text, first - std::min(first, kLeadBytes));
     EncodedPart part = tokenizer_->encode_part(
-        text, {.at = lead}, {.until = end, .listed_from = first, .listed_until = first + kListedBytes});
+        text, {.offset = lead}, {.until = end, .listed_from = first, .listed_until = first + kListedBytes});
     file_.release(text.substr(first, end - first));
     return part;
   }
@@ -56,9 +53,9 @@ class TextSource final : public DataSource {
     const std::string_view text = file_.bytes();
     const size_t first = begin(piece);
     const size_t end = begin(piece + 1);
-    if (border.at >= end) return {};  // one word of the pieces before covers this one
+    if (border.offset >= end) return {};  // one word of the pieces before covers this one
     if (const auto* same = find_seam(part, border)) {
-      part.ids.erase(part.ids.begin(), part.ids.begin() + static_cast<int64_t>(same->ids));
+      part.ids.erase(part.ids.begin(), part.ids.begin() + same->ids);
       border = std::move(part.end);
       return std::move(part.ids);
     }
@@ -70,7 +67,7 @@ class TextSource final : public DataSource {
       const auto* same = find_seam(part, seam);
       if (!same) continue;
       proven.ids.resize(count);
-      proven.ids.insert(proven.ids.end(), part.ids.begin() + static_cast<int64_t>(same->ids), part.ids.end());
+      proven.ids.insert(proven.ids.end(), part.ids.begin() + same->ids, part.ids.end());
       border = std::move(part.end);
       return std::move(proven.ids);
     }
@@ -83,7 +80,7 @@ class TextSource final : public DataSource {
 
  private:
   size_t begin(int64_t piece) const {
-    return code_point_start(file_.bytes(), std::min(file_.size(), static_cast<size_t>(piece) * piece_bytes_));
+    return code_point_start(file_.bytes(), std::min(file_.size(), piece * piece_bytes_));
   }
 
   MappedFile file_;
@@ -100,7 +97,7 @@ class JsonlSource final : public DataSource {
     size_t reported = 0;
     for (int64_t line = 1; !rest.empty(); ++line) {
       const size_t begin = file_.size() - rest.size();
-      if (pieces_.empty() || begin - pieces_.back().begin >= static_cast<size_t>(options.piece_bytes)) {
+      if (pieces_.empty() || std::cmp_greater_equal(begin - pieces_.back().begin, options.piece_bytes)) {
         pieces_.push_back({begin, begin, line});
         if (begin - reported >= kScannedBytes && options.scanned) {
           options.scanned();
@@ -113,10 +110,8 @@ class JsonlSource final : public DataSource {
   }
 
   int64_t documents() const override { return documents_; }
-  int64_t pieces() const override { return static_cast<int64_t>(pieces_.size()); }
-  int64_t piece_bytes(int64_t piece) const override {
-    return static_cast<int64_t>(pieces_[piece].end - pieces_[piece].begin);
-  }
+  int64_t pieces() const override { return pieces_.size(); }
+  int64_t piece_bytes(int64_t piece) const override { return pieces_[piece].end - pieces_[piece].begin; }
 
   EncodedPart encode(int64_t piece) const override {
     const Piece& lines = pieces_[piece];

@@ -15,10 +15,10 @@ constexpr int64_t kLlmcHeaderBytes = 256 * sizeof(int32_t);
 constexpr std::string_view kMegatronMagic("MMIDIDX\0\0", 9);
 
 template <class T>
-T load(std::string_view bytes, int64_t at) {
-  SL_ASSERT(at >= 0 && at + static_cast<int64_t>(sizeof(T)) <= static_cast<int64_t>(bytes.size()), "load at ", at);
+T load(std::string_view bytes, int64_t offset) {
+  SL_ASSERT(offset >= 0 && offset + int64_t{sizeof(T)} <= std::ssize(bytes), "load at ", offset);
   T value;
-  std::memcpy(&value, bytes.data() + at, sizeof value);
+  std::memcpy(&value, bytes.data() + offset, sizeof value);
   return value;
 }
 
@@ -44,7 +44,7 @@ void TokenFile::open_megatron(const std::filesystem::path& index_path) {
   format_ = "Megatron";
   const MappedFile file(index_path);
   const std::string_view index = file.bytes();
-  const auto size = static_cast<int64_t>(index.size());
+  const int64_t size = index.size();
   const auto check = [&](bool good, const auto&... message) {
     if (!good) throw DataError(cat(index_path.string(), ": ", message...));
   };
@@ -64,11 +64,11 @@ void TokenFile::open_megatron(const std::filesystem::path& index_path) {
 
   const auto sequences = load<uint64_t>(index, 18);
   const auto bounds = load<uint64_t>(index, 26);
-  const auto limit = static_cast<uint64_t>(size);  // keeps the products below from wrapping around
+  const uint64_t limit = size;  // keeps the products below from wrapping around
   check(sequences <= limit && bounds >= 1 && bounds <= limit, "claims ", sequences, " sequences and ", bounds,
         " document bounds, more than its ", size, " bytes can hold");
-  const auto n = static_cast<int64_t>(sequences);
-  const auto m = static_cast<int64_t>(bounds);
+  const int64_t n = sequences;
+  const int64_t m = bounds;
   const int64_t expected = kHeader + 12 * n + 8 * m;
   check(size == expected || size == expected + n, "has ", size, " bytes, but ", n, " sequences and ", m,
         " document bounds take ", expected);
@@ -158,7 +158,7 @@ std::vector<int32_t> TokenFile::read(int64_t first, int64_t count, int64_t vocab
                           vocab_size, " (read as ", format_,
                           "); the data was made with another tokenizer, or this is not a tokens file"));
     }
-    ids[i] = static_cast<int32_t>(id);
+    ids[i] = id;
   }
   return ids;
 }

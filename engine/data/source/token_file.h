@@ -19,7 +19,7 @@ class TokenFile {
   const char* format() const { return format_; }
   int64_t size() const { return size_; }            // tokens
   int64_t documents() const { return documents_; }  // 1 where the format has none
-  int64_t bytes() const { return static_cast<int64_t>(file_->size()); }
+  int64_t bytes() const { return file_->size(); }
 
   // Tokens [first, first + count). DataError naming the place for an id outside 0..vocab_size-1.
   std::vector<int32_t> read(int64_t first, int64_t count, int64_t vocab_size) const;

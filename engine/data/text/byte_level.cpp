@@ -12,7 +12,7 @@ std::array<char32_t, 256> code_points_of_bytes() {
   char32_t next = 0x100;
   for (int byte = 0; byte < 256; ++byte) {
     const bool printable = (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
-    table[byte] = printable ? static_cast<char32_t>(byte) : next++;
+    table[byte] = printable ? byte : next++;
   }
   return table;
 }
@@ -38,8 +38,8 @@ std::optional<std::string> bytes_of_byte_level(std::string_view token) {
   }();
   if (!is_valid_utf8(token)) return std::nullopt;
   std::string bytes;
-  for (size_t at = 0; at < token.size();) {
-    const auto found = byte_of.find(next_code_point(token, at));
+  for (size_t offset = 0; offset < token.size();) {
+    const auto found = byte_of.find(next_code_point(token, offset));
     if (found == byte_of.end()) return std::nullopt;
     bytes += found->second;
   }

@@ -4,6 +4,7 @@
 #include <unicode/normalizer2.h>
 
 #include <limits>
+#include <utility>
 
 #include "core/error.h"
 #include "engine/data/text/utf8.h"
@@ -22,17 +23,17 @@ const icu::Normalizer2& nfc_rules() {
   return *rules;
 }
 
-bool may_cut_before(std::string_view text, size_t at) {
-  return nfc_rules().hasBoundaryBefore(static_cast<UChar32>(next_code_point(text, at)));
+bool may_cut_before(std::string_view text, size_t offset) {
+  return nfc_rules().hasBoundaryBefore(next_code_point(text, offset));
 }
 
 }  // namespace
 
 NfcText::NfcText(std::string_view text) : source_(text) {
-  if (text.size() > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
+  if (std::cmp_greater(text.size(), std::numeric_limits<int32_t>::max())) {
     throw DataError(cat("a piece of text of ", text.size(), " bytes is too long for NFC normalization"));
   }
-  const icu::StringPiece input(text.data(), static_cast<int32_t>(text.size()));
+  const icu::StringPiece input(text.data(), text.size());
   UErrorCode status = U_ZERO_ERROR;
   if (nfc_rules().isNormalizedUTF8(input, status) && U_SUCCESS(status)) return;
   changed_ = true;
@@ -42,16 +43,16 @@ NfcText::NfcText(std::string_view text) : source_(text) {
   place_.emplace(edits_.getFineIterator());
 }
 
-std::optional<size_t> NfcText::cut_in_source(size_t at) {
-  size_t found = at;
-  if (changed_ && at < normalized_.size()) {
+std::optional<size_t> NfcText::cut_in_source(size_t offset) {
+  size_t found = offset;
+  if (changed_ && offset < normalized_.size()) {
     UErrorCode status = U_ZERO_ERROR;
-    const bool inside = place_->findDestinationIndex(static_cast<int32_t>(at), status);
+    const bool inside = place_->findDestinationIndex(offset, status);
     check_icu(status);
-    SL_ASSERT(inside, "place ", at, " of ", normalized_.size());
-    const auto offset = static_cast<int32_t>(at) - place_->destinationIndex();
-    if (place_->hasChange() && offset > 0) return std::nullopt;
-    found = static_cast<size_t>(place_->sourceIndex() + offset);
+    SL_ASSERT(inside, "place ", offset, " of ", normalized_.size());
+    const int32_t into_place = offset - place_->destinationIndex();
+    if (place_->hasChange() && into_place > 0) return std::nullopt;
+    found = place_->sourceIndex() + into_place;
   } else if (changed_) {
     found = source_.size();
   }
@@ -60,12 +61,12 @@ std::optional<size_t> NfcText::cut_in_source(size_t at) {
 }
 
 size_t last_nfc_cut(std::string_view text) {
-  size_t at = text.size();
-  while (at > 0) {
-    previous_code_point(text, at);
-    if (may_cut_before(text, at)) break;
+  size_t offset = text.size();
+  while (offset > 0) {
+    previous_code_point(text, offset);
+    if (may_cut_before(text, offset)) break;
   }
-  return at;
+  return offset;
 }
 
 std::string nfc(std::string_view text) {

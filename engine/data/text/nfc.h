@@ -18,7 +18,7 @@ class NfcText {
   std::string_view text() const { return changed_ ? std::string_view(normalized_) : source_; }
   // The place in the source for one of text(), where both may be cut: the forms of the parts are the parts of the form.
   // Nothing when the source cannot be cut there. Fast for ascending places.
-  std::optional<size_t> cut_in_source(size_t at);
+  std::optional<size_t> cut_in_source(size_t offset);
 
  private:
   std::string_view source_;

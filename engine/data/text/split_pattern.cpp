@@ -43,7 +43,7 @@ size_t lookbehind_bytes(const pcre2_code* code, const std::string& pattern) {
   uint32_t longest = 0;
   pcre2_pattern_info(code, PCRE2_INFO_MAXLOOKBEHIND, &longest);
   const auto looks_back = [](char c) { return c == '(' || c == '\\' || c == '^'; };
-  return 4 * longest * static_cast<size_t>(std::count_if(pattern.begin(), pattern.end(), looks_back));
+  return 4 * longest * std::count_if(pattern.begin(), pattern.end(), looks_back);
 }
 
 }  // namespace

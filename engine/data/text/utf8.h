@@ -19,13 +19,13 @@ struct Utf8Repair {
 std::string replace_invalid_utf8(std::string_view bytes, std::vector<Utf8Repair>* repairs = nullptr);
 
 // The last place <= at where a code point or an ill-formed part begins; at <= bytes.size().
-size_t code_point_start(std::string_view bytes, size_t at);
+size_t code_point_start(std::string_view bytes, size_t offset);
 
 // Appends the UTF-8 form of a code point below 0x110000.
 void append_utf8(std::string& out, char32_t code_point);
 
-// The code point at bytes[at]; `at` is moved past it; U+FFFD for an ill-formed part. at < bytes.size().
-char32_t next_code_point(std::string_view bytes, size_t& at);
+// The code point at bytes[offset]; `offset` is moved past it; U+FFFD for an ill-formed part. offset < bytes.size().
+char32_t next_code_point(std::string_view bytes, size_t& offset);
 
 // The code point that ends before bytes[end]; `end` is moved to its first byte; U+FFFD for an ill-formed part. end >
 // 0.

@@ -23,7 +23,7 @@ bool is_new_word(char32_t c) {
 
 // What \w matches: alphabetic, marks, decimal digits, connectors, join controls.
 bool is_word(char32_t c) {
-  const auto code_point = static_cast<UChar32>(c);
+  const UChar32 code_point = c;
   const auto categories = U_MASK(u_charType(code_point));
   return (categories & (U_GC_M_MASK | U_GC_ND_MASK | U_GC_PC_MASK)) != 0 ||
          u_hasBinaryProperty(code_point, UCHAR_ALPHABETIC) || u_hasBinaryProperty(code_point, UCHAR_JOIN_CONTROL) ||
@@ -39,16 +39,16 @@ bool stands_alone(std::string_view text, size_t begin, size_t end) {
 
 // The start of the white space that ends at `end`.
 size_t space_before(std::string_view text, size_t end) {
-  for (size_t at = end; end > 0; end = at) {
-    if (!is_white_space(previous_code_point(text, at))) break;
+  for (size_t offset = end; end > 0; end = offset) {
+    if (!is_white_space(previous_code_point(text, offset))) break;
   }
   return end;
 }
 
 // The end of the white space that starts at `begin`.
 size_t space_after(std::string_view text, size_t begin) {
-  for (size_t at = begin; begin < text.size(); begin = at) {
-    if (!is_white_space(next_code_point(text, at))) break;
+  for (size_t offset = begin; begin < text.size(); begin = offset) {
+    if (!is_white_space(next_code_point(text, offset))) break;
   }
   return begin;
 }
@@ -60,8 +60,8 @@ AddedTokenMatcher::AddedTokenMatcher(std::vector<AddedToken> tokens) {
     if (token.content.empty()) continue;
     empty_ = false;
     any_lstrip_ |= token.lstrip;
-    size_t at = 0;
-    any_begins_with_space_ |= is_white_space(next_code_point(token.content, at));
+    size_t offset = 0;
+    any_begins_with_space_ |= is_white_space(next_code_point(token.content, offset));
     if (token.single_word) bytes_behind_ = 4;
     by_first_byte_[static_cast<unsigned char>(token.content[0])].push_back(std::move(token));
   }
@@ -71,9 +71,9 @@ AddedTokenMatcher::AddedTokenMatcher(std::vector<AddedToken> tokens) {
   }
 }
 
-const AddedToken* AddedTokenMatcher::match_at(std::string_view text, size_t at, bool ends, bool& unsure) const {
-  const std::string_view rest = text.substr(at);
-  for (const AddedToken& token : by_first_byte_[static_cast<unsigned char>(text[at])]) {
+const AddedToken* AddedTokenMatcher::match_at(std::string_view text, size_t offset, bool ends, bool& unsure) const {
+  const std::string_view rest = text.substr(offset);
+  for (const AddedToken& token : by_first_byte_[static_cast<unsigned char>(text[offset])]) {
     if (rest.starts_with(token.content)) return &token;
     if (!ends && std::string_view(token.content).starts_with(rest)) {
       unsure = true;
@@ -86,20 +86,20 @@ const AddedToken* AddedTokenMatcher::match_at(std::string_view text, size_t at, 
 void AddedTokenMatcher::split(std::string_view text, size_t start, bool ends, Intervals& unbroken,
                               const Use& use) const {
   size_t done = start;
-  size_t at = empty_ ? text.size() : start;
-  while (at < text.size()) {
+  size_t offset = empty_ ? text.size() : start;
+  while (offset < text.size()) {
     bool unsure = false;
-    const AddedToken* token = match_at(text, at, ends, unsure);
+    const AddedToken* token = match_at(text, offset, ends, unsure);
     if (unsure) break;
     if (!token) {
-      ++at;
+      ++offset;
       continue;
     }
-    size_t begin = at;
-    const size_t token_end = at + token->content.size();
+    size_t begin = offset;
+    const size_t token_end = offset + token->content.size();
     const size_t end = token->rstrip ? space_after(text, token_end) : token_end;
     if (!ends && end == text.size() && (token->rstrip || token->single_word)) break;
-    at = token_end;  // also when the token does not count: the search never looks inside a found one
+    offset = token_end;  // also when the token does not count: the search never looks inside a found one
     if (token->single_word && !stands_alone(text, begin, token_end)) {
       unbroken.emplace_back(begin, token_end);
       continue;
@@ -110,8 +110,8 @@ void AddedTokenMatcher::split(std::string_view text, size_t start, bool ends, In
     use({begin, end, token->id, true});
     done = end;
   }
-  if (!ends && any_lstrip_) at = std::max(space_before(text, at), done);  // white space that a token may take
-  if (done < at) use({done, at, kNone, ends});
+  if (!ends && any_lstrip_) offset = std::max(space_before(text, offset), done);  // white space that a token may take
+  if (done < offset) use({done, offset, kNone, ends});
 }
 
 }  // namespace shardline

@@ -47,7 +47,7 @@ class AddedTokenMatcher {
 
  private:
   // The token at text[at], or none; `unsure` when that depends on what follows the text.
-  const AddedToken* match_at(std::string_view text, size_t at, bool ends, bool& unsure) const;
+  const AddedToken* match_at(std::string_view text, size_t offset, bool ends, bool& unsure) const;
 
   std::array<std::vector<AddedToken>, 256> by_first_byte_;  // longest first
   bool empty_ = true;

@@ -141,9 +141,9 @@ const BpeModel::Merge* BpeModel::find_merge(int32_t left, int32_t right) const {
 // Always the best-ranked pair, of equal ones the leftmost, until no pair is left.
 std::vector<int32_t> BpeModel::merged(std::string_view word) const {
   const std::vector<int32_t> start = symbols(word);
-  const auto count = static_cast<int64_t>(start.size());
+  const int64_t count = start.size();
   std::vector<Symbol> list(count);
-  for (int64_t at = 0; at < count; ++at) list[at] = {start[at], at - 1, at + 1 < count ? at + 1 : -1};
+  for (int64_t i = 0; i < count; ++i) list[i] = {start[i], i - 1, i + 1 < count ? i + 1 : -1};
 
   std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> queue;
   const auto consider = [&](int64_t left) {
@@ -151,7 +151,7 @@ std::vector<int32_t> BpeModel::merged(std::string_view word) const {
     const Merge* merge = find_merge(list[left].id, list[list[left].next].id);
     if (merge) queue.push({merge->rank, left, merge->id});
   };
-  for (int64_t at = 0; at < count; ++at) consider(at);
+  for (int64_t i = 0; i < count; ++i) consider(i);
   while (!queue.empty()) {
     const Candidate best = queue.top();
     queue.pop();

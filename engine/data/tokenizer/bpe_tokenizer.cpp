@@ -35,24 +35,24 @@ std::vector<int32_t> BpeTokenizer::encode(std::string_view text) const {
 EncodedPart BpeTokenizer::encode_part(std::string_view text, const Seam& from, const PartOptions& options) const {
   EncodedPart part{.end = from};
   const auto is_listed = [&](const Seam& seam) {
-    return options.listed_from <= seam.at && seam.at < options.listed_until;
+    return options.listed_from <= seam.offset && seam.offset < options.listed_until;
   };
   if (is_listed(from)) part.listed.push_back({from, 0});
   const size_t until = std::min(options.until, text.size());
   size_t ahead = 0;  // bytes of the window; 0: not chosen yet
-  while (part.end.at < until) {
-    if (ahead == 0) ahead = std::min(options.window, until - part.end.at + kSeamDistance);
-    const bool whole_rest = ahead >= text.size() - part.end.at;
-    const size_t end = whole_rest ? text.size() : code_point_start(text, part.end.at + ahead);
+  while (part.end.offset < until) {
+    if (ahead == 0) ahead = std::min(options.window, until - part.end.offset + kSeamDistance);
+    const bool whole_rest = ahead >= text.size() - part.end.offset;
+    const size_t end = whole_rest ? text.size() : code_point_start(text, part.end.offset + ahead);
     WindowWords window = splitter_.split(text, part.end, end, options.listed_from, options.listed_until);
-    if (whole_rest) window.marks.push_back({{.at = text.size()}, window.words.size()});
+    if (whole_rest) window.marks.push_back({{.offset = text.size()}, window.words.size()});
     if (window.marks.empty()) {
       ahead *= 2;
       continue;
     }
     ahead = 0;
     auto last = std::find_if(window.marks.begin(), window.marks.end() - 1,
-                             [&](const WindowWords::Mark& mark) { return mark.seam.at >= until; });
+                             [&](const WindowWords::Mark& mark) { return mark.seam.offset >= until; });
     size_t done = 0;  // words
     for (auto mark = window.marks.begin(); mark <= last; ++mark) {
       if (!is_listed(mark->seam)) continue;
@@ -68,7 +68,7 @@ EncodedPart BpeTokenizer::encode_part(std::string_view text, const Seam& from, c
 
 void BpeTokenizer::append_ids(std::span<const Word> words, int threads, std::vector<int32_t>& ids) const {
   if (threads > 1) {
-    const size_t share = (words.size() + static_cast<size_t>(threads) - 1) / static_cast<size_t>(threads);
+    const size_t share = (words.size() + threads - 1) / threads;
     std::vector<std::future<std::vector<int32_t>>> shares;
     for (; !words.empty(); words = words.subspan(std::min(share, words.size()))) {
       shares.push_back(std::async(std::launch::async, [this, mine = words.first(std::min(share, words.size()))] {

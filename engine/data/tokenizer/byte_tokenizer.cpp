@@ -14,10 +14,11 @@ std::vector<int32_t> ByteTokenizer::encode(std::string_view text) const {
 
 // Every byte is a seam.
 EncodedPart ByteTokenizer::encode_part(std::string_view text, const Seam& from, const PartOptions& options) const {
-  const size_t end = std::clamp(options.until, from.at, text.size());
-  EncodedPart part{.ids = encode(text.substr(from.at, end - from.at)), .end = {.at = end}};
-  for (size_t at = std::max(from.at, options.listed_from); at <= end && at < options.listed_until; ++at) {
-    part.listed.push_back({{.at = at}, at - from.at});
+  const size_t end = std::clamp(options.until, from.offset, text.size());
+  EncodedPart part{.ids = encode(text.substr(from.offset, end - from.offset)), .end = {.offset = end}};
+  for (size_t offset = std::max(from.offset, options.listed_from); offset <= end && offset < options.listed_until;
+       ++offset) {
+    part.listed.push_back({{.offset = offset}, offset - from.offset});
   }
   return part;
 }

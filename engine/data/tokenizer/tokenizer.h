@@ -12,7 +12,7 @@ namespace shardline {
 
 // A place in a text where its encoding can stop and continue later.
 struct Seam {
-  size_t at = 0;      // byte of the text, where a code point begins
+  size_t offset = 0;  // byte of the text, where a code point begins
   std::string state;  // what the ids from here on depend on besides the text from here on; empty: as if it began here
   bool operator==(const Seam&) const = default;
 };

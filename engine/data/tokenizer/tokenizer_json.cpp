@@ -1,48 +1,49 @@
 #include "engine/data/tokenizer/tokenizer_json.h"
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "core/error.h"
 #include "core/files/json_data.h"
 #include "engine/data/text/regex_dialect.h"
-#include "engine/data/tokenizer/json_object.h"
 
 namespace shardline {
 namespace {
 
 using nlohmann::json;
 
-[[noreturn]] void refuse_type(const JsonObject& component, const std::string& type, const char* supported) {
-  throw DataError(cat(component.where(), ": the type '", type, "' is not supported (only ", supported,
-                      "); only byte-level BPE tokenizers, such as those of GPT-2, Llama 3 and Qwen, are supported"));
+constexpr int32_t kLargestId = 1 << 24;
+
+[[noreturn]] void refuse_type(const JsonValue& component, const std::string& type, const char* supported) {
+  component.fail(cat("the type '", type, "' is not supported (only ", supported,
+                     "); only byte-level BPE tokenizers, such as those of GPT-2, Llama 3 and Qwen, are supported"));
 }
 
-void refuse_if_set(const JsonObject& component, const std::string& key) {
+void refuse_if_set(const JsonValue& component, const std::string& key) {
   if (!component.has(key)) return;
-  const json& value = component.at(key);
+  const JsonValue found = component.at(key);
+  const json& value = found.json();
   const bool harmless = (value.is_string() && value.get<std::string>().empty()) || value == json(false) ||
                         (value.is_number() && value.get<double>() == 0);
-  if (!harmless) throw DataError(cat(component.where(key), ": is not supported by byte-level BPE here; must be unset"));
+  if (!harmless) found.fail("is not supported by byte-level BPE here; must be unset");
 }
 
-std::vector<std::pair<std::string, std::string>> read_merges(const JsonObject& model) {
+std::vector<std::pair<std::string, std::string>> read_merges(const JsonValue& model) {
   std::vector<std::pair<std::string, std::string>> merges;
-  const json& list = model.array("merges");
-  for (size_t rank = 0; rank < list.size(); ++rank) {
-    const json& merge = list[rank];
-    const std::string where = cat(model.where("merges"), "/", rank);
+  for (const JsonValue& item : model.at("merges").items()) {
+    const json& merge = item.json();
     if (merge.is_string()) {
-      merges.push_back(split_merge(merge.get<std::string>(), where));
+      merges.push_back(split_merge(merge.get<std::string>(), item.where()));
     } else if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string()) {
       merges.emplace_back(merge[0].get<std::string>(), merge[1].get<std::string>());
     } else {
-      throw DataError(cat(where, ": a merge is \"a b\" or [\"a\", \"b\"]"));
+      item.fail("a merge is \"a b\" or [\"a\", \"b\"]");
     }
   }
   return merges;
 }
 
-BpeVocabulary read_model(const JsonObject& model) {
+BpeVocabulary read_model(const JsonValue& model) {
   // Old files have no type; then "merges" identifies BPE.
   const std::string type = model.text("type", model.has("merges") ? "BPE" : "none");
   if (type != "BPE") refuse_type(model, type, "BPE");
@@ -50,7 +51,7 @@ BpeVocabulary read_model(const JsonObject& model) {
     refuse_if_set(model, key);
   }
   BpeVocabulary vocabulary;
-  vocabulary.ids = read_vocabulary(model.at("vocab"), model.where("vocab"));
+  vocabulary.ids = read_vocabulary(model.at("vocab"));
   vocabulary.merges = read_merges(model);
   if (model.has("unk_token")) vocabulary.unknown = model.text("unk_token", "");
   vocabulary.fuse_unknown = model.flag("fuse_unk", false);
@@ -58,25 +59,21 @@ BpeVocabulary read_model(const JsonObject& model) {
   return vocabulary;
 }
 
-std::vector<AddedToken> read_added_tokens(const JsonObject& root) {
+std::vector<AddedToken> read_added_tokens(const JsonValue& root) {
   std::vector<AddedToken> tokens;
   if (!root.has("added_tokens")) return tokens;
-  const json& list = root.array("added_tokens");
-  for (size_t i = 0; i < list.size(); ++i) {
-    const JsonObject item(list[i], cat(root.where("added_tokens"), "/", i));
+  for (const JsonValue& item : root.at("added_tokens").items()) {
     AddedToken token = added_token(item, false);
-    token.id = token_id(item.at("id"), item.where("id"));
+    token.id = token_id(item.at("id"));
     tokens.push_back(std::move(token));
   }
   return tokens;
 }
 
-void read_normalizer(const JsonObject& normalizer, BpeTokenizerSpec& spec) {
+void read_normalizer(const JsonValue& normalizer, BpeTokenizerSpec& spec) {
   const std::string type = normalizer.text("type", "none");
   if (type == "Sequence") {
-    for (const json& part : normalizer.array("normalizers")) {
-      read_normalizer(JsonObject(part, normalizer.where("normalizers")), spec);
-    }
+    for (const JsonValue& part : normalizer.at("normalizers").items()) read_normalizer(part, spec);
   } else if (type == "NFC") {
     spec.words.nfc = true;
   } else {
@@ -84,28 +81,28 @@ void read_normalizer(const JsonObject& normalizer, BpeTokenizerSpec& spec) {
   }
 }
 
-SplitStep read_split(const JsonObject& split) {
+SplitStep read_split(const JsonValue& split) {
   SplitStep step;
-  const JsonObject pattern = split.object("pattern");
+  const JsonValue pattern = split.at("pattern");
   if (pattern.has("Regex")) {
     step.pattern = pattern.text("Regex", "");
   } else if (pattern.has("String")) {
     step.pattern = literal_pattern(pattern.text("String", ""));
   } else {
-    throw DataError(cat(pattern.where(), ": must have a Regex or a String"));
+    pattern.fail("must have a Regex or a String");
   }
   const std::string behavior = split.text("behavior", "none");
   const bool invert = split.flag("invert", false);
   if (behavior == "Removed") {
     step.keep = invert ? SplitPattern::Keep::matches : SplitPattern::Keep::gaps;
   } else if (behavior != "Isolated") {
-    throw DataError(cat(split.where("behavior"), ": must be Isolated or Removed, not '", behavior, "'"));
+    split.at("behavior").fail("must be Isolated or Removed");
   }
   return step;
 }
 
 // Appends to spec.words.splits; true once the byte level, which must come last, was read.
-bool read_pre_tokenizer(const JsonObject& component, BpeTokenizerSpec& spec) {
+bool read_pre_tokenizer(const JsonValue& component, BpeTokenizerSpec& spec) {
   const std::string type = component.text("type", "none");
   if (type == "ByteLevel") {
     spec.words.add_prefix_space = component.flag("add_prefix_space", true);
@@ -118,22 +115,18 @@ bool read_pre_tokenizer(const JsonObject& component, BpeTokenizerSpec& spec) {
   }
   if (type != "Sequence") refuse_type(component, type, "ByteLevel, Split, Sequence");
   bool byte_level = false;
-  const json& parts = component.array("pretokenizers");
-  for (size_t i = 0; i < parts.size(); ++i) {
-    const JsonObject part(parts[i], cat(component.where("pretokenizers"), "/", i));
-    if (byte_level) throw DataError(cat(part.where(), ": nothing may follow ByteLevel, which turns text into bytes"));
+  for (const JsonValue& part : component.at("pretokenizers").items()) {
+    if (byte_level) part.fail("nothing may follow ByteLevel, which turns text into bytes");
     byte_level = read_pre_tokenizer(part, spec);
   }
   return byte_level;
 }
 
 // Post-processors put tokens around a text, which a token stream leaves out; so only their names matter.
-void check_post_processor(const JsonObject& component) {
+void check_post_processor(const JsonValue& component) {
   const std::string type = component.text("type", "none");
   if (type == "Sequence") {
-    for (const json& part : component.array("processors")) {
-      check_post_processor(JsonObject(part, component.where("processors")));
-    }
+    for (const JsonValue& part : component.at("processors").items()) check_post_processor(part);
   } else if (type != "ByteLevel" && type != "TemplateProcessing") {
     refuse_type(component, type, "ByteLevel, TemplateProcessing, Sequence");
   }
@@ -143,28 +136,28 @@ void check_post_processor(const JsonObject& component) {
 
 BpeTokenizerSpec read_tokenizer_json(const std::filesystem::path& file) {
   const json content = read_data_json(file);
-  const JsonObject root(content, file.string());
+  const JsonValue root(content, file.string());
   BpeTokenizerSpec spec;
-  spec.vocabulary = read_model(root.object("model"));
+  spec.vocabulary = read_model(root.at("model"));
   spec.words.added = read_added_tokens(root);
-  if (root.has("normalizer")) read_normalizer(root.object("normalizer"), spec);
-  if (!read_pre_tokenizer(root.object("pre_tokenizer"), spec)) {
-    throw DataError(cat(root.where("pre_tokenizer"), ": has no ByteLevel; only byte-level BPE is supported"));
-  }
-  if (root.has("post_processor")) check_post_processor(root.object("post_processor"));
+  if (root.has("normalizer")) read_normalizer(root.at("normalizer"), spec);
+  const JsonValue pre_tokenizer = root.at("pre_tokenizer");
+  if (!read_pre_tokenizer(pre_tokenizer, spec))
+    pre_tokenizer.fail("has no ByteLevel; only byte-level BPE is supported");
+  if (root.has("post_processor")) check_post_processor(root.at("post_processor"));
   if (root.has("decoder")) {
-    const JsonObject decoder = root.object("decoder");
+    const JsonValue decoder = root.at("decoder");
     const std::string type = decoder.text("type", "none");
     if (type != "ByteLevel") refuse_type(decoder, type, "ByteLevel");
   }
-  check_added_ids(spec, root.where("added_tokens"));
+  check_added_ids(spec, file.string() + ": /added_tokens");
   return spec;
 }
 
 void check_added_ids(const BpeTokenizerSpec& spec, const std::string& where) {
   const auto& ids = spec.vocabulary.ids;
   std::unordered_map<std::string, int32_t> seen;
-  auto next = static_cast<int64_t>(ids.size());
+  int64_t next = ids.size();
   for (const AddedToken& token : spec.words.added) {
     if (token.content.empty()) throw DataError(cat(where, ": the token with id ", token.id, " is empty"));
     const auto known = ids.find(token.content);
@@ -179,14 +172,17 @@ void check_added_ids(const BpeTokenizerSpec& spec, const std::string& where) {
   }
 }
 
-std::unordered_map<std::string, int32_t> read_vocabulary(const json& vocab, const std::string& where) {
-  const JsonObject entries(vocab, where);
+int32_t token_id(const JsonValue& value) {
+  return value.integer(0, kLargestId);
+}
+
+std::unordered_map<std::string, int32_t> read_vocabulary(const JsonValue& vocab) {
   std::unordered_map<std::string, int32_t> ids;
-  std::unordered_map<int32_t, const std::string*> owners;
-  for (const auto& [token, value] : vocab.items()) {
-    const int32_t id = token_id(value, entries.where(token));
-    const auto [owner, fresh] = owners.emplace(id, &token);
-    if (!fresh) throw DataError(cat(where, ": id ", id, " belongs to two tokens, one of them '", token, "'"));
+  std::unordered_set<int32_t> of_id;
+  for (const auto& [token, value] : vocab.members()) {
+    const int32_t id = token_id(value);
+    const bool fresh = of_id.insert(id).second;
+    if (!fresh) value.fail("the id belongs to two tokens");
     ids[token] = id;
   }
   return ids;
@@ -200,10 +196,9 @@ std::pair<std::string, std::string> split_merge(const std::string& line, const s
   return {line.substr(0, space), line.substr(space + 1)};
 }
 
-AddedToken added_token(const JsonObject& object, bool special) {
+AddedToken added_token(const JsonValue& object, bool special) {
   AddedToken token;
-  object.at("content");
-  token.content = object.text("content", "");
+  token.content = object.at("content").text();
   token.special = object.flag("special", special);
   token.lstrip = object.flag("lstrip", false);
   token.rstrip = object.flag("rstrip", false);

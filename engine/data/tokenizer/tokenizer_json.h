@@ -1,14 +1,13 @@
 // Readers of the two shapes in which byte-level BPE tokenizers come.
 #pragma once
 #include <filesystem>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "engine/data/tokenizer/bpe_tokenizer.h"
 
 namespace shardline {
 
-class JsonObject;
+class JsonValue;
 
 // A tokenizer.json. DataError, naming the component and its type, for what would need other rules than byte-level BPE.
 BpeTokenizerSpec read_tokenizer_json(const std::filesystem::path& file);
@@ -26,9 +25,10 @@ std::optional<std::string> find_eos_token(const std::filesystem::path& folder, c
 void check_added_ids(const BpeTokenizerSpec& spec, const std::string& where);
 
 // The objects {"token": id, ...} and ["a b", ["a", "b"], ...] of both shapes.
-std::unordered_map<std::string, int32_t> read_vocabulary(const nlohmann::json& vocab, const std::string& where);
+std::unordered_map<std::string, int32_t> read_vocabulary(const JsonValue& vocab);
 std::pair<std::string, std::string> split_merge(const std::string& line, const std::string& where);
+int32_t token_id(const JsonValue& value);
 // An added token's text and flags; `special` where the object does not say.
-AddedToken added_token(const JsonObject& object, bool special);
+AddedToken added_token(const JsonValue& object, bool special);
 
 }  // namespace shardline

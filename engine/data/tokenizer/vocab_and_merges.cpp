@@ -1,10 +1,10 @@
 #include <algorithm>
+#include <charconv>
 #include <map>
 
 #include "core/error.h"
 #include "core/files/json_data.h"
 #include "core/files/mapped_file.h"
-#include "engine/data/tokenizer/json_object.h"
 #include "engine/data/tokenizer/tokenizer_json.h"
 
 namespace shardline {
@@ -28,12 +28,21 @@ std::vector<std::pair<std::string, std::string>> read_merges_file(const fs::path
 }
 
 // A token is named by its text or by an object with its text and flags.
-AddedToken token_of(const json& value, const std::string& where) {
-  if (!value.is_string()) return added_token(JsonObject(value, where), true);
+AddedToken token_of(const JsonValue& value) {
+  if (!value.json().is_string()) return added_token(value, true);
   AddedToken token;
   token.special = true;
-  token.content = value.get<std::string>();
+  token.content = value.text();
   return token;
+}
+
+// The id that is the key of a token.
+int32_t id_in(const std::string& key, const JsonValue& token) {
+  int32_t id = -1;
+  const char* const end = key.data() + key.size();
+  if (std::from_chars(key.data(), end, id).ptr != end) token.fail("the key must be a token id");
+  const json number = id;
+  return token_id(JsonValue(number, token.where()));
 }
 
 // Collects added tokens from the files that may define them; the first definition wins.
@@ -42,22 +51,18 @@ class AddedTokenFiles {
   explicit AddedTokenFiles(BpeTokenizerSpec& spec) : spec_(spec) {}
 
   // tokenizer_config.json: {"added_tokens_decoder": {"50256": {content and flags}}}
-  void read_decoder(const JsonObject& config) {
+  void read_decoder(const JsonValue& config) {
     if (!config.has("added_tokens_decoder")) return;
-    const JsonObject decoder = config.object("added_tokens_decoder");
     std::map<int32_t, AddedToken> by_id;
-    for (const auto& [key, value] : decoder.value().items()) {
-      const std::string where = decoder.where(key);
-      const int32_t id = token_id(key, where);
-      by_id[id] = token_of(value, where);
-    }
+    for (const auto& [key, value] : config.at("added_tokens_decoder").members())
+      by_id[id_in(key, value)] = token_of(value);
     for (const auto& [id, token] : by_id) add(token, id);
   }
 
   // added_tokens.json: {"content": id}
-  void read_added(const JsonObject& file) {
+  void read_added(const JsonValue& file) {
     std::map<int32_t, std::string> by_id;
-    for (const auto& [content, id] : file.value().items()) by_id[token_id(id, file.where(content))] = content;
+    for (const auto& [content, id] : file.members()) by_id[token_id(id)] = content;
     for (const auto& [id, content] : by_id) {
       AddedToken token;
       token.content = content;
@@ -67,15 +72,13 @@ class AddedTokenFiles {
   }
 
   // The names of special tokens in tokenizer_config.json and special_tokens_map.json.
-  void read_special(const JsonObject& file) {
+  void read_special(const JsonValue& file) {
     for (const char* key :
          {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}) {
-      if (file.has(key)) add(token_of(file.at(key), file.where(key)), std::nullopt);
+      if (file.has(key)) add(token_of(file.at(key)), std::nullopt);
     }
     if (!file.has("additional_special_tokens")) return;
-    for (const json& value : file.array("additional_special_tokens")) {
-      add(token_of(value, file.where("additional_special_tokens")), std::nullopt);
-    }
+    for (const JsonValue& value : file.at("additional_special_tokens").items()) add(token_of(value), std::nullopt);
   }
 
   // The token that ends a text is special, whether a file names it or it is GPT2Tokenizer's default.
@@ -89,7 +92,7 @@ class AddedTokenFiles {
     const auto same = [&](const AddedToken& other) { return other.content == token.content; };
     if (token.content.empty() || std::any_of(spec_.words.added.begin(), spec_.words.added.end(), same)) return;
     const auto known = spec_.vocabulary.ids.find(token.content);
-    auto next = static_cast<int32_t>(spec_.vocabulary.ids.size());
+    int32_t next = spec_.vocabulary.ids.size();
     for (const AddedToken& other : spec_.words.added) next = std::max(next, other.id + 1);
     token.id = id ? *id : known != spec_.vocabulary.ids.end() ? known->second : next;
     spec_.words.added.push_back(std::move(token));
@@ -103,22 +106,23 @@ class AddedTokenFiles {
 BpeTokenizerSpec read_vocab_and_merges(const fs::path& folder) {
   BpeTokenizerSpec spec;
   const fs::path vocab = folder / "vocab.json";
-  spec.vocabulary.ids = read_vocabulary(read_data_json(vocab), vocab.string());
+  const json ids = read_data_json(vocab);
+  spec.vocabulary.ids = read_vocabulary(JsonValue(ids, vocab.string()));
   spec.vocabulary.merges = read_merges_file(folder / "merges.txt");
   AddedTokenFiles added(spec);
   const auto with_file = [&](const char* name, auto&& use) {
     const fs::path path = folder / name;
     if (!fs::exists(path)) return;
     const json content = read_data_json(path);
-    use(JsonObject(content, path.string()));
+    use(JsonValue(content, path.string()));
   };
-  with_file("tokenizer_config.json", [&](const JsonObject& file) {
+  with_file("tokenizer_config.json", [&](const JsonValue& file) {
     spec.words.add_prefix_space = file.flag("add_prefix_space", false);
     added.read_decoder(file);
   });
-  with_file("added_tokens.json", [&](const JsonObject& file) { added.read_added(file); });
-  with_file("special_tokens_map.json", [&](const JsonObject& file) { added.read_special(file); });
-  with_file("tokenizer_config.json", [&](const JsonObject& file) { added.read_special(file); });
+  with_file("added_tokens.json", [&](const JsonValue& file) { added.read_added(file); });
+  with_file("special_tokens_map.json", [&](const JsonValue& file) { added.read_special(file); });
+  with_file("tokenizer_config.json", [&](const JsonValue& file) { added.read_special(file); });
   added.add_eos(folder);
   check_added_ids(spec, folder.string());
   return spec;
@@ -129,8 +133,8 @@ std::optional<std::string> find_eos_token(const fs::path& folder, const BpeToken
     const fs::path path = folder / name;
     if (!fs::exists(path)) continue;
     const json content = read_data_json(path);
-    const JsonObject file(content, path.string());
-    if (file.has("eos_token")) return token_of(file.at("eos_token"), file.where("eos_token")).content;
+    const JsonValue file(content, path.string());
+    if (file.has("eos_token")) return token_of(file.at("eos_token")).content;
   }
   const std::string usual = "<|endoftext|>";
   const auto is_usual = [&](const AddedToken& token) { return token.content == usual; };

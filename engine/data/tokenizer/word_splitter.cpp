@@ -39,13 +39,13 @@ size_t take_number(std::string_view& in) {
   return value;
 }
 
-bool begins_code_point(std::string_view text, size_t at) {
-  return at >= text.size() || (static_cast<unsigned char>(text[at]) & 0xC0) != 0x80;
+bool begins_code_point(std::string_view text, size_t offset) {
+  return offset >= text.size() || (static_cast<unsigned char>(text[offset]) & 0xC0) != 0x80;
 }
 
-bool within(const AddedTokenMatcher::Intervals& intervals, size_t at) {
+bool within(const AddedTokenMatcher::Intervals& intervals, size_t offset) {
   return std::any_of(intervals.begin(), intervals.end(),
-                     [&](const auto& interval) { return interval.first < at && at < interval.second; });
+                     [&](const auto& interval) { return interval.first < offset && offset < interval.second; });
 }
 
 }  // namespace
@@ -64,7 +64,7 @@ class TextWindow {
   WindowWords run() {
     read_state();
     repair();
-    wanted_ = next_wanted(from_.at);
+    wanted_ = next_wanted(from_.offset);
     rules_.raw_added_.split(repaired_, start_, end_ == text_.size(), raw_unbroken_,
                             [&](const AddedTokenMatcher::Piece& piece) {
                               if (piece.id == AddedTokenMatcher::kNone) return split_gap(piece);
@@ -98,21 +98,21 @@ class TextWindow {
 
   // Valid UTF-8 of the window and of the code point before it.
   void repair() {
-    raw_begin_ = from_.at;
+    raw_begin_ = from_.offset;
     if (raw_begin_ > 0) previous_code_point(text_, raw_begin_);
     repaired_ = text_.substr(raw_begin_, end_ - raw_begin_);
-    start_ = from_.at - raw_begin_;
+    start_ = from_.offset - raw_begin_;
     if (is_valid_utf8(repaired_)) return;
     start_ = replace_invalid_utf8(repaired_.substr(0, start_)).size();
     repaired_ = out_.buffers.emplace_back(replace_invalid_utf8(repaired_, &repairs_));
   }
 
   // The place in the raw text for one of the repaired text. Places come in ascending order.
-  size_t raw_place(size_t at) {
-    while (next_repair_ < repairs_.size() && repairs_[next_repair_].repaired_end <= at) ++next_repair_;
-    if (next_repair_ == 0) return raw_begin_ + at;
+  size_t raw_place(size_t offset) {
+    while (next_repair_ < repairs_.size() && repairs_[next_repair_].repaired_end <= offset) ++next_repair_;
+    if (next_repair_ == 0) return raw_begin_ + offset;
     const Utf8Repair& last = repairs_[next_repair_ - 1];
-    return raw_begin_ + last.end + (at - last.repaired_end);
+    return raw_begin_ + last.end + (offset - last.repaired_end);
   }
 
   // Text between two added tokens of the raw text.
@@ -207,27 +207,27 @@ class TextWindow {
   }
 
   // A seam at view_[at], if there is one; `active`: how many levels are inside a piece.
-  void mark(size_t at, size_t active) {
-    if (verbatim_ && raw_begin_ + gap_.begin + (at - first_) < wanted_) return;
+  void mark(size_t offset, size_t active) {
+    if (verbatim_ && raw_begin_ + gap_.begin + (offset - first_) < wanted_) return;
     size_t longest = 0;
     behind_here_.assign(levels(), 0);
     for (size_t level = 0; level < active; ++level) {
       const Frame& frame = frames_[level];
-      if (at <= frame.begin) return;                 // only a prefix space was taken
-      if (at == frame.end && !frame.closed) return;  // whether the piece ends here is not known
-      if (at == frame.end) break;
+      if (offset <= frame.begin) return;                 // only a prefix space was taken
+      if (offset == frame.end && !frame.closed) return;  // whether the piece ends here is not known
+      if (offset == frame.end) break;
       if (frame.is_match) return;
-      behind_here_[level] = std::min(rules_.look_back_[level], at - frame.seen);
+      behind_here_[level] = std::min(rules_.look_back_[level], offset - frame.seen);
       longest = std::max(longest, behind_here_[level]);
     }
-    if (!begins_code_point(view_, at) || within(unbroken_, at - frames_[0].seen)) return;
-    size_t source = at - first_;
+    if (!begins_code_point(view_, offset) || within(unbroken_, offset - frames_[0].seen)) return;
+    size_t source = offset - first_;
     if (rules_.nfc_) {
       const auto cut = normalized_->cut_in_source(source);
       if (!cut) return;
       source = *cut;
     }
-    add_mark(gap_.begin + source, longest > 0 ? view_.substr(at - longest, longest) : std::string_view());
+    add_mark(gap_.begin + source, longest > 0 ? view_.substr(offset - longest, longest) : std::string_view());
   }
 
   size_t next_wanted(size_t marked) const {
@@ -237,12 +237,12 @@ class TextWindow {
   }
 
   // At a place of the repaired text, with what lookbehinds may see of the text before it.
-  void add_mark(size_t at, std::string_view context) {
-    if (within(raw_unbroken_, at)) return;
-    const size_t raw = raw_place(at);
+  void add_mark(size_t offset, std::string_view context) {
+    if (within(raw_unbroken_, offset)) return;
+    const size_t raw = raw_place(offset);
     if (raw < wanted_) return;
     wanted_ = next_wanted(raw);
-    Seam seam{.at = raw};
+    Seam seam{.offset = raw};
     if (!context.empty()) {
       for (const size_t bytes : behind_here_) append_number(seam.state, bytes);
       seam.state += context;

@@ -13,7 +13,7 @@ namespace {
 using nlohmann::json;
 
 int64_t whole(double bytes) {
-  return static_cast<int64_t>(std::llround(bytes));
+  return std::llround(bytes);
 }
 
 json bytes_json(const MemoryBytes& bytes) {
@@ -49,7 +49,7 @@ std::string host_text(const Forecast& f) {
   double most = 0;
   for (size_t rank = 0; rank < f.memory.size(); ++rank) {
     most = std::max(most, f.memory[rank].host);
-    by_node[f.cluster.node_of(static_cast<int>(rank))] += f.memory[rank].host;
+    by_node[f.cluster.node_of(rank)] += f.memory[rank].host;
   }
   if (most == 0) return "";
   return cat("has the optimizer's states: up to ", format_bytes(most), " of a rank, ",
@@ -63,7 +63,7 @@ std::string memory_table(const Forecast& f, const Plan& plan) {
     size_t most = 0;
     double total = -1;
     for (int rank = 0; rank < plan.mesh.size(); ++rank) {
-      const auto i = static_cast<size_t>(rank);
+      const size_t i = rank;
       if (plan.mesh.at(rank).p != stage || f.memory[i].total() <= total) continue;
       most = i;
       total = f.memory[i].total();
@@ -121,7 +121,7 @@ std::string forecast_text(const Forecast& f, const Plan& plan) {
   std::vector<TableRow> rows = {
       {"cluster", cat(f.cluster.nodes, " x ", f.cluster.name, ", ", f.cluster.devices(), " x ", f.cluster.device,
                       " with ", format_bytes(f.cluster.memory_bytes), "; ", to_string(f.precision))},
-      {"model", cat(format_count(static_cast<double>(f.parameters)), " parameters, ", flops.str(), " FLOPs a step, ",
+      {"model", cat(format_count(f.parameters), " parameters, ", flops.str(), " FLOPs a step, ",
                     format_bytes(f.disk_bytes), " on disk")},
       {"step",
        cat(format_duration(f.step.seconds), ": ", format_decimals(f.step.samples_per_second, 1), " samples/s, ",

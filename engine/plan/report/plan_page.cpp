@@ -44,7 +44,7 @@ std::vector<size_t> shown_ranks(const Forecast& forecast, const Plan& plan) {
   }
   ranks.resize(plan.mesh.p(), forecast.memory.size());
   for (size_t rank = 0; rank < forecast.memory.size(); ++rank) {
-    auto& most = ranks[plan.mesh.at(static_cast<int>(rank)).p];
+    auto& most = ranks[plan.mesh.at(rank).p];
     if (most == forecast.memory.size() || forecast.memory[rank].total() > forecast.memory[most].total()) most = rank;
   }
   return ranks;
@@ -54,7 +54,7 @@ std::string memory_bars(const Forecast& forecast, const Plan& plan) {
   const auto ranks = shown_ranks(forecast, plan);
   double widest = forecast.cluster.memory_bytes;
   for (const size_t rank : ranks) widest = std::max(widest, forecast.memory[rank].total());
-  const double scale = kBarWidth / widest, height = kTop + kRow * static_cast<double>(ranks.size());
+  const double scale = kBarWidth / widest, height = kTop + kRow * ranks.size();
   std::ostringstream out;
   out << "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 1370 " << height + 24
       << "\" font-family=\"sans-serif\" font-size=\"11\">\n";
@@ -66,8 +66,8 @@ std::string memory_bars(const Forecast& forecast, const Plan& plan) {
   }
   for (size_t row = 0; row < ranks.size(); ++row) {
     const auto& bytes = forecast.memory[ranks[row]];
-    const Coordinates at = plan.mesh.at(static_cast<int>(ranks[row]));
-    const double y = kTop + kRow * static_cast<double>(row);
+    const Coordinates at = plan.mesh.at(ranks[row]);
+    const double y = kTop + kRow * row;
     out << "<text x=\"8\" y=\"" << y + 14 << "\">rank " << ranks[row] << " (stage " << at.p << ", d " << at.d << ", t "
         << at.t << ")</text>\n";
     x = kBarLeft;

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "core/error.h"
+#include "core/files/json_data.h"
 #include "pipeline/schedule/schedule_builder.h"
 #include "pipeline/schedule/schedule_simulation.h"
 
@@ -23,13 +24,13 @@ int take_number(std::string_view& text) {
   int number = -1;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc() || number < 0 || number >= kMost) return -1;
-  text.remove_prefix(static_cast<size_t>(end - text.data()));
+  text.remove_prefix(end - text.data());
   return number;
 }
 
-Cell read_cell(std::string_view text, int stage, const std::string& at) {
+Cell read_cell(std::string_view text, int stage, const std::string& where) {
   const auto refuse = [&, all = text](const char* what) {
-    throw ConfigError(cat(at, ": \"", std::string(all), "\" ", what,
+    throw ConfigError(cat(where, ": \"", std::string(all), "\" ", what,
                           "; a cell is F, B or W, the microbatch, and where a stage has several chunks a slash and the "
                           "chunk: F0 or W12/3"));
   };
@@ -63,13 +64,13 @@ void join_whole_backwards(CellLists& cells) {
 // Where each chunk is: on the stage that has cells for it.
 std::vector<int> stages_of_chunks(const CellLists& cells, const std::string& name) {
   std::vector<int> stages;
-  for (size_t stage = 0; stage < cells.size(); ++stage)
+  for (int stage = 0; stage < std::ssize(cells); ++stage)
     for (const auto& cell : cells[stage]) {
-      const auto chunk = static_cast<size_t>(cell.chunk);
+      const size_t chunk = cell.chunk;
       if (chunk >= stages.size()) stages.resize(chunk + 1, -1);
-      if (stages[chunk] >= 0 && stages[chunk] != static_cast<int>(stage))
+      if (stages[chunk] >= 0 && stages[chunk] != stage)
         throw ConfigError(cat(name, ": chunk ", chunk, " has cells on the stages ", stages[chunk], " and ", stage));
-      stages[chunk] = static_cast<int>(stage);
+      stages[chunk] = stage;
     }
   for (size_t chunk = 0; chunk < stages.size(); ++chunk)
     if (stages[chunk] < 0) throw ConfigError(cat(name, ": chunk ", chunk, " has no cells, but a later one has"));
@@ -85,30 +86,27 @@ Schedule built(const std::string& name, CellLists cells) {
   return build_schedule(name, stages_of_chunks(cells, name), microbatches, cells);
 }
 
-Schedule from_rows(const json& rows, const std::string& name) {
+Schedule from_rows(const json& rows, const std::string& name) try {
   CellLists cells;
-  for (const auto& row : rows) {
-    const auto stage = static_cast<int>(cells.size());
+  for (const auto& row : JsonValue(rows, name).items()) {
+    const int stage = std::ssize(cells);
     auto& list = cells.emplace_back();
-    if (!row.is_array()) throw ConfigError(cat(name, ": /", stage, ": an array of cells is expected"));
-    for (size_t i = 0; i < row.size(); ++i) {
-      const auto at = cat(name, ": /", stage, "/", i);
-      if (!row[i].is_string()) throw ConfigError(cat(at, ": a cell is a string, such as \"F0\""));
-      list.push_back(read_cell(row[i].get<std::string>(), stage, at));
-    }
+    for (const auto& cell : row.items()) list.push_back(read_cell(cell.text(), stage, cell.where()));
   }
   return built(name, cells);
+} catch (const DataError& error) {
+  throw ConfigError(error.what());
 }
 
 // Of instructions without messages only the order of the work counts; those with messages stand as they are.
 Schedule with_messages(const Schedule& schedule) {
   CellLists cells;
-  for (size_t stage = 0; stage < schedule.instructions.size(); ++stage) {
+  for (int stage = 0; stage < std::ssize(schedule.instructions); ++stage) {
     auto& list = cells.emplace_back();
     for (const auto& instruction : schedule.instructions[stage]) {
       if (is_send(instruction.op) || is_receive(instruction.op)) return schedule;
       if (instruction.chunk < 0 || instruction.chunk >= schedule.chunks() ||
-          schedule.stage_of_chunk[instruction.chunk] != static_cast<int>(stage))
+          schedule.stage_of_chunk[instruction.chunk] != stage)
         return schedule;  // as the checker will say
       const auto [op, microbatch, chunk, peer] = instruction;
       if (op == Op::forward) list.push_back({CellWork::forward, microbatch, chunk});
@@ -138,7 +136,7 @@ Schedule schedule_from_cells(const std::string& text, const std::string& name) {
     for (std::string word; words >> word;) row.push_back(word);
     if (row.empty()) continue;
     if (row.size() >= 2 && row[0] == "stage") row.erase(row.begin(), row.begin() + 2);
-    const auto stage = static_cast<int>(cells.size());
+    const int stage = cells.size();
     auto& list = cells.emplace_back();
     for (const auto& word : row)
       if (word != ".") list.push_back(read_cell(word, stage, cat(name, ", line ", number)));
@@ -154,7 +152,7 @@ Schedule read_schedule_file(const std::string& path) {
   const json parsed = json::parse(text, nullptr, false);
   if (parsed.is_discarded()) throw ConfigError(cat("the schedule ", path, " is not JSON"));
   if (parsed.is_array()) return from_rows(parsed, path);
-  auto schedule = schedule_from_json(parsed);
+  auto schedule = schedule_from_json(parsed, path);
   schedule.name = path;
   return with_reductions(with_messages(schedule), false);
 }

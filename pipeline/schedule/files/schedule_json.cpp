@@ -1,8 +1,8 @@
-#include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "core/files/json_data.h"
 #include "pipeline/schedule/schedule.h"
 
 namespace shardline {
@@ -10,54 +10,17 @@ namespace {
 
 using nlohmann::json;
 
-constexpr Op kLastOp = Op::reduce_scatter_gradients;
+constexpr Op kLastOp = Op::settle_gradients;
 
-[[noreturn]] void refuse(const std::string& at, const std::string& what) {
-  throw ConfigError(cat("the schedule at ", at.empty() ? "/" : at, ": ", what));
+int read_int(const JsonValue& value) {
+  return value.integer(std::numeric_limits<int>::min());
 }
 
-std::string shown(const json& value) {
-  return value.is_primitive() ? value.dump(-1, ' ', false, json::error_handler_t::replace) : value.type_name();
-}
-
-int read_int(const json& value, const std::string& at) {
-  if (!value.is_number_integer()) refuse(at, cat("an integer is expected, got ", shown(value)));
-  const auto number = value.get<int64_t>();
-  if (number < std::numeric_limits<int>::min() || number > std::numeric_limits<int>::max() ||
-      (value.is_number_unsigned() && value.get<uint64_t>() > uint64_t{std::numeric_limits<int>::max()}))
-    refuse(at, cat(shown(value), " is out of range"));
-  return static_cast<int>(number);
-}
-
-std::string read_string(const json& value, const std::string& at) {
-  if (!value.is_string()) refuse(at, cat("a string is expected, got ", shown(value)));
-  return value.get<std::string>();
-}
-
-const json& read_array(const json& value, const std::string& at) {
-  if (!value.is_array()) refuse(at, "an array is expected");
-  return value;
-}
-
-// Every key of the object is one of `keys`.
-void require_object(const json& value, const std::string& at, std::initializer_list<const char*> keys) {
-  if (!value.is_object()) refuse(at, "an object is expected");
-  for (const auto& item : value.items())
-    if (std::find(keys.begin(), keys.end(), item.key()) == keys.end())
-      refuse(at, cat("unknown key \"", item.key(), '"'));
-}
-
-const json& member(const json& object, const std::string& at, const char* key) {
-  const auto found = object.find(key);
-  if (found == object.end()) refuse(at, cat("the key \"", key, "\" is missing"));
-  return *found;
-}
-
-Op read_op(const json& value, const std::string& at) {
-  const auto name = read_string(value, at);
+Op read_op(const JsonValue& value) {
+  const auto name = value.text();
   for (int op = 0; op <= static_cast<int>(kLastOp); ++op)
     if (name == to_string(static_cast<Op>(op))) return static_cast<Op>(op);
-  refuse(at, cat("unknown instruction \"", name, '"'));
+  value.fail("unknown instruction");
 }
 
 json write_instruction(const Instruction& instruction) {
@@ -67,12 +30,12 @@ json write_instruction(const Instruction& instruction) {
   return object;
 }
 
-Instruction read_instruction(const json& object, const std::string& at) {
-  require_object(object, at, {"op", "microbatch", "chunk", "peer"});
-  Instruction instruction{read_op(member(object, at, "op"), at + "/op")};
-  instruction.chunk = read_int(member(object, at, "chunk"), at + "/chunk");
-  if (object.contains("microbatch")) instruction.microbatch = read_int(object["microbatch"], at + "/microbatch");
-  if (object.contains("peer")) instruction.peer = read_int(object["peer"], at + "/peer");
+Instruction read_instruction(const JsonValue& value) {
+  value.require_keys_among({"op", "microbatch", "chunk", "peer"});
+  Instruction instruction{read_op(value.at("op"))};
+  instruction.chunk = read_int(value.at("chunk"));
+  if (value.has("microbatch")) instruction.microbatch = read_int(value.at("microbatch"));
+  if (value.has("peer")) instruction.peer = read_int(value.at("peer"));
   return instruction;
 }
 
@@ -93,21 +56,21 @@ void to_json(json& out, const Schedule& schedule) {
   out["instructions"] = std::move(stages);
 }
 
-Schedule schedule_from_json(const json& in) {
-  require_object(in, "", {"name", "stages", "microbatches", "stage_of_chunk", "instructions"});
+Schedule schedule_from_json(const json& json, const std::string& file) try {
+  const JsonValue value(json, file);
+  value.require_keys_among({"name", "stages", "microbatches", "stage_of_chunk", "instructions"});
   Schedule schedule;
-  schedule.name = read_string(member(in, "", "name"), "/name");
-  schedule.stages = read_int(member(in, "", "stages"), "/stages");
-  schedule.microbatches = read_int(member(in, "", "microbatches"), "/microbatches");
-  for (const auto& stage : read_array(member(in, "", "stage_of_chunk"), "/stage_of_chunk"))
-    schedule.stage_of_chunk.push_back(read_int(stage, cat("/stage_of_chunk/", schedule.stage_of_chunk.size())));
-  for (const auto& list : read_array(member(in, "", "instructions"), "/instructions")) {
-    const auto at = cat("/instructions/", schedule.instructions.size());
+  schedule.name = value.at("name").text();
+  schedule.stages = read_int(value.at("stages"));
+  schedule.microbatches = read_int(value.at("microbatches"));
+  for (const auto& stage : value.at("stage_of_chunk").items()) schedule.stage_of_chunk.push_back(read_int(stage));
+  for (const auto& list : value.at("instructions").items()) {
     auto& instructions = schedule.instructions.emplace_back();
-    for (const auto& instruction : read_array(list, at))
-      instructions.push_back(read_instruction(instruction, cat(at, '/', instructions.size())));
+    for (const auto& instruction : list.items()) instructions.push_back(read_instruction(instruction));
   }
   return schedule;
+} catch (const DataError& error) {
+  throw ConfigError(error.what());
 }
 
 }  // namespace shardline

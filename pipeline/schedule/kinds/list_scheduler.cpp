@@ -11,10 +11,10 @@ using Backward = ListRules::Backward;
 class ListScheduler {
  public:
   ListScheduler(const std::vector<int>& stage_of_chunk, int stages, int microbatches, const ListRules& rules)
-      : chunks_(static_cast<int>(stage_of_chunk.size())),
+      : chunks_(stage_of_chunk.size()),
         microbatches_(microbatches),
         rules_(rules),
-        stages_(static_cast<size_t>(stages)),
+        stages_(stages),
         forward_(stage_of_chunk.size()),
         backward_(stage_of_chunk.size()) {
     for (int chunk = 0; chunk < chunks_; ++chunk) stages_[stage_of_chunk[chunk]].chunks.push_back(chunk);
@@ -22,16 +22,16 @@ class ListScheduler {
 
   CellLists run() {
     const size_t per_pair = rules_.backward == Backward::none ? 1 : rules_.backward == Backward::whole ? 2 : 3;
-    const size_t cells = per_pair * static_cast<size_t>(chunks_) * static_cast<size_t>(microbatches_);
+    const size_t cells = per_pair * chunks_ * microbatches_;
     CellLists lists(stages_.size());
     size_t placed = 0;
     for (int now = 0; placed < cells; ++now)
-      for (size_t at = 0; at < stages_.size(); ++at) {
-        if (stages_[at].busy_until > now) continue;
-        const auto cell = best(stages_[at], now);
+      for (size_t stage = 0; stage < stages_.size(); ++stage) {
+        if (stages_[stage].busy_until > now) continue;
+        const auto cell = best(stages_[stage], now);
         if (!cell) continue;
-        lists[at].push_back(*cell);
-        place(stages_[at], *cell, now);
+        lists[stage].push_back(*cell);
+        place(stages_[stage], *cell, now);
         ++placed;
       }
     return lists;
@@ -47,7 +47,7 @@ class ListScheduler {
   using Ends = std::vector<int>;  // of a chunk's microbatches 0, 1, ..
 
   static bool ended(const Ends& ends, int microbatch, int now) {
-    return static_cast<int>(ends.size()) > microbatch && ends[microbatch] <= now;
+    return std::ssize(ends) > microbatch && ends[microbatch] <= now;
   }
 
   std::optional<Cell> best(const Stage& stage, int now) const {
@@ -63,19 +63,17 @@ class ListScheduler {
   }
 
   bool can_backward(int chunk, int now) const {
-    const auto at = static_cast<size_t>(chunk);
-    const auto microbatch = static_cast<int>(backward_[at].size());
+    const int microbatch = std::ssize(backward_[chunk]);
     if (rules_.backward == Backward::none || microbatch == microbatches_) return false;
-    return ended(chunk + 1 < chunks_ ? backward_[at + 1] : forward_[at], microbatch, now);
+    return ended(chunk + 1 < chunks_ ? backward_[chunk + 1] : forward_[chunk], microbatch, now);
   }
 
   bool can_forward(const Stage& stage, int chunk, int now) const {
-    const auto at = static_cast<size_t>(chunk);
-    const auto microbatch = static_cast<int>(forward_[at].size());
+    const int microbatch = std::ssize(forward_[chunk]);
     if (microbatch == microbatches_) return false;
     const bool enters = chunk == stage.chunks.front() && rules_.backward != Backward::none;
     if (enters && stage.active == rules_.active_microbatches) return false;
-    return chunk == 0 || ended(forward_[at - 1], microbatch, now);
+    return chunk == 0 || ended(forward_[chunk - 1], microbatch, now);
   }
 
   void place(Stage& stage, const Cell& cell, int now) {

@@ -24,10 +24,10 @@ CellLists published_order(int stages, int microbatches, int chunks) {
   const int groups = std::max(1, microbatches / stages);
   const int largest = (microbatches + groups - 1) / groups;
   const auto order = forward_order(microbatches, groups, chunks);
-  CellLists cells(static_cast<size_t>(stages));
+  CellLists cells(stages);
   for (int stage = 0; stage < stages; ++stage) {
     auto& list = cells[stage];
-    const size_t ahead = static_cast<size_t>(2 * (stages - stage - 1) + (chunks - 1) * largest) + 1;
+    const size_t ahead = 2 * (stages - stage - 1) + (chunks - 1) * largest + 1;
     size_t forwards = 0;
     for (size_t backward = 0; backward < order.size(); ++backward) {
       for (; forwards < std::min(backward + ahead, order.size()); ++forwards)

@@ -10,7 +10,7 @@ Schedule simple_schedule(int stages, int microbatches, int active_microbatches) 
   const char* name = "simple";
   check_sizes(name, stages, microbatches, active_microbatches);
   const int wave = active_microbatches == 0 ? microbatches : std::min(active_microbatches, microbatches);
-  CellLists cells(static_cast<size_t>(stages));
+  CellLists cells(stages);
   for (int stage = 0; stage < stages; ++stage)
     for (int begin = 0; begin < microbatches; begin += wave) {
       auto& list = cells[stage];
@@ -27,10 +27,10 @@ Schedule one_forward_one_backward(int stages, int microbatches, int active_micro
   const char* name = "interleaved (1F1B)";
   check_sizes(name, stages, microbatches, active_microbatches);
   const int64_t active = active_microbatches == 0 ? stages : std::min(active_microbatches, stages);
-  CellLists cells(static_cast<size_t>(stages));
+  CellLists cells(stages);
   for (int stage = 0; stage < stages; ++stage) {
     auto& list = cells[stage];
-    const auto ahead = static_cast<int>((active * (stages - stage) + stages - 1) / stages);
+    const int ahead = (active * (stages - stage) + stages - 1) / stages;
     int forwards = 0;
     for (int backward = 0; backward < microbatches; ++backward) {
       while (forwards < std::min(backward + ahead, microbatches))

@@ -92,7 +92,7 @@ Schedule v_schedule(const char* name, void (*pattern)(VStage, int, int, int), in
                     bool split, int active_microbatches) {
   check_sizes(name, stages, microbatches, active_microbatches);
   const auto stage_of_chunk = v_chunks(stages);
-  CellLists cells(static_cast<size_t>(stages));
+  CellLists cells(stages);
   for (int stage = 0; stage < stages; ++stage)
     pattern(VStage(cells[stage], stage, stages, microbatches), stage, stages, std::max(microbatches, places));
   if (active_microbatches > 0 && active_microbatches < most_active_microbatches(stage_of_chunk, cells))

@@ -10,7 +10,7 @@ namespace {
 // On a stage with `active` microbatches between forward and weight gradient, of which `ahead` wait for their input
 // gradient, the weight gradients lag by the difference.
 Schedule zero_bubble(const char* name, int stages, int microbatches, int active, const std::function<int(int)>& ahead) {
-  CellLists cells(static_cast<size_t>(stages));
+  CellLists cells(stages);
   for (int stage = 0; stage < stages; ++stage) {
     auto& list = cells[stage];
     const int lag = active - ahead(stage);
@@ -29,7 +29,7 @@ Schedule zero_bubble(const char* name, int stages, int microbatches, int active,
 
 // The share of `active` that a stage gets which would take `wanted` out of `needed`; at least 1, rounded up.
 int share(int64_t active, int64_t wanted, int64_t needed) {
-  return static_cast<int>((active * wanted + needed - 1) / needed);
+  return (active * wanted + needed - 1) / needed;
 }
 
 }  // namespace

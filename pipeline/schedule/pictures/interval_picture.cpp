@@ -35,7 +35,7 @@ std::string number(double value) {
 // A row's later chunks are darker.
 std::string fill(Op op, size_t chunk_of_row, size_t chunks_of_row) {
   const auto& colour = kColours[static_cast<size_t>(op)];
-  const double shade = 1 - 0.35 * static_cast<double>(chunk_of_row) / static_cast<double>(chunks_of_row);
+  const double shade = 1 - 0.35 * chunk_of_row / chunks_of_row;
   const auto part = [&](int value) { return static_cast<int>(value * shade); };
   return cat("rgb(", part(colour.red), ",", part(colour.green), ",", part(colour.blue), ")");
 }
@@ -66,9 +66,9 @@ void draw(std::ostream& out, const PictureRow& row, double y, double scale) {
   for (const auto& one : row.boxes) {
     const auto chunk = std::find(chunks.begin(), chunks.end(), one.instruction.chunk) - chunks.begin();
     const double x = kLeft + scale * one.start, width = scale * (one.end - one.start);
-    box(out, x, y, width, kRow - 3, fill(one.instruction.op, static_cast<size_t>(chunk), chunks.size()), one.tip);
+    box(out, x, y, width, kRow - 3, fill(one.instruction.op, chunk, chunks.size()), one.tip);
     const auto label = std::to_string(one.instruction.microbatch);
-    if (width > kLetter * static_cast<double>(label.size()) + 2)
+    if (width > kLetter * label.size() + 2)
       text(out, x + width / 2, y + kRow / 2 + 3, label, " text-anchor=\"middle\" pointer-events=\"none\"");
   }
 }
@@ -102,12 +102,12 @@ void draw(std::ostream& out, const CurveRow& row, double y, double scale, double
 }  // namespace
 
 std::string interval_picture(const std::string& title, const std::vector<PictureRow>& rows, double span) {
-  const double height = kTop + kRow * static_cast<double>(rows.size()) + 40;
+  const double height = kTop + kRow * rows.size() + 40;
   std::ostringstream out;
   begin_picture(out, title, height);
   bool has_chunks = false;
   for (size_t i = 0; i < rows.size(); ++i) {
-    draw(out, rows[i], kTop + kRow * static_cast<double>(i), kWidth / span);
+    draw(out, rows[i], kTop + kRow * i, kWidth / span);
     has_chunks |= chunks_of(rows[i]).size() > 1;
   }
   legend(out, has_chunks, height - 14);
@@ -120,9 +120,9 @@ std::string curve_picture(const std::string& title, const std::vector<CurveRow>&
   for (const auto& row : rows)
     for (const auto& [time, value] : row.steps) most = std::max(most, value);
   std::ostringstream out;
-  begin_picture(out, title, kTop + kRow * static_cast<double>(rows.size()));
+  begin_picture(out, title, kTop + kRow * rows.size());
   for (size_t i = 0; i < rows.size(); ++i)
-    draw(out, rows[i], kTop + kRow * static_cast<double>(i + 1) - 3, kWidth / span, most > 0 ? (kRow - 3) / most : 0);
+    draw(out, rows[i], kTop + kRow * (i + 1) - 3, kWidth / span, most > 0 ? (kRow - 3) / most : 0);
   out << "</svg>\n";
   return out.str();
 }

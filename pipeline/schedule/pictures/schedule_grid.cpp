@@ -46,11 +46,11 @@ using Row = std::vector<std::string>;
 std::vector<Row> cells(const Schedule& schedule) {
   const UnitCosts one;
   const auto simulation = run(schedule, one);
-  std::vector<Row> rows(schedule.instructions.size(), Row(static_cast<size_t>(simulation.makespan()), "."));
+  std::vector<Row> rows(schedule.instructions.size(), Row(simulation.makespan(), "."));
   for (size_t stage = 0; stage < rows.size(); ++stage)
     for (size_t index = 0; index < schedule.instructions[stage].size(); ++index) {
       const auto& instruction = schedule.instructions[stage][index];
-      const auto unit = static_cast<size_t>(simulation.intervals[stage][index].start);
+      const size_t unit = simulation.intervals[stage][index].start;
       if (cost_of(one, instruction.op) > 0) rows[stage][unit] = cell(schedule, instruction);
     }
   return rows;
@@ -66,7 +66,7 @@ std::string text_grid(const Schedule& schedule, int width) {
     for (const auto& text : row) cell_width = std::max(cell_width, text.size() + 1);
   const size_t label_width = cat("stage ", schedule.stages - 1, "  ").size();
 
-  const size_t room = std::max<size_t>(static_cast<size_t>(std::max(width, 0)), label_width + 3 * cell_width);
+  const size_t room = std::max<size_t>(std::max(width, 0), label_width + 3 * cell_width);
   const size_t fits = (room - label_width) / cell_width;
   const bool elided = fits < units;
   const size_t head = elided ? fits / 2 : units;    // units before the gap, whose mark takes a cell itself

@@ -16,7 +16,7 @@ std::vector<PictureRow> simulated_rows(const Schedule& schedule, const Simulatio
     const auto& list = schedule.instructions[stage];
     for (size_t i = 0; i < list.size(); ++i) {
       const auto [start, end] = simulation.intervals[stage][i];
-      if (list[i].op <= Op::backward_weight && end > start) row.boxes.push_back({start, end, list[i]});
+      if (computes(list[i].op) && end > start) row.boxes.push_back({start, end, list[i]});
     }
   }
   return rows;

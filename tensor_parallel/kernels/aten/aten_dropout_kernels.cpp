@@ -26,9 +26,8 @@ at::Tensor row_factors(const at::Tensor& x, const DropoutRows& rows) {
   at::Tensor factor = at::ones({x.size(0), 1}, at::kDouble);
   for (int64_t i = 0; rows.probability > 0 && i < x.size(0); ++i) {
     if (rows.sample[i] < 0) continue;
-    random_keep({rows.seed, rows.op, rows.step, static_cast<uint32_t>(rows.sample[i])},
-                static_cast<uint64_t>(rows.position[i]) * features, features, 1 - rows.probability,
-                keep.mutable_data_ptr<uint8_t>() + i * features);
+    random_keep({rows.seed, rows.op, rows.step, static_cast<uint32_t>(rows.sample[i])}, rows.position[i] * features,
+                features, 1 - rows.probability, keep.mutable_data_ptr<uint8_t>() + i * features);
     factor.mutable_data_ptr<double>()[i] = kept_scale(rows.probability);
   }
   return (keep.to(at::kDouble) * factor).to(x.options().dtype(wide_type(x)));
@@ -50,7 +49,7 @@ at::Tensor probability_factors(const at::Tensor& scores, const AttentionDropout&
     for (int64_t h = 0; h < heads; ++h)
       for (int64_t query = 0; query < length; ++query, row += length) {
         const int64_t first = ((dropout.first_head + h) * dropout.max_positions + query) * dropout.max_positions;
-        random_keep(stream, static_cast<uint64_t>(first), length, 1 - dropout.probability, row);
+        random_keep(stream, first, length, 1 - dropout.probability, row);
       }
   }
   return (keep.to(at::kDouble) * factor).to(scores.options());

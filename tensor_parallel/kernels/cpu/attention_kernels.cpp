@@ -95,7 +95,7 @@ SHARDLINE_VECTORISED double dot(const double* a, const double* b, int64_t n) {
 class Mask {
  public:
   Mask(const AttentionDropout& dropout, int64_t length)
-      : dropout_(dropout), length_(length), keep_(static_cast<size_t>(kBlock * length), 1) {}
+      : dropout_(dropout), length_(length), keep_(kBlock * length, 1) {}
 
   void make(int64_t sample, int64_t head, int64_t first, int64_t queries) {
     drops_ = dropout_.probability > 0 && dropout_.sample[sample] >= 0;
@@ -104,7 +104,7 @@ class Mask {
                               static_cast<uint32_t>(dropout_.sample[sample])};
     for (int64_t query = first; query < first + queries; ++query) {
       const int64_t row = (dropout_.first_head + head) * dropout_.max_positions + query;
-      random_keep(stream, static_cast<uint64_t>(row * dropout_.max_positions), query + 1, 1 - dropout_.probability,
+      random_keep(stream, row * dropout_.max_positions, query + 1, 1 - dropout_.probability,
                   keep_.data() + (query - first) * length_);
     }
   }

@@ -64,14 +64,13 @@ void for_chunks(const DropoutRows& rows, int64_t row, int64_t features, const Vi
     const int64_t count = std::min(kChunk, features - first);
     if (drops)
       random_keep({rows.seed, rows.op, rows.step, static_cast<uint32_t>(rows.sample[row])},
-                  static_cast<uint64_t>(rows.position[row] * features + first), count, 1 - rows.probability,
-                  keep.data());
+                  rows.position[row] * features + first, count, 1 - rows.probability, keep.data());
     visit(first, count, keep.data(), scale);
   }
 }
 
 void check_rows(const at::Tensor& x, const DropoutRows& rows) {
-  const auto count = static_cast<size_t>(x.size(0));
+  const size_t count = x.size(0);
   SL_ASSERT(rows.probability == 0 || (rows.sample.size() == count && rows.position.size() == count), count,
             " rows, but samples of ", rows.sample.size(), " and positions of ", rows.position.size());
 }
@@ -94,9 +93,9 @@ at::Tensor bias_dropout_add_forward(const at::Tensor& x, const at::Tensor& bias,
     at::parallel_for(0, x.size(0), rows_per_thread(n), [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row)
         for_chunks(rows, row, n, [&](int64_t first, int64_t count, const uint8_t* keep, double scale) {
-          const int64_t at = row * n + first;
-          forward(to + at, from + at, added + first, other != nullptr ? other + at : nothing + first, keep,
-                  static_cast<Wide<S>>(scale), count);
+          const int64_t start = row * n + first;
+          forward(to + start, from + start, added + first, other != nullptr ? other + start : nothing + first, keep,
+                  Wide<S>(scale), count);
         });
     });
   });
@@ -121,9 +120,9 @@ at::Tensor bias_dropout_backward(const at::Tensor& dy, const DropoutRows& rows, 
       for (int64_t b = first_block; b < last_block; ++b)
         for (int64_t row = blocks.begin(b); row < blocks.end(b); ++row)
           for_chunks(rows, row, n, [&](int64_t first, int64_t count, const uint8_t* keep, double scale) {
-            const int64_t at = row * n + first;
+            const int64_t start = row * n + first;
             auto* part = sums != nullptr && row < valid_rows ? sums + b * n + first : nullptr;
-            backward(to + at, from + at, part, keep, static_cast<Wide<S>>(scale), count);
+            backward(to + start, from + start, part, keep, Wide<S>(scale), count);
           });
     });
   });

@@ -45,9 +45,9 @@ void rotate_pairs_(at::Tensor x, const at::Tensor& table, const at::Tensor& posi
     const int64_t* where = constant_numbers<int64_t>(position);
     at::parallel_for(0, rows, rows_per_thread(heads * head_dim), [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
-        const T* at = cosine + where[row] * pairs;
-        turn_heads(numbers_of_x + row * x.stride(0), at, at + positions * pairs, back ? T(-1) : T(1), heads, head_dim,
-                   pairs);
+        const T* row_cosine = cosine + where[row] * pairs;
+        turn_heads(numbers_of_x + row * x.stride(0), row_cosine, row_cosine + positions * pairs, back ? T(-1) : T(1),
+                   heads, head_dim, pairs);
       }
     });
   });

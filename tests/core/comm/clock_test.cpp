@@ -10,7 +10,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::clock_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -34,4 +34,4 @@ TEST_CASE("clock: what a thread waits for others is counted, what it computes is
 }
 
 }  // namespace
-}  // namespace shardline
+}  // namespace shardline::clock_test

@@ -14,7 +14,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::flight_ring_test {
 namespace {
 
 FlightRecord record_of(const char* op, uint64_t sequence) {
@@ -106,4 +106,4 @@ TEST_CASE("flight ring: a file that is none, or is cut, is refused by name") {
 }
 
 }  // namespace
-}  // namespace shardline
+}  // namespace shardline::flight_ring_test

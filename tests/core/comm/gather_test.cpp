@@ -5,7 +5,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::gather_test {
 namespace {
 
 using testing::CountingCommunicator;
@@ -31,4 +31,4 @@ TEST_CASE("gather: texts for rank 0 reach it one at a time, and no other rank") 
 }
 
 }  // namespace
-}  // namespace shardline
+}  // namespace shardline::gather_test

@@ -17,7 +17,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::hierarchical_gather_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -115,7 +115,7 @@ TEST_CASE("many gathers may be under way, and be waited for in any order") {
       for (int64_t i = kGathers; i-- > 0;) {
         const int64_t turn = world->rank() % 2 == 0 ? i : kGathers - 1 - i;
         works[turn]->wait();
-        EXPECT(works[turn]->done());
+        EXPECT(works[turn]->poll());
         for (int rank = 0; rank < world->size(); ++rank)
           EXPECT(outputs[turn][rank * kLength].item<int64_t>() == 1000 * (rank + 100 * turn), "gather ", turn);
       }
@@ -138,7 +138,7 @@ TEST_CASE("the second step comes without anybody waiting for it") {
     const auto limit = std::chrono::steady_clock::now() + 20s;
     while (gathers_done() < 8 && std::chrono::steady_clock::now() < limit) std::this_thread::sleep_for(1ms);
     EXPECT(gathers_done() == 8);  // 2 on each of 4 ranks
-    EXPECT(work->done() && at::equal(all, at::full({4}, 3.0f)));
+    EXPECT(work->poll() && at::equal(all, at::full({4}, 3.0f)));
     world->barrier();
   }));
 }
@@ -186,4 +186,4 @@ TEST_CASE("outputs that do not fit the inputs are our mistake") {
 }
 
 }  // namespace
-}  // namespace shardline
+}  // namespace shardline::hierarchical_gather_test

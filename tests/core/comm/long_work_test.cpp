@@ -15,7 +15,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::long_work_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -135,4 +135,4 @@ TEST_CASE("long work: ends with an error that names it when no rank makes progre
 }
 
 }  // namespace
-}  // namespace shardline
+}  // namespace shardline::long_work_test

@@ -9,7 +9,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::rank_groups_test {
 
 TEST_CASE("every communicator joins exactly the ranks that the mesh names, in ascending order") {
   for (const char* placement : {"cluster", "spread", "PDT"}) {
@@ -19,7 +19,7 @@ TEST_CASE("every communicator joins exactly the ranks that the mesh names, in as
     run_ranks(mesh.size(), [&](CommunicatorPtr world) {
       const RankGroups groups = make_rank_groups(mesh, world, world);
       std::string mine;
-      if (groups.rank != world->rank() || groups.at != mesh.at(world->rank()))
+      if (groups.rank != world->rank() || groups.coordinates != mesh.at(world->rank()))
         mine += cat("rank ", world->rank(), "\n");
       const std::pair<Group, Communicator*> all[] = {
           {Group::pp, groups.pp.get()}, {Group::tp, groups.tp.get()}, {Group::rdp, groups.rdp.get()},
@@ -27,12 +27,12 @@ TEST_CASE("every communicator joins exactly the ranks that the mesh names, in as
       for (const auto& [group, comm] : all) {
         const auto expected = mesh.members(group, groups.rank);
         const auto got = gather_to_all(*comm, at::tensor({groups.rank}, at::kLong));
-        bool same =
-            comm->size() == static_cast<int>(expected.size()) && comm->rank() == mesh.index_in(group, groups.rank);
+        bool same = comm->size() == std::ssize(expected) && expected[comm->rank()] == groups.rank;
         for (int i = 0; same && i < comm->size(); ++i) same = got[i].item<int64_t>() == expected[i];
         if (!same) mine += cat(to_string(group), " of rank ", groups.rank, "\n");
       }
-      if (groups.pp->rank() != groups.at.p || groups.tp->rank() != groups.at.t) mine += "stage or tensor rank\n";
+      if (groups.pp->rank() != groups.coordinates.p || groups.tp->rank() != groups.coordinates.t)
+        mine += "stage or tensor rank\n";
       std::scoped_lock lock(mutex);
       mistakes += mine;
     });
@@ -46,4 +46,4 @@ TEST_CASE("a mesh that is not the world is our mistake") {
                   InvariantError);
 }
 
-}  // namespace shardline
+}  // namespace shardline::rank_groups_test

@@ -15,7 +15,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::threads_communicator_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -111,9 +111,9 @@ TEST_CASE("threads: an operation whose world has failed is done, and says so in 
     const at::Tensor tensor = at::zeros({4}, at::kFloat);
     if (world->rank() == 1) {
       const WorkPtr work = world->recv(tensor, 0);
-      EXPECT(!work->done());
+      EXPECT(!work->poll());
       world->abort("enough");
-      EXPECT(work->done());
+      EXPECT(work->poll());
       EXPECT(message_of<DistributedError>([&] { work->wait(); }).find("rank 1 aborted: enough") != std::string::npos);
     }
   });
@@ -231,7 +231,7 @@ TEST_CASE("fake: a dry run of a world of any size") {
   CHECK(tp->rank() == 2);
   CHECK(world->split(2, "dp")->size() == 512);
   const at::Tensor tensor = at::full({8}, 3, at::kFloat);
-  CHECK(tp->all_reduce(tensor)->done());
+  CHECK(tp->all_reduce(tensor)->poll());
   tp->recv(tensor, 7)->wait();
   tp->barrier();
   CHECK(tensor.const_data_ptr<float>()[5] == 3);
@@ -242,4 +242,4 @@ TEST_CASE("fake: a dry run of a world of any size") {
 }
 
 }  // namespace
-}  // namespace shardline
+}  // namespace shardline::threads_communicator_test

@@ -6,7 +6,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::timeouts_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -50,4 +50,4 @@ TEST_CASE("timeouts: a limit that the program itself gives names no setting") {
 }
 
 }  // namespace
-}  // namespace shardline
+}  // namespace shardline::timeouts_test

@@ -4,7 +4,8 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
+namespace shardline::json_reader_test {
+
 using Catch::Matchers::Contains;
 using Catch::Matchers::StartsWith;
 
@@ -132,3 +133,5 @@ TEST_CASE("The nearest word is near", "[json_reader]") {
   CHECK(nearest_word("qqqqqq", {"seed", "optim"}).empty());
   CHECK(nearest_word("", {"seed"}).empty());
 }
+
+}  // namespace shardline::json_reader_test

@@ -11,7 +11,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::caching_allocator_test {
 namespace {
 
 at::Tensor bytes(int64_t count) {
@@ -146,4 +146,4 @@ TEST_CASE("threads that allocate and free at once get blocks of their own") {
   CHECK(memory_totals().live == live);
 }
 
-}  // namespace shardline
+}  // namespace shardline::caching_allocator_test

@@ -11,7 +11,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::backward_test {
 
 TEST_CASE("an op's own gradients flow through torch's graph") {
   const auto a = at::ones({2}).requires_grad_(true), b = at::ones({2}).requires_grad_(true);
@@ -85,4 +85,4 @@ TEST_CASE("the graph tells what its ops have saved, each op once, and hands over
   CHECK(saved_in_graph({}).empty());
 }
 
-}  // namespace shardline
+}  // namespace shardline::backward_test

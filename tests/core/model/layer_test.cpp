@@ -6,7 +6,7 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
+namespace shardline::layer_test {
 
 TEST_CASE("a rank holds all rows of a border, or its part of them under sequence parallelism") {
   CHECK(border_rows(12, 4, false) == 12);
@@ -70,3 +70,5 @@ TEST_CASE("an immediate queue runs a product when it is pushed") {
   CHECK(runs == 1);
   CHECK(queue.empty());
 }
+
+}  // namespace shardline::layer_test

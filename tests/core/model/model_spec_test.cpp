@@ -8,8 +8,7 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
-
+namespace shardline::model_spec_test {
 namespace {
 
 ParamSpec param(const std::string& name, std::vector<int64_t> shape, int split_dim = -1) {
@@ -134,3 +133,5 @@ TEST_CASE("a model prints its layers and parameters") {
   CHECK(json["layers"][1]["params"][0]["split_dim"] == 1);
   CHECK(json["layers"][3]["params"][0]["tied_to"] == "wte.weight");
 }
+
+}  // namespace shardline::model_spec_test

@@ -7,7 +7,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::parameter_init_test {
 namespace {
 
 at::Tensor initial(const ParamSpec& spec, int t, int t_degree, int number = 3, uint64_t seed = 42,
@@ -61,4 +61,4 @@ TEST_CASE("zeros and ones") {
   CHECK(at::equal(initial(spec, 2, 3), at::full({1}, 0.0, at::kDouble)));
 }
 
-}  // namespace shardline
+}  // namespace shardline::parameter_init_test

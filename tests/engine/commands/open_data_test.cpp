@@ -17,7 +17,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::open_data_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -112,4 +112,4 @@ TEST_CASE("open data: waits for another job's cache as long as that grows, and s
 }
 
 }  // namespace
-}  // namespace shardline
+}  // namespace shardline::open_data_test

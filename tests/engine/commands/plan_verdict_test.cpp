@@ -3,11 +3,13 @@
 #include <random>
 
 #include "engine/commands/job_parts.h"
+#include "engine/config/rules/sizes.h"
 #include "tests/engine/tiny_run.h"
 
 #include "tests/catch.h"
 
-using namespace shardline;
+namespace shardline::plan_verdict_test {
+
 using Catch::Contains;
 using nlohmann::json;
 
@@ -266,3 +268,5 @@ TEST_CASE("a plan finds everything that is wrong with the machine, the tokenizer
     CHECK_THAT(said, Contains("nowhere\" is neither"));
   }
 }
+
+}  // namespace shardline::plan_verdict_test

@@ -12,7 +12,8 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
+namespace shardline::config_test {
+
 using Catch::Matchers::Contains;
 using nlohmann::json;
 
@@ -562,3 +563,5 @@ TEST_CASE("Every name of transformers 5's TrainingArguments is known", "[config]
     }));
   }
 }
+
+}  // namespace shardline::config_test

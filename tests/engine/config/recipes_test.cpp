@@ -9,7 +9,7 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
+namespace shardline::recipes_test {
 namespace fs = std::filesystem;
 
 namespace {
@@ -53,3 +53,5 @@ TEST_CASE("docs/config.md is what the list of keys says", "[recipes]") {
   INFO("run config_tests with SHARDLINE_WRITE_DOCS=1 to write " << path);
   CHECK(same);
 }
+
+}  // namespace shardline::recipes_test

@@ -8,7 +8,8 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
+namespace shardline::resolved_config_test {
+
 using nlohmann::json;
 
 namespace {
@@ -149,3 +150,5 @@ TEST_CASE("The resolved config of any config gives the same run", "[config][reso
       if (key.load && !has_one_value) CHECK(changed.contains(section.name + "." + key.name));
     }
 }
+
+}  // namespace shardline::resolved_config_test

@@ -17,8 +17,7 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
-
+namespace shardline::generator_test {
 namespace {
 
 struct Degrees {
@@ -94,3 +93,5 @@ TEST_CASE("kept keys and values give the tokens of computing everything anew, on
     }
   }
 }
+
+}  // namespace shardline::generator_test

@@ -5,7 +5,7 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
+namespace shardline::format_test {
 
 TEST_CASE("bytes step to the next unit where one decimal would read 1024.0") {
   CHECK(format_bytes(0) == "0 B");
@@ -63,3 +63,5 @@ TEST_CASE("tables take missing cells, no header and letters of more than one byt
   CHECK(table({}, {{"a", "1"}, {"bcd"}}) == "a    1\nbcd\n");
   CHECK(table({"name", "x"}, {{"\xc3\xa9t\xc3\xa9", "y"}}) == "name  x\n----  -\n\xc3\xa9t\xc3\xa9   y\n");
 }
+
+}  // namespace shardline::format_test

@@ -4,7 +4,7 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
+namespace shardline::memory_usage_test {
 
 TEST_CASE("touched pages count as resident, and the peak stays") {
   const ProcessMemory before = process_memory();
@@ -18,3 +18,5 @@ TEST_CASE("touched pages count as resident, and the peak stays") {
   }
   CHECK(process_memory().peak_resident > before.resident + size / 2);
 }
+
+}  // namespace shardline::memory_usage_test

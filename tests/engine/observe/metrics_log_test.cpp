@@ -11,8 +11,7 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
-
+namespace shardline::metrics_log_test {
 namespace {
 
 std::string contents(const std::string& path) {
@@ -102,3 +101,5 @@ TEST_CASE("a path that cannot be opened and a full disk are errors that name the
   CHECK_THROWS_AS(full.add(some_step()), RunError);
   CHECK_THROWS_WITH(full.add(some_step()), Contains("/dev/full") && Contains("No space left"));
 }
+
+}  // namespace shardline::metrics_log_test

@@ -5,8 +5,7 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
-
+namespace shardline::progress_test {
 namespace {
 
 StepMetrics at_step(int64_t step) {
@@ -187,3 +186,5 @@ TEST_CASE("set-up work on a terminal leaves its last state on the screen") {
 TEST_CASE("a file is no terminal") {
   CHECK_FALSE(console_of(-1).terminal);
 }
+
+}  // namespace shardline::progress_test

@@ -10,8 +10,7 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
-
+namespace shardline::tensorboard_test {
 namespace {
 
 std::string hex(const std::string& bytes) {
@@ -87,3 +86,5 @@ TEST_CASE("a directory that cannot be made is an error that names it") {
   CHECK_THROWS_AS(TensorBoardWriter("/dev/null/runs"), RunError);
   CHECK_THROWS_WITH(TensorBoardWriter("/dev/null/runs"), Catch::Matchers::Contains("/dev/null/runs"));
 }
+
+}  // namespace shardline::tensorboard_test

@@ -10,7 +10,8 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
+namespace shardline::timeline_test {
+
 using nlohmann::json;
 
 namespace {
@@ -139,7 +140,7 @@ TEST_CASE("the page shows each rank's boxes above those of the simulation at mea
     StepRecords step{.start = 5, .end = 25};
     double now = 5;
     for (const auto& instruction : schedule.instructions[stage])
-      if (instruction.op <= Op::backward_weight) {
+      if (computes(instruction.op)) {
         step.instructions.push_back({instruction, now, now + 1, 0});
         now += 1;
       }
@@ -159,3 +160,5 @@ TEST_CASE("the page shows each rank's boxes above those of the simulation at mea
   CHECK(count("predicted, idle 33.3 %") == 1);
   CHECK(count("src=") + count("href=") == 0);
 }
+
+}  // namespace shardline::timeline_test

@@ -14,8 +14,7 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
-
+namespace shardline::activation_plan_test {
 namespace {
 
 constexpr int64_t kSamples = 12, kLength = 9;
@@ -211,3 +210,5 @@ TEST_CASE("recomputing and moving out keep less") {
   CHECK(peak("each", "all") < peak("each", "no") / 2);
   CHECK(peak({{{"layers", "h.[0-2]"}, {"strategy", "contiguous"}}}, "no") < peak("none", "no"));
 }
+
+}  // namespace shardline::activation_plan_test

@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "engine/commands/job_parts.h"
 #include "engine/config/config.h"
+#include "engine/config/rules/sizes.h"
 #include "engine/plan/assignment.h"
 #include "engine/train/trainer.h"
 #include "tests/engine/train/ones_source.h"
@@ -17,8 +18,7 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
-
+namespace shardline::forecast_test {
 namespace {
 
 constexpr int64_t kSamples = 12, kLength = 9;
@@ -50,12 +50,18 @@ Config config_of(const Choice& c) {
   return parse_config(file.dump(), "forecast test");
 }
 
-// Between passes. Both moments are as wide as the gradients, which are as wide as the weights.
-MemoryBytes counted(Trainer& trainer, double width) {
-  const StoredElements elements = trainer.parameters().elements();
-  return {.weights = width * static_cast<double>(elements.values),
-          .gradients = width * static_cast<double>(elements.gradients),
-          .optimizer = 2 * width * static_cast<double>(elements.trained),
+// Of an unsharded run. Both moments are as wide as the gradients, which are as wide as the weights.
+MemoryBytes counted(Trainer& trainer, const Plan& plan, double width) {
+  auto& parameters = trainer.parameters();
+  double values = 0, gradients = 0, trained = 0;  // elements
+  for (const auto* parameter : parameters.stored()) values += double(parameter->value.numel());
+  for (size_t layer = 0; layer < plan.stage_of_layer.size(); ++layer)
+    if (plan.stage_of_layer[layer] == parameters.groups().coordinates.p)
+      for (const auto* parameter : parameters.layer_params(int(layer))) gradients += double(parameter->grad.numel());
+  for (const auto& range : parameters.trained_ranges()) trained += double(range.values.numel());
+  return {.weights = width * values,
+          .gradients = width * gradients,
+          .optimizer = 2 * width * trained,
           .activations = static_cast<double>(trainer.last_step().peak_activation_bytes)};
 }
 
@@ -74,7 +80,7 @@ void compare(const Choice& choice) {
     OnesSource data(kSamples, kLength);
     trainer.accumulate_gradients(data, 1);
     const int rank = world->rank();
-    const MemoryBytes real = counted(trainer, choice.dtype == "float64" ? 8 : 4);
+    const MemoryBytes real = counted(trainer, plan, choice.dtype == "float64" ? 8 : 4);
     const MemoryBytes& told = forecast.memory[rank];
     require_near(rank, "weights", told.weights, real.weights);
     require_near(rank, "gradients", told.gradients, real.gradients);
@@ -160,3 +166,5 @@ TEST_CASE("no cut loses a layer or a parameter, for any model, degree and weight
     CHECK(stored >= source.spec.parameter_count());
   }
 }
+
+}  // namespace shardline::forecast_test

@@ -10,7 +10,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::profile_use_test {
 namespace {
 
 constexpr int kRanks = 4;
@@ -155,4 +155,4 @@ TEST_CASE("a profile of another job is refused before it prices a plan") {
   CHECK_THROWS_AS(plan_with(adamw, profile_of(sgd)), ConfigError);
 }
 
-}  // namespace shardline
+}  // namespace shardline::profile_use_test

@@ -9,7 +9,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::replica_traffic_test {
 namespace {
 
 Config config_of(nlohmann::json smp, int replicas) {
@@ -73,4 +73,4 @@ TEST_CASE("what gathering in two steps does to a layout is told, and why it does
 }
 
 }  // namespace
-}  // namespace shardline
+}  // namespace shardline::replica_traffic_test

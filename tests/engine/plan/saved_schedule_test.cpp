@@ -13,7 +13,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::saved_schedule_test {
 namespace {
 
 constexpr int64_t kSamples = 12, kLength = 9, kWords = 61;
@@ -95,4 +95,4 @@ TEST_CASE("training from a saved schedule gives the losses of the named one") {
     }
 }
 
-}  // namespace shardline
+}  // namespace shardline::saved_schedule_test

@@ -11,7 +11,8 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
+namespace shardline::tensor_splits_test {
+
 using Catch::Contains;
 using nlohmann::json;
 
@@ -149,3 +150,5 @@ TEST_CASE("\"auto\" does not keep whole what then does not fit") {
   for (double room = 1; room > 1e-4 && !whole(tight).empty(); room /= 1.1) tight.cluster = cluster_file(0.01, room);
   CHECK_THAT(why(tight, "h.0.mlp"), Contains("does not fit: stage 0 needs"));
 }
+
+}  // namespace shardline::tensor_splits_test

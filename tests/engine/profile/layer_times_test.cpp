@@ -15,8 +15,7 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
-
+namespace shardline::layer_times_test {
 namespace {
 
 constexpr int64_t kLength = 16;
@@ -172,3 +171,5 @@ TEST_CASE("links are those of the groups, and the profile knows where it may be 
   CHECK(step.pipeline_seconds > busy / 2);  // two stages
   CHECK(step.pipeline_seconds < busy);
 }
+
+}  // namespace shardline::layer_times_test

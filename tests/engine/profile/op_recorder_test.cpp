@@ -10,8 +10,7 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
-
+namespace shardline::op_recorder_test {
 namespace {
 
 using Shapes = std::vector<std::vector<int64_t>>;
@@ -27,7 +26,7 @@ std::vector<OpRecorder::Event> ops_of(const std::function<void()>& run) {
 TEST_CASE("ops are recorded with their shapes, without those that they run themselves") {
   const auto x = at::ones({6, 4}), w = at::ones({5, 4}), dy = at::ones({6, 5});
   auto y = at::ones({6, 5}), dx = at::ones({6, 4}), dw = at::ones({5, 4});
-  for (const auto products : {Products::aten, Products::automatic}) {
+  for (const auto products : {ProductLibrary::aten, ProductLibrary::automatic}) {
     use_products(products);
     const auto events = ops_of([&] {
       linear_forward_out(y, x, w, {});
@@ -44,7 +43,7 @@ TEST_CASE("ops are recorded with their shapes, without those that they run thems
     CHECK(events[3].shapes == Shapes{{6, 5}, {6, 5}, {}});
     for (size_t i = 0; i < 3; ++i) CHECK(flops_of(events[i]) == 2 * 6 * 5 * 4);
     CHECK(flops_of(events[3]) == 0);
-    for (size_t i = 1; i < 4; ++i) CHECK(events[i].at >= events[i - 1].at);
+    for (size_t i = 1; i < 4; ++i) CHECK(events[i].seconds >= events[i - 1].seconds);
   }
 }
 
@@ -64,3 +63,5 @@ TEST_CASE("flops follow from shapes") {
   CHECK(flops_of({0, "shardline::attention_forward", heads}) == 2 * (2 * 3 * 8 * 8 * 4));
   CHECK(flops_of({0, "shardline::attention_backward", heads}) == 5 * (2 * 3 * 8 * 8 * 4));
 }
+
+}  // namespace shardline::op_recorder_test

@@ -2,7 +2,7 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
+namespace shardline::local_cluster_test {
 
 TEST_CASE("the rates of a GPU follow from what it says of itself, as its data sheet states them", "[engine][cluster]") {
   struct Sheet {
@@ -42,3 +42,5 @@ TEST_CASE("ranks that share a GPU share its memory and its rates", "[engine][clu
   CHECK(shared.memory_bytes_per_second == alone.memory_bytes_per_second / 4);
   CHECK(shared.peak(Precision::bf16) == alone.peak(Precision::bf16) / 4);
 }
+
+}  // namespace shardline::local_cluster_test

@@ -1,11 +1,13 @@
 #include "engine/run/median.h"
 
-#include <catch2/catch.hpp>
+#include "tests/catch.h"
 
-using shardline::median;
+namespace shardline::median_test {
 
 TEST_CASE("the median is the middle value, or the mean of the two in the middle") {
   CHECK(median({3}) == 3);
   CHECK(median({9, 1, 5}) == 5);
   CHECK(median({4, 1, 8, 2}) == 3);
 }
+
+}  // namespace shardline::median_test

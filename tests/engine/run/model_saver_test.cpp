@@ -19,7 +19,8 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
+namespace shardline::model_saver_test {
+
 using namespace std::chrono_literals;
 using Catch::Contains;
 namespace fs = std::filesystem;
@@ -215,3 +216,5 @@ TEST_CASE("the room for the model is reserved before the first step and given ba
     CHECK(fs::is_empty(scratch / "full"));
   });
 }
+
+}  // namespace shardline::model_saver_test

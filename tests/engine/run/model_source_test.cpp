@@ -6,12 +6,14 @@
 #include <set>
 
 #include "engine/commands/job_parts.h"
+#include "engine/config/rules/sizes.h"
 #include "models/files/safetensors.h"
 #include "tests/engine/tiny_run.h"
 
 #include "tests/catch.h"
 
-using namespace shardline;
+namespace shardline::model_source_test {
+
 using Catch::Contains;
 using nlohmann::json;
 
@@ -236,3 +238,5 @@ TEST_CASE("samples longer than the model's positions are a mistake of the file",
   CHECK_THAT(text, Contains("run.json: /training/optm: unknown key"));
   CHECK_THAT(text, Contains("run.json: /data/sequence_length: must be at most the model's n_positions (32); got 64"));
 }
+
+}  // namespace shardline::model_source_test

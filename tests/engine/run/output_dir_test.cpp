@@ -13,7 +13,8 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
+namespace shardline::output_dir_test {
+
 using Catch::Matchers::Contains;
 namespace fs = std::filesystem;
 
@@ -211,3 +212,5 @@ TEST_CASE("A disk without room for the model is found before anything is removed
                  Contains(" left; free some room"));
   CHECK(earlier.files("out") == before);
 }
+
+}  // namespace shardline::output_dir_test

@@ -12,7 +12,8 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
+namespace shardline::run_records_test {
+
 using Catch::Contains;
 
 namespace {
@@ -87,3 +88,5 @@ TEST_CASE("ranks without a console record nothing") {
   CHECK(records.gaps().empty());
   CHECK_FALSE(records.show("work"));
 }
+
+}  // namespace shardline::run_records_test

@@ -10,8 +10,7 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
-
+namespace shardline::activation_peak_test {
 namespace {
 
 constexpr int64_t kLength = 64;
@@ -105,3 +104,5 @@ TEST_CASE("the plan's peak of activations in use is what the allocator counts, o
             {.model = "gptj", .recompute = "each", .microbatches = 1, .inner = 128, .vocabulary = 5000}) ==
         Approx(1).margin(0.01));
 }
+
+}  // namespace shardline::activation_peak_test

@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "engine/commands/job_parts.h"
 #include "engine/config/config.h"
+#include "engine/config/rules/sizes.h"
 #include "engine/plan/forecast.h"
 #include "engine/plan/layout_search.h"
 #include "engine/train/trainer.h"
@@ -15,7 +16,8 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
+namespace shardline::host_states_test {
+
 using Catch::Contains;
 using nlohmann::json;
 
@@ -178,10 +180,10 @@ TEST_CASE("a search counts states where the config has them") {
     return candidates.found.best.front();
   };
   const auto device = first_of(false), host = first_of(true);
-  for (const auto& stage : device.memory) CHECK(stage.bytes.host == 0);
+  for (const auto& stage : device.memory) CHECK(stage.host == 0);
   for (const auto& stage : host.memory) {
-    CHECK(stage.bytes.optimizer == 0);
-    CHECK(stage.bytes.host > 0);
+    CHECK(stage.optimizer == 0);
+    CHECK(stage.host > 0);
   }
   CHECK(host.fit.bytes < device.fit.bytes);
 }
@@ -206,3 +208,5 @@ TEST_CASE("CPU ranks train alike with the key and without it") {
   };
   CHECK(norms(true) == norms(false));
 }
+
+}  // namespace shardline::host_states_test

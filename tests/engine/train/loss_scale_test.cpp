@@ -17,7 +17,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::loss_scale_test {
 namespace {
 
 constexpr int kSteps = 6;
@@ -155,4 +155,4 @@ TEST_CASE("without an overflow nothing is skipped") {
   }
 }
 
-}  // namespace shardline
+}  // namespace shardline::loss_scale_test

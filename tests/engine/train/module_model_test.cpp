@@ -13,10 +13,11 @@
 #include "engine/train/trainer.h"
 #include "models/graph/module_layers.h"
 #include "tests/models/graph/user_modules.h"
+#include "tests/optim/flat/whole_gradients.h"
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::module_model_test {
 namespace {
 
 using Tensors = std::map<std::string, at::Tensor>;
@@ -83,10 +84,10 @@ Outcome train(const Setting& setting) {
     parameters.fill_values(values_of_modules(modules, 7));
     RepeatedBatch data(setting.samples, user::kPositions, user::kVocabulary, 5);
     trainer.accumulate_gradients(data, 1);
-    parameters.visit_gradients([&](const Parameter& parameter, const at::Tensor& gradient) {
+    for (const auto& [name, gradient] : whole_gradients(parameters, model.spec)) {
       const std::scoped_lock lock(mutex);
-      add_copy(parameter.name, gradient, outcome.gradients);
-    });
+      add_copy(name, gradient, outcome.gradients);
+    }
     std::vector<double> losses;
     for (int step = 1; step <= 4; ++step) losses.push_back(trainer.train_step(data, step).loss);
     parameters.visit_values([&](const Parameter& parameter) {
@@ -167,4 +168,4 @@ TEST_CASE("modules whose weights, gradients or states are sharded are bit-equal 
     }
 }
 
-}  // namespace shardline
+}  // namespace shardline::module_model_test

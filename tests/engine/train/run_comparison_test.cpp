@@ -8,7 +8,8 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
+namespace shardline::run_comparison_test {
+
 using Catch::Contains;
 
 namespace {
@@ -65,3 +66,5 @@ TEST_CASE("reading the metrics of a long run of many ranks takes no memory to sp
   CHECK(measured_run(scratch.path()).steps == kSteps - 1);
   CHECK(process_memory().peak_resident - before < 20 << 20);
 }
+
+}  // namespace shardline::run_comparison_test

@@ -13,8 +13,7 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
-
+namespace shardline::start_memory_test {
 namespace {
 
 // Counts the bytes of tensors that this thread allocates and frees.
@@ -73,3 +72,5 @@ TEST_CASE("a rank never holds more than its share and one tensor while it starts
   });
   SUCCEED();
 }
+
+}  // namespace shardline::start_memory_test

@@ -12,7 +12,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::step_timeline_test {
 
 namespace {
 
@@ -81,4 +81,4 @@ TEST_CASE("step timelines: a file that cannot be written is a gap, and no rank w
   });
 }
 
-}  // namespace shardline
+}  // namespace shardline::step_timeline_test

@@ -21,7 +21,8 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
+namespace shardline::train_loop_test {
+
 using Catch::Contains;
 using nlohmann::json;
 
@@ -364,3 +365,5 @@ TEST_CASE("an evaluation by a share of the steps or after a delay is refused, no
   CHECK_THAT(refusal("eval_steps", 0.5), Contains("/training/eval_steps") && Contains("0.5"));
   CHECK_THAT(refusal("eval_delay", 2), Contains("/training/eval_delay") && Contains("2"));
 }
+
+}  // namespace shardline::train_loop_test

@@ -18,7 +18,8 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
+namespace shardline::trainer_test {
+
 using Catch::Contains;
 
 namespace {
@@ -142,3 +143,5 @@ TEST_CASE("the time of a step holds no evaluation before it, and its tokens are 
     }
   });
 }
+
+}  // namespace shardline::trainer_test

@@ -17,7 +17,8 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
+namespace shardline::transformers_test {
+
 using nlohmann::json;
 
 namespace {
@@ -93,7 +94,7 @@ void compare_gradients(StageParameters& parameters, const HfDirectory& recorded,
   const auto& groups = parameters.groups();
   for (const auto* parameter : parameters.stored()) {
     auto mine = at::empty(parameter->value.sizes(), at::kDouble);
-    recorded.read(*parameter->spec, parameter->name, groups.at.t, groups.mesh.t(), mine);
+    recorded.read(*parameter->spec, parameter->name, groups.coordinates.t, groups.mesh.t(), mine);
     auto whole = at::empty(parameter->spec->shape, at::kDouble);
     recorded.read(*parameter->spec, parameter->name, 0, 1, whole);
     if (mine.numel() == 0) continue;
@@ -182,3 +183,5 @@ TEST_CASE("in float64 nothing but rounding is left between transformers and any 
     check_run(name, {2, 2, 2, "memory", "float64"});
   }
 }
+
+}  // namespace shardline::transformers_test

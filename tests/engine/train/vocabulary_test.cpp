@@ -12,7 +12,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::vocabulary_test {
 namespace {
 
 constexpr int kWords = 61;  // of which 3 ranks have 21, 20 and 20
@@ -110,4 +110,4 @@ TEST_CASE("a prompt with an id outside the vocabulary is refused") {
                  Catch::Contains(cat("token 1 of the prompt has the id ", id)));
 }
 
-}  // namespace shardline
+}  // namespace shardline::vocabulary_test

@@ -8,7 +8,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::gpt2_test {
 namespace {
 
 using Catch::Contains;
@@ -149,4 +149,4 @@ TEST_CASE("a family that is not known is an error that lists those that are") {
   CHECK_THROWS_WITH(model_spec(json::array(), "config.json", false), Contains("config.json: a model's config must be"));
 }
 
-}  // namespace shardline
+}  // namespace shardline::gpt2_test

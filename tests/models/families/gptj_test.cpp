@@ -9,7 +9,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::gptj_test {
 namespace {
 
 using Catch::Contains;
@@ -129,4 +129,4 @@ TEST_CASE("what GPT-J's config cannot mean is told, with its value") {
   CHECK_THAT(complaint({{"n_embd", 48}, {"n_head", 6}}), Contains("rotary_dim (64) must be even"));
 }
 
-}  // namespace shardline
+}  // namespace shardline::gptj_test

@@ -17,7 +17,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::half_test {
 namespace {
 
 struct Layout {
@@ -186,4 +186,4 @@ TEST_CASE("a model in half precision is itself in float64 but for roundings, on 
   }
 }
 
-}  // namespace shardline
+}  // namespace shardline::half_test

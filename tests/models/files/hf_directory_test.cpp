@@ -14,7 +14,8 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
+namespace shardline::hf_directory_test {
+
 using Catch::Contains;
 namespace fs = std::filesystem;
 
@@ -295,3 +296,5 @@ TEST_CASE("tokenizer and generation files are found", "[hf_directory]") {
   CHECK(companion_files(scratch.path()) ==
         std::vector<std::string>{scratch / "generation_config.json", scratch / "tokenizer.json"});
 }
+
+}  // namespace shardline::hf_directory_test

@@ -15,7 +15,8 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
+namespace shardline::hf_writer_test {
+
 using Catch::Contains;
 using nlohmann::json;
 namespace fs = std::filesystem;
@@ -292,3 +293,5 @@ TEST_CASE("progress of a rank counts the bytes of its own slices", "[hf_writer]"
     }
   });
 }
+
+}  // namespace shardline::hf_writer_test

@@ -13,7 +13,8 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
+namespace shardline::safetensors_test {
+
 using Catch::Contains;
 
 namespace {
@@ -185,3 +186,5 @@ TEST_CASE("random damage is an error or a value, never more", "[safetensors]") {
   }
   CHECK(refused > 9'000);
 }
+
+}  // namespace shardline::safetensors_test

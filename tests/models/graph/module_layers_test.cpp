@@ -23,7 +23,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::module_layers_test {
 namespace {
 
 using torch::nn::AnyModule;
@@ -270,4 +270,4 @@ TEST_CASE("modules that are no layers are told what a layer is") {
   CHECK_THROWS_AS(spec_of_modules({.name = "empty"}), ConfigError);
 }
 
-}  // namespace shardline
+}  // namespace shardline::module_layers_test

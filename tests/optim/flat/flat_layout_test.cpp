@@ -4,10 +4,10 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::flat_layout_test {
 namespace {
 
-using Stage = Sharding::Stage;
+using Level = Sharding::Level;
 
 struct Specs {
   ParamSpec norm{.name = "norm", .shape = {5}, .decays = false, .partial_over_t = true};
@@ -38,13 +38,13 @@ TEST_CASE("how ranks stand to a gradient") {
 TEST_CASE("places are aligned, apart from each other, and in a segment of their kind") {
   const Specs s;
   const auto named = s.named();
-  for (const auto stage : {Stage::none, Stage::optimizer, Stage::gradients, Stage::weights})
+  for (const auto level : {Level::none, Level::optimizer, Level::gradients, Level::weights})
     for (const int degree : {1, 2, 3})
       for (int ranks : {1, 2, 3, 8})
         for (int t = 0; t < ranks; ++t) {
           CAPTURE(static_cast<int>(stage), degree, ranks, t);
           const auto layout =
-              flat_layout(named, t, ranks, {.stage = stage, .degree = stage == Stage::none ? 1 : degree});
+              flat_layout(named, t, ranks, {.level = level, .degree = level == Level::none ? 1 : degree});
           std::vector<int64_t> end(layout.segments.size());
           for (size_t i = 0; i < named.size(); ++i) {
             const auto& place = layout.places[i];
@@ -73,34 +73,34 @@ TEST_CASE("what is dealt to how many ranks") {
   const auto shards = [&](const Sharding& sharding, size_t param) {
     return segment_of(flat_layout(s.named(), 0, 2, sharding), param).shards;
   };
-  const Sharding none, optimizer{.stage = Stage::optimizer, .degree = 4};
+  const Sharding none, optimizer{.level = Level::optimizer, .degree = 4};
   for (const size_t param : {kFrozen, kNorm, kWeight, kBias, kTable}) CHECK(shards(none, param) == 1);
   CHECK(shards(optimizer, kFrozen) == 1);  // has no state
   CHECK(shards(optimizer, kNorm) == 8);    // its gradient is summed over T too
   CHECK(shards(optimizer, kWeight) == 4);
   CHECK(shards(optimizer, kTable) == 4);
 
-  const Sharding weights{.stage = Stage::weights, .degree = 4, .whole_below = 60};
+  const Sharding weights{.level = Level::weights, .degree = 4, .whole_below = 60};
   CHECK(shards(weights, kTable) == 4);
   CHECK(shards(weights, kWeight) == 4);  // its logical size counts, not the rank's slice
   CHECK(shards(weights, kFrozen) == 1);
   CHECK(shards(weights, kBias) == 1);
-  CHECK(shards({.stage = Stage::weights, .degree = 4}, kFrozen) == 4);
+  CHECK(shards({.level = Level::weights, .degree = 4}, kFrozen) == 4);
 }
 
 TEST_CASE("a parameter stands where it does without sharding, relative to its neighbours") {
   const Specs s;
   const auto plain = flat_layout(s.named(), 1, 3, {});
-  for (const auto stage : {Stage::optimizer, Stage::gradients, Stage::weights}) {
-    const auto sharded = flat_layout(s.named(), 1, 3, {.stage = stage, .degree = 5});
+  for (const auto level : {Level::optimizer, Level::gradients, Level::weights}) {
+    const auto sharded = flat_layout(s.named(), 1, 3, {.level = level, .degree = 5});
     for (size_t i = 0; i < plain.places.size(); ++i) CHECK(sharded.places[i].begin == plain.places[i].begin);
   }
 }
 
 TEST_CASE("a layout of nothing") {
-  const auto layout = flat_layout({}, 0, 1, {.stage = Stage::weights, .degree = 2});
+  const auto layout = flat_layout({}, 0, 1, {.level = Level::weights, .degree = 2});
   CHECK(layout.segments.empty());
   CHECK(layout.places.empty());
 }
 
-}  // namespace shardline
+}  // namespace shardline::flat_layout_test

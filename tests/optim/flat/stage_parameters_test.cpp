@@ -14,13 +14,14 @@
 #include "core/error.h"
 #include "core/memory/storage.h"
 #include "optim/update/gradient_norm.h"
+#include "tests/optim/flat/whole_gradients.h"
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::stage_parameters_test {
 namespace {
 
-using Stage = Sharding::Stage;
+using Level = Sharding::Level;
 
 // Layers a, b, c, d: each has a split weight, a norm and a plain bias; "a.words" is shared by the layers that `tied`
 // names.
@@ -71,7 +72,7 @@ double expected(const ModelSpec& spec, const std::string& name, const Mesh& mesh
 
 // In two microbatches; the second adds the rest.
 void fill_gradients(StageParameters& parameters, const ModelSpec& spec, const std::vector<int>& stage_of_layer) {
-  const auto& at = parameters.groups().at;
+  const auto& at = parameters.groups().coordinates;
   parameters.zero_gradients();
   for (const bool last : {false, true}) {
     for (size_t l = spec.layers.size(); l-- > 0;) {
@@ -128,29 +129,29 @@ void check_reduction(const std::vector<int>& tied, const std::vector<int>& stage
     std::string mine;
     for (int step = 0; step < 2; ++step) {  // the second finds nothing left of the first
       fill_gradients(parameters, spec, stage_of_layer);
-      parameters.visit_gradients([&](const Parameter& p, const at::Tensor& gradient) {
-        const double value = expected(spec, p.name, mesh, parameters.groups().at.t);
+      for (const auto& [name, gradient] : whole_gradients(parameters, spec)) {
+        const double value = expected(spec, name, mesh, parameters.groups().coordinates.t);
         if (!at::equal(gradient, at::full_like(gradient, value)))
-          mine += cat("rank ", world->rank(), ": ", p.name, " is not ", value, "\n");
-      });
+          mine += cat("rank ", world->rank(), ": ", name, " is not ", value, "\n");
+      }
       const double got = gradient_norm(parameters);
       if (!(std::abs(got - norm) <= 1e-12 * norm)) mine += cat("norm ", got, " is not ", norm, "\n");
     }
     std::scoped_lock lock(mutex);
     mistakes += mine;
   });
-  CAPTURE(tied, stage_of_layer, mesh.d(), mesh.p(), mesh.t(), sequence_parallel, static_cast<int>(sharding.stage),
+  CAPTURE(tied, stage_of_layer, mesh.d(), mesh.p(), mesh.t(), sequence_parallel, static_cast<int>(sharding.level),
           sharding.degree);
   CHECK(mistakes == "");
 }
 
 std::vector<Sharding> shardings(int replicas) {
   std::vector<Sharding> all = {{}};
-  for (const auto stage : {Stage::optimizer, Stage::gradients, Stage::weights})
-    all.push_back({.stage = stage, .degree = replicas});
+  for (const auto level : {Level::optimizer, Level::gradients, Level::weights})
+    all.push_back({.level = level, .degree = replicas});
   all.push_back(
-      {.stage = Stage::weights, .degree = replicas, .whole_below = 10, .most_gathered = 1, .most_reduced = 1});
-  if (replicas % 2 == 0) all.push_back({.stage = Stage::weights, .degree = 2, .whole_below = 3});
+      {.level = Level::weights, .degree = replicas, .whole_below = 10, .most_gathered = 1, .most_reduced = 1});
+  if (replicas % 2 == 0) all.push_back({.level = Level::weights, .degree = 2, .whole_below = 3});
   return all;
 }
 
@@ -207,9 +208,9 @@ TEST_CASE("values are whole when they are used, and shards otherwise") {
       int shards = 0;  // what is always there: a part of it all
       for (const auto* p : parameters.stored()) shards += !has_storage(p->value);
       const std::scoped_lock lock(mutex);
-      if ((shards > 0) != (sharding.stage == Stage::weights)) mistakes.push_back("whole values stayed");
+      if ((shards > 0) != (sharding.level == Level::weights)) mistakes.push_back("whole values stayed");
     });
-    CAPTURE(static_cast<int>(sharding.stage), sharding.degree, sharding.whole_below);
+    CAPTURE(static_cast<int>(sharding.level), sharding.degree, sharding.whole_below);
     CHECK(mistakes == std::vector<std::string>{});
   }
 }
@@ -258,7 +259,7 @@ TEST_CASE("half-precision values are their fp32 masters, rounded, under every sh
         check(now);
         if (parameters.trained_type() != at::kFloat) complain("type");
       });
-      CAPTURE(type, static_cast<int>(sharding.stage), sharding.degree, sharding.whole_below);
+      CAPTURE(type, static_cast<int>(sharding.level), sharding.degree, sharding.whole_below);
       CHECK(mistakes == std::vector<std::string>{});
     }
 }
@@ -276,7 +277,7 @@ TEST_CASE("a parameter that several layers use has one value, one update and one
                                 .groups = groups_of(mesh, world),
                                 .sharding = {},
                                 .values = at::TensorOptions(at::kFloat)});
-    const int stage = parameters.groups().at.p;
+    const int stage = parameters.groups().coordinates.p;
     std::scoped_lock lock(mutex);
     int64_t stored = 0, trained = 0;
     for (const auto* p : parameters.stored()) {
@@ -324,4 +325,4 @@ TEST_CASE("clipping is torch's rule") {
   CHECK(clip_factor(1e9, 0) == 1);
 }
 
-}  // namespace shardline
+}  // namespace shardline::stage_parameters_test

@@ -12,10 +12,10 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::values_over_hosts_test {
 namespace {
 
-using Stage = Sharding::Stage;
+using Level = Sharding::Level;
 using Values = std::map<std::string, at::Tensor>;
 
 ModelSpec two_layers() {
@@ -73,9 +73,9 @@ TEST_CASE("values that are gathered over several hosts have the bits of one all-
                                    {Mesh("cluster", 4, 1, 2), 4, {0, 0, 0, 0, 1, 1, 1, 1}},
                                    {Mesh("spread", 4, 1, 2), 4, {0, 0, 1, 1, 2, 2, 3, 3}}};
   for (const auto& [mesh, degree, host_of] : cases)
-    for (const Stage stage : {Stage::optimizer, Stage::weights}) {
-      if (stage == Stage::optimizer && degree != mesh.d()) continue;
-      Sharding sharding{.stage = stage, .degree = degree};
+    for (const Level level : {Level::optimizer, Level::weights}) {
+      if (level == Level::optimizer && degree != mesh.d()) continue;
+      Sharding sharding{.level = level, .degree = degree};
       const Values two_steps = values_after_update(mesh, sharding, host_of);
       sharding.hierarchical_gather = false;
       const Values one_step = values_after_update(mesh, sharding, host_of);
@@ -91,4 +91,4 @@ TEST_CASE("values that are gathered over several hosts have the bits of one all-
 }
 
 }  // namespace
-}  // namespace shardline
+}  // namespace shardline::values_over_hosts_test

@@ -16,7 +16,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::adafactor_test {
 namespace {
 
 constexpr double kDecay = 0.1;
@@ -185,26 +185,27 @@ std::string mistakes(int t_degree, int shards, bool sequence_parallel, at::Scala
     const auto params = parameters.layer_params(0);
     const auto& specs = spec.layers[0].params;
     for (size_t i = 0; i < params.size(); ++i)
-      params[i]->value.copy_(slice_of(specs[i], numbers(specs[i].shape, key_of(i)), groups.at, mesh));
+      params[i]->value.copy_(slice_of(specs[i], numbers(specs[i].shape, key_of(i)), groups.coordinates, mesh));
     std::vector<TrainedRange> ranges;
     for (const auto& range : parameters.trained_ranges()) {
-      const Range cut = split_range(range.values.numel(), shards, groups.at.d);
+      const Range cut = split_range(range.values.numel(), shards, groups.coordinates.d);
       if (cut.length > 0) ranges.push_back(part_of(range, cut.begin, cut.length));
     }
     Adafactor optimizer(ranges, parameters.trained_parameters(),
-                        {.t = groups.at.t, .t_degree = t_degree, .communicator = groups.dp},
+                        {.t = groups.coordinates.t, .t_degree = t_degree, .communicator = groups.dp},
                         {.kind = OptimizerOptions::Kind::adafactor, .weight_decay = kDecay});
     for (int step = 1; step <= kSteps; ++step) {
       for (size_t i = 0; i < params.size(); ++i)
         if (params[i]->grad.defined())
-          params[i]->grad.copy_(slice_of(specs[i], gradient_of(specs[i], i, step), groups.at, mesh) * 2);
+          params[i]->grad.copy_(slice_of(specs[i], gradient_of(specs[i], i, step), groups.coordinates, mesh) * 2);
       optimizer.step(kRate, 0.5);
     }
     std::scoped_lock lock(mutex);
     for (const auto& range : ranges) {
       auto padding = range.values.clone();
       for (const auto& piece : range.pieces) {
-        const auto whole = slice_of(*piece.spec, exact.at(piece.spec->name), groups.at, mesh).contiguous().flatten();
+        const auto whole =
+            slice_of(*piece.spec, exact.at(piece.spec->name), groups.coordinates, mesh).contiguous().flatten();
         const auto difference =
             (range.values.narrow(0, piece.begin, piece.length) - whole.narrow(0, piece.offset, piece.length))
                 .abs()
@@ -274,4 +275,4 @@ TEST_CASE("a fused query, key and value of GPT-2 is one matrix, BERT's are three
   CHECK(tensor_factors(params[8])[2].begin == std::vector<int64_t>{2, 0, 0, 0});
 }
 
-}  // namespace shardline
+}  // namespace shardline::adafactor_test

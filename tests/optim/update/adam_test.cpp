@@ -8,7 +8,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::adam_test {
 namespace {
 
 // torch.optim.AdamW and Adam as their documentation writes them.
@@ -77,4 +77,4 @@ TEST_CASE("a learning rate of zero moves nothing, but counts as a step") {
   CHECK(difference(value, start) > 1e-5);
 }
 
-}  // namespace shardline
+}  // namespace shardline::adam_test

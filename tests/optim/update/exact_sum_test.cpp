@@ -8,7 +8,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::exact_sum_test {
 namespace {
 
 ExactSum sum_of(const std::vector<double>& values) {
@@ -61,4 +61,4 @@ TEST_CASE("what is not finite stays so") {
   CHECK(std::isnan(sum.value()));
 }
 
-}  // namespace shardline
+}  // namespace shardline::exact_sum_test

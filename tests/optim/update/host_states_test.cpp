@@ -21,11 +21,11 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::host_states_test {
 namespace {
 
 using Kind = OptimizerOptions::Kind;
-using Stage = Sharding::Stage;
+using Level = Sharding::Level;
 using Seen = std::map<std::string, at::Tensor>;
 
 constexpr int kSteps = 4, kSkipped = 2;
@@ -116,7 +116,7 @@ class Rank {
                      .values = at::TensorOptions(c.type),
                      .host = place.link()}) {
     for (size_t layer = 0; layer < spec.layers.size(); ++layer)
-      if (c.stage_of_layer[layer] == parameters_.groups().at.p) layers_.push_back(static_cast<int>(layer));
+      if (c.stage_of_layer[layer] == parameters_.groups().coordinates.p) layers_.push_back(static_cast<int>(layer));
     fill(0.5);
     if (place.fault == Fault::none || place.fault == Fault::passes_run_ahead) {
       optimizer_ = make_optimizer(c.optimizer, parameters_);
@@ -177,7 +177,7 @@ class Rank {
   }
 
   void add_gradients(int step, int layer) {
-    const auto& at = parameters_.groups().at;
+    const auto& at = parameters_.groups().coordinates;
     for (const bool deferred : {false, true}) {
       parameters_.open_gradients(layer, deferred);
       for (const auto* p : parameters_.layer_params(layer))
@@ -188,9 +188,8 @@ class Rank {
   }
 
   void look_at_gradients(const std::string& what) {
-    parameters_.visit_gradients([&](const Parameter& p, const at::Tensor& gradient) {
-      seen_[cat(rank_, " ", what, p.name)] = gradient.clone();
-    });
+    const auto parts = parameters_.counted_gradients();
+    for (size_t i = 0; i < parts.size(); ++i) seen_[cat(rank_, " ", what, "part ", i)] = parts[i].clone();
   }
   void look_at_values(const std::string& what) {
     parameters_.visit_values([&](const Parameter& p) { seen_[cat(rank_, " ", what, p.name)] = p.value.clone(); });
@@ -234,12 +233,12 @@ const Place kDevice, kHost{.link = [] { return make_host_link(at::kCPU); }},
 std::vector<Case> layouts() {
   std::vector<Case> all = {{Mesh("cluster", 1, 1, 1), {}, {0, 0, 0, 0}, at::kFloat, {}},
                            {Mesh("cluster", 2, 2, 2), {}, {0, 0, 1, 1}, at::kFloat, {}}};
-  for (const auto stage : {Stage::optimizer, Stage::gradients, Stage::weights}) {
-    all.push_back({Mesh("cluster", 4, 1, 2), {.stage = stage, .degree = 4}, {0, 0, 0, 0}, at::kFloat, {}});
-    all.push_back({Mesh("PDT", 2, 2, 1), {.stage = stage, .degree = 2}, {0, 0, 1, 1}, at::kFloat, {}});
+  for (const auto level : {Level::optimizer, Level::gradients, Level::weights}) {
+    all.push_back({Mesh("cluster", 4, 1, 2), {.level = level, .degree = 4}, {0, 0, 0, 0}, at::kFloat, {}});
+    all.push_back({Mesh("PDT", 2, 2, 1), {.level = level, .degree = 2}, {0, 0, 1, 1}, at::kFloat, {}});
   }
   all.push_back({Mesh("cluster", 4, 1, 1),
-                 {.stage = Stage::weights, .degree = 2, .whole_below = 10},
+                 {.level = Level::weights, .degree = 2, .whole_below = 10},
                  {0, 0, 0, 0},
                  at::kFloat,
                  {}});
@@ -263,7 +262,7 @@ TEST_CASE("states on the host give the bits of states on the device, also where 
         if (!adamw && (type == at::kHalf || type == at::kDouble)) continue;
         c.type = type;
         c.optimizer = optimizer;
-        CAPTURE(c.mesh.d(), c.mesh.p(), c.mesh.t(), static_cast<int>(c.sharding.stage), c.sharding.degree, type,
+        CAPTURE(c.mesh.d(), c.mesh.p(), c.mesh.t(), static_cast<int>(c.sharding.level), c.sharding.degree, type,
                 static_cast<int>(optimizer.kind), optimizer.momentum);
         const Seen exact = run(c, kDevice);
         CHECK(differences(exact, run(c, kHost)) == std::vector<std::string>{});
@@ -283,7 +282,7 @@ TEST_CASE("whoever does not wait for a copy is found out") {
     for (const auto type : {at::kFloat, at::kBFloat16}) {
       c.type = type;
       c.optimizer = kAdamW;
-      CAPTURE(c.mesh.d(), c.mesh.p(), c.mesh.t(), static_cast<int>(c.sharding.stage), c.sharding.degree, type);
+      CAPTURE(c.mesh.d(), c.mesh.p(), c.mesh.t(), static_cast<int>(c.sharding.level), c.sharding.degree, type);
       const Seen exact = run(c, kDevice);
       CHECK_THROWS_AS(run(c, {.link = kLate.link, .fault = Fault::updates_early}), InvariantError);
       const auto ahead = [] { return std::make_shared<LateLink>(/*forgets_values=*/true); };
@@ -383,17 +382,18 @@ TEST_CASE("what stands on the host counts as the optimizer's, and the device kee
   const RankGroups groups = make_rank_groups(Mesh("cluster", 1, 1, 1), make_local_world(), make_local_world());
   const auto bytes_of = [&](at::ScalarType type, const HostLinkPtr& host) {
     const auto before = memory_totals().now;
-    const StageParameters parameters({.spec = spec,
-                                      .stage_of_layer = {0, 0, 0, 0},
-                                      .groups = groups,
-                                      .sharding = {},
-                                      .values = at::TensorOptions(type),
-                                      .host = host});
+    StageParameters parameters({.spec = spec,
+                                .stage_of_layer = {0, 0, 0, 0},
+                                .groups = groups,
+                                .sharding = {},
+                                .values = at::TensorOptions(type),
+                                .host = host});
     const auto after = memory_totals().now;
     const auto of = [&](MemoryClass memory) {
       return after[static_cast<size_t>(memory)] - before[static_cast<size_t>(memory)];
     };
-    const int64_t trained = parameters.elements().trained;
+    int64_t trained = 0;
+    for (const auto& range : parameters.trained_ranges()) trained += range.values.numel();
     return std::array<int64_t, 4>{of(MemoryClass::weights), of(MemoryClass::gradients), of(MemoryClass::optimizer),
                                   trained};
   };
@@ -409,4 +409,4 @@ TEST_CASE("what stands on the host counts as the optimizer's, and the device kee
   }
 }
 
-}  // namespace shardline
+}  // namespace shardline::host_states_test

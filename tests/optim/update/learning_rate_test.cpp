@@ -6,7 +6,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::learning_rate_test {
 
 TEST_CASE("learning rates are those of transformers.get_scheduler") {
   struct Golden {
@@ -42,4 +42,4 @@ TEST_CASE("an unknown schedule is a mistake of ours: the config has refused it")
   CHECK_THROWS_AS(learning_rate({.type = "greedy"}, 1), InvariantError);
 }
 
-}  // namespace shardline
+}  // namespace shardline::learning_rate_test

@@ -5,7 +5,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::loss_scaler_test {
 namespace {
 
 // The scale of each step: "x" in `steps` overflows, "." does not.
@@ -55,4 +55,4 @@ TEST_CASE("a static scale stays, and skipped steps are counted") {
   CHECK(scaler.skipped() == 2);
 }
 
-}  // namespace shardline
+}  // namespace shardline::loss_scaler_test

@@ -6,7 +6,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::sgd_test {
 namespace {
 
 struct Case {
@@ -40,4 +40,4 @@ TEST_CASE("SGD is torch's formula: the first gradient is the momentum, dampened 
   }
 }
 
-}  // namespace shardline
+}  // namespace shardline::sgd_test

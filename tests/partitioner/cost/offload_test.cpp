@@ -1,11 +1,12 @@
 // What moving activations to the host and back costs and saves.
 #include "partitioner/memory/away.h"
+#include "partitioner/memory/layer_bytes.h"
 #include "tests/partitioner/cost/published.h"
 #include "tests/partitioner/planning.h"
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::offload_test {
 namespace {
 
 Planning with_host(double gigabytes_per_second) {
@@ -32,8 +33,10 @@ Layout four_stages(What recomputed, const OffloadOptions& offload) {
 PlannedLayout planned(const Planning& job, const Layout& layout) {
   const auto schedule = make_schedule(layout.schedule_choice());
   const std::vector<int> stages = {0, 0, 0, 1, 1, 2, 2, 3, 3, 3}, alone(10, 0);
+  const auto& chunks = layout.pipeline == 1 ? alone : stages;
+  const auto memory = memory_by_stage(job.machines.cluster, {job.workload, layout, schedule, chunks});
   return describe_layout(job.workload, job.machines, layout, schedule, spans_of(job, layout), prices_of(job, layout),
-                         layout.pipeline == 1 ? alone : stages);
+                         {chunks, memory});
 }
 
 double seconds(const Planning& job, const Layout& layout) {
@@ -42,7 +45,7 @@ double seconds(const Planning& job, const Layout& layout) {
 // Of all stages.
 double activations(const Planning& job, const Layout& layout) {
   double sum = 0;
-  for (const auto& stage : planned(job, layout).memory) sum += stage.bytes.activations;
+  for (const auto& stage : planned(job, layout).memory) sum += stage.activations;
   return sum;
 }
 
@@ -66,8 +69,9 @@ TEST_CASE("what moves more over a slow link takes longer, and keeps less") {
   }
   const auto everything = four_stages(What::nothing, kEverything);
   CHECK(seconds(with_host(0.25), everything) > seconds(job, everything));
-  const double least =
-      job.workload.global_batch * moved_bytes(job.workload, everything, 1) / 0.5e9;  // of one block, one way
+  const double least = job.workload.global_batch *
+                       static_cast<double>(moved_bytes(everything, 1, layer_bytes(job.workload, everything, 0, 1))) /
+                       0.5e9;  // of one block, one way
   CHECK(seconds(job, everything) > least);
 }
 
@@ -94,12 +98,12 @@ TEST_CASE("optimizer states on the host leave the device, and an update takes th
   Planning job = with_host(12);
   Layout layout{.replicas = 2, .microbatches = 8, .sharding = zero(1, 2)};
   for (const auto precision : {Precision::fp32, Precision::bf16}) {
-    job.workload.precision = precision;
+    job.workload.types = types_of(precision);
     layout.states_on_host = false;
     const PlannedLayout device = plan_layout(job, layout);
     layout.states_on_host = true;
     const PlannedLayout host = plan_layout(job, layout);
-    const MemoryBytes &there = device.memory[0].bytes, &here = host.memory[0].bytes;
+    const MemoryBytes &there = device.memory[0], &here = host.memory[0];
     CHECK(here.optimizer == 0);
     CHECK(here.total() == Approx(there.total() - there.optimizer).epsilon(1e-14));
     CHECK(there.host == 0);
@@ -134,4 +138,4 @@ TEST_CASE("what is away is told by instruction") {
   CHECK(away_between({}, list) == Flags(list.size()));
 }
 
-}  // namespace shardline
+}  // namespace shardline::offload_test

@@ -2,7 +2,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::pricing_test {
 namespace {
 
 // 4 ranks a node; a link between nodes has a tenth of the rate of one inside.
@@ -40,4 +40,4 @@ TEST_CASE("the way makes no difference inside a node, and two steps need equally
 }
 
 }  // namespace
-}  // namespace shardline
+}  // namespace shardline::pricing_test

@@ -7,8 +7,7 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
-
+namespace shardline::profiled_step_test {
 namespace {
 
 LayerSpec layer(const std::string& name, int64_t elements, bool is_block, const std::string& tied_to = "") {
@@ -61,7 +60,7 @@ LinkMeasurement link(const std::string& group, const std::string& operation, dou
 }
 
 Planning job(const Profile& profile, int64_t batch) {
-  return {{.spec = model(), .sequence_length = 8, .global_batch = batch, .precision = Precision::fp32},
+  return {{.spec = model(), .sequence_length = 8, .global_batch = batch, .types = types_of(Precision::fp32)},
           {profiled_cluster(profile, 2), std::make_shared<const Profile>(profile)}};
 }
 
@@ -146,3 +145,5 @@ TEST_CASE("a measured machine is a cluster") {
   p.valid_for.erase("ranks_per_host");
   CHECK_THROWS_WITH(profiled_cluster(p, 2), Catch::Contains("does not say its ranks_per_host"));
 }
+
+}  // namespace shardline::profiled_step_test

@@ -7,7 +7,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::published_formulas_test {
 namespace {
 
 constexpr double kGiB = 1073741824.0;
@@ -123,4 +123,4 @@ TEST_CASE("activations of figure 7 of 2205.05198, in percent of tensor paralleli
   }
 }
 
-}  // namespace shardline
+}  // namespace shardline::published_formulas_test

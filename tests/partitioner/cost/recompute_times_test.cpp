@@ -9,7 +9,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::recompute_times_test {
 namespace {
 
 Planning job_of(const RecomputeRow& row, bool sequence_parallel) {
@@ -18,7 +18,7 @@ Planning job_of(const RecomputeRow& row, bool sequence_parallel) {
   return {{.spec = published_gpt(row.heads, row.hidden, row.layers, sequence_parallel),
            .sequence_length = 2048,
            .global_batch = row.batch,
-           .precision = Precision::fp16,
+           .types = types_of(Precision::fp16),
            .software = engine_of_2205_05198()},
           {cluster}};
 }
@@ -91,4 +91,4 @@ TEST_CASE("what a step without a pipeline does outside its blocks is predicted")
   }
 }
 
-}  // namespace shardline
+}  // namespace shardline::recompute_times_test

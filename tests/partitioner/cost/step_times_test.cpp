@@ -10,7 +10,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::step_times_test {
 namespace {
 
 Cluster dgx_a100() {
@@ -23,7 +23,7 @@ Planning job_of(const ScalingRow& row, const Efficiencies& efficiencies) {
   Planning job{{.spec = published_gpt(row.heads, row.hidden, row.layers),
                 .sequence_length = 2048,
                 .global_batch = row.batch,
-                .precision = Precision::fp16,
+                .types = types_of(Precision::fp16),
                 .software = engine_of_2104_04473()},
                {dgx_a100()}};
   job.machines.cluster.efficiencies = efficiencies;
@@ -92,7 +92,7 @@ Planning figure_job(int heads, int hidden, int layers, int batch) {
   return {{.spec = published_gpt(heads, hidden, layers),
            .sequence_length = 2048,
            .global_batch = batch,
-           .precision = Precision::fp16,
+           .types = types_of(Precision::fp16),
            .software = engine_of_2104_04473()},
           {dgx_a100()}};
 }
@@ -257,4 +257,4 @@ TEST_CASE("figure 17: recomputing costs a quarter while everything fits, and pay
   CHECK(recomputed.back() > 2 * kept[3]);
 }
 
-}  // namespace shardline
+}  // namespace shardline::step_times_test

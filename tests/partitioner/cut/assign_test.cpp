@@ -8,7 +8,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::assign_test {
 namespace {
 
 std::vector<double> stage_costs(const std::vector<double>& costs, const std::vector<int>& stage, int stages) {
@@ -33,6 +33,13 @@ double least_by_search(const std::vector<double>& costs, int stages) {
     least = std::min(least, most_expensive(stage_costs(costs, stage, stages)));
   } while (std::next_permutation(cut_behind.begin(), cut_behind.end()));
   return least;
+}
+
+// Of layers cut into stages of one chunk each.
+std::vector<int> assign_stages(const std::vector<double>& costs, int stages) {
+  std::vector<int> stage_of_chunk(static_cast<size_t>(stages));
+  std::iota(stage_of_chunk.begin(), stage_of_chunk.end(), 0);
+  return assign_chunks(costs, stage_of_chunk);
 }
 
 }  // namespace
@@ -97,4 +104,4 @@ TEST_CASE("a stage for every layer is the most there can be") {
   CHECK_THROWS_WITH(assign_stages({5, 1, 3}, 4), Catch::Contains("use at most 3 stages"));
 }
 
-}  // namespace shardline
+}  // namespace shardline::assign_test

@@ -11,7 +11,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::module_tree_test {
 namespace {
 
 using Costs = std::vector<double>;
@@ -263,4 +263,4 @@ TEST_CASE("costs and weights that make no sense are told") {
   CHECK_THROWS_AS(assign_tree({}, 2, 0.5), ConfigError);
 }
 
-}  // namespace shardline
+}  // namespace shardline::module_tree_test

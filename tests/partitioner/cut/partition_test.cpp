@@ -10,7 +10,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::partition_test {
 namespace {
 
 double at(const std::vector<double>& values, size_t i) {
@@ -196,4 +196,4 @@ TEST_CASE("a stage that keeps more microbatches gets fewer layers") {
   CHECK(std::count(capped.begin(), capped.end(), 0) <= 3);
 }
 
-}  // namespace shardline
+}  // namespace shardline::partition_test

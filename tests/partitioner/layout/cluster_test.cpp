@@ -6,7 +6,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::cluster_test {
 namespace {
 
 Cluster read(const std::string& text) {
@@ -98,4 +98,4 @@ TEST_CASE("every cluster file of the repository is read, and every value of its 
   CHECK(files >= 5);
 }
 
-}  // namespace shardline
+}  // namespace shardline::cluster_test

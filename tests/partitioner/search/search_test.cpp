@@ -8,13 +8,13 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::search_test {
 namespace {
 
-using Stage = Sharding::Stage;
+using Level = Sharding::Level;
 
 Planning job_on_p4d(int nodes, const ModelSpec& spec, int length, int batch) {
-  Planning job{{.spec = spec, .sequence_length = length, .global_batch = batch, .precision = Precision::bf16},
+  Planning job{{.spec = spec, .sequence_length = length, .global_batch = batch, .types = types_of(Precision::bf16)},
                {read_cluster(SHARDLINE_CLUSTERS "/p4d.24xlarge.json")}};
   job.machines.cluster.nodes = nodes;
   return job;
@@ -25,7 +25,7 @@ Planning job_on_p4d(int nodes, const ModelSpec& spec, int length, int batch) {
 TEST_CASE("the search finds what trying everything finds, and says why the others lose") {
   auto job = job_on_p4d(2, published_gpt(16, 4096, 16, false, 51200, 1024), 1024, 64);
   SearchSpace space{
-      .microbatch_sizes = {1, 2, 4}, .chunks = {2}, .sharded = {Stage::none, Stage::optimizer}, .offload = {{}}};
+      .microbatch_sizes = {1, 2, 4}, .chunks = {2}, .sharded = {Level::none, Level::optimizer}, .offload = {{}}};
   const auto found = search(job, space);
   REQUIRE(found.best.size() == 10);
   CHECK(found.reasons.size() == 10);
@@ -68,14 +68,55 @@ TEST_CASE("the search chooses what is sharded, and over how many replicas") {
         CHECK((!planned.fit.fits || planned.step.seconds >= found.best.front().step.seconds * (1 - 1e-9)));
       }
     for (size_t i = 1; i < found.reasons.size(); ++i) CHECK_FALSE(found.reasons[i].empty());
-    return best.sharded() == Stage::weights ? best.sharding.degree : 1;
+    return best.sharded() == Level::weights ? best.sharding.degree : 1;
   };
   CHECK(shards_at(40) <= shards_at(16));
-  CHECK(shards_at(5.5) == 8);  // 4 would not fit, and 16 leave the node
+  const auto needed = [&](int degree) {
+    const Layout layout{
+        .replicas = 16, .microbatches = 4, .recompute = space.recompute.front(), .sharding = zero(3, degree)};
+    return plan_layout(job, layout).fit.bytes / 1073741824.0;
+  };
+  REQUIRE(needed(4) > needed(8));
+  CHECK(shards_at(needed(8)) == 8);  // 4 would not fit, and 16 leave the node
 
-  space.sharded = {Stage::weights};
+  space.sharded = {Level::weights};
   space.sharding_degrees = {3};
   CHECK_THROWS_WITH(search(job, space), Catch::Contains("sharding degree"));
+}
+
+// Searches a space of one layout on devices that have just the memory that it needs.
+TEST_CASE("no layout that fits exactly is dropped by a bound") {
+  auto job = job_on_p4d(1, published_gpt(16, 1024, 8, false, 51200, 1024), 1024, 32);
+  job.workload.software.own_ops = true;
+  SearchSpace space{.microbatch_sizes = {1, 4}, .schedules = {"simple", "interleaved", "interleaved_1f1b", "zbv"}};
+  space.chunks = {2};
+  space.base.sharding.whole_below = 1 << 20;
+  std::vector<Layout> layouts;
+  const auto all = search(job, space);
+  for (const auto& planned : all.best) layouts.push_back(planned.layout);
+  for (const auto& loser : all.losers) layouts.push_back(loser.layout);
+  CHECK(layouts.size() > 500);
+  for (const auto& layout : layouts) {
+    const double bytes = plan_layout(job, layout).fit.bytes;
+    auto just_enough = job;
+    just_enough.machines.cluster.memory_bytes = bytes;
+    const auto found = search(just_enough, {.base = layout,
+                                            .worlds = {layout.world()},
+                                            .tensor = {layout.tensor},
+                                            .pipeline = {layout.pipeline},
+                                            .replicas = {layout.replicas},
+                                            .microbatch_sizes = {layout.microbatch_size},
+                                            .schedules = {layout.schedule},
+                                            .chunks = {layout.chunks_per_stage},
+                                            .recompute = {layout.recompute},
+                                            .sharded = {layout.sharding.level},
+                                            .sharding_degrees = {layout.sharding.degree},
+                                            .sequence_parallel = {layout.sequence_parallel},
+                                            .offload = {layout.offload}});
+    CAPTURE(to_string(layout), found.losers.empty() ? "" : found.losers.front().reason);
+    REQUIRE(found.best.size() == 1);
+    CHECK(found.best.front().fit.bytes == bytes);
+  }
 }
 
 TEST_CASE("parameters that stay whole save nothing and cost nothing to share") {
@@ -112,4 +153,4 @@ TEST_CASE("175B on 960 A100 40GB") {
   }
 }
 
-}  // namespace shardline
+}  // namespace shardline::search_test

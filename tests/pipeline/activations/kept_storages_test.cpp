@@ -8,7 +8,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::kept_storages_test {
 
 TEST_CASE("each storage counts once, by the part of it that is seen, and what has no memory does not count") {
   const auto a = at::randn({10, 3}), b = at::randn({4});
@@ -41,4 +41,4 @@ TEST_CASE("tensors that moved out hold no memory, and share theirs again when th
   CHECK_FALSE(whole.is_alias_of(owner));
 }
 
-}  // namespace shardline
+}  // namespace shardline::kept_storages_test

@@ -12,7 +12,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::offload_test {
 
 TEST_CASE("tensors come back from the file as they went, in any order, and leave no file behind") {
   const auto directory = std::filesystem::temp_directory_path() / "shardline-offload-test";
@@ -62,4 +62,4 @@ TEST_CASE("a directory that is not there is the config's fault, and a full disk 
   CHECK_THAT(message, Catch::Contains("could not be written") && Catch::Contains("smp_options.offload_path"));
 }
 
-}  // namespace shardline
+}  // namespace shardline::offload_test

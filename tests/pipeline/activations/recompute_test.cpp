@@ -2,7 +2,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::recompute_test {
 namespace {
 
 Recompute named(const char* name) {
@@ -41,4 +41,4 @@ TEST_CASE("groups are cut from the front, within a chunk and among equal neighbo
   CHECK(layer_groups({}, mixed).empty());
 }
 
-}  // namespace shardline
+}  // namespace shardline::recompute_test

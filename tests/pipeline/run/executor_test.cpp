@@ -16,7 +16,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::executor_test {
 namespace {
 
 constexpr int64_t kHidden = 3, kLength = 2;
@@ -171,7 +171,7 @@ Schedule two_chunks_on_one_stage(int microbatches) {
   for (int i = 0; i < microbatches; ++i)
     for (int chunk : {1, 0})
       for (const Op op : {Op::backward_input, Op::backward_weight}) list.push_back({op, i, chunk});
-  for (int chunk : {0, 1}) list.push_back({Op::reduce_gradients, -1, chunk});
+  for (int chunk : {0, 1}) list.push_back({Op::end_gradients, -1, chunk});
   return schedule;
 }
 
@@ -236,7 +236,7 @@ TEST_CASE("a schedule that splits the backward pass makes the weight gradients l
   Schedule schedule = one_forward_one_backward(1, 2, 0);
   const Instruction f0{Op::forward, 0}, f1{Op::forward, 1}, b0{Op::backward_input, 0}, b1{Op::backward_input, 1},
       w0{Op::backward_weight, 0}, w1{Op::backward_weight, 1};
-  schedule.instructions = {{f0, f1, b0, b1, w0, w1, {Op::reduce_gradients}}};
+  schedule.instructions = {{f0, f1, b0, b1, w0, w1, {Op::end_gradients}}};
   const auto result = run(schedule), at_once = run(one_forward_one_backward(1, 2, 0));
   const Diary& diary = result.diaries[0];
   const auto first_weight = std::find(diary.begin(), diary.end(), "weight 4");
@@ -252,7 +252,7 @@ TEST_CASE("recomputed groups give the same bits under every schedule, and keep n
   split.instructions[0].clear();
   for (const Op op : {Op::forward, Op::backward_input, Op::backward_weight})
     for (int i = 0; i < 7; ++i) split.instructions[0].push_back({op, i});
-  split.instructions[0].push_back({Op::reduce_gradients});
+  split.instructions[0].push_back({Op::end_gradients});
   for (const auto& schedule : {simple_schedule(1, 7, 0), simple_schedule(3, 7, 2), one_forward_one_backward(2, 7, 0),
                                one_forward_one_backward(5, 7, 0), split, two_chunks_on_one_stage(7)})
     for (const auto& [recompute, group] : {std::pair{"each", 1}, {"group_2", 2}, {"group_3", 3}, {"contiguous", 4}}) {
@@ -325,7 +325,7 @@ TEST_CASE("each instruction leaves a record of its time") {
     CHECK(records[i].start <= records[i].end);
     CHECK(records[i].waited == 0);
     if (i > 0) CHECK(records[i].start >= records[i - 1].end);
-    if (records[i].instruction.op != Op::reduce_gradients) busy += records[i].end - records[i].start;
+    if (records[i].instruction.op != Op::end_gradients) busy += records[i].end - records[i].start;
   }
   CHECK(busy_seconds(records) == Approx(busy));
 }
@@ -356,4 +356,4 @@ TEST_CASE("a schedule for other microbatches or stages is our mistake") {
   });
 }
 
-}  // namespace shardline
+}  // namespace shardline::executor_test

@@ -14,7 +14,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::mutants_on_ranks_test {
 namespace {
 
 // Runs only the messages: each carries its kind, microbatch and the receiver's chunk, and the receiver looks at them.
@@ -84,4 +84,4 @@ TEST_CASE("every accepted mutant of every schedule is a reordering that runs on 
   WARN(mutants << " mutants, of which " << accepted << " are reorderings that run");
 }
 
-}  // namespace shardline
+}  // namespace shardline::mutants_on_ranks_test

@@ -17,7 +17,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::schedule_run_test {
 namespace {
 
 constexpr int kLayers = 12;
@@ -230,4 +230,4 @@ TEST_CASE("memory for messages follows their sizes: after large microbatches, sm
   });
 }
 
-}  // namespace shardline
+}  // namespace shardline::schedule_run_test

@@ -13,7 +13,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::slow_stages_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -75,4 +75,4 @@ TEST_CASE("slow stages: a limit shorter than a stage's forwards does not end a h
   }));
 }
 
-}  // namespace shardline
+}  // namespace shardline::slow_stages_test

@@ -9,8 +9,7 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
-
+namespace shardline::schedule_test {
 namespace {
 
 // A stage's list in short: s sends, r receives, a an activation, g a gradient.
@@ -35,7 +34,7 @@ TEST_CASE("simple: all forwards, then all backwards") {
   CHECK(schedule.stage_of_chunk == std::vector<int>{0, 1, 2});
   CHECK(schedule.instructions[1][0] == Instruction{Op::recv_activation, 0, 1, 0});
   CHECK(schedule.instructions[1][2] == Instruction{Op::send_activation, 0, 1, 2});
-  CHECK(schedule.instructions[1].back() == Instruction{Op::reduce_gradients, -1, 1, -1});
+  CHECK(schedule.instructions[1].back() == Instruction{Op::end_gradients, -1, 1, -1});
 }
 
 TEST_CASE("simple runs in waves when fewer microbatches may be active") {
@@ -64,10 +63,10 @@ TEST_CASE("a single stage sends nothing") {
 TEST_CASE("every generated schedule passes the checker and keeps its bound on active microbatches") {
   for (int stages = 1; stages <= 7; ++stages)
     for (int microbatches = 1; microbatches <= 9; ++microbatches) {
-      CHECK(check_schedule(forward_schedule(stages, microbatches), {.send_buffers = 0}).send_buffers == 0);
+      CHECK(check_schedule(forward_schedule(stages, microbatches), 0).send_buffers == 0);
       for (int active = 0; active <= stages + 1; ++active) {
         CAPTURE(stages, microbatches, active);
-        const auto simple = check_schedule(simple_schedule(stages, microbatches, active), {.send_buffers = 0});
+        const auto simple = check_schedule(simple_schedule(stages, microbatches, active), 0);
         const int wave = active == 0 ? microbatches : std::min(active, microbatches);
         CHECK(simple.peak_activations == std::vector<int>(static_cast<size_t>(stages), wave));
         CHECK(simple.peak_weight_pairs == std::vector<int>(static_cast<size_t>(stages), 1));
@@ -88,7 +87,7 @@ TEST_CASE("1F1B needs a send buffer exactly when neighbours send to each other a
   CHECK(check_schedule(one_forward_one_backward(4, 8, 0)).send_buffers == 1);
   CHECK(check_schedule(one_forward_one_backward(4, 8, 1)).send_buffers == 0);
   CHECK(check_schedule(one_forward_one_backward(1, 8, 0)).send_buffers == 0);
-  CHECK_THROWS_AS(check_schedule(one_forward_one_backward(4, 8, 0), {.send_buffers = 0}), ScheduleError);
+  CHECK_THROWS_AS(check_schedule(one_forward_one_backward(4, 8, 0), 0), ScheduleError);
 }
 
 TEST_CASE("fewer active microbatches cost no more than their round trips") {
@@ -113,11 +112,11 @@ TEST_CASE("impossible sizes are refused with the option and the minimum") {
 TEST_CASE("a schedule survives JSON") {
   for (const auto& schedule : {simple_schedule(3, 4, 2), one_forward_one_backward(4, 6, 0), forward_schedule(2, 3)}) {
     const nlohmann::json json = schedule;
-    CHECK(schedule_from_json(nlohmann::json::parse(json.dump())) == schedule);
+    CHECK(schedule_from_json(nlohmann::json::parse(json.dump()), "f") == schedule);
   }
   const nlohmann::json json = simple_schedule(2, 1, 0);
   CHECK(json["instructions"][0][0].dump() == R"({"chunk":0,"microbatch":0,"op":"forward"})");
-  CHECK(json["instructions"][0].back().dump() == R"({"chunk":0,"op":"reduce_gradients"})");
+  CHECK(json["instructions"][0].back().dump() == R"({"chunk":0,"op":"end_gradients"})");
 }
 
 TEST_CASE("a wrong schedule file is refused by place") {
@@ -125,26 +124,30 @@ TEST_CASE("a wrong schedule file is refused by place") {
   const auto refusal = [&](const char* pointer, const nlohmann::json& value) {
     auto bad = good;
     bad[nlohmann::json::json_pointer(pointer)] = value;
-    return message_of([&] { schedule_from_json(bad); });
+    return message_of([&] { schedule_from_json(bad, "f.json"); });
   };
-  CHECK(
-      contains(refusal("/instructions/1/2/op", "forwards"), "/instructions/1/2/op: unknown instruction \"forwards\""));
-  CHECK(contains(refusal("/instructions/1/2/op", 3), "a string is expected, got 3"));
-  CHECK(contains(refusal("/instructions/0/0/chunk", 1.5), "/instructions/0/0/chunk: an integer is expected, got 1.5"));
+  CHECK(contains(refusal("/instructions/1/2/op", "forwards"),
+                 "f.json: /instructions/1/2/op: unknown instruction; got \"forwards\""));
+  CHECK(contains(refusal("/instructions/1/2/op", 3), "/instructions/1/2/op: must be a string; got 3"));
+  CHECK(contains(refusal("/instructions/0/0/chunk", 1.5),
+                 "/instructions/0/0/chunk: must be an integer >= -2147483648; got 1.5"));
   CHECK(contains(refusal("/instructions/0/0/chunk", true), "got true"));
-  CHECK(contains(refusal("/instructions/0/0/microbatch", 1e3), "an integer is expected"));
-  CHECK(contains(refusal("/microbatches", 4294967296), "4294967296 is out of range"));
-  CHECK(contains(refusal("/microbatches", -4294967296), "out of range"));
-  CHECK(contains(refusal("/microbatches", 18446744073709551615u), "out of range"));
-  CHECK(contains(refusal("/instructions/0", nlohmann::json::object()), "/instructions/0: an array is expected"));
-  CHECK(contains(refusal("/instructions/0/1", nullptr), "/instructions/0/1: an object is expected"));
-  CHECK(contains(refusal("/instructions/0/0/chunks", 0), "unknown key \"chunks\""));
-  CHECK(contains(refusal("/extra", 0), "the schedule at /: unknown key \"extra\""));
+  CHECK(contains(refusal("/instructions/0/0/microbatch", 1e3), "must be an integer"));
+  CHECK(contains(refusal("/microbatches", 4294967296), "got 4294967296; the largest is 2147483647"));
+  CHECK(contains(refusal("/microbatches", -4294967296), "must be an integer >= -2147483648"));
+  CHECK(contains(refusal("/microbatches", 18446744073709551615u), "the largest is 2147483647"));
+  CHECK(contains(refusal("/instructions/0", nlohmann::json::object()), "/instructions/0: must be an array"));
+  CHECK(contains(refusal("/instructions/0/1", nullptr), "/instructions/0/1: must be an object"));
+  CHECK(contains(refusal("/instructions/0/0/chunks", 0), "/instructions/0/0/chunks: unknown key"));
+  CHECK(contains(refusal("/extra", 0), "f.json: /extra: unknown key"));
   CHECK(contains(refusal("/stage_of_chunk/1", "x"), "/stage_of_chunk/1"));
-  CHECK(contains(message_of([] { schedule_from_json(nlohmann::json::array()); }), "an object is expected"));
+  CHECK(
+      contains(message_of([] { schedule_from_json(nlohmann::json::array(), "f.json"); }), "f.json: must be an object"));
   for (const char* key : {"name", "stages", "microbatches", "stage_of_chunk", "instructions"}) {
     auto bad = good;
     bad.erase(key);
-    CHECK(contains(message_of([&] { schedule_from_json(bad); }), cat("the key \"", key, "\" is missing")));
+    CHECK(contains(message_of([&] { schedule_from_json(bad, "f.json"); }), cat("f.json: /", key, ": is missing")));
   }
 }
+
+}  // namespace shardline::schedule_test

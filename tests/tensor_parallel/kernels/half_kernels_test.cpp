@@ -16,7 +16,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::half_kernels_test {
 namespace {
 
 // A half-precision layer and the types of the residual stream that it may stand in.
@@ -189,4 +189,4 @@ TEST_CASE("Sums over half-precision rows do not depend on the number of threads"
   CHECK(results[2].equal(results[0]));
 }
 
-}  // namespace shardline
+}  // namespace shardline::half_kernels_test

@@ -23,7 +23,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::kernels_test {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -245,4 +245,4 @@ TEST_CASE("Cross entropy of a rank without entries") {
   cross_entropy_gradient_(at::empty({2, 0}), label, at::zeros({2}), at::zeros({2}));
 }
 
-}  // namespace shardline
+}  // namespace shardline::kernels_test

@@ -9,7 +9,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::number_types_test {
 namespace {
 
 template <class Ours, class Torchs>
@@ -69,4 +69,4 @@ TEST_CASE("numbers beyond half precision become infinite, and what is no number 
   }
 }
 
-}  // namespace shardline
+}  // namespace shardline::number_types_test

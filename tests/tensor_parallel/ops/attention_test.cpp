@@ -14,7 +14,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::attention_test {
 namespace {
 
 constexpr int64_t kDim = 4;
@@ -165,4 +165,4 @@ TEST_CASE("dropout of attention belongs to sample and head, not to the rank or t
   CHECK(difference(d_later, dx.narrow(0, 9, 18)) <= 1e-14);
 }
 
-}  // namespace shardline
+}  // namespace shardline::attention_test

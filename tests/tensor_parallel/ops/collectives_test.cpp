@@ -8,7 +8,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::collectives_test {
 
 TEST_CASE("rows that are gathered for work on all tokens, and sliced again, have the gradients of one process") {
   for (int ranks : {1, 2, 3, 4})
@@ -41,4 +41,4 @@ TEST_CASE("a rank by itself asks nobody") {
   CHECK(alone.size() == 1);
 }
 
-}  // namespace shardline
+}  // namespace shardline::collectives_test

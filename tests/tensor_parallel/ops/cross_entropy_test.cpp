@@ -13,7 +13,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::cross_entropy_test {
 namespace {
 
 constexpr int64_t kHidden = 5;
@@ -183,4 +183,4 @@ TEST_CASE("the logits of the last positions are whole on every rank") {
   }
 }
 
-}  // namespace shardline
+}  // namespace shardline::cross_entropy_test

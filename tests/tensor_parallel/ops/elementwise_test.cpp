@@ -14,7 +14,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::elementwise_test {
 namespace {
 
 constexpr int64_t kFeatures = 10;
@@ -110,4 +110,4 @@ TEST_CASE("the parts of a norm's gradients add up to the whole, padding left out
       }
 }
 
-}  // namespace shardline
+}  // namespace shardline::elementwise_test

@@ -10,7 +10,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::embedding_test {
 namespace {
 
 constexpr int64_t kWords = 11, kPositions = 9, kHidden = 4;
@@ -87,4 +87,4 @@ TEST_CASE("more ranks than words") {
         }) == 0);
 }
 
-}  // namespace shardline
+}  // namespace shardline::embedding_test

@@ -17,13 +17,13 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::half_attention_test {
 namespace {
 
 constexpr int64_t kHeads = 3, kDim = 16;
 
 struct Restore {
-  ~Restore() { use_products(Products::automatic); }
+  ~Restore() { use_products(ProductLibrary::automatic); }
 };
 
 Microbatch batch_of(int64_t samples, int64_t length) {
@@ -126,7 +126,7 @@ TEST_CASE("the blockwise attention of half precision is float64's, rounded once,
 
 TEST_CASE("causal attention of half precision is its definition, as this machine and as ATen runs it") {
   const Restore restore;
-  for (const auto kind : {Products::automatic, Products::aten})
+  for (const auto kind : {ProductLibrary::automatic, ProductLibrary::aten})
     for (const auto type : kHalfTypes)
       for (const int64_t length : {1, 33, 130})
         for (const bool in_fp32 : {false, true}) {
@@ -205,4 +205,4 @@ TEST_CASE("half-precision attention over a cache gives the positions of a whole 
   }
 }
 
-}  // namespace shardline
+}  // namespace shardline::half_attention_test

@@ -21,7 +21,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::half_ops_test {
 namespace {
 
 constexpr int64_t kUnit = 3, kInput = 40, kHidden = 24;
@@ -248,4 +248,4 @@ TEST_CASE("a residual in fp32 passes through half-precision layers without a rou
       }
 }
 
-}  // namespace shardline
+}  // namespace shardline::half_ops_test

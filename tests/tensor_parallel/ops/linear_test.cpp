@@ -9,7 +9,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::linear_test {
 namespace {
 
 constexpr int64_t kInput = 6, kUnit = 3;
@@ -151,4 +151,4 @@ TEST_CASE("a frozen linear has an input gradient only") {
         }) <= 1e-13);
 }
 
-}  // namespace shardline
+}  // namespace shardline::linear_test

@@ -15,7 +15,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::rotary_test {
 namespace {
 
 struct Case {
@@ -149,4 +149,4 @@ TEST_CASE("one table serves all layers, and nothing beside it is made") {
       rotated({}, at::ones({4, 72}, at::kFloat), {.ids = at::ones({1, 4}, at::kLong), .first_position = 13}, 8, table));
 }
 
-}  // namespace shardline
+}  // namespace shardline::rotary_test

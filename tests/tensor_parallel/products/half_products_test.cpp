@@ -13,11 +13,11 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::half_products_test {
 namespace {
 
 struct Restore {
-  ~Restore() { use_products(Products::automatic); }
+  ~Restore() { use_products(ProductLibrary::automatic); }
 };
 
 // A [rows, columns] window of a larger tensor, so that rows are strided; around it stands what must not be read.
@@ -63,12 +63,12 @@ void check_products(int64_t m, int64_t k, int64_t n, at::ScalarType type) {
 
 TEST_CASE("half-precision products are float64's, rounded once; gradients of parameters are fp32") {
   const Restore restore;
-  std::vector<Products> kinds = {Products::automatic};
-  if (std::string(products_in_use()) != "ATen") kinds.push_back(Products::onednn);
+  std::vector<ProductLibrary> kinds = {ProductLibrary::automatic};
+  if (std::string(products_in_use()) != "ATen") kinds.push_back(ProductLibrary::onednn);
   const std::vector<std::vector<int64_t>> sizes = {{1, 1, 1},     {3, 5, 7},     {1, 40, 9},         {64, 32, 48},
                                                    {33, 300, 17}, {1030, 9, 20}, {20, 1030, 9},      {9, 20, 1030},
                                                    {70, 33, 1},   {33, 1, 70},   {1025, 1030, 1027}, {2050, 3, 2}};
-  for (const Products kind : kinds) {
+  for (const ProductLibrary kind : kinds) {
     use_products(kind);
     for (const auto type : kHalfTypes)
       for (const auto& s : sizes) check_products(s[0], s[1], s[2], type);
@@ -77,7 +77,7 @@ TEST_CASE("half-precision products are float64's, rounded once; gradients of par
 
 TEST_CASE("ATen's way, too, adds half-precision weight gradients in fp32") {
   const Restore restore;
-  use_products(Products::aten);
+  use_products(ProductLibrary::aten);
   for (const auto type : kHalfTypes)
     for (const int64_t rows : {1, 50, 1100}) check_weight_gradient(window(rows, 7, type), window(rows, 40, type));
 }
@@ -118,4 +118,4 @@ TEST_CASE("a fp16 product beyond the type's range is infinite, not wrong") {
   CHECK(dw.eq(80000).all().item<bool>());  // fp32 holds it
 }
 
-}  // namespace shardline
+}  // namespace shardline::half_products_test

@@ -16,11 +16,11 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::products_test {
 namespace {
 
 struct Restore {
-  ~Restore() { use_products(Products::automatic); }
+  ~Restore() { use_products(ProductLibrary::automatic); }
 };
 
 bool has_onednn() {
@@ -84,9 +84,9 @@ void check_products(int64_t m, int64_t k, int64_t n, at::ScalarType type) {
 TEST_CASE("Products agree with float64, strided rows and odd sizes included") {
   const Restore restore;
   const std::vector<std::vector<int64_t>> sizes = {{1, 1, 1}, {3, 5, 7}, {64, 32, 48}, {33, 300, 17}, {300, 65, 129}};
-  std::vector<Products> kinds = {Products::aten, Products::automatic};
-  if (has_onednn()) kinds.push_back(Products::onednn);
-  for (const Products kind : kinds) {
+  std::vector<ProductLibrary> kinds = {ProductLibrary::aten, ProductLibrary::automatic};
+  if (has_onednn()) kinds.push_back(ProductLibrary::onednn);
+  for (const ProductLibrary kind : kinds) {
     use_products(kind);
     for (const auto& s : sizes) {
       check_products(s[0], s[1], s[2], at::kFloat);
@@ -156,16 +156,16 @@ TEST_CASE("Ranks that are threads multiply at the same time") {
 
 TEST_CASE("Products are chosen by name, and oneDNN is refused where it is not") {
   const Restore restore;
-  use_products(Products::automatic);
+  use_products(ProductLibrary::automatic);
   const bool there = has_onednn();
-  use_products(Products::aten);
+  use_products(ProductLibrary::aten);
   CHECK(std::string(products_in_use()) == "ATen");
   if (there) {
-    use_products(Products::onednn);
+    use_products(ProductLibrary::onednn);
     CHECK(std::string(products_in_use()).substr(0, 7) == "oneDNN ");
   } else {
-    CHECK_THROWS_AS(use_products(Products::onednn), ConfigError);
+    CHECK_THROWS_AS(use_products(ProductLibrary::onednn), ConfigError);
   }
 }
 
-}  // namespace shardline
+}  // namespace shardline::products_test

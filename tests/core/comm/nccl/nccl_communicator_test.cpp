@@ -15,7 +15,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::nccl_communicator_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -194,7 +194,7 @@ TEST_CASE("nccl: neighbours that both send first are grouped, so they cannot blo
     const WorkPtr sent = world->send(out, peer), received = world->recv(in, peer);
     EXPECT(stub.calls.empty());
     received->wait();
-    EXPECT(sent->done());
+    EXPECT(sent->poll());
     world->send(out, peer);  // dropped, and still launched before what follows
     world->barrier();
     world->send(out, peer);  // dropped, and launched at the end
@@ -255,7 +255,7 @@ TEST_CASE("nccl: an error found while waiting aborts all communicators of the wo
     stub.events_done = false;
     const at::Tensor tensor = at::zeros({2, 2}, at::kBFloat16);
     const WorkPtr work = tp->all_reduce(tensor, {.what = "dX layer 3"});
-    EXPECT(!work->done());
+    EXPECT(!work->poll());
     stub.state = 6;
     const std::string text = message_of([&] { work->wait(); });
     for (const char* part : {"all_reduce number 0 of bfloat16 [2, 2] in group tp", "dX layer 3", "a remote rank failed",
@@ -315,11 +315,11 @@ TEST_CASE("nccl: asking whether a message is done starts it and does not wait fo
     stub.busy = 1 << 30;
     const WorkPtr first = world->recv(at::zeros({4}, at::kFloat), 1 - control->rank());
     const WorkPtr second = world->recv(at::zeros({5}, at::kFloat), 1 - control->rank());
-    EXPECT(!first->done());
-    EXPECT(!second->done());
+    EXPECT(!first->poll());
+    EXPECT(!second->poll());
     EXPECT(stub.calls.back() == ")");
     stub.busy = 0;
-    EXPECT(first->done());
+    EXPECT(first->poll());
     second->wait();
     stub.busy = 3;
     world->barrier();  // one launch at a time
@@ -335,11 +335,11 @@ TEST_CASE("nccl: an operation whose world has failed is done, and says so in wai
     stub.events_done = false;
     const WorkPtr reduced = world->all_reduce(at::zeros({3}, at::kFloat));
     const WorkPtr message = world->recv(at::zeros({4}, at::kFloat), 1 - control->rank());
-    EXPECT(!reduced->done());
-    EXPECT(!message->done());
+    EXPECT(!reduced->poll());
+    EXPECT(!message->poll());
     stub.state = 6;
-    EXPECT(reduced->done());
-    EXPECT(message->done());
+    EXPECT(reduced->poll());
+    EXPECT(message->poll());
     for (const WorkPtr& work : {reduced, message})
       EXPECT(message_of([&] { work->wait(); }).find("a remote rank failed") != std::string::npos);
   });
@@ -381,4 +381,4 @@ TEST_CASE("nccl: tensors of another device are refused") {
 }
 
 }  // namespace
-}  // namespace shardline
+}  // namespace shardline::nccl_communicator_test

@@ -7,7 +7,8 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
+namespace shardline::spellings_test {
+
 using Catch::Matchers::Contains;
 using nlohmann::json;
 
@@ -208,3 +209,5 @@ TEST_CASE("Sentences of the reference do not capitalise names", "[config][spelli
       CHECK((first.front() == '`' || first.find_first_of("._/") == std::string::npos));
     }
 }
+
+}  // namespace shardline::spellings_test

@@ -7,7 +7,8 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
+namespace shardline::allocation_test {
+
 using Catch::Matchers::Contains;
 using Hosts = std::vector<std::string>;
 
@@ -79,3 +80,5 @@ TEST_CASE("Ranks are on all hosts of an allocation unless the config names hosts
   config.mpi.enabled = false;
   CHECK(configured_world_size(config) == 4);
 }
+
+}  // namespace shardline::allocation_test

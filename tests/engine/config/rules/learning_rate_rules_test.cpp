@@ -6,7 +6,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::learning_rate_rules_test {
 namespace {
 
 using nlohmann::json;
@@ -77,4 +77,4 @@ TEST_CASE("warm-up is a number of steps or a share of all, whichever version's k
                100) == 1250);  // a share of the decay
 }
 
-}  // namespace shardline
+}  // namespace shardline::learning_rate_rules_test

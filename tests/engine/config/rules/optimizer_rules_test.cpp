@@ -4,7 +4,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::optimizer_rules_test {
 namespace {
 
 using nlohmann::json;
@@ -95,4 +95,4 @@ TEST_CASE("patterns take weight decay off parameters by our names and by those o
   CHECK(config_with({{"no_decay_patterns", "wte"}}).training.no_decay_patterns == Names{"wte"});
 }
 
-}  // namespace shardline
+}  // namespace shardline::optimizer_rules_test

@@ -6,7 +6,8 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
+namespace shardline::shell_words_test {
+
 using Words = std::vector<std::string>;
 
 TEST_CASE("Texts are cut into words as by a shell", "[shell_words]") {
@@ -49,3 +50,5 @@ TEST_CASE("Quoted words are read back as they are", "[shell_words]") {
     CHECK(shell_words(line) == words);
   }
 }
+
+}  // namespace shardline::shell_words_test

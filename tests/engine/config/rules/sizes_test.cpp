@@ -4,7 +4,8 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
+namespace shardline::sizes_test {
+
 using Catch::Matchers::Contains;
 
 namespace {
@@ -137,3 +138,5 @@ TEST_CASE("The world size comes from the hosts, else from the degrees", "[sizes]
   config.smp.ddp = false;
   CHECK_THAT(error_of(config, 24), Contains("smp_options.ddp: must be true with 4 replicas"));
 }
+
+}  // namespace shardline::sizes_test

@@ -10,7 +10,7 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
+namespace shardline::partial_file_test {
 namespace fs = std::filesystem;
 
 namespace {
@@ -124,3 +124,5 @@ TEST_CASE(
   const PartialFile file(path);
   for (const auto& old : kept) CHECK(fs::exists(old) == (!old.starts_with(start)));
 }
+
+}  // namespace shardline::partial_file_test

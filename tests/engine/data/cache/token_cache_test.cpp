@@ -19,7 +19,8 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
+namespace shardline::token_cache_test {
+
 using Catch::Contains;
 
 namespace {
@@ -48,7 +49,7 @@ class CountingTokenizer final : public Tokenizer {
     most_at_once = std::max(most_at_once.load(), ++at_once);
     EncodedPart part = tokenizer_->encode_part(text, from, options);
     --at_once;
-    bytes += static_cast<int64_t>(part.end.at - std::max(from.at, options.listed_from));
+    bytes += static_cast<int64_t>(part.end.offset - std::max(from.offset, options.listed_from));
     return part;
   }
   std::string decode(std::span<const int32_t> ids) const override { return tokenizer_->decode(ids); }
@@ -451,3 +452,5 @@ TEST_CASE("ordered work throws the first error and stops") {
           10, 2, [](int64_t) { return EncodedPart{}; }, [](int64_t, const EncodedPart&) { throw RunError("use"); }),
       RunError);
 }
+
+}  // namespace shardline::token_cache_test

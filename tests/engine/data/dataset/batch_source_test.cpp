@@ -14,7 +14,8 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
+namespace shardline::batch_source_test {
+
 using Catch::Contains;
 using Samples = std::vector<int64_t>;
 
@@ -190,3 +191,5 @@ TEST_CASE("fed source gives what was pushed, step by step") {
   CHECK_THAT(message_of<ConfigError>([&] { source.push(ids.to(at::kFloat)); }), Contains("int64"));
   CHECK_THAT(message_of<ConfigError>([&] { source.push(ids, labels.view({3, 2})); }), Contains("same shape"));
 }
+
+}  // namespace shardline::batch_source_test

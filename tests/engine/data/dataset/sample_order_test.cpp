@@ -11,7 +11,8 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
+namespace shardline::sample_order_test {
+
 using Catch::Contains;
 using Samples = std::vector<int64_t>;
 
@@ -121,3 +122,5 @@ TEST_CASE("a shuffled epoch with dataloader_drop_last leaves out other samples e
   }
   CHECK(Samples(left_out.begin(), left_out.begin() + 2) != Samples(left_out.begin() + 2, left_out.begin() + 4));
 }
+
+}  // namespace shardline::sample_order_test

@@ -5,7 +5,8 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
+namespace shardline::data_source_test {
+
 using Catch::Contains;
 
 namespace {
@@ -148,3 +149,5 @@ TEST_CASE("what train refuses about a file that exists shows in a check that doe
   CHECK_THAT(message_of<ConfigError>([&] { check_data_files({folder.write("a.txt", "x")}, "csv", "text"); }),
              Contains("csv"));
 }
+
+}  // namespace shardline::data_source_test

@@ -7,7 +7,8 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
+namespace shardline::token_file_test {
+
 using Catch::Contains;
 using Ids = std::vector<int32_t>;
 
@@ -121,3 +122,5 @@ TEST_CASE("anything else is nanoGPT's raw u16") {
   CHECK_THAT(open_error(folder.write("odd.bin", "abc")), Contains("3 bytes, an odd number"));
   CHECK_THAT(message_of<DataError>([&] { file.read(0, 5, 300); }), Contains("token 4") && Contains("raw u16"));
 }
+
+}  // namespace shardline::token_file_test

@@ -11,7 +11,8 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
+namespace shardline::fuzz_test {
+
 using nlohmann::json;
 
 namespace {
@@ -119,7 +120,7 @@ TEST_CASE("damaged tokenizers", "[fuzz]") {
       const bool fine = works([&] {
         const auto tokenizer = load_tokenizer(file);
         tokenizer->decode(tokenizer->encode(kText));
-        tokenizer->encode_part(kText, {.at = 3}, {.until = 9, .listed_until = 99, .window = 4});
+        tokenizer->encode_part(kText, {.offset = 3}, {.until = 9, .listed_until = 99, .window = 4});
       });
       (fine ? good : bad) += 1;
     }
@@ -205,3 +206,5 @@ TEST_CASE("damaged token caches", "[fuzz]") {
     });
   }
 }
+
+}  // namespace shardline::fuzz_test

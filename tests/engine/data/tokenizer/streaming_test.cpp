@@ -11,7 +11,8 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
+namespace shardline::streaming_test {
+
 using nlohmann::json;
 
 namespace {
@@ -151,10 +152,10 @@ std::string random_text(Random& random, int parts) {
 // From seam to seam, through the smallest windows; all seams with the ids before them.
 EncodedPart encode_by_seams(const Tokenizer& tokenizer, std::string_view text, const Seam& from, size_t window) {
   EncodedPart all{.end = from};
-  while (all.end.at < text.size()) {
+  while (all.end.offset < text.size()) {
     EncodedPart part = tokenizer.encode_part(
-        text, all.end, {.until = all.end.at + 1, .listed_until = text.size() + 1, .window = window});
-    REQUIRE(part.end.at > all.end.at);
+        text, all.end, {.until = all.end.offset + 1, .listed_until = text.size() + 1, .window = window});
+    REQUIRE(part.end.offset > all.end.offset);
     for (auto& [seam, ids] : part.listed) all.listed.push_back({seam, all.ids.size() + ids});
     all.ids.insert(all.ids.end(), part.ids.begin(), part.ids.end());
     all.end = part.end;
@@ -200,7 +201,7 @@ TEST_CASE("tiny windows give the ids of the whole text, for random patterns, tok
       // A guess is right from the first seam on that it shares with the proven run.
       const size_t guess = random() % (text.size() + 1);
       if (guess < text.size() && (static_cast<unsigned char>(text[guess]) & 0xC0) == 0x80) continue;
-      const EncodedPart guessed = encode_by_seams(*tokenizer, text, {.at = guess}, 1 + random() % 12);
+      const EncodedPart guessed = encode_by_seams(*tokenizer, text, {.offset = guess}, 1 + random() % 12);
       for (const auto& [seam, before] : guessed.listed) {
         for (const auto& [proven, proven_before] : stepped.listed) {
           if (!(proven == seam)) continue;
@@ -279,3 +280,5 @@ TEST_CASE("pieces that are guessed wrong, and words longer than pieces, change n
   const auto sevens = load(shape);
   check(*sevens, random_text(*std::make_unique<Random>(3), 30000), sevens);
 }
+
+}  // namespace shardline::streaming_test

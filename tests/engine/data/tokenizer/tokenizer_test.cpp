@@ -8,7 +8,8 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
+namespace shardline::tokenizer_test {
+
 using nlohmann::json;
 
 namespace {
@@ -262,3 +263,5 @@ TEST_CASE("very long words take about linear time") {
   const std::string spaces = std::string(2'000'000, ' ') + "x";
   CHECK(tokenizer->decode(tokenizer->encode(spaces)) == spaces);
 }
+
+}  // namespace shardline::tokenizer_test

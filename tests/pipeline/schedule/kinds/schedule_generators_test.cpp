@@ -13,8 +13,7 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
-
+namespace shardline::schedule_generators_test {
 namespace {
 
 struct Times {
@@ -49,7 +48,7 @@ Schedule with_joined_pairs(Schedule schedule, int stages) {
     auto& list = schedule.instructions[size_t(stage)];
     std::vector<Instruction> work;
     for (const auto& i : list)
-      if (i.op <= Op::backward_weight) work.push_back(i);
+      if (computes(i.op)) work.push_back(i);
     // The place in the list of a computation, and of what stands around it.
     const auto at = [&](const Instruction& i) { return std::find(list.begin(), list.end(), i); };
     bool apart = stage + 1 == stages;  // the last stage begins the middle with a forward for itself
@@ -252,3 +251,5 @@ TEST_CASE("split schedules send gradients before their weights, whole backwards 
       if (list[i].op == Op::backward_input) CHECK(list[i + 1].op == (split ? Op::send_gradient : Op::backward_weight));
   }
 }
+
+}  // namespace shardline::schedule_generators_test

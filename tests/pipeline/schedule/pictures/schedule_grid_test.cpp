@@ -7,8 +7,7 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
-
+namespace shardline::schedule_grid_test {
 namespace {
 
 std::vector<std::string> lines(const std::string& text) {
@@ -82,3 +81,5 @@ TEST_CASE("a schedule that cannot run is an error, not a grid") {
   schedule.instructions[0].pop_back();
   CHECK_THROWS_AS(text_grid(schedule), InvariantError);
 }
+
+}  // namespace shardline::schedule_grid_test

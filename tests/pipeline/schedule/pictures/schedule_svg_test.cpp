@@ -5,8 +5,7 @@
 
 #include "tests/catch.h"
 
-using namespace shardline;
-
+namespace shardline::schedule_svg_test {
 namespace {
 
 size_t count(const std::string& text, const std::string& part) {
@@ -49,3 +48,5 @@ TEST_CASE("a schedule that cannot run is an error, not a picture") {
   schedule.instructions[0].clear();
   CHECK_THROWS_AS(schedule_svg(schedule), InvariantError);
 }
+
+}  // namespace shardline::schedule_svg_test

@@ -25,7 +25,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline {
+namespace shardline::attention_kernels_test {
 namespace {
 
 AttentionDropout dropout_of(int64_t batch, double probability) {
@@ -278,4 +278,4 @@ TEST_CASE("Scores beyond the range of fp32 make no finite results") {
     }
 }
 
-}  // namespace shardline
+}  // namespace shardline::attention_kernels_test

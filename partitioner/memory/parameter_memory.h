@@ -1,7 +1,8 @@
 // Memory of one rank's parameters, computed from the flat layouts of its layers and the order in which its instruction
 // list gathers values and reduces gradients, following the same steps as optim/flat/stage_parameters.h.
 #pragma once
-#include "engine/plan/plan.h"
+#include "optim/flat/flat_layout.h"
+#include "partitioner/memory/placed_layers.h"
 
 namespace shardline {
 
@@ -14,10 +15,10 @@ struct ParameterElements {
   int64_t most_open = 0;      // gradients that are made and reduced, at the worst time
 };
 
-// The parts point into `spec`.
-ParameterElements parameter_elements(const ModelSpec& spec, const Plan& plan, Coordinates at);
+// The parts point into the workload's spec.
+ParameterElements parameter_elements(const PlacedLayers& placed, Coordinates at);
 
 // The ranges of its gradients that are reduced in one piece, a tied parameter's for each of its uses.
-std::vector<Segment> gradient_segments(const ModelSpec& spec, const Plan& plan, Coordinates at);
+std::vector<Segment> gradient_segments(const PlacedLayers& placed, Coordinates at);
 
 }  // namespace shardline

@@ -1,4 +1,4 @@
-#include "engine/plan/parameter_memory.h"
+#include "partitioner/memory/parameter_memory.h"
 
 #include <algorithm>
 #include <deque>
@@ -11,27 +11,29 @@
 namespace shardline {
 namespace {
 
-using Stage = Sharding::Stage;
+using Level = Sharding::Level;
 
 // The flat layouts of a stage: one of each layer's own parameters and one of each tied parameter.
 class StageLayouts {
  public:
-  StageLayouts(const ModelSpec& spec, const Plan& plan, Coordinates at) : plan_(plan), at_(at) {
+  StageLayouts(const PlacedLayers& placed, Coordinates at) : placed_(placed), at_(at) {
+    const ModelSpec& spec = placed.workload.spec;
     std::set<std::string> tied;
     for (const auto& layer : spec.layers)
-      for (const auto& param : layer.params) tied.insert(param.tied_to);
+      for (const auto& param : layer.params)
+        if (!param.tied_to.empty()) tied.insert(param.tied_to);
     for (size_t l = 0; l < spec.layers.size(); ++l) {
-      if (plan.stage_of_layer[l] != at.p) continue;
+      if (placed.stage_of_layer[l] != at.p) continue;
       const LayerSpec& layer = spec.layers[l];
       std::vector<NamedParam> own;
       for (const auto& param : layer.params) {
         const std::string name = param.tied_to.empty() ? layer.full_name(param) : param.tied_to;
         if (tied.contains(name))
-          use(static_cast<int>(l), name, {{name, &spec.param(name)}});
+          use(l, name, {{name, &spec.param(name)}});
         else
           own.push_back({name, &param});
       }
-      use(static_cast<int>(l), layer.name, own);
+      use(l, layer.name, own);
     }
   }
 
@@ -42,12 +44,13 @@ class StageLayouts {
 
  private:
   void use(int layer, const std::string& name, const std::vector<NamedParam>& params) {
-    if (!layouts_.contains(name)) layouts_[name] = flat_layout(params, at_.t, plan_.mesh.t(), plan_.layout.sharding);
+    if (!layouts_.contains(name))
+      layouts_[name] = flat_layout(params, at_.t, placed_.mesh.t(), placed_.layout.sharding);
     of_layer_[layer].push_back(name);
     uses_.push_back(name);
   }
 
-  const Plan& plan_;
+  const PlacedLayers& placed_;
   Coordinates at_;
   std::map<std::string, FlatLayout> layouts_;
   std::map<int, std::vector<std::string>> of_layer_;
@@ -55,18 +58,18 @@ class StageLayouts {
 };
 
 bool is_gathered(const Segment& segment, const Sharding& sharding) {
-  return sharding.stage == Stage::weights && segment.shards > 1;
+  return sharding.level == Level::weights && segment.shards > 1;
 }
 bool is_reduced(const Segment& segment, const Sharding& sharding) {
-  return sharding.stage >= Stage::gradients && segment.shards > 1 && segment.trainable;
+  return sharding.level >= Level::gradients && segment.shards > 1 && segment.trainable;
 }
 
 // The elements of a parameter in this rank's shard of its segment.
-int64_t part_of(const FlatLayout::Place& place, const Segment& segment, Coordinates at, const Plan& plan) {
+int64_t part_of(const FlatLayout::Place& place, const Segment& segment, Coordinates at, const PlacedLayers& placed) {
   if (segment.shards == 1) return place.length;
-  const int degree = plan.layout.sharding.degree;
+  const int degree = placed.layout.sharding.degree;
   const int shard =
-      segment.sharing == Sharing::partial ? plan.mesh.part_over_t(at, degree) : plan.mesh.shared(at.d, degree).part;
+      segment.sharing == Sharing::partial ? placed.mesh.part_over_t(at, degree) : placed.mesh.shared(at.d, degree).part;
   const int64_t begin = shard * segment.shard_length(), end = begin + segment.shard_length();
   return std::max<int64_t>(0, std::min(end, place.begin + place.length) - std::max(begin, place.begin));
 }
@@ -169,42 +172,43 @@ int64_t most_open(const StageLayouts& layouts, const std::vector<Instruction>& l
       if (list[i].op == Op::backward_input) gradients.close(*layer, false);
       if (whole_backward || weights_alone) gradients.close(*layer, true);
     }
-    if (list[i].op == Op::reduce_scatter_gradients) gradients.settle();
+    if (list[i].op == Op::settle_gradients) gradients.settle();
   }
   return gradients.most();
 }
 
 }  // namespace
 
-ParameterElements parameter_elements(const ModelSpec& spec, const Plan& plan, Coordinates at) {
-  const StageLayouts layouts(spec, plan, at);
+ParameterElements parameter_elements(const PlacedLayers& placed, Coordinates at) {
+  const StageLayouts layouts(placed, at);
   ParameterElements elements;
   for (const auto& [name, layout] : layouts.all())
     for (const auto& segment : layout.segments) {
-      elements.values += is_gathered(segment, plan.layout.sharding) ? segment.shard_length() : segment.length;
+      elements.values += is_gathered(segment, placed.layout.sharding) ? segment.shard_length() : segment.length;
       if (segment.trainable) elements.trained += segment.shard_length();
     }
   for (const auto& [name, layout] : layouts.all())
     for (const auto& place : layout.places)
       if (place.param.spec->trainable)
-        elements.trained_parts.emplace_back(place.param.spec, part_of(place, layout.segments[place.segment], at, plan));
+        elements.trained_parts.emplace_back(place.param.spec,
+                                            part_of(place, layout.segments[place.segment], at, placed));
   for (const auto& name : layouts.uses())
     for (const auto& segment : layouts.at(name).segments)
       if (segment.trainable)
-        elements.gradients += is_reduced(segment, plan.layout.sharding) ? segment.shard_length() : segment.length;
-  if (plan.layout.sharding.stage < Stage::gradients) return elements;
+        elements.gradients += is_reduced(segment, placed.layout.sharding) ? segment.shard_length() : segment.length;
+  if (placed.layout.sharding.level < Level::gradients) return elements;
 
-  const auto& list = plan.train.instructions[at.p];
-  const auto layers = layers_of_chunks(plan);
+  const auto& list = placed.train.instructions[at.p];
+  const auto& layers = placed.layers_of_chunk;
   std::vector<std::vector<LayerGroup>> groups;
-  for (const auto& chunk : layers) groups.push_back(layer_groups(chunk, plan.layout.recompute));
-  elements.most_gathered = most_gathered(layouts, acquired_layers(list, layers, groups), plan.layout.sharding);
-  elements.most_open = most_open(layouts, list, layers, plan.layout.sharding);
+  for (const auto& chunk : layers) groups.push_back(layer_groups(chunk, placed.layout.recompute));
+  elements.most_gathered = most_gathered(layouts, acquired_layers(list, layers, groups), placed.layout.sharding);
+  elements.most_open = most_open(layouts, list, layers, placed.layout.sharding);
   return elements;
 }
 
-std::vector<Segment> gradient_segments(const ModelSpec& spec, const Plan& plan, Coordinates at) {
-  const StageLayouts layouts(spec, plan, at);
+std::vector<Segment> gradient_segments(const PlacedLayers& placed, Coordinates at) {
+  const StageLayouts layouts(placed, at);
   std::vector<Segment> segments;
   for (const auto& name : layouts.uses())
     for (const auto& segment : layouts.at(name).segments)

@@ -1,0 +1,166 @@
+#include "core/files/json_type.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <utility>
+
+#include "core/error.h"
+
+namespace shardline {
+namespace {
+
+using nlohmann::json;
+using Kind = JsonType::Kind;
+
+bool is_list_of_texts(const json& value) {
+  return value.is_array() && std::all_of(value.begin(), value.end(), [](const json& v) { return v.is_string(); });
+}
+
+bool in_range(const JsonType& type, double value) {
+  return value >= type.minimum && (type.below ? value < type.maximum : value <= type.maximum);
+}
+
+std::string number_text(double value) {
+  const bool whole = value == std::floor(value) && std::abs(value) < 1e15;
+  return whole ? std::to_string(static_cast<std::int64_t>(value)) : json(value).dump();
+}
+
+}  // namespace
+
+bool JsonType::accepts(const json& value) const {
+  switch (kind) {
+    case Kind::any:
+      return true;
+    case Kind::boolean:
+      return value.is_boolean();
+    case Kind::integer:
+      return (value.is_number_integer() && in_range(*this, value.get<double>())) ||
+             (value.is_string() && !choices.empty());
+    case Kind::number:
+      return value.is_number() && in_range(*this, value.get<double>());
+    case Kind::text:
+      return value.is_string();
+    case Kind::texts:
+      return value.is_string() || is_list_of_texts(value);
+    case Kind::array:
+      return value.is_array();
+    case Kind::object:
+      return value.is_object();
+  }
+  return false;
+}
+
+std::string JsonType::repair(const json& value) const {
+  if (value.is_null()) return "leave the key out to get its default";
+  if (value.is_string()) {
+    const json inside = json::parse(value.get<std::string>(), nullptr, false);
+    if (!inside.is_discarded() && !inside.is_string() && accepts(inside))
+      return cat("write ", inside, " without quotes");
+  }
+  if (kind == Kind::integer && value.is_number()) {
+    const double number = value.get<double>();
+    if (number > maximum) return "the largest is " + number_text(maximum);
+    if (number == std::floor(number) && in_range(*this, number)) return "write " + number_text(number);
+  }
+  if (kind == Kind::boolean && value.is_number()) return value == 0 ? "write false" : "write true";
+  return "";
+}
+
+std::string JsonType::describe() const {
+  std::string text;
+  switch (kind) {
+    case Kind::any:
+      text = "any value";
+      break;
+    case Kind::boolean:
+      text = "true or false";
+      break;
+    case Kind::integer:
+      text = "an integer";
+      break;
+    case Kind::number:
+      text = "a number";
+      break;
+    case Kind::text:
+      text = choices.empty() ? "a string" : "";
+      break;
+    case Kind::texts:
+      text = choices.empty() ? "a string or a list of strings" : "a word or a list of words from";
+      break;
+    case Kind::array:
+      text = "an array";
+      break;
+    case Kind::object:
+      text = "an object";
+      break;
+  }
+  if (kind == Kind::integer || kind == Kind::number) {
+    const bool has_maximum = maximum < (kind == Kind::integer ? std::numeric_limits<int>::max() : 1e300);
+    if (std::isfinite(minimum)) text += cat(" >= ", number_text(minimum));
+    if (has_maximum) text += cat(std::isfinite(minimum) ? " and " : " ", below ? "< " : "<= ", number_text(maximum));
+  }
+  std::string list;
+  for (const auto& choice : choices)
+    if (choice.advice.empty() || kind == Kind::integer) list += cat(list.empty() ? "" : ", ", '"', choice.value, '"');
+  if (!list.empty()) text += cat(kind == Kind::integer ? " or " : kind == Kind::text ? "one of " : " ", list);
+  return text;
+}
+
+JsonType json_boolean() {
+  return {.kind = Kind::boolean};
+}
+JsonType json_integer(double minimum, double maximum) {
+  return {.kind = Kind::integer, .minimum = minimum, .maximum = maximum};
+}
+JsonType json_number(double minimum, double maximum) {
+  return {.kind = Kind::number, .minimum = minimum, .maximum = maximum};
+}
+JsonType json_number_below(double minimum, double maximum) {
+  return {.kind = Kind::number, .minimum = minimum, .maximum = maximum, .below = true};
+}
+JsonType json_text() {
+  return {.kind = Kind::text};
+}
+JsonType json_texts(std::vector<JsonChoice> choices) {
+  return {.kind = Kind::texts, .choices = std::move(choices)};
+}
+JsonType json_choice(std::vector<JsonChoice> choices) {
+  return {.kind = Kind::text, .choices = std::move(choices)};
+}
+JsonType json_array() {
+  return {.kind = Kind::array};
+}
+JsonType json_object() {
+  return {.kind = Kind::object};
+}
+JsonType json_any() {
+  return {};
+}
+JsonType or_null(JsonType type) {
+  type.nullable = true;
+  return type;
+}
+
+std::string json_mistake(const std::string& place, const std::string& rule, const json* value,
+                         const std::string& advice) {
+  std::string line = cat(place, ": ", rule);
+  if (value) line += "; got " + json_shown(*value);
+  if (!advice.empty()) line += "; " + advice;
+  return line;
+}
+
+std::string json_shown(const json& value) {
+  std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
+  constexpr std::size_t longest = 100;
+  if (text.size() > longest) text = text.substr(0, longest) + "...";
+  return text;
+}
+
+std::string json_escaped(const std::string& key) {
+  std::string part;
+  for (const char c : key) part += c == '~' ? "~0" : c == '/' ? "~1" : std::string(1, c);
+  return part;
+}
+
+}  // namespace shardline

@@ -1,0 +1,50 @@
+// What a JSON value must be, and how a mistake in one is worded.
+#pragma once
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace shardline {
+
+// A word that a key takes; "*.csv": all words with this ending. `advice` not empty: the word is known but not
+// available, and this is what to do instead.
+struct JsonChoice {
+  std::string value;
+  std::string advice = "";
+};
+
+// What a value must be. Bounds are inclusive unless `below`; integers are exact up to 2^53.
+struct JsonType {
+  enum class Kind { boolean, integer, number, text, texts, array, object, any };  // texts: one text or a list of them
+  Kind kind = Kind::any;
+  double minimum = -std::numeric_limits<double>::infinity();
+  double maximum = std::numeric_limits<double>::infinity();
+  bool below = false;                    // the maximum itself is excluded
+  std::vector<JsonChoice> choices = {};  // text, texts: the only words; integer: words allowed besides integers
+  bool nullable = false;                 // null is accepted and means unset
+
+  std::string describe() const;                           // "an integer >= 1", "one of \"a\", \"b\""
+  bool accepts(const nlohmann::json& value) const;        // by kind and bounds; words are not looked up
+  std::string repair(const nlohmann::json& value) const;  // how to write what was probably meant; may be empty
+};
+
+JsonType json_boolean();
+JsonType json_integer(double minimum, double maximum = std::numeric_limits<int>::max());
+JsonType json_number(double minimum, double maximum = std::numeric_limits<double>::infinity());
+JsonType json_number_below(double minimum, double maximum);
+JsonType json_text();
+JsonType json_texts(std::vector<JsonChoice> choices = {});
+JsonType json_choice(std::vector<JsonChoice> choices);
+JsonType json_array();
+JsonType json_object();
+JsonType json_any();
+JsonType or_null(JsonType type);
+
+// "PLACE: rule; got VALUE; advice", where PLACE is "FILE: /pointer". Without a value or advice their part is left out.
+std::string json_mistake(const std::string& place, const std::string& rule, const nlohmann::json* value,
+                         const std::string& advice);
+std::string json_shown(const nlohmann::json& value);  // as it stands in messages: cut where it is long
+std::string json_escaped(const std::string& key);     // as a part of a pointer
+
+}  // namespace shardline

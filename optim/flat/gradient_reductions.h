@@ -1,0 +1,47 @@
+// The gradients of a stage's layers on their way from the microbatches that add to them to complete sums: which are
+// open, and which reductions over the replicas are under way. Those of ranks that share a layer are started and waited
+// for in the same order.
+#pragma once
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "optim/flat/flat_gradients.h"
+
+namespace shardline {
+
+class GradientReductions {
+ public:
+  GradientReductions(size_t layers, const Sharding& sharding) : layers_(layers), sharding_(sharding) {}
+
+  // The gradients that a layer adds to, which outlive this. `name` stands in the records of their reductions.
+  void add_layer(int layer, const std::string& name, const std::vector<FlatGradients*>& gradients);
+
+  // As ParameterStore promises it. The whole gradients of one layer at most are reduced while another one's are made.
+  void open(int layer, bool deferred);
+  void close(int layer, bool deferred, bool last);
+  void settle();  // waits for the reductions of microbatches
+  void finish();  // waits for all reductions
+
+ private:
+  struct LayerGradients {
+    std::string name;
+    std::vector<FlatGradients*> by_deferred[2];
+  };
+  struct Reduction {
+    int layer;
+    FlatGradients* gradients;
+    WorkPtr work;
+    bool of_microbatch, last;
+  };
+
+  void complete_oldest();
+  void start_step_reduction(int layer, FlatGradients& gradients);
+
+  std::vector<LayerGradients> layers_;  // of the model
+  Sharding sharding_;
+  std::deque<Reduction> under_way_;
+  int last_closed_ = -1;
+};
+
+}  // namespace shardline

@@ -1,0 +1,117 @@
+#include "partitioner/memory/memory_fit.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <ranges>
+
+#include "core/error.h"
+#include "partitioner/cut/assign.h"
+
+namespace shardline {
+namespace {
+
+std::string gib(double bytes) {
+  return cat(std::round(bytes / 1073741824.0 * 10) / 10);
+}
+
+}  // namespace
+
+MemoryFit memory_fit(const Cluster& cluster, const std::vector<MemoryBytes>& stages) {
+  MemoryFit fit{.fits = true, .limit = cluster.memory_bytes};
+  for (size_t stage = 0; stage < stages.size(); ++stage)
+    if (stages[stage].total() > fit.bytes) {
+      fit.bytes = stages[stage].total();
+      fit.stage = static_cast<int>(stage);
+    }
+  fit.fits = fit.bytes <= fit.limit;
+  const auto& most = stages[fit.stage];
+  fit.why =
+      cat("stage ", fit.stage, " needs ", gib(fit.bytes), " GiB of ", gib(fit.limit), ": weights ", gib(most.weights),
+          ", gradients ", gib(most.gradients), ", optimizer ", gib(most.optimizer), ", activations ",
+          gib(most.activations), ", communication ", gib(most.communication), ", workspace ", gib(most.workspace));
+  return fit;
+}
+
+namespace {
+
+struct Change {
+  Layout layout;
+  std::string text;
+};
+
+// Every further step of one kind, mildest first.
+std::vector<Change> smaller_microbatches(const Layout& from) {
+  std::vector<Change> changes;
+  Layout layout = from;
+  while (layout.microbatch_size % 2 == 0) {
+    layout.microbatch_size /= 2;
+    layout.microbatches *= 2;
+    changes.push_back({layout, cat("microbatches of ", layout.microbatch_size, " instead of ", from.microbatch_size)});
+  }
+  return changes;
+}
+std::vector<Change> more_recomputation(const Workload& workload, const Layout& from) {
+  std::vector<Change> changes;
+  for (const auto recomputed : {Recompute::What::attention, Recompute::What::layers}) {
+    if (recomputed == Recompute::What::attention && workload.software.fused) continue;  // the fused op does so anyway
+    Layout more = from;
+    more.recompute = recompute_blocks(workload.spec, recomputed);
+    const auto recomputes_less = [&](size_t layer) { return from.recomputed(layer) < more.recomputed(layer); };
+    const auto layers = std::views::iota(size_t{0}, workload.spec.layers.size());
+    if (std::ranges::any_of(layers, recomputes_less))
+      changes.push_back({more, cat("recompute ", recompute_text(more))});
+  }
+  return changes;
+}
+std::vector<Change> more_sharding(const Layout& from) {
+  std::vector<Change> changes;
+  for (int stage = static_cast<int>(from.sharded()) + 1; stage <= 3 && from.replicas > 1; ++stage) {
+    static constexpr const char* kWhat[] = {"", "optimizer states", "optimizer states and gradients",
+                                            "optimizer states, gradients and weights"};
+    changes.push_back({from, cat("shard ", kWhat[stage], " (ZeRO-", stage, ")")});
+    Sharding& sharding = changes.back().layout.sharding;
+    if (from.sharding.degree == 1) sharding.degree = from.replicas;
+    sharding.level = static_cast<Sharding::Level>(stage);
+  }
+  return changes;
+}
+std::vector<Change> offloading(const Cluster& cluster, const Layout& from) {
+  const bool keeps_inputs = std::ranges::any_of(
+      from.recompute, [](const Recompute& recompute) { return recompute.what == Recompute::What::layers; });
+  if (from.offload.enabled || !keeps_inputs || cluster.host.bytes_per_second == 0) return {};
+  std::vector<Change> changes = {{from, "move inputs of recomputed blocks to the host"}};
+  changes.back().layout.offload.enabled = true;
+  return changes;
+}
+
+}  // namespace
+
+std::optional<MemoryAdvice> advice_to_fit(const Workload& workload, const Cluster& cluster, const Layout& layout) {
+  const auto fits = [&](const Layout& tried) {
+    const auto schedule = make_schedule(tried.schedule_choice());
+    std::vector<double> costs;
+    for (const auto& layer : workload.spec.layers) costs.push_back(layer.flops_per_token);
+    const auto chunks = assign_chunks(costs, schedule.stage_of_chunk);
+    return memory_fit(cluster, memory_by_stage(cluster, {workload, tried, schedule, chunks})).fits;
+  };
+  const std::vector<std::function<std::vector<Change>(const Layout&)>> kinds = {
+      smaller_microbatches, [&](const Layout& from) { return more_recomputation(workload, from); }, more_sharding,
+      [&](const Layout& from) { return offloading(cluster, from); }};
+  for (const auto& kind : kinds)
+    for (const auto& change : kind(layout))
+      if (fits(change.layout)) return MemoryAdvice{change.layout, change.text};
+  // None alone: all of each kind, before the next one.
+  MemoryAdvice together{layout, ""};
+  for (const auto& kind : kinds) {
+    const auto changes = kind(together.layout);
+    for (const auto& change : changes)
+      if (fits(change.layout))
+        return MemoryAdvice{change.layout, together.text + (together.text.empty() ? "" : "; ") + change.text};
+    if (changes.empty()) continue;
+    together = {changes.back().layout, together.text + (together.text.empty() ? "" : "; ") + changes.back().text};
+  }
+  return std::nullopt;
+}
+
+}  // namespace shardline

@@ -1,0 +1,148 @@
+#include "partitioner/memory/rank_memory.h"
+
+#include <algorithm>
+#include <map>
+
+#include "partitioner/memory/layer_bytes.h"
+#include "partitioner/memory/parameter_memory.h"
+#include "pipeline/schedule/messages_held.h"
+
+namespace shardline {
+namespace {
+
+constexpr double kMiB = 1024.0 * 1024, kGiB = 1024 * kMiB;
+constexpr double kRuntimeBytes = 1 * kGiB;         // context, kernels and library workspaces on a GPU
+constexpr double kCommunicatorBytes = 128 * kMiB;  // NCCL's channels of one communicator
+
+// The optimizer's states for `elements` of a parameter.
+double optimizer_bytes(const Workload& workload, const ParamSpec& param, int64_t elements) {
+  if (!workload.software.own_ops) return workload.software.optimizer_bytes * static_cast<double>(elements);
+  return static_cast<double>(
+      optimizer_state_bytes(workload.optimizer, param, elements, static_cast<int>(width_of(workload.types.exact))));
+}
+
+// States as long as what they update have its padding too.
+double state_bytes(const Workload& workload, const ParameterElements& elements) {
+  double bytes = 0;
+  int64_t padding = elements.trained;
+  for (const auto& [spec, part] : elements.trained_parts) {
+    bytes += optimizer_bytes(workload, *spec, part);
+    padding -= part;
+  }
+  const bool factored = workload.optimizer.kind == OptimizerOptions::Kind::adafactor;
+  return factored ? bytes : bytes + optimizer_bytes(workload, {}, padding);
+}
+
+// The values that are trained, where passes do not see them themselves, and their states: on the device, or on its host
+// with a copy of their gradients, and one of the values as passes see them where those are of half precision.
+void add_states(MemoryBytes& bytes, const Workload& workload, const ParameterElements& elements, bool on_host) {
+  const NumberTypes& types = workload.types;
+  const auto trained = static_cast<double>(elements.trained);
+  const double exact = static_cast<double>(width_of(types.exact)) * trained;
+  const double rounded = types.values == types.exact ? 0 : static_cast<double>(width_of(types.values)) * trained;
+  const double states = state_bytes(workload, elements);
+  if (on_host)
+    bytes.host = states + 2 * exact + rounded;
+  else
+    bytes.optimizer = states + (types.values == types.exact ? 0 : exact);
+}
+
+MemoryBytes memory_of_rank(const Cluster& cluster, const PlacedLayers& placed, Coordinates at,
+                           const std::vector<LayerBytes>& layers, const std::vector<int64_t>& held) {
+  const auto& [types, software] = std::tie(placed.workload.types, placed.workload.software);
+  const auto value = static_cast<double>(width_of(types.values));
+  const ParameterElements elements = parameter_elements(placed, at);
+  const ActivationPeak peak = activation_peak(placed, at.p, layers, held);
+  const MemoryBytes device = device_bytes(cluster, placed.layout);
+  MemoryBytes bytes{.weights = value * static_cast<double>(elements.values + elements.most_gathered),
+                    .gradients = software.gradient_bytes * static_cast<double>(elements.gradients + elements.most_open),
+                    .activations = static_cast<double>(peak.kept),
+                    .communication = static_cast<double>(peak.total - peak.in_use) + device.communication,
+                    .workspace = static_cast<double>(peak.in_use - peak.kept) + device.workspace};
+  add_states(bytes, placed.workload, elements, placed.layout.states_on_host);
+  return bytes;
+}
+
+}  // namespace
+
+ActivationPeak activation_peak(const PlacedLayers& placed, int stage, const std::vector<LayerBytes>& layers,
+                               const std::vector<int64_t>& held) {
+  return peak_activation_bytes(placed.train, stage, placed.layers_of_chunk,
+                               {placed.layout.recompute, placed.layout.offload}, layers, held);
+}
+
+std::vector<std::vector<int64_t>> border_bytes_held(const PlacedLayers& placed) {
+  const auto& layers = placed.workload.spec.layers;
+  const WorkShape shape = placed.layout.work_shape(placed.workload);
+  int64_t border = 0;
+  std::vector<double> flops;  // by chunk, of a forward, and about as many of either gradient
+  for (const auto& chunk : placed.layers_of_chunk) {
+    if (chunk.front() > 0) border = std::max(border, border_bytes(layers[chunk.front() - 1], shape));
+    flops.push_back(0);
+    for (const int layer : chunk) flops.back() += layers[layer].flops_per_token;
+  }
+  const auto cost = [&](int, const Instruction& instruction) {
+    return computes(instruction.op) ? flops[instruction.chunk] : 0;
+  };
+  std::vector<std::vector<int64_t>> bytes;
+  for (const auto& stage : messages_held(placed.train, cost)) {
+    bytes.emplace_back();
+    for (const int held : stage) bytes.back().push_back(held * border);
+  }
+  return bytes;
+}
+
+std::vector<MemoryBytes> memory_by_rank(const Cluster& cluster, const PlacedLayers& placed) {
+  const auto held = border_bytes_held(placed);
+  std::vector<std::vector<LayerBytes>> layers;  // by t
+  for (int t = 0; t < placed.mesh.t(); ++t) layers.push_back(layer_bytes(placed.workload, placed.layout, t));
+  std::map<std::tuple<int, int, int>, MemoryBytes> of;  // by stage, t and shard: replicas of them are equal
+  std::vector<MemoryBytes> ranks;
+  for (int rank = 0; rank < placed.mesh.size(); ++rank) {
+    const Coordinates at = placed.mesh.at(rank);
+    const int shard = placed.mesh.shared(at.d, placed.layout.sharding.degree).part;
+    const auto [entry, is_new] = of.try_emplace({at.p, at.t, shard});
+    if (is_new) entry->second = memory_of_rank(cluster, placed, at, layers[at.t], held[at.p]);
+    ranks.push_back(entry->second);
+  }
+  return ranks;
+}
+
+std::vector<MemoryBytes> memory_by_stage(const Cluster& cluster, const PlacedLayers& placed) {
+  const auto held = border_bytes_held(placed);
+  const auto layers = layer_bytes(placed.workload, placed.layout, 0);
+  std::vector<MemoryBytes> stages;
+  for (int stage = 0; stage < placed.mesh.p(); ++stage)
+    stages.push_back(memory_of_rank(cluster, placed, {.p = stage}, layers, held[stage]));
+  return stages;
+}
+
+double least_state_bytes(const Workload& workload, const Layout& layout, const LayerSpec& layer) {
+  const auto held = [&](const ParamSpec& param, Sharding::Level stage) {
+    const bool whole = layout.sharded() < stage ||
+                       (layout.sharded() == Sharding::Level::weights && param.numel() < layout.sharding.whole_below);
+    const int64_t elements = local_elements(param, layout.tensor);
+    return whole ? elements : elements / layout.sharding.degree;
+  };
+  using Level = Sharding::Level;
+  const NumberTypes& types = workload.types;
+  double bytes = 0;
+  for (const auto& param : layer.params) {
+    bytes += static_cast<double>(held(param, Level::weights) * width_of(types.values));
+    if (!param.trainable) continue;
+    bytes += static_cast<double>(held(param, Level::gradients) * workload.software.gradient_bytes);
+    if (layout.states_on_host) continue;
+    const int64_t trained = held(param, Level::optimizer);
+    if (types.values != types.exact) bytes += static_cast<double>(trained * width_of(types.exact));
+    bytes += optimizer_bytes(workload, param, trained);
+  }
+  return bytes;
+}
+
+MemoryBytes device_bytes(const Cluster& cluster, const Layout& layout) {
+  if (cluster.multiprocessors == 0) return {};
+  const int groups = (layout.tensor > 1) + (layout.replicas > 1) + 2 * (layout.pipeline > 1);
+  return {.communication = groups * kCommunicatorBytes, .workspace = kRuntimeBytes};
+}
+
+}  // namespace shardline

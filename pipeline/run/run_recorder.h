@@ -1,0 +1,36 @@
+// Records the instructions of a run one after the other: when they ran, what they waited, what was kept after them. The
+// one in progress is named in the flight ring and to profilers.
+#pragma once
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/comm/clock.h"
+#include "core/device/profiler_range.h"
+#include "pipeline/schedule/instruction_records.h"
+
+namespace shardline {
+
+class RunRecorder {
+ public:
+  void begin(const Instruction& instruction);
+  // Calls `wait`, whose time counts as waited by the instruction in progress.
+  template <class Wait>
+  void waiting(Wait&& wait) {
+    const double start = steady_seconds();
+    std::forward<Wait>(wait)();
+    current_.waited += steady_seconds() - start;
+  }
+  void end(int64_t activation_bytes);
+
+  // After the last instruction: all records, in the order of the list.
+  std::vector<InstructionRecord> finish();
+
+ private:
+  InstructionRecord current_;
+  std::optional<ProfilerRange> range_;
+  std::vector<InstructionRecord> records_;
+};
+
+}  // namespace shardline

@@ -1,0 +1,44 @@
+// The complete gradients of a stage, put together from the shards that updates see.
+#pragma once
+#include <ATen/ops/full.h>
+
+#include <limits>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "optim/flat/stage_parameters.h"
+
+namespace shardline {
+
+// The local part of every trained parameter's gradient on this rank's stage, by full name. An element that no rank's
+// shard covers is -inf. After finish_gradients; collective over the stage.
+inline std::map<std::string, at::Tensor> whole_gradients(StageParameters& parameters, const ModelSpec& spec) {
+  std::vector<std::string> names;  // by number
+  for (const auto& layer : spec.layers)
+    for (const auto& param : layer.params)
+      if (param.tied_to.empty()) names.push_back(layer.full_name(param));
+  const RankGroups& groups = parameters.groups();
+  const int t_degree = groups.mesh.t();
+  const auto none = at::TensorOptions(parameters.trained_type());
+  std::map<std::string, at::Tensor> whole;
+  for (const auto& [number, param] : parameters.trained_parameters())
+    whole[names[number]] =
+        at::full(param->local_shape(groups.coordinates.t, t_degree), -std::numeric_limits<double>::infinity(), none);
+  parameters.bring_gradients();
+  for (const auto& range : parameters.trained_ranges()) {
+    if (range.await_gradients) range.await_gradients();
+    for (const auto& piece : range.pieces)
+      whole.at(names[piece.number])
+          .view(-1)
+          .narrow(0, piece.offset, piece.length)
+          .copy_(range.gradients.narrow(0, piece.begin, piece.length));
+  }
+  for (const auto& [number, param] : parameters.trained_parameters()) {
+    auto& holders = sharing_of(*param, t_degree) == Sharing::partial ? *groups.dp : *groups.rdp;
+    holders.all_reduce(whole.at(names[number]), {.op = ReduceOp::max})->wait();
+  }
+  return whole;
+}
+
+}  // namespace shardline
