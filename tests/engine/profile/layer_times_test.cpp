@@ -95,7 +95,8 @@ TEST_CASE("FLOPs and kept bytes that are seen are those that layers state") {
     const auto& layers = measured.profile.layers;
     REQUIRE(layers.size() == 3);
     const ModelSpec distinct = distinct_layers(measured.model.spec);
-    const WorkShape shape = measured.plan.layout.work_shape({.sequence_length = kLength, .precision = Precision::fp32});
+    const WorkShape shape =
+        measured.plan.layout.work_shape({.sequence_length = kLength, .types = types_of(Precision::fp32)});
     for (size_t i = 0; i < layers.size(); ++i) {
       const LayerSpec& spec = distinct.layers[i];
       const LayerWork work = spec.work(shape);
