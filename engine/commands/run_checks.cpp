@@ -37,7 +37,7 @@ void check_optimizer(const Config& config) {
 
 // A rank's process may hold fewer bytes than its device has.
 void check_memory_cap(const Config& config, const PlannedModel& planned) {
-  const auto cap = static_cast<double>(memory_cap_bytes(config.runtime.memory_cap));
+  const double cap = memory_cap_bytes(config.runtime.memory_cap);
   if (cap == 0) return;
   const auto memory = memory_by_rank(planned.machines.cluster, placed_layers(planned.plan));
   const auto most = std::max_element(memory.begin(), memory.end(),

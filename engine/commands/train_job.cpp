@@ -49,8 +49,8 @@ std::string settings_text(const Config& config, const ModelSource& model, const 
   };
   const auto left_over = [](const BlockDataset& blocks) { return cat(blocks.dropped_tokens(), " tokens left over"); };
   std::vector<TableRow> rows = {
-      {"model", cat(model.spec.family, ", ", format_count(static_cast<double>(model.spec.parameter_count())),
-                    " parameters, ", weights_text(config.model))},
+      {"model", cat(model.spec.family, ", ", format_count(model.spec.parameter_count()), " parameters, ",
+                    weights_text(config.model))},
       {"device",
        cat(device.str(), no_gpu_note(config, device), ", ", describe_numbers(config), ", ", at::get_num_threads(),
            " thread(s) a rank, products by ", products_in_use(), ", communicator ", resolved_communicator(config))},

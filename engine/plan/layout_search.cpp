@@ -70,7 +70,8 @@ SearchSpace open_space(const Config& config, const Cluster& cluster, const Model
                     .pipeline = fixed(smp.pipeline_parallel_degree),
                     .microbatches = fixed(smp.microbatches),
                     .schedules = {smp.pipeline}};
-  const Layout& base = space.base;
+  Layout& base = space.base;
+  base.active_microbatches = 0;  // what each schedule needs
   space.recompute = {base.recompute};
   space.sequence_parallel = {smp.optimize == "memory"};
   space.placements = {smp.placement_strategy};
@@ -123,6 +124,7 @@ Candidates search_layouts(const Config& config, const Plan& plan, const Machines
   SearchSpace space{
       .base = plan.layout, .worlds = worlds_of(config, cluster, ranking), .placements = {plan.layout.placement}};
   space.base.active_microbatches = 0;  // what each schedule needs
+  space.base.accumulation_steps = 1;   // a part of the microbatches
   space.offload = {{}, {.enabled = true, .horizon = plan.layout.offload.horizon}};
   Candidates candidates{.ranking = ranking,
                         .found = search(plan.workload, machines, space, ranking),

@@ -30,7 +30,7 @@ void keep_flight_records(const Config& config, const RankContext& context) {
 
 double flight_file_bytes(const Config& config) {
   const int files = shares_file(config) ? 1 : configured_world_size(config);
-  return static_cast<double>(sizeof(FlightRecord)) * records_kept(config) * files;
+  return 1.0 * sizeof(FlightRecord) * records_kept(config) * files;
 }
 
 }  // namespace shardline

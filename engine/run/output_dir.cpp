@@ -151,7 +151,7 @@ void check_room(const Config& config, const ModelSpec& spec) {
     throw ConfigError(cat("/output_dir: cannot write in ", there.string(), ": ", std::strerror(errno),
                           "; choose another output_dir"));
   const HfWriter model(config.output_dir, spec, number_types(config).exact);
-  const double needed = static_cast<double>(model.total_bytes()) + flight_file_bytes(config);
+  const double needed = model.total_bytes() + flight_file_bytes(config);
   const auto space = fs::space(there, error);
   const double available = space.available + bytes_of_unfinished_files(config.output_dir);
   if (!error && available < needed)

@@ -77,6 +77,7 @@ class Enumeration {
   void schedules(Layout layout) {
     if (layout.pipeline == 1) {
       layout.schedule = "interleaved";
+      layout.chunks_per_stage = 1;
       return memory_choices(layout);
     }
     for (const auto& name : space_.schedules) {

@@ -106,6 +106,8 @@ class RandomConfigs {
         return word(type.choices);
       case JsonType::Kind::texts:
         return draw(2) == 0 ? json(word(type.choices)) : json{word(type.choices)};
+      case JsonType::Kind::array:
+        return json::array({1});
       case JsonType::Kind::object:
         return {{"a", 1}};
       case JsonType::Kind::array:
