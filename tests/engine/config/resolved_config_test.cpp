@@ -110,8 +110,6 @@ class RandomConfigs {
         return json::array({1});
       case JsonType::Kind::object:
         return {{"a", 1}};
-      case JsonType::Kind::array:
-        return json::array();
       case JsonType::Kind::any:
         return pick(std::vector<json>{1, "text", {{"b", false}}, json::array({1.5})});
     }
