@@ -1,6 +1,7 @@
 #include "partitioner/search/search.h"
 
 #include <cstdio>
+#include <ctime>
 
 #include "core/error.h"
 #include "tests/partitioner/cost/published.h"
@@ -140,7 +141,9 @@ TEST_CASE("175B on 960 A100 40GB") {
   std::printf("175B on 120 x p4d.24xlarge, global batch 1920; published: 32 samples/s, length not stated\n");
   for (const int length : {512, 1024, 2048}) {
     const auto job = job_on_p4d(120, published_gpt(96, 12288, 96, false, 51200, length), length, 1920);
+    const std::clock_t start = std::clock();
     const auto found = search(job, {});
+    const double cpu_seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
     REQUIRE_FALSE(found.best.empty());
     const auto& best = found.best.front();
     std::printf(
@@ -149,7 +152,7 @@ TEST_CASE("175B on 960 A100 40GB") {
         best.fit.bytes / 1073741824.0, to_string(best.layout).c_str(), found.losers.size(), found.seconds);
     CHECK(best.layout.tensor > 1);
     CHECK(best.fit.fits);
-    CHECK(found.seconds < 20);  // of this test, wherever it runs; the aim on an idle core is 5
+    CHECK(cpu_seconds < 20);  // of this test, wherever it runs; the aim on an idle core is 5
   }
 }
 
