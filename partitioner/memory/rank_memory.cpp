@@ -50,7 +50,7 @@ void add_states(MemoryBytes& bytes, const Workload& workload, const ParameterEle
 MemoryBytes memory_of_rank(const Cluster& cluster, const PlacedLayers& placed, Coordinates at,
                            const std::vector<LayerBytes>& layers, const std::vector<int64_t>& held) {
   const auto& [types, software] = std::tie(placed.workload.types, placed.workload.software);
-  const auto value = static_cast<double>(width_of(types.values));
+  const double value = width_of(types.values);
   const ParameterElements elements = parameter_elements(placed, at);
   const ActivationPeak peak = activation_peak(placed, at.p, layers, held);
   const MemoryBytes device = device_bytes(cluster, placed.layout);
