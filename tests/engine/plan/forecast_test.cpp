@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <random>
+#include <set>
 
 #include "core/comm/threads_communicator.h"
 #include "core/error.h"
@@ -53,11 +54,15 @@ Config config_of(const Choice& c) {
 // Of an unsharded run. Both moments are as wide as the gradients, which are as wide as the weights.
 MemoryBytes counted(Trainer& trainer, const Plan& plan, double width) {
   auto& parameters = trainer.parameters();
+  std::set<const void*> seen;
+  const auto padded = [&](const at::Tensor& part) {  // elements of the flat buffer, the first time it is seen
+    return seen.insert(part.storage().data()).second ? double(part.storage().nbytes()) / width : 0;
+  };
   double values = 0, gradients = 0, trained = 0;  // elements
-  for (const auto* parameter : parameters.stored()) values += double(parameter->value.numel());
+  for (const auto* parameter : parameters.stored()) values += padded(parameter->value);
   for (size_t layer = 0; layer < plan.stage_of_layer.size(); ++layer)
     if (plan.stage_of_layer[layer] == parameters.groups().coordinates.p)
-      for (const auto* parameter : parameters.layer_params(int(layer))) gradients += double(parameter->grad.numel());
+      for (const auto* parameter : parameters.layer_params(int(layer))) gradients += padded(parameter->grad);
   for (const auto& range : parameters.trained_ranges()) trained += double(range.values.numel());
   return {.weights = width * values,
           .gradients = width * gradients,

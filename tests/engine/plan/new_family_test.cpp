@@ -48,7 +48,7 @@ Config config_of(const Choice& c) {
                            {"activation_checkpointing", c.recompute}}},
                          {"runtime", {{"communicator", c.t == 1 ? "local" : "threads"}}},
                          {"output_dir", "unused"}};
-  file["smp_options"]["tensor_parallel_layers"] = {{{"pattern", ".*"}, {"split", true}}};
+  file["smp_options"]["tensor_parallel_layers"] = {{{"pattern", "*"}, {"split", true}}};
   if (c.frozen > 0) file["model"]["config"]["frozen_blocks"] = c.frozen;
   return parse_config(file.dump(), "new family test");
 }
