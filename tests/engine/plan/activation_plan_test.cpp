@@ -58,8 +58,8 @@ Config config_of(const Choice& c) {
 int64_t planned_and_counted(const Choice& choice) {
   const Config config = config_of(choice);
   int64_t most = 0;
+  const auto [source, machines, plan] = plan_model(config, choice.p * choice.t);
   run_ranks(choice.p * choice.t, [&](CommunicatorPtr world) {
-    const auto [source, machines, plan] = plan_model(config, world->size());
     Trainer trainer({config, plan, source, make_rank_groups(plan.mesh, world, world), at::kCPU}, 1);
     fill_parameters(config.model, source, 1, trainer.parameters());
     OnesSource data(kSamples, kLength);
