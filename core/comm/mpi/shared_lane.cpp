@@ -131,8 +131,10 @@ bool SharedLane::agree(Collective& collective) const {
   if (collective.agreed) return true;
   for (int rank = 0; rank < size(); ++rank)
     if (rank != rank_ && state(rank).put.load(std::memory_order_acquire) <= collective.begin) return false;
+  // The others keep their slots until this rank has taken; its own slot may hold a later round by now.
   for (int rank = 0; rank < size(); ++rank)
-    if (const char* const theirs = state(rank).signature[collective.begin % kSlots]; collective.signature != theirs)
+    if (const char* const theirs = state(rank).signature[collective.begin % kSlots];
+        rank != rank_ && collective.signature != theirs)
       throw DistributedError(cat("the ranks disagree about this operation: this one asks for ", collective.signature,
                                  ", rank ", members_[rank], " for ", theirs));
   return collective.agreed = true;
