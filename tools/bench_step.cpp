@@ -36,7 +36,7 @@ struct Options {
 };
 
 RepeatedBatch make_batch(const Config& config, const JobParts& parts, RankContext& context) {
-  if (config.data.format != "tokens")
+  if (config.data.format != DataFormat::tokens)
     return {parts.plan.layout.global_batch(), config.data.sequence_length, parts.model.spec.vocab_size, 1234};
   const auto data = open_data(config, parts.model, parts.plan.layout, context, true);
   return RepeatedBatch(data.train->batch(0, {0, parts.plan.layout.global_batch()}).ids);

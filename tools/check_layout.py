@@ -38,7 +38,7 @@ ROOMS = {
     "pipeline": ["schedule", "schedule/files schedule/pictures activations", "schedule/kinds run"],
     "partitioner": ["layout cut", "memory", "cost", "search"],
     "models": ["files graph", "families"],
-    "engine": ["config/keys data/text observe", "config/rules data/tokenizer", "config run data/source", "data/cache plan",
+    "engine": ["data/text observe", "config/keys data/tokenizer", "config/rules data/source", "config run data/cache", "plan",
                "data/dataset plan/report", "train", "generate profile", "commands"],
 }
 MOST_CONCEPTS = 15  # of a room: a header, its sources and what has only one of them count once

@@ -115,7 +115,7 @@ void add_plan_options(CLI::App& app, CommandLine& line) {
                "With --cluster and --json: include every instruction of the schedule");
 }
 
-std::string planned(CommandLine& line) {
+std::string plan_text(CommandLine& line) {
   if (line.config.empty() == line.plan.from_run.empty())
     throw ConfigError("plan needs either a config file or --from-run OUTPUT_DIR");
   if (line.config.empty()) line.config = line.plan.from_run + "/config.resolved.json";
@@ -128,8 +128,8 @@ std::string planned(CommandLine& line) {
   for (const Precision precision : {Precision::fp32, Precision::fp16, Precision::bf16})
     if (line.precision == to_string(precision)) line.plan.assumed.precision = precision;
   const Config config = load(line);
-  const bool foretells = !config.cluster.empty() || !line.plan.search.empty() || !line.plan.html.empty();
-  if (line.nodes && !foretells)
+  const bool predicts = !config.cluster.empty() || !line.plan.search.empty() || !line.plan.html.empty();
+  if (line.nodes && !predicts)
     throw ConfigError("--nodes: has no effect without --cluster; name the machines, or leave it out");
   return plan_job(config, line.plan);
 }
@@ -202,7 +202,7 @@ int run(int argc, char** argv) {
     return on_ranks(line, arguments, check_profile,
                     [&](const Config& config, RankContext& context) { profile_job(config, line.profile, context); });
   if (*flight) print_flights(line.output_dir);
-  if (*plan) std::cout << planned(line);
+  if (*plan) std::cout << plan_text(line);
   return 0;
 }
 

@@ -11,7 +11,7 @@
 #include "core/files/disk_file.h"
 #include "engine/commands/findings.h"
 #include "engine/config/config.h"
-#include "engine/config/rules/recompute_rules.h"
+#include "engine/config/keys/recompute_rules.h"
 #include "engine/config/rules/sizes.h"
 #include "engine/plan/assignment.h"
 #include "engine/plan/sharding.h"
@@ -83,7 +83,7 @@ PlannedModel planned_by_first(const Config& config, Communicator& world) {
 JobParts make_parts(const Config& config, const RankContext& context) {
   require_equal(*context.world, "config", resolved(config).dump());
   auto [model, machines, plan] = planned_by_first(config, *context.world);
-  if (is_schedule_file(config.smp.pipeline))
+  if (config.smp.pipeline.is_file())
     require_equal(*context.world, "schedule file", digest_of(nlohmann::json(plan.train).dump()));
   RankGroups groups = make_rank_groups(plan.mesh, context.world, context.device_world);
   groups.host_of = context.host_of;

@@ -15,7 +15,7 @@
 namespace shardline {
 namespace {
 
-bool foretells(const Config& config, const PlanOptions& options) {
+bool predicts(const Config& config, const PlanOptions& options) {
   return !config.cluster.empty() || !options.search.empty() || !options.html.empty() || !options.from_run.empty();
 }
 
@@ -29,7 +29,7 @@ std::string plan_job(const Config& config, const PlanOptions& options) {
   if (!options.svg.empty()) write_schedule_picture(plan, options.svg);
   nlohmann::json json = plan_json(plan);
   std::string text = plan_text(plan, options.width);
-  if (foretells(config, options)) {
+  if (predicts(config, options)) {
     const Forecast forecast = make_forecast(config, machines, plan);
     add_forecast(json, forecast);
     if (!options.instructions) json["schedule"].erase("instructions");

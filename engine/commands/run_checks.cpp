@@ -8,7 +8,7 @@
 #include "core/error.h"
 #include "engine/commands/findings.h"
 #include "engine/commands/open_data.h"
-#include "engine/config/rules/memory_cap.h"
+#include "engine/config/rules/optimizer_rules.h"
 #include "engine/data/source/data_files.h"
 #include "engine/observe/format.h"
 #include "engine/run/output_dir.h"
@@ -29,7 +29,8 @@ void check_offload_path(const Config& config) {
 }
 
 void check_optimizer(const Config& config) {
-  if (config.training.optim == "adafactor" && has_accelerators(config) && !config.smp.offload_optimizer_states)
+  if (optimizer_options(config.training).kind == OptimizerOptions::Kind::adafactor && has_accelerators(config) &&
+      !config.smp.offload_optimizer_states)
     throw ConfigError(
         "/training/optim: \"adafactor\" runs on CPUs only; set smp_options.offload_optimizer_states, or runtime.device "
         "to \"cpu\", or use \"adamw_torch_fused\", \"adam\" or \"sgd\"");
@@ -37,7 +38,7 @@ void check_optimizer(const Config& config) {
 
 // A rank's process may hold fewer bytes than its device has.
 void check_memory_cap(const Config& config, const PlannedModel& planned) {
-  const double cap = memory_cap_bytes(config.runtime.memory_cap);
+  const double cap = config.runtime.memory_cap;
   if (cap == 0) return;
   const auto memory = memory_by_rank(planned.machines.cluster, placed_layers(planned.plan));
   const auto most = std::max_element(memory.begin(), memory.end(),

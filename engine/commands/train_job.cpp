@@ -38,7 +38,7 @@ void write_json(const fs::path& path, const nlohmann::json& value) {
 
 // A build for GPUs that computes on CPUs says why.
 std::string no_gpu_note(const Config& config, at::Device device) {
-  return has_nccl() && device.is_cpu() && config.runtime.device != "cpu" ? " (no GPU found)" : "";
+  return has_nccl() && device.is_cpu() && config.runtime.device != DeviceChoice::cpu ? " (no GPU found)" : "";
 }
 
 std::string settings_text(const Config& config, const ModelSource& model, const TokenData& data, int64_t steps,
@@ -51,9 +51,9 @@ std::string settings_text(const Config& config, const ModelSource& model, const 
   std::vector<TableRow> rows = {
       {"model", cat(model.spec.family, ", ", format_count(model.spec.parameter_count()), " parameters, ",
                     weights_text(config.model))},
-      {"device",
-       cat(device.str(), no_gpu_note(config, device), ", ", describe_numbers(config), ", ", at::get_num_threads(),
-           " thread(s) a rank, products by ", products_in_use(), ", communicator ", resolved_communicator(config))},
+      {"device", cat(device.str(), no_gpu_note(config, device), ", ", describe_numbers(config), ", ",
+                     at::get_num_threads(), " thread(s) a rank, products by ", products_in_use(), ", communicator ",
+                     word_of(resolved_communicator(config)))},
       {"data", cat(size(data.train->data()), data.train->steps_per_epoch(), " steps an epoch, ",
                    left_over(data.train->data()))},
       {"steps", cat(steps, ", ", t.optim, ", ", t.lr_scheduler_type, " from ", t.learning_rate, ", weight decay ",
@@ -85,8 +85,9 @@ bool stop_requested(Communicator& world) {
 
 bool evaluates_after(const Config& config, int64_t step, int64_t total, const DatasetSource& train) {
   const auto& t = config.training;
-  if (t.eval_strategy == "steps") return step % t.eval_steps.value_or(t.logging_steps) == 0 || step == total;
-  if (t.eval_strategy == "epoch") return step % train.steps_per_epoch() == 0 || step == total;
+  if (t.eval_strategy == EvalStrategy::steps)
+    return step % t.eval_steps.value_or(t.logging_steps) == 0 || step == total;
+  if (t.eval_strategy == EvalStrategy::epoch) return step % train.steps_per_epoch() == 0 || step == total;
   return t.do_eval && step == total;
 }
 

@@ -4,30 +4,19 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "engine/config/keys/name_patterns.h"
 #include "engine/config/rules/learning_rate_rules.h"
-#include "engine/config/rules/memory_cap.h"
 #include "engine/config/rules/model_rules.h"
-#include "engine/config/rules/name_patterns.h"
 #include "engine/config/rules/optimizer_rules.h"
-#include "engine/config/rules/partition_rules.h"
 #include "engine/config/rules/precision_rules.h"
-#include "engine/config/rules/recompute_rules.h"
 #include "engine/config/rules/shell_words.h"
-#include "engine/config/rules/tensor_rules.h"
 #include "pipeline/schedule/kinds/schedule_choice.h"
 
 namespace shardline {
 namespace {
 
-// Passes on a mistake that `read` throws as "rule; advice".
 void check_value(const std::string& key, const Complaint& complain, const std::function<void()>& read) {
-  try {
-    read();
-  } catch (const ConfigError& error) {
-    const std::string text = error.what();
-    const auto cut = text.find("; ");
-    complain(key, text.substr(0, cut), text.substr(cut + 2));
-  }
+  report_mistakes(read, [&](const std::string& rule, const std::string& advice) { complain(key, rule, advice); });
 }
 
 void check_partition(const Config& config, const Complaint& complain) {
@@ -35,8 +24,7 @@ void check_partition(const Config& config, const Complaint& complain) {
   if (smp.pipeline_parallel_degree != kAuto && smp.default_partition.value_or(0) >= smp.pipeline_parallel_degree)
     complain("smp_options.default_partition", cat("must be < pipeline_parallel_degree ", smp.pipeline_parallel_degree),
              "leave it out");
-  check_value("smp_options.manual_partition", complain, [&] { partition_by_hand(smp.manual_partition); });
-  if (!smp.manual_partition.is_null() && smp.auto_partition)
+  if (smp.manual_partition != PartitionByHand() && smp.auto_partition)
     complain("smp_options.manual_partition", "contradicts auto_partition true", "set auto_partition to false");
   if (smp.load_partition && !smp.auto_partition)
     complain("smp_options.load_partition", "contradicts auto_partition false", "keep one of them");
@@ -59,6 +47,17 @@ void check_sharding(const Config& config, const Complaint& complain) {
 
 }  // namespace
 
+void report_mistakes(const std::function<void()>& read,
+                     const std::function<void(const std::string& rule, const std::string& advice)>& report) {
+  try {
+    read();
+  } catch (const ConfigError& error) {
+    const std::string text = error.what();
+    const auto cut = text.find("; ");
+    report(text.substr(0, cut), text.substr(cut + 2));
+  }
+}
+
 void check_model_and_data(const Config& config, const Complaint& complain) {
   const bool has_config = !config.model.config.empty();
   if (config.model.path.empty() && !has_config)
@@ -69,7 +68,7 @@ void check_model_and_data(const Config& config, const Complaint& complain) {
              "set it to the directory with the weights, or use \"random\"");
   if (config.data.train.empty() && config.data.validation.empty())
     complain("data.train", "data.train or data.validation is required", "give a file or a list of files");
-  if (config.data.tokenizer.empty() && config.model.path.empty() && config.data.format != "tokens")
+  if (config.data.tokenizer.empty() && config.model.path.empty() && config.data.format != DataFormat::tokens)
     complain("data.tokenizer", "is required when there is no model.path to take it from",
              "give a directory, a tokenizer.json or \"bytes\"");
   if (!config.data.validation.empty() && config.data.validation_split_percentage > 0)
@@ -106,7 +105,7 @@ void check_training(const Config& config, const Complaint& complain) {
 }
 
 void check_determinism(const Config& config, const Complaint& complain) {
-  if (config.training.full_determinism && config.runtime.device == "cuda")
+  if (config.training.full_determinism && config.runtime.device == DeviceChoice::cuda)
     complain("training.full_determinism", "is not supported on GPUs, but runtime.device is \"cuda\"",
              "leave it out, or use \"cpu\"");
 }
@@ -114,7 +113,7 @@ void check_determinism(const Config& config, const Complaint& complain) {
 void check_precision(const Config& config, const Complaint& complain) {
   const TrainingOptions& training = config.training;
   if (training.bf16 && training.fp16) complain("training.fp16", "contradicts bf16", "keep one of them");
-  if ((training.bf16 || training.fp16) && config.runtime.dtype == "float64")
+  if ((training.bf16 || training.fp16) && config.runtime.dtype == FullType::float64)
     complain(training.bf16 ? "training.bf16" : "training.fp16", "contradicts runtime.dtype \"float64\"",
              "keep one of them");
   check_value("training.dynamic_loss_args", complain, [&] { loss_scale_options(training); });
@@ -128,7 +127,7 @@ void check_precision(const Config& config, const Complaint& complain) {
 
 void check_evaluation(const Config& config, const Complaint& complain) {
   const TrainingOptions& training = config.training;
-  if (training.eval_steps && training.eval_strategy == "epoch")
+  if (training.eval_steps && training.eval_strategy == EvalStrategy::epoch)
     complain("training.eval_steps", "contradicts eval_strategy \"epoch\"", "leave it out, or use \"steps\"");
 }
 
@@ -137,8 +136,6 @@ void check_layout(const Config& config, const Complaint& complain) {
   if (smp.ddp == false && smp.tensor_parallel_degree > 1)
     complain("smp_options.ddp", cat("must be true with tensor_parallel_degree ", smp.tensor_parallel_degree),
              "leave it out");
-  check_value("smp_options.activation_checkpointing", complain, [&] { recompute_rules(smp.activation_checkpointing); });
-  check_value("smp_options.tensor_parallel_layers", complain, [&] { tensor_rules(smp.tensor_parallel_layers); });
   check_partition(config, complain);
   check_sharding(config, complain);
 }
@@ -161,10 +158,10 @@ bool check_auto(const Config& config, const Complaint& complain) {
   if (training.global_batch_size && (training.per_device_train_batch_size || training.gradient_accumulation_steps))
     complain(key, "\"auto\" determines how the global batch is split",
              "leave training.per_device_train_batch_size and gradient_accumulation_steps out");
-  if (is_schedule_file(smp.pipeline))
+  if (smp.pipeline.is_file())
     complain(key, "\"auto\" contradicts a file of instructions, which has its own number of stages and microbatches",
              "give numbers, or a named schedule");
-  if (smp.virtual_pipeline_degree == kAuto && smp.pipeline != "interleaved_1f1b")
+  if (smp.virtual_pipeline_degree == kAuto && smp.pipeline.kind != ScheduleKind::interleaved_1f1b)
     complain("smp_options.virtual_pipeline_degree", cat("pipeline \"", smp.pipeline, "\" sets it"),
              "leave it out, or use \"interleaved_1f1b\"");
   if (smp.load_partition || !smp.auto_partition)
@@ -177,32 +174,32 @@ void check_processes(const Config& config, const Complaint& complain) {
   const RuntimeOptions& runtime = config.runtime;
   if (!config.mpi.hosts.empty() && config.mpi.processes_per_host == 0)
     complain("mpi_options.processes_per_host", "is required with mpi_options.hosts", "give the ranks on each host");
-  if (!config.mpi.enabled && world_size > 1 && runtime.communicator != "threads")
+  if (!config.mpi.enabled && world_size > 1 && runtime.communicator != CommunicatorChoice::threads)
     complain("mpi_options.enabled", cat("must be true for ", world_size, " ranks"),
              "leave it out, or set runtime.communicator to \"threads\"");
-  if (runtime.communicator == "local" && world_size > 1)
+  if (runtime.communicator == CommunicatorChoice::local && world_size > 1)
     complain("runtime.communicator", cat("\"local\" is one rank, not ", world_size),
              "use \"auto\", or degrees of 1 and processes_per_host 1");
-  if (runtime.communicator == "threads" && config.mpi.hosts.size() > 1)
+  if (runtime.communicator == CommunicatorChoice::threads && config.mpi.hosts.size() > 1)
     complain("runtime.communicator", "\"threads\" is one process on one host", "use \"mpi\" or \"nccl\"");
-  if (runtime.communicator == "threads" && runtime.threads_per_rank > 1)
+  if (runtime.communicator == CommunicatorChoice::threads && runtime.threads_per_rank > 1)
     complain("runtime.threads_per_rank", "must be 1 with communicator \"threads\", whose ranks are threads",
              "leave it out, or use \"mpi\"");
-  if (runtime.communicator == "nccl" && runtime.device == "cpu")
+  if (runtime.communicator == CommunicatorChoice::nccl && runtime.device == DeviceChoice::cpu)
     complain("runtime.communicator", "\"nccl\" needs GPUs, but the device is \"cpu\"", "use \"mpi\" or \"auto\"");
-  if (config.smp.ddp_dist_backend == "nccl") {
-    if (runtime.device == "cpu")
+  if (config.smp.ddp_dist_backend == CommunicatorChoice::nccl) {
+    if (runtime.device == DeviceChoice::cpu)
       complain("smp_options.ddp_dist_backend", "\"nccl\" needs GPUs, but runtime.device is \"cpu\"", "use \"auto\"");
-    if (runtime.communicator != "auto" && runtime.communicator != "nccl")
+    if (runtime.communicator != CommunicatorChoice::automatic && runtime.communicator != CommunicatorChoice::nccl)
       complain("smp_options.ddp_dist_backend",
-               cat("\"nccl\" contradicts runtime.communicator \"", runtime.communicator, '"'), "leave one of them out");
+               cat("\"nccl\" contradicts runtime.communicator \"", word_of(runtime.communicator), '"'),
+               "leave one of them out");
   }
   check_value("mpi_options.custom_mpi_options", complain, [&] { shell_words(config.mpi.custom_mpi_options); });
-  check_value("runtime.memory_cap", complain, [&] { memory_cap_bytes(runtime.memory_cap); });
-  if (!runtime.memory_cap.is_null() && runtime.communicator == "threads" && world_size > 1)
+  if (runtime.memory_cap > 0 && runtime.communicator == CommunicatorChoice::threads && world_size > 1)
     complain("runtime.memory_cap", cat("limits a process, which \"threads\" shares among ", world_size, " ranks"),
              "use runtime.communicator \"mpi\", or leave it out");
-  if (!runtime.memory_cap.is_null() && runtime.device == "cuda")
+  if (runtime.memory_cap > 0 && runtime.device == DeviceChoice::cuda)
     complain("runtime.memory_cap", "is for CPU tensors, but the device is \"cuda\"", "leave it out");
 }
 

@@ -1,9 +1,16 @@
 // Rules between keys. Each is looked at only where its own sections were read without a mistake.
 #pragma once
+#include <functional>
+#include <string>
+
 #include "engine/config/keys/options.h"
 #include "engine/config/rules/sizes.h"
 
 namespace shardline {
+
+// Passes on a mistake that `read` throws as ConfigError("RULE; ADVICE").
+void report_mistakes(const std::function<void()>& read,
+                     const std::function<void(const std::string& rule, const std::string& advice)>& report);
 
 void check_model_and_data(const Config& config, const Complaint& complain);
 // The keys of model.config, together with those of the directory's config.json, and what they allow of the data.

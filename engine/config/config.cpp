@@ -24,10 +24,14 @@ void read_key(JsonReader& reader, const Section& section, const Key& key, Config
   }
   const json* value = reader.find(name, key.type);
   if (!value) return;
+  const auto store = [&](const Key& setting, const json& meaning) {
+    report_mistakes([&] { setting.store(config, meaning); },
+                    [&](const auto& rule, const auto& advice) { reader.fail(name, rule, advice); });
+  };
   if (!key.writes.empty()) {
-    if (const json meaning = key.meaning_of(*value); !meaning.is_null()) key_named(key.writes).store(config, meaning);
+    if (const json meaning = key.meaning_of(*value); !meaning.is_null()) store(key_named(key.writes), meaning);
   } else if (key.status == Status::honoured) {
-    key.store(config, *value);
+    store(key, *value);
   } else {
     const bool secret = key.name == "hub_token" || key.name == "push_to_hub_token";  // resolved configs are shared
     config.no_effect[section.name][key.name] = secret ? json() : *value;
@@ -44,7 +48,8 @@ void fill_defaults(Config& config) {
     config.training.per_device_train_batch_size = config.training.per_device_train_batch_size.value_or(8);
     config.training.gradient_accumulation_steps = config.training.gradient_accumulation_steps.value_or(1);
   }
-  if (config.training.use_cpu && config.runtime.device == "auto") config.runtime.device = "cpu";
+  if (config.training.use_cpu && config.runtime.device == DeviceChoice::automatic)
+    config.runtime.device = DeviceChoice::cpu;
 }
 
 struct Readers {
@@ -162,7 +167,7 @@ std::vector<std::string> notes(const Config& config, c10::Device device) {
       if (given.contains(key.name)) lines.push_back(cat(section.name, ".", key.name, " has no effect: ", key.advice));
   }
   for (const auto& line : keys_without_effect(config, !device.is_cpu())) lines.push_back(line);
-  if (config.data.validation_split_percentage > 0 && config.training.eval_strategy == "no" &&
+  if (config.data.validation_split_percentage > 0 && config.training.eval_strategy == EvalStrategy::no &&
       !config.training.eval_on_start && !config.training.do_eval)
     lines.push_back(cat("data.validation_split_percentage ", config.data.validation_split_percentage,
                         ": the run neither trains nor evaluates on that share of the samples; set "
@@ -172,7 +177,7 @@ std::vector<std::string> notes(const Config& config, c10::Device device) {
     for (const auto& key : model->only_saved) keys += cat(keys.empty() ? "" : ", ", key);
     lines.push_back(cat("model.config: only the saved config.json has what is said about ", keys));
   }
-  if (config.training.save_strategy != "no")
+  if (config.training.save_strategy != SaveStrategy::no)
     lines.push_back("training.save_strategy \"steps\": only the final model is saved, nothing during training");
   return lines;
 }

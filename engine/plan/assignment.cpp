@@ -6,7 +6,7 @@
 
 #include "core/error.h"
 #include "core/files/json_reader.h"
-#include "engine/config/rules/partition_rules.h"
+#include "engine/config/keys/partition_rules.h"
 #include "engine/plan/plan.h"
 #include "partitioner/cut/assign.h"
 #include "partitioner/search/planned_layout.h"
@@ -79,7 +79,7 @@ std::vector<int> by_rules(const Config& config, const PartitionByHand& partition
 }
 
 std::vector<int> assigned_by_hand(const Config& config, const ModelSpec& spec, const Schedule& schedule) {
-  const auto partition = partition_by_hand(config.smp.manual_partition);
+  const PartitionByHand& partition = config.smp.manual_partition;
   const auto chunks = partition.blocks.empty() ? by_rules(config, partition, spec, schedule)
                                                : by_block_counts(partition.blocks, spec, schedule);
   check_chunks("/smp_options/manual_partition", spec, schedule, chunks);

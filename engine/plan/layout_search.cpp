@@ -73,7 +73,7 @@ SearchSpace open_space(const Config& config, const Cluster& cluster, const Model
   Layout& base = space.base;
   base.active_microbatches = 0;  // what each schedule needs
   space.recompute = {base.recompute};
-  space.sequence_parallel = {smp.optimize == "memory"};
+  space.sequence_parallel = {smp.optimize == Optimize::memory};
   space.placements = {smp.placement_strategy};
   if (smp.microbatches != kAuto) space.microbatch_sizes = {};
   if (smp.virtual_pipeline_degree != kAuto) space.chunks = {smp.virtual_pipeline_degree};
@@ -94,7 +94,7 @@ bool leaves_open(const SmpOptions& smp) {
 
 // P and T are given and nothing else says how many ranks there are: P x T, on one host.
 bool degrees_say_ranks(const Config& config) {
-  return config.mpi.processes_per_host == 0 && (config.cluster.empty() || config.cluster == "local") &&
+  return config.mpi.processes_per_host == 0 && plans_for_this_machine(config) &&
          config.smp.pipeline_parallel_degree != kAuto && config.smp.tensor_parallel_degree != kAuto;
 }
 
@@ -102,9 +102,9 @@ bool degrees_say_ranks(const Config& config) {
 // each of the hosts.
 int ranks_of_auto(const Config& config, const Assumptions& assumed) {
   if (config.mpi.processes_per_host > 0) return configured_world_size(config);
-  if (!config.cluster.empty() && config.cluster != "local") return planning_cluster(config, 1, assumed).devices();
+  if (!plans_for_this_machine(config)) return planning_cluster(config, 1, assumed).devices();
   if (degrees_say_ranks(config)) return configured_world_size(config);
-  const int gpus = config.runtime.device == "cpu" ? 0 : gpu_count();
+  const int gpus = config.runtime.device == DeviceChoice::cpu ? 0 : gpu_count();
   return (gpus > 0 ? gpus : usable_cores()) * available_hosts(config);
 }
 

@@ -4,11 +4,11 @@
 #include <filesystem>
 
 #include "core/error.h"
+#include "engine/config/keys/recompute_rules.h"
+#include "engine/config/keys/tensor_rules.h"
 #include "engine/config/rules/optimizer_rules.h"
 #include "engine/config/rules/precision_rules.h"
-#include "engine/config/rules/recompute_rules.h"
 #include "engine/config/rules/sizes.h"
-#include "engine/config/rules/tensor_rules.h"
 #include "engine/plan/profile_use.h"
 #include "engine/plan/sharding.h"
 #include "engine/run/local_cluster.h"
@@ -62,8 +62,9 @@ bool plans_for_this_machine(const Config& config) {
 }
 
 bool has_accelerators(const Config& config) {
-  const auto& device = config.runtime.device;
-  return device != "cpu" && !(plans_for_this_machine(config) && device == "auto" && gpu_count() == 0);
+  const DeviceChoice device = config.runtime.device;
+  return device != DeviceChoice::cpu &&
+         !(plans_for_this_machine(config) && device == DeviceChoice::automatic && gpu_count() == 0);
 }
 
 Cluster planning_cluster(const Config& config, int world_size, const Assumptions& assumed) {

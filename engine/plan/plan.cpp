@@ -6,9 +6,9 @@
 #include <set>
 
 #include "core/model/layer.h"
+#include "engine/config/keys/recompute_rules.h"
+#include "engine/config/keys/tensor_rules.h"
 #include "engine/config/rules/precision_rules.h"
-#include "engine/config/rules/recompute_rules.h"
-#include "engine/config/rules/tensor_rules.h"
 #include "engine/observe/format.h"
 #include "engine/plan/assignment.h"
 #include "engine/plan/sharding.h"

@@ -68,7 +68,7 @@ std::map<std::string, std::string> profile_conditions(const Config& config, cons
       {"hosts", hosts_text(context, plan.mesh)},
       {"threads_per_rank", std::to_string(at::get_num_threads())},
       {"products", products_in_use()},
-      {"communicator", resolved_communicator(config)},
+      {"communicator", word_of(resolved_communicator(config))},
       {"torch", TORCH_VERSION},
       {"shardline", SHARDLINE_VERSION},
       {"optimizer_states", states_on_host(config.smp, !context.device.is_cpu()) ? "host" : "device"}};

@@ -1,10 +1,10 @@
 #include "engine/plan/resolve.h"
 
+#include "engine/config/keys/recompute_rules.h"
+#include "engine/config/keys/tensor_rules.h"
 #include "engine/config/rules/optimizer_rules.h"
 #include "engine/config/rules/precision_rules.h"
-#include "engine/config/rules/recompute_rules.h"
 #include "engine/config/rules/sizes.h"
-#include "engine/config/rules/tensor_rules.h"
 #include "engine/plan/machines.h"
 #include "engine/plan/sharding.h"
 
@@ -15,6 +15,12 @@ namespace {
 GatherWay gather_way(const Config& config) {
   if (has_accelerators(config)) return GatherWay::rings;
   return config.smp.sdp_hierarchical_allgather ? GatherWay::two_steps : GatherWay::messages;
+}
+
+// Of a layout that the search made, which recomputes all blocks alike.
+Recompute strategy_of_blocks(const Layout& layout) {
+  const auto found = std::ranges::find_if(layout.recompute, [](const Recompute& r) { return r != Recompute{}; });
+  return found == layout.recompute.end() ? Recompute{} : *found;
 }
 
 // This engine, with the config's optimizer.
@@ -51,11 +57,11 @@ Layout resolve_choices(const Config& config, const ModelSpec& spec, const Layout
   layout.schedule = smp.pipeline;
   layout.chunks_per_stage = smp.virtual_pipeline_degree;
   // "simple" goes through the steps of an accumulation in waves.
-  layout.active_microbatches =
-      smp.active_microbatches.value_or(smp.pipeline == "simple" ? sizes.microbatches_per_accumulation() : 0);
+  layout.active_microbatches = smp.active_microbatches.value_or(
+      smp.pipeline.kind == ScheduleKind::simple ? sizes.microbatches_per_accumulation() : 0);
   layout.recompute = recompute_by_layer(smp.activation_checkpointing, spec);
-  layout.offload = {smp.offload_activations, smp.activation_loading_horizon, smp.offload_scope == "all"};
-  layout.sequence_parallel = is_sequence_parallel(smp);
+  layout.offload = {smp.offload_activations, smp.activation_loading_horizon, smp.offload_scope == OffloadScope::all};
+  layout.sequence_parallel = smp.sequence_parallel();
   layout.sharding = sharding_of(smp, sizes.replicas);
   layout.states_on_host = states_on_host(smp, has_accelerators(config));
   return layout;
@@ -99,11 +105,12 @@ Config with_layout(const Config& config, const Layout& from, const Layout& layou
     smp.pipeline = layout.schedule;
     smp.virtual_pipeline_degree = layout.chunks_per_stage;
   }
-  if (layout.tensor > 1) smp.optimize = layout.sequence_parallel ? "memory" : "speed";
-  if (layout.recompute != from.recompute) smp.activation_checkpointing = recompute_text(layout);
+  if (layout.tensor > 1) smp.optimize = layout.sequence_parallel ? Optimize::memory : Optimize::speed;
+  if (layout.recompute != from.recompute) smp.activation_checkpointing = {{{"*", strategy_of_blocks(layout)}}};
   if (layout.offload != from.offload) {
     smp.offload_activations = layout.offload.enabled;
-    if (layout.offload.enabled) smp.offload_scope = scope_text(layout.offload);
+    if (layout.offload.enabled)
+      smp.offload_scope = layout.offload.everything ? OffloadScope::all : OffloadScope::checkpointed;
   }
   if (layout.sharded() != from.sharded() || layout.sharding.degree != from.sharding.degree)
     set_sharding(smp, layout.sharding);

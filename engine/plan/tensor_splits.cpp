@@ -4,7 +4,7 @@
 #include <set>
 
 #include "core/error.h"
-#include "engine/config/rules/tensor_rules.h"
+#include "engine/config/keys/tensor_rules.h"
 #include "engine/observe/format.h"
 #include "partitioner/search/planned_layout.h"
 

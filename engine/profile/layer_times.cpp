@@ -93,7 +93,7 @@ class Measurement {
         world_(world),
         steps_(steps) {
     ModelOptions random = config.model;
-    random.init = "random";
+    random.init = ModelInit::random;
     fill_parameters(random, distinct, kDataSeed, trainer_.parameters());
   }
 

@@ -15,7 +15,7 @@ int records_kept(const Config& config) {
 }
 
 bool shares_file(const Config& config) {
-  return resolved_communicator(config) == "threads";
+  return resolved_communicator(config) == CommunicatorChoice::threads;
 }
 
 }  // namespace

@@ -5,8 +5,8 @@
 
 #include "core/error.h"
 #include "core/model/parameter_init.h"
+#include "engine/config/keys/tensor_rules.h"
 #include "engine/config/rules/optimizer_rules.h"
-#include "engine/config/rules/tensor_rules.h"
 #include "models/families/families.h"
 
 namespace shardline {
@@ -82,7 +82,7 @@ ModelSource open_model(const Config& config) {
 }
 
 ModelSpec make_spec(const Config& config, const nlohmann::json& hf_config, const SplitChoices& splits) {
-  ModelSpec spec = model_spec(hf_config, "the model", is_sequence_parallel(config.smp), splits);
+  ModelSpec spec = model_spec(hf_config, "the model", config.smp.sequence_parallel(), splits);
   exclude_from_decay(config.training.no_decay_patterns, spec);
   return spec;
 }

@@ -85,7 +85,7 @@ std::vector<fs::path> files_read_from(const std::string& source) {
 
 void check_sources(const Config& config, const fs::path& dir) {
   std::vector<std::string> sources = {config.model.path, config.data.tokenizer, config.smp.partition_file};
-  if (is_schedule_file(config.smp.pipeline)) sources.push_back(config.smp.pipeline);
+  if (config.smp.pipeline.is_file()) sources.push_back(config.smp.pipeline.path);
   for (const auto& data : {config.data.train, config.data.validation})
     sources.insert(sources.end(), data.begin(), data.end());
   const auto replaced = replaced_by_run(dir);

@@ -13,7 +13,6 @@
 #include "core/error.h"
 #include "core/memory/caching_allocator.h"
 #include "engine/config/rules/allocation.h"
-#include "engine/config/rules/memory_cap.h"
 #include "engine/config/rules/shell_words.h"
 #include "engine/config/rules/sizes.h"
 #include "engine/run/local_cluster.h"
@@ -58,7 +57,7 @@ void check_tasks(int mpi_size) {
 // What the config wants of a device that was not known when it was read.
 void check_device(const Config& config, at::Device device) {
   if (device.is_cpu()) return;
-  if (!config.runtime.memory_cap.is_null())
+  if (config.runtime.memory_cap > 0)
     throw ConfigError("/runtime/memory_cap: is for CPU tensors, and the device is a GPU; leave it out");
   if (config.training.full_determinism)
     throw ConfigError(
@@ -68,18 +67,19 @@ void check_device(const Config& config, at::Device device) {
 // NCCL wants a GPU of its own for every rank; ranks that share one talk through mpi.
 bool uses_nccl(const Config& config, at::Device device, int local_size, int world_size) {
   const bool own_gpu = device.is_cuda() && local_size <= gpu_count();
-  const auto demand = [&](const char* key, const std::string& value, const char* instead) {
-    if (value == "nccl" && !own_gpu)
+  const auto demand = [&](const char* key, CommunicatorChoice choice, const char* instead) {
+    if (choice == CommunicatorChoice::nccl && !own_gpu)
       throw ConfigError(
           cat(key, ": \"nccl\" needs ",
               has_nccl() ? cat("a GPU for every rank; this host has ", gpu_count(), " for ", local_size, " ranks")
                          : "a build with CUDA and NCCL, and this one has neither",
               "; use \"", instead, '"'));
-    return value == "nccl";
+    return choice == CommunicatorChoice::nccl;
   };
   const bool asked = demand("/runtime/communicator", config.runtime.communicator, "mpi");
   const bool asked_for_replicas = demand("/smp_options/ddp_dist_backend", config.smp.ddp_dist_backend, "auto");
-  return asked || asked_for_replicas || (config.runtime.communicator == "auto" && own_gpu && world_size > 1);
+  return asked || asked_for_replicas ||
+         (config.runtime.communicator == CommunicatorChoice::automatic && own_gpu && world_size > 1);
 }
 
 // mpirun takes the hosts of its options or of a scheduler's allocation.
@@ -94,22 +94,24 @@ int gpu_count() {
 }
 
 at::Device choose_device(const Config& config, int local_rank) {
-  if (config.runtime.device == "cpu") return at::kCPU;
+  if (config.runtime.device == DeviceChoice::cpu) return at::kCPU;
   const int gpus = gpu_count();
-  if (config.runtime.device == "cuda" && gpus == 0)
+  if (config.runtime.device == DeviceChoice::cuda && gpus == 0)
     throw ConfigError(
         "/runtime/device: \"cuda\" needs a build with CUDA and a GPU with its driver; use \"cpu\" or \"auto\"");
   return gpus == 0 ? at::Device(at::kCPU) : at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(local_rank % gpus));
 }
 
-std::string resolved_communicator(const Config& config) {
-  if (config.runtime.communicator == "nccl") return "mpi";  // starts the ranks and carries host values
-  if (config.runtime.communicator != "auto") return config.runtime.communicator;
-  return configured_world_size(config) == 1 && !mpi_is_launched() ? "local" : "mpi";
+CommunicatorChoice resolved_communicator(const Config& config) {
+  const CommunicatorChoice asked = config.runtime.communicator;
+  if (asked == CommunicatorChoice::nccl) return CommunicatorChoice::mpi;  // starts the ranks and carries host values
+  if (asked != CommunicatorChoice::automatic) return asked;
+  const bool one_process = configured_world_size(config) == 1 && !mpi_is_launched();
+  return one_process ? CommunicatorChoice::local : CommunicatorChoice::mpi;
 }
 
 void check_host(const Config& config) {
-  const bool processes = resolved_communicator(config) == "mpi";
+  const bool processes = resolved_communicator(config) == CommunicatorChoice::mpi;
   if (processes && may_run_elsewhere(config)) return;
   if (processes) require_mpi();
   const at::Device device = choose_device(config, 0);
@@ -119,10 +121,11 @@ void check_host(const Config& config) {
 }
 
 bool needs_mpirun(const Config& config) {
-  const bool is_alone = config.runtime.communicator == "threads" || config.runtime.communicator == "local";
+  const bool is_alone = config.runtime.communicator == CommunicatorChoice::threads ||
+                        config.runtime.communicator == CommunicatorChoice::local;
   if (is_alone || mpi_is_launched()) return false;
   check_tasks(1);
-  return resolved_communicator(config) == "mpi";
+  return resolved_communicator(config) == CommunicatorChoice::mpi;
 }
 
 std::vector<std::string> mpirun_command(const Config& config, const std::string& program,
@@ -149,7 +152,7 @@ std::vector<std::string> mpirun_command(const Config& config, const std::string&
 void run_on_ranks(const Config& config, std::ostream& out, const Console& console,
                   const std::function<void(RankContext&)>& command) {
   set_timeouts(timeouts_with(std::chrono::seconds(config.training.ddp_timeout)));
-  const std::string kind = resolved_communicator(config);
+  const CommunicatorChoice kind = resolved_communicator(config);
   const auto run = [&](CommunicatorPtr world, int local_rank, int local_size, std::vector<int> host_of = {}) {
     RankContext context{.world = world,
                         .device_world = world,
@@ -158,7 +161,7 @@ void run_on_ranks(const Config& config, std::ostream& out, const Console& consol
                         .host_of = std::move(host_of)};
     context.device = choose_device(config, local_rank);
     check_device(config, context.device);
-    if (context.device.is_cpu()) set_memory_cap(memory_cap_bytes(config.runtime.memory_cap));
+    if (context.device.is_cpu()) set_memory_cap(config.runtime.memory_cap);
     if (uses_nccl(config, context.device, local_size, world->size()))
       context.device_world = make_nccl_world(world, context.device.index());
     context.out = context.first() ? &out : nullptr;
@@ -166,10 +169,10 @@ void run_on_ranks(const Config& config, std::ostream& out, const Console& consol
     if (config.training.disable_tqdm.value_or(false)) context.console.terminal = false;
     command(context);
   };
-  if (kind == "threads") {
+  if (kind == CommunicatorChoice::threads) {
     const int ranks = configured_world_size(config);
     run_ranks(ranks, [&](CommunicatorPtr world) { run(world, world->rank(), ranks); });
-  } else if (kind == "local") {
+  } else if (kind == CommunicatorChoice::local) {
     if (configured_world_size(config) != 1)
       throw ConfigError(cat("runtime.communicator \"local\" is one rank, but the config asks for ",
                             configured_world_size(config), "; use \"mpi\" or \"threads\""));

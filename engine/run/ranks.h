@@ -26,7 +26,7 @@ struct RankContext {
 };
 
 // The communicator that carries host values: what the config names; for `auto` and `nccl`, mpi, or local for one rank.
-std::string resolved_communicator(const Config& config);
+CommunicatorChoice resolved_communicator(const Config& config);
 
 // GPUs of this host; 0 in builds for CPUs.
 int gpu_count();

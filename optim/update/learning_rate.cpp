@@ -25,7 +25,7 @@ double steps_behind_warmup(const Options& o) {
   return std::max(1.0, o.total_steps - o.warmup_steps);
 }
 
-// How far step `done` is between warm-up and end; goes on behind the end.
+// How far step `done` is between warm-up and end; continues past the end.
 double progress(const Options& o, double done) {
   return (done - o.warmup_steps) / steps_behind_warmup(o);
 }
@@ -67,9 +67,9 @@ double cosine_warmup_with_min_lr(const Options& o, double done) {
 }
 
 // From 0 to 1 while progress goes there.
-double rise(const std::string& shape, double progress) {
-  if (shape == "linear") return progress;
-  if (shape == "cosine") return 0.5 * (1 - std::cos(M_PI * progress));
+double rise(RateShape shape, double progress) {
+  if (shape == RateShape::linear) return progress;
+  if (shape == RateShape::cosine) return 0.5 * (1 - std::cos(M_PI * progress));
   return 1 - std::sqrt(1 - progress);
 }
 
@@ -80,9 +80,9 @@ double warmup_stable_decay(const Options& o, double done) {
   const double steps = o.decay_steps;
   if (decayed >= steps) return o.floor;
   const double share = decayed / std::max(1.0, steps);
-  const double left = o.decay_shape == "cosine"   ? cosine_fall(o.cycles, share)
-                      : o.decay_shape == "linear" ? 1 - share
-                                                  : 1 - std::sqrt(share);
+  const double left = o.decay_shape == RateShape::cosine   ? cosine_fall(o.cycles, share)
+                      : o.decay_shape == RateShape::linear ? 1 - share
+                                                           : 1 - std::sqrt(share);
   return std::max(0.0, above(o.floor, left));
 }
 
@@ -94,10 +94,10 @@ double annealing(const Options& o, double done) {
   const double share = (reached - o.warmup_steps) / end;
   const double plateau_end = o.warmup_steps + o.plateau_steps;
   double factor = 1;
-  if (o.decay_shape == "linear") factor = 1 - share;
-  if (o.decay_shape == "cosine") factor = cosine_fall(0.5, share);
-  if (o.decay_shape == "exponential") factor = std::exp(-0.693 * share);  // to a half
-  if (o.decay_shape == "plateau" && done > plateau_end) factor = (end - done) / (end - plateau_end);
+  if (o.decay_shape == RateShape::linear) factor = 1 - share;
+  if (o.decay_shape == RateShape::cosine) factor = cosine_fall(0.5, share);
+  if (o.decay_shape == RateShape::exponential) factor = std::exp(-0.693 * share);  // to a half
+  if (o.decay_shape == RateShape::plateau && done > plateau_end) factor = (end - done) / (end - plateau_end);
   return std::max(factor, o.floor);
 }
 

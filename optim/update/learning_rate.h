@@ -6,6 +6,8 @@
 
 namespace shardline {
 
+enum class RateShape { linear, cosine, one_minus_sqrt, exponential, plateau, constant };
+
 struct LearningRateOptions {
   // linear, cosine, cosine_with_restarts, polynomial, constant, constant_with_warmup, inverse_sqrt, cosine_with_min_lr,
   // cosine_warmup_with_min_lr, warmup_stable_decay, annealing
@@ -20,10 +22,10 @@ struct LearningRateOptions {
   double floor = 0;          // share of the peak: of cosine*_min_lr, polynomial's end, warmup_stable_decay, annealing
   double timescale = 10000;  // inverse_sqrt
   double warmup_start = -1;  // cosine_warmup_with_min_lr: share of the peak at step 1; -1: one warm-up step's
-  int64_t stable_steps = 0, decay_steps = 0;  // warmup_stable_decay; annealing: decay_steps alone
-  std::string warmup_shape = "linear";        // warmup_stable_decay: linear, cosine, 1-sqrt
-  std::string decay_shape = "cosine";         // the same; annealing: linear, cosine, exponential, plateau, constant
-  double plateau_steps = 0;                   // annealing: after warm-up
+  int64_t stable_steps = 0, decay_steps = 0;   // warmup_stable_decay; annealing: decay_steps alone
+  RateShape warmup_shape = RateShape::linear;  // warmup_stable_decay: linear, cosine, one_minus_sqrt
+  RateShape decay_shape = RateShape::cosine;   // the same; annealing: all others
+  double plateau_steps = 0;                    // annealing: after warm-up
 };
 
 // Of optimizer step `step`, counted from 1. As in HF, the first step of a warm-up from nothing has learning rate 0.

@@ -61,7 +61,7 @@ class Costs {
     const double bytes_cost = by_byte_ > 0 ? by_byte_ * bytes(chunk, i, j) : 0;
     return bytes_cost + by_second_ * (seconds_[j] - seconds_[i]);
   }
-  // Of cutting before layer j, behind chunk `chunk`: what each of the two stages pays.
+  // Of cutting before layer j, after chunk `chunk`: what each of the two stages pays.
   double cut(size_t chunk, size_t j) const {
     if (problem_.cut_seconds.empty() || stage(chunk) == stage(chunk + 1)) return 0;
     return by_second_ * problem_.cut_seconds[j - 1];

@@ -73,7 +73,7 @@ bool is_measured(const Workload& workload, const Profile* profile, const Layout&
 std::string to_string(const Layout& layout) {
   std::string text = cat("D=", layout.replicas, " P=", layout.pipeline, " T=", layout.tensor, " ", layout.placement,
                          ", ", layout.microbatches, " x ", layout.microbatch_size);
-  if (layout.pipeline > 1) text += " " + layout.schedule;
+  if (layout.pipeline > 1) text += cat(" ", layout.schedule);
   if (layout.chunks_per_stage > 1) text += cat(" v=", layout.chunks_per_stage);
   text += cat(", recompute ", recompute_text(layout));
   if (layout.sequence_parallel) text += ", sequence parallel";

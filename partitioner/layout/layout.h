@@ -69,8 +69,8 @@ struct Layout {
   int accumulation_steps = 1;  // divides microbatches
   int loader_batches = 1;      // that make up a global batch, see SampleOrderOptions
   int64_t eval_batch = 1;      // samples of a replica and an evaluation step
-  std::string schedule = "interleaved";
-  int chunks_per_stage = 1;          // of "interleaved_1f1b"
+  ScheduleSource schedule;
+  int chunks_per_stage = 1;          // of interleaved_1f1b
   int active_microbatches = 0;       // 0: what the schedule needs
   std::vector<Recompute> recompute;  // by layer of the model; empty: nothing
   OffloadOptions offload;

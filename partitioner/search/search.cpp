@@ -76,15 +76,14 @@ class Enumeration {
 
   void schedules(Layout layout) {
     if (layout.pipeline == 1) {
-      layout.schedule = "interleaved";
+      layout.schedule = ScheduleSource();
       layout.chunks_per_stage = 1;
       return memory_choices(layout);
     }
-    for (const auto& name : space_.schedules) {
-      layout.schedule = name;
+    for (const auto& source : space_.schedules) {
+      layout.schedule = source;
       layout.chunks_per_stage = 1;
-      if (name != "interleaved_1f1b") {
-        const int chunks = name == "zbv" || name == "dualpipev" ? 2 : 1;
+      if (const int chunks = own_chunks_per_stage(source.kind); chunks > 0) {
         if (layout.pipeline * chunks <= std::ssize(workload_.spec.layers)) memory_choices(layout);
         continue;
       }
@@ -154,11 +153,17 @@ class Enumeration {
 // Microbatches, in units of a whole stage, that stage s keeps at least.
 double least_kept(const Layout& layout, int stage) {
   const int p = layout.pipeline, m = layout.microbatches, v = layout.chunks_per_stage;
-  if (layout.schedule == "simple") return m;
-  if (layout.schedule == "interleaved_1f1b")
-    return std::min<double>(m, (2.0 * (p - stage - 1) + (v - 1.0) * p + 1) / v);
-  if (layout.schedule == "interleaved" || layout.schedule == "zb_h1") return std::min(m, p - stage);
-  return 1;
+  switch (layout.schedule.kind) {
+    case ScheduleKind::simple:
+      return m;
+    case ScheduleKind::interleaved_1f1b:
+      return std::min<double>(m, (2.0 * (p - stage - 1) + (v - 1.0) * p + 1) / v);
+    case ScheduleKind::interleaved:
+    case ScheduleKind::zb_h1:
+      return std::min(m, p - stage);
+    default:
+      return 1;
+  }
 }
 
 struct Entry {
@@ -242,8 +247,7 @@ class Searcher {
     }
     const double m = layout.microbatches;
     // The last stage waits for the first microbatch's way through all others, and they for its gradient's way back.
-    const int chunks =
-        std::max(layout.chunks_per_stage, layout.schedule == "zbv" || layout.schedule == "dualpipev" ? 2 : 1);
+    const int chunks = std::max(layout.chunks_per_stage, own_chunks_per_stage(layout.schedule.kind));
     const double fill = kFillShare * way * (layout.pipeline - 1) / (layout.pipeline * chunks);
     entry.least_seconds = m * std::max(work / layout.pipeline, largest) + fill;
 
@@ -343,7 +347,7 @@ class Searcher {
   const Ranking ranking_;
   SearchResult result_;
   std::map<SpansKey, MeshSpans> spans_;
-  std::map<std::tuple<std::string, int, int, int>, Schedule> schedules_;
+  std::map<std::tuple<ScheduleSource, int, int, int>, Schedule> schedules_;
 };
 
 }  // namespace

@@ -14,7 +14,7 @@ struct SearchSpace {
   std::vector<int> tensor, pipeline, replicas;
   std::vector<int> microbatch_sizes = {1, 2, 4, 8, 16, 32};
   std::vector<int> microbatches;  // of a replica and a step
-  std::vector<std::string> schedules = {"interleaved", "interleaved_1f1b", "zb_h1"};
+  std::vector<ScheduleSource> schedules = {"interleaved", "interleaved_1f1b", "zb_h1"};
   std::vector<int> chunks = {2, 3, 4, 6};         // of "interleaved_1f1b"
   std::vector<std::vector<Recompute>> recompute;  // by layer, as in a layout
   std::vector<Sharding::Level> sharded = {Sharding::Level::none, Sharding::Level::optimizer, Sharding::Level::gradients,

@@ -8,8 +8,9 @@
 #include <thread>
 
 #include "core/error.h"
-#include "tests/catch.h"
 #include "tests/mpi/mpi_main.h"
+
+#include "tests/catch.h"
 
 namespace shardline::shared_lane_test {
 namespace {
@@ -74,7 +75,8 @@ TEST_CASE("mpi: a rank that is ahead of its own takes does not disagree with its
   std::string error, error_of_other;
   const int core = ::sched_getcpu();
   std::thread one([&] { error = !stay_on(core) ? "cannot stay on a core" : gather_often(std::move(mine), 0); });
-  std::thread other([&] { error_of_other = !stay_on(core) ? "cannot stay on a core" : gather_often(std::move(theirs), 1); });
+  std::thread other(
+      [&] { error_of_other = !stay_on(core) ? "cannot stay on a core" : gather_often(std::move(theirs), 1); });
   one.join();
   other.join();
   CHECK(error == "");

@@ -1,4 +1,5 @@
 // What the job is about and where it runs: the top level, model, data, mpi_options and runtime.
+#include "engine/config/keys/memory_cap.h"
 #include "engine/config/keys/registry.h"
 
 namespace shardline {
@@ -15,6 +16,20 @@ Key top_level(std::string name, std::string Config::*field, JsonType type, std::
           .meaning = std::move(meaning)};
   key.store = [=](Config& config, const nlohmann::json& value) { config.*field = value.get<std::string>(); };
   key.load = [=](const Config& config) { return nlohmann::json(config.*field); };
+  return key;
+}
+
+// A number of bytes, or a text with a unit; null: none.
+Key with_bytes(Key key) {
+  key.type = or_null(json_any());
+  key.default_value = nullptr;
+  key.store = [store = key.store](Config& config, const nlohmann::json& value) {
+    store(config, memory_cap_bytes(value));
+  };
+  key.load = [load = key.load](const Config& config) {
+    const auto bytes = load(config);
+    return bytes == 0 ? nlohmann::json() : bytes;
+  };
   return key;
 }
 
@@ -123,12 +138,13 @@ std::vector<Key> runtime_keys() {
           "ranks on the host. Ranks that are threads have one each."),
       honoured("dtype", runtime, &Runtime::dtype, json_choice({{"float32"}, {"float64"}}),
                "Type of weights and computation; float64 is for tests."),
-      honoured("memory_cap", runtime, &Runtime::memory_cap, or_null(json_any()),
-               "Maximum bytes of CPU tensors in a rank's process, including freed memory that is kept for reuse: a "
-               "number, or a text such as `512MiB` or `2GiB`. A plan that exceeds it is refused. The plan does not "
-               "include memory kept for reuse, about a fifth more; exceeding the cap with it is an error that lists "
-               "what the memory is used for. Unset: no limit. Not supported on GPUs or for several ranks in one "
-               "process (`threads`)."),
+      with_bytes(honoured(
+          "memory_cap", runtime, &Runtime::memory_cap, json_any(),
+          "Maximum bytes of CPU tensors in a rank's process, including freed memory that is kept for reuse: a "
+          "number, or a text such as `512MiB` or `2GiB`. A plan that exceeds it is refused. The plan does not "
+          "include memory kept for reuse, about a fifth more; exceeding the cap with it is an error that lists "
+          "what the memory is used for. Unset: no limit. Not supported on GPUs or for several ranks in one "
+          "process (`threads`).")),
       honoured("timeline_first_step", runtime, &Runtime::timeline_first_step, json_integer(1),
                "The first step whose timeline is written to `timeline/`; the first step of a run is slower than the "
                "others."),

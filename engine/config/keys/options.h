@@ -7,20 +7,26 @@
 #include <string>
 #include <vector>
 
+#include "engine/config/keys/choices.h"
+#include "engine/config/keys/partition_rules.h"
+#include "engine/config/keys/recompute_rules.h"
+#include "engine/config/keys/tensor_rules.h"
+#include "pipeline/schedule/kinds/schedule_choice.h"
+
 namespace shardline {
 
 struct ModelOptions {
   std::string path;                                  // Hugging Face directory; empty: built from `config`
   nlohmann::json config = nlohmann::json::object();  // Hugging Face config keys, raw; override those of `path`
-  std::optional<std::string> init;                   // "pretrained" | "random"; unset: the former with a path
-  bool pretrained() const { return init ? *init == "pretrained" : !path.empty(); }
+  std::optional<ModelInit> init;                     // unset: pretrained with a path
+  bool pretrained() const { return init ? *init == ModelInit::pretrained : !path.empty(); }
   bool operator==(const ModelOptions&) const = default;
 };
 
 struct DataOptions {
-  std::vector<std::string> train;                 // files, relative to the current directory
-  std::vector<std::string> validation;            // files
-  std::string format = "auto";                    // "auto" (by file name) | "text" | "jsonl" | "tokens"
+  std::vector<std::string> train;       // files, relative to the current directory
+  std::vector<std::string> validation;  // files
+  DataFormat format = DataFormat::automatic;
   std::string text_column = "text";               // key of the text in a line of jsonl
   std::string tokenizer;                          // directory, tokenizer.json or "bytes"; empty: that of model.path
   int sequence_length = 1024;                     // tokens per sample
@@ -55,11 +61,11 @@ struct TrainingOptions {
   int logging_steps = 500;      // console lines; metrics.jsonl has every step
   bool logging_first_step = false;
   std::vector<std::string> report_to = {"none"};  // "tensorboard" and/or "none"
-  std::string eval_strategy = "no";               // "no" | "steps" | "epoch"
-  std::optional<int> eval_steps;                  // steps between evaluations; unset: logging_steps
-  bool eval_on_start = false;                     // evaluate before step 1
-  bool do_eval = false;                           // evaluate after the last step
-  std::string save_strategy = "steps";            // "no" | "steps": the final model is saved with either
+  EvalStrategy eval_strategy = EvalStrategy::no;
+  std::optional<int> eval_steps;  // steps between evaluations; unset: logging_steps
+  bool eval_on_start = false;     // evaluate before step 1
+  bool do_eval = false;           // evaluate after the last step
+  SaveStrategy save_strategy = SaveStrategy::steps;
   std::int64_t seed = 42;
   std::optional<std::int64_t> data_seed;    // unset: seed
   bool dataloader_drop_last = false;        // leave out the short last batch of an epoch
@@ -73,7 +79,7 @@ struct TrainingOptions {
   bool full_determinism = false;            // refused on GPUs; CPUs are deterministic with either
   std::optional<bool> disable_tqdm;         // true: lines in place of progress bars
   int ddp_timeout = 1800;                   // seconds that a rank waits for others; core/comm/timeouts.h
-  bool use_cpu = false;                     // read_config turns it into runtime.device = "cpu"
+  bool use_cpu = false;                     // read_config turns it into DeviceChoice::cpu
   bool overwrite_output_dir = false;
   bool operator==(const TrainingOptions&) const = default;
 };
@@ -87,34 +93,36 @@ struct SmpOptions {
   int tensor_parallel_degree = 1;          // T
   int microbatches = 1;                    // per accumulation step and replica
   std::optional<int> active_microbatches;  // most in flight; unset: what the schedule needs
-  std::string pipeline =
-      "interleaved";  // = 1F1B, and the other words of pipeline/schedule/kinds/schedule_choice.h; or a file
-  int virtual_pipeline_degree = 1;             // chunks a stage with "interleaved_1f1b"
-  nlohmann::json tensor_parallel_layers;       // see engine/config/rules/tensor_rules.h; null: none
-  std::string optimize = "memory";             // "memory" = sequence-parallel | "speed" = replicated over T
+  ScheduleSource pipeline;                 // interleaved is 1F1B
+  int virtual_pipeline_degree = 1;         // chunks per stage with interleaved_1f1b
+  TensorRules tensor_parallel_layers;
+  Optimize optimize = Optimize::memory;
   std::string placement_strategy = "cluster";  // "cluster" = DPT | "spread" = TPD | a permutation of D, P, T
   std::optional<bool> ddp;                     // unset: true where T or D > 1
   bool auto_partition = true;                  // false: layers are placed by default_partition and manual_partition
   std::optional<int> default_partition;        // stage of the layers that manual_partition does not name
-  nlohmann::json manual_partition;             // see engine/config/rules/partition_rules.h; null: none
-  std::optional<double> memory_weight;         // of memory against time in the automatic partition; unset: 0
-  bool load_partition = false;                 // layers are placed as partition_file says
-  std::string partition_file;                  // plan.json of an earlier run
-  bool prescaled_batch = false;                // true: the replica's batch is not multiplied by T
-  nlohmann::json activation_checkpointing = "none";  // a strategy, or a list; see engine/config/rules/recompute_rules.h
-  bool offload_activations = false;                  // activations wait outside the device
-  std::string offload_scope = "checkpointed";        // "checkpointed": inputs of recomputed groups | "all" that is kept
-  int activation_loading_horizon = 4;                // instructions before their use at which they return
-  std::optional<std::string> offload_path;           // directory; unset: output_dir
-  bool offload_optimizer_states = false;             // they and fp32 masters are on the host; accelerators only
-  bool shard_optimizer_state = false;                // replicas hold a part of it each (ZeRO-1)
-  bool shard_gradients = false;                      // and of the gradients (ZeRO-2)
-  int sharded_data_parallel_degree = 1;              // replicas that share one copy of all of it (MiCS, ZeRO-3)
-  double sdp_reduce_bucket_size = 5e8;               // elements, see optim/flat/flat_layout.h; written like 5e8
-  double sdp_param_persistence_threshold = 1e6;      // parameters of fewer elements stay whole
-  double sdp_max_live_parameters = 1e9;              // elements that are whole at a time
-  bool sdp_hierarchical_allgather = true;            // between hosts, then inside each; core/comm/hierarchical_gather.h
-  std::string ddp_dist_backend = "auto";  // of data parallelism: "auto" | "nccl", which must then be possible
+  PartitionByHand manual_partition;
+  std::optional<double> memory_weight;  // of memory against time in the automatic partition; unset: 0
+  bool load_partition = false;          // layers are placed as partition_file says
+  std::string partition_file;           // plan.json of an earlier run
+  bool prescaled_batch = false;         // true: the replica's batch is not multiplied by T
+  RecomputeRules activation_checkpointing;
+  bool offload_activations = false;  // activations wait outside the device
+  OffloadScope offload_scope = OffloadScope::checkpointed;
+  int activation_loading_horizon = 4;            // instructions before their use at which they return
+  std::optional<std::string> offload_path;       // directory; unset: output_dir
+  bool offload_optimizer_states = false;         // they and fp32 masters are on the host; accelerators only
+  bool shard_optimizer_state = false;            // replicas hold a part of it each (ZeRO-1)
+  bool shard_gradients = false;                  // and of the gradients (ZeRO-2)
+  int sharded_data_parallel_degree = 1;          // replicas that share one copy of all of it (MiCS, ZeRO-3)
+  double sdp_reduce_bucket_size = 5e8;           // elements, see optim/flat/flat_layout.h; written like 5e8
+  double sdp_param_persistence_threshold = 1e6;  // parameters of fewer elements stay whole
+  double sdp_max_live_parameters = 1e9;          // elements that are whole at a time
+  bool sdp_hierarchical_allgather = true;        // between hosts, then inside each; core/comm/hierarchical_gather.h
+  CommunicatorChoice ddp_dist_backend = CommunicatorChoice::automatic;  // nccl: which must then be possible
+
+  // Whether each of the T ranks holds a part of the rows at borders.
+  bool sequence_parallel() const { return optimize == Optimize::memory && tensor_parallel_degree > 1; }
   bool operator==(const SmpOptions&) const = default;
 };
 
@@ -127,11 +135,11 @@ struct MpiOptions {
 };
 
 struct RuntimeOptions {
-  std::string device = "auto";        // "auto" | "cpu" | "cuda"
-  std::string communicator = "auto";  // "auto" | "mpi" | "nccl" | "threads" | "local"
-  int threads_per_rank = 0;           // 0: OMP_NUM_THREADS, else usable cores / ranks of the host
-  std::string dtype = "float32";      // "float32" | "float64"
-  nlohmann::json memory_cap;          // bytes, or "2GiB"; null: none; see memory_cap_bytes()
+  DeviceChoice device = DeviceChoice::automatic;
+  CommunicatorChoice communicator = CommunicatorChoice::automatic;
+  int threads_per_rank = 0;  // 0: OMP_NUM_THREADS, else usable cores / ranks of the host
+  FullType dtype = FullType::float32;
+  int64_t memory_cap = 0;  // bytes; 0: none
   int timeline_first_step = 2;
   int timeline_steps = 1;  // 0: none
   bool operator==(const RuntimeOptions&) const = default;

@@ -47,7 +47,7 @@ void check_other_keys(const Config& config, JsonReader& training) {
                   "\"split_batches\" is not supported: it makes per_device_train_batch_size the "
                   "batch of all devices",
                   "give that batch as global_batch_size");
-  if (config.training.use_cpu && config.runtime.device == "cuda")
+  if (config.training.use_cpu && config.runtime.device == DeviceChoice::cuda)
     training.fail(training.has("no_cuda") ? "no_cuda" : "use_cpu", "contradicts runtime.device \"cuda\"",
                   "keep one of them");
 }

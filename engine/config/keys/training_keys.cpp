@@ -8,7 +8,7 @@ constexpr double kLargestBatch = 65536;  // of one device at a time
 constexpr double kLongestTimeout = 1e8;  // seconds
 constexpr double kMostSteps = std::numeric_limits<int>::max();
 
-const auto training = &Config::training;
+const auto training_section = &Config::training;
 using Training = TrainingOptions;
 
 std::vector<JsonChoice> with_later(std::vector<JsonChoice> now, const std::vector<std::string>& later,
@@ -20,22 +20,22 @@ std::vector<JsonChoice> with_later(std::vector<JsonChoice> now, const std::vecto
 // Filled in by read_config, so no default of the struct shows what happens: "8 unless global_batch_size is given".
 std::vector<Key> batch_keys() {
   return {
-      honoured("global_batch_size", training, &Training::global_batch_size, json_integer(1),
+      honoured("global_batch_size", training_section, &Training::global_batch_size, json_integer(1),
                "Ours: samples in one optimizer step, over all replicas and accumulation steps; the other sizes follow "
                "from it."),
-      honoured("per_device_train_batch_size", training, &Training::per_device_train_batch_size,
+      honoured("per_device_train_batch_size", training_section, &Training::per_device_train_batch_size,
                json_integer(1, kLargestBatch),
                "Samples per replica in an accumulation step, before multiplication by T (smp_options.prescaled_batch). "
                "With global_batch_size it has no default.")
           .whose_default_is(8)
           .also({"per_gpu_train_batch_size"}),
-      honoured("gradient_accumulation_steps", training, &Training::gradient_accumulation_steps, json_integer(1, 65536),
-               "Batches whose gradients are accumulated for an optimizer step.")
+      honoured("gradient_accumulation_steps", training_section, &Training::gradient_accumulation_steps,
+               json_integer(1, 65536), "Batches whose gradients are accumulated for an optimizer step.")
           .whose_default_is(1),
-      honoured("per_device_eval_batch_size", training, &Training::per_device_eval_batch_size,
+      honoured("per_device_eval_batch_size", training_section, &Training::per_device_eval_batch_size,
                json_integer(1, kLargestBatch), "The same for evaluation.")
           .also({"per_gpu_eval_batch_size"}),
-      honoured("dataloader_drop_last", training, &Training::dataloader_drop_last, json_boolean(),
+      honoured("dataloader_drop_last", training_section, &Training::dataloader_drop_last, json_boolean(),
                "Drop the last batch of an epoch if it is incomplete; see Sizes."),
       not_yet("auto_find_batch_size", false, "Try smaller batches until one fits.",
               "set the batch size; more microbatches need less memory for the same batch"),
@@ -49,7 +49,7 @@ std::vector<Key> optimization_keys() {
       "warmup_ratio", or_null(json_number_below(0, 1)), 0.0, "training.warmup_steps",
       [](const nlohmann::json& value) { return value == 0 ? nlohmann::json() : value; },
       "Version 4: warm-up as a share of all steps; in version 5, warmup_steps below 1.");
-  Key warmup_steps = honoured("warmup_steps", training, &Training::warmup_steps, json_number(0, kMostSteps),
+  Key warmup_steps = honoured("warmup_steps", training_section, &Training::warmup_steps, json_number(0, kMostSteps),
                               "Steps of linear warm-up; below 1: that share of all steps, rounded up.");
   warmup_steps.means = warmup_ratio.means;
   const Key adafactor = shorthand(
@@ -59,14 +59,14 @@ std::vector<Key> optimization_keys() {
   const std::string follows_evaluation =
       "it depends on evaluation results and has no formula: use \"cosine\" or \"linear\"";
   return {
-      honoured("num_train_epochs", training, &Training::num_train_epochs, json_number(0, 1e9),
+      honoured("num_train_epochs", training_section, &Training::num_train_epochs, json_number(0, 1e9),
                "Passes over the training data; used if max_steps is -1."),
-      honoured("max_steps", training, &Training::max_steps, json_integer(-1, kMostSteps),
+      honoured("max_steps", training_section, &Training::max_steps, json_integer(-1, kMostSteps),
                "Optimizer steps of the run; -1: num_train_epochs determines them."),
       not_yet("max_run_seconds", nullptr, "Ours: save and stop after this time.",
               "set max_steps according to the time you have"),
-      honoured("learning_rate", training, &Training::learning_rate, json_number(0), "Peak learning rate."),
-      honoured("lr_scheduler_type", training, &Training::lr_scheduler_type,
+      honoured("learning_rate", training_section, &Training::learning_rate, json_number(0), "Peak learning rate."),
+      honoured("lr_scheduler_type", training_section, &Training::lr_scheduler_type,
                json_choice({{"linear"},
                             {"cosine"},
                             {"cosine_with_restarts"},
@@ -82,12 +82,12 @@ std::vector<Key> optimization_keys() {
                             {"greedy", follows_evaluation}}),
                "Learning-rate schedule after warm-up, with transformers' names and formulas. Ours: `annealing`, as in "
                "SageMaker's examples; see [learning-rate schedules](#learning-rate-schedules)."),
-      honoured("lr_scheduler_kwargs", training, &Training::lr_scheduler_kwargs, or_null(json_any()),
+      honoured("lr_scheduler_kwargs", training_section, &Training::lr_scheduler_kwargs, or_null(json_any()),
                "Arguments of the schedule: an object, or an object as text. Arguments that the schedule does not have "
                "are errors."),
       warmup_steps,
       warmup_ratio,
-      honoured("optim", training, &Training::optim,
+      honoured("optim", training_section, &Training::optim,
                json_choice(with_later({{"adamw_torch_fused"}, {"adamw_torch"}, {"adam"}, {"sgd"}, {"adafactor"}},
                                       {"adagrad", "rmsprop", "lion_32bit", "adamw_8bit", "adamw_bnb_8bit",
                                        "paged_adamw_32bit", "paged_adamw_8bit", "ademamix", "stable_adamw", "adamw_hf"},
@@ -97,26 +97,28 @@ std::vector<Key> optimization_keys() {
                "comes from the schedule, second moments of matrices are factored, beta1 is not used; on GPUs it needs "
                "offload_optimizer_states. Ours, because transformers has no name for it: `adam` is torch's Adam, which "
                "adds weight decay to the gradient."),
-      honoured("optim_args", training, &Training::optim_args, json_text(),
+      honoured("optim_args", training_section, &Training::optim_args, json_text(),
                "Arguments of `sgd` as text, for example `momentum=0.9,dampening=0,nesterov=true`; the other optimizers "
                "take none."),
       not_yet("optim_target_modules", nullptr, "Layers that GaLore or APOLLO work on.", "leave it out"),
       adafactor,
-      honoured("weight_decay", training, &Training::weight_decay, json_number(0),
+      honoured("weight_decay", training_section, &Training::weight_decay, json_number(0),
                "Weight decay; it does not apply to biases, norms or parameters that match no_decay_patterns. adamw and "
                "adafactor shrink weights by this factor times the learning rate; adam and sgd add this factor times "
                "the weight to the gradient."),
-      honoured("no_decay_patterns", training, &Training::no_decay_patterns, json_texts(),
+      honoured("no_decay_patterns", training_section, &Training::no_decay_patterns, json_texts(),
                "Ours: parameters without weight decay. [Regular expressions](#patterns), searched for anywhere in a "
                "parameter's "
                "name here (`embedding.wte.weight`) or in the model's files (`transformer.wte.weight`). A pattern that "
                "matches nothing is an error."),
-      honoured("adam_beta1", training, &Training::adam_beta1, json_number_below(0, 1), "beta1 of AdamW and Adam."),
-      honoured("adam_beta2", training, &Training::adam_beta2, json_number_below(0, 1), "beta2 of AdamW and Adam."),
-      honoured("adam_epsilon", training, &Training::adam_epsilon, json_number(0), "Epsilon of AdamW and Adam."),
-      honoured("max_grad_norm", training, &Training::max_grad_norm, json_number(0),
+      honoured("adam_beta1", training_section, &Training::adam_beta1, json_number_below(0, 1),
+               "beta1 of AdamW and Adam."),
+      honoured("adam_beta2", training_section, &Training::adam_beta2, json_number_below(0, 1),
+               "beta2 of AdamW and Adam."),
+      honoured("adam_epsilon", training_section, &Training::adam_epsilon, json_number(0), "Epsilon of AdamW and Adam."),
+      honoured("max_grad_norm", training_section, &Training::max_grad_norm, json_number(0),
                "Gradients are clipped to this L2 norm over the whole model; 0: no clipping."),
-      honoured("max_grad_value", training, &Training::max_grad_value, json_number(0),
+      honoured("max_grad_value", training_section, &Training::max_grad_value, json_number(0),
                "Ours: each element of the gradients is limited to plus or minus this value, after clipping by "
                "max_grad_norm; 0: no limit. For this limit alone, set max_grad_norm to 0."),
       not_yet("label_smoothing_factor", 0.0, "Share of the target probability given to the other classes.",
@@ -124,11 +126,11 @@ std::vector<Key> optimization_keys() {
       not_yet("neftune_noise_alpha", nullptr, "Noise added to embeddings.", "leave it out"),
       not_yet("trainable", nullptr, "Ours: patterns of the parameters that are trained.",
               "leave it out: all parameters are trained"),
-      honoured("seed", training, &Training::seed, json_integer(0, 4294967295.0),
+      honoured("seed", training_section, &Training::seed, json_integer(0, 4294967295.0),
                "Seed for initial weights, dropout and, unless data_seed is set, the order of samples."),
-      honoured("data_seed", training, &Training::data_seed, json_integer(0, 4294967295.0),
+      honoured("data_seed", training_section, &Training::data_seed, json_integer(0, 4294967295.0),
                "Seed for the order of samples."),
-      honoured("full_determinism", training, &Training::full_determinism, json_boolean(),
+      honoured("full_determinism", training_section, &Training::full_determinism, json_boolean(),
                "Runs on CPUs are always deterministic; true is refused on GPUs, where some sums have no fixed order."),
       not_yet("train_sampling_strategy", "random", "How samples are drawn.",
               "data.shuffle chooses between `random` and `sequential`"),
@@ -158,22 +160,22 @@ std::vector<Key> precision_and_memory_keys() {
   const std::string mesh = "use smp_options";
   const JsonType optional_text = or_null(json_text());
   return {
-      honoured("bf16", training, &Training::bf16, json_boolean(),
+      honoured("bf16", training_section, &Training::bf16, json_boolean(),
                "Weights and activations in bfloat16. Master weights, gradients and optimizer states stay in fp32, and "
                "losses, softmax and norms are computed in fp32; the saved model has the fp32 weights."),
-      honoured("fp16", training, &Training::fp16, json_boolean(),
+      honoured("fp16", training_section, &Training::fp16, json_boolean(),
                "The same in float16, with loss scaling; see [loss scaling](#loss-scaling)."),
-      honoured("static_loss_scale", training, &Training::static_loss_scale, json_number(1e-30, 1e38),
+      honoured("static_loss_scale", training_section, &Training::static_loss_scale, json_number(1e-30, 1e38),
                "fp16: losses are multiplied, and gradients divided, by this factor."),
-      honoured("dynamic_loss_scale", training, &Training::dynamic_loss_scale, json_boolean(),
+      honoured("dynamic_loss_scale", training_section, &Training::dynamic_loss_scale, json_boolean(),
                "fp16: adapt the scale to overflows. Unset: true, unless static_loss_scale is set."),
-      honoured("dynamic_loss_args", training, &Training::dynamic_loss_args, or_null(json_any()),
+      honoured("dynamic_loss_args", training_section, &Training::dynamic_loss_args, or_null(json_any()),
                "fp16: arguments of the dynamic loss scale, an object."),
-      honoured("fp32_residual_addition", training, &Training::fp32_residual_addition, json_boolean(),
+      honoured("fp32_residual_addition", training_section, &Training::fp32_residual_addition, json_boolean(),
                "Half precision: residuals are added in fp32, and sent between layers and stages in fp32."),
-      honoured("attention_in_fp32", training, &Training::attention_in_fp32, json_boolean(),
+      honoured("attention_in_fp32", training_section, &Training::attention_in_fp32, json_boolean(),
                "Half precision: queries, keys and values are converted to fp32, and the whole attention runs in fp32."),
-      honoured("query_key_layer_scaling", training, &Training::query_key_layer_scaling, json_boolean(),
+      honoured("query_key_layer_scaling", training_section, &Training::query_key_layer_scaling, json_boolean(),
                "fp16: products of queries and keys are divided by the block's number (from 1) before they are stored, "
                "and multiplied by it in the softmax."),
       not_yet("bf16_full_eval", false, "Evaluate in bfloat16 although training runs in fp32.", evaluated),
@@ -193,7 +195,7 @@ std::vector<Key> precision_and_memory_keys() {
       no_effect("use_ipex", json_boolean(), false, "version 4: changes no numbers"),
       no_effect("use_cache", json_boolean(), false, "training keeps no attention cache"),
       no_effect("torch_empty_cache_steps", or_null(json_integer(1)), nullptr, "changes no numbers"),
-      honoured("use_cpu", training, &Training::use_cpu, json_boolean(), "The same as runtime.device `cpu`.")
+      honoured("use_cpu", training_section, &Training::use_cpu, json_boolean(), "The same as runtime.device `cpu`.")
           .also({"no_cuda"}),
       no_effect("use_mps_device", json_boolean(), false, "version 4: this device is not supported"),
       refused("parallelism_config", nullptr, "Accelerate's layout.", mesh),
@@ -215,11 +217,11 @@ std::vector<Key> logging_and_evaluation_keys() {
   return {
       not_yet("logging_strategy", "steps", "When lines are printed to the console.",
               "set logging_steps; with a large number nothing is printed between the first and the last step"),
-      honoured("logging_steps", training, &Training::logging_steps, json_integer(1, kMostSteps),
+      honoured("logging_steps", training_section, &Training::logging_steps, json_integer(1, kMostSteps),
                "Steps between lines on the console; metrics.jsonl has every step."),
-      honoured("logging_first_step", training, &Training::logging_first_step, json_boolean(),
+      honoured("logging_first_step", training_section, &Training::logging_first_step, json_boolean(),
                "Also print a line for step 1 to the console."),
-      honoured("report_to", training, &Training::report_to,
+      honoured("report_to", training_section, &Training::report_to,
                json_texts(with_later({{"tensorboard"}, {"none"}},
                                      {"wandb", "mlflow", "comet_ml", "trackio", "swanlab", "all"}, tracker)),
                "Where metrics are written in addition to metrics.jsonl."),
@@ -231,7 +233,7 @@ std::vector<Key> logging_and_evaluation_keys() {
       no_effect("logging_nan_inf_filter", json_boolean(), true, "metrics are written as they are"),
       no_effect("include_num_input_tokens_seen", json_any(), "no", "`metrics.jsonl` has the tokens of each step"),
       no_effect("include_tokens_per_second", json_boolean(), false, "version 4: `metrics.jsonl` always has it"),
-      honoured("disable_tqdm", training, &Training::disable_tqdm, json_boolean(),
+      honoured("disable_tqdm", training_section, &Training::disable_tqdm, json_boolean(),
                "true: print lines, as to a log file, instead of progress bars on terminals."),
       no_effect("run_name", optional_text, nullptr, "only used by trackers"),
       no_effect("project", json_text(), "huggingface", "only used by trackers"),
@@ -240,12 +242,12 @@ std::vector<Key> logging_and_evaluation_keys() {
       no_effect("trackio_static_space_id", json_any(), nullptr, "only used by trackers"),
       no_effect("debug", json_any(), "", "only used in Python"),
       no_effect("skip_memory_metrics", json_boolean(), true, "`metrics.jsonl` always has the memory"),
-      honoured("eval_strategy", training, &Training::eval_strategy, json_choice({{"no"}, {"steps"}, {"epoch"}}),
+      honoured("eval_strategy", training_section, &Training::eval_strategy, json_choice({{"no"}, {"steps"}, {"epoch"}}),
                "When to evaluate during training.")
           .also({"evaluation_strategy"}),
-      honoured("eval_steps", training, &Training::eval_steps, json_integer(1, kMostSteps),
+      honoured("eval_steps", training_section, &Training::eval_steps, json_integer(1, kMostSteps),
                "Steps between evaluations; unset: logging_steps."),
-      honoured("eval_on_start", training, &Training::eval_on_start, json_boolean(), "Evaluate before step 1."),
+      honoured("eval_on_start", training_section, &Training::eval_on_start, json_boolean(), "Evaluate before step 1."),
       not_yet("eval_delay", 0, "Steps or epochs to wait before the first evaluation.", "leave it out"),
       no_effect("eval_accumulation_steps", or_null(json_integer(1)), nullptr,
                 "results are never collected on a device"),
@@ -258,7 +260,7 @@ std::vector<Key> logging_and_evaluation_keys() {
       no_effect("label_names", or_null(json_texts()), nullptr, "the task determines the labels"),
       no_effect("past_index", json_integer(-1), -1, "version 4: no model here has such a state"),
       no_effect("do_train", json_boolean(), false, "the command decides: shardline train"),
-      honoured("do_eval", training, &Training::do_eval, json_boolean(), "Also evaluate after the last step."),
+      honoured("do_eval", training_section, &Training::do_eval, json_boolean(), "Also evaluate after the last step."),
       not_yet("do_predict", false, "Predict on data.test after training.",
               "leave it out: prediction is not implemented yet"),
   };
@@ -270,10 +272,10 @@ std::vector<Key> saving_keys() {
   const std::string hub = "only used with push_to_hub";
   return {
       refused("output_dir", nullptr, "This key belongs to the top level.", "move it to /output_dir"),
-      honoured("overwrite_output_dir", training, &Training::overwrite_output_dir, json_boolean(),
+      honoured("overwrite_output_dir", training_section, &Training::overwrite_output_dir, json_boolean(),
                "Version 4: run even if output_dir is not empty. Records of the earlier run are removed; its model is "
                "moved to `previous-model/` until the new one is complete."),
-      honoured("save_strategy", training, &Training::save_strategy,
+      honoured("save_strategy", training_section, &Training::save_strategy,
                json_choice({{"no"}, {"steps"}, {"epoch", later}, {"best", later}}),
                "The final model is always saved; `steps`, the default, does not save anything else yet."),
       not_yet("save_steps", 500, "Steps between checkpoints.", later),
@@ -323,7 +325,7 @@ std::vector<Key> process_keys() {
       no_effect("ddp_broadcast_buffers", optional_flag, nullptr, reducer),
       no_effect("ddp_static_graph", optional_flag, nullptr, reducer),
       no_effect("ddp_backend", or_null(json_text()), nullptr, "`runtime.communicator` chooses"),
-      honoured("ddp_timeout", training, &Training::ddp_timeout, json_integer(1, kLongestTimeout),
+      honoured("ddp_timeout", training_section, &Training::ddp_timeout, json_integer(1, kLongestTimeout),
                "Seconds that a rank waits for other ranks in one operation before the job fails; the environment "
                "variable SHARDLINE_TIMEOUT_SECONDS overrides it. See docs/collectives.md."),
       no_effect("local_rank", json_integer(-1), -1, "ranks come from MPI"),

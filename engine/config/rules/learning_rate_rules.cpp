@@ -10,6 +10,7 @@ namespace shardline {
 namespace {
 
 using nlohmann::json;
+using Shapes = std::vector<std::pair<const char*, RateShape>>;
 
 const std::map<std::string, std::vector<std::string>>& arguments_by_schedule() {
   static const std::map<std::string, std::vector<std::string>> names = {
@@ -57,12 +58,14 @@ class SchedulerArguments {
       throw ConfigError(cat("\"", name, "\" must be a whole number, not ", value, "; use ", std::floor(value)));
     return value;
   }
-  std::string word(const std::string& name, const std::string& fallback, const std::vector<std::string>& words) const {
+  RateShape shape(const std::string& name, RateShape fallback, const Shapes& shapes) const {
     if (!has(name)) return fallback;
     const json& value = given_[name];
-    if (!value.is_string() || std::find(words.begin(), words.end(), value.get<std::string>()) == words.end())
-      throw ConfigError(cat("\"", name, "\" is ", value.dump(), "; use one of ", json(words).dump()));
-    return value.get<std::string>();
+    for (const auto& [word, shape] : shapes)
+      if (value == word) return shape;
+    json words;
+    for (const auto& named : shapes) words.push_back(named.first);
+    throw ConfigError(cat("\"", name, "\" is ", value.dump(), "; use one of ", words.dump()));
   }
 
  private:
@@ -90,10 +93,11 @@ void read_stable_decay(const SchedulerArguments& arguments, std::optional<int64_
     throw ConfigError(
         "lr_scheduler_type \"warmup_stable_decay\" needs num_decay_steps; give the steps at the end in which the "
         "learning rate falls");
-  const std::vector<std::string> shapes = {"linear", "cosine", "1-sqrt"};
+  const Shapes shapes = {
+      {"linear", RateShape::linear}, {"cosine", RateShape::cosine}, {"1-sqrt", RateShape::one_minus_sqrt}};
   options.decay_steps = arguments.steps("num_decay_steps", 0, 0);
-  options.warmup_shape = arguments.word("warmup_type", "linear", shapes);
-  options.decay_shape = arguments.word("decay_type", "cosine", shapes);
+  options.warmup_shape = arguments.shape("warmup_type", RateShape::linear, shapes);
+  options.decay_shape = arguments.shape("decay_type", RateShape::cosine, shapes);
   options.floor = arguments.number("min_lr_ratio", 0, 0, 1);
   const auto others = static_cast<int64_t>(options.warmup_steps) + options.decay_steps;
   options.stable_steps = arguments.steps("num_stable_steps", std::max<int64_t>(0, total.value_or(others) - others), 0);
@@ -108,13 +112,17 @@ void read_annealing(const SchedulerArguments& arguments, double warmup, std::opt
   options.decay_steps = arguments.steps("lr_decay_iters", total.value_or(kMany), 1);
   const double end = options.decay_steps;
   options.warmup_steps = warmup < 1 ? warmup * end : warmup;
-  options.decay_shape =
-      arguments.word("lr_decay_style", "linear", {"linear", "cosine", "exponential", "plateau", "constant"});
-  if (arguments.has("plateau") && options.decay_shape != "plateau")
+  options.decay_shape = arguments.shape("lr_decay_style", RateShape::linear,
+                                        {{"linear", RateShape::linear},
+                                         {"cosine", RateShape::cosine},
+                                         {"exponential", RateShape::exponential},
+                                         {"plateau", RateShape::plateau},
+                                         {"constant", RateShape::constant}});
+  if (arguments.has("plateau") && options.decay_shape != RateShape::plateau)
     throw ConfigError("\"plateau\" is only read with lr_decay_style \"plateau\"; leave one of them out");
   options.plateau_steps = arguments.number("plateau", 0.4, 0, 1) * end;
   options.floor = share_of_peak(arguments.number("min_lr", 0, 0, options.peak), options.peak);
-  const double level = options.warmup_steps + (options.decay_shape == "plateau" ? options.plateau_steps : 0);
+  const double level = options.warmup_steps + (options.decay_shape == RateShape::plateau ? options.plateau_steps : 0);
   if (level >= end)
     throw ConfigError(
         cat("warm-up and plateau are ", level, " steps, but lr_decay_iters is ", end, "; make them shorter"));

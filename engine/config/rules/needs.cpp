@@ -4,9 +4,9 @@
 #include <filesystem>
 
 #include "core/error.h"
+#include "engine/config/keys/partition_rules.h"
 #include "engine/config/keys/registry.h"
 #include "engine/config/rules/optimizer_rules.h"
-#include "engine/config/rules/partition_rules.h"
 #include "engine/config/rules/precision_rules.h"
 
 namespace shardline {
@@ -42,11 +42,11 @@ bool has_evaluation_data(const Run& run) {
 
 bool evaluates(const Run& run) {
   const auto& t = run.training();
-  return has_evaluation_data(run) && (t.eval_strategy != "no" || t.eval_on_start || t.do_eval);
+  return has_evaluation_data(run) && (t.eval_strategy != EvalStrategy::no || t.eval_on_start || t.do_eval);
 }
 
 bool may_read_jsonl(const DataOptions& data) {
-  if (data.format != "auto") return data.format == "jsonl";
+  if (data.format != DataFormat::automatic) return data.format == DataFormat::jsonl;
   const auto is_other = [](const std::string& path) {
     const auto extension = std::filesystem::path(path).extension();
     return extension == ".txt" || extension == ".text" || extension == ".md" || extension == ".bin" ||
@@ -61,9 +61,11 @@ int replicas(const Run& run) {
 }
 
 bool starts_mpirun(const Run& run) {
-  const std::string& communicator = run.config.runtime.communicator;
-  if (!run.config.mpi.enabled || communicator == "threads" || communicator == "local") return false;
-  return communicator != "auto" || configured_world_size(run.config) > 1;
+  const CommunicatorChoice communicator = run.config.runtime.communicator;
+  if (!run.config.mpi.enabled || communicator == CommunicatorChoice::threads ||
+      communicator == CommunicatorChoice::local)
+    return false;
+  return communicator != CommunicatorChoice::automatic || configured_world_size(run.config) > 1;
 }
 
 int axes(const Run& run) {
@@ -138,7 +140,9 @@ const std::vector<Need>& needs() {
       {"data.validation", without_evaluation},
       {"data.max_eval_samples", without_evaluation},
       {"training.eval_steps",
-       [](const Run& run) { return when(run.training().eval_strategy == "no", "with eval_strategy \"no\""); }},
+       [](const Run& run) {
+         return when(run.training().eval_strategy == EvalStrategy::no, "with eval_strategy \"no\"");
+       }},
       {"training.per_device_eval_batch_size", without_evaluation},
       {"training.adam_beta1", without_adam},
       {"training.adam_beta2", without_adam},
@@ -166,7 +170,7 @@ const std::vector<Need>& needs() {
       {"smp_options.default_partition",
        [](const Run& run) {
          if (run.smp().auto_partition) return std::string("with auto_partition true");
-         return when(!partition_by_hand(run.smp().manual_partition).blocks.empty(),
+         return when(!run.smp().manual_partition.blocks.empty(),
                      "where manual_partition gives the number of blocks of each stage");
        }},
       {"smp_options.memory_weight",
@@ -176,7 +180,8 @@ const std::vector<Need>& needs() {
        }},
       {"smp_options.offload_activations",
        [](const Run& run) {
-         return when(run.smp().activation_checkpointing == "none" && run.smp().offload_scope == "checkpointed",
+         return when(run.smp().activation_checkpointing == RecomputeRules() &&
+                         run.smp().offload_scope == OffloadScope::checkpointed,
                      "without activation_checkpointing, unless offload_scope is \"all\"");
        }},
       {"smp_options.offload_scope", without_offloading},

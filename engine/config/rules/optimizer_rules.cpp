@@ -5,7 +5,7 @@
 #include <regex>
 
 #include "core/error.h"
-#include "engine/config/rules/name_patterns.h"
+#include "engine/config/keys/name_patterns.h"
 
 namespace shardline {
 namespace {

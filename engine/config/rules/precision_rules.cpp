@@ -53,7 +53,7 @@ NumberTypes number_types(const Config& config) {
 
 NumberTypes number_types(const Config& config, Precision assumed) {
   const auto values = assumed == Precision::bf16 ? at::kBFloat16 : assumed == Precision::fp16 ? at::kHalf : at::kFloat;
-  if (values == at::kFloat && config.runtime.dtype == "float64") return {at::kDouble, at::kDouble, at::kDouble};
+  if (values == at::kFloat && config.runtime.dtype == FullType::float64) return {at::kDouble, at::kDouble, at::kDouble};
   return {values, config.training.fp32_residual_addition ? at::kFloat : values, at::kFloat};
 }
 
@@ -69,7 +69,7 @@ Precision precision_of(const Config& config) {
 }
 
 std::string describe_types(const Config& config, Precision precision) {
-  if (precision == Precision::fp32) return config.runtime.dtype;
+  if (precision == Precision::fp32) return word_of(config.runtime.dtype);
   std::string text = cat(to_string(precision), " with fp32 masters");
   if (config.training.fp32_residual_addition) text += ", residuals added in fp32";
   if (config.training.attention_in_fp32) text += ", attention in fp32";

@@ -87,8 +87,9 @@ bool names_hosts(const MpiOptions& mpi) try {
 }  // namespace
 
 std::vector<std::string> hosts_of(const Config& config) {
-  const std::string& communicator = config.runtime.communicator;
-  const bool one_process = !config.mpi.enabled || communicator == "threads" || communicator == "local";
+  const auto communicator = config.runtime.communicator;
+  const bool one_process =
+      !config.mpi.enabled || communicator == CommunicatorChoice::threads || communicator == CommunicatorChoice::local;
   const bool takes_allocation = config.mpi.hosts.empty() && !one_process && !names_hosts(config.mpi);
   return takes_allocation ? allocated_hosts() : config.mpi.hosts;
 }

@@ -9,13 +9,14 @@
 #include <vector>
 
 #include "core/files/mapped_file.h"
+#include "engine/data/text/data_format.h"
 #include "engine/data/tokenizer/tokenizer.h"
 
 namespace shardline {
 
 struct TokenDataOptions {
   std::vector<std::string> paths;
-  std::string format = "auto";       // auto, text, jsonl, tokens
+  DataFormat format = DataFormat::automatic;
   std::string text_column = "text";  // of JSONL
   TokenizerPtr tokenizer;            // may be null when all files hold tokens
   int64_t vocab_size = 0;            // of the model; every id is below it

@@ -14,17 +14,12 @@ namespace fs = std::filesystem;
 
 constexpr size_t kCheckedBytes = 1 << 16;  // of a text
 
-DataFormat format_of(const fs::path& path, const std::string& format) {
-  static const std::map<std::string, DataFormat> names = {
-      {"text", DataFormat::text}, {"jsonl", DataFormat::jsonl}, {"tokens", DataFormat::tokens}};
+DataFormat format_of(const fs::path& path, DataFormat format) {
   static const std::map<std::string, DataFormat> extensions = {
       {".txt", DataFormat::text},    {".text", DataFormat::text},    {".md", DataFormat::text},
       {".jsonl", DataFormat::jsonl}, {".ndjson", DataFormat::jsonl}, {".bin", DataFormat::tokens},
       {".idx", DataFormat::tokens}};
-  if (const auto named = names.find(format); named != names.end()) return named->second;
-  if (format != "auto") {
-    throw ConfigError(cat("data.format: '", format, "' is not known; use auto, text, jsonl or tokens"));
-  }
+  if (format != DataFormat::automatic) return format;
   const auto known = extensions.find(path.extension().string());
   if (known == extensions.end()) {
     throw DataError(cat(path.string(), ": the extension '", path.extension().string(),
@@ -92,7 +87,7 @@ bool is_data_file(const std::string& name) {
   return fs::exists(name, ignored) || (fs::exists(name + ".bin", ignored) && fs::exists(name + ".idx", ignored));
 }
 
-std::vector<DataFile> find_data_files(const std::vector<std::string>& paths, const std::string& format) {
+std::vector<DataFile> find_data_files(const std::vector<std::string>& paths, DataFormat format) {
   if (paths.empty()) throw ConfigError("data: no files are given");
   std::vector<DataFile> files;
   for (const std::string& name : paths) {
@@ -118,8 +113,7 @@ std::vector<DataFile> find_data_files(const std::vector<std::string>& paths, con
   return files;
 }
 
-void check_data_files(const std::vector<std::string>& paths, const std::string& format,
-                      const std::string& text_column) {
+void check_data_files(const std::vector<std::string>& paths, DataFormat format, const std::string& text_column) {
   for (const std::string& path : paths) {
     if (!fs::exists(path) && !fs::exists(path + ".bin")) continue;
     for (const DataFile& file : find_data_files({path}, format)) check_format(file, text_column);

@@ -1,6 +1,7 @@
 #include "pipeline/schedule/kinds/schedule_choice.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "core/error.h"
 #include "pipeline/schedule/checker.h"
@@ -11,28 +12,40 @@ namespace shardline {
 namespace {
 
 struct Generator {
+  ScheduleKind kind;
   const char* name;
+  int chunks;  // own_chunks_per_stage
   Schedule (*make)(const ScheduleChoice&);
 };
 
 const std::vector<Generator>& generators() {
   using Choice = const ScheduleChoice&;
   static const std::vector<Generator> all = {
-      {"interleaved",
+      {ScheduleKind::interleaved, "interleaved", 1,
        [](Choice c) { return one_forward_one_backward(c.stages, c.microbatches, c.active_microbatches); }},
-      {"simple", [](Choice c) { return simple_schedule(c.stages, c.microbatches, c.active_microbatches); }},
-      {"interleaved_1f1b",
+      {ScheduleKind::simple, "simple", 1,
+       [](Choice c) { return simple_schedule(c.stages, c.microbatches, c.active_microbatches); }},
+      {ScheduleKind::interleaved_1f1b, "interleaved_1f1b", 0,
        [](Choice c) { return interleaved_1f1b(c.stages, c.microbatches, c.chunks_per_stage, c.active_microbatches); }},
-      {"zb_h1", [](Choice c) { return zb_h1(c.stages, c.microbatches, c.active_microbatches); }},
-      {"zb_h2", [](Choice c) { return zb_h2(c.stages, c.microbatches, c.active_microbatches); }},
-      {"zbv", [](Choice c) { return zbv(c.stages, c.microbatches, c.active_microbatches); }},
-      {"dualpipev", [](Choice c) { return dualpipev(c.stages, c.microbatches, c.active_microbatches); }},
+      {ScheduleKind::zb_h1, "zb_h1", 1,
+       [](Choice c) { return zb_h1(c.stages, c.microbatches, c.active_microbatches); }},
+      {ScheduleKind::zb_h2, "zb_h2", 1,
+       [](Choice c) { return zb_h2(c.stages, c.microbatches, c.active_microbatches); }},
+      {ScheduleKind::zbv, "zbv", 2, [](Choice c) { return zbv(c.stages, c.microbatches, c.active_microbatches); }},
+      {ScheduleKind::dualpipev, "dualpipev", 2,
+       [](Choice c) { return dualpipev(c.stages, c.microbatches, c.active_microbatches); }},
   };
   return all;
 }
 
+const Generator& generator_of(ScheduleKind kind) {
+  const auto found = std::ranges::find(generators(), kind, &Generator::kind);
+  SL_ASSERT(found != generators().end(), "no generator makes a schedule that is read from a file");
+  return *found;
+}
+
 Schedule from_file(const ScheduleChoice& choice) {
-  const auto schedule = read_schedule_file(choice.pipeline);
+  const auto schedule = read_schedule_file(choice.pipeline.path);
   if (schedule.stages != choice.stages || schedule.microbatches != choice.microbatches)
     throw ConfigError(cat("the schedule ", choice.pipeline, " is for ", schedule.stages, " stages and ",
                           schedule.microbatches, " microbatches, but this run has ", choice.stages, " and ",
@@ -60,22 +73,48 @@ const std::vector<std::string>& schedule_names() {
   return names;
 }
 
-bool is_schedule_file(const std::string& pipeline) {
-  return pipeline.ends_with(".csv") || pipeline.ends_with(".json");
+ScheduleSource::ScheduleSource(const std::string& text) {
+  if (text.ends_with(".csv") || text.ends_with(".json")) {
+    kind = ScheduleKind::file;
+    path = text;
+    return;
+  }
+  const auto found = std::ranges::find(generators(), text, &Generator::name);
+  if (found == generators().end()) {
+    std::string names;
+    for (const auto& name : schedule_names()) names += cat(names.empty() ? "\"" : ", \"", name, '"');
+    throw ConfigError(
+        cat("smp_options.pipeline is \"", text, "\", which is none of ", names, " and no file *.csv or *.json"));
+  }
+  kind = found->kind;
+}
+
+std::string to_string(const ScheduleSource& source) {
+  return source.is_file() ? source.path : generator_of(source.kind).name;
+}
+
+std::ostream& operator<<(std::ostream& out, const ScheduleSource& source) {
+  return out << to_string(source);
+}
+
+void to_json(nlohmann::json& json, const ScheduleSource& source) {
+  json = to_string(source);
+}
+
+void from_json(const nlohmann::json& json, ScheduleSource& source) {
+  source = json.get<std::string>();
+}
+
+int own_chunks_per_stage(ScheduleKind kind) {
+  return kind == ScheduleKind::file ? 0 : generator_of(kind).chunks;
 }
 
 Schedule make_schedule(const ScheduleChoice& choice) {
-  if (choice.chunks_per_stage > 1 && choice.pipeline != "interleaved_1f1b")
+  if (choice.chunks_per_stage > 1 && choice.pipeline.kind != ScheduleKind::interleaved_1f1b)
     throw ConfigError(cat("smp_options.virtual_pipeline_degree is ", choice.chunks_per_stage,
                           ", but smp_options.pipeline \"", choice.pipeline,
                           "\" says itself how many chunks a stage has; leave it out, or say \"interleaved_1f1b\""));
-  if (is_schedule_file(choice.pipeline)) return from_file(choice);
-  for (const auto& generator : generators())
-    if (choice.pipeline == generator.name) return generator.make(choice);
-  std::string names;
-  for (const auto& name : schedule_names()) names += cat(names.empty() ? "\"" : ", \"", name, '"');
-  throw ConfigError(cat("smp_options.pipeline is \"", choice.pipeline, "\", which is none of ", names,
-                        " and no file *.csv or *.json"));
+  return choice.pipeline.is_file() ? from_file(choice) : generator_of(choice.pipeline.kind).make(choice);
 }
 
 }  // namespace shardline

@@ -1,5 +1,7 @@
-// From the words of a config to a schedule, in one place.
+// From what a config says to a schedule, in one place.
 #pragma once
+#include <compare>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -7,19 +9,41 @@
 
 namespace shardline {
 
+enum class ScheduleKind { interleaved, simple, interleaved_1f1b, zb_h1, zb_h2, zbv, dualpipev, file };
+
+// Where instructions come from: a generator, or a file.
+struct ScheduleSource {
+  ScheduleKind kind = ScheduleKind::interleaved;
+  std::string path = "";  // of the file
+
+  ScheduleSource() = default;
+  // A name of schedule_names(), or a path that ends with .csv or .json; ConfigError for anything else.
+  ScheduleSource(const std::string& text);  // NOLINT(google-explicit-constructor): "zb_h1" is a source
+  ScheduleSource(const char* text) : ScheduleSource(std::string(text)) {}
+  bool is_file() const { return kind == ScheduleKind::file; }
+  auto operator<=>(const ScheduleSource&) const = default;
+};
+
+std::string to_string(const ScheduleSource& source);  // a text that makes an equal source
+std::ostream& operator<<(std::ostream& out, const ScheduleSource& source);
+void to_json(nlohmann::json& json, const ScheduleSource& source);
+void from_json(const nlohmann::json& json, ScheduleSource& source);
+
+// Chunks that this kind gives a stage; 0: as many as the layout or the file says.
+int own_chunks_per_stage(ScheduleKind kind);
+
 struct ScheduleChoice {
-  std::string pipeline = "interleaved";  // a name of schedule_names(), or a path that is_schedule_file
+  ScheduleSource pipeline;
   int stages = 1;
   int microbatches = 1;
-  int chunks_per_stage = 1;     // v; only "interleaved_1f1b" has a choice
+  int chunks_per_stage = 1;     // v; only interleaved_1f1b has a choice
   int active_microbatches = 0;  // 0: what the schedule needs
 };
 
 const std::vector<std::string>& schedule_names();
-bool is_schedule_file(const std::string& pipeline);  // by its ending
 
-// Throws ConfigError: unknown names, v where the schedule sets it, a bound below the schedule's minimum (1; for a file
-// what it keeps active), and what is wrong with a file. The result passes check_schedule.
+// Throws ConfigError: v where the schedule sets it, a bound below the schedule's minimum (1; for a file what it keeps
+// active), and what is wrong with a file. The result passes check_schedule.
 Schedule make_schedule(const ScheduleChoice& choice);
 
 }  // namespace shardline

@@ -4,11 +4,11 @@
 #include <sstream>
 
 #include "core/error.h"
+#include "engine/config/keys/memory_cap.h"
+#include "engine/config/keys/recompute_rules.h"
 #include "engine/config/keys/registry.h"
-#include "engine/config/rules/memory_cap.h"
+#include "engine/config/keys/tensor_rules.h"
 #include "engine/config/rules/precision_rules.h"
-#include "engine/config/rules/recompute_rules.h"
-#include "engine/config/rules/tensor_rules.h"
 
 #include "tests/catch.h"
 
@@ -65,7 +65,7 @@ TEST_CASE("A minimal config has the documented defaults", "[config]") {
   CHECK(config.training.max_grad_norm == 1.0);
   CHECK(config.training.seed == 42);
   CHECK(config.smp.pipeline == "interleaved");
-  CHECK(config.smp.optimize == "memory");
+  CHECK(config.smp.optimize == Optimize::memory);
   CHECK(config.smp.placement_strategy == "cluster");
   CHECK_FALSE(config.smp.ddp.has_value());
   CHECK(with(R"({"model": {"path": "m"}})").model.pretrained());
@@ -358,12 +358,12 @@ TEST_CASE("Optimizer states leave accelerators only", "[config]") {
 
 TEST_CASE("Activation checkpointing is a strategy or a list by layer pattern", "[config]") {
   for (const char* name : {"none", "each", "contiguous", "group_3", "selective"})
-    CHECK(with(cat(R"({"smp_options": {"activation_checkpointing": ")", name, "\"}}")).smp.activation_checkpointing ==
-          name);
+    CHECK(word_of(with(cat(R"({"smp_options": {"activation_checkpointing": ")", name, "\"}}"))
+                      .smp.activation_checkpointing) == name);
   const Config listed = with(R"({"smp_options": {"activation_checkpointing":
       [{"layers": "h.[0-1]", "strategy": "group_2"}, {"layers": "h.*", "strategy": "selective"}],
       "offload_activations": true, "activation_loading_horizon": 6, "offload_path": "/scratch"}})");
-  CHECK(listed.smp.activation_checkpointing.size() == 2);
+  CHECK(listed.smp.activation_checkpointing.entries.size() == 2);
   CHECK(listed.smp.offload_activations);
   CHECK(listed.smp.activation_loading_horizon == 6);
   CHECK(listed.smp.offload_path == "/scratch");
@@ -371,7 +371,7 @@ TEST_CASE("Activation checkpointing is a strategy or a list by layer pattern", "
   CHECK(has_note(with(R"({"smp_options": {"offload_activations": true}})"),
                  "smp_options.offload_activations has no effect"));
   const Config all = with(R"({"smp_options": {"offload_activations": true, "offload_scope": "all"}})");
-  CHECK(all.smp.offload_scope == "all");
+  CHECK(all.smp.offload_scope == OffloadScope::all);
   CHECK_FALSE(has_note(all, "smp_options.offload_activations"));
   CHECK_THAT(error_with(R"({"smp_options": {"offload_scope": "inputs"}})"), Contains("/smp_options/offload_scope"));
   for (const char* wrong :
@@ -386,9 +386,9 @@ TEST_CASE("Activation checkpointing is a strategy or a list by layer pattern", "
 TEST_CASE("What tensor parallelism splits is said by patterns, of which the last counts", "[config]") {
   const Config config = with(R"({"smp_options": {"tensor_parallel_layers":
       [{"pattern": "h.[0-3].mlp", "split": false}, {"pattern": "*attn", "split": "auto"}]}})");
-  CHECK(config.smp.tensor_parallel_layers.size() == 2);
+  CHECK(config.smp.tensor_parallel_layers.entries.size() == 2);
   CHECK(parsed(resolved(config)) == config);
-  CHECK(with("{}").smp.tensor_parallel_layers.is_null());
+  CHECK(with("{}").smp.tensor_parallel_layers.entries.empty());
   for (const char* wrong :
        {"true", "{}", R"(["h.0.mlp"])", R"([{"pattern": "h.0.mlp"}])", R"([{"pattern": 3, "split": true}])",
         R"([{"pattern": "h\\.0", "split": true}])", R"([{"pattern": "h", "split": "never"}])",
@@ -441,10 +441,10 @@ TEST_CASE("TrainingArguments of version 4 are read by their old names", "[config
       false, "lr_scheduler_kwargs": {}, "report_to": ["tensorboard"], "label_smoothing_factor": 0, "tf32": null,
       "save_steps": 500, "dataloader_num_workers": 4}, "data": {"validation": ["v.txt"]}})");
   CHECK(config.training.per_device_train_batch_size == 4);
-  CHECK(config.training.eval_strategy == "epoch");
+  CHECK(config.training.eval_strategy == EvalStrategy::epoch);
   CHECK(config.training.warmup_steps == 0.1);
   CHECK(config.training.report_to == std::vector<std::string>{"tensorboard"});
-  CHECK(config.runtime.device == "cpu");
+  CHECK(config.runtime.device == DeviceChoice::cpu);
   CHECK(has_note(config, "training.dataloader_num_workers"));
   CHECK(has_note(config, "training.save_strategy"));
   CHECK_FALSE(has_note(with(R"({"training": {"save_strategy": "no"}})"), "training.save_strategy"));

@@ -72,11 +72,11 @@ TEST_CASE("Ranks are on all hosts of an allocation unless the config names hosts
   config.smp.pipeline_parallel_degree = 2;
   CHECK(configured_world_size(config) == 2);
   config.mpi.processes_per_host = 4;
-  for (const char* communicator : {"threads", "local"}) {
+  for (const auto communicator : {CommunicatorChoice::threads, CommunicatorChoice::local}) {
     config.runtime.communicator = communicator;
     CHECK(configured_world_size(config) == 4);
   }
-  config.runtime.communicator = "auto";
+  config.runtime.communicator = CommunicatorChoice::automatic;
   config.mpi.enabled = false;
   CHECK(configured_world_size(config) == 4);
 }

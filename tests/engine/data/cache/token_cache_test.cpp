@@ -105,7 +105,7 @@ TEST_CASE("whatever the ids depend on changes the cache") {
   };
   CHECK_FALSE(changed([](auto&) {}));
   CHECK_FALSE(changed([](auto& options) { options.threads = 3; }));
-  CHECK(changed([](auto& options) { options.format = "jsonl"; }));
+  CHECK(changed([](auto& options) { options.format = DataFormat::jsonl; }));
   CHECK(changed([](auto& options) { options.text_column = "other"; }));
   CHECK(changed([](auto& options) { options.vocab_size = 300; }));
   CHECK(changed([&](auto& options) { options.paths.push_back(file); }));

@@ -1,10 +1,10 @@
-#include "engine/config/rules/tensor_rules.h"
+#include "engine/config/keys/tensor_rules.h"
 
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
 #include "core/files/json_reader.h"
-#include "engine/config/rules/name_patterns.h"
+#include "engine/config/keys/name_patterns.h"
 
 namespace shardline {
 namespace {
@@ -28,29 +28,37 @@ std::string names_near(const std::string& pattern, const std::vector<std::string
 
 }  // namespace
 
-std::vector<TensorRule> tensor_rules(const nlohmann::json& value) {
-  std::vector<TensorRule> rules;
-  if (value.is_null()) return rules;
-  if (!value.is_array()) throw ConfigError(cat("must be a list; write it as [", kExample, ", ...]"));
-  for (const auto& entry : value) {
-    if (!entry.is_object() || entry.size() != 2 || !entry.contains("pattern") || !entry["pattern"].is_string() ||
-        !entry.contains("split"))
-      throw ConfigError(cat("entry ", rules.size(), " must have \"pattern\" and \"split\" and nothing else, but is ",
-                            entry.dump(), "; write it as ", kExample));
-    const auto pattern = entry["pattern"].get<std::string>();
-    check_layer_pattern(pattern);
-    rules.push_back({pattern, wish_of(entry["split"], rules.size())});
-  }
-  return rules;
+void to_json(nlohmann::json& json, const TensorRules& rules) {
+  json = nullptr;
+  for (const auto& [pattern, wish] : rules.entries)
+    json.push_back({{"pattern", pattern},
+                    {"split", wish == TensorRule::Wish::automatic ? nlohmann::json("auto")
+                                                                  : nlohmann::json(wish == TensorRule::Wish::split)}});
 }
 
-std::map<std::string, TensorRule> tensor_rules_by_unit(const nlohmann::json& value, const ModelSpec& spec) {
+void from_json(const nlohmann::json& json, TensorRules& rules) {
+  rules.entries.clear();
+  if (json.is_null()) return;
+  if (!json.is_array()) throw ConfigError(cat("must be a list; write it as [", kExample, ", ...]"));
+  for (const auto& entry : json) {
+    if (!entry.is_object() || entry.size() != 2 || !entry.contains("pattern") || !entry["pattern"].is_string() ||
+        !entry.contains("split"))
+      throw ConfigError(cat("entry ", rules.entries.size(),
+                            " must have \"pattern\" and \"split\" and nothing else, but is ", entry.dump(),
+                            "; write it as ", kExample));
+    const auto pattern = entry["pattern"].get<std::string>();
+    check_layer_pattern(pattern);
+    rules.entries.push_back({pattern, wish_of(entry["split"], rules.entries.size())});
+  }
+}
+
+std::map<std::string, TensorRule> tensor_rules_by_unit(const TensorRules& rules, const ModelSpec& spec) {
   std::vector<std::string> names;
   for (const auto& layer : spec.layers)
     for (const auto& unit : layer.units) names.push_back(layer.full_name(unit));
   std::map<std::string, TensorRule> by_unit;
   size_t entry = 0;
-  for (const TensorRule& rule : tensor_rules(value)) {
+  for (const TensorRule& rule : rules.entries) {
     bool named = false;
     for (const auto& name : names) {
       if (!names_layer(rule.pattern, name)) continue;

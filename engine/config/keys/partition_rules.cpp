@@ -1,9 +1,9 @@
-#include "engine/config/rules/partition_rules.h"
+#include "engine/config/keys/partition_rules.h"
 
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
-#include "engine/config/rules/name_patterns.h"
+#include "engine/config/keys/name_patterns.h"
 
 namespace shardline {
 namespace {
@@ -14,9 +14,15 @@ bool is_count(const nlohmann::json& value) {
 
 }  // namespace
 
-PartitionByHand partition_by_hand(const nlohmann::json& value) {
-  PartitionByHand partition;
-  if (value.is_null()) return partition;
+void to_json(nlohmann::json& json, const PartitionByHand& partition) {
+  json = nullptr;
+  for (const int blocks : partition.blocks) json.push_back(blocks);
+  for (const auto& [layers, stage] : partition.rules) json.push_back({{"layers", layers}, {"stage", stage}});
+}
+
+void from_json(const nlohmann::json& value, PartitionByHand& partition) {
+  partition = {};
+  if (value.is_null()) return;
   if (!value.is_array() || value.empty())
     throw ConfigError(
         "must be a list; use numbers of blocks, as [8, 17, 17], or entries {\"layers\": \"h.[0-3]\", \"stage\": 0}");
@@ -36,7 +42,6 @@ PartitionByHand partition_by_hand(const nlohmann::json& value) {
     check_layer_pattern(entry["layers"]);
     partition.rules.push_back({entry["layers"], entry["stage"]});
   }
-  return partition;
 }
 
 std::vector<int> stages_by_hand(const PartitionByHand& partition, const ModelSpec& spec) {

@@ -1,4 +1,4 @@
-#include "engine/config/rules/memory_cap.h"
+#include "engine/config/keys/memory_cap.h"
 
 #include <charconv>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "engine/config/rules/name_patterns.h"
+#include "engine/config/keys/name_patterns.h"
 
 #include <fnmatch.h>
 

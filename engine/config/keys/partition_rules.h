@@ -1,7 +1,7 @@
 // What smp_options.manual_partition says, where the planner does not place the layers:
 //   [8, 17, 17]                                                 blocks of each stage, or of each chunk
 //   [{"layers": "h.[0-3]", "stage": 0}, {"layers": "*", "stage": 1}]   the first entry that names a layer counts
-// Layers are named as in the plan, by patterns of engine/config/rules/name_patterns.h.
+// Layers are named as in the plan, by patterns of engine/config/keys/name_patterns.h.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -15,13 +15,16 @@ struct PartitionByHand {
   struct Rule {
     std::string layers;
     int stage = 0;
+    bool operator==(const Rule&) const = default;
   };
   std::vector<int> blocks;  // by chunk; or
   std::vector<Rule> rules;
+  bool operator==(const PartitionByHand&) const = default;
 };
 
-// null: neither. Throws ConfigError("RULE; ADVICE").
-PartitionByHand partition_by_hand(const nlohmann::json& value);
+void to_json(nlohmann::json& json, const PartitionByHand& partition);  // null: neither
+// Throws ConfigError("RULE; ADVICE").
+void from_json(const nlohmann::json& json, PartitionByHand& partition);
 
 // By layer: the stage of the first rule that names it, or -1. Throws ConfigError for a rule that counts for no layer.
 std::vector<int> stages_by_hand(const PartitionByHand& partition, const ModelSpec& spec);
