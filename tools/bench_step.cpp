@@ -1,7 +1,7 @@
 // Measures the training step of a config on its layout and prints one JSON line. Every step trains on the same batch of
 // token ids, so that nothing but the step is measured. Ids come from data.train when that is a token file, else they
 // are random. With several stages the line also says how long each rank computed, and how long the pipeline took over
-// what the simulator foretells from the instruction times of the step before: every second step gives the times, the
+// what the simulator predicts from the instruction times of the step before: every second step gives the times, the
 // other one is foretold. With --profile it also says what a step should take by the file that `shardline profile`
 // wrote, or why that file says nothing about this run.
 //
