@@ -17,10 +17,10 @@
 #include "engine/commands/open_data.h"
 #include "engine/config/config.h"
 #include "engine/data/dataset/repeated_batch.h"
+#include "engine/launch/start_ranks.h"
 #include "engine/plan/forecast.h"
 #include "engine/plan/profile_use.h"
 #include "tensor_parallel/products/products.h"
-#include "tools/start_ranks.h"
 #include "tools/step_simulation.h"
 
 using namespace shardline;

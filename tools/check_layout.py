@@ -39,7 +39,7 @@ ROOMS = {
     "partitioner": ["layout cut", "memory", "cost", "search"],
     "models": ["files graph", "families"],
     "engine": ["data/text observe", "config/keys data/tokenizer", "config/rules data/source", "config run data/cache", "plan",
-               "data/dataset plan/report", "train", "generate profile", "commands"],
+               "data/dataset plan/report", "train", "generate profile", "commands launch"],
 }
 MOST_CONCEPTS = 15  # of a room: a header, its sources and what has only one of them count once
 CPP = {".h", ".cpp", ".cu", ".cuh"}

@@ -15,10 +15,10 @@
 #include "engine/commands/job.h"
 #include "engine/commands/used_model.h"
 #include "engine/config/config.h"
+#include "engine/launch/start_ranks.h"
+#include "engine/launch/stop_signals.h"
 #include "engine/plan/layout_search.h"
 #include "engine/run/ranks.h"
-#include "tools/start_ranks.h"
-#include "tools/stop_signals.h"
 
 using namespace shardline;
 

@@ -28,8 +28,9 @@ enum class OffloadScope { checkpointed, all };
 NLOHMANN_JSON_SERIALIZE_ENUM(OffloadScope, {{OffloadScope::checkpointed, "checkpointed"}, {OffloadScope::all, "all"}})
 
 enum class DeviceChoice { automatic, cpu, cuda };
-NLOHMANN_JSON_SERIALIZE_ENUM(
-    DeviceChoice, {{DeviceChoice::automatic, "auto"}, {DeviceChoice::cpu, "cpu"}, {DeviceChoice::cuda, "cuda"}})
+NLOHMANN_JSON_SERIALIZE_ENUM(DeviceChoice, {{DeviceChoice::automatic, "auto"},
+                                            {DeviceChoice::cpu, "cpu"},
+                                            {DeviceChoice::cuda, "cuda"}})
 
 enum class CommunicatorChoice { automatic, mpi, nccl, threads, local };
 NLOHMANN_JSON_SERIALIZE_ENUM(CommunicatorChoice, {{CommunicatorChoice::automatic, "auto"},

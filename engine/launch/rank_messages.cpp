@@ -1,4 +1,4 @@
-#include "tools/rank_messages.h"
+#include "engine/launch/rank_messages.h"
 
 #include <algorithm>
 #include <ostream>

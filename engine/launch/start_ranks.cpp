@@ -1,4 +1,4 @@
-#include "tools/start_ranks.h"
+#include "engine/launch/start_ranks.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -18,9 +18,9 @@
 #include "core/comm/mpi_communicator.h"
 #include "core/error.h"
 #include "engine/config/rules/shell_words.h"
+#include "engine/launch/rank_messages.h"
+#include "engine/launch/stop_signals.h"
 #include "engine/run/ranks.h"
-#include "tools/rank_messages.h"
-#include "tools/stop_signals.h"
 
 namespace shardline {
 namespace {

@@ -1,4 +1,4 @@
-#include "tools/stop_signals.h"
+#include "engine/launch/stop_signals.h"
 
 #include <unistd.h>
 
