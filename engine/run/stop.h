@@ -1,18 +1,16 @@
-// A signal that asks the run to end after its current step.
+// Signals that ask a run to end, and how far the run has come when they arrive.
 #pragma once
 
 namespace shardline {
 
-// While one of these lives, a request to stop is looked at after every step; otherwise a run has nothing to lose.
-class StopAwaited {
- public:
-  StopAwaited();
-  ~StopAwaited();
-  StopAwaited(const StopAwaited&) = delete;
-  StopAwaited& operator=(const StopAwaited&) = delete;
-};
+// preparing: there is nothing to lose. training: a request is looked at after every step; once a run trains, this lasts
+// to the end of the process unless the model is saved. saved: there is nothing left to stop.
+enum class RunPhase { preparing, training, saved };
 
-bool request_stop(int signal);  // false: nothing waits for it. Async-signal-safe
-int stop_signal();              // 0: none
+void enter_phase(RunPhase phase);  // of the process; its ranks enter a phase at about the same time
+RunPhase run_phase();              // async-signal-safe, as are the functions below
+
+void request_stop(int signal);
+int stop_signal();  // 0: none
 
 }  // namespace shardline
