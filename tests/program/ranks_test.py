@@ -105,6 +105,22 @@ class Failures(RanksTest):
         self.assertEqual(run.returncode, 2, run.stderr)
         self.assertIn("asks for 2 ranks", run.stderr)
 
+    def test_ranks_other_than_the_config_says(self):
+        environment = dict(self.env, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+                           OMPI_MCA_mpi_yield_when_idle="1")
+        cores = len(os.sched_getaffinity(0))  # what "auto" uses
+        for started, sections, product in (
+                (2, {"mpi_options": {"processes_per_host": 4}}, "1 x 4"),
+                (cores + 1, {"smp_options": {"tensor_parallel_degree": "auto", "microbatches": "auto"},
+                             "training": {"global_batch_size": 16 * cores}}, f"1 x {cores}")):
+            with self.subTest(product):
+                run = subprocess.run(["mpirun", "--quiet", "-np", str(started), "--oversubscribe", "--bind-to", "none",
+                                      PROGRAM, "train", self.config(**sections)],
+                                     cwd=self.dir, env=environment, stderr=subprocess.PIPE, text=True, timeout=120)
+                self.assertEqual(run.returncode, 2, run.stderr)
+                self.assertIn(f"hosts x mpi_options.processes_per_host = {product}), but mpirun started {started}", run.stderr)
+                self.assertEqual(self.files(), [])
+
     def test_no_progress_bars_from_an_mpirun_whose_output_is_no_terminal(self):
         """It gives its ranks terminals in any case."""
         environment = dict(self.env, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
