@@ -98,12 +98,15 @@ std::string fill_parameters(const ModelOptions& options, const ModelSource& sour
 
   LongWork work(*groups.world, "filling parameters", show);
   work.report(0, total);
+  const auto filled = [&](int64_t bytes) { work.report(done += bytes, total); };
   parameters.fill_values([&](Parameter& parameter) {
-    if (options.pretrained())
-      source.directory->read(*parameter.spec, parameter.name, groups.coordinates.t, groups.mesh.t(), parameter.value);
-    else
+    if (options.pretrained()) {
+      source.directory->read(*parameter.spec, parameter.name, groups.coordinates.t, groups.mesh.t(), parameter.value,
+                             filled);
+    } else {
       init_parameter(parameter, numbers.at(parameter.name), seed, groups.coordinates.t, groups.mesh.t());
-    work.report(done += parameter.value.nbytes(), total);
+      filled(parameter.value.nbytes());
+    }
   });
   work.finish();
   return options.pretrained() ? source.directory->digest() : "random";

@@ -125,6 +125,20 @@ std::string listed(const char* what, const Names& names, const char* where, cons
   return listing.text();
 }
 
+// In the file's order, at most a piece at a time.
+void copy_in_pieces(const at::Tensor& from, const at::Tensor& to, const HfDirectory::Copied& copied) {
+  if (to.nbytes() <= HfDirectory::kPieceBytes) {
+    to.copy_(from);
+    if (copied && to.numel() > 0) copied(to.nbytes());
+    return;
+  }
+  int64_t dim = 0;
+  while (to.size(dim) == 1) ++dim;
+  const int64_t half = to.size(dim) / 2, rest = to.size(dim) - half;
+  copy_in_pieces(from.narrow(dim, 0, half), to.narrow(dim, 0, half), copied);
+  copy_in_pieces(from.narrow(dim, half, rest), to.narrow(dim, half, rest), copied);
+}
+
 }  // namespace
 
 std::vector<std::string> companion_files(const std::string& directory) {
@@ -233,7 +247,7 @@ void HfDirectory::check_names(const ModelSpec& spec) const {
 }
 
 void HfDirectory::read(const ParamSpec& param, const std::string& full_name, int t, int t_degree,
-                       at::Tensor destination) const {
+                       at::Tensor destination, const Copied& copied) const {
   SL_ASSERT(param.tied_to.empty() && !param.sources.empty(), full_name, " has no tensors of its own in a file");
   require_weights();
   const at::NoGradGuard values_only;
@@ -246,7 +260,7 @@ void HfDirectory::read(const ParamSpec& param, const std::string& full_name, int
       throw DataError(cat("parameter ", full_name, ": ", wrong, "; use the config.json that belongs to these files"));
     auto part = shared_part(param, source, t, t_degree, destination);
     const auto in_file = place->file->tensor(place->name).view(file_view(param, source));
-    part.local.copy_(in_file.narrow(part.dim, part.range.begin, part.range.length));
+    copy_in_pieces(in_file.narrow(part.dim, part.range.begin, part.range.length), part.local, copied);
     place->file->release(place->name);
   }
 }

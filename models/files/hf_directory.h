@@ -3,6 +3,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -19,6 +20,9 @@ std::vector<std::string> companion_files(const std::string& directory);
 
 class HfDirectory {
  public:
+  static constexpr size_t kPieceBytes = 16 << 20;
+  using Copied = std::function<void(int64_t bytes)>;
+
   // base_prefix ("transformer."): files of a base model lack it, files of a model with a head have it. Names that
   // differ in nothing else are the same tensor. DataError for a directory, index or file that is not what it should be;
   // a directory with a config but no weights (or none that are read) is an error only when its weights are needed.
@@ -32,8 +36,10 @@ class HfDirectory {
   void check_names(const ModelSpec& spec) const;
 
   // Copies the slice of rank t of t_degree into `destination` [param.local_shape(t, t_degree)], in its dtype. The
-  // parameter must not be tied: its values are read as those of the parameter that it is tied to.
-  void read(const ParamSpec& param, const std::string& full_name, int t, int t_degree, at::Tensor destination) const;
+  // parameter must not be tied: its values are read as those of the parameter that it is tied to. `copied` is called
+  // for each piece, with its bytes of `destination`; together they are all of it.
+  void read(const ParamSpec& param, const std::string& full_name, int t, int t_degree, at::Tensor destination,
+            const Copied& copied = {}) const;
 
   // Distinguishes hosts with different files at low cost: config, names, sizes, headers and the first bytes of every
   // tensor.

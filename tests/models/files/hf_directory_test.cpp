@@ -90,6 +90,35 @@ TEST_CASE("what was read of a file leaves the process's memory", "[hf_directory]
   CHECK(at::equal(half, at::zeros({count / 2})));
 }
 
+TEST_CASE("a large tensor is read in pieces, each of which is progress", "[hf_directory]") {
+  constexpr int64_t rows = 1500, columns = 7001, bytes = 4 * rows * columns;
+  const auto values = counted({rows, columns});
+  const std::string data(static_cast<const char*>(values.const_data_ptr()), bytes);
+  const ScratchDirectory scratch;
+  put(scratch / "config.json", R"({"model_type": "toy"})");
+  put(scratch / "model.safetensors", safetensors_bytes(R"({"large":{"dtype":"F32","shape":[1500,7001],)"
+                                                       R"("data_offsets":[0,42006000]}})",
+                                                       data));
+  const HfDirectory directory(scratch.path());
+  const ParamSpec param{.name = "large",
+                        .shape = {columns, 1, rows},
+                        .split_dim = 0,
+                        .sources = {{"large", {1, rows, columns}, {2, 0, 1}, {}, {rows, columns}}}};
+  for (int t = 0; t < 2; ++t) {
+    auto half = at::full(param.local_shape(t, 2), -99, at::kFloat);
+    int64_t copied = 0, pieces = 0;
+    directory.read(param, "large", t, 2, half, [&](int64_t piece) {
+      CHECK(piece <= static_cast<int64_t>(HfDirectory::kPieceBytes));
+      copied += piece;
+      ++pieces;
+    });
+    CHECK(pieces == 2);
+    CHECK(copied == static_cast<int64_t>(half.nbytes()));
+    const auto mine = split_range(columns, 2, t);
+    CHECK(at::equal(half, values.t().narrow(0, mine.begin, mine.length).unsqueeze(1)));
+  }
+}
+
 TEST_CASE("every rank reads its slice, whatever the number of ranks", "[hf_directory]") {
   const HfDirectory directory(golden("sharded"), "transformer.");
   const auto spec = toy();
