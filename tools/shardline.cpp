@@ -19,6 +19,7 @@
 #include "engine/launch/stop_signals.h"
 #include "engine/plan/layout_search.h"
 #include "engine/run/ranks.h"
+#include "partitioner/layout/cluster.h"
 
 using namespace shardline;
 
@@ -106,7 +107,8 @@ void add_plan_options(CLI::App& app, CommandLine& line) {
                  "File that describes the machines (see configs/clusters), or local; adds times and memory");
   app.add_option("--profile", line.measured,
                  "File written by `shardline profile`; uses its measured times, implies --cluster local");
-  app.add_option("--nodes", line.nodes, "Number of nodes; overrides the cluster file")->check(CLI::Range(1, 100000));
+  app.add_option("--nodes", line.nodes, "Number of nodes; overrides the cluster file")
+      ->check(CLI::Range(1, Cluster::kMostNodes));
   app.add_option("--precision", line.precision, "Precision to assume (default: the config's)")
       ->check(CLI::IsMember({"fp32", "fp16", "bf16"}));
   app.add_option("--search", line.plan.search, "Rank other layouts by time, cost or memory")

@@ -6,6 +6,9 @@
 #include "models/files/hf_config_reader.h"
 
 namespace shardline {
+namespace {
+constexpr double kMostParameters = 1e15;  // their bytes, states of the optimizer included, are a 64-bit integer
+}
 
 void read_causal_config(HfConfigReader& read, CausalConfig& c) {
   read.size("vocab_size", nullptr, c.vocab_size);
@@ -23,6 +26,10 @@ void read_causal_config(HfConfigReader& read, CausalConfig& c) {
   read.flag("tie_word_embeddings", c.tie_word_embeddings);
   if (c.n_embd % c.n_head != 0)
     read.complain({"n_embd", "n_head"}, cat("n_embd (", c.n_embd, ") must be a multiple of n_head (", c.n_head, ")"));
+  const double parameters = 1.0 * c.n_layer * c.n_embd * (4.0 * c.n_embd + 2.0 * c.inner());
+  if (parameters > kMostParameters)
+    read.complain({"n_embd", "n_layer"},
+                  cat("the blocks would have ", parameters, " parameters, more than ", kMostParameters));
   // Of a head for classification.
   read.accept(
       {"summary_activation", "summary_first_dropout", "summary_proj_to_labels", "summary_type", "summary_use_proj"});

@@ -47,6 +47,9 @@ const std::map<std::string, std::string> kForeignKeys = {{"attention_dropout", "
                                                          {"num_heads", "n_head"},
                                                          {"num_layers", "n_layer"}};
 
+// The elements of a tensor of two sizes and their bytes are far from the largest integer.
+constexpr int64_t kLargestSize = 1 << 24;
+
 }  // namespace
 
 std::string mistakes_text(const std::vector<HfConfigMistake>& mistakes, const std::string& file,
@@ -78,8 +81,9 @@ void HfConfigReader::size(const char* key, const char* alias, int64_t& value, st
     value = *null;
     return;
   }
-  if (!given.is_number_integer() || given.get<int64_t>() < 1 || given.get<int64_t>() > (int64_t{1} << 40))
+  if (!given.is_number_integer() || given.get<int64_t>() < 1)
     return complain({key}, "must be an integer of at least 1");
+  if (given.get<int64_t>() > kLargestSize) return complain({key}, cat("must be at most ", kLargestSize));
   value = given.get<int64_t>();
 }
 

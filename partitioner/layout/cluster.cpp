@@ -14,8 +14,8 @@ class ClusterReader {
   Cluster read() {
     Cluster cluster;
     cluster.name = text(root_, "name");
-    cluster.nodes = number(root_, "nodes", json_integer(1));
-    cluster.devices_per_node = number(root_, "devices_per_node", json_integer(1));
+    cluster.nodes = number(root_, "nodes", json_integer(1, Cluster::kMostNodes));
+    cluster.devices_per_node = number(root_, "devices_per_node", json_integer(1, Cluster::kMostDevicesOfNode));
     cluster.hourly_price = optional(root_, "hourly_price", json_number(0));
     cluster.spot_price = optional(root_, "spot_price", json_number(0));
     read_prices(cluster);

@@ -29,6 +29,8 @@ struct Efficiencies {
 };
 
 struct Cluster {
+  static constexpr int kMostNodes = 100'000, kMostDevicesOfNode = 4096;  // their product is an int
+
   std::string name;
   int nodes = 1;
   int devices_per_node = 1;

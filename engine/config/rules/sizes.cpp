@@ -10,6 +10,9 @@
 namespace shardline {
 namespace {
 
+constexpr std::int64_t kMostMicrobatchesOfStep = 1 << 20;  // of a replica and a step: schedules list each of them
+constexpr std::int64_t kMostTokensOfMicrobatch = 1 << 27;  // of a microbatch
+
 // "8 or 12": the multiples of `unit` around n.
 std::string multiples_around(std::int64_t n, std::int64_t unit) {
   const std::int64_t below = n / unit * unit;
@@ -144,7 +147,22 @@ Layout check_sizes(const Config& config, int world_size, const Complaint& compla
                  ", or per_device_train_batch_size to ",
                  multiples_around(*config.training.per_device_train_batch_size, per_device_unit)));
   }
-  layout.microbatch_size = static_cast<int>(batch.samples / microbatches);
+  if (const std::int64_t all = std::int64_t{microbatches} * batch.accumulation_steps; all > kMostMicrobatchesOfStep) {
+    complain("smp_options.microbatches",
+             cat("makes ", microbatches, " x ", batch.accumulation_steps, " accumulation steps = ", all,
+                 " microbatches of a replica and a step, more than ", kMostMicrobatchesOfStep),
+             "use fewer and larger ones");
+    return layout;
+  }
+  const std::int64_t samples = batch.samples / microbatches, tokens = samples * config.data.sequence_length;
+  if (tokens > kMostTokensOfMicrobatch) {
+    complain("smp_options.microbatches",
+             cat("makes microbatches of ", samples, " samples x data.sequence_length ", config.data.sequence_length,
+                 " = ", tokens, " tokens, more than ", kMostTokensOfMicrobatch),
+             "use more and smaller ones, or a smaller batch");
+    return layout;
+  }
+  layout.microbatch_size = static_cast<int>(samples);
   layout.microbatches = microbatches * batch.accumulation_steps;
   layout.accumulation_steps = batch.accumulation_steps;
   return layout;

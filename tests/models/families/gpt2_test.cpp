@@ -142,6 +142,13 @@ TEST_CASE("every mistake of a config is told at once, with its value") {
   CHECK(complaint({{"n_ctx", 7}, {"summary_type", "cls_index"}, {"unknown_key", {1, 2}}}).empty());
 }
 
+TEST_CASE("sizes whose products are beyond 64-bit integers are refused") {
+  for (const char* key : {"vocab_size", "n_positions", "n_embd", "n_layer", "n_inner"})
+    CHECK_THAT(complaint({{key, 4294967296}}), Contains(key) && Contains("must be at most 16777216; got 4294967296"));
+  CHECK_THAT(complaint({{"n_embd", 3 << 20}, {"n_layer", 100}}),
+             Contains("the blocks would have 1.1") && Contains("more than 1e+15"));
+}
+
 TEST_CASE("a family that is not known is an error that lists those that are") {
   for (const json& config : {json{{"model_type", "bloom"}}, json{{"model_type", 7}}, json::object()})
     CHECK_THROWS_WITH(model_spec(config, "config.json", false),

@@ -81,6 +81,7 @@ TEST_CASE("values that contradict each other are refused") {
                                                         "efficiencies")")),
              Catch::Contains("/host/latency_us") && Catch::Contains("memory_bandwith_gbs"));
   CHECK_THAT(message(with(kGood, "\"nodes\": 2", "\"nodes\": 2, \"nodes\": 3")), Catch::Contains("nodes"));
+  CHECK_THAT(message(with(kGood, "\"nodes\": 2", "\"nodes\": 500000000")), Catch::Contains("<= 100000"));
 }
 
 TEST_CASE("every cluster file of the repository is read, and every value of its device has a source") {

@@ -107,6 +107,22 @@ TEST_CASE("What does not divide is refused with the neighbours that do", "[sizes
   CHECK_THAT(error_of(config, 2), Contains("change it to 24"));
 }
 
+TEST_CASE("Products that are too large to compute with are refused", "[sizes]") {
+  Config config = layout(1, 1, 65536);
+  config.training.per_device_train_batch_size = 65536;
+  config.training.gradient_accumulation_steps = 65536;
+  CHECK_THAT(error_of(config, 1), Contains("65536 x 65536 accumulation steps = 4294967296 microbatches"));
+  config.training.gradient_accumulation_steps = 16;
+  CHECK(resolve_sizes(config, 1).microbatches == 1 << 20);
+
+  Config by_global = layout(1, 1, 1);
+  by_global.training.global_batch_size = 2147483647;
+  by_global.training.per_device_train_batch_size = 1;
+  CHECK_THAT(error_of(by_global, 1), Contains("1 x 2147483647 accumulation steps = 2147483647 microbatches"));
+  by_global.training.per_device_train_batch_size.reset();
+  CHECK_THAT(error_of(by_global, 1), Contains("2147483647 samples x data.sequence_length 1024 = 2199023254528 tokens"));
+}
+
 TEST_CASE("Every advised neighbour is accepted", "[sizes]") {
   for (int tensor : {1, 2, 3})
     for (int microbatches = 1; microbatches <= 12; ++microbatches)
