@@ -25,7 +25,7 @@ std::shared_ptr<const Profile> profile_of(const Config& config, const Assumption
   return std::make_shared<const Profile>(read_profile(config.profile));
 }
 
-// Measurements of another workload say nothing about this one. What depends on the layout is looked up layout by
+// Times that were measured with another workload do not apply. Those that depend on the layout are looked up for each
 // layout.
 void require_profile_of(const Config& config, const Workload& workload, const Profile& profile) {
   const auto different = mismatch(profile, job_conditions(config, workload.spec, workload.precision()));
@@ -34,13 +34,13 @@ void require_profile_of(const Config& config, const Workload& workload, const Pr
                           different, "; measure again with shardline profile, or leave it out"));
 }
 
-// This host, with the GPUs that it has where the config does not want CPUs.
+// This host, with its GPUs unless the config asks for CPUs.
 Cluster cluster_here(const Config& config, int ranks_per_host, int hosts) {
   const auto gpu = has_accelerators(config) ? gpu_facts(0) : std::nullopt;
   return gpu ? local_gpu_cluster(*gpu, gpu_count(), ranks_per_host, hosts) : local_cluster(ranks_per_host, hosts);
 }
 
-// A profile has no link to where activations and states are moved out to.
+// A profile does not measure the link over which activations and states are offloaded.
 Cluster measured_cluster(const Profile& profile, int world_size, const Cluster& local) {
   Cluster cluster = profiled_cluster(profile, world_size);
   cluster.host = local.host;

@@ -3,7 +3,8 @@
 
 namespace shardline {
 
-// While one of these lives, a request to stop is looked at after every step; otherwise a run has nothing to lose.
+// While an object of this class exists, the run checks for a request to stop after every step. Without one the program
+// exits at once, because there is nothing to lose.
 class StopAwaited {
  public:
   StopAwaited();
@@ -12,7 +13,7 @@ class StopAwaited {
   StopAwaited& operator=(const StopAwaited&) = delete;
 };
 
-bool request_stop(int signal);  // false: nothing waits for it. Async-signal-safe
+bool request_stop(int signal);  // false: no StopAwaited exists; async-signal-safe
 int stop_signal();              // 0: none
 
 }  // namespace shardline

@@ -43,7 +43,7 @@ std::string run_text(const Forecast& f) {
              " node hours, costs ", money(f.cost, f.spot_cost));
 }
 
-// Empty where nothing of the optimizer stands there.
+// Empty if no optimizer state is on the host.
 std::string host_text(const Forecast& f) {
   std::vector<double> by_node(f.cluster.nodes);
   double most = 0;
@@ -56,7 +56,7 @@ std::string host_text(const Forecast& f) {
              format_bytes(*std::max_element(by_node.begin(), by_node.end())), " of a node");
 }
 
-// The rank with most of each stage.
+// A row for each stage: its rank with the most memory.
 std::string memory_table(const Forecast& f, const Plan& plan) {
   std::vector<TableRow> rows;
   for (int stage = 0; stage < plan.mesh.p(); ++stage) {

@@ -35,7 +35,7 @@ std::string pre(const std::string& text) {
   return "<pre style=\"overflow-x: auto; font-size: 12px\">" + escaped(text) + "</pre>\n";
 }
 
-// All ranks; where they are many, the one with most on each stage.
+// All ranks; if there are many, the one with the most memory on each stage.
 std::vector<size_t> shown_ranks(const Forecast& forecast, const Plan& plan) {
   std::vector<size_t> ranks;
   if (forecast.memory.size() <= kMostBars) {
