@@ -57,7 +57,7 @@ void write_schedule_picture(const Plan& plan, const std::string& path) {
   write_file(path, schedule_svg(plan.train));
 }
 
-// What the first rank decides for all, since hosts that are not alike may judge differently.
+// Decisions of the first rank for all ranks, because hosts that differ could decide differently.
 struct Decisions {
   SplitChoices splits;
   std::vector<int> chunk_of_layer;

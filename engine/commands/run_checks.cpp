@@ -36,7 +36,7 @@ void check_optimizer(const Config& config) {
         "to \"cpu\", or use \"adamw_torch_fused\", \"adam\" or \"sgd\"");
 }
 
-// A rank's process may hold fewer bytes than its device has.
+// A rank's process may be limited to fewer bytes than its device has.
 void check_memory_cap(const Config& config, const PlannedModel& planned) {
   const double cap = config.runtime.memory_cap;
   if (cap == 0) return;
