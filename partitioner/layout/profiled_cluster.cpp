@@ -8,7 +8,8 @@
 namespace shardline {
 namespace {
 
-// What of a link's bytes passes through one rank, and how often: rings, as in Pricing::collective.
+// The bytes of a link's operation that pass through one rank, and the number of rounds, with rings as in
+// Pricing::collective.
 double passed_bytes(const LinkMeasurement& link, double bytes) {
   if (link.operation == "send") return bytes;
   return bytes * (link.ranks - 1) / link.ranks * (link.operation == "all_reduce" ? 2 : 1);

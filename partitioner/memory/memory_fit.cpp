@@ -40,7 +40,7 @@ struct Change {
   std::string text;
 };
 
-// Every further step of one kind, mildest first.
+// All further steps of one kind of change, the smallest first.
 std::vector<Change> smaller_microbatches(const Layout& from) {
   std::vector<Change> changes;
   Layout layout = from;
@@ -54,7 +54,7 @@ std::vector<Change> smaller_microbatches(const Layout& from) {
 std::vector<Change> more_recomputation(const Workload& workload, const Layout& from) {
   std::vector<Change> changes;
   for (const auto recomputed : {Recompute::What::attention, Recompute::What::layers}) {
-    if (recomputed == Recompute::What::attention && workload.software.fused) continue;  // the fused op does so anyway
+    if (recomputed == Recompute::What::attention && workload.software.fused) continue;  // the fused op does
     Layout more = from;
     more.recompute = recompute_blocks(workload.spec, recomputed);
     const auto recomputes_less = [&](size_t layer) { return from.recomputed(layer) < more.recomputed(layer); };
@@ -101,7 +101,7 @@ std::optional<MemoryAdvice> advice_to_fit(const Workload& workload, const Cluste
   for (const auto& kind : kinds)
     for (const auto& change : kind(layout))
       if (fits(change.layout)) return MemoryAdvice{change.layout, change.text};
-  // None alone: all of each kind, before the next one.
+  // No kind is enough alone: combine them in this order, each at its maximum before the next one.
   MemoryAdvice together{layout, ""};
   for (const auto& kind : kinds) {
     const auto changes = kind(together.layout);

@@ -10,7 +10,7 @@
 namespace shardline {
 namespace {
 
-// By chunk, the microbatches that it keeps while its stage keeps most.
+// By chunk, the microbatches that it keeps when its stage keeps the most.
 std::vector<double> kept_counts(const Schedule& schedule) {
   std::vector<double> counts(schedule.stage_of_chunk.size());
   for (const auto& list : schedule.instructions) {
@@ -52,7 +52,7 @@ PartitionProblem partition_problem(const Workload& workload, const Machines& mac
   return problem;
 }
 
-// Within the memory that states and kept activations may take; as it comes where that cannot be.
+// Cuts within the memory that states and kept activations may take, or without a limit if that is impossible.
 std::vector<int> cut_layers(PartitionProblem problem, double room) {
   const auto stages =
       static_cast<size_t>(*std::max_element(problem.stage_of_chunk.begin(), problem.stage_of_chunk.end())) + 1;
@@ -101,7 +101,7 @@ Cut cut_model(const Workload& workload, const Machines& machines, const Layout& 
   };
   const Cut cut = cut_within(cluster.memory_bytes);
   const MemoryFit fit = memory_fit(cluster, cut.memory);
-  // States and kept activations are not all that needs memory.
+  // Communication and workspace need memory, too.
   const MemoryBytes& most = cut.memory[fit.stage];
   const double room = cluster.memory_bytes - most.communication - most.workspace;
   return fit.fits || room <= 0 ? cut : cut_within(room);
