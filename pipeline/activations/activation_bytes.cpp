@@ -78,7 +78,7 @@ class Walk {
     }
   }
 
-  // The gradient of a layer's result, which is the next one's input.
+  // The gradient of a layer's result, which is as large as the next layer's input.
   int64_t gradient(const std::vector<int>& layers, size_t i) const {
     const size_t next = layers[i] + 1;
     return next < bytes_.size() ? bytes_[next].input : 0;
@@ -94,7 +94,7 @@ class Walk {
   const ActivationChoices& choices_;
   const std::vector<LayerBytes>& bytes_;
   const std::vector<int64_t>& messages_;
-  size_t place_ = 0;                                       // in the list
+  size_t place_ = 0;                                       // index in the list
   std::map<std::pair<int, int>, int64_t> away_, waiting_;  // by microbatch and chunk
   LiveBytes live_;
   int64_t in_use_ = 0, total_ = 0;
