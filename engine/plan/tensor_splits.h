@@ -1,8 +1,8 @@
 // Decides which units of a model (SplitUnit) the T ranks split and which stay whole on each rank, and why:
-//  - smp_options.tensor_parallel_layers decides for the units that it names with true or false;
-//  - other units are split if every rank gets a part;
-//  - of these, a unit that it names with "auto" stays whole if a cluster or a profile gives prices by which a step is
-//    then faster, and the model still fits.
+//   - smp_options.tensor_parallel_layers decides for the units that it names with true or false;
+//   - other units are split if every rank gets a part;
+//   - of these, a unit that it names with "auto" stays whole if a cluster or a profile gives prices by which a step is
+//     then faster, and the model still fits.
 // Units that share a parameter are decided as one.
 #pragma once
 #include "engine/config/keys/options.h"
