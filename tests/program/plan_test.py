@@ -81,7 +81,7 @@ class Forecasts(ProgramTest):
         half = self.plan("config.json", "--cluster", P4D, "--precision", "bf16")
         self.assertEqual(half["ranks"][0]["memory_bytes"]["weights"] * 2, plan["ranks"][0]["memory_bytes"]["weights"])
 
-    def test_what_does_not_fit_is_told_with_the_cheapest_change(self):
+    def test_what_does_not_fit_is_reported_with_the_cheapest_change(self):
         cluster = json.loads((CLUSTERS / "p4d.24xlarge.json").read_text())
         cluster["device"]["memory_gib"] = 0.25
         del cluster["device"]["multiprocessors"]  # no runtime of a GPU
@@ -100,7 +100,7 @@ class Forecasts(ProgramTest):
         self.assertEqual(changed["sizes"]["global_batch"], 64)
         self.expect(0, "plan", config, "--cluster", "small.json", says=["NO: stage 0", "to fit", "--set smp_options.microbatches"])
 
-    def test_optimizer_states_on_the_host_are_told_beside_the_devices(self):
+    def test_optimizer_states_on_the_host_are_shown_next_to_the_devices(self):
         config = self.config(p=2, t=2, training={"use_cpu": False}, runtime={"device": "auto"})
         key = ("--set", "smp_options.offload_optimizer_states=true")
         there, here = (self.plan(config, "--cluster", P4D, "--precision", "bf16", *more) for more in ((), key))
@@ -127,7 +127,7 @@ class Forecasts(ProgramTest):
             self.assertNotIn(outside, page)
         self.expect(1, "plan", config, "--html", "no-such-folder/plan.html", says="no-such-folder")
 
-    def test_a_run_stands_beside_its_plan(self):
+    def test_a_run_is_compared_with_its_plan(self):
         said = self.train(p=2, communicator="threads", cluster="local").out
         for words in ("predicted", "measured", "median of 2 steps", "stages wait"):
             self.assertIn(words, said)

@@ -42,7 +42,7 @@ class Failures(RanksTest):
             said = self.expect(0, "generate", f"{family}-mpi", "--prompt", "a", "--max-new-tokens", "4", "--json").out
             self.assertEqual(len(json.loads(said)["tokens"]), 4)
 
-    def test_ranks_are_told_what_the_launcher_chose(self):
+    def test_ranks_get_what_the_launcher_chose(self):
         smp = {"pipeline_parallel_degree": 2, "tensor_parallel_degree": 1, "microbatches": "auto"}
         config = self.config(smp_options=smp, communicator="mpi")
         result = self.expect(0, "train", config, says="saved the model")

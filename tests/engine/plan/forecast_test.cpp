@@ -96,7 +96,7 @@ void compare(const Choice& choice) {
 
 }  // namespace
 
-TEST_CASE("what a plan tells of memory is what every rank holds, class by class") {
+TEST_CASE("a plan's memory is what every rank holds, class by class") {
   int settings = 0;
   for (const auto& [p, t, d] : {std::tuple{1, 1, 1}, {2, 1, 1}, {3, 1, 1}, {1, 2, 1}, {1, 3, 2}, {2, 2, 1}, {2, 3, 2}})
     for (const bool tied : {true, false})

@@ -83,7 +83,7 @@ json rule(const std::string& pattern, const json& split) {
 
 }  // namespace
 
-TEST_CASE("without a word, what gives every rank a part is split") {
+TEST_CASE("by default, a unit is split if every rank gets a part") {
   CHECK(whole({.t = 4}).empty());
   CHECK(why({.t = 4}, "h.1.attn") == "6 heads over 4 ranks");
   CHECK(whole({.t = 8}) ==

@@ -277,7 +277,7 @@ TEST_CASE("states on the host give the bits of states on the device, also where 
       }
 }
 
-TEST_CASE("whoever does not wait for a copy is found out") {
+TEST_CASE("a missing wait for a copy is detected") {
   for (Case c : layouts())
     for (const auto type : {at::kFloat, at::kBFloat16}) {
       c.type = type;
@@ -376,7 +376,7 @@ TEST_CASE("an update without gradients on the host, and gradients brought twice,
   CHECK_THROWS_AS(parameters.bring_gradients(), InvariantError);
 }
 
-TEST_CASE("what stands on the host counts as the optimizer's, and the device keeps no master") {
+TEST_CASE("values on the host count as the optimizer's, and the device keeps no master") {
   use_caching_allocator();
   const ModelSpec spec = model();
   const RankGroups groups = make_rank_groups(Mesh("cluster", 1, 1, 1), make_local_world(), make_local_world());

@@ -156,7 +156,7 @@ TEST_CASE("Cross entropy of half-precision logits") {
     }
 }
 
-TEST_CASE("Half-precision logits that are infinite or no numbers are not hidden") {
+TEST_CASE("Half-precision logits that are infinite or NaN are not hidden") {
   const at::Tensor label = at::tensor({int64_t{1}, int64_t{0}});
   for (const auto type : kHalfTypes) {
     at::Tensor logits = at::full({2, 100}, -INFINITY, type);
