@@ -59,7 +59,8 @@ nlohmann::json units_json(const std::vector<SplitUnit>& units) {
   return list;
 }
 
-// "recomputed: each (8 layers), 2 layers kept; inputs of what is recomputed away until 4 instructions before its use"
+// "recomputed: each (8 layers), 2 layers kept; inputs of recomputed layers offloaded until 4 instructions before their
+// use"
 std::string activations_text(const Plan& plan) {
   std::map<std::string, int> layers;
   for (size_t layer = 0; layer < plan.chunk_of_layer.size(); ++layer) ++layers[to_string(recompute_of(plan, layer))];
@@ -70,8 +71,8 @@ std::string activations_text(const Plan& plan) {
   text = text.empty() ? "all kept" : cat(text, ", ", kept, " layers kept");
   const auto& offload = plan.layout.offload;
   if (!offload.enabled) return text;
-  return cat(text, offload.everything ? "; everything" : "; inputs of what is recomputed", " away until ",
-             offload.horizon, " instructions before its use");
+  return cat(text, offload.everything ? "; everything" : "; inputs of recomputed layers", " offloaded until ",
+             offload.horizon, " instructions before their use");
 }
 
 }  // namespace

@@ -127,7 +127,7 @@ class PricedChoice {
     }
     const double saved = kept.work - split.work, paid = split.collectives - kept.collectives;
     const auto text = [](double seconds) { return format_duration(std::max(0.0, seconds)); };
-    const std::string why = cat("of a step its communication takes ", text(paid), " more, its work ", text(saved),
+    const std::string why = cat("in a step its communication takes ", text(paid), " more and its work ", text(saved),
                                 " less than if it were whole");
     return {saved > paid, cat(saved > paid ? "splitting pays: " : "splitting would not pay: ", why)};
   }
@@ -204,7 +204,7 @@ SplitChoices decide_splits(const Config& config, const ModelSource& model, int w
       choose(choices, group, model.spec, split, why);
       if (!split) kept_whole.push_back(&group);
     } else {
-      const char* unpriced = "; \"auto\" needs a cluster or a profile to weigh it by";
+      const char* unpriced = "; \"auto\" needs a cluster or a profile to decide by";
       choose(choices, group, model.spec, true, cat(dealt(group, tensor), group.asked.empty() ? "" : unpriced));
     }
   }

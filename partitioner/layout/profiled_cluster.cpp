@@ -40,7 +40,7 @@ Precision measured_precision(const DeviceMeasurement& device) {
   for (const auto precision : {Precision::fp32, Precision::fp16, Precision::bf16})
     if (device.precision == to_string(precision)) return precision;
   throw DataError(cat("the profile's device was measured with the precision \"", device.precision,
-                      "\", which is none of fp32, fp16 and bf16; measure again with shardline profile"));
+                      "\", which is not fp32, fp16 or bf16; measure again with shardline profile"));
 }
 
 }  // namespace

@@ -251,7 +251,7 @@ class Checker {
       enough = all || enough > limit / 2 ? limit : std::max(1, 2 * enough);
     }
     if (enough == limit)
-      if (const auto simulation = run(limit); !simulation.finished(schedule_)) refuse_circle(simulation, limit);
+      if (const auto simulation = run(limit); !simulation.finished(schedule_)) refuse_cycle(simulation, limit);
     while (enough - too_few > 1) {
       const int middle = too_few + (enough - too_few) / 2;
       (runs_through(middle) ? enough : too_few) = middle;
@@ -260,19 +260,19 @@ class Checker {
   }
 
   // A blocked stage waits for its instruction's peer, which is blocked, too, so following the peers closes a cycle.
-  [[noreturn]] void refuse_circle(const Simulation& simulation, int send_buffers) const {
+  [[noreturn]] void refuse_cycle(const Simulation& simulation, int send_buffers) const {
     const auto stands_at = [&](int stage) { return simulation.intervals[stage].size(); };
     int stage = 0;
     while (stands_at(stage) == list(stage).size()) ++stage;
     const auto peer_of = [&](int waiting) { return list(waiting)[stands_at(waiting)].peer; };
     std::vector<bool> seen(schedule_.stages);
     for (; !seen[stage]; stage = peer_of(stage)) seen[stage] = true;
-    std::string circle = "waits";
+    std::string cycle = "waits";
     for (int waiting = peer_of(stage); waiting != stage; waiting = peer_of(waiting))
-      circle += cat(" for stage ", waiting, ", instruction ", stands_at(waiting), " (",
-                    to_string(list(waiting)[stands_at(waiting)]), "), which waits");
+      cycle += cat(" for stage ", waiting, ", instruction ", stands_at(waiting), " (",
+                   to_string(list(waiting)[stands_at(waiting)]), "), which waits");
     refuse(stage, stands_at(stage),
-           cat(circle, " for this instruction: the stages wait for each other (",
+           cat(cycle, " for this instruction: the stages wait for each other (",
                send_buffers == kUnboundedSends ? "any number of" : std::to_string(send_buffers),
                " send buffers per channel)"));
   }

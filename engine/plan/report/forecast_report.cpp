@@ -52,8 +52,8 @@ std::string host_text(const Forecast& f) {
     by_node[f.cluster.node_of(rank)] += f.memory[rank].host;
   }
   if (most == 0) return "";
-  return cat("has the optimizer's states: up to ", format_bytes(most), " of a rank, ",
-             format_bytes(*std::max_element(by_node.begin(), by_node.end())), " of a node");
+  return cat("has the optimizer's states: up to ", format_bytes(most), " per rank, ",
+             format_bytes(*std::max_element(by_node.begin(), by_node.end())), " per node");
 }
 
 // A row for each stage: its rank with the most memory.
