@@ -1,4 +1,4 @@
-"""The cap on a rank's memory: a run that keeps too much says what the memory is used for, and fits when it moves out."""
+"""The cap on a rank's memory: a run that keeps too much says what the memory is used for, and fits with offloading."""
 import re
 import unittest
 

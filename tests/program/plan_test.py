@@ -1,4 +1,4 @@
-"""`shardline plan`: what it says about clusters, searches, partitions, and that a run does what its plan said."""
+"""`shardline plan`: clusters, searches and partitions, and runs that do what their plan states."""
 import json
 
 from harness import ProgramTest, ROOT, tiny, unittest

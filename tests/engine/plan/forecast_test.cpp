@@ -1,4 +1,4 @@
-// The memory that a plan tells, class by class, is what every rank really holds; and no cut of a model loses a layer.
+// A plan's memory, class by class, is what every rank really holds; and no cut of a model loses a layer.
 #include "engine/plan/forecast.h"
 
 #include <filesystem>

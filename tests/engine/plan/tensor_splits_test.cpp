@@ -1,4 +1,4 @@
-// What tensor parallelism splits: by rule, as asked, and by prices.
+// What tensor parallelism splits: by default, by name, and by prices.
 #include "engine/plan/tensor_splits.h"
 
 #include <filesystem>

@@ -1,4 +1,4 @@
-// What plans and runs make of offload_optimizer_states.
+// The effect of offload_optimizer_states on plans and runs.
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>

@@ -1,5 +1,5 @@
-// With what is trained on the host, values, gradients and states stand apart from what passes see. On CPUs that must
-// give the same bits as without, and links that copy as late as they may show who does not wait.
+// With trained values on the host, values, gradients and states are separate from those of the passes. On CPUs this
+// must give the same bits as without, and links that copy as late as allowed show missing waits.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>

@@ -1,4 +1,4 @@
-// What moving activations to the host and back costs and saves.
+// The cost and the savings of moving activations to the host and back.
 #include "partitioner/memory/away.h"
 #include "partitioner/memory/layer_bytes.h"
 #include "tests/partitioner/cost/published.h"

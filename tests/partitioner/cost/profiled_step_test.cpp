@@ -1,4 +1,4 @@
-// Steps that are priced with a profile, against sums made by hand.
+// Compares steps that are priced with a profile with sums made by hand.
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"

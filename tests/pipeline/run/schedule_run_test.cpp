@@ -1,4 +1,4 @@
-// Every schedule on the executor, with chunks where they may lie.
+// Runs every schedule on the executor, with chunks on any stages.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>

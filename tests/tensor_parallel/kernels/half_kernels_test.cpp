@@ -1,4 +1,4 @@
-// The vectorised loops on half-precision tensors against the same functions in float64 on the same numbers.
+// Compares the vectorised loops on half-precision tensors with the same functions in float64 on the same numbers.
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>

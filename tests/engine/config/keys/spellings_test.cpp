@@ -1,4 +1,4 @@
-// The same thing said in the words of transformers, of SageMaker's library and in ours.
+// Settings in the spellings of transformers, of SageMaker's library and of shardline.
 #include <algorithm>
 
 #include "core/error.h"

@@ -1,4 +1,4 @@
-// Attention with dropout, block by block, against the whole matrix in float64, and that against finite differences.
+// Compares attention with dropout, block by block, with the whole matrix in float64, and that with finite differences.
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
