@@ -21,7 +21,7 @@ void on_signal(int signal) {
   ::_exit(1);
 }
 
-// The rank that fails has the last line, not those that mpirun then ends.
+// The last line should be that of the rank that failed, not of those that mpirun ends afterwards.
 void on_signal_of_mpirun(int signal) {
   const bool again = signal != SIGUSR1 && stop_signal() != 0;
   if (!request_stop(signal) || again) ::_exit(1);

@@ -31,7 +31,7 @@ namespace {
 
 constexpr int64_t kNoLabel = -100;
 constexpr uint64_t kTraceSeed = 1234;
-constexpr uint32_t kInitOp = 65534;  // larger than any dropout's number
+constexpr uint32_t kInitOp = 65534;  // no dropout has this number
 enum class Place { first, between, last, only };
 
 bool gets_ids(Place place) {
