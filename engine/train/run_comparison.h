@@ -21,8 +21,7 @@ struct MeasuredRun {
 MeasuredRun measured_run(const std::string& output_dir);
 
 // {step_seconds: {predicted, measured}, bubble_fraction, tokens_per_second, ranks: [{rank, memory_bytes: {...}}]}; with
-// a search also `gain`: how much faster than the measured step its best layout would be if its prediction were wrong by
-// the same factor.
+// a search also `gain`: the predicted speed-up of its best layout, and the measured step divided by it.
 nlohmann::json comparison_json(const Forecast& forecast, const MeasuredRun& run,
                                const std::optional<Candidates>& candidates);
 std::string comparison_text(const Forecast& forecast, const MeasuredRun& run,
