@@ -96,8 +96,8 @@ struct PassBytes {
   int64_t input_gradient = 0;  // weight gradients wait
 };
 
-// A part of a layer that the T ranks either split or each hold as a whole: the parameters with a split dimension whose
-// names begin with the unit's name.
+// A part of a layer that the T ranks either split or each hold as a whole: the parameters that can be split, of those
+// whose names begin with the unit's name.
 struct SplitUnit {
   std::string name;   // within its layer: "attn"
   std::string parts;  // what is divided among the ranks: "heads"

@@ -46,7 +46,7 @@ class FlatGradients {
   HostCopyPtr bringing_;
   at::Tensor part_;  // result of the reduction in progress
   bool open_ = false;
-  bool fresh_ = true;  // nothing was reduced in this step
+  bool fresh_ = true;  // take_reduced() was not called in this step
 };
 
 }  // namespace shardline
