@@ -1,6 +1,7 @@
 // The steps that the commands share.
 #pragma once
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "engine/data/dataset/batch_source.h"
@@ -25,10 +26,11 @@ void write_schedule_picture(const Plan& plan, const std::string& path);
 // Model, plan and communicators of this rank.
 struct JobParts {
   ModelSource model;
-  Machines machines;
+  std::optional<Machines> machines;  // of the first rank, which decides; the others price nothing
   Plan plan;
   RankGroups groups;
 };
+// Collective over the world: stops the job unless all ranks have the same config, model config and schedule file.
 JobParts make_parts(const Config& config, const RankContext& context);
 
 // Collective over the world: fills each rank's parameters, and ends the job unless all ranks have the same model files.

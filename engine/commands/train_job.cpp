@@ -117,7 +117,7 @@ void train_job(const Config& config, RankContext& context) {
   std::optional<OutputLock> lock;  // until the end of the run
   if (context.first()) {
     // The launcher has checked the run before, but ranks may be started without it.
-    check_run(config, {parts.model, parts.machines, parts.plan}, RunMoment::starting);
+    check_run(config, {parts.model, *parts.machines, parts.plan}, RunMoment::starting);
     lock.emplace(prepare_output_dir(config, parts.model.spec));
   }
   context.world->barrier({.what = "output directory"});
@@ -133,7 +133,7 @@ void train_job(const Config& config, RankContext& context) {
                  << plan_text(parts.plan, context.console.columns) << '\n'
                  << traffic_text(config, parts, device);
     if (!config.cluster.empty()) {
-      forecast = make_forecast(config, parts.machines, parts.plan);
+      forecast = make_forecast(config, *parts.machines, parts.plan);
       add_forecast(plan, *forecast);
       *context.out << forecast_text(*forecast, parts.plan) << '\n';
     }

@@ -2,10 +2,10 @@
 
 #include "core/error.h"
 #include "core/files/json_reader.h"
-#include "engine/config/checks.h"
 #include "engine/config/keys/forms.h"
 #include "engine/config/keys/registry.h"
 #include "engine/config/keys/spellings.h"
+#include "engine/config/rules/checks.h"
 #include "engine/config/rules/model_rules.h"
 #include "engine/config/rules/needs.h"
 

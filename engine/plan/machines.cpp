@@ -1,6 +1,6 @@
 #include "engine/plan/machines.h"
 
-#include <array>
+#include <algorithm>
 #include <filesystem>
 
 #include "core/error.h"
@@ -73,10 +73,16 @@ Cluster planning_cluster(const Config& config, int world_size, const Assumptions
   if (here && world_size % hosts != 0)
     throw ConfigError(cat("/mpi_options/hosts: the ", world_size, " ranks must be a multiple of the ", hosts,
                           " hosts; change the degrees, processes_per_host or hosts"));
+  if (!here && !config.profile.empty())
+    throw ConfigError(cat("/profile: ", config.profile, " was measured on this machine, but /cluster names ",
+                          config.cluster, "; leave one of them out, or set cluster to \"local\""));
   const auto profile = here ? profile_of(config, assumed) : nullptr;
   Cluster cluster = here ? cluster_here(config, world_size / hosts, hosts) : read_cluster(config.cluster);
   if (profile) cluster = measured_cluster(*profile, world_size, cluster);
-  if (!config.mpi.hosts.empty()) cluster.nodes = hosts;
+  const bool on_known_hosts = !config.mpi.hosts.empty() || (uses_all_hosts(config) && !hosts_of(config).empty());
+  if (on_known_hosts) cluster.nodes = hosts;
+  if (config.mpi.processes_per_host > 0)
+    cluster.devices_per_node = std::min(cluster.devices_per_node, config.mpi.processes_per_host);
   cluster.nodes = assumed.nodes.value_or(cluster.nodes);
   if (states_on_host(config.smp, has_accelerators(config))) check_host(cluster);
   return cluster;

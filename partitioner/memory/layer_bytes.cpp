@@ -90,8 +90,8 @@ int64_t kept_bytes(const Layout& layout, size_t layer, const LayerBytes& bytes) 
 }
 
 int64_t moved_bytes(const Layout& layout, size_t layer, const LayerBytes& bytes) {
-  const bool moves = layout.offload.everything || layout.recomputed(layer) == Recompute::What::layers;
-  return layout.offload.enabled && moves ? kept_bytes(layout, layer, bytes) : 0;
+  const bool recomputed = layout.recomputed(layer) == Recompute::What::layers;
+  return may_move_out(layout.offload, recomputed) ? kept_bytes(layout, layer, bytes) : 0;
 }
 
 }  // namespace shardline

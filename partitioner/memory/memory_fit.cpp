@@ -26,10 +26,9 @@ MemoryFit memory_fit(const Cluster& cluster, const std::vector<MemoryBytes>& sta
     }
   fit.fits = fit.bytes <= fit.limit;
   const auto& most = stages[fit.stage];
-  fit.why =
-      cat("stage ", fit.stage, " needs ", gib(fit.bytes), " GiB of ", gib(fit.limit), ": weights ", gib(most.weights),
-          ", gradients ", gib(most.gradients), ", optimizer ", gib(most.optimizer), ", activations ",
-          gib(most.activations), ", communication ", gib(most.communication), ", workspace ", gib(most.workspace));
+  fit.why = cat("stage ", fit.stage, " needs ", gib(fit.bytes), " GiB of ", gib(fit.limit), ":");
+  for (const auto& [name, bytes] : kPlannedClasses)
+    fit.why += cat(fit.why.ends_with(':') ? " " : ", ", name, " ", gib(most.*bytes));
   return fit;
 }
 

@@ -15,8 +15,26 @@ struct MemoryBytes {
   double communication = 0;  // messages between stages, and the communicators of an accelerator
   double workspace = 0;      // additional bytes while layers run, at their peak, and the runtime of an accelerator
   double host = 0;           // states in host memory; not part of the total
-  double total() const { return weights + gradients + optimizer + activations + communication + workspace; }
+  double total() const;
 };
+
+// The classes that the total adds up, as plans name them.
+struct PlannedClass {
+  const char* name;
+  double MemoryBytes::*bytes;
+};
+inline constexpr PlannedClass kPlannedClasses[] = {{"weights", &MemoryBytes::weights},
+                                                   {"gradients", &MemoryBytes::gradients},
+                                                   {"optimizer", &MemoryBytes::optimizer},
+                                                   {"activations", &MemoryBytes::activations},
+                                                   {"communication", &MemoryBytes::communication},
+                                                   {"workspace", &MemoryBytes::workspace}};
+
+inline double MemoryBytes::total() const {
+  double sum = 0;
+  for (const auto& [name, bytes] : kPlannedClasses) sum += this->*bytes;
+  return sum;
+}
 
 std::vector<MemoryBytes> memory_by_rank(const Cluster& cluster, const PlacedLayers& placed);
 // The memory of each stage's first rank, which has the largest part of what the T ranks or the replicas share.

@@ -45,7 +45,7 @@ class Walk {
         pass((i == group.first ? 0 : first.input) + bytes(layers, i).input + bytes(layers, i).passes.forward);
       const int64_t kept = group.recomputed ? first.input : first.kept.activations;
       live_.add(kept);
-      if (!out || !(group.recomputed || choices_.offload.everything)) continue;
+      if (!out || !may_move_out(choices_.offload, group.recomputed)) continue;
       live_.remove(kept);
       away_[{instruction.microbatch, instruction.chunk}] += kept;
     }

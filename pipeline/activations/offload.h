@@ -22,6 +22,11 @@ struct OffloadOptions {
   bool operator==(const OffloadOptions&) const = default;
 };
 
+// Whether what a layer keeps, or a group of recomputed layers, is offloaded if the schedule leaves time for it.
+inline bool may_move_out(const OffloadOptions& options, bool recomputed) {
+  return options.enabled && (recomputed || options.everything);
+}
+
 // Whether the result of instruction `forward` that instruction `backward` uses may be offloaded.
 inline bool moves_out(const OffloadOptions& options, size_t forward, size_t backward) {
   return options.enabled && can_be_away(forward, backward, options.horizon);

@@ -127,7 +127,7 @@ void Executor::forward(const Pass& pass) {
       } else {
         border = keep_layer(layers[group.first], border, first, context);
       }
-      if (out && (group.recomputed || stage_.choices.offload.everything)) kept_.move_out(first);
+      if (out && may_move_out(stage_.choices.offload, group.recomputed)) kept_.move_out(first);
     }
   } else {
     for (const int layer : layers) border = run_layer(layer, border, context);

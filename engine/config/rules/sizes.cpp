@@ -97,10 +97,13 @@ int available_hosts(const Config& config) {
   return std::max<int>(1, hosts_of(config).size());
 }
 
+bool uses_all_hosts(const Config& config) {
+  return config.mpi.processes_per_host > 0 || config.smp.pipeline_parallel_degree == kAuto ||
+         config.smp.tensor_parallel_degree == kAuto;
+}
+
 int used_hosts(const Config& config) {
-  const bool by_degrees = config.mpi.processes_per_host == 0 && config.smp.pipeline_parallel_degree != kAuto &&
-                          config.smp.tensor_parallel_degree != kAuto;
-  return by_degrees ? 1 : available_hosts(config);
+  return uses_all_hosts(config) ? available_hosts(config) : 1;
 }
 
 int configured_world_size(const Config& config) {

@@ -14,7 +14,9 @@ namespace shardline {
 std::vector<std::string> hosts_of(const Config& config);
 // The number of these hosts, at least one.
 int available_hosts(const Config& config);
-// The number of hosts that have ranks: one if P x T determines the number of ranks.
+// Whether the ranks are spread over all of these hosts. If P x T alone determines the number of ranks, they are on one.
+bool uses_all_hosts(const Config& config);
+// The number of hosts that have ranks.
 int used_hosts(const Config& config);
 
 // used_hosts x processes_per_host if that is set, else P x T.
