@@ -158,7 +158,7 @@ void train_job(const Config& config, RankContext& context) {
     const LossTerm loss = trainer.evaluate(*data.validation, data.validation->steps_per_epoch());
     records.evaluation(evaluation_metrics(loss, step, epoch));
   };
-  const StopAwaited awaited;
+  enter_phase(RunPhase::training);
   const auto end_if_asked = [&](int64_t step) {
     if (!stop_requested(*context.world)) return;
     records.finish();
@@ -187,6 +187,7 @@ void train_job(const Config& config, RankContext& context) {
 
   // The model is saved first: nothing that comes after it can lose the model.
   saver.save(trainer.parameters(), records.show("bytes of the model written"));
+  enter_phase(RunPhase::saved);
   try {
     if (context.first()) remove_previous_model(config);
     if (is_evaluated(steps)) evaluate(steps);

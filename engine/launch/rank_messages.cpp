@@ -60,7 +60,7 @@ void RankMessages::tell_failure(int exit_code, bool stopped) {
     log_ << (stopped ? cat("error: ", reason, "\n") : rank_error(rank, reason));
   }
   if (stopped) {
-    if (failures_.empty()) log_ << "error: stopped by a signal; there was nothing to save yet\n";
+    if (failures_.empty()) log_ << "error: stopped by a signal\n";
   } else if (const auto killed = killed_rank(); !killed.empty()) {
     log_ << "error: " << killed << '\n';
   } else if (failures_.empty() && !said_error_) {

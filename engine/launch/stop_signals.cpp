@@ -13,18 +13,36 @@ namespace {
 
 const char* words = "";
 
-void on_signal(int signal) {
+// Records the request. Whether it ends the process at once: nothing is lost by that, or it is the second one. mpirun's
+// SIGUSR1 is repeated by the launcher.
+bool ends_at_once(int signal) {
   const bool again = signal != SIGUSR1 && stop_signal() != 0;
-  if (request_stop(signal) && !again) return;
-  const char* text = again ? "error: ended by a second signal; the trained weights are lost\n" : words;
+  request_stop(signal);
+  return again || run_phase() == RunPhase::preparing;
+}
+
+const char* words_now() {
+  switch (run_phase()) {
+    case RunPhase::preparing:
+      return words;
+    case RunPhase::training:
+      return "error: ended by a second signal; the trained weights are lost\n";
+    case RunPhase::saved:
+      return "error: ended by a second signal; the model is saved, but the run was not at its end\n";
+  }
+  return "";
+}
+
+void on_signal(int signal) {
+  if (!ends_at_once(signal)) return;
+  const char* text = words_now();
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, text, std::strlen(text));
   ::_exit(1);
 }
 
 // The last line should be that of the rank that failed, not of those that mpirun ends afterwards.
 void on_signal_of_mpirun(int signal) {
-  const bool again = signal != SIGUSR1 && stop_signal() != 0;
-  if (!request_stop(signal) || again) ::_exit(1);
+  if (ends_at_once(signal)) ::_exit(1);
 }
 
 }  // namespace

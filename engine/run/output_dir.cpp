@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "engine/config/rules/precision_rules.h"
 #include "engine/observe/format.h"
+#include "engine/observe/tensorboard.h"
 #include "engine/run/flight_files.h"
 #include "models/files/hf_directory.h"
 #include "models/files/hf_writer.h"
@@ -22,15 +23,27 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kPreviousModel = "previous-model";
+constexpr const char* kTensorBoardFile = "events.out.tfevents.";  // what their names begin with
 
-// Ignores what a run that failed at its start leaves, and the profile.
+// Files that were being written: of a model, mostly, whose files are made before the first step.
+bool is_unfinished(const fs::path& file) {
+  return file.extension() == ".incomplete";
+}
+
+// What a run leaves that ended before its first step, however it ended, and what was measured for it.
+bool tells_of_no_step(const fs::path& entry, std::error_code& error) {
+  const auto name = entry.filename().string();
+  if (name == "metrics.jsonl" || name == "timeline") return fs::is_empty(entry, error);
+  if (name.starts_with(kTensorBoardFile)) return fs::file_size(entry, error) <= tensorboard_version_record(0).size();
+  return name == "flight" || name == ".cache" || name == kProfileFile || name == OutputLock::kFile ||
+         name == "config.resolved.json" || name == "plan.json" || name == "schedule.svg" || is_unfinished(entry);
+}
+
 bool holds_nothing(const fs::path& dir, std::error_code& error) {
   bool nothing = true;
   fs::directory_iterator entry(dir, error);
-  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
-    const auto name = entry->path().filename();
-    nothing = nothing && (name == "flight" || name == ".cache" || name == kProfileFile || name == OutputLock::kFile);
-  }
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error))
+    nothing = nothing && tells_of_no_step(entry->path(), error);
   return nothing;
 }
 
@@ -49,9 +62,9 @@ std::vector<fs::path> model_files(const fs::path& dir) {
 
 // Entries that a new run removes. config.resolved.json is not one of them and is replaced when the run writes its own:
 // the run may have been started with it, and a user's only copy must not be removed while the run can still fail.
-bool is_record(const std::string& name) {
+bool is_record(const fs::path& name) {
   return name == "metrics.jsonl" || name == "plan.json" || name == "timeline" || name == "schedule.svg" ||
-         name == "flight" || name.starts_with("events.out.tfevents.") || name.ends_with(".incomplete");
+         name == "flight" || name.string().starts_with(kTensorBoardFile) || is_unfinished(name);
 }
 
 // Entries of an earlier run that a new one removes or moves.
@@ -120,8 +133,7 @@ void check_contents(const Config& config) {
   if (!fs::is_directory(status)) throw ConfigError(cat("/output_dir: ", dir.string(), " is a file; name a directory"));
   const bool is_empty = holds_nothing(dir, error);
   if (error) throw RunError(cat("/output_dir: ", dir.string(), " cannot be read: ", error.message()));
-  if (is_empty) return;
-  if (!config.training.overwrite_output_dir)
+  if (!is_empty && !config.training.overwrite_output_dir)
     throw ConfigError(cat("/output_dir: ", dir.string(),
                           " is not empty; choose another one, or set "
                           "training.overwrite_output_dir to true"));
@@ -138,8 +150,7 @@ double bytes_of_unfinished_files(const fs::path& dir) {
   double bytes = 0;
   std::error_code error;
   for (fs::directory_iterator entry(dir, error); !error && entry != fs::directory_iterator(); entry.increment(error))
-    if (entry->path().extension() == ".incomplete" && entry->is_regular_file(error))
-      bytes += allocated_bytes(entry->path());
+    if (is_unfinished(entry->path()) && entry->is_regular_file(error)) bytes += allocated_bytes(entry->path());
   return bytes;
 }
 

@@ -4,19 +4,20 @@
 
 namespace shardline {
 namespace {
-std::atomic<int> requested{0}, awaiting{0};
+std::atomic<int> requested{0};
+std::atomic<RunPhase> phase_of_run{RunPhase::preparing};
+}  // namespace
+
+void enter_phase(RunPhase phase) {
+  phase_of_run.store(phase);
 }
 
-StopAwaited::StopAwaited() {
-  ++awaiting;
-}
-StopAwaited::~StopAwaited() {
-  --awaiting;
+RunPhase run_phase() {
+  return phase_of_run.load();
 }
 
-bool request_stop(int signal) {
+void request_stop(int signal) {
   requested.store(signal);
-  return awaiting.load() > 0;
 }
 
 int stop_signal() {

@@ -1,19 +1,16 @@
-// A signal that asks the run to end after its current step.
+// Signals that ask a run to end, and how far the run has come when they arrive.
 #pragma once
 
 namespace shardline {
 
-// While an object of this class exists, the run checks for a request to stop after every step. Without one the program
-// exits at once, because there is nothing to lose.
-class StopAwaited {
- public:
-  StopAwaited();
-  ~StopAwaited();
-  StopAwaited(const StopAwaited&) = delete;
-  StopAwaited& operator=(const StopAwaited&) = delete;
-};
+// preparing: nothing would be lost. training: the run checks for a request to stop after every step, until its model is
+// saved. saved: nothing is left to stop.
+enum class RunPhase { preparing, training, saved };
 
-bool request_stop(int signal);  // false: no StopAwaited exists; async-signal-safe
-int stop_signal();              // 0: none
+void enter_phase(RunPhase phase);  // of the process; its ranks enter a phase at about the same time
+RunPhase run_phase();              // async-signal-safe, as are the functions below
+
+void request_stop(int signal);
+int stop_signal();  // 0: none
 
 }  // namespace shardline

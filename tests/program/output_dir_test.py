@@ -1,4 +1,5 @@
 """What runs find in output_dir, what they leave there, and which commands need none."""
+import fcntl
 import os
 import re
 import shutil
@@ -39,6 +40,23 @@ class OutputDir(ProgramTest):
         self.train(training=dict(OVERWRITE, seed=7))
         self.assertNotEqual(self.contents()["model.safetensors"], weights)
         self.assertFalse((self.dir / "out/previous-model").exists())
+
+    def test_a_run_that_ended_before_its_first_step_can_be_repeated(self):
+        """It waits for its token cache, which somebody else seems to make."""
+        self.train(output_dir="earlier")
+        cache = next((self.dir / "cache/shardline").glob("*.bin"))
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with self.subTest(number.name):
+                cache.unlink()
+                with open(f"{cache}.lock", "w") as lock:
+                    fcntl.flock(lock, fcntl.LOCK_EX)
+                    process = self.start("train", self.config(output_dir=number.name))
+                    unfinished = self.dir / number.name / "model.safetensors.incomplete"
+                    self.wait_for(unfinished.exists, "the model's files")
+                    process.send_signal(number)
+                    self.assertNotEqual(self.finish(process).code, 0)
+                self.assertTrue(unfinished.exists())
+                self.train(output_dir=number.name)
 
     def test_one_run_at_a_time(self):
         for communicator, degree in (("local", 1), ("threads", 2), ("mpi", 2)):

@@ -225,6 +225,18 @@ class Stops(RanksTest):
         self.assertEqual(result.code, 1, str(result))
         self.assertIn("stopped by a signal", result.last)
 
+    def test_after_the_model_is_saved(self):
+        for communicator, degree in (("local", 1), ("threads", 2), ("mpi", 2)):
+            with self.subTest(communicator):
+                process = self.start("train", self.config(p=degree, communicator=communicator, output_dir=communicator))
+                for line in process.stdout:
+                    if line.startswith("saved the model in"):
+                        process.send_signal(signal.SIGTERM)
+                        break
+                result = self.end(process)
+                self.assertEqual(result.code, 0, str(result))
+                self.assertEqual(result.errors, [])
+
     def test_during_set_up(self):
         for pause in (0, 0.2, 0.5, 1):
             with self.subTest(pause):

@@ -40,10 +40,10 @@ class Meter {
   void finish() { report(2 * bytes_); }
   // From here on each report gives `file` the current time, for processes that wait for this one.
   void mark(fs::path file) { marked_ = std::move(file); }
-  // Another process makes the cache and has written this much.
-  void others(int64_t bytes) {
-    if (bytes == others_) return;
-    others_ = bytes;
+  // Another process makes the cache and has written this much; `progress` differs whenever it has gone on.
+  void others(int64_t bytes, int64_t progress) {
+    if (progress == others_) return;
+    others_ = progress;
     if (progress_) progress_(bytes, 0);
   }
 
@@ -339,9 +339,9 @@ fs::path prepare_token_cache(const TokenDataOptions& options) {
     const fs::path lock_file = path.string() + ".lock";
     const FileLock lock(lock_file, limit, [&] {
       const int64_t bytes = PartialFile::bytes_in_progress(path);
-      meter.others(bytes);
-      const auto marked = fs::last_write_time(lock_file, error);
-      return bytes + marked.time_since_epoch().count();
+      const int64_t progress = bytes + fs::last_write_time(lock_file, error).time_since_epoch().count();
+      meter.others(bytes, progress);
+      return progress;
     });
     meter.mark(lock_file);
     if (!is_good_cache(path, digest, meter)) make_cache(files, options, digest, path, meter);

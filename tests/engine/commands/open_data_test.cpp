@@ -111,5 +111,22 @@ TEST_CASE("open data: waits for another job's cache as long as that grows, and s
   CHECK_THAT(open_on_ranks(config), Contains("waiting for another job's token cache: "));
 }
 
+TEST_CASE("open data: waits for another job that has not begun to write its cache, as long as that goes on") {
+  const Place place(1200ms);
+  const Config config = config_in(place);
+  open_on_ranks(config);
+  const fs::path path = place.cache(), lock = path.string() + ".lock";
+  fs::remove(path);
+  auto held = std::make_unique<FileLock>(lock, 1s, [] { return 0; });
+  std::jthread maker([&] {  // as long as above
+    for (int i = 0; i < 36; ++i) {
+      std::this_thread::sleep_for(100ms);
+      fs::last_write_time(lock, fs::file_time_type::clock::now());
+    }
+    held.reset();
+  });
+  CHECK_THAT(open_on_ranks(config), Contains("waiting for another job's token cache: "));
+}
+
 }  // namespace
 }  // namespace shardline::open_data_test

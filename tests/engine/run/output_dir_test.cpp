@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "engine/config/config.h"
+#include "engine/observe/tensorboard.h"
 #include "engine/run/model_source.h"
 #include "tests/engine/data/temp_folder.h"
 
@@ -94,6 +95,33 @@ TEST_CASE("A new or empty output directory is accepted, and made", "[output_dir]
   folder.write("deeper/out/profile.json", "x");
   folder.write("deeper/out/.lock", "x");
   check_output_dir(config, small_model());
+}
+
+TEST_CASE("What a run leaves that ended before its first step does not keep it from being repeated", "[output_dir]") {
+  const TempFolder folder;
+  const std::string out = folder.path() / "out";
+  const nlohmann::json once = {{"training", {{"overwrite_output_dir", false}}}};
+  for (const char* name : {".lock", "model.safetensors.incomplete", "config.json.incomplete", "flight/rank-0",
+                           "config.resolved.json", "plan.json", "schedule.svg"})
+    folder.write("out/" + std::string(name), "x");
+  folder.write("out/metrics.jsonl", "");
+  fs::create_directory(out + "/timeline");
+  { const TensorBoardWriter events(out); }
+  check_output_dir(config_for(out, once), small_model());
+
+  // But a file that the run reads stays.
+  auto reads_plan = once;
+  reads_plan["smp_options"] = {{"load_partition", true}, {"partition_file", out + "/plan.json"}};
+  CHECK_THAT(refusal(config_for(out, reads_plan)), Contains("would replace") && Contains("plan.json"));
+  for (const char* name : {"metrics.jsonl", "timeline/step-2.json", "events.out.tfevents.1.host", "config.json"}) {
+    const std::string file = folder.write("out/" + std::string(name), std::string(100, 'x'));
+    CHECK_THAT(refusal(config_for(out, once)), Contains("is not empty"));
+    fs::remove(file);
+  }
+
+  prepare(config_for(out, once));
+  CHECK(fs::exists(out + "/config.resolved.json"));
+  CHECK(std::distance(fs::directory_iterator(out), fs::directory_iterator()) == 1);
 }
 
 TEST_CASE("Somebody's files are overwritten only on demand", "[output_dir]") {
