@@ -43,6 +43,7 @@ struct Change {
 // Every further step of one kind, mildest first.
 std::vector<Change> smaller_microbatches(const Layout& from) {
   std::vector<Change> changes;
+  if (from.schedule.is_file()) return changes;  // which has its number of microbatches
   Layout layout = from;
   while (layout.microbatch_size % 2 == 0) {
     layout.microbatch_size /= 2;
