@@ -93,10 +93,19 @@ TEST_CASE("no layout that fits exactly is dropped by a bound") {
   space.chunks = {2};
   space.base.sharding.whole_below = 1 << 20;
   std::vector<Layout> layouts;
-  const auto all = search(job, space);
-  for (const auto& planned : all.best) layouts.push_back(planned.layout);
-  for (const auto& loser : all.losers) layouts.push_back(loser.layout);
-  CHECK(layouts.size() > 500);
+  const auto add_all = [&] {
+    const auto all = search(job, space);
+    for (const auto& planned : all.best) layouts.push_back(planned.layout);
+    for (const auto& loser : all.losers) layouts.push_back(loser.layout);
+  };
+  add_all();
+  // As lists of activation_checkpointing have it, by block.
+  space.recompute = {recompute_blocks(job.workload.spec, What::layers),
+                     recompute_blocks(job.workload.spec, What::layers)};
+  for (const size_t first : {1, 2, 8}) space.recompute[0][first] = {};
+  for (const size_t layer : {2, 3, 4, 5, 6, 7, 8}) space.recompute[1][layer] = {};
+  add_all();
+  CHECK(layouts.size() > 1000);
   for (const auto& layout : layouts) {
     const double bytes = plan_layout(job, layout).fit.bytes;
     auto just_enough = job;
