@@ -30,8 +30,10 @@ ActivationPeak activation_peak(const PlacedLayers& placed, int stage, const std:
 std::vector<std::vector<int64_t>> border_bytes_held(const PlacedLayers& placed);
 
 // Weights, gradients and states of a layer on the first rank, without padding and without what is whole for a pass: no
-// rank that holds the layer uses less.
-double least_state_bytes(const Workload& workload, const Layout& layout, const LayerSpec& layer);
+// rank that holds the layer uses less. beside: the name of a layer on the same rank, which holds the values and states
+// of parameters that are tied to its own; each use has gradients of its own.
+double least_state_bytes(const Workload& workload, const Layout& layout, const LayerSpec& layer,
+                         const std::string& beside = "");
 
 // What an accelerator's runtime (workspace) and its communicators (communication) take; nothing on CPUs.
 MemoryBytes device_bytes(const Cluster& cluster, const Layout& layout);

@@ -129,6 +129,21 @@ TEST_CASE("no layout that fits exactly is dropped by a bound") {
   }
 }
 
+// The embedding and the head that are tied are held once where both ends of the model are on one stage.
+TEST_CASE("no cut is avoided in memory that it fits exactly") {
+  auto job = job_on_p4d(1, published_gpt(16, 1024, 8, false, 51200, 1024), 1024, 32);
+  job.workload.software.own_ops = true;
+  for (const char* schedule : {"zbv", "dualpipev", "interleaved"})
+    for (const int pipeline : {2, 4}) {
+      job.machines.cluster.memory_bytes = 1e15;
+      const Layout layout{.pipeline = pipeline, .microbatches = 32, .schedule = schedule};
+      const auto free = plan_layout(job, layout);
+      job.machines.cluster.memory_bytes = free.fit.bytes;
+      CAPTURE(schedule, pipeline);
+      CHECK(plan_layout(job, layout).chunk_of_layer == free.chunk_of_layer);
+    }
+}
+
 TEST_CASE("parameters that stay whole save nothing and cost nothing to share") {
   auto job = job_on_p4d(1, published_gpt(16, 1024, 4), 1024, 8);
   const Layout whole{.replicas = 8};
