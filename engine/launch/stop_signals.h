@@ -4,8 +4,8 @@
 namespace shardline {
 
 // A training run ends after its current step, or as it would have ended if its model is saved already; everything else
-// ends immediately, as does a training run after a second signal. `last_words` (a literal) is printed to standard error;
-// ranks of mpirun leave that to their launcher, which may send them SIGUSR1 several times.
+// ends immediately, as does a training run after a second signal. `last_words` (a literal) is printed to standard
+// error; ranks of mpirun leave that to their launcher, which may send them SIGUSR1 several times.
 void handle_stop_signals(const char* last_words);
 
 // Whether the signal is SIGHUP and is ignored because of nohup.

@@ -75,15 +75,6 @@ LayerPrice measured_price(const LayerMeasurement& measured) {
           .joint_saving = halves - measured.backward_seconds};
 }
 
-// Whether the planner need not distinguish two layers.
-bool alike(const LayerSpec& a, const LayerSpec& b) {
-  if (!a.is_block || !b.is_block || a.params.size() != b.params.size() || a.flops_per_token != b.flops_per_token)
-    return false;
-  for (size_t i = 0; i < a.params.size(); ++i)
-    if (a.params[i].shape != b.params[i].shape || a.params[i].split_dim != b.params[i].split_dim) return false;
-  return true;
-}
-
 double flops(const LayerWork& work) {
   double sum = 0;
   for (const auto& product : work.products) sum += product.flops();

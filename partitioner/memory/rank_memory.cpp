@@ -117,7 +117,8 @@ std::vector<MemoryBytes> memory_by_stage(const Cluster& cluster, const PlacedLay
   return stages;
 }
 
-double least_state_bytes(const Workload& workload, const Layout& layout, const LayerSpec& layer) {
+double least_state_bytes(const Workload& workload, const Layout& layout, const LayerSpec& layer,
+                         const std::string& beside) {
   const auto held = [&](const ParamSpec& param, Sharding::Level stage) {
     const bool whole = layout.sharded() < stage ||
                        (layout.sharded() == Sharding::Level::weights && param.numel() < layout.sharding.whole_below);
@@ -128,10 +129,11 @@ double least_state_bytes(const Workload& workload, const Layout& layout, const L
   const NumberTypes& types = workload.types;
   double bytes = 0;
   for (const auto& param : layer.params) {
-    bytes += static_cast<double>(held(param, Level::weights) * width_of(types.values));
+    const bool is_held = !beside.empty() && param.tied_to.starts_with(beside + ".");
+    if (!is_held) bytes += static_cast<double>(held(param, Level::weights) * width_of(types.values));
     if (!param.trainable) continue;
     bytes += static_cast<double>(held(param, Level::gradients) * workload.software.gradient_bytes);
-    if (layout.states_on_host) continue;
+    if (is_held || layout.states_on_host) continue;
     const int64_t trained = held(param, Level::optimizer);
     if (types.values != types.exact) bytes += static_cast<double>(trained * width_of(types.exact));
     bytes += optimizer_bytes(workload, param, trained);

@@ -39,12 +39,15 @@ PartitionProblem partition_problem(const Workload& workload, const Machines& mac
   PartitionProblem problem{
       .stage_of_chunk = schedule.stage_of_chunk, .kept_counts = kept_counts(schedule), .memory_weight = memory_weight};
   const auto bytes = layer_bytes(workload, layout, 0);
+  const bool ends_meet = schedule.stage_of_chunk.front() == schedule.stage_of_chunk.back();
   for (size_t layer = 0; layer < layers; ++layer) {
     const auto& spec = workload.spec.layers[layer];
     problem.seconds.push_back(prices[layer].whole());
     const int64_t kept = kept_bytes(layout, layer, bytes[layer]) - moved_bytes(layout, layer, bytes[layer]);
     problem.kept_bytes.push_back(static_cast<double>(kept));
-    problem.state_bytes.push_back(least_state_bytes(workload, layout, spec));
+    const bool is_beside_first = ends_meet && layer > 0 && layer + 1 == layers;
+    problem.state_bytes.push_back(
+        least_state_bytes(workload, layout, spec, is_beside_first ? workload.spec.layers.front().name : ""));
     if (layout.pipeline > 1)
       problem.cut_seconds.push_back(
           pricing.message(static_cast<double>(border_bytes(spec, layout.work_shape(workload))), near));

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <set>
 #include <tuple>
@@ -253,16 +254,17 @@ class Searcher {
     entry.least_seconds = m * std::max(work / layout.pipeline, largest) + fill;
 
     const double room = machines_.cluster.memory_bytes;
-    const size_t block = first_block();
-    const double states = least_state_bytes(workload_, layout, workload_.spec.layers[block]);
-    const LayerBytes bytes = layer_bytes(workload_, layout, 0, block);
-    const auto kept = static_cast<double>(kept_bytes(layout, block, bytes) - moved_bytes(layout, block, bytes));
+    const auto needs = block_needs(layout);
+    const auto least = [&](int stage) {  // of a block there
+      double bytes = std::numeric_limits<double>::infinity();
+      for (const auto& need : needs) bytes = std::min(bytes, need.states + least_kept(layout, stage) * need.kept);
+      return bytes;
+    };
     double places = 0;
-    for (int stage = 0; stage < layout.pipeline; ++stage)
-      places += std::floor(room / (states + least_kept(layout, stage) * kept));
+    for (int stage = 0; stage < layout.pipeline; ++stage) places += std::floor(room / least(stage));
     const int blocks = workload_.spec.block_count();
     const double share = std::ceil(blocks / (1.0 * layout.pipeline));
-    entry.bytes = share * (states + least_kept(layout, 0) * kept);
+    entry.bytes = share * least(0);
     if (places < blocks) {
       entry.cannot_fit = cat("needs about ", std::round(entry.bytes / 1073741824.0), " GiB of ", room / 1073741824.0,
                              " for states and kept activations alone");
@@ -273,10 +275,22 @@ class Searcher {
     return entry;
   }
 
-  size_t first_block() const {
+  struct BlockNeed {
+    double states = 0, kept = 0;  // kept: of a microbatch
+  };
+  // Of the blocks, neighbours that are alike once.
+  std::vector<BlockNeed> block_needs(const Layout& layout) const {
     const auto& layers = workload_.spec.layers;
-    const auto found = std::find_if(layers.begin(), layers.end(), [](const auto& layer) { return layer.is_block; });
-    return found == layers.end() ? 0 : static_cast<size_t>(found - layers.begin());
+    std::vector<BlockNeed> needs;
+    for (size_t i = 0; i < layers.size(); ++i) {
+      if (!layers[i].is_block) continue;
+      if (!needs.empty() && alike(layers[i], layers[i - 1]) && layout.recomputed(i) == layout.recomputed(i - 1))
+        continue;
+      const LayerBytes bytes = layer_bytes(workload_, layout, 0, i);
+      const int64_t kept = kept_bytes(layout, i, bytes) - moved_bytes(layout, i, bytes);
+      needs.push_back({least_state_bytes(workload_, layout, layers[i]), static_cast<double>(kept)});
+    }
+    return needs;
   }
 
   double score(const PlannedLayout& planned) const {
