@@ -1,4 +1,4 @@
-// The main of test programs that have none of their own.
+// The main function of test programs that have no other.
 #include "tests/catch_runner.h"
 
 int main(int argc, char** argv) {

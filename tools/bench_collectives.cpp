@@ -1,13 +1,12 @@
-// What the collectives of each communicator carry, in the manner of nccl-tests: by size, time, algbw = bytes / time,
-// and busbw, which is comparable between operations and numbers of ranks. Float32; bytes are of the larger side
+// The performance of each communicator's collectives, in the manner of nccl-tests: by size, time, algbw = bytes / time,
+// and busbw, which is comparable between operations and numbers of ranks. Float32; bytes are those of the larger side
 // (all_reduce and broadcast: the tensor; reduce_scatter: the input; all_gather: the output), as in nccl-tests. Every
-// operation is also run once with numbers that show whether it works; elements that came out wrong are counted, and
-// exit code 1.
+// operation is also run once with values that show whether it works; wrong elements are counted, and cause exit code 1.
 //
 //   bench_collectives [--ranks 2]        ranks are threads of this process
-//   mpirun -np 2 bench_collectives       ranks are processes; by turns, `shared` (the mpi communicator), `messages`
-//   (the
-//                                        same without shared memory) and `openmpi` (Open MPI's own collectives)
+//   mpirun -np 2 bench_collectives       ranks are processes; alternates between `shared` (the mpi communicator),
+//                                        `messages` (the same without shared memory) and `openmpi` (Open MPI's own
+//                                        collectives)
 //   [--operations all_reduce,...] [--communicators shared,...] [--smallest 1024] [--largest 67108864] [--factor 4]
 //   [--rounds 3] [--repetitions 5]
 #include <ATen/Parallel.h>
@@ -35,10 +34,10 @@ using namespace shardline;
 namespace {
 
 struct Options {
-  int ranks = 2;  // threads
+  int ranks = 2;  // ranks that are threads
   std::vector<std::string> operations = {"all_reduce", "reduce_scatter", "all_gather",
                                          "all_to_all", "broadcast",      "send_recv"};
-  std::vector<std::string> communicators;  // empty: all that can run
+  std::vector<std::string> communicators;  // empty: all that are available
   int64_t smallest = 1 << 10, largest = 64 << 20, factor = 4;
   int rounds = 3, repetitions = 5;
 
@@ -55,7 +54,7 @@ struct Place {
   int previous() const { return (rank + size - 1) % size; }
 };
 
-// One operation on tensors of one size. Elements of the larger side are a multiple of the ranks.
+// One operation on tensors of one size. The number of elements on the larger side is a multiple of the ranks.
 struct Case {
   std::string operation;
   int64_t elements = 0;
@@ -69,7 +68,7 @@ struct Case {
     output = in_place ? input : at::full({name == "reduce_scatter" ? part : elements}, 0, at::kFloat);
   }
 
-  // Numbers that every operation and rank changes in another way, exact in float32.
+  // Values, exact in float32, that every operation and rank changes differently.
   void fill(const Place& place) const {
     float* const data = input.mutable_data_ptr<float>();
     for (int64_t i = 0; i < input.numel(); ++i) data[i] = i % 7 + place.rank;
@@ -92,11 +91,11 @@ struct Case {
   }
 };
 
-// What is measured: a communicator, or Open MPI itself.
+// What is measured: a communicator, or Open MPI's own collectives.
 struct Carrier {
   Place place;
   std::function<void(const Case&)> run;
-  std::function<double(double)> largest;  // of all ranks; also a barrier
+  std::function<double(double)> largest;  // maximum over all ranks; also a barrier
 };
 
 Carrier carrier_of(const CommunicatorPtr& comm) {
@@ -151,7 +150,7 @@ Carrier open_mpi() {
 #endif
 
 struct Result {
-  std::vector<double> seconds;  // of one operation, on the slowest rank
+  std::vector<double> seconds;  // for one operation, on the slowest rank
   int64_t wrong = 0;
 };
 using Results = std::map<std::pair<std::string, int64_t>, Result>;  // by operation and bytes
@@ -175,14 +174,14 @@ void measure(const Carrier& carrier, const Options& options, Results& results) {
     }
 }
 
-// busbw / algbw of nccl-tests: what the slowest link carries, whatever the algorithm, per byte of the operation.
+// busbw / algbw of nccl-tests: the traffic of the slowest link per byte of the operation, whatever the algorithm.
 double bus_factor(const std::string& operation, int n) {
   if (operation == "all_reduce") return 2.0 * (n - 1) / n;
   if (operation == "broadcast" || operation == "send_recv") return 1;
   return (n - 1.0) / n;
 }
 
-// True if nothing was wrong.
+// Returns whether all results were right.
 bool report(const std::map<std::string, Results>& all, int ranks) {
   std::printf("%-10s %5s %-15s %10s %12s %8s %8s %6s\n", "#", "ranks", "operation", "bytes", "us", "algbw", "busbw",
               "wrong");
@@ -213,7 +212,8 @@ int run_threads(const Options& options) {
 }
 
 #ifdef SHARDLINE_MPI
-// MPI is ours, so that one process may use Open MPI's collectives and, by turns, shardline's.
+// This program initialises MPI itself, so that one process can alternate between Open MPI's collectives and
+// shardline's.
 int run_processes(Options options) {
   int level = 0;
   MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level);

@@ -1,5 +1,5 @@
-// The rate of a linear's three products on this machine, ATen's and ours, taking turns; one JSON line per shape. Rates
-// are GFLOP/s: the median of the repetitions, or the only run of what takes seconds. Where the processor has no
+// The rates of a linear's three products on this machine, alternating between ATen's and ours; one JSON line per shape.
+// Rates are GFLOP/s: the median of the repetitions, or the only run if one takes seconds. If the processor has no
 // instructions for the type, ATen's products of half precision take long: use --rows 64, or --ours to leave them out.
 //
 //   bench_products [--type fp32|bf16|fp16] [--rows 1024] [--threads 0] [--repetitions 7] [--ours]
@@ -25,7 +25,7 @@ using namespace shardline;
 
 namespace {
 
-// Input and output features of GPT-2 124M's linears, and its head.
+// Input and output features of GPT-2 124M's linears and of its head.
 constexpr std::pair<int64_t, int64_t> kShapes[] = {{768, 2304}, {768, 768}, {768, 3072}, {3072, 768}, {768, 50257}};
 
 double seconds_of(const std::function<void()>& product) {
@@ -66,7 +66,7 @@ nlohmann::ordered_json rates(const Options& options, int64_t in, int64_t out) {
         if (!seconds[way].empty() && seconds[way].front() > kLong) continue;
         use_products(kind);
         const double taken = seconds_of(product);
-        if (i > 0 || taken > kLong) seconds[way].push_back(taken);  // the first warms up
+        if (i > 0 || taken > kLong) seconds[way].push_back(taken);  // the first one is a warm-up
       }
     for (const auto& [way, kind] : ways) {
       auto& times = seconds[way];

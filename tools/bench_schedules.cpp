@@ -1,15 +1,16 @@
-// How near the executor comes to a schedule's theory where computing costs nothing but time: every forward, input
-// gradient and weight gradient of a chunk sleeps, real borders travel. Any number of ranks then fits on two cores. One
-// JSON line per schedule: the makespan in theory over the measured time between two barriers, and what is left over per
-// instruction, in part because sleeps end late. Theory is the simulated makespan; for equal costs it is the published
-// closed form wherever that holds, which tests/pipeline/schedule/kinds/schedule_generators_test.cpp proves.
+// How close the executor comes to a schedule's theory if computing takes nothing but time: every forward, input
+// gradient and weight gradient of a chunk sleeps, and real borders are sent. Any number of ranks then fits on two
+// cores. Prints one JSON line per schedule: the theoretical makespan divided by the measured time between two barriers,
+// and the remaining time per instruction, in part because sleeps end late. The theory is the simulated makespan; for
+// equal costs it equals the published closed form if there is one, as
+// tests/pipeline/schedule/kinds/schedule_generators_test.cpp checks.
 //
 //   bench_schedules [--stages 4] [--microbatches 8] [--schedules zb_h1,zbv] [--milliseconds 20] [--repetitions 5]
-//   mpirun -np 4 bench_schedules ...     ranks are processes; else they are threads of this one
+//   mpirun -np 4 bench_schedules ...     ranks are processes; otherwise they are threads of this one
 //
-// Fails (exit code 1) where theory / measured is below --at-least, or where the gain over 1F1B for the same work
-// differs from theory's by more than --gain-within. Both are judged by the fastest repetitions: what else runs on the
-// machine only makes them slower. The lines have medians.
+// Fails (exit code 1) if theory / measured is below --at-least, or if the gain over 1F1B for the same work differs from
+// the theoretical one by more than --gain-within. Both use the fastest repetitions, because other work on the machine
+// only makes them slower. The lines have medians.
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
@@ -45,7 +46,7 @@ struct Options {
   std::vector<std::string> schedules = schedule_names();
   double milliseconds = 20;
   int repetitions = 5;
-  int64_t tokens = 256, hidden = 768;  // of a border
+  int64_t tokens = 256, hidden = 768;  // of a layer border
   double at_least = 0, gain_within = 1;
 };
 
@@ -54,10 +55,10 @@ struct Times {
   auto operator<=>(const Times&) const = default;
 };
 
-// Forward, input gradient and weight gradient take a time each. One layer is one chunk.
+// Forward, input gradient and weight gradient sleep for a given time each. One layer is one chunk.
 class SleepingLayer : public Layer {
  public:
-  // overslept: seconds that this thread's layers slept longer than told.
+  // overslept: seconds that this thread's layers slept longer than they should.
   SleepingLayer(bool first, bool last, const Options& options, double& overslept)
       : first_(first), last_(last), options_(options), overslept_(overslept) {}
 
@@ -96,7 +97,7 @@ struct NoParameters : ParameterStore {
   void settle_gradients() override {}
 };
 
-// A schedule with all that one rank needs to run it.
+// A schedule with everything that one rank needs to run it.
 class Pipeline {
  public:
   Pipeline(Schedule schedule, Communicator& pp, const Options& options) : schedule_(std::move(schedule)), pp_(pp) {
@@ -116,7 +117,7 @@ class Pipeline {
     executor_.emplace(stage_, pp, parameters_);
   }
 
-  // Seconds between two barriers, and what this rank's sleeps took too long in it.
+  // Seconds between two barriers, and the time that this rank overslept in between.
   Times run() {
     overslept_ = 0;
     pp_.barrier();
@@ -158,17 +159,17 @@ double rounded(double value) {
   return std::round(value * 1e4) / 1e4;
 }
 
-// Times taken by all schedules in turns; the same on every rank but for the barriers' ends.
+// Times of all schedules, alternating; the same on every rank except for the ends of the barriers.
 std::vector<std::vector<Times>> measure(const std::vector<Schedule>& schedules, Communicator& pp,
                                         const Options& options) {
-  prctl(PR_SET_TIMERSLACK, 1000);  // sleeps end when they should
+  prctl(PR_SET_TIMERSLACK, 1000);  // sleeps end on time
   std::vector<std::unique_ptr<Pipeline>> pipelines;
   for (const auto& schedule : schedules) pipelines.push_back(std::make_unique<Pipeline>(schedule, pp, options));
   std::vector<std::vector<Times>> seconds(schedules.size());
   for (int repetition = 0; repetition <= options.repetitions; ++repetition)
     for (size_t i = 0; i < pipelines.size(); ++i) {
       const Times taken = pipelines[i]->run();
-      if (repetition > 0) seconds[i].push_back(taken);  // the first makes the buffers
+      if (repetition > 0) seconds[i].push_back(taken);  // the first one allocates the buffers
     }
   for (auto& times : seconds) std::sort(times.begin(), times.end());
   return seconds;
@@ -179,7 +180,7 @@ double gain(double one, double other, const Schedule& schedule) {
   return one * schedule.chunks() / schedule.stages / other;
 }
 
-// Returns whether all is as fast as asked for.
+// Returns whether all schedules are as fast as required.
 bool report(const std::vector<Schedule>& schedules, const std::vector<std::vector<Times>>& seconds,
             const char* communicator, const Options& options) {
   const auto median = [&](size_t i) { return seconds[i][seconds[i].size() / 2]; };

@@ -1,9 +1,9 @@
 // Measures the training step of a config on its layout and prints one JSON line. Every step trains on the same batch of
-// token ids, so that nothing but the step is measured. Ids come from data.train when that is a token file, else they
-// are random. With several stages the line also says how long each rank computed, and how long the pipeline took over
-// what the simulator predicts from the instruction times of the step before: every second step gives the times, the
-// other one is foretold. With --profile it also says what a step should take by the file that `shardline profile`
-// wrote, or why that file says nothing about this run.
+// token ids, so that only the step is measured. The ids come from data.train if that is a token file, otherwise they
+// are random. With several stages the line also states how long each rank computed, and the ratio of the pipeline's
+// time to what the simulator predicts: the instruction times of every second step predict the step after it. With
+// --profile it also states the step time that the file of `shardline profile` predicts, or why that file does not apply
+// to this run.
 //
 //   bench_step CONFIG.json [--set path=value ...] [--warmup 2] [--steps 5] [--products aten] [--profile profile.json]
 #include <CLI/CLI.hpp>
@@ -47,7 +47,7 @@ double median_of(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// Of the measured steps.
+// Medians of the measured steps.
 nlohmann::json pipeline_report(const Schedule& schedule, const std::vector<MeasuredPipeline>& steps) {
   std::vector<double> ratios, simulated, spans;
   for (size_t i = 1; i < steps.size(); i += 2) {
@@ -68,7 +68,7 @@ nlohmann::json pipeline_report(const Schedule& schedule, const std::vector<Measu
           {"highest", *high}};
 }
 
-// The profile's prediction of the measured seconds.
+// The profile's prediction of the measured times.
 nlohmann::json forecast_report(const Config& config, const JobParts& parts, const RankContext& context,
                                const std::string& path, double measured) {
   const auto& [model, machines, plan, groups] = parts;

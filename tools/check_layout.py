@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
 """Checks project rules that a compiler does not know. Prints each violation as file:line and fails if there is one.
 
-  - A folder includes only folders below it on the ladder, and a room only rooms below it in its folder, by the path
-    from the root. No room has more than 15 concepts.
-  - Files for nvcc or with oneDNN's headers must not include torch's headers: no .cu file and no file with dnnl headers reaches a torch
-    header, directly or through our own.
+  - A folder includes only the folders that LADDER lists, and a room (subfolder) only lower rooms of its folder, by the
+    path from the root. No room has more than 15 concepts.
+  - Neither .cu files nor files with oneDNN's headers include torch's headers, directly or through our own.
   - A test file x_test.cpp has its code in a namespace x_test, because the files of a test program are compiled together,
     and includes Catch2 as tests/catch.h.
   - No hand-written source has more than 600 lines; sources other than Python are plain ASCII.

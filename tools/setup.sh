@@ -1,4 +1,4 @@
-# Sourced by quickstart.sh and test.sh: sees to it that the machine has what the build needs.
+# Sourced by quickstart.sh and test.sh: makes sure that the machine has what the build needs.
 #
 #   setup_packages WHAT...      installs missing Debian/Ubuntu packages, or prints the command to run and exits with 2
 #   setup_torch FOLDER OPTION...  sets TORCH_ROOT: an installed LibTorch, or the pinned one, downloaded into the folder

@@ -26,7 +26,7 @@ using namespace shardline;
 namespace {
 
 struct CommandLine {
-  std::string config;  // file, or for eval and generate a model directory
+  std::string config;  // a file, or for eval and generate a model directory
   std::vector<std::string> overrides;
   bool json = false;
   std::string prompts_file;
@@ -38,7 +38,7 @@ struct CommandLine {
   std::string output_dir;
 };
 
-// The config, with numbers where it says "auto"; these are added to the command line's overrides.
+// Reads the config and replaces "auto" by numbers, which are added to the command line's overrides.
 Config load(CommandLine& line) {
   const bool directory = std::filesystem::is_directory(line.config);
   if (directory) return config_of_directory(line.config, line.overrides);
@@ -49,7 +49,7 @@ Config load(CommandLine& line) {
   return read_config(line.config, line.overrides);
 }
 
-// Runs a command on all ranks, which may mean to start them first, after `check` found nothing wrong.
+// Runs a command on all ranks. If ranks must be started first, `check` is called before that.
 int on_ranks(CommandLine& line, std::vector<std::string> arguments, const std::function<void(const Config&)>& check,
              const std::function<void(const Config&, RankContext&)>& command) {
   const size_t given = line.overrides.size();
@@ -68,7 +68,7 @@ void add_generate_options(CLI::App& app, CommandLine& line) {
   app.add_option("--max-new-tokens", line.generate.max_new_tokens, "Maximum number of new tokens")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
-  // CLI's own checks let NaN pass.
+  // CLI11's own checks accept NaN.
   const CLI::Validator finite(
       [](const std::string& text) { return std::isfinite(std::atof(text.c_str())) ? "" : "must be a finite number"; },
       "");
@@ -184,7 +184,7 @@ int run(int argc, char** argv) {
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   handle_stop_signals(*train ? "error: stopped by a signal before the first step; there is nothing to save\n"
                              : "error: stopped by a signal\n");
-  if (*train) std::signal(SIGPIPE, SIG_IGN);  // a reader of the output that goes away does not end a run
+  if (*train) std::signal(SIGPIPE, SIG_IGN);  // a run continues if the reader of its output exits
   if (*train) return on_ranks(line, arguments, check_train, train_job);
   if (*eval)
     return on_ranks(line, arguments, check_evaluate, [](const Config& config, RankContext& context) {

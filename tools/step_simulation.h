@@ -1,4 +1,4 @@
-// A step's pipeline as it ran, and as the simulator has it when every instruction takes what it took in another step.
+// A step's pipeline as it ran, and as the simulator predicts it from the instruction times of another step.
 #pragma once
 #include <map>
 #include <utility>
@@ -11,11 +11,11 @@
 namespace shardline {
 
 struct MeasuredPipeline {
-  // Mean seconds over the microbatches of what computes, without waiting. A chunk is of one stage; of several ranks of
-  // that stage the slowest one counts.
+  // Mean seconds over the microbatches of instructions that compute, without waiting. A chunk is on one stage; of
+  // several ranks of that stage the slowest one counts.
   std::map<std::pair<Op, int>, double> seconds_of;  // by op and chunk
   std::vector<double> busy;                         // seconds by rank
-  double span = 0;                                  // seconds from the first instruction of any rank to the last
+  double span = 0;                                  // from the first instruction of any rank to the last
 };
 
 // Collective over the world, whose ranks share a clock (one host).

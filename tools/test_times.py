@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Prints how long the suites of a ctest run took, beside their budgets in tests/time_budgets.txt.
+"""Prints how long the suites of a ctest run took, next to their budgets in tests/time_budgets.txt.
 
 A suite over its budget is a warning, because machines differ; a suite without a budget is one, too.
 

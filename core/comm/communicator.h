@@ -33,7 +33,7 @@ enum class ReduceOp { sum, max };
 
 struct CommOptions {
   ReduceOp op = ReduceOp::sum;
-  // What the operation is for, in messages and records: "ReduceGradients layer 3". Must outlive the call (a literal or
+  // What the operation is for, in messages and records: "gradients of h.3". Must outlive the call (a literal or
   // a string of the plan).
   const char* what = "";
   // 0: the limit for this kind of operation from the table in timeouts.h.

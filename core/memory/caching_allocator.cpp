@@ -16,7 +16,7 @@ namespace shardline {
 namespace {
 
 constexpr size_t kHeader = 64;          // before the data, which stays aligned to it
-constexpr size_t kMapped = 128 * 1024;  // blocks from this size on are the system's pages
+constexpr size_t kMapped = 128 * 1024;  // larger blocks are mapped pages
 constexpr const char* kAdvice =
     "Use less memory: smp_options.activation_checkpointing \"each\", offload_activations with offload_scope \"all\", "
     "smaller microbatches (more of them), or more stages or tensor-parallel ranks";
@@ -24,7 +24,7 @@ constexpr const char* kAdvice =
 thread_local MemoryClass current_class = MemoryClass::workspace;
 
 struct Header {
-  size_t block, bytes;  // of the whole block; what was asked for
+  size_t block, bytes;  // of the whole block; as requested
   MemoryClass memory;
 };
 static_assert(sizeof(Header) <= kHeader);
@@ -141,7 +141,7 @@ class CachingAllocator final : public c10::Allocator {
                              ", or raise runtime.memory_cap"));
   }
 
-  // By class.
+  // Bytes in use by class.
   std::string in_use() const {
     std::string classes;
     for (size_t i = 0; i < kMemoryClasses; ++i)
@@ -149,7 +149,7 @@ class CachingAllocator final : public c10::Allocator {
     return classes;
   }
 
-  // Null where there is no more.
+  // Null if the system has no more.
   static void* from_system(size_t size) {
     if (size < kMapped) return std::aligned_alloc(kHeader, (size + kHeader - 1) / kHeader * kHeader);
     void* block = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -172,7 +172,7 @@ class CachingAllocator final : public c10::Allocator {
   std::mutex mutex_;
   std::map<size_t, std::vector<void*>> free_;  // by size of the block
   MemoryTotals totals_;
-  int64_t blocks_ = 0;  // bytes of the blocks that are in use
+  int64_t blocks_ = 0;  // bytes of the blocks in use
   int64_t cap_ = 0;
 };
 

@@ -1,5 +1,5 @@
-// The program's allocator of CPU tensors: keeps freed blocks in lists by size, so that a step in the steady state
-// requests nothing from the system and no page is faulted in twice, and counts memory by purpose.
+// The program's allocator of CPU tensors. It keeps freed blocks in lists by size, so that a step in the steady state
+// requests nothing from the system and no page is faulted in twice, and it counts memory by purpose.
 //
 // Sizes are rounded up to an eighth of a power of two. Every function may be called from any thread; totals are those
 // of the process, classes those of the allocating thread's innermost MemoryScope.
@@ -16,7 +16,7 @@ enum class MemoryClass { weights, gradients, optimizer, activations, communicati
 constexpr size_t kMemoryClasses = 6;
 const char* to_string(MemoryClass memory);
 
-// What this thread allocates during its life belongs to the class. Without one: workspace.
+// What this thread allocates while the object exists belongs to the class. Without a scope, it is workspace.
 class MemoryScope {
  public:
   explicit MemoryScope(MemoryClass memory);
@@ -28,24 +28,25 @@ class MemoryScope {
   MemoryClass before_;
 };
 
-// Bytes that tensors asked for; `cached` in whole blocks.
+// Bytes that tensors requested; `cached` counts whole blocks.
 struct MemoryTotals {
   std::array<int64_t, kMemoryClasses> now = {}, peak_of_class = {};
   int64_t live = 0;        // sum of `now`
-  int64_t peak_live = 0;   // largest so far
+  int64_t peak_live = 0;   // maximum so far
   int64_t cached = 0;      // in the lists
-  int64_t new_blocks = 0;  // that the system was asked for, so far
+  int64_t new_blocks = 0;  // requested from the system so far
 };
 
-// Thrown by an allocation that the cap forbids; names the totals.
+// Thrown by an allocation that would exceed the cap; the message has the totals.
 struct MemoryCapError : RunError {
   using RunError::RunError;
 };
 
 void use_caching_allocator();  // for all CPU tensors from now on; may be called again
 MemoryTotals memory_totals();
-void restart_memory_peaks();         // from what is live now
-void set_memory_cap(int64_t bytes);  // of live and cached bytes; what is cached is given back first. 0: none
-int64_t trim_memory();               // gives all that is cached back to the system; its bytes
+void restart_memory_peaks();  // to what is live now
+// Limits live and cached bytes; cached bytes are returned to the system first. 0: no limit.
+void set_memory_cap(int64_t bytes);
+int64_t trim_memory();  // returns all cached blocks to the system; returns their bytes
 
 }  // namespace shardline

@@ -16,10 +16,10 @@ struct CopyStreams {
   c10::Stream current() const { return guard.getStream(out.device()); }
 };
 
-// Makes `stream` wait for what has been given to `other`.
+// Makes `stream` wait for the work that is queued on `other`.
 void stream_waits_for(const c10::Stream& stream, const c10::Stream& other);
 
-// In host memory that the device copies to and from by itself; uninitialised.
+// An uninitialised tensor in pinned host memory, which the device copies to and from by itself.
 at::Tensor pinned_tensor(at::IntArrayRef sizes, at::ScalarType type);
 
 }  // namespace shardline

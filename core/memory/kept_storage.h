@@ -1,4 +1,4 @@
-// The memory under a set of tensors: each storage once.
+// The memory of a set of tensors: each storage once.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -7,11 +7,11 @@
 namespace shardline {
 
 struct KeptStorage {
-  std::vector<at::Tensor> tensors;  // handles that see it
-  int64_t bytes = 0;                // of it that they see; it may be a channel's buffer that is larger
+  std::vector<at::Tensor> tensors;  // handles that share the storage
+  int64_t bytes = 0;                // bytes of the storage that they use; it may be larger, such as a channel's buffer
 };
 
-// Without tensors that are undefined or have no memory now.
+// Ignores tensors that are undefined or have no memory now.
 std::vector<KeptStorage> storages_of(const std::vector<at::Tensor>& tensors);
 int64_t bytes_of(const std::vector<KeptStorage>& storages);
 

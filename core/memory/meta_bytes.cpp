@@ -22,7 +22,7 @@ namespace {
 
 thread_local std::shared_ptr<MetaBytes::Totals> counting;  // null while the thread does not count
 
-// Takes the place of a storage's memory; counted until it is deleted.
+// Stands for a storage's memory; counted until it is deleted.
 class CountedBytes {
  public:
   CountedBytes(std::shared_ptr<MetaBytes::Totals> totals, int64_t bytes) : totals_(std::move(totals)), bytes_(bytes) {

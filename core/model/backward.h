@@ -1,7 +1,7 @@
-// Our ops compute their results and their gradients themselves. This ties the two together in torch's autograd graph,
-// and knows what the graph keeps: an op's backward gets the tensors of the forward pass that it needs from its node, so
-// that they can be counted, and moved out and back, without asking torch (whose hooks for saved tensors only see what
-// torch's own ops save) and without a list beside the closures that could differ from what they hold.
+// Our ops compute their results and their gradients themselves. These functions connect the two in torch's autograd
+// graph and list what the graph keeps. An op's backward gets the tensors of the forward pass that it needs from its
+// node, so that they can be counted and offloaded. torch's hooks for saved tensors would only see what torch's own ops
+// save, and a separate list could differ from what the closures hold.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/edge.h>
@@ -15,9 +15,9 @@ using SavedTensors = std::vector<at::Tensor>;
 
 // Makes `output` (computed without autograd) the result of an op on `inputs`: when the backward pass reaches it,
 // `backward(d_output, saved)` runs once and returns the gradients of the inputs, in their order (undefined: none
-// needed). `saved` and what the closure holds are freed right after it ran; tensors belong in `saved`, never in the
-// closure. Parameters are not inputs: the closure adds their gradients. Without grad mode, `output` is returned
-// unchanged and the rest is dropped.
+// needed). `saved` and the closure are freed right after it ran; tensors belong in `saved`, never in the closure.
+// Parameters are not inputs: the closure adds their gradients. Without grad mode, `output` is returned unchanged and
+// the rest is dropped.
 using BackwardFunction = std::function<std::vector<at::Tensor>(const at::Tensor& d_output, const SavedTensors& saved)>;
 at::Tensor with_backward(at::Tensor output, const std::vector<at::Tensor>& inputs, SavedTensors saved, const char* name,
                          BackwardFunction backward);

@@ -22,21 +22,21 @@ struct Parameter {
   std::string name;  // full name: "h.3.attn.qkv.weight"
   const ParamSpec* spec = nullptr;
   at::Tensor value;  // local_shape of the spec
-  at::Tensor grad;   // same shape, at least fp32; ops add to it. Undefined where nothing is trained
+  at::Tensor grad;   // same shape, at least fp32; ops add to it. Undefined if it is not trained
 };
 
-// What travels from layer to layer: tensors in the order of LayerSpec::output (most often one, [rows, hidden]).
+// The tensors that one layer passes to the next, in the order of LayerSpec::output (most often one, [rows, hidden]).
 using Border = std::vector<at::Tensor>;
 
 // Weight-gradient products that wait for their BackwardWeight instruction: one queue per microbatch and layer. Ops push
-// in the backward pass; draining runs the products in the order in which they were pushed. Where BackwardWeight follows
-// its BackwardInput directly, the queue is immediate: a product runs when it is pushed, while its tensors are in cache.
+// products in the backward pass; drain() runs them in the order in which they were pushed. If BackwardWeight directly
+// follows its BackwardInput, the queue is immediate: a product runs when it is pushed, while its tensors are in cache.
 class WeightGradQueue {
  public:
   using AddGradient = std::function<void(const at::Tensor& x, const at::Tensor& dy)>;
   bool immediate = false;
 
-  // The tensors of the product are x and dy, so that what waits can be counted; `add` holds none.
+  // The tensors of the product are x and dy, so that waiting tensors can be counted; `add` holds none.
   void push(const at::Tensor& x, const at::Tensor& dy, AddGradient add) {
     if (immediate) return add(x, dy);
     waiting_.push_back({x, dy, std::move(add)});
@@ -77,22 +77,22 @@ struct Microbatch {
 
 enum class Mode { train, evaluate, generate };
 
-// The sum of a loss over its weight (valid tokens, samples, ...); a report divides the sums over everything.
+// A sum of losses and its weight (valid tokens, samples, ...); a report divides the sums over everything.
 struct LossTerm {
   double sum = 0, weight = 0;
 };
 
-// What a layer gets in addition to its input, and where it stores its loss.
+// The inputs of a layer besides its border, and where it stores its loss.
 struct MicrobatchContext {
   const Microbatch* batch = nullptr;
   Mode mode = Mode::train;
-  uint64_t seed = 0;      // of the dropout masks
-  int64_t step = 0;       // optimizer step, keys the dropout masks
-  double loss_scale = 1;  // what a loss sum is multiplied with before backward: 1 / weight of the whole step
+  uint64_t seed = 0;                        // of the dropout masks
+  int64_t step = 0;                         // optimizer step, keys the dropout masks
+  double loss_scale = 1;                    // factor of a loss sum before backward: 1 / weight of the whole step
   WeightGradQueue* weight_grads = nullptr;  // of this microbatch and layer
   KvCache* cache = nullptr;                 // of this layer, in generation
-  bool recompute_attention = false;         // the attention core keeps its input only and runs again in backward
-  LossTerm loss;                            // left by the last layer
+  bool recompute_attention = false;         // the attention core keeps only its input and is recomputed in backward
+  LossTerm loss;                            // set by the last layer
 };
 
 class Layer {
@@ -104,7 +104,7 @@ class Layer {
   virtual Border forward(const Border& input, MicrobatchContext& context) = 0;
 };
 
-// What a factory gets to make a layer's local part.
+// What a factory needs to make a rank's part of a layer.
 struct LayerBuild {
   const LayerSpec* spec = nullptr;
   std::vector<Parameter*> params;  // in the order of spec->params; outlive the layer
@@ -114,20 +114,20 @@ struct LayerBuild {
   HalfOptions half;
 };
 
-// The executor's view of the owner of the parameters. Layers are numbered as in the ModelSpec. All ranks that share a
-// layer make these calls in one order.
+// How the executor sees the owner of the parameters. Layers are numbered as in the ModelSpec. All ranks that share a
+// layer make these calls in the same order.
 class ParameterStore {
  public:
   virtual ~ParameterStore() = default;
-  // The layers that will be acquired until the end of the run, in their order: what to bring ahead of its use.
+  // The layers that will be acquired until the end of the run, in this order, so that they can be gathered ahead.
   virtual void begin_run(std::vector<int> acquired) = 0;
-  virtual void acquire(int layer) = 0;  // values must be whole from here (forward, input gradient) ...
-  virtual void release(int layer) = 0;  // ... to here
-  // Microbatches add to gradients between these two: those that wait for BackwardWeight (ParamSpec::deferred), or the
-  // others. What is open may be opened again. `last`: nothing more comes in this step.
+  virtual void acquire(int layer) = 0;  // values must be whole from this call (forward, input gradient) ...
+  virtual void release(int layer) = 0;  // ... to this one
+  // Microbatches add to gradients between these two calls: to those that wait for BackwardWeight (ParamSpec::deferred),
+  // or to the others. Open gradients may be opened again. `last`: nothing more is added in this step.
   virtual void open_gradients(int layer, bool deferred) = 0;
   virtual void close_gradients(int layer, bool deferred, bool last) = 0;
-  virtual void settle_gradients() = 0;  // nothing of the microbatches closed so far is under way any more
+  virtual void settle_gradients() = 0;  // waits for reductions of all microbatches closed so far
 };
 
 // The rows of a microbatch that rank t of T holds at a border: all tokens, or rows t*c to (t+1)*c with c =

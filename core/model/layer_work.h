@@ -1,6 +1,6 @@
-// What a layer does with one microbatch on one tensor-parallel rank, in numbers that no device has to be there for:
-// matrix products, sweeps over memory, collectives. Ops note it (core/model/work_notes.h), or a layer states it; the
-// planner turns it into seconds.
+// The work of a layer for one microbatch on one tensor-parallel rank, in numbers that do not depend on a device: matrix
+// products, sweeps over memory, collectives. Ops record it (core/model/work_notes.h), or a layer states it; the planner
+// turns it into seconds.
 #pragma once
 #include <compare>
 #include <cstdint>
@@ -9,22 +9,23 @@
 
 namespace shardline {
 
-// One microbatch as one rank sees it. Units that do not divide (heads, vocabulary) count as on the rank with most.
+// One microbatch on one rank. Units that cannot be divided equally (heads, vocabulary) count as on the rank with the
+// most.
 struct WorkShape {
   int64_t sequences = 1;  // of the microbatch
   int64_t length = 1;     // tokens of a sequence
   int tensor = 1;         // T
   bool sequence_parallel = false;
   bool fused = true;         // attention and loss in blocks: scores and logits are never in memory
-  int64_t value_bytes = 4;   // of a number inside layers
-  int64_t border_bytes = 4;  // between them
+  int64_t value_bytes = 4;   // of a number inside of layers
+  int64_t border_bytes = 4;  // of a number between layers
 
   int64_t tokens() const { return sequences * length; }
-  int64_t rows() const { return sequence_parallel ? (tokens() + tensor - 1) / tensor : tokens(); }  // at borders
+  int64_t rows() const { return sequence_parallel ? (tokens() + tensor - 1) / tensor : tokens(); }  // at layer borders
   auto operator<=>(const WorkShape&) const = default;
 };
 
-// When work is done: with the forward, the input gradient or the weight gradient.
+// The pass to which work belongs: the forward, the input gradient or the weight gradient.
 enum class Phase { forward, backward_input, backward_weight };
 
 // `count` independent products [m, k] x [k, n]. count may be a fraction: a causal mask leaves out half of the scores.
@@ -33,12 +34,12 @@ struct Product {
   int64_t m = 0, n = 0, k = 0;
   double count = 1;
   bool stored = true;  // factors and results pass through memory; not so inside a fused op
-  bool core = false;   // of the attention core, which selective recomputation runs again
+  bool core = false;   // part of the attention core, which selective recomputation recomputes
 
   double flops() const { return 2.0 * m * n * k * count; }
 };
 
-// Elementwise ops, norms, softmax: they read and write `bytes` and do nothing that takes longer.
+// Elementwise ops, norms, softmax: they read and write `bytes`, which takes most of their time.
 struct Sweep {
   Phase phase = Phase::forward;
   double bytes = 0;
@@ -46,7 +47,7 @@ struct Sweep {
   bool core = false;
 };
 
-// Between the T ranks. bytes: of the whole tensor, as every rank has it before a reduction or after a gathering.
+// A collective of the T ranks. bytes: of the whole tensor, as each rank has it before a reduction or after a gather.
 struct Collective {
   enum class Kind { all_reduce, all_gather, reduce_scatter };
   Kind kind = Kind::all_reduce;

@@ -1,10 +1,10 @@
-// The rank geometry: D replicas x P pipeline stages x T tensor-parallel ranks, laid over ascending ranks by a placement
-// string. A plain value; the only place that does rank arithmetic.
+// The rank geometry: D replicas x P pipeline stages x T tensor-parallel ranks, mapped to ascending ranks by a placement
+// string. A plain value; other code calls it instead of computing ranks.
 //
 //   rank = i(s0)*n(s1)*n(s2) + i(s1)*n(s2) + i(s2)
 //
-// for the placement "s0s1s2": the right-most letter varies fastest.
-// "cluster" is DPT, "spread" is TPD (SageMaker's names).
+// for the placement "s0s1s2": the right-most letter varies fastest. "cluster" is DPT, "spread" is TPD (SageMaker's
+// names).
 #pragma once
 #include <array>
 #include <nlohmann/json_fwd.hpp>
@@ -18,12 +18,13 @@ struct Coordinates {
   bool operator==(const Coordinates&) const = default;
 };
 
-// Who differs inside a group: pp only the stage, tp only the tensor rank, rdp only the replica, dp replica and tensor
-// rank (all holders of one stage), mp stage and tensor rank (one whole model), world everything.
+// How the members of a group differ: pp only in the stage, tp only in the tensor rank, rdp only in the replica, dp in
+// replica and tensor rank (all holders of one stage), mp in stage and tensor rank (one whole model), world in
+// everything.
 enum class Group { pp, tp, rdp, dp, mp, world };
 const char* to_string(Group group);
 
-// Where a replica is when groups of `degree` neighbouring replicas share a copy of something.
+// The place of a replica if groups of `degree` neighbouring replicas share a copy of something.
 struct SharePlace {
   int copy = 0;  // of the D / degree copies
   int part = 0;  // of the degree parts of that copy
@@ -50,7 +51,7 @@ class Mesh {
   int copies(int degree) const;
   SharePlace shared(int d, int degree) const;       // the place of replica d
   int replica(SharePlace place, int degree) const;  // and back
-  // What is dealt to the T ranks of those replicas, too, has degree x T parts, which go to ascending ranks.
+  // Data that is split over the T ranks of those replicas, too, has degree x T parts, which go to ascending ranks.
   int part_over_t(Coordinates place, int degree) const;
 
   bool operator==(const Mesh&) const = default;

@@ -1,6 +1,6 @@
-// What a model is, before anything is allocated: layers in execution order and, for every parameter, its logical global
-// shape, how tensor parallelism splits it, where it is in a Hugging Face file and how it is initialised. From this one
-// description come the local shards, reading and writing files, the memory estimate and the gradient groups.
+// The description of a model before anything is allocated: layers in execution order and, for every parameter, its
+// logical global shape, how tensor parallelism splits it, where it is in a Hugging Face file and how it is initialised.
+// Local shards, reading and writing files, the memory model and the gradient groups follow from it.
 #pragma once
 #include <compare>
 #include <cstdint>
@@ -24,12 +24,13 @@ struct Range {
   bool operator==(const Range&) const = default;
 };
 
-// Part `index` of `count` units cut into `parts` contiguous parts; the first count % parts parts are one unit longer.
+// Part `index` of `count` units divided into `parts` contiguous parts; the first count % parts parts are one unit
+// longer.
 Range split_range(int64_t count, int parts, int index);
 
-// One tensor of a Hugging Face file as (a part of) a logical parameter: the file's tensor is seen with the sizes `view`
-// (empty: those of the logical parameter), its dimensions taken in the order `permute` (empty: as they are), and stands
-// at `offset` of the logical parameter (empty: at its start). `shape` is its sizes in the file (empty: as `view`).
+// One tensor of a Hugging Face file as (a part of) a logical parameter: the file's tensor is viewed with the sizes
+// `view` (empty: those of the logical parameter), its dimensions are permuted by `permute` (empty: unchanged), and it
+// is at `offset` in the logical parameter (empty: at its start). `shape` is its sizes in the file (empty: as `view`).
 struct ParamSource {
   std::string tensor;
   std::vector<int64_t> view;
@@ -46,7 +47,8 @@ struct Init {
 struct ParamSpec {
   std::string name;            // within its layer: "attn.qkv.weight"
   std::vector<int64_t> shape;  // logical and global: [3, heads, head_dim, hidden]
-  int split_dim = -1;          // the dimension whose units are dealt to the T ranks; -1: whole on every rank
+  // The dimension whose units are split over the T ranks; -1: every rank has the whole parameter.
+  int split_dim = -1;
   Init init;
   std::string tied_to;  // full name of the parameter whose values this one shares; empty: its own
   bool trainable = true;
@@ -60,7 +62,7 @@ struct ParamSpec {
   std::vector<int64_t> local_shape(int t, int t_degree) const;
 };
 
-// One tensor at a layer border. Sizes are symbolic: kRows stands for the rows that a rank holds of a microbatch (all
+// One tensor at a layer border. Sizes are symbolic: kRows is the number of rows that a rank has of a microbatch (all
 // its tokens, or its part of them under sequence parallelism).
 struct BorderTensor {
   static constexpr int64_t kRows = -1;
@@ -80,25 +82,25 @@ struct KeptCase {
 
 // Bytes of tensors, each storage once, without parameters and the batch.
 struct KeptBytes {
-  int64_t activations = 0;   // from forward to backward: the layer's input and what its ops save
+  int64_t activations = 0;   // between forward and backward: the layer's input and what its ops save
   int64_t weight_pairs = 0;  // from BackwardInput to BackwardWeight, if these are separate: the (X, dY) pairs
   bool operator==(const KeptBytes&) const = default;
 };
 
-// The most bytes that a pass of one microbatch through a layer has in use at a time, beyond what it finds when it
-// begins: what it comes to keep, its result, and what its ops need while they run. Without the few thousand bytes that
-// depend on threads, and without an accelerator's own workspaces.
+// The peak of bytes that a pass of one microbatch through a layer uses in addition to what exists when it begins: what
+// it keeps, its result, and workspace of its ops. Without the few thousand bytes that depend on threads, and without an
+// accelerator's own workspaces.
 struct PassBytes {
   int64_t forward = 0;
   int64_t backward = 0;        // weight gradients computed immediately; memory freed on the way is reused
   int64_t input_gradient = 0;  // weight gradients wait
 };
 
-// What of a layer is split over the T ranks together or is whole on each of them: the parameters that the T ranks could
-// split among those whose names begin with the unit's.
+// A part of a layer that the T ranks either split or each hold as a whole: the parameters that can be split, of those
+// whose names begin with the unit's name.
 struct SplitUnit {
   std::string name;   // within its layer: "attn"
-  std::string parts;  // what is dealt to the ranks: "heads"
+  std::string parts;  // what is divided among the ranks: "heads"
   int64_t count = 0;  // of them in the model
   bool split = true;
   std::string why;  // empty: not decided
@@ -108,7 +110,7 @@ struct SplitUnit {
 // SplitUnit::parts of attention.
 inline constexpr const char* kAttentionHeads = "heads";
 
-// What was decided about units, by their full names ("h.3.attn"); the others are split.
+// Decisions about units, by full name ("h.3.attn"); other units are split.
 struct SplitChoice {
   bool split = true;
   std::string why;
@@ -121,10 +123,10 @@ struct LayerSpec {
   bool is_block = false;  // one transformer layer of the HF config (what stage counts count)
   std::vector<SplitUnit> units;
   std::vector<ParamSpec> params;
-  std::vector<BorderTensor> output;  // what it hands to the next layer; empty for the last one
+  std::vector<BorderTensor> output;  // passed to the next layer; empty for the last one
   // Costs of the layer: add_costs_of_ops (models/graph/dry_run.h) finds them by a dry run, or the spec states them.
-  // flops_per_token is what the partition balances: a third of the products of forward and backward, without the
-  // attention core. For a layer that is trained this is its forward.
+  // flops_per_token, which the partition balances, is a third of the products of forward and backward, without the
+  // attention core. For a layer that is trained this is its forward pass.
   double flops_per_token = 0;
   std::function<LayerWork(const WorkShape&)> work;
   std::function<std::unique_ptr<Layer>(const LayerBuild&)> build;  // makes the local part

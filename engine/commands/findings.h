@@ -1,4 +1,4 @@
-// Independent checks of one config, so that all mistakes are reported together.
+// Runs independent checks of one config, so that all mistakes are reported together.
 #pragma once
 #include <functional>
 #include <string>
@@ -9,7 +9,7 @@ namespace shardline {
 
 class Findings {
  public:
-  // Runs a check and keeps what it throws, if that is a user's mistake.
+  // Runs a check and keeps its error if that is a user's mistake.
   void check(const std::function<void()>& rule) {
     try {
       rule();
@@ -20,7 +20,8 @@ class Findings {
       add(error.what());
     }
   }
-  // One ConfigError with all that was found, or one DataError if no check blamed the config. Nothing if all is well.
+  // Throws one ConfigError with everything that was found, or one DataError if no check blamed the config. Returns if
+  // nothing was found.
   void throw_all() const {
     if (in_config_) throw ConfigError(text_);
     if (!text_.empty()) throw DataError(text_);

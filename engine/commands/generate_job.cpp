@@ -16,7 +16,7 @@ namespace shardline {
 
 namespace {
 
-// Of every prompt, all checked before the first is continued.
+// Encodes and checks every prompt before the first one is continued.
 std::vector<std::vector<int64_t>> encode_prompts(const GenerateOptions& options, const Tokenizer& tokenizer,
                                                  const ModelSpec& spec) {
   std::vector<std::vector<int64_t>> prompts;

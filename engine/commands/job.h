@@ -10,8 +10,8 @@
 
 namespace shardline {
 
-// What can be known to be wrong before ranks are started: ConfigError, DataError, or RunError for a full disk. The jobs
-// themselves find the same.
+// Checks that need no ranks. They throw ConfigError, DataError, or RunError for a full disk; the jobs themselves make
+// the same checks.
 void check_train(const Config& config);
 void check_evaluate(const Config& config);
 void check_profile(const Config& config);
@@ -31,24 +31,24 @@ struct GenerateOptions {
 void check_generate(const Config& config, const GenerateOptions& options);
 void generate_job(const Config& config, const GenerateOptions& options, RankContext& context);
 
-// `shardline profile`: times the model's distinct layers and the links between the ranks, unless the file holds what
-// can be used. path: of the file; empty: output_dir/profile.json.
+// `shardline profile`: times the model's distinct layers and the links between the ranks, unless the file has a profile
+// that can be used. path: of that file; empty: output_dir/profile.json.
 void profile_job(const Config& config, const std::string& path, RankContext& context);
 
 struct PlanOptions {
   bool json = false;
   bool instructions = false;  // include every instruction of the schedule in the JSON of a plan with a cluster
   int width = 80;             // columns
-  std::string svg, html;      // not empty: files for the schedule's picture, and for a page about all of it
+  std::string svg, html;      // not empty: files for a picture of the schedule, and for a page about the whole plan
   std::string search;         // not empty: "time", "cost" or "memory"
-  std::string from_run;       // not empty: output_dir of a run of this config, to be compared with
+  std::string from_run;       // not empty: output_dir of a run of this config to compare the plan with
   Assumptions assumed;
 };
-// `shardline plan`: starts no ranks and reads no text. Throws what train would throw, see engine/commands/run_checks.h.
+// `shardline plan`: starts no ranks and reads no text. Throws what train would throw; see engine/commands/run_checks.h.
 // If the config names a cluster, the plan includes a forecast for it.
 std::string plan_job(const Config& config, const PlanOptions& options);
 
-// A config that means the model in `directory` on one rank, for eval and generate.
+// A config for the model in `directory` on one rank, for eval and generate.
 Config config_of_directory(const std::string& directory, const std::vector<std::string>& overrides);
 
 }  // namespace shardline

@@ -16,7 +16,7 @@
 #include "engine/plan/assignment.h"
 #include "engine/plan/sharding.h"
 #include "engine/plan/tensor_splits.h"
-#include "pipeline/schedule/kinds/schedule_choice.h"
+#include "pipeline/schedule/files/schedule_file.h"
 #include "pipeline/schedule/pictures/schedule_svg.h"
 
 namespace shardline {
@@ -38,8 +38,9 @@ void require_equal(Communicator& world, const std::string& what, const std::stri
                        " copy the same files to all hosts"));
 }
 
-PlannedModel plan_model(const Config& config, int world_size, const Assumptions& assumed) {
-  ModelSource model = open_model(config);
+namespace {
+
+PlannedModel plan_of(ModelSource model, const Config& config, int world_size, const Assumptions& assumed) {
   const int replicas = resolve_sizes(config, world_size).replicas;
   Findings findings;
   findings.check([&] { recompute_by_layer(config.smp.activation_checkpointing, model.spec); });
@@ -53,41 +54,46 @@ PlannedModel plan_model(const Config& config, int world_size, const Assumptions&
   return {std::move(model), std::move(machines), std::move(plan)};
 }
 
-void write_schedule_picture(const Plan& plan, const std::string& path) {
-  write_file(path, schedule_svg(plan.train));
-}
-
-// What the first rank decides for all, since hosts that are not alike may judge differently.
+// Decisions of the first rank for all ranks, because hosts that differ could decide differently.
 struct Decisions {
   SplitChoices splits;
   std::vector<int> chunk_of_layer;
 };
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Decisions, splits, chunk_of_layer)
 
-PlannedModel planned_by_first(const Config& config, Communicator& world) {
-  if (world.rank() == 0) {
-    PlannedModel planned = plan_model(config, world.size());
-    const Decisions decisions{splits_of(planned.model.spec), planned.plan.chunk_of_layer};
-    broadcast_string(world, nlohmann::json(decisions).dump(), 0);
-    return planned;
-  }
-  ModelSource model = open_model(config);
-  const auto decisions = nlohmann::json::parse(broadcast_string(world, "", 0)).get<Decisions>();
-  model.spec = make_spec(config, model.hf_config, decisions.splits);
-  const ResolvedRun run = resolve(config, model.spec, world.size());
-  Machines machines = planning_machines(config, run.workload, world.size());
-  Plan plan = make_plan(run, decisions.chunk_of_layer);
-  return {std::move(model), std::move(machines), std::move(plan)};
+}  // namespace
+
+PlannedModel plan_model(const Config& config, int world_size, const Assumptions& assumed) {
+  return plan_of(open_model(config), config, world_size, assumed);
+}
+
+void write_schedule_picture(const Plan& plan, const std::string& path) {
+  write_file(path, schedule_svg(plan.train));
 }
 
 JobParts make_parts(const Config& config, const RankContext& context) {
-  require_equal(*context.world, "config", resolved(config).dump());
-  auto [model, machines, plan] = planned_by_first(config, *context.world);
+  Communicator& world = *context.world;
+  require_equal(world, "config", resolved(config).dump());
+  ModelSource model = open_model(config);
+  require_equal(world, "model config", model.hf_config.dump());
   if (config.smp.pipeline.is_file())
-    require_equal(*context.world, "schedule file", digest_of(nlohmann::json(plan.train).dump()));
-  RankGroups groups = make_rank_groups(plan.mesh, context.world, context.device_world);
-  groups.host_of = context.host_of;
-  return {std::move(model), std::move(machines), std::move(plan), std::move(groups)};
+    require_equal(world, "schedule file", nlohmann::json(read_schedule_file(config.smp.pipeline.path)).dump());
+
+  const auto with_groups = [&](ModelSource source, std::optional<Machines> machines, Plan plan) {
+    RankGroups groups = make_rank_groups(plan.mesh, context.world, context.device_world);
+    groups.host_of = context.host_of;
+    return JobParts{std::move(source), std::move(machines), std::move(plan), std::move(groups)};
+  };
+  if (world.rank() == 0) {
+    PlannedModel planned = plan_of(std::move(model), config, world.size(), {});
+    const Decisions decisions{splits_of(planned.model.spec), planned.plan.chunk_of_layer};
+    broadcast_string(world, nlohmann::json(decisions).dump(), 0);
+    return with_groups(std::move(planned.model), std::move(planned.machines), std::move(planned.plan));
+  }
+  const auto decisions = nlohmann::json::parse(broadcast_string(world, "", 0)).get<Decisions>();
+  model.spec = make_spec(config, model.hf_config, decisions.splits);
+  Plan plan = make_plan(resolve(config, model.spec, world.size()), decisions.chunk_of_layer);
+  return with_groups(std::move(model), std::nullopt, std::move(plan));
 }
 
 void load_parameters(const Config& config, const JobParts& parts, StageParameters& parameters,

@@ -1,6 +1,7 @@
 // The steps that the commands share.
 #pragma once
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "engine/data/dataset/batch_source.h"
@@ -11,7 +12,7 @@
 
 namespace shardline {
 
-// Model and plan alone: no ranks, no weights.
+// Model, machines and plan, without ranks or weights.
 struct PlannedModel {
   ModelSource model;
   Machines machines;
@@ -19,31 +20,32 @@ struct PlannedModel {
 };
 PlannedModel plan_model(const Config& config, int world_size, const Assumptions& assumed = {});
 
-// An SVG. RunError when the file cannot be written.
+// Writes an SVG. Throws RunError if the file cannot be written.
 void write_schedule_picture(const Plan& plan, const std::string& path);
 
 // Model, plan and communicators of this rank.
 struct JobParts {
   ModelSource model;
-  Machines machines;
+  std::optional<Machines> machines;  // of the first rank, which decides; the others price nothing
   Plan plan;
   RankGroups groups;
 };
+// Collective over the world: stops the job unless all ranks have the same config, model config and schedule file.
 JobParts make_parts(const Config& config, const RankContext& context);
 
-// Collective over the world: fills each rank's parameters, and stops the job unless all ranks have the same model
-// files. `show`: see fill_parameters.
+// Collective over the world: fills each rank's parameters, and ends the job unless all ranks have the same model files.
+// `show`: see fill_parameters.
 void load_parameters(const Config& config, const JobParts& parts, StageParameters& parameters,
                      const LongWork::Show& show = {});
 
-// "data.tokenizer", else that of the model's directory.
+// data.tokenizer, or else the model's directory.
 std::string tokenizer_source(const Config& config);
-// ConfigError where it names nothing; DataError where what is there is wrong.
+// Throws ConfigError if tokenizer_source names nothing that exists, DataError if the tokenizer there is broken.
 TokenizerPtr open_tokenizer(const Config& config);
-// The same, and ConfigError where there is none.
+// The same, and throws ConfigError if the config has neither a tokenizer nor a model directory.
 TokenizerPtr require_tokenizer(const Config& config);
 
-// Stops the job unless all ranks have the same text for `what`; the error names the hosts that differ.
+// Ends the job unless all ranks have the same text for `what`; the error names the hosts that differ.
 void require_equal(Communicator& world, const std::string& what, const std::string& text);
 
 std::string digest_of(const std::string& text);

@@ -30,14 +30,14 @@ bool has_tokenizer(const std::string& directory) {
   return std::filesystem::exists(directory + "/tokenizer.json") || std::filesystem::exists(directory + "/vocab.json");
 }
 
-// With all that is wrong in `config` for the model; without the paths.
+// All options but the paths. Throws ConfigError if the tokenizer does not fit the model.
 TokenDataOptions token_data_options(const Config& config, const ModelSpec& spec) {
   TokenDataOptions options{.format = config.data.format,
                            .text_column = config.data.text_column,
                            .vocab_size = spec.vocab_size,
                            .cache_folder = cache_folder(config),
                            .threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()))};
-  // Files of token ids need no tokenizer; for text without one the data reader says what is missing.
+  // Token ids need no tokenizer; if text has none, the data reader reports it.
   const auto tokenizer = tokenizer_source(config);
   if (!config.data.tokenizer.empty() || has_tokenizer(tokenizer)) options.tokenizer = open_tokenizer(config);
   if (options.tokenizer && options.tokenizer->vocab_size() > spec.vocab_size)
@@ -61,7 +61,7 @@ SampleOrderOptions sample_order(const Config& config, const Layout& layout, int6
           .drop_last = train && t.dataloader_drop_last};
 }
 
-// The files that data.KEY names must be there.
+// Throws ConfigError unless all files that data.KEY names exist.
 void require_files(const char* key, const std::vector<std::string>& paths) {
   std::string missing;
   for (const auto& path : paths)
@@ -71,7 +71,7 @@ void require_files(const char* key, const std::vector<std::string>& paths) {
   if (!missing.empty()) throw ConfigError(missing);
 }
 
-// The blocks of these files; unset where a text must be read to know, or a file is not there.
+// The number of blocks in these files; unset if a text must be read to know it, or if a file is missing.
 std::optional<int64_t> blocks_of(const Config& config, const TokenDataOptions& options,
                                  const std::vector<std::string>& paths, bool must_be_there) {
   std::vector<std::string> there = paths;
@@ -98,7 +98,7 @@ std::optional<int64_t> blocks_of(const Config& config, const TokenDataOptions& o
   }
 }
 
-// The path of the cache on this rank's host.
+// Creates the cache, and returns its path on this rank's host.
 std::filesystem::path prepare_on_each_host(TokenDataOptions options, RankContext& context, Progress& progress) {
   const size_t rank = context.world->rank();
   const size_t maker = context.host_of.empty() ? 0 : context.host_of[rank];
@@ -128,7 +128,7 @@ void check_token_data(const Config& config, const PlannedModel& planned, bool mu
   if (!data.validation.empty()) blocks_of(config, options, data.validation, must_be_there);
   if (blocks && data.validation.empty() && data.validation_split_percentage > 0)
     *blocks -= count_validation_blocks(*blocks, data.validation_split_percentage);
-  // Where the blocks are not known, the run has no more than it asks for.
+  // If the number of blocks is unknown, max_train_samples is an upper bound of it.
   if (data.max_train_samples) blocks = std::min(*data.max_train_samples, blocks.value_or(*data.max_train_samples));
   if (!blocks) return;
   const SampleOrder order(sample_order(config, planned.plan.layout, *blocks, /*train=*/true));

@@ -1,5 +1,5 @@
-// The training and validation data of a job: what is wrong with it before anything is read, and the sources that read
-// token caches, which the ranks of a host share.
+// The training and validation data of a job: checks before anything is read, and sources that read the token caches,
+// which the ranks of a host share.
 #pragma once
 #include <memory>
 #include <string>
@@ -11,19 +11,19 @@
 
 namespace shardline {
 
-// What is wrong with the tokenizer, the data files, and the run's length where files of token ids give it, before any
-// text is read: ConfigError, DataError. must_be_there: a file that is not is an error, too.
+// Checks the tokenizer, the data files and, if the files have token ids, the length of the run, without reading any
+// text. Throws ConfigError or DataError. must_be_there: a missing file is an error, too.
 void check_token_data(const Config& config, const PlannedModel& planned, bool must_be_there);
-// The same for evaluation alone.
+// The same for the validation data alone.
 void check_validation_data(const Config& config, const PlannedModel& planned);
 
-// Steps of the run. ConfigError where the schedule of the learning rate does not fit into them.
+// Steps of the run. Throws ConfigError if the learning-rate schedule does not fit into them.
 int64_t count_steps(const Config& config, int64_t steps_per_epoch);
 
 struct TokenData {
-  std::unique_ptr<DatasetSource> train, validation;  // null where there is none
+  std::unique_ptr<DatasetSource> train, validation;  // null if the job has no such data
 };
-// Collective over the world: the first rank of each host makes the token caches, which may take long, and the others
+// Collective over the world: the first rank of each host creates the token caches, which may take long, and the others
 // open them.
 TokenData open_data(const Config& config, const ModelSource& model, const Layout& layout, RankContext& context,
                     bool with_train);

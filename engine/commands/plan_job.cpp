@@ -24,7 +24,7 @@ bool predicts(const Config& config, const PlanOptions& options) {
 std::string plan_job(const Config& config, const PlanOptions& options) {
   const PlannedModel all = plan_model(config, configured_world_size(config), options.assumed);
   const auto& [model, machines, plan] = all;
-  const bool is_to_run = options.from_run.empty();  // a run that was needs no check
+  const bool is_to_run = options.from_run.empty();  // a finished run needs no check
   if (is_to_run) check_run(config, all, RunMoment::planned);
   if (!options.svg.empty()) write_schedule_picture(plan, options.svg);
   nlohmann::json json = plan_json(plan);
@@ -36,7 +36,7 @@ std::string plan_job(const Config& config, const PlanOptions& options) {
     text += "\n" + forecast_text(forecast, plan);
     std::optional<Candidates> candidates;
     if (!options.search.empty()) {
-      // Other T may split what this one cannot.
+      // With another T, units may be split that cannot be split over this T.
       Plan open = plan;
       open.workload.spec = make_spec(config, model.hf_config, asked_splits(config, model.spec));
       candidates = search_layouts(config, open, machines, ranking_from(options.search));
@@ -60,7 +60,7 @@ std::string plan_job(const Config& config, const PlanOptions& options) {
 }
 
 Config config_of_directory(const std::string& directory, const std::vector<std::string>& overrides) {
-  // data and output_dir are required of a config file; the commands that take a directory use neither unless set.
+  // A config requires data and output_dir; the commands that take a directory use neither unless they are set.
   nlohmann::json minimal = {
       {"model", {{"path", directory}}}, {"data", {{"train", directory}}}, {"output_dir", directory}};
   if (const auto model = described_model({.path = directory}); model && model->mistakes.empty())

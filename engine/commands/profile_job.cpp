@@ -59,7 +59,7 @@ Profile measure(const Config& config, const JobParts& parts, const RankContext& 
   return profile;
 }
 
-// What the file holds, if it can be used; rank 0 decides, and prints the reason if not. Collective over the world.
+// The profile in the file, if it can be used; rank 0 decides, and prints the reason if not. Collective over the world.
 std::shared_ptr<const Profile> measured_earlier(const Config& config, const JobParts& parts, const RankContext& context,
                                                 const fs::path& file) {
   FoundProfile found;
@@ -77,7 +77,7 @@ std::shared_ptr<const Profile> measured_earlier(const Config& config, const JobP
                                                                                    : std::make_shared<const Profile>();
 }
 
-// What is measured must not depend on what was measured earlier, nor need it.
+// A measurement must neither depend on an earlier profile nor require one.
 Config without_profile(Config config) {
   config.profile.clear();
   return config;
@@ -94,7 +94,7 @@ void profile_job(const Config& run, const std::string& path, RankContext& contex
   const JobParts parts = make_parts(config, context);
   const fs::path file = path.empty() ? fs::path(config.output_dir) / kProfileFile : fs::path(path);
   const auto earlier = measured_earlier(config, parts, context, file);
-  std::optional<OutputLock> lock;  // a run beside it would disturb the measurement
+  std::optional<OutputLock> lock;  // a run in the same directory would disturb the measurement
   if (!earlier && path.empty() && context.first()) {
     fs::create_directories(config.output_dir);
     lock.emplace(config.output_dir);
@@ -106,7 +106,7 @@ void profile_job(const Config& run, const std::string& path, RankContext& contex
     *context.out << file.string() << " is still valid; remove it to measure again\n";
     return;
   }
-  std::error_code ignored;  // writing tells
+  std::error_code ignored;  // writing the profile reports the error
   if (file.has_parent_path()) fs::create_directories(file.parent_path(), ignored);
   write_profile(profile, file);
   *context.out << "written to " << file.string() << '\n';

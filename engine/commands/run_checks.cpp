@@ -36,22 +36,17 @@ void check_optimizer(const Config& config) {
         "to \"cpu\", or use \"adamw_torch_fused\", \"adam\" or \"sgd\"");
 }
 
-// A rank's process may hold fewer bytes than its device has.
-void check_memory_cap(const Config& config, const PlannedModel& planned) {
+// A rank's process may be limited to fewer bytes than its device has.
+void check_memory_cap(const Config& config, const Cluster& cluster, const Plan& plan) {
   const double cap = config.runtime.memory_cap;
   if (cap == 0) return;
-  const auto memory = memory_by_rank(planned.machines.cluster, placed_layers(planned.plan));
+  const auto memory = memory_by_rank(cluster, placed_layers(plan));
   const auto most = std::max_element(memory.begin(), memory.end(),
                                      [](const auto& a, const auto& b) { return a.total() < b.total(); });
   if (most->total() <= cap) return;
   std::string parts;
-  for (const auto& [name, bytes] : {std::pair{"weights", most->weights},
-                                    {"gradients", most->gradients},
-                                    {"optimizer", most->optimizer},
-                                    {"activations", most->activations},
-                                    {"communication", most->communication},
-                                    {"workspace", most->workspace}})
-    if (bytes > 0) parts += cat(parts.empty() ? "" : ", ", name, ' ', format_bytes(bytes));
+  for (const auto& [name, bytes] : kPlannedClasses)
+    if ((*most).*bytes > 0) parts += cat(parts.empty() ? "" : ", ", name, ' ', format_bytes((*most).*bytes));
   throw ConfigError(cat("/runtime/memory_cap: rank ", most - memory.begin(), " needs ", format_bytes(most->total()),
                         " (", parts, ") by the plan, but the cap is ", format_bytes(cap), "; raise it to more than ",
                         static_cast<int64_t>(most->total()),
@@ -62,13 +57,19 @@ void check_memory_cap(const Config& config, const PlannedModel& planned) {
 
 void check_run(const Config& config, const PlannedModel& planned, RunMoment moment) {
   const bool starting = moment == RunMoment::starting;
+  // What runs now runs here, whatever machines the plan is for.
+  Config machine = config;
+  if (starting) machine.cluster.clear();
+  const Cluster cluster = starting && !plans_for_this_machine(config)
+                              ? planning_cluster(machine, planned.plan.mesh.size())
+                              : planned.machines.cluster;
   Findings findings;
   if (starting || plans_for_this_machine(config)) {
     findings.check([&] { check_host(config); });
     findings.check([&] { check_offload_path(config); });
   }
-  findings.check([&] { check_optimizer(config); });
-  findings.check([&] { check_memory_cap(config, planned); });
+  findings.check([&] { check_optimizer(machine); });
+  findings.check([&] { check_memory_cap(config, cluster, planned.plan); });
   findings.check([&] { check_token_data(config, planned, starting); });
   findings.throw_all();
 }

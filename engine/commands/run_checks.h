@@ -1,6 +1,6 @@
-// Checks of a training run before its ranks start and its texts are read. Both `plan` and `train` use them, so that
-// `train` runs what `plan` accepts. Problems that only show when a text is read (how many tokens it has, a line that is
-// not JSON) are reported when the run begins.
+// Checks of a training run before its ranks start and its texts are read. `plan` and `train` make the same checks, so
+// that `train` runs what `plan` accepts. Problems that only show when a text is read (how many tokens it has, a line
+// that is not JSON) are reported when the run begins.
 #pragma once
 #include <string>
 #include <vector>
@@ -10,15 +10,15 @@
 namespace shardline {
 
 enum class RunMoment {
-  planned,   // data files may not be there yet, and the machine that `cluster` names in a file may be another one
-  starting,  // now and here
+  planned,   // data files may still be missing, and the machine may be another one if `cluster` names a file
+  starting,  // the run starts now, on this machine
 };
 
-// Throws everything that is wrong as one ConfigError, or as one DataError if it is the data alone.
+// Throws everything that is wrong as one ConfigError, or as one DataError if only the data is wrong.
 void check_run(const Config& config, const PlannedModel& planned, RunMoment moment);
 
-// What would prevent a planned run from starting here and now although its config is correct: data that is not there
-// yet, an output_dir that is in use or lacks room. One line each.
+// What would prevent a planned run from starting on this machine now, although its config is correct: missing data, an
+// output_dir that is in use or too full. One line each.
 std::vector<std::string> obstacles_now(const Config& config, const ModelSpec& spec);
 
 }  // namespace shardline

@@ -36,7 +36,7 @@ void write_json(const fs::path& path, const nlohmann::json& value) {
   write_file(path, value.dump(2) + '\n');
 }
 
-// A build for GPUs that computes on CPUs says why.
+// Says why a build for GPUs computes on CPUs.
 std::string no_gpu_note(const Config& config, at::Device device) {
   return has_nccl() && device.is_cpu() && config.runtime.device != DeviceChoice::cpu ? " (no GPU found)" : "";
 }
@@ -116,8 +116,8 @@ void train_job(const Config& config, RankContext& context) {
   const at::Device device = context.device;
   std::optional<OutputLock> lock;  // until the end of the run
   if (context.first()) {
-    // The launcher has found what is wrong before, but not everybody starts ranks with it.
-    check_run(config, {parts.model, parts.machines, parts.plan}, RunMoment::starting);
+    // The launcher has checked the run before, but ranks may be started without it.
+    check_run(config, {parts.model, *parts.machines, parts.plan}, RunMoment::starting);
     lock.emplace(prepare_output_dir(config, parts.model.spec));
   }
   context.world->barrier({.what = "output directory"});
@@ -133,7 +133,7 @@ void train_job(const Config& config, RankContext& context) {
                  << plan_text(parts.plan, context.console.columns) << '\n'
                  << traffic_text(config, parts, device);
     if (!config.cluster.empty()) {
-      forecast = make_forecast(config, parts.machines, parts.plan);
+      forecast = make_forecast(config, *parts.machines, parts.plan);
       add_forecast(plan, *forecast);
       *context.out << forecast_text(*forecast, parts.plan) << '\n';
     }
@@ -185,7 +185,7 @@ void train_job(const Config& config, RankContext& context) {
     end_if_asked(step);
   }
 
-  // First of all: nothing that comes after it can lose the model.
+  // The model is saved first: nothing that comes after it can lose the model.
   saver.save(trainer.parameters(), records.show("bytes of the model written"));
   enter_phase(RunPhase::saved);
   try {

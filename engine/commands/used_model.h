@@ -6,13 +6,13 @@
 
 namespace shardline {
 
-// ConfigError where its weights would be random although the config does not ask for that: a config for training says
-// where the trained model goes, not that it is to be used.
+// Throws ConfigError if the weights would be random although the config does not ask for that: a config for training
+// says where the trained model is written, not that it is to be used.
 void require_weights(const Config& config);
 
-// "model: out"; with the model in output_dir where that is another one.
+// "model: models/gpt2", followed by the setting for the model in output_dir if that is another one.
 std::string used_model_line(const Config& config);
-// "samples: 32 tokens, the model's maximum"
+// "samples: 32 tokens, the model's maximum (the default is 1024)"
 std::string samples_line(const Config& config);
 
 }  // namespace shardline

@@ -2,10 +2,10 @@
 
 #include "core/error.h"
 #include "core/files/json_reader.h"
-#include "engine/config/checks.h"
 #include "engine/config/keys/forms.h"
 #include "engine/config/keys/registry.h"
 #include "engine/config/keys/spellings.h"
+#include "engine/config/rules/checks.h"
 #include "engine/config/rules/model_rules.h"
 #include "engine/config/rules/needs.h"
 
@@ -33,7 +33,7 @@ void read_key(JsonReader& reader, const Section& section, const Key& key, Config
   } else if (key.status == Status::honoured) {
     store(key, *value);
   } else {
-    const bool secret = key.name == "hub_token" || key.name == "push_to_hub_token";  // resolved configs are shared
+    const bool secret = key.name == "hub_token" || key.name == "push_to_hub_token";  // others may read it
     config.no_effect[section.name][key.name] = secret ? json() : *value;
   }
 }
@@ -54,7 +54,7 @@ void fill_defaults(Config& config) {
 
 struct Readers {
   JsonReader root, model, data, training, smp, mpi, runtime;
-  std::optional<JsonReader> data_parallel;  // of SageMaker's distribution object, where it has one
+  std::optional<JsonReader> data_parallel;  // "dataparallel" of SageMaker's distribution object, if there is one
 
   JsonReader& of(const std::string& section) {
     if (section == "model") return model;
@@ -76,7 +76,8 @@ Readers open_sections(const JsonDocument& document) {
   return {root, model, data, training, wrapped.smp, wrapped.mpi, runtime, std::move(wrapped.data_parallel)};
 }
 
-// Each rule is looked at where its sections were read without a mistake: a slip must not look like a contradiction.
+// Checks each rule only if its sections were read without a mistake: a misspelled key must not look like a
+// contradiction.
 void check_between_keys(Readers& readers, const Config& config) {
   const SectionReader reader = [&](const std::string& section) -> JsonReader& { return readers.of(section); };
   const Complaint complain = [&](const std::string& key, const std::string& rule, const std::string& advice) {

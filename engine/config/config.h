@@ -9,20 +9,20 @@
 
 namespace shardline {
 
-// Reads FILE with `overrides` ("training.max_steps=10": path=VALUE, VALUE is JSON or a bare string) applied first.
-// Defaults that depend on other keys are filled in. Throws one ConfigError that lists every mistake of the file.
+// Reads FILE; `overrides` ("training.max_steps=10": path=VALUE, VALUE is JSON or a bare string) are applied first.
+// Fills in defaults that depend on other keys. Throws one ConfigError that lists every mistake.
 Config read_config(const std::string& path, const std::vector<std::string>& overrides = {});
 // The same for a text; `file` is its name in messages.
 Config parse_config(const std::string& text, const std::string& file, const std::vector<std::string>& overrides = {});
 
-// A config file with every honoured key written out: reading it again gives an equal Config. `derived` (sizes,
-// versions) is kept under the key "derived", which reading passes over.
+// A config file with every honoured key written out: reading it again gives an equal Config. `derived` (such as sizes)
+// is stored under the key "derived", which reading ignores.
 nlohmann::json resolved(const Config& config, const nlohmann::json& derived = nullptr);
 
-// The overrides ("training.max_steps=10") that turn the one config into the other.
+// The overrides ("training.max_steps=10") that turn one config into the other.
 std::vector<std::string> settings_between(const Config& from, const Config& to);
 
-// One line for each given key that was accepted and has no effect on ranks of this device, with the reason.
+// One line for each key that the config gives and that has no effect in a run on such a device, with the reason.
 std::vector<std::string> notes(const Config& config, c10::Device device);
 
 // docs/config.md: every key with type, default, status and meaning.

@@ -1,4 +1,4 @@
-// The texts about the keys, made from the list of keys.
+// The reference documentation of the keys, made from the list of keys.
 #include <sstream>
 
 #include "engine/config/config.h"
@@ -70,10 +70,10 @@ starts. `--set training.max_steps=10` changes a value before the file is checked
 path with slashes, as in `--set /model/config/n_layer=2`, reaches keys whose names contain dots. Paths of files and
 directories are relative to the current directory.
 
-A setting may have several spellings: other names of a key, and shorthands in other sections, as the tables below say. Two
-spellings with different values in one file are a contradiction. `--set` of any spelling replaces what the file says about
-that setting, whichever spelling the file uses. Of two `--set` of the same key the last one counts; two `--set` of one
-setting in different spellings with different values are refused, as in a file.
+A setting may have several spellings: aliases of its key, and shorthands in other sections, as the tables show. Two
+spellings with different values in one file are a contradiction. `--set` of any spelling replaces what the file says
+about that setting, whichever spelling the file uses. If `--set` gives the same key twice, the last value counts; if it
+gives one setting in two spellings with different values, they are refused, as in a file.
 
 Each key has one status:
 
@@ -87,7 +87,7 @@ Each key has one status:
 `mpi_options`. In it, `"dataparallel": {"enabled": true, "custom_mpi_options": "..."}` enables data parallelism: `ddp`
 is true, `custom_mpi_options` means the same as in `mpi`, and the number of ranks is `hosts` x `processes_per_host` of
 `mpi`, which is then required. The resolved config of a run, `output_dir/config.resolved.json`, is a config, too: it
-gives the same run, and its key `derived`, which holds sizes and versions for information, is ignored.
+gives the same run, and its key `derived`, which holds derived sizes for information, is ignored.
 
 ## Patterns
 

@@ -1,5 +1,5 @@
-// Continues token ids with a model on any layout. A layer's keys and values are kept, so a new token costs the products
-// of one token.
+// Continues token ids with a model on any layout. Each layer's keys and values are kept, so a new token costs the
+// products of one token.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -12,15 +12,14 @@ namespace shardline {
 struct Sampling {
   double temperature = 1;  // 0: the most likely token
   int64_t top_k = 0;       // only the k most likely; 0: all
-  double top_p = 1;        // only the most likely that together reach this probability
+  double top_p = 1;        // only the most likely tokens that together reach this probability
   uint64_t seed = 0;
 };
 
-// The token that `sampling` takes from logits [vocabulary], at place `position` of sequence `sequence`: a pure
-// function.
+// The token that is sampled from logits [vocabulary] at position `position` of sequence `sequence`; a pure function.
 int64_t sample_token(const at::Tensor& logits, const Sampling& sampling, int64_t sequence, int64_t position);
 
-// Up to max_new tokens after `prompt` (not empty); ends after `eos` or at the model's last position. `sequence` keys
+// At most max_new tokens after `prompt` (not empty); ends after `eos` or at the model's last position. `sequence` keys
 // the random numbers. Collective over the replica; every rank gets the tokens. use_cache false recomputes all positions
 // for every token.
 std::vector<int32_t> generate(Trainer& model, const ModelSpec& spec, const std::vector<int64_t>& prompt,

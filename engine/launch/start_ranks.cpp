@@ -33,9 +33,9 @@ void count_request(int) {
 }
 
 void set_environment_of_ranks() {
-  // Ranks share cores where they are too many: waiting ones give theirs away. Root is refused by default.
+  // If there are more ranks than cores, waiting ranks yield theirs. Open MPI refuses root by default.
   setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
-  // mpirun gives its ranks a terminal of their own; what they should write for is this process's.
+  // mpirun gives its ranks a terminal of their own; they should format their output for this process's.
   const Console console = console_of(1);
   setenv(kConsole, console.terminal ? std::to_string(console.columns).c_str() : "0", 1);
   if (geteuid() == 0) {
@@ -44,10 +44,10 @@ void set_environment_of_ranks() {
   }
 }
 
-// In the child: becomes mpirun, which writes its errors into `errors` and reads nothing.
+// In the child process: becomes mpirun, which writes its errors into `errors` and reads nothing.
 [[noreturn]] void become_mpirun(const std::vector<std::string>& command, int errors) {
   setpgid(0, 0);                     // a Ctrl-C reaches the ranks once, through the launcher
-  prctl(PR_SET_PDEATHSIG, SIGTERM);  // no ranks without a launcher
+  prctl(PR_SET_PDEATHSIG, SIGTERM);  // mpirun ends if the launcher is killed
   std::signal(SIGUSR1, SIG_IGN);     // until the ranks are ready for it; the launcher repeats it
   dup2(errors, STDERR_FILENO);
   if (const int nothing = open("/dev/null", O_RDONLY); nothing >= 0) dup2(nothing, STDIN_FILENO);
@@ -74,7 +74,7 @@ int wait_for_mpirun(pid_t mpirun, int errors, RankMessages& messages) {
     }
     if (ended) return status;
     if (count == 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    // mpirun hands SIGUSR1 on to the ranks, which finish their step; SIGTERM ends them within a second.
+    // mpirun passes SIGUSR1 on to the ranks, which finish their step; SIGTERM ends them within a second.
     if (stop_requests == 0 || std::chrono::steady_clock::now() < signal_at) continue;
     kill(mpirun, stop_requests > 1 ? SIGTERM : SIGUSR1);
     signal_at = std::chrono::steady_clock::now() + std::chrono::seconds(1);
@@ -132,7 +132,7 @@ void end_job_with_message_of_failed_rank() {
     try {
       if (std::current_exception()) throw;
     } catch (const ConfigError&) {
-      std::_Exit(2);  // mpirun ends the others and passes it on
+      std::_Exit(2);  // mpirun ends the other ranks and returns this code
     } catch (...) {
     }
   });

@@ -1,4 +1,4 @@
-// Starting ranks through mpirun, and what the launcher says when something fails.
+// Starts ranks through mpirun, and reports errors.
 #pragma once
 #include <exception>
 #include <iosfwd>
@@ -14,15 +14,14 @@ namespace shardline {
 // the program's exit code.
 int start_ranks(const Config& config, const std::vector<std::string>& arguments, std::ostream& log);
 
-// What standard output is for the user, even through mpirun; not a terminal if that cannot be known.
+// The console of standard output, also through mpirun; not a terminal if that is unknown.
 Console console_of_job();
 
-// Prints the error with the rank it came from and returns the exit code: 2 for the config's or command line's fault,
-// else 1.
+// Prints the error and returns the exit code: 2 for mistakes in the config or on the command line, otherwise 1.
 int report_error(const std::exception& error, std::ostream& log);
 
-// When a rank of an MPI job fails: its message is the last one that the job prints, and the job's exit code is that of
-// its kind.
+// Call it when a rank of an MPI job fails: its message becomes the last one that the job prints, and the job's exit
+// code that of its kind of error.
 void end_job_with_message_of_failed_rank();
 
 }  // namespace shardline

@@ -40,7 +40,7 @@ void on_signal(int signal) {
   ::_exit(1);
 }
 
-// The rank that fails has the last line, not those that mpirun then ends.
+// The last line should be that of the rank that failed, not of those that mpirun ends afterwards.
 void on_signal_of_mpirun(int signal) {
   if (ends_at_once(signal)) ::_exit(1);
 }

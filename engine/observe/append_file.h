@@ -14,7 +14,8 @@ class AppendFile {
   AppendFile(const AppendFile&) = delete;
   AppendFile& operator=(const AppendFile&) = delete;
 
-  // All of it, or RunError and nothing of it, so that the file stays a sequence of whole records. One writer at a time.
+  // Writes all bytes, or throws RunError and writes none, so that the file remains a sequence of whole records. One
+  // writer at a time.
   void write(std::string_view bytes);
 
   const std::string& path() const { return path_; }

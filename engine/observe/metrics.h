@@ -1,5 +1,5 @@
-// What is known about a finished optimizer step and about an evaluation: the one record from which metrics.jsonl, the
-// TensorBoard events and the console line are made.
+// The record of a finished optimizer step and of an evaluation, from which metrics.jsonl, the TensorBoard events and
+// the console line are made.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -9,16 +9,16 @@
 
 namespace shardline {
 
-// Of the rank's process: where ranks are threads, each has the numbers of all together.
+// Memory of the rank's process; if ranks are threads, each has the totals of all.
 struct RankMemory {
-  int64_t counted = 0;   // bytes: largest sum of tensors (weights, gradients, states, activations, workspace)
-  int64_t resident = 0;  // bytes: largest that the process really held, files' pages included
+  int64_t counted = 0;   // bytes: peak of all tensors (weights, gradients, states, activations, workspace)
+  int64_t resident = 0;  // bytes: peak of the process, including pages of files
 };
 
-// Of fp16.
+// Set for fp16.
 struct LossScale {
   double scale = 1;         // of this step
-  bool overflowed = false;  // a gradient was no finite number: the step changed nothing
+  bool overflowed = false;  // a gradient was infinite or NaN: the step changed nothing
 };
 
 struct StepMetrics {
@@ -26,7 +26,7 @@ struct StepMetrics {
   double epoch = 0;          // epochs finished after this step, with a fraction
   double loss = 0;           // of this step's batch, before the update
   double grad_norm = 0;      // before clipping
-  double learning_rate = 0;  // that this update used
+  double learning_rate = 0;  // used by this update
   std::optional<LossScale> loss_scale;
   int64_t tokens = 0;  // of the global batch
   double step_seconds = 0;
@@ -43,7 +43,7 @@ struct EvaluationMetrics {
   std::vector<std::pair<std::string, double>> values;  // names begin with eval_: eval_loss first
 };
 
-// Of the rank that has most.
+// The resident bytes of the rank that has the most.
 int64_t largest_resident(const StepMetrics& metrics);
 
 }  // namespace shardline

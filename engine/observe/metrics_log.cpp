@@ -6,7 +6,7 @@
 namespace shardline {
 namespace {
 
-// A line in the making: keys keep the order in which they are set.
+// A line that is being made; keys keep the order in which they are set.
 class Line {
  public:
   template <class Value>

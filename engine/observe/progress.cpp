@@ -42,7 +42,7 @@ std::string whole_percent(double fraction) {
   return printed("%.0f%%", std::floor(fraction * 100));
 }
 
-// At most `columns` bytes, never a part of a UTF-8 sequence.
+// At most `columns` bytes, without cutting a UTF-8 sequence.
 std::string cut(std::string text, size_t columns) {
   if (text.size() <= columns) return text;
   while (columns > 0 && (static_cast<unsigned char>(text[columns]) & 0xc0) == 0x80) --columns;
@@ -133,7 +133,7 @@ void Progress::draw(const std::string& text) {
   last_output_ = clock_();
 }
 
-// The bar takes the room that the words leave; without enough of it only the percentage is shown.
+// The bar takes the space that the text leaves; if that is too little, only the percentage is shown.
 std::string Progress::with_bar(const std::string& before, double fraction, const std::string& after) const {
   fraction = std::clamp(fraction, 0.0, 1.0);
   const std::string head = before + " " + whole_percent(fraction) + " ";
@@ -145,7 +145,8 @@ std::string Progress::with_bar(const std::string& before, double fraction, const
   return head + "[" + bar + "] " + after;
 }
 
-// From the pace since the first step ended, which includes evaluation and saving but not the first step's warm-up.
+// Estimated from the time since the first step ended, which includes evaluation and saving but not the first step's
+// warm-up.
 double Progress::seconds_left(const StepMetrics& metrics, int64_t total_steps) const {
   const int64_t since_first = metrics.step - first_step_;
   const double pace = since_first > 0 ? (clock_() - first_step_at_) / since_first : metrics.step_seconds;

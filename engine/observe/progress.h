@@ -1,6 +1,6 @@
-// How a run looks on the console. On a terminal one line is drawn over and over, with a bar and the time that is left;
-// anywhere else (a pipe, a log file) plain lines appear now and then. Writes only to the stream that the program gave.
-// To be used by one thread at a time.
+// The console output of a run. On a terminal one line is redrawn with a bar and the remaining time; elsewhere (a pipe,
+// a log file) plain lines appear from time to time. Writes only to the given stream. To be used by one thread at a
+// time.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -23,8 +23,8 @@ class Progress {
  public:
   using Clock = std::function<double()>;  // seconds since any moment
 
-  // Which steps are a line: every n-th (0: none), and the first. Without a terminal the first and last always are; on
-  // one all steps move a bar.
+  // Which steps are printed as a line: every n-th (0: none), and the first. Without a terminal the first and the last
+  // always are; on a terminal all steps move a bar.
   struct LoggedSteps {
     int64_t every = 0;
     bool first = false;
@@ -34,9 +34,9 @@ class Progress {
   void add(const StepMetrics& metrics, int64_t total_steps);
   void add(const EvaluationMetrics& metrics);
 
-  // Long work outside of training: `done` of `total` parts (0: unknown) of what `text` says. A new text, or a smaller
-  // `done`, begins new work; done == total ends it. May be called as often as one likes. Without a terminal: a line at
-  // the beginning, every ten seconds and at the end.
+  // Progress of long work outside of training: `done` of `total` parts (0: unknown) of what `text` names. A new text,
+  // or a smaller `done`, begins new work; done == total ends it. May be called at any rate. Without a terminal it
+  // prints a line at the beginning, every ten seconds and at the end.
   void update(int64_t done, int64_t total, const std::string& text);
 
   // A separate line, above the bar.
@@ -69,7 +69,7 @@ class Progress {
 };
 
 // step 12/500 | loss 3.2145 | norm 0.84 | lr 3.0e-05 | 412 ms | 39.8k tok/s | mem 1.2 GiB
-// mem: resident bytes of the rank that has most; left out where nothing was measured.
+// mem: resident bytes of the rank that has the most; omitted if nothing was measured.
 std::string console_line(const StepMetrics& metrics, int64_t total_steps);
 // step 500 | eval_loss 3.1021 | eval_perplexity 22.2450
 std::string console_line(const EvaluationMetrics& metrics);

@@ -1,5 +1,5 @@
-// Scalars in TensorBoard's event format, written by hand: a record is a length, its checksum, a protobuf message and
-// its checksum (masked CRC-32C, little endian).
+// Scalars in TensorBoard's event format, encoded without a library: a record is a length, its checksum, a protobuf
+// message and its checksum (masked CRC-32C, little endian).
 //
 // Tags are those of Hugging Face's Trainer: a step's numbers under train/ (train/loss, train/grad_norm,
 // train/learning_rate, ...), an evaluation's eval_loss as eval/loss.
@@ -21,7 +21,8 @@ class TensorBoardWriter {
   // Seconds since 1970.
   using Clock = std::function<double()>;
 
-  // A new file events.out.tfevents.* in `directory`, which is created. Throws RunError, as do the writes.
+  // Creates a new file events.out.tfevents.* in `directory`, which is created if necessary. Throws RunError, as do the
+  // writes.
   explicit TensorBoardWriter(const std::string& directory, Clock clock = system_seconds);
 
   void add(const StepMetrics& metrics);
@@ -37,7 +38,7 @@ class TensorBoardWriter {
 
 using Scalars = std::vector<std::pair<std::string, double>>;  // tag, value (stored as fp32)
 
-// Whole records, framing included: the first of a file, and one with scalars.
+// Complete records with framing: the first of a file, and one with scalars.
 std::string tensorboard_version_record(double wall_time);
 std::string tensorboard_record(double wall_time, int64_t step, const Scalars& scalars);
 

@@ -34,7 +34,7 @@ int lane_number(const std::string& lane) {
   return std::find(std::begin(kLanes), std::end(kLanes), lane) - std::begin(kLanes);
 }
 
-// "F3", or "F3/1" of a chunk other than the first.
+// "F3", or "F3/1" for a chunk other than the first.
 std::string short_name(const Instruction& instruction) {
   static const std::map<Op, std::string> letters = {
       {Op::forward, "F"}, {Op::backward_input, "B"}, {Op::backward_weight, "W"}};
@@ -74,7 +74,7 @@ Span span_of(const Mesh& mesh, const FlightRecord& flight, double offset) {
   return span;
 }
 
-// Spans of a lane may overlap, which a lane of the format may not: later ones go to a lane below.
+// Spans of a lane may overlap, but the format does not allow that: later ones go to a lane below.
 std::vector<int> rows_of(const std::vector<const Span*>& spans) {
   std::vector<double> ends;
   std::vector<int> rows;

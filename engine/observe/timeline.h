@@ -1,6 +1,6 @@
-// What all ranks did in one step, in one file for ui.perfetto.dev or chrome://tracing (the Trace Event Format of
-// Chromium): a process per rank, a lane each for instructions, collectives and messages, arrows from sends to receives,
-// and as counters the microbatches between forward and backward, the bytes that they keep, and those of the process.
+// What all ranks did in one step, in one file for ui.perfetto.dev or chrome://tracing (Chromium's Trace Event Format):
+// a process for each rank; a lane each for instructions, collectives and messages; arrows from sends to receives; and
+// counters of the microbatches between forward and backward, the bytes that they keep, and those of the process.
 #pragma once
 #include <cstdint>
 #include <iosfwd>
@@ -14,23 +14,23 @@
 
 namespace shardline {
 
-// What one rank knows of a step, on its own clocks.
+// One rank's records of a step, on its own clocks.
 struct StepRecords {
   double start = 0, end = 0;      // by steady_seconds()
   double gradients_complete = 0;  // when norm and optimizer could begin
   std::vector<InstructionRecord> instructions;
   int64_t peak_activation_bytes = 0;
   std::vector<FlightRecord> flights;  // of this process, oldest first
-  uint64_t first_flight = 1;          // ticket of the first that may belong to the step
+  uint64_t first_flight = 1;          // ticket of the first one that may belong to the step
 };
 
-// One rank's share of the picture. Times are seconds on rank 0's clock.
+// One rank's part of the timeline. Times are seconds on rank 0's clock.
 struct RankTimeline {
   struct Span {
     std::string lane;  // "instructions", "collectives", "messages"
     std::string name;  // "F3/1", "all_reduce, gradients of h.2"
     double start = 0, end = 0;
-    std::string arrow = "";  // of a send and its receive: the same text; "" for all others
+    std::string arrow = "";  // the same text for a send and its receive; "" for all others
     bool arrow_begins = false;
     std::string detail = "";  // "float32 [4, 64, 128] in pp, for send_activation, ..."
   };
@@ -44,14 +44,14 @@ struct RankTimeline {
 // offset: see clock_offset().
 RankTimeline rank_timeline(const Mesh& mesh, int rank, const StepRecords& step, double offset);
 
-// To carry it to rank 0 and back.
+// For sending it to rank 0.
 std::string to_text(const RankTimeline& timeline);
 RankTimeline timeline_from_text(const std::string& text);
 
-// Writes the file rank by rank, so that no more than one of them has to be in memory.
+// Writes the file rank by rank, so that only one of them must be in memory.
 class ChromeTrace {
  public:
-  // zero: the first rank's start, which becomes time 0. mesh and out must outlive it.
+  // zero: the earliest start of a rank, which becomes time 0. mesh and out must outlive the object.
   ChromeTrace(const Mesh& mesh, double zero, std::ostream& out);
   ~ChromeTrace();
 
@@ -64,7 +64,7 @@ class ChromeTrace {
   std::unique_ptr<Events> events_;
 };
 
-// 1 - (time in forward and backward instructions) / (ranks x span of the step): the idle share that the spans show.
+// 1 - (time in forward and backward instructions) / (ranks x span of the step): the idle share according to the spans.
 double idle_fraction(const std::vector<RankTimeline>& ranks);
 
 }  // namespace shardline

@@ -12,7 +12,7 @@
 namespace shardline {
 namespace {
 
-// Mean over microbatches and over the ranks of a stage.
+// Means over microbatches and over the ranks of a stage.
 class MeanCosts {
  public:
   MeanCosts(const Mesh& mesh, const std::vector<RankTimeline>& ranks) {

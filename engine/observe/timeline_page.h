@@ -1,4 +1,4 @@
-// A step as a picture: one self-contained HTML file.
+// A step as a picture in one self-contained HTML file.
 #pragma once
 #include <string>
 #include <vector>
@@ -8,12 +8,12 @@
 
 namespace shardline {
 
-// What every rank did, above what the plan predicted: the schedule simulated with the mean measured cost of each
-// instruction on each stage, without time for messages. Both on one scale, with their idle shares.
+// What every rank did, above what the simulator predicts for the schedule at the mean measured cost of each instruction
+// on each stage, without time for messages. Both are on one scale, with their idle shares.
 std::string timeline_page(const Mesh& mesh, const Schedule& schedule, int64_t step,
                           const std::vector<RankTimeline>& ranks);
 
-// By stage: simulated time from the first instruction to the last, at these ranks' mean measured costs.
+// By stage: simulated time from the first instruction to the last, at the mean measured costs of these ranks.
 double predicted_seconds(const Mesh& mesh, const Schedule& schedule, const std::vector<RankTimeline>& ranks);
 
 }  // namespace shardline

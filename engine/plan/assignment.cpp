@@ -20,7 +20,7 @@ std::string chunk_name(const Schedule& schedule, int chunk) {
   return schedule.chunks() == schedule.stages ? cat("stage ", stage) : cat("chunk ", chunk, " (stage ", stage, ")");
 }
 
-// In execution order, none empty.
+// Throws ConfigError unless the chunks take the layers in execution order and none is empty.
 void check_chunks(const std::string& where, const ModelSpec& spec, const Schedule& schedule,
                   const std::vector<int>& chunk_of_layer) {
   for (size_t layer = 1; layer < chunk_of_layer.size(); ++layer)
@@ -86,7 +86,8 @@ std::vector<int> assigned_by_hand(const Config& config, const ModelSpec& spec, c
   return chunks;
 }
 
-// The k-th list of a stage is its k-th chunk. Errors say what of the file is not of this model and schedule.
+// Reads a partition file. The k-th list of a stage is its k-th chunk. Errors say which part of the file does not match
+// this model and schedule.
 class PartitionFile {
  public:
   PartitionFile(const std::string& path, const ModelSpec& spec, const Schedule& schedule)

@@ -8,8 +8,9 @@
 
 namespace shardline {
 
-// The chunk of each layer. Throws ConfigError: fewer layers than chunks; a partition by hand or in a file that does not
-// name every layer of the model once, in execution order, with at least one layer in every chunk.
+// Returns the chunk of each layer. Throws ConfigError if there are fewer layers than chunks, or if a manual partition
+// or a partition file does not name every layer of the model once, in execution order, with at least one layer in every
+// chunk.
 std::vector<int> assign_layers(const Config& config, const ResolvedRun& run, const Machines& machines);
 
 }  // namespace shardline

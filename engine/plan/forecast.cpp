@@ -11,13 +11,13 @@
 namespace shardline {
 namespace {
 
-constexpr double kMostBoxes = 10000;  // of a picture that browsers still like
+constexpr double kMostBoxes = 10000;  // in a picture that browsers still handle
 
 MeshSpans spans_of(const Machines& machines, const Plan& plan) {
   return mesh_spans(plan.mesh, machines.cluster.devices_per_node, plan.layout.sharding.degree);
 }
 
-// Of the rank with most on every stage.
+// Fits the rank with the most memory of each stage.
 MemoryFit fit_of(const Machines& machines, const Plan& plan, const std::vector<MemoryBytes>& memory) {
   std::vector<MemoryBytes> stages(plan.mesh.p());
   for (int rank = 0; rank < plan.mesh.size(); ++rank) {

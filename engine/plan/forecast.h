@@ -1,4 +1,4 @@
-// What a plan costs on a cluster before anything runs: time, memory of every rank, money, disk.
+// What a plan costs on a cluster, before anything runs: time, memory of every rank, money, disk space.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -17,29 +17,29 @@ struct Forecast {
   Layout layout;
   StepEstimate step;
   std::vector<MemoryBytes> memory;           // by rank
-  MemoryFit fit;                             // of the stage that needs most
-  std::optional<MemoryAdvice> advice;        // where it does not fit and something would help
-  std::vector<std::string> advice_settings;  // what to set in the config for it
+  MemoryFit fit;                             // of the stage that needs the most
+  std::optional<MemoryAdvice> advice;        // if the plan does not fit and something would help
+  std::vector<std::string> advice_settings;  // what to set in the config to follow the advice
   int64_t parameters = 0;
   double flops_per_step = 0;
-  int64_t total_steps = 0;  // 0: only known with the data, since epochs count
+  int64_t total_steps = 0;  // 0: num_train_epochs determines it, so it is known only with the data
   double total_seconds = 0, node_hours = 0;
-  std::optional<double> cost, spot_cost;  // where the cluster states prices
+  std::optional<double> cost, spot_cost;  // unset if the cluster states no prices
   double disk_bytes = 0;                  // of the saved model
 
   bool fits(size_t rank) const { return memory[rank].total() <= cluster.memory_bytes; }
 };
 
-// The instruction lists that the plan runs, with the chunks that it has, at the case's prices.
+// Simulates the plan's instruction lists, with the plan's chunks, at prices for `machines`.
 StepEstimate forecast_step(const Machines& machines, const Plan& plan);
 
 Forecast make_forecast(const Config& config, const Machines& machines, const Plan& plan);
 
-// Busy times of the stages as the forecast sees them: a row of boxes for each stage, in seconds.
+// An SVG of the predicted busy times: a row of boxes for each stage, in seconds.
 std::string forecast_picture(const Machines& machines, const Plan& plan);
 
-// The keys that a forecast adds to plan_json's: step_seconds, bubble_fraction, tokens_per_second, ..., and in each of
-// `ranks` memory_bytes and fits, and host_bytes if states are on the host.
+// Adds a forecast's keys to those of plan_json: step_seconds, bubble_fraction, tokens_per_second, ..., and to each
+// entry of `ranks` memory_bytes and fits, and host_bytes if states are on the host.
 void add_forecast(nlohmann::json& plan, const Forecast& forecast);
 std::string forecast_text(const Forecast& forecast, const Plan& plan);
 

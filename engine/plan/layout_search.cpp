@@ -60,7 +60,7 @@ std::string tenths(double value) {
   return text.str();
 }
 
-// What "auto" leaves open; all else is as the config says.
+// Leaves open what the config gives as "auto"; everything else is as the config says.
 SearchSpace open_space(const Config& config, const Cluster& cluster, const ModelSpec& spec, int world) {
   const SmpOptions& smp = config.smp;
   const auto fixed = [](int value) { return value == kAuto ? std::vector<int>() : std::vector<int>{value}; };
@@ -71,7 +71,7 @@ SearchSpace open_space(const Config& config, const Cluster& cluster, const Model
                     .microbatches = fixed(smp.microbatches),
                     .schedules = {smp.pipeline}};
   Layout& base = space.base;
-  base.active_microbatches = 0;  // what each schedule needs
+  base.active_microbatches = 0;  // each schedule uses what it needs
   space.recompute = {base.recompute};
   space.sequence_parallel = {smp.optimize == Optimize::memory};
   space.placements = {smp.placement_strategy};
@@ -92,14 +92,14 @@ bool leaves_open(const SmpOptions& smp) {
          smp.virtual_pipeline_degree == kAuto || smp.sharded_data_parallel_degree == kAuto;
 }
 
-// P and T are given and nothing else says how many ranks there are: P x T, on one host.
+// True if P and T are given and nothing else determines the number of ranks: it is P x T, on one host.
 bool degrees_say_ranks(const Config& config) {
   return config.mpi.processes_per_host == 0 && plans_for_this_machine(config) &&
          config.smp.pipeline_parallel_degree != kAuto && config.smp.tensor_parallel_degree != kAuto;
 }
 
-// The ranks that the run will have: as many as it names, else all of the cluster's devices, else all of this host's, on
-// each of the hosts.
+// The number of ranks that the run will have: the config's number if it determines one, else all devices of the
+// cluster, else all GPUs or cores of each host.
 int ranks_of_auto(const Config& config, const Assumptions& assumed) {
   if (config.mpi.processes_per_host > 0) return configured_world_size(config);
   if (!plans_for_this_machine(config)) return planning_cluster(config, 1, assumed).devices();
@@ -123,8 +123,8 @@ Candidates search_layouts(const Config& config, const Plan& plan, const Machines
     throw ConfigError(cat("--search cost: the cluster \"", cluster.name, "\" states no hourly_price; state it"));
   SearchSpace space{
       .base = plan.layout, .worlds = worlds_of(config, cluster, ranking), .placements = {plan.layout.placement}};
-  space.base.active_microbatches = 0;  // what each schedule needs
-  space.base.accumulation_steps = 1;   // a part of the microbatches
+  space.base.active_microbatches = 0;  // each schedule uses what it needs
+  space.base.accumulation_steps = 1;   // the search chooses all microbatches of a step
   space.offload = {{}, {.enabled = true, .horizon = plan.layout.offload.horizon}};
   Candidates candidates{.ranking = ranking,
                         .found = search(plan.workload, machines, space, ranking),

@@ -1,5 +1,5 @@
-// Which layout would be best: all that the planner can think of for `plan --search`, and those that a config leaves
-// open with "auto".
+// Search for the best layout: over every layout that the planner can make for `plan --search`, and over what a config
+// leaves open with "auto".
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -16,19 +16,20 @@ struct Candidates {
   Ranking ranking = Ranking::time;
   SearchResult found;
   std::vector<std::vector<std::string>> settings;  // by place in found.best: what to set in the config
-  double hourly_price = 0;                         // of a node; 0: not stated
+  double hourly_price = 0;                         // per node; 0: not stated
 };
 
-// All layouts of the plan's workload over the config's ranks, or over all devices of the cluster where it names no
-// number of processes; ranked by cost also over fewer nodes.
+// Searches all layouts of the plan's workload over the config's ranks, or over all devices of the cluster if the config
+// does not give the number of processes. A ranking by cost also tries fewer nodes.
 Candidates search_layouts(const Config& config, const Plan& plan, const Machines& machines, Ranking ranking);
 
-// `candidates`, best first, each with the reason it lost; of those that are not ranked only the first ones.
+// The layouts in `candidates`, best first, each with the reason it lost; of those that are not ranked, only the first
+// ones.
 nlohmann::json candidates_json(const Candidates& candidates);
 std::string candidates_text(const Candidates& candidates, const Forecast& own);
 
-// The config with every degree that it gives as "auto" chosen: the fastest layout that fits. Throws ConfigError where
-// none fits.
+// The config with every "auto" degree replaced by that of the fastest layout that fits. Throws ConfigError if none
+// fits.
 Config with_chosen_degrees(const Config& config, const Assumptions& assumed = {});
 
 }  // namespace shardline

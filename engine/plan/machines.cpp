@@ -1,6 +1,6 @@
 #include "engine/plan/machines.h"
 
-#include <array>
+#include <algorithm>
 #include <filesystem>
 
 #include "core/error.h"
@@ -25,7 +25,7 @@ std::shared_ptr<const Profile> profile_of(const Config& config, const Assumption
   return std::make_shared<const Profile>(read_profile(config.profile));
 }
 
-// Measurements of another workload say nothing about this one. What depends on the layout is looked up layout by
+// Times that were measured with another workload do not apply. Those that depend on the layout are looked up for each
 // layout.
 void require_profile_of(const Config& config, const Workload& workload, const Profile& profile) {
   const auto different = mismatch(profile, job_conditions(config, workload.spec, workload.precision()));
@@ -34,13 +34,13 @@ void require_profile_of(const Config& config, const Workload& workload, const Pr
                           different, "; measure again with shardline profile, or leave it out"));
 }
 
-// This host, with the GPUs that it has where the config does not want CPUs.
+// This host, with its GPUs unless the config asks for CPUs.
 Cluster cluster_here(const Config& config, int ranks_per_host, int hosts) {
   const auto gpu = has_accelerators(config) ? gpu_facts(0) : std::nullopt;
   return gpu ? local_gpu_cluster(*gpu, gpu_count(), ranks_per_host, hosts) : local_cluster(ranks_per_host, hosts);
 }
 
-// A profile has no link to where activations and states are moved out to.
+// A profile does not measure the link over which activations and states are offloaded.
 Cluster measured_cluster(const Profile& profile, int world_size, const Cluster& local) {
   Cluster cluster = profiled_cluster(profile, world_size);
   cluster.host = local.host;
@@ -73,10 +73,16 @@ Cluster planning_cluster(const Config& config, int world_size, const Assumptions
   if (here && world_size % hosts != 0)
     throw ConfigError(cat("/mpi_options/hosts: the ", world_size, " ranks must be a multiple of the ", hosts,
                           " hosts; change the degrees, processes_per_host or hosts"));
+  if (!here && !config.profile.empty())
+    throw ConfigError(cat("/profile: ", config.profile, " was measured on this machine, but /cluster names ",
+                          config.cluster, "; leave one of them out, or set cluster to \"local\""));
   const auto profile = here ? profile_of(config, assumed) : nullptr;
   Cluster cluster = here ? cluster_here(config, world_size / hosts, hosts) : read_cluster(config.cluster);
   if (profile) cluster = measured_cluster(*profile, world_size, cluster);
-  if (!config.mpi.hosts.empty()) cluster.nodes = hosts;
+  const bool on_known_hosts = !config.mpi.hosts.empty() || (uses_all_hosts(config) && !hosts_of(config).empty());
+  if (on_known_hosts) cluster.nodes = hosts;
+  if (config.mpi.processes_per_host > 0)
+    cluster.devices_per_node = std::min(cluster.devices_per_node, config.mpi.processes_per_host);
   cluster.nodes = assumed.nodes.value_or(cluster.nodes);
   if (states_on_host(config.smp, has_accelerators(config))) check_host(cluster);
   return cluster;

@@ -39,7 +39,7 @@ Recompute recompute_of(const Plan& plan, size_t layer) {
   return plan.layout.recompute.empty() ? Recompute() : plan.layout.recompute[layer];
 }
 
-// The strategy by layer.
+// The recompute strategy of each layer.
 nlohmann::json recompute_names(const Plan& plan) {
   nlohmann::json names = nlohmann::json::object();
   const auto& layers = plan.workload.spec.layers;
@@ -59,7 +59,8 @@ nlohmann::json units_json(const std::vector<SplitUnit>& units) {
   return list;
 }
 
-// "recomputed: each (8 blocks), none (2); moved out until 4 instructions before their use"
+// "recomputed: each (8 layers), 2 layers kept; inputs of recomputed layers offloaded until 4 instructions before their
+// use"
 std::string activations_text(const Plan& plan) {
   std::map<std::string, int> layers;
   for (size_t layer = 0; layer < plan.chunk_of_layer.size(); ++layer) ++layers[to_string(recompute_of(plan, layer))];
@@ -70,14 +71,14 @@ std::string activations_text(const Plan& plan) {
   text = text.empty() ? "all kept" : cat(text, ", ", kept, " layers kept");
   const auto& offload = plan.layout.offload;
   if (!offload.enabled) return text;
-  return cat(text, offload.everything ? "; everything" : "; inputs of what is recomputed", " away until ",
-             offload.horizon, " instructions before its use");
+  return cat(text, offload.everything ? "; everything" : "; inputs of recomputed layers", " offloaded until ",
+             offload.horizon, " instructions before their use");
 }
 
 }  // namespace
 
 Schedule training_schedule(const Layout& layout) {
-  // Accumulation is more microbatches: no drain between its steps.
+  // Accumulation means more microbatches: the pipeline is not drained between accumulation steps.
   const bool scattered = layout.sharded() >= Sharding::Level::gradients;
   return with_reductions(make_schedule(layout.schedule_choice()), scattered);
 }
@@ -107,7 +108,7 @@ Plan make_plan(const ResolvedRun& run, const std::vector<int>& chunk_of_layer) {
 
   const PlacedLayers placed = placed_layers(plan);
   const auto held = border_bytes_held(placed);
-  std::map<std::pair<int, int>, std::pair<int64_t, ActivationPeak>> of;  // by stage and t: replicas are equal
+  std::map<std::pair<int, int>, std::pair<int64_t, ActivationPeak>> of;  // by stage and t; replicas are equal
   for (int rank = 0; rank < plan.mesh.size(); ++rank) {
     const Coordinates at = plan.mesh.at(rank);
     auto& [parameters, bytes] = of[{at.p, at.t}];

@@ -17,25 +17,25 @@ struct Plan {
   Workload workload;
   Layout layout;
   Mesh mesh;
-  std::vector<int> chunk_of_layer;  // of the schedules
+  std::vector<int> chunk_of_layer;  // chunks of `train`
   std::vector<int> stage_of_layer;
   Schedule train, forward;  // over the microbatches of a step, and over those of one accumulation step
   std::vector<ActivationPeak> activation_bytes_by_rank;
   std::vector<int64_t> parameters_by_rank;  // elements stored
 };
 
-// What a run does where its layers stand as chunk_of_layer says. The schedules are proven by the checker. Throws
+// Plans a run whose layers are on the chunks that chunk_of_layer gives; the checker proves the schedules. Throws
 // ConfigError.
 Plan make_plan(const ResolvedRun& run, const std::vector<int>& chunk_of_layer);
-// Resolves the run of `spec` and assigns its layers as engine/plan/assignment.h says.
+// Resolves the run of `spec` and assigns its layers as described in engine/plan/assignment.h.
 Plan make_plan(const Config& config, const ModelSpec& spec, int world_size);
 // The schedule of a training step.
 Schedule training_schedule(const Layout& layout);
 
-// The model's units by their full names; empty where there is nothing to split over.
+// The model's units under their full names; empty if T is 1.
 std::vector<SplitUnit> units_of(const Plan& plan);
 
-// For what follows from it; the plan must outlive it.
+// The input of the memory model; refers to the plan, which must outlive it.
 PlacedLayers placed_layers(const Plan& plan);
 
 // The layers of each chunk, ascending.
@@ -43,7 +43,8 @@ std::vector<std::vector<int>> layers_of_chunks(const Plan& plan);
 
 // The object that `shardline plan --json` prints and plan.json holds.
 nlohmann::json plan_json(const Plan& plan);
-// Readable tables: mesh and sizes, stages, the schedule as a grid `width` columns wide, parameters by rank.
+// Readable tables: mesh and sizes, stages with their layers, ranks, parameters and activations, split units, and the
+// schedule as a grid `width` columns wide.
 std::string plan_text(const Plan& plan, int width);
 
 }  // namespace shardline

@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The rest of the line that begins with `key` in a file of the kernel, without what separates them.
+// The value on the line that begins with `key` in a file of the kernel, without the separator.
 std::string value_in(const fs::path& file, const std::string& key) {
   std::ifstream in(file);
   for (std::string line; std::getline(in, line);)
@@ -46,7 +46,7 @@ std::string optimizer_text(const OptimizerOptions& options) {
   return text;
 }
 
-// How the groups lie over hosts: "1" or "2, placement DPT".
+// How the mesh is spread over hosts: "1" or "2, placement DPT".
 std::string hosts_text(const RankContext& context, const Mesh& mesh) {
   const std::set<int> hosts(context.host_of.begin(), context.host_of.end());
   return hosts.size() <= 1 ? "1" : cat(hosts.size(), ", placement ", mesh.placement());

@@ -1,4 +1,4 @@
-// When a profile may be used: what it was measured with, and where it is kept.
+// Whether a profile may be used: the conditions under which it was measured, compared with those of this run.
 #pragma once
 #include <map>
 #include <memory>
@@ -10,19 +10,20 @@
 
 namespace shardline {
 
-// Profile::valid_for of what these ranks would measure: everything that its times depend on, except for what the
-// profile's layers and links say themselves. What is not here must not change a measured time.
+// The value of Profile::valid_for that these ranks would measure: everything that the measured times depend on, except
+// for what the profile's layers and links record themselves. A condition that is missing here must not change a
+// measured time.
 std::map<std::string, std::string> profile_conditions(const Config& config, const Plan& plan,
                                                       const RankContext& context);
-// Those of them that follow from the config and the model alone, whatever the machine and the layout.
+// The conditions that follow from the config and the model alone, whatever the machine and the layout.
 std::map<std::string, std::string> job_conditions(const Config& config, const ModelSpec& spec, Precision precision);
 
-// What keeps a profile from being used for this plan: conditions, layers or links that it lacks; empty: nothing.
+// Why the profile cannot be used for this plan: other conditions, or missing layers or links. Empty if it can.
 std::string why_not_usable(const Profile& profile, const std::map<std::string, std::string>& conditions,
                            const Plan& plan, const ModelSpec& spec);
 
-// What the file holds; null, with the reason, where there is none or it cannot be used here. A damaged file is a
-// DataError.
+// The profile in the file; null, with the reason, if there is no file or the profile cannot be used here. find_profile
+// throws DataError for a damaged file.
 struct FoundProfile {
   std::shared_ptr<const Profile> profile;
   std::string why_not;

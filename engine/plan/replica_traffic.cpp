@@ -12,7 +12,8 @@
 namespace shardline {
 namespace {
 
-// The replicas among which each copy is dealt out, by the hosts of their ranks: of every stage and tensor rank.
+// For each group of replicas that share one copy, the hosts of its ranks; such groups exist for every stage and tensor
+// rank.
 std::vector<std::vector<int>> hosts_of_shard_groups(const Plan& plan, const std::vector<int>& host_of) {
   const Mesh& mesh = plan.mesh;
   std::vector<std::vector<int>> groups;

@@ -11,19 +11,19 @@
 namespace shardline {
 namespace {
 
-// CPUs talk as core/mpi does, GPUs through NCCL.
+// CPU ranks gather as core/comm/mpi does, GPUs through NCCL.
 GatherWay gather_way(const Config& config) {
   if (has_accelerators(config)) return GatherWay::rings;
   return config.smp.sdp_hierarchical_allgather ? GatherWay::two_steps : GatherWay::messages;
 }
 
-// Of a layout that the search made, which recomputes all blocks alike.
+// The strategy of a layout that the search made; the search recomputes all blocks alike.
 Recompute strategy_of_blocks(const Layout& layout) {
   const auto found = std::ranges::find_if(layout.recompute, [](const Recompute& r) { return r != Recompute{}; });
   return found == layout.recompute.end() ? Recompute{} : *found;
 }
 
-// This engine, with the config's optimizer.
+// The properties of this engine with the config's optimizer.
 Software software_of(const Config& config, const ModelSpec& spec) {
   const OptimizerOptions optimizer = optimizer_options(config.training);
   const int width = width_of(number_types(config).exact);
@@ -56,7 +56,7 @@ Layout resolve_choices(const Config& config, const ModelSpec& spec, const Layout
   layout.placement = smp.placement_strategy;
   layout.schedule = smp.pipeline;
   layout.chunks_per_stage = smp.virtual_pipeline_degree;
-  // "simple" goes through the steps of an accumulation in waves.
+  // The schedule "simple" processes an accumulation in waves: the microbatches of one accumulation step at a time.
   layout.active_microbatches = smp.active_microbatches.value_or(
       smp.pipeline.kind == ScheduleKind::simple ? sizes.microbatches_per_accumulation() : 0);
   layout.recompute = recompute_by_layer(smp.activation_checkpointing, spec);

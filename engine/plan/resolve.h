@@ -11,21 +11,23 @@ struct ResolvedRun {
   Layout layout;
 };
 
-// The run of `spec`, as its units are split, on so many ranks. precision: in place of the config's. Throws ConfigError.
+// Resolves the run of `spec`, whose units are split already, on `world_size` ranks. `precision` replaces the config's.
+// Throws ConfigError.
 ResolvedRun resolve(const Config& config, const ModelSpec& spec, int world_size,
                     const std::optional<Precision>& precision = {});
-// The parts of it: a workload does not depend on ranks, and its global batch may be of any layout.
+// The two parts of a run. A workload does not depend on the ranks, and its global batch may be that of any layout.
 Workload resolve_workload(const Config& config, const ModelSpec& spec, int64_t global_batch,
                           const std::optional<Precision>& precision = {});
 Layout resolve_layout(const Config& config, const ModelSpec& spec, int world_size);
-// A layout's fields that do not depend on the ranks: the schedule, what is recomputed, offloaded and sharded. Degrees
-// and batch sizes stay as `sizes` has them.
+// The fields of a layout that do not depend on the ranks: schedule, recomputation, offloading, sharding. Degrees and
+// batch sizes are copied from `sizes`.
 Layout resolve_choices(const Config& config, const ModelSpec& spec, const Layout& sizes);
 
-// The other way round: `config`, which resolves to `from`, changed where `layout` differs, at the same global batch and
-// in `precision`. Samples are then cut by global_batch_size and microbatches alone.
+// The inverse of resolving: `config`, which resolves to `from`, with the changes that make it resolve to `layout`, at
+// the same global batch and in `precision`. If microbatches or replicas change, the config gives its batch by
+// global_batch_size and microbatches alone.
 Config with_layout(const Config& config, const Layout& from, const Layout& layout, Precision precision);
-// The keys that say what replicas share out.
+// Sets the keys that select what replicas shard.
 void set_sharding(SmpOptions& smp, const Sharding& sharding);
 
 }  // namespace shardline

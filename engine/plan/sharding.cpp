@@ -9,7 +9,7 @@ namespace shardline {
 namespace {
 
 int64_t elements(double number) {
-  return std::min(number, 0x1p53);  // more are as good as any number of them
+  return std::min(number, 0x1p53);  // larger thresholds have the same effect
 }
 
 }  // namespace

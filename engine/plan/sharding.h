@@ -1,17 +1,18 @@
-// What a run's replicas share.
+// What a run's replicas shard.
 #pragma once
 #include "engine/config/keys/options.h"
 #include "optim/flat/flat_layout.h"
 
 namespace shardline {
 
-// Throws ConfigError where the degree does not divide the replicas.
+// Throws ConfigError if the degree does not divide the number of replicas.
 Sharding sharding_of(const SmpOptions& smp, int replicas);
 
-// "none", "ZeRO-1: optimizer state over 4 replicas", "MiCS: ... over 2 of 4 replicas"
+// "none", "optimizer state over 4 replicas (ZeRO-1)", "weights, gradients and optimizer state over 2 of 4 replicas
+// (MiCS)"
 std::string to_string(const Sharding& sharding, int replicas);
 
-// Above which norm gradients are clipped; 0: they are not.
+// The norm above which gradients are clipped; 0: they are not clipped.
 double largest_norm(const Config& config);
 
 }  // namespace shardline

@@ -23,7 +23,7 @@ struct UnitGroup {
   std::string parts;
   int64_t count = 0;
   Wish wish = Wish::automatic;
-  std::string asked;  // the pattern; empty: the config says nothing of it
+  std::string asked;  // the pattern that names it; empty if none does
 };
 
 const SplitUnit& unit_at(const ModelSpec& spec, Member at) {
@@ -33,7 +33,8 @@ std::string name_at(const ModelSpec& spec, Member at) {
   return spec.layers[at.layer].full_name(unit_at(spec, at));
 }
 
-// The unit's parameters that other layers' are tied to, or that are tied themselves, under the name they share.
+// The names of the unit's parameters that are tied, or that other layers' parameters are tied to, each under the name
+// that the tied parameters share.
 std::set<std::string> shared_names(const ModelSpec& spec, Member at, const std::set<std::string>& tied) {
   std::set<std::string> names;
   const LayerSpec& layer = spec.layers[at.layer];
@@ -64,9 +65,9 @@ std::vector<UnitGroup> unit_groups(const ModelSpec& spec) {
   return groups;
 }
 
-// What the config wants of a group: a member that it does not name, or leaves to "auto", follows the others.
+// Reads what the config wants for a group: a member that it does not name, or leaves to "auto", follows the others.
 void read_wish(UnitGroup& group, const ModelSpec& spec, const std::map<std::string, TensorRule>& rules) {
-  std::string decided;  // the member that says so
+  std::string decided;  // the member that decided
   for (const Member& member : group.members) {
     const auto found = rules.find(name_at(spec, member));
     if (found == rules.end()) continue;
@@ -97,7 +98,7 @@ std::string dealt(const UnitGroup& group, int ranks) {
   return cat(group.count, " ", group.parts, " over ", ranks, " ranks");
 }
 
-// Splitting against staying whole, by what a step takes one rank.
+// Compares splitting a unit with keeping it whole, by the time that a rank spends on it in a step.
 class PricedChoice {
  public:
   PricedChoice(const Config& config, const ModelSource& model, int world_size, const Assumptions& assumed)
@@ -126,12 +127,12 @@ class PricedChoice {
     }
     const double saved = kept.work - split.work, paid = split.collectives - kept.collectives;
     const auto text = [](double seconds) { return format_duration(std::max(0.0, seconds)); };
-    const std::string why = cat("of a step its communication takes ", text(paid), " more, its work ", text(saved),
+    const std::string why = cat("in a step its communication takes ", text(paid), " more and its work ", text(saved),
                                 " less than if it were whole");
     return {saved > paid, cat(saved > paid ? "splitting pays: " : "splitting would not pay: ", why)};
   }
 
-  // Empty where a plan with these choices fits the devices, or none would.
+  // Empty if a plan with these choices fits on the devices, or if splitting every unit would not fit either.
   std::string why_too_large(const SplitChoices& choices) {
     const auto fit = [&](const ModelSpec& spec) {
       Workload workload = run_.workload;
@@ -164,7 +165,7 @@ class PricedChoice {
   const Machines machines_;
   const MeshSpans spans_;
   const Pricing pricing_;
-  std::map<std::string, ModelSpec> specs_;  // by what is whole
+  std::map<std::string, ModelSpec> specs_;  // by the units that stay whole
 };
 
 }  // namespace
@@ -203,7 +204,7 @@ SplitChoices decide_splits(const Config& config, const ModelSource& model, int w
       choose(choices, group, model.spec, split, why);
       if (!split) kept_whole.push_back(&group);
     } else {
-      const char* unpriced = "; \"auto\" needs a cluster or a profile to weigh it by";
+      const char* unpriced = "; \"auto\" needs a cluster or a profile to decide by";
       choose(choices, group, model.spec, true, cat(dealt(group, tensor), group.asked.empty() ? "" : unpriced));
     }
   }

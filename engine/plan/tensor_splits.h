@@ -1,8 +1,9 @@
-// Which units of a model (SplitUnit) the T ranks split and which stay whole on each of them, and why:
-//   - as smp_options.tensor_parallel_layers asks;
-//   - where it asks nothing, a unit is split if every rank gets a part of it;
-//   - where it asks for "auto" and a cluster or a profile gives prices, a unit stays whole if that takes less time.
-// Units with tied parameters are decided as one.
+// Decides which units of a model (SplitUnit) the T ranks split and which stay whole on each rank, and why:
+//   - smp_options.tensor_parallel_layers decides for the units that it names with true or false;
+//   - other units are split if every rank gets a part;
+//   - of these, a unit that it names with "auto" stays whole if a cluster or a profile gives prices by which a step is
+//     then faster, and the model still fits.
+// Units that share a parameter are decided as one.
 #pragma once
 #include "engine/config/keys/options.h"
 #include "engine/plan/machines.h"
@@ -11,18 +12,18 @@
 
 namespace shardline {
 
-// As the units of `spec` are.
+// The choices that `spec` was made with.
 SplitChoices splits_of(const ModelSpec& spec);
 
-// What the config asks for by name, whatever T is; "auto" leaves a unit split. Throws ConfigError for patterns that
-// name nothing, and where tied units are asked to differ.
+// The choices that the config makes by name, whatever T is; units with "auto" are left out. Throws ConfigError for
+// patterns that match no unit, and if units with a shared parameter are asked to differ.
 SplitChoices asked_splits(const Config& config, const ModelSpec& spec);
 
-// All units of the model on the T ranks. Throws ConfigError as asked_splits does.
+// The choice for every unit of the model on the T ranks. Throws ConfigError as asked_splits does.
 SplitChoices decide_splits(const Config& config, const ModelSource& model, int world_size,
                            const Assumptions& assumed = {});
 
-// "units" of a plan as a readable table: equal ones of consecutive layers in one row.
+// The units of a plan as a readable table; equal units of consecutive layers are one row.
 std::string splits_text(const std::vector<SplitUnit>& units);
 
 }  // namespace shardline

@@ -19,7 +19,7 @@ namespace {
 
 constexpr int kRepetitions = 5;
 
-// Median seconds of `count` runs, of the slowest rank; the first repetition warms up.
+// Median seconds of `count` runs on the slowest rank; the first repetition is a warm-up.
 double seconds_of(const RankContext& context, int count, const std::function<void()>& run) {
   const c10::impl::VirtualGuardImpl device(context.device.type());
   std::vector<double> seconds;
@@ -36,7 +36,7 @@ double seconds_of(const RankContext& context, int count, const std::function<voi
   return slowest.item<double>();
 }
 
-// Ranks of one host share its memory; ranks of one GPU share the GPU's.
+// Ranks of one host share its memory; ranks on one GPU share the GPU's.
 double memory_of_rank(const RankContext& context) {
   if (!context.device.is_cpu()) return at::accelerator::getMemoryInfo(context.device.index()).second;
   return 1.0 * sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGE_SIZE) / context.local_size;

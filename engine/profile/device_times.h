@@ -1,4 +1,4 @@
-// What one rank's device does while all ranks of its host work.
+// Measures the device of each rank while all ranks of its host work.
 #pragma once
 #include <c10/core/ScalarType.h>
 
@@ -7,7 +7,7 @@
 
 namespace shardline {
 
-// Collective over the world; the slowest rank counts. type: of the products' factors.
+// Collective over the world; the slowest rank counts. type: of the matrix products.
 DeviceMeasurement measure_device(const RankContext& context, at::ScalarType type);
 
 }  // namespace shardline

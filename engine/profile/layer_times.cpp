@@ -23,7 +23,7 @@ namespace {
 constexpr int kMicrobatches = 2, kWarmup = 1;
 constexpr int64_t kDataSeed = 1234;
 
-// One stage whose chunks are single layers, so that every instruction is a layer's.
+// A schedule of one stage whose chunks are single layers, so that every instruction runs one layer.
 Schedule layer_by_layer(int layers, bool split) {
   CellLists cells(1);
   for (int microbatch = 0; microbatch < kMicrobatches; ++microbatch) {
@@ -38,7 +38,7 @@ Schedule layer_by_layer(int layers, bool split) {
   return build_schedule("layer by layer", std::vector<int>(layers, 0), kMicrobatches, cells);
 }
 
-// The plan of one tensor-parallel group that trains the distinct layers as if they were a model.
+// A plan of one tensor-parallel group that trains the distinct layers as if they were a model.
 Plan measuring_plan(const Plan& plan, const ModelSpec& spec, bool split, bool recompute_core) {
   const auto layers = spec.layers.size();
   Plan own{.workload = plan.workload,
@@ -65,7 +65,7 @@ int64_t elements_of(const std::vector<Parameter*>& parameters) {
   return elements;
 }
 
-// Median seconds by layer, and of the rest of a step.
+// Median seconds by layer, and of the other parts of a step.
 struct Times {
   std::vector<double> forward, backward_input, backward_weight;
   double before = 0, join = 0, update = 0;
@@ -73,7 +73,7 @@ struct Times {
   double backward(size_t layer) const { return backward_input[layer] + backward_weight[layer]; }
 };
 
-// The run's config with a loss scale that made-up data do not overflow: an overflow would skip the update.
+// The run's config with a loss scale with which synthetic data do not overflow: an overflow would skip the update.
 Config measuring_config(Config config) {
   config.training.dynamic_loss_scale = false;
   config.training.static_loss_scale.reset();
@@ -81,7 +81,7 @@ Config measuring_config(Config config) {
   return config;
 }
 
-// The distinct layers in training.
+// Trains the distinct layers.
 class Measurement {
  public:
   Measurement(const Config& config, const ModelSource& distinct, Plan plan, const RankGroups& groups, at::Device device,
@@ -121,7 +121,7 @@ class Measurement {
     return times;
   }
 
-  // Ops, FLOPs and kept bytes of one microbatch, from one step more.
+  // Records ops, FLOPs and kept bytes of one microbatch in an additional step.
   void trace(std::vector<LayerMeasurement>& layers) {
     const OpRecorder recorder;
     const auto records = step().instructions;
@@ -148,7 +148,7 @@ class Measurement {
   }
 
  private:
-  // All ranks of the world begin together: on one host they share memory and its bandwidth.
+  // All ranks of the world begin together, because those of one host share memory bandwidth.
   StepRecords step() {
     world_.barrier();
     const auto metrics = trainer_.train_step(data_, ++step_);
@@ -245,7 +245,7 @@ void measure_layers(const Config& config, const Plan& plan, const ModelSource& m
     for (double* seconds : {&measured.forward_seconds, &measured.backward_seconds, &measured.backward_input_seconds,
                             &measured.backward_weight_seconds, &measured.recompute_core_seconds})
       average(*context.world, *seconds);
-    measured.recompute_core_seconds = std::max(0.0, measured.recompute_core_seconds);  // lost in what times vary by
+    measured.recompute_core_seconds = std::max(0.0, measured.recompute_core_seconds);  // smaller than the noise
     profile.layers.push_back(std::move(measured));
   }
   ordinary.trace(profile.layers);

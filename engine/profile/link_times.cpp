@@ -16,7 +16,7 @@ constexpr int kRoundTrips = 7;
 constexpr int64_t kSizes[] = {1 << 10, 1 << 14, 1 << 17, 1 << 20, 1 << 23, 1 << 26};  // bytes
 constexpr int64_t kElementBytes = 4;
 
-// What a rank does once to move a tensor of so many elements. Called on every rank of the world.
+// Returns what a rank does to move a tensor of this many elements once. Called on every rank of the world.
 using Operation = std::function<std::function<void()>(int64_t elements)>;
 
 double slowest(Communicator& world, double seconds) {
@@ -25,7 +25,7 @@ double slowest(Communicator& world, double seconds) {
   return tensor.item<double>();
 }
 
-// Median over repetitions, of the slowest rank; the first one warms up.
+// Median of the repetitions on the slowest rank; the first one is a warm-up.
 double seconds_of(Communicator& world, const std::function<void()>& run) {
   std::vector<double> seconds;
   for (int repetition = 0; repetition <= kRoundTrips; ++repetition) {
@@ -93,7 +93,7 @@ class Links {
     });
   }
 
-  // There and back between stages 0 and 1, 2 and 3, ...: half of it is one message.
+  // A message from stage 0 to 1, 2 to 3, ... and back takes twice the time of one message.
   void messages(Communicator& pp) {
     const int stage = groups_.coordinates.p, partner = stage ^ 1;
     add("pp", 2, "send", [&](int64_t elements) {
@@ -107,7 +107,7 @@ class Links {
     for (double& seconds : profile_.links.back().seconds) seconds /= 2;
   }
 
-  // Products that take about as long as the largest all-reduce, alone and together with it.
+  // Runs products that take about as long as the largest all-reduce, alone and together with it.
   double hidden_share(Communicator& comm) const {
     const auto gradients = tensor(kSizes[std::size(kSizes) - 1] / kElementBytes);
     const auto x = at::zeros({256, 768}, at::TensorOptions(device_)), w = at::zeros({768, 768}, x.options());
@@ -115,7 +115,7 @@ class Links {
     int products = 1;
     const auto compute = [&] {
       for (int i = 0; i < products; ++i) linear_forward_out(y, x, w, {});
-      y.flatten()[0].item<float>();  // accelerators work on their own until asked
+      y.flatten()[0].item<float>();  // accelerators run asynchronously until a value is read
     };
     Communicator& world = *groups_.world;
     const double reduction = seconds_of(world, [&] { comm.all_reduce(gradients)->wait(); });

@@ -11,7 +11,7 @@ namespace {
 
 thread_local OpRecorder* recorder = nullptr;  // callbacks are plain functions
 
-// What autograd's engine announces around the ops of a backward pass.
+// Whether this is what autograd's engine announces around the ops of a backward pass.
 bool is_node(const at::RecordFunction& op) {
   return std::string_view(op.name()).starts_with("autograd::");
 }

@@ -8,15 +8,15 @@
 
 namespace shardline {
 
-// Records from construction to destruction what this thread runs. Ops that run within another one are not listed: the
-// outer one stands for them. Nor are those of torch's device threads, which run backward passes on accelerators. One at
-// a time in a thread.
+// Records what this thread runs from construction to destruction. Ops that run within another op are not recorded, only
+// the outer op is. Ops of torch's device threads, which run backward passes on accelerators, are not recorded either.
+// There can be one recorder at a time in a thread.
 class OpRecorder {
  public:
   struct Event {
     double seconds;  // by steady_seconds()
     std::string name;
-    std::vector<std::vector<int64_t>> shapes;  // of the arguments; [] for anything but a tensor
+    std::vector<std::vector<int64_t>> shapes;  // of the arguments; [] for those that are not tensors
     bool operator==(const Event&) const = default;
   };
 
@@ -36,7 +36,7 @@ class OpRecorder {
   at::CallbackHandle handle_;
 };
 
-// Of matrix products and attention (causal: half of the scores), from their shapes; 0 for all other ops.
+// FLOPs of matrix products and attention (causal: half of the scores), from their shapes; 0 for all other ops.
 double flops_of(const OpRecorder::Event& event);
 
 }  // namespace shardline

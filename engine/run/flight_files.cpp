@@ -9,7 +9,7 @@
 namespace shardline {
 namespace {
 
-// Timelines are made of these records, which must reach back to the start of a step; otherwise they are for hangs.
+// Timelines are made from these records and need all of one step; without timelines the records only explain hangs.
 int records_kept(const Config& config) {
   return config.runtime.timeline_steps > 0 ? 1 << 14 : 1 << 10;
 }

@@ -5,10 +5,10 @@
 
 namespace shardline {
 
-// RunError where the file cannot be made. Ranks that are threads share the first one's file.
+// Throws RunError if the file cannot be created. Ranks that are threads write to the file of rank 0.
 void keep_flight_records(const Config& config, const RankContext& context);
 
-// The room that the files of all ranks take.
+// The disk space that the files of all ranks take.
 double flight_file_bytes(const Config& config);
 
 }  // namespace shardline

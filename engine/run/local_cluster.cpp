@@ -11,15 +11,15 @@ namespace shardline {
 namespace {
 
 constexpr double kFlopsOfCore = 80e9;          // 2.5 GHz x two 8-wide fused multiply-adds of fp32
-constexpr double kBandwidthOfCore = 8e9;       // bytes per second of one core that reads and writes
-constexpr double kBandwidthOfMachine = 100e9;  // that all of them share at most
-constexpr double kOpSeconds = 5e-6;            // what a call of an op costs besides its work
+constexpr double kBandwidthOfCore = 8e9;       // bytes per second that one core reads and writes
+constexpr double kBandwidthOfMachine = 100e9;  // the most that all cores reach together
+constexpr double kOpSeconds = 5e-6;            // overhead of a call of an op
 constexpr Link kSharedMemory = {4e9, 10e-6};
 constexpr Link kNetwork = {1e9, 50e-6};
 constexpr Link kDisk = {0.5e9, 100e-6};
 constexpr Link kPcie = {12e9, 10e-6};  // between GPUs and to the host
 
-// Operations of one multiprocessor in one clock, a multiply-add being two.
+// Operations per clock of one multiprocessor; a multiply-add counts as two.
 struct OpsPerClock {
   int oldest;  // compute capability
   double fp32, fp16, bf16;

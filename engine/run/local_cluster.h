@@ -6,14 +6,13 @@
 namespace shardline {
 
 // `hosts` nodes like this one, each with `ranks_per_host` CPU ranks that share its cores and its memory equally. Memory
-// and cores are the machine's own; rates and links are estimates of their order, good enough to compare layers with
-// each other.
+// and cores are the machine's own; rates and links are rough estimates, good enough to compare layers with each other.
 Cluster local_cluster(int ranks_per_host, int hosts = 1);
 
-// The same with GPUs, `gpus_per_host` on each host, all like `gpu`, whose ranks share them equally. Memory, processors
-// and clocks are the GPU's own, from which the rates follow by NVIDIA's tables of operations per clock (CUDA C++
-// Programming Guide, arithmetic instructions; the architectures' white papers, dense tensor cores). The links are rough
-// estimates, because a GPU does not report them.
+// The same with GPUs: `gpus_per_host` on each host, all like `gpu`, shared equally by the ranks. Memory,
+// multiprocessors and clocks are the GPU's own; the rates follow from them by NVIDIA's tables of operations per clock
+// (CUDA C++ Programming Guide, arithmetic instructions; the architectures' white papers, dense tensor cores). The links
+// are rough estimates, because a GPU does not report them.
 Cluster local_gpu_cluster(const GpuFacts& gpu, int gpus_per_host, int ranks_per_host, int hosts = 1);
 
 // Cores that this process may use.

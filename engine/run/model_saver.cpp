@@ -20,9 +20,9 @@ std::string contents(const std::string& path) {
   return bytes;
 }
 
-// Files next to the weights: the tokenizer's files, and the rest of the directory that the model came from.
+// Files to put next to the weights: the tokenizer's, and the other files of the directory that the model came from.
 std::map<std::string, std::string> companions_of(const ModelSource& source, const std::string& tokenizer) {
-  std::map<std::string, std::string> paths;  // by file name; the tokenizer's win
+  std::map<std::string, std::string> paths;  // by file name; the tokenizer's files take precedence
   if (source.directory)
     for (const auto& file : source.directory->companion_files()) paths[fs::path(file).filename()] = file;
   if (fs::is_directory(tokenizer))
@@ -64,7 +64,7 @@ void ModelSaver::save(StageParameters& parameters, const LongWork::Show& show) {
     if (parameters.writes(*parameter)) total += parameter->value.numel() * element_bytes;
 
   removes_files_ = false;
-  if (groups.rank == 0) writer_.create(config_, companions_);  // what somebody removed since the start
+  if (groups.rank == 0) writer_.create(config_, companions_);  // again, if somebody has removed files since the start
   groups.world->barrier({.what = "model files made"});
   LongWork work(*groups.world, "writing the model", show);
   work.report(0, total);

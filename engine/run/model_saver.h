@@ -1,5 +1,5 @@
-// Saves the model of a training run. Foreseeable failures are found before the first step: the files are created and
-// their disk space is reserved then, and the hosts that will write them must see the same files.
+// Saves the model of a training run. Foreseeable failures are found before the first step: at that point the files are
+// created, their disk space is reserved, and the hosts that will write them are checked to see the same files.
 #pragma once
 #include <map>
 #include <string>
@@ -12,25 +12,25 @@ namespace shardline {
 
 class ModelSaver {
  public:
-  // Collective over groups.world. `directory` becomes a directory that transformers can load. `dtype`: of the weights
-  // there, that of StageParameters::trained_type. `tokenizer` as in the config: its files, or equivalent ones, are put
-  // next to the weights. RunError if the disk has no room, or if a rank of the first replica, which writes the model,
-  // does not see the directory of rank 0.
+  // Collective over groups.world. `directory` becomes a directory that transformers can load. `dtype` is that of the
+  // saved weights, StageParameters::trained_type. `tokenizer` is the config's: its files, or equivalent ones, are put
+  // next to the weights. Throws RunError if the disk is too full, or if a rank of the first replica, which writes the
+  // model, does not see the directory of rank 0.
   ModelSaver(const std::string& directory, const ModelSource& source, at::ScalarType dtype,
              const std::string& tokenizer, const RankGroups& groups);
-  // Removes the files unless save() has begun.
+  // Removes the files unless save() has been called.
   ~ModelSaver();
   ModelSaver(const ModelSaver&) = delete;
   ModelSaver& operator=(const ModelSaver&) = delete;
 
-  // Collective over the world: each rank writes its own slices, for as long as bytes arrive on the disk. `show` gets
-  // the bytes of all ranks. When save returns, on any rank, the model is complete.
+  // Collective over the world. Each rank writes its own slices; the time limit is renewed while bytes arrive on the
+  // disk. `show` receives the bytes of all ranks. When save returns on any rank, the model is complete.
   void save(StageParameters& parameters, const LongWork::Show& show = {});
 
  private:
   HfWriter writer_;
   nlohmann::json config_;                          // config.json
-  std::map<std::string, std::string> companions_;  // on rank 0: contents by name
+  std::map<std::string, std::string> companions_;  // on rank 0: file contents by name
   bool removes_files_;
 };
 

@@ -12,7 +12,7 @@
 namespace shardline {
 namespace {
 
-// The prefix that files of a headless base model lack.
+// Files of a base model without a head lack this prefix.
 constexpr const char* kBasePrefix = "transformer.";
 
 std::shared_ptr<const HfDirectory> open_directory(const std::string& path) {
@@ -25,10 +25,10 @@ std::shared_ptr<const HfDirectory> open_directory(const std::string& path) {
   return std::make_shared<HfDirectory>(path, kBasePrefix);
 }
 
-// Of a model whose config is that of the directory with these keys laid over it: empty if it is the files' one.
+// Why the files' weights do not match the model of the directory's config with `overrides`; empty if they do.
 std::string difference(const Config& config, const HfDirectory& directory, const nlohmann::json& overrides) {
   const HfModel model = read_hf_model(directory.config(), overrides);
-  if (!model.mistakes.empty()) return "";  // needs other keys beside it
+  if (!model.mistakes.empty()) return "";  // such a key needs others to be set with it
   try {
     directory.check_names(make_spec(config, model.config));
   } catch (const DataError& error) {
@@ -37,7 +37,8 @@ std::string difference(const Config& config, const HfDirectory& directory, const
   return "";
 }
 
-// The files hold this model; otherwise ConfigError where keys of model.config make it another one, else DataError.
+// Checks that the files hold this model. Throws ConfigError if keys of model.config contradict them, otherwise
+// DataError.
 void check_weights(const Config& config, const HfDirectory& directory, const ModelSpec& spec) try {
   directory.check_names(spec);
 } catch (const DataError& error) {

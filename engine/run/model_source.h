@@ -13,27 +13,27 @@
 namespace shardline {
 
 struct ModelSource {
-  nlohmann::json hf_config;  // what the saved config.json says
+  nlohmann::json hf_config;  // the contents of the saved config.json
   ModelSpec spec;
-  std::shared_ptr<const HfDirectory> directory;  // null: from a config alone
+  std::shared_ptr<const HfDirectory> directory;  // null: the model is made from a config alone
 };
 
 // Where the weights come from: "models/gpt2", "random", or "random (config of models/gpt2)".
 std::string weights_text(const ModelOptions& options);
 
-// Whether there is a config.json with weights.
+// Whether the directory has a config.json and weights.
 bool holds_model(const std::string& directory);
 
-// With a spec in which every unit is split. Throws ConfigError or DataError.
+// Opens the model with a spec in which every unit is split. Throws ConfigError or DataError.
 ModelSource open_model(const Config& config);
 
-// The only way from a config to a spec: everything that the config says about the model is in the result. A spec with
-// other splits is made by another call, never by changing one that exists. Throws ConfigError.
+// The only way from a config to a spec: the result contains everything that the config says about the model. To change
+// the splits, make another spec. Throws ConfigError.
 ModelSpec make_spec(const Config& config, const nlohmann::json& hf_config, const SplitChoices& splits = {});
 
-// Collective over the world: fills each rank's parameters, its slices of the directory's files or layout-invariant
-// random numbers, for as long as any rank makes progress. `show` gets the bytes of all ranks. Returns what identifies
-// the source, for ranks to compare.
+// Collective over the world: fills each rank's parameters with its slices of the directory's files, or with random
+// numbers that do not depend on the layout. The time limit is renewed while any rank makes progress. `show` receives
+// the bytes of all ranks. Returns what identifies the source, for ranks to compare.
 std::string fill_parameters(const ModelOptions& options, const ModelSource& source, uint64_t seed,
                             StageParameters& parameters, const LongWork::Show& show = {});
 

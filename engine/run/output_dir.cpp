@@ -47,7 +47,7 @@ bool holds_nothing(const fs::path& dir, std::error_code& error) {
   return nothing;
 }
 
-// config.json is first in the list: without it a directory is not a model.
+// config.json is first, so that it is moved first: a directory without it is not a model.
 std::vector<fs::path> model_files(const fs::path& dir) {
   std::vector<fs::path> files;
   if (fs::exists(dir / "config.json")) files.push_back(dir / "config.json");
@@ -60,14 +60,14 @@ std::vector<fs::path> model_files(const fs::path& dir) {
   return files;
 }
 
-// What a new run removes. config.resolved.json is replaced when the run has its own: it may be the config that the run
-// was started with, and a user's only copy must not be removed while the run can still fail.
+// Entries that a new run removes. config.resolved.json is not one of them and is replaced when the run writes its own:
+// the run may have been started with it, and a user's only copy must not be removed while the run can still fail.
 bool is_record(const fs::path& name) {
   return name == "metrics.jsonl" || name == "plan.json" || name == "timeline" || name == "schedule.svg" ||
          name == "flight" || name.string().starts_with(kTensorBoardFile) || is_unfinished(name);
 }
 
-// What an earlier run left in the directory and a new one removes or moves.
+// Entries of an earlier run that a new one removes or moves.
 std::vector<fs::path> replaced_by_run(const fs::path& dir) {
   std::vector<fs::path> entries = model_files(dir);
   for (const auto& entry : fs::directory_iterator(dir)) {
@@ -77,7 +77,7 @@ std::vector<fs::path> replaced_by_run(const fs::path& dir) {
   return entries;
 }
 
-// Compares files, not names: links, "..", a slash at the end and relative paths make no difference.
+// Compares files, not names: links, "..", a trailing slash and relative paths make no difference.
 bool is_at_or_below(const fs::path& path, const fs::path& place) {
   std::error_code ignored;
   for (fs::path folder = fs::weakly_canonical(path, ignored); !folder.empty(); folder = folder.parent_path()) {
@@ -87,7 +87,7 @@ bool is_at_or_below(const fs::path& path, const fs::path& place) {
   return false;
 }
 
-// What the run reads: of a directory also the files, which may be links.
+// What the run reads from `source`: of a directory also its files, which may be links.
 std::vector<fs::path> files_read_from(const std::string& source) {
   std::vector<fs::path> files = {source};
   std::error_code ignored;
@@ -110,7 +110,7 @@ void check_sources(const Config& config, const fs::path& dir) {
                                 "; choose another output_dir"));
 }
 
-// That it can be made, as far as what is there shows.
+// Checks that the directory can be created, as far as its existing parents show.
 void check_new_directory(const fs::path& dir) {
   std::error_code ignored;
   for (fs::path at = fs::absolute(dir); at.has_relative_path(); at = at.parent_path()) {
@@ -145,7 +145,7 @@ double allocated_bytes(const fs::path& file) {
   return ::stat(file.c_str(), &status) == 0 ? 512.0 * status.st_blocks : 0;
 }
 
-// Of a run that was killed; they go before the new model's files are made.
+// Unfinished files of a run that was killed; they are removed before the new model's files are created.
 double bytes_of_unfinished_files(const fs::path& dir) {
   double bytes = 0;
   std::error_code error;
@@ -188,7 +188,7 @@ OutputLock prepare_output_dir(const Config& config, const ModelSpec& spec) try {
   const fs::path dir = config.output_dir, previous = previous_model(config);
   fs::create_directories(dir);
   OutputLock lock(dir);
-  check_contents(config);  // what a run left that ended just now
+  check_contents(config);  // again: another run may have ended since the first check
   std::vector<fs::path> records;
   for (const auto& entry : fs::directory_iterator(dir))
     if (is_record(entry.path().filename())) records.push_back(entry.path());

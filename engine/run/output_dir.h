@@ -8,21 +8,21 @@
 
 namespace shardline {
 
-// Measured by `shardline profile`; stays where it is when a run begins.
+// The result of `shardline profile`; a run leaves it in place.
 inline constexpr const char* kProfileFile = "profile.json";
 
-// ConfigError if another run uses it, files would be overwritten, or it cannot be made or written to; RunError if it
-// lacks disk space for the run's files.
+// Throws ConfigError if another run uses the directory, if files would be overwritten, or if it cannot be created or
+// written to; RunError if the disk lacks space for the run's files.
 void check_output_dir(const Config& config, const ModelSpec& spec);
 
-// Where an earlier run's model is kept while a new run has not saved its own.
+// Where an earlier run's model is kept until the new run has saved its own.
 std::filesystem::path previous_model(const Config& config);
 
-// Checks, creates and locks it, for as long as the result lives. Records of an earlier run are removed; its model is
-// moved to previous_model(), so that a run that fails leaves nothing that looks like its result.
+// Checks, creates and locks the directory; the lock lasts as long as the result. Removes records of an earlier run and
+// moves its model to previous_model(), so that a run that fails leaves nothing that looks like its result.
 [[nodiscard]] OutputLock prepare_output_dir(const Config& config, const ModelSpec& spec);
 
-// After the new model is whole.
+// Call it after the new model is complete.
 void remove_previous_model(const Config& config);
 
 }  // namespace shardline

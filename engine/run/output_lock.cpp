@@ -18,8 +18,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Of an open file, not of a process as F_SETLK would have it: runs that are threads of one process exclude each other,
-// and reading the file elsewhere does not release the lock.
+// With F_OFD_SETLK the lock belongs to the open file, with F_SETLK it would belong to the process: runs that are
+// threads of one process exclude each other, and reading the file elsewhere does not release the lock.
 struct flock whole_file() {
   struct flock lock = {};
   lock.l_type = F_WRLCK;
@@ -43,7 +43,7 @@ std::string this_process() {
                         holder.empty() ? "" : ": " + holder, "; wait until it ends, or choose another output_dir"));
 }
 
-// Whether the name still means the open file, which the previous holder removes when it ends.
+// Whether the name still refers to the open file: the previous holder removes the file when it ends.
 bool is_named(const fs::path& file, int fd) {
   struct stat opened = {}, named = {};
   return ::fstat(fd, &opened) == 0 && ::stat(file.c_str(), &named) == 0 && opened.st_dev == named.st_dev &&
@@ -65,7 +65,7 @@ OutputLock::OutputLock(const fs::path& directory) : path_(directory / kFile) {
     refuse(path_);
   } while (!is_named(path_, fd_));
   const std::string holder = this_process();
-  // A disk that is full keeps nobody from holding the lock; who is refused then does not learn by whom.
+  // On a full disk the lock still holds, but others do not learn who has it.
   if (::ftruncate(fd_, 0) == 0) [[maybe_unused]]
     const auto written = ::pwrite(fd_, holder.data(), holder.size(), 0);
 }

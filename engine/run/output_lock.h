@@ -4,18 +4,18 @@
 
 namespace shardline {
 
-// A lock of the file system on a file in the directory. The system releases it when its holder ends, however it ends;
-// it holds between hosts where the file system's locks do (NFS, unless it is mounted with nolock).
+// A lock of the file system on a file in the directory. The system releases it when its holder ends in any way. It
+// works between hosts if the file system's locks do (NFS, unless it is mounted with nolock).
 class OutputLock {
  public:
-  // Of a directory that exists. ConfigError where another process has it: names the host, the process and when it
-  // started. RunError where the file cannot be made. On a file system without locks nobody is kept out.
+  // Locks a directory that exists. Throws ConfigError if another process holds the lock, with its host, process id and
+  // start time; RunError if the file cannot be created. On a file system without locks, every process gets the lock.
   explicit OutputLock(const std::filesystem::path& directory);
   ~OutputLock();  // removes the file
   OutputLock(OutputLock&& other) noexcept;
   OutputLock& operator=(OutputLock&&) = delete;
 
-  // The name of its file.
+  // name of the lock file
   static constexpr const char* kFile = ".lock";
 
  private:
@@ -23,7 +23,7 @@ class OutputLock {
   int fd_ = -1;
 };
 
-// The same ConfigError; changes nothing.
+// Throws the same ConfigError; changes nothing.
 void check_not_in_use(const std::filesystem::path& directory);
 
 }  // namespace shardline

@@ -25,7 +25,8 @@ struct RankContext {
   bool first() const { return world->rank() == 0; }
 };
 
-// The communicator that carries host values: what the config names; for `auto` and `nccl`, mpi, or local for one rank.
+// The communicator that carries host values: the config's choice; mpi for `nccl`, and for `auto` local if the run is a
+// single process that mpirun did not start, else mpi.
 CommunicatorChoice resolved_communicator(const Config& config);
 
 // GPUs of this host; 0 in builds for CPUs.

@@ -1,9 +1,9 @@
-// What rank 0 records about a training run: lines on the console, metrics.jsonl, TensorBoard events. Silent on the
-// other ranks.
+// Records of a training run that rank 0 makes: lines on the console, metrics.jsonl, TensorBoard events. The other ranks
+// record nothing.
 //
 // A record that cannot be written (for example because the disk is full) does not end the run, because the model is
-// worth more. The console reports the first failure; later records are still attempted, and at the end `gaps` says what
-// is missing.
+// worth more. The console reports the first failure; later records are still attempted, and at the end `gaps` lists
+// what is missing.
 #pragma once
 #include <functional>
 #include <map>
@@ -21,19 +21,19 @@ namespace shardline {
 
 class RunRecords {
  public:
-  // RunError if the files cannot be created.
+  // Throws RunError if the files cannot be created.
   RunRecords(const Config& config, const RankContext& context, int64_t total_steps);
 
   void step(const StepMetrics& metrics);
   void evaluation(const EvaluationMetrics& metrics);
-  // Calls `write`, which records something else. An exception counts as a gap in `what`.
+  // Calls `write`, which makes another record. An exception counts as a gap in `what`.
   void attempt(const std::string& what, const std::function<void()>& write);
 
-  // Shows work that takes longer than a moment; empty on the other ranks.
+  // Shows the progress of work that takes longer than two seconds; empty on the other ranks.
   LongWork::Show show(const std::string& text);
   void finish();  // ends the line that is being overwritten
 
-  // What the steps say against the model; empty: nothing.
+  // What the steps show that makes the model useless; empty if nothing.
   std::string warning() const;
   // "metrics.jsonl: 3 records could not be written, first: <reason>"; empty without gaps.
   std::string gaps() const;

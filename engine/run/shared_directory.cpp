@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// This name has not been looked up before, so no file system has cached that it does not exist.
+// A random name: it has not been looked up before, so no file system has cached that it does not exist.
 std::string new_name() {
   std::random_device random;
   return cat("shared-", std::hex, random(), random(), ".incomplete");

@@ -1,4 +1,4 @@
-// Ranks that write files together need one directory, not one of the same name on each host.
+// Checks that ranks that write files together share one directory, not directories of the same name on each host.
 #pragma once
 #include <chrono>
 #include <string>
@@ -7,9 +7,10 @@
 
 namespace shardline {
 
-// Collective over `world`. Rank 0 has made `directory` and puts a file there; every rank with `must_write` looks for
-// it, for as long as `patience` since network file systems show new files late, and opens it for writing. RunError on
-// all ranks unless each of these can: names the hosts, the ranks and what they found.
+// Collective over `world`. Rank 0 has created `directory` and puts a file there; every rank with `must_write` looks for
+// it and opens it for writing. It looks for up to `patience`, because network file systems show new files late. Throws
+// RunError on all ranks unless each of these ranks can open the file; the error names the hosts, the ranks and what
+// they found.
 void require_shared_directory(const std::string& directory, Communicator& world, bool must_write,
                               std::chrono::milliseconds patience = std::chrono::seconds(10));
 

@@ -3,8 +3,8 @@
 
 namespace shardline {
 
-// preparing: there is nothing to lose. training: a request is looked at after every step; once a run trains, this lasts
-// to the end of the process unless the model is saved. saved: there is nothing left to stop.
+// preparing: nothing would be lost. training: the run checks for a request to stop after every step, until its model is
+// saved. saved: nothing is left to stop.
 enum class RunPhase { preparing, training, saved };
 
 void enter_phase(RunPhase phase);  // of the process; its ranks enter a phase at about the same time

@@ -14,7 +14,7 @@ namespace {
 
 using nlohmann::json;
 
-// The numbers of one key in the lines of metrics.jsonl.
+// The values of one key in the lines of metrics.jsonl.
 struct Column {
   const char* key;
   std::vector<double> values = {};
@@ -29,7 +29,7 @@ struct Column {
   }
 };
 
-// Raises `most`, by rank.
+// Updates the maximum of each rank.
 void add_counted_bytes(const json& step, std::vector<double>& most) {
   const auto ranks = step.find("peak_memory_bytes");
   if (ranks == step.end() || !ranks->is_array()) return;
@@ -47,7 +47,7 @@ std::string difference(double predicted, double measured) {
   return text.str();
 }
 
-// Of the measured step, at the candidates' first layout.
+// The predicted speed-up of the candidates' first layout.
 double gain(const Forecast& forecast, const Candidates& candidates) {
   return candidates.found.best.empty() ? 1 : forecast.step.seconds / candidates.found.best.front().step.seconds;
 }
@@ -66,7 +66,7 @@ MeasuredRun measured_run(const std::string& output_dir) {
     if (!step.contains(seconds.key)) continue;
     ++steps;
     for (Column* column : {&seconds, &bubble, &rate}) {
-      if (steps == 2) column->values.clear();  // of the first step
+      if (steps == 2) column->values.clear();  // forget the first step
       column->add(step);
     }
     add_counted_bytes(step, run.counted_bytes);

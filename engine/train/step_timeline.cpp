@@ -19,8 +19,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A file that comes in parts, and is there when it is whole. After a failure further parts are dropped, and finish()
-// throws it.
+// A file that is written in parts and takes its name when it is complete. After a failure further parts are dropped,
+// and finish() throws the error.
 class FileInParts {
  public:
   explicit FileInParts(std::string path) : path_(std::move(path)), unfinished_(path_ + ".incomplete") {
@@ -98,8 +98,9 @@ void StepTimelines::finish(int64_t step, StepRecords records) {
     gather_on_first(*context_.world, to_text(mine), {});
 }
 
-// The trace is written as the ranks' parts come, since all of them together may be larger than memory; for the page
-// only the instructions are kept. The parts are taken in any case: the other ranks wait for that.
+// The trace is written while the ranks' parts arrive, since all of them together may be larger than memory; for the
+// page only the instructions are kept. After a failure the parts are still received, because the other ranks wait for
+// that.
 void StepTimelines::write(int64_t step, const RankTimeline& mine, double zero) {
   const fs::path folder = fs::path(config_.output_dir) / "timeline";
   FileInParts file(folder / cat("step-", step, ".json"));

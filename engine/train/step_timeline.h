@@ -11,11 +11,11 @@ namespace shardline {
 
 class StepTimelines {
  public:
-  // Collective where the config wants timelines: clocks are compared.
+  // Collective if the config wants timelines: it compares the ranks' clocks.
   StepTimelines(const Config& config, const Plan& plan, const RankContext& context, RunRecords& run);
 
-  // Around a step, on every rank. `finish` sends the records to rank 0, which writes step-N.json and step-N.html; what
-  // it cannot write is a gap in `run`. Both do nothing at other steps.
+  // Call them before and after a step, on every rank. `finish` sends the records to rank 0, which writes step-N.json
+  // and step-N.html; what it cannot write is a gap in `run`. Both do nothing at other steps.
   void begin(int64_t step);
   void finish(int64_t step, StepRecords records);
 

@@ -21,7 +21,7 @@
 namespace shardline {
 namespace {
 
-// For activations and gradients of other stages: that is the bubble, and no communication that could be hidden.
+// Waiting for activations and gradients of other stages counts as bubble, not as communication.
 double waited_for_messages(const std::vector<InstructionRecord>& records) {
   double waited = 0;
   for (const auto& record : records)
@@ -93,8 +93,8 @@ Trainer::BatchTotals Trainer::read_microbatches(BatchSource& data, int64_t step,
           .epoch = batch.epoch};
 }
 
-// The loss terms are on the stage of the last chunk, equal on its T ranks: summed over microbatches and replicas for
-// everyone.
+// The stage of the last chunk has the loss terms, equal on its T ranks. They are summed over microbatches and replicas,
+// and every rank gets the sum.
 LossTerm Trainer::total_loss(const RunResult& run) {
   LossTerm mine;
   for (const auto& loss : run.losses) {
@@ -109,7 +109,7 @@ LossTerm Trainer::total_loss(const RunResult& run) {
 }
 
 LossTerm Trainer::accumulate_gradients(BatchSource& data, int64_t step) {
-  // Every rank of a replica reads the replica's samples itself; only borders travel.
+  // Every rank of a replica reads the replica's samples itself; only borders are sent.
   std::vector<Microbatch> microbatches;
   last_batch_ = read_microbatches(data, step - 1, plan_.train.microbatches, microbatches);
   const int64_t weight = last_batch_.weight;
@@ -117,7 +117,7 @@ LossTerm Trainer::accumulate_gradients(BatchSource& data, int64_t step) {
     throw DataError(cat("step ", step, ": the batch of ", last_batch_.samples,
                         " samples has no token to predict: all labels are ignored"));
   parameters_.zero_gradients();
-  // All ranks run their stage's list; gradients are reduced over the replicas while the backward pass goes on.
+  // Every rank runs its stage's list; gradients are reduced over the replicas during the backward pass.
   last_run_ = executor_.run(plan_.train, microbatches,
                             {.mode = Mode::train,
                              .seed = static_cast<uint64_t>(config_.training.seed),
@@ -134,14 +134,14 @@ StepMetrics Trainer::train_step(BatchSource& data, int64_t step) {
   const double waited = waited_seconds();
   step_start_ = steady_seconds();
   const LossTerm loss = accumulate_gradients(data, step);
-  // Each rank adds up its share of the squares; all get the same norm, and so agree on whether a gradient overflowed.
+  // Each rank sums its share of the squares; all get the same norm, and so agree on whether a gradient overflowed.
   const double scale = loss_scale(), norm = gradient_norm(parameters_) / scale;
   const bool overflowed = loss_scaler_ && !std::isfinite(norm);
   const double rate = learning_rate(schedule_, step - (loss_scaler_ ? loss_scaler_->skipped() : 0));
   if (loss_scaler_) loss_scaler_->update(overflowed);
   if (!overflowed) {
-    // Every rank updates its shards, or all that it stores; ranks that keep more than a shard get the rest during the
-    // next forward pass. States on the host meet the gradients there.
+    // Every rank updates its shards, or everything that it stores; ranks that keep more than a shard receive the rest
+    // during the next forward pass. If states are on the host, gradients are copied there first.
     parameters_.bring_gradients();
     optimizer_->step(rate, clip_factor(norm, largest_norm(config_)) / scale);
     parameters_.publish_values();
@@ -160,7 +160,7 @@ StepMetrics Trainer::train_step(BatchSource& data, int64_t step) {
   metrics.tokens = last_batch_.tokens;
   metrics.tokens_per_second = last_batch_.tokens / seconds;
   metrics.samples_per_second = last_batch_.samples / seconds;
-  // Shares of all ranks' time between two optimizer barriers, which they do not leave at the same instant.
+  // Shares of all ranks' time between two optimizer barriers, which ranks do not leave at the same time.
   auto times = at::tensor({busy_seconds(last_run_.records), exposed, seconds}, at::kDouble);
   groups_.world->all_reduce(times, {.what = "busy and waiting time"})->wait();
   times.div_(times[2].item<double>());
@@ -179,7 +179,7 @@ StepRecords Trainer::last_step() const {
 }
 
 std::vector<RankMemory> Trainer::gather_memory() {
-  const int64_t counted = memory_totals().peak_live;  // of this process; 0 where another allocator is in use
+  const int64_t counted = memory_totals().peak_live;  // of this process; 0 if another allocator is in use
   const auto all = gather_to_all(*groups_.world, at::tensor({counted, process_memory().peak_resident}, at::kLong));
   std::vector<RankMemory> memory;
   for (int rank = 0; rank < groups_.mesh.size(); ++rank)

@@ -1,4 +1,4 @@
-// The training loop on one rank. Every rank of the mesh holds a Trainer and calls the same functions in the same order.
+// The training loop on one rank. Every rank of the mesh has a Trainer and calls the same functions in the same order.
 #pragma once
 #include <functional>
 #include <memory>
@@ -28,8 +28,8 @@ struct TrainerParts {
 
 class Trainer {
  public:
-  // Builds this rank's stage; its values are still unset (see parameters()). total_steps bounds the learning rate's
-  // schedule; 0 for a model that only evaluates, which then has no gradients.
+  // Builds this rank's stage; its values are not set yet (see parameters()). total_steps: the length of the
+  // learning-rate schedule; 0 for a model that only evaluates and has no gradients.
   Trainer(const TrainerParts& parts, int64_t total_steps);
 
   StageParameters& parameters() { return parameters_; }
@@ -37,26 +37,24 @@ class Trainer {
   // One optimizer step over the global batch of `step` (counted from 1). Collective over the world; every rank gets the
   // same numbers.
   StepMetrics train_step(BatchSource& data, int64_t step);
-  // The gradient part alone: afterwards the gradients of the step are complete on every rank, times loss_scale().
-  // Returns the loss.
+  // Only the gradients of a step: afterwards they are complete on every rank, times loss_scale(). Returns the loss.
   LossTerm accumulate_gradients(BatchSource& data, int64_t step);
   double loss_scale() const { return loss_scaler_ ? loss_scaler_->scale() : 1; }
-  // When the last train_step began and ended, and what this rank did in the last of both: its instructions, and the
-  // peak of its activations.
+  // The begin and end of the last train_step, the instructions of this rank in it, and the peak of its activations.
   StepRecords last_step() const;
-  // Loss over `steps` global batches of `data`, with a weight above 0. Collective over the world. DataError when no
-  // token of all of them is to be predicted.
+  // Loss over `steps` global batches of `data`, with a weight above 0. Collective over the world. Throws DataError if
+  // they have no token to predict.
   LossTerm evaluate(BatchSource& data, int64_t steps);
-  // Logits of the last position of ids [batch, length], whose first column is at `first_position`: [batch, vocabulary]
+  // Logits at the last position of ids [batch, length], whose first column is at `first_position`: [batch, vocabulary]
   // on every rank of the replica. `caches`: by layer of the model, or empty. Collective over the replica.
   at::Tensor next_logits(const at::Tensor& ids, int64_t first_position, const std::vector<KvCache*>& caches);
 
  private:
-  // Of a global batch.
+  // Totals of a global batch.
   struct BatchTotals {
     int64_t samples = 0, tokens = 0;
     int64_t weight = 0;  // label tokens that count
-    double epoch = 0;    // epochs done after it
+    double epoch = 0;    // epochs completed after it
   };
   BatchTotals read_microbatches(BatchSource& data, int64_t step, int count,
                                 std::vector<Microbatch>& microbatches) const;
@@ -70,14 +68,14 @@ class Trainer {
   StageLayers stage_;
   Executor executor_;
   std::unique_ptr<Optimizer> optimizer_;
-  std::optional<LossScaler> loss_scaler_;  // of fp16
+  std::optional<LossScaler> loss_scaler_;  // set for fp16
   LearningRateOptions schedule_;
   RunResult last_run_;
   BatchTotals last_batch_;
   double step_start_ = 0, gradients_complete_ = 0, step_end_ = 0;  // steady_seconds() of the last step
 };
 
-// Layers of this rank's stage with their parameters, for the executor. trains: false where only forward passes run,
+// The layers of this rank's stage with their parameters, for the executor. trains: false if only forward passes run,
 // which keep nothing that could be offloaded.
 StageLayers build_stage(const TrainerParts& parts, StageParameters& parameters, bool trains);
 

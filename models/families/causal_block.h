@@ -1,5 +1,5 @@
-// What the blocks of the decoder families are made of: causal attention and an MLP after norms, each split over the T
-// ranks or whole on each of them. A family's own layer says how they are combined.
+// The parts of the decoder families' blocks: causal attention and an MLP after norms, each split over the T ranks or
+// whole on each of them. A family's own layer combines them.
 #pragma once
 #include <vector>
 
@@ -14,8 +14,8 @@ struct SpecMaker;
 
 class CausalBlock : public Layer {
  protected:
-  // Of the attention's spec: qkv's place among the parameters, of which dimension 1 are the heads. block: counted from
-  // 0. scale: of the scores.
+  // qkv: index of that parameter in the layer's spec; its dimension 1 are the heads. block: counted from 0. scale: of
+  // the scores.
   CausalBlock(const CausalConfig& config, BlockSplit split, size_t qkv, int64_t block, double scale,
               const LayerBuild& build);
 
@@ -40,7 +40,7 @@ class CausalBlock : public Layer {
 
  private:
   TensorParallel tp_;
-  // The ranks among which the linears are split: if there are no others, linears process the rows that this rank has.
+  // The ranks over which the linears are split; if there are no others, linears process the rows that this rank has.
   // Attention that is whole then needs q, k and v of all tokens, which its core gathers from the other ranks.
   TensorParallel attention_tp_, mlp_tp_, core_tp_;
   int64_t index_;
@@ -48,8 +48,8 @@ class CausalBlock : public Layer {
   AttentionOptions attention_;
 };
 
-// A block's part of a spec that does not depend on its parameters: units "attn" and "mlp", and the border.
-// Returns which are split.
+// Fills in what a block's spec has besides its parameters: units "attn" and "mlp", and the border. Returns which of the
+// units are split.
 BlockSplit describe_block(LayerSpec& layer, const CausalConfig& config, const SpecMaker& make);
 
 }  // namespace shardline

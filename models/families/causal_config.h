@@ -1,5 +1,5 @@
-// What the configs of the decoder families have in common: an embedding, blocks of causal attention and an MLP, a head
-// over the words. HF's names of keys.
+// The common part of the decoder families' configs: an embedding, blocks of causal attention and an MLP, and a head
+// over the words. Keys have HF's names.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -19,16 +19,16 @@ struct CausalConfig {
   double layer_norm_epsilon = 1e-5, initializer_range = 0.02;
   bool tie_word_embeddings = false;
 
-  // What a family is, whatever its files say.
+  // Properties of the family, whatever its files say.
   bool position_table = false;  // learned positions are added to the words
-  int64_t rotary_dim = 0;       // features of each head that are turned by position
+  int64_t rotary_dim = 0;       // features of each head that are rotated by position
   bool head_bias = false;       // on the logits
 
   int64_t inner() const { return n_inner ? n_inner : 4 * n_embd; }
   int64_t head_dim() const { return n_embd / n_head; }
 };
 
-// Which units of a block are split over the T ranks; the others are whole on each of them.
+// Which units of a block are split over the T ranks; each rank has the whole of the others.
 struct BlockSplit {
   bool attention = true, mlp = true;
 };
@@ -36,7 +36,7 @@ struct BlockSplit {
 // ModelSpec::variant of these layers.
 std::string variant_of(const CausalConfig& config);
 
-// Reads the common keys; what contradicts is a complaint.
+// Reads the common keys; contradictions are complaints.
 void read_causal_config(HfConfigReader& read, CausalConfig& config);
 
 }  // namespace shardline

@@ -11,19 +11,19 @@
 
 namespace shardline {
 
-// The model that a config means. Where there are mistakes, only they are set.
+// The model that a config describes. If there are mistakes, only they are set.
 struct HfModel {
   std::vector<HfConfigMistake> mistakes;
-  nlohmann::json config;             // what a saved model's config.json says
-  std::set<std::string> only_saved;  // the user's keys that change nothing but that file
+  nlohmann::json config;             // contents of a saved model's config.json
+  std::set<std::string> only_saved;  // the user's keys that change only that file
   int64_t max_positions = 0;
   std::function<ModelSpec(bool sequence_parallel, const SplitChoices&)> make_spec;
 };
 
-// Reads a config and sets the model that it describes, or leaves mistakes with the reader.
+// Reads a config and sets the model that it describes, or reports mistakes to the reader.
 using Family = std::function<void(HfConfigReader&, HfModel&)>;
 
-// The family whose config `read_config` reads and whose layers `make` describes; the layers need not state their costs.
+// A family whose config `read_config` reads and whose layers `make` describes; the layers need not state their costs.
 template <class FamilyConfig>
 Family family_of(FamilyConfig (*read_config)(HfConfigReader&),
                  ModelSpec (*make)(const FamilyConfig&, bool sequence_parallel, const SplitChoices&)) {
@@ -38,14 +38,15 @@ Family family_of(FamilyConfig (*read_config)(HfConfigReader&),
   };
 }
 
-// For programs with families of their own; to be called before a config is read.
+// For programs with families of their own; call it before a config is read.
 void add_family(const std::string& model_type, Family family);
 
-// `file`: the config.json of a directory, or an empty object; `overrides`: a user's keys that are laid over it, of
-// which only those of the family are taken. An unknown model_type and what the family cannot do are mistakes.
+// `file`: the config.json of a directory, or an empty object; `overrides`: a user's keys, which override those of the
+// file; only keys of the family are accepted. An unknown model_type and features that the family does not support are
+// mistakes.
 HfModel read_hf_model(const nlohmann::json& file, const nlohmann::json& overrides);
 
-// For a config alone, which `where` names in messages. Throws ConfigError with all mistakes.
+// For a config alone; `where` names it in messages. Throws ConfigError with all mistakes.
 ModelSpec model_spec(const nlohmann::json& hf_config, const std::string& where, bool sequence_parallel,
                      const SplitChoices& choices = {});
 

@@ -5,7 +5,7 @@
 
 namespace shardline {
 
-// With HF's defaults.
+// The defaults are HF's.
 struct Gpt2Config : CausalConfig {
   Gpt2Config()
       : CausalConfig{.vocab_size = 50257,
@@ -22,12 +22,12 @@ struct Gpt2Config : CausalConfig {
   bool scale_attn_weights = true, scale_attn_by_inverse_layer_idx = false;
 };
 
-// What cannot be done here (cross attention) and what contradicts is a mistake that `read` keeps.
+// Unsupported features (cross attention) and contradictions are mistakes that `read` keeps.
 Gpt2Config gpt2_config(HfConfigReader& read);
 
-// sequence_parallel: the ranks of a tensor-parallel group hold parts of the rows at borders (optimize: memory).
-// Units: "embedding.wte", "h.N.attn", "h.N.mlp", "head.lm_head"; tied ones must have equal choices. A unit that is
-// whole makes complete gradients, or with sequence_parallel those of the rank's own rows.
+// sequence_parallel: the ranks of a tensor-parallel group have parts of the rows at borders (optimize: memory). Units:
+// "embedding.wte", "h.N.attn", "h.N.mlp", "head.lm_head"; tied ones must have equal choices. A unit that is whole makes
+// complete gradients, or with sequence_parallel those of the rank's own rows.
 ModelSpec gpt2_spec(const Gpt2Config& config, bool sequence_parallel, const SplitChoices& choices = {});
 
 }  // namespace shardline

@@ -6,7 +6,8 @@
 
 namespace shardline {
 
-// With HF's defaults. rotary_dim null in the file: all features of a head, which HF itself takes with one head only.
+// The defaults are HF's. rotary_dim null in the file means all features of a head, which HF itself accepts only with
+// one head.
 struct GptjConfig : CausalConfig {
   GptjConfig()
       : CausalConfig{.vocab_size = 50400,
@@ -18,7 +19,7 @@ struct GptjConfig : CausalConfig {
                      .head_bias = true} {}
 };
 
-// What contradicts is a mistake that `read` keeps.
+// Contradictions are mistakes that `read` keeps.
 GptjConfig gptj_config(HfConfigReader& read);
 
 // As gpt2_spec. The logits' bias belongs to the unit "head.lm_head".

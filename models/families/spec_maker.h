@@ -14,14 +14,14 @@ struct SpecMaker {
   const SplitChoices& choices;
 
   void add_unit(LayerSpec& layer, const std::string& name, const std::string& parts, int64_t count) const;
-  // Of a unit: split at `split_dim`, or whole with the gradient of the rows that a rank has.
+  // A parameter of a unit: split at `split_dim`, or whole with the gradient of the rank's own rows.
   ParamSpec of(const SplitUnit& unit, ParamSpec param, int split_dim) const;
 
   // [hidden]; two of them, "ln_1" -> "ln_1.weight", "ln_1.bias".
   std::vector<ParamSpec> norm(const std::string& name, const std::string& hf) const;
-  // A bias that is added after the sum over ranks: whole everywhere.
+  // A bias that is added after the sum over ranks: every rank has the whole bias.
   ParamSpec row_bias(const std::string& name, const std::string& hf) const;
-  // A bias of what is split; flat in the file.
+  // The bias of a split linear; one-dimensional in the file.
   ParamSpec column_bias(const std::string& name, const std::vector<int64_t>& shape, const std::string& hf) const;
   ParamSpec table(const std::string& name, std::vector<int64_t> shape, const std::string& hf) const;
   // The weight of a linear, outputs first. std: of its initial values.

@@ -1,5 +1,5 @@
-// Reads the config of a Hugging Face model: the config.json of a directory with a user's keys laid over it, or either
-// alone. A key may have its family's name or a generic one, as in transformers.
+// Reads the config of a Hugging Face model: the config.json of a directory with a user's overrides, or either alone. A
+// key may have its family's name or a generic one, as in transformers.
 #pragma once
 #include <map>
 #include <nlohmann/json.hpp>
@@ -13,20 +13,20 @@
 namespace shardline {
 
 struct HfConfigMistake {
-  std::string key;  // as it is spelled where it was found
+  std::string key;  // as it is spelled in the file or the overrides
   std::string rule, advice;
   nlohmann::json value;
-  bool overridden = false;  // in the user's keys; else in config.json, or a default
+  bool overridden = false;  // true: in the user's keys; false: in config.json, or a default
 };
 
-// One line for each mistake. `file` and `overrides` say where the two objects are ("gpt2/config.json: ").
+// One line for each mistake. `file` and `overrides` name the two objects ("gpt2/config.json: ").
 std::string mistakes_text(const std::vector<HfConfigMistake>& mistakes, const std::string& file,
                           const std::string& overrides);
 
-// Each of the reading functions reads one key, where it is there, into its last argument, which holds the default.
+// Each of the reading functions reads one key, if it exists, into its last argument, which holds the default.
 class HfConfigReader {
  public:
-  // Both must be objects and outlive the reader. What the user lays over a file wins under either of a key's names.
+  // Both must be objects and outlive the reader. The user's keys override the file's under either of a key's names.
   HfConfigReader(const nlohmann::json& file, const nlohmann::json& overrides);
 
   // null: what null means; unset: an error. alias may be null.
@@ -35,19 +35,20 @@ class HfConfigReader {
   void flag(const char* key, bool& value);
   void text(const char* key, std::string& value, const std::string& rule = "must be a string");
   void activation(const char* key, Activation& value);
-  // Keys that change nothing here.
+  // Accepts keys that have no effect here.
   void accept(const std::vector<std::string>& keys);
-  // A key that changes nothing here but would elsewhere: a user may give it these values (or null) only.
+  // Accepts a key that has no effect here but would have one in transformers: a user may give it these values (or null)
+  // only.
   void accept_only(const char* key, const std::vector<nlohmann::json>& values, const std::string& advice);
 
-  // About a rule between these keys: reported at the first one that the user gave, else the first one of the file. Not
-  // reported where one of them is wrong in itself.
+  // A complaint about a rule between these keys: reported at the first one that the user gave, else at the first one in
+  // the file. Not reported if one of them is wrong by itself.
   void complain(const std::vector<std::string>& keys, const std::string& rule, const std::string& advice = "");
 
-  // After everything was read: reports the user's unknown keys. A directory may hold any others.
+  // Call it after everything was read: reports the user's unknown keys. A directory's file may have any others.
   void finish();
   const std::vector<HfConfigMistake>& mistakes() const { return mistakes_; }
-  // The user's keys that change nothing but the saved config.json.
+  // The user's keys that change only the saved config.json.
   const std::set<std::string>& only_saved() const { return only_saved_; }
   // All keys, those with two names under the family's own.
   const nlohmann::json& merged() const { return merged_; }
@@ -64,7 +65,7 @@ class HfConfigReader {
   const nlohmann::json& file_;
   const nlohmann::json& overrides_;
   nlohmann::json merged_;
-  std::map<std::string, Place> places_;  // of the keys that are there, by the family's name
+  std::map<std::string, Place> places_;  // of the keys that exist, by the family's name
   std::set<std::string> known_, wrong_, only_saved_;
   std::vector<HfConfigMistake> mistakes_;
 };

@@ -54,7 +54,7 @@ std::map<std::string, std::set<std::string>> read_index(const std::string& path)
 void check_shard(const SafetensorsFile& file, const std::set<std::string>& promised, const std::string& index) {
   for (const auto& name : promised)
     if (!file.tensors().contains(name))
-      throw DataError(cat(index, ": /weight_map: ", name, ": stands in ", file.path(),
+      throw DataError(cat(index, ": /weight_map: ", name, ": is in ", file.path(),
                           " according to the index, but that file does not contain it; download both again"));
   for (const auto& [name, entry] : file.tensors())
     if (!promised.contains(name))

@@ -24,25 +24,25 @@ class HfDirectory {
   using Copied = std::function<void(int64_t bytes)>;
 
   // base_prefix ("transformer."): files of a base model lack it, files of a model with a head have it. Names that
-  // differ in nothing else are the same tensor. DataError for a directory, index or file that is not what it should be;
-  // a directory with a config but no weights (or none that are read) is an error only when its weights are needed.
+  // differ only in the prefix are the same tensor. Throws DataError for a broken directory, index or file; a directory
+  // with a config but without usable weights is an error only when its weights are needed.
   explicit HfDirectory(const std::string& path, std::string base_prefix = "");
 
   const std::string& path() const { return path_; }
   const nlohmann::json& config() const { return config_; }
 
-  // Every tensor that the model needs is there with its shape, and every tensor that is there is needed or ignored by
-  // the spec; otherwise one DataError with all names. Tied parameters need none, but their tensor may be there.
+  // Checks that every tensor that the model needs exists with its shape, and that every tensor that exists is needed or
+  // ignored by the spec; otherwise throws one DataError with all names. Tied parameters need no tensor, but may have
+  // one.
   void check_names(const ModelSpec& spec) const;
 
   // Copies the slice of rank t of t_degree into `destination` [param.local_shape(t, t_degree)], in its dtype. The
-  // parameter must not be tied: its values are read as those of the parameter that it is tied to. `copied` is called
-  // for each piece, with its bytes of `destination`; together they are all of it.
+  // parameter must not be tied: its values are those of the parameter that it is tied to. `copied` is called for each
+  // piece, with its bytes of `destination`; together they are all of it.
   void read(const ParamSpec& param, const std::string& full_name, int t, int t_degree, at::Tensor destination,
             const Copied& copied = {}) const;
 
-  // Distinguishes hosts with different files at low cost: config, names, sizes, headers and the first bytes of every
-  // tensor.
+  // Distinguishes different files at low cost: config, names, sizes, headers and the first bytes of every tensor.
   std::string digest() const;
 
   std::vector<std::string> companion_files() const { return shardline::companion_files(path_); }
@@ -50,7 +50,7 @@ class HfDirectory {
  private:
   struct Place {
     const SafetensorsFile* file;
-    std::string name;  // as the file spells it
+    std::string name;  // as spelled in the file
   };
 
   void open_files();

@@ -1,5 +1,5 @@
-// Where the elements of a rank's part of a parameter are in a tensor of a Hugging Face file. Reading and writing ask
-// the same question, so that what one writes the other finds.
+// Where the elements of a rank's part of a parameter are in a tensor of a Hugging Face file. Reading and writing use
+// the same functions, so that they agree.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -13,13 +13,13 @@ namespace shardline {
 
 // The tensor's sizes in the file.
 std::vector<int64_t> file_shape(const ParamSpec& param, const ParamSource& source);
-// The sizes that the tensor is seen with: one dimension for each of the logical parameter.
+// The sizes with which the tensor is viewed: one dimension for each of the logical parameter.
 std::vector<int64_t> file_view(const ParamSpec& param, const ParamSource& source);
 
 // The elements that a rank's part of a parameter shares with one source.
 struct SharedPart {
-  at::Tensor local;  // those of the rank, its dimensions in the order of the file's view
-  int64_t dim = 0;   // they are the units `range` of this dimension of the view, and whole in all others
+  at::Tensor local;  // the rank's elements, with dimensions in the order of the file's view
+  int64_t dim = 0;   // they are the units `range` of this dimension of the view, and all of the other dimensions
   Range range;       // of length 0 when nothing is shared
 };
 

@@ -156,7 +156,8 @@ void SafetensorsFile::read_header() {
   data_ = bytes_.substr(kLengthBytes + length);
   // The JSON reader takes a zero byte for the end of its text.
   if (!header_.starts_with('{') || header_.find('\0') != std::string_view::npos)
-    throw DataError(cat(path_, ": the header must be a JSON object without zero bytes; this is no safetensors file, ",
+    throw DataError(cat(path_,
+                        ": the header must be a JSON object without zero bytes; this is not a safetensors file, ",
                         "or it is damaged"));
 
   const json header = parse_data_json(std::string(header_), cat(path_, " (header)"));

@@ -22,8 +22,8 @@ class SafetensorsFile {
     uint64_t begin, end;  // bytes within the data
   };
 
-  // Checks the whole header against the file before anything is used; each lie of the file is a DataError naming file,
-  // tensor, rule, values and what to do. The file must not be shortened while it is open.
+  // Checks the whole header against the file before anything is used; each inconsistency is a DataError that names
+  // file, tensor, rule, values and what to do. The file must not be shortened while it is open.
   explicit SafetensorsFile(const std::string& path);
 
   const std::string& path() const { return path_; }
@@ -32,10 +32,10 @@ class SafetensorsFile {
   const std::map<std::string, Entry>& tensors() const { return tensors_; }
   std::string_view bytes_of(const std::string& name) const;  // InvariantError when there is no such tensor
 
-  // A view of the mapped file, which it keeps alive: read-only, writing to it is a fault of memory. A copy when the
+  // A view of the mapped file, which it keeps alive: read-only, writing to it is a segmentation fault. A copy if the
   // file does not place the tensor at a multiple of its element size.
   at::Tensor tensor(const std::string& name) const;
-  // What was read of the tensor no longer counts as memory of this process; it may be read again.
+  // Removes the pages that were read of the tensor from this process's memory; it may be read again.
   void release(const std::string& name) const;
 
  private:

@@ -79,7 +79,7 @@ std::vector<Node*> newest_first(const std::vector<Edge>& outputs) {
   return nodes;
 }
 
-// Adds up the gradients of one tensor as autograd does: in place if nobody else holds the first.
+// Adds the gradients of one tensor as autograd does: in place if nobody else holds the first.
 void add_gradient(at::Tensor& sum, at::Tensor gradient) {
   if (!gradient.defined()) return;
   if (!sum.defined()) {
@@ -104,7 +104,7 @@ void run_backward(const std::vector<Edge>& outputs, const Border& d_output) {
   };
   for (size_t i = 0; i < outputs.size(); ++i) add(outputs[i], d_output[i]);
   for (Node* node : newest_first(outputs)) {
-    if (dynamic_cast<const torch::autograd::AccumulateGrad*>(node)) continue;  // of a leaf
+    if (dynamic_cast<const torch::autograd::AccumulateGrad*>(node)) continue;  // accumulates into a leaf
     Border made = (*node)(std::move(gradients[node]));
     gradients.erase(node);
     for (size_t i = 0; i < made.size(); ++i) add(node->next_edge(i), std::move(made[i]));
@@ -135,7 +135,7 @@ class DryLayer {
     queue_.immediate = true;
   }
 
-  // From here weight gradients wait for drain().
+  // After this call, weight gradients wait for drain().
   void defer_weight_gradients() { queue_.immediate = false; }
 
   void forward() {
@@ -258,7 +258,7 @@ class DryRuns {
       const std::scoped_lock lock(mutex_);
       if (const auto found = all.find(key); found != all.end()) return found->second;
     }
-    Value value = find();  // another thread may find the same meanwhile
+    Value value = find();  // another thread may find the same value meanwhile
     const std::scoped_lock lock(mutex_);
     return all.emplace(key, std::move(value)).first->second;
   }
@@ -270,7 +270,7 @@ class DryRuns {
   std::map<WorkShape, LayerWork> work_;
 };
 
-// A third of the products of forward and backward, without the attention core.
+// A third of the FLOPs of forward and backward, without the attention core: those of the forward pass.
 double third_of_flops(const LayerWork& work) {
   double sum = 0;
   for (const auto& product : work.products)
@@ -285,7 +285,7 @@ void add_costs_of_ops(ModelSpec& spec) {
   for (size_t i = 0; i < spec.layers.size(); ++i) {
     LayerSpec& layer = spec.layers[i];
     const auto input = i > 0 ? spec.layers[i - 1].output : std::vector<BorderTensor>();
-    if (layer.work) continue;  // stated
+    if (layer.work) continue;  // the layer states its costs itself
     std::string kind = layer_kind(layer);
     for (const auto& tensor : input)
       for (const int64_t size : tensor.shape) kind += cat(" ", size);

@@ -41,7 +41,7 @@ bool gives_logits(Place place) {
   return place == Place::last || place == Place::only;
 }
 
-// Parameters by name, a shared one once, at its first name.
+// Parameters by name; a shared one appears once, under its first name.
 std::vector<std::pair<std::string, at::Tensor>> distinct_parameters(const torch::nn::Module& module) {
   std::vector<std::pair<std::string, at::Tensor>> parameters;
   std::set<const at::TensorImpl*> seen;
@@ -61,7 +61,7 @@ class ModuleLayer : public Layer {
     if (build.sequence_parallel)
       throw ConfigError(cat("module ", name_, " is whole on every tensor-parallel rank and needs all rows; set ",
                             "smp_options.optimize to \"speed\", or tensor_parallel_degree to 1"));
-    const TorchSeed seed(0);  // its own values are not used
+    const TorchSeed seed(0);  // the module's own values are not used
     module_ = plain.make();
     for (const auto& [name, parameter] : distinct_parameters(*module_.ptr())) leaves_.push_back(parameter);
     SL_ASSERT(leaves_.size() == params_.size(), name_, " created a different module than before");
@@ -85,7 +85,7 @@ class ModuleLayer : public Layer {
   }
 
  private:
-  // The result for a microbatch without samples, which not every module can run on. No parameter gets a gradient.
+  // The result for a microbatch without samples, on which some modules cannot run. No parameter gets a gradient.
   Border empty(const Border& input, Mode mode) const {
     if (gives_logits(place_) && mode != Mode::train) return {};
     const at::TensorOptions like = (params_.empty() ? input.at(0) : params_[0]->value).options().requires_grad(false);
@@ -115,7 +115,7 @@ class ModuleLayer : public Layer {
     return params_.empty() ? border : border.to(params_[0]->value.scalar_type());
   }
 
-  // The position before a label predicts it.
+  // Each position's logits are compared with the next position's label.
   Border loss(const at::Tensor& logits, MicrobatchContext& context) const {
     const int64_t positions = std::max<int64_t>(logits.size(1) - 1, 0);
     const auto labels = context.batch->labels.narrow(1, logits.size(1) - positions, positions).reshape({-1});
@@ -128,7 +128,7 @@ class ModuleLayer : public Layer {
 
   std::string name_;
   Place place_;
-  int64_t features_;  // of its result; 0: logits
+  int64_t features_;  // of the result; 0: logits
   std::vector<Parameter*> params_;
   std::optional<at::ScalarType> border_;
   torch::nn::AnyModule module_;
@@ -136,7 +136,7 @@ class ModuleLayer : public Layer {
   bool prepared_ = false;
 };
 
-// [batch, length] ids, or [batch, length, features] normal numbers.
+// Ids [batch, length], or normally distributed numbers [batch, length, features].
 at::Tensor traced_input(const ModuleModel& model, int64_t features) {
   const int64_t batch = std::max<int64_t>(model.microbatch, 2);
   const RandomStream stream{.seed = kTraceSeed};
@@ -172,7 +172,7 @@ std::vector<ParamSpec> param_specs(const PlainModule& plain, const torch::nn::Mo
   return specs;
 }
 
-// What the trace saw, for a microbatch of another size and dtype.
+// The trace, scaled to a microbatch of another size and dtype.
 struct Scaled {
   ModuleTrace trace;
   int64_t tokens;
@@ -196,14 +196,14 @@ LayerWork work_of(const Scaled& scaled, const WorkShape& shape, bool recomputabl
     std::swap(product.m, product.k);
     work.products.push_back(product);
   }
-  if (work.products.empty()) work.products.push_back({.count = 0});  // the planner asks a last layer for its columns
+  if (work.products.empty()) work.products.push_back({.count = 0});  // the planner reads the last layer's columns
   const double made = scaled.trace.made_bytes * shape.value_bytes / 4 * ratio;
   work.sweeps = {{.phase = Phase::forward, .bytes = 2 * made}, {.phase = Phase::backward_input, .bytes = 4 * made}};
   return work;
 }
 
-// features: of its input, which is kept; 0: the batch. logits: columns of what the loss is taken of, whose logarithm of
-// probabilities is kept; 0: no loss here.
+// features: of the layer's input, which is kept; 0 if that is the batch. logits: columns of the logits, whose
+// log-softmax is kept; 0 if the layer computes no loss.
 void state_costs(LayerSpec& layer, const Scaled& scaled, int64_t features, int64_t logits) {
   layer.kept = [scaled, columns = features + logits](const KeptCase& kept_case) {
     return KeptBytes{.activations = scaled.bytes(scaled.trace.kept_bytes, kept_case.tokens, kept_case.element_bytes) +
@@ -211,7 +211,7 @@ void state_costs(LayerSpec& layer, const Scaled& scaled, int64_t features, int64
   };
   layer.passes = [scaled, logits](const KeptCase& kept_case) {
     const int64_t loss =
-        2 * kept_case.rows * logits * kept_case.element_bytes;  // a copy without the last position, and that
+        2 * kept_case.rows * logits * kept_case.element_bytes;  // a copy without the last position, and its log-softmax
     const int64_t backward =
         scaled.bytes(scaled.trace.backward_bytes, kept_case.tokens, kept_case.element_bytes) + loss;
     return PassBytes{scaled.bytes(scaled.trace.forward_bytes, kept_case.tokens, kept_case.element_bytes) + loss,
@@ -243,7 +243,7 @@ LayerSpec spec_of_module(const ModuleModel& model, const PlainModule& plain, Pla
 
 struct ModuleValues {
   std::string module;
-  std::map<std::string, at::Tensor> values;  // by their full names
+  std::map<std::string, at::Tensor> values;  // by full name
 };
 
 ModuleValues values_of(const PlainModule& plain, uint64_t seed) {
@@ -255,7 +255,7 @@ ModuleValues values_of(const PlainModule& plain, uint64_t seed) {
   return made;
 }
 
-// The module with the longest name in front of the parameter's; null: none.
+// The module with the longest name that is a prefix of the parameter's; null if there is none.
 const PlainModule* owner_of(const std::vector<PlainModule>& modules, const std::string& parameter) {
   const PlainModule* owner = nullptr;
   for (const auto& plain : modules)
@@ -267,7 +267,7 @@ const PlainModule* owner_of(const std::vector<PlainModule>& modules, const std::
 
 std::vector<PlainModule> modules_of(const std::string& prefix,
                                     const std::function<std::shared_ptr<torch::nn::SequentialImpl>()>& make) {
-  const TorchSeed seed(0);  // its values are not used
+  const TorchSeed seed(0);  // the modules' values are not used
   const auto whole = make();
   if (const torch::nn::SequentialImpl& sequential = *whole; typeid(sequential) != typeid(torch::nn::SequentialImpl))
     throw ConfigError(cat("module ", prefix, " is a ", whole->name(), ", whose forward may do more than run its ",

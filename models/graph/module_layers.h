@@ -1,11 +1,11 @@
-// A model of a user's own torch::nn modules: each becomes a layer that is placed on a stage, recomputed and reduced
-// like those of the built-in families.
+// A model made of a user's own torch::nn modules. Each module becomes a layer that is placed on a stage, recomputed and
+// reduced like those of the built-in families.
 //
-// A module is whole on every rank of a tensor-parallel group (all do the same work; needs `optimize: "speed"`). Its
-// parameters become views into the rank's flat buffers. Its weight gradients come from autograd and are finished with
-// BackwardInput: nothing of them waits for BackwardWeight, whatever the schedule. Moving activations out does not reach
-// what its own ops save, and counts of kept bytes in a running step see only its input; the plan has them from the
-// trace. It has no cache in generation.
+// Every rank of a tensor-parallel group holds the whole module and does the same work, which needs `optimize: "speed"`.
+// The module's parameters become views into the rank's flat buffers. Autograd computes its weight gradients during
+// BackwardInput, so BackwardWeight has nothing to do for them in any schedule. Offloading does not move what the
+// module's own ops save, and a running step counts only its input as kept; the plan takes kept bytes from the trace.
+// The module has no cache in generation.
 #pragma once
 #include <functional>
 #include <map>
@@ -25,36 +25,38 @@ namespace shardline {
 struct Parameter;
 
 struct PlainModule {
-  std::string name;  // of the layer: "h.0"
-  // Makes the module, with its first values from torch's generator (which is seeded before) or from nowhere. Called
-  // often, on every rank, and must make the same each time.
+  std::string name;  // of the layer, such as "h.0"
+  // Makes the module. Its initial values may come from torch's generator, which is seeded before each call, and must
+  // not depend on anything else. Called often, on every rank; must make the same module each time.
   std::function<torch::nn::AnyModule()> make;
-  std::map<std::string, std::string> ties;  // its parameters that are those of another layer, by their full names there
+  // Its parameters that are tied to another layer's, with their full names there.
+  std::map<std::string, std::string> ties;
 };
 
-// The modules of a Sequential in order: "prefix.0", "prefix.norm". Each is one layer with all that is in it. A
-// parameter that several of them share is tied. Throws ConfigError for a class derived from Sequential.
+// Makes a layer of each module of a Sequential, in order: "prefix.0", "prefix.norm". A parameter that several of them
+// share is tied. Throws ConfigError for a class derived from Sequential.
 std::vector<PlainModule> modules_of(const std::string& prefix,
                                     const std::function<std::shared_ptr<torch::nn::SequentialImpl>()>& make);
 
 struct ModuleModel {
-  std::string name;  // the family's
+  std::string name;  // of the family
   int64_t vocab_size = 0, max_positions = 0;
-  // The first gets ids [batch, length] int64, each returns [batch, length, features], the last logits over the
-  // vocabulary, of which the loss of a causal language model is taken. All between are blocks.
+  // The first module takes ids [batch, length] int64, each one returns [batch, length, features], and the last one
+  // returns logits over the vocabulary, which go into the loss of a causal language model. All modules in between are
+  // blocks.
   std::vector<PlainModule> modules;
-  // Of the microbatches that will be trained: what is traced; other sizes are scaled from it.
+  // Sizes of the microbatches that are traced; costs of other sizes are scaled from these.
   int64_t microbatch = 2, length = 1;
 };
 
-// Runs each module once (see models/graph/module_trace.h). Throws ConfigError, naming the module. The initial values
-// that it states have only the scale of the modules' own; those come from values_of_modules.
+// Runs each module once (see models/graph/module_trace.h). Throws ConfigError that names the module. The spec's initial
+// values have only the scale of the modules' own, which values_of_modules fills in.
 ModelSpec spec_of_modules(const ModuleModel& model);
 
-// Fills a parameter with the value that its module is made with; those that are no module's it leaves alone. Values
-// follow from the seed and the module's place in the model, so that every layout starts with the same. For
-// StageParameters::fill_values, since sharded values have memory only there. Makes a module once for all its parameters
-// that follow one another.
+// Fills a parameter with its module's initial value; leaves parameters alone that belong to no module. Values follow
+// from the seed and the module's place in the model, so that every layout starts with the same values. Pass it to
+// StageParameters::fill_values, because sharded values have memory only there. It makes a module once for all its
+// parameters that come one after the other.
 std::function<void(Parameter&)> values_of_modules(const ModuleModel& model, uint64_t seed);
 
 }  // namespace shardline

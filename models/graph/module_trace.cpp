@@ -27,7 +27,7 @@ Named parameters_and_buffers(const std::string& name, const torch::nn::Module& m
   return all;
 }
 
-// NaN equals itself.
+// NaN counts as equal to itself.
 bool same(const at::Tensor& a, const at::Tensor& b, double relative = 0) {
   if (a.sizes() != b.sizes()) return false;
   const double largest = relative > 0 && a.numel() > 0 ? a.abs().max().item<double>() : 0;
@@ -87,7 +87,7 @@ class ModuleTracer {
              "let its result follow from its input, parameters and buffers alone");
   }
 
-  // Names the modules that draw: those in training mode while all others are not.
+  // Names the modules that draw random numbers: each is put into training mode while all others are not.
   [[noreturn]] void refuse_random() {
     std::string drawing;
     for (const auto& item : module_.ptr()->named_modules(name_)) {
@@ -109,12 +109,12 @@ class ModuleTracer {
     const auto batch = several_times(input_);
     const int64_t samples = batch.size(0);
     const auto together = run(batch.clone());
-    // Alone: what depends on the number of samples or on the place among them, too. Products of other sizes are rounded
-    // in another way.
+    // Run each sample alone, which also shows dependence on the number of samples or on the place among them. The
+    // tolerance is larger because products of other sizes are rounded differently.
     for (int64_t i = 0; i < samples; ++i)
       if (!same(run(batch.narrow(0, i, 1).clone()), together.narrow(0, i, 1), 1e-3)) refuse_mixing();
-    // Together with other samples: the sizes stay, so that fainter traces show. Two places differ in at least one bit,
-    // so each sample is once kept while any other one is replaced.
+    // Run each sample together with other samples at the same sizes, so that weaker dependence shows. Any two places
+    // differ in at least one bit, so for each pair there is a run that keeps the one and replaces the other.
     const auto others = batch.roll(1, 0);
     const auto place = at::arange(samples);
     for (int64_t bit = 1; bit < samples; bit *= 2)
@@ -133,7 +133,7 @@ class ModuleTracer {
            "let it treat the first dimension as independent samples (normalise over features, set batch_first)");
   }
 
-  // At least kMixingSamples samples: some modules mix large batches only.
+  // Repeats the input to at least kMixingSamples samples: some modules mix large batches only.
   static at::Tensor several_times(const at::Tensor& input) {
     const int64_t times = (kMixingSamples + input.size(0) - 1) / input.size(0);
     return at::cat(std::vector<at::Tensor>(times, input));
@@ -146,7 +146,7 @@ class ModuleTracer {
     const auto input = input_.clone().requires_grad_(differentiable);
     std::vector<at::Tensor> known = {input};
     for (const auto& [name, tensor] : parameters_and_buffers(name_, *module_.ptr())) known.push_back(tensor);
-    for (const auto& parameter : module_.ptr()->parameters())  // where a layer's gradients are added, too
+    for (const auto& parameter : module_.ptr()->parameters())  // layers accumulate gradients here, too
       known.push_back(parameter.mutable_grad() = at::zeros_like(parameter));
     StorageWatch memory(known);
     torch::autograd::Edge edge;

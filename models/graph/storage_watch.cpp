@@ -66,7 +66,7 @@ void StorageWatch::see(const at::Tensor& tensor) {
   if (!tensor.defined() || !tensor.has_storage()) return;
   const auto storage = tensor.storage();
   if (!seen_.insert(storage.unsafeGetStorageImpl()).second) return;
-  storages_.push_back(storage.getWeakStorageImpl());  // so that its address is not used again
+  storages_.push_back(storage.getWeakStorageImpl());  // keeps its address from being reused
   made_ += storage.nbytes();
 }
 

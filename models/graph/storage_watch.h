@@ -1,5 +1,4 @@
-// The memory that ops of this thread make: what of it still exists, and the most that existed at a time. And the matrix
-// products among them.
+// Watches the memory that ops of this thread allocate: the bytes that still exist, their peak, and the matrix products.
 #pragma once
 #include <ATen/record_function.h>
 #include <c10/core/Storage.h>
@@ -12,8 +11,8 @@
 
 namespace shardline {
 
-// From construction to destruction, without the memory of the tensors `known`. Without what ops use within themselves.
-// One at a time in a thread.
+// Watches from construction to destruction, ignoring the memory of the tensors `known` and what ops use internally.
+// There can be one watch at a time in a thread.
 class StorageWatch {
  public:
   explicit StorageWatch(const std::vector<at::Tensor>& known);
@@ -25,7 +24,7 @@ class StorageWatch {
   int64_t live() const;
   int64_t peak() const { return peak_; }
   void restart_peak() { peak_ = live(); }
-  const std::vector<Product>& products() const { return products_; }  // as of a forward pass
+  const std::vector<Product>& products() const { return products_; }  // as in a forward pass
 
  private:
   static std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& op);

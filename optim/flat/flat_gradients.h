@@ -1,9 +1,9 @@
-// The gradients of one segment on one rank, at least fp32. From Sharding::Level::gradients on, a sharded segment keeps
-// only its own shard: whole gradients live from open() to the end of their reduction, microbatch by microbatch. In
-// other cases they are whole all the time, and reduced once a step.
+// The gradients of one segment on one rank, at least fp32. From Sharding::Level::gradients on, a rank keeps only its
+// own shard of a sharded segment: whole gradients live from open() to the end of their reduction, microbatch by
+// microbatch. Otherwise whole gradients are kept, and reduced once per step.
 //
-// With a link to the host an update takes them from a copy there, which is made for every update; on the device they
-// stay as they were reduced.
+// With a link to the host, an update uses a copy of the gradients there, which is made for every update; the reduced
+// gradients stay on the device.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -15,26 +15,26 @@ namespace shardline {
 
 class FlatGradients {
  public:
-  // shards: as for FlatValues; replicas: the ranks that hold the same elements and add other samples, null for none.
-  // host: null where updates run on the device.
+  // shards: as for FlatValues; replicas: the ranks that hold the same elements and add other samples, null if there are
+  // none. host: null if updates run on the device.
   FlatGradients(const Segment& segment, Sharding::Level level, CommunicatorPtr shards, CommunicatorPtr replicas,
                 at::TensorOptions options, HostLinkPtr host = nullptr);
 
   const Segment& segment() const { return segment_; }
-  const at::Tensor& whole() const { return whole_; }  // [length], to be added to; the memory may come and go
+  const at::Tensor& whole() const { return whole_; }  // [length], to be added to; its memory may be freed in between
   const at::Tensor& own() const { return own_; }      // [shard_length]: complete after the step's reduction
   bool reduces_microbatches() const { return microbatches_; }
 
   void zero();
-  void open();                                  // from here whole() can be added to; may be called again
-  WorkPtr reduce_microbatch(const char* what);  // starts it
-  void take_reduced();                          // after it: keeps the shard, frees the whole
-  WorkPtr reduce_step(const char* what);        // all microbatches are in; null where nothing is left to do
+  void open();                                  // after this, whole() can be added to; may be called again
+  WorkPtr reduce_microbatch(const char* what);  // starts the reduction
+  void take_reduced();                          // after the reduction: keeps the shard, frees the whole gradients
+  WorkPtr reduce_step(const char* what);        // after all microbatches; null if nothing is left to do
 
-  // For an update of what they are gradients of: [shard_length], which it may change. Between the next two they must be
-  // complete, and own() is left alone.
+  // The gradients for an update, [shard_length], which may change them. Between the next two calls the gradients must
+  // be complete, and own() must not be changed.
   const at::Tensor& for_update() const { return host_ ? on_host_ : own_; }
-  void start_bringing();  // nothing without a host
+  void start_bringing();  // does nothing without a host
   void wait_until_brought();
 
  private:
@@ -44,9 +44,9 @@ class FlatGradients {
   HostLinkPtr host_;
   at::Tensor whole_, own_, on_host_;
   HostCopyPtr bringing_;
-  at::Tensor part_;  // what the reduction in progress brings
+  at::Tensor part_;  // result of the reduction in progress
   bool open_ = false;
-  bool fresh_ = true;  // nothing was taken in this step
+  bool fresh_ = true;  // take_reduced() was not called in this step
 };
 
 }  // namespace shardline

@@ -10,23 +10,24 @@
 
 namespace shardline {
 
-// What the T ranks hold of a gradient: its own slice each; the same whole gradient each; a part of the sum each.
+// What each of the T ranks holds of a gradient: its own slice; the same whole gradient; or a part of the sum.
 enum class Sharing { split, complete, partial };
 Sharing sharing_of(const ParamSpec& spec, int t_degree);
 
-// What replicas hold a part of instead of all: from ZeRO (Rajbhandari et al. 2020, arXiv 1910.02054), with MiCS (Zhang
-// et al. 2022, arXiv 2205.00119) where fewer than all replicas share one copy.
+// What replicas shard: from ZeRO (Rajbhandari et al. 2020, arXiv 1910.02054), with MiCS (Zhang et al. 2022, arXiv
+// 2205.00119) if fewer than all replicas share one copy.
 struct Sharding {
-  enum class Level { none, optimizer, gradients, weights } level = Level::none;  // each includes those before it
-  int degree = 1;                                                                // replicas that share one copy
-  // These three count for `weights` alone.
+  // Each level includes the previous ones.
+  enum class Level { none, optimizer, gradients, weights } level = Level::none;
+  int degree = 1;  // replicas that share one copy
+  // These three apply to `weights` only.
   int64_t whole_below = 0;          // parameters of fewer (logical) elements stay whole on every rank
-  int64_t most_gathered = 0;        // elements that may be whole at a time for gathering ahead; 0: any number
+  int64_t most_gathered = 0;        // elements that may be gathered at a time to gather ahead; 0: any number
   int64_t most_reduced = 0;         // elements of a layer whose reduction may overlap the next layer's backward; 0: any
-  bool hierarchical_gather = true;  // values are gathered as core/comm/hierarchical_gather.h does it
+  bool hierarchical_gather = true;  // values are gathered by core/comm/hierarchical_gather.h
   bool operator==(const Sharding&) const = default;
 
-  // Whether the reduction of so many elements must end before the next layer's backward.
+  // Whether the reduction of this many elements must end before the next layer's backward.
   bool reduces_alone(int64_t elements) const {
     return level == Level::weights && most_reduced > 0 && elements > most_reduced;
   }
@@ -37,8 +38,8 @@ struct Segment {
   bool decays;
   bool trainable;
   bool deferred;       // its gradients come from the WeightGradQueue
-  int shards = 1;      // ranks that its elements are dealt to; 1: not sharded
-  int64_t length = 0;  // elements, padding included: shards * shard_length()
+  int shards = 1;      // number of ranks that share it; 1: not sharded
+  int64_t length = 0;  // elements, including padding: shards * shard_length()
 
   int64_t shard_length() const { return length / shards; }
 };
@@ -49,7 +50,7 @@ struct NamedParam {
 };
 
 struct FlatLayout {
-  // Parameters begin at multiples of this many elements, and so do shards: 64 bytes in the smallest type.
+  // Parameters and shards begin at multiples of this many elements: 64 bytes in the smallest type.
   static constexpr int64_t kAlignment = 32;
 
   struct Place {

@@ -1,11 +1,12 @@
-// The values of one segment on one rank. In Sharding::Level::weights a sharded segment is only its own shard between
-// passes and whole during them; otherwise it is always whole, and a sharded one is made whole again after an update.
+// The values of one segment on one rank. With Sharding::Level::weights a rank has only its own shard of a sharded
+// segment between passes, and the whole segment during them; otherwise it always has the whole segment, and gathers a
+// sharded one after an update.
 //
-// Values of half precision that are trained have an fp32 master (Micikevicius et al. 2018, arXiv 1710.03740): of the
-// rank's shard only, counted with the optimizer's states. Passes see the masters' rounded values.
+// Trained values of half precision have an fp32 master (Micikevicius et al. 2018, arXiv 1710.03740) of the rank's shard
+// only, which counts as optimizer state. Passes use the masters' rounded values.
 //
-// With a link to the host, trained values are there, whatever their type (ZeRO-Offload: Ren et al. 2021, arXiv
-// 2101.06840). Half precision is rounded on the host, so that no more travels than passes see.
+// With a link to the host, trained values are on the host, whatever their type (ZeRO-Offload: Ren et al. 2021, arXiv
+// 2101.06840). Values of half precision are rounded on the host, so that no more bytes are copied than passes use.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -19,28 +20,28 @@ namespace shardline {
 
 class FlatValues {
  public:
-  // shards: the ranks that the segment is dealt to, in order; null where segment.shards is 1. options: of the values
-  // that passes see. trained: they will be; host: there, unless it is null. Values are zero.
+  // shards: the ranks that share the segment, in order; null if segment.shards is 1. options: of the values for passes.
+  // trained: whether they will be trained; host: where, if it is not null. Values begin as zeros.
   FlatValues(const Segment& segment, Sharding::Level level, CommunicatorPtr shards, const at::TensorOptions& options,
              bool trained, HostLinkPtr host = nullptr);
 
-  const at::Tensor& whole() const { return whole_; }  // [length], for passes; its memory may come and go
+  const at::Tensor& whole() const { return whole_; }  // [length], for passes; its memory may be freed in between
   const at::Tensor& own() const { return own_; }      // [shard_length]: this rank's shard as it is trained
-  bool is_gathered() const { return gathered_; }      // for passes, and dropped after them
+  bool is_gathered() const { return gathered_; }      // for passes, and freed after them
 
-  // For passes: all ranks of the shards call these in one order.
-  void start_gathering();  // nothing where they are whole or on their way
+  // For passes: all ranks of the shards call these in the same order.
+  void start_gathering();  // does nothing if the values are whole or being gathered
   void wait_until_whole();
   void drop();
-  void publish();        // own values have changed: whole ones are on their way to those that keep them
-  void publish_ahead();  // the same, while others still change; the next publish() then finds nothing to do
+  void publish();        // own values have changed: starts to gather them on ranks that keep whole values
+  void publish_ahead();  // the same, while other segments still change; the next publish() then does nothing
 
-  // To fill them: [length], in the type and where they are trained, which end_filling takes over.
+  // For filling: returns a tensor [length] in the type and on the device of the trained values; end_filling stores it.
   at::Tensor begin_filling();
   void end_filling();
 
-  // Whole values as and where they are trained, for inspection. Collective over the shards; `await` waits for the
-  // others.
+  // Whole values in the type and on the device of the trained values, for inspection. Collective over the shards;
+  // `await` waits for the others.
   at::Tensor gather(const std::function<void(Work&)>& await);
 
  private:
@@ -53,13 +54,13 @@ class FlatValues {
   HostLinkPtr host_;  // null: trained values are on the device
   bool gathered_;
   at::Tensor whole_;
-  at::Tensor part_;     // [shard_length]: the own shard as passes see it; of whole_ where that stays
-  at::Tensor own_;      // the master, else part_
-  at::Tensor rounded_;  // own_ on the host as passes see it, where that is another type
+  at::Tensor part_;     // [shard_length]: the own shard as passes use it; a view of whole_ if that is kept
+  at::Tensor own_;      // the master, or part_ if there is none
+  at::Tensor rounded_;  // own_ on the host, rounded for passes, if they use another type
   at::Tensor filling_;  // from begin_filling to end_filling
   HostCopyPtr sending_;
   WorkPtr gathering_;
-  bool published_ = false;  // ahead
+  bool published_ = false;  // by publish_ahead
 };
 
 }  // namespace shardline

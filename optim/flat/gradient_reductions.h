@@ -1,6 +1,6 @@
-// The gradients of a stage's layers on their way from the microbatches that add to them to complete sums: which are
-// open, and which reductions over the replicas are under way. Those of ranks that share a layer are started and waited
-// for in the same order.
+// The reductions of the gradients of a stage's layers, from the microbatches that add to them to complete sums: which
+// gradients are open, and which reductions over the replicas are in progress. Ranks that share a layer start and wait
+// for its reductions in the same order.
 #pragma once
 #include <deque>
 #include <string>
@@ -14,10 +14,11 @@ class GradientReductions {
  public:
   GradientReductions(size_t layers, const Sharding& sharding) : layers_(layers), sharding_(sharding) {}
 
-  // The gradients that a layer adds to, which outlive this. `name` stands in the records of their reductions.
+  // Adds the gradients that a layer adds to, which must outlive this object. `name` appears in the records of their
+  // reductions.
   void add_layer(int layer, const std::string& name, const std::vector<FlatGradients*>& gradients);
 
-  // As ParameterStore promises it. The whole gradients of one layer at most are reduced while another one's are made.
+  // As ParameterStore describes. Whole gradients of at most one layer are being reduced while another layer's are made.
   void open(int layer, bool deferred);
   void close(int layer, bool deferred, bool last);
   void settle();  // waits for the reductions of microbatches
@@ -38,7 +39,7 @@ class GradientReductions {
   void complete_oldest();
   void start_step_reduction(int layer, FlatGradients& gradients);
 
-  std::vector<LayerGradients> layers_;  // of the model
+  std::vector<LayerGradients> layers_;  // by layer of the model
   Sharding sharding_;
   std::deque<Reduction> under_way_;
   int last_closed_ = -1;

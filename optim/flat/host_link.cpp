@@ -23,7 +23,7 @@ class StreamCopy : public HostCopy {
     made_.record(stream);
   }
   void wait() override {
-    // What the device does before the copy may itself wait for other ranks.
+    // Work that the device does before the copy may itself wait for other ranks.
     const TimeLimit limit = timeouts().collective;
     for (const auto begin = std::chrono::steady_clock::now(); !made_.query(); std::this_thread::sleep_for(kPoll))
       if (std::chrono::steady_clock::now() - begin > limit.time)

@@ -1,5 +1,5 @@
-// Flat buffers on the host that correspond to those of a device: memory for them, and copies in both directions that
-// overlap with the work of both. On CPUs, where tests use it, "there" is other memory of the same host.
+// A link between a device and its host: memory for flat buffers on the host, and copies in both directions that overlap
+// with the work of both. On CPUs, where tests use it, the buffers are other memory of the same host.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -7,12 +7,12 @@
 
 namespace shardline {
 
-// A copy that was started. Dropping it does not end it.
+// A copy that was started. Destroying the object does not cancel the copy.
 class HostCopy {
  public:
   virtual ~HostCopy() = default;
-  virtual void wait() = 0;       // this thread, until the copy is made
-  virtual void go_before() = 0;  // work queued on the device's current stream from now on runs after the copy
+  virtual void wait() = 0;       // blocks this thread until the copy is complete
+  virtual void go_before() = 0;  // work queued on the device's current stream after this call runs after the copy
 };
 using HostCopyPtr = std::shared_ptr<HostCopy>;
 
@@ -20,14 +20,14 @@ class HostLink {
  public:
   virtual ~HostLink() = default;
   virtual at::Tensor zeros(int64_t elements, at::ScalarType type) const = 0;  // on the host
-  // Both start after all work queued on the device's current stream. Tensors have equal length and type; they live and
-  // are left alone until the copy is made.
+  // Both start after all work queued on the device's current stream. The tensors have equal length and type; they must
+  // exist and not be changed until the copy is complete.
   virtual HostCopyPtr to_host(const at::Tensor& to, const at::Tensor& from) = 0;
   virtual HostCopyPtr to_device(const at::Tensor& to, const at::Tensor& from) = 0;
 };
 using HostLinkPtr = std::shared_ptr<HostLink>;
 
-// Accelerators: pinned memory, and a stream for each direction. CPUs: a copy is made when it is started.
+// Accelerators have pinned memory and a stream for each direction. On CPUs a copy is complete when it is started.
 HostLinkPtr make_host_link(at::Device device);
 
 }  // namespace shardline

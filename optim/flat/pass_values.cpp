@@ -34,7 +34,7 @@ void PassValues::acquire(int layer) {
     start_gathering(next);
 }
 
-// What the next layer needs too stays.
+// Values that the next layer needs, too, are kept.
 void PassValues::release(int layer) {
   if (!gathers_) return;
   const std::vector<FlatValues*> none;

@@ -9,7 +9,7 @@
 namespace shardline {
 namespace {
 
-// By segment: its whole flat tensor.
+// The parameter's view in the flat tensors of the segments.
 at::Tensor view_in(const std::vector<at::Tensor>& segments, const FlatLayout::Place& place) {
   return segments[place.segment].narrow(0, place.begin, place.length).view(place.shape);
 }
@@ -84,14 +84,14 @@ void StageParameters::find_ties(const std::vector<int>& stage_of_layer) {
         if (!tie.buffer) tie.buffer = make_buffer({{tie.name, &source}});
         auto use = std::make_unique<Use>();
         use->layer = l;
-        use->gradients = make_gradients(tie.buffer->layout, tie.uses.empty() ? host_ : nullptr);  // of the sum
+        use->gradients = make_gradients(tie.buffer->layout, tie.uses.empty() ? host_ : nullptr);  // holds the sum
         use->parameter = views(*tie.buffer, use->gradients).front();
         tie.uses.push_back(std::move(use));
       }
     if (tie.stages.size() == 1) continue;
     Coordinates first = groups_.coordinates;
     first.p = tie.stages.front();
-    const int color = tie.buffer ? groups_.mesh.rank(first) : groups_.mesh.size();  // all others: one idle group
+    const int color = tie.buffer ? groups_.mesh.rank(first) : groups_.mesh.size();  // all other ranks: one idle group
     auto comm = groups_.device_world->split(color, "tie");
     if (tie.buffer) tie.holders = std::move(comm);
   }
@@ -228,7 +228,7 @@ void StageParameters::finish_gradients() {
   }
 }
 
-// In the order of the ranges.
+// Starts the copies in the order of the ranges.
 void StageParameters::bring_gradients() {
   visit_buffers([](Buffer&, const std::vector<Parameter*>&, std::vector<FlatGradients>& gradients) {
     for (auto& segment : gradients) segment.start_bringing();
@@ -267,7 +267,7 @@ int StageParameters::number_of(const std::string& name) const {
   return std::find(numbers_.begin(), numbers_.end(), name) - numbers_.begin();
 }
 
-// What of this rank's shard belongs to which parameter.
+// The pieces of this rank's shard, by parameter.
 std::vector<TrainedPiece> StageParameters::pieces_of(const Buffer& buffer, size_t segment) const {
   const Segment& kind = buffer.layout.segments[segment];
   const Range shard = shard_groups_.shard(kind);

@@ -1,10 +1,10 @@
 // All parameters of one rank's stage: flat buffers per layer and per tied parameter, and what filling, saving, updating
-// and measuring them needs to know. While passes go, pass_values.h has the values and gradient_reductions.h the
-// gradients; together they are the executor's view of the owner of parameters.
+// and measuring them requires. During passes, pass_values.h manages the values and gradient_reductions.h the gradients;
+// together they implement ParameterStore for the executor.
 //
-// A tied parameter has one value on a rank but a gradient per use. Each use is reduced over the replicas by itself,
-// then the uses are added in model order, first those of a stage, then over the stages that hold the parameter; so one
-// process and a pipeline add the same numbers in the same order.
+// A tied parameter has one value on a rank but a gradient for each use. Each use is reduced over the replicas by
+// itself; then the uses are added in model order, first those of a stage, then over the stages that hold the parameter.
+// So one process and a pipeline add the same numbers in the same order.
 #pragma once
 #include <functional>
 #include <memory>
@@ -21,26 +21,26 @@
 
 namespace shardline {
 
-// A part of a logical parameter that lies in a range: its elements one after the other as the parameter's local shape
-// has them. What of a range is in no piece is padding.
+// A part of a logical parameter that is in a range: consecutive elements of the parameter's local shape. Elements of a
+// range that are in no piece are padding.
 struct TrainedPiece {
   const ParamSpec* spec = nullptr;
-  int number = 0;                             // of the logical parameter, in model order, tied ones once
-  int64_t begin = 0, offset = 0, length = 0;  // elements: where in the range, and in the flat local parameter
-  bool counted = true;  // copies that other ranks hold do not enter sums over ranks; this one does
+  int number = 0;                             // of the logical parameter, in model order; tied parameters count once
+  int64_t begin = 0, offset = 0, length = 0;  // elements: position in the range, and in the flat local parameter
+  bool counted = true;                        // false for copies of what another rank counts in sums over ranks
 };
 
-// A range of values that one optimizer call updates: a segment of a flat buffer, or a part of one, cut anywhere.
+// A range of values that one optimizer call updates: a segment of a flat buffer, or any part of one.
 struct TrainedRange {
   at::Tensor values, gradients;  // [elements]
   bool decays;
   std::vector<TrainedPiece> pieces = {};
-  // If both are on the host of a device: see take_gradients and hand_on in optim/update/optimizer.h. Empty elsewhere.
-  std::function<void()> await_gradients = nullptr;  // until then they are on their way
-  std::function<void()> values_changed = nullptr;   // they may be on their way back
+  // For a range on the host of a device: see take_gradients and hand_on in optim/update/optimizer.h. Otherwise empty.
+  std::function<void()> await_gradients = nullptr;  // waits until they are on the host
+  std::function<void()> values_changed = nullptr;   // starts to copy them back
 };
 
-// A logical parameter of the stage that is trained, whether or not this rank holds a part of it.
+// A trained logical parameter of the stage, whether or not this rank holds a part of it.
 struct TrainedParameter {
   int number = 0;  // as in TrainedPiece
   const ParamSpec* spec = nullptr;
@@ -51,27 +51,28 @@ struct StageSetup {
   const std::vector<int>& stage_of_layer;  // for all layers of the model
   const RankGroups& groups;
   Sharding sharding;
-  at::TensorOptions values;    // dtype and device of what passes see
+  at::TensorOptions values;    // dtype and device of the values for passes
   bool trains = true;          // false: no gradients are allocated
   HostLinkPtr host = nullptr;  // the host that holds trained values and optimizer states; null: on the device
 };
 
 class StageParameters : public ParameterStore {
  public:
-  // Collective over groups.world (tied parameters get a communicator over their holders, shards one over theirs).
+  // Collective over groups.world: tied parameters get a communicator over their holders, shards one over theirs.
   explicit StageParameters(const StageSetup& setup);
 
   std::vector<Parameter*> layer_params(int layer);  // in the order of the layer's spec
   // Every parameter stored on this rank once, tied ones at their first use here. Values and gradients of sharded ones
   // have memory only while they are whole; see fill_values and visit_values.
   std::vector<Parameter*> stored();
-  at::ScalarType trained_type() const;  // of the values that are trained: fp32, also for half precision
-  at::Device device() const { return options_.device(); }  // of what passes see and communicators carry
-  bool writes(const Parameter& parameter) const;  // this rank is the one of its holders that writes it to a file
+  at::ScalarType trained_type() const;                     // fp32 for half precision, too
+  at::Device device() const { return options_.device(); }  // of the values for passes, which communicators carry
+  // Whether this rank is the one of its holders that writes it to a file.
+  bool writes(const Parameter& parameter) const;
 
-  // For all that is stored, one buffer after the other: `fill` sets the values; `see` is shown whole values. Values are
-  // those that are trained: the fp32 masters of half precision. visit_values is collective over the ranks that share
-  // the stage, and leaves it to `await` how to wait for its collectives, for `see` may take long on some ranks.
+  // Process all stored parameters, one buffer after the other: `fill` sets the values; `see` is called with whole
+  // values. These are the trained values: the fp32 masters of half precision. visit_values is collective over the ranks
+  // that share the stage and waits for its collectives with `await`, because `see` may take long on some ranks.
   void fill_values(const std::function<void(Parameter&)>& fill);
   void visit_values(
       const std::function<void(const Parameter&)>& see,
@@ -85,24 +86,25 @@ class StageParameters : public ParameterStore {
   void settle_gradients() override { reductions_.settle(); }
 
   void zero_gradients();
-  void finish_gradients();  // waits for all reductions, and joins the uses of tied parameters
-  // After that, before an update: gradients are being copied to the host, if ranges are there.
+  void finish_gradients();  // waits for all reductions, and adds the uses of tied parameters
+  // Call it after that and before an update: starts to copy gradients to the host, if ranges are there.
   void bring_gradients();
-  std::vector<TrainedRange> trained_ranges();                // of this rank's shards; to be used while this lives
+  std::vector<TrainedRange> trained_ranges();                // of this rank's shards; valid while this object exists
   std::vector<TrainedParameter> trained_parameters() const;  // in the same order on all ranks of the stage
-  // The ranks among which the parts of this stage's trained parameters are dealt out.
+  // The ranks that share this stage's trained parameters.
   CommunicatorPtr part_holders() const { return shard_groups_.part_holders(); }
-  void publish_values();  // after an update of all trained ranges: what they did not hand on themselves
+  void publish_values();  // after an update of all trained ranges: publishes those that the update did not
 
-  // After finish_gradients: the gradients of the model in parts, each on one rank of the world only.
+  // After finish_gradients: the model's gradients in parts, each on exactly one rank of the world.
   std::vector<at::Tensor> counted_gradients() const;
   const RankGroups& groups() const { return groups_; }
 
  private:
   struct Buffer {  // of one layer's untied parameters, or of a tied one
     FlatLayout layout;
-    std::vector<FlatValues> values;        // by segment
-    std::vector<FlatGradients> gradients;  // of the trainable segments, which come first; of a tie's first use
+    std::vector<FlatValues> values;  // by segment
+    // Of the trainable segments, which come first; for a tied parameter, of its first use.
+    std::vector<FlatGradients> gradients;
   };
   struct LayerParams {
     Buffer buffer;
@@ -116,10 +118,10 @@ class StageParameters : public ParameterStore {
   };
   struct Tie {
     std::string name;
-    std::optional<Buffer> buffer;            // where this stage holds it; without gradients
-    std::vector<std::unique_ptr<Use>> uses;  // of this stage, in model order
-    std::vector<int> stages;                 // that hold it, ascending
-    CommunicatorPtr holders;                 // of this stage's copy, when there are several
+    std::optional<Buffer> buffer;            // if this stage holds it; without gradients
+    std::vector<std::unique_ptr<Use>> uses;  // on this stage, in model order
+    std::vector<int> stages;                 // stages that hold it, ascending
+    CommunicatorPtr holders;                 // over the stages that hold it, if there are several
   };
   void find_ties(const std::vector<int>& stage_of_layer);
   void build_layer(int layer);

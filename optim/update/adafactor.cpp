@@ -14,10 +14,10 @@
 namespace shardline {
 namespace {
 
-// What transformers' Trainer leaves at Adafactor's defaults.
+// Settings that transformers' Trainer leaves at Adafactor's defaults.
 constexpr double kSquareFloor = 1e-30, kDecayPower = -0.8, kLargestUpdate = 1;
 
-constexpr int64_t kBlocks = 16;  // of runs, whatever the number of threads: the order of addition is theirs
+constexpr int64_t kBlocks = 16;  // blocks of runs, whatever the number of threads: they define the order of addition
 
 using Vectors = Adafactor::Vectors;
 
@@ -32,7 +32,7 @@ void for_runs(const TensorRuns& runs, const Work& work) {
   });
 }
 
-// Sum of value(i) squared; each square is also given to take(i, square).
+// The sum of value(i) squared; each square is also passed to take(i, square).
 template <class Value, class Take>
 double sum_squares(int64_t length, const Value& value, const Take& take) {
   constexpr int64_t kLanes = 8;
@@ -51,7 +51,7 @@ double sum_squares(int64_t length, const Value& value, const Take& take) {
   return sum;
 }
 
-// A run goes along one of the vectors and stands at one place of the other.
+// Whether a run moves along the columns' vector and stays at one row; otherwise it moves along the rows' vector.
 bool goes_along_columns(const TensorRuns& runs) {
   return runs.row_step() == 0;
 }
@@ -79,7 +79,7 @@ void add_squares(const T* gradients, const TensorRuns& runs, const TensorFactors
     for (int64_t i = 0; i < places; ++i) vector[i] += block[i];
 }
 
-// The sum of the squares of gradient x row factor x column factor.
+// The sum of squares of gradient x row factor x column factor.
 template <class T>
 double squared_update(const T* gradients, const TensorRuns& runs, const Vectors& factors) {
   const bool along_columns = goes_along_columns(runs);
@@ -113,7 +113,7 @@ void update_matrix(T* values, const T* gradients, const TensorRuns& runs, const 
   });
 }
 
-// Calls work(place in the range, place in the state) for the elements of a tensor that is not a matrix, in order.
+// Calls work(index in the range, index in the state) for the elements of a tensor that is not a matrix, in order.
 template <class Work>
 void for_elements(const TensorRuns& runs, const Work& work) {
   int64_t place = 0;

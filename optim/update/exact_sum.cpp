@@ -12,7 +12,7 @@ namespace {
 constexpr size_t kInfinities = ExactSum::kWords - 2, kNans = ExactSum::kWords - 1;
 constexpr int kBits = 32;
 constexpr int64_t kMask = (int64_t{1} << kBits) - 1;
-constexpr int64_t kMostAdditions = int64_t{1} << 30;  // until a word could overflow
+constexpr int64_t kMostAdditions = int64_t{1} << 30;  // before a word could overflow
 
 }  // namespace
 
@@ -58,7 +58,7 @@ double ExactSum::value() const {
   if (words_[kInfinities] > 0) return std::numeric_limits<double>::infinity();
   ExactSum carried = *this;
   carried.carry();
-  // From the lowest word up: what is lost is below half of the last bit that counts.
+  // From the lowest word up: what is lost is less than half of the last bit of the result.
   long double sum = 0;
   for (size_t i = 0; i < kInfinities; ++i)
     sum += std::ldexp(static_cast<long double>(carried.words_[i]), static_cast<int>(i) * kBits - 1074);

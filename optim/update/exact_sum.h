@@ -10,14 +10,15 @@ namespace shardline {
 
 class ExactSum {
  public:
-  // 32 bits of the number each, from 2^-1074 upwards, and room for carries; two last words count infinities and NaNs.
+  // Each word has 32 bits of the number, from 2^-1074 upwards, and room for carries; the last two words count
+  // infinities and NaNs.
   static constexpr size_t kWords = 70;
 
   void add(double value);
   void add(const ExactSum& other);
-  double value() const;  // rounded once; infinite or NaN where one of them was added
+  double value() const;  // rounded once; infinite or NaN if such a value was added
 
-  // For adding up over ranks: integers, to be summed one by one. At most 2^30 of them.
+  // For sums over ranks: integers to be added one by one, over at most 2^30 ranks.
   const std::array<int64_t, kWords>& words();
   static ExactSum of_words(const int64_t* words);
 

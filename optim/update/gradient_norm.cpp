@@ -13,7 +13,7 @@
 namespace shardline {
 namespace {
 
-// Small sums are of this many elements of a parameter, from its start; shards never cut one.
+// Elements of a parameter in a small sum, counted from its start; shards never divide one.
 constexpr int64_t kLeaf = 16;
 static_assert(FlatLayout::kAlignment % kLeaf == 0);
 
@@ -26,7 +26,7 @@ double leaf(const T* g) {
 }
 
 void add_squares(const at::Tensor& gradient, ExactSum& total) {
-  // An accelerator adds up the leaves itself; their sums are few.
+  // An accelerator computes the small sums itself.
   const at::Tensor leaves =
       gradient.is_cpu() ? gradient : gradient.to(at::kDouble).square().view({-1, kLeaf}).sum(1).cpu();
   std::mutex mutex;

@@ -1,16 +1,17 @@
-// The global gradient norm: over all logical parameters of the model, each counted once however it is split, copied or
-// dealt out. Squares are added up to small sums in fp64, and these without any rounding (optim/update/exact_sum.h), so
-// every layout that leaves the elements of a parameter on a rank in their order gets equal bits, whichever rank adds
-// which part.
+// The global gradient norm, over all logical parameters of the model, each counted once however it is split, copied or
+// sharded. Squares are added to small sums in fp64, and these are added without rounding (optim/update/exact_sum.h). So
+// the bits are equal in every layout that keeps a rank's elements of a parameter in order, whichever rank adds which
+// part.
 #pragma once
 #include "optim/flat/stage_parameters.h"
 
 namespace shardline {
 
-// Collective over the world; the gradients are finished. Every rank gets the norm; not finite if a gradient is not.
+// Collective over the world; call it after finish_gradients. Every rank gets the norm; it is not finite if a gradient
+// is not.
 double gradient_norm(const StageParameters& parameters);
 
-// torch's rule (clip_grad_norm_): max_norm / (norm + 1e-6) where that is below 1; max_norm 0 clips nothing.
+// torch's rule (clip_grad_norm_): max_norm / (norm + 1e-6) if that is below 1; max_norm 0 means no clipping.
 double clip_factor(double norm, double max_norm);
 
 }  // namespace shardline

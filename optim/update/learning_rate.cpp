@@ -12,7 +12,7 @@ namespace {
 
 using Options = LearningRateOptions;
 
-// A cosine from 1 down to 0, `cycles` waves of it while progress goes from 0 to 1.
+// A cosine from 1 to 0, with `cycles` waves while progress goes from 0 to 1.
 double cosine_fall(double cycles, double progress) {
   return 0.5 * (1 + std::cos(M_PI * cycles * 2 * progress));
 }
@@ -25,7 +25,7 @@ double steps_behind_warmup(const Options& o) {
   return std::max(1.0, o.total_steps - o.warmup_steps);
 }
 
-// How far step `done` is between warm-up and end; continues past the end.
+// The progress of step `done` between warm-up and end; continues past the end.
 double progress(const Options& o, double done) {
   return (done - o.warmup_steps) / steps_behind_warmup(o);
 }
@@ -59,14 +59,14 @@ double cosine_with_min_lr(const Options& o, double done) {
   return std::max(0.0, above(o.floor, cosine(o, done)));
 }
 
-// Here steps count from 1, so that neither end is left out.
+// Here steps count from 1, so that both ends are included.
 double cosine_warmup_with_min_lr(const Options& o, double done) {
   if (done >= o.warmup_steps) return cosine_with_min_lr(o, done + 1);
   if (o.warmup_start < 0) return straight_warmup(o, done + 1);
   return above(o.warmup_start, done / std::max(1.0, o.warmup_steps - 1));
 }
 
-// From 0 to 1 while progress goes there.
+// Rises from 0 to 1 with progress.
 double rise(RateShape shape, double progress) {
   if (shape == RateShape::linear) return progress;
   if (shape == RateShape::cosine) return 0.5 * (1 - std::cos(M_PI * progress));
@@ -86,7 +86,8 @@ double warmup_stable_decay(const Options& o, double done) {
   return std::max(0.0, above(o.floor, left));
 }
 
-// All but the plateau stop falling when the warm-up's steps are left, so that a straight line never reaches 0.
+// All shapes but the plateau stop falling when the warm-up's number of steps is left, so that a straight line never
+// reaches 0.
 double annealing(const Options& o, double done) {
   const double end = o.decay_steps;
   const double reached = std::min(done, end - o.warmup_steps);

@@ -13,10 +13,10 @@ struct LearningRateOptions {
   // cosine_warmup_with_min_lr, warmup_stable_decay, annealing
   std::string type = "linear";
   double peak = 5e-5;
-  double warmup_steps = 0;  // a whole number but for annealing
+  double warmup_steps = 0;  // a whole number, except for annealing
   int64_t total_steps = 0;
 
-  // Each is for the types named; the defaults are transformers'.
+  // Each applies to the types named; the defaults are transformers'.
   double cycles = 0.5;       // cosine*, warmup_stable_decay: waves; cosine_with_restarts: falls
   double power = 1;          // polynomial
   double floor = 0;          // share of the peak: of cosine*_min_lr, polynomial's end, warmup_stable_decay, annealing
@@ -28,7 +28,8 @@ struct LearningRateOptions {
   double plateau_steps = 0;                    // annealing: after warm-up
 };
 
-// Of optimizer step `step`, counted from 1. As in HF, the first step of a warm-up from nothing has learning rate 0.
+// The learning rate of optimizer step `step`, counted from 1. As in HF, the first step of a warm-up from zero has
+// learning rate 0.
 double learning_rate(const LearningRateOptions& options, int64_t step);
 
 }  // namespace shardline

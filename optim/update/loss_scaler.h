@@ -1,5 +1,5 @@
-// What losses are multiplied with before an fp16 backward pass, so that small gradients are still numbers, and how it
-// follows overflows: the automaton of SageMaker's distributed optimizer, which is Megatron-LM's and Apex' with a
+// The factor of losses before an fp16 backward pass, which keeps small gradients from becoming zero, and its reaction
+// to overflows: the rules of SageMaker's distributed optimizer, which are those of Megatron-LM and Apex with a
 // tolerance.
 #pragma once
 #include <cstdint>
@@ -7,13 +7,13 @@
 namespace shardline {
 
 struct LossScaleOptions {
-  bool dynamic = true;  // false: the scale stays
+  bool dynamic = true;  // false: the scale is constant
   double initial = 4294967296.0;
-  double factor = 2;      // that it shrinks and grows by
-  int64_t window = 1000;  // steps without overflow after which it grows
+  double factor = 2;      // by which it shrinks and grows
+  int64_t window = 1000;  // steps without overflow before it grows
   double least = 1;
-  int64_t delayed_shift = 1;            // overflows until it shrinks
-  bool consecutive_hysteresis = false;  // only overflows without a good step between them count together
+  int64_t delayed_shift = 1;            // number of overflows before it shrinks
+  bool consecutive_hysteresis = false;  // overflows count together only if no good step is between them
   bool operator==(const LossScaleOptions&) const = default;
 };
 
@@ -21,8 +21,8 @@ class LossScaler {
  public:
   explicit LossScaler(const LossScaleOptions& options);
 
-  double scale() const { return scale_; }  // of the next step
-  // After each step's backward pass, on every rank alike. A step that overflowed is not to be taken.
+  double scale() const { return scale_; }  // for the next step
+  // Call it after each step's backward pass, on every rank alike. A step that overflowed must not update.
   void update(bool overflowed);
   int64_t skipped() const { return skipped_; }  // steps that overflowed so far
 

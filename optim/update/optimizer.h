@@ -1,4 +1,4 @@
-// What updates the parameters of a rank's stage. Optimizers work on flat ranges; what they keep is as long as what they
+// Updates the parameters of a rank's stage. Optimizers work on flat ranges; their state is as long as the values they
 // update, so that a rank with a part of a range keeps a part of the state.
 #pragma once
 #include <memory>
@@ -11,19 +11,19 @@ namespace shardline {
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
-  // Updates the values of all ranges from their gradients, which are complete and are left clipped. gradient_factor:
-  // what the gradients are multiplied with first (clip_factor). All ranks that hold parts of a parameter take part.
-  // Gradients of a range are not touched before take_gradients, nor its values after hand_on.
+  // Updates the values of all ranges from their gradients, which are complete and are clipped in place.
+  // gradient_factor: multiplies the gradients first (clip_factor). All ranks that hold parts of a parameter take part.
+  // Gradients of a range are not used before take_gradients, nor its values after hand_on.
   virtual void step(double learning_rate, double gradient_factor) = 0;
 };
 
-// The parameters must outlive it. Throws ConfigError where the device on which they are trained lacks this optimizer.
+// The parameters must outlive the result. Throws ConfigError if their device does not support this optimizer.
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options, StageParameters& parameters);
 
-// Before a range is updated: its gradients are there, times `factor`, each element then limited to +- max_value (0: no
-// limit).
+// Call it before a range is updated: waits for its gradients, multiplies them by `factor`, then limits each element to
+// +- max_value (0: no limit).
 void take_gradients(const TrainedRange& range, double factor, double max_value);
-// After its update.
+// Call it after the update.
 void hand_on(const TrainedRange& range);
 
 }  // namespace shardline

@@ -1,4 +1,4 @@
-// Which optimizer updates the parameters, and with which settings.
+// The optimizer that updates the parameters, and its settings.
 #pragma once
 #include <cstdint>
 
@@ -8,10 +8,10 @@ namespace shardline {
 
 struct OptimizerOptions {
   enum class Kind {
-    adamw,      // Loshchilov & Hutter 2019, arXiv 1711.05101: weight decay apart from the gradient
+    adamw,      // Loshchilov & Hutter 2019, arXiv 1711.05101: weight decay is separate from the gradient
     adam,       // Kingma & Ba 2015, arXiv 1412.6980: weight decay is added to the gradient
     sgd,        // with momentum; weight decay is added to the gradient
-    adafactor,  // Shazeer & Stern 2018, arXiv 1804.04235, at the learning rate it is given
+    adafactor,  // Shazeer & Stern 2018, arXiv 1804.04235, with the given learning rate
   };
   Kind kind = Kind::adamw;
   double weight_decay = 0;                            // only on ranges that decay

@@ -16,7 +16,7 @@ class Sgd : public Optimizer {
   };
   std::vector<State> states_;
   OptimizerOptions options_;
-  bool first_step_ = true;  // which makes the gradient the momentum
+  bool first_step_ = true;  // in which the momentum is the gradient
 };
 
 }  // namespace shardline

@@ -1,6 +1,6 @@
-// Where a parameter's elements are in the matrices that a factored optimizer sees: those of the Hugging Face file. A
-// tensor [..., rows, columns] of the file has a vector of sums over columns, [..., rows], and one of sums over rows,
-// [..., columns]; a fused query, key and value [3, heads, head_dim, hidden] is GPT-2's [hidden, 3 * hidden].
+// Maps a parameter's elements to the matrices that a factored optimizer uses: those of the Hugging Face file. A tensor
+// [..., rows, columns] of the file has a vector of sums over columns, [..., rows], and one of sums over rows, [...,
+// columns]; a fused query, key and value [3, heads, head_dim, hidden] is GPT-2's [hidden, 3 * hidden].
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -9,8 +9,8 @@
 
 namespace shardline {
 
-// One tensor of the file. It fills a box of the logical parameter; a step along a logical dimension inside the box
-// moves that many places in the vectors.
+// One tensor of the file. It fills a box of the logical parameter; a step along a logical dimension inside of the box
+// moves by these numbers of places in the vectors.
 struct TensorFactors {
   int64_t elements = 0;
   bool factored = false;               // two dimensions or more
@@ -23,7 +23,7 @@ struct TensorFactors {
   int64_t column_places() const { return matrices * columns; }
 };
 
-// By source of the parameter; one for the logical parameter itself where it has no source.
+// By source of the parameter; one for the logical parameter itself if it has no source.
 std::vector<TensorFactors> tensor_factors(const ParamSpec& spec);
 
 }  // namespace shardline

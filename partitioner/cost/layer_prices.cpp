@@ -39,7 +39,7 @@ Seconds seconds_of(const LayerWork& work, const Pricing& pricing, const GroupSpa
 }
 
 // The communication over T that products hide if the weight gradient follows immediately: a linear gathers its input
-// during the product of the input gradient, and adds up the input gradient during that of the weight gradient.
+// during the product of the input gradient, and sums the input gradient during that of the weight gradient.
 double hidden_seconds(const LayerWork& work, const Software& software, const Pricing& pricing,
                       const GroupSpan& tensor) {
   if (!software.overlap_tensor) return 0;
@@ -75,23 +75,14 @@ LayerPrice measured_price(const LayerMeasurement& measured) {
           .joint_saving = halves - measured.backward_seconds};
 }
 
-// Two layers that the planner need not distinguish.
-bool alike(const LayerSpec& a, const LayerSpec& b) {
-  if (!a.is_block || !b.is_block || a.params.size() != b.params.size() || a.flops_per_token != b.flops_per_token)
-    return false;
-  for (size_t i = 0; i < a.params.size(); ++i)
-    if (a.params[i].shape != b.params[i].shape || a.params[i].split_dim != b.params[i].split_dim) return false;
-  return true;
-}
-
 double flops(const LayerWork& work) {
   double sum = 0;
   for (const auto& product : work.products) sum += product.flops();
   return sum;
 }
 
-// Through memory, of a parameter's element, in AdamW: the gradient for the norm and for the update, both moments and
-// the fp32 weight there and back, the weight.
+// Bytes through memory for each element of a parameter in AdamW: reading the gradient for the norm and for the update,
+// reading and writing both moments and the fp32 weight, writing the weight.
 double update_bytes(const Workload& workload) {
   const bool master = workload.precision() != Precision::fp32;
   return 2 * workload.software.gradient_bytes + 2 * workload.software.optimizer_bytes + 8 +
@@ -137,7 +128,7 @@ LayerPrice layer_price(const Workload& workload, const Layout& layout, const Pri
     price.recomputed = what == Recompute::What::layers ? price.forward : core;
   price.backward_input += price.recomputed;
 
-  // Each microbatch's gradients go to their owners, and weights come from them.
+  // With sharded gradients, each microbatch's gradients are reduced to their owners; sharded weights are gathered.
   const auto shared =
       layout.sharded() < Sharding::Level::gradients ? 0.0 : static_cast<double>(shared_parameters(layout, layer));
   if (shared > 0) {

@@ -7,9 +7,9 @@ namespace shardline {
 
 struct LayerPrice {
   double forward = 0;
-  double backward_input = 0;  // with what is recomputed before it
+  double backward_input = 0;  // includes what is recomputed first
   double backward_weight = 0;
-  double recomputed = 0;  // of backward_input
+  double recomputed = 0;  // part of backward_input
   // Additional time if what the layer keeps is moved to the host after its forward and back before its backward.
   double forward_moving = 0, backward_moving = 0;
   double joint_saving =
@@ -20,20 +20,21 @@ struct LayerPrice {
   LayerPrice& operator+=(const LayerPrice& other);
 };
 
-// The workload's prices on the machines, which must outlive it.
+// Prices of the workload on the machines, which must outlive the result.
 Pricing pricing_for(const Workload& workload, const Machines& machines);
 
-// Time of a layer's own ops and collectives over T, as measured or computed from its work, and the additional time of
-// gathering sharded weights and moving to the host; both overlap with the computation.
+// Time of a layer's own ops and collectives over T, measured or computed from its work, and the additional time for
+// gathering sharded weights and for moving activations to the host; both overlap with the computation.
 LayerPrice layer_price(const Workload& workload, const Layout& layout, const Pricing& pricing, const MeshSpans& spans,
                        size_t layer);
 
-// Norm and update of so many elements. On the host an update takes as long as the longest of three that run at the same
-// time, for different ranges: gradients on their way down, values on their way up, and the update itself.
+// Time of the norm and the update of this many elements. An update on the host takes as long as the longest of three
+// parts that overlap for different ranges: gradients on their way to the host, values on their way back, and the update
+// itself.
 double update_seconds(const Workload& workload, const Layout& layout, const Pricing& pricing, double elements);
 
-// Time of one layer in a rank's step, computed from what it states: by itself, with the update of its parameters, and
-// in communication over T and of its gradients, none of it hidden. For comparing ways to split it.
+// A layer's time in a rank's step, computed from its work: `work` of its own ops and the update of its parameters,
+// `collectives` over T and for its gradients, with nothing hidden. Used to compare ways to split a layer.
 struct StepShares {
   double work = 0, collectives = 0;
   StepShares& operator+=(const StepShares& other);
@@ -41,13 +42,13 @@ struct StepShares {
 StepShares step_shares(const Workload& workload, const Layout& layout, const Pricing& pricing, const MeshSpans& spans,
                        size_t layer);
 
-// Of all layers; equal neighbours are priced once.
+// Prices of all layers; equal neighbours are priced once.
 std::vector<LayerPrice> layer_prices(const Workload& workload, const Machines& machines, const Layout& layout,
                                      const MeshSpans& spans);
 
-// FLOPs of a training step without recomputation, attention counted in full: what utilization is measured by.
+// FLOPs of a training step without recomputation, with attention counted in full: the numerator of utilization.
 double model_flops(const Workload& workload);
-// And with the forwards that the layout runs again.
+// The same with the forwards that the layout recomputes.
 double hardware_flops(const Workload& workload, Recompute::What recomputed);
 
 }  // namespace shardline

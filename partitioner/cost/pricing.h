@@ -1,5 +1,5 @@
-// Seconds of what layers state (core/model/layer_work.h) on a device and its links. No constants but those of the
-// cluster. Links that were measured cost what was measured.
+// Computes the time that work (core/model/layer_work.h) takes on a device and its links, from the cluster's numbers and
+// the tile sizes of GPU libraries. Links that were measured take the measured time.
 #pragma once
 #include "core/model/layer_work.h"
 #include "core/model/mesh.h"
@@ -9,39 +9,41 @@
 
 namespace shardline {
 
-// A group of ranks on the nodes: how many it has, and how many of them are on one node.
+// How many ranks a group has, and how many of them are on one node.
 struct GroupSpan {
   int size = 1;
-  int per_node = 1;          // where the nodes hold different numbers: their mean, rounded up
-  Group group = Group::rdp;  // whose measured times are its own
+  int per_node = 1;          // if nodes have different numbers of them: their mean, rounded up
+  Group group = Group::rdp;  // the kind of group, for looking up measured times
   int nodes() const { return (size + per_node - 1) / per_node; }
 };
 
 class Pricing {
  public:
-  // gradient_bytes: of an element that weight gradients are added to; separate_addition: by a sweep of its own rather
-  // than by the product. profile: may be null. Throws ConfigError when the device lacks the precision.
+  // gradient_bytes: of an element that weight gradients are added to. separate_addition: they are added by a separate
+  // sweep rather than by the product. profile: may be null. Throws ConfigError if the device does not support the
+  // precision.
   Pricing(const Cluster& cluster, Precision precision, int gradient_bytes, bool separate_addition,
           const Profile* profile = nullptr);
 
-  // The library chooses the tile with which the product ends first. A multiprocessor makes one tile at a time, so the
-  // last wave may leave some idle; small tiles load their factors more often; a tile's result is written while nothing
-  // is multiplied. And no product is faster than its factors and its result pass through memory.
+  // The library chooses the tile with which the product ends first. A multiprocessor computes one tile at a time, so
+  // some may be idle in the last wave; small tiles load their factors more often; nothing is multiplied while a tile's
+  // result is written. A product takes at least the time to move its factors and its result through memory.
   double product(const Product& product) const;
   double sweep(double bytes, int kernels = 1) const;
-  // Rings: every rank passes 1 - 1/n of the bytes on, twice in an all-reduce. Between nodes each rank of a node brings
-  // its own adapter.
+  // A ring: every rank passes on 1 - 1/n of the bytes, twice in an all-reduce. Between nodes, each rank of a node adds
+  // the bandwidth of its own adapter.
   double collective(Collective::Kind kind, double bytes, const GroupSpan& group) const;
-  // An all-gather of values. Over several nodes messages bring a part from another node to each rank there by itself,
-  // two steps bring it once; without equally many ranks on each node two steps are messages, too.
+  // An all-gather of values over several nodes. With messages, each rank of a node receives the parts of other nodes
+  // itself; with two steps, a node receives them once. Two steps require the same number of ranks on each node,
+  // otherwise messages are used.
   double gathering(double bytes, const GroupSpan& group, GatherWay way) const;
-  // The share of a collective's seconds that simultaneous computation hides; 1 if it was not measured.
+  // The share of a collective's time that overlapping computation hides; 1 if it was not measured.
   double hidden_share(Collective::Kind kind, const GroupSpan& group) const;
   double message(double bytes, bool same_node) const;
   double to_host(double bytes) const;
-  double host_sweep(double bytes) const;  // through the host's memory, while the other devices do so, too
+  double host_sweep(double bytes) const;  // through the host's memory, while the other devices do the same
 
-  const Profile* profile() const { return profile_; }  // null: nothing was measured
+  const Profile* profile() const { return profile_; }  // null if nothing was measured
 
  private:
   double tiles(const Product& product) const;

@@ -6,7 +6,7 @@
 namespace shardline {
 namespace {
 
-// Over all groups {member(base, i)}: the most nodes that one of them touches.
+// The span of the group {member(base, i)} that touches the most nodes.
 GroupSpan span(const Mesh& mesh, int devices_per_node, Group group, int size,
                const std::function<Coordinates(Coordinates, int)>& member) {
   size_t most = 1;

@@ -1,4 +1,4 @@
-// How the groups of a mesh lie over the nodes. Asks the mesh for every rank.
+// How the groups of a mesh are spread over nodes.
 #pragma once
 #include "core/model/mesh.h"
 #include "partitioner/cost/pricing.h"
@@ -7,13 +7,13 @@ namespace shardline {
 
 struct MeshSpans {
   GroupSpan tensor, replicas;
-  GroupSpan holders;                    // of a stage: tensor-parallel ranks of all replicas
-  GroupSpan shards;                     // the first ranks of a sharding group ...
-  GroupSpan shard_copies;               // ... and the holders of equal shards in all of them
-  std::vector<std::vector<bool>> near;  // near[a][b]: all ranks of stage a have their peer of stage b on their node
+  GroupSpan holders;                    // tensor-parallel ranks of all replicas of a stage
+  GroupSpan shards;                     // the ranks of a sharding group ...
+  GroupSpan shard_copies;               // ... and the ranks that hold the same shard in all of these groups
+  std::vector<std::vector<bool>> near;  // near[a][b]: every rank of stage a is on the same node as its peer in stage b
 };
 
-// shards: ranks that share one copy, a divisor of D.
+// shards: the number of ranks that share one copy, a divisor of D.
 MeshSpans mesh_spans(const Mesh& mesh, int devices_per_node, int shards);
 
 }  // namespace shardline

@@ -71,7 +71,7 @@ class Step {
 
   struct PassKind {
     bool joint = false;  // the weight gradient follows immediately
-    bool away = false;   // what is offloaded has the time to leave
+    bool away = false;   // the schedule leaves time to offload
   };
   using PassKinds = std::vector<std::vector<PassKind>>;  // by chunk and microbatch
 
@@ -104,7 +104,7 @@ class Step {
     }
   }
 
-  // From stage to stage, of the largest border that a chunk ends with.
+  // Time of a message from stage to stage, for the largest border at the end of a chunk.
   std::vector<std::vector<double>> message_seconds(const MeshSpans& spans) const {
     const WorkShape shape = layout_.work_shape(workload_);
     int64_t largest = 0;
@@ -123,7 +123,7 @@ class Step {
     return seconds;
   }
 
-  // What is left to reduce of one layer's gradients when the last microbatch has added to them.
+  // The reduction that remains for one layer's gradients after the last microbatch has added to them.
   double reduction_seconds(size_t layer, const MeshSpans& spans) const {
     const auto reduced = [&](Kind kind, double count, const GroupSpan& ranks) {
       return count == 0 ? 0 : pricing_.collective(kind, gradient_bytes(count), ranks);
@@ -135,8 +135,8 @@ class Step {
            reduced(Kind::all_reduce, dealt / layout_.sharding.degree, spans.shard_copies);
   }
 
-  // One reduction at a time; a layer's begins when its last weight gradient is there, last layers first. The share of a
-  // reduction that is not hidden makes the simultaneous computation longer.
+  // There is one reduction at a time. A layer's reduction begins when its last weight gradient is complete, in
+  // descending order of layers. The share of a reduction that is not hidden makes the overlapping computation longer.
   double reduction_end(const Schedule& schedule, const Simulation& simulation, int stage,
                        const MeshSpans& spans) const {
     const auto& list = schedule.instructions[stage];
@@ -161,14 +161,15 @@ class Step {
     return std::max(end, intervals.back().end + delay);
   }
 
-  // Of a chunk's backward, or of its weights' half.
+  // A layer's share of a chunk's backward, or of the half for its weights.
   double share_of_layer(size_t layer, size_t chunk, bool joint) const {
     const auto seconds = [&](const LayerPrice& price) { return joint ? price.backward() : price.backward_weight; };
     const double all = seconds(chunks_[chunk]);
     return all > 0 ? seconds(prices_[layer]) / all : 0;
   }
 
-  // The uses of a tied parameter are added once per step. On one stage this is so short that only measurements show it.
+  // The uses of a tied parameter are added once per step. On one stage this takes so little time that it is only
+  // counted if it was measured.
   double tied_seconds(const MeshSpans& spans) const {
     double seconds = 0;
     for (size_t chunk = 0; chunk < layers_.size(); ++chunk)
@@ -201,7 +202,7 @@ class Step {
 
   double largest_stage() const { return *std::max_element(elements_.begin(), elements_.end()); }
 
-  // The same with tied parameters once where a stage uses them twice.
+  // Parameters of the largest stage, counting tied parameters once if a stage uses them twice.
   double largest_stored() const {
     auto stored = elements_;
     for (size_t chunk = 0; chunk < layers_.size(); ++chunk)
@@ -212,7 +213,7 @@ class Step {
     return *std::max_element(stored.begin(), stored.end());
   }
 
-  // Of the gradients, before the first forward: the first stage's; the others wait for it anyway.
+  // Gradients are cleared before the first forward. The first stage's time counts, because the others wait for it.
   double clear_seconds() const {
     const double held = (layout_.sharded() < Sharding::Level::gradients ? elements_ : owned_)[stage_of_chunk_[0]];
     return measured_ ? measured_->clear_seconds_per_gradient * held : pricing_.sweep(gradient_bytes(held));
@@ -246,7 +247,7 @@ class Step {
   const std::vector<int>& stage_of_chunk_;
   std::vector<std::vector<size_t>> layers_;  // by chunk
   std::vector<LayerPrice> chunks_;
-  std::vector<double> elements_, owned_;  // by stage: parameters, and those that a rank updates
+  std::vector<double> elements_, owned_;  // by stage: all parameters, and those that a rank updates
 };
 
 }  // namespace

@@ -5,12 +5,12 @@
 
 namespace shardline {
 
-// Throws ConfigError when there are fewer layers than chunks.
+// Throws ConfigError if there are fewer layers than chunks.
 void require_layers(size_t layers, const std::vector<int>& stage_of_chunk);
 
-// The chunk of each layer, where stages may have several chunks: contiguous, at least one layer a chunk, the most
-// expensive stage as cheap as possible; among equals the chunks as equal as moving single layers makes them
-// (partitioner/cut/partition.h). Throws ConfigError when there are fewer layers than chunks.
+// The chunk of each layer, for stages with one or more chunks: chunks are contiguous and have at least one layer, and
+// the most expensive stage is as cheap as possible. Among equal solutions, the chunks are as equal as moving single
+// layers makes them (partitioner/cut/partition.h). Throws ConfigError if there are fewer layers than chunks.
 std::vector<int> assign_chunks(const std::vector<double>& layer_costs, const std::vector<int>& stage_of_chunk);
 
 }  // namespace shardline

@@ -24,7 +24,7 @@ void check(const ModuleTree& tree, int stages) {
   }
 }
 
-// Modules that share a parameter have the same number: the place of the first of them.
+// Modules that share a parameter have the same number, the index of the first of them.
 std::vector<int> merged(const ModuleTree& tree) {
   std::vector<int> first(tree.size());
   std::iota(first.begin(), first.end(), 0);
@@ -39,7 +39,7 @@ std::vector<int> merged(const ModuleTree& tree) {
   return first;
 }
 
-// The tree of merged modules. Nodes keep the numbers of the first of their modules; other places are unused.
+// The tree of merged modules. A node has the number of the first of its modules; other numbers are unused.
 class MergedTree {
  public:
   MergedTree(const ModuleTree& tree, double memory_weight)
@@ -75,7 +75,7 @@ class MergedTree {
   }
 
   void find_parents() {
-    std::map<int, int> around;  // by node: what contains all of its modules
+    std::map<int, int> around;  // by node: the module that contains all of its modules
     for (size_t i = 0; i < tree_.size(); ++i) {
       const auto [entry, is_new] = around.emplace(node_of_[i], i);
       if (!is_new) entry->second = common(entry->second, i);
@@ -125,7 +125,7 @@ class Assignment {
     for (const int node : nodes) descend(node, stages);
   }
 
-  // Deals several stages to the nodes, which run one after the other.
+  // Distributes several stages over the nodes, which run one after the other.
   void share(const Stages& stages, const std::vector<int>& nodes) {
     std::vector<double> costs;
     for (const int node : nodes) costs.push_back(tree_.cost(node));
@@ -200,7 +200,8 @@ std::vector<size_t> cut_evenly(const std::vector<double>& costs, size_t count) {
   SL_ASSERT(count >= 1 && count <= n, count, " segments of ", n, " nodes");
   std::vector<double> sums(n + 1);
   std::partial_sum(costs.begin(), costs.end(), sums.begin() + 1);
-  // least[k][b]: the most expensive of k + 1 segments over the first b nodes, at its cheapest; begin: of the last one.
+  // least[k][b]: the smallest possible cost of the most expensive of k + 1 segments over the first b nodes. begin:
+  // where the last one begins.
   std::vector<std::vector<double>> least(count, std::vector<double>(n + 1, std::numeric_limits<double>::infinity()));
   std::vector<std::vector<size_t>> begin(count, std::vector<size_t>(n + 1));
   least[0] = sums;

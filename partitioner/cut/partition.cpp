@@ -16,11 +16,11 @@ namespace shardline {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
-constexpr double kRounding = 1e-12;  // relative; sums of the same costs in another order are equal
-constexpr double kBetter = 1e-9;     // relative; less than this is not worth a search
-constexpr int kMostNodes = 20000;    // of a search for something better
+constexpr double kRounding = 1e-12;  // relative; sums of the same costs in another order count as equal
+constexpr double kBetter = 1e-9;     // relative; a smaller improvement is not worth a search
+constexpr int kMostNodes = 20000;    // of a search for a better solution
 
-using Sums = std::vector<double>;  // Sums[i]: over layers 0 .. i-1
+using Sums = std::vector<double>;  // Sums[i]: the sum over layers 0 .. i-1
 
 Sums sums_of(const std::vector<double>& values, size_t layers) {
   Sums sums(layers + 1);
@@ -61,7 +61,7 @@ class Costs {
     const double bytes_cost = by_byte_ > 0 ? by_byte_ * bytes(chunk, i, j) : 0;
     return bytes_cost + by_second_ * (seconds_[j] - seconds_[i]);
   }
-  // Of cutting before layer j, after chunk `chunk`: what each of the two stages pays.
+  // The cost of a cut before layer j, after chunk `chunk`, for each of the two stages.
   double cut(size_t chunk, size_t j) const {
     if (problem_.cut_seconds.empty() || stage(chunk) == stage(chunk + 1)) return 0;
     return by_second_ * problem_.cut_seconds[j - 1];
@@ -76,7 +76,7 @@ class Costs {
   double by_second_ = 1, by_byte_ = 0;
 };
 
-// ends[c]: after the last layer of chunk c.
+// ends[c]: the index after the last layer of chunk c.
 using Ends = std::vector<size_t>;
 
 std::vector<int> chunk_of_layer(const Ends& ends) {
@@ -85,10 +85,10 @@ std::vector<int> chunk_of_layer(const Ends& ends) {
   return chunks;
 }
 
-// The chunks as if each were a stage: exact where they are. Empty: the caps cannot be kept.
+// Treats each chunk as a stage, which is exact if each is one. Empty if the caps cannot be kept.
 Ends by_dynamic_programming(const Costs& costs, bool with_caps) {
   const size_t n = costs.layers(), chunks = costs.chunks();
-  // best[c][i]: the least possible cost of the most expensive of the chunks c .. over layers i .. n-1.
+  // best[c][i]: the smallest possible cost of the most expensive of the chunks c .. over layers i .. n-1.
   std::vector<std::vector<double>> best(chunks + 1, std::vector<double>(n + 1, kNever));
   std::vector<std::vector<size_t>> end(chunks, std::vector<size_t>(n + 1, n + 1));
   best[chunks][n] = 0;
@@ -100,7 +100,7 @@ Ends by_dynamic_programming(const Costs& costs, bool with_caps) {
         if (best[c + 1][j] == kNever || (with_caps && costs.bytes(c, i, j) > costs.cap(costs.stage(c)))) continue;
         const double own = costs.cost(c, i, j) + before + (c + 1 < chunks ? costs.cut(c, j) : 0);
         const double cost = std::max(own, best[c + 1][j]);
-        if (cost < best[c][i]) {  // the smallest j wins: earlier stages lighter
+        if (cost < best[c][i]) {  // the smallest j wins, so that earlier stages are lighter
           best[c][i] = cost;
           end[c][i] = j;
         }
@@ -116,8 +116,8 @@ Ends by_dynamic_programming(const Costs& costs, bool with_caps) {
 }
 
 struct Judgement {
-  double worst = kNever;    // stage; infinite where a cap is broken
-  double squares = kNever;  // of chunks
+  double worst = kNever;    // stage; infinite if a cap is exceeded
+  double squares = kNever;  // sum of squares of the chunks' costs
   bool better_than(const Judgement& other) const {
     if (worst < other.worst * (1 - kRounding)) return true;
     return worst <= other.worst * (1 + kRounding) && squares < other.squares * (1 - kRounding);
@@ -141,7 +141,7 @@ Judgement judge(const Costs& costs, const Ends& ends) {
   return {*std::max_element(load.begin(), load.end()), squares};
 }
 
-// Moves borders by a layer as long as that helps.
+// Moves borders by one layer as long as that improves the solution.
 void move_borders(const Costs& costs, Ends& ends) {
   auto best = judge(costs, ends);
   const auto move = [&](size_t chunk, size_t to) {
@@ -163,16 +163,16 @@ void move_borders(const Costs& costs, Ends& ends) {
   }
 }
 
-// Looks for an assignment whose most expensive stage costs less than `bound`.
+// Searches for an assignment whose most expensive stage costs less than `bound`.
 class Search {
  public:
   Search(const Costs& costs, double bound)
       : costs_(costs), bound_(bound), loads_(costs.stages()), bytes_(costs.stages()), ends_(costs.chunks()) {
     find_class();
     const size_t n = costs.layers(), last = costs.chunks() - 1;
-    add(0, 0, 1, 1);  // where the first and the last layer stand is known from the start
+    add(0, 0, 1, 1);  // the chunks of the first and the last layer are known from the start
     add(last, n - 1, n, 1);
-    for (size_t chunk = 0; chunk < last; ++chunk) {  // and no cut is cheaper than the cheapest
+    for (size_t chunk = 0; chunk < last; ++chunk) {  // every cut costs at least as much as the cheapest
       double cheapest = kNever;
       for (size_t j = 1; j < n; ++j) cheapest = std::min(cheapest, costs.cut(chunk, j));
       cheapest_cut_.push_back(cheapest);
@@ -186,11 +186,11 @@ class Search {
   const Ends& ends() const { return ends_; }
 
  private:
-  // Layers that cost the same wherever they stand; the largest such class bounds what still fits.
+  // Finds the largest class of layers that cost the same in any chunk; it bounds what still fits.
   void find_class() {
     std::map<std::vector<double>, std::vector<size_t>> classes;
     for (size_t layer = 1; layer + 1 < costs_.layers(); ++layer) {
-      std::vector<double> cost;  // rounded, since differences of sums are not exact
+      std::vector<double> cost;  // rounded, because differences of sums are not exact
       for (size_t chunk = 0; chunk < costs_.chunks(); ++chunk)
         cost.push_back(static_cast<double>(static_cast<float>(costs_.cost(chunk, layer, layer + 1))));
       classes[cost].push_back(layer);
@@ -203,7 +203,7 @@ class Search {
     least_bytes_.assign(costs_.stages(), kNever);
     if (!largest) return;
     for (const size_t layer : *largest) in_class_[layer] = 1;
-    for (size_t i = costs_.layers(); i-- > 0;) in_class_[i] += in_class_[i + 1];  // from here on
+    for (size_t i = costs_.layers(); i-- > 0;) in_class_[i] += in_class_[i + 1];  // from layer i on
     for (size_t chunk = 0; chunk < costs_.chunks(); ++chunk) {
       auto& least = least_[costs_.stage(chunk)];
       least = std::min(least, costs_.cost(chunk, largest->front(), largest->front() + 1));
@@ -217,7 +217,7 @@ class Search {
     bytes_[costs_.stage(chunk)] += sign * costs_.bytes(chunk, i, j);
   }
 
-  // More layers of the class are left than the stages have room for, by time and by memory.
+  // Whether more layers of the class are left than fit into the stages, by time and by memory.
   bool hopeless(size_t i) const {
     double places = 0;
     for (size_t stage = 0; stage < loads_.size(); ++stage) {
@@ -270,7 +270,7 @@ class Search {
     return loads_[stage] + cost < bound_ && bytes_[stage] + bytes <= costs_.cap(stage);
   }
 
-  // Where a chunk ends that takes its part of what its stage may still take.
+  // The end of a chunk that takes its share of what its stage can still take.
   size_t balanced_end(size_t chunk, size_t begin) const {
     const size_t stage = costs_.stage(chunk);
     int left = 0;
@@ -297,14 +297,14 @@ class Search {
   const double bound_;
   std::vector<double> loads_, bytes_;  // by stage
   Ends ends_;
-  std::vector<int> in_class_;                // members from a layer on
-  std::vector<double> least_, least_bytes_;  // by stage: cost and bytes of one member
-  std::vector<double> cheapest_cut_;         // after each chunk
+  std::vector<int> in_class_;                // members of the class from a layer on
+  std::vector<double> least_, least_bytes_;  // by stage: cost and bytes of one member of the class
+  std::vector<double> cheapest_cut_;         // by chunk: the cheapest cut after it
   std::unordered_set<std::string> visited_;
   int nodes_ = 0;
 };
 
-// Returns empty ends where the caps cannot be kept.
+// Returns empty ends if the caps cannot be kept.
 std::pair<Ends, bool> by_branch_and_bound(const Costs& costs) {
   Ends best = by_dynamic_programming(costs, false);
   move_borders(costs, best);

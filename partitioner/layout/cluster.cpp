@@ -5,7 +5,7 @@
 namespace shardline {
 namespace {
 
-constexpr double kLeast = 1e-9;  // what must be positive
+constexpr double kLeast = 1e-9;  // smallest value of a key that must be positive
 
 class ClusterReader {
  public:

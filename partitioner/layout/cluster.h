@@ -1,4 +1,4 @@
-// The machines of a plan: a JSON file of numbers that data sheets state. docs/planner.md has its keys.
+// The machines of a plan: a JSON file of numbers from data sheets. docs/planner.md describes its keys.
 #pragma once
 #include <map>
 #include <optional>
@@ -14,18 +14,18 @@ inline int value_bytes(Precision precision) {
   return precision == Precision::fp32 ? 4 : 2;
 }
 
-// Per device and direction.
+// Rates per device and direction.
 struct Link {
   double bytes_per_second = 0;
   double latency_seconds = 0;
 };
 
-// The only two constants that no data sheet states. The defaults come from odd rows of a published table
-// (docs/planner.md); a cluster file may set its own.
+// Shares of the data sheets' rates that programs reach; no data sheet states them. A cluster file may set matrix and
+// link. docs/planner.md says where the defaults come from.
 struct Efficiencies {
-  double matrix = 0.77;  // of the peak rate, by an endless product
-  double link = 0.8;     // of a link's rate, by long messages
-  double memory = 0.8;   // of the memory's rate, by sweeps: so on every device that we know of; not in the file
+  double matrix = 0.77;  // of the peak rate, for a large matrix product
+  double link = 0.8;     // of a link's rate, for long messages
+  double memory = 0.8;   // of the memory's rate, for sweeps; not in the file
 };
 
 struct Cluster {
@@ -40,16 +40,16 @@ struct Cluster {
   double memory_bytes = 0;
   double memory_bytes_per_second = 0;
   std::map<Precision, double> peak_flops;  // per second
-  int multiprocessors = 0;                 // 0: no tiles to count
-  double launch_seconds = 4e-6;            // of a kernel that follows another one
+  int multiprocessors = 0;                 // 0: products are not split into tiles
+  double launch_seconds = 4e-6;            // from the start of a kernel to the start of the next
 
-  Link intra_node, inter_node, host;        // host: to the memory of the host, for offloading
-  double host_memory_bytes_per_second = 0;  // of the host's memory, a device's share; 0: not stated
+  Link intra_node, inter_node, host;        // host: between the device and its host's memory, for offloading
+  double host_memory_bytes_per_second = 0;  // a device's share of the rate of the host's memory; 0: not stated
   Efficiencies efficiencies;
 
   int devices() const { return nodes * devices_per_node; }
   int node_of(int rank) const { return rank / devices_per_node; }
-  double peak(Precision precision) const;  // ConfigError when the device cannot compute with it
+  double peak(Precision precision) const;  // ConfigError if the device does not support it
 };
 
 // Throws one ConfigError that lists all mistakes: unknown, missing, negative and contradictory values.

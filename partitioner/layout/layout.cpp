@@ -85,6 +85,14 @@ std::string to_string(const Layout& layout) {
   return text;
 }
 
+bool alike(const LayerSpec& a, const LayerSpec& b) {
+  if (!a.is_block || !b.is_block || a.params.size() != b.params.size() || a.flops_per_token != b.flops_per_token)
+    return false;
+  for (size_t i = 0; i < a.params.size(); ++i)
+    if (a.params[i].shape != b.params[i].shape || a.params[i].split_dim != b.params[i].split_dim) return false;
+  return true;
+}
+
 int64_t local_elements(const ParamSpec& param, int tensor) {
   const auto shape = param.local_shape(0, tensor);
   return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());

@@ -1,4 +1,4 @@
-// What a step computes (Workload), the machines it runs on, and one way to run it (Layout).
+// What a step computes (Workload), the machines it runs on (Machines), and how the ranks share it (Layout).
 #pragma once
 #include <cstdint>
 #include <map>
@@ -20,69 +20,70 @@
 namespace shardline {
 
 // How the ranks that share a copy gather values over several nodes: by the rings of a library that knows the nodes, by
-// messages from each rank to each, or in the two steps of core/comm/hierarchical_gather.h.
+// messages from every rank to every other, or in the two steps of core/comm/hierarchical_gather.h.
 enum class GatherWay { rings, messages, two_steps };
 
-// Properties of the program that trains. The defaults are ours; published results of others need theirs.
+// Properties of the training program. The defaults are ours, unless engine/plan/resolve.h sets a field; published
+// results of other programs need their own values.
 struct Software {
-  bool fused = true;              // attention and loss in blocks (WorkShape::fused)
-  bool scatter_gather = false;    // the T senders of a whole border send a part each; the receivers gather it
-  bool overlap_reduction = true;  // gradients are reduced while the last backwards run
-  bool overlap_tensor = true;  // in a backward that is not split, a linear's messages over T and its products overlap
-  bool separate_addition = false;  // a sweep adds a product to the gradient, not the product itself
-  int gradient_bytes = 4;          // of a gradient's element
-  double optimizer_bytes = 8;      // of the optimizer's state for a parameter, without a master copy; on average
-  double extra_update_bytes = 0;   // through memory, of a parameter, in sweeps besides the norm's and the update's
+  bool fused = true;               // attention and loss in blocks (WorkShape::fused)
+  bool scatter_gather = false;     // the T senders of a whole border send a part each, which the receivers gather
+  bool overlap_reduction = true;   // gradients are reduced while the last backwards run
+  bool overlap_tensor = true;      // a linear's collectives over T and its products, in a backward that is not split
+  bool separate_addition = false;  // a separate sweep adds products to the gradient
+  int gradient_bytes = 4;          // per element
+  double optimizer_bytes = 8;      // state per parameter on average, without a master copy
+  double extra_update_bytes = 0;   // per parameter, through memory, in sweeps besides those of norm and update
   GatherWay gather_way = GatherWay::rings;
-  bool own_ops = false;  // layers keep what they state (LayerSpec::kept), not what papers count
+  bool own_ops = false;  // layers keep what they count themselves (LayerSpec::kept), not what papers count
 };
 
 // Half precision with fp32 masters and gradients, or fp32 alone.
 NumberTypes types_of(Precision precision);
 
-// What one optimizer step computes, whichever ranks do it.
+// What one optimizer step computes, on whichever ranks.
 struct Workload {
-  ModelSpec spec;  // made for sequence_parallel as the layout says, where it makes a difference
+  ModelSpec spec;  // made for the layout's sequence_parallel, if that matters
   int64_t sequence_length = 1;
-  int64_t global_batch = 1;  // samples of an optimizer step
+  int64_t global_batch = 1;  // samples in an optimizer step
   NumberTypes types = types_of(Precision::bf16);
   OptimizerOptions optimizer;
   Software software;
 
-  Precision precision() const;  // that products run in; float64, which is for tests, is priced as fp32
+  Precision precision() const;  // of products; float64, which is for tests, is priced as fp32
 };
 
-// What it runs on.
+// What the step runs on.
 struct Machines {
   Cluster cluster;
-  // Measurements that replace what follows from the cluster's numbers: of layers in layouts that is_measured, of links
-  // between as many ranks. Null: nothing was measured.
+  // Measurements that replace what follows from the cluster's numbers: for the layers of layouts for which is_measured
+  // is true, and for links between as many ranks. Null: nothing was measured.
   std::shared_ptr<const Profile> profile;
 };
 
-// How it runs there.
+// How the ranks run the step.
 struct Layout {
   int tensor = 1, pipeline = 1, replicas = 1;
   std::string placement = "cluster";
   int microbatch_size = 1;     // samples
-  int microbatches = 1;        // of a replica and a step, those of all accumulation steps
+  int microbatches = 1;        // of a replica in a step, over all accumulation steps
   int accumulation_steps = 1;  // divides microbatches
-  int loader_batches = 1;      // that make up a global batch, see SampleOrderOptions
-  int64_t eval_batch = 1;      // samples of a replica and an evaluation step
+  int loader_batches = 1;      // batches of the data loader in a global batch; see SampleOrderOptions
+  int64_t eval_batch = 1;      // samples of a replica in an evaluation step
   ScheduleSource schedule;
-  int chunks_per_stage = 1;          // of interleaved_1f1b
+  int chunks_per_stage = 1;          // used by interleaved_1f1b
   int active_microbatches = 0;       // 0: what the schedule needs
   std::vector<Recompute> recompute;  // by layer of the model; empty: nothing
   OffloadOptions offload;
   bool sequence_parallel = false;
   Sharding sharding;            // its degree divides the replicas
-  bool states_on_host = false;  // optimizer states and masters; the update runs there
+  bool states_on_host = false;  // optimizer states and masters; the host updates them
 
   int world() const { return tensor * pipeline * replicas; }
   int microbatches_per_accumulation() const { return microbatches / accumulation_steps; }
   int64_t replica_batch() const { return int64_t{microbatch_size} * microbatches_per_accumulation(); }
   int64_t global_batch() const { return int64_t{microbatch_size} * microbatches * replicas; }
-  // What replicas share out; nothing among one.
+  // What replicas shard; nothing if each copy has only one.
   Sharding::Level sharded() const { return sharding.degree > 1 ? sharding.level : Sharding::Level::none; }
   Mesh mesh() const { return {placement, replicas, pipeline, tensor}; }
   Recompute::What recomputed(size_t layer) const {
@@ -93,35 +94,38 @@ struct Layout {
   bool operator==(const Layout&) const = default;
 };
 
-// By layer of the model: every block by itself, or the attention cores of all; empty for `nothing`.
+// By layer of the model: recomputes every block by itself, or all attention cores; empty for `nothing`.
 std::vector<Recompute> recompute_blocks(const ModelSpec& spec, Recompute::What what);
-// The strategies that occur: "none", "each", "group_2, selective".
+// The strategies that the layout uses: "none", "each", "group_2, selective".
 std::string recompute_text(const Layout& layout);
-// "none", "checkpointed" or "all", as smp_options.offload_scope has them.
+// "none", "checkpointed" or "all", the words of smp_options.offload_scope.
 const char* scope_text(const OffloadOptions& offload);
 
-// What Profile::valid_for says of a layout of `workload`.
+// The conditions in Profile::valid_for that depend on the layout of `workload`.
 std::map<std::string, std::string> layout_conditions(const Workload& workload, const Layout& layout);
-// Whether there is a profile and its layers are those of this layout.
+// Whether there is a profile and its layers were measured in this layout.
 bool is_measured(const Workload& workload, const Profile* profile, const Layout& layout);
 
-// "D=2 P=4 T=8 cluster, 24 x 1 interleaved_1f1b v=3, each, sequence parallel, ZeRO-1": one line.
+// One line: "D=2 P=4 T=8 cluster, 24 x 1 interleaved_1f1b v=3, each, sequence parallel, ZeRO-1".
 std::string to_string(const Layout& layout);
 
-// Elements of a parameter on the first tensor-parallel rank, which has most.
+// Whether the planner need not distinguish two blocks, if as much of them is recomputed.
+bool alike(const LayerSpec& a, const LayerSpec& b);
+
+// Elements of a parameter on the first tensor-parallel rank, which has the most.
 int64_t local_elements(const ParamSpec& param, int tensor);
 
-// Parameters of a layer on the tensor-parallel rank with most; tied ones too, since each use holds a copy.
+// Parameters of a layer on the tensor-parallel rank with the most, including tied ones, since each use holds a copy.
 int64_t local_parameters(const LayerSpec& layer, int tensor);
 
-// Those of them that replicas share out.
+// Those of them that replicas shard.
 int64_t shared_parameters(const Layout& layout, const LayerSpec& layer);
 
-// Those of units that every T rank has whole, of whose gradient each has that of its own rows only: they are reduced
-// over all holders of the stage.
+// Those of units that every T rank holds as a whole and computes only its own rows of: their gradients are reduced over
+// all holders of the stage.
 int64_t parameters_of_own_rows(const LayerSpec& layer);
 
-// Bytes that one rank of a stage passes on after this layer for a microbatch.
+// Bytes that one rank of a stage sends after this layer for a microbatch.
 int64_t border_bytes(const LayerSpec& layer, const WorkShape& shape);
 
 }  // namespace shardline

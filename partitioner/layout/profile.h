@@ -1,5 +1,5 @@
-// What a machine was seen to do with the layers of a model and the links between its ranks. `shardline profile`
-// measures it once; plans and later runs use it where shapes, device and versions are the same.
+// Measured times of the layers of a model and of the links between its ranks. `shardline profile` measures them once;
+// plans and later runs use them as long as the conditions in `valid_for` are the same.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -13,71 +13,72 @@ namespace shardline {
 // Calls of one op with one set of input shapes.
 struct TracedOp {
   std::string name;                          // "shardline::linear_forward", "aten::copy_"
-  std::vector<std::vector<int64_t>> shapes;  // of its tensors; [] for others
+  std::vector<std::vector<int64_t>> shapes;  // shapes of its tensors; [] for other arguments
   int64_t calls = 0;
-  double flops = 0;  // of all calls: its matrix products
+  double flops = 0;  // of the matrix products of all calls
   bool operator==(const TracedOp&) const = default;
 };
 
-// One microbatch through one layer on one rank, with its communication over T. Seconds are medians.
+// One microbatch through one layer on one rank, including its communication over T. Seconds are medians.
 struct LayerMeasurement {
-  std::string name;  // of the first layer of its kind
+  std::string name;  // name of the first layer of its kind
   std::string kind;  // see layer_kind
   double forward_seconds = 0;
   double backward_seconds = 0;         // input and weight gradients in one pass
-  double backward_input_seconds = 0;   // with weight gradients put off ...
-  double backward_weight_seconds = 0;  // ... until here
-  double recompute_core_seconds = 0;   // what a backward takes longer where the attention core runs again
+  double backward_input_seconds = 0;   // weight gradients are postponed ...
+  double backward_weight_seconds = 0;  // ... until this pass
+  double recompute_core_seconds = 0;   // additional time of a backward that recomputes the attention core
   double forward_flops = 0, backward_flops = 0;
-  int64_t kept_bytes = 0;    // from forward to backward: its input and what its ops save
-  int64_t border_bytes = 0;  // handed to the next layer
+  int64_t kept_bytes = 0;    // between forward and backward: its input and what its ops save
+  int64_t border_bytes = 0;  // sent to the next layer
   int64_t parameters = 0;    // elements on this rank
   std::vector<TracedOp> forward_ops, backward_ops;
   bool operator==(const LayerMeasurement&) const = default;
 };
 
 // Median seconds of an operation by bytes, ascending. Bytes are those of the whole tensor: before a reduction, after a
-// gathering, of a message.
+// gather, or of a message.
 struct LinkMeasurement {
   std::string group;      // "tp", "rdp", "pp"
   std::string operation;  // "all_reduce", "all_gather", "reduce_scatter", "send"
   int ranks = 1;          // of the group
   std::vector<int64_t> bytes;
   std::vector<double> seconds;
-  double hidden = 0;  // share of the seconds that do not lengthen a simultaneous computation; 0 to 1
+  double hidden = 0;  // share of the time that does not lengthen an overlapping computation; 0 to 1
   bool operator==(const LinkMeasurement&) const = default;
 };
 
-// One rank's device while all ranks of the host work.
+// The device of one rank, measured while all ranks of the host work.
 struct DeviceMeasurement {
   double memory_bytes = 0;             // for one rank
   std::string precision = "fp32";      // the run's: "fp32" (float64, too), "fp16" or "bf16"
   double flops_per_second = 0;         // of a large matrix product in that precision
-  double memory_bytes_per_second = 0;  // read and written by a sweep over more than caches hold
-  double launch_seconds = 0;           // of an op on hardly any data
+  double memory_bytes_per_second = 0;  // read and written by a sweep over more memory than the caches hold
+  double launch_seconds = 0;           // time of an op on hardly any data
   bool operator==(const DeviceMeasurement&) const = default;
 };
 
 struct Profile {
-  // What must be the same for another run to use it: "device", "torch", "microbatch_size", ...
+  // What must be the same for another run to use the profile: "device", "torch", "microbatch_size", ...
   std::map<std::string, std::string> valid_for;
   DeviceMeasurement device;
   std::vector<LayerMeasurement> layers;
   std::vector<LinkMeasurement> links;
-  // By element on a rank. Gradients: of every use of a tied parameter; stored: tied parameters once.
-  double clear_seconds_per_gradient = 0;    // before a step, with reading the batch
-  double join_seconds_per_gradient = 0;     // of a further use of a tied parameter on the same rank
+  // Times per element on a rank. Per gradient: every use of a tied parameter counts; per stored value: it counts once.
+  double clear_seconds_per_gradient = 0;    // before a step, including reading the batch
+  double join_seconds_per_gradient = 0;     // for each further use of a tied parameter on the same rank
   double optimizer_seconds_per_stored = 0;  // norm, clipping and update
   bool operator==(const Profile&) const = default;
 };
 
-// Where `needed` differs from what the profile is valid for: "device: Xeon, not EPYC; ..."; empty: it can be used.
+// How `needed` differs from what the profile is valid for: "device: Xeon, not EPYC; ..."; empty: it can be used.
 std::string mismatch(const Profile& profile, const std::map<std::string, std::string>& needed);
 
-// Straight between measured sizes; beyond the largest at its rate; below the smallest as it.
+// Interpolates between measured sizes; larger sizes have the rate of the largest, smaller ones the time of the
+// smallest.
 double link_seconds(const LinkMeasurement& link, double bytes);
 
-// Of the profile's layers; null when there is none of its kind.
+// Look up measurements in the profile; null if there is none of that kind.
 const LayerMeasurement* find_layer(const Profile& profile, const LayerSpec& layer);
 const LinkMeasurement* find_link(const Profile& profile, const std::string& group, const std::string& operation,
                                  int ranks);

@@ -8,7 +8,8 @@
 namespace shardline {
 namespace {
 
-// What of a link's bytes passes through one rank, and how often: rings, as in Pricing::collective.
+// The bytes of a link's operation that pass through one rank, and the number of rounds, with rings as in
+// Pricing::collective.
 double passed_bytes(const LinkMeasurement& link, double bytes) {
   if (link.operation == "send") return bytes;
   return bytes * (link.ranks - 1) / link.ranks * (link.operation == "all_reduce" ? 2 : 1);
@@ -39,7 +40,7 @@ Precision measured_precision(const DeviceMeasurement& device) {
   for (const auto precision : {Precision::fp32, Precision::fp16, Precision::bf16})
     if (device.precision == to_string(precision)) return precision;
   throw DataError(cat("the profile's device was measured with the precision \"", device.precision,
-                      "\", which is none of fp32, fp16 and bf16; measure again with shardline profile"));
+                      "\", which is not fp32, fp16 or bf16; measure again with shardline profile"));
 }
 
 }  // namespace

@@ -5,11 +5,12 @@ namespace shardline {
 double block_activation_bytes(int64_t hidden, int64_t heads, const WorkShape& shape, Recompute::What recomputed) {
   const double value = shape.value_bytes, t = shape.tensor;
   const double border = shape.tokens() * hidden, length = shape.length;
-  const double rows = shape.sequence_parallel ? 1 / t : 1;  // share of the rows of what T does not split by columns
+  // A rank's share of the rows of tensors that T does not split by columns.
+  const double rows = shape.sequence_parallel ? 1 / t : 1;
   if (recomputed == Recompute::What::layers) return border * value * rows;
 
   const double whole = 4 * value + 2;    // inputs of two norms and two linears, masks of two dropouts
-  const double by_columns = 12 * value;  // q, k, v, their mix; the wide activation before and after its function
+  const double by_columns = 12 * value;  // q, k, v, the attention's output; the MLP before and after its activation
   const double kept = border * (whole * rows + by_columns / t);
   const double rows_of_scores = shape.tokens() * heads / t;
   if (shape.fused) return kept + 4 * rows_of_scores;

@@ -7,7 +7,7 @@
 namespace shardline {
 namespace {
 
-constexpr int64_t kFusedRows = 256;  // tokens that a fused head has logits of at a time
+constexpr int64_t kFusedRows = 256;  // tokens whose logits a fused head has at a time
 
 int64_t input_bytes(const Workload& workload, const Layout& layout, size_t layer) {
   return layer == 0 ? 0 : border_bytes(workload.spec.layers[layer - 1], layout.work_shape(workload));
@@ -51,7 +51,7 @@ void add_block(PublishedBytes& bytes, const LayerWork& work, const WorkShape& sh
     if (product.phase == Phase::forward && product.stored)
       bytes.passing = std::max(bytes.passing, 2 * static_cast<double>(shape.value_bytes) * results);
   }
-  if (attention) bytes.passing += kept(Recompute::What::nothing) - bytes.kept;  // what is made again
+  if (attention) bytes.passing += kept(Recompute::What::nothing) - bytes.kept;  // what is recomputed
 }
 
 LayerBytes published_bytes(const Workload& workload, const Layout& layout, size_t index) {
@@ -90,8 +90,8 @@ int64_t kept_bytes(const Layout& layout, size_t layer, const LayerBytes& bytes) 
 }
 
 int64_t moved_bytes(const Layout& layout, size_t layer, const LayerBytes& bytes) {
-  const bool moves = layout.offload.everything || layout.recomputed(layer) == Recompute::What::layers;
-  return layout.offload.enabled && moves ? kept_bytes(layout, layer, bytes) : 0;
+  const bool recomputed = layout.recomputed(layer) == Recompute::What::layers;
+  return may_move_out(layout.offload, recomputed) ? kept_bytes(layout, layer, bytes) : 0;
 }
 
 }  // namespace shardline

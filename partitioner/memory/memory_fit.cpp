@@ -26,10 +26,9 @@ MemoryFit memory_fit(const Cluster& cluster, const std::vector<MemoryBytes>& sta
     }
   fit.fits = fit.bytes <= fit.limit;
   const auto& most = stages[fit.stage];
-  fit.why =
-      cat("stage ", fit.stage, " needs ", gib(fit.bytes), " GiB of ", gib(fit.limit), ": weights ", gib(most.weights),
-          ", gradients ", gib(most.gradients), ", optimizer ", gib(most.optimizer), ", activations ",
-          gib(most.activations), ", communication ", gib(most.communication), ", workspace ", gib(most.workspace));
+  fit.why = cat("stage ", fit.stage, " needs ", gib(fit.bytes), " GiB of ", gib(fit.limit), ":");
+  for (const auto& [name, bytes] : kPlannedClasses)
+    fit.why += cat(fit.why.ends_with(':') ? " " : ", ", name, " ", gib(most.*bytes));
   return fit;
 }
 
@@ -40,9 +39,10 @@ struct Change {
   std::string text;
 };
 
-// Every further step of one kind, mildest first.
+// All further steps of one kind of change, the smallest first.
 std::vector<Change> smaller_microbatches(const Layout& from) {
   std::vector<Change> changes;
+  if (from.schedule.is_file()) return changes;  // which has its number of microbatches
   Layout layout = from;
   while (layout.microbatch_size % 2 == 0) {
     layout.microbatch_size /= 2;
@@ -54,7 +54,7 @@ std::vector<Change> smaller_microbatches(const Layout& from) {
 std::vector<Change> more_recomputation(const Workload& workload, const Layout& from) {
   std::vector<Change> changes;
   for (const auto recomputed : {Recompute::What::attention, Recompute::What::layers}) {
-    if (recomputed == Recompute::What::attention && workload.software.fused) continue;  // the fused op does so anyway
+    if (recomputed == Recompute::What::attention && workload.software.fused) continue;  // the fused op does
     Layout more = from;
     more.recompute = recompute_blocks(workload.spec, recomputed);
     const auto recomputes_less = [&](size_t layer) { return from.recomputed(layer) < more.recomputed(layer); };
@@ -101,7 +101,7 @@ std::optional<MemoryAdvice> advice_to_fit(const Workload& workload, const Cluste
   for (const auto& kind : kinds)
     for (const auto& change : kind(layout))
       if (fits(change.layout)) return MemoryAdvice{change.layout, change.text};
-  // None alone: all of each kind, before the next one.
+  // No kind is enough alone: combine them in this order, each at its maximum before the next one.
   MemoryAdvice together{layout, ""};
   for (const auto& kind : kinds) {
     const auto changes = kind(together.layout);

@@ -40,7 +40,7 @@ class StageLayouts {
   const std::map<std::string, FlatLayout>& all() const { return layouts_; }
   const std::vector<std::string>& of_layer(int layer) const { return of_layer_.at(layer); }
   const FlatLayout& at(const std::string& name) const { return layouts_.at(name); }
-  const std::vector<std::string>& uses() const { return uses_; }  // each makes gradients of its own
+  const std::vector<std::string>& uses() const { return uses_; }  // each use has its own gradients
 
  private:
   void use(int layer, const std::string& name, const std::vector<NamedParam>& params) {
@@ -74,7 +74,7 @@ int64_t part_of(const FlatLayout::Place& place, const Segment& segment, Coordina
   return std::max<int64_t>(0, std::min(end, place.begin + place.length) - std::max(begin, place.begin));
 }
 
-// A layer's values are there while it is used, and the next one's with them.
+// The most elements that are gathered at a time: a layer's values while it is used, together with the next layer's.
 int64_t most_gathered(const StageLayouts& layouts, const std::vector<int>& acquired, const Sharding& sharding) {
   const auto elements = [&](const std::set<std::string>& names) {
     int64_t sum = 0;

@@ -1,24 +1,24 @@
 // Memory of one rank's parameters, computed from the flat layouts of its layers and the order in which its instruction
-// list gathers values and reduces gradients, following the same steps as optim/flat/stage_parameters.h.
+// list gathers values and reduces gradients. It follows the same steps as optim/flat/stage_parameters.h.
 #pragma once
 #include "optim/flat/flat_layout.h"
 #include "partitioner/memory/placed_layers.h"
 
 namespace shardline {
 
-// Elements, padding included.
+// Numbers of elements, including padding.
 struct ParameterElements {
-  int64_t values = 0, gradients = 0;                                // always there
+  int64_t values = 0, gradients = 0;                                // for the whole run
   int64_t trained = 0;                                              // with optimizer states
-  std::vector<std::pair<const ParamSpec*, int64_t>> trained_parts;  // of it, without padding: of every parameter
-  int64_t most_gathered = 0;  // values that are whole for a pass, at the worst time
-  int64_t most_open = 0;      // gradients that are made and reduced, at the worst time
+  std::vector<std::pair<const ParamSpec*, int64_t>> trained_parts;  // `trained` by parameter, without padding
+  int64_t most_gathered = 0;  // values that are gathered for a pass, at their peak
+  int64_t most_open = 0;      // gradients that are being made or reduced, at their peak
 };
 
-// The parts point into the workload's spec.
+// trained_parts points into the workload's spec.
 ParameterElements parameter_elements(const PlacedLayers& placed, Coordinates at);
 
-// The ranges of its gradients that are reduced in one piece, a tied parameter's for each of its uses.
+// The ranges of the rank's gradients that are reduced in one piece; a tied parameter has a range for each use.
 std::vector<Segment> gradient_segments(const PlacedLayers& placed, Coordinates at);
 
 }  // namespace shardline

@@ -1,4 +1,4 @@
-// A layout whose layers have their chunks: what the memory of its ranks follows from.
+// A layout whose layers are assigned to chunks: the input of the memory model.
 #pragma once
 #include <vector>
 
@@ -7,7 +7,7 @@
 
 namespace shardline {
 
-// What it is made from must outlive it.
+// Refers to the constructor's arguments, which must outlive it.
 struct PlacedLayers {
   PlacedLayers(const Workload& what, const Layout& how, const Schedule& schedule,
                const std::vector<int>& chunk_of_layer);

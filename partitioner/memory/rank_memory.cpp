@@ -14,14 +14,14 @@ constexpr double kMiB = 1024.0 * 1024, kGiB = 1024 * kMiB;
 constexpr double kRuntimeBytes = 1 * kGiB;         // context, kernels and library workspaces on a GPU
 constexpr double kCommunicatorBytes = 128 * kMiB;  // NCCL's channels of one communicator
 
-// The optimizer's states for `elements` of a parameter.
+// Bytes of the optimizer's states for `elements` of a parameter.
 double optimizer_bytes(const Workload& workload, const ParamSpec& param, int64_t elements) {
   if (!workload.software.own_ops) return workload.software.optimizer_bytes * static_cast<double>(elements);
   return static_cast<double>(
       optimizer_state_bytes(workload.optimizer, param, elements, static_cast<int>(width_of(workload.types.exact))));
 }
 
-// States as long as what they update have its padding too.
+// States that are as long as the values they update are padded in the same way.
 double state_bytes(const Workload& workload, const ParameterElements& elements) {
   double bytes = 0;
   int64_t padding = elements.trained;
@@ -33,8 +33,8 @@ double state_bytes(const Workload& workload, const ParameterElements& elements) 
   return factored ? bytes : bytes + optimizer_bytes(workload, {}, padding);
 }
 
-// The values that are trained, where passes do not see them themselves, and their states: on the device, or on its host
-// with a copy of their gradients, and one of the values as passes see them where those are of half precision.
+// Adds the optimizer's states and the trained values unless the passes use these themselves: on the device, or on its
+// host together with a copy of the gradients and, in half precision, of the rounded values.
 void add_states(MemoryBytes& bytes, const Workload& workload, const ParameterElements& elements, bool on_host) {
   const NumberTypes& types = workload.types;
   const auto trained = static_cast<double>(elements.trained);
@@ -75,7 +75,7 @@ std::vector<std::vector<int64_t>> border_bytes_held(const PlacedLayers& placed) 
   const auto& layers = placed.workload.spec.layers;
   const WorkShape shape = placed.layout.work_shape(placed.workload);
   int64_t border = 0;
-  std::vector<double> flops;  // by chunk, of a forward, and about as many of either gradient
+  std::vector<double> flops;  // by chunk, of a forward; either half of the backward has about as many
   for (const auto& chunk : placed.layers_of_chunk) {
     if (chunk.front() > 0) border = std::max(border, border_bytes(layers[chunk.front() - 1], shape));
     flops.push_back(0);
@@ -96,7 +96,7 @@ std::vector<MemoryBytes> memory_by_rank(const Cluster& cluster, const PlacedLaye
   const auto held = border_bytes_held(placed);
   std::vector<std::vector<LayerBytes>> layers;  // by t
   for (int t = 0; t < placed.mesh.t(); ++t) layers.push_back(layer_bytes(placed.workload, placed.layout, t));
-  std::map<std::tuple<int, int, int>, MemoryBytes> of;  // by stage, t and shard: replicas of them are equal
+  std::map<std::tuple<int, int, int>, MemoryBytes> of;  // by stage, t and shard; ranks that agree in these are equal
   std::vector<MemoryBytes> ranks;
   for (int rank = 0; rank < placed.mesh.size(); ++rank) {
     const Coordinates at = placed.mesh.at(rank);
@@ -117,7 +117,8 @@ std::vector<MemoryBytes> memory_by_stage(const Cluster& cluster, const PlacedLay
   return stages;
 }
 
-double least_state_bytes(const Workload& workload, const Layout& layout, const LayerSpec& layer) {
+double least_state_bytes(const Workload& workload, const Layout& layout, const LayerSpec& layer,
+                         const std::string& beside) {
   const auto held = [&](const ParamSpec& param, Sharding::Level stage) {
     const bool whole = layout.sharded() < stage ||
                        (layout.sharded() == Sharding::Level::weights && param.numel() < layout.sharding.whole_below);
@@ -128,10 +129,11 @@ double least_state_bytes(const Workload& workload, const Layout& layout, const L
   const NumberTypes& types = workload.types;
   double bytes = 0;
   for (const auto& param : layer.params) {
-    bytes += static_cast<double>(held(param, Level::weights) * width_of(types.values));
+    const bool is_held = !beside.empty() && param.tied_to.starts_with(beside + ".");
+    if (!is_held) bytes += static_cast<double>(held(param, Level::weights) * width_of(types.values));
     if (!param.trainable) continue;
     bytes += static_cast<double>(held(param, Level::gradients) * workload.software.gradient_bytes);
-    if (layout.states_on_host) continue;
+    if (is_held || layout.states_on_host) continue;
     const int64_t trained = held(param, Level::optimizer);
     if (types.values != types.exact) bytes += static_cast<double>(trained * width_of(types.exact));
     bytes += optimizer_bytes(workload, param, trained);

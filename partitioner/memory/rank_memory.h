@@ -12,28 +12,49 @@ namespace shardline {
 struct MemoryBytes {
   double weights = 0, gradients = 0, optimizer = 0;
   double activations = 0;    // kept between instructions, at their peak
-  double communication = 0;  // borders on their way between stages, and what an accelerator's communicators take
-  double workspace = 0;      // in use while layers run, beyond that, at the worst time; and an accelerator's runtime
-  double host = 0;           // states in the host's memory; not part of the total
-  double total() const { return weights + gradients + optimizer + activations + communication + workspace; }
+  double communication = 0;  // messages between stages, and the communicators of an accelerator
+  double workspace = 0;      // additional bytes while layers run, at their peak, and the runtime of an accelerator
+  double host = 0;           // states in host memory; not part of the total
+  double total() const;
 };
 
+// The classes that the total adds up, as plans name them.
+struct PlannedClass {
+  const char* name;
+  double MemoryBytes::*bytes;
+};
+inline constexpr PlannedClass kPlannedClasses[] = {{"weights", &MemoryBytes::weights},
+                                                   {"gradients", &MemoryBytes::gradients},
+                                                   {"optimizer", &MemoryBytes::optimizer},
+                                                   {"activations", &MemoryBytes::activations},
+                                                   {"communication", &MemoryBytes::communication},
+                                                   {"workspace", &MemoryBytes::workspace}};
+
+inline double MemoryBytes::total() const {
+  double sum = 0;
+  for (const auto& [name, bytes] : kPlannedClasses) sum += this->*bytes;
+  return sum;
+}
+
 std::vector<MemoryBytes> memory_by_rank(const Cluster& cluster, const PlacedLayers& placed);
-// By stage, of its first rank: no other one has larger parts of what the T ranks or the replicas share.
+// The memory of each stage's first rank, which has the largest part of what the T ranks or the replicas share.
 std::vector<MemoryBytes> memory_by_stage(const Cluster& cluster, const PlacedLayers& placed);
 
-// Activations and messages of a stage's ranks whose layers take layer_bytes `layers`. held: border_bytes_held of the
-// stage.
+// Activations and messages of a stage's ranks, for the layer_bytes in `layers` and the stage's border_bytes_held in
+// `held`.
 ActivationPeak activation_peak(const PlacedLayers& placed, int stage, const std::vector<LayerBytes>& layers,
                                const std::vector<int64_t>& held);
-// The largest border at the end of a chunk, for every message that a stage holds; by stage and instruction.
+// By stage and instruction: the bytes of the messages that a stage holds, each as large as the largest border between
+// chunks.
 std::vector<std::vector<int64_t>> border_bytes_held(const PlacedLayers& placed);
 
-// Weights, gradients and states of a layer on the first rank, without padding and without what is whole for a pass: no
-// rank that holds the layer uses less.
-double least_state_bytes(const Workload& workload, const Layout& layout, const LayerSpec& layer);
+// Weights, gradients and states of a layer on the first rank, without padding and without values gathered for a pass: a
+// lower bound for every rank that holds the layer. beside: the name of a layer on the same rank, which holds the values
+// and states of parameters that are tied to its own; each use has its own gradients.
+double least_state_bytes(const Workload& workload, const Layout& layout, const LayerSpec& layer,
+                         const std::string& beside = "");
 
-// What an accelerator's runtime (workspace) and its communicators (communication) take; nothing on CPUs.
+// The runtime (workspace) and the communicators (communication) of an accelerator; nothing on CPUs.
 MemoryBytes device_bytes(const Cluster& cluster, const Layout& layout);
 
 }  // namespace shardline

@@ -10,7 +10,7 @@
 namespace shardline {
 namespace {
 
-// By chunk, the microbatches that it keeps while its stage keeps most.
+// By chunk, the microbatches that it keeps when its stage keeps the most.
 std::vector<double> kept_counts(const Schedule& schedule) {
   std::vector<double> counts(schedule.stage_of_chunk.size());
   for (const auto& list : schedule.instructions) {
@@ -39,12 +39,15 @@ PartitionProblem partition_problem(const Workload& workload, const Machines& mac
   PartitionProblem problem{
       .stage_of_chunk = schedule.stage_of_chunk, .kept_counts = kept_counts(schedule), .memory_weight = memory_weight};
   const auto bytes = layer_bytes(workload, layout, 0);
+  const bool ends_meet = schedule.stage_of_chunk.front() == schedule.stage_of_chunk.back();
   for (size_t layer = 0; layer < layers; ++layer) {
     const auto& spec = workload.spec.layers[layer];
     problem.seconds.push_back(prices[layer].whole());
     const int64_t kept = kept_bytes(layout, layer, bytes[layer]) - moved_bytes(layout, layer, bytes[layer]);
     problem.kept_bytes.push_back(static_cast<double>(kept));
-    problem.state_bytes.push_back(least_state_bytes(workload, layout, spec));
+    const bool is_beside_first = ends_meet && layer > 0 && layer + 1 == layers;
+    problem.state_bytes.push_back(
+        least_state_bytes(workload, layout, spec, is_beside_first ? workload.spec.layers.front().name : ""));
     if (layout.pipeline > 1)
       problem.cut_seconds.push_back(
           pricing.message(static_cast<double>(border_bytes(spec, layout.work_shape(workload))), near));
@@ -52,7 +55,7 @@ PartitionProblem partition_problem(const Workload& workload, const Machines& mac
   return problem;
 }
 
-// Within the memory that states and kept activations may take; as it comes where that cannot be.
+// Cuts within the memory that states and kept activations may take, or without a limit if that is impossible.
 std::vector<int> cut_layers(PartitionProblem problem, double room) {
   const auto stages =
       static_cast<size_t>(*std::max_element(problem.stage_of_chunk.begin(), problem.stage_of_chunk.end())) + 1;
@@ -101,7 +104,7 @@ Cut cut_model(const Workload& workload, const Machines& machines, const Layout& 
   };
   const Cut cut = cut_within(cluster.memory_bytes);
   const MemoryFit fit = memory_fit(cluster, cut.memory);
-  // States and kept activations are not all that needs memory.
+  // Communication and workspace need memory, too.
   const MemoryBytes& most = cut.memory[fit.stage];
   const double room = cluster.memory_bytes - most.communication - most.workspace;
   return fit.fits || room <= 0 ? cut : cut_within(room);

@@ -1,4 +1,4 @@
-// One layout with everything that is said about it before it runs.
+// One layout with its cut, step time and memory.
 #pragma once
 #include "partitioner/cost/step_estimate.h"
 #include "partitioner/memory/memory_fit.h"
@@ -13,14 +13,13 @@ struct PlannedLayout {
   MemoryFit fit;
 };
 
-// Cuts the model for the layout's times and memory (memory_weight: PartitionProblem), within the device's memory if
-// that is possible at all. Throws ConfigError for what the schedule or the model cannot have: numbers of stages and
-// chunks, T not a divisor of ranks, ...
+// Cuts the model for the layout's times and memory (memory_weight: see PartitionProblem), within the device's memory if
+// possible. Throws ConfigError for a layout that the schedule or the model cannot have.
 PlannedLayout plan_layout(const Workload& workload, const Machines& machines, const Layout& layout,
                           double memory_weight = 0);
 
-// The same in two parts, with a schedule, spans and prices that the caller has already: the chunk of each layer with
-// the memory that follows, and everything about given chunks, whoever made them.
+// The same in two parts, for a caller that already has a schedule, spans and prices: cut_model assigns layers to chunks
+// and computes the resulting memory, describe_layout describes a layout with any given cut.
 struct Cut {
   std::vector<int> chunk_of_layer;
   std::vector<MemoryBytes> memory;  // by stage

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <set>
 #include <tuple>
@@ -15,10 +16,10 @@
 namespace shardline {
 namespace {
 
-// Of the time to fill and drain equal chunks: unequal ones may need a little less.
+// Share of the time to fill and drain equal chunks; unequal chunks may need a little less.
 constexpr double kFillShare = 0.9;
 
-const std::vector<bool> kWhole = {false};  // without tensor parallelism no sequence is split
+const std::vector<bool> kWhole = {false};  // without tensor parallelism there is no sequence parallelism
 
 std::vector<int> choices(const std::vector<int>& asked, int of) {
   std::vector<int> divisors;
@@ -32,7 +33,7 @@ bool asked_for(const std::vector<int>& asked, int value) {
   return asked.empty() || std::find(asked.begin(), asked.end(), value) != asked.end();
 }
 
-// Does `visit` for every layout of the space that can exist.
+// Enumerates the layouts of the space that can exist.
 class Enumeration {
  public:
   Enumeration(const Workload& workload, const Machines& machines, const SearchSpace& space)
@@ -54,7 +55,7 @@ class Enumeration {
 
  private:
   void degrees(int tensor, int pipeline, int world) {
-    // A group over T that leaves its node gains nothing: everything it does waits for the slow link.
+    // A group over T that spans nodes gains nothing: all its communication waits for the slow link.
     if (space_.tensor.empty() && machines_.cluster.devices_per_node % tensor != 0) return;
     if (pipeline > std::ssize(workload_.spec.layers) || tensor > heads()) return;
     Layout layout = space_.base;
@@ -100,7 +101,7 @@ class Enumeration {
       const auto recomputed = [&](Recompute::What what) {
         return std::ranges::any_of(recompute, [&](const Recompute& one) { return one.what == what; });
       };
-      if (recomputed(Recompute::What::attention) && workload_.software.fused) continue;  // the fused op does so anyway
+      if (recomputed(Recompute::What::attention) && workload_.software.fused) continue;  // the fused op does
       layout.recompute = recompute;
       for (const auto& [stage, degree] : shardings(layout.replicas)) {
         layout.sharding.level = stage;
@@ -119,7 +120,7 @@ class Enumeration {
     }
   }
 
-  // What replicas share out, and how many of them. A single one has all.
+  // The sharding levels to try, each with the number of replicas that share a copy. A single replica shards nothing.
   std::set<std::pair<Sharding::Level, int>> shardings(int replicas) const {
     using enum Sharding::Level;
     const auto degrees = space_.sharding_degrees.empty() ? choices({}, replicas) : space_.sharding_degrees;
@@ -150,7 +151,7 @@ class Enumeration {
   std::vector<Layout> layouts_;
 };
 
-// Microbatches, in units of a whole stage, that stage s keeps at least.
+// A lower bound of the microbatches that stage s keeps, in units of a whole stage.
 double least_kept(const Layout& layout, int stage) {
   const int p = layout.pipeline, m = layout.microbatches, v = layout.chunks_per_stage;
   switch (layout.schedule.kind) {
@@ -168,10 +169,10 @@ double least_kept(const Layout& layout, int stage) {
 
 struct Entry {
   Layout layout;
-  double least_seconds = 0;  // about the least; the share of the fill is chosen, not proved
-  double bytes = 0;          // about what the largest stage needs
-  double score = 0;          // bound of the ranking
-  std::string cannot_fit;    // why the blocks fit on the stages in no way at all; empty: they may
+  double least_seconds = 0;  // an approximate lower bound: kFillShare is chosen, not proved
+  double bytes = 0;          // approximate bytes of the largest stage
+  double score = 0;          // lower bound of what the layouts are ranked by
+  std::string cannot_fit;    // why the blocks cannot fit on the stages in any way; empty: they may fit
 };
 
 class Searcher {
@@ -219,8 +220,8 @@ class Searcher {
     return ranking_ == Ranking::cost ? seconds * nodes : seconds;
   }
 
-  // Of those whose blocks fit on the stages in some way; the others are losers. Bounds do not depend on each other, so
-  // all threads make them.
+  // Entries of the layouts whose blocks may fit on the stages; the others become losers. Bounds do not depend on each
+  // other and are computed in parallel.
   std::vector<Entry> bounds(const std::vector<Layout>& layouts) {
     for (const auto& layout : layouts) spans(layout);
     std::vector<Entry> all(layouts.size()), entries;
@@ -246,22 +247,24 @@ class Searcher {
       largest = std::max(largest, price.whole());
     }
     const double m = layout.microbatches;
-    // The last stage waits for the first microbatch's way through all others, and they for its gradient's way back.
+    // The last stage waits until the first microbatch has passed all other stages, and they wait for its gradient to
+    // come back.
     const int chunks = std::max(layout.chunks_per_stage, own_chunks_per_stage(layout.schedule.kind));
     const double fill = kFillShare * way * (layout.pipeline - 1) / (layout.pipeline * chunks);
     entry.least_seconds = m * std::max(work / layout.pipeline, largest) + fill;
 
     const double room = machines_.cluster.memory_bytes;
-    const size_t block = first_block();
-    const double states = least_state_bytes(workload_, layout, workload_.spec.layers[block]);
-    const LayerBytes bytes = layer_bytes(workload_, layout, 0, block);
-    const auto kept = static_cast<double>(kept_bytes(layout, block, bytes) - moved_bytes(layout, block, bytes));
+    const auto needs = block_needs(layout);
+    const auto least = [&](int stage) {  // of a block there
+      double bytes = std::numeric_limits<double>::infinity();
+      for (const auto& need : needs) bytes = std::min(bytes, need.states + least_kept(layout, stage) * need.kept);
+      return bytes;
+    };
     double places = 0;
-    for (int stage = 0; stage < layout.pipeline; ++stage)
-      places += std::floor(room / (states + least_kept(layout, stage) * kept));
+    for (int stage = 0; stage < layout.pipeline; ++stage) places += std::floor(room / least(stage));
     const int blocks = workload_.spec.block_count();
     const double share = std::ceil(blocks / (1.0 * layout.pipeline));
-    entry.bytes = share * (states + least_kept(layout, 0) * kept);
+    entry.bytes = share * least(0);
     if (places < blocks) {
       entry.cannot_fit = cat("needs about ", std::round(entry.bytes / 1073741824.0), " GiB of ", room / 1073741824.0,
                              " for states and kept activations alone");
@@ -272,10 +275,22 @@ class Searcher {
     return entry;
   }
 
-  size_t first_block() const {
+  struct BlockNeed {
+    double states = 0, kept = 0;  // kept: of a microbatch
+  };
+  // Of the blocks, neighbours that are alike once.
+  std::vector<BlockNeed> block_needs(const Layout& layout) const {
     const auto& layers = workload_.spec.layers;
-    const auto found = std::find_if(layers.begin(), layers.end(), [](const auto& layer) { return layer.is_block; });
-    return found == layers.end() ? 0 : static_cast<size_t>(found - layers.begin());
+    std::vector<BlockNeed> needs;
+    for (size_t i = 0; i < layers.size(); ++i) {
+      if (!layers[i].is_block) continue;
+      if (!needs.empty() && alike(layers[i], layers[i - 1]) && layout.recomputed(i) == layout.recomputed(i - 1))
+        continue;
+      const LayerBytes bytes = layer_bytes(workload_, layout, 0, i);
+      const int64_t kept = kept_bytes(layout, i, bytes) - moved_bytes(layout, i, bytes);
+      needs.push_back({least_state_bytes(workload_, layout, layers[i]), static_cast<double>(kept)});
+    }
+    return needs;
   }
 
   double score(const PlannedLayout& planned) const {
@@ -294,7 +309,7 @@ class Searcher {
     const auto& list = schedule(entry.layout);
     const auto prices = layer_prices(workload_, machines_, entry.layout, where);
     const Cut cut = cut_model(workload_, machines_, entry.layout, list, where, prices);
-    // Most of those whose bounds are good do not fit: their steps need no estimate.
+    // Most layouts with good bounds do not fit; their steps need no estimate.
     if (const auto fit = memory_fit(machines_.cluster, cut.memory); !fit.fits) {
       result_.losers.push_back({entry.layout, fit.why});
       return;
@@ -308,7 +323,7 @@ class Searcher {
     result_.best.pop_back();
   }
 
-  // What costs each of the ranked layouts most against the first.
+  // States for each of the ranked layouts the main reason why it is behind the first.
   void explain() {
     for (size_t place = 0; place < result_.best.size(); ++place)
       result_.reasons.push_back(place == 0 ? "" : difference(result_.best[place], result_.best.front()));

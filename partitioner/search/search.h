@@ -1,5 +1,5 @@
-// The best layout for a workload at its global batch: all combinations, pruned by bounds that need no schedule.
-// The bound of the time is an estimate (docs/planner.md).
+// Searches for the best layout of a workload at its global batch: all combinations, pruned by bounds that need no
+// schedule. The bound of the time is an estimate (docs/planner.md).
 #pragma once
 #include "partitioner/search/planned_layout.h"
 
@@ -7,38 +7,39 @@ namespace shardline {
 
 enum class Ranking { time, cost, memory };
 
-// What may vary. An empty list: all that is possible.
+// The dimensions of the search. An empty list means everything that is possible.
 struct SearchSpace {
-  Layout base;              // for all that does not vary
+  Layout base;              // supplies the fields that do not vary
   std::vector<int> worlds;  // numbers of ranks; empty: all devices of the cluster
   std::vector<int> tensor, pipeline, replicas;
   std::vector<int> microbatch_sizes = {1, 2, 4, 8, 16, 32};
-  std::vector<int> microbatches;  // of a replica and a step
+  std::vector<int> microbatches;  // of a replica in a step
   std::vector<ScheduleSource> schedules = {"interleaved", "interleaved_1f1b", "zb_h1"};
-  std::vector<int> chunks = {2, 3, 4, 6};         // of "interleaved_1f1b"
+  std::vector<int> chunks = {2, 3, 4, 6};         // for "interleaved_1f1b"
   std::vector<std::vector<Recompute>> recompute;  // by layer, as in a layout
   std::vector<Sharding::Level> sharded = {Sharding::Level::none, Sharding::Level::optimizer, Sharding::Level::gradients,
                                           Sharding::Level::weights};
-  std::vector<int> sharding_degrees = {0};  // of sharded weights; 0: all replicas
+  std::vector<int> sharding_degrees = {0};  // for sharded weights; 0: all replicas
   std::vector<bool> sequence_parallel = {false, true};
   std::vector<OffloadOptions> offload = {{}, {.enabled = true}};
   std::vector<std::string> placements = {"cluster"};
-  int keep = 10;  // of the ranked layouts
+  int keep = 10;  // how many ranked layouts to keep
 };
 
 struct Loser {
   Layout layout;
-  std::string reason;  // "stage 0 needs 51.2 GiB of 40.0: ..." or "takes 31.0 s or more by its bound; place 10 is ..."
+  // "stage 0 needs 51.2 GiB of 40: ..." or "takes 31 s or more by its bound; place 10 takes 29.5 s"
+  std::string reason;
 };
 
 struct SearchResult {
   std::vector<PlannedLayout> best;   // ranked; all fit; at most `keep`
   std::vector<std::string> reasons;  // by place in `best`: why it is not first; empty for the first
-  std::vector<Loser> losers;         // the others, in the order of their bounds
-  double seconds = 0;                // of the search
+  std::vector<Loser> losers;         // the others; those whose blocks fit in no way come first, then by bound
+  double seconds = 0;                // duration of the search
 };
 
-// Throws ConfigError when the space is empty: no degrees divide the ranks, or no microbatch divides the batch.
+// Throws ConfigError if the space is empty: no degrees divide the ranks, or no microbatch divides the batch.
 SearchResult search(const Workload& workload, const Machines& machines, const SearchSpace& space, Ranking ranking);
 
 }  // namespace shardline

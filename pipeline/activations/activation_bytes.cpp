@@ -45,7 +45,7 @@ class Walk {
         pass((i == group.first ? 0 : first.input) + bytes(layers, i).input + bytes(layers, i).passes.forward);
       const int64_t kept = group.recomputed ? first.input : first.kept.activations;
       live_.add(kept);
-      if (!out || !(group.recomputed || choices_.offload.everything)) continue;
+      if (!out || !may_move_out(choices_.offload, group.recomputed)) continue;
       live_.remove(kept);
       away_[{instruction.microbatch, instruction.chunk}] += kept;
     }
@@ -78,7 +78,7 @@ class Walk {
     }
   }
 
-  // The gradient of a layer's result, which is the next one's input.
+  // The gradient of a layer's result, which is as large as the next layer's input.
   int64_t gradient(const std::vector<int>& layers, size_t i) const {
     const size_t next = layers[i] + 1;
     return next < bytes_.size() ? bytes_[next].input : 0;
@@ -94,7 +94,7 @@ class Walk {
   const ActivationChoices& choices_;
   const std::vector<LayerBytes>& bytes_;
   const std::vector<int64_t>& messages_;
-  size_t place_ = 0;                                       // in the list
+  size_t place_ = 0;                                       // index in the list
   std::map<std::pair<int, int>, int64_t> away_, waiting_;  // by microbatch and chunk
   LiveBytes live_;
   int64_t in_use_ = 0, total_ = 0;

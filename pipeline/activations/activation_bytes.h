@@ -1,6 +1,6 @@
 // The bytes of live activations on a stage, computed from its list: what layers keep between forward and backward (a
-// recomputed group keeps its input until it runs again), and the (X, dY) pairs that wait for BackwardWeight. In
-// addition, what passes through layers use, and borders in flight between stages.
+// recomputed group keeps its input until it runs again), and the (X, dY) pairs that wait for BackwardWeight. On top of
+// these, the workspace of layers while they run, and borders in flight between stages.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -21,31 +21,31 @@ struct ActivationChoices {
   bool operator==(const ActivationChoices&) const = default;
 };
 
-// What a layer keeps of one microbatch; `input` is its part that the layer before made.
+// What a layer keeps of one microbatch; `input` is the part of it that the previous layer made.
 struct LayerBytes {
   int64_t input = 0;
   KeptBytes kept;
   PassBytes passes;
 };
 
-// The most bytes at a time.
+// Peaks of bytes.
 struct ActivationPeak {
   int64_t kept = 0;    // between instructions and layers; counted exactly
-  int64_t in_use = 0;  // and while layers run
-  int64_t total = 0;   // and with messages
+  int64_t in_use = 0;  // including workspace while layers run
+  int64_t total = 0;   // including messages
   bool operator==(const ActivationPeak&) const = default;
 };
 
-// layers: of the model. message_bytes: held for messages, by instruction of the stage.
+// layers: by layer of the model. message_bytes: held for messages, by instruction of the stage.
 ActivationPeak peak_activation_bytes(const Schedule& schedule, int stage,
                                      const std::vector<std::vector<int>>& layers_of_chunk,
                                      const ActivationChoices& choices, const std::vector<LayerBytes>& layers,
                                      const std::vector<int64_t>& message_bytes);
 
-// Where (microbatch, chunk) runs its BackwardInput in a stage's list.
+// The instruction of a stage's list that is the BackwardInput of (microbatch, chunk).
 std::map<std::pair<int, int>, size_t> backward_instructions(const std::vector<Instruction>& list);
 
-// Counts the same during a run.
+// Counts the same bytes during a run.
 class LiveBytes {
  public:
   void add(int64_t bytes) { peak_ = std::max(peak_, now_ += bytes); }

@@ -1,5 +1,5 @@
-// What the layers of a stage keep of its microbatches between forward and backward: counted in bytes while a run goes
-// on, and outside the device for a while where activations are offloaded.
+// What the layers of a stage keep of its microbatches between forward and backward, counted in bytes during a run. With
+// offloading, parts of it are outside of the device for a while.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/edge.h>
@@ -23,46 +23,46 @@ struct Pass {
   auto operator<=>(const Pass&) const = default;
 };
 
-// What one layer keeps of one microbatch. Whoever changes it calls KeptLayers::count.
+// What one layer keeps of one microbatch. Call KeptLayers::count after changing it.
 struct KeptLayer {
   Border input;
   std::vector<torch::autograd::Edge> gradients;  // of the output, which itself is not kept
   WeightGradQueue weight_grads;
-  int64_t bytes = 0;               // of all that, as it was counted last
-  std::unique_ptr<MovedOut> away;  // input and what the graph has saved, where they moved out
+  int64_t bytes = 0;               // of all of the above, as last counted
+  std::unique_ptr<MovedOut> away;  // the input and what the graph saved, if they were offloaded
 
   std::vector<KeptStorage> storages() const;
 };
 
 class KeptLayers {
  public:
-  // directory: for offloading on CPUs. Throws ConfigError where it cannot be written to.
+  // directory: for offloading on CPUs. Throws ConfigError if it cannot be written to.
   KeptLayers(const OffloadOptions& options, at::Device device, const std::string& directory);
 
-  // A run of this list begins; nothing is kept of the last one.
+  // Begins a run of this list; nothing is kept of the previous run.
   void begin_run(const std::vector<Instruction>& list);
 
-  // One per layer of the chunk. They stay where they are until drop(), because ops point into them.
+  // Adds one entry for each layer of the chunk. The entries are not moved until drop(), because ops point into them.
   std::vector<KeptLayer>& add(const Pass& pass, size_t layers);
   std::vector<KeptLayer>& of(const Pass& pass) { return kept_.at(pass); }
   void drop(const Pass& pass) { kept_.erase(pass); }
   bool empty() const { return kept_.empty(); }
 
-  void count(KeptLayer& kept);  // what is kept has changed
+  void count(KeptLayer& kept);  // counts again after a change
   int64_t live_bytes() const { return live_.now(); }
   int64_t peak_bytes() const { return live_.peak(); }
 
-  // Whether what instruction `place` of the list, the forward of `pass`, makes is used late enough to move out.
+  // Whether the result of instruction `place` of the list, the forward of `pass`, is used late enough to be offloaded.
   bool moves_out(const Pass& pass, size_t place) const;
   void move_out(KeptLayer& kept);
   // Starts to fetch what must be back `horizon` instructions after instruction `place`.
   void fetch_ahead(const std::vector<Instruction>& list, size_t place);
-  void bring_back(KeptLayer& kept);  // waits for that
+  void bring_back(KeptLayer& kept);  // waits for the fetch
 
  private:
   OffloadOptions options_;
-  std::unique_ptr<OffloadSpace> offload_;              // null where nothing moves out
-  std::map<std::pair<int, int>, size_t> backward_of_;  // places in the list below, where things move out
+  std::unique_ptr<OffloadSpace> offload_;              // null if nothing is offloaded
+  std::map<std::pair<int, int>, size_t> backward_of_;  // indexes in the list below, if something is offloaded
   std::vector<Instruction> list_of_backward_;
   std::map<Pass, std::vector<KeptLayer>> kept_;
   LiveBytes live_;

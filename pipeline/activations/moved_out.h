@@ -1,4 +1,4 @@
-// Tensors that give their memory away for a while.
+// Tensors without memory while their values are offloaded.
 #pragma once
 #include <memory>
 #include <vector>
@@ -8,13 +8,13 @@
 
 namespace shardline {
 
-// Tensors whose values are in an OffloadSpace. The handles stay, without memory; those that shared a storage share one
-// again when they are back. Another handle to such a storage keeps it alive.
+// Tensors whose values are in an OffloadSpace. Their handles stay valid but have no memory; handles that shared a
+// storage share one again afterwards. Another handle to such a storage keeps its memory alive.
 class MovedOut {
  public:
   MovedOut(std::vector<KeptStorage> storages, OffloadSpace& space);
-  int64_t fetch();  // makes room and starts to fill it; returns the bytes
-  void take();      // waits for that: the handles are whole again
+  int64_t fetch();  // allocates memory and starts to fill it; returns its bytes
+  void take();      // waits for the fetch; afterwards the handles have their values again
  private:
   std::vector<KeptStorage> storages_;
   std::unique_ptr<Away> away_;

@@ -19,7 +19,7 @@ struct Place {
   int64_t offset = 0, bytes = 0;
 };
 
-// Places are handed out by size, so that a file grows to what is away at a time and no further.
+// Space is reused by size, so that the file grows to what is offloaded at a time and no further.
 class File {
  public:
   explicit File(const std::string& directory) : directory_(directory) {
@@ -54,7 +54,8 @@ class File {
       if (n <= 0) throw RunError(failure("written", place, n < 0 ? errno : ENOSPC));
       done += n;
     }
-    // Only what is on the disk can leave the page cache: this is sent on its way, and the one before has arrived.
+    // Only pages that are on the disk can be dropped from the page cache: start writing this place, and drop the
+    // previous one.
     sync_file_range(fd_, place.offset, place.bytes, SYNC_FILE_RANGE_WRITE);
     if (written_.bytes > 0) {
       sync_file_range(fd_, written_.offset, written_.bytes,
@@ -96,8 +97,8 @@ class File {
   std::string directory_;
   int fd_ = -1;
   int64_t end_ = 0;
-  std::multimap<int64_t, int64_t> free_;  // size to offset
-  Place written_;                         // the last
+  std::multimap<int64_t, int64_t> free_;  // size -> offset
+  Place written_;                         // the most recent one
 };
 
 class AwayInFile : public Away {

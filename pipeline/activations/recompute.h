@@ -1,8 +1,8 @@
-// Which layers' activations are kept from forward to backward, and which are computed again there.
+// Which layers' activations are kept between forward and backward, and which are recomputed.
 //
-// A recomputed group of layers keeps nothing but the first one's input: its forward pass runs without an autograd graph
-// and once more, with one, at the group's place in BackwardInput. Every group is recomputed, even the last one of a
-// stage, whose backward may follow immediately, so that what a stage keeps does not depend on the schedule.
+// A recomputed group of layers keeps nothing but the first one's input: its forward pass runs without an autograd
+// graph, and once more with one during BackwardInput. Every group is recomputed, even the last one of a stage, whose
+// backward may follow immediately, so that what a stage keeps does not depend on the schedule.
 #pragma once
 #include <limits>
 #include <optional>
@@ -14,28 +14,30 @@ namespace shardline {
 struct Recompute {
   enum class What {
     nothing,    // "none"
-    attention,  // "selective": the attention core keeps its input only
-    layers,     // "each", "group_N", "contiguous": groups of consecutive layers keep their input only
+    attention,  // "selective": the attention core keeps only its input
+    layers,     // "each", "group_N", "contiguous": groups of consecutive layers keep only their input
   };
   static constexpr int kAll = std::numeric_limits<int>::max();
 
   What what = What::nothing;
-  int group = 1;  // layers: the most of one chunk in a group; kAll: all consecutive ones
+  int group = 1;  // maximum number of layers of one chunk in a group; kAll: no limit
   bool operator==(const Recompute&) const = default;
 };
 
 std::string to_string(const Recompute& recompute);
-// Empty for anything but a strategy; "group_1" is "each".
+// Empty if the text is not a strategy; "group_1" is "each".
 std::optional<Recompute> recompute_strategy(const std::string& name);
 
-// Layers first to first + count - 1 of a chunk, counted within it. What is not recomputed as a whole is a group of one.
+// Layers first to first + count - 1 of a chunk, counted within the chunk. A layer that is not recomputed as a whole is
+// a group of one.
 struct LayerGroup {
   size_t first = 0, count = 1;
   bool recomputed = false;
   bool operator==(const LayerGroup&) const = default;
 };
 
-// Consecutive layers with the same strategy, cut into groups from the front. by_layer: of the model; empty: nothing.
+// Groups consecutive layers with the same strategy, from the front. by_layer: of the model; empty: nothing is
+// recomputed.
 std::vector<LayerGroup> layer_groups(const std::vector<int>& layers_of_chunk, const std::vector<Recompute>& by_layer);
 
 }  // namespace shardline

@@ -21,7 +21,7 @@ Border detached(const Border& border, bool requires_grad) {
   return result;
 }
 
-// Of losses: at least fp32.
+// The type of losses: at least fp32.
 at::ScalarType loss_type(const at::TensorOptions& activations) {
   return at::toOpMathType(c10::typeMetaToScalarType(activations.dtype()));
 }
@@ -74,7 +74,8 @@ RunResult Executor::run(const Schedule& schedule, const std::vector<Microbatch>&
 
 void Executor::execute(const Instruction& instruction, bool drain) {
   const Pass pass{instruction.microbatch, instruction.chunk};
-  const Pass previous{pass.microbatch, pass.chunk - 1}, next{pass.microbatch, pass.chunk + 1};  // of the microbatch
+  // Passes of this microbatch.
+  const Pass previous{pass.microbatch, pass.chunk - 1}, next{pass.microbatch, pass.chunk + 1};
   switch (instruction.op) {
     case Op::forward:
       return forward(pass);
@@ -93,7 +94,7 @@ void Executor::execute(const Instruction& instruction, bool drain) {
       gradients_[pass] = receive(instruction);
       return;
     case Op::end_gradients:
-      return;  // proven by the checker; the store knows it from the last close_gradients of each layer
+      return;  // the checker has proved it; the store knows it from each layer's last close_gradients
     case Op::settle_gradients:
       return parameters_.settle_gradients();
   }
@@ -126,7 +127,7 @@ void Executor::forward(const Pass& pass) {
       } else {
         border = keep_layer(layers[group.first], border, first, context);
       }
-      if (out && (group.recomputed || stage_.choices.offload.everything)) kept_.move_out(first);
+      if (out && may_move_out(stage_.choices.offload, group.recomputed)) kept_.move_out(first);
     }
   } else {
     for (const int layer : layers) border = run_layer(layer, border, context);
@@ -139,7 +140,7 @@ void Executor::forward(const Pass& pass) {
   }
 }
 
-// Without a graph.
+// Runs a layer without an autograd graph.
 Border Executor::run_layer(int layer, const Border& input, MicrobatchContext& context) {
   at::NoGradGuard no_grad;
   context.weight_grads = nullptr;
@@ -150,7 +151,7 @@ Border Executor::run_layer(int layer, const Border& input, MicrobatchContext& co
   return output;
 }
 
-// With a graph of its own, from the gradients of the output to `kept.input`.
+// Runs a layer with an autograd graph from the gradients of the output to `kept.input`.
 Border Executor::keep_layer(int layer, const Border& input, KeptLayer& kept, MicrobatchContext& context) {
   at::AutoGradMode grad(true);
   kept.input = detached(input, true);
@@ -159,7 +160,7 @@ Border Executor::keep_layer(int layer, const Border& input, KeptLayer& kept, Mic
       !stage_.choices.recompute.empty() && stage_.choices.recompute[layer].what == Recompute::What::attention;
   parameters_.acquire(layer);
   const bool makes_loss = layer + 1 == std::ssize(stage_.layers);
-  if (makes_loss) parameters_.open_gradients(layer, false);  // and gradients with it
+  if (makes_loss) parameters_.open_gradients(layer, false);  // the head computes gradients in its forward pass
   const Border output = stage_.layers[layer]->forward(kept.input, context);
   parameters_.release(layer);
   for (const auto& tensor : output) kept.gradients.push_back(torch::autograd::impl::gradient_edge(tensor));
@@ -199,7 +200,7 @@ void Executor::backward_input(const Pass& pass, bool drain) {
   if (pass.chunk > 0) gradients_[{pass.microbatch, pass.chunk - 1}] = std::move(gradients);
 }
 
-// From the gradients of its output to those of its input.
+// Computes the gradients of a layer's input from those of its output.
 Border Executor::layer_backward(int layer, KeptLayer& kept, const Border& d_output, bool drain) {
   const MemoryScope scope(MemoryClass::activations);
   bring_back(kept);
@@ -233,7 +234,8 @@ const std::vector<int>& Executor::layers_of(const Pass& pass) const {
   return stage_.layers_of_chunk[pass.chunk];
 }
 
-// Both halves of a chunk's backward come in ascending microbatch order.
+// Whether this is the step's last pass of its chunk: both halves of a chunk's backward come in ascending microbatch
+// order.
 bool Executor::is_last(const Pass& pass) const {
   return pass.microbatch + 1 == schedule_->microbatches;
 }

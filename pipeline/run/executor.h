@@ -1,6 +1,6 @@
 // Runs a stage's instruction list. A chunk runs layer by layer, and autograd's graph is cut at every layer border: the
 // input is detached and requires a gradient, the output is kept. So backward is an explicit loop over layers, and what
-// is kept, computed again or moved out in between is decided at these borders.
+// is kept, recomputed or offloaded in between is decided at these borders.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -20,17 +20,17 @@
 
 namespace shardline {
 
-// The layers of one rank's stage, and how they hang together with the other stages.
+// The layers of one rank's stage, and what connects them with the other stages.
 struct StageLayers {
   const ModelSpec* spec = nullptr;
-  std::vector<std::vector<int>> layers_of_chunk;  // by chunk of the schedule: ascending layers of the model
+  std::vector<std::vector<int>> layers_of_chunk;  // by chunk of the schedule: its layers of the model, ascending
   std::vector<std::unique_ptr<Layer>> layers;     // by layer of the model; null on other stages
   int t_degree = 1;
   bool sequence_parallel = false;
   at::TensorOptions activations;  // dtype and device at borders
-  ActivationChoices choices;      // in training; the last layer of the model is never recomputed
-  std::string offload_directory;  // CPUs
-  bool waits_for_device = false;  // after each instruction, so that accelerators, too, end it when its record says
+  ActivationChoices choices;      // for training; the last layer of the model is never recomputed
+  std::string offload_directory;  // for CPUs
+  bool waits_for_device = false;  // after each instruction, so that accelerators finish it before its record ends
 };
 
 struct RunSettings {
@@ -43,11 +43,10 @@ struct RunSettings {
 };
 
 struct RunResult {
-  std::vector<LossTerm> losses;  // by microbatch; only on the last stage
-  std::vector<at::Tensor>
-      outputs;  // by microbatch: what the last layer returned in Mode::generate; only on the last stage
+  std::vector<LossTerm> losses;     // by microbatch; only on the last stage
+  std::vector<at::Tensor> outputs;  // by microbatch: the last layer's result in Mode::generate; only on the last stage
   std::vector<InstructionRecord> records;  // in the order of the list
-  int64_t peak_activation_bytes = 0;       // as peak_activation_bytes() predicts them
+  int64_t peak_activation_bytes = 0;       // as the function peak_activation_bytes() predicts it
 };
 
 class Executor {
@@ -55,7 +54,7 @@ class Executor {
   // pp: the stages of this rank's pipeline, rank = stage.
   Executor(StageLayers& stage, Communicator& pp, ParameterStore& parameters);
 
-  // Runs `schedule`'s list for this stage over `microbatches` (they must outlive the call).
+  // Runs the schedule's list for this stage over `microbatches`, which must outlive the call.
   RunResult run(const Schedule& schedule, const std::vector<Microbatch>& microbatches, const RunSettings& settings);
 
  private:
@@ -83,7 +82,7 @@ class Executor {
   RunRecorder recorder_;
   std::vector<std::vector<LayerGroup>> groups_of_chunk_;
 
-  // Of the run in progress.
+  // State of the run in progress.
   const Schedule* schedule_ = nullptr;
   const std::vector<Microbatch>* microbatches_ = nullptr;
   RunSettings settings_;

@@ -13,7 +13,7 @@ namespace {
 
 using StagePairs = std::vector<std::pair<int, int>>;
 
-// Shares the pairs out to rounds in which every stage has at most one partner.
+// Distributes the pairs over rounds in which every stage has at most one partner.
 std::vector<StagePairs> rounds_of(const StagePairs& pairs) {
   std::vector<StagePairs> rounds;
   for (const auto& pair : pairs) {
@@ -35,7 +35,7 @@ std::vector<StagePairs> rounds_of(const StagePairs& pairs) {
 Messages::Messages(Communicator& pp, at::TensorOptions options)
     : pp_(pp), stage_(pp.rank()), stages_(pp.size()), options_(options) {}
 
-// Every stage makes all channels in one order, also those that it has no part in.
+// Every stage takes part in creating all channels in the same order, also those that it does not use.
 void Messages::connect(const std::vector<int>& stage_of_chunk) {
   StagePairs fresh;
   for (size_t chunk = 1; chunk < stage_of_chunk.size(); ++chunk) {

@@ -1,9 +1,9 @@
-// The borders that travel between stages. Every ordered pair of stages with neighbouring chunks has a channel of its
-// own, made before the first instruction of the first schedule that needs it: one end only sends, the other only
-// receives, both in the order of their lists. So a receive may be posted long before it is needed without holding up
+// Messages with the borders between stages. Every ordered pair of stages with neighbouring chunks has a channel of its
+// own, created before the first instruction of the first schedule that needs it: one end only sends, the other only
+// receives, both in the order of their lists. So a receive may be posted long before it is needed without delaying
 // anything that goes the other way, whatever carries the messages.
 //
-// Each channel has one receive posted ahead; sends are not waited for; their tensors live until they are done.
+// Each channel has one receive posted ahead. Sends are not waited for; their tensors live until they have been sent.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -22,20 +22,20 @@ namespace shardline {
 
 class Messages {
  public:
-  // The sizes of the border that a receive expects.
+  // Returns the sizes of the border that a receive expects.
   using Shapes = std::function<std::vector<std::vector<int64_t>>(const Instruction& receive)>;
 
-  // Over pp (rank = stage), which must outlive it.
+  // Messages over pp (rank = stage), which must outlive the object.
   Messages(Communicator& pp, at::TensorOptions options);
 
   int stage() const { return stage_; }
   int stages() const { return stages_; }
 
-  // Makes the channels that are new, then posts the first receives of this stage's list. Collective over pp; the
+  // Creates the channels that are new, then posts the first receives of this stage's list. Collective over pp; the
   // schedule must outlive the run.
   void begin(const Schedule& schedule, Shapes shapes);
   void send(const Border& border, const Instruction& instruction);
-  // The border of this receive of the list, in their order.
+  // The border for this receive; receives must be called in the order of the list.
   Border receive(const Instruction& instruction);
   // Waits for the sends.
   void finish();
@@ -61,8 +61,8 @@ class Messages {
   int stage_, stages_;
   at::TensorOptions options_;
   Shapes shapes_;
-  std::set<StagePair> connected_;                            // of all stages, the same on each
-  std::map<std::pair<int, int>, CommunicatorPtr> channels_;  // from, to
+  std::set<StagePair> connected_;                            // for all stages; the same on each of them
+  std::map<std::pair<int, int>, CommunicatorPtr> channels_;  // by (from, to)
   std::map<int, Incoming> incoming_;                         // by peer
   std::deque<Message> sends_;
 };

@@ -1,5 +1,5 @@
-// Records the instructions of a run one after the other: when they ran, what they waited, what was kept after them. The
-// one in progress is named in the flight ring and to profilers.
+// Records the instructions of a run one after the other: when they ran, how long they waited, and what was kept after
+// them. The flight ring and profilers show the instruction in progress.
 #pragma once
 #include <optional>
 #include <string>
@@ -15,7 +15,7 @@ namespace shardline {
 class RunRecorder {
  public:
   void begin(const Instruction& instruction);
-  // Calls `wait`, whose time counts as waited by the instruction in progress.
+  // Calls `wait` and counts its time as waiting of the instruction in progress.
   template <class Wait>
   void waiting(Wait&& wait) {
     const double start = steady_seconds();
@@ -24,7 +24,7 @@ class RunRecorder {
   }
   void end(int64_t activation_bytes);
 
-  // After the last instruction: all records, in the order of the list.
+  // Call it after the last instruction; returns all records in the order of the list.
   std::vector<InstructionRecord> finish();
 
  private:

@@ -52,7 +52,7 @@ class Checker {
     throw ScheduleError(cat("schedule \"", schedule_.name, "\": ", what), -1, -1);
   }
 
-  // Sizes fit each other and are small enough to keep a state per (microbatch, chunk).
+  // Sizes must match each other and be small enough to keep a state per (microbatch, chunk).
   void check_frame() {
     if (schedule_.stages < 1 || schedule_.microbatches < 1 || schedule_.chunks() < 1)
       refuse_schedule(cat("stages, microbatches and chunks must be at least 1; got ", schedule_.stages, ", ",
@@ -80,7 +80,8 @@ class Checker {
     reduced_.resize(schedule_.chunks());
   }
 
-  // One stage's list by itself: what it needs from others has a receive, so its order can be judged alone.
+  // Checks one stage's list by itself: what it needs from other stages has a receive, so its order can be checked
+  // alone.
   void check_stage(int stage) {
     int activations = 0, weight_pairs = 0, peak_activations = 0, peak_weight_pairs = 0;
     for (size_t index = 0; index < list(stage).size(); ++index) {
@@ -123,7 +124,8 @@ class Checker {
     return done_[pair(microbatch, chunk)] >> static_cast<int>(op) & 1;
   }
 
-  // Whether the neighbouring chunk's result is here: by a message, or because the neighbour is on this stage and ran.
+  // Whether the neighbouring chunk's result is available: by a message, or because the neighbour is on this stage and
+  // ran.
   bool arrived(Op receive, Op made_by, const Instruction& use) const {
     const int from = neighbour({receive, use.microbatch, use.chunk});
     if (!is_chunk(from)) return true;
@@ -152,7 +154,7 @@ class Checker {
         break;
       case Op::forward:
         if (!arrived(Op::recv_activation, Op::forward, instruction)) refuse(stage, index, "its input is not there yet");
-        // The loss makes gradients in the forward pass.
+        // The last chunk's forward computes gradients.
         if (report_.training && chunk + 1 == schedule_.chunks()) advance(next_loss_, stage, index);
         break;
       case Op::backward_input:
@@ -189,7 +191,7 @@ class Checker {
     ++next;
   }
 
-  // Everything that must have happened did (that nothing happened twice is known).
+  // Checks that everything that must happen did; that nothing happened twice is known.
   void check_complete(int chunk) const {
     const int stage = stage_of(chunk);
     for (const Op op : {Op::recv_activation, Op::forward, Op::send_activation, Op::recv_gradient, Op::backward_input,
@@ -205,7 +207,7 @@ class Checker {
     if (report_.training && !reduced_[chunk]) refuse_stage(stage, cat("end_gradients of chunk ", chunk, " is missing"));
   }
 
-  // The k-th receive of a channel expects the k-th message that is sent into it.
+  // The k-th receive of a channel must expect the k-th message that is sent into it.
   void check_channels() const {
     struct Sent {
       int stage;
@@ -241,7 +243,7 @@ class Checker {
       return simulate(schedule_, buffers, [](int, const Instruction&) { return 0.0; });
     };
     const auto runs_through = [&](int buffers) { return run(buffers).finished(schedule_); };
-    // More buffers never hurt: double them until it runs, then halve the gap.
+    // More buffers never cause a deadlock: double them until the schedule finishes, then halve the gap.
     int too_few = -1, enough = 0;
     while (enough < limit && !runs_through(enough)) {
       too_few = enough;
@@ -249,7 +251,7 @@ class Checker {
       enough = all || enough > limit / 2 ? limit : std::max(1, 2 * enough);
     }
     if (enough == limit)
-      if (const auto simulation = run(limit); !simulation.finished(schedule_)) refuse_circle(simulation, limit);
+      if (const auto simulation = run(limit); !simulation.finished(schedule_)) refuse_cycle(simulation, limit);
     while (enough - too_few > 1) {
       const int middle = too_few + (enough - too_few) / 2;
       (runs_through(middle) ? enough : too_few) = middle;
@@ -257,31 +259,31 @@ class Checker {
     return enough;
   }
 
-  // A blocked stage waits for its instruction's peer, which is blocked, too: following the peers closes a cycle.
-  [[noreturn]] void refuse_circle(const Simulation& simulation, int send_buffers) const {
+  // A blocked stage waits for its instruction's peer, which is blocked, too, so following the peers closes a cycle.
+  [[noreturn]] void refuse_cycle(const Simulation& simulation, int send_buffers) const {
     const auto stands_at = [&](int stage) { return simulation.intervals[stage].size(); };
     int stage = 0;
     while (stands_at(stage) == list(stage).size()) ++stage;
     const auto peer_of = [&](int waiting) { return list(waiting)[stands_at(waiting)].peer; };
     std::vector<bool> seen(schedule_.stages);
     for (; !seen[stage]; stage = peer_of(stage)) seen[stage] = true;
-    std::string circle = "waits";
+    std::string cycle = "waits";
     for (int waiting = peer_of(stage); waiting != stage; waiting = peer_of(waiting))
-      circle += cat(" for stage ", waiting, ", instruction ", stands_at(waiting), " (",
-                    to_string(list(waiting)[stands_at(waiting)]), "), which waits");
+      cycle += cat(" for stage ", waiting, ", instruction ", stands_at(waiting), " (",
+                   to_string(list(waiting)[stands_at(waiting)]), "), which waits");
     refuse(stage, stands_at(stage),
-           cat(circle, " for this instruction: the stages wait for each other (",
+           cat(cycle, " for this instruction: the stages wait for each other (",
                send_buffers == kUnboundedSends ? "any number of" : std::to_string(send_buffers),
                " send buffers per channel)"));
   }
 
   const Schedule& schedule_;
   CheckReport report_;
-  std::vector<uint16_t> done_;                 // by pair: bit of every Op that was seen
+  std::vector<uint16_t> done_;                 // by pair: a bit for every Op that was seen
   std::vector<int> next_input_, next_weight_;  // by chunk: the microbatch whose backward half is next
   int next_loss_ = 0;                          // the microbatch whose loss is next
   std::vector<bool> reduced_;                  // by chunk
-  bool scatters_ = false;                      // a microbatch's gradients are
+  bool scatters_ = false;                      // a microbatch's gradients are scattered
 };
 
 }  // namespace

@@ -1,16 +1,17 @@
-// Proves, before anything runs, that a schedule's lists do what a training or evaluation step needs and cannot hang;
-// any lists may come in, the generators' or a user's file.
+// Proves, before anything runs, that a schedule's lists do what a training or evaluation step needs and cannot
+// deadlock. The lists may come from a generator or from a user's file.
 //
-// Proved: every instruction names a chunk of its stage, a microbatch of the step and the stage of the neighbouring
-// chunk; every (microbatch, chunk) is received, run forward, sent, and in training received, run backward (input, then
-// weight) and sent, each exactly once and in an order in which its inputs are there; both backward halves of a chunk
-// and the last chunk's forwards, which compute the loss and its gradients, come in ascending microbatch order, since
-// all of them add to gradients and sums must not depend on the schedule; end_gradients comes once per chunk after
-// its last backward_weight, and settle_gradients, if there is one, before it after every backward_weight
-// (replicas run the same list of their stage, so they agree on the order of these collectives); the receives of every
-// channel (from one stage to another) expect exactly what is sent there, in that order; and with the allowed buffers no
-// stages wait for each other in a circle. A schedule in which nothing but forward and activations occurs is an
-// evaluation schedule. Takes linear time.
+// It proves that
+//   - every instruction names a chunk of its stage, a microbatch of the step and the stage of the neighbouring chunk;
+//   - every (microbatch, chunk) is received, run forward and sent, and in training received, run backward (input, then
+//     weight) and sent, each exactly once and after the instructions that make its inputs;
+//   - both backward halves of a chunk, and the last chunk's forwards, which compute the loss and its gradients, come in
+//     ascending microbatch order, since all of them add to gradients and sums must not depend on the schedule;
+//   - end_gradients comes once per chunk after its last backward_weight, and settle_gradients, if the list has any,
+//     before it after every backward_weight (replicas run the same list, so they agree on the order of collectives);
+//   - the receives of every channel (from one stage to another) expect exactly what is sent there, in that order;
+//   - with the allowed buffers no stages wait for each other in a cycle.
+// A schedule with only forwards and messages of activations is an evaluation schedule. The check takes linear time.
 #pragma once
 #include <vector>
 
@@ -19,8 +20,8 @@
 
 namespace shardline {
 
-// The message names schedule, stage, index in the stage's list, and instruction. stage or index is -1 where a rule is
-// not about one of them.
+// The message names schedule, stage, index in the stage's list, and instruction. stage or index is -1 if a rule is not
+// about one of them.
 struct ScheduleError : ConfigError {
   ScheduleError(const std::string& message, int at_stage, int at_index)
       : ConfigError(message), stage(at_stage), index(at_index) {}
@@ -29,16 +30,16 @@ struct ScheduleError : ConfigError {
 
 struct CheckReport {
   bool training = false;
-  int send_buffers = 0;  // the fewest per channel, within the limit, with which the schedule runs through
-  // By stage, the most (microbatch, chunk) pairs at a time that are kept ...
+  int send_buffers = 0;  // the fewest per channel, within the limit, with which the schedule finishes
+  // By stage, the most (microbatch, chunk) pairs that are kept at a time ...
   std::vector<int> peak_activations;   // ... from forward to the end of backward_input; 0 in evaluation
   std::vector<int> peak_weight_pairs;  // ... from backward_input to the end of backward_weight
 };
 
 // send_buffers: messages that a channel holds before the sender has to wait for the receiver. Unbounded: sends are
-// started and waited for at the end of the step, as the executor does. 0 is a rendezvous: what large MPI messages do
-// when the sender waits for each of its sends, and NCCL when all messages of a rank are queued on one stream. Throws
-// ScheduleError.
+// started and waited for at the end of the step, as the executor does. 0 is a rendezvous, which is how large MPI
+// messages behave if the sender waits for each send, and NCCL if all messages of a rank are queued on one stream.
+// Throws ScheduleError.
 CheckReport check_schedule(const Schedule& schedule, int send_buffers = kUnboundedSends);
 
 }  // namespace shardline

@@ -1,4 +1,4 @@
-// When each instruction of a run ran, and what was kept after it: what the timeline shows.
+// When each instruction of a run ran, and what was kept after it; the timeline shows these records.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -7,16 +7,16 @@
 
 namespace shardline {
 
-// Seconds of the steady clock.
+// Times are seconds of the steady clock.
 struct InstructionRecord {
   Instruction instruction;
   double start = 0, end = 0;
-  double waited = 0;             // of it, for a message or for activations that come back
+  double waited = 0;             // part of it: for a message, or for offloaded activations
   int64_t activation_bytes = 0;  // kept after it, as pipeline/activations/activation_bytes.h counts
-  int64_t process_bytes = 0;     // of CPU tensors in the process then; 0 where another allocator is in use
+  int64_t process_bytes = 0;     // of CPU tensors in the process after it; 0 if another allocator is in use
 };
 
-// Time in forward and backward instructions without what they waited.
+// Time in forward and backward instructions, without waiting.
 inline double busy_seconds(const std::vector<InstructionRecord>& records) {
   double busy = 0;
   for (const auto& record : records)

@@ -9,8 +9,8 @@ namespace {
 
 using Channel = std::pair<int, int>;  // from, to
 
-// When each message of a channel may leave its sender, since its receive is posted: at the end of the receive before
-// it.
+// When each message of a channel may leave its sender because its receive is posted: at the end of the previous
+// receive.
 std::map<Channel, std::vector<double>> posted_times(const Schedule& schedule, const Simulation& simulation) {
   std::map<Channel, std::vector<double>> times;
   for (int stage = 0; stage < schedule.stages; ++stage) {
@@ -25,7 +25,7 @@ std::map<Channel, std::vector<double>> posted_times(const Schedule& schedule, co
   return times;
 }
 
-// The instruction that uses what a receive brings.
+// The instruction that uses what a receive returns.
 Instruction use_of(const Instruction& receive) {
   const Op op = receive.op == Op::recv_activation ? Op::forward : Op::backward_input;
   return {op, receive.microbatch, receive.chunk};
@@ -40,7 +40,7 @@ std::vector<std::vector<int>> messages_held(const Schedule& schedule, const Inst
   for (int stage = 0; stage < schedule.stages; ++stage) {
     const auto& list = schedule.instructions[stage];
     std::map<int, int> expected, sent;              // by peer
-    std::vector<std::tuple<Op, int, int>> waiting;  // what was received and is not used yet
+    std::vector<std::tuple<Op, int, int>> waiting;  // received and not used yet
     std::vector<double> sending;                    // when each may leave
     for (const auto& instruction : list) expected[instruction.peer] += is_receive(instruction.op);
     for (size_t i = 0; i < list.size(); ++i) {

@@ -1,5 +1,5 @@
-// The schedule is data: for every stage a list of instructions. The executor runs it, the checker proves things about
-// it, the plan prints it and the timeline names its events by it.
+// A schedule is data: a list of instructions for every stage. The executor runs it, the checker proves its properties,
+// the plan prints it, and the timeline names its events after it.
 #pragma once
 #include <cstddef>
 #include <nlohmann/json_fwd.hpp>
@@ -10,29 +10,30 @@ namespace shardline {
 
 enum class Op {
   forward,
-  backward_input,   // gradients of the chunk's input (and all that is not deferred)
+  backward_input,   // gradients of the chunk's input (and everything that is not deferred)
   backward_weight,  // the deferred weight-gradient products
   send_activation,
   recv_activation,
   send_gradient,
   recv_gradient,
-  end_gradients,     // from here on nothing is added to the chunk's gradients; their reduction began layer by layer
-  settle_gradients,  // waits until no microbatch's gradients are being reduced: only this rank's shards are left
+  end_gradients,     // nothing is added to the chunk's gradients any more; their reduction has begun layer by layer
+  settle_gradients,  // waits until no microbatch's gradients are being reduced: only this rank's shards remain
 };
 const char* to_string(Op op);
 
-// Forward and the two halves of backward: what takes a device's time. The others move tensors or wait.
+// Whether the instruction takes a device's time: forward and the two halves of backward. The others move tensors or
+// wait.
 constexpr bool computes(Op op) {
   return op <= Op::backward_weight;
 }
 
-// What follows from how gradients are reduced, not from the order of the work.
+// Whether the instruction follows from how gradients are reduced, not from the order of the work.
 constexpr bool is_reduction(Op op) {
   return op == Op::end_gradients || op == Op::settle_gradients;
 }
 
 // A chunk is a contiguous run of layers; chunk c of C comes before chunk c + 1. peer is the stage at the other end of a
-// send or receive, -1 elsewhere. microbatch is -1 for end_gradients.
+// send or receive, otherwise -1. microbatch is -1 for end_gradients.
 struct Instruction {
   Op op;
   int microbatch = -1;
@@ -45,7 +46,7 @@ struct Instruction {
 std::string to_string(const Instruction& instruction);
 
 struct Schedule {
-  std::string name;  // "simple", "interleaved (1F1B)", "ZB-V", "forward", a file
+  std::string name;  // "simple", "interleaved (1F1B)", "ZB-V", "forward", or a file name
   int stages = 1;
   int microbatches = 1;
   std::vector<int> stage_of_chunk;                     // size: number of chunks
@@ -55,24 +56,25 @@ struct Schedule {
   bool operator==(const Schedule&) const = default;
 };
 
-// Whether what instruction `forward` of a list makes for instruction `backward` can be elsewhere in between, where it
-// must be back `horizon` instructions before its use.
+// Whether what instruction `forward` of a list makes for instruction `backward` has time to be offloaded in between, if
+// it must be back `horizon` instructions before its use.
 constexpr bool can_be_away(size_t forward, size_t backward, int horizon) {
   return backward > forward + horizon;
 }
 
-// In every list: a receive comes before the forward or backward_input that needs it; an activation is sent right after
+// In every list, a receive comes before the forward or backward_input that needs it; an activation is sent right after
 // its forward; a whole backward is backward_input, backward_weight, send_gradient, and a split one backward_input,
-// send_gradient, and later backward_weight (pipeline/schedule/schedule_builder.h says why); the last chunk's head makes
-// the loss, so it receives no gradient; neighbouring chunks of one stage hand over without a message; there is one
-// end_gradients per chunk. If gradients are sharded, settle_gradients follows every backward_weight (and the
-// send that follows it). Sends do not wait for their receiver: 1F1B needs one tensor in flight per channel
+// send_gradient, and later backward_weight (pipeline/schedule/schedule_builder.h says why); the last chunk's head
+// computes the loss, so it receives no gradient; neighbouring chunks of one stage need no message; there is one
+// end_gradients per chunk. If gradients are sharded, settle_gradients follows every backward_weight (and the send that
+// follows it). Sends do not wait for their receiver: 1F1B needs one tensor in flight per channel
 // (pipeline/schedule/checker.h computes this number for any schedule).
 //
-// Here are those with one chunk a stage and whole backwards; pipeline/schedule/kinds/schedule_generators.h has others,
-// and pipeline/schedule/kinds/schedule_choice.h finds one by name. active_microbatches bounds the microbatches that a
-// stage keeps between forward and backward. 0: what the schedule needs. The minimum is 1 (one microbatch passes through
-// all stages and back at a time). All throw ConfigError.
+// The functions here make schedules with one chunk per stage and whole backwards;
+// pipeline/schedule/kinds/schedule_generators.h makes others, and pipeline/schedule/kinds/schedule_choice.h finds one
+// by name. active_microbatches bounds the microbatches that a stage keeps between forward and backward. 0: what the
+// schedule needs. The minimum is 1 (one microbatch passes through all stages and back at a time). All throw
+// ConfigError.
 
 // GPipe (Huang et al. 2019, arXiv 1811.06965): all forwards, then all backwards, in waves of `active_microbatches`.
 Schedule simple_schedule(int stages, int microbatches, int active_microbatches);
@@ -83,17 +85,17 @@ Schedule simple_schedule(int stages, int microbatches, int active_microbatches);
 // delays its backwards.
 Schedule one_forward_one_backward(int stages, int microbatches, int active_microbatches);
 
-// The schedule with the reductions that its backwards need, in place of those that it has: end_gradients at the end
-// of each list, in the order in which the chunks got their last gradients, and, where gradients are scattered
-// (sharded), the settle_gradients.
+// Replaces the schedule's reductions by those that its backwards need: an end_gradients for each chunk at the end of
+// each list, in the order in which the chunks get their last gradients, and, if gradients are scattered (sharded), the
+// settle_gradients.
 Schedule with_reductions(Schedule schedule, bool scattered);
 
-// Evaluation and generation: every microbatch goes forward through all chunks.
+// For evaluation and generation: every microbatch goes forward through all chunks.
 Schedule forward_schedule(int stages, int microbatches);
 
 // {"name", "stages", "microbatches", "stage_of_chunk", "instructions": [by stage [{"op", "microbatch", "chunk",
-// "peer"}]]}; microbatch and peer are left out where they are -1. Reading is strict (ConfigError names the place), but
-// only check_schedule says whether the lists make sense.
+// "peer"}]]}; microbatch and peer are omitted if they are -1. Reading is strict (ConfigError names the place), but only
+// check_schedule checks whether the lists make sense.
 void to_json(nlohmann::json& json, const Schedule& schedule);
 Schedule schedule_from_json(const nlohmann::json& json, const std::string& file);
 

@@ -12,7 +12,7 @@ bool makes_gradients(CellWork work) {
   return work == CellWork::backward || work == CellWork::backward_weight;
 }
 
-// The messages that go from one stage to another, in their order, as the receiver sees them.
+// The messages from one stage to another, in the order in which the receiver takes them.
 struct ReceiveOrder {
   std::vector<Instruction> receives;
   int received = 0;
@@ -43,7 +43,7 @@ class Builder {
     return place_in_channel_[size_t(kind + chunk) * schedule_.microbatches + microbatch];
   }
 
-  // What the cell will send, for the lists of receivers.
+  // Adds the message that the cell will send to the receiver's order.
   void announce(int stage, const Cell& cell) {
     if (cell.microbatch < 0 || cell.microbatch >= schedule_.microbatches || !is_chunk(cell.chunk))
       throw ConfigError(cat("schedule \"", schedule_.name, "\": stage ", stage, " has a cell for microbatch ",
@@ -69,7 +69,7 @@ class Builder {
     const int previous = previous_chunk(cell);
     if (cell.work == CellWork::backward_weight || !is_elsewhere(stage, previous)) return;
     const Op op = cell.work == CellWork::forward ? Op::recv_activation : Op::recv_gradient;
-    // -1: nobody sends it, as the checker will say.
+    // -1: nobody sends it, which the checker reports.
     const int last = place_in_channel(op, cell.microbatch, cell.chunk);
     auto& channel = channels_[{stage_of(previous), stage}];
     while (channel.received <= last) list(stage).push_back(channel.receives[channel.received++]);

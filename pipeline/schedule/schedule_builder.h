@@ -1,4 +1,4 @@
-// What generators and files say about a schedule is only what runs when; the builder writes the instruction lists.
+// Generators and files only state what runs in which order; the builder writes the instruction lists.
 #pragma once
 #include <string>
 #include <vector>
@@ -18,23 +18,23 @@ using CellLists = std::vector<std::vector<Cell>>;  // by stage, in the order in 
 
 // Adds messages and reductions to the cells.
 // - A send comes right after the instruction that makes its tensor: forward, backward_input, or the weights' half of a
-//   whole backward (the executor makes both halves in one pass, layer by layer, and that has no middle at which to
-//   send).
+//   whole backward (the executor runs both halves in one pass, layer by layer, which has no point in between at which
+//   it could send).
 // - A receive comes right before the instruction that needs its tensor. If a channel brings others first, these are
-//   received with it: they were sent earlier, so nothing waits longer, and the order of every channel is right by
+//   received before it: they were sent earlier, so nothing waits longer, and the order of every channel is right by
 //   construction.
 // - Reductions are where with_reductions places them if no gradients are scattered.
-// Cells may be wrong (if a user wrote them): check_schedule reports it. Microbatches and chunks that do not exist are
+// Cells that a user wrote may be wrong; check_schedule reports that. Microbatches and chunks that do not exist are
 // ConfigErrors.
 Schedule build_schedule(const std::string& name, const std::vector<int>& stage_of_chunk, int microbatches,
                         const CellLists& cells);
 
-// The stages of `chunks_per_stage` * stages chunks ...
-std::vector<int> round_robin_chunks(int stages, int chunks_per_stage);  // ... 0, 1, .., p-1, 0, 1, ..
-std::vector<int> v_chunks(int stages);                                  // ... 0, 1, .., p-1, p-1, .., 1, 0
+// The stages of `chunks_per_stage` * stages chunks:
+std::vector<int> round_robin_chunks(int stages, int chunks_per_stage);  // 0, 1, .., p-1, 0, 1, ..
+std::vector<int> v_chunks(int stages);                                  // 0, 1, .., p-1, p-1, .., 1, 0
 
 // The most microbatches at a time that one stage has between the forward of its first chunk and the end of that chunk's
-// backward (with its weights).
+// backward, including its weights.
 int most_active_microbatches(const std::vector<int>& stage_of_chunk, const CellLists& cells);
 
 // Throws ConfigError for stages or microbatches below 1 and for a negative bound on active microbatches.

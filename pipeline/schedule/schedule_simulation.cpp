@@ -7,8 +7,8 @@ namespace shardline {
 namespace {
 
 struct MessageTimes {
-  std::vector<double> arrived;  // when message i is there
-  std::vector<double> wanted;   // when the receiver stood at receive i
+  std::vector<double> arrived;  // when message i arrives
+  std::vector<double> wanted;   // when the receiver reached receive i
 };
 
 class Simulator {
@@ -24,7 +24,7 @@ class Simulator {
     }
   }
 
-  // A stage runs until it has to wait; whatever it does for a peer makes the peer runnable again.
+  // A stage runs until it has to wait; what it does for a peer makes the peer runnable again.
   Simulation run() {
     while (!runnable_.empty()) {
       const int stage = runnable_.back();

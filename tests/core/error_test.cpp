@@ -12,7 +12,7 @@ TEST_CASE("cat puts a message together") {
   CHECK(cat() == "");
 }
 
-TEST_CASE("a broken invariant tells rank, file, line, condition and values, and only when it is broken") {
+TEST_CASE("a broken invariant reports rank, file, line, condition and values, and only when it is broken") {
   set_current_rank(5);
   const int n = 3;
   CHECK_NOTHROW([&] { SL_ASSERT(n == 3, "n is ", n); }());

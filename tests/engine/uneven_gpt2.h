@@ -1,4 +1,4 @@
-// A small GPT-2, or GPT-J, whose heads, inner width and vocabulary no number of ranks divides.
+// A small GPT-2 or GPT-J with numbers of heads, inner features and words that no number of ranks divides.
 #pragma once
 #include <nlohmann/json.hpp>
 

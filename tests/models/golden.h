@@ -1,4 +1,4 @@
-// The recorded files that the tests of models are compared with.
+// The recorded files that tests of models are compared with.
 #pragma once
 #include <string>
 

@@ -1,4 +1,4 @@
-// The axes of the matrix, and arrays of points that cover them.
+// The axes of the matrix, and sets of points that cover them.
 #pragma once
 #include <functional>
 #include <string>

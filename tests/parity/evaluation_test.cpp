@@ -1,4 +1,4 @@
-// Evaluation between the steps of a run: its loss is that of one process, and training goes on as without it.
+// Evaluation between the steps of a run: its loss is that of one process, and training continues as without it.
 #include <ATen/ops/equal.h>
 
 #include <algorithm>

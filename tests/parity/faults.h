@@ -1,4 +1,5 @@
-// Mistakes that are easily made in a trainer like this one, each planted from outside into a point that must see it.
+// Mistakes that are easily made in a trainer like this one. Each is injected from outside into a point that must detect
+// it.
 #pragma once
 #include <string>
 #include <vector>

@@ -1,5 +1,5 @@
-// Half precision on a layout, held against one process in fp32: its losses may be twice as far away as those of one
-// process in half precision, and a bit; its first gradient and norm likewise.
+// Compares half precision on a layout with one process in fp32: its losses, first gradient and norm may differ by a
+// little more than twice as much as those of one process in half precision.
 #pragma once
 #include <string>
 

@@ -78,22 +78,23 @@ constexpr const char* kIntroduction = R"(# Parity: every layout gives the same r
 
 <!-- Made by tests/parity: run parity_tests "[docs]" with SHARDLINE_WRITE_DOCS=1 to make it again. -->
 
-Each point trains a small GPT-2 or GPT-J (5 blocks, hidden size 24) for ten steps on a layout whose ranks are threads, and
-the same model on the same batches in one process with one microbatch. Most points use AdamW, a few momentum SGD, Adam or
-Adafactor; the learning rate is 1e-3, the clipping norm 1, the weight decay 0.1. The following are compared in this order,
-because AdamW and clipping hide a gradient that is wrong by a factor:
+Each point trains a small GPT-2 or GPT-J (5 blocks, hidden size 24) for ten steps on a layout whose ranks are threads,
+and the same model on the same batches in one process with one microbatch. Most points use AdamW, a few momentum SGD,
+Adam or Adafactor; the learning rate is 1e-3, the clipping norm 1, the weight decay 0.1. The following are compared in
+this order, because AdamW and clipping hide a gradient that is wrong by a factor:
 
 - **gradient**: the complete gradient of step 1 before clipping, for every logical parameter: the largest difference
   divided by the tensor's largest gradient (or the layer's largest, if the tensor's is zero except for rounding);
 - **norm** of that gradient, relative;
 - **loss** of each step, relative;
-- **change** of every logical parameter over the ten steps, relative in L2. In fp32 this excludes tensors whose exact
-  gradient is zero (an attention key bias), because AdamW turns their rounding errors into steps (Adafactor in float64, too);
+- **change** of every logical parameter over the ten steps, relative in L2. In fp32, and in float64 with Adafactor,
+  this excludes tensors whose exact gradient is zero (an attention key bias), because the optimizer turns their rounding
+  errors into steps;
 - **copies**: all ranks that hold the same gradient or parameter hold the same bits.
 
 Shapes: `6 heads` has a vocabulary of 1009 and sequence length 33; `3 heads` has an inner size of 50; `1 head` has a
-vocabulary of 3 and 3 inner features, so that some of 4 ranks have none; `2 tokens` has fewer tokens in a microbatch than
-there are ranks. `short`: every other step has fewer than half the samples, and some microbatches are empty.
+vocabulary of 3 and 3 inner features, so that some of 4 ranks have none; `2 tokens` has fewer tokens in a microbatch
+than there are ranks. `short`: every other step has fewer than half the samples, and some microbatches are empty.
 
     parity_tests                  # every pair of axis values, the fp32 sample, equal bits, injected faults
     parity_tests "[matrix]"       # the rest: each value alone; P, T, D >= 2 with dropout and uneven sizes;

@@ -1,4 +1,4 @@
-// docs/parity.md, made of runs.
+// docs/parity.md, generated from runs.
 #pragma once
 #include <string>
 #include <vector>

@@ -1,4 +1,4 @@
-// A layer around another one, through which mistakes are planted into a model.
+// A layer around another one, through which faults are injected into a model.
 #pragma once
 #include <functional>
 

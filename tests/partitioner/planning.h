@@ -1,4 +1,4 @@
-// A workload and the machines it is planned for, as most tests of the planner have them.
+// A workload and the machines that it is planned for, as most tests of the planner use them.
 #pragma once
 #include "partitioner/search/planned_layout.h"
 #include "partitioner/search/search.h"

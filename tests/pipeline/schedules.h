@@ -1,4 +1,4 @@
-// Every named schedule, for tests that hold for all of them.
+// Every named schedule, for tests that apply to all of them.
 #pragma once
 #include "pipeline/schedule/kinds/schedule_choice.h"
 

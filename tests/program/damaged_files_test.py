@@ -1,4 +1,4 @@
-"""Files that are cut short, that lie, or that hold something else: a clear error, no hang, no output taken for whole."""
+"""Truncated, inconsistent or wrong files: a clear error, no hang, no partial output that looks complete."""
 import json
 import os
 import pathlib

@@ -1,4 +1,4 @@
-"""Runs the built program ($SHARDLINE) in a folder of its own, on models that train in a second."""
+"""Runs the built program ($SHARDLINE) in a temporary folder, on models that train in a second."""
 import copy
 import json
 import os

@@ -64,7 +64,7 @@ class Launch(ProgramTest):
         self.assertEqual(words[:2], ["-np", "2"])
         self.assertEqual(words[5:7], ["--host", "n1:2"])
 
-    def test_one_host_is_mpiruns_own_business(self):
+    def test_one_host_is_left_to_mpirun(self):
         self.assertEqual(self.words({"SLURM_JOB_NODELIST": "n1"}, p=2),
                          ["-np", "2", "--bind-to", "none", "--oversubscribe"])
 

@@ -1,4 +1,5 @@
-"""The cap on a rank's memory: a run that keeps too much says what the memory is used for, and fits when it moves out."""
+"""The cap on a rank's memory: a run that keeps too much says what the memory is used for, and fits with offloading."""
+import json
 import re
 import unittest
 
@@ -50,6 +51,17 @@ class MemoryTest(harness.ProgramTest):
                 self.assertNotIn("mpirun -np", result.err)
                 self.assertEqual(self.files(name), [])
             self.expect(0, "plan", self.memory_config(name, smp_options, memory_cap=self.planned(config) + 1))
+
+    def test_a_run_here_is_judged_by_this_machine(self):
+        """Not by the GPUs of the file that the plan is for."""
+        self.env["CUDA_VISIBLE_DEVICES"] = ""
+        gpus = str(harness.ROOT / "configs/clusters/p4d.24xlarge.json")
+        config = harness.tiny(cluster=gpus, training={"optim": "adafactor"},
+                              runtime={"device": "auto", "memory_cap": "900MiB"})
+        del config["training"]["use_cpu"]
+        (self.dir / "here.json").write_text(json.dumps(config))
+        self.expect(0, "train", "here.json", says="saved the model")
+        self.expect(2, "plan", "here.json", says="runs on CPUs only")
 
     def test_optimizer_states_of_cpus_stay_where_they_are(self):
         self.expect(0, "train", self.memory_config("plain", {}))

@@ -1,4 +1,4 @@
-"""What runs find in output_dir, what they leave there, and which commands do without one."""
+"""What runs find in output_dir, what they leave there, and which commands need none."""
 import fcntl
 import os
 import re

@@ -1,4 +1,4 @@
-"""`shardline plan`: what it says about clusters, searches, partitions, and that a run does what its plan said."""
+"""`shardline plan`: clusters, searches and partitions, and runs that do what their plan states."""
 import json
 
 from harness import ProgramTest, ROOT, tiny, unittest
@@ -81,7 +81,7 @@ class Forecasts(ProgramTest):
         half = self.plan("config.json", "--cluster", P4D, "--precision", "bf16")
         self.assertEqual(half["ranks"][0]["memory_bytes"]["weights"] * 2, plan["ranks"][0]["memory_bytes"]["weights"])
 
-    def test_what_does_not_fit_is_told_with_the_cheapest_change(self):
+    def test_what_does_not_fit_is_reported_with_the_cheapest_change(self):
         cluster = json.loads((CLUSTERS / "p4d.24xlarge.json").read_text())
         cluster["device"]["memory_gib"] = 0.25
         del cluster["device"]["multiprocessors"]  # no runtime of a GPU
@@ -100,7 +100,7 @@ class Forecasts(ProgramTest):
         self.assertEqual(changed["sizes"]["global_batch"], 64)
         self.expect(0, "plan", config, "--cluster", "small.json", says=["NO: stage 0", "to fit", "--set smp_options.microbatches"])
 
-    def test_optimizer_states_on_the_host_are_told_beside_the_devices(self):
+    def test_optimizer_states_on_the_host_are_shown_next_to_the_devices(self):
         config = self.config(p=2, t=2, training={"use_cpu": False}, runtime={"device": "auto"})
         key = ("--set", "smp_options.offload_optimizer_states=true")
         there, here = (self.plan(config, "--cluster", P4D, "--precision", "bf16", *more) for more in ((), key))
@@ -127,7 +127,7 @@ class Forecasts(ProgramTest):
             self.assertNotIn(outside, page)
         self.expect(1, "plan", config, "--html", "no-such-folder/plan.html", says="no-such-folder")
 
-    def test_a_run_stands_beside_its_plan(self):
+    def test_a_run_is_compared_with_its_plan(self):
         said = self.train(p=2, communicator="threads", cluster="local").out
         for words in ("predicted", "measured", "median of 2 steps", "stages wait"):
             self.assertIn(words, said)
@@ -322,9 +322,9 @@ class Partitions(ProgramTest):
             (dict(manual_partition=[{"layers": "h.*", "stage": 1}]), ["embedding, head"]),
             (dict(manual_partition=[{"layers": "h.*", "stage": 1}], default_partition=0), ["head", "execution order"]),
             (dict(manual_partition=[{"layers": "h.[0-2]", "stage": 0}, {"layers": "h.7", "stage": 1}],
-                  default_partition=1), ["/smp_options/manual_partition/1", '"h.7" names no layer', "h.0 to h.3"]),
+                  default_partition=1), ["/smp_options/manual_partition/1", '"h.7" matches no layer', "h.0 to h.3"]),
             (dict(manual_partition=[{"layers": "*", "stage": 0}, {"layers": "h.3", "stage": 1}]),
-             ["/smp_options/manual_partition/1", "that earlier entries leave to it"]),
+             ["/smp_options/manual_partition/1", "that earlier entries have not matched"]),
             (dict(manual_partition=[{"layers": "h\\.[0-2]", "stage": 0}], default_partition=1),
              ["is a regular expression", 'write "h.[0-2]"']),
             (dict(default_partition=1), ["stage 0 has no layer"]),

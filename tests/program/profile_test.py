@@ -1,4 +1,4 @@
-"""`shardline profile`: a file of measurements that is used again where it holds, and else says why it does not."""
+"""`shardline profile`: its file is used again as long as it is valid; otherwise the reason is printed."""
 import json
 import unittest
 

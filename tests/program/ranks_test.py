@@ -5,7 +5,7 @@ import resource
 import subprocess
 import time
 
-from harness import PROGRAM, TINY, ProgramTest, signal, unittest
+from harness import PROGRAM, ROOT, TINY, ProgramTest, signal, unittest
 
 ENDS_WITHIN = 30  # seconds; a few on an idle machine
 
@@ -42,11 +42,63 @@ class Failures(RanksTest):
             said = self.expect(0, "generate", f"{family}-mpi", "--prompt", "a", "--max-new-tokens", "4", "--json").out
             self.assertEqual(len(json.loads(said)["tokens"]), 4)
 
-    def test_ranks_are_told_what_the_launcher_chose(self):
+    def test_ranks_get_what_the_launcher_chose(self):
         smp = {"pipeline_parallel_degree": 2, "tensor_parallel_degree": 1, "microbatches": "auto"}
         config = self.config(smp_options=smp, communicator="mpi")
         result = self.expect(0, "train", config, says="saved the model")
         self.assertIn("--set smp_options.microbatches=", result.err)
+
+    def run_in_two_folders(self, config, folders):
+        """One rank in each, started by people's own mpirun."""
+        words = ["mpirun", "--quiet", "--oversubscribe", "--bind-to", "none"]
+        for folder in folders:
+            words += [":"] * (folder != folders[0]) + ["-np", "1", "-wdir", str(folder), PROGRAM, "train", str(config)]
+        return subprocess.run(words, cwd=self.dir, env=self.env, capture_output=True, text=True,
+                              timeout=ENDS_WITHIN + 30)
+
+    def folder_with(self, name, model, **files):
+        folder = self.dir / name
+        (folder / "model").mkdir(parents=True)
+        (folder / "model/config.json").write_text(json.dumps(model))
+        (folder / "text.txt").write_bytes((self.dir / "text.txt").read_bytes())
+        for file, text in files.items():
+            (folder / file).write_text(text)
+        return folder
+
+    def test_ranks_with_different_files(self):
+        """Ranks that would compute different models, or follow different schedules, stop before they do."""
+        model = TINY["model"]["config"]
+        deep = dict(model, n_layer=4)
+        two_chunks = "F0 F1 B0 B1\nF0 B0 F1 B1\n"
+        four_chunks = "F0/0 F1/0 F0/2 F1/2 B0/2 B1/2 B0/0 B1/0\nF0/1 F1/1 F0/3 B0/3 F1/3 B1/3 B0/1 B1/1\n"
+        cases = {"heads": (model, dict(model, n_head=4), two_chunks, "model config"),
+                 "epsilon": (model, dict(model, layer_norm_epsilon=0.5), two_chunks, "model config"),
+                 "layers": (model, dict(model, n_layer=6), two_chunks, "model config"),
+                 "schedule": (deep, deep, four_chunks, "schedule file")}
+        for name, (one, other, schedule, says) in cases.items():
+            folders = [self.folder_with(f"{name}-a", one, schedule=two_chunks),
+                       self.folder_with(f"{name}-b", other, schedule=schedule)]
+            for folder in folders:
+                (folder / "schedule").rename(folder / "s.csv")
+            config = self.config(p=2, smp_options={"microbatches": 2, "pipeline": "s.csv"},
+                                 output_dir=str(self.dir / name), model={"path": "model", "init": "random", "config": {}})
+            for order in (folders, folders[::-1]):
+                with self.subTest(name, first=order[0].name):
+                    run = self.run_in_two_folders(self.dir / config, order)
+                    self.assertNotEqual(run.returncode, 0, run.stdout)
+                    self.assertIn(f"the ranks do not have the same {says}", run.stderr)
+                    self.assert_no_finished_model(name)
+
+    def test_only_the_first_rank_prices(self):
+        """It alone needs the file that describes the machines."""
+        cluster = (ROOT / "configs/clusters/p4d.24xlarge.json").read_text()
+        first = self.folder_with("first", TINY["model"]["config"], cluster=cluster)
+        second = self.folder_with("second", TINY["model"]["config"])
+        config = self.config(p=2, cluster="cluster", output_dir=str(self.dir / "out"),
+                             model={"path": "model", "init": "random", "config": {}})
+        run = self.run_in_two_folders(self.dir / config, [first, second])
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.assertIn("saved the model", run.stdout)
 
     def test_killed_rank(self):
         for rank in (0, 3):

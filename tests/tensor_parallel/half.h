@@ -1,4 +1,4 @@
-// What the tests of half-precision ops share: their inputs are half-precision numbers, so the exact result is float64's
+// Common code of the tests of half-precision ops: inputs are half-precision numbers, so the exact result is float64's
 // on the same numbers, and a result that was computed in fp32 and rounded once is within half a step of it.
 #pragma once
 #include <ATen/TensorOperators.h>

@@ -1,4 +1,5 @@
-// Parameters dealt to ranks that are threads, and what they must agree on, for the tests of the tensor-parallel ops.
+// Parameters split over ranks that are threads, and what these ranks must agree on, for the tests of the
+// tensor-parallel ops.
 #pragma once
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/zeros_like.h>

@@ -1,4 +1,4 @@
-"""Makes golden/ beside it with transformers: python tests/transformers/make_golden.py [RUN ...] (torch 2.11,
+"""Makes golden/ in this folder with transformers: python tests/transformers/make_golden.py [RUN ...] (torch 2.11,
 transformers 5.23). Without names, all of it again.
 
     golden/CASE/model      a model directory

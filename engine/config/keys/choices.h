@@ -1,5 +1,5 @@
-// Keys whose value is one of a few words, as enums. A key's list of words in the registry and the words here are the
-// same (tests/engine/config/keys/registry_test.cpp).
+// Keys whose value is one of a few words, as enums. The words here equal each key's list of words in the registry
+// (tests/engine/config/keys/registry_test.cpp).
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>
@@ -15,15 +15,15 @@ enum class EvalStrategy { no, steps, epoch };
 NLOHMANN_JSON_SERIALIZE_ENUM(EvalStrategy,
                              {{EvalStrategy::no, "no"}, {EvalStrategy::steps, "steps"}, {EvalStrategy::epoch, "epoch"}})
 
-// The final model is saved with either.
+// Both save the final model.
 enum class SaveStrategy { no, steps };
 NLOHMANN_JSON_SERIALIZE_ENUM(SaveStrategy, {{SaveStrategy::no, "no"}, {SaveStrategy::steps, "steps"}})
 
-// Over T: memory shares out the rows at borders (sequence parallelism), speed has them whole on every rank.
+// Over T: memory splits the rows at layer borders (sequence parallelism), speed keeps all rows on every rank.
 enum class Optimize { memory, speed };
 NLOHMANN_JSON_SERIALIZE_ENUM(Optimize, {{Optimize::memory, "memory"}, {Optimize::speed, "speed"}})
 
-// checkpointed: the inputs of recomputed groups; all: everything that is kept from forward to backward.
+// checkpointed: the inputs of recomputed groups; all: everything that is kept between forward and backward.
 enum class OffloadScope { checkpointed, all };
 NLOHMANN_JSON_SERIALIZE_ENUM(OffloadScope, {{OffloadScope::checkpointed, "checkpointed"}, {OffloadScope::all, "all"}})
 
@@ -39,11 +39,11 @@ NLOHMANN_JSON_SERIALIZE_ENUM(CommunicatorChoice, {{CommunicatorChoice::automatic
                                                   {CommunicatorChoice::threads, "threads"},
                                                   {CommunicatorChoice::local, "local"}})
 
-// Of values without half precision.
+// The type of values that are not in half precision.
 enum class FullType { float32, float64 };
 NLOHMANN_JSON_SERIALIZE_ENUM(FullType, {{FullType::float32, "float32"}, {FullType::float64, "float64"}})
 
-// The word that the enum has in a config.
+// The word for the value in a config.
 template <class Choice>
 std::string word_of(Choice choice) {
   return nlohmann::json(choice).get<std::string>();

@@ -27,7 +27,7 @@ JsonReader open_envelope(JsonReader options) {
       std::find_if(sections.begin(), sections.end(), [](const auto& s) { return s.name == "smp_options"; });
   for (const auto& key : smp->keys)
     for (const auto& spelling : key.spellings())
-      if (options.has(spelling)) options.fail(spelling, "stands beside \"parameters\"", "move it into parameters");
+      if (options.has(spelling)) options.fail(spelling, "is next to \"parameters\"", "move it into parameters");
   options.report_unknown_keys();
   return parameters;
 }
@@ -46,7 +46,7 @@ void refuse_both(JsonReader& root, const std::string& section) {
     root.fail(section, "distribution and " + section + " set the same options", "keep one of them");
 }
 
-// Where the keys of a section are in this document.
+// The pointer to the object with a section's keys in this document.
 std::string section_pointer(const json& document, const std::string& section) {
   const auto holds = [&](const std::string& pointer) { return document.contains(Pointer(pointer)); };
   if (!holds("/" + section) && holds("/distribution")) {
@@ -82,11 +82,11 @@ std::string pointer_of(const json& document, std::vector<std::string> steps) {
   return pointer;
 }
 
-// The keys of a document, each with the place of one of its spellings.
+// Visits the keys with the place of each of their spellings.
 void for_each_spelling(const json& document,
                        const std::function<void(const Section&, const Key&, const std::string& pointer)>& visit) {
   for (const auto& section : config_sections()) {
-    if (section.name.empty()) continue;  // no key there has another spelling
+    if (section.name.empty()) continue;  // keys of the top level have no other spelling
     const std::string place = section_pointer(document, section.name);
     for (const auto& key : section.keys)
       for (const auto& spelling : key.spellings()) visit(section, key, place + "/" + spelling);
@@ -99,15 +99,15 @@ bool is_from_command_line(const JsonDocument& document, const std::string& point
   });
 }
 
-// A flag that says nothing takes back what it stands for when it is set: adafactor false takes back optim "adafactor".
+// Whether `value` replaces what another key says. A flag that is turned off takes back only what it means when it is
+// on: adafactor false takes back optim "adafactor".
 bool replaces(const Key& key, const json& value, const Key& other_key, const json& other) {
   if (key.writes.empty() || !key.meaning_of(value).is_null()) return true;
   return value == false && other_key.meaning_of(other) == key.meaning_of(true);
 }
 
-// A value on the command line replaces what the file says about the setting, in whichever spelling. What an earlier
-// --set says in another spelling stays, to be refused as a contradiction, unless it is the "auto" that this number was
-// chosen for.
+// Removes what the file says about the setting in any spelling. What an earlier --set says in another spelling is kept
+// and then refused as a contradiction, unless it is the "auto" for which this number was chosen.
 void erase_other_spellings(JsonDocument& document, const std::string& pointer, const json& value) {
   std::string setting;
   const Key* replacing = nullptr;
@@ -124,7 +124,7 @@ void erase_other_spellings(JsonDocument& document, const std::string& pointer, c
   });
 }
 
-// The place itself, or the outermost object that has to be made for it.
+// The place itself, or the outermost object that must be created to hold it.
 std::string first_new_place(const json& document, Pointer place) {
   while (!place.parent_pointer().empty() && !document.contains(place.parent_pointer())) place.pop_back();
   return place.to_string();
@@ -155,7 +155,7 @@ WrappedSections unwrap_sections(JsonReader& root) {
 
 void apply_data_parallelism(JsonReader& data_parallel, Config& config) {
   const json* enabled = data_parallel.peek("enabled");
-  if (!enabled || *enabled != true) return;  // SageMaker takes it as disabled where it does not say
+  if (!enabled || *enabled != true) return;  // as in SageMaker, where the default is false
   if (config.smp.ddp == false) data_parallel.fail("enabled", "contradicts ddp false", "keep one of them");
   if (config.mpi.processes_per_host == 0)
     data_parallel.fail("enabled", "needs the number of ranks on each host",

@@ -1,7 +1,7 @@
-// The places where a file may hold smp_options and mpi_options, and --set, which has to find them.
+// The places where a file may hold smp_options and mpi_options, for reading and for --set:
 //   "smp_options": {...}   or   {"enabled": true, "parameters": {...}}
 //   "distribution": {"smdistributed": {"modelparallel": {"enabled": true, "parameters": {...}}}, "mpi": {...}}
-// In the latter, "dataparallel": {"enabled": true} beside "modelparallel" means data parallelism, and false none.
+// In `distribution`, "dataparallel" beside "modelparallel" turns data parallelism on or off with "enabled".
 #pragma once
 #include <optional>
 #include <string>
@@ -12,21 +12,21 @@
 
 namespace shardline {
 
-// Reads the wrappers and returns readers for the options themselves.
+// Readers for the options themselves, inside of their wrappers.
 struct WrappedSections {
   JsonReader smp;
   JsonReader mpi;
-  std::optional<JsonReader> data_parallel;  // where there is one
+  std::optional<JsonReader> data_parallel;  // unset if there is no "dataparallel"
 };
 WrappedSections unwrap_sections(JsonReader& root);
 
-// What "dataparallel" says becomes that of smp_options and mpi_options, which were read before.
+// Applies "dataparallel" to smp_options and mpi_options, which must have been read before.
 void apply_data_parallelism(JsonReader& data_parallel, Config& config);
-// Reports `enabled` false with several replicas, unless smp_options.ddp says something.
+// Reports `enabled` false with several replicas, unless the config sets smp_options.ddp.
 void check_data_parallelism(JsonReader& data_parallel, const Config& config, int replicas);
 
-// Applies "path=value" (path with dots, or a JSON pointer). The value is JSON or else a bare string, and replaces what
-// the file says about the setting in any spelling. Mistakes become problems of the document.
+// Applies "path=value" (a path with dots, or a JSON pointer). The value is JSON or else a bare string, and replaces the
+// setting's value in any spelling in the file. Mistakes become problems of the document.
 void apply_override(JsonDocument& document, const std::string& assignment);
 
 }  // namespace shardline

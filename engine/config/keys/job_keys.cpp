@@ -1,4 +1,4 @@
-// What the job is about and where it runs: the top level, model, data, mpi_options and runtime.
+// The keys of the job: the top level, model, data, mpi_options and runtime.
 #include "engine/config/keys/memory_cap.h"
 #include "engine/config/keys/registry.h"
 
@@ -8,7 +8,7 @@ namespace {
 constexpr double kLargestCount = 9007199254740992.0;  // 2^53
 constexpr double kMostRanksOfHost = 4096;
 
-// A key of the top level that is a field of Config itself.
+// A key of the top level, a field of Config itself.
 Key top_level(std::string name, std::string Config::*field, JsonType type, std::string meaning) {
   Key key{.name = std::move(name),
           .type = std::move(type),
@@ -19,7 +19,7 @@ Key top_level(std::string name, std::string Config::*field, JsonType type, std::
   return key;
 }
 
-// A number of bytes, or a text with a unit; null: none.
+// Accepts a number of bytes, or a text with a unit; null means no limit.
 Key with_bytes(Key key) {
   key.type = or_null(json_any());
   key.default_value = nullptr;

@@ -11,7 +11,7 @@ namespace {
 
 constexpr double kLargest = 9007199254740992.0;  // 2^53
 
-// -1: no unit of bytes.
+// Bytes of a unit; -1 if it is not one.
 double unit_of(const std::string& name) {
   double unit = 1;
   if (name.empty() || name == "B") return unit;

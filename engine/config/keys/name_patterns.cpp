@@ -10,13 +10,13 @@
 namespace shardline {
 namespace {
 
-constexpr const char* kOnlyRegex = "\\()|+^${}";  // in no name, and nothing to a shell
+constexpr const char* kOnlyRegex = "\\()|+^${}";  // occur in no name, and have no meaning in a shell pattern
 
 std::string replaced(const std::string& text, const char* regex, const char* by) {
   return std::regex_replace(text, std::regex(regex), by);
 }
 
-// "h\\.[^0-3]\\.mlp.*" -> "h.[!0-3].mlp*"; empty where it takes more than one pattern.
+// "h\\.[^0-3]\\.mlp.*" -> "h.[!0-3].mlp*"; empty if one pattern cannot express it.
 std::string as_shell_pattern(std::string regex) {
   for (const auto& [from, to] : {std::pair{R"(^\^|\$$)", ""},
                                  {R"(\.[*+])", "*"},
@@ -28,7 +28,7 @@ std::string as_shell_pattern(std::string regex) {
   return regex.find_first_of(kOnlyRegex) == std::string::npos ? regex : "";
 }
 
-// "*.ln_[!f]*.weight" -> "\\.ln_[^f].*\\.weight", as the regular expression is found anywhere.
+// "*.ln_[!f]*.weight" -> "\\.ln_[^f].*\\.weight", which is searched for anywhere in a name.
 std::string as_regex(std::string pattern) {
   for (const auto& [from, to] : {std::pair{R"(^\*+|\*+$)", ""}, {R"(\.)", R"(\.)"}, {R"(\*)", ".*"}, {R"(\[!)", "[^"}})
     pattern = replaced(pattern, from, to);

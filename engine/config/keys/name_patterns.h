@@ -1,7 +1,7 @@
-// The two kinds of patterns in a config. Layers and units ("h.3", "h.3.attn") are named by shell patterns for whole
-// names, as in the tensor-parallel plans of transformers: * any text, ? a character, [0-3] and [!0-3] sets; a dot is a
-// dot. Parameters are named by regular expressions that are found anywhere in a name, as where transformers' Trainer
-// leaves out weight decay. What was written in the other kind is refused with what it would be in the right one.
+// The two kinds of patterns in a config. Layers and units ("h.3", "h.3.attn") are selected by shell patterns for whole
+// names, as in the tensor-parallel plans of transformers: * matches any text, ? one character, [0-3] and [!0-3] are
+// sets, and a dot is literal. Parameters are selected by regular expressions that are searched for anywhere in a name,
+// as transformers' Trainer does for weight decay. A pattern of the other kind is refused with its equivalent.
 #pragma once
 #include <string>
 #include <string_view>

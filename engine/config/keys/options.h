@@ -1,5 +1,5 @@
-// The options of one run, as plain structs. docs/config.md describes each key of the file; the names here are the same.
-// Options of features that are not implemented have no field.
+// The options of one run, as plain structs. docs/config.md describes each key of the file; the fields have the same
+// names. Options of features that are not implemented have no field.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -33,7 +33,7 @@ struct DataOptions {
   bool shuffle = true;                            // false: samples in file order
   std::optional<std::int64_t> max_train_samples;  // unset: all
   std::optional<std::int64_t> max_eval_samples;   // unset: all
-  int validation_split_percentage = 0;            // percent of the training samples, the first ones; 0: none
+  int validation_split_percentage = 0;            // percentage of the training samples, from the first one on; 0: none
   bool operator==(const DataOptions&) const = default;
 };
 
@@ -44,20 +44,20 @@ struct TrainingOptions {
   std::optional<int> gradient_accumulation_steps;  // read_config sets 1 unless global_batch_size is given
   int per_device_eval_batch_size = 8;              // samples
   double num_train_epochs = 3.0;                   // used when max_steps is -1
-  int max_steps = -1;                              // -1: num_train_epochs counts
+  int max_steps = -1;                              // -1: num_train_epochs determines it
   double learning_rate = 5e-5;                     // the peak
   std::string lr_scheduler_type = "linear";        // see engine/config/rules/learning_rate_rules.h
-  nlohmann::json lr_scheduler_kwargs;              // its arguments: an object, or one as text; null: none
+  nlohmann::json lr_scheduler_kwargs;              // its arguments: an object, or an object as text; null: none
   double warmup_steps = 0;                         // steps; below 1: that share of all steps, rounded up
   std::string optim = "adamw_torch_fused";         // see engine/config/rules/optimizer_rules.h
   std::optional<std::string> optim_args;           // "momentum=0.9,nesterov=true"
-  double weight_decay = 0.0;                       // not on biases and norms, nor on what the next key finds
+  double weight_decay = 0.0;                       // not on biases and norms, nor on parameters that match the next key
   std::vector<std::string> no_decay_patterns;      // regular expressions on names of parameters
   double adam_beta1 = 0.9;
   double adam_beta2 = 0.999;
   double adam_epsilon = 1e-8;
-  double max_grad_norm = 1.0;   // L2 over the whole model; 0: no clipping
-  double max_grad_value = 0.0;  // of each element, after max_grad_norm; 0: no clipping
+  double max_grad_norm = 1.0;   // limit of the L2 norm over the whole model; 0: no clipping
+  double max_grad_value = 0.0;  // limit of each element, after max_grad_norm; 0: no clipping
   int logging_steps = 500;      // console lines; metrics.jsonl has every step
   bool logging_first_step = false;
   std::vector<std::string> report_to = {"none"};  // "tensorboard" and/or "none"
@@ -69,7 +69,7 @@ struct TrainingOptions {
   std::int64_t seed = 42;
   std::optional<std::int64_t> data_seed;    // unset: seed
   bool dataloader_drop_last = false;        // leave out the short last batch of an epoch
-  bool bf16 = false, fp16 = false;          // see engine/config/rules/precision_rules.h, also for what follows
+  bool bf16 = false, fp16 = false;          // see engine/config/rules/precision_rules.h, also for the next keys
   bool fp32_residual_addition = false;      // half precision: residuals are added in fp32
   bool attention_in_fp32 = false;           // half precision: attention is computed in fp32
   bool query_key_layer_scaling = false;     // fp16: scores are divided by the layer's number until the softmax
@@ -78,13 +78,13 @@ struct TrainingOptions {
   nlohmann::json dynamic_loss_args;         // an object; null: none
   bool full_determinism = false;            // refused on GPUs; CPUs are deterministic with either
   std::optional<bool> disable_tqdm;         // true: lines in place of progress bars
-  int ddp_timeout = 1800;                   // seconds that a rank waits for others; core/comm/timeouts.h
+  int ddp_timeout = 1800;                   // seconds that a rank waits for others; see core/comm/timeouts.h
   bool use_cpu = false;                     // read_config turns it into DeviceChoice::cpu
   bool overwrite_output_dir = false;
   bool operator==(const TrainingOptions&) const = default;
 };
 
-// A degree that is "auto": to be chosen (engine/plan/layout_search.h) before anything else looks at it.
+// A degree that is "auto". engine/plan/layout_search.h chooses it before anything else reads it.
 inline constexpr int kAuto = 0;
 
 // SageMaker model parallel options.
@@ -93,7 +93,7 @@ struct SmpOptions {
   int tensor_parallel_degree = 1;          // T
   int microbatches = 1;                    // per accumulation step and replica
   std::optional<int> active_microbatches;  // most in flight; unset: what the schedule needs
-  ScheduleSource pipeline;                 // interleaved is 1F1B
+  ScheduleSource pipeline;                 // `interleaved` is 1F1B
   int virtual_pipeline_degree = 1;         // chunks per stage with interleaved_1f1b
   TensorRules tensor_parallel_layers;
   Optimize optimize = Optimize::memory;
@@ -107,21 +107,21 @@ struct SmpOptions {
   std::string partition_file;           // plan.json of an earlier run
   bool prescaled_batch = false;         // true: the replica's batch is not multiplied by T
   RecomputeRules activation_checkpointing;
-  bool offload_activations = false;  // activations wait outside the device
+  bool offload_activations = false;  // activations are kept outside of the device
   OffloadScope offload_scope = OffloadScope::checkpointed;
-  int activation_loading_horizon = 4;            // instructions before their use at which they return
-  std::optional<std::string> offload_path;       // directory; unset: output_dir
-  bool offload_optimizer_states = false;         // they and fp32 masters are on the host; accelerators only
-  bool shard_optimizer_state = false;            // replicas hold a part of it each (ZeRO-1)
-  bool shard_gradients = false;                  // and of the gradients (ZeRO-2)
-  int sharded_data_parallel_degree = 1;          // replicas that share one copy of all of it (MiCS, ZeRO-3)
-  double sdp_reduce_bucket_size = 5e8;           // elements, see optim/flat/flat_layout.h; written like 5e8
+  int activation_loading_horizon = 4;       // instructions before their use at which they are back
+  std::optional<std::string> offload_path;  // directory; unset: output_dir
+  bool offload_optimizer_states = false;    // optimizer states and fp32 masters are on the host; accelerators only
+  bool shard_optimizer_state = false;       // each replica holds a part of it (ZeRO-1)
+  bool shard_gradients = false;             // and a part of the gradients (ZeRO-2)
+  int sharded_data_parallel_degree = 1;  // replicas that share one copy of all of these and the weights (MiCS, ZeRO-3)
+  double sdp_reduce_bucket_size = 5e8;   // elements; see optim/flat/flat_layout.h
   double sdp_param_persistence_threshold = 1e6;  // parameters of fewer elements stay whole
   double sdp_max_live_parameters = 1e9;          // elements that are whole at a time
-  bool sdp_hierarchical_allgather = true;        // between hosts, then inside each; core/comm/hierarchical_gather.h
-  CommunicatorChoice ddp_dist_backend = CommunicatorChoice::automatic;  // nccl: which must then be possible
+  bool sdp_hierarchical_allgather = true;        // between hosts, then inside each; see core/comm/hierarchical_gather.h
+  CommunicatorChoice ddp_dist_backend = CommunicatorChoice::automatic;  // nccl: the run is refused without it
 
-  // Whether each of the T ranks holds a part of the rows at borders.
+  // Whether each of the T ranks holds a part of the rows at layer borders.
   bool sequence_parallel() const { return optimize == Optimize::memory && tensor_parallel_degree > 1; }
   bool operator==(const SmpOptions&) const = default;
 };
@@ -130,14 +130,14 @@ struct MpiOptions {
   bool enabled = true;
   int processes_per_host = 0;      // 0: P x T on one host
   std::string custom_mpi_options;  // words for the mpirun line, see engine/config/rules/shell_words.h
-  std::vector<std::string> hosts;  // names; empty: the allocation's, else this host; see hosts_of()
+  std::vector<std::string> hosts;  // names; empty: those of the allocation, else this host; see hosts_of()
   bool operator==(const MpiOptions&) const = default;
 };
 
 struct RuntimeOptions {
   DeviceChoice device = DeviceChoice::automatic;
   CommunicatorChoice communicator = CommunicatorChoice::automatic;
-  int threads_per_rank = 0;  // 0: OMP_NUM_THREADS, else usable cores / ranks of the host
+  int threads_per_rank = 0;  // 0: OMP_NUM_THREADS, else usable cores / ranks on the host
   FullType dtype = FullType::float32;
   int64_t memory_cap = 0;  // bytes; 0: none
   int timeline_first_step = 2;
@@ -156,7 +156,8 @@ struct Config {
   std::string output_dir;
   std::string profile;  // file of `shardline profile` to plan with; empty: none
   std::string cluster;  // file with the machines to plan for, or "local"; empty: this machine
-  nlohmann::json no_effect = nlohmann::json::object();  // section -> key -> value: accepted, changes nothing
+  // section -> key -> value of the keys that are accepted and change nothing
+  nlohmann::json no_effect = nlohmann::json::object();
   bool operator==(const Config&) const = default;
 };
 

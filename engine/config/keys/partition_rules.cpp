@@ -56,7 +56,7 @@ std::vector<int> stages_by_hand(const PartitionByHand& partition, const ModelSpe
   for (size_t rule = 0; rule < counts.size(); ++rule)
     if (!counts[rule])
       throw ConfigError(cat("/smp_options/manual_partition/", rule, ": \"", partition.rules[rule].layers,
-                            "\" names no layer that earlier entries leave to it; the model's layers are ",
+                            "\" matches no layer that earlier entries have not matched; the model's layers are ",
                             spec.layers.front().name, ", h.0 to h.", spec.block_count() - 1, " and ",
                             spec.layers.back().name));
   return stages;

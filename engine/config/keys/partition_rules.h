@@ -1,7 +1,7 @@
-// What smp_options.manual_partition says, where the planner does not place the layers:
+// The placement in smp_options.manual_partition, used if the planner does not place the layers:
 //   [8, 17, 17]                                                 blocks of each stage, or of each chunk
-//   [{"layers": "h.[0-3]", "stage": 0}, {"layers": "*", "stage": 1}]   the first entry that names a layer counts
-// Layers are named as in the plan, by patterns of engine/config/keys/name_patterns.h.
+//   [{"layers": "h.[0-3]", "stage": 0}, {"layers": "*", "stage": 1}]   the first entry that matches a layer applies
+// The layers' names are those in the plan; engine/config/keys/name_patterns.h describes the patterns.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -17,16 +17,16 @@ struct PartitionByHand {
     int stage = 0;
     bool operator==(const Rule&) const = default;
   };
-  std::vector<int> blocks;  // by chunk; or
+  std::vector<int> blocks;  // blocks by chunk; or
   std::vector<Rule> rules;
   bool operator==(const PartitionByHand&) const = default;
 };
 
-void to_json(nlohmann::json& json, const PartitionByHand& partition);  // null: neither
+void to_json(nlohmann::json& json, const PartitionByHand& partition);  // null if both are empty
 // Throws ConfigError("RULE; ADVICE").
 void from_json(const nlohmann::json& json, PartitionByHand& partition);
 
-// By layer: the stage of the first rule that names it, or -1. Throws ConfigError for a rule that counts for no layer.
+// By layer: the stage of the first rule that matches it, or -1. Throws ConfigError for a rule that applies to no layer.
 std::vector<int> stages_by_hand(const PartitionByHand& partition, const ModelSpec& spec);
 
 }  // namespace shardline

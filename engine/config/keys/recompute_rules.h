@@ -1,9 +1,10 @@
-// What smp_options.activation_checkpointing says. A strategy for all blocks:
+// The strategies in smp_options.activation_checkpointing. One strategy for all blocks:
 //   "none" | "selective" | "each" | "group_N" | "contiguous"
-// or a list, of which the first entry that names a block counts (a block that none names is kept):
+// or a list whose first entry that matches a block applies (blocks without a match are kept):
 //   [{"layers": "h.[0-3]", "strategy": "group_2"}, {"layers": "h.*", "strategy": "selective"}]
-// Blocks are named as in the plan, by patterns of engine/config/keys/name_patterns.h. The embedding and the head are
-// always kept: the first has next to nothing to keep, the second makes its gradients in the forward pass.
+// The blocks' names are those in the plan; engine/config/keys/name_patterns.h describes the patterns. The embedding and
+// the head are never recomputed: the embedding keeps next to nothing, and the head computes its gradients in the
+// forward pass.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -26,10 +27,11 @@ struct RecomputeRules {
 };
 
 void to_json(nlohmann::json& json, const RecomputeRules& rules);
-// Throws ConfigError: the rule that the value breaks, and what to write, as "RULE; ADVICE".
+// Throws ConfigError("RULE; ADVICE").
 void from_json(const nlohmann::json& json, RecomputeRules& rules);
 
-// By layer of the model. Throws ConfigError where an entry names no block or only blocks that earlier entries name.
+// The strategy of each layer of the model. Throws ConfigError if an entry matches no block or only blocks that earlier
+// entries match.
 std::vector<Recompute> recompute_by_layer(const RecomputeRules& rules, const ModelSpec& spec);
 
 }  // namespace shardline

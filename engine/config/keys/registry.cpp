@@ -7,7 +7,7 @@
 namespace shardline {
 namespace {
 
-// Names used by other trainers. All of our own names are added to these.
+// Names used by other trainers. All of our own names are added to them.
 const std::map<std::string, std::string>& foreign_spellings() {
   static const std::map<std::string, std::string> spellings = {
       // Megatron-LM

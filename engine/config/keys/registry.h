@@ -14,9 +14,9 @@ namespace shardline {
 
 enum class Status {
   honoured,
-  no_effect,  // accepted and listed: it cannot change numbers or outputs here
-  not_yet,    // an error at another value than its default
-  refused,    // the same, and stays so
+  no_effect,  // accepted and listed, because it cannot change numbers or outputs here
+  not_yet,    // only the default is accepted so far
+  refused,    // only the default will ever be accepted
 };
 
 struct Key {
@@ -25,20 +25,20 @@ struct Key {
   nlohmann::json default_value;  // null: unset
   Status status = Status::honoured;
   std::string meaning;
-  std::string advice = "";                // not honoured: why, or what to do instead
+  std::string advice = "";                // if not honoured: why, or what to do instead
   std::vector<std::string> aliases = {};  // older spellings of the same value
-  std::string writes = "";                // a shorthand: the key that it gives a value to, as "section.key"
-  // A shorthand: that value, or null where it says nothing. Of another key: null for a value that says nothing beside a
-  // shorthand.
+  std::string writes = "";                // for a shorthand: the key that it gives a value to, as "section.key"
+  // For a shorthand: the value that it gives that key, or null if it says nothing. For other keys: null for a value
+  // that says nothing if a shorthand says something.
   std::function<nlohmann::json(const nlohmann::json&)> means = nullptr;
-  // Honoured keys only; null for shorthands.
+  // For honoured keys; null for shorthands.
   std::function<void(Config&, const nlohmann::json&)> store = nullptr;
   std::function<nlohmann::json(const Config&)> load = nullptr;
 
   Key also(std::vector<std::string> spellings) const;
-  Key whose_default_is(nlohmann::json value) const;  // where it is filled in later
+  Key whose_default_is(nlohmann::json value) const;  // for a default that is filled in later
   std::vector<std::string> spellings() const;        // the name, then the aliases
-  // What a value, null too, asks for of the setting; null: nothing.
+  // The value that this key's value, or null, gives the setting; null: it gives none.
   nlohmann::json meaning_of(const nlohmann::json& value) const;
   // Whether a key that is not honoured may have this value.
   bool is_default(const nlohmann::json& value) const;
@@ -51,15 +51,16 @@ struct Section {
 };
 
 const std::vector<Section>& config_sections();
-// "section.key", the key's name; for a shorthand that of the key it writes: keys of one setting have this in common.
+// "section.key" with the key's own name, or for a shorthand with that of the key it writes; the same for all keys of
+// one setting.
 std::string setting_of(const Section& section, const Key& key);
-// The key of this full name, which must exist.
+// The key with this full name, which must exist.
 const Key& key_named(const std::string& full_name);
-// Names of Megatron-LM, torchtitan, DeepSpeed and run_clm.py, and every key of ours -> "section.key".
+// Maps names of Megatron-LM, torchtitan, DeepSpeed and run_clm.py, and every key of ours, to "section.key".
 const JsonHints& spelling_hints();
 std::string status_name(Status status);
 
-// What config_sections puts together, one function for each file of tables.
+// The parts of config_sections, one function for each table.
 std::vector<Key> top_level_keys();
 std::vector<Key> model_keys();
 std::vector<Key> data_keys();
@@ -105,7 +106,7 @@ nlohmann::json load_value(const T& field) {
 }
 }  // namespace detail
 
-// A key that fills one field of one of the option structs; the field's default is the key's.
+// A key that fills one field of one of the option structs; its default is the field's.
 // honoured("seed", &Config::training, &TrainingOptions::seed, json_integer(0), "...")
 template <class Options, class T>
 Key honoured(std::string name, Options Config::*options, T Options::*field, JsonType type, std::string meaning) {

@@ -1,4 +1,4 @@
-// The parameters of SageMaker's model parallel library, versions 1.x, and our additions to them.
+// The parameters of SageMaker's model parallel library, versions 1.x, and keys of our own.
 #include "engine/config/keys/registry.h"
 #include "pipeline/schedule/kinds/schedule_choice.h"
 
@@ -8,7 +8,7 @@ namespace {
 constexpr double kMostRanks = 4096;  // along one axis
 constexpr double kMostMicrobatches = 65536;
 
-// A number, or the word "auto".
+// Accepts a number or the word "auto".
 Key with_auto(Key key) {
   key.type.choices = {{"auto"}};
   key.store = [store = key.store](Config& config, const nlohmann::json& value) {

@@ -10,7 +10,7 @@ namespace {
 
 using nlohmann::json;
 
-// A key of a setting that the file gives.
+// A key that the file gives.
 struct Given {
   Place place;
   json value, meaning;
@@ -18,7 +18,7 @@ struct Given {
   std::string text() const { return cat(place.section, ".", place.key, " ", value.dump()); }
 };
 
-// What the file says about each setting that has shorthands, the setting's own key first.
+// The keys that the file gives for each setting that has shorthands, the setting's own key first.
 std::map<std::string, std::vector<Given>> said_by_setting(const SectionReader& reader) {
   std::map<std::string, std::vector<Given>> said;
   for (const auto& section : config_sections())
@@ -52,7 +52,7 @@ void check_other_keys(const Config& config, JsonReader& training) {
                   "keep one of them");
 }
 
-// Arguments that transformers gives to PyTorch's checkpoint.
+// Checks arguments that transformers passes on to PyTorch's checkpoint.
 void check_recompute_arguments(JsonReader& training) {
   static const std::set<std::string> without_effect = {"use_reentrant", "preserve_rng_state", "determinism_check",
                                                        "early_stop", "debug"};

@@ -1,5 +1,5 @@
-// Settings that have several spellings: those of transformers, SageMaker's library and shardline. Each is a key with
-// its aliases, and shorthands, which are keys of their own. Two spellings in one file must not contradict each other.
+// Settings that have several spellings: those of transformers, SageMaker's library and shardline. A setting is a key
+// with its aliases, and shorthands, which are separate keys. Two spellings in one file must not contradict each other.
 #pragma once
 #include <functional>
 #include <string>
@@ -10,20 +10,20 @@
 
 namespace shardline {
 
-// The reader of a section.
+// Returns the reader of a section.
 using SectionReader = std::function<JsonReader&(const std::string& section)>;
 
-// The spelling of a key that the file uses, or its name. Reports two spellings with different values. A null under an
-// older spelling is the same as not given.
+// The spelling of a key that the file uses, or the key's name. Reports two spellings with different values. A null
+// under an alias counts as not given.
 std::string spelling_in_file(JsonReader& section, const Key& key);
 
-// Where the file says something about a setting ("section.key"): that key, or a spelling or shorthand of it.
+// The key, spelling or shorthand by which the file sets a setting ("section.key").
 struct Place {
   std::string section, key;
 };
 Place place_in_file(const std::string& setting, const SectionReader& reader);
 
-// Reports contradictions between keys of one setting; every section was read without a mistake.
+// Reports contradictions between keys of one setting. Every section must have been read without a mistake.
 void check_spellings(const Config& config, const SectionReader& reader);
 
 }  // namespace shardline

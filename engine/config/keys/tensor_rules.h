@@ -1,7 +1,8 @@
-// What smp_options.tensor_parallel_layers says about the units that the T ranks split or have whole:
+// The entries of smp_options.tensor_parallel_layers, which decide whether the T ranks split a unit or each hold the
+// whole unit:
 //   [{"pattern": "h.[0-3].mlp", "split": false}, {"pattern": "*attn", "split": "auto"}]
-// Units are named by patterns of engine/config/keys/name_patterns.h, "h.3.attn"; of the entries that name a unit the
-// last one counts.
+// engine/config/keys/name_patterns.h describes the patterns for units' names such as "h.3.attn"; the last entry that
+// matches a unit applies.
 #pragma once
 #include <map>
 #include <nlohmann/json_fwd.hpp>
@@ -24,12 +25,12 @@ struct TensorRules {
   bool operator==(const TensorRules&) const = default;
 };
 
-void to_json(nlohmann::json& json, const TensorRules& rules);  // null without entries
-// Throws ConfigError: the rule that the value breaks, and what to write, as "RULE; ADVICE".
+void to_json(nlohmann::json& json, const TensorRules& rules);  // null if there are no entries
+// Throws ConfigError("RULE; ADVICE").
 void from_json(const nlohmann::json& json, TensorRules& rules);
 
-// The rule that counts for each of the model's units, by their full names. Throws ConfigError, with the nearest name,
-// for an entry that names no unit.
+// The rule that applies to each of the model's units, by full name. Throws ConfigError, with the nearest name, for an
+// entry that matches no unit.
 std::map<std::string, TensorRule> tensor_rules_by_unit(const TensorRules& rules, const ModelSpec& spec);
 
 }  // namespace shardline

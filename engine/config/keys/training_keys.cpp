@@ -1,4 +1,4 @@
-// transformers.TrainingArguments: the names and defaults of version 5, the spellings of version 4, and ours.
+// transformers.TrainingArguments: the names and defaults of version 5, the spellings of version 4, and keys of our own.
 #include "engine/config/keys/registry.h"
 
 namespace shardline {
@@ -17,7 +17,7 @@ std::vector<JsonChoice> with_later(std::vector<JsonChoice> now, const std::vecto
   return now;
 }
 
-// Filled in by read_config, so no default of the struct shows what happens: "8 unless global_batch_size is given".
+// read_config fills these in, so their defaults here differ from the struct's: "8 unless global_batch_size is given".
 std::vector<Key> batch_keys() {
   return {
       honoured("global_batch_size", training_section, &Training::global_batch_size, json_integer(1),
@@ -139,7 +139,7 @@ std::vector<Key> optimization_keys() {
   };
 }
 
-// transformers' words for smp_options.activation_checkpointing.
+// transformers' keys for smp_options.activation_checkpointing.
 std::vector<Key> recompute_keys() {
   const Key recompute = shorthand(
       "activation_checkpointing", or_null(json_boolean()), nullptr, "smp_options.activation_checkpointing",

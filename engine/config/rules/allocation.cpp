@@ -19,7 +19,7 @@ constexpr const char* kAdvice = "; name the hosts in mpi_options.hosts";
   throw ConfigError(cat("\"", list, "\" is not a list of hosts as Slurm writes it", kAdvice));
 }
 
-// At commas that are not in brackets.
+// Splits the list at commas that are not in brackets.
 std::vector<std::string> pieces_of(const std::string& list) {
   std::vector<std::string> pieces(1);
   int depth = 0;

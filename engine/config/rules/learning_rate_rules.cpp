@@ -26,7 +26,7 @@ const std::map<std::string, std::vector<std::string>>& arguments_by_schedule() {
   return names;
 }
 
-// The arguments of one schedule, each with the rule that it must keep.
+// Reads the arguments of one schedule and checks each of them.
 class SchedulerArguments {
  public:
   SchedulerArguments(const std::string& schedule, const json& given) : given_(given) {
@@ -106,7 +106,7 @@ void read_stable_decay(const SchedulerArguments& arguments, std::optional<int64_
                           " steps, but the run has ", *total, "; make them shorter"));
 }
 
-// As SageMaker's examples count: warm-up and plateau are shares of the steps of the decay.
+// As in SageMaker's examples, warm-up and plateau are fractions of the decay's steps.
 void read_annealing(const SchedulerArguments& arguments, double warmup, std::optional<int64_t> total,
                     LearningRateOptions& options) {
   options.decay_steps = arguments.steps("lr_decay_iters", total.value_or(kMany), 1);
@@ -139,7 +139,7 @@ LearningRateOptions learning_rate_options(const TrainingOptions& training, std::
   if (training.warmup_steps < 1) options.warmup_steps = std::ceil(training.warmup_steps * options.total_steps);
   options.cycles = arguments.number("num_cycles", options.type == "cosine_with_restarts" ? 1 : 0.5, 0, kMany);
   options.power = arguments.number("power", 1, 0, kMany);
-  // transformers: as long as the warm-up, if there is one
+  // As in transformers, the default is the warm-up, if there is one.
   const double timescale = options.warmup_steps > 0 ? options.warmup_steps : 10000;
   options.timescale = arguments.number("timescale", timescale, 1, kMany);
   options.warmup_start = arguments.number("warmup_lr_rate", -1, 0, 1);

@@ -1,4 +1,4 @@
-// What lr_scheduler_type, lr_scheduler_kwargs, learning_rate and warmup_steps of a config come to.
+// The learning-rate schedule that lr_scheduler_type, lr_scheduler_kwargs, learning_rate and warmup_steps define.
 #pragma once
 #include <optional>
 
@@ -7,8 +7,8 @@
 
 namespace shardline {
 
-// total_steps: of the run, where it is known. Throws ConfigError("RULE; ADVICE") for arguments that are missing, that
-// the schedule does not take, or that contradict each other.
+// total_steps: steps of the run, if known. Throws ConfigError("RULE; ADVICE") for arguments that are missing, that the
+// schedule does not have, or that contradict each other.
 LearningRateOptions learning_rate_options(const TrainingOptions& training, std::optional<int64_t> total_steps);
 
 }  // namespace shardline

@@ -7,8 +7,8 @@
 
 namespace shardline {
 
-// From model.config and the config.json of model.path. Unset where there is neither, or where that file cannot be read,
-// which is said when the model is opened.
+// Reads model.config and the config.json of model.path. Unset if there is neither, or if that file cannot be read,
+// which is reported when the model is opened.
 std::optional<HfModel> described_model(const ModelOptions& options);
 
 }  // namespace shardline

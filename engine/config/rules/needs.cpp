@@ -23,9 +23,9 @@ struct Run {
 
 struct Need {
   const char* key;
-  // What follows "has no effect", such as "without fp16"; empty: it has an effect.
+  // The text that follows "has no effect", such as "without fp16"; empty if the key has an effect.
   std::function<std::string(const Run&)> why;
-  const char* advice = "";  // refused with this advice; empty: noted
+  const char* advice = "";  // not empty: the key is refused with this advice; empty: it is listed
 };
 
 std::string when(bool condition, const std::string& text) {

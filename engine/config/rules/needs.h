@@ -1,5 +1,5 @@
-// Keys that do something only beside others: one list, from which a config that gives them without is refused, and from
-// which `plan` and `train` say what has no effect in a run.
+// Keys that have an effect only together with others. One list: check_needs refuses some of them in a config where they
+// have no effect, and `plan` and `train` list the others.
 #pragma once
 #include <functional>
 #include <string>
@@ -10,13 +10,13 @@
 
 namespace shardline {
 
-// Reports the keys that are refused where they have no effect. `gives`: whether the file has the key ("section.key")
-// with another value than its default.
+// Reports the keys that are refused if they have no effect. `gives`: whether the file gives the key ("section.key") a
+// value other than its default.
 void check_needs(const Config& config, const std::function<bool(const std::string& key)>& gives,
                  const Complaint& complain);
 
 // "training.adam_beta1 has no effect with optim \"sgd\"": a line for each other key whose value is not its default and
-// that has no effect in a run of this config. on_gpus: where the ranks are. Every "auto" was chosen.
+// that has no effect in a run of this config. on_gpus: whether the ranks use GPUs. Every "auto" must have been chosen.
 std::vector<std::string> keys_without_effect(const Config& config, bool on_gpus);
 
 }  // namespace shardline

@@ -21,7 +21,7 @@ const std::map<std::string, OptimizerKind>& kinds() {
   return kinds;
 }
 
-// "momentum=0.9, nesterov=true", as transformers reads it.
+// Parses "momentum=0.9, nesterov=true" as transformers does.
 std::map<std::string, std::string> arguments_in(std::string text) {
   text.erase(std::remove(text.begin(), text.end(), ' '), text.end());
   std::map<std::string, std::string> arguments;
@@ -101,7 +101,7 @@ OptimizerOptions optimizer_options(const TrainingOptions& training) {
 }
 
 void exclude_from_decay(const std::vector<std::string>& patterns, ModelSpec& spec) {
-  std::vector<std::string> found;  // full names; all uses of a tied parameter are one
+  std::vector<std::string> found;  // full names; all uses of a tied parameter count as one
   for (const auto& pattern : patterns) {
     check_parameter_pattern(pattern);
     const std::regex regex(pattern);

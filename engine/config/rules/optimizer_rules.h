@@ -1,20 +1,20 @@
-// What optim, optim_args, weight_decay, no_decay_patterns and the keys of Adam and clipping come to.
+// The optimizer that optim, optim_args, weight_decay, no_decay_patterns and the keys of Adam and clipping define.
 #pragma once
 #include "engine/config/keys/options.h"
 #include "optim/update/optimizer_options.h"
 
 namespace shardline {
 
-// Throws ConfigError("RULE; ADVICE") for optim_args that the optimizer does not take.
+// Throws ConfigError("RULE; ADVICE") for optim_args that the optimizer does not have.
 OptimizerOptions optimizer_options(const TrainingOptions& training);
 
-// Whether optimizer states and fp32 masters are on the host. On CPU ranks they are in its memory anyway.
+// Whether optimizer states and fp32 masters are offloaded to the host. CPU ranks have them in host memory anyway.
 inline bool states_on_host(const SmpOptions& smp, bool on_accelerators) {
   return smp.offload_optimizer_states && on_accelerators;
 }
 
-// Takes weight decay off the parameters that a pattern finds: a regular expression that matches anywhere in the
-// parameter's full name or in the name of one of its tensors in a Hugging Face file. Throws ConfigError for a pattern
+// Turns weight decay off for the parameters that match a pattern: a regular expression that is searched for anywhere in
+// the parameter's full name and in the names of its tensors in Hugging Face files. Throws ConfigError for a pattern
 // that is not a regular expression or matches nothing.
 void exclude_from_decay(const std::vector<std::string>& patterns, ModelSpec& spec);
 

@@ -17,9 +17,9 @@ bool is_bf16(const Config& config) {
   return config.training.bf16;
 }
 
-constexpr double kLargestScale = 1e38;  // fp32 has numbers a little larger
+constexpr double kLargestScale = 1e38;  // close to the largest fp32 number
 
-// An argument of dynamic_loss_args that must be a number of at least `minimum`.
+// Reads an argument of dynamic_loss_args, a number of at least `minimum`.
 double loss_argument(const json& given, const char* name, double fallback, double minimum) {
   if (!given.contains(name)) return fallback;
   const json& value = given[name];

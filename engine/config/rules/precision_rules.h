@@ -1,4 +1,4 @@
-// What runtime.dtype, bf16, fp16 and the keys around them come to. bf16 and fp16 may be in `training`, as in
+// The number types that runtime.dtype, bf16, fp16 and related keys define. bf16 and fp16 may be in `training`, as in
 // transformers, or in `smp_options`, as in SageMaker's library.
 #pragma once
 #include <string>
@@ -12,7 +12,7 @@
 namespace shardline {
 
 NumberTypes number_types(const Config& config);
-NumberTypes number_types(const Config& config, Precision assumed);  // in place of the config's
+NumberTypes number_types(const Config& config, Precision assumed);  // `assumed` replaces the config's
 HalfOptions half_options(const Config& config);
 
 Precision precision_of(const Config& config);  // float64, which is for tests, counts as fp32
@@ -21,7 +21,7 @@ std::string describe_types(const Config& config, Precision precision);
 // The same for the config's precision, with the loss scale of fp16: "fp16 with fp32 masters, loss scale from 65536"
 std::string describe_numbers(const Config& config);
 
-// Of fp16. Throws ConfigError("RULE; ADVICE") for what is wrong with dynamic_loss_args.
+// The loss scale of fp16. Throws ConfigError("RULE; ADVICE") for mistakes in dynamic_loss_args.
 LossScaleOptions loss_scale_options(const TrainingOptions& training);
 
 }  // namespace shardline

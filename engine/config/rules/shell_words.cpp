@@ -40,7 +40,7 @@ class WordReader {
     word_.clear();
     in_word_ = false;
   }
-  // Up to the closing quote. '' is a word, too.
+  // Reads up to the closing quote. '' is a word, too.
   void quoted(char quote) {
     const size_t begin = at_;
     in_word_ = true;

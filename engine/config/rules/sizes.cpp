@@ -28,7 +28,7 @@ std::string divisors_around(std::int64_t n, std::int64_t near) {
   return above <= n && above != below ? cat(below, " or ", above) : cat(below);
 }
 
-// per_device x T (unless prescaled): the samples that one replica takes at a time.
+// The samples that a replica processes for `per_device` samples: T times as many, unless they are prescaled.
 std::int64_t scaled_by_tensor_parallelism(const Config& config, std::int64_t per_device) {
   return per_device * (config.smp.prescaled_batch ? 1 : config.smp.tensor_parallel_degree);
 }
@@ -40,7 +40,7 @@ void check_ddp(const Config& config, int replicas, const Complaint& complain) {
              "leave it out, or start P x T processes");
 }
 
-// The replica's batch and the accumulation steps, from the global batch.
+// A replica's batch and the number of accumulation steps, derived from the global batch.
 struct ReplicaBatch {
   std::int64_t samples = 1;
   int accumulation_steps = 1;
@@ -74,8 +74,7 @@ ReplicaBatch split_global_batch(const Config& config, int replicas, const Compla
   return {replica_batch, steps};
 }
 
-// Whether mpirun gets its hosts from its own options. The check of custom_mpi_options reports those that cannot be
-// read.
+// Whether mpirun gets its hosts from custom_mpi_options. The check of that key reports options that cannot be read.
 bool names_hosts(const MpiOptions& mpi) try {
   const auto words = shell_words(mpi.custom_mpi_options);
   return std::any_of(words.begin(), words.end(), [](const std::string& word) {
@@ -101,10 +100,13 @@ int available_hosts(const Config& config) {
   return std::max<int>(1, hosts_of(config).size());
 }
 
+bool uses_all_hosts(const Config& config) {
+  return config.mpi.processes_per_host > 0 || config.smp.pipeline_parallel_degree == kAuto ||
+         config.smp.tensor_parallel_degree == kAuto;
+}
+
 int used_hosts(const Config& config) {
-  const bool by_degrees = config.mpi.processes_per_host == 0 && config.smp.pipeline_parallel_degree != kAuto &&
-                          config.smp.tensor_parallel_degree != kAuto;
-  return by_degrees ? 1 : available_hosts(config);
+  return uses_all_hosts(config) ? available_hosts(config) : 1;
 }
 
 int configured_world_size(const Config& config) {

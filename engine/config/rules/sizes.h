@@ -1,4 +1,4 @@
-// How many samples go where in one optimizer step: the only place that does this arithmetic.
+// The number of ranks, and how the samples of an optimizer step are divided among them.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -10,24 +10,26 @@
 
 namespace shardline {
 
-// The hosts that mpi_options names, else those of the batch system's allocation; empty: this host alone.
+// The hosts in mpi_options, or else those of the batch system's allocation; empty: this host alone.
 std::vector<std::string> hosts_of(const Config& config);
-// How many that is: at least one.
+// The number of these hosts, at least one.
 int available_hosts(const Config& config);
-// How many the ranks are on: one where only P x T says how many ranks there are.
+// Whether the ranks are spread over all of these hosts. If P x T alone determines the number of ranks, they are on one.
+bool uses_all_hosts(const Config& config);
+// The number of hosts that have ranks.
 int used_hosts(const Config& config);
 
-// used_hosts x processes_per_host; else P x T.
+// used_hosts x processes_per_host if that is set, else P x T.
 int configured_world_size(const Config& config);
 
-// A layout's degrees and batch sizes; the rest as the config says is added by engine/plan/resolve.h. Throws ConfigError
-// naming all rules that do not hold, with the neighbours that do.
+// A layout's degrees and batch sizes; engine/plan/resolve.h adds the other fields. Throws ConfigError that lists every
+// rule that is violated, with the nearest values that keep it.
 Layout resolve_sizes(const Config& config, int world_size);
 
-// Called for a violated rule: the key ("smp_options.microbatches"), the rule, what to change.
+// Called for each violation with the key ("smp_options.microbatches"), the rule, and what to change.
 using Complaint = std::function<void(const std::string& key, const std::string& rule, const std::string& advice)>;
 
-// resolve_sizes for callers who collect complaints; the result means something only when there were none.
+// The same for callers who collect complaints; the result is valid only if there were none.
 Layout check_sizes(const Config& config, int world_size, const Complaint& complain);
 
 }  // namespace shardline

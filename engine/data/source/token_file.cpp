@@ -122,7 +122,7 @@ void TokenFile::open_raw() {
   format_ = "raw u16";
   if (bytes() % 2 != 0) {
     throw DataError(cat(file_->path().string(), ": has ", bytes(),
-                        " bytes, an odd number; without a Megatron .idx beside it or llm.c's magic, a tokens file is "
+                        " bytes, an odd number; without a Megatron .idx next to it or llm.c's magic, a tokens file is "
                         "read as nanoGPT's raw u16"));
   }
   size_ = bytes() / 2;

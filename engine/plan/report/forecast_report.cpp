@@ -17,13 +17,9 @@ int64_t whole(double bytes) {
 }
 
 json bytes_json(const MemoryBytes& bytes) {
-  return {{"weights", whole(bytes.weights)},
-          {"gradients", whole(bytes.gradients)},
-          {"optimizer", whole(bytes.optimizer)},
-          {"activations", whole(bytes.activations)},
-          {"communication", whole(bytes.communication)},
-          {"workspace", whole(bytes.workspace)},
-          {"total", whole(bytes.total())}};
+  json classes = {{"total", whole(bytes.total())}};
+  for (const auto& [name, part] : kPlannedClasses) classes[name] = whole(bytes.*part);
+  return classes;
 }
 
 template <class T>
@@ -43,7 +39,7 @@ std::string run_text(const Forecast& f) {
              " node hours, costs ", money(f.cost, f.spot_cost));
 }
 
-// Empty where nothing of the optimizer stands there.
+// Empty if no optimizer state is on the host.
 std::string host_text(const Forecast& f) {
   std::vector<double> by_node(f.cluster.nodes);
   double most = 0;
@@ -52,11 +48,11 @@ std::string host_text(const Forecast& f) {
     by_node[f.cluster.node_of(rank)] += f.memory[rank].host;
   }
   if (most == 0) return "";
-  return cat("has the optimizer's states: up to ", format_bytes(most), " of a rank, ",
-             format_bytes(*std::max_element(by_node.begin(), by_node.end())), " of a node");
+  return cat("has the optimizer's states: up to ", format_bytes(most), " per rank, ",
+             format_bytes(*std::max_element(by_node.begin(), by_node.end())), " per node");
 }
 
-// The rank with most of each stage.
+// A row for each stage: its rank with the most memory.
 std::string memory_table(const Forecast& f, const Plan& plan) {
   std::vector<TableRow> rows;
   for (int stage = 0; stage < plan.mesh.p(); ++stage) {
@@ -69,14 +65,15 @@ std::string memory_table(const Forecast& f, const Plan& plan) {
       total = f.memory[i].total();
     }
     const auto& b = f.memory[most];
-    rows.push_back({std::to_string(stage), cat("r", most), format_bytes(b.weights), format_bytes(b.gradients),
-                    format_bytes(b.optimizer), format_bytes(b.activations), format_bytes(b.communication),
-                    format_bytes(b.workspace), format_bytes(b.total()),
-                    format_percent(b.total() / f.cluster.memory_bytes), f.fits(most) ? "yes" : "NO"});
+    TableRow& row = rows.emplace_back(TableRow{std::to_string(stage), cat("r", most)});
+    for (const auto& memory_class : kPlannedClasses) row.push_back(format_bytes(b.*memory_class.bytes));
+    row.insert(row.end(), {format_bytes(b.total()), format_percent(b.total() / f.cluster.memory_bytes),
+                           f.fits(most) ? "yes" : "NO"});
   }
-  return table({"stage", "rank", "weights", "gradients", "optimizer", "activations", "communication", "workspace",
-                "total", "of device", "fits"},
-               rows);
+  TableRow header = {"stage", "rank"};
+  for (const auto& memory_class : kPlannedClasses) header.push_back(memory_class.name);
+  header.insert(header.end(), {"total", "of device", "fits"});
+  return table(header, rows);
 }
 
 }  // namespace

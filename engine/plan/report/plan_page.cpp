@@ -1,6 +1,7 @@
 #include "engine/plan/report/plan_page.h"
 
 #include <algorithm>
+#include <array>
 #include <sstream>
 
 #include "core/error.h"
@@ -13,17 +14,9 @@ namespace {
 constexpr size_t kMostBars = 64;
 constexpr double kBarWidth = 900, kBarLeft = 190, kRow = 24, kTop = 44;
 
-struct Class {
-  const char* name;
-  double MemoryBytes::*bytes;
-  const char* colour;
-};
-constexpr Class kClasses[] = {{"weights", &MemoryBytes::weights, "#7aa2e0"},
-                              {"gradients", &MemoryBytes::gradients, "#7ac896"},
-                              {"optimizer", &MemoryBytes::optimizer, "#f0b860"},
-                              {"activations", &MemoryBytes::activations, "#c39bd3"},
-                              {"communication", &MemoryBytes::communication, "#9aa5b1"},
-                              {"workspace", &MemoryBytes::workspace, "#d8a48f"}};
+// Of kPlannedClasses.
+constexpr std::array kColours = {"#7aa2e0", "#7ac896", "#f0b860", "#c39bd3", "#9aa5b1", "#d8a48f"};
+static_assert(kColours.size() == std::size(kPlannedClasses));
 
 std::string escaped(const std::string& text) {
   std::string result;
@@ -35,7 +28,7 @@ std::string pre(const std::string& text) {
   return "<pre style=\"overflow-x: auto; font-size: 12px\">" + escaped(text) + "</pre>\n";
 }
 
-// All ranks; where they are many, the one with most on each stage.
+// All ranks; if there are many, the one with the most memory on each stage.
 std::vector<size_t> shown_ranks(const Forecast& forecast, const Plan& plan) {
   std::vector<size_t> ranks;
   if (forecast.memory.size() <= kMostBars) {
@@ -59,9 +52,9 @@ std::string memory_bars(const Forecast& forecast, const Plan& plan) {
   out << "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 1370 " << height + 24
       << "\" font-family=\"sans-serif\" font-size=\"11\">\n";
   double x = kBarLeft;
-  for (const auto& one : kClasses) {
-    out << "<rect x=\"" << x << "\" y=\"8\" width=\"14\" height=\"14\" fill=\"" << one.colour << "\"/><text x=\""
-        << x + 19 << "\" y=\"19\">" << one.name << "</text>\n";
+  for (size_t i = 0; i < kColours.size(); ++i) {
+    out << "<rect x=\"" << x << "\" y=\"8\" width=\"14\" height=\"14\" fill=\"" << kColours[i] << "\"/><text x=\""
+        << x + 19 << "\" y=\"19\">" << kPlannedClasses[i].name << "</text>\n";
     x += 125;
   }
   for (size_t row = 0; row < ranks.size(); ++row) {
@@ -71,10 +64,11 @@ std::string memory_bars(const Forecast& forecast, const Plan& plan) {
     out << "<text x=\"8\" y=\"" << y + 14 << "\">rank " << ranks[row] << " (stage " << at.p << ", d " << at.d << ", t "
         << at.t << ")</text>\n";
     x = kBarLeft;
-    for (const auto& one : kClasses) {
-      const double width = scale * bytes.*one.bytes;
+    for (size_t i = 0; i < kColours.size(); ++i) {
+      const double width = scale * bytes.*kPlannedClasses[i].bytes;
       out << "<rect x=\"" << x << "\" y=\"" << y << "\" width=\"" << width << "\" height=\"" << kRow - 5 << "\" fill=\""
-          << one.colour << "\"><title>" << one.name << ": " << format_bytes(bytes.*one.bytes) << "</title></rect>\n";
+          << kColours[i] << "\"><title>" << kPlannedClasses[i].name << ": "
+          << format_bytes(bytes.*kPlannedClasses[i].bytes) << "</title></rect>\n";
       x += width;
     }
     out << "<text x=\"" << kBarLeft + kBarWidth + 12 << "\" y=\"" << y + 14 << "\""

@@ -7,8 +7,8 @@
 
 namespace shardline {
 
-// Memory of every rank against its device (where there are many ranks, of the one with most on each stage), the step
-// as it is predicted, and the candidates of a search.
+// Memory of every rank compared with its device (of many ranks, only the one with the most memory on each stage), the
+// predicted step, and the candidates of a search.
 std::string plan_page(const Machines& machines, const Plan& plan, const Forecast& forecast,
                       const std::optional<Candidates>& candidates);
 

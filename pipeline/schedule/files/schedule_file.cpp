@@ -17,9 +17,9 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kMost = 1 << 20;  // microbatches or chunks: a file that says more has a typing mistake
+constexpr int kMost = 1 << 20;  // microbatches or chunks: a larger number is a typing mistake
 
-// Digits from the front of `text`, which they leave; -1 when there are none.
+// Takes the digits at the front of `text`; -1 if there are none.
 int take_number(std::string_view& text) {
   int number = -1;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -61,7 +61,7 @@ void join_whole_backwards(CellLists& cells) {
   }
 }
 
-// Where each chunk is: on the stage that has cells for it.
+// The stage of each chunk: the one that has cells for it.
 std::vector<int> stages_of_chunks(const CellLists& cells, const std::string& name) {
   std::vector<int> stages;
   for (int stage = 0; stage < std::ssize(cells); ++stage)
@@ -98,7 +98,7 @@ Schedule from_rows(const json& rows, const std::string& name) try {
   throw ConfigError(error.what());
 }
 
-// Of instructions without messages only the order of the work counts; those with messages stand as they are.
+// If the lists have no messages, only the order of the work counts; lists with messages are left as they are.
 Schedule with_messages(const Schedule& schedule) {
   CellLists cells;
   for (int stage = 0; stage < std::ssize(schedule.instructions); ++stage) {
@@ -107,7 +107,7 @@ Schedule with_messages(const Schedule& schedule) {
       if (is_send(instruction.op) || is_receive(instruction.op)) return schedule;
       if (instruction.chunk < 0 || instruction.chunk >= schedule.chunks() ||
           schedule.stage_of_chunk[instruction.chunk] != stage)
-        return schedule;  // as the checker will say
+        return schedule;  // the checker reports it
       const auto [op, microbatch, chunk, peer] = instruction;
       if (op == Op::forward) list.push_back({CellWork::forward, microbatch, chunk});
       if (op == Op::backward_input) list.push_back({CellWork::backward_input, microbatch, chunk});

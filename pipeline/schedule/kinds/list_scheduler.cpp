@@ -42,7 +42,7 @@ class ListScheduler {
     std::vector<int> chunks;  // ascending
     int busy_until = 0;
     int active = 0;
-    std::queue<Cell> weights;  // deferred, in the order of their input gradients
+    std::queue<Cell> weights;  // deferred weight gradients, in the order of their input gradients
   };
   using Ends = std::vector<int>;  // of a chunk's microbatches 0, 1, ..
 

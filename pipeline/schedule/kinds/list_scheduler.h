@@ -1,5 +1,5 @@
-// Runs the cells of a step with a clock and lets every stage that is idle take the best cell that it could start: for
-// schedules without a published order, as when memory allows fewer active microbatches than the published one needs.
+// Runs the cells of a step with a clock and lets every idle stage take the best cell that it can start. For schedules
+// without a published order, for example if memory allows fewer active microbatches than the published one needs.
 #pragma once
 #include <vector>
 
@@ -13,9 +13,9 @@ struct ListRules {
   int active_microbatches = 1;
 };
 
-// A backward goes before a forward, a forward before a deferred weight gradient; later chunks go first, and in a chunk
-// the microbatches ascend. All halves cost the same. A microbatch that has entered a stage is never delayed by the
-// bound, so the oldest microbatch can always continue, and every bound from 1 works.
+// A backward has priority over a forward, and a forward over a deferred weight gradient; later chunks have priority,
+// and in a chunk the microbatches ascend. All halves cost the same. The bound never delays a microbatch that has
+// entered a stage, so the oldest microbatch can always continue, and every bound from 1 works.
 CellLists list_schedule(const std::vector<int>& stage_of_chunk, int stages, int microbatches, const ListRules& rules);
 
 }  // namespace shardline

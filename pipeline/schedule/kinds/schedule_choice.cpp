@@ -84,7 +84,7 @@ ScheduleSource::ScheduleSource(const std::string& text) {
     std::string names;
     for (const auto& name : schedule_names()) names += cat(names.empty() ? "\"" : ", \"", name, '"');
     throw ConfigError(
-        cat("smp_options.pipeline is \"", text, "\", which is none of ", names, " and no file *.csv or *.json"));
+        cat("smp_options.pipeline is \"", text, "\", which is none of ", names, " and not a file *.csv or *.json"));
   }
   kind = found->kind;
 }
@@ -113,7 +113,7 @@ Schedule make_schedule(const ScheduleChoice& choice) {
   if (choice.chunks_per_stage > 1 && choice.pipeline.kind != ScheduleKind::interleaved_1f1b)
     throw ConfigError(cat("smp_options.virtual_pipeline_degree is ", choice.chunks_per_stage,
                           ", but smp_options.pipeline \"", choice.pipeline,
-                          "\" says itself how many chunks a stage has; leave it out, or say \"interleaved_1f1b\""));
+                          "\" determines the chunks per stage itself; leave it out, or use \"interleaved_1f1b\""));
   return choice.pipeline.is_file() ? from_file(choice) : generator_of(choice.pipeline.kind).make(choice);
 }
 

@@ -1,4 +1,4 @@
-// From what a config says to a schedule, in one place.
+// The only place that makes a schedule from a config's choice.
 #pragma once
 #include <compare>
 #include <nlohmann/json_fwd.hpp>
@@ -11,7 +11,7 @@ namespace shardline {
 
 enum class ScheduleKind { interleaved, simple, interleaved_1f1b, zb_h1, zb_h2, zbv, dualpipev, file };
 
-// Where instructions come from: a generator, or a file.
+// The source of a schedule: a generator, or a file.
 struct ScheduleSource {
   ScheduleKind kind = ScheduleKind::interleaved;
   std::string path = "";  // of the file
@@ -29,21 +29,21 @@ std::ostream& operator<<(std::ostream& out, const ScheduleSource& source);
 void to_json(nlohmann::json& json, const ScheduleSource& source);
 void from_json(const nlohmann::json& json, ScheduleSource& source);
 
-// Chunks that this kind gives a stage; 0: as many as the layout or the file says.
+// Chunks per stage that this kind requires; 0: the layout or the file determines them.
 int own_chunks_per_stage(ScheduleKind kind);
 
 struct ScheduleChoice {
   ScheduleSource pipeline;
   int stages = 1;
   int microbatches = 1;
-  int chunks_per_stage = 1;     // v; only interleaved_1f1b has a choice
+  int chunks_per_stage = 1;     // v; used by interleaved_1f1b only
   int active_microbatches = 0;  // 0: what the schedule needs
 };
 
 const std::vector<std::string>& schedule_names();
 
-// Throws ConfigError: v where the schedule sets it, a bound below the schedule's minimum (1; for a file what it keeps
-// active), and what is wrong with a file. The result passes check_schedule.
+// Throws ConfigError if the schedule does not have this v, for a bound below its minimum (1; for a file, what the file
+// keeps active), and for mistakes in a file. The result passes check_schedule.
 Schedule make_schedule(const ScheduleChoice& choice);
 
 }  // namespace shardline

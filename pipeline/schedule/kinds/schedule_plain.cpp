@@ -1,4 +1,4 @@
-// One chunk a stage and whole backward passes; and forward only.
+// Schedules with one chunk per stage and whole backward passes, and forward-only schedules.
 #include <algorithm>
 
 #include "pipeline/schedule/kinds/list_scheduler.h"

@@ -11,8 +11,9 @@ namespace {
 
 enum Leg { down, up };  // a stage's first and second chunk
 
-// One stage's cells: the next microbatch of a leg each time. Those from `microbatches` on are places that stay empty;
-// with them a pattern for many microbatches serves fewer, since microbatches do not depend on each other.
+// The cells of one stage, where each call takes the next microbatch of a leg. Microbatches from `microbatches` on are
+// places that stay empty; with them a pattern for many microbatches also works for fewer, since microbatches do not
+// depend on each other.
 class VStage {
  public:
   VStage(std::vector<Cell>& cells, int stage, int stages, int microbatches)
@@ -47,24 +48,24 @@ class VStage {
   int microbatches_;
   std::array<int, 2> forwards_{}, backwards_{};
   std::array<std::queue<int>, 2> weights_;  // microbatches whose weight gradients wait
-  std::queue<Leg> order_;                   // in which they began to wait
+  std::queue<Leg> order_;                   // the leg of each of them, oldest first
 };
 
 void zbv_stage(VStage list, int stage, int stages, int places) {
   const auto times = [](int count, auto&& what) {
     for (int i = 0; i < count; ++i) what();
   };
-  // Until the first microbatch comes up again.
+  // Until the first microbatch comes back up.
   times(2 * (stages - stage) - 1, [&] { list.forward(down); });
   times(stage, [&] { list.forward(up), list.forward(down); });
-  // Those on the way up turn round at once on stage 0, so gradients come down one stage at a time.
+  // On stage 0, microbatches on the way up turn round immediately, so gradients come down one stage at a time.
   times(stages - stage, [&] { list.forward(up), list.backward_input(up), list.backward_weight(up); });
   while (list.forwards(up) < places) {
     if (list.forwards(down) < places) list.forward(down);
     list.backward_input(down), list.backward_weight(down);
     list.forward(up), list.backward_input(up), list.backward_weight(up);
   }
-  // Input gradients first: other stages wait for them.
+  // Input gradients come first, because other stages wait for them.
   times(stage, [&] { list.backward_input(down), list.backward_input(up); });
   times(stages - stage, [&] { list.backward_input(down), list.backward_weight(down); });
   for (const Leg leg : {up, down})
@@ -79,7 +80,7 @@ void dualpipev_stage(VStage list, int stage, int stages, int places) {
   for (int i = 0; i < places - 2 * stages + stage + 1; ++i)
     list.forward(down), list.backward(up), list.forward(up), list.backward(down);
   for (int i = 0; i < above; ++i) list.backward(up), list.forward(up), list.backward(down);
-  // From the middle of the way out weight gradients wait, so that input gradients hurry on.
+  // In the second half of the drain weight gradients are deferred, so that input gradients are sent earlier.
   for (int i = 0; i < 2 * (stage + 1); ++i) {
     const Leg leg = i % 2 == 0 ? up : down;
     i > stage ? list.backward_input(leg) : list.backward(leg);

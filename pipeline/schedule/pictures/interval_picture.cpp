@@ -25,7 +25,7 @@ std::string escaped(const std::string& text) {
   return result;
 }
 
-// To tenths, without a trailing ".0".
+// Rounds to tenths, without a trailing ".0".
 std::string number(double value) {
   std::ostringstream text;
   text << std::round(value * 10) / 10;
@@ -90,7 +90,7 @@ void begin_picture(std::ostream& out, const std::string& title, double height) {
   text(out, 8, 24, title, " font-size=\"15\"");
 }
 
-// The area under a row's steps; `y` is where value 0 stands.
+// Draws the area under a row's steps; `y` is the position of value 0.
 void draw(std::ostream& out, const CurveRow& row, double y, double scale, double height_of_one) {
   text(out, 8, y - kRow / 2 + 4, row.label);
   out << "<path fill=\"rgb(190,170,220)\" d=\"M" << number(kLeft) << " " << number(y);

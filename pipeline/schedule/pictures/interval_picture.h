@@ -11,7 +11,7 @@ namespace shardline {
 struct PictureBox {
   double start = 0, end = 0;  // any unit
   Instruction instruction;
-  std::string tip = "";  // shown when pointed at
+  std::string tip = "";  // shown when the pointer is on the box
 };
 
 struct PictureRow {
@@ -19,9 +19,9 @@ struct PictureRow {
   std::vector<PictureBox> boxes;
 };
 
-// An SVG element, complete in itself: a title, a row of boxes per row (forward, input gradient, weight gradient by
-// colour, with the microbatch where the box is wide enough, later chunks of the row darker), and a legend. Time runs
-// from 0 to `span` from left to right.
+// A self-contained SVG element: a title, a row of boxes for each row (colours show forward, input gradient and weight
+// gradient, later chunks of a row are darker, and wide boxes show the microbatch), and a legend. Time runs from 0 to
+// `span` from left to right.
 std::string interval_picture(const std::string& title, const std::vector<PictureRow>& rows, double span);
 
 // A quantity that changes in steps: (time, value from then on).
@@ -30,7 +30,7 @@ struct CurveRow {
   std::vector<std::pair<double, double>> steps;
 };
 
-// The same width for quantities: the area under each row's steps, all rows on one scale.
+// A picture of the same width with the area under each row's steps, all rows on one scale.
 std::string curve_picture(const std::string& title, const std::vector<CurveRow>& rows, double span);
 
 }  // namespace shardline

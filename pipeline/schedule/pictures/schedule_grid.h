@@ -11,15 +11,16 @@ struct UnitCosts {
   double forward = 1, backward_input = 1, backward_weight = 1;
 };
 
-// 0 for what does not compute.
+// 0 for instructions that do not compute.
 double cost_of(const UnitCosts& costs, Op op);
 
-// One row per stage and one cell per unit of time, every cost 1: "F3" is the forward, "B3" the input gradient, "W3" the
-// weight gradient of microbatch 3, "." idle; where a stage has several chunks the chunk follows: "F3/1". Rows longer
-// than `width` characters lose their middle, and a last line says which units. The schedule must pass check_schedule.
+// One row per stage and one cell per unit of time, with every cost 1: "F3" is the forward, "B3" the input gradient,
+// "W3" the weight gradient of microbatch 3, "." idle; if stages have several chunks, the chunk follows: "F3/1". The
+// middle of rows longer than `width` characters is left out, and a last line says which units. The schedule must pass
+// check_schedule.
 std::string text_grid(const Schedule& schedule, int width = 160);
 
-// 1 - busy / (stages x makespan), the share of the stages' time in which they wait. The schedule must pass
+// The share of the stages' time in which they wait: 1 - busy / (stages x makespan). The schedule must pass
 // check_schedule.
 double bubble_fraction(const Schedule& schedule, const UnitCosts& costs = {});
 

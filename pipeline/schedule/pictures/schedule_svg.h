@@ -9,10 +9,10 @@
 
 namespace shardline {
 
-// A row per stage of what ran when.
+// A row for each stage with what ran when.
 std::vector<PictureRow> simulated_rows(const Schedule& schedule, const Simulation& simulation);
 
-// A self-contained SVG of the schedule at these costs, with the share of time in which stages wait in the title. The
+// A self-contained SVG of the schedule at these costs; the title gives the share of time in which stages wait. The
 // schedule must pass check_schedule.
 std::string schedule_svg(const Schedule& schedule, const UnitCosts& costs = {});
 

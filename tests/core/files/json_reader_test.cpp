@@ -32,7 +32,7 @@ std::string reading(const std::string& value, const JsonType& type) {
 
 }  // namespace
 
-TEST_CASE("A text that is no JSON is refused with its place", "[json_reader]") {
+TEST_CASE("A text that is not JSON is refused with its place", "[json_reader]") {
   const auto parsing = [](const std::string& text) { return message_of([&] { parse_json(text, "a.json"); }); };
   CHECK_THAT(parsing("{\n  \"a\": nope\n}"), StartsWith("a.json:2:9: not JSON: "));
   CHECK_THAT(parsing("{\"a\": 1,\n // why\n \"b\": 2}"), StartsWith("a.json:2:2: ") && Contains("no comments"));
@@ -48,7 +48,7 @@ TEST_CASE("A text that is no JSON is refused with its place", "[json_reader]") {
   CHECK_THAT(message_of([] { read_json_file("/nowhere/at.json"); }), StartsWith("/nowhere/at.json: cannot read"));
 }
 
-TEST_CASE("Keys given twice are found wherever they stand", "[json_reader]") {
+TEST_CASE("Keys given twice are found anywhere in a document", "[json_reader]") {
   const JsonDocument document =
       parse_json(R"({"a": {"x": 1, "x": 2}, "list": [0, {"y/z": [1], "y/z": 3}], "a": 5})", "f");
   REQUIRE(document.problems.size() == 3);
@@ -94,7 +94,7 @@ TEST_CASE("Words come from a list", "[json_reader]") {
         "f: /key: must be an integer >= 1 or \"auto\"; got \"atuo\"; did you mean \"auto\"?");
 }
 
-TEST_CASE("All mistakes of a document are told at once", "[json_reader]") {
+TEST_CASE("All mistakes of a document are reported at once", "[json_reader]") {
   JsonDocument document = parse_json(
       R"({"training": {"max_stesp": 5, "lr": 1, "seed": -1}, "zzz": 0, "x": 1, "x": 2, "inner": 3})", "c.json");
   document.origins["/training/seed"] = "--set training.seed=-1";
@@ -119,7 +119,7 @@ TEST_CASE("All mistakes of a document are told at once", "[json_reader]") {
         "c.json: /zzz: unknown key; got 0; the keys here are absent, inner, training, x");
 }
 
-TEST_CASE("A document that is no object is one mistake", "[json_reader]") {
+TEST_CASE("A document that is not an object is one mistake", "[json_reader]") {
   const JsonDocument document = parse_json("[1]", "f");
   JsonReader reader(document);
   CHECK(reader.find("a", json_integer(0)) == nullptr);

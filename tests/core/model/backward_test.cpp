@@ -63,7 +63,7 @@ TEST_CASE("the output of an op is a tensor of its own, also where it is a view")
   CHECK_FALSE(y.is_view());
 }
 
-TEST_CASE("the graph tells what its ops have saved, each op once, and hands over the very same tensors") {
+TEST_CASE("the graph lists what its ops have saved, each op once, and returns the same tensors") {
   const auto x = at::ones({2}).requires_grad_(true), a = at::ones({3}), b = at::ones({4});
   const void* given = nullptr;
   const auto one =

@@ -148,7 +148,7 @@ TEST_CASE("random degrees: coordinates invert, groups partition the ranks") {
   }
 }
 
-TEST_CASE("groups hold who the glossary says they hold") {
+TEST_CASE("groups have the members that the glossary describes") {
   const Mesh mesh("PDT", 2, 3, 4);
   for (int rank = 0; rank < mesh.size(); ++rank)
     for (int other = 0; other < mesh.size(); ++other) {
@@ -209,7 +209,7 @@ TEST_CASE("names of placements and groups") {
   CHECK(to_string(Group::world) == std::string("world"));
 }
 
-TEST_CASE("what is no mesh is refused with the rule and the value") {
+TEST_CASE("what is not a mesh is refused with the rule and the value") {
   for (const char* placement : {"", "DP", "DPP", "DPTD", "dpt", "Cluster", "clusters", "DXT"}) {
     CAPTURE(placement);
     try {

@@ -1,4 +1,4 @@
-// How the ranks of a job come to their data: one of a host makes the token cache, however long that takes.
+// How the ranks of a job open their data: one rank of each host creates the token cache, however long that takes.
 #include "engine/commands/open_data.h"
 
 #include <cstdlib>

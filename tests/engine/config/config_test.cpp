@@ -73,7 +73,7 @@ TEST_CASE("A minimal config has the documented defaults", "[config]") {
   CHECK_FALSE(with(R"({"training": {"global_batch_size": 16}})").training.per_device_train_batch_size.has_value());
 }
 
-TEST_CASE("Broken configs are told what to change", "[config]") {
+TEST_CASE("Errors about broken configs say what to change", "[config]") {
   const auto [patch, expected] = GENERATE(table<std::string, std::string>({
       {R"({"smp_options": {"tensor_paralel_degree": 2}})",
        "c.json: /smp_options/tensor_paralel_degree: unknown key; got 2; did you mean tensor_parallel_degree?"},
@@ -196,7 +196,7 @@ TEST_CASE("Broken configs are told what to change", "[config]") {
        "\"auto\"; got \"4\"; write 4 without quotes"},
       {R"({"distribution": {}, "smp_options": {}})", "keep one of them"},
       {R"({"smp_options": {"enabled": true, "microbatches": 2, "parameters": {}}})",
-       "c.json: /smp_options/microbatches: stands beside \"parameters\"; got 2; move it into parameters"},
+       "c.json: /smp_options/microbatches: is next to \"parameters\"; got 2; move it into parameters"},
       {R"({"smp_options": {"enabled": true, "partition": 2, "parameters": {}}})",
        "/smp_options/partition: unknown key"},
       {R"({"smp_options": {"activation_checkpointing": [{"layers": "h\\.(0|1)x", "strategy": "each"}]}})",
@@ -220,7 +220,7 @@ TEST_CASE("Broken configs are told what to change", "[config]") {
   CHECK(std::count(message.begin(), message.end(), '\n') == 0);  // no mistake draws others after it
 }
 
-TEST_CASE("All mistakes of a config are told at once", "[config]") {
+TEST_CASE("All mistakes of a config are reported at once", "[config]") {
   const std::string message = error_with(R"({
     "smp_options": {"pipeline": "gpipe", "tensor_parallel_degree": 0, "horovod": true},
     "training": {"learning_rate": "3e-4", "evaluation_strategy": "never", "micro_batch_size": 4},
@@ -314,7 +314,7 @@ TEST_CASE("Degrees may be left open, and stay open in the resolved config", "[co
   CHECK(parsed(resolved(config)) == config);
 }
 
-TEST_CASE("What a partition does not use is told", "[config]") {
+TEST_CASE("Keys that a partition does not use are reported", "[config]") {
   CHECK(has_note(with(R"({"smp_options": {"default_partition": 0}})"), "smp_options.default_partition"));
   CHECK(has_note(with(R"({"smp_options": {"auto_partition": false, "memory_weight": 0.5}})"),
                  "smp_options.memory_weight"));
@@ -344,7 +344,7 @@ TEST_CASE("A memory cap is a number of bytes, or a text with a unit", "[config]"
   CHECK_THAT(error_with(R"({"runtime": {"memory_cap": "2GiB", "device": "cuda"}})"), Contains("CPU tensors"));
 }
 
-TEST_CASE("Optimizer states leave accelerators only", "[config]") {
+TEST_CASE("Only optimizer states of accelerators are offloaded", "[config]") {
   CHECK_FALSE(with("{}").smp.offload_optimizer_states);
   const Config config = with(R"({"smp_options": {"offload_optimizer_states": true}})");
   CHECK(config.smp.offload_optimizer_states);
@@ -383,7 +383,7 @@ TEST_CASE("Activation checkpointing is a strategy or a list by layer pattern", "
   }
 }
 
-TEST_CASE("What tensor parallelism splits is said by patterns, of which the last counts", "[config]") {
+TEST_CASE("Patterns select what tensor parallelism splits, and the last match counts", "[config]") {
   const Config config = with(R"({"smp_options": {"tensor_parallel_layers":
       [{"pattern": "h.[0-3].mlp", "split": false}, {"pattern": "*attn", "split": "auto"}]}})");
   CHECK(config.smp.tensor_parallel_layers.entries.size() == 2);
@@ -508,7 +508,7 @@ TEST_CASE("--set changes values before they are checked", "[config]") {
   CHECK(with(envelope, {"smp_options.parameters.partitions=1"}).smp.pipeline_parallel_degree == 1);
 }
 
-TEST_CASE("Every key stands in the list once, with what its status needs", "[config]") {
+TEST_CASE("Every key is in the list once, with what its status needs", "[config]") {
   for (const auto& section : config_sections()) {
     std::vector<std::string> names;
     for (const auto& key : section.keys) {

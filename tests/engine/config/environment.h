@@ -1,4 +1,4 @@
-// A variable of the environment as a test wants it, and as it was at the end. null: not set.
+// Sets an environment variable for a test, and restores it at the end. null: not set.
 #pragma once
 #include <cstdlib>
 #include <optional>

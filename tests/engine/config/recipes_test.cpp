@@ -1,4 +1,4 @@
-// The files that people start from, and the reference that they look things up in.
+// The example configs that users start from, and the reference of all keys.
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>

@@ -1,4 +1,4 @@
-// Configs that are complete but for the section `training`.
+// Configs that are complete except for the section `training`.
 #pragma once
 #include <string>
 

@@ -1,7 +1,7 @@
 """Writes engine/data/text/unicode_additions.cpp: what the regex engine of `tokenizers` knows beyond Unicode 14.
 
 Run with a Python whose unicodedata is 14.0 (3.11) and tokenizers installed:
-    python make_unicode_additions.py > ../../../engine/data/unicode_additions.cpp
+    python make_unicode_additions.py > ../../../engine/data/text/unicode_additions.cpp
 """
 import unicodedata
 

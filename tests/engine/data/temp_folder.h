@@ -1,4 +1,4 @@
-// A folder of its own for a test case, gone at the end.
+// A folder for one test case, which is removed at the end.
 #pragma once
 #include <cstdlib>
 #include <filesystem>

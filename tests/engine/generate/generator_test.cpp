@@ -1,4 +1,4 @@
-// Continuing a prompt with kept keys and values, against computing all positions anew for every token.
+// Compares continuing a prompt with kept keys and values with computing all positions anew for every token.
 #include "engine/generate/generator.h"
 
 #include <ATen/TensorOperators.h>

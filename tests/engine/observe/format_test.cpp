@@ -43,7 +43,7 @@ TEST_CASE("durations never show sixty of the smaller unit") {
   CHECK(format_duration(std::numeric_limits<double>::infinity()) == "unknown");
 }
 
-TEST_CASE("shares are told in per cent, and decimals as many as asked for") {
+TEST_CASE("shares are printed in percent, with as many decimals as asked for") {
   CHECK(format_percent(0.125) == "12.5 %");
   CHECK(format_percent(-0.0004) == "-0.0 %");
   CHECK(format_decimals(2.345, 1) == "2.3");

@@ -183,7 +183,7 @@ TEST_CASE("set-up work on a terminal leaves its last state on the screen") {
         "\rloading 100% [=========================] 10 of 10 in 3.00 s\x1b[K\n");
 }
 
-TEST_CASE("a file is no terminal") {
+TEST_CASE("a file is not a terminal") {
   CHECK_FALSE(console_of(-1).terminal);
 }
 

@@ -1,4 +1,4 @@
-// A new empty folder that is gone, with all it holds, at the end of the test.
+// A new empty folder that is removed with its contents at the end of the test.
 #pragma once
 #include <cstdlib>
 #include <filesystem>

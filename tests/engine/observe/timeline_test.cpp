@@ -104,7 +104,7 @@ TEST_CASE("the idle share is what instructions leave of the step, without what t
   CHECK(idle_fraction({rank_timeline(mesh, 0, one, 0), rank_timeline(mesh, 1, other, 0)}) == Approx(1 - 4. / 8));
 }
 
-TEST_CASE("other ranks' operations, earlier ones and unfinished ones are left out; a short ring is told") {
+TEST_CASE("other ranks' operations, earlier ones and unfinished ones are left out; a short ring is reported") {
   const Mesh mesh("DPT", 2, 1, 1);
   StepRecords step{.start = 1, .end = 2, .first_flight = 11};
   step.flights = {flight(10, 0, "all_reduce", "rdp", -1, 1, 0, 1), flight(11, 0, "all_reduce", "rdp", -1, 2, 1, 2),
@@ -118,7 +118,7 @@ TEST_CASE("other ranks' operations, earlier ones and unfinished ones are left ou
   CHECK_FALSE(rank_timeline(mesh, 0, step, 0).complete);
 }
 
-TEST_CASE("spans that overlap stand in rows of their own, and clocks are aligned") {
+TEST_CASE("spans that overlap have rows of their own, and clocks are aligned") {
   const Mesh mesh("DPT", 1, 1, 1);
   StepRecords step{.start = 1, .end = 2, .first_flight = 1};
   step.instructions = {ran(Op::forward, 0, 1, 1.5), ran(Op::forward, 1, 1.5, 2)};

@@ -1,4 +1,4 @@
-// The plan's peak of activations is what a rank counts when it trains, and what the allocator counts on its own.
+// The plan's peak of activations is what a rank counts when it trains, and what the allocator counts independently.
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>

@@ -1,4 +1,4 @@
-// The memory that a plan tells, class by class, is what every rank really holds; and no cut of a model loses a layer.
+// A plan's memory, class by class, is what every rank really holds; and no cut of a model loses a layer.
 #include "engine/plan/forecast.h"
 
 #include <filesystem>
@@ -96,7 +96,7 @@ void compare(const Choice& choice) {
 
 }  // namespace
 
-TEST_CASE("what a plan tells of memory is what every rank holds, class by class") {
+TEST_CASE("a plan's memory is what every rank holds, class by class") {
   int settings = 0;
   for (const auto& [p, t, d] : {std::tuple{1, 1, 1}, {2, 1, 1}, {3, 1, 1}, {1, 2, 1}, {1, 3, 2}, {2, 2, 1}, {2, 3, 2}})
     for (const bool tied : {true, false})

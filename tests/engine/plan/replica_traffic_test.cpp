@@ -40,7 +40,7 @@ TEST_CASE("one replica reduces and gathers nothing") {
   CHECK((nothing.reduced.empty() && nothing.gathered.empty()));
 }
 
-TEST_CASE("the cut of the gradients is told: how many pieces, the smallest, the median and the largest") {
+TEST_CASE("the text about gradients has the number of segments, the smallest, the median and the largest") {
   const Config config = config_of({{"ddp", true}}, 2);
   const auto planned = plan_model(config, 2);
   const auto text = reduction_text(config, planned.model.spec, planned.plan);
@@ -55,7 +55,7 @@ TEST_CASE("the cut of the gradients is told: how many pieces, the smallest, the 
   CHECK_THAT(told(zero3, 2, {0, 1}).gathered, Contains("none") && Contains("sdp_param_persistence_threshold"));
 }
 
-TEST_CASE("what gathering in two steps does to a layout is told, and why it does nothing") {
+TEST_CASE("the text about gathering says whether it takes two steps, and why") {
   const nlohmann::json zero3 = {{"sharded_data_parallel_degree", 4}, {"sdp_param_persistence_threshold", 0}};
   CHECK(told({{"ddp", true}}, 4, {0, 0, 1, 1}).gathered == "");
   CHECK_THAT(told(zero3, 4, {}).gathered, Contains("one step") && Contains("on one host"));

@@ -1,4 +1,4 @@
-// What tensor parallelism splits: by rule, as asked, and by prices.
+// What tensor parallelism splits: by default, by name, and by prices.
 #include "engine/plan/tensor_splits.h"
 
 #include <filesystem>
@@ -83,7 +83,7 @@ json rule(const std::string& pattern, const json& split) {
 
 }  // namespace
 
-TEST_CASE("without a word, what gives every rank a part is split") {
+TEST_CASE("by default, a unit is split if every rank gets a part") {
   CHECK(whole({.t = 4}).empty());
   CHECK(why({.t = 4}, "h.1.attn") == "6 heads over 4 ranks");
   CHECK(whole({.t = 8}) ==
@@ -133,10 +133,10 @@ TEST_CASE("\"auto\" goes by prices where there are any") {
     CAPTURE(optimize);
     const Choice slow{.rules = rules, .cluster = cluster_file(0.01, 16), .optimize = optimize};
     const Choice fast{.rules = rules, .cluster = cluster_file(100000, 16), .optimize = optimize};
-    CHECK_THAT(why(slow, "h.1.mlp"), Contains("would not pay: of a step its communication takes "));
+    CHECK_THAT(why(slow, "h.1.mlp"), Contains("would not pay: in a step its communication takes "));
     if (optimize == std::string("speed")) {
       CHECK_THAT(why(slow, "h.1.attn"), Contains("would not pay"));
-      CHECK_THAT(why(fast, "h.1.mlp"), Contains("splitting pays: of a step"));
+      CHECK_THAT(why(fast, "h.1.mlp"), Contains("splitting pays: in a step"));
     }
     CHECK(why(slow, "embedding.wte") == why(slow, "head.lm_head"));
     CHECK(why(slow, "h.0.mlp") == why(slow, "h.2.mlp"));

@@ -1,4 +1,4 @@
-// Times depend on the machine; what is measured, and how often, does not.
+// What is measured, and how often. Times themselves depend on the machine and are not tested.
 #include "engine/profile/layer_times.h"
 
 #include <algorithm>

@@ -47,7 +47,7 @@ TEST_CASE("ops are recorded with their shapes, without those that they run thems
   }
 }
 
-TEST_CASE("a recorder sees its own thread while it lives") {
+TEST_CASE("a recorder records its own thread during its lifetime") {
   const auto x = at::ones({3, 3});
   const auto events = ops_of([&] { std::thread([&] { at::mm(x, x); }).join(); });
   CHECK(events.empty());

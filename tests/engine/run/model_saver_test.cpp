@@ -1,5 +1,4 @@
-// Saving and reading a model takes as long as the disk needs, and what can be known to fail fails before the first
-// step.
+// Saving and reading a model takes as long as the disk needs, and foreseeable failures come before the first step.
 #include "engine/run/model_saver.h"
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// What a config says of its model must reach the run: from the file to the weights that are saved.
+// What a config says about its model must reach the run: from the file to the weights that are saved.
 #include "engine/run/model_source.h"
 
 #include <ATen/Functions.h>

@@ -43,7 +43,7 @@ std::string lines(const std::string& text, const std::string& word) {
 
 }  // namespace
 
-TEST_CASE("records that cannot be written are told once, do not end the run, and leave the others whole") {
+TEST_CASE("records that cannot be written are reported once, do not end the run, and leave the others complete") {
   const ScratchDirectory scratch;
   const std::string text = cat(R"({"model": {"config": {"model_type": "gpt2"}},
     "data": {"train": "unused", "tokenizer": "bytes", "sequence_length": 8},

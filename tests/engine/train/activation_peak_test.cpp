@@ -1,4 +1,4 @@
-// What passes through layers have in use, beside what is kept: the plan against the allocator.
+// Workspace of layers while they run, in addition to what is kept: the plan compared with the allocator.
 #include <filesystem>
 #include <nlohmann/json.hpp>
 

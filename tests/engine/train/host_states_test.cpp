@@ -1,4 +1,4 @@
-// What plans and runs make of offload_optimizer_states.
+// The effect of offload_optimizer_states on plans and runs.
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -128,7 +128,7 @@ TEST_CASE("states on the host are what each rank of a plan has less on its devic
       }
 }
 
-TEST_CASE("a plan says what stands on the host, and only where something does") {
+TEST_CASE("a plan shows the bytes on the host, only if there are any") {
   const Choice away{.on_host = true, .p = 2, .cluster = cluster_file("good", kHost)};
   const json told = told_json(away);
   const Forecast forecast = forecast_of(away);

@@ -1,4 +1,4 @@
-// Delayed initialisation: while a rank builds its stage and fills it, it never holds more than its own share and one
+// Delayed initialisation: while a rank builds and fills its stage, it never holds more than its own share and one
 // tensor, whatever the size of the model.
 #include <c10/core/Allocator.h>
 #include <c10/util/ThreadLocalDebugInfo.h>

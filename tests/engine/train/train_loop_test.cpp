@@ -1,5 +1,5 @@
-// `train` as a whole, from files to metrics.jsonl, against a plain loop on one process in double precision. Every block
-// has its own loss, so equal losses mean equal samples in every step.
+// Compares `train` as a whole, from files to metrics.jsonl, with a plain loop on one process in double precision. Every
+// block has its own loss, so equal losses mean equal samples in every step.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/stack.h>
 

@@ -1,4 +1,4 @@
-// Runs of transformers, recorded by tests/transformers/make_golden.py, against the same runs here on any layout.
+// Compares runs of transformers, recorded by tests/transformers/make_golden.py, with the same runs here on any layout.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>

@@ -1,4 +1,4 @@
-// Ids and labels that the model's vocabulary does not have, on every layout.
+// Ids and labels outside the model's vocabulary, on every layout.
 #include <ATen/ops/arange.h>
 
 #include <nlohmann/json.hpp>

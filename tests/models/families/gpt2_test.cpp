@@ -125,7 +125,7 @@ TEST_CASE("the residual stream's weights start smaller, norms at one, biases at 
   CHECK(spec.param("h.0.mlp.fc.bias").init.kind == Init::Kind::zeros);
 }
 
-TEST_CASE("every mistake of a config is told at once, with its value") {
+TEST_CASE("every mistake of a config is reported at once, with its value") {
   const auto text = complaint({{"n_layer", 0},
                                {"n_head", 5},
                                {"resid_pdrop", 1.5},

@@ -106,7 +106,7 @@ TEST_CASE("a tied head of GPT-J keeps its bias") {
   CHECK(spec_of(kSmall).parameter_count() == spec.parameter_count() + 61 * 48);
 }
 
-TEST_CASE("what GPT-J's config cannot mean is told, with its value") {
+TEST_CASE("what GPT-J's config cannot mean is reported, with its value") {
   const auto with = [](const json& more) {
     json config = kSmall;
     config.update(more);

@@ -1,5 +1,5 @@
-// The families' layers with half-precision parameters, on one rank and split, against themselves in float64 on the same
-// numbers: half precision must cost a few roundings, whatever the layout, and nothing must need to know of it.
+// Compares the families' layers with half-precision parameters, on one rank and split, with themselves in float64 on
+// the same numbers: they may differ by a few roundings, whatever the layout.
 #include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/randint.h>

@@ -1,6 +1,6 @@
-// A family that exists for tests alone: blocks that norm what they add to the residual stream, as BERT's do, and of
-// which the first ones may be frozen. One file without a formula; register_post_norm_family() is its line of
-// registration.
+// A family for tests only: its blocks normalise what they add to the residual stream, as BERT's do, and the first ones
+// may be frozen. It is one file without cost formulas; register_post_norm_family() corresponds to a family's line in
+// families.cpp.
 #pragma once
 #include <cmath>
 #include <memory>

@@ -1,4 +1,4 @@
-// A disk that fails or is slow: the calls below stand in for those of the system in a test program of which one source
+// A disk that fails or is slow: the functions below replace those of the system in a test program if one of its sources
 // includes this header.
 #pragma once
 #include <fcntl.h>

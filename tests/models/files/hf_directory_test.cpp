@@ -171,7 +171,7 @@ TEST_CASE("several tensors make one parameter", "[hf_directory]") {
   }
 }
 
-TEST_CASE("names that differ are told in one error", "[hf_directory]") {
+TEST_CASE("names that differ are reported in one error", "[hf_directory]") {
   const HfDirectory directory(golden("sharded"), "transformer.");
   auto spec = toy();
   spec.ignored_tensors.clear();
@@ -231,7 +231,7 @@ TEST_CASE("of many tensors with a wrong shape the first are named", "[hf_directo
   CHECK(std::count(message.begin(), message.end(), '\n') < 25);
 }
 
-TEST_CASE("the prefix may stand in the file or in the model, but a tensor only once", "[hf_directory]") {
+TEST_CASE("the prefix may be in the file or in the model, but a tensor only once", "[hf_directory]") {
   const ScratchDirectory scratch;
   put(scratch / "config.json", "{}");
   put(scratch / "model.safetensors", floats("transformer.x", 2));
@@ -248,7 +248,7 @@ TEST_CASE("the prefix may stand in the file or in the model, but a tensor only o
   CHECK_THAT(open(scratch.path()), Contains("is the same tensor as"));
 }
 
-TEST_CASE("integers are no parameters", "[hf_directory]") {
+TEST_CASE("integers are not parameters", "[hf_directory]") {
   const ScratchDirectory scratch;
   put(scratch / "config.json", "{}");
   put(scratch / "model.safetensors",
@@ -259,7 +259,7 @@ TEST_CASE("integers are no parameters", "[hf_directory]") {
              Contains("dtype I8") && Contains("quantized"));
 }
 
-TEST_CASE("what is no model directory says what to do", "[hf_directory]") {
+TEST_CASE("an error about a directory without a model says what to do", "[hf_directory]") {
   const ScratchDirectory scratch;
   CHECK_THAT(open(scratch / "absent"), Contains("is not a directory"));
   CHECK_THAT(open(scratch.path()), Contains("config.json"));

@@ -182,7 +182,7 @@ TEST_CASE("a run that dies while it writes leaves nothing that looks like a mode
   check_model(scratch.path(), spec, 2);
 }
 
-TEST_CASE("a disk without room is told before anything is lost", "[hf_writer]") {
+TEST_CASE("a full disk is reported before anything is lost", "[hf_writer]") {
   const ScratchDirectory scratch;
   write_model(scratch.path(), toy(), 1, at::kFloat, 300);
   const auto before = names_in(scratch.path());
@@ -206,7 +206,7 @@ TEST_CASE("a disk without room is told before anything is lost", "[hf_writer]") 
   check_model(scratch.path(), toy(), 1);
 }
 
-TEST_CASE("a directory that cannot be made is told", "[hf_writer]") {
+TEST_CASE("a directory that cannot be created is reported", "[hf_writer]") {
   const ScratchDirectory scratch;
   put(scratch / "file", "");
   HfWriter writer(scratch / "file/m", toy(), at::kFloat);

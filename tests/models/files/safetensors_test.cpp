@@ -119,7 +119,7 @@ TEST_CASE("each lie of a header is named", "[safetensors]") {
   CHECK_THAT(lie(""), Contains("its tensors end at 0"));
 }
 
-TEST_CASE("what is no safetensors file is refused", "[safetensors]") {
+TEST_CASE("what is not a safetensors file is refused", "[safetensors]") {
   const ScratchDirectory scratch;
   const std::string path = scratch / "file";
   CHECK_THAT(open_and_read(path, ""), Contains("at least 8 bytes"));

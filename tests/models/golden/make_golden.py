@@ -1,4 +1,4 @@
-"""Makes the golden files beside it with the reference implementation: python make_golden.py (torch, safetensors)."""
+"""Makes the golden files with the reference implementation: python make_golden.py (torch, safetensors)."""
 import json
 import pathlib
 

@@ -1,5 +1,5 @@
-// What the plan's bytes are worth is proved against real steps: tests/engine/plan/activation_plan_test.cpp,
-// tests/engine/train/activation_peak_test.cpp and tests/mpi/memory_mpi.cpp.
+// tests/engine/plan/activation_plan_test.cpp, tests/engine/train/activation_peak_test.cpp and tests/mpi/memory_mpi.cpp
+// compare these bytes with real steps.
 #include "models/graph/dry_run.h"
 
 #include "models/families/gpt2.h"

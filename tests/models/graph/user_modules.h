@@ -1,4 +1,4 @@
-// A small transformer as its user would write it: plain torch::nn modules in a Sequential.
+// A small transformer as a user would write it: plain torch::nn modules in a Sequential.
 #pragma once
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>

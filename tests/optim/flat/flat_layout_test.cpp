@@ -27,7 +27,7 @@ const Segment& segment_of(const FlatLayout& layout, size_t param) {
 
 }  // namespace
 
-TEST_CASE("how ranks stand to a gradient") {
+TEST_CASE("what ranks hold of a gradient") {
   const Specs s;
   CHECK(sharing_of(s.weight, 2) == Sharing::split);
   CHECK(sharing_of(s.norm, 2) == Sharing::partial);
@@ -88,7 +88,7 @@ TEST_CASE("what is dealt to how many ranks") {
   CHECK(shards({.level = Level::weights, .degree = 4}, kFrozen) == 4);
 }
 
-TEST_CASE("a parameter stands where it does without sharding, relative to its neighbours") {
+TEST_CASE("a parameter has the same place relative to its neighbours as without sharding") {
   const Specs s;
   const auto plain = flat_layout(s.named(), 1, 3, {});
   for (const auto level : {Level::optimizer, Level::gradients, Level::weights}) {

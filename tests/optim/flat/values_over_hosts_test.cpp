@@ -1,4 +1,4 @@
-// Sharded values are the same bits whether their ranks stand on one host or on several.
+// Sharded values have the same bits whether their ranks are on one host or on several.
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/zeros.h>

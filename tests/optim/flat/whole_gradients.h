@@ -1,4 +1,4 @@
-// The complete gradients of a stage, put together from the shards that updates see.
+// The complete gradients of a stage, assembled from the shards that updates use.
 #pragma once
 #include <ATen/ops/full.h>
 

@@ -1,5 +1,5 @@
-// With what is trained on the host, values, gradients and states stand apart from what passes see. On CPUs that must
-// give the same bits as without, and links that copy as late as they may show who does not wait.
+// With trained values on the host, values, gradients and states are separate from those of the passes. On CPUs this
+// must give the same bits as without, and links that copy as late as allowed show missing waits.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
@@ -277,7 +277,7 @@ TEST_CASE("states on the host give the bits of states on the device, also where 
       }
 }
 
-TEST_CASE("whoever does not wait for a copy is found out") {
+TEST_CASE("a missing wait for a copy is detected") {
   for (Case c : layouts())
     for (const auto type : {at::kFloat, at::kBFloat16}) {
       c.type = type;
@@ -376,7 +376,7 @@ TEST_CASE("an update without gradients on the host, and gradients brought twice,
   CHECK_THROWS_AS(parameters.bring_gradients(), InvariantError);
 }
 
-TEST_CASE("what stands on the host counts as the optimizer's, and the device keeps no master") {
+TEST_CASE("values on the host count as the optimizer's, and the device keeps no master") {
   use_caching_allocator();
   const ModelSpec spec = model();
   const RankGroups groups = make_rank_groups(Mesh("cluster", 1, 1, 1), make_local_world(), make_local_world());

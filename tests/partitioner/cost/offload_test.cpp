@@ -1,4 +1,4 @@
-// What moving activations to the host and back costs and saves.
+// The cost and the savings of moving activations to the host and back.
 #include "partitioner/memory/away.h"
 #include "partitioner/memory/layer_bytes.h"
 #include "tests/partitioner/cost/published.h"
@@ -75,7 +75,7 @@ TEST_CASE("what moves more over a slow link takes longer, and keeps less") {
   CHECK(seconds(job, everything) > least);
 }
 
-TEST_CASE("over a link that is fast enough moving hides behind the computation") {
+TEST_CASE("over a fast link, offloading overlaps with the computation") {
   const Planning job = with_host(1e6);
   CHECK(seconds(job, four_stages(What::nothing, kEverything)) ==
         Approx(seconds(job, four_stages(What::nothing, {}))).epsilon(1e-3));
@@ -125,7 +125,7 @@ TEST_CASE("optimizer states on the host leave the device, and an update takes th
   }
 }
 
-TEST_CASE("what is away is told by instruction") {
+TEST_CASE("offloaded activations are reported by instruction") {
   using enum Op;
   const std::vector<Instruction> list = {{forward, 0},         {forward, 1},         {forward, 2},
                                          {backward_input, 2},  {backward_weight, 2}, {backward_input, 1},

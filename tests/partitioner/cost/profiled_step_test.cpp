@@ -1,4 +1,4 @@
-// Steps that are priced with a profile, against sums made by hand.
+// Compares steps that are priced with a profile with sums made by hand.
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
@@ -105,7 +105,7 @@ TEST_CASE("stages are priced by the lists that they run") {
   CHECK(estimate(job(p, 1), {.pipeline = 2}, halves).pipeline_seconds == Approx(3 + 6 + 4 + 4 + 2 * 0.25));
 }
 
-TEST_CASE("reductions hide behind the backward pass as far as was measured") {
+TEST_CASE("the backward pass hides reductions as far as was measured") {
   auto p = profile();
   const auto of = [&](double hidden) {
     p.links = {link("rdp", "all_reduce", 0.25, hidden)};  // 1 s for 1000 parameters, half a second for a block's 500

@@ -1,4 +1,4 @@
-// Published measurements that the planner is held against, and the jobs that they are of.
+// Published measurements that the planner is compared with, and the jobs that were measured.
 #pragma once
 #include "models/families/gpt2.h"
 #include "models/graph/dry_run.h"

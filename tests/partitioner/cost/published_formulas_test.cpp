@@ -1,4 +1,4 @@
-// What papers state as formulas, against what the planner counts from the layers' descriptions.
+// Compares formulas in papers with what the planner counts from the layers' descriptions.
 #include <cmath>
 
 #include "partitioner/cost/layer_prices.h"

@@ -1,6 +1,6 @@
 // Times of arXiv 2205.05198. No constant was fitted to them, but the description of that paper's engine
-// (engine_of_2205_05198) was chosen with these rows in view: whole steps, one block alone, and what of the 22B model's
-// step is spent outside its blocks. Prints its tables.
+// (engine_of_2205_05198) was chosen with these rows in view: whole steps, one block alone, and the time of the 22B
+// model's step outside its blocks. Prints its tables.
 #include <cmath>
 #include <cstdio>
 

@@ -1,5 +1,5 @@
-// Step times against published ones: one constant is fitted to half of a table, and everything else is predicted with
-// it. Prints its tables.
+// Compares step times with published ones: one constant is fitted to half of a table, and everything else is predicted
+// with it. Prints its tables.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>

@@ -243,7 +243,7 @@ TEST_CASE("equal modules use every stage, and their costs are as even as can be"
     }
 }
 
-TEST_CASE("a module stands where its path or the closest one around it says") {
+TEST_CASE("a module is placed by its path or by the closest module that contains it") {
   const ModuleTree tree = {node("model", -1, 1),     node("a", 0, 1), node("a.x", 1, 1),
                            node("a.y", 1, 1, {"w"}), node("b", 0, 1), node("b.x", 4, 1, {"w"})};
   CHECK(assign_paths(tree, {}, 2, 3) == Stages{2, 2, 2, 2, 2, 2});
@@ -255,7 +255,7 @@ TEST_CASE("a module stands where its path or the closest one around it says") {
                     Catch::Contains("a.y and b.x share a parameter, but are on stages 0 and 1"));
 }
 
-TEST_CASE("costs and weights that make no sense are told") {
+TEST_CASE("costs and weights that make no sense are refused") {
   CHECK_THROWS_AS(assign_tree(flat({1, -1}), 2, 0), ConfigError);
   CHECK_THROWS_AS(assign_tree(flat({1, std::numeric_limits<double>::quiet_NaN()}), 2, 0), ConfigError);
   CHECK_THROWS_AS(assign_tree(flat({1, 1}), 0, 0), ConfigError);

@@ -134,7 +134,7 @@ TEST_CASE("no way to cut is better than the partition, on a thousand random chai
   CHECK(weighted > 200);
 }
 
-TEST_CASE("every layer stands in exactly one chunk, chunks are contiguous, and none is empty") {
+TEST_CASE("every layer is in exactly one chunk, chunks are contiguous, and none is empty") {
   Random random;
   for (int round = 0; round < 300; ++round) {
     const int stages = random.whole(1, 8), v = random.whole(1, 4), chunks = stages * v;
@@ -174,7 +174,7 @@ TEST_CASE("models of equal blocks are cut exactly at any size, in milliseconds")
   CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(5));
 }
 
-TEST_CASE("caps that no assignment keeps are told") {
+TEST_CASE("caps that no assignment keeps are reported") {
   CHECK_THROWS_WITH(
       partition({.stage_of_chunk = {0, 1}, .seconds = {1, 1, 1}, .state_bytes = {5, 5, 5}, .memory_caps = {9, 9}}),
       Catch::Contains("3 layers") && Catch::Contains("use more stages"));

@@ -59,7 +59,7 @@ TEST_CASE("a cluster file says what its machines can do") {
   CHECK_THROWS_WITH(cluster.peak(Precision::bf16), Catch::Contains("bf16") && Catch::Contains("two boxes"));
 }
 
-TEST_CASE("all mistakes of a cluster file are told at once") {
+TEST_CASE("all mistakes of a cluster file are reported at once") {
   const auto text = message(R"({"nodes": -2, "devices_per_node": 8, "spot_price": 5, "hourly_price": 3, "bandwith": 1,
     "device": {"name": "X", "memory_gib": 0, "peak_tflops": {"fp32": 100, "fp16": 50}},
     "intra_node": {"bandwidth_gbs": 100}})");

@@ -80,7 +80,7 @@ TEST_CASE("link times are interpolated between sizes and scaled beyond them") {
   CHECK(link_seconds(link, 8000) == 8);
 }
 
-TEST_CASE("a profile tells where it does not fit") {
+TEST_CASE("a profile says how it does not match") {
   CHECK(mismatch(example(), {{"device", "cpu"}}).empty());
   CHECK(mismatch(example(), {{"device", "cpu"}, {"microbatch_size", "2"}, {"torch", "2.11"}}) ==
         "microbatch_size: 4, not 2; torch: unknown, not 2.11");

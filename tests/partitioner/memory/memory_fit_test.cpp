@@ -1,5 +1,11 @@
 #include "partitioner/memory/memory_fit.h"
 
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "core/error.h"
 #include "partitioner/memory/layer_bytes.h"
 #include "tests/partitioner/cost/published.h"
 #include "tests/partitioner/planning.h"
@@ -73,6 +79,20 @@ TEST_CASE("advice keeps the global batch, and smaller microbatches come before r
   CHECK(plan_layout(job, strong->layout).fit.fits);
   job.machines.cluster.memory_bytes = 1073741824.0;
   CHECK_FALSE(advice_to_fit(job.workload, job.machines.cluster, layout));
+}
+
+TEST_CASE("a schedule from a file keeps its number of microbatches") {
+  const auto job = small_job();
+  const std::string path = std::filesystem::temp_directory_path() / cat("memory-fit-", getpid(), ".csv");
+  std::ofstream(path) << "F0 B0\nF0 B0\n";
+  Layout layout{.pipeline = 2, .replicas = 4, .microbatch_size = 16, .schedule = path};
+  auto machines = job.machines;
+  machines.cluster.memory_bytes = plan_layout(job, layout).fit.bytes * 0.6;
+  const auto advice = advice_to_fit(job.workload, machines.cluster, layout);
+  REQUIRE(advice);
+  CHECK(advice->layout.microbatch_size == 16);
+  CHECK_THAT(advice->text, Catch::Contains("recompute"));
+  std::filesystem::remove(path);
 }
 
 }  // namespace shardline::memory_estimate_test::memory_fit_test

@@ -93,10 +93,19 @@ TEST_CASE("no layout that fits exactly is dropped by a bound") {
   space.chunks = {2};
   space.base.sharding.whole_below = 1 << 20;
   std::vector<Layout> layouts;
-  const auto all = search(job, space);
-  for (const auto& planned : all.best) layouts.push_back(planned.layout);
-  for (const auto& loser : all.losers) layouts.push_back(loser.layout);
-  CHECK(layouts.size() > 500);
+  const auto add_all = [&] {
+    const auto all = search(job, space);
+    for (const auto& planned : all.best) layouts.push_back(planned.layout);
+    for (const auto& loser : all.losers) layouts.push_back(loser.layout);
+  };
+  add_all();
+  // As lists of activation_checkpointing have it, by block.
+  space.recompute = {recompute_blocks(job.workload.spec, What::layers),
+                     recompute_blocks(job.workload.spec, What::layers)};
+  for (const size_t first : {1, 2, 8}) space.recompute[0][first] = {};
+  for (const size_t layer : {2, 3, 4, 5, 6, 7, 8}) space.recompute[1][layer] = {};
+  add_all();
+  CHECK(layouts.size() > 1000);
   for (const auto& layout : layouts) {
     const double bytes = plan_layout(job, layout).fit.bytes;
     auto just_enough = job;
@@ -118,6 +127,21 @@ TEST_CASE("no layout that fits exactly is dropped by a bound") {
     REQUIRE(found.best.size() == 1);
     CHECK(found.best.front().fit.bytes == bytes);
   }
+}
+
+// The embedding and the head that are tied are held once where both ends of the model are on one stage.
+TEST_CASE("no cut is avoided in memory that it fits exactly") {
+  auto job = job_on_p4d(1, published_gpt(16, 1024, 8, false, 51200, 1024), 1024, 32);
+  job.workload.software.own_ops = true;
+  for (const char* schedule : {"zbv", "dualpipev", "interleaved"})
+    for (const int pipeline : {2, 4}) {
+      job.machines.cluster.memory_bytes = 1e15;
+      const Layout layout{.pipeline = pipeline, .microbatches = 32, .schedule = schedule};
+      const auto free = plan_layout(job, layout);
+      job.machines.cluster.memory_bytes = free.fit.bytes;
+      CAPTURE(schedule, pipeline);
+      CHECK(plan_layout(job, layout).chunk_of_layer == free.chunk_of_layer);
+    }
 }
 
 TEST_CASE("parameters that stay whole save nothing and cost nothing to share") {

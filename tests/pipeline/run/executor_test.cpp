@@ -192,7 +192,7 @@ TEST_CASE("a stage runs its layers forward, and backward layer by layer, each we
   CHECK(result.diaries[0] == expected);
 }
 
-TEST_CASE("gradients are ready once a layer, behind the last microbatch, and nothing is kept") {
+TEST_CASE("gradients are ready once per layer, after the last microbatch, and nothing is kept") {
   for (int stages : {1, 2, 3, 5})
     for (int microbatches : {1, 4, 7})
       for (const auto& schedule : {simple_schedule(stages, microbatches, 0), simple_schedule(stages, microbatches, 2),
@@ -274,7 +274,7 @@ TEST_CASE("recomputed groups give the same bits under every schedule, and keep n
     }
 }
 
-TEST_CASE("activations that were away give the same bits, and the peak of those that are not is as foretold") {
+TEST_CASE("offloaded activations give the same bits, and the peak of the others is as predicted") {
   const auto one = run(one_forward_one_backward(1, 7, 0), Mode::train, "none", {}, 2);
   for (const auto& schedule : {simple_schedule(1, 7, 0), simple_schedule(3, 7, 0), one_forward_one_backward(2, 7, 0),
                                one_forward_one_backward(3, 7, 0), two_chunks_on_one_stage(7)})
@@ -288,7 +288,7 @@ TEST_CASE("activations that were away give the same bits, and the peak of those 
       }
 }
 
-TEST_CASE("what is away takes no memory until its horizon") {
+TEST_CASE("offloaded activations take no memory until their horizon") {
   const auto peak = [](const char* recompute, const OffloadOptions& offload) {
     return run(simple_schedule(1, 7, 0), Mode::train, recompute, offload, 2).activation_bytes[0].first;
   };
@@ -300,7 +300,7 @@ TEST_CASE("what is away takes no memory until its horizon") {
   CHECK(peak("group_2", {.enabled = true, .horizon = 100}) == peak("group_2", {}));
 }
 
-TEST_CASE("a group is recomputed in front of its backward, the one behind it first") {
+TEST_CASE("a group is recomputed right before its backward, the group after it first") {
   const auto result = run(one_forward_one_backward(1, 1, 0), Mode::train, "group_3");
   Diary runs;
   for (const auto& entry : result.diaries[0])

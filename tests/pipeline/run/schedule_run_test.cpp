@@ -1,4 +1,4 @@
-// Every schedule on the executor, with chunks where they may lie.
+// Runs every schedule on the executor, with chunks on any stages.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
@@ -162,7 +162,7 @@ TEST_CASE("what the checker accepts gives the same bits in any order") {
   CHECK(accepted > 50);
 }
 
-TEST_CASE("chunks may lie anyhow: stages that are no neighbours have channels too") {
+TEST_CASE("chunks may be on any stages: channels also connect stages that are not neighbours") {
   const std::pair<const char*, int> files[] = {
       {"F0/0 F1/0 F2/0 B0/0 B1/0 B2/0\nF0/2 B0/2 F1/2 B1/2 F2/2 B2/2\nF0/1 F1/1 B0/1 F2/1 B1/1 B2/1", 3},
       {"F0/1 F1/1 B0/1 B1/1\nF0/3 B0/3 F1/3 B1/3\nF0/0 F1/0 B0/0 B1/0\nF0/2 F1/2 B0/2 B1/2", 2},

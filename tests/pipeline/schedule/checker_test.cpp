@@ -377,7 +377,7 @@ TEST_CASE("crossed messages are refused although every value is sent") {
                  "microbatch 1, chunk 0, peer 1)"));
 }
 
-TEST_CASE("a circle of waiting stages is told stage by stage") {
+TEST_CASE("a cycle of waiting stages is reported stage by stage") {
   // Stage 0 wants the gradient of microbatch 1 before it sends microbatch 1's activation.
   auto schedule = simple_schedule(2, 2, 0);
   auto& list = schedule.instructions[0];

@@ -1,4 +1,4 @@
-// The vectorised loops on half-precision tensors against the same functions in float64 on the same numbers.
+// Compares the vectorised loops on half-precision tensors with the same functions in float64 on the same numbers.
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
@@ -156,7 +156,7 @@ TEST_CASE("Cross entropy of half-precision logits") {
     }
 }
 
-TEST_CASE("Half-precision logits that are infinite or no numbers are not hidden") {
+TEST_CASE("Half-precision logits that are infinite or NaN are not hidden") {
   const at::Tensor label = at::tensor({int64_t{1}, int64_t{0}});
   for (const auto type : kHalfTypes) {
     at::Tensor logits = at::full({2, 100}, -INFINITY, type);

@@ -1,4 +1,5 @@
-// The vectorised loops against the same functions in ATen (aten_kernels.h), which in turn are held against autograd.
+// Compares the vectorised loops with the same functions in ATen (aten_kernels.h), which in turn are compared with
+// autograd.
 #include "tensor_parallel/kernels/kernels.h"
 
 #include <ATen/Parallel.h>

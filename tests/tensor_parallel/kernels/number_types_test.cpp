@@ -54,7 +54,7 @@ TEST_CASE("numbers are rounded to the nearest, ties to even, as torch rounds the
   CHECK(wrong == 0);
 }
 
-TEST_CASE("numbers beyond half precision become infinite, and what is no number stays none") {
+TEST_CASE("numbers beyond half precision become infinite, and NaN stays NaN") {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   for (const float x : {65519.0f, 65520.0f, 65535.9f, 65536.0f, 1e30f, 3.39e38f, 3.4e38f, kInfinity, -kInfinity}) {
     CAPTURE(x);

@@ -1,5 +1,5 @@
-// The split ops in half precision, over ranks, against the whole ones in float64 on the same numbers. What ranks add up
-// was rounded on every rank and is rounded once more; gradients of parameters are fp32 and stay exact.
+// Compares the split ops in half precision, over ranks, with the whole ones in float64 on the same numbers. Sums over
+// ranks were rounded on every rank and are rounded once more; gradients of parameters are fp32 and stay exact.
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/embedding.h>

@@ -1,4 +1,4 @@
-// Rotary position embedding against multiplication by complex numbers of size one.
+// Compares rotary position embedding with multiplication by complex numbers of absolute value one.
 #include "tensor_parallel/ops/rotary.h"
 
 #include <ATen/ops/equal.h>

@@ -1,4 +1,4 @@
-// Words of a config that are enums in the program.
+// Config words that are enums in the program.
 #include "engine/config/keys/registry.h"
 
 #include "tests/catch.h"

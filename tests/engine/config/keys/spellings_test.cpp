@@ -1,4 +1,4 @@
-// The same thing said in the words of transformers, of SageMaker's library and in ours.
+// Settings in the spellings of transformers, of SageMaker's library and of shardline.
 #include <algorithm>
 
 #include "core/error.h"
@@ -32,7 +32,7 @@ std::string mistake(const std::string& patch) {
 
 }  // namespace
 
-TEST_CASE("Activation checkpointing is said in three ways", "[config][spellings]") {
+TEST_CASE("Activation checkpointing has three spellings", "[config][spellings]") {
   const auto strategy = [](const char* patch) { return word_of(reading(patch).smp.activation_checkpointing); };
   CHECK(strategy(R"({"training": {"activation_checkpointing": true}})") == "each");
   CHECK(strategy(R"({"training": {"gradient_checkpointing": true}})") == "each");
@@ -147,7 +147,7 @@ TEST_CASE("Two values on the command line in two spellings must agree", "[config
             .smp.pipeline_parallel_degree == 2);
 }
 
-TEST_CASE("SageMaker's data parallelism is ours", "[config][spellings]") {
+TEST_CASE("SageMaker's data parallelism is honoured", "[config][spellings]") {
   const auto distribution = [](const std::string& data_parallel, const std::string& rest = "") {
     return cat(R"({"distribution": {"smdistributed": {"dataparallel": )", data_parallel, "}", rest, "}}");
   };

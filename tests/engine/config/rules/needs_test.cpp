@@ -25,7 +25,7 @@ bool has_note(const Config& config, const char* beginning) {
 
 }  // namespace
 
-TEST_CASE("Keys that have no effect in a run are told", "[config][needs]") {
+TEST_CASE("Keys that have no effect in a run are listed", "[config][needs]") {
   const auto told = [](const char* patch, const char* line) {
     CAPTURE(patch);
     const Config config = with(patch);

@@ -255,7 +255,7 @@ TEST_CASE("a damaged or truncated cache is noticed and made again") {
   CHECK_THAT(message_of<DataError>([&] { text_of(cache); }), Contains("token 0") && Contains("damaged"));
 }
 
-TEST_CASE("a disk that takes no more is an error and leaves nothing behind") {
+TEST_CASE("a full disk is an error and leaves nothing behind") {
   const TempFolder folder;
   const auto options = options_for(folder, {folder.write("a.txt", std::string(100000, 'x'))});
   rlimit old{};

@@ -1,5 +1,5 @@
-// Steps and epochs against the rules of transformers 5 (Trainer.set_initial_training_values and _run_epoch), with the
-// batches of accelerate's BatchSamplerShard.
+// Compares steps and epochs with the rules of transformers 5 (Trainer.set_initial_training_values and _run_epoch), with
+// the batches of accelerate's BatchSamplerShard.
 #include "engine/data/dataset/sample_order.h"
 
 #include <algorithm>

@@ -226,7 +226,7 @@ TEST_CASE("every schedule keeps its bound on active microbatches, down to 1") {
         }
 }
 
-TEST_CASE("a bound that is no bound changes nothing") {
+TEST_CASE("a bound without effect changes nothing") {
   const auto free = all_schedules(4, 8), bounded = all_schedules(4, 8, 99);
   CHECK(free == bounded);
 }

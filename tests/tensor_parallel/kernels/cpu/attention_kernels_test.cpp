@@ -1,4 +1,4 @@
-// Attention with dropout, block by block, against the whole matrix in float64, and that against finite differences.
+// Compares attention with dropout, block by block, with the whole matrix in float64, and that with finite differences.
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
@@ -220,7 +220,7 @@ std::array<at::Tensor, 4> by_definition(const std::array<at::Tensor, 3>& qkv, co
   return {out.detach(), q.grad(), k.grad(), v.grad()};
 }
 
-TEST_CASE("Infinite scores and values that are no numbers are never hidden, and spread as in float64") {
+TEST_CASE("Infinite scores and NaN values are never hidden, and spread as in float64") {
   constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
   constexpr int64_t kLength = 70;  // two blocks of queries
   enum { kQuery, kKey, kValue };

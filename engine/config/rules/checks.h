@@ -1,4 +1,4 @@
-// Rules between keys. Each is looked at only where its own sections were read without a mistake.
+// Rules between keys. Each rule is checked only if the sections that it reads were read without a mistake.
 #pragma once
 #include <functional>
 #include <string>
@@ -8,19 +8,19 @@
 
 namespace shardline {
 
-// Passes on a mistake that `read` throws as ConfigError("RULE; ADVICE").
+// Reports the mistake that `read` throws as ConfigError("RULE; ADVICE").
 void report_mistakes(const std::function<void()>& read,
                      const std::function<void(const std::string& rule, const std::string& advice)>& report);
 
 void check_model_and_data(const Config& config, const Complaint& complain);
-// The keys of model.config, together with those of the directory's config.json, and what they allow of the data.
+// Checks the keys of model.config, merged with the directory's config.json, and the sample length against the model.
 void check_model_config(const Config& config, const Complaint& complain);
 void check_training(const Config& config, const Complaint& complain);
 void check_determinism(const Config& config, const Complaint& complain);
 void check_precision(const Config& config, const Complaint& complain);
 void check_evaluation(const Config& config, const Complaint& complain);
 void check_layout(const Config& config, const Complaint& complain);
-// Whether a degree is "auto", and then what that needs.
+// Whether a degree is "auto"; if so, checks what that requires.
 bool check_auto(const Config& config, const Complaint& complain);
 void check_processes(const Config& config, const Complaint& complain);
 

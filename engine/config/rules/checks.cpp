@@ -1,4 +1,4 @@
-#include "engine/config/checks.h"
+#include "engine/config/rules/checks.h"
 
 #include <algorithm>
 #include <cmath>
