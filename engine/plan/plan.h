@@ -29,8 +29,6 @@ struct Plan {
 Plan make_plan(const ResolvedRun& run, const std::vector<int>& chunk_of_layer);
 // Resolves the run of `spec` and assigns its layers as engine/plan/assignment.h says.
 Plan make_plan(const Config& config, const ModelSpec& spec, int world_size);
-// The schedule of a training step.
-Schedule training_schedule(const Layout& layout);
 
 // The model's units by their full names; empty where there is nothing to split over.
 std::vector<SplitUnit> units_of(const Plan& plan);

@@ -93,6 +93,9 @@ struct Layout {
   bool operator==(const Layout&) const = default;
 };
 
+// The schedule of a training step.
+Schedule training_schedule(const Layout& layout);
+
 // By layer of the model: every block by itself, or the attention cores of all; empty for `nothing`.
 std::vector<Recompute> recompute_blocks(const ModelSpec& spec, Recompute::What what);
 // The strategies that occur: "none", "each", "group_2, selective".
