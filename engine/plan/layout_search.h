@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/plan/forecast.h"
+#include "engine/run/model_source.h"
 #include "partitioner/search/search.h"
 
 namespace shardline {
@@ -20,8 +21,11 @@ struct Candidates {
 };
 
 // All layouts of the plan's workload over the config's ranks, or over all devices of the cluster where it names no
-// number of processes; ranked by cost also over fewer nodes.
-Candidates search_layouts(const Config& config, const Plan& plan, const Machines& machines, Ranking ranking);
+// number of processes; ranked by cost also over fewer nodes. The planner places their layers, and splits what gives
+// every one of the T ranks a part, unless the config asks otherwise by name. written: the config that settings are for,
+// in which degrees may be "auto" that `config` has chosen.
+Candidates search_layouts(const Config& written, const Config& config, const ModelSource& model, const Plan& plan,
+                          const Machines& machines, Ranking ranking);
 
 // `candidates`, best first, each with the reason it lost; of those that are not ranked only the first ones.
 nlohmann::json candidates_json(const Candidates& candidates);

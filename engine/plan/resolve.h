@@ -18,14 +18,18 @@ ResolvedRun resolve(const Config& config, const ModelSpec& spec, int world_size,
 Workload resolve_workload(const Config& config, const ModelSpec& spec, int64_t global_batch,
                           const std::optional<Precision>& precision = {});
 Layout resolve_layout(const Config& config, const ModelSpec& spec, int world_size);
-// A layout's fields that do not depend on the ranks: the schedule, what is recomputed, offloaded and sharded. Degrees
-// and batch sizes stay as `sizes` has them.
+// A layout's fields that do not depend on the ranks: the schedule, what is recomputed and offloaded, and what is asked
+// to be sharded (degree 0: over all replicas). Degrees and batch sizes stay as `sizes` has them.
 Layout resolve_choices(const Config& config, const ModelSpec& spec, const Layout& sizes);
 
-// The other way round: `config`, which resolves to `from`, changed where `layout` differs, at the same global batch and
-// in `precision`. Samples are then cut by global_batch_size and microbatches alone.
+// The other way round: `config`, which resolves to `from`, changed so that it resolves to `layout`, at the same global
+// batch and in `precision`. Keys stay where they say so already, and those that are refused beside the new ones are
+// unset. The accumulation steps of `layout` are a way to count its microbatches and may differ. Throws ConfigError
+// where the ranks cannot be spread over the hosts.
 Config with_layout(const Config& config, const Layout& from, const Layout& layout, Precision precision);
-// The keys that say what replicas share out.
+// The keys that say what replicas share out, without those that only other levels have.
 void set_sharding(SmpOptions& smp, const Sharding& sharding);
+// The planner places the layers.
+void set_auto_partition(SmpOptions& smp);
 
 }  // namespace shardline

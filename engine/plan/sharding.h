@@ -5,7 +5,9 @@
 
 namespace shardline {
 
-// Throws ConfigError where the degree does not divide the replicas.
+// What the keys ask for; degree 0: all replicas.
+Sharding asked_sharding(const SmpOptions& smp);
+// Of so many replicas. Throws ConfigError where the degree does not divide them.
 Sharding sharding_of(const SmpOptions& smp, int replicas);
 
 // "none", "ZeRO-1: optimizer state over 4 replicas", "MiCS: ... over 2 of 4 replicas"

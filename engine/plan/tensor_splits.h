@@ -18,6 +18,9 @@ SplitChoices splits_of(const ModelSpec& spec);
 // name nothing, and where tied units are asked to differ.
 SplitChoices asked_splits(const Config& config, const ModelSpec& spec);
 
+// And with what stays whole because some of the T ranks would have no part of it; nothing is weighed by prices.
+SplitChoices splits_by_rule(const Config& config, const ModelSpec& spec);
+
 // All units of the model on the T ranks. Throws ConfigError as asked_splits does.
 SplitChoices decide_splits(const Config& config, const ModelSource& model, int world_size,
                            const Assumptions& assumed = {});

@@ -17,6 +17,9 @@ int available_hosts(const Config& config);
 // How many the ranks are on: one where only P x T says how many ranks there are.
 int used_hosts(const Config& config);
 
+// Of so many ranks on all of them. Throws ConfigError where they are not a multiple of the hosts.
+int ranks_per_host(const Config& config, int world_size);
+
 // used_hosts x processes_per_host; else P x T.
 int configured_world_size(const Config& config);
 
