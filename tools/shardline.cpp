@@ -45,6 +45,7 @@ Config load(CommandLine& line) {
   Config config = read_config(line.config, line.overrides);
   const auto chosen = settings_between(config, with_chosen_degrees(config, line.plan.assumed));
   if (chosen.empty()) return config;
+  line.plan.written = config;
   line.overrides.insert(line.overrides.end(), chosen.begin(), chosen.end());
   return read_config(line.config, line.overrides);
 }

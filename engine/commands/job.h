@@ -43,6 +43,7 @@ struct PlanOptions {
   std::string search;         // not empty: "time", "cost" or "memory"
   std::string from_run;       // not empty: output_dir of a run of this config to compare the plan with
   Assumptions assumed;
+  std::optional<Config> written;  // with "auto" where the config has what was chosen for it; unset: the config
 };
 // `shardline plan`: starts no ranks and reads no text. Throws what train would throw; see engine/commands/run_checks.h.
 // If the config names a cluster, the plan includes a forecast for it.

@@ -9,7 +9,6 @@
 #include "engine/config/config.h"
 #include "engine/config/rules/model_rules.h"
 #include "engine/plan/report/plan_page.h"
-#include "engine/plan/tensor_splits.h"
 #include "engine/train/run_comparison.h"
 
 namespace shardline {
@@ -36,10 +35,8 @@ std::string plan_job(const Config& config, const PlanOptions& options) {
     text += "\n" + forecast_text(forecast, plan);
     std::optional<Candidates> candidates;
     if (!options.search.empty()) {
-      // With another T, units may be split that cannot be split over this T.
-      Plan open = plan;
-      open.workload.spec = make_spec(config, model.hf_config, asked_splits(config, model.spec));
-      candidates = search_layouts(config, open, machines, ranking_from(options.search));
+      candidates =
+          search_layouts(options.written.value_or(config), config, model, plan, machines, ranking_from(options.search));
       json["candidates"] = candidates_json(*candidates);
       json["search_seconds"] = candidates->found.seconds;
       text += "\n" + candidates_text(*candidates, forecast);

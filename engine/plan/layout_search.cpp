@@ -23,10 +23,12 @@ constexpr size_t kShownLosers = 20;
 
 std::vector<int> worlds_of(const Config& config, const Cluster& cluster, Ranking ranking) {
   if (config.mpi.processes_per_host > 0) return {configured_world_size(config)};
-  std::vector<int> worlds = {cluster.devices()};
+  const int hosts = available_hosts(config);
+  std::vector<int> worlds = {ranks_per_host(config, cluster.devices()) * hosts};
   // Fewer nodes take longer, but may cost less.
   for (int nodes = cluster.nodes; ranking == Ranking::cost && nodes % 2 == 0;)
     worlds.push_back((nodes /= 2) * cluster.devices_per_node);
+  std::erase_if(worlds, [&](int world) { return world % hosts != 0; });
   return worlds;
 }
 
@@ -60,23 +62,39 @@ std::string tenths(double value) {
   return text.str();
 }
 
+// Makes the model for other degrees. Units with "auto" are split by rule: prices would need a plan for each layout.
+std::function<ModelSpec(int, bool)> spec_of_degrees(const Config& config, const ModelSource& model) {
+  return [config, &model](int tensor, bool sequence_parallel) {
+    Config other = config;
+    other.smp.tensor_parallel_degree = tensor;
+    other.smp.optimize = sequence_parallel ? Optimize::memory : Optimize::speed;
+    return make_spec(other, model.hf_config, splits_by_rule(other, model.spec));
+  };
+}
+
 // Leaves open what the config gives as "auto"; everything else is as the config says.
-SearchSpace open_space(const Config& config, const Cluster& cluster, const ModelSpec& spec, int world) {
+SearchSpace open_space(const Config& config, const Cluster& cluster, const ModelSource& model, int world) {
   const SmpOptions& smp = config.smp;
   const auto fixed = [](int value) { return value == kAuto ? std::vector<int>() : std::vector<int>{value}; };
-  SearchSpace space{.base = resolve_choices(config, spec, {}),
+  SearchSpace space{.base = resolve_choices(config, model.spec, {}),
+                    .spec = spec_of_degrees(config, model),
                     .worlds = {world},
                     .tensor = fixed(smp.tensor_parallel_degree),
                     .pipeline = fixed(smp.pipeline_parallel_degree),
                     .microbatches = fixed(smp.microbatches),
-                    .schedules = {smp.pipeline}};
+                    .schedules = {smp.pipeline},
+                    .memory_weight = smp.memory_weight.value_or(0)};
+  if (smp.ddp == false) space.replicas = space.tensor = {1};
   Layout& base = space.base;
-  base.active_microbatches = 0;  // each schedule uses what it needs
+  base.active_microbatches = smp.active_microbatches.value_or(0);
   space.recompute = {base.recompute};
   space.sequence_parallel = {smp.optimize == Optimize::memory};
   space.placements = {smp.placement_strategy};
   if (smp.microbatches != kAuto) space.microbatch_sizes = {};
-  if (smp.virtual_pipeline_degree != kAuto) space.chunks = {smp.virtual_pipeline_degree};
+  if (smp.virtual_pipeline_degree == kAuto)
+    space.chunks.insert(space.chunks.begin(), 1);
+  else
+    space.chunks = {smp.virtual_pipeline_degree};
   space.offload = {cluster.host.bytes_per_second > 0 ? base.offload : OffloadOptions{}};
   if (smp.sharded_data_parallel_degree == kAuto) {
     space.sharding_degrees = {};
@@ -117,21 +135,27 @@ Ranking ranking_from(const std::string& name) {
   throw ConfigError(cat("--search ", name, ": use time, cost or memory"));
 }
 
-Candidates search_layouts(const Config& config, const Plan& plan, const Machines& machines, Ranking ranking) {
+Candidates search_layouts(const Config& written, const Config& config, const ModelSource& model, const Plan& plan,
+                          const Machines& machines, Ranking ranking) {
   const Cluster& cluster = machines.cluster;
   if (ranking == Ranking::cost && !cluster.hourly_price)
     throw ConfigError(cat("--search cost: the cluster \"", cluster.name, "\" states no hourly_price; state it"));
-  SearchSpace space{
-      .base = plan.layout, .worlds = worlds_of(config, cluster, ranking), .placements = {plan.layout.placement}};
+  SearchSpace space{.base = plan.layout,
+                    .spec = spec_of_degrees(config, model),
+                    .worlds = worlds_of(config, cluster, ranking),
+                    .placements = {plan.layout.placement},
+                    .memory_weight = config.smp.memory_weight.value_or(0)};
   space.base.active_microbatches = 0;  // each schedule uses what it needs
   space.base.accumulation_steps = 1;   // the search chooses all microbatches of a step
   space.offload = {{}, {.enabled = true, .horizon = plan.layout.offload.horizon}};
   Candidates candidates{.ranking = ranking,
                         .found = search(plan.workload, machines, space, ranking),
                         .hourly_price = cluster.hourly_price.value_or(0)};
+  Config cut_by_planner = config;
+  set_auto_partition(cut_by_planner.smp);
   for (const auto& best : candidates.found.best)
     candidates.settings.push_back(
-        settings_between(config, with_layout(config, plan.layout, best.layout, plan.workload.precision())));
+        settings_between(written, with_layout(cut_by_planner, plan.layout, best.layout, plan.workload.precision())));
   return candidates;
 }
 
@@ -199,10 +223,9 @@ Config with_chosen_degrees(const Config& config, const Assumptions& assumed) {
   if (!leaves_open(config.smp)) return config;
   const int world = ranks_of_auto(config, assumed);
   const ModelSource model = open_model(config);
-  const ModelSpec spec = make_spec(config, model.hf_config, asked_splits(config, model.spec));
-  const Workload workload = resolve_workload(config, spec, *config.training.global_batch_size, assumed.precision);
+  const Workload workload = resolve_workload(config, model.spec, *config.training.global_batch_size, assumed.precision);
   const Machines machines{planning_cluster(config, world, assumed)};
-  const auto found = search(workload, machines, open_space(config, machines.cluster, spec, world), Ranking::time);
+  const auto found = search(workload, machines, open_space(config, machines.cluster, model, world), Ranking::time);
   if (found.best.empty())
     throw ConfigError(cat("/smp_options: no layout that \"auto\" may choose fits the ", world, " ranks of \"",
                           machines.cluster.name, "\": ", to_string(found.losers.front().layout), ": ",
@@ -217,13 +240,8 @@ Config with_chosen_degrees(const Config& config, const Assumptions& assumed) {
   choose(chosen.smp.tensor_parallel_degree, best.tensor);
   choose(chosen.smp.microbatches, best.microbatches);
   choose(chosen.smp.virtual_pipeline_degree, best.chunks_per_stage);
-  if (config.mpi.processes_per_host == 0 && !degrees_say_ranks(config)) {
-    const int hosts = available_hosts(config);
-    if (best.world() % hosts != 0)
-      throw ConfigError(cat("/mpi_options: the ", best.world(), " ranks that \"auto\" chose are not a multiple of the ",
-                            hosts, " hosts; name hosts and processes_per_host"));
-    chosen.mpi.processes_per_host = best.world() / hosts;
-  }
+  if (config.mpi.processes_per_host == 0 && !degrees_say_ranks(config))
+    chosen.mpi.processes_per_host = ranks_per_host(config, best.world());
   return chosen;
 }
 

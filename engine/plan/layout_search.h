@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/plan/forecast.h"
+#include "engine/run/model_source.h"
 #include "partitioner/search/search.h"
 
 namespace shardline {
@@ -20,8 +21,11 @@ struct Candidates {
 };
 
 // Searches all layouts of the plan's workload over the config's ranks, or over all devices of the cluster if the config
-// does not give the number of processes. A ranking by cost also tries fewer nodes.
-Candidates search_layouts(const Config& config, const Plan& plan, const Machines& machines, Ranking ranking);
+// does not give the number of processes. A ranking by cost also tries fewer nodes. The planner places the layers of
+// each and splits every unit of which all T ranks get a part, unless the config names it. written: the config that the
+// settings apply to; its degrees may be "auto", while those of `config` are chosen.
+Candidates search_layouts(const Config& written, const Config& config, const ModelSource& model, const Plan& plan,
+                          const Machines& machines, Ranking ranking);
 
 // The layouts in `candidates`, best first, each with the reason it lost; of those that are not ranked, only the first
 // ones.

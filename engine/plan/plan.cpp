@@ -77,12 +77,6 @@ std::string activations_text(const Plan& plan) {
 
 }  // namespace
 
-Schedule training_schedule(const Layout& layout) {
-  // Accumulation means more microbatches: the pipeline is not drained between accumulation steps.
-  const bool scattered = layout.sharded() >= Sharding::Level::gradients;
-  return with_reductions(make_schedule(layout.schedule_choice()), scattered);
-}
-
 std::vector<SplitUnit> units_of(const Plan& plan) {
   std::vector<SplitUnit> units;
   if (plan.layout.tensor == 1) return units;

@@ -29,8 +29,6 @@ struct Plan {
 Plan make_plan(const ResolvedRun& run, const std::vector<int>& chunk_of_layer);
 // Resolves the run of `spec` and assigns its layers as described in engine/plan/assignment.h.
 Plan make_plan(const Config& config, const ModelSpec& spec, int world_size);
-// The schedule of a training step.
-Schedule training_schedule(const Layout& layout);
 
 // The model's units under their full names; empty if T is 1.
 std::vector<SplitUnit> units_of(const Plan& plan);

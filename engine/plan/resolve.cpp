@@ -38,6 +38,57 @@ Software software_of(const Config& config, const ModelSpec& spec) {
           .own_ops = true};
 }
 
+// "simple" goes through the steps of an accumulation in waves.
+int active_microbatches(const SmpOptions& smp, const Layout& layout) {
+  return smp.active_microbatches.value_or(
+      smp.pipeline.kind == ScheduleKind::simple ? layout.microbatches_per_accumulation() : 0);
+}
+
+// Whether the samples of a step are cut into the layout's microbatches.
+bool cuts_samples_as(const Layout& layout, const Config& config) {
+  bool allowed = true;
+  const auto complain = [&](const auto&, const auto&, const auto&) { allowed = false; };
+  const Layout sizes = check_sizes(config, layout.world(), complain);
+  return allowed && sizes.replicas == layout.replicas && sizes.microbatches == layout.microbatches &&
+         sizes.microbatch_size == layout.microbatch_size;
+}
+
+bool shards_as(const Layout& layout, const SmpOptions& smp) {
+  const Sharding asked = asked_sharding(smp);
+  const int degree = asked.degree == 0 ? layout.replicas : asked.degree;
+  return asked.level == layout.sharding.level && degree == layout.sharding.degree;
+}
+
+void set_precision(Config& config, Precision precision) {
+  config.training.bf16 = precision == Precision::bf16;
+  config.training.fp16 = precision == Precision::fp16;
+  if (precision != Precision::fp32) config.runtime.dtype = FullType::float32;
+  if (precision == Precision::fp16) return;
+  config.training.static_loss_scale.reset();
+  config.training.dynamic_loss_scale.reset();
+  config.training.dynamic_loss_args = nullptr;
+  config.training.query_key_layer_scaling = false;
+}
+
+void set_ranks(Config& config, const Layout& layout) {
+  const int world = layout.world();
+  if (config.mpi.processes_per_host > 0 || layout.replicas > 1)
+    config.mpi.processes_per_host = ranks_per_host(config, world);
+  if (world == 1) return;
+  if (config.runtime.communicator == CommunicatorChoice::local)
+    config.runtime.communicator = CommunicatorChoice::automatic;
+  if (config.runtime.communicator != CommunicatorChoice::threads) config.mpi.enabled = true;
+}
+
+void set_schedule(SmpOptions& smp, const Layout& layout) {
+  smp.pipeline = layout.schedule;
+  smp.virtual_pipeline_degree = layout.chunks_per_stage;
+  if (active_microbatches(smp, layout) == layout.active_microbatches) return;
+  smp.active_microbatches.reset();
+  if (layout.active_microbatches > 0 && active_microbatches(smp, layout) != layout.active_microbatches)
+    smp.active_microbatches = layout.active_microbatches;
+}
+
 }  // namespace
 
 Workload resolve_workload(const Config& config, const ModelSpec& spec, int64_t global_batch,
@@ -56,19 +107,19 @@ Layout resolve_choices(const Config& config, const ModelSpec& spec, const Layout
   layout.placement = smp.placement_strategy;
   layout.schedule = smp.pipeline;
   layout.chunks_per_stage = smp.virtual_pipeline_degree;
-  // The schedule "simple" processes an accumulation in waves: the microbatches of one accumulation step at a time.
-  layout.active_microbatches = smp.active_microbatches.value_or(
-      smp.pipeline.kind == ScheduleKind::simple ? sizes.microbatches_per_accumulation() : 0);
+  layout.active_microbatches = active_microbatches(smp, sizes);
   layout.recompute = recompute_by_layer(smp.activation_checkpointing, spec);
   layout.offload = {smp.offload_activations, smp.activation_loading_horizon, smp.offload_scope == OffloadScope::all};
   layout.sequence_parallel = smp.sequence_parallel();
-  layout.sharding = sharding_of(smp, sizes.replicas);
+  layout.sharding = asked_sharding(smp);
   layout.states_on_host = states_on_host(smp, has_accelerators(config));
   return layout;
 }
 
 Layout resolve_layout(const Config& config, const ModelSpec& spec, int world_size) {
-  return resolve_choices(config, spec, resolve_sizes(config, world_size));
+  Layout layout = resolve_choices(config, spec, resolve_sizes(config, world_size));
+  layout.sharding = sharding_of(config.smp, layout.replicas);
+  return layout;
 }
 
 ResolvedRun resolve(const Config& config, const ModelSpec& spec, int world_size,
@@ -83,39 +134,50 @@ void set_sharding(SmpOptions& smp, const Sharding& sharding) {
   smp.shard_optimizer_state = level == Level::optimizer || level == Level::gradients;
   smp.shard_gradients = level == Level::gradients;
   smp.sharded_data_parallel_degree = level == Level::weights ? sharding.degree : 1;
+  const SmpOptions without;
+  if (level == Level::none) smp.sdp_hierarchical_allgather = without.sdp_hierarchical_allgather;
+  if (level == Level::weights) return;
+  smp.sdp_reduce_bucket_size = without.sdp_reduce_bucket_size;
+  smp.sdp_param_persistence_threshold = without.sdp_param_persistence_threshold;
+  smp.sdp_max_live_parameters = without.sdp_max_live_parameters;
+}
+
+void set_auto_partition(SmpOptions& smp) {
+  smp.auto_partition = true;
+  smp.default_partition.reset();
+  smp.manual_partition = {};
+  smp.load_partition = false;
+  smp.partition_file.clear();
 }
 
 Config with_layout(const Config& config, const Layout& from, const Layout& layout, Precision precision) {
   Config to = config;
   SmpOptions& smp = to.smp;
-  if (precision != precision_of(config)) {
-    to.training.bf16 = precision == Precision::bf16;
-    to.training.fp16 = precision == Precision::fp16;
-  }
+  if (precision != precision_of(config)) set_precision(to, precision);
   smp.pipeline_parallel_degree = layout.pipeline;
   smp.tensor_parallel_degree = layout.tensor;
   smp.placement_strategy = layout.placement;
-  if (layout.microbatches != from.microbatches || layout.replicas != from.replicas) {
-    smp.microbatches = layout.microbatches;
+  set_ranks(to, layout);
+  if (layout.replicas > 1 || layout.tensor > 1)
+    if (smp.ddp == false) smp.ddp.reset();
+  if (layout.tensor > 1) smp.optimize = layout.sequence_parallel ? Optimize::memory : Optimize::speed;
+  if (!cuts_samples_as(layout, to)) {
+    smp.microbatches = layout.microbatches_per_accumulation();
     to.training.global_batch_size = static_cast<int>(layout.global_batch());
     to.training.per_device_train_batch_size.reset();
-    to.training.gradient_accumulation_steps = 1;
+    to.training.gradient_accumulation_steps.reset();
+    if (layout.accumulation_steps > 1) to.training.gradient_accumulation_steps = layout.accumulation_steps;
   }
-  if (layout.pipeline > 1) {
-    smp.pipeline = layout.schedule;
-    smp.virtual_pipeline_degree = layout.chunks_per_stage;
-  }
-  if (layout.tensor > 1) smp.optimize = layout.sequence_parallel ? Optimize::memory : Optimize::speed;
+  set_schedule(smp, layout);
+  const auto chunks = [](const Layout& of) { return std::tie(of.pipeline, of.schedule, of.chunks_per_stage); };
+  if (chunks(layout) != chunks(from)) set_auto_partition(smp);
   if (layout.recompute != from.recompute) smp.activation_checkpointing = {{{"*", strategy_of_blocks(layout)}}};
   if (layout.offload != from.offload) {
     smp.offload_activations = layout.offload.enabled;
     if (layout.offload.enabled)
       smp.offload_scope = layout.offload.everything ? OffloadScope::all : OffloadScope::checkpointed;
   }
-  if (layout.sharded() != from.sharded() || layout.sharding.degree != from.sharding.degree)
-    set_sharding(smp, layout.sharding);
-  if (config.mpi.processes_per_host > 0 || layout.replicas > 1)
-    to.mpi.processes_per_host = layout.world() / available_hosts(config);
+  if (!shards_as(layout, smp)) set_sharding(smp, layout.sharding);
   return to;
 }
 

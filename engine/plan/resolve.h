@@ -19,15 +19,18 @@ ResolvedRun resolve(const Config& config, const ModelSpec& spec, int world_size,
 Workload resolve_workload(const Config& config, const ModelSpec& spec, int64_t global_batch,
                           const std::optional<Precision>& precision = {});
 Layout resolve_layout(const Config& config, const ModelSpec& spec, int world_size);
-// The fields of a layout that do not depend on the ranks: schedule, recomputation, offloading, sharding. Degrees and
-// batch sizes are copied from `sizes`.
+// The fields of a layout that do not depend on the ranks: schedule, recomputation, offloading, and the sharding that
+// the keys ask for (degree 0: over all replicas). Degrees and batch sizes are copied from `sizes`.
 Layout resolve_choices(const Config& config, const ModelSpec& spec, const Layout& sizes);
 
 // The inverse of resolving: `config`, which resolves to `from`, with the changes that make it resolve to `layout`, at
-// the same global batch and in `precision`. If microbatches or replicas change, the config gives its batch by
-// global_batch_size and microbatches alone.
+// the same global batch and in `precision`. Keys that agree already stay; those that would be refused together with the
+// new ones are unset. The number of accumulation steps may differ: it only groups microbatches. Throws ConfigError if
+// the ranks are not a multiple of the hosts.
 Config with_layout(const Config& config, const Layout& from, const Layout& layout, Precision precision);
-// Sets the keys that select what replicas shard.
+// Sets the keys that select what replicas shard, and unsets those that only other levels have.
 void set_sharding(SmpOptions& smp, const Sharding& sharding);
+// The planner places the layers.
+void set_auto_partition(SmpOptions& smp);
 
 }  // namespace shardline

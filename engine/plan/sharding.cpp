@@ -16,23 +16,28 @@ int64_t elements(double number) {
 
 using Level = Sharding::Level;
 
-Sharding sharding_of(const SmpOptions& smp, int replicas) {
-  const int degree = smp.sharded_data_parallel_degree;
+Sharding asked_sharding(const SmpOptions& smp) {
   Sharding sharding{.whole_below = elements(smp.sdp_param_persistence_threshold),
                     .most_gathered = elements(smp.sdp_max_live_parameters),
                     .most_reduced = elements(smp.sdp_reduce_bucket_size),
                     .hierarchical_gather = smp.sdp_hierarchical_allgather};
-  if (degree > 1) {
-    if (replicas % degree != 0)
-      throw ConfigError(cat("/smp_options/sharded_data_parallel_degree: ", degree, " must divide the ", replicas,
-                            " replicas (ranks / (pipeline_parallel_degree x tensor_parallel_degree)); use a divisor, "
-                            "or other degrees"));
+  if (smp.sharded_data_parallel_degree > 1) {
     sharding.level = Level::weights;
-    sharding.degree = degree;
+    sharding.degree = smp.sharded_data_parallel_degree;
   } else if (smp.shard_gradients || smp.shard_optimizer_state) {
     sharding.level = smp.shard_gradients ? Level::gradients : Level::optimizer;
-    sharding.degree = replicas;
+    sharding.degree = 0;
   }
+  return sharding;
+}
+
+Sharding sharding_of(const SmpOptions& smp, int replicas) {
+  Sharding sharding = asked_sharding(smp);
+  if (sharding.degree == 0) sharding.degree = replicas;
+  if (replicas % sharding.degree != 0)
+    throw ConfigError(cat("/smp_options/sharded_data_parallel_degree: ", sharding.degree, " must divide the ", replicas,
+                          " replicas (ranks / (pipeline_parallel_degree x tensor_parallel_degree)); use a divisor, "
+                          "or other degrees"));
   return sharding;
 }
 

@@ -5,7 +5,9 @@
 
 namespace shardline {
 
-// Throws ConfigError if the degree does not divide the number of replicas.
+// The sharding that the keys ask for; degree 0: over all replicas.
+Sharding asked_sharding(const SmpOptions& smp);
+// The same for a number of replicas. Throws ConfigError if the degree does not divide it.
 Sharding sharding_of(const SmpOptions& smp, int replicas);
 
 // "none", "optimizer state over 4 replicas (ZeRO-1)", "weights, gradients and optimizer state over 2 of 4 replicas

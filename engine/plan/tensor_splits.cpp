@@ -185,20 +185,28 @@ SplitChoices asked_splits(const Config& config, const ModelSpec& spec) {
   return choices;
 }
 
+SplitChoices splits_by_rule(const Config& config, const ModelSpec& spec) {
+  const int tensor = config.smp.tensor_parallel_degree;
+  SplitChoices choices = asked_splits(config, spec);
+  if (tensor == 1) return {};
+  for (const auto& group : groups_with_wishes(config, spec))
+    if (group.wish == Wish::automatic && group.count < tensor)
+      choose(choices, group, spec, false, cat(dealt(group, tensor), ": some would have none"));
+  return choices;
+}
+
 SplitChoices decide_splits(const Config& config, const ModelSource& model, int world_size, const Assumptions& assumed) {
   const int tensor = config.smp.tensor_parallel_degree;
-  SplitChoices choices = asked_splits(config, model.spec);
-  if (tensor == 1) return {};
+  SplitChoices choices = splits_by_rule(config, model.spec);
+  if (tensor == 1) return choices;
   const bool has_prices = !config.cluster.empty() || !config.profile.empty() || assumed.profile;
   std::optional<PricedChoice> prices;
   std::vector<const UnitGroup*> kept_whole;
   const auto groups = groups_with_wishes(config, model.spec);
   for (const auto& group : groups) {
-    if (group.wish != Wish::automatic) continue;
+    if (group.wish != Wish::automatic || group.count < tensor) continue;
     const bool priced = !group.asked.empty() && has_prices;
-    if (group.count < tensor) {
-      choose(choices, group, model.spec, false, cat(dealt(group, tensor), ": some would have none"));
-    } else if (priced) {
+    if (priced) {
       if (!prices) prices.emplace(config, model, world_size, assumed);
       const auto [split, why] = prices->choice(group);
       choose(choices, group, model.spec, split, why);

@@ -19,6 +19,9 @@ SplitChoices splits_of(const ModelSpec& spec);
 // patterns that match no unit, and if units with a shared parameter are asked to differ.
 SplitChoices asked_splits(const Config& config, const ModelSpec& spec);
 
+// asked_splits, and units stay whole of which some of the T ranks would have no part. Compares no prices.
+SplitChoices splits_by_rule(const Config& config, const ModelSpec& spec);
+
 // The choice for every unit of the model on the T ranks. Throws ConfigError as asked_splits does.
 SplitChoices decide_splits(const Config& config, const ModelSource& model, int world_size,
                            const Assumptions& assumed = {});

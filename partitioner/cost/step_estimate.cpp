@@ -261,7 +261,7 @@ StepEstimate estimate_step(const Workload& workload, const Machines& machines, c
 StepEstimate estimate_step(const Workload& workload, const Machines& machines, const Layout& layout) {
   const auto spans = mesh_spans(layout.mesh(), machines.cluster.devices_per_node, layout.sharding.degree);
   const auto prices = layer_prices(workload, machines, layout, spans);
-  const auto schedule = make_schedule(layout.schedule_choice());
+  const auto schedule = training_schedule(layout);
   std::vector<double> costs;
   for (const auto& price : prices) costs.push_back(price.whole());
   return estimate_step(workload, machines, layout, schedule, assign_chunks(costs, schedule.stage_of_chunk), prices,

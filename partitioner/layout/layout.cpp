@@ -59,6 +59,12 @@ ScheduleChoice Layout::schedule_choice() const {
           .active_microbatches = active_microbatches};
 }
 
+Schedule training_schedule(const Layout& layout) {
+  // Accumulation is more microbatches: no drain between its steps.
+  const bool scattered = layout.sharded() >= Sharding::Level::gradients;
+  return with_reductions(make_schedule(layout.schedule_choice()), scattered);
+}
+
 std::map<std::string, std::string> layout_conditions(const Workload& workload, const Layout& layout) {
   return {{"tensor_parallel_degree", std::to_string(layout.tensor)},
           {"microbatch_size", std::to_string(layout.microbatch_size)},

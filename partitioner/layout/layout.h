@@ -94,6 +94,9 @@ struct Layout {
   bool operator==(const Layout&) const = default;
 };
 
+// The schedule of a training step.
+Schedule training_schedule(const Layout& layout);
+
 // By layer of the model: recomputes every block by itself, or all attention cores; empty for `nothing`.
 std::vector<Recompute> recompute_blocks(const ModelSpec& spec, Recompute::What what);
 // The strategies that the layout uses: "none", "each", "group_2, selective".

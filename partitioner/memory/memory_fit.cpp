@@ -89,7 +89,7 @@ std::vector<Change> offloading(const Cluster& cluster, const Layout& from) {
 
 std::optional<MemoryAdvice> advice_to_fit(const Workload& workload, const Cluster& cluster, const Layout& layout) {
   const auto fits = [&](const Layout& tried) {
-    const auto schedule = make_schedule(tried.schedule_choice());
+    const auto schedule = training_schedule(tried);
     std::vector<double> costs;
     for (const auto& layer : workload.spec.layers) costs.push_back(layer.flops_per_token);
     const auto chunks = assign_chunks(costs, schedule.stage_of_chunk);

@@ -126,7 +126,7 @@ PlannedLayout plan_layout(const Workload& workload, const Machines& machines, co
                           double memory_weight) {
   check(workload, machines, layout);
   const auto spans = mesh_spans(layout.mesh(), machines.cluster.devices_per_node, layout.sharding.degree);
-  const auto schedule = make_schedule(layout.schedule_choice());
+  const auto schedule = training_schedule(layout);
   const auto prices = layer_prices(workload, machines, layout, spans);
   return describe_layout(workload, machines, layout, schedule, spans, prices,
                          cut_model(workload, machines, layout, schedule, spans, prices, memory_weight));

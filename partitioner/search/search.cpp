@@ -8,6 +8,7 @@
 #include <limits>
 #include <map>
 #include <set>
+#include <string>
 #include <tuple>
 
 #include "core/error.h"
@@ -39,79 +40,109 @@ class Enumeration {
   Enumeration(const Workload& workload, const Machines& machines, const SearchSpace& space)
       : workload_(workload), machines_(machines), space_(space), recomputes_(space.recompute) {
     using What = Recompute::What;
-    if (recomputes_.empty())
-      for (const What what : {What::nothing, What::attention, What::layers})
+    if (!recomputes_.empty()) return;
+    for (const What what : {What::nothing, What::attention, What::layers})
+      if (what != What::attention || !workload.software.fused)  // the fused op does so anyway
         recomputes_.push_back(recompute_blocks(workload.spec, what));
   }
 
+  // Those that are never the best ones only where there are no others. Throws ConfigError where there are none at all.
   std::vector<Layout> all() {
-    auto worlds = space_.worlds;
-    if (worlds.empty()) worlds = {machines_.cluster.devices()};
-    for (const int world : worlds)
-      for (const int tensor : choices(space_.tensor, world))
-        for (const int pipeline : choices(space_.pipeline, world / tensor)) degrees(tensor, pipeline, world);
-    return std::move(layouts_);
+    for (const bool with_poor : {false, true}) {
+      with_poor_ = with_poor;
+      excluded_.clear();
+      auto worlds = space_.worlds;
+      if (worlds.empty()) worlds = {machines_.cluster.devices()};
+      for (const int world : worlds) ranks(world);
+      if (!layouts_.empty()) return std::move(layouts_);
+    }
+    std::string rules;
+    for (const auto& rule : excluded_) rules += cat(rules.empty() ? "" : "; ", rule);
+    throw ConfigError(cat("no layout of the search space exists: ", rules));
   }
 
  private:
+  // Whether the layout is left out, by a rule that the user should know of.
+  bool excludes(bool excluded, const std::string& rule) {
+    if (excluded) excluded_.insert(rule);
+    return excluded;
+  }
+
+  void ranks(int world) {
+    const auto tensors = choices(space_.tensor, world);
+    excludes(tensors.empty(), cat("tensor_parallel_degree must divide the ", world, " ranks"));
+    for (const int tensor : tensors) {
+      const auto pipelines = choices(space_.pipeline, world / tensor);
+      excludes(pipelines.empty(), cat("pipeline_parallel_degree must divide the ", world / tensor,
+                                      " ranks that tensor_parallel_degree ", tensor, " leaves of ", world));
+      for (const int pipeline : pipelines) degrees(tensor, pipeline, world);
+    }
+  }
+
   void degrees(int tensor, int pipeline, int world) {
     // A group over T that spans nodes gains nothing: all its communication waits for the slow link.
-    if (space_.tensor.empty() && machines_.cluster.devices_per_node % tensor != 0) return;
-    if (pipeline > std::ssize(workload_.spec.layers) || tensor > heads()) return;
+    if (!with_poor_ && space_.tensor.empty() && machines_.cluster.devices_per_node % tensor != 0) return;
     Layout layout = space_.base;
     layout.tensor = tensor;
     layout.pipeline = pipeline;
     layout.replicas = world / tensor / pipeline;
-    if (!asked_for(space_.replicas, layout.replicas) || workload_.global_batch % layout.replicas != 0) return;
-    const int64_t share = workload_.global_batch / layout.replicas;
+    const int64_t batch = workload_.global_batch, share = batch / layout.replicas;
+    const int r = layout.replicas;
+    if (excludes(!asked_for(space_.replicas, r), cat("there must be no ", r, " replicas"))) return;
+    if (excludes(batch % r != 0, cat("the global batch ", batch, " must be a multiple of the ", r, " replicas")))
+      return;
+    bool cut = false;
     for (const int size : choices(space_.microbatch_sizes, share)) {
       layout.microbatch_size = size;
       layout.microbatches = share / size;
       if (!asked_for(space_.microbatches, layout.microbatches)) continue;
+      cut = true;
       for (const auto& placement : space_.placements) {
         layout.placement = placement;
         schedules(layout);
       }
     }
+    excludes(!cut, cat("microbatches must divide the ", share, " samples of each of ", r, " replicas"));
   }
 
+  // With one stage all schedules and chunks are alike: the first ones.
   void schedules(Layout layout) {
-    if (layout.pipeline == 1) {
-      layout.schedule = ScheduleSource();
-      layout.chunks_per_stage = 1;
-      return memory_choices(layout);
-    }
+    const auto layers = std::ssize(workload_.spec.layers);
     for (const auto& source : space_.schedules) {
       layout.schedule = source;
-      layout.chunks_per_stage = 1;
-      if (const int chunks = own_chunks_per_stage(source.kind); chunks > 0) {
-        if (layout.pipeline * chunks <= std::ssize(workload_.spec.layers)) memory_choices(layout);
-        continue;
-      }
-      for (const int chunks : space_.chunks) {
-        layout.chunks_per_stage = chunks;
-        const bool full_groups = layout.microbatches % layout.pipeline == 0;
-        if (full_groups && layout.pipeline * chunks <= workload_.spec.block_count()) memory_choices(layout);
+      const int own = own_chunks_per_stage(source.kind);
+      for (const int chunks : own > 0 ? std::vector<int>{own} : space_.chunks) {
+        layout.chunks_per_stage = own > 0 ? 1 : chunks;
+        const bool full_groups = own > 0 || layout.microbatches % layout.pipeline == 0;
+        if (!with_poor_ && !full_groups) continue;
+        const auto rule = [&] {
+          return cat(layout.pipeline, " stages of ", chunks, " chunks need as many layers, but the model has ", layers);
+        };
+        if (layout.pipeline * chunks > layers)
+          excluded_.insert(rule());
+        else
+          memory_choices(layout);
+        if (layout.pipeline == 1) return;
       }
     }
   }
 
   void memory_choices(Layout layout) {
+    const auto sharded = shardings(layout.replicas);
+    if (sharded.empty()) excluded_.insert(cat("the sharding degree must divide the ", layout.replicas, " replicas"));
     for (const auto& recompute : recomputes_) {
-      const auto recomputed = [&](Recompute::What what) {
-        return std::ranges::any_of(recompute, [&](const Recompute& one) { return one.what == what; });
-      };
-      if (recomputed(Recompute::What::attention) && workload_.software.fused) continue;  // the fused op does
+      const bool keeps_inputs =
+          std::ranges::any_of(recompute, [](const Recompute& one) { return one.what == Recompute::What::layers; });
       layout.recompute = recompute;
-      for (const auto& [stage, degree] : shardings(layout.replicas)) {
+      for (const auto& [stage, degree] : sharded) {
         layout.sharding.level = stage;
         layout.sharding.degree = degree;
         const auto& parallel = layout.tensor == 1 ? kWhole : space_.sequence_parallel;
         for (const bool sequence_parallel : parallel) {
           layout.sequence_parallel = sequence_parallel;
           for (const OffloadOptions& offload : space_.offload) {
-            if (offload.enabled && machines_.cluster.host.bytes_per_second == 0) continue;
-            if (offload.enabled && !offload.everything && !recomputed(Recompute::What::layers)) continue;
+            const bool moves = offload.everything || keeps_inputs, can_stay = space_.offload.size() > 1;
+            if (offload.enabled && can_stay && (!moves || machines_.cluster.host.bytes_per_second == 0)) continue;
             layout.offload = offload;
             layouts_.push_back(layout);
           }
@@ -120,16 +151,14 @@ class Enumeration {
     }
   }
 
-  // The sharding levels to try, each with the number of replicas that share a copy. A single replica shards nothing.
+  // The sharding levels to try, each with the number of replicas that share a copy. A single replica holds everything;
+  // gradients that are partial over T are then sharded over the T ranks if the first level says so.
   std::set<std::pair<Sharding::Level, int>> shardings(int replicas) const {
     using enum Sharding::Level;
     const auto degrees = space_.sharding_degrees.empty() ? choices({}, replicas) : space_.sharding_degrees;
     std::set<std::pair<Sharding::Level, int>> found;
     for (const auto stage : space_.sharded) {
-      if (stage == none || (stage < weights && replicas == 1))
-        found.emplace(none, 1);
-      else if (stage < weights)
-        found.emplace(stage, replicas);
+      if (stage < weights && (replicas > 1 || found.empty())) found.emplace(stage, stage == none ? 1 : replicas);
       for (const int degree : degrees) {
         const int shards = degree == 0 ? replicas : degree;
         if (stage == weights && shards > 1 && replicas % shards == 0) found.emplace(stage, shards);
@@ -138,22 +167,19 @@ class Enumeration {
     return found;
   }
 
-  int heads() const {
-    for (const auto& layer : workload_.spec.layers)
-      if (const auto work = layer.work({}); work.heads > 0) return static_cast<int>(work.heads);
-    return 1;
-  }
-
   const Workload& workload_;
   const Machines& machines_;
   const SearchSpace& space_;
   std::vector<std::vector<Recompute>> recomputes_;
   std::vector<Layout> layouts_;
+  std::set<std::string> excluded_;  // rules
+  bool with_poor_ = false;
 };
 
 // A lower bound of the microbatches that stage s keeps, in units of a whole stage.
 double least_kept(const Layout& layout, int stage) {
   const int p = layout.pipeline, m = layout.microbatches, v = layout.chunks_per_stage;
+  if (layout.active_microbatches > 0) return 1;
   switch (layout.schedule.kind) {
     case ScheduleKind::simple:
       return m;
@@ -183,11 +209,6 @@ class Searcher {
   SearchResult run() {
     const auto start = std::chrono::steady_clock::now();
     const auto layouts = Enumeration(workload_, machines_, space_).all();
-    if (layouts.empty())
-      throw ConfigError(cat("no layout of the search space exists: the degrees must divide the ranks (",
-                            machines_.cluster.devices(),
-                            " devices), the replicas times a microbatch size the global batch, ",
-                            workload_.global_batch, ", and a sharding degree the replicas"));
     std::vector<Entry> entries = bounds(layouts);
     std::stable_sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.score < b.score; });
     for (const auto& entry : entries) examine(entry);
@@ -207,11 +228,23 @@ class Searcher {
     if (found != spans_.end()) return found->second;
     return spans_[key] = mesh_spans(layout.mesh(), machines_.cluster.devices_per_node, layout.sharding.degree);
   }
+  static std::pair<int, bool> key_of_workload(const Layout& layout) {
+    return {layout.tensor, layout.sequence_parallel};
+  }
   const Schedule& schedule(const Layout& layout) {
-    const auto key = std::tuple(layout.schedule, layout.pipeline, layout.microbatches, layout.chunks_per_stage);
+    const bool scattered = layout.sharded() >= Sharding::Level::gradients;
+    const auto key =
+        std::tuple(layout.schedule, layout.pipeline, layout.microbatches, layout.chunks_per_stage, scattered);
     const auto found = schedules_.find(key);
     if (found != schedules_.end()) return found->second;
-    return schedules_[key] = make_schedule(layout.schedule_choice());
+    return schedules_[key] = training_schedule(layout);
+  }
+
+  const Workload& workload(const Layout& layout) {
+    const auto key = key_of_workload(layout);
+    const auto [entry, is_new] = workloads_.try_emplace(key, workload_);
+    if (is_new && space_.spec) entry->second.spec = space_.spec(key.first, key.second);
+    return entry->second;
   }
 
   double score(const Layout& layout, double seconds, double bytes) const {
@@ -223,7 +256,7 @@ class Searcher {
   // Entries of the layouts whose blocks may fit on the stages; the others become losers. Bounds do not depend on each
   // other and are computed in parallel.
   std::vector<Entry> bounds(const std::vector<Layout>& layouts) {
-    for (const auto& layout : layouts) spans(layout);
+    for (const auto& layout : layouts) spans(layout), workload(layout);
     std::vector<Entry> all(layouts.size()), entries;
     at::parallel_for(0, std::ssize(layouts), 256, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) all[i] = bound(layouts[i]);
@@ -239,7 +272,8 @@ class Searcher {
 
   Entry bound(const Layout& layout) const {
     Entry entry{layout};
-    const auto prices = layer_prices(workload_, machines_, layout, spans_.at(key_of_spans(layout)));
+    const Workload& workload = workloads_.at(key_of_workload(layout));
+    const auto prices = layer_prices(workload, machines_, layout, spans_.at(key_of_spans(layout)));
     double work = 0, largest = 0, way = 0;
     for (const auto& price : prices) {
       work += price.whole();
@@ -254,7 +288,7 @@ class Searcher {
     entry.least_seconds = m * std::max(work / layout.pipeline, largest) + fill;
 
     const double room = machines_.cluster.memory_bytes;
-    const auto needs = block_needs(layout);
+    const auto needs = block_needs(workload, layout);
     const auto least = [&](int stage) {  // of a block there
       double bytes = std::numeric_limits<double>::infinity();
       for (const auto& need : needs) bytes = std::min(bytes, need.states + least_kept(layout, stage) * need.kept);
@@ -262,7 +296,7 @@ class Searcher {
     };
     double places = 0;
     for (int stage = 0; stage < layout.pipeline; ++stage) places += std::floor(room / least(stage));
-    const int blocks = workload_.spec.block_count();
+    const int blocks = workload.spec.block_count();
     const double share = std::ceil(blocks / (1.0 * layout.pipeline));
     entry.bytes = share * least(0);
     if (places < blocks) {
@@ -279,16 +313,16 @@ class Searcher {
     double states = 0, kept = 0;  // kept: of a microbatch
   };
   // Of the blocks, neighbours that are alike once.
-  std::vector<BlockNeed> block_needs(const Layout& layout) const {
-    const auto& layers = workload_.spec.layers;
+  std::vector<BlockNeed> block_needs(const Workload& workload, const Layout& layout) const {
+    const auto& layers = workload.spec.layers;
     std::vector<BlockNeed> needs;
     for (size_t i = 0; i < layers.size(); ++i) {
       if (!layers[i].is_block) continue;
       if (!needs.empty() && alike(layers[i], layers[i - 1]) && layout.recomputed(i) == layout.recomputed(i - 1))
         continue;
-      const LayerBytes bytes = layer_bytes(workload_, layout, 0, i);
+      const LayerBytes bytes = layer_bytes(workload, layout, 0, i);
       const int64_t kept = kept_bytes(layout, i, bytes) - moved_bytes(layout, i, bytes);
-      needs.push_back({least_state_bytes(workload_, layout, layers[i]), static_cast<double>(kept)});
+      needs.push_back({least_state_bytes(workload, layout, layers[i]), static_cast<double>(kept)});
     }
     return needs;
   }
@@ -307,14 +341,15 @@ class Searcher {
     }
     const auto& where = spans(entry.layout);
     const auto& list = schedule(entry.layout);
-    const auto prices = layer_prices(workload_, machines_, entry.layout, where);
-    const Cut cut = cut_model(workload_, machines_, entry.layout, list, where, prices);
+    const Workload& what = workload(entry.layout);
+    const auto prices = layer_prices(what, machines_, entry.layout, where);
+    const Cut cut = cut_model(what, machines_, entry.layout, list, where, prices, space_.memory_weight);
     // Most layouts with good bounds do not fit; their steps need no estimate.
     if (const auto fit = memory_fit(machines_.cluster, cut.memory); !fit.fits) {
       result_.losers.push_back({entry.layout, fit.why});
       return;
     }
-    auto planned = describe_layout(workload_, machines_, entry.layout, list, where, prices, cut);
+    auto planned = describe_layout(what, machines_, entry.layout, list, where, prices, cut);
     const auto place = std::upper_bound(result_.best.begin(), result_.best.end(), planned,
                                         [&](const auto& a, const auto& b) { return score(a) < score(b); });
     result_.best.insert(place, std::move(planned));
@@ -362,7 +397,8 @@ class Searcher {
   const Ranking ranking_;
   SearchResult result_;
   std::map<SpansKey, MeshSpans> spans_;
-  std::map<std::tuple<ScheduleSource, int, int, int>, Schedule> schedules_;
+  std::map<std::pair<int, bool>, Workload> workloads_;  // with the specs that layouts have
+  std::map<std::tuple<ScheduleSource, int, int, int, bool>, Schedule> schedules_;
 };
 
 }  // namespace

@@ -1,6 +1,8 @@
 // Searches for the best layout of a workload at its global batch: all combinations, pruned by bounds that need no
 // schedule. The bound of the time is an estimate (docs/planner.md).
 #pragma once
+#include <functional>
+
 #include "partitioner/search/planned_layout.h"
 
 namespace shardline {
@@ -9,7 +11,9 @@ enum class Ranking { time, cost, memory };
 
 // The dimensions of the search. An empty list means everything that is possible.
 struct SearchSpace {
-  Layout base;              // supplies the fields that do not vary
+  Layout base;  // supplies the fields that do not vary
+  // The model for a tensor-parallel degree and sequence_parallel; unset: the workload's, whatever they are.
+  std::function<ModelSpec(int tensor, bool sequence_parallel)> spec;
   std::vector<int> worlds;  // numbers of ranks; empty: all devices of the cluster
   std::vector<int> tensor, pipeline, replicas;
   std::vector<int> microbatch_sizes = {1, 2, 4, 8, 16, 32};
@@ -23,7 +27,8 @@ struct SearchSpace {
   std::vector<bool> sequence_parallel = {false, true};
   std::vector<OffloadOptions> offload = {{}, {.enabled = true}};
   std::vector<std::string> placements = {"cluster"};
-  int keep = 10;  // how many ranked layouts to keep
+  double memory_weight = 0;  // of the cut, see PartitionProblem
+  int keep = 10;             // how many ranked layouts to keep
 };
 
 struct Loser {
@@ -39,7 +44,8 @@ struct SearchResult {
   double seconds = 0;                // duration of the search
 };
 
-// Throws ConfigError if the space is empty: no degrees divide the ranks, or no microbatch divides the batch.
+// Throws ConfigError with the rules that excluded all layouts if the space is empty: no degrees divide the ranks, no
+// microbatch divides the batch, ...
 SearchResult search(const Workload& workload, const Machines& machines, const SearchSpace& space, Ranking ranking);
 
 }  // namespace shardline

@@ -87,8 +87,11 @@ const std::vector<Need>& needs() {
   const auto without_offloading = [](const Run& run) {
     return when(!run.smp().offload_activations, "without offload_activations");
   };
-  const auto without_sharded_weights = [](const Run& run) {
-    return when(run.smp().sharded_data_parallel_degree <= 1, "without sharded_data_parallel_degree > 1");
+  const auto may_shard_weights = [](const Run& run) {
+    return run.smp().sharded_data_parallel_degree > 1 || run.smp().sharded_data_parallel_degree == kAuto;
+  };
+  const auto without_sharded_weights = [=](const Run& run) {
+    return when(!may_shard_weights(run), "without sharded_data_parallel_degree > 1");
   };
   const auto without_replicas = [](const Run& run) { return when(replicas(run) == 1, "with one replica (D = 1)"); };
   const auto without_tensor_parallelism = [](const Run& run) {
@@ -110,9 +113,8 @@ const std::vector<Need>& needs() {
       {"training.eval_on_start", without_data, give_data},
       {"training.do_eval", without_data, give_data},
       {"smp_options.shard_gradients",
-       [](const Run& run) {
-         return when(!run.smp().shard_optimizer_state && run.smp().sharded_data_parallel_degree <= 1,
-                     "without shard_optimizer_state");
+       [=](const Run& run) {
+         return when(!run.smp().shard_optimizer_state && !may_shard_weights(run), "without shard_optimizer_state");
        },
        "set that too"},
       {"smp_options.sdp_reduce_bucket_size", without_sharded_weights, set_degree},
@@ -120,9 +122,8 @@ const std::vector<Need>& needs() {
       {"smp_options.sdp_max_live_parameters", without_sharded_weights, set_degree},
       {"smp_options.sdp_gradient_clipping", without_sharded_weights, set_degree},
       {"smp_options.sdp_hierarchical_allgather",
-       [](const Run& run) {
-         return when(!run.smp().shard_optimizer_state && run.smp().sharded_data_parallel_degree <= 1,
-                     "where nothing is sharded");
+       [=](const Run& run) {
+         return when(!run.smp().shard_optimizer_state && !may_shard_weights(run), "where nothing is sharded");
        },
        "set sharded_data_parallel_degree or shard_optimizer_state, or leave this out"},
       {"smp_options.load_partition",

@@ -109,6 +109,14 @@ int used_hosts(const Config& config) {
   return uses_all_hosts(config) ? available_hosts(config) : 1;
 }
 
+int ranks_per_host(const Config& config, int world_size) {
+  const int hosts = available_hosts(config);
+  if (world_size % hosts != 0)
+    throw ConfigError(cat("/mpi_options: ", world_size, " ranks are not a multiple of the ", hosts,
+                          " hosts; name hosts and processes_per_host"));
+  return world_size / hosts;
+}
+
 int configured_world_size(const Config& config) {
   if (config.mpi.processes_per_host == 0)
     return config.smp.pipeline_parallel_degree * config.smp.tensor_parallel_degree;

@@ -19,6 +19,9 @@ bool uses_all_hosts(const Config& config);
 // The number of hosts that have ranks.
 int used_hosts(const Config& config);
 
+// The ranks on each host if `world_size` ranks use all hosts. Throws ConfigError if it is not a multiple of the hosts.
+int ranks_per_host(const Config& config, int world_size);
+
 // used_hosts x processes_per_host if that is set, else P x T.
 int configured_world_size(const Config& config);
 

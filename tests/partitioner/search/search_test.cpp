@@ -89,6 +89,7 @@ TEST_CASE("the search chooses what is sharded, and over how many replicas") {
 TEST_CASE("no layout that fits exactly is dropped by a bound") {
   auto job = job_on_p4d(1, published_gpt(16, 1024, 8, false, 51200, 1024), 1024, 32);
   job.workload.software.own_ops = true;
+  job.machines.cluster.multiprocessors = 0;  // no runtime of a GPU
   SearchSpace space{.microbatch_sizes = {1, 4}, .schedules = {"simple", "interleaved", "interleaved_1f1b", "zbv"}};
   space.chunks = {2};
   space.base.sharding.whole_below = 1 << 20;
@@ -99,7 +100,8 @@ TEST_CASE("no layout that fits exactly is dropped by a bound") {
     for (const auto& loser : all.losers) layouts.push_back(loser.layout);
   };
   add_all();
-  // As lists of activation_checkpointing have it, by block.
+  // As lists of activation_checkpointing have it, by block; and what is not in blocks is small.
+  job.workload.spec = published_gpt(16, 1024, 8, false, 512, 1024);
   space.recompute = {recompute_blocks(job.workload.spec, What::layers),
                      recompute_blocks(job.workload.spec, What::layers)};
   for (const size_t first : {1, 2, 8}) space.recompute[0][first] = {};
@@ -133,6 +135,7 @@ TEST_CASE("no layout that fits exactly is dropped by a bound") {
 TEST_CASE("no cut is avoided in memory that it fits exactly") {
   auto job = job_on_p4d(1, published_gpt(16, 1024, 8, false, 51200, 1024), 1024, 32);
   job.workload.software.own_ops = true;
+  job.machines.cluster.multiprocessors = 0;  // no runtime of a GPU
   for (const char* schedule : {"zbv", "dualpipev", "interleaved"})
     for (const int pipeline : {2, 4}) {
       job.machines.cluster.memory_bytes = 1e15;

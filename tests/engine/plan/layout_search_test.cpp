@@ -1,0 +1,293 @@
+// What a search finds can be set: the settings of its candidates make what it priced, and "auto" finds a layout
+// wherever numbers would do. Random configs of many keys.
+#include "engine/plan/layout_search.h"
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <set>
+
+#include "core/error.h"
+#include "engine/commands/job_parts.h"
+#include "engine/config/config.h"
+#include "engine/config/rules/sizes.h"
+#include "tests/engine/config/environment.h"
+
+#include "tests/catch.h"
+
+namespace shardline::layout_search_test {
+
+using Catch::Contains;
+using nlohmann::json;
+
+namespace {
+
+std::string written(const std::string& name, const std::string& text) {
+  const auto path = std::filesystem::temp_directory_path() / cat("layout_search_test_", getpid(), "_", name);
+  std::ofstream(path) << text;
+  return path;
+}
+
+json small_file() {
+  return {{"model",
+           {{"config",
+             {{"model_type", "gpt2"},
+              {"n_layer", 4},
+              {"n_head", 4},
+              {"n_embd", 48},
+              {"vocab_size", 200},
+              {"n_positions", 16}}}}},
+          {"data", {{"train", "unused"}, {"tokenizer", "bytes"}, {"sequence_length", 16}}},
+          {"training", {{"global_batch_size", 24}, {"use_cpu", true}}},
+          {"smp_options", json::object()},
+          {"runtime", {{"communicator", "threads"}}},
+          {"output_dir", "unused"}};
+}
+
+json cluster_of(int nodes, int devices) {
+  const json link = {{"bandwidth_gbs", 10}, {"latency_us", 10}};
+  return {{"name", "test"},
+          {"nodes", nodes},
+          {"devices_per_node", devices},
+          {"device",
+           {{"name", "test"}, {"memory_gib", 16}, {"memory_bandwidth_gbs", 1000}, {"peak_tflops", {{"fp32", 10}}}}},
+          {"intra_node", link},
+          {"inter_node", link},
+          {"host", {{"bandwidth_gbs", 10}, {"latency_us", 10}, {"memory_bandwidth_gbs", 10}}}};
+}
+
+class Draw {
+ public:
+  explicit Draw(unsigned seed) : random_(seed) {}
+
+  bool chance(double p) { return std::uniform_real_distribution<>(0, 1)(random_) < p; }
+  json pick(const std::vector<json>& values) {
+    return values[std::uniform_int_distribution<size_t>(0, values.size() - 1)(random_)];
+  }
+  void set(json& section, double p, const char* key, const std::vector<json>& values) {
+    if (chance(p)) section[key] = pick(values);
+  }
+
+  json file() {
+    json file = small_file();
+    json& model = file["model"]["config"];
+    set(model, 0.7, "n_layer", {1, 2, 3});
+    set(model, 0.5, "n_head", {2, 3});
+    set(model, 0.3, "tie_word_embeddings", {false});
+    set(file["training"], 0.5, "global_batch_size", {2, 3, 8, 12});
+    if (chance(0.7)) file["mpi_options"] = {{"processes_per_host", pick({1, 2, 3, 4, 6, 8})}};
+    json& smp = file["smp_options"];
+    set(smp, 0.5, "pipeline_parallel_degree", {2, 2, 3, 4});
+    set(smp, 0.4, "tensor_parallel_degree", {2, 2, 3, 4});
+    set(smp, 0.6, "microbatches", {2, 3, 4});
+    set(smp, 0.6, "pipeline", {"simple", "interleaved", "zb_h1", "zbv", "dualpipev", "interleaved_1f1b"});
+    if (smp.value("pipeline", "") == "interleaved_1f1b") set(smp, 0.8, "virtual_pipeline_degree", {2, 3, 5});
+    set(smp, 0.2, "active_microbatches", {1, 2, 4});
+    set(smp, 0.4, "optimize", {"speed", "memory"});
+    set(smp, 0.1, "placement_strategy", {"spread", "PDT"});
+    set(smp, 0.1, "ddp", {false});
+    set(smp, 0.1, "memory_weight", {0.5, 1});
+    set(smp, 0.4, "activation_checkpointing",
+        {"each",
+         "selective",
+         "group_2",
+         {{{"layers", "h.0"}, {"strategy", "each"}}},
+         {{{"layers", "h.0"}, {"strategy", "selective"}}}});
+    set(smp, 0.3, "offload_activations", {true});
+    set(smp, 0.2, "offload_scope", {"all", "checkpointed"});
+    set(smp, 0.2, "shard_optimizer_state", {true});
+    if (smp.contains("shard_optimizer_state"))
+      set(smp, 0.5, "shard_gradients", {true});
+    else
+      set(smp, 0.3, "sharded_data_parallel_degree", {2, 3, 4});
+    if (smp.contains("sharded_data_parallel_degree")) {
+      set(smp, 0.4, "sdp_param_persistence_threshold", {10});
+      set(smp, 0.3, "sdp_max_live_parameters", {1000});
+      set(smp, 0.3, "sdp_reduce_bucket_size", {1000});
+      set(smp, 0.3, "sdp_hierarchical_allgather", {false});
+    }
+    set(smp, 0.2, "tensor_parallel_layers",
+        {{{{"pattern", "*attn"}, {"split", false}}}, {{{"pattern", "*mlp"}, {"split", false}}}});
+    return file;
+  }
+
+  // And what only numbers can be given beside.
+  json file_of_numbers() {
+    json file = this->file();
+    json& smp = file["smp_options"];
+    if (chance(0.3)) {
+      file["training"] = {{"use_cpu", true}};
+      set(file["training"], 0.7, "per_device_train_batch_size", {2, 4, 6});
+      set(file["training"], 0.5, "gradient_accumulation_steps", {2, 3});
+      set(smp, 0.3, "prescaled_batch", {true});
+    }
+    set(smp, 0.1, "pipeline", {written("two.csv", "F0 F1 B0 B1\nF0 B0 F1 B1\n")});
+    if (chance(0.1)) {
+      smp["auto_partition"] = false;
+      set(smp, 0.3, "default_partition", {0});
+      set(smp, 0.7, "manual_partition", {{1, 1}, {2, 1}, {{{"layers", "*"}, {"stage", 0}}}});
+    }
+    set(file, 0.3, "cluster", {written("cluster.json", cluster_of(1, 4).dump())});
+    if (!file.contains("mpi_options")) set(file["runtime"], 0.3, "communicator", {"local", "auto"});
+    return file;
+  }
+
+ private:
+  std::mt19937 random_;
+};
+
+// Empty: it is done. Else what was refused.
+std::string refusal(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+// As the program reads a config.
+Config read(const json& file, const std::vector<std::string>& settings = {}) {
+  const Config config = parse_config(file.dump(), "search test", settings);
+  auto all = settings;
+  for (const auto& chosen : settings_between(config, with_chosen_degrees(config))) all.push_back(chosen);
+  return parse_config(file.dump(), "search test", all);
+}
+
+PlannedModel planned(const Config& config) {
+  return plan_model(config, configured_world_size(config));
+}
+
+std::vector<Recompute> recomputed(const Layout& layout, size_t layers) {
+  return layout.recompute.empty() ? std::vector<Recompute>(layers) : layout.recompute;
+}
+
+void require_same(const Layout& wanted, const Layout& made, size_t layers) {
+  CHECK(to_string(made) == to_string(wanted));
+  CHECK(made.placement == wanted.placement);
+  CHECK(made.schedule == wanted.schedule);
+  if (made.schedule.kind != ScheduleKind::simple) CHECK(made.active_microbatches == wanted.active_microbatches);
+  CHECK(recomputed(made, layers) == recomputed(wanted, layers));
+  CHECK(made.sharding.level == wanted.sharding.level);
+  CHECK(made.sharding.degree == wanted.sharding.degree);
+  if (wanted.sharded() == Sharding::Level::weights) CHECK(made.sharding == wanted.sharding);
+  CHECK(made.offload.enabled == wanted.offload.enabled);
+  if (wanted.offload.enabled) CHECK(made.offload == wanted.offload);
+}
+
+}  // namespace
+
+TEST_CASE("the settings of a candidate make what the search priced") {
+  Draw draw(20260301);
+  int searched = 0, offered = 0;
+  std::set<std::string> keys;
+  while (searched < 60) {
+    const bool with_auto = draw.chance(0.3);
+    json file = with_auto ? draw.file() : draw.file_of_numbers();
+    for (const char* key : {"pipeline_parallel_degree", "tensor_parallel_degree", "microbatches"})
+      if (with_auto && draw.chance(0.6)) file["smp_options"][key] = "auto";
+    CAPTURE(file.dump());
+    Config config;
+    std::optional<PlannedModel> own;
+    if (!refusal([&] { own = planned(config = read(file)); }).empty()) continue;
+    const Ranking ranking = draw.chance(0.5) ? Ranking::time : Ranking::memory;
+    const auto candidates =
+        search_layouts(parse_config(file.dump(), "search test"), config, own->model, own->plan, own->machines, ranking);
+    ++searched;
+    for (size_t place = 0; place < candidates.settings.size(); ++place) {
+      const auto& best = candidates.found.best[place];
+      const auto& settings = candidates.settings[place];
+      CAPTURE(to_string(best.layout), json(settings).dump());
+      Config again;
+      std::optional<PlannedModel> made;
+      REQUIRE(refusal([&] { made = planned(again = read(file, settings)); }) == "");
+      require_same(best.layout, made->plan.layout, own->model.spec.layers.size());
+      const Forecast forecast = make_forecast(again, made->machines, made->plan);
+      CHECK(forecast.fit.bytes == Approx(best.fit.bytes).epsilon(1e-9));
+      CHECK(forecast.step.seconds == Approx(best.step.seconds).epsilon(1e-9));
+      for (const auto& setting : settings) keys.insert(setting.substr(0, setting.find('=')));
+      ++offered;
+    }
+  }
+  CHECK(offered > 300);
+  for (const char* key : {"processes_per_host", "ddp", "sharded_data_parallel_degree"})
+    CHECK(std::any_of(keys.begin(), keys.end(), [&](const auto& name) { return name.ends_with(key); }));
+}
+
+TEST_CASE("where numbers are accepted, \"auto\" in the place of one finds a layout") {
+  Draw draw(20260302);
+  int accepted = 0;
+  while (accepted < 150) {
+    json file = draw.file();
+    if (!file.contains("mpi_options")) continue;
+    if (!refusal([&] { planned(read(file)); }).empty()) continue;
+    ++accepted;
+    const json& smp = file["smp_options"];
+    std::vector<const char*> degrees = {"pipeline_parallel_degree", "tensor_parallel_degree", "microbatches"};
+    if (smp.value("pipeline", "") == "interleaved_1f1b") degrees.push_back("virtual_pipeline_degree");
+    if (!smp.contains("shard_optimizer_state")) degrees.push_back("sharded_data_parallel_degree");
+    for (const char* degree : degrees) {
+      json open = file;
+      open["smp_options"][degree] = "auto";
+      CAPTURE(open.dump());
+      CHECK(refusal([&] { planned(read(open)); }) == "");
+    }
+  }
+}
+
+TEST_CASE("the memory cap bounds the choice of \"auto\" and the search") {
+  json file = small_file();
+  file["runtime"] = json::object();
+  file["mpi_options"] = {{"processes_per_host", 2}};
+  file["smp_options"] = {{"pipeline_parallel_degree", "auto"}, {"microbatches", "auto"}};
+  const auto bytes = [&] {
+    const Config config = read(file);
+    const auto made = planned(config);
+    return make_forecast(config, made.machines, made.plan).fit.bytes;
+  };
+  const double free = bytes();
+  const auto cap = static_cast<int64_t>(free) - 1;
+  file["runtime"]["memory_cap"] = cap;
+  CHECK(bytes() <= static_cast<double>(cap));
+  const Config config = read(file);
+  const auto own = planned(config);
+  const auto found = search_layouts(config, config, own.model, own.plan, own.machines, Ranking::time).found;
+  REQUIRE_FALSE(found.best.empty());
+  for (const auto& best : found.best) CHECK(best.fit.bytes <= static_cast<double>(cap));
+}
+
+TEST_CASE("candidates are spread evenly over the hosts of an allocation, or not offered") {
+  json file = small_file();
+  file["runtime"] = json::object();
+  file["cluster"] = written("nodes.json", cluster_of(2, 8).dump());
+  file["training"]["global_batch_size"] = 96;
+  const auto settings = [&](const char* hosts) {
+    const EnvironmentVariable slurm("SLURM_JOB_NODELIST", hosts);
+    const Config config = read(file);
+    const auto own = planned(config);
+    return search_layouts(config, config, own.model, own.plan, own.machines, Ranking::time).settings.front();
+  };
+  CHECK_THAT(settings("n[1-2]"), Catch::VectorContains(std::string("mpi_options.processes_per_host=8")));
+  CHECK_THROWS_WITH(settings("n[1-3]"), Contains("16 ranks are not a multiple of the 3 hosts"));
+}
+
+TEST_CASE("where \"auto\" finds nothing, the rules are named that leave nothing") {
+  json file = small_file();
+  file["mpi_options"] = {{"processes_per_host", 4}};
+  const auto said = [&](const json& smp) {
+    file["smp_options"] = smp;
+    return refusal([&] { read(file); });
+  };
+  CHECK_THAT(said({{"tensor_parallel_degree", "auto"}, {"pipeline_parallel_degree", 3}}),
+             Contains("pipeline_parallel_degree must divide the 4 ranks"));
+  CHECK_THAT(said({{"tensor_parallel_degree", "auto"}, {"microbatches", 7}}),
+             Contains("microbatches must divide the 6 samples of each of 4 replicas"));
+  CHECK_THAT(
+      said({{"pipeline_parallel_degree", "auto"}, {"pipeline", "interleaved_1f1b"}, {"virtual_pipeline_degree", 9}}),
+      Contains("1 stages of 9 chunks need as many layers, but the model has 6"));
+  CHECK_THAT(said({{"microbatches", "auto"}, {"sharded_data_parallel_degree", 3}}),
+             Contains("the sharding degree must divide the 4 replicas"));
+}
+
+}  // namespace shardline::layout_search_test
