@@ -1,5 +1,5 @@
-// What a search finds can be set: the settings of its candidates make what it priced, and "auto" finds a layout wherever
-// numbers would do. Random configs of many keys.
+// What a search finds can be set: the settings of its candidates make what it priced, and "auto" finds a layout
+// wherever numbers would do. Random configs of many keys.
 #include "engine/plan/layout_search.h"
 
 #include <filesystem>
@@ -89,13 +89,18 @@ class Draw {
     set(smp, 0.1, "ddp", {false});
     set(smp, 0.1, "memory_weight", {0.5, 1});
     set(smp, 0.4, "activation_checkpointing",
-        {"each", "selective", "group_2", {{{"layers", "h.0"}, {"strategy", "each"}}},
+        {"each",
+         "selective",
+         "group_2",
+         {{{"layers", "h.0"}, {"strategy", "each"}}},
          {{{"layers", "h.0"}, {"strategy", "selective"}}}});
     set(smp, 0.3, "offload_activations", {true});
     set(smp, 0.2, "offload_scope", {"all", "checkpointed"});
     set(smp, 0.2, "shard_optimizer_state", {true});
-    if (smp.contains("shard_optimizer_state")) set(smp, 0.5, "shard_gradients", {true});
-    else set(smp, 0.3, "sharded_data_parallel_degree", {2, 3, 4});
+    if (smp.contains("shard_optimizer_state"))
+      set(smp, 0.5, "shard_gradients", {true});
+    else
+      set(smp, 0.3, "sharded_data_parallel_degree", {2, 3, 4});
     if (smp.contains("sharded_data_parallel_degree")) {
       set(smp, 0.4, "sdp_param_persistence_threshold", {10});
       set(smp, 0.3, "sdp_max_live_parameters", {1000});
@@ -278,10 +283,9 @@ TEST_CASE("where \"auto\" finds nothing, the rules are named that leave nothing"
              Contains("pipeline_parallel_degree must divide the 4 ranks"));
   CHECK_THAT(said({{"tensor_parallel_degree", "auto"}, {"microbatches", 7}}),
              Contains("microbatches must divide the 6 samples of each of 4 replicas"));
-  CHECK_THAT(said({{"pipeline_parallel_degree", "auto"},
-                   {"pipeline", "interleaved_1f1b"},
-                   {"virtual_pipeline_degree", 9}}),
-             Contains("1 stages of 9 chunks need as many layers, but the model has 6"));
+  CHECK_THAT(
+      said({{"pipeline_parallel_degree", "auto"}, {"pipeline", "interleaved_1f1b"}, {"virtual_pipeline_degree", 9}}),
+      Contains("1 stages of 9 chunks need as many layers, but the model has 6"));
   CHECK_THAT(said({{"microbatches", "auto"}, {"sharded_data_parallel_degree", 3}}),
              Contains("the sharding degree must divide the 4 replicas"));
 }
