@@ -140,7 +140,7 @@ TEST_CASE("Errors about broken configs say what to change", "[config]") {
       {R"({"smp_options": {"sharded_data_parallel_degree": "auto", "shard_optimizer_state": true,
            "shard_gradients": true}, "training": {"global_batch_size": 8}})",
        "\"auto\" chooses shard_gradients, too; got \"auto\"; leave that out"},
-      {R"({"smp_options": {"sharded_data_parallel_degree": "auto", "sdp_max_live_parameters": 1e6},
+      {R"({"smp_options": {"sharded_data_parallel_degree": 1, "sdp_max_live_parameters": 1e6},
            "training": {"global_batch_size": 8}})",
        "/smp_options/sdp_max_live_parameters: has no effect without sharded_data_parallel_degree > 1"},
       {R"({"smp_options": {"microbatches": "autom"}})", "did you mean \"auto\"?"},
@@ -305,7 +305,7 @@ TEST_CASE("A whole SMP parameter set of the AWS examples at its defaults is acce
 TEST_CASE("Degrees may be left open, and stay open in the resolved config", "[config]") {
   const Config config = with(R"({"smp_options": {"partitions": "auto", "tensor_parallel_degree": "auto",
       "microbatches": "auto", "virtual_pipeline_degree": "auto", "pipeline": "interleaved_1f1b",
-      "sharded_data_parallel_degree": "auto"},
+      "sharded_data_parallel_degree": "auto", "sdp_max_live_parameters": 1e6, "sdp_hierarchical_allgather": false},
       "training": {"global_batch_size": 8}})");
   CHECK(config.smp.pipeline_parallel_degree == kAuto);
   CHECK(config.smp.microbatches == kAuto);
