@@ -1,7 +1,8 @@
 // Catch2 among torch's headers. Torch's logging defines CHECK, too: its header comes first, so that CHECK is Catch's
 // from here on, whatever else a translation unit includes. It also declares how any vector is printed, which Catch
-// would use for vectors of what cannot be.
+// would use for vectors of what cannot be. Programs without torch's headers need neither.
 #pragma once
+#if __has_include(<c10/util/Logging.h>)
 #include <c10/util/Logging.h>
 #undef CHECK
 #include <catch2/catch.hpp>
@@ -14,3 +15,6 @@ struct StringMaker<std::vector<T, Allocator>> {
 };
 
 }  // namespace Catch
+#else
+#include <catch2/catch.hpp>
+#endif

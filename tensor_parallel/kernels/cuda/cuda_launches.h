@@ -1,0 +1,101 @@
+// Starts the kernels of this folder: pointers to device memory, sizes, a stream; no torch. What is computed, and in
+// which types, is said in tensor_parallel/kernels/kernels.h; rows are contiguous unless said otherwise. Sums and
+// statistics are fp32. Results depend on the arguments alone, not on the device or on timing: nothing is added in fp32
+// by atomic operations, and how rows are cut follows from their number.
+//
+// Parts: room for sums by block of rows, fp32; part_floats() says how many.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "core/cuda/launch_log.h"
+
+namespace shardline::cuda {
+
+enum class Number { fp32, bf16, fp16 };
+
+// ---- layer norm; RMS norm (Zhang & Sennrich 2019, arXiv 1910.07467) where mean is null: x / sqrt(mean of x^2) *
+// weight
+struct NormForward {
+  const void* x;              // [rows, n], of the residual stream
+  const void *weight, *bias;  // [n], of the layer; bias null: none
+  void* y;                    // [rows, n], of the layer
+  float *mean, *rstd;         // [rows]
+  int64_t rows, n;
+  float epsilon;
+};
+void norm_forward(const NormForward& a, Number layer, Number residual, Stream stream);
+
+constexpr int64_t kWidestNorm = 16384;  // n of norm_backward at most
+
+struct NormBackward {
+  const void* dy;                  // [rows, n], of the layer
+  const void* x;                   // [rows, n], of the residual stream
+  const float *mean, *rstd;        // [rows]
+  const void* weight;              // [n], of the layer
+  void* dx;                        // [rows, n], of the residual stream
+  float *weight_grad, *bias_grad;  // [n], added to; null: not wanted
+  float* parts;                    // 2 * part_floats(rows, n)
+  int64_t rows, n, valid_rows;
+};
+void norm_backward(const NormBackward& a, Number layer, Number residual, Stream stream);
+
+// ---- activation(x + bias)
+enum class ActivationKind { gelu, gelu_tanh, relu, silu, tanh };
+
+struct BiasActivation {
+  const void *x, *bias;  // [rows, n], [n]; bias null: none
+  void* y;
+  int64_t rows, n;
+  ActivationKind kind;
+};
+void bias_activation(const BiasActivation& a, Number type, Stream stream);
+
+struct BiasActivationBackward {
+  const void *dy, *x, *bias;
+  void* dx;
+  float* bias_grad;  // [n], added to; null: not wanted
+  float* parts;      // part_floats(rows, n)
+  int64_t rows, n;
+  ActivationKind kind;
+};
+void bias_activation_backward(const BiasActivationBackward& a, Number type, Stream stream);
+
+// ---- residual + dropout(x + bias)
+// Rows from `first` to the next run's first are positions `position`, `position` + 1, ... of a sample; sample -1: no
+// element of them is dropped.
+struct RowRun {
+  int64_t first, sample, position;
+};
+constexpr int64_t kMostRuns = 128;  // of a launch
+
+struct DropoutStream {
+  uint64_t seed;
+  uint32_t op, step;
+  double probability;
+};
+
+struct BiasDropoutAdd {
+  const void *x, *bias, *residual;  // [rows, n], [n], [rows, n]; bias, residual null: none
+  void* y;                          // of the residual's type
+  int64_t rows, n;
+  DropoutStream dropout;
+  std::vector<RowRun> runs;  // the first begins at row 0; none are needed where the probability is 0
+};
+void bias_dropout_add(const BiasDropoutAdd& a, Number layer, Number residual, Stream stream);
+
+struct BiasDropoutBackward {
+  const void* dy;    // of the residual's type
+  void* dx;          // of the layer's
+  float* bias_grad;  // [n], added to; null: not wanted
+  float* parts;      // part_floats(rows, n)
+  int64_t rows, n, valid_rows;
+  DropoutStream dropout;
+  std::vector<RowRun> runs;
+};
+void bias_dropout_backward(const BiasDropoutBackward& a, Number layer, Number residual, Stream stream);
+
+// ---- sums over rows
+int64_t part_floats(int64_t rows, int64_t n);
+
+}  // namespace shardline::cuda

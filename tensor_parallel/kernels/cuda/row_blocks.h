@@ -1,0 +1,29 @@
+// How kernels cut rows into blocks whose sums over rows are added later, and the launch that adds them.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+
+#include "core/cuda/launch.h"
+
+namespace shardline::cuda {
+
+// The number of blocks follows from the number of rows alone.
+struct RowCut {
+  explicit RowCut(int64_t rows_)
+      : rows(rows_),
+        block_rows(std::max<int64_t>(kLeastRows, (rows_ + kMostBlocks - 1) / kMostBlocks)),
+        blocks((rows_ + block_rows - 1) / block_rows) {}
+  static constexpr int64_t kMostBlocks = 256, kLeastRows = 4;
+  int64_t rows, block_rows, blocks;
+};
+
+// total[j] += the sum of part[i * n + j] over i < blocks, always in the same order. Up to two such sums of one size;
+// those without a total are left out.
+struct PartSums {
+  const float* part[2] = {};
+  float* total[2] = {};
+  int64_t blocks = 0, n = 0;
+};
+void add_part_sums(const PartSums& a, Stream stream);
+
+}  // namespace shardline::cuda
