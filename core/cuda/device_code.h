@@ -14,6 +14,7 @@
 #include <cuda_runtime.h>
 #define SHARDLINE_KERNEL __global__ void
 #define SHARDLINE_DEVICE __device__ __forceinline__
+#define SHARDLINE_UNROLLED _Pragma("unroll")  // before loops whose arrays are to be registers
 #else
 #include <bit>
 #include <cmath>
@@ -21,6 +22,7 @@
 #include "core/cuda/twin/grid.h"
 #define SHARDLINE_KERNEL void
 #define SHARDLINE_DEVICE inline
+#define SHARDLINE_UNROLLED
 #endif
 
 namespace shardline::cuda {
@@ -252,6 +254,14 @@ SHARDLINE_DEVICE Pack<S, kCount> load(const S* from) {
 template <int kCount, class S>
 SHARDLINE_DEVICE void store(S* to, const Pack<S, kCount>& pack) {
   *reinterpret_cast<Pack<S, kCount>*>(to) = pack;
+}
+template <int kCount, class S>
+SHARDLINE_DEVICE void store(const SharedArray<S>& to, int64_t first, const Pack<S, kCount>& pack) {
+#ifdef __CUDACC__
+  store<kCount>(&to[first], pack);
+#else
+  for (int j = 0; j < kCount; ++j) to[first + j] = pack.value[j];
+#endif
 }
 
 }  // namespace shardline::cuda

@@ -95,6 +95,37 @@ struct BiasDropoutBackward {
 };
 void bias_dropout_backward(const BiasDropoutBackward& a, Number layer, Number residual, Stream stream);
 
+// ---- causal attention with dropout on the probabilities
+// Element (b, h, i, d) is at data[b * batch_stride + h * head_stride + i * token_stride + d]. What kernels read is not
+// changed through this pointer.
+struct HeadRows {
+  void* data;
+  int64_t batch_stride, head_stride, token_stride;
+};
+constexpr int64_t kWidestHead = 128, kMostSamples = 256;
+
+struct AttentionCase {
+  int64_t batch, heads, length, head_dim;  // at most kMostSamples, any, any, kWidestHead
+  float scale;                             // of the products of queries and keys
+  DropoutStream dropout;
+  std::vector<int64_t> samples;  // [batch]; -1: nothing of it is dropped; not needed where the probability is 0
+  int64_t first_head, max_positions;
+};
+struct AttentionForward {
+  HeadRows q, k, v, out;
+  float* log_sum_exp;  // [batch, heads, length]
+};
+// Probabilities are rounded to half precision, if the tensors have it, before they are multiplied with the values; all
+// sums are fp32.
+void attention_forward(const AttentionCase& c, const AttentionForward& a, Number type, Stream stream);
+
+struct AttentionBackward {
+  HeadRows q, k, v, out, d_out, dq, dk, dv;
+  const float* log_sum_exp;
+  float* along;  // room for [batch, heads, length]: d_out * out, summed over a head's features
+};
+void attention_backward(const AttentionCase& c, const AttentionBackward& a, Number type, Stream stream);
+
 // ---- sums over rows
 int64_t part_floats(int64_t rows, int64_t n);
 

@@ -24,6 +24,7 @@ SHARDLINE_KERNEL norm_rows(NormForward a) {
     float sum = 0;
     for (int64_t i = first; i < a.n; i += step) {
       const Pack<X, kV> numbers = load<kV>(x + i);
+      SHARDLINE_UNROLLED
       for (int j = 0; j < kV; ++j) sum += number(numbers.value[j]);
     }
     mean = warp_sum(sum) / static_cast<float>(a.n);
@@ -31,6 +32,7 @@ SHARDLINE_KERNEL norm_rows(NormForward a) {
   float square = 0;
   for (int64_t i = first; i < a.n; i += step) {
     const Pack<X, kV> numbers = load<kV>(x + i);
+    SHARDLINE_UNROLLED
     for (int j = 0; j < kV; ++j) {
       const float centred = number(numbers.value[j]) - mean;
       square += centred * centred;
@@ -42,6 +44,7 @@ SHARDLINE_KERNEL norm_rows(NormForward a) {
     const Pack<W, kV> scale = load<kV>(weight + i);
     Pack<W, kV> shift{}, result;
     if (bias != nullptr) shift = load<kV>(bias + i);
+    SHARDLINE_UNROLLED
     for (int j = 0; j < kV; ++j)
       result.value[j] =
           stored<W>((number(numbers.value[j]) - mean) * rstd * number(scale.value[j]) + number(shift.value[j]));
@@ -68,11 +71,13 @@ SHARDLINE_KERNEL norm_gradient_rows(NormBackward a) {
     const float mean = a.mean != nullptr ? a.mean[row] : 0.0f, rstd = a.rstd[row];
     float normed[kGroups][kV], scaled[kGroups][kV];  // x's, and dy times weight
     float sum = 0, along = 0;                        // of scaled, and of scaled * normed
+    SHARDLINE_UNROLLED
     for (int group = 0; group < kGroups; ++group) {
       const int64_t i = (group * block_threads() + thread_index()) * static_cast<int64_t>(kV);
       if (i >= a.n) break;
       const Pack<W, kV> dy = load<kV>(all_dy + row * a.n + i), scale = load<kV>(weight + i);
       const Pack<X, kV> x = load<kV>(all_x + row * a.n + i);
+      SHARDLINE_UNROLLED
       for (int j = 0; j < kV; ++j) {
         const float gradient = number(dy.value[j]);
         normed[group][j] = (number(x.value[j]) - mean) * rstd;
@@ -99,10 +104,12 @@ SHARDLINE_KERNEL norm_gradient_rows(NormBackward a) {
       along += sums[place + kWarp + warp];
     }
     const float shift = a.mean != nullptr ? sum / count : 0.0f;
+    SHARDLINE_UNROLLED
     for (int group = 0; group < kGroups; ++group) {
       const int64_t i = (group * block_threads() + thread_index()) * static_cast<int64_t>(kV);
       if (i >= a.n) break;
       Pack<X, kV> dx;
+      SHARDLINE_UNROLLED
       for (int j = 0; j < kV; ++j)
         dx.value[j] = stored<X>((scaled[group][j] - shift - normed[group][j] * (along / count)) * rstd);
       store<kV>(all_dx + row * a.n + i, dx);
@@ -110,8 +117,10 @@ SHARDLINE_KERNEL norm_gradient_rows(NormBackward a) {
   }
   float* weight_part = a.parts + block_x() * a.n;
   float* bias_part = weight_part + blocks_x() * a.n;
+  SHARDLINE_UNROLLED
   for (int group = 0; group < kGroups; ++group) {
     const int64_t i = (group * block_threads() + thread_index()) * static_cast<int64_t>(kV);
+    SHARDLINE_UNROLLED
     for (int j = 0; j < kV && i < a.n; ++j) {
       if (a.weight_grad != nullptr) weight_part[i + j] = weight_sum[group][j];
       if (a.bias_grad != nullptr) bias_part[i + j] = bias_sum[group][j];

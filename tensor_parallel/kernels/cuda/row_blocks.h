@@ -17,6 +17,15 @@ struct RowCut {
   int64_t rows, block_rows, blocks;
 };
 
+// How the columns of a row, or its fours of columns, go to threads, one each.
+struct StripCut {
+  explicit StripCut(int64_t items)
+      : threads(static_cast<int>(std::clamp<int64_t>((items + kWarp - 1) / kWarp * kWarp, kWarp, 256))),
+        count((items + threads - 1) / threads) {}
+  int threads;    // of a block
+  int64_t count;  // of blocks
+};
+
 // total[j] += the sum of part[i * n + j] over i < blocks, always in the same order. Up to two such sums of one size;
 // those without a total are left out.
 struct PartSums {
