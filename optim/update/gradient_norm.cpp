@@ -8,34 +8,25 @@
 #include <cstring>
 #include <mutex>
 
-#include "optim/update/exact_sum.h"
+#include "core/numbers/exact_sum.h"
+#include "core/numbers/norm_leaf.h"
 
 namespace shardline {
 namespace {
 
-// Small sums are of this many elements of a parameter, from its start; shards never cut one.
-constexpr int64_t kLeaf = 16;
-static_assert(FlatLayout::kAlignment % kLeaf == 0);
-
-template <typename T>
-double leaf(const T* g) {
-  double lanes[4] = {};
-  for (int64_t i = 0; i < kLeaf; i += 4)
-    for (int64_t lane = 0; lane < 4; ++lane) lanes[lane] += double(g[i + lane]) * double(g[i + lane]);
-  return (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]);
-}
+static_assert(FlatLayout::kAlignment % kNormLeaf == 0);
 
 void add_squares(const at::Tensor& gradient, ExactSum& total) {
   // An accelerator adds up the leaves itself; their sums are few.
   const at::Tensor leaves =
-      gradient.is_cpu() ? gradient : gradient.to(at::kDouble).square().view({-1, kLeaf}).sum(1).cpu();
+      gradient.is_cpu() ? gradient : gradient.to(at::kDouble).square().view({-1, kNormLeaf}).sum(1).cpu();
   std::mutex mutex;
   AT_DISPATCH_FLOATING_TYPES(leaves.scalar_type(), "add_squares", [&] {
     const auto* g = leaves.const_data_ptr<scalar_t>();
-    const int64_t count = gradient.numel() / kLeaf;
+    const int64_t count = gradient.numel() / kNormLeaf;
     at::parallel_for(0, count, 1 << 12, [&](int64_t begin, int64_t end) {
       ExactSum mine;
-      for (int64_t i = begin; i < end; ++i) mine.add(gradient.is_cpu() ? leaf(g + i * kLeaf) : double(g[i]));
+      for (int64_t i = begin; i < end; ++i) mine.add(gradient.is_cpu() ? norm_leaf(g + i * kNormLeaf) : double(g[i]));
       const std::scoped_lock lock(mutex);
       total.add(mine);
     });

@@ -1,5 +1,5 @@
 // The global gradient norm: over all logical parameters of the model, each counted once however it is split, copied or
-// dealt out. Squares are added up to small sums in fp64, and these without any rounding (optim/update/exact_sum.h), so
+// dealt out. Squares are added up to small sums in fp64, and these without any rounding (core/numbers/exact_sum.h), so
 // every layout that leaves the elements of a parameter on a rank in their order gets equal bits, whichever rank adds
 // which part.
 #pragma once

@@ -95,6 +95,46 @@ struct BiasDropoutBackward {
 };
 void bias_dropout_backward(const BiasDropoutBackward& a, Number layer, Number residual, Stream stream);
 
+// ---- rotation of pairs of features, in place
+struct RotatePairs {
+  void* x;                  // [rows, heads, head_dim], rows row_stride apart
+  const float* table;       // [2, positions, pairs]: cosines, sines
+  const int64_t* position;  // [rows]
+  int64_t rows, heads, head_dim, row_stride, positions, pairs;
+  bool back;
+};
+void rotate_pairs(const RotatePairs& a, Number type, Stream stream);
+
+// ---- softmax cross entropy; logits [rows, v], rows row_stride apart; label [rows], counted from the first logit
+struct CrossEntropyStats {
+  const void* logits;
+  const int64_t* label;
+  float *largest, *sum, *picked;  // [rows]; picked: 0 where the label is not in [0, v)
+  int64_t rows, v, row_stride;
+};
+void cross_entropy_stats(const CrossEntropyStats& a, Number type, Stream stream);
+
+struct CrossEntropyGradient {
+  void* logits;  // become (softmax - onehot(label)) * scale; 0 where the row's scale is 0
+  const int64_t* label;
+  const float *log_sum_exp, *scale;  // [rows]
+  int64_t rows, v, row_stride;
+};
+void cross_entropy_gradient(const CrossEntropyGradient& a, Number type, Stream stream);
+
+// The loss and the gradient at once, for a vocabulary that is not split. Labels are in [0, v), or negative: such rows
+// have no loss, and no gradient.
+struct WholeCrossEntropy {
+  void* logits;  // become the gradient where one is wanted
+  const int64_t* label;
+  float* loss;    // [rows]
+  double* total;  // [2]: added to are the sum of the losses and the number of rows that have one
+  float scale;    // of the gradient
+  int64_t rows, v, row_stride;
+  bool with_gradient;
+};
+void whole_cross_entropy(const WholeCrossEntropy& a, Number type, Stream stream);
+
 // ---- causal attention with dropout on the probabilities
 // Element (b, h, i, d) is at data[b * batch_stride + h * head_stride + i * token_stride + d]. What kernels read is not
 // changed through this pointer.
