@@ -42,8 +42,8 @@ struct Counts {
 };
 Counts take_counts();
 
-// Work that is no operator of torch, such as a kernel or a collective: to be called on the thread that queues it, before
-// the memory is touched.
+// Work that is no operator of torch, such as a kernel or a collective: to be called on the thread that queues it,
+// before the memory is touched.
 struct Access {
   const void* begin = nullptr;
   size_t bytes = 0;

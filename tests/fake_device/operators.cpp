@@ -173,12 +173,9 @@ at::Scalar local_scalar(const at::Tensor& tensor) {
 // ---- all other operators
 
 // Whose results have sizes that the host must learn.
-const std::set<std::string> kSizedByValues = {"aten::nonzero",
-                                              "aten::masked_select",
-                                              "aten::_unique2",
-                                              "aten::unique_dim",
-                                              "aten::unique_consecutive",
-                                              "aten::repeat_interleave.Tensor"};
+const std::set<std::string> kSizedByValues = {
+    "aten::nonzero",    "aten::masked_select",      "aten::_unique2",
+    "aten::unique_dim", "aten::unique_consecutive", "aten::repeat_interleave.Tensor"};
 
 bool is_written(const c10::Argument& argument) {
   const auto* alias = argument.alias_info();
@@ -188,10 +185,10 @@ bool is_written(const c10::Argument& argument) {
   return written;
 }
 
-bool returns_view(const c10::FunctionSchema& schema) {
-  return std::any_of(schema.returns().begin(), schema.returns().end(), [](const c10::Argument& value) {
-    return value.alias_info() != nullptr && !is_written(value);
-  });
+bool makes_view(const c10::FunctionSchema& schema) {
+  return schema.name() == "aten::as_strided_" ||
+         std::any_of(schema.returns().begin(), schema.returns().end(),
+                     [](const c10::Argument& value) { return value.alias_info() != nullptr && !is_written(value); });
 }
 
 // The arguments of one call, passed on as CPU tensors on the same memory.
@@ -252,7 +249,8 @@ class Call {
       return tensor;
     }
     const bool may_grow = writes && tensor.numel() == 0;
-    tensors_.push_back({tensor, may_grow ? at::empty({0}, tensor.options().device(at::kCPU)) : cpu_alias(tensor), writes});
+    tensors_.push_back(
+        {tensor, may_grow ? at::empty({0}, tensor.options().device(at::kCPU)) : cpu_alias(tensor), writes});
     return tensors_.back().alias;
   }
 
@@ -366,7 +364,7 @@ void install_operators() {
   // and with guards of their own, which hide that the caller has none.
   for (const auto& name : c10::Dispatcher::singleton().getAllOpNames()) {
     const auto op = c10::Dispatcher::singleton().findSchema(name);
-    if (op && name.name.starts_with("aten::") && !returns_view(op->schema()) &&
+    if (op && name.name.starts_with("aten::") && !makes_view(op->schema()) &&
         op->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional))
       aten.impl(c10::toString(name).c_str(), torch::CppFunction::makeFromBoxedFunction<&run_on_cpu>());
   }
