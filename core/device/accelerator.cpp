@@ -57,7 +57,9 @@ at::Tensor on_device(const at::Tensor& host, at::Device device) {
 DeviceMemory device_memory(at::Device device) {
   const auto stats = at::accelerator::getDeviceStats(device.index());
   constexpr auto kAll = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
-  return {.peak_allocated = stats.allocated_bytes[kAll].peak, .peak_reserved = stats.reserved_bytes[kAll].peak};
+  return {.allocated = stats.allocated_bytes[kAll].current,
+          .peak_allocated = stats.allocated_bytes[kAll].peak,
+          .peak_reserved = stats.reserved_bytes[kAll].peak};
 }
 
 int64_t device_memory_size(at::Device device) {

@@ -128,10 +128,16 @@ LossTerm Trainer::accumulate_gradients(BatchSource& data, int64_t step) {
                              .step = step,
                              .loss_scale = loss_scale() / weight});
   parameters_.finish_gradients();
-  gradients_complete_ = steady_seconds();
+  gradients_complete_ = seconds_now();
   const LossTerm loss = total_loss(last_run_);
   SL_ASSERT(loss.weight == weight, "counted ", loss.weight, " tokens, expected ", weight);
   return loss;
+}
+
+// Accelerators have done what they were given only where a step's parts are timed.
+double Trainer::seconds_now() const {
+  if (stage_.waits_for_device) wait_for_device(stage_.activations.device(), "the end of a timed part of a step");
+  return steady_seconds();
 }
 
 StepMetrics Trainer::train_step(BatchSource& data, int64_t step) {
@@ -140,6 +146,7 @@ StepMetrics Trainer::train_step(BatchSource& data, int64_t step) {
   const LossTerm loss = accumulate_gradients(data, step);
   // Each rank adds up its share of the squares; all get the same norm, and so agree on whether a gradient overflowed.
   const double scale = loss_scale(), norm = gradient_norm(parameters_) / scale;
+  last_records_ = executor_.take_records();  // which is over, since the norm is known
   const bool overflowed = loss_scaler_ && !std::isfinite(norm);
   const double rate = learning_rate(schedule_, step - (loss_scaler_ ? loss_scaler_->skipped() : 0));
   if (loss_scaler_) loss_scaler_->update(overflowed);
@@ -150,9 +157,9 @@ StepMetrics Trainer::train_step(BatchSource& data, int64_t step) {
     optimizer_->step(rate, clip_factor(norm, largest_norm(config_)) / scale);
     parameters_.publish_values();
   }
-  step_end_ = steady_seconds();
+  step_end_ = seconds_now();
   const double seconds = step_end_ - step_start_;
-  const double exposed = waited_seconds() - waited - waited_for_messages(last_run_.records);
+  const double exposed = waited_seconds() - waited - waited_for_messages(last_records_);
 
   StepMetrics metrics{.step = step,
                       .epoch = last_batch_.epoch,
@@ -165,7 +172,7 @@ StepMetrics Trainer::train_step(BatchSource& data, int64_t step) {
   metrics.tokens_per_second = last_batch_.tokens / seconds;
   metrics.samples_per_second = last_batch_.samples / seconds;
   // Shares of all ranks' time between two optimizer barriers, which they do not leave at the same instant.
-  auto times = at::tensor({busy_seconds(last_run_.records), exposed, seconds}, at::kDouble);
+  auto times = at::tensor({busy_seconds(last_records_), exposed, seconds}, at::kDouble);
   groups_.world->all_reduce(times, {.what = "busy and waiting time"})->wait();
   times.div_(times[2].item<double>());
   metrics.bubble_fraction = 1 - times[0].item<double>();
@@ -178,7 +185,7 @@ StepRecords Trainer::last_step() const {
   return {.start = step_start_,
           .end = step_end_,
           .gradients_complete = gradients_complete_,
-          .instructions = last_run_.records,
+          .instructions = last_records_,
           .peak_activation_bytes = last_run_.peak_activation_bytes};
 }
 

@@ -62,6 +62,7 @@ class Trainer {
   BatchTotals read_microbatches(BatchSource& data, int64_t step, int count,
                                 std::vector<Microbatch>& microbatches) const;
   LossTerm total_loss(const RunResult& run);
+  double seconds_now() const;
   RankMemory memory_of_rank() const;
   std::vector<RankMemory> gather_memory();
 
@@ -75,6 +76,7 @@ class Trainer {
   std::optional<LossScaler> loss_scaler_;  // of fp16
   LearningRateOptions schedule_;
   RunResult last_run_;
+  std::vector<InstructionRecord> last_records_;
   BatchTotals last_batch_;
   double step_start_ = 0, gradients_complete_ = 0, step_end_ = 0;  // steady_seconds() of the last step
 };

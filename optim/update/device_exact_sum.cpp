@@ -25,7 +25,7 @@ void DeviceExactSum::add(const at::Tensor& values) {
   const at::Tensor bits = values.contiguous().view(at::kLong);
   const at::Tensor exponent = bits.__rshift__(kMantissaBits);
   const at::Tensor fraction = bits.bitwise_and((int64_t{1} << kMantissaBits) - 1);
-  const at::Tensor is_number = exponent < kExponents, is_normal = exponent > 0;
+  const at::Tensor is_number = exponent<kExponents, is_normal = exponent> 0;
   const at::Tensor mantissa = (fraction + is_normal.to(at::kLong).mul_(int64_t{1} << kMantissaBits)).mul_(is_number);
   const at::Tensor place = (exponent - 1).clamp_min_(0), shift = place.remainder(kWordBits);
   const at::Tensor copy = at::arange(values.numel(), bits.options()).remainder_(kCopies).mul_(kWords);

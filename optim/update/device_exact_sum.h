@@ -1,5 +1,5 @@
-// ExactSum on an accelerator, with torch's operators: only integers are added, so the order of additions does not matter
-// there either, and the device's atomics do not make the sum vary.
+// ExactSum on an accelerator, with torch's operators: only integers are added, so the order of additions does not
+// matter there either, and the device's atomics do not make the sum vary.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -11,7 +11,7 @@ class DeviceExactSum {
  public:
   explicit DeviceExactSum(at::Device device);
 
-  void add(const at::Tensor& values);  // [n] doubles on the device, none of them negative; at most 2^28 in all
+  void add(const at::Tensor& values);          // [n] doubles on the device, none of them negative; at most 2^28 in all
   ExactSum on_host(const char* reason) const;  // waits for the device, as core/device/accelerator.h says
 
  private:

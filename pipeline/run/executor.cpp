@@ -32,7 +32,8 @@ Executor::Executor(StageLayers& stage, Communicator& pp, ParameterStore& paramet
     : stage_(stage),
       parameters_(parameters),
       messages_(pp, stage.activations),
-      kept_(stage.choices.offload, stage.activations.device(), stage.offload_directory) {
+      kept_(stage.choices.offload, stage.activations.device(), stage.offload_directory),
+      recorder_(stage.activations.device(), stage.waits_for_device) {
   for (const auto& layers : stage.layers_of_chunk)
     groups_of_chunk_.push_back(layer_groups(layers, stage.choices.recompute));
 }
@@ -53,6 +54,7 @@ RunResult Executor::run(const Schedule& schedule, const std::vector<Microbatch>&
   kept_.begin_run(list);
   parameters_.begin_run(acquired_layers(list, stage_.layers_of_chunk, groups_of_chunk_));
   messages_.begin(schedule, [this](const Instruction& receive) { return shapes(receive); });
+  recorder_.begin_run();
   for (place_ = 0; place_ < list.size(); ++place_) {
     recorder_.begin(list[place_]);
     kept_.fetch_ahead(list, place_);
@@ -60,7 +62,7 @@ RunResult Executor::run(const Schedule& schedule, const std::vector<Microbatch>&
     if (stage_.waits_for_device) wait_for_device(stage_.activations.device(), "the end of a timed instruction");
     recorder_.end(kept_.live_bytes());
   }
-  result_.records = recorder_.finish();
+  recorder_.end_run();
   messages_.finish();
   SL_ASSERT(kept_.empty() && gradients_.empty() && kept_.live_bytes() == 0, "the schedule left work behind");
   activations_.clear();
