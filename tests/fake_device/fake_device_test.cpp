@@ -85,8 +85,9 @@ TEST_CASE("launches, bytes and waits are counted, these by reason") {
   y[0].item<float>();
   wait_for_device(fake::device(), "the end");
   const auto counts = fake::take_counts();
-  CHECK(counts.launches == std::map<std::string, int64_t>{
-                               {"aten::add.Tensor", 1}, {"aten::mul_.Tensor", 1}, {"copy to the host", 1}, {"read a number", 1}});
+  CHECK(counts.launches ==
+        std::map<std::string, int64_t>{
+            {"aten::add.Tensor", 1}, {"aten::mul_.Tensor", 1}, {"copy to the host", 1}, {"read a number", 1}});
   CHECK(counts.launched() == 4);
   CHECK(counts.bytes == 64 * (3 + 2 + 1) + 4);  // the memory of an operand that is read and written, once
   CHECK(counts.waits == std::map<std::string, int64_t>{{"to look at it", 1}, {"", 1}, {"the end", 1}});

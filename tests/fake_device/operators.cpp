@@ -33,8 +33,9 @@ bool is_fake(const at::Tensor& tensor) {
 // One operator, from the moment at which it is queued.
 class Launch {
  public:
-  Launch(std::string name, const c10::Stream& stream) : name_(std::move(name)), lock_(runtime().mutex) {
+  Launch(std::string name, const c10::Stream& stream) : name_(std::move(name)) {
     launch(name_, stream, {});
+    lock_.lock();
     stream_ = runtime().number(stream);
     time_ = runtime().clock(stream_)[stream_];
   }
@@ -48,7 +49,7 @@ class Launch {
 
  private:
   std::string name_;
-  std::scoped_lock<std::recursive_mutex> lock_;
+  std::unique_lock<std::recursive_mutex> lock_{runtime().mutex, std::defer_lock};
   size_t stream_ = 0;
   uint64_t time_ = 0;
 };
@@ -173,12 +174,9 @@ at::Scalar local_scalar(const at::Tensor& tensor) {
 // ---- all other operators
 
 // Whose results have sizes that the host must learn.
-const std::set<std::string> kSizedByValues = {"aten::nonzero",
-                                              "aten::masked_select",
-                                              "aten::_unique2",
-                                              "aten::unique_dim",
-                                              "aten::unique_consecutive",
-                                              "aten::repeat_interleave.Tensor"};
+const std::set<std::string> kSizedByValues = {
+    "aten::nonzero",    "aten::masked_select",      "aten::_unique2",
+    "aten::unique_dim", "aten::unique_consecutive", "aten::repeat_interleave.Tensor"};
 
 bool is_written(const c10::Argument& argument) {
   const auto* alias = argument.alias_info();
@@ -189,9 +187,8 @@ bool is_written(const c10::Argument& argument) {
 }
 
 bool returns_view(const c10::FunctionSchema& schema) {
-  return std::any_of(schema.returns().begin(), schema.returns().end(), [](const c10::Argument& value) {
-    return value.alias_info() != nullptr && !is_written(value);
-  });
+  return std::any_of(schema.returns().begin(), schema.returns().end(),
+                     [](const c10::Argument& value) { return value.alias_info() != nullptr && !is_written(value); });
 }
 
 // The arguments of one call, passed on as CPU tensors on the same memory.
@@ -252,7 +249,8 @@ class Call {
       return tensor;
     }
     const bool may_grow = writes && tensor.numel() == 0;
-    tensors_.push_back({tensor, may_grow ? at::empty({0}, tensor.options().device(at::kCPU)) : cpu_alias(tensor), writes});
+    tensors_.push_back(
+        {tensor, may_grow ? at::empty({0}, tensor.options().device(at::kCPU)) : cpu_alias(tensor), writes});
     return tensors_.back().alias;
   }
 
