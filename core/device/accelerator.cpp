@@ -24,6 +24,10 @@ at::Device accelerator(int index) {
   return {at::getAccelerator(/*checked=*/true).value(), static_cast<c10::DeviceIndex>(index)};
 }
 
+c10::StreamId current_stream_id(at::Device device) {
+  return is_accelerator(device) ? c10::impl::VirtualGuardImpl(device.type()).getStream(device).id() : 0;
+}
+
 HostWait::HostWait(const char* reason) : outer_(std::exchange(wait_reason, reason)) {}
 
 HostWait::~HostWait() {

@@ -6,6 +6,7 @@
 // reason: a test counts the waits of a training step by reason and fails for one that has none.
 #pragma once
 #include <ATen/core/Tensor.h>
+#include <c10/core/Stream.h>
 
 #include <cstdint>
 
@@ -19,6 +20,8 @@ inline bool is_accelerator(const at::Tensor& tensor) {
 
 int accelerator_count();  // of this host; 0 in builds for CPUs and without a driver
 at::Device accelerator(int index);
+
+c10::StreamId current_stream_id(at::Device device);  // of this thread; 0 for CPUs
 
 // While it lives, this thread may wait for a device, for `reason`: a literal.
 class HostWait {

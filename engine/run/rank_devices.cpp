@@ -12,7 +12,7 @@ namespace shardline {
 namespace {
 
 constexpr char kNoDevice[] = " cpu";
-constexpr int kOldestCapability = 80;     // of the kernels, see cmake/EnableCuda.cmake
+constexpr int kOldestCapability = 80;  // of the kernels, see cmake/EnableCuda.cmake
 constexpr double kGiB = 1 << 30;
 constexpr double kSmallestMemory = kGiB;  // for CUDA, NCCL and the libraries of products, before any tensor
 

@@ -1,6 +1,7 @@
 #include "engine/train/trainer.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
@@ -8,6 +9,7 @@
 #include <cmath>
 
 #include "core/comm/clock.h"
+#include "core/device/accelerator.h"
 #include "core/error.h"
 #include "core/memory/caching_allocator.h"
 #include "engine/config/rules/learning_rate_rules.h"
@@ -59,14 +61,14 @@ Trainer::Trainer(const TrainerParts& parts, int64_t total_steps)
     : config_(parts.config),
       plan_(parts.plan),
       groups_(parts.groups),
-      parameters_(
-          {.spec = parts.model.spec,
-           .stage_of_layer = parts.plan.stage_of_layer,
-           .groups = parts.groups,
-           .sharding = parts.plan.layout.sharding,
-           .values = at::TensorOptions().dtype(number_types(parts.config).values).device(parts.device),
-           .trains = total_steps > 0,
-           .host = states_on_host(parts.config.smp, !parts.device.is_cpu()) ? make_host_link(parts.device) : nullptr}),
+      parameters_({.spec = parts.model.spec,
+                   .stage_of_layer = parts.plan.stage_of_layer,
+                   .groups = parts.groups,
+                   .sharding = parts.plan.layout.sharding,
+                   .values = at::TensorOptions().dtype(number_types(parts.config).values).device(parts.device),
+                   .trains = total_steps > 0,
+                   .host = states_on_host(parts.config.smp, is_accelerator(parts.device)) ? make_host_link(parts.device)
+                                                                                          : nullptr}),
       stage_(build_stage(parts, parameters_, total_steps > 0)),
       executor_(stage_, *groups_.pp, parameters_) {
   if (total_steps == 0) return;
@@ -80,12 +82,14 @@ Trainer::BatchTotals Trainer::read_microbatches(BatchSource& data, int64_t step,
   const Range mine = split_range(data.samples_in_step(step), groups_.mesh.d(), groups_.coordinates.d);
   const Batch batch = data.batch(step, {mine.begin, mine.length});
   check_vocabulary(batch, stage_.spec->vocab_size);
+  const at::Device device = stage_.activations.device();
+  const at::Tensor ids = on_device(batch.ids, device), labels = on_device(batch.labels, device);
+  const at::Tensor samples =
+      at::arange(batch.first_sample, batch.first_sample + mine.length, at::TensorOptions(at::kLong).device(device));
   for (int i = 0; i < count; ++i) {
     const Range rows = split_range(mine.length, count, i);
-    Microbatch microbatch{.ids = batch.ids.narrow(0, rows.begin, rows.length).to(stage_.activations.device()),
-                          .labels = batch.labels.narrow(0, rows.begin, rows.length).to(stage_.activations.device())};
-    for (int64_t row = rows.begin; row < rows.end(); ++row) microbatch.samples.push_back(batch.first_sample + row);
-    microbatches.push_back(std::move(microbatch));
+    const auto part = [&](const at::Tensor& whole) { return whole.narrow(0, rows.begin, rows.length); };
+    microbatches.push_back({.ids = part(ids), .labels = part(labels), .samples = part(samples)});
   }
   return {.samples = batch.global_samples,
           .tokens = batch.global_samples * batch.ids.size(1),
@@ -178,9 +182,17 @@ StepRecords Trainer::last_step() const {
           .peak_activation_bytes = last_run_.peak_activation_bytes};
 }
 
+// Of the accelerator; without one, of this process, whose counted memory is 0 where another allocator is in use.
+RankMemory Trainer::memory_of_rank() const {
+  const at::Device device = stage_.activations.device();
+  if (!is_accelerator(device)) return {memory_totals().peak_live, process_memory().peak_resident};
+  const DeviceMemory memory = device_memory(device);
+  return {memory.peak_allocated, memory.peak_reserved};
+}
+
 std::vector<RankMemory> Trainer::gather_memory() {
-  const int64_t counted = memory_totals().peak_live;  // of this process; 0 where another allocator is in use
-  const auto all = gather_to_all(*groups_.world, at::tensor({counted, process_memory().peak_resident}, at::kLong));
+  const RankMemory mine = memory_of_rank();
+  const auto all = gather_to_all(*groups_.world, at::tensor({mine.counted, mine.resident}, at::kLong));
   std::vector<RankMemory> memory;
   for (int rank = 0; rank < groups_.mesh.size(); ++rank)
     memory.push_back({all[rank][0].item<int64_t>(), all[rank][1].item<int64_t>()});
@@ -204,7 +216,7 @@ LossTerm Trainer::evaluate(BatchSource& data, int64_t steps) {
 
 at::Tensor Trainer::next_logits(const at::Tensor& ids, int64_t first_position, const std::vector<KvCache*>& caches) {
   const std::vector<Microbatch> batch = {
-      {.ids = ids, .samples = std::vector<int64_t>(ids.size(0)), .first_position = first_position}};
+      {.ids = on_device(ids, stage_.activations.device()), .first_position = first_position}};
   const auto& stage_of_chunk = plan_.train.stage_of_chunk;
   const auto run = executor_.run(forward_schedule(stage_of_chunk, plan_.mesh.p(), 1), batch,
                                  {.mode = Mode::generate, .caches = caches});

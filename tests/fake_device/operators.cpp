@@ -186,8 +186,9 @@ bool is_written(const c10::Argument& argument) {
   return written;
 }
 
-bool returns_view(const c10::FunctionSchema& schema) {
-  return std::any_of(schema.returns().begin(), schema.returns().end(),
+bool makes_view(const c10::FunctionSchema& schema) {
+  return schema.name() == "aten::as_strided_" ||
+         std::any_of(schema.returns().begin(), schema.returns().end(),
                      [](const c10::Argument& value) { return value.alias_info() != nullptr && !is_written(value); });
 }
 
@@ -364,7 +365,7 @@ void install_operators() {
   // and with guards of their own, which hide that the caller has none.
   for (const auto& name : c10::Dispatcher::singleton().getAllOpNames()) {
     const auto op = c10::Dispatcher::singleton().findSchema(name);
-    if (op && name.name.starts_with("aten::") && !returns_view(op->schema()) &&
+    if (op && name.name.starts_with("aten::") && !makes_view(op->schema()) &&
         op->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional))
       aten.impl(c10::toString(name).c_str(), torch::CppFunction::makeFromBoxedFunction<&run_on_cpu>());
   }

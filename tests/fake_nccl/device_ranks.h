@@ -22,9 +22,8 @@ inline void run_on_devices(int ranks, const std::function<void(CommunicatorPtr c
 }
 
 inline void run_over_nccl(int ranks, const std::function<void(CommunicatorPtr world, CommunicatorPtr control)>& fn) {
-  run_on_devices(ranks, [&](CommunicatorPtr control) {
-    fn(make_nccl_world(control, control->rank(), fake::nccl()), control);
-  });
+  run_on_devices(
+      ranks, [&](CommunicatorPtr control) { fn(make_nccl_world(control, control->rank(), fake::nccl()), control); });
 }
 
 struct Limits {

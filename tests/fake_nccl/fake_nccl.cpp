@@ -87,9 +87,9 @@ using MeetingKey = std::tuple<int, int, uint64_t>;
 using Meeting = std::vector<Op*>;  // by rank; sender and receiver
 
 struct Group {
-  std::vector<Comm*> members;                   // by rank; null: not there yet
-  std::map<MeetingKey, Meeting> meetings;       // that are not over
-  std::set<std::pair<int, int>> connected;      // sender and receiver; (-1, -1): all
+  std::vector<Comm*> members;               // by rank; null: not there yet
+  std::map<MeetingKey, Meeting> meetings;   // that are not over
+  std::set<std::pair<int, int>> connected;  // sender and receiver; (-1, -1): all
   std::map<uint64_t, std::vector<struct Split>> splits;
 };
 
@@ -264,8 +264,7 @@ void progress() {
     for (Comm& comm : library().comms)
       if (!comm.freed) groups.insert(comm.group.get());
     for (Group* group : groups)
-      moved |= std::erase_if(group->meetings,
-                             [&](const auto& entry) { return run_meeting(*group, entry.second); }) > 0;
+      moved |= std::erase_if(group->meetings, [&](const auto& entry) { return run_meeting(*group, entry.second); }) > 0;
     for (Comm& comm : library().comms)
       comm.running.remove_if([](const KernelPtr& kernel) {
         const bool over = std::all_of(kernel->ops.begin(), kernel->ops.end(), [](const Op& op) { return op.over; });
@@ -319,7 +318,8 @@ int collective(Kind kind, const void* from, void* to, size_t count, NcclType typ
 }
 
 int message(Kind kind, const void* from, void* to, size_t count, NcclType type, int peer, void* comm, void* stream) {
-  const std::string text = cat(kNames[static_cast<int>(kind)], " ", count, kind == Kind::send ? " to " : " from ", peer);
+  const std::string text =
+      cat(kNames[static_cast<int>(kind)], " ", count, kind == Kind::send ? " to " : " from ", peer);
   const auto id = static_cast<c10::StreamId>(reinterpret_cast<uintptr_t>(stream));
   return add({kind, from, to, count, type, false, peer, static_cast<Comm*>(comm), id}, text.c_str());
 }
@@ -387,8 +387,9 @@ int init_rank(void** handle, int size, const NcclId* id, int rank) {
   for (const Comm* a : group->members)
     for (const Comm* b : group->members)
       if (a->rank < b->rank && a->device == b->device)
-        break_group(*group, kInvalidUsage,
-                    cat("Duplicate GPU detected : rank ", a->rank, " and rank ", b->rank, " both on device ", a->device));
+        break_group(
+            *group, kInvalidUsage,
+            cat("Duplicate GPU detected : rank ", a->rank, " and rank ", b->rank, " both on device ", a->device));
   for (Comm* member : group->members)
     if (member->state == kNcclInProgress) member->state = kNcclSuccess;
   return comm.state;

@@ -258,7 +258,8 @@ TEST_CASE("nccl: without a unique id no rank starts") {
     fake::nccl_trouble().unique_id_result = 2;
     make_nccl_world(control, control->rank(), fake::nccl());
   });
-  for (const auto& text : texts) CHECK_THAT(text, Contains("cannot create a unique id on rank 0: a system call failed"));
+  for (const auto& text : texts)
+    CHECK_THAT(text, Contains("cannot create a unique id on rank 0: a system call failed"));
 }
 
 TEST_CASE("nccl: different or old versions are refused") {
@@ -267,10 +268,12 @@ TEST_CASE("nccl: different or old versions are refused") {
     make_nccl_world(control, control->rank(), fake::nccl());
   });
   for (const auto& text : texts) CHECK_THAT(text, Contains("rank 0 has 2.28.9, rank 1 has 2.21.5"));
-  CHECK_THROWS_WITH(run_on_devices(1, [](CommunicatorPtr control) {
-    fake::nccl_trouble().version = 21805;
-    make_nccl_world(control, 0, fake::nccl());
-  }), Contains("was compiled for NCCL 2.28.9, but the system loads the older 2.18.5"));
+  CHECK_THROWS_WITH(run_on_devices(1,
+                                   [](CommunicatorPtr control) {
+                                     fake::nccl_trouble().version = 21805;
+                                     make_nccl_world(control, 0, fake::nccl());
+                                   }),
+                    Contains("was compiled for NCCL 2.28.9, but the system loads the older 2.18.5"));
 }
 
 TEST_CASE("nccl: two ranks on one device are refused, and so is a device that is not current") {
@@ -278,7 +281,8 @@ TEST_CASE("nccl: two ranks on one device are refused, and so is a device that is
   run_ranks(2, [&](CommunicatorPtr control) {
     texts[control->rank()] = failure_of([&] { make_nccl_world(control, 0, fake::nccl()); });
   });
-  for (const auto& text : texts) CHECK_THAT(text, Contains("two ranks on one GPU") && Contains("Duplicate GPU detected"));
+  for (const auto& text : texts)
+    CHECK_THAT(text, Contains("two ranks on one GPU") && Contains("Duplicate GPU detected"));
   check_nothing_wrong();
   CHECK_THROWS_WITH(run_ranks(1, [](CommunicatorPtr control) { make_nccl_world(control, 2, fake::nccl()); }),
                     Contains("the thread's current device"));

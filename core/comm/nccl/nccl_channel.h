@@ -47,8 +47,8 @@ class NcclChannel {
   void* comm_;
   std::shared_ptr<const CommIdentity> identity_;
   c10::Stream stream_;
-  NcclBatchPtr messages_;   // sends and receives that wait for their launch
-  NcclBatchPtr launching_;  // which NCCL is putting into the stream
+  NcclBatchPtr messages_;              // sends and receives that wait for their launch
+  NcclBatchPtr launching_;             // which NCCL is putting into the stream
   std::list<NcclBatchPtr> under_way_;  // to free their tensors on this thread
 };
 using NcclChannelPtr = std::shared_ptr<NcclChannel>;

@@ -132,7 +132,8 @@ NcclWorld::State NcclWorld::state_of(void* comm, int result) const {
 NcclWorld::State NcclWorld::meaning_of(void* comm, int result) const {
   if (result == kNcclSuccess || result == kNcclInProgress) return {.busy = result == kNcclInProgress};
   const char* detail = api_.last_error(comm);
-  return {.error = cat(nccl_result_text(result), " (NCCL result ", result, detail && *detail ? cat(": ", detail) : "", ")")};
+  return {.error =
+              cat(nccl_result_text(result), " (NCCL result ", result, detail && *detail ? cat(": ", detail) : "", ")")};
 }
 
 std::string NcclWorld::settle(void* comm, const TimeLimit& limit) const {

@@ -1,5 +1,5 @@
-// What the NCCL communicators of one rank share: they fail together, and one thread watches over them, since neither the
-// host nor a stream that waits for NCCL notices an error.
+// What the NCCL communicators of one rank share: they fail together, and one thread watches over them, since neither
+// the host nor a stream that waits for NCCL notices an error.
 #pragma once
 #include <c10/core/Event.h>
 #include <c10/core/Stream.h>
