@@ -41,7 +41,8 @@ const char* HostWait::reason() {
 void wait_for_device(at::Device device, const char* reason) {
   if (!is_accelerator(device)) return;
   const HostWait wait(reason);
-  c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
+  const c10::impl::VirtualGuardImpl guard(device.type());
+  guard.synchronizeStream(guard.getStream(device));
 }
 
 at::Tensor on_host(const at::Tensor& tensor, const char* reason) {
@@ -64,6 +65,10 @@ DeviceMemory device_memory(at::Device device) {
 
 int64_t device_memory_size(at::Device device) {
   return at::accelerator::getMemoryInfo(device.index()).second;
+}
+
+int64_t free_device_memory(at::Device device) {
+  return at::accelerator::getMemoryInfo(device.index()).first;
 }
 
 }  // namespace shardline

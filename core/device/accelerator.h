@@ -37,7 +37,8 @@ class HostWait {
   const char* outer_;
 };
 
-// Until all work that was queued on the device is done; returns at once for CPUs.
+// Until all work that this thread has queued on its current stream is done; returns at once for CPUs. Other streams may
+// hold a receive that is posted ahead, whose message is sent only after what this rank does next.
 void wait_for_device(at::Device device, const char* reason);
 
 // The values in host memory; waits for the work queued on the current stream. A CPU tensor is returned as it is.
@@ -54,5 +55,6 @@ struct DeviceMemory {
 };
 DeviceMemory device_memory(at::Device device);
 int64_t device_memory_size(at::Device device);  // bytes
+int64_t free_device_memory(at::Device device);  // of which no process has taken
 
 }  // namespace shardline

@@ -15,9 +15,12 @@
 #include <c10/core/Device.h>
 #include <c10/core/Stream.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -50,5 +53,20 @@ struct Access {
   bool writes = false;
 };
 void launch(const std::string& name, const c10::Stream& stream, const std::vector<Access>& accesses);
+
+// Work of a stream that other devices take part in, such as a collective. It may end late, or never: what is queued on
+// the stream after it, or after an event that comes after it, runs then, and here that means that the thread that
+// queues it waits. Memory that it uses is not returned to the system before.
+class Outside {
+ public:
+  virtual ~Outside() = default;
+  virtual std::optional<std::chrono::steady_clock::time_point> ended() = 0;  // on any thread; takes no lock
+};
+using OutsidePtr = std::shared_ptr<Outside>;
+void launch(const std::string& name, const c10::Stream& stream, const std::vector<Access>& accesses,
+            const OutsidePtr& outside);
+// Those that have not ended and that a stream, or any stream of a device, has come to.
+std::vector<OutsidePtr> outside_of(const c10::Stream& stream);
+std::vector<OutsidePtr> outside_of(at::Device device);
 
 }  // namespace shardline::fake

@@ -61,11 +61,10 @@ class DeviceMemoryAllocator : public c10::DeviceAllocator {
   }
   static void free_memory(void* memory) {
     const std::scoped_lock lock(runtime().mutex);
-    const auto* address = static_cast<char*>(memory);
+    auto* address = static_cast<char*>(memory);
     const Block& block = runtime().blocks.at(address);
     stats(block.device).decrease(block.bytes);
     runtime().release(address);
-    std::free(memory);
   }
 };
 
@@ -84,7 +83,6 @@ class PinnedMemoryAllocator : public c10::Allocator {
   static void free_memory(void* memory) {
     const std::scoped_lock lock(runtime().mutex);
     runtime().release(static_cast<char*>(memory));
-    std::free(memory);
   }
 };
 

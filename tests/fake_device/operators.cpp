@@ -33,8 +33,9 @@ bool is_fake(const at::Tensor& tensor) {
 // One operator, from the moment at which it is queued.
 class Launch {
  public:
-  Launch(std::string name, const c10::Stream& stream) : name_(std::move(name)), lock_(runtime().mutex) {
+  Launch(std::string name, const c10::Stream& stream) : name_(std::move(name)) {
     launch(name_, stream, {});
+    lock_.lock();
     stream_ = runtime().number(stream);
     time_ = runtime().clock(stream_)[stream_];
   }
@@ -48,7 +49,7 @@ class Launch {
 
  private:
   std::string name_;
-  std::scoped_lock<std::recursive_mutex> lock_;
+  std::unique_lock<std::recursive_mutex> lock_{runtime().mutex, std::defer_lock};
   size_t stream_ = 0;
   uint64_t time_ = 0;
 };

@@ -3,6 +3,8 @@
 #include <ATen/ops/equal.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <thread>
 
 #include "core/device/accelerator.h"
 #include "core/error.h"
@@ -15,6 +17,18 @@ Runtime* the_runtime = nullptr;  // never deleted: tensors may outlive all else
 // What all threads know together: what a thread knows that begins now. And what those knew that have ended, which
 // whoever waited for their end knows, too.
 Clock all_hosts, ended_hosts;
+
+void queue_launch(const std::string& name, const c10::Stream& stream, const std::vector<Access>& accesses) {
+  const std::scoped_lock lock(runtime().mutex);
+  Runtime& all = runtime();
+  if (current_device() != stream.device_index())
+    all.fault(cat(name, " runs on device ", int{stream.device_index()}, ", but device ", current_device(),
+                  " is the thread's current one"));
+  const size_t number = all.number(stream);
+  const uint64_t time = all.queue(number);
+  ++all.counts.launches[name];
+  for (const auto& access : accesses) all.use(name, number, time, access);
+}
 
 struct HostThread {
   Clock clock = all_hosts;
@@ -47,6 +61,7 @@ size_t Runtime::number(const c10::Stream& stream) {
   const auto [found, fresh] = numbers_.try_emplace({stream.device_index(), stream.id()}, clocks_.size());
   if (fresh) {
     clocks_.emplace_back();
+    outside_.emplace_back();
     streams_.push_back(stream);
   }
   return found->second;
@@ -61,6 +76,11 @@ std::vector<size_t> Runtime::streams_of(int device) const {
   for (size_t i = 0; i < streams_.size(); ++i)
     if (streams_[i].device_index() == device) numbers.push_back(i);
   return numbers;
+}
+
+std::vector<OutsidePtr>& Runtime::outside(size_t stream) {
+  forget_ended(outside_[stream]);
+  return outside_[stream];
 }
 
 Clock& Runtime::host_clock() {
@@ -143,9 +163,9 @@ void Runtime::count_wait() {
 }
 
 // The next owner of the memory will use it on the stream that it was allocated on.
-void Runtime::release(const char* address) {
+void Runtime::release(char* address) {
   const auto found = blocks.find(address);
-  const Block& block = found->second;
+  Block& block = found->second;
   Clock before = clocks_[block.stream];
   join(before, host_clock());
   for (const auto& use : block.uses) {
@@ -154,7 +174,42 @@ void Runtime::release(const char* address) {
       fault(cat("memory of ", name(block.stream), " is freed while ", use.what, " on ", name(use.stream),
                 " may still use it"));
   }
+  released_.emplace_back(address, std::move(block.outside));
   blocks.erase(found);
+  free_released();
+}
+
+void Runtime::free_released() {
+  std::erase_if(released_, [](auto& released) {
+    forget_ended(released.second);
+    if (released.second.empty()) std::free(released.first);
+    return released.second.empty();
+  });
+}
+
+void forget_ended(std::vector<OutsidePtr>& outside) {
+  std::erase_if(outside, [](const OutsidePtr& work) { return work->ended().has_value(); });
+}
+
+std::vector<OutsidePtr> outside_of(const c10::Stream& stream) {
+  const std::scoped_lock lock(runtime().mutex);
+  return runtime().outside(runtime().number(stream));
+}
+
+std::vector<OutsidePtr> outside_of(at::Device device) {
+  const std::scoped_lock lock(runtime().mutex);
+  std::vector<OutsidePtr> all;
+  for (const size_t stream : runtime().streams_of(device.index()))
+    for (const auto& work : runtime().outside(stream)) all.push_back(work);
+  return all;
+}
+
+void await_outside(const std::function<std::vector<OutsidePtr>()>& in_the_way) {
+  using namespace std::chrono_literals;
+  const auto begin = std::chrono::steady_clock::now();
+  for (; !in_the_way().empty(); std::this_thread::sleep_for(20us))
+    if (std::chrono::steady_clock::now() - begin > 60s)
+      throw RunError("a device waits for another one that does not come: a real one would hang");
 }
 
 void install(int devices) {
@@ -187,15 +242,20 @@ Counts take_counts() {
 }
 
 void launch(const std::string& name, const c10::Stream& stream, const std::vector<Access>& accesses) {
+  await_outside([&] { return outside_of(stream); });
+  queue_launch(name, stream, accesses);
+}
+
+void launch(const std::string& name, const c10::Stream& stream, const std::vector<Access>& accesses,
+            const OutsidePtr& outside) {
   const std::scoped_lock lock(runtime().mutex);
-  Runtime& all = runtime();
-  if (current_device() != stream.device_index())
-    all.fault(cat(name, " runs on device ", int{stream.device_index()}, ", but device ", current_device(),
-                  " is the thread's current one"));
-  const size_t number = all.number(stream);
-  const uint64_t time = all.queue(number);
-  ++all.counts.launches[name];
-  for (const auto& access : accesses) all.use(name, number, time, access);
+  queue_launch(name, stream, accesses);
+  runtime().outside(runtime().number(stream)).push_back(outside);
+  for (const auto& access : accesses)
+    if (Block* block = runtime().block_of(access.begin)) {
+      forget_ended(block->outside);
+      block->outside.push_back(outside);
+    }
 }
 
 }  // namespace shardline::fake

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/Stream.h>
 
+#include <functional>
 #include <list>
 #include <map>
 #include <mutex>
@@ -34,7 +35,8 @@ struct Block {
   int device;     // -1: the host's
   size_t stream;  // that it was allocated on
   std::vector<Use> uses;
-  std::vector<size_t> recorded;  // streams of record_stream
+  std::vector<size_t> recorded;          // streams of record_stream
+  std::vector<OutsidePtr> outside = {};  // that may use it
 };
 
 // A copy between a device and pinned memory that the host did not wait for.
@@ -62,7 +64,8 @@ class Runtime {
   std::string name(size_t stream) const;
   Clock& clock(size_t stream) { return clocks_[stream]; }
   std::vector<size_t> streams_of(int device) const;
-  Clock& host_clock();  // of this thread
+  std::vector<OutsidePtr>& outside(size_t stream);  // that have not ended
+  Clock& host_clock();                              // of this thread
   Block* block_of(const void* pointer);
 
   // Work is queued: what the host knows has happened before it. Returns its time.
@@ -71,20 +74,27 @@ class Runtime {
   // This thread now knows that `clock` has happened.
   void host_sees(const Clock& clock);
   void count_wait();
-  void release(const char* address);
+  void release(char* address);  // frees it as soon as nothing outside uses it
   void check_unseen_transfers();
   void fault(std::string text);
 
  private:
   void end_transfer(Transfer& transfer);
+  void free_released();
 
-  std::vector<Clock> clocks_;  // by number
+  std::vector<Clock> clocks_;                                        // by number
+  std::vector<std::vector<OutsidePtr>> outside_;                     // too
+  std::vector<std::pair<char*, std::vector<OutsidePtr>>> released_;  // that something outside may use
   std::vector<c10::Stream> streams_;
   std::map<std::pair<int, int64_t>, size_t> numbers_;
 };
 
 Runtime& runtime();
 bool is_installed();
+
+void forget_ended(std::vector<OutsidePtr>& outside);
+// Without the mutex: waits until nothing outside is in the way. Throws after a minute.
+void await_outside(const std::function<std::vector<OutsidePtr>()>& in_the_way);
 
 // Of the current thread.
 int current_device();

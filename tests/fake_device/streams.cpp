@@ -23,8 +23,16 @@ c10::Stream make_stream(int index, c10::StreamId id) {
 // A version of an event: what had happened on its stream.
 struct Event {
   Clock clock;
+  std::vector<OutsidePtr> outside;
   bool timed = false, asked = false;
   std::chrono::steady_clock::time_point recorded;
+
+  bool waits_outside() {
+    for (const auto& work : outside)
+      if (const auto ended = work->ended()) recorded = std::max(recorded, *ended);
+    forget_ended(outside);
+    return !outside.empty();
+  }
 };
 
 bool has_happened(const Clock& clock) {
@@ -66,12 +74,17 @@ class Guard : public c10::impl::DeviceGuardImplInterface {
     return before;
   }
 
+  void* getStreamNativeHandle(const c10::Stream stream) const override {
+    return reinterpret_cast<void*>(static_cast<uintptr_t>(stream.id()));
+  }
+
   void record(void** event, const c10::Stream& stream, c10::DeviceIndex, c10::EventFlag flag) const override {
     const std::scoped_lock lock(runtime().mutex);
     if (*event == nullptr) *event = new Event;
     const size_t number = runtime().number(stream);
     runtime().queue(number);
     *static_cast<Event*>(*event) = {.clock = runtime().clock(number),
+                                    .outside = runtime().outside(number),
                                     .timed = flag == c10::EventFlag::BACKEND_DEFAULT,
                                     .recorded = std::chrono::steady_clock::now()};
   }
@@ -80,20 +93,31 @@ class Guard : public c10::impl::DeviceGuardImplInterface {
     if (event == nullptr) return;
     const size_t number = runtime().number(stream);
     runtime().queue(number);
-    join(runtime().clock(number), static_cast<Event*>(event)->clock);
+    auto& recorded = *static_cast<Event*>(event);
+    join(runtime().clock(number), recorded.clock);
+    if (recorded.waits_outside())
+      for (const auto& work : recorded.outside) runtime().outside(number).push_back(work);
   }
   // What the host has not waited for is not done yet when it asks first, and done when it asks again.
   bool queryEvent(void* event) const override {
     const std::scoped_lock lock(runtime().mutex);
-    if (event == nullptr || has_happened(static_cast<Event*>(event)->clock)) return true;
+    if (event == nullptr) return true;
+    if (static_cast<Event*>(event)->waits_outside()) return false;
+    if (has_happened(static_cast<Event*>(event)->clock)) return true;
     if (!std::exchange(static_cast<Event*>(event)->asked, true)) return false;
     if (HostWait::reason() != nullptr) runtime().count_wait();  // it polls for this
     runtime().host_sees(static_cast<Event*>(event)->clock);
     return true;
   }
   void synchronizeEvent(void* event) const override {
+    if (event == nullptr) return;
+    auto& recorded = *static_cast<Event*>(event);
+    await_outside([&] {
+      const std::scoped_lock lock(runtime().mutex);
+      return recorded.waits_outside() ? recorded.outside : std::vector<OutsidePtr>();
+    });
     const std::scoped_lock lock(runtime().mutex);
-    if (event != nullptr) wait_for(static_cast<Event*>(event)->clock);
+    wait_for(recorded.clock);
   }
   void destroyEvent(void* event, c10::DeviceIndex) const noexcept override { delete static_cast<Event*>(event); }
   double elapsedTime(void* first, void* second, c10::DeviceIndex) const override {
@@ -106,13 +130,16 @@ class Guard : public c10::impl::DeviceGuardImplInterface {
 
   bool queryStream(const c10::Stream& stream) const override {
     const std::scoped_lock lock(runtime().mutex);
-    return has_happened(runtime().clock(runtime().number(stream)));
+    const size_t number = runtime().number(stream);
+    return runtime().outside(number).empty() && has_happened(runtime().clock(number));
   }
   void synchronizeStream(const c10::Stream& stream) const override {
+    await_outside([&] { return outside_of(stream); });
     const std::scoped_lock lock(runtime().mutex);
     wait_for(runtime().clock(runtime().number(stream)));
   }
   void synchronizeDevice(c10::DeviceIndex index) const override {
+    await_outside([&] { return outside_of(device(index)); });
     const std::scoped_lock lock(runtime().mutex);
     Clock all;
     for (const size_t stream : runtime().streams_of(index)) join(all, runtime().clock(stream));
