@@ -9,10 +9,11 @@
 
 namespace shardline {
 
-// Of the rank's process: where ranks are threads, each has the numbers of all together.
+// Of the rank's accelerator; on CPUs, of its process: where ranks are threads, each has the numbers of all together.
 struct RankMemory {
   int64_t counted = 0;   // bytes: largest sum of tensors (weights, gradients, states, activations, workspace)
-  int64_t resident = 0;  // bytes: largest that the process really held, files' pages included
+  int64_t resident = 0;  // bytes: largest that was really held: by the process, files' pages included, or by the
+                         // allocator on the accelerator
 };
 
 // Of fp16.

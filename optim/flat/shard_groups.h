@@ -7,8 +7,8 @@ namespace shardline {
 
 class ShardGroups {
  public:
-  // Collective over groups.rdp and groups.dp.
-  ShardGroups(const RankGroups& groups, const Sharding& sharding);
+  // Collective over groups.rdp and groups.dp. device: of the values.
+  ShardGroups(const RankGroups& groups, const Sharding& sharding, at::Device device);
 
   // The ranks that the segment is dealt to, in order; null where it is not sharded.
   CommunicatorPtr shards_of(const Segment& segment) const;

@@ -2,14 +2,17 @@
 
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/zeros.h>
 
 #include <cmath>
 #include <cstring>
 #include <mutex>
 
+#include "core/device/accelerator.h"
 #include "core/numbers/exact_sum.h"
 #include "core/numbers/norm_leaf.h"
+#include "optim/update/device_exact_sum.h"
 
 namespace shardline {
 namespace {
@@ -17,27 +20,43 @@ namespace {
 static_assert(FlatLayout::kAlignment % kNormLeaf == 0);
 
 void add_squares(const at::Tensor& gradient, ExactSum& total) {
-  // An accelerator adds up the leaves itself; their sums are few.
-  const at::Tensor leaves =
-      gradient.is_cpu() ? gradient : gradient.to(at::kDouble).square().view({-1, kNormLeaf}).sum(1).cpu();
   std::mutex mutex;
-  AT_DISPATCH_FLOATING_TYPES(leaves.scalar_type(), "add_squares", [&] {
-    const auto* g = leaves.const_data_ptr<scalar_t>();
-    const int64_t count = gradient.numel() / kNormLeaf;
-    at::parallel_for(0, count, 1 << 12, [&](int64_t begin, int64_t end) {
+  AT_DISPATCH_FLOATING_TYPES(gradient.scalar_type(), "add_squares", [&] {
+    const auto* g = gradient.const_data_ptr<scalar_t>();
+    at::parallel_for(0, gradient.numel() / kNormLeaf, 1 << 12, [&](int64_t begin, int64_t end) {
       ExactSum mine;
-      for (int64_t i = begin; i < end; ++i) mine.add(gradient.is_cpu() ? norm_leaf(g + i * kNormLeaf) : double(g[i]));
+      for (int64_t i = begin; i < end; ++i) mine.add(norm_leaf(g + i * kNormLeaf));
       const std::scoped_lock lock(mutex);
       total.add(mine);
     });
   });
 }
 
+// The same on an accelerator: leaves are added up in the same order, so their sums have the same bits.
+at::Tensor leaves_of(const at::Tensor& gradient) {
+  const at::Tensor squares = gradient.to(at::kDouble).square_().view({-1, kNormLeaf / 4, 4});
+  at::Tensor lanes = squares.select(1, 0).clone();
+  for (int64_t i = 1; i < kNormLeaf / 4; ++i) lanes.add_(squares.select(1, i));
+  return (lanes.select(1, 0) + lanes.select(1, 1)).add_(lanes.select(1, 2) + lanes.select(1, 3));
+}
+
+ExactSum squares_on_device(const std::vector<at::Tensor>& gradients) {
+  constexpr int64_t kBlock = int64_t{1} << 22;  // elements, so that few are in fp64 at a time
+  DeviceExactSum total(gradients.front().device());
+  for (const auto& gradient : gradients)
+    for (const auto& block : gradient.split(kBlock)) total.add(leaves_of(block));
+  return total.on_host("gradient norm");
+}
+
 }  // namespace
 
 double gradient_norm(const StageParameters& parameters) {
   ExactSum squares;
-  for (const auto& gradient : parameters.counted_gradients()) add_squares(gradient, squares);
+  const auto gradients = parameters.counted_gradients();
+  if (!gradients.empty() && is_accelerator(gradients.front()))
+    squares = squares_on_device(gradients);
+  else
+    for (const auto& gradient : gradients) add_squares(gradient, squares);
   const auto words = at::zeros({ExactSum::kWords}, at::kLong);
   std::memcpy(words.data_ptr<int64_t>(), squares.words().data(), sizeof squares.words());
   parameters.groups().world->all_reduce(words, {.what = "gradient norm"})->wait();

@@ -46,8 +46,7 @@ struct RunResult {
   std::vector<LossTerm> losses;  // by microbatch; only on the last stage
   std::vector<at::Tensor>
       outputs;  // by microbatch: what the last layer returned in Mode::generate; only on the last stage
-  std::vector<InstructionRecord> records;  // in the order of the list
-  int64_t peak_activation_bytes = 0;       // as peak_activation_bytes() predicts them
+  int64_t peak_activation_bytes = 0;  // as peak_activation_bytes() predicts them
 };
 
 class Executor {
@@ -57,6 +56,9 @@ class Executor {
 
   // Runs `schedule`'s list for this stage over `microbatches` (they must outlive the call).
   RunResult run(const Schedule& schedule, const std::vector<Microbatch>& microbatches, const RunSettings& settings);
+
+  // What the last run did, in the order of the list; once. On accelerators, waits for its end.
+  std::vector<InstructionRecord> take_records() { return recorder_.take(); }
 
  private:
   void execute(const Instruction& instruction, bool drain);

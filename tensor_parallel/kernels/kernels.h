@@ -12,6 +12,10 @@
 
 namespace shardline {
 
+enum class KernelLibrary { automatic, aten };
+// For tests: `aten` computes on CPUs what other devices compute. `automatic` is the start value.
+void use_kernels(KernelLibrary kernels);
+
 // ---- layer norm over the last dimension; x, y, dx [rows, n], mean and rstd [rows]
 // x and dx have the residual stream's type, y and dy that of weight and bias.
 std::tuple<at::Tensor, at::Tensor, at::Tensor> layer_norm_forward(const at::Tensor& x, const at::Tensor& weight,
@@ -31,14 +35,16 @@ at::Tensor bias_activation_backward(const at::Tensor& dy, const at::Tensor& x, c
                                     Activation activation, at::Tensor bias_grad);
 
 // ---- dropout whose mask belongs to the model, not to the layout (core/numbers/philox.h)
-// Row i of a [rows, features] tensor is position `position[i]` of sample `sample[i]`; element (position, feature) of
-// the sample draws word position * features + feature of its stream. Rows with sample -1 are padding and pass
-// unchanged.
+// Row i of a [rows, features] tensor is token first_token + i of a microbatch whose sequences, of `length` tokens each,
+// follow each other; column c of sequence s is position first_position + c of sample samples[s]. Element (position,
+// feature) of a sample draws word position * features + feature of its stream. Rows beyond the microbatch's tokens are
+// padding and pass unchanged.
 struct DropoutRows {
   uint64_t seed = 0;
   uint32_t op = 0, step = 0;
-  double probability = 0;                 // of dropping; kept values are scaled by 1 / (1 - probability)
-  std::vector<int64_t> sample, position;  // by row
+  double probability = 0;  // of dropping; kept values are scaled by 1 / (1 - probability)
+  at::Tensor samples;      // [sequences] int64 on the rows' device; not needed without dropout, nor is what follows
+  int64_t length = 0, first_position = 0, first_token = 0, tokens = 0;
 };
 // residual + dropout(x + bias), of the residual's type; bias [n] or undefined, residual of x's sizes or undefined.
 at::Tensor bias_dropout_add_forward(const at::Tensor& x, const at::Tensor& bias, const at::Tensor& residual,
@@ -69,9 +75,9 @@ struct AttentionDropout {
   uint64_t seed = 0;
   uint32_t op = 0, step = 0;
   double probability = 0;
-  std::vector<int64_t> sample;  // [batch]; not needed without dropout
-  int64_t first_head = 0;       // of this rank among the model's heads
-  int64_t max_positions = 0;    // of the model: stride of the element counter
+  at::Tensor samples;         // [batch] int64, on the device of q; not needed without dropout
+  int64_t first_head = 0;     // of this rank among the model's heads
+  int64_t max_positions = 0;  // of the model: stride of the element counter
 };
 // The scores are (q k / divisor) * (scale * divisor): q k is divided before it is stored, so that scores can be kept in
 // a range that the mathematics does not care about (query_key_layer_scaling).

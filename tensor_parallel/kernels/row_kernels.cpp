@@ -4,11 +4,15 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <atomic>
 
+#include "tensor_parallel/kernels/kernels.h"
 #include "tensor_parallel/kernels/number_types.h"
 
 namespace shardline {
 namespace {
+
+std::atomic<KernelLibrary> chosen{KernelLibrary::automatic};
 
 constexpr int64_t kNumbersPerThread = 32768, kMostBlocks = 64, kLeastBlockRows = 16;
 
@@ -49,6 +53,16 @@ SHARDLINE_INLINE void add_columns_to(Wide<S>* table, const int64_t* index, const
 SHARDLINE_FOR_TYPES(DEFINE_ADDITIONS)
 
 }  // namespace
+
+bool runs_loops(const at::Tensor& t) {
+  const auto type = t.scalar_type();
+  const bool is_floating = type == at::kFloat || type == at::kDouble || type == at::kBFloat16 || type == at::kHalf;
+  return is_floating && (t.is_meta() || (t.is_cpu() && chosen != KernelLibrary::aten));
+}
+
+void use_kernels(KernelLibrary kernels) {
+  chosen = kernels;
+}
 
 int64_t rows_per_thread(int64_t n) {
   return std::max<int64_t>(1, kNumbersPerThread / std::max<int64_t>(1, n));

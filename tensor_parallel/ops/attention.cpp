@@ -10,6 +10,7 @@
 
 #include <algorithm>
 
+#include "core/device/accelerator.h"
 #include "core/error.h"
 #include "core/model/backward.h"
 #include "core/model/work_notes.h"
@@ -37,7 +38,7 @@ at::Tensor split_heads(const at::Tensor& x, const Microbatch& batch, const Atten
 // Whether torch's fused attention gets tensors like this one as they are; else they are converted, or ours runs.
 bool runs_as_is(const at::Tensor& t, const AttentionOptions& o) {
   if (t.scalar_type() == wide_type(t)) return true;
-  return !o.in_fp32 && (!t.is_cpu() || multiplies_natively(t.scalar_type()));
+  return !o.in_fp32 && (is_accelerator(t) || multiplies_natively(t.scalar_type()));
 }
 
 at::Tensor as_computed(const at::Tensor& t, const AttentionOptions& o) {
@@ -66,7 +67,7 @@ AttentionDropout dropout_of(const MicrobatchContext& context, const AttentionOpt
           .op = o.dropout_op,
           .step = static_cast<uint32_t>(context.step),
           .probability = o.dropout,
-          .sample = context.batch->samples,
+          .samples = context.batch->samples,
           .first_head = o.first_head,
           .max_positions = o.max_positions};
 }
@@ -104,7 +105,7 @@ void note_backward(const Microbatch& batch, const AttentionOptions& o) {
 
 // Without dropout, accelerators use torch's attention with torch's own backward.
 bool is_torchs(const at::Tensor& qkv, const MicrobatchContext& context, const AttentionOptions& o) {
-  return !qkv.is_cpu() && !qkv.is_meta() && !drops_out(context, o);
+  return !runs_loops(qkv) && !drops_out(context, o);
 }
 
 at::Tensor torchs_attention(const at::Tensor& qkv, const Microbatch& batch, const AttentionOptions& o) {

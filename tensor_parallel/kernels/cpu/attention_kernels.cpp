@@ -95,13 +95,12 @@ SHARDLINE_VECTORISED double dot(const double* a, const double* b, int64_t n) {
 class Mask {
  public:
   Mask(const AttentionDropout& dropout, int64_t length)
-      : dropout_(dropout), length_(length), keep_(kBlock * length, 1) {}
+      : dropout_(dropout), length_(length), drops_(dropout.probability > 0), keep_(kBlock * length, 1) {}
 
   void make(int64_t sample, int64_t head, int64_t first, int64_t queries) {
-    drops_ = dropout_.probability > 0 && dropout_.sample[sample] >= 0;
-    if (!drops_) return std::fill(keep_.begin(), keep_.end(), 1);
-    const RandomStream stream{dropout_.seed, dropout_.op, dropout_.step,
-                              static_cast<uint32_t>(dropout_.sample[sample])};
+    if (!drops_) return;
+    const auto number = static_cast<uint32_t>(dropout_.samples.const_data_ptr<int64_t>()[sample]);
+    const RandomStream stream{dropout_.seed, dropout_.op, dropout_.step, number};
     for (int64_t query = first; query < first + queries; ++query) {
       const int64_t row = (dropout_.first_head + head) * dropout_.max_positions + query;
       random_keep(stream, row * dropout_.max_positions, query + 1, 1 - dropout_.probability,
@@ -117,7 +116,7 @@ class Mask {
  private:
   const AttentionDropout& dropout_;
   int64_t length_;
-  bool drops_ = false;
+  bool drops_;
   std::vector<uint8_t> keep_;
 };
 

@@ -87,21 +87,20 @@ SHARDLINE_KERNEL attention_rows(AttentionForward a, AttentionSizes sizes) {
 }  // namespace
 
 AttentionSizes sizes_of(const AttentionCase& c, bool packed) {
-  if (c.head_dim > kWidestHead || c.batch > kMostSamples || c.batch * c.heads > 65535)
-    throw std::invalid_argument("attention of too many samples, too many heads or heads that are too wide");
+  if (c.head_dim > kWidestHead || c.batch * c.heads > 65535)
+    throw std::invalid_argument("attention of too many heads or heads that are too wide");
   AttentionSizes s{.heads = c.heads, .length = c.length, .head_dim = c.head_dim, .scale = c.scale, .packed = packed};
-  if (c.dropout.probability == 0) return s;
-  if (static_cast<int64_t>(c.samples.size()) != c.batch || c.length > c.max_positions)
-    throw std::invalid_argument("dropout needs the number of each sample, and of positions at least the length");
+  if (c.probability == 0) return s;
+  if (c.length > c.max_positions) throw std::invalid_argument("dropout needs positions for the whole length");
   s.drops = true;
-  s.kept_scale = static_cast<float>(c.dropout.probability < 1 ? 1 / (1 - c.dropout.probability) : 0);
-  s.seed = c.dropout.seed;
-  s.limit = keep_limit(1 - c.dropout.probability);
-  s.op = c.dropout.op;
-  s.step = c.dropout.step;
+  s.kept_scale = static_cast<float>(c.probability < 1 ? 1 / (1 - c.probability) : 0);
+  s.seed = c.seed;
+  s.limit = keep_limit(1 - c.probability);
+  s.op = c.op;
+  s.step = c.step;
   s.first_head = c.first_head;
   s.max_positions = c.max_positions;
-  for (int64_t b = 0; b < c.batch; ++b) s.sample[b] = static_cast<int32_t>(c.samples[b]);
+  s.samples = c.samples;
   return s;
 }
 

@@ -36,7 +36,7 @@ struct AttentionSizes {
   uint64_t seed = 0, limit = 0;
   uint32_t op = 0, step = 0;
   int64_t first_head = 0, max_positions = 0;
-  int32_t sample[kMostSamples] = {};
+  const int64_t* samples = nullptr;
 };
 
 template <class S>
@@ -159,9 +159,10 @@ SHARDLINE_DEVICE void store_rows(S* head, int64_t token_stride, int64_t first, c
 class HeadMask {
  public:
   SHARDLINE_DEVICE HeadMask(const AttentionSizes& sizes, int64_t batch, int64_t head)
-      : drops_(sizes.drops && sizes.sample[batch] >= 0),
+      : drops_(sizes.drops),
         aligned_(sizes.max_positions % 4 == 0),
-        words_(stream_words(sizes.seed, sizes.op, sizes.step, static_cast<uint32_t>(sizes.sample[batch]))),
+        words_(stream_words(sizes.seed, sizes.op, sizes.step,
+                            sizes.drops ? static_cast<uint32_t>(sizes.samples[batch]) : 0)),
         limit_(sizes.limit),
         first_row_((sizes.first_head + head) * sizes.max_positions),
         max_positions_(sizes.max_positions),

@@ -6,7 +6,6 @@
 // Parts: room for sums by block of rows, fp32; part_floats() says how many.
 #pragma once
 #include <cstdint>
-#include <vector>
 
 #include "core/cuda/launch_log.h"
 
@@ -62,25 +61,20 @@ struct BiasActivationBackward {
 void bias_activation_backward(const BiasActivationBackward& a, Number type, Stream stream);
 
 // ---- residual + dropout(x + bias)
-// Rows from `first` to the next run's first are positions `position`, `position` + 1, ... of a sample; sample -1: no
-// element of them is dropped.
-struct RowRun {
-  int64_t first, sample, position;
-};
-constexpr int64_t kMostRuns = 128;  // of a launch
-
-struct DropoutStream {
+// The rows' masks, as DropoutRows (kernels.h) describes them; samples: [sequences] on the device.
+struct RowDropout {
   uint64_t seed;
   uint32_t op, step;
   double probability;
+  const int64_t* samples;
+  int64_t length, first_position, first_token, tokens;
 };
 
 struct BiasDropoutAdd {
   const void *x, *bias, *residual;  // [rows, n], [n], [rows, n]; bias, residual null: none
   void* y;                          // of the residual's type
   int64_t rows, n;
-  DropoutStream dropout;
-  std::vector<RowRun> runs;  // the first begins at row 0; none are needed where the probability is 0
+  RowDropout dropout;
 };
 void bias_dropout_add(const BiasDropoutAdd& a, Number layer, Number residual, Stream stream);
 
@@ -90,8 +84,7 @@ struct BiasDropoutBackward {
   float* bias_grad;  // [n], added to; null: not wanted
   float* parts;      // part_floats(rows, n)
   int64_t rows, n, valid_rows;
-  DropoutStream dropout;
-  std::vector<RowRun> runs;
+  RowDropout dropout;
 };
 void bias_dropout_backward(const BiasDropoutBackward& a, Number layer, Number residual, Stream stream);
 
@@ -142,13 +135,15 @@ struct HeadRows {
   void* data;
   int64_t batch_stride, head_stride, token_stride;
 };
-constexpr int64_t kWidestHead = 128, kMostSamples = 256;
+constexpr int64_t kWidestHead = 128;
 
 struct AttentionCase {
-  int64_t batch, heads, length, head_dim;  // at most kMostSamples, any, any, kWidestHead
+  int64_t batch, heads, length, head_dim;  // head_dim at most kWidestHead; batch * heads at most 65535
   float scale;                             // of the products of queries and keys
-  DropoutStream dropout;
-  std::vector<int64_t> samples;  // [batch]; -1: nothing of it is dropped; not needed where the probability is 0
+  uint64_t seed;
+  uint32_t op, step;
+  double probability;      // of dropping; the following are not needed where it is 0
+  const int64_t* samples;  // [batch] on the device
   int64_t first_head, max_positions;
 };
 struct AttentionForward {

@@ -1,5 +1,3 @@
-#include <stdexcept>
-
 #include "tensor_parallel/kernels/cuda/cuda_launches.h"
 #include "tensor_parallel/kernels/cuda/number_dispatch.h"
 #include "tensor_parallel/kernels/cuda/row_blocks.h"
@@ -7,48 +5,29 @@
 namespace shardline::cuda {
 namespace {
 
-// What a launch passes by value, so that nothing is copied to the device first.
+// What a launch passes by value.
 struct Masks {
-  bool drops = false;
-  uint64_t seed = 0, limit = 0;
-  uint32_t op = 0, step = 0;
-  float kept_scale = 1;
-  int runs = 0;
-  int32_t first[kMostRuns] = {}, sample[kMostRuns] = {}, position[kMostRuns] = {};
+  RowDropout rows;
+  bool drops;
+  uint64_t limit;
+  float kept_scale;
 };
 
-Masks masks_of(const DropoutStream& dropout, const std::vector<RowRun>& runs) {
-  Masks m;
-  if (dropout.probability == 0) return m;
-  if (runs.empty() || runs.size() > kMostRuns || runs.front().first != 0)
-    throw std::invalid_argument("a launch takes 1 to kMostRuns runs of rows, from row 0");
-  m.drops = true;
-  m.seed = dropout.seed;
-  m.limit = keep_limit(1 - dropout.probability);
-  m.op = dropout.op;
-  m.step = dropout.step;
-  m.kept_scale = static_cast<float>(dropout.probability < 1 ? 1 / (1 - dropout.probability) : 0);
-  for (const RowRun& run : runs) {
-    m.first[m.runs] = static_cast<int32_t>(run.first);
-    m.sample[m.runs] = static_cast<int32_t>(run.sample);
-    m.position[m.runs++] = static_cast<int32_t>(run.position);
-  }
-  return m;
+Masks masks_of(const RowDropout& rows) {
+  return {rows, rows.probability > 0 && rows.tokens > 0, keep_limit(1 - rows.probability),
+          static_cast<float>(rows.probability < 1 ? 1 / (1 - rows.probability) : 0)};
 }
 
 // The mask of one row: what its elements are multiplied with.
 class RowMask {
  public:
   SHARDLINE_DEVICE RowMask(const Masks& m, int64_t row, int64_t n) : limit_(m.limit), kept_scale_(m.kept_scale) {
-    if (!m.drops) return;
-    int low = 0, high = m.runs;  // the last run that begins at the row or before it
-    while (high - low > 1) {
-      const int middle = (low + high) / 2;
-      (m.first[middle] <= row ? low : high) = middle;
-    }
-    drops_ = m.sample[low] >= 0;
-    words_ = stream_words(m.seed, m.op, m.step, static_cast<uint32_t>(m.sample[low]));
-    start_ = static_cast<uint64_t>(m.position[low] + row - m.first[low]) * static_cast<uint64_t>(n);
+    const int64_t token = m.rows.first_token + row;
+    if (!m.drops || token >= m.rows.tokens) return;
+    drops_ = true;
+    words_ =
+        stream_words(m.rows.seed, m.rows.op, m.rows.step, static_cast<uint32_t>(m.rows.samples[token / m.rows.length]));
+    start_ = static_cast<uint64_t>((token % m.rows.length + m.rows.first_position) * n);
   }
 
   // factor[j]: of column `column` + j. Four columns are a block of words, because rows of a multiple of four begin one.
@@ -126,7 +105,7 @@ void bias_dropout_add(const BiasDropoutAdd& a, Number layer, Number residual, St
                    .bytes_read = elements * bytes_of(layer) + (a.bias != nullptr ? a.n * bytes_of(layer) : 0) +
                                  (a.residual != nullptr ? elements * bytes_of(residual) : 0),
                    .bytes_written = elements * bytes_of(residual)};
-  const Masks masks = masks_of(a.dropout, a.runs);
+  const Masks masks = masks_of(a.dropout);
   with_numbers(layer, residual, [&]<class S, class R>(S, R) {
     const auto start = [&](auto kernel) {
       launch(how, stream, kernel, static_cast<const S*>(a.x), static_cast<const S*>(a.bias),
@@ -148,7 +127,7 @@ void bias_dropout_backward(const BiasDropoutBackward& a, Number layer, Number re
                    .threads = strips.threads,
                    .bytes_read = a.rows * a.n * bytes_of(residual),
                    .bytes_written = a.rows * a.n * bytes_of(layer) + (parts != nullptr ? cut.blocks * a.n * 4 : 0)};
-  const Masks masks = masks_of(a.dropout, a.runs);
+  const Masks masks = masks_of(a.dropout);
   with_numbers(layer, residual, [&]<class S, class R>(S, R) {
     const auto start = [&](auto kernel) {
       launch(how, stream, kernel, static_cast<const R*>(a.dy), static_cast<S*>(a.dx), parts, a.n, a.valid_rows, cut,

@@ -1,8 +1,10 @@
 // Attention on half-precision tensors: scores and softmax in fp32, block by block and in torch's fused form; and the
 // options that change where it is computed.
+#include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/tensor.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <array>
@@ -28,7 +30,7 @@ struct Restore {
 
 Microbatch batch_of(int64_t samples, int64_t length) {
   Microbatch batch{.ids = at::ones({samples, length}, at::kLong)};
-  for (int64_t i = 0; i < samples; ++i) batch.samples.push_back(i);
+  batch.samples = at::arange(samples);
   return batch;
 }
 
@@ -93,7 +95,7 @@ TEST_CASE("the blockwise attention of half precision is float64's, rounded once,
                                        .op = 11,
                                        .step = 2,
                                        .probability = probability,
-                                       .sample = {40, 41},
+                                       .samples = at::tensor({40, 41}, at::kLong),
                                        .first_head = 3,
                                        .max_positions = 301};
         for (const double divisor : {1.0, 5.0}) {

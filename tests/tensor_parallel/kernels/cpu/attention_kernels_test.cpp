@@ -2,6 +2,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/eye.h>
@@ -29,10 +30,13 @@ namespace shardline::attention_kernels_test {
 namespace {
 
 AttentionDropout dropout_of(int64_t batch, double probability) {
-  AttentionDropout d{
-      .seed = 5, .op = 11, .step = 2, .probability = probability, .sample = {}, .first_head = 3, .max_positions = 301};
-  for (int64_t b = 0; b < batch; ++b) d.sample.push_back(b == 1 ? -1 : 40 + b);
-  return d;
+  return {.seed = 5,
+          .op = 11,
+          .step = 2,
+          .probability = probability,
+          .samples = at::arange(40, 40 + batch, at::kLong),
+          .first_head = 3,
+          .max_positions = 301};
 }
 
 at::Tensor wide(const at::Tensor& t) {

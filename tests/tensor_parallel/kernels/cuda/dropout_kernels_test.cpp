@@ -12,48 +12,43 @@ constexpr uint32_t kOp = 13, kStep = 70001;
 struct Case {
   int64_t rows, n, valid_rows;
   double probability;
-  std::vector<cuda::RowRun> runs;
+  std::vector<int64_t> samples;
+  int64_t length, first_position, first_token, tokens;
 };
 
-std::vector<Case> cases() {
-  std::vector<cuda::RowRun> many;  // as many as a launch takes, of one to three rows
-  int64_t row = 0;
-  for (int64_t i = 0; i < cuda::kMostRuns; row += 1 + i++ % 3) many.push_back({row, i % 5 == 4 ? -1 : 900 - i, i});
-  return {{1, 1, 1, 0.5, {{0, 0, 0}}},
-          {3, 7, 2, 0.1, {{0, 4, 6}, {2, -1, 0}}},
-          {5, 8, 5, 0.25, {{0, 4, 1020}, {1, 5, 0}, {4, -1, 0}}},
-          {4, 260, 0, 0.1, {{0, 9, 3}, {3, 11, 1}}},
-          {2, 1028, 2, 0.9, {{0, 2, 0}}},
-          {6, 12, 6, 0, {}},
-          {6, 12, 6, 1, {{0, 1, 0}}},
-          {1025, 4, 1024, 0.1, {{0, 3, 0}, {1024, -1, 0}}},
-          {row, 4, row, 0.3, many}};
-}
+// One element, columns that are not taken in fours, padding, a rank's rows from the middle of a sample, more columns
+// than threads, nothing and everything dropped, more rows than blocks, a border without any token.
+const Case kCases[] = {{1, 1, 1, 0.5, {0}, 1, 0, 0, 1},
+                       {3, 7, 2, 0.1, {4, 9}, 1, 6, 0, 2},
+                       {5, 8, 4, 0.25, {7, 4, 5}, 3, 1000, 2, 6},
+                       {4, 260, 0, 0.1, {9, 11}, 3, 3, 0, 6},
+                       {2, 1028, 2, 0.9, {2}, 8, 0, 5, 8},
+                       {6, 12, 6, 0, {}, 0, 0, 0, 0},
+                       {6, 12, 6, 1, {1}, 6, 0, 0, 6},
+                       {1025, 4, 1024, 0.1, {3}, 1024, 0, 0, 1024},
+                       {2, 4, 0, 0.5, {}, 0, 0, 0, 0}};
 
 // 1 where the CPU keeps the element, or where nothing is dropped.
 std::vector<uint8_t> kept(const Case& c) {
   std::vector<uint8_t> keep(c.rows * c.n, 1);
-  for (size_t i = 0; i < c.runs.size() && c.probability > 0; ++i)
-    for (int64_t row = c.runs[i].first; row < (i + 1 < c.runs.size() ? c.runs[i + 1].first : c.rows); ++row)
-      if (c.runs[i].sample >= 0)
-        random_keep({kSeed, kOp, kStep, static_cast<uint32_t>(c.runs[i].sample)},
-                    (c.runs[i].position + row - c.runs[i].first) * c.n, c.n, 1 - c.probability,
-                    keep.data() + row * c.n);
+  for (int64_t row = 0; row < c.rows && c.first_token + row < c.tokens; ++row) {
+    const int64_t token = c.first_token + row;
+    random_keep({kSeed, kOp, kStep, static_cast<uint32_t>(c.samples[token / c.length])},
+                (token % c.length + c.first_position) * c.n, c.n, 1 - c.probability, keep.data() + row * c.n);
+  }
   return keep;
 }
 
 std::vector<double> factors(const Case& c) {
   std::vector<double> factor(c.rows * c.n, 1);
   const auto keep = kept(c);
-  for (size_t i = 0; i < c.runs.size() && c.probability > 0; ++i)
-    for (int64_t row = c.runs[i].first; row < (i + 1 < c.runs.size() ? c.runs[i + 1].first : c.rows); ++row)
-      for (int64_t j = row * c.n; j < (row + 1) * c.n; ++j)
-        if (c.runs[i].sample >= 0) factor[j] = keep[j] && c.probability < 1 ? 1 / (1 - c.probability) : 0;
+  for (int64_t i = 0; i < c.rows * c.n && c.first_token + i / c.n < c.tokens; ++i)
+    factor[i] = keep[i] && c.probability < 1 ? 1 / (1 - c.probability) : 0;
   return factor;
 }
 
-cuda::DropoutStream stream_of(const Case& c) {
-  return {kSeed, kOp, kStep, c.probability};
+cuda::RowDropout dropout_of(const Case& c) {
+  return {kSeed, kOp, kStep, c.probability, c.samples.data(), c.length, c.first_position, c.first_token, c.tokens};
 }
 
 void check(const Case& c, Number layer, Number residual, bool with_bias, bool with_residual) {
@@ -74,8 +69,7 @@ void check(const Case& c, Number layer, Number residual, bool with_bias, bool wi
                           .y = result.data(),
                           .rows = c.rows,
                           .n = c.n,
-                          .dropout = stream_of(c),
-                          .runs = c.runs},
+                          .dropout = dropout_of(c)},
                          layer, residual, nullptr);
   check_close(result, y, 40);
   Array gradient(layer, c.rows * c.n), bias_grad(Number::fp32, c.n, 0.75),
@@ -87,8 +81,7 @@ void check(const Case& c, Number layer, Number residual, bool with_bias, bool wi
                                .rows = c.rows,
                                .n = c.n,
                                .valid_rows = c.valid_rows,
-                               .dropout = stream_of(c),
-                               .runs = c.runs},
+                               .dropout = dropout_of(c)},
                               layer, residual, nullptr);
   check_close(gradient, dx, 5);
   if (with_bias) check_close(bias_grad, bias_sums, 10 * std::sqrt(c.rows));
@@ -98,41 +91,27 @@ void check(const Case& c, Number layer, Number residual, bool with_bias, bool wi
 
 TEST_CASE("kernels of dropout equal float64 in both orders of threads") {
   in_both_orders([] {
-    for (const Case& c : cases())
+    for (const Case& c : kCases)
       for (const auto& [layer, residual] : kNumberPairs)
         for (const bool with_bias : {false, true}) check(c, layer, residual, with_bias, layer != residual || with_bias);
   });
 }
 
 TEST_CASE("kernels drop the elements that the CPU drops") {
-  for (const Case& c : cases()) {
+  for (const Case& c : kCases) {
     const auto keep = kept(c);
     const Array ones(Number::fp32, c.rows * c.n, 1);
     Array forward(Number::fp32, c.rows * c.n), backward(Number::fp32, c.rows * c.n);
-    cuda::bias_dropout_add(
-        {.x = ones.data(), .y = forward.data(), .rows = c.rows, .n = c.n, .dropout = stream_of(c), .runs = c.runs},
-        Number::fp32, Number::fp32, nullptr);
+    cuda::bias_dropout_add({.x = ones.data(), .y = forward.data(), .rows = c.rows, .n = c.n, .dropout = dropout_of(c)},
+                           Number::fp32, Number::fp32, nullptr);
     cuda::bias_dropout_backward(
-        {.dy = ones.data(), .dx = backward.data(), .rows = c.rows, .n = c.n, .dropout = stream_of(c), .runs = c.runs},
-        Number::fp32, Number::fp32, nullptr);
+        {.dy = ones.data(), .dx = backward.data(), .rows = c.rows, .n = c.n, .dropout = dropout_of(c)}, Number::fp32,
+        Number::fp32, nullptr);
     for (int64_t i = 0; i < c.rows * c.n; ++i) {
       REQUIRE((forward[i] != 0) == (keep[i] && c.probability < 1));
       REQUIRE(backward[i] == forward[i]);
     }
   }
-}
-
-TEST_CASE("a launch of dropout needs runs that begin at the first row") {
-  const Array x(Number::fp32, 8, 1);
-  Array y(Number::fp32, 8);
-  const auto start = [&](std::vector<cuda::RowRun> runs) {
-    cuda::bias_dropout_add(
-        {.x = x.data(), .y = y.data(), .rows = 2, .n = 4, .dropout = {1, 2, 3, 0.5}, .runs = std::move(runs)},
-        Number::fp32, Number::fp32, nullptr);
-  };
-  CHECK_THROWS_AS(start({}), std::invalid_argument);
-  CHECK_THROWS_AS(start({{1, 0, 0}}), std::invalid_argument);
-  CHECK_THROWS_AS(start(std::vector<cuda::RowRun>(cuda::kMostRuns + 1)), std::invalid_argument);
 }
 
 }  // namespace shardline::dropout_kernels_test
