@@ -1,11 +1,13 @@
 // The memory-bound parts of a transformer, fused and in the precision that training needs. Tensors are fp32, fp64, bf16
 // or fp16; all arithmetic, statistics and gradients of parameters are fp32 (fp64 for fp64), and half-precision results
 // are rounded once. With fp32_residual_addition the residual stream is fp32 while layers are half precision: where the
-// two meet, types may differ as described below. CPU tensors run our vectorised loops; tensors on other devices run
-// ATen, which is also the reference in the tests. All tensors contiguous unless said otherwise.
+// two meet, types may differ as described below. CPU tensors run our vectorised loops, CUDA tensors our kernels;
+// tensors on other devices, and fp64 on GPUs, run ATen, which is also the reference in the tests. All tensors
+// contiguous unless said otherwise.
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <array>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -92,10 +94,11 @@ struct ScoreScale {
 // softmax says. Torch's own attention on CPUs gives 0 where all are -infinity or NaN.
 std::tuple<at::Tensor, at::Tensor> attention_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                                      const ScoreScale& scale, const AttentionDropout& dropout);
-std::tuple<at::Tensor, at::Tensor, at::Tensor> attention_backward(const at::Tensor& d_out, const at::Tensor& q,
-                                                                  const at::Tensor& k, const at::Tensor& v,
-                                                                  const at::Tensor& out, const at::Tensor& log_sum_exp,
-                                                                  const ScoreScale& scale,
-                                                                  const AttentionDropout& dropout);
+// The gradients of q, k and v side by side, as the layer before takes them: [batch, length, 3, heads, head_dim].
+at::Tensor attention_backward(const at::Tensor& d_out, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                              const at::Tensor& out, const at::Tensor& log_sum_exp, const ScoreScale& scale,
+                              const AttentionDropout& dropout);
+// Views of such a tensor, each [batch, heads, length, head_dim].
+std::array<at::Tensor, 3> parts_of_qkv(const at::Tensor& qkv);
 
 }  // namespace shardline

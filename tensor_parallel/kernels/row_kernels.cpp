@@ -1,6 +1,7 @@
 #include "tensor_parallel/kernels/row_kernels.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -53,6 +54,20 @@ SHARDLINE_INLINE void add_columns_to(Wide<S>* table, const int64_t* index, const
 SHARDLINE_FOR_TYPES(DEFINE_ADDITIONS)
 
 }  // namespace
+
+std::array<at::Tensor, 3> parts_of_qkv(const at::Tensor& qkv) {
+  const at::Tensor parts = qkv.permute({2, 0, 3, 1, 4});
+  return {parts[0], parts[1], parts[2]};
+}
+
+at::Tensor side_by_side(const at::Tensor& dq, const at::Tensor& dk, const at::Tensor& dv) {
+  const at::Tensor all = at::empty({dq.size(0), dq.size(2), 3, dq.size(1), dq.size(3)}, dq.options());
+  const auto parts = parts_of_qkv(all);
+  parts[0].copy_(dq);
+  parts[1].copy_(dk);
+  parts[2].copy_(dv);
+  return all;
+}
 
 bool runs_loops(const at::Tensor& t) {
   const auto type = t.scalar_type();

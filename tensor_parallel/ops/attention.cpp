@@ -23,8 +23,7 @@ namespace {
 
 // [tokens, 3 * heads * head_dim] -> q, k, v, each [batch, heads, length, head_dim], strided.
 std::array<at::Tensor, 3> split_qkv(const at::Tensor& qkv, const Microbatch& batch, const AttentionOptions& o) {
-  const auto five = qkv.view({batch.batch(), batch.length(), 3, o.heads, o.head_dim}).permute({2, 0, 3, 1, 4});
-  return {five[0], five[1], five[2]};
+  return parts_of_qkv(qkv.view({batch.batch(), batch.length(), 3, o.heads, o.head_dim}));
 }
 
 // [batch, heads, length, head_dim] -> [tokens, heads * head_dim]
@@ -167,13 +166,7 @@ class AttentionCore {
     const auto [q, k, v] = split_qkv(qkv, batch_, options_);
     const auto out = split_heads(saved[1], batch_, options_);
     const auto d_out = split_heads(d_mixed.contiguous(), batch_, options_);
-    auto [dq, dk, dv] = attention_backward(d_out, q, k, v, out, log_sum_exp, score_scale(), dropout_);
-    auto d_qkv = at::empty(qkv.sizes(), qkv.options());
-    const auto parts = split_qkv(d_qkv, batch_, options_);
-    parts[0].copy_(dq);
-    parts[1].copy_(dk);
-    parts[2].copy_(dv);
-    return d_qkv;
+    return attention_backward(d_out, q, k, v, out, log_sum_exp, score_scale(), dropout_).view(qkv.sizes());
   }
 
  private:

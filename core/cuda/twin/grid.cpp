@@ -32,9 +32,11 @@ Warp& warp_of_this_thread() {
 }  // namespace
 
 Order order = Order::first_first;
+bool only_counts = false;
 
 void run_grid(const char* kernel, const Index3& grid, int threads, size_t shared_bytes,
               const std::function<void()>& body) {
+  if (only_counts) return;
   const auto fault = [&](const std::string& what) {
     return std::string(kernel) + ", block " + std::to_string(block.index.x) + " " + std::to_string(block.index.y) +
            " " + std::to_string(block.index.z) + ": " + what;

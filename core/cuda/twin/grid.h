@@ -19,6 +19,8 @@ struct Index3 {
 // The orders in which blocks and threads run: a kernel's results must not depend on it.
 enum class Order { first_first, last_first };
 extern Order order;
+// Launches are counted (core/cuda/launch_log.h) and compute nothing: for counts at sizes that would take too long.
+extern bool only_counts;
 
 // Runs body() for each thread of each block. Throws KernelFault or Deadlock, naming the kernel.
 void run_grid(const char* kernel, const Index3& grid, int threads, size_t shared_bytes,

@@ -91,11 +91,9 @@ std::tuple<at::Tensor, at::Tensor> attention_forward(const at::Tensor& q, const 
           log_sum_exp};
 }
 
-std::tuple<at::Tensor, at::Tensor, at::Tensor> attention_backward(const at::Tensor& d_out, const at::Tensor& q,
-                                                                  const at::Tensor& k, const at::Tensor& v,
-                                                                  const at::Tensor& out, const at::Tensor& log_sum_exp,
-                                                                  const ScoreScale& scale,
-                                                                  const AttentionDropout& dropout) {
+at::Tensor attention_backward(const at::Tensor& d_out, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                              const at::Tensor& out, const at::Tensor& log_sum_exp, const ScoreScale& scale,
+                              const AttentionDropout& dropout) {
   const at::Tensor scores = causal_scores(wide(q), wide(k), scale);
   const at::Tensor factors = probability_factors(scores, dropout);
   const at::Tensor probabilities = (scores - log_sum_exp.unsqueeze(3)).exp_();
@@ -104,7 +102,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> attention_backward(const at::Tens
   const at::Tensor row_sum = (wide(d_out) * wide(out)).sum(3, true);  // of probabilities * d_probabilities
   const at::Tensor d_scores = probabilities * (d_probabilities - row_sum) * scale.scale;
   const at::ScalarType type = q.scalar_type();
-  return {at::matmul(d_scores, wide(k)).to(type), at::matmul(d_scores.transpose(2, 3), wide(q)).to(type), dv.to(type)};
+  return side_by_side(at::matmul(d_scores, wide(k)).to(type), at::matmul(d_scores.transpose(2, 3), wide(q)).to(type),
+                      dv.to(type));
 }
 
 }  // namespace shardline::aten

@@ -15,7 +15,7 @@
 
 #include "core/model/announced_op.h"
 #include "core/numbers/philox.h"
-#include "tensor_parallel/kernels/aten/aten_kernels.h"
+#include "tensor_parallel/kernels/kernel_table.h"
 #include "tensor_parallel/kernels/kernels.h"
 #include "tensor_parallel/kernels/number_types.h"
 #include "tensor_parallel/kernels/row_kernels.h"
@@ -223,7 +223,7 @@ void add_to_keys(const at::Tensor& result, const at::Tensor& scores, const at::T
 std::tuple<at::Tensor, at::Tensor> attention_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                                      const ScoreScale& scale, const AttentionDropout& dropout) {
   SL_ANNOUNCE_OP("shardline::attention_forward", q, k, v);
-  if (!runs_loops(q)) return aten::attention_forward(q, k, v, scale, dropout);
+  if (!runs_loops(q)) return kernels_for(q).attention_forward(q, k, v, scale, dropout);
   const int64_t length = q.size(2);
   const at::Tensor out = like_tokens(q, false);
   const at::Tensor log_sum_exp = at::empty({q.size(0), q.size(1), length}, q.options().dtype(wide_type(q)));
@@ -253,17 +253,15 @@ std::tuple<at::Tensor, at::Tensor> attention_forward(const at::Tensor& q, const 
   return {out, log_sum_exp};
 }
 
-std::tuple<at::Tensor, at::Tensor, at::Tensor> attention_backward(const at::Tensor& d_out, const at::Tensor& q,
-                                                                  const at::Tensor& k, const at::Tensor& v,
-                                                                  const at::Tensor& out, const at::Tensor& log_sum_exp,
-                                                                  const ScoreScale& scale,
-                                                                  const AttentionDropout& dropout) {
+at::Tensor attention_backward(const at::Tensor& d_out, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                              const at::Tensor& out, const at::Tensor& log_sum_exp, const ScoreScale& scale,
+                              const AttentionDropout& dropout) {
   SL_ANNOUNCE_OP("shardline::attention_backward", q, k, v);
-  if (!runs_loops(q)) return aten::attention_backward(d_out, q, k, v, out, log_sum_exp, scale, dropout);
+  if (!runs_loops(q)) return kernels_for(q).attention_backward(d_out, q, k, v, out, log_sum_exp, scale, dropout);
   const int64_t length = q.size(2), head_dim = q.size(3);
   const at::Tensor dq = like_tokens(q, false), dk = like_tokens(q, true), dv = like_tokens(q, true);
   const at::Tensor d_rows = with_dense_rows(d_out), out_rows = with_dense_rows(out);
-  if (q.is_meta()) return {dq, dk, dv};
+  if (q.is_meta()) return side_by_side(dq, dk, dv);
   with_wide_type_of(q, [&]<class T>(T) {
     for_heads(q, [&](int64_t sample, int64_t head) {
       const at::Tensor queries = wide_head(q, sample, head), keys = wide_head(k, sample, head),
@@ -297,7 +295,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> attention_backward(const at::Tens
       for (HeadResult* part : {&d_queries, &d_keys, &d_values}) part->store();
     });
   });
-  return {dq, dk, dv};
+  return side_by_side(dq, dk, dv);
 }
 
 }  // namespace shardline

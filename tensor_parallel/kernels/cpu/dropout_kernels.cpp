@@ -7,7 +7,7 @@
 
 #include "core/model/announced_op.h"
 #include "core/numbers/philox.h"
-#include "tensor_parallel/kernels/aten/aten_kernels.h"
+#include "tensor_parallel/kernels/kernel_table.h"
 #include "tensor_parallel/kernels/kernels.h"
 #include "tensor_parallel/kernels/number_types.h"
 #include "tensor_parallel/kernels/row_kernels.h"
@@ -86,7 +86,7 @@ at::Tensor bias_dropout_add_forward(const at::Tensor& x, const at::Tensor& bias,
                                     const DropoutRows& rows) {
   SL_ANNOUNCE_OP("shardline::bias_dropout_add_forward", x);
   check_rows(x, rows);
-  if (!runs_loops(x)) return aten::bias_dropout_add_forward(x, bias, residual, rows);
+  if (!runs_loops(x)) return kernels_for(x).bias_dropout_add_forward(x, bias, residual, rows);
   const int64_t n = x.size(1);
   const at::Tensor& like = residual.defined() ? residual : x;
   const at::Tensor y = at::empty_like(like);
@@ -113,7 +113,7 @@ at::Tensor bias_dropout_backward(const at::Tensor& dy, const DropoutRows& rows, 
                                  int64_t valid_rows, at::ScalarType branch) {
   SL_ANNOUNCE_OP("shardline::bias_dropout_backward", dy);
   check_rows(dy, rows);
-  if (!runs_loops(dy)) return aten::bias_dropout_backward(dy, rows, bias_grad, valid_rows, branch);
+  if (!runs_loops(dy)) return kernels_for(dy).bias_dropout_backward(dy, rows, bias_grad, valid_rows, branch);
   const int64_t n = dy.size(1);
   const RowBlocks blocks(dy.size(0));
   const at::Tensor dx = at::empty_like(dy, dy.options().dtype(branch));

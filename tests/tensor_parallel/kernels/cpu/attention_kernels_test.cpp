@@ -81,9 +81,9 @@ TEST_CASE("Attention with dropout agrees with the whole matrix") {
         check_close(lse, lse64);
 
         const at::Tensor d_out = at::randn({s.batch, s.length, s.heads, s.head_dim}, type).transpose(1, 2);
-        const auto [dq, dk, dv] = attention_backward(d_out, q, k, v, out, lse, scale, dropout);
-        const auto [dq64, dk64, dv64] =
-            aten::attention_backward(wide(d_out), wide(q), wide(k), wide(v), out64, lse64, scale, dropout);
+        const auto [dq, dk, dv] = parts_of_qkv(attention_backward(d_out, q, k, v, out, lse, scale, dropout));
+        const auto [dq64, dk64, dv64] = parts_of_qkv(
+            aten::attention_backward(wide(d_out), wide(q), wide(k), wide(v), out64, lse64, scale, dropout));
         check_close(dq, dq64);
         check_close(dk, dk64);
         check_close(dv, dv64);
@@ -104,7 +104,7 @@ TEST_CASE("The gradients of attention with dropout are its slopes") {
     return (std::get<0>(attention_forward(a, b, c, 0.6, dropout)) * d_out).sum().item<double>();
   };
   const auto [out, lse] = attention_forward(q, k, v, 0.6, dropout);
-  const auto [dq, dk, dv] = attention_backward(d_out, q, k, v, out, lse, 0.6, dropout);
+  const auto [dq, dk, dv] = parts_of_qkv(attention_backward(d_out, q, k, v, out, lse, 0.6, dropout));
   for (int64_t position = 0; position < 4; ++position)
     for (int64_t feature = 0; feature < 3; ++feature) {
       at::Tensor step = at::zeros_like(q);
@@ -150,7 +150,7 @@ TEST_CASE("Attention of an empty microbatch, and of a rank without heads") {
     const auto [out, lse] = attention_forward(q, k, v, 1, dropout);
     CHECK(out.sizes() == q.sizes());
     CHECK(lse.sizes() == q.sizes().slice(0, 3));
-    const auto [dq, dk, dv] = attention_backward(out, q, k, v, out, lse, 1, dropout);
+    const auto [dq, dk, dv] = parts_of_qkv(attention_backward(out, q, k, v, out, lse, 1, dropout));
     for (const at::Tensor& gradient : {dq, dk, dv}) CHECK(gradient.sizes() == q.sizes());
   }
 }
@@ -163,7 +163,7 @@ TEST_CASE("Attention does not depend on the number of threads") {
   for (const int threads : {1, 2, 3}) {
     at::set_num_threads(threads);
     const auto [out, lse] = attention_forward(q, k, v, 1, dropout);
-    const auto [dq, dk, dv] = attention_backward(q, q, k, v, out, lse, 1, dropout);
+    const auto [dq, dk, dv] = parts_of_qkv(attention_backward(q, q, k, v, out, lse, 1, dropout));
     outs.push_back(out);
     gradients.push_back(at::cat({dq, dk, dv}));
   }
@@ -181,7 +181,7 @@ TEST_CASE("Attention over long sequences agrees with torch's in float64, and pre
     const at::Tensor d_out = at::randn({1, length, 2, 8}).transpose(1, 2);
     const auto step = [&, q = q, k = k, v = v] {
       const auto [out, lse] = attention_forward(q, k, v, 0.35, dropout_of(1, 0));
-      const auto [dq, dk, dv] = attention_backward(d_out, q, k, v, out, lse, 0.35, dropout_of(1, 0));
+      const auto [dq, dk, dv] = parts_of_qkv(attention_backward(d_out, q, k, v, out, lse, 0.35, dropout_of(1, 0)));
       return std::array{out, dq, dk, dv};
     };
     const auto got = step();
@@ -250,7 +250,8 @@ TEST_CASE("Infinite scores and values that are no numbers are never hidden, and 
       const at::Tensor d_out = at::randn({1, 1, kLength, 4}).to(type);
       const auto least = by_definition(qkv, d_out, 0.5, false), most = by_definition(qkv, d_out, 0.5, true);
       const auto [out, lse] = attention_forward(qkv[0], qkv[1], qkv[2], 0.5, dropout_of(1, 0));
-      const auto [dq, dk, dv] = attention_backward(d_out, qkv[0], qkv[1], qkv[2], out, lse, 0.5, dropout_of(1, 0));
+      const auto [dq, dk, dv] =
+          parts_of_qkv(attention_backward(d_out, qkv[0], qkv[1], qkv[2], out, lse, 0.5, dropout_of(1, 0)));
       const std::array got = {out, dq, dk, dv};
       bool shows = false;
       for (size_t i = 0; i < got.size(); ++i) {

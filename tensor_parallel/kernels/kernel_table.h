@@ -1,0 +1,29 @@
+// The functions of kernels.h for tensors that our loops do not run on.
+#pragma once
+#include <c10/core/DeviceType.h>
+
+#include "tensor_parallel/kernels/kernels.h"
+
+namespace shardline {
+
+struct KernelTable {
+  decltype(&shardline::layer_norm_forward) layer_norm_forward;
+  decltype(&shardline::layer_norm_backward) layer_norm_backward;
+  decltype(&shardline::bias_activation_forward) bias_activation_forward;
+  decltype(&shardline::bias_activation_backward) bias_activation_backward;
+  decltype(&shardline::bias_dropout_add_forward) bias_dropout_add_forward;
+  decltype(&shardline::bias_dropout_backward) bias_dropout_backward;
+  decltype(&shardline::rotate_pairs_) rotate_pairs_;
+  decltype(&shardline::cross_entropy_stats) cross_entropy_stats;
+  decltype(&shardline::cross_entropy_gradient_) cross_entropy_gradient_;
+  decltype(&shardline::attention_forward) attention_forward;
+  decltype(&shardline::attention_backward) attention_backward;
+};
+
+// Of the tensor's device: ATen's, unless there are others.
+const KernelTable& kernels_for(const at::Tensor& tensor);
+// For tests: what the tensors of a device, or of CPUs where use_kernels() keeps our loops from running, compute with.
+// Null: as before.
+void use_table(at::DeviceType device, const KernelTable* table);
+
+}  // namespace shardline
