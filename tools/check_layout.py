@@ -34,7 +34,7 @@ LADDER = {
 ROOMS = {
     "core": ["core", "numbers files memory device cuda/twin", "model cuda", "comm", "comm/mpi comm/nccl"],
     "tensor_parallel": ["kernels products/onednn", "kernels/aten", "kernels/cuda", "products", "kernels/cpu ops"],
-    "optim": ["flat update/cuda", "update"],
+    "optim": ["flat", "update/cuda", "update"],
     "pipeline": ["schedule", "schedule/files schedule/pictures activations", "schedule/kinds run"],
     "partitioner": ["layout cut", "memory", "cost", "search"],
     "models": ["files graph", "families"],

@@ -12,6 +12,7 @@
 #include "core/device/accelerator.h"
 #include "core/numbers/exact_sum.h"
 #include "core/numbers/norm_leaf.h"
+#include "optim/update/cuda/device_updates.h"
 #include "optim/update/device_exact_sum.h"
 
 namespace shardline {
@@ -41,6 +42,11 @@ at::Tensor leaves_of(const at::Tensor& gradient) {
 }
 
 ExactSum squares_on_device(const std::vector<at::Tensor>& gradients) {
+  if (const DeviceUpdates* kernels = updates_for(gradients.front())) {
+    const at::Tensor words = at::zeros({ExactSum::kWords}, gradients.front().options().dtype(at::kLong));
+    for (const auto& gradient : gradients) kernels->add_exact_squares(gradient, words);
+    return ExactSum::of_words(on_host(words, "gradient norm").const_data_ptr<int64_t>());
+  }
   constexpr int64_t kBlock = int64_t{1} << 22;  // elements, so that few are in fp64 at a time
   DeviceExactSum total(gradients.front().device());
   for (const auto& gradient : gradients)

@@ -2,6 +2,8 @@
 #pragma once
 #include <c10/core/DeviceType.h>
 
+#include <optional>
+
 #include "tensor_parallel/kernels/kernels.h"
 
 namespace shardline {
@@ -18,6 +20,11 @@ struct KernelTable {
   decltype(&shardline::cross_entropy_gradient_) cross_entropy_gradient_;
   decltype(&shardline::attention_forward) attention_forward;
   decltype(&shardline::attention_backward) attention_backward;
+  // Cross entropy at once for a vocabulary that is not split over ranks, where it returns true. Labels are in [0, v)
+  // or negative, which means none; added to total [2], fp64, are the losses and their number. With a gradient_scale,
+  // the logits become the gradient times it. Null: there is no such kernel.
+  bool (*whole_cross_entropy_)(at::Tensor logits, const at::Tensor& label, at::Tensor total,
+                               std::optional<double> gradient_scale) = nullptr;
 };
 
 // Of the tensor's device: ATen's, unless there are others.

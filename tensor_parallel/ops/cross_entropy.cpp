@@ -12,11 +12,13 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "core/device/accelerator.h"
 #include "core/error.h"
 #include "core/model/backward.h"
 #include "core/model/work_notes.h"
+#include "tensor_parallel/kernels/kernel_table.h"
 #include "tensor_parallel/kernels/kernels.h"
 #include "tensor_parallel/kernels/row_kernels.h"
 #include "tensor_parallel/ops/elementwise.h"
@@ -74,6 +76,14 @@ struct HeadPart {
   int64_t tokens, first_token;
 };
 
+// Whether a kernel computed the loss of a block, added it to the sums, and put the gradient in the place of the logits.
+bool at_once(const HeadPart& part, const at::Tensor& logits, const at::Tensor& label, const at::Tensor& sums,
+             std::optional<double> gradient_scale) {
+  if (runs_loops(logits) || part.words.size() > 1) return false;
+  const auto kernel = kernels_for(logits).whole_cross_entropy_;
+  return kernel != nullptr && kernel(logits, label, sums, gradient_scale);
+}
+
 // Block by block of tokens: the loss, and in training the gradients of w, b and of the input, dx.
 LossTerm loss_of_blocks(const HeadPart& part, const at::Tensor& all_logits, const at::Tensor& dx, Parameter& w,
                         Parameter* b, int64_t first_word, const MicrobatchContext& context) {
@@ -86,12 +96,15 @@ LossTerm loss_of_blocks(const HeadPart& part, const at::Tensor& all_logits, cons
     const auto x = part.input.narrow(0, first, rows), logits = all_logits.narrow(0, 0, rows);
     const auto block_label = local_label.narrow(0, first, rows), block_valid = valid.narrow(0, first, rows);
     linear_forward_out(logits, x, w.value, b ? b->value : at::Tensor());
-    const auto [log_sum_exp, target] = whole_stats(part.words, logits, block_label);
-    sums[0].add_(at::where(block_valid, log_sum_exp - target, 0.0).to(at::kDouble).sum());
-    sums[1].add_(block_valid.sum());
+    if (!at_once(part, logits, block_label, sums, dx.defined() ? std::optional(context.loss_scale) : std::nullopt)) {
+      const auto [log_sum_exp, target] = whole_stats(part.words, logits, block_label);
+      sums[0].add_(at::where(block_valid, log_sum_exp - target, 0.0).to(at::kDouble).sum());
+      sums[1].add_(block_valid.sum());
+      if (dx.defined())
+        cross_entropy_gradient_(logits, block_label, log_sum_exp,
+                                block_valid.to(log_sum_exp.scalar_type()) * context.loss_scale);
+    }
     if (!dx.defined()) continue;
-    const auto scale = block_valid.to(log_sum_exp.scalar_type()) * context.loss_scale;
-    cross_entropy_gradient_(logits, block_label, log_sum_exp, scale);
     linear_input_gradient_out(dx.narrow(0, first, rows), logits, w.value, false);
     if (w.grad.defined()) add_weight_gradient(w.grad, logits, x);
     if (b && b->grad.defined()) add_bias_gradient(b->grad, logits);

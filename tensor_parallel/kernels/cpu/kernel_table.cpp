@@ -23,7 +23,8 @@ const KernelTable kAten = {aten::layer_norm_forward,
                            aten::cross_entropy_stats,
                            aten::cross_entropy_gradient_,
                            aten::attention_forward,
-                           aten::attention_backward};
+                           aten::attention_backward,
+                           nullptr};
 
 }  // namespace
 

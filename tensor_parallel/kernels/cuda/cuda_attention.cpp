@@ -60,7 +60,7 @@ std::tuple<at::Tensor, at::Tensor> attention_forward(const at::Tensor& q, const 
                        .v = rows_read(with_dense_rows(v)),
                        .out = rows_written(out),
                        .log_sum_exp = written_as<float>(log_sum_exp)},
-                      number_of(q), stream_of(q));
+                      number_of(q), current_stream(q));
   return {out, log_sum_exp};
 }
 
@@ -83,7 +83,7 @@ at::Tensor attention_backward(const at::Tensor& d_out, const at::Tensor& q, cons
                         .dv = rows_written(dv),
                         .log_sum_exp = read_as<float>(log_sum_exp),
                         .along = written_as<float>(along)},
-                       number_of(q), stream_of(q));
+                       number_of(q), current_stream(q));
   return d_qkv;
 }
 

@@ -30,7 +30,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> layer_norm_forward(const at::Tens
                 .rows = x.size(0),
                 .n = x.size(1),
                 .epsilon = static_cast<float>(epsilon)},
-               number_of(weight), number_of(x), stream_of(x));
+               number_of(weight), number_of(x), current_stream(x));
   return {y, mean, rstd};
 }
 
@@ -52,7 +52,7 @@ at::Tensor layer_norm_backward(const at::Tensor& dy, const at::Tensor& x, const 
                  .rows = x.size(0),
                  .n = x.size(1),
                  .valid_rows = valid_rows},
-                number_of(weight), number_of(x), stream_of(x));
+                number_of(weight), number_of(x), current_stream(x));
   return dx;
 }
 
@@ -81,7 +81,7 @@ at::Tensor bias_activation_forward(const at::Tensor& x, const at::Tensor& bias, 
                    .rows = x.size(0),
                    .n = x.size(1),
                    .kind = kind_of(activation)},
-                  number_of(x), stream_of(x));
+                  number_of(x), current_stream(x));
   return y;
 }
 
@@ -98,7 +98,7 @@ at::Tensor bias_activation_backward(const at::Tensor& dy, const at::Tensor& x, c
                             .rows = x.size(0),
                             .n = x.size(1),
                             .kind = kind_of(activation)},
-                           number_of(x), stream_of(x));
+                           number_of(x), current_stream(x));
   return dx;
 }
 
@@ -125,7 +125,7 @@ at::Tensor bias_dropout_add_forward(const at::Tensor& x, const at::Tensor& bias,
                     .rows = x.size(0),
                     .n = x.size(1),
                     .dropout = dropout_of(rows)},
-                   number_of(x), number_of(y), stream_of(x));
+                   number_of(x), number_of(y), current_stream(x));
   return y;
 }
 
@@ -141,7 +141,7 @@ at::Tensor bias_dropout_backward(const at::Tensor& dy, const DropoutRows& rows, 
                          .n = dy.size(1),
                          .valid_rows = valid_rows,
                          .dropout = dropout_of(rows)},
-                        number_of(branch), number_of(dy), stream_of(dy));
+                        number_of(branch), number_of(dy), current_stream(dy));
   return dx;
 }
 
@@ -158,7 +158,7 @@ void rotate_pairs_(at::Tensor x, const at::Tensor& table, const at::Tensor& posi
                 .positions = table.size(1),
                 .pairs = table.size(2),
                 .back = back},
-               number_of(x), stream_of(x));
+               number_of(x), current_stream(x));
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> cross_entropy_stats(const at::Tensor& logits, const at::Tensor& label) {
@@ -174,7 +174,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> cross_entropy_stats(const at::Ten
                        .rows = logits.size(0),
                        .v = logits.size(1),
                        .row_stride = logits.stride(0)},
-                      number_of(logits), stream_of(logits));
+                      number_of(logits), current_stream(logits));
   return {largest, sum, picked};
 }
 
@@ -189,7 +189,25 @@ void cross_entropy_gradient_(at::Tensor logits, const at::Tensor& label, const a
                           .rows = logits.size(0),
                           .v = logits.size(1),
                           .row_stride = logits.stride(0)},
-                         number_of(logits), stream_of(logits));
+                         number_of(logits), current_stream(logits));
+}
+
+bool whole_cross_entropy_(at::Tensor logits, const at::Tensor& label, at::Tensor total,
+                          std::optional<double> gradient_scale) {
+  if (!has_kernels(logits)) return false;
+  SL_ASSERT(logits.stride(1) == 1, "strides ", logits.strides());
+  const at::Tensor loss = at::empty({logits.size(0)}, logits.options().dtype(at::kFloat));
+  whole_cross_entropy({.logits = logits.mutable_data_ptr(),
+                       .label = read_as<int64_t>(label),
+                       .loss = written_as<float>(loss),
+                       .total = written_as<double>(total),
+                       .scale = static_cast<float>(gradient_scale.value_or(0)),
+                       .rows = logits.size(0),
+                       .v = logits.size(1),
+                       .row_stride = logits.stride(0),
+                       .with_gradient = gradient_scale.has_value()},
+                      number_of(logits), current_stream(logits));
+  return true;
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
 // From tensors to what launches take.
 #pragma once
 #include <ATen/core/Tensor.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
+#include "core/cuda/current_stream.h"
 #include "core/error.h"
 #include "tensor_parallel/kernels/cuda/cuda_launches.h"
 
@@ -19,12 +19,6 @@ inline Number number_of(at::ScalarType type) {
 }
 inline Number number_of(const at::Tensor& t) {
   return number_of(t.scalar_type());
-}
-
-// The current stream of the tensor's device. Host twins have none.
-inline Stream stream_of(const at::Tensor& t) {
-  if (!t.is_cuda()) return nullptr;
-  return static_cast<Stream>(c10::impl::VirtualGuardImpl(at::kCUDA).getStream(t.device()).native_handle());
 }
 
 // The addresses of a contiguous tensor; null for an undefined one.
