@@ -12,3 +12,11 @@ endif()
 set(CMAKE_CUDA_STANDARD 20)
 set(CMAKE_CUDA_STANDARD_REQUIRED ON)
 set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)  # torch's: a second, static one would have devices and streams of its own
+
+# The kernels and their wrappers in this folder become part of a library. Builds without CUDA leave them out.
+function(shardline_cuda_sources target)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cu ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
+  target_sources(${target} PRIVATE ${sources})
+  target_compile_definitions(${target} PRIVATE SHARDLINE_CUDA)
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr>)
+endfunction()

@@ -2,6 +2,7 @@
 #
 #   setup_packages WHAT...      installs missing Debian/Ubuntu packages, or prints the command to run and exits with 2
 #   setup_torch FOLDER OPTION...  sets TORCH_ROOT: an installed LibTorch, or the pinned one, downloaded into the folder
+#   setup_nvcc FOLDER           sets NVCC: an installed nvcc, or the pinned one, downloaded into the folder
 #   timed NAME COMMAND...       runs a part and remembers its seconds;  report_times  prints them
 #
 # Set TORCH_ROOT to a folder with lib/libtorch_cpu.so to use that. The scripts pass their arguments to cmake;
@@ -12,6 +13,8 @@ torch_wheels=(torch==2.11.0 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0
 # What its CUDA half needs besides a CUDA toolkit, with -DSHARDLINE_CUDA=ON.
 cuda_wheels=(nvidia-cufile==1.15.1.6 nvidia-cusparselt-cu13==0.8.0 nvidia-nvshmem-cu13==3.4.5)
 torch_oldest=2.8
+# nvcc and what it needs to compile the kernels; tests do so on machines without a GPU, too.
+nvcc_wheels=(nvidia-cuda-nvcc==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-crt==13.0.88 nvidia-cuda-runtime==13.0.96)
 
 # "package: how to see that it is there". A header is looked for by the compiler.
 build_needs=(
@@ -171,4 +174,31 @@ setup_torch() {
   version=$(usable_torch "$TORCH_ROOT") || stop_with_2 "$TORCH_ROOT: no usable LibTorch"
   export TORCH_ROOT
   say "LibTorch $version in $TORCH_ROOT"
+}
+
+# ---- nvcc
+
+# C++20 and the architectures of the tests need CUDA 12 or newer.
+usable_nvcc() {
+  local release
+  release=$("$1" --version 2> /dev/null | sed -n 's/.*release \([0-9]*\)\..*/\1/p')
+  [ "${release:-0}" -ge 12 ]
+}
+
+setup_nvcc() {
+  local folder=$1/_cuda candidate
+  NVCC=
+  for candidate in "$(command -v nvcc)" /usr/local/cuda/bin/nvcc "$folder/nvidia/cu13/bin/nvcc"; do
+    if [ -n "$candidate" ] && usable_nvcc "$candidate"; then NVCC=$candidate && break; fi
+  done
+  if [ -z "$NVCC" ]; then
+    install_needs "${pip_needs[@]}"
+    rm -rf "$folder" "$folder.part"
+    PIP_ROOT_USER_ACTION=ignore \
+      python3 -m pip install --quiet --no-deps --no-compile --target "$folder.part" --only-binary=:all: "${nvcc_wheels[@]}"
+    mv "$folder.part" "$folder"
+    NVCC=$folder/nvidia/cu13/bin/nvcc
+  fi
+  usable_nvcc "$NVCC" || stop_with_2 "$NVCC: no usable nvcc"
+  say "nvcc in $NVCC"
 }

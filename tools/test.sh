@@ -21,7 +21,7 @@ check_sources() {
 }
 
 build() {
-  cmake --preset test -DTORCH_ROOT="$TORCH_ROOT" "$@" > build-test/configure.log 2>&1 ||
+  cmake --preset test -DTORCH_ROOT="$TORCH_ROOT" -DSHARDLINE_NVCC="$NVCC" "$@" > build-test/configure.log 2>&1 ||
     { cat build-test/configure.log; return 1; }
   cmake --build --preset test
 }
@@ -37,6 +37,7 @@ mkdir -p build build-test
 timed "packages" setup_packages test "$@"
 timed "layout and format" check_sources
 timed "LibTorch" setup_torch "$PWD/build" "$@"
+timed "nvcc" setup_nvcc "$PWD/build"
 timed "configure and build" build "$@"
 timed "tests" run_tests
 report_times

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "core/comm/clock.h"
+#include "core/device/stream_wait.h"
 
 namespace shardline {
 namespace {
@@ -30,7 +31,7 @@ void Work::wait() {
   TimePoint since = TimePoint::min();
   const TimePoint now = std::chrono::steady_clock::now();
   if (waiting_since_.compare_exchange_strong(since, now)) since = now;
-  if (waits_in_progress > 0) return await(since);  // one work may wait for another
+  if (waits_in_progress > 0 || waits_on_stream()) return await(since);  // one work may wait for another
   const double begin = steady_seconds();
   ++waits_in_progress;
   try {
@@ -44,7 +45,7 @@ void Work::wait() {
 }
 
 double waited_seconds() {
-  return waited;
+  return waited + stream_waited_seconds();
 }
 
 // A dry run moves nothing, so results begin as zeros plus what this rank knows itself.

@@ -1,6 +1,6 @@
 // How ranks communicate. One interface with five implementations: `local` (one rank), `threads` (ranks are threads of
-// this process), `mpi` (CPU tensors over Open MPI; CUDA tensors staged through host memory), `nccl` (CUDA tensors),
-// `fake` (a dry run of any world size: every operation succeeds immediately and moves nothing).
+// this process), `mpi` (CPU tensors over Open MPI; CUDA tensors staged through host memory), `nccl` (only CUDA
+// tensors), `fake` (a dry run of any world size: every operation succeeds immediately and moves nothing).
 //
 // Promises
 //  - Operations on one communicator match in the order in which they are issued, as do sends and receives of one pair.
@@ -8,7 +8,9 @@
 //  - On CPUs a collective is complete only when every rank has issued it, also on the root of a broadcast. If ranks
 //    disagree about kind, operation, root, type or length, all of them get a DistributedError, and so does the receiver
 //    of a message.
-//  - Tensors are contiguous; they stay untouched by the caller until the Work is done.
+//  - Tensors are contiguous; the caller leaves them alone until it has waited for the Work.
+//  - An operation on tensors of an accelerator begins after the work that this thread has queued on its current stream,
+//    and a wait for it is one of that stream: the host goes on. The stream is the one that the tensors are freed on.
 //  - CPU communicators define the order of addition: ascending group rank into an accumulator of at least fp32, each
 //    element summed on one rank and then copied to the others. So every rank, and every CPU sibling, gets equal bits.
 //  - Every wait has a limit (`timeouts.h`), which starts with the first call of Work::wait: time that a rank computes
@@ -50,20 +52,24 @@ class Work {
   // whether it has ended, well or not, so that wait() returns or throws immediately. Never blocks and never throws.
   // Results may be read after wait(), not before.
   virtual bool poll() = 0;
-  // Blocks until it has ended; throws DistributedError on failure or when the operation's limit has passed since the
-  // first call.
+  // Tensors on CPUs: blocks until it has ended; throws DistributedError on failure or when the operation's limit has
+  // passed since the first call. Tensors on accelerators: what this thread queues on its current stream from now on
+  // runs after it; a failure, or a limit that has passed since the stream began to wait, ends the job.
   void wait();
 
  protected:
   // since: when wait() was first called.
   virtual void await(TimePoint since) = 0;
+  // Whether await() makes a stream wait, which is measured by its events (stream_wait.h), and not the host.
+  virtual bool waits_on_stream() const { return false; }
 
  private:
   std::atomic<TimePoint> waiting_since_{TimePoint::min()};  // min: no wait yet
 };
 using WorkPtr = std::shared_ptr<Work>;
 
-// Time that this thread has spent in Work::wait since it began: communication that no computation hid.
+// Time that this thread, or a stream of it, has waited in Work::wait since it began: communication that no computation
+// hid. Waits of streams are counted once they are over.
 double waited_seconds();
 
 class Communicator {

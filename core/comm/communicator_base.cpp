@@ -38,10 +38,6 @@ std::string dtype_name(at::ScalarType type) {
   }
 }
 
-const at::Tensor& subject(const CommRequest& request) {
-  return request.input.defined() ? request.input : request.output;
-}
-
 std::string seconds(std::chrono::steady_clock::duration time) {
   char text[32];
   std::snprintf(text, sizeof text, "%.1f s", std::chrono::duration<double>(time).count());
@@ -61,10 +57,8 @@ uint64_t record_start(const CommRequest& request, const CommIdentity& identity) 
   fill(record.op, name_of(request.op));
   fill(record.group, identity.name);
   fill(record.what, request.what);
-  if (const at::Tensor& tensor = subject(request); tensor.defined()) {
-    fill(record.dtype, dtype_name(tensor.scalar_type()));
-    fill(record.shape, cat(tensor.sizes()));
-  }
+  fill(record.dtype, request.type);
+  fill(record.shape, request.shape);
   return flight_ring().begin(record);
 }
 
@@ -113,7 +107,7 @@ std::string CommRequest::signature() const {
   if (op == CommOp::all_reduce || op == CommOp::reduce_scatter) text += reduce == ReduceOp::sum ? "(sum)" : "(max)";
   if (op == CommOp::broadcast) text += cat(" from root ", peer);
   text += cat(" number ", sequence);
-  if (const at::Tensor& tensor = subject(*this); tensor.defined())
+  if (const at::Tensor& tensor = subject(); tensor.defined())
     text += cat(" of ", dtype_name(tensor.scalar_type()), " x ", tensor.numel());
   return text;
 }
@@ -122,8 +116,7 @@ DistributedError CommIdentity::error(const CommRequest& request, const std::stri
                                      std::optional<Work::TimePoint> since) const {
   std::string text =
       cat("rank ", members[rank], " on host ", host_name(), ": ", name_of(request.op), " number ", request.sequence);
-  if (const at::Tensor& tensor = subject(request); tensor.defined())
-    text += cat(" of ", dtype_name(tensor.scalar_type()), " ", tensor.sizes());
+  if (!request.type.empty()) text += cat(" of ", request.type, " ", request.shape);
   if (request.op == CommOp::send) text += cat(" to rank ", members[request.peer]);
   if (request.op == CommOp::recv) text += cat(" from rank ", members[request.peer]);
   if (request.op == CommOp::broadcast) text += cat(" from rank ", members[request.peer]);
@@ -177,6 +170,10 @@ WorkPtr CommunicatorBase::issue(CommRequest request, const CommOptions& options)
                                                    : (is_pair(request.op) ? table.point_to_point : table.collective);
   request.sequence = is_pair(request.op) ? next_of_pair_[{request.op, request.peer}]++ : next_collective_++;
   request.posted = std::chrono::steady_clock::now();
+  if (const at::Tensor& tensor = request.subject(); tensor.defined()) {
+    request.type = dtype_name(tensor.scalar_type());
+    request.shape = cat(tensor.sizes());
+  }
   request.ticket = record_start(request, *identity_);
   return start(std::move(request));
 }

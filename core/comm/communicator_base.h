@@ -18,8 +18,9 @@ const char* name_of(CommOp op);
 // One operation as one rank asked for it.
 struct CommRequest {
   CommOp op = CommOp::barrier;
-  at::Tensor input;   // undefined for recv and barrier; the output itself for all_reduce and broadcast
-  at::Tensor output;  // undefined for send and barrier
+  at::Tensor input;         // undefined for recv and barrier; the output itself for all_reduce and broadcast
+  at::Tensor output;        // undefined for send and barrier
+  std::string type, shape;  // of the first of them that is defined: "float32", "[4, 8]"; also when they are let go
   ReduceOp reduce = ReduceOp::sum;
   int peer = -1;          // partner of send and recv, root of broadcast
   uint64_t sequence = 0;  // among this group's collectives, or this pair's sends or receives; equal on all its ranks
@@ -30,6 +31,12 @@ struct CommRequest {
 
   // What all participants must agree on: "all_reduce(sum) number 3 of float32 x 1024". Equal text = it matches.
   std::string signature() const;
+
+  const at::Tensor& subject() const { return input.defined() ? input : output; }
+  void let_tensors_go() {
+    input.reset();
+    output.reset();
+  }
 };
 
 // Who speaks; shared with the works, which may outlive the communicator.

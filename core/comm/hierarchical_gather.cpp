@@ -182,9 +182,9 @@ class HierarchicalCommunicator : public ForwardingCommunicator {
 // place.
 WorkPtr HierarchicalCommunicator::all_gather(const at::Tensor& output, const at::Tensor& input,
                                              const CommOptions& options) {
-  if (!output.is_cpu() || output.numel() == 0) return inner().all_gather(output, input, options);
-  SL_ASSERT(output.is_contiguous() && input.is_contiguous() && output.scalar_type() == input.scalar_type() &&
-                output.numel() == size() * input.numel(),
+  if (output.numel() == 0) return inner().all_gather(output, input, options);
+  SL_ASSERT(output.is_cpu() && output.is_contiguous() && input.is_contiguous() &&
+                output.scalar_type() == input.scalar_type() && output.numel() == size() * input.numel(),
             "all_gather in group ", name(), ": output ", output.sizes(), ", input ", input.sizes(), " of one of ",
             size(), " ranks");
   const at::Tensor whole = output.detach().view({-1});

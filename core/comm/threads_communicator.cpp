@@ -1,6 +1,7 @@
 #include "core/comm/threads_communicator.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/ops/empty_like.h>
 
 #include <condition_variable>
 #include <cstring>
@@ -13,7 +14,10 @@
 
 #include "core/comm/communicator_base.h"
 #include "core/comm/communicator_reduce.h"
+#include "core/comm/device_moves.h"
 #include "core/comm/flight_ring.h"
+#include "core/device/accelerator.h"
+#include "core/device/stream_wait.h"
 
 namespace shardline {
 namespace {
@@ -27,7 +31,14 @@ struct Meeting {
   std::string first;    // who that was, and for what
   bool moving = false;  // somebody reads and writes the tensors, without the lock
   bool done = false;
-  std::unique_ptr<char[]> payload;  // of a send that came before its recv
+  // Of a send that came before its recv: for CPU tensors, and for those of an accelerator.
+  std::unique_ptr<char[]> payload;
+  at::Tensor device_payload;
+  // Of tensors of an accelerator: after what each rank has queued before, and after the operation itself.
+  std::vector<std::optional<c10::Event>> ready;  // by rank, as requests
+  std::optional<c10::Event> end;
+
+  bool has_payload() const { return payload || device_payload.defined(); }
 };
 using MeetingPtr = std::shared_ptr<Meeting>;
 
@@ -60,10 +71,26 @@ void copy_bytes(void* to, const void* from, size_t bytes) {
   if (to != from && bytes > 0) std::memcpy(to, from, bytes);
 }
 
+std::optional<at::Device> accelerator_of(const CommRequest& request) {
+  const at::Tensor& tensor = request.subject();
+  return tensor.defined() && is_accelerator(tensor) ? std::optional(tensor.device()) : std::nullopt;
+}
+
+// Queues `work` on the current stream, after what all ranks have queued that have come.
+template <class Queue>
+void queue_after_all(Meeting& meeting, at::Device device, const Queue& work) {
+  for (const auto& event : meeting.ready) event->block(stream_of(device));
+  work();
+  meeting.end = event_now(device);
+}
+
 // Moves the data of a collective whose ranks have all arrived.
-void perform(const std::vector<std::optional<CommRequest>>& ranks) {
+void perform(Meeting& meeting) {
+  const std::vector<std::optional<CommRequest>>& ranks = meeting.requests;
   const CommRequest& first = *ranks[0];
   if (first.op == CommOp::barrier) return;
+  if (const auto device = accelerator_of(first))
+    return queue_after_all(meeting, *device, [&] { move_on_device(ranks); });
   const size_t n = ranks.size();
   const size_t element = first.input.element_size();
   const auto input = [&](size_t r) { return static_cast<const char*>(ranks[r]->input.const_data_ptr()); };
@@ -115,15 +142,26 @@ class ThreadWork : public Work {
       : world_(std::move(world)),
         meeting_(std::move(meeting)),
         identity_(std::move(identity)),
+        device_(accelerator_of(request)),
         request_(std::move(request)) {}
 
   bool poll() override {
     std::lock_guard lock(world_->mutex);
-    return is_over();
+    return is_over() && (!meeting_->end || meeting_->end->query());
   }
 
  protected:
+  // Tensors of an accelerator: the host waits for all ranks to come, the stream for what the last of them queues.
   void await(TimePoint since) override {
+    std::optional<StreamWait> wait;
+    if (device_) wait.emplace(*device_);
+    await_others(since);
+    if (meeting_->end) wait->end_with(*meeting_->end);
+  }
+  bool waits_on_stream() const override { return device_.has_value(); }
+
+ private:
+  void await_others(TimePoint since) {
     const TimePoint deadline = since + request_.limit.time;
     std::unique_lock lock(world_->mutex);
     while (!is_over()) {
@@ -136,7 +174,6 @@ class ThreadWork : public Work {
     if (!meeting_->done) fail(identity_->error(request_, world_->failure, since));
   }
 
- private:
   // With the lock. While somebody moves data, the tensors must outlive even a failure or the limit.
   bool is_over() const { return meeting_->done || (!world_->failure.empty() && !meeting_->moving); }
 
@@ -148,6 +185,7 @@ class ThreadWork : public Work {
   ThreadWorldPtr world_;
   MeetingPtr meeting_;
   std::shared_ptr<const CommIdentity> identity_;
+  std::optional<at::Device> device_;
   CommRequest request_;
 };
 
@@ -171,6 +209,8 @@ class ThreadCommunicator : public CommunicatorBase {
   WorkPtr start_collective(CommRequest request);
   WorkPtr start_send(CommRequest request);
   WorkPtr start_recv(CommRequest request);
+  void keep_payload(Meeting& meeting, const at::Tensor& input);
+  void deliver(Meeting& meeting, const at::Tensor& input);
   void take_payload(std::unique_lock<std::mutex>& lock, Meeting& meeting, const MeetingKey& key);
 
   void finish(Meeting& meeting, const MeetingKey& key) {  // with the lock
@@ -191,18 +231,21 @@ class ThreadCommunicator : public CommunicatorBase {
 // Takes this rank's place at the meeting; ends the world if the first came for something else. With the lock.
 MeetingPtr ThreadCommunicator::meet(const CommRequest& request, const MeetingKey& key, size_t place, size_t places) {
   if (world_->failure.empty()) {
-    const std::string signature = request.signature();
+    const auto device = accelerator_of(request);
+    const std::string signature = cat(request.signature(), device ? cat(" on ", *device) : "");
     const std::string who =
         cat("rank ", identity()->members[rank()], request.what.empty() ? "" : cat(" (for ", request.what, ")"));
     MeetingPtr& meeting = group_->open[key];
     if (!meeting) {
       meeting = std::make_shared<Meeting>();
       meeting->requests.resize(places);
+      meeting->ready.resize(places);
       meeting->agreed = signature;
       meeting->first = who;
     }
     if (meeting->agreed == signature) {
       meeting->requests[place] = request;
+      if (device) meeting->ready[place] = event_now(*device);
       ++meeting->arrived;
       return meeting;
     }
@@ -214,9 +257,6 @@ MeetingPtr ThreadCommunicator::meet(const CommRequest& request, const MeetingKey
 }
 
 WorkPtr ThreadCommunicator::start(CommRequest request) {
-  for (const at::Tensor& tensor : {request.input, request.output})
-    SL_ASSERT(!tensor.defined() || tensor.is_cpu(), "ranks that are threads exchange CPU tensors, not ",
-              tensor.device());
   if (request.op == CommOp::send) return start_send(std::move(request));
   if (request.op == CommOp::recv) return start_recv(std::move(request));
   return start_collective(std::move(request));
@@ -230,7 +270,7 @@ WorkPtr ThreadCommunicator::start_collective(CommRequest request) {
     return std::make_shared<ThreadWork>(world_, meeting, identity(), std::move(request));
   meeting->moving = true;
   lock.unlock();
-  perform(meeting->requests);
+  perform(*meeting);
   lock.lock();
   finish(*meeting, key);
   return finished_work();
@@ -238,23 +278,20 @@ WorkPtr ThreadCommunicator::start_collective(CommRequest request) {
 
 WorkPtr ThreadCommunicator::start_send(CommRequest request) {
   const MeetingKey key{rank(), request.peer, request.sequence};
-  const size_t bytes = request.input.nbytes();
   std::unique_lock lock(world_->mutex);
   const MeetingPtr meeting = meet(request, key, 0, 2);
   const bool receiver_waits = meeting->arrived == 2;
   meeting->moving = true;
   lock.unlock();
   if (receiver_waits) {
-    copy_bytes(meeting->requests[1]->output.mutable_data_ptr(), request.input.const_data_ptr(), bytes);
+    deliver(*meeting, request.input);
     lock.lock();
     finish(*meeting, key);
     return finished_work();
   }
-  auto payload = std::make_unique_for_overwrite<char[]>(bytes);
-  copy_bytes(payload.get(), request.input.const_data_ptr(), bytes);
+  keep_payload(*meeting, request.input);
   lock.lock();
   meeting->moving = false;
-  meeting->payload = std::move(payload);
   meeting->requests[0]->input.reset();  // the caller may have its tensor back
   if (meeting->arrived == 2)            // the receiver came while we copied
     take_payload(lock, *meeting, key);
@@ -265,16 +302,40 @@ WorkPtr ThreadCommunicator::start_recv(CommRequest request) {
   const MeetingKey key{request.peer, rank(), request.sequence};
   std::unique_lock lock(world_->mutex);
   const MeetingPtr meeting = meet(request, key, 1, 2);
-  if (!meeting->payload) return std::make_shared<ThreadWork>(world_, meeting, identity(), std::move(request));
+  if (meeting->moving || !meeting->has_payload())
+    return std::make_shared<ThreadWork>(world_, meeting, identity(), std::move(request));
   take_payload(lock, *meeting, key);
   return finished_work();
 }
 
-void ThreadCommunicator::take_payload(std::unique_lock<std::mutex>& lock, Meeting& meeting, const MeetingKey& key) {
+// A copy of what is sent, for a receiver that has not come yet.
+void ThreadCommunicator::keep_payload(Meeting& meeting, const at::Tensor& input) {
+  if (is_accelerator(input)) {
+    const at::Tensor copy = at::empty_like(input);
+    copy_on_device(copy, input);
+    meeting.ready[0] = event_now(input.device());
+    meeting.device_payload = copy;
+  } else {
+    auto copy = std::make_unique_for_overwrite<char[]>(input.nbytes());
+    copy_bytes(copy.get(), input.const_data_ptr(), input.nbytes());
+    meeting.payload = std::move(copy);
+  }
+}
+
+// What is sent, or its copy where `input` is undefined, to the receiver, who has come.
+void ThreadCommunicator::deliver(Meeting& meeting, const at::Tensor& input) {
   const at::Tensor output = meeting.requests[1]->output;
+  if (is_accelerator(output))
+    return queue_after_all(meeting, output.device(),
+                           [&] { copy_on_device(output, input.defined() ? input : meeting.device_payload); });
+  copy_bytes(output.mutable_data_ptr(), input.defined() ? input.const_data_ptr() : meeting.payload.get(),
+             output.nbytes());
+}
+
+void ThreadCommunicator::take_payload(std::unique_lock<std::mutex>& lock, Meeting& meeting, const MeetingKey& key) {
   meeting.moving = true;
   lock.unlock();
-  copy_bytes(output.mutable_data_ptr(), meeting.payload.get(), output.nbytes());
+  deliver(meeting, {});
   lock.lock();
   finish(meeting, key);
 }

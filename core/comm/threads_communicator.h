@@ -1,5 +1,8 @@
-// Ranks that are threads of this process: fast tests and one debugger for any layout. CPU tensors. Waits block; sends
-// never do. A collective is computed by the rank that comes last.
+// Ranks that are threads of this process: fast tests and one debugger for any layout, and many ranks on one
+// accelerator. Waits block; sends never do. A collective is computed by the rank that comes last.
+//
+// Tensors of an accelerator are of one device, and each rank has a stream of its own. A wait blocks until all ranks
+// have come; the streams wait for the rest.
 #pragma once
 #include <functional>
 #include <vector>

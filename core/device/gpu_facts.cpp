@@ -2,6 +2,8 @@
 
 #ifdef SHARDLINE_CUDA
 #include <cuda_runtime.h>
+
+#include <cstdio>
 #endif
 
 namespace shardline {
@@ -32,7 +34,14 @@ std::optional<GpuFacts> gpu_facts(int device) {
   constexpr double kKilohertz = 1e3;
   const double memory_clock = kKilohertz * attribute(cudaDevAttrMemoryClockRate, device);
   const double bus_bytes = attribute(cudaDevAttrGlobalMemoryBusWidth, device) / 8;
+  std::string uuid;
+  for (const char byte : properties.uuid.bytes) {
+    char digits[3];
+    std::snprintf(digits, sizeof digits, "%02x", static_cast<unsigned char>(byte));
+    uuid += digits;
+  }
   return GpuFacts{.name = properties.name,
+                  .uuid = uuid,
                   .memory_bytes = static_cast<double>(properties.totalGlobalMem),
                   .memory_bytes_per_second = 2 * memory_clock * bus_bytes,  // two transfers a clock
                   .clock_hz = kKilohertz * attribute(cudaDevAttrClockRate, device),

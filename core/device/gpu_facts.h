@@ -7,6 +7,7 @@ namespace shardline {
 
 struct GpuFacts {
   std::string name;
+  std::string uuid;  // in hexadecimal digits; no other GPU has it
   double memory_bytes = 0;
   double memory_bytes_per_second = 0;
   double clock_hz = 0;  // the highest

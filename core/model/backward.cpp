@@ -1,6 +1,8 @@
 #include "core/model/backward.h"
 
 #include <ATen/core/grad_mode.h>
+#include <c10/core/AutogradState.h>
+#include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
 
@@ -37,6 +39,18 @@ class OpNode : public torch::autograd::Node {
   BackwardFunction backward_;
 };
 
+class OnThisThread {
+ public:
+  OnThisThread() : before_(state().get_multithreading_enabled()) { state().set_multithreading_enabled(false); }
+  ~OnThisThread() { state().set_multithreading_enabled(before_); }
+  OnThisThread(const OnThisThread&) = delete;
+  OnThisThread& operator=(const OnThisThread&) = delete;
+
+ private:
+  static c10::AutogradState& state() { return c10::AutogradState::get_tls_state(); }
+  bool before_;
+};
+
 }  // namespace
 
 at::Tensor with_backward(at::Tensor output, const std::vector<at::Tensor>& inputs, SavedTensors saved, const char* name,
@@ -48,6 +62,13 @@ at::Tensor with_backward(at::Tensor output, const std::vector<at::Tensor>& input
   node->set_next_edges(torch::autograd::collect_next_edges(inputs));
   torch::autograd::set_history(output, node);
   return output;
+}
+
+void backward_on_this_thread(const std::vector<torch::autograd::Edge>& outputs,
+                             const std::vector<at::Tensor>& gradients) {
+  const OnThisThread here;
+  torch::autograd::Engine::get_default_engine().execute(outputs, gradients, /*keep_graph=*/false,
+                                                        /*create_graph=*/false, /*accumulate_grad=*/true);
 }
 
 SavedTensors saved_in_graph(const std::vector<torch::autograd::Edge>& outputs) {

@@ -22,6 +22,13 @@ using BackwardFunction = std::function<std::vector<at::Tensor>(const at::Tensor&
 at::Tensor with_backward(at::Tensor output, const std::vector<at::Tensor>& inputs, SavedTensors saved, const char* name,
                          BackwardFunction backward);
 
+// The backward pass from `outputs`, whose gradients are given in the same order; the graph is freed. It runs on this
+// thread, also for tensors of an accelerator, which torch would leave to a thread of the device: backward closures use
+// what their thread knows (its device and streams, what it waits for and records), and those of ranks that are threads
+// of one process wait for each other.
+void backward_on_this_thread(const std::vector<torch::autograd::Edge>& outputs,
+                             const std::vector<at::Tensor>& gradients);
+
 // The tensors saved by our ops in the graph of `outputs`: the same handles that their backward will get.
 SavedTensors saved_in_graph(const std::vector<torch::autograd::Edge>& outputs);
 

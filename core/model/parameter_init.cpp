@@ -2,10 +2,12 @@
 
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
+#include <ATen/ops/empty.h>
 
 #include <algorithm>
 #include <array>
 
+#include "core/device/accelerator.h"
 #include "core/numbers/philox.h"
 
 namespace shardline {
@@ -41,7 +43,8 @@ void init_parameter(Parameter& parameter, int number, uint64_t seed, int t, int 
   }
   const Runs runs = local_runs(spec, t, t_degree);
   const RandomStream stream{.seed = seed, .op = kInitOp, .step = static_cast<uint32_t>(number)};
-  auto values = parameter.value.is_cpu() ? parameter.value : parameter.value.cpu();
+  const bool elsewhere = is_accelerator(parameter.value);
+  auto values = elsewhere ? at::empty(parameter.value.sizes(), parameter.value.scalar_type()) : parameter.value;
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, values.scalar_type(), "init_parameter", [&] {
     auto* to = values.data_ptr<scalar_t>();
     at::parallel_for(0, runs.outer * runs.inner, 4096, [&](int64_t begin, int64_t end) {
@@ -56,7 +59,7 @@ void init_parameter(Parameter& parameter, int number, uint64_t seed, int t, int 
       }
     });
   });
-  if (!parameter.value.is_cpu()) parameter.value.copy_(values);
+  if (elsewhere) parameter.value.copy_(values);
 }
 
 }  // namespace shardline

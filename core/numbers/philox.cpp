@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "core/numbers/philox_block.h"
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #define SHARDLINE_PHILOX_AVX2
@@ -13,23 +14,9 @@
 namespace shardline {
 namespace {
 
-constexpr uint32_t kMultiplier0 = 0xD2511F53, kMultiplier1 = 0xCD9E8D57, kWeyl0 = 0x9E3779B9, kWeyl1 = 0xBB67AE85;
-
-// What is the same in all blocks of a stream.
-struct StreamWords {
-  explicit StreamWords(const RandomStream& stream)
-      : high(stream.op << 16),
-        sample(stream.sample),
-        step(stream.step),
-        key{static_cast<uint32_t>(stream.seed), static_cast<uint32_t>(stream.seed >> 32)} {}
-
-  std::array<uint32_t, 4> block(uint64_t index) const {
-    return philox4x32({static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32) | high, sample, step}, key);
-  }
-
-  uint32_t high, sample, step;
-  std::array<uint32_t, 2> key;
-};
+StreamWords words_of(const RandomStream& stream) {
+  return stream_words(stream.seed, stream.op, stream.step, stream.sample);
+}
 
 #ifdef SHARDLINE_PHILOX_AVX2
 constexpr int64_t kWideBlocks = 8;  // per round of the function below; two groups of four hide the multiplier's latency
@@ -39,7 +26,8 @@ constexpr int64_t kWideBlocks = 8;  // per round of the function below; two grou
 __attribute__((target("avx2"))) void keep_wide(const StreamWords& stream, uint64_t index, int64_t rounds,
                                                uint32_t limit, uint8_t* keep) {
   constexpr int kGroups = kWideBlocks / 4;
-  const __m256i multiplier0 = _mm256_set1_epi64x(kMultiplier0), multiplier1 = _mm256_set1_epi64x(kMultiplier1);
+  const __m256i multiplier0 = _mm256_set1_epi64x(kPhiloxMultiplier0),
+                multiplier1 = _mm256_set1_epi64x(kPhiloxMultiplier1);
   const __m256i low_half = _mm256_set1_epi64x(0xFFFFFFFF), limits = _mm256_set1_epi32(static_cast<int>(limit));
   for (int64_t done = 0; done < rounds; ++done, index += kWideBlocks, keep += 4 * kWideBlocks) {
     __m256i c0[kGroups], c1[kGroups], c2[kGroups], c3[kGroups];
@@ -51,8 +39,8 @@ __attribute__((target("avx2"))) void keep_wide(const StreamWords& stream, uint64
       c2[group] = _mm256_set1_epi64x(stream.sample);
       c3[group] = _mm256_set1_epi64x(stream.step);
     }
-    auto [key0, key1] = stream.key;
-    for (int round = 0; round < 10; ++round, key0 += kWeyl0, key1 += kWeyl1) {
+    uint32_t key0 = stream.key0, key1 = stream.key1;
+    for (int round = 0; round < 10; ++round, key0 += kPhiloxWeyl0, key1 += kPhiloxWeyl1) {
       const __m256i keys0 = _mm256_set1_epi64x(key0), keys1 = _mm256_set1_epi64x(key1);
 #pragma GCC unroll 2
       for (int group = 0; group < kGroups; ++group) {
@@ -102,34 +90,28 @@ void keep_all_wide(const StreamWords& stream, uint64_t first, int64_t count, uin
 
 // The words from `element` on, one by one, up to the end of a block or until count runs out; returns how many.
 int64_t keep_in_block(const StreamWords& stream, uint64_t element, int64_t count, uint64_t limit, uint8_t* keep) {
-  const auto words = stream.block(element / 4);
+  const PhiloxBlock words = stream.block(element / 4);
   const int64_t offset = element % 4;
   const int64_t length = std::min(count, 4 - offset);
-  for (int64_t i = 0; i < length; ++i) keep[i] = words[offset + i] < limit;
+  for (int64_t i = 0; i < length; ++i) keep[i] = words.word[offset + i] < limit;
   return length;
 }
 
 }  // namespace
 
 std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> c, std::array<uint32_t, 2> key) {
-  for (int round = 0; round < 10; ++round) {
-    const uint64_t product0 = uint64_t{kMultiplier0} * c[0], product1 = uint64_t{kMultiplier1} * c[2];
-    c = {static_cast<uint32_t>(product1 >> 32) ^ c[1] ^ key[0], static_cast<uint32_t>(product1),
-         static_cast<uint32_t>(product0 >> 32) ^ c[3] ^ key[1], static_cast<uint32_t>(product0)};
-    key[0] += kWeyl0;
-    key[1] += kWeyl1;
-  }
-  return c;
+  const PhiloxBlock block = philox_block({{c[0], c[1], c[2], c[3]}}, key[0], key[1]);
+  return std::to_array(block.word);
 }
 
 uint32_t random_word(const RandomStream& stream, uint64_t element) {
-  return StreamWords(stream).block(element / 4)[element % 4];
+  return words_of(stream).block(element / 4).word[element % 4];
 }
 
 void random_keep(const RandomStream& stream, uint64_t first, int64_t count, double keep_probability, uint8_t* keep) {
   SL_ASSERT(keep_probability >= 0 && keep_probability <= 1, "the probability of keeping is ", keep_probability);
-  const StreamWords words(stream);
-  const uint64_t limit = keep_probability * 4294967296.0;
+  const StreamWords words = words_of(stream);
+  const uint64_t limit = keep_limit(keep_probability);
 #ifdef SHARDLINE_PHILOX_AVX2
   if (limit <= UINT32_MAX && __builtin_cpu_supports("avx2"))
     return keep_all_wide(words, first, count, static_cast<uint32_t>(limit), keep);
@@ -141,11 +123,11 @@ namespace {
 
 // The four normal numbers of a block: two pairs by Box-Muller.
 std::array<double, 4> normals_of_block(const StreamWords& stream, uint64_t index) {
-  const auto words = stream.block(index);
+  const PhiloxBlock block = stream.block(index);
   std::array<double, 4> normals;
   for (size_t pair = 0; pair < 4; pair += 2) {
-    const double radius = std::sqrt(-2 * std::log((words[pair] + 0.5) / 4294967296.0));
-    const double angle = 6.283185307179586477 * ((words[pair + 1] + 0.5) / 4294967296.0);
+    const double radius = std::sqrt(-2 * std::log((block.word[pair] + 0.5) / 4294967296.0));
+    const double angle = 6.283185307179586477 * ((block.word[pair + 1] + 0.5) / 4294967296.0);
     normals[pair] = radius * std::cos(angle);
     normals[pair + 1] = radius * std::sin(angle);
   }
@@ -155,7 +137,7 @@ std::array<double, 4> normals_of_block(const StreamWords& stream, uint64_t index
 }  // namespace
 
 void random_normals(const RandomStream& stream, uint64_t first, int64_t count, double* normals) {
-  const StreamWords words(stream);
+  const StreamWords words = words_of(stream);
   for (int64_t done = 0; done < count;) {
     const uint64_t element = first + done;
     const auto block = normals_of_block(words, element / 4);

@@ -48,8 +48,7 @@ std::string plan_job(const Config& config, const PlanOptions& options) {
     }
     if (!options.html.empty()) write_file(options.html, plan_page(machines, plan, forecast, candidates));
   }
-  for (const auto& note : notes(config, has_accelerators(config) ? at::kCUDA : at::kCPU))
-    text += "note: " + note + "\n";
+  for (const auto& note : notes(config, has_accelerators(config))) text += "note: " + note + "\n";
   if (is_to_run && plans_for_this_machine(config))
     for (const auto& obstacle : obstacles_now(config, model.spec))
       text += "note: not ready to train: " + obstacle + "\n";

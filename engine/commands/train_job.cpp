@@ -7,6 +7,7 @@
 #include <ostream>
 
 #include "core/comm/nccl/nccl_api.h"
+#include "core/device/accelerator.h"
 #include "core/error.h"
 #include "core/files/disk_file.h"
 #include "engine/commands/job.h"
@@ -38,7 +39,7 @@ void write_json(const fs::path& path, const nlohmann::json& value) {
 
 // Says why a build for GPUs computes on CPUs.
 std::string no_gpu_note(const Config& config, at::Device device) {
-  return has_nccl() && device.is_cpu() && config.runtime.device != DeviceChoice::cpu ? " (no GPU found)" : "";
+  return has_nccl() && !is_accelerator(device) && config.runtime.device != DeviceChoice::cpu ? " (no GPU found)" : "";
 }
 
 std::string settings_text(const Config& config, const ModelSource& model, const TokenData& data, int64_t steps,
@@ -137,7 +138,7 @@ void train_job(const Config& config, RankContext& context) {
       add_forecast(plan, *forecast);
       *context.out << forecast_text(*forecast, parts.plan) << '\n';
     }
-    for (const auto& note : notes(config, device)) *context.out << "note: " << note << '\n';
+    for (const auto& note : notes(config, is_accelerator(device))) *context.out << "note: " << note << '\n';
     if (const auto earlier = previous_model(config); fs::exists(earlier))
       *context.out << "note: the earlier model is kept in " << earlier.string() << " until the new one is saved\n";
     write_json(config.output_dir + "/config.resolved.json",

@@ -160,14 +160,14 @@ json resolved(const Config& config, const json& derived) {
   return file;
 }
 
-std::vector<std::string> notes(const Config& config, c10::Device device) {
+std::vector<std::string> notes(const Config& config, bool on_accelerators) {
   std::vector<std::string> lines;
   for (const auto& section : config_sections()) {
     const json given = config.no_effect.value(section.name, json::object());
     for (const auto& key : section.keys)
       if (given.contains(key.name)) lines.push_back(cat(section.name, ".", key.name, " has no effect: ", key.advice));
   }
-  for (const auto& line : keys_without_effect(config, !device.is_cpu())) lines.push_back(line);
+  for (const auto& line : keys_without_effect(config, on_accelerators)) lines.push_back(line);
   if (config.data.validation_split_percentage > 0 && config.training.eval_strategy == EvalStrategy::no &&
       !config.training.eval_on_start && !config.training.do_eval)
     lines.push_back(cat("data.validation_split_percentage ", config.data.validation_split_percentage,

@@ -1,7 +1,5 @@
 // From a config file to the options of a run, and back.
 #pragma once
-#include <c10/core/Device.h>
-
 #include <string>
 #include <vector>
 
@@ -22,8 +20,8 @@ nlohmann::json resolved(const Config& config, const nlohmann::json& derived = nu
 // The overrides ("training.max_steps=10") that turn one config into the other.
 std::vector<std::string> settings_between(const Config& from, const Config& to);
 
-// One line for each key that the config gives and that has no effect in a run on such a device, with the reason.
-std::vector<std::string> notes(const Config& config, c10::Device device);
+// One line for each key that the config gives and that has no effect on CPUs or on accelerators, with the reason.
+std::vector<std::string> notes(const Config& config, bool on_accelerators);
 
 // docs/config.md: every key with type, default, status and meaning.
 std::string config_reference_markdown();

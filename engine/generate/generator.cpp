@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <deque>
 
+#include "core/device/accelerator.h"
 #include "core/error.h"
 #include "core/numbers/philox.h"
 #include "tensor_parallel/ops/attention.h"
@@ -22,7 +23,7 @@ constexpr uint32_t kSamplingOp = 65534;  // no dropout has this number
 int64_t sample_token(const at::Tensor& logits, const Sampling& sampling, int64_t sequence, int64_t position) {
   if (sampling.temperature == 0) return logits.argmax().item<int64_t>();
   auto [sorted, order] =
-      at::sort(logits.to(at::kDouble).cpu() / sampling.temperature, /*stable=*/true, -1, /*descending=*/true);
+      at::sort(logits.to(at::kDouble) / sampling.temperature, /*stable=*/true, -1, /*descending=*/true);
   const auto probabilities = at::softmax(sorted, 0).contiguous();
   const auto* p = probabilities.const_data_ptr<double>();
   const int64_t limit = sampling.top_k > 0 ? std::min(sampling.top_k, logits.numel()) : logits.numel();
@@ -60,7 +61,7 @@ std::vector<int32_t> generate(Trainer& model, const ModelSpec& spec, const std::
     const std::vector<int64_t> fresh(ids.begin() + done, ids.end());
     const auto logits = model.next_logits(at::tensor(fresh, at::kLong).unsqueeze(0), done, by_layer);
     if (use_cache) done = ids.size();
-    const int64_t next = sample_token(logits[0], sampling, sequence, ids.size());
+    const int64_t next = sample_token(on_host(logits[0], "logits of the next token"), sampling, sequence, ids.size());
     ids.push_back(next);
     made.push_back(next);
     if (eos && next == *eos) break;

@@ -16,7 +16,8 @@ struct Sampling {
   uint64_t seed = 0;
 };
 
-// The token that is sampled from logits [vocabulary] at position `position` of sequence `sequence`; a pure function.
+// The token that is sampled from logits [vocabulary] in host memory at position `position` of sequence `sequence`; a
+// pure function.
 int64_t sample_token(const at::Tensor& logits, const Sampling& sampling, int64_t sequence, int64_t position);
 
 // At most max_new tokens after `prompt` (not empty); ends after `eos` or at the model's last position. `sequence` keys

@@ -9,10 +9,10 @@
 
 namespace shardline {
 
-// Memory of the rank's process; if ranks are threads, each has the totals of all.
+// Memory of the rank's accelerator, or of its process on CPUs; if ranks are threads, each has the totals of all.
 struct RankMemory {
   int64_t counted = 0;   // bytes: peak of all tensors (weights, gradients, states, activations, workspace)
-  int64_t resident = 0;  // bytes: peak of the process, including pages of files
+  int64_t resident = 0;  // bytes: peak of the process, including pages of files, or of the accelerator's allocator
 };
 
 // Set for fp16.

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <set>
 
+#include "core/device/accelerator.h"
 #include "core/error.h"
 #include "engine/config/rules/optimizer_rules.h"
 #include "engine/config/rules/precision_rules.h"
@@ -27,7 +28,7 @@ std::string value_in(const fs::path& file, const std::string& key) {
 }
 
 std::string device_name(at::Device device) {
-  if (device.is_cpu()) return value_in("/proc/cpuinfo", "model name");
+  if (!is_accelerator(device)) return value_in("/proc/cpuinfo", "model name");
   std::set<fs::path> gpus;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator("/proc/driver/nvidia/gpus", error)) gpus.insert(entry.path());
@@ -71,7 +72,7 @@ std::map<std::string, std::string> profile_conditions(const Config& config, cons
       {"communicator", word_of(resolved_communicator(config))},
       {"torch", TORCH_VERSION},
       {"shardline", SHARDLINE_VERSION},
-      {"optimizer_states", states_on_host(config.smp, !context.device.is_cpu()) ? "host" : "device"}};
+      {"optimizer_states", states_on_host(config.smp, is_accelerator(context.device)) ? "host" : "device"}};
   conditions.merge(job_conditions(config, plan.workload.spec, plan.workload.precision()));
   conditions.merge(layout_conditions(plan.workload, plan.layout));
   return conditions;

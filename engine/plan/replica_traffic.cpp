@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "core/comm/hierarchical_gather.h"
+#include "core/device/accelerator.h"
 #include "core/error.h"
 #include "engine/config/rules/precision_rules.h"
 #include "engine/observe/format.h"
@@ -58,7 +59,7 @@ std::string gathering_text(const ModelSpec& spec, const Plan& plan, const std::v
   const Sharding& sharding = plan.layout.sharding;
   if (sharding.level == Sharding::Level::none || sharding.degree == 1) return "";
   if (!has_shards(spec, plan)) return "none: every parameter is below sdp_param_persistence_threshold and stays whole";
-  if (!device.is_cpu()) return "in one step: NCCL knows the hosts and chooses the algorithm";
+  if (is_accelerator(device)) return "in one step: NCCL knows the hosts and chooses the algorithm";
   const auto groups = hosts_of_shard_groups(plan, host_of);
   const auto spreads = [](const std::vector<int>& hosts) {
     return std::adjacent_find(hosts.begin(), hosts.end(), std::not_equal_to<>()) != hosts.end();

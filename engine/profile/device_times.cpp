@@ -1,16 +1,16 @@
 #include "engine/profile/device_times.h"
 
-#include <ATen/DeviceAccelerator.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/comm/clock.h"
+#include "core/device/accelerator.h"
 #include "partitioner/layout/cluster.h"
 #include "tensor_parallel/products/products.h"
 
@@ -18,16 +18,16 @@ namespace shardline {
 namespace {
 
 constexpr int kRepetitions = 5;
+constexpr int64_t kLargestProduct = 16384;  // rows and columns
 
 // Median seconds of `count` runs on the slowest rank; the first repetition is a warm-up.
 double seconds_of(const RankContext& context, int count, const std::function<void()>& run) {
-  const c10::impl::VirtualGuardImpl device(context.device.type());
   std::vector<double> seconds;
   for (int repetition = 0; repetition <= kRepetitions; ++repetition) {
     context.world->barrier();
     const double start = steady_seconds();
     for (int i = 0; i < count; ++i) run();
-    if (!context.device.is_cpu()) device.synchronizeDevice(context.device.index());
+    wait_for_device(context.device, "the end of what is timed");
     if (repetition > 0) seconds.push_back((steady_seconds() - start) / count);
   }
   std::sort(seconds.begin(), seconds.end());
@@ -38,8 +38,19 @@ double seconds_of(const RankContext& context, int count, const std::function<voi
 
 // Ranks of one host share its memory; ranks on one GPU share the GPU's.
 double memory_of_rank(const RankContext& context) {
-  if (!context.device.is_cpu()) return at::accelerator::getMemoryInfo(context.device.index()).second;
+  if (is_accelerator(context.device)) return device_memory_size(context.device);
   return 1.0 * sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGE_SIZE) / context.local_size;
+}
+
+// FLOP/s of a square product that takes long enough to occupy all of the device.
+double product_rate(const RankContext& context, const at::TensorOptions& options) {
+  constexpr double kLongEnough = 1e-3;
+  for (int64_t size = 1024;; size *= 2) {
+    const auto x = at::zeros({size, size}, options);
+    auto y = at::zeros({size, size}, options);
+    const double seconds = seconds_of(context, 4, [&] { linear_forward_out(y, x, x, {}); });
+    if (seconds >= kLongEnough || size >= kLargestProduct) return 2.0 * std::pow(size, 3) / seconds;
+  }
 }
 
 }  // namespace
@@ -51,11 +62,8 @@ DeviceMeasurement measure_device(const RankContext& context, at::ScalarType type
                                                : Precision::fp32;
   DeviceMeasurement device{.memory_bytes = memory_of_rank(context), .precision = to_string(precision)};
 
-  constexpr int64_t kSize = 1024, kSwept = 1 << 25, kFew = 16;
-  const auto x = at::zeros({kSize, kSize}, options);
-  auto y = at::zeros({kSize, kSize}, options);
-  const double product = seconds_of(context, 4, [&] { linear_forward_out(y, x, x, {}); });
-  device.flops_per_second = 2.0 * kSize * kSize * kSize / product;
+  constexpr int64_t kSwept = 1 << 25, kFew = 16;
+  device.flops_per_second = product_rate(context, options);
 
   const auto from = at::zeros({kSwept}, options);
   auto to = at::zeros({kSwept}, options);

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "core/comm/clock.h"
+#include "core/device/accelerator.h"
 #include "core/error.h"
 #include "tensor_parallel/products/products.h"
 
@@ -25,13 +26,14 @@ double slowest(Communicator& world, double seconds) {
   return tensor.item<double>();
 }
 
-// Median of the repetitions on the slowest rank; the first one is a warm-up.
-double seconds_of(Communicator& world, const std::function<void()>& run) {
+// Median over repetitions, of the slowest rank; the first one warms up.
+double seconds_of(Communicator& world, at::Device device, const std::function<void()>& run) {
   std::vector<double> seconds;
   for (int repetition = 0; repetition <= kRoundTrips; ++repetition) {
     world.barrier();
     const double start = steady_seconds();
     run();
+    wait_for_device(device, "the end of what is timed");
     if (repetition > 0) seconds.push_back(steady_seconds() - start);
   }
   std::sort(seconds.begin(), seconds.end());
@@ -68,7 +70,7 @@ class Links {
     for (const int64_t size : kSizes) {
       const int64_t elements = (size / kElementBytes + ranks - 1) / ranks * ranks;
       link.bytes.push_back(elements * kElementBytes);
-      link.seconds.push_back(seconds_of(*groups_.world, operation_of(elements)));
+      link.seconds.push_back(seconds_of(*groups_.world, device_, operation_of(elements)));
       progress_(++done_, total_);
     }
     profile_.links.push_back(std::move(link));
@@ -115,13 +117,12 @@ class Links {
     int products = 1;
     const auto compute = [&] {
       for (int i = 0; i < products; ++i) linear_forward_out(y, x, w, {});
-      y.flatten()[0].item<float>();  // accelerators run asynchronously until a value is read
     };
     Communicator& world = *groups_.world;
-    const double reduction = seconds_of(world, [&] { comm.all_reduce(gradients)->wait(); });
-    products = std::max(1, static_cast<int>(1.5 * reduction / seconds_of(world, compute)));
-    const double alone = seconds_of(world, compute);
-    const double both = seconds_of(world, [&] {
+    const double reduction = seconds_of(world, device_, [&] { comm.all_reduce(gradients)->wait(); });
+    products = std::max(1, static_cast<int>(1.5 * reduction / seconds_of(world, device_, compute)));
+    const double alone = seconds_of(world, device_, compute);
+    const double both = seconds_of(world, device_, [&] {
       const auto work = comm.all_reduce(gradients);
       compute();
       work->wait();

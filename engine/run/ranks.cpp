@@ -1,7 +1,9 @@
 #include "engine/run/ranks.h"
 
-#include <ATen/Context.h>
 #include <ATen/Parallel.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <cstdlib>
 
@@ -10,6 +12,7 @@
 #include "core/comm/nccl/nccl_communicator.h"
 #include "core/comm/threads_communicator.h"
 #include "core/comm/timeouts.h"
+#include "core/device/accelerator.h"
 #include "core/error.h"
 #include "core/memory/caching_allocator.h"
 #include "engine/config/rules/allocation.h"
@@ -59,21 +62,10 @@ void check_tasks(int mpi_size) {
                         "starts the ranks itself"));
 }
 
-// What the config wants of a device that was not known when it was read.
-void check_device(const Config& config, at::Device device) {
-  if (device.is_cpu()) return;
-  if (config.runtime.memory_cap > 0)
-    throw ConfigError("/runtime/memory_cap: is for CPU tensors, and the device is a GPU; leave it out");
-  if (config.training.full_determinism)
-    throw ConfigError(
-        "/training/full_determinism: is not supported on GPUs; leave it out, or set runtime.device to \"cpu\"");
-}
-
-// NCCL wants a GPU of its own for every rank; ranks that share one talk through mpi.
-bool uses_nccl(const Config& config, at::Device device, int local_size, int world_size) {
-  const bool own_gpu = device.is_cuda() && local_size <= gpu_count();
+// NCCL wants a device of its own for every rank; ranks that share one talk through mpi. own_devices: whether they have.
+bool uses_nccl(const Config& config, bool own_devices, int local_size, int world_size) {
   const auto demand = [&](const char* key, CommunicatorChoice choice, const char* instead) {
-    if (choice == CommunicatorChoice::nccl && !own_gpu)
+    if (choice == CommunicatorChoice::nccl && !own_devices)
       throw ConfigError(
           cat(key, ": \"nccl\" needs ",
               has_nccl() ? cat("a GPU for every rank; this host has ", gpu_count(), " for ", local_size, " ranks")
@@ -84,7 +76,7 @@ bool uses_nccl(const Config& config, at::Device device, int local_size, int worl
   const bool asked = demand("/runtime/communicator", config.runtime.communicator, "mpi");
   const bool asked_for_replicas = demand("/smp_options/ddp_dist_backend", config.smp.ddp_dist_backend, "auto");
   return asked || asked_for_replicas ||
-         (config.runtime.communicator == CommunicatorChoice::automatic && own_gpu && world_size > 1);
+         (config.runtime.communicator == CommunicatorChoice::automatic && own_devices && world_size > 1);
 }
 
 // mpirun takes the hosts of its options or of a scheduler's allocation.
@@ -93,19 +85,6 @@ bool may_run_elsewhere(const Config& config) {
 }
 
 }  // namespace
-
-int gpu_count() {
-  return at::hasCUDA() ? at::detail::getCUDAHooks().deviceCount() : 0;
-}
-
-at::Device choose_device(const Config& config, int local_rank) {
-  if (config.runtime.device == DeviceChoice::cpu) return at::kCPU;
-  const int gpus = gpu_count();
-  if (config.runtime.device == DeviceChoice::cuda && gpus == 0)
-    throw ConfigError(
-        "/runtime/device: \"cuda\" needs a build with CUDA and a GPU with its driver; use \"cpu\" or \"auto\"");
-  return gpus == 0 ? at::Device(at::kCPU) : at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(local_rank % gpus));
-}
 
 CommunicatorChoice resolved_communicator(const Config& config) {
   const CommunicatorChoice asked = config.runtime.communicator;
@@ -122,7 +101,7 @@ void check_host(const Config& config) {
   const at::Device device = choose_device(config, 0);
   check_device(config, device);
   const int ranks = configured_world_size(config);
-  uses_nccl(config, device, ranks, ranks);
+  uses_nccl(config, has_nccl() && is_accelerator(device) && ranks <= gpu_count(), ranks, ranks);
 }
 
 bool needs_mpirun(const Config& config) {
@@ -165,9 +144,16 @@ void run_on_ranks(const Config& config, std::ostream& out, const Console& consol
                         .local_size = local_size,
                         .host_of = std::move(host_of)};
     context.device = choose_device(config, local_rank);
+    // The device of this thread from here on: of its tensors, its streams and what NCCL sets up.
+    const c10::DeviceGuard on_device(context.device);
     check_device(config, context.device);
+    c10::OptionalStreamGuard on_own_stream;  // of a device that ranks share
+    if (is_accelerator(context.device) && kind == CommunicatorChoice::threads)
+      on_own_stream.reset_stream(
+          c10::impl::VirtualGuardImpl(context.device.type()).getStreamFromGlobalPool(context.device));
     if (context.device.is_cpu()) set_memory_cap(config.runtime.memory_cap);
-    if (uses_nccl(config, context.device, local_size, world->size()))
+    const bool own_devices = has_nccl() && each_has_its_own(device_names(*world, context.device));
+    if (uses_nccl(config, own_devices, local_size, world->size()))
       context.device_world = make_nccl_world(world, context.device.index());
     context.out = context.first() ? &out : nullptr;
     context.console = console;

@@ -9,6 +9,7 @@
 #include "core/comm/communicator.h"
 #include "engine/config/keys/options.h"
 #include "engine/observe/progress.h"
+#include "engine/run/rank_devices.h"
 
 namespace shardline {
 
@@ -28,12 +29,6 @@ struct RankContext {
 // The communicator that carries host values: the config's choice; mpi for `nccl`, and for `auto` local if the run is a
 // single process that mpirun did not start, else mpi.
 CommunicatorChoice resolved_communicator(const Config& config);
-
-// GPUs of this host; 0 in builds for CPUs.
-int gpu_count();
-
-// The device of a rank: a GPU where the config wants one and there is one. Ranks of a host take its GPUs in turn.
-at::Device choose_device(const Config& config, int local_rank);
 
 // What this host cannot do for ranks of the config that will run here: it has no GPU, the build has no MPI or NCCL.
 // ConfigError. Ranks that mpirun may start on other hosts are checked where they start.

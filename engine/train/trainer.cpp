@@ -1,6 +1,7 @@
 #include "engine/train/trainer.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
@@ -8,6 +9,7 @@
 #include <cmath>
 
 #include "core/comm/clock.h"
+#include "core/device/accelerator.h"
 #include "core/error.h"
 #include "core/memory/caching_allocator.h"
 #include "engine/config/rules/learning_rate_rules.h"
@@ -59,14 +61,14 @@ Trainer::Trainer(const TrainerParts& parts, int64_t total_steps)
     : config_(parts.config),
       plan_(parts.plan),
       groups_(parts.groups),
-      parameters_(
-          {.spec = parts.model.spec,
-           .stage_of_layer = parts.plan.stage_of_layer,
-           .groups = parts.groups,
-           .sharding = parts.plan.layout.sharding,
-           .values = at::TensorOptions().dtype(number_types(parts.config).values).device(parts.device),
-           .trains = total_steps > 0,
-           .host = states_on_host(parts.config.smp, !parts.device.is_cpu()) ? make_host_link(parts.device) : nullptr}),
+      parameters_({.spec = parts.model.spec,
+                   .stage_of_layer = parts.plan.stage_of_layer,
+                   .groups = parts.groups,
+                   .sharding = parts.plan.layout.sharding,
+                   .values = at::TensorOptions().dtype(number_types(parts.config).values).device(parts.device),
+                   .trains = total_steps > 0,
+                   .host = states_on_host(parts.config.smp, is_accelerator(parts.device)) ? make_host_link(parts.device)
+                                                                                          : nullptr}),
       stage_(build_stage(parts, parameters_, total_steps > 0)),
       executor_(stage_, *groups_.pp, parameters_) {
   if (total_steps == 0) return;
@@ -80,12 +82,14 @@ Trainer::BatchTotals Trainer::read_microbatches(BatchSource& data, int64_t step,
   const Range mine = split_range(data.samples_in_step(step), groups_.mesh.d(), groups_.coordinates.d);
   const Batch batch = data.batch(step, {mine.begin, mine.length});
   check_vocabulary(batch, stage_.spec->vocab_size);
+  const at::Device device = stage_.activations.device();
+  const at::Tensor ids = on_device(batch.ids, device), labels = on_device(batch.labels, device);
+  const at::Tensor samples =
+      at::arange(batch.first_sample, batch.first_sample + mine.length, at::TensorOptions(at::kLong).device(device));
   for (int i = 0; i < count; ++i) {
     const Range rows = split_range(mine.length, count, i);
-    Microbatch microbatch{.ids = batch.ids.narrow(0, rows.begin, rows.length).to(stage_.activations.device()),
-                          .labels = batch.labels.narrow(0, rows.begin, rows.length).to(stage_.activations.device())};
-    for (int64_t row = rows.begin; row < rows.end(); ++row) microbatch.samples.push_back(batch.first_sample + row);
-    microbatches.push_back(std::move(microbatch));
+    const auto part = [&](const at::Tensor& whole) { return whole.narrow(0, rows.begin, rows.length); };
+    microbatches.push_back({.ids = part(ids), .labels = part(labels), .samples = part(samples)});
   }
   return {.samples = batch.global_samples,
           .tokens = batch.global_samples * batch.ids.size(1),
@@ -124,10 +128,16 @@ LossTerm Trainer::accumulate_gradients(BatchSource& data, int64_t step) {
                              .step = step,
                              .loss_scale = loss_scale() / weight});
   parameters_.finish_gradients();
-  gradients_complete_ = steady_seconds();
+  gradients_complete_ = seconds_now();
   const LossTerm loss = total_loss(last_run_);
   SL_ASSERT(loss.weight == weight, "counted ", loss.weight, " tokens, expected ", weight);
   return loss;
+}
+
+// Accelerators have done what they were given only where a step's parts are timed.
+double Trainer::seconds_now() const {
+  if (stage_.waits_for_device) wait_for_device(stage_.activations.device(), "the end of a timed part of a step");
+  return steady_seconds();
 }
 
 StepMetrics Trainer::train_step(BatchSource& data, int64_t step) {
@@ -136,6 +146,7 @@ StepMetrics Trainer::train_step(BatchSource& data, int64_t step) {
   const LossTerm loss = accumulate_gradients(data, step);
   // Each rank sums its share of the squares; all get the same norm, and so agree on whether a gradient overflowed.
   const double scale = loss_scale(), norm = gradient_norm(parameters_) / scale;
+  last_records_ = executor_.take_records();  // which is over, since the norm is known
   const bool overflowed = loss_scaler_ && !std::isfinite(norm);
   const double rate = learning_rate(schedule_, step - (loss_scaler_ ? loss_scaler_->skipped() : 0));
   if (loss_scaler_) loss_scaler_->update(overflowed);
@@ -146,9 +157,9 @@ StepMetrics Trainer::train_step(BatchSource& data, int64_t step) {
     optimizer_->step(rate, clip_factor(norm, largest_norm(config_)) / scale);
     parameters_.publish_values();
   }
-  step_end_ = steady_seconds();
+  step_end_ = seconds_now();
   const double seconds = step_end_ - step_start_;
-  const double exposed = waited_seconds() - waited - waited_for_messages(last_run_.records);
+  const double exposed = waited_seconds() - waited - waited_for_messages(last_records_);
 
   StepMetrics metrics{.step = step,
                       .epoch = last_batch_.epoch,
@@ -160,8 +171,8 @@ StepMetrics Trainer::train_step(BatchSource& data, int64_t step) {
   metrics.tokens = last_batch_.tokens;
   metrics.tokens_per_second = last_batch_.tokens / seconds;
   metrics.samples_per_second = last_batch_.samples / seconds;
-  // Shares of all ranks' time between two optimizer barriers, which ranks do not leave at the same time.
-  auto times = at::tensor({busy_seconds(last_run_.records), exposed, seconds}, at::kDouble);
+  // Shares of all ranks' time between two optimizer barriers, which they do not leave at the same instant.
+  auto times = at::tensor({busy_seconds(last_records_), exposed, seconds}, at::kDouble);
   groups_.world->all_reduce(times, {.what = "busy and waiting time"})->wait();
   times.div_(times[2].item<double>());
   metrics.bubble_fraction = 1 - times[0].item<double>();
@@ -174,13 +185,21 @@ StepRecords Trainer::last_step() const {
   return {.start = step_start_,
           .end = step_end_,
           .gradients_complete = gradients_complete_,
-          .instructions = last_run_.records,
+          .instructions = last_records_,
           .peak_activation_bytes = last_run_.peak_activation_bytes};
 }
 
+// Of the accelerator; without one, of this process, whose counted memory is 0 where another allocator is in use.
+RankMemory Trainer::memory_of_rank() const {
+  const at::Device device = stage_.activations.device();
+  if (!is_accelerator(device)) return {memory_totals().peak_live, process_memory().peak_resident};
+  const DeviceMemory memory = device_memory(device);
+  return {memory.peak_allocated, memory.peak_reserved};
+}
+
 std::vector<RankMemory> Trainer::gather_memory() {
-  const int64_t counted = memory_totals().peak_live;  // of this process; 0 if another allocator is in use
-  const auto all = gather_to_all(*groups_.world, at::tensor({counted, process_memory().peak_resident}, at::kLong));
+  const RankMemory mine = memory_of_rank();
+  const auto all = gather_to_all(*groups_.world, at::tensor({mine.counted, mine.resident}, at::kLong));
   std::vector<RankMemory> memory;
   for (int rank = 0; rank < groups_.mesh.size(); ++rank)
     memory.push_back({all[rank][0].item<int64_t>(), all[rank][1].item<int64_t>()});
@@ -204,7 +223,7 @@ LossTerm Trainer::evaluate(BatchSource& data, int64_t steps) {
 
 at::Tensor Trainer::next_logits(const at::Tensor& ids, int64_t first_position, const std::vector<KvCache*>& caches) {
   const std::vector<Microbatch> batch = {
-      {.ids = ids, .samples = std::vector<int64_t>(ids.size(0)), .first_position = first_position}};
+      {.ids = on_device(ids, stage_.activations.device()), .first_position = first_position}};
   const auto& stage_of_chunk = plan_.train.stage_of_chunk;
   const auto run = executor_.run(forward_schedule(stage_of_chunk, plan_.mesh.p(), 1), batch,
                                  {.mode = Mode::generate, .caches = caches});

@@ -45,8 +45,9 @@ class Trainer {
   // Loss over `steps` global batches of `data`, with a weight above 0. Collective over the world. Throws DataError if
   // they have no token to predict.
   LossTerm evaluate(BatchSource& data, int64_t steps);
-  // Logits at the last position of ids [batch, length], whose first column is at `first_position`: [batch, vocabulary]
-  // on every rank of the replica. `caches`: by layer of the model, or empty. Collective over the replica.
+  // Logits of the last position of ids [batch, length] in host memory, whose first column is at `first_position`:
+  // [batch, vocabulary] on every rank of the replica, on its device. `caches`: by layer of the model, or empty.
+  // Collective over the replica.
   at::Tensor next_logits(const at::Tensor& ids, int64_t first_position, const std::vector<KvCache*>& caches);
 
  private:
@@ -59,6 +60,8 @@ class Trainer {
   BatchTotals read_microbatches(BatchSource& data, int64_t step, int count,
                                 std::vector<Microbatch>& microbatches) const;
   LossTerm total_loss(const RunResult& run);
+  double seconds_now() const;
+  RankMemory memory_of_rank() const;
   std::vector<RankMemory> gather_memory();
 
   const Config& config_;
@@ -71,6 +74,7 @@ class Trainer {
   std::optional<LossScaler> loss_scaler_;  // set for fp16
   LearningRateOptions schedule_;
   RunResult last_run_;
+  std::vector<InstructionRecord> last_records_;
   BatchTotals last_batch_;
   double step_start_ = 0, gradients_complete_ = 0, step_end_ = 0;  // steady_seconds() of the last step
 };

@@ -7,11 +7,11 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros_like.h>
-#include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/nn/modules/container/any.h>
 
 #include "core/error.h"
+#include "core/model/backward.h"
 #include "models/graph/storage_watch.h"
 #include "models/graph/torch_seed.h"
 
@@ -166,7 +166,7 @@ class ModuleTracer {
     const int64_t found = memory.live();
     memory.restart_peak();
     try {
-      torch::autograd::Engine::get_default_engine().execute({edge}, {d_output}, false, false, true);
+      backward_on_this_thread({edge}, {d_output});
     } catch (const c10::Error& error) {
       refuse(name_,
              cat("its backward failed, for instance because it changes a tensor in place that its gradient needs: ",

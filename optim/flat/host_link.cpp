@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "core/comm/timeouts.h"
+#include "core/device/accelerator.h"
 #include "core/error.h"
 #include "core/memory/copy_streams.h"
 
@@ -25,6 +26,7 @@ class StreamCopy : public HostCopy {
   void wait() override {
     // Work that the device does before the copy may itself wait for other ranks.
     const TimeLimit limit = timeouts().collective;
+    const HostWait because("gradients for an update on the host");
     for (const auto begin = std::chrono::steady_clock::now(); !made_.query(); std::this_thread::sleep_for(kPoll))
       if (std::chrono::steady_clock::now() - begin > limit.time)
         throw RunError(cat("rank ", current_rank(), ": a copy between ", streams_->out.device(),
@@ -83,8 +85,8 @@ class MemoryLink : public HostLink {
 }  // namespace
 
 HostLinkPtr make_host_link(at::Device device) {
-  if (device.is_cpu()) return std::make_shared<MemoryLink>();
-  return std::make_shared<StreamLink>(device);
+  if (is_accelerator(device)) return std::make_shared<StreamLink>(device);
+  return std::make_shared<MemoryLink>();
 }
 
 }  // namespace shardline

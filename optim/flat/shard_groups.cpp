@@ -1,10 +1,12 @@
 #include "optim/flat/shard_groups.h"
 
 #include "core/comm/hierarchical_gather.h"
+#include "core/device/accelerator.h"
 
 namespace shardline {
 
-ShardGroups::ShardGroups(const RankGroups& groups, const Sharding& sharding) : groups_(groups), sharding_(sharding) {
+ShardGroups::ShardGroups(const RankGroups& groups, const Sharding& sharding, at::Device device)
+    : groups_(groups), sharding_(sharding) {
   if (sharding.level == Sharding::Level::none) return;
   if (groups.mesh.copies(sharding.degree) == 1) {
     shards_ = groups.rdp;
@@ -15,7 +17,8 @@ ShardGroups::ShardGroups(const RankGroups& groups, const Sharding& sharding) : g
     shards_of_partial_ = groups.dp->split(place.copy, "shards and tp");
     shard_replicas_ = groups.rdp->split(place.part, "replicas of a shard");
   }
-  if (!sharding.hierarchical_gather || groups.host_of.empty()) return;
+  // NCCL knows the hosts itself and carries no host values.
+  if (!sharding.hierarchical_gather || groups.host_of.empty() || is_accelerator(device)) return;
   const int host = groups.host_of[groups.rank];
   shards_ = with_hierarchical_gather(shards_, host);
   shards_of_partial_ = with_hierarchical_gather(shards_of_partial_, host);

@@ -7,8 +7,8 @@ namespace shardline {
 
 class ShardGroups {
  public:
-  // Collective over groups.rdp and groups.dp.
-  ShardGroups(const RankGroups& groups, const Sharding& sharding);
+  // Collective over groups.rdp and groups.dp. device: of the values.
+  ShardGroups(const RankGroups& groups, const Sharding& sharding, at::Device device);
 
   // The ranks that share the segment, in order; null if it is not sharded.
   CommunicatorPtr shards_of(const Segment& segment) const;

@@ -23,7 +23,7 @@ StageParameters::StageParameters(const StageSetup& setup)
       options_(setup.values),
       trains_(setup.trains),
       host_(setup.host),
-      shard_groups_(groups_, sharding_),
+      shard_groups_(groups_, sharding_, setup.values.device()),
       layers_(setup.spec.layers.size()),
       pass_values_(setup.spec.layers.size(), sharding_),
       reductions_(setup.spec.layers.size(), sharding_) {

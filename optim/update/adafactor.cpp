@@ -7,6 +7,7 @@
 
 #include <cmath>
 
+#include "core/device/accelerator.h"
 #include "core/error.h"
 #include "core/memory/caching_allocator.h"
 #include "optim/update/tensor_runs.h"
@@ -136,7 +137,7 @@ Adafactor::Adafactor(std::vector<TrainedRange> ranges, const std::vector<Trained
   means_ = at::zeros({places}, at::kDouble);
   for (size_t r = 0; r < ranges_.size(); ++r) {
     const TrainedRange& range = ranges_[r];
-    if (!range.values.is_cpu())
+    if (is_accelerator(range.values))
       throw ConfigError(
           "/training/optim: adafactor runs on CPUs only; set smp_options.offload_optimizer_states, or runtime.device "
           "to \"cpu\", or use \"adamw_torch_fused\", \"adam\" or \"sgd\"");

@@ -6,6 +6,7 @@
 #include <ATen/ops/zeros_like.h>
 
 #include "core/memory/caching_allocator.h"
+#include "optim/update/cuda/device_updates.h"
 
 namespace shardline {
 
@@ -16,6 +17,7 @@ Adam::Adam(std::vector<TrainedRange> ranges, const OptimizerOptions& options) : 
 
 void Adam::step(double learning_rate, double gradient_factor) {
   ++steps_;
+  if (update_at_once(learning_rate, gradient_factor)) return;
   const auto update = [&](const auto& fused, State& state, const at::Tensor& step) {
     fused({state.range.values}, {state.range.gradients}, {state.first}, {state.second}, {}, {step}, learning_rate,
           options_.beta1, options_.beta2, state.range.decays ? options_.weight_decay : 0.0, options_.epsilon,
@@ -30,6 +32,28 @@ void Adam::step(double learning_rate, double gradient_factor) {
       update(at::_ops::_fused_adam_::call, state, step);
     hand_on(state.range);
   }
+}
+
+// Where the device has a kernel for it: every launch costs more than small ranges take.
+bool Adam::update_at_once(double learning_rate, double gradient_factor) {
+  const DeviceUpdates* kernels = states_.empty() ? nullptr : updates_for(states_.front().range.values);
+  if (kernels == nullptr) return false;
+  std::vector<AdamTensors> ranges;
+  for (const auto& state : states_) {
+    if (state.range.await_gradients) state.range.await_gradients();
+    ranges.push_back({state.range.values, state.range.gradients, state.first, state.second, state.range.decays});
+  }
+  kernels->adam_step(ranges, {.learning_rate = learning_rate,
+                              .beta1 = options_.beta1,
+                              .beta2 = options_.beta2,
+                              .epsilon = options_.epsilon,
+                              .weight_decay = options_.weight_decay,
+                              .step = steps_,
+                              .gradient_factor = gradient_factor,
+                              .max_gradient_value = options_.max_gradient_value,
+                              .decoupled = options_.kind == OptimizerOptions::Kind::adamw});
+  for (const auto& state : states_) hand_on(state.range);
+  return true;
 }
 
 }  // namespace shardline

@@ -11,6 +11,8 @@ class Adam : public Optimizer {
   void step(double learning_rate, double gradient_factor) override;
 
  private:
+  bool update_at_once(double learning_rate, double gradient_factor);
+
   struct State {
     TrainedRange range;
     at::Tensor first, second;  // moments [elements]

@@ -2,51 +2,67 @@
 
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/zeros.h>
 
 #include <cmath>
 #include <cstring>
 #include <mutex>
 
-#include "optim/update/exact_sum.h"
+#include "core/device/accelerator.h"
+#include "core/numbers/exact_sum.h"
+#include "core/numbers/norm_leaf.h"
+#include "optim/update/cuda/device_updates.h"
+#include "optim/update/device_exact_sum.h"
 
 namespace shardline {
 namespace {
 
-// Elements of a parameter in a small sum, counted from its start; shards never divide one.
-constexpr int64_t kLeaf = 16;
-static_assert(FlatLayout::kAlignment % kLeaf == 0);
-
-template <typename T>
-double leaf(const T* g) {
-  double lanes[4] = {};
-  for (int64_t i = 0; i < kLeaf; i += 4)
-    for (int64_t lane = 0; lane < 4; ++lane) lanes[lane] += double(g[i + lane]) * double(g[i + lane]);
-  return (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]);
-}
+static_assert(FlatLayout::kAlignment % kNormLeaf == 0);
 
 void add_squares(const at::Tensor& gradient, ExactSum& total) {
-  // An accelerator computes the small sums itself.
-  const at::Tensor leaves =
-      gradient.is_cpu() ? gradient : gradient.to(at::kDouble).square().view({-1, kLeaf}).sum(1).cpu();
   std::mutex mutex;
-  AT_DISPATCH_FLOATING_TYPES(leaves.scalar_type(), "add_squares", [&] {
-    const auto* g = leaves.const_data_ptr<scalar_t>();
-    const int64_t count = gradient.numel() / kLeaf;
-    at::parallel_for(0, count, 1 << 12, [&](int64_t begin, int64_t end) {
+  AT_DISPATCH_FLOATING_TYPES(gradient.scalar_type(), "add_squares", [&] {
+    const auto* g = gradient.const_data_ptr<scalar_t>();
+    at::parallel_for(0, gradient.numel() / kNormLeaf, 1 << 12, [&](int64_t begin, int64_t end) {
       ExactSum mine;
-      for (int64_t i = begin; i < end; ++i) mine.add(gradient.is_cpu() ? leaf(g + i * kLeaf) : double(g[i]));
+      for (int64_t i = begin; i < end; ++i) mine.add(norm_leaf(g + i * kNormLeaf));
       const std::scoped_lock lock(mutex);
       total.add(mine);
     });
   });
 }
 
+// The same on an accelerator: leaves are added up in the same order, so their sums have the same bits.
+at::Tensor leaves_of(const at::Tensor& gradient) {
+  const at::Tensor squares = gradient.to(at::kDouble).square_().view({-1, kNormLeaf / 4, 4});
+  at::Tensor lanes = squares.select(1, 0).clone();
+  for (int64_t i = 1; i < kNormLeaf / 4; ++i) lanes.add_(squares.select(1, i));
+  return (lanes.select(1, 0) + lanes.select(1, 1)).add_(lanes.select(1, 2) + lanes.select(1, 3));
+}
+
+ExactSum squares_on_device(const std::vector<at::Tensor>& gradients) {
+  if (const DeviceUpdates* kernels = updates_for(gradients.front())) {
+    const at::Tensor words = at::zeros({ExactSum::kWords}, gradients.front().options().dtype(at::kLong));
+    for (const auto& gradient : gradients) kernels->add_exact_squares(gradient, words);
+    return ExactSum::of_words(on_host(words, "gradient norm").const_data_ptr<int64_t>());
+  }
+  constexpr int64_t kBlock = int64_t{1} << 22;  // elements, so that few are in fp64 at a time
+  DeviceExactSum total(gradients.front().device());
+  for (const auto& gradient : gradients)
+    for (const auto& block : gradient.split(kBlock)) total.add(leaves_of(block));
+  return total.on_host("gradient norm");
+}
+
 }  // namespace
 
 double gradient_norm(const StageParameters& parameters) {
   ExactSum squares;
-  for (const auto& gradient : parameters.counted_gradients()) add_squares(gradient, squares);
+  const auto gradients = parameters.counted_gradients();
+  if (!gradients.empty() && is_accelerator(gradients.front()))
+    squares = squares_on_device(gradients);
+  else
+    for (const auto& gradient : gradients) add_squares(gradient, squares);
   const auto words = at::zeros({ExactSum::kWords}, at::kLong);
   std::memcpy(words.data_ptr<int64_t>(), squares.words().data(), sizeof squares.words());
   parameters.groups().world->all_reduce(words, {.what = "gradient norm"})->wait();

@@ -1,7 +1,7 @@
-// The global gradient norm, over all logical parameters of the model, each counted once however it is split, copied or
-// sharded. Squares are added to small sums in fp64, and these are added without rounding (optim/update/exact_sum.h). So
-// the bits are equal in every layout that keeps a rank's elements of a parameter in order, whichever rank adds which
-// part.
+// The global gradient norm: over all logical parameters of the model, each counted once however it is split, copied or
+// dealt out. Squares are added up to small sums in fp64, and these without any rounding (core/numbers/exact_sum.h), so
+// every layout that leaves the elements of a parameter on a rank in their order gets equal bits, whichever rank adds
+// which part.
 #pragma once
 #include "optim/flat/stage_parameters.h"
 

@@ -1,5 +1,6 @@
 #include "pipeline/activations/kept_layers.h"
 
+#include "core/device/accelerator.h"
 #include "core/memory/caching_allocator.h"
 #include "core/model/backward.h"
 
@@ -15,7 +16,7 @@ std::vector<KeptStorage> KeptLayer::storages() const {
 
 KeptLayers::KeptLayers(const OffloadOptions& options, at::Device device, const std::string& directory)
     : options_(options) {
-  if (options.enabled) offload_ = device.is_cpu() ? offload_to_file(directory) : offload_to_host(device);
+  if (options.enabled) offload_ = is_accelerator(device) ? offload_to_host(device) : offload_to_file(directory);
 }
 
 void KeptLayers::begin_run(const std::vector<Instruction>& list) {

@@ -3,12 +3,12 @@
 #include <ATen/OpMathType.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/ones.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
-#include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include "core/device/accelerator.h"
 #include "core/error.h"
 #include "core/memory/caching_allocator.h"
+#include "core/model/backward.h"
 #include "pipeline/activations/acquired_layers.h"
 #include "pipeline/schedule/schedule_simulation.h"
 
@@ -21,13 +21,9 @@ Border detached(const Border& border, bool requires_grad) {
   return result;
 }
 
-// The type of losses: at least fp32.
-at::ScalarType loss_type(const at::TensorOptions& activations) {
-  return at::toOpMathType(c10::typeMetaToScalarType(activations.dtype()));
-}
-
-void wait_for(at::Device device) {
-  if (!device.is_cpu()) c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
+// What the backward pass of a loss starts from; in host memory, where looking at it costs no wait.
+at::Tensor loss_gradient(const at::TensorOptions& activations) {
+  return at::ones({}, at::toOpMathType(c10::typeMetaToScalarType(activations.dtype())));
 }
 
 }  // namespace
@@ -36,7 +32,8 @@ Executor::Executor(StageLayers& stage, Communicator& pp, ParameterStore& paramet
     : stage_(stage),
       parameters_(parameters),
       messages_(pp, stage.activations),
-      kept_(stage.choices.offload, stage.activations.device(), stage.offload_directory) {
+      kept_(stage.choices.offload, stage.activations.device(), stage.offload_directory),
+      recorder_(stage.activations.device(), stage.waits_for_device) {
   for (const auto& layers : stage.layers_of_chunk)
     groups_of_chunk_.push_back(layer_groups(layers, stage.choices.recompute));
 }
@@ -57,14 +54,15 @@ RunResult Executor::run(const Schedule& schedule, const std::vector<Microbatch>&
   kept_.begin_run(list);
   parameters_.begin_run(acquired_layers(list, stage_.layers_of_chunk, groups_of_chunk_));
   messages_.begin(schedule, [this](const Instruction& receive) { return shapes(receive); });
+  recorder_.begin_run();
   for (place_ = 0; place_ < list.size(); ++place_) {
     recorder_.begin(list[place_]);
     kept_.fetch_ahead(list, place_);
     execute(list[place_], weights_follow(list, place_));
-    if (stage_.waits_for_device) wait_for(stage_.activations.device());
+    if (stage_.waits_for_device) wait_for_device(stage_.activations.device(), "the end of a timed instruction");
     recorder_.end(kept_.live_bytes());
   }
-  result_.records = recorder_.finish();
+  recorder_.end_run();
   messages_.finish();
   SL_ASSERT(kept_.empty() && gradients_.empty() && kept_.live_bytes() == 0, "the schedule left work behind");
   activations_.clear();
@@ -184,7 +182,7 @@ void Executor::backward_input(const Pass& pass, bool drain) {
   if (pass.chunk + 1 < schedule_->chunks())
     gradients = std::move(gradients_.extract(pass).mapped());
   else
-    gradients.push_back(at::ones({}, stage_.activations.dtype(loss_type(stage_.activations))));
+    gradients.push_back(loss_gradient(stage_.activations));
 
   const auto& groups = groups_of_chunk_[pass.chunk];
   for (size_t g = groups.size(); g-- > 0;) {
@@ -206,8 +204,7 @@ Border Executor::layer_backward(int layer, KeptLayer& kept, const Border& d_outp
   bring_back(kept);
   kept.weight_grads.immediate = drain;
   parameters_.acquire(layer);
-  torch::autograd::Engine::get_default_engine().execute(kept.gradients, d_output, /*keep_graph=*/false,
-                                                        /*create_graph=*/false, /*accumulate_grad=*/true);
+  backward_on_this_thread(kept.gradients, d_output);
   parameters_.release(layer);
   Border result;
   for (const auto& input : kept.input) result.push_back(input.grad());

@@ -43,10 +43,10 @@ struct RunSettings {
 };
 
 struct RunResult {
-  std::vector<LossTerm> losses;     // by microbatch; only on the last stage
-  std::vector<at::Tensor> outputs;  // by microbatch: the last layer's result in Mode::generate; only on the last stage
-  std::vector<InstructionRecord> records;  // in the order of the list
-  int64_t peak_activation_bytes = 0;       // as the function peak_activation_bytes() predicts it
+  std::vector<LossTerm> losses;  // by microbatch; only on the last stage
+  std::vector<at::Tensor>
+      outputs;  // by microbatch: what the last layer returned in Mode::generate; only on the last stage
+  int64_t peak_activation_bytes = 0;  // as peak_activation_bytes() predicts them
 };
 
 class Executor {
@@ -56,6 +56,9 @@ class Executor {
 
   // Runs the schedule's list for this stage over `microbatches`, which must outlive the call.
   RunResult run(const Schedule& schedule, const std::vector<Microbatch>& microbatches, const RunSettings& settings);
+
+  // What the last run did, in the order of the list; once. On accelerators, waits for its end.
+  std::vector<InstructionRecord> take_records() { return recorder_.take(); }
 
  private:
   void execute(const Instruction& instruction, bool drain);

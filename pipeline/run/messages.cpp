@@ -1,10 +1,13 @@
 #include "pipeline/run/messages.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 
 #include "core/comm/flight_ring.h"
+#include "core/comm/timeouts.h"
+#include "core/device/accelerator.h"
 #include "core/error.h"
 #include "core/memory/caching_allocator.h"
 
@@ -50,8 +53,21 @@ void Messages::connect(const std::vector<int>& stage_of_chunk) {
       const bool alone = mine.first < 0;
       const auto [from, to] = upwards ? mine : StagePair{mine.second, mine.first};
       auto made = pp_.split(alone ? stages_ + stage_ : mine.first, cat("pp ", from, ">", to));
-      if (!alone) channels_[{from, to}] = std::move(made);
+      if (alone) continue;
+      exchange_first_message(*made, stage_ == from);
+      channels_[{from, to}] = std::move(made);
     }
+}
+
+// The first message makes a connection, for which NCCL needs both ends, and CUDA may wait for all that runs on the
+// device. A receive that is posted ahead could then wait for what comes after it. So a message is exchanged, and
+// waited for, while nothing else is under way: both ends are in the same round.
+void Messages::exchange_first_message(Communicator& channel, bool sends) {
+  const at::Tensor message = at::zeros({1}, options_);
+  const CommOptions options{.what = "first message of a channel", .timeout = timeouts().start_up};
+  const int other = 1 - channel.rank();
+  (sends ? channel.send(message, other, options) : channel.recv(message, other, options))->wait();
+  on_host(message, "the first message of a channel");
 }
 
 Communicator& Messages::channel(int from, int to) {

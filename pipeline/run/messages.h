@@ -53,6 +53,7 @@ class Messages {
   using StagePair = std::pair<int, int>;  // ascending
 
   void connect(const std::vector<int>& stage_of_chunk);
+  void exchange_first_message(Communicator& channel, bool sends);
   Communicator& channel(int from, int to);
   void post_next(int peer, Incoming& incoming);
   void forget_finished_sends();

@@ -13,7 +13,9 @@ struct InstructionRecord {
   double start = 0, end = 0;
   double waited = 0;             // part of it: for a message, or for offloaded activations
   int64_t activation_bytes = 0;  // kept after it, as pipeline/activations/activation_bytes.h counts
-  int64_t process_bytes = 0;     // of CPU tensors in the process after it; 0 if another allocator is in use
+  // Of tensors on the accelerator then; without one, of CPU tensors in the process, 0 where another allocator is in
+  // use.
+  int64_t process_bytes = 0;
 };
 
 // Time in forward and backward instructions, without waiting.

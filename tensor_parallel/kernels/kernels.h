@@ -1,16 +1,22 @@
 // The memory-bound parts of a transformer, fused and in the precision that training needs. Tensors are fp32, fp64, bf16
 // or fp16; all arithmetic, statistics and gradients of parameters are fp32 (fp64 for fp64), and half-precision results
 // are rounded once. With fp32_residual_addition the residual stream is fp32 while layers are half precision: where the
-// two meet, types may differ as described below. CPU tensors run our vectorised loops; tensors on other devices run
-// ATen, which is also the reference in the tests. All tensors contiguous unless said otherwise.
+// two meet, types may differ as described below. CPU tensors run our vectorised loops, CUDA tensors our kernels;
+// tensors on other devices, and fp64 on GPUs, run ATen, which is also the reference in the tests. All tensors
+// contiguous unless said otherwise.
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <array>
 #include <string>
 #include <tuple>
 #include <vector>
 
 namespace shardline {
+
+enum class KernelLibrary { automatic, aten };
+// For tests: `aten` computes on CPUs what other devices compute. `automatic` is the start value.
+void use_kernels(KernelLibrary kernels);
 
 // ---- layer norm over the last dimension; x, y, dx [rows, n], mean and rstd [rows]
 // x and dx have the residual stream's type, y and dy that of weight and bias.
@@ -31,14 +37,16 @@ at::Tensor bias_activation_backward(const at::Tensor& dy, const at::Tensor& x, c
                                     Activation activation, at::Tensor bias_grad);
 
 // ---- dropout whose mask belongs to the model, not to the layout (core/numbers/philox.h)
-// Row i of a [rows, features] tensor is position `position[i]` of sample `sample[i]`; element (position, feature) of
-// the sample draws word position * features + feature of its stream. Rows with sample -1 are padding and pass
-// unchanged.
+// Row i of a [rows, features] tensor is token first_token + i of a microbatch whose sequences, of `length` tokens each,
+// follow each other; column c of sequence s is position first_position + c of sample samples[s]. Element (position,
+// feature) of a sample draws word position * features + feature of its stream. Rows beyond the microbatch's tokens are
+// padding and pass unchanged.
 struct DropoutRows {
   uint64_t seed = 0;
   uint32_t op = 0, step = 0;
-  double probability = 0;                 // of dropping; kept values are scaled by 1 / (1 - probability)
-  std::vector<int64_t> sample, position;  // by row
+  double probability = 0;  // of dropping; kept values are scaled by 1 / (1 - probability)
+  at::Tensor samples;      // [sequences] int64 on the rows' device; not needed without dropout, nor is what follows
+  int64_t length = 0, first_position = 0, first_token = 0, tokens = 0;
 };
 // residual + dropout(x + bias), of the residual's type; bias [n] or undefined, residual of x's sizes or undefined.
 at::Tensor bias_dropout_add_forward(const at::Tensor& x, const at::Tensor& bias, const at::Tensor& residual,
@@ -69,9 +77,9 @@ struct AttentionDropout {
   uint64_t seed = 0;
   uint32_t op = 0, step = 0;
   double probability = 0;
-  std::vector<int64_t> sample;  // [batch]; not needed without dropout
-  int64_t first_head = 0;       // of this rank among the model's heads
-  int64_t max_positions = 0;    // of the model: stride of the element counter
+  at::Tensor samples;         // [batch] int64, on the device of q; not needed without dropout
+  int64_t first_head = 0;     // of this rank among the model's heads
+  int64_t max_positions = 0;  // of the model: stride of the element counter
 };
 // The scores are (q k / divisor) * (scale * divisor): q k is divided before it is stored, so that scores can be kept in
 // a range that the mathematics does not care about (query_key_layer_scaling).
@@ -86,10 +94,11 @@ struct ScoreScale {
 // softmax says. Torch's own attention on CPUs gives 0 where all are -infinity or NaN.
 std::tuple<at::Tensor, at::Tensor> attention_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                                      const ScoreScale& scale, const AttentionDropout& dropout);
-std::tuple<at::Tensor, at::Tensor, at::Tensor> attention_backward(const at::Tensor& d_out, const at::Tensor& q,
-                                                                  const at::Tensor& k, const at::Tensor& v,
-                                                                  const at::Tensor& out, const at::Tensor& log_sum_exp,
-                                                                  const ScoreScale& scale,
-                                                                  const AttentionDropout& dropout);
+// The gradients of q, k and v side by side, as the layer before takes them: [batch, length, 3, heads, head_dim].
+at::Tensor attention_backward(const at::Tensor& d_out, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                              const at::Tensor& out, const at::Tensor& log_sum_exp, const ScoreScale& scale,
+                              const AttentionDropout& dropout);
+// Views of such a tensor, each [batch, heads, length, head_dim].
+std::array<at::Tensor, 3> parts_of_qkv(const at::Tensor& qkv);
 
 }  // namespace shardline

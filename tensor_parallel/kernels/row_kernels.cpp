@@ -1,14 +1,19 @@
 #include "tensor_parallel/kernels/row_kernels.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <atomic>
 
+#include "tensor_parallel/kernels/kernels.h"
 #include "tensor_parallel/kernels/number_types.h"
 
 namespace shardline {
 namespace {
+
+std::atomic<KernelLibrary> chosen{KernelLibrary::automatic};
 
 constexpr int64_t kNumbersPerThread = 32768, kMostBlocks = 64, kLeastBlockRows = 16;
 
@@ -49,6 +54,30 @@ SHARDLINE_INLINE void add_columns_to(Wide<S>* table, const int64_t* index, const
 SHARDLINE_FOR_TYPES(DEFINE_ADDITIONS)
 
 }  // namespace
+
+std::array<at::Tensor, 3> parts_of_qkv(const at::Tensor& qkv) {
+  const at::Tensor parts = qkv.permute({2, 0, 3, 1, 4});
+  return {parts[0], parts[1], parts[2]};
+}
+
+at::Tensor side_by_side(const at::Tensor& dq, const at::Tensor& dk, const at::Tensor& dv) {
+  const at::Tensor all = at::empty({dq.size(0), dq.size(2), 3, dq.size(1), dq.size(3)}, dq.options());
+  const auto parts = parts_of_qkv(all);
+  parts[0].copy_(dq);
+  parts[1].copy_(dk);
+  parts[2].copy_(dv);
+  return all;
+}
+
+bool runs_loops(const at::Tensor& t) {
+  const auto type = t.scalar_type();
+  const bool is_floating = type == at::kFloat || type == at::kDouble || type == at::kBFloat16 || type == at::kHalf;
+  return is_floating && (t.is_meta() || (t.is_cpu() && chosen != KernelLibrary::aten));
+}
+
+void use_kernels(KernelLibrary kernels) {
+  chosen = kernels;
+}
 
 int64_t rows_per_thread(int64_t n) {
   return std::max<int64_t>(1, kNumbersPerThread / std::max<int64_t>(1, n));

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <limits>
 
+#include "core/numbers/half_numbers.h"
+
 // One body for every vector width; the loader picks by the processor. A function so marked must be plain (no template,
 // no lambda), and everything it calls must be SHARDLINE_INLINE. Sanitizers run before the picking works.
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
@@ -14,8 +16,6 @@
 #else
 #define SHARDLINE_VECTORISED
 #endif
-#define SHARDLINE_INLINED __attribute__((always_inline))  // of a lambda, after its parameters
-#define SHARDLINE_INLINE SHARDLINE_INLINED inline
 
 namespace shardline {
 

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 
+#include "core/device/accelerator.h"
 #include "core/error.h"
 #include "core/model/backward.h"
 #include "core/model/work_notes.h"
@@ -22,8 +23,7 @@ namespace {
 
 // [tokens, 3 * heads * head_dim] -> q, k, v, each [batch, heads, length, head_dim], strided.
 std::array<at::Tensor, 3> split_qkv(const at::Tensor& qkv, const Microbatch& batch, const AttentionOptions& o) {
-  const auto five = qkv.view({batch.batch(), batch.length(), 3, o.heads, o.head_dim}).permute({2, 0, 3, 1, 4});
-  return {five[0], five[1], five[2]};
+  return parts_of_qkv(qkv.view({batch.batch(), batch.length(), 3, o.heads, o.head_dim}));
 }
 
 // [batch, heads, length, head_dim] -> [tokens, heads * head_dim]
@@ -37,7 +37,7 @@ at::Tensor split_heads(const at::Tensor& x, const Microbatch& batch, const Atten
 // Whether torch's fused attention gets tensors like this one as they are; else they are converted, or ours runs.
 bool runs_as_is(const at::Tensor& t, const AttentionOptions& o) {
   if (t.scalar_type() == wide_type(t)) return true;
-  return !o.in_fp32 && (!t.is_cpu() || multiplies_natively(t.scalar_type()));
+  return !o.in_fp32 && (is_accelerator(t) || multiplies_natively(t.scalar_type()));
 }
 
 at::Tensor as_computed(const at::Tensor& t, const AttentionOptions& o) {
@@ -66,7 +66,7 @@ AttentionDropout dropout_of(const MicrobatchContext& context, const AttentionOpt
           .op = o.dropout_op,
           .step = static_cast<uint32_t>(context.step),
           .probability = o.dropout,
-          .sample = context.batch->samples,
+          .samples = context.batch->samples,
           .first_head = o.first_head,
           .max_positions = o.max_positions};
 }
@@ -104,7 +104,7 @@ void note_backward(const Microbatch& batch, const AttentionOptions& o) {
 
 // Without dropout, accelerators use torch's attention with torch's own backward.
 bool is_torchs(const at::Tensor& qkv, const MicrobatchContext& context, const AttentionOptions& o) {
-  return !qkv.is_cpu() && !qkv.is_meta() && !drops_out(context, o);
+  return !runs_loops(qkv) && !drops_out(context, o);
 }
 
 at::Tensor torchs_attention(const at::Tensor& qkv, const Microbatch& batch, const AttentionOptions& o) {
@@ -166,13 +166,7 @@ class AttentionCore {
     const auto [q, k, v] = split_qkv(qkv, batch_, options_);
     const auto out = split_heads(saved[1], batch_, options_);
     const auto d_out = split_heads(d_mixed.contiguous(), batch_, options_);
-    auto [dq, dk, dv] = attention_backward(d_out, q, k, v, out, log_sum_exp, score_scale(), dropout_);
-    auto d_qkv = at::empty(qkv.sizes(), qkv.options());
-    const auto parts = split_qkv(d_qkv, batch_, options_);
-    parts[0].copy_(dq);
-    parts[1].copy_(dk);
-    parts[2].copy_(dv);
-    return d_qkv;
+    return attention_backward(d_out, q, k, v, out, log_sum_exp, score_scale(), dropout_).view(qkv.sizes());
   }
 
  private:

@@ -12,10 +12,13 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <optional>
 
+#include "core/device/accelerator.h"
 #include "core/error.h"
 #include "core/model/backward.h"
 #include "core/model/work_notes.h"
+#include "tensor_parallel/kernels/kernel_table.h"
 #include "tensor_parallel/kernels/kernels.h"
 #include "tensor_parallel/kernels/row_kernels.h"
 #include "tensor_parallel/ops/elementwise.h"
@@ -45,12 +48,16 @@ std::pair<at::Tensor, at::Tensor> whole_stats(const TensorParallel& tp, const at
   return {top + scaled.sum(0).log(), all.select(1, 2).sum(0)};
 }
 
+LossTerm loss_term(const at::Tensor& sums) {
+  return {sums[0].item<double>(), sums[1].item<double>()};
+}
+
 // The loss of all rows, from each rank's own.
 LossTerm sum_over_ranks(const TensorParallel& tp, const LossTerm& mine, at::Device device) {
   if (tp.size() == 1) return mine;
-  const auto sums = at::tensor({mine.sum, mine.weight}, at::kDouble).to(device);
+  const auto sums = on_device(at::tensor({mine.sum, mine.weight}, at::kDouble), device);
   tp.comm->all_reduce(sums, {.what = "loss of all rows"})->wait();
-  return {sums[0].item<double>(), sums[1].item<double>()};
+  return loss_term(on_host(sums, "loss of all rows"));
 }
 
 // The tokens that this rank computes, and with whom it shares the vocabulary: a rank with all words computes its own
@@ -69,30 +76,40 @@ struct HeadPart {
   int64_t tokens, first_token;
 };
 
+// Whether a kernel computed the loss of a block, added it to the sums, and put the gradient in the place of the logits.
+bool at_once(const HeadPart& part, const at::Tensor& logits, const at::Tensor& label, const at::Tensor& sums,
+             std::optional<double> gradient_scale) {
+  if (runs_loops(logits) || part.words.size() > 1) return false;
+  const auto kernel = kernels_for(logits).whole_cross_entropy_;
+  return kernel != nullptr && kernel(logits, label, sums, gradient_scale);
+}
+
 // Block by block of tokens: the loss, and in training the gradients of w, b and of the input, dx.
 LossTerm loss_of_blocks(const HeadPart& part, const at::Tensor& all_logits, const at::Tensor& dx, Parameter& w,
                         Parameter* b, int64_t first_word, const MicrobatchContext& context) {
   const auto label = shifted_labels(context.batch->labels).narrow(0, part.first_token, part.tokens);
   const auto valid = label != kNoLabel;
   const auto local_label = at::where(valid, label - first_word, int64_t{-1});
-  LossTerm loss;
+  const auto sums = at::zeros({2}, valid.options().dtype(at::kDouble));  // of losses and weights
   for (int64_t first = 0; first < part.tokens; first += kHeadBlockTokens) {
     const int64_t rows = std::min(kHeadBlockTokens, part.tokens - first);
     const auto x = part.input.narrow(0, first, rows), logits = all_logits.narrow(0, 0, rows);
     const auto block_label = local_label.narrow(0, first, rows), block_valid = valid.narrow(0, first, rows);
     linear_forward_out(logits, x, w.value, b ? b->value : at::Tensor());
-    const auto [log_sum_exp, target] = whole_stats(part.words, logits, block_label);
-    const auto losses = at::where(block_valid, log_sum_exp - target, 0.0);
-    loss.sum += losses.to(at::kDouble).sum().item<double>();
-    loss.weight += block_valid.sum().item<int64_t>();
+    if (!at_once(part, logits, block_label, sums, dx.defined() ? std::optional(context.loss_scale) : std::nullopt)) {
+      const auto [log_sum_exp, target] = whole_stats(part.words, logits, block_label);
+      sums[0].add_(at::where(block_valid, log_sum_exp - target, 0.0).to(at::kDouble).sum());
+      sums[1].add_(block_valid.sum());
+      if (dx.defined())
+        cross_entropy_gradient_(logits, block_label, log_sum_exp,
+                                block_valid.to(log_sum_exp.scalar_type()) * context.loss_scale);
+    }
     if (!dx.defined()) continue;
-    const auto scale = block_valid.to(log_sum_exp.scalar_type()) * context.loss_scale;
-    cross_entropy_gradient_(logits, block_label, log_sum_exp, scale);
     linear_input_gradient_out(dx.narrow(0, first, rows), logits, w.value, false);
     if (w.grad.defined()) add_weight_gradient(w.grad, logits, x);
     if (b && b->grad.defined()) add_bias_gradient(b->grad, logits);
   }
-  return loss;
+  return loss_term(on_host(sums, "loss of a microbatch"));
 }
 
 // In a dry run, instead of loss_of_blocks: the sums of the bias's gradient, which are as wide as the vocabulary, and
@@ -143,7 +160,9 @@ at::Tensor head_cross_entropy(const TensorParallel& tp, const at::Tensor& x, Par
   context.loss.sum += here.sum;
   context.loss.weight += here.weight;
   if (context.mode != Mode::train) return {};
-  const auto loss = at::scalar_tensor(context.loss.sum * context.loss_scale, x.options().dtype(wide_type(x)));
+  // In host memory, for its value is there; of a dry run's tensors if x is one.
+  const auto loss = at::scalar_tensor(context.loss.sum * context.loss_scale,
+                                      at::TensorOptions(wide_type(x)).device(x.is_meta() ? at::kMeta : at::kCPU));
   at::AutoGradMode grad(true);
   return with_backward(loss, {x}, {d_border}, "HeadCrossEntropy",
                        [](const at::Tensor& d_loss, const SavedTensors& saved) {

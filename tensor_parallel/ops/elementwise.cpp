@@ -96,22 +96,16 @@ uint32_t dropout_op(int64_t layer, int site) {
 
 DropoutRows dropout_rows(const TensorParallel& tp, const MicrobatchContext& context, int64_t layer, int site,
                          double probability) {
-  DropoutRows rows{.seed = context.seed,
-                   .op = dropout_op(layer, site),
-                   .step = static_cast<uint32_t>(context.step),
-                   .probability = context.mode == Mode::train ? probability : 0.0,
-                   .sample = {},
-                   .position = {}};
-  const auto& batch = *context.batch;
-  if (rows.probability == 0 || batch.ids.is_meta()) return rows;
-  const int64_t here = border_rows(batch.tokens(), tp.size(), tp.sequence_parallel);
-  const int64_t first = tp.sequence_parallel ? tp.rank() * here : 0;
-  for (int64_t row = first; row < first + here; ++row) {
-    const bool padding = row >= batch.tokens();
-    rows.sample.push_back(padding ? -1 : batch.samples[row / batch.length()]);
-    rows.position.push_back(padding ? 0 : row % batch.length() + batch.first_position);
-  }
-  return rows;
+  const Microbatch& batch = *context.batch;
+  return {.seed = context.seed,
+          .op = dropout_op(layer, site),
+          .step = static_cast<uint32_t>(context.step),
+          .probability = context.mode == Mode::train ? probability : 0.0,
+          .samples = batch.samples,
+          .length = batch.length(),
+          .first_position = batch.first_position,
+          .first_token = tokens_of_rows(tp, batch.tokens()).begin,
+          .tokens = batch.tokens()};
 }
 
 }  // namespace shardline

@@ -3,10 +3,11 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/index_add.h>
+#include <ATen/ops/index_put.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/zeros.h>
 
+#include "core/device/accelerator.h"
 #include "core/error.h"
 #include "core/model/backward.h"
 #include "core/model/work_notes.h"
@@ -34,6 +35,31 @@ at::Tensor rows_of(const at::Tensor& table, const at::Tensor& index) {
   return table.index_select(0, index);
 }
 
+// Where the host would have to wait for an accelerator to learn which ids are among this rank's words: all of them as
+// words of this rank, and which are not.
+struct MaskedWords {
+  MaskedWords(const at::Tensor& ids, int64_t first, int64_t count) {
+    const auto local = ids.reshape({-1}) - first;
+    foreign = local.lt(0).logical_or_(local.ge(count)).unsqueeze_(1);
+    words = local.remainder_(std::max<int64_t>(count, 1));  // foreign ones spread over the table
+  }
+  at::Tensor words;    // [tokens], each within the table
+  at::Tensor foreign;  // [tokens, 1] bool
+};
+
+// The rows of this rank's words [tokens, hidden]; 0 for words of other ranks.
+at::Tensor partial_rows(const at::Tensor& table, const at::Tensor& ids, int64_t first) {
+  const int64_t count = table.size(0);
+  if (is_accelerator(table) && count > 0) {
+    const MaskedWords masked(ids, first, count);
+    return table.index_select(0, masked.words).masked_fill_(masked.foreign, 0);
+  }
+  auto partial = at::zeros({ids.numel(), table.size(1)}, table.options().requires_grad(false));
+  if (count == 0) return partial;
+  const auto found = find_words(ids, first, count);
+  return partial.index_copy_(0, found.rows, rows_of(table, found.words));
+}
+
 // The words of each border row that is a token.
 at::Tensor words_of_rows(const TensorParallel& tp, const Microbatch& batch) {
   const Range mine = tokens_of_rows(tp, batch.tokens());
@@ -41,12 +67,25 @@ at::Tensor words_of_rows(const TensorParallel& tp, const Microbatch& batch) {
   return mine.length == 0 ? ids.narrow(0, 0, 0) : ids.narrow(0, mine.begin, mine.length);
 }
 
-// table[index[i]] += rows[i], in ascending i.
+// table[index[i]] += rows[i], in ascending i. index_add_ would add with atomics on GPUs, in any order; what puts with
+// accumulation sorts.
 void add_rows(at::Tensor table, const at::Tensor& index, const at::Tensor& rows) {
   if (runs_loops(rows))
     add_indexed_rows(table, index.contiguous(), rows.contiguous());
   else
-    table.index_add_(0, index, rows.to(table.scalar_type()));
+    table.index_put_({index}, rows.to(table.scalar_type()), /*accumulate=*/true);
+}
+
+// The gradients of this rank's words, from those of all tokens.
+void add_partial_rows(const at::Tensor& gradient, const at::Tensor& ids, int64_t first, const at::Tensor& dy) {
+  const int64_t count = gradient.size(0);
+  if (count == 0) return;
+  if (is_accelerator(gradient)) {
+    const MaskedWords masked(ids, first, count);
+    return add_rows(gradient, masked.words, dy.masked_fill(masked.foreign, 0));
+  }
+  const auto found = find_words(ids, first, count);
+  add_rows(gradient, found.words, rows_of(dy, found.rows));
 }
 
 }  // namespace
@@ -61,10 +100,7 @@ at::Tensor embedding(const TensorParallel& tp, const Microbatch& batch, Paramete
     at::NoGradGuard no_grad;
     note_sweep(looked_up, 2, 0, 2);
     if (split) {
-      const auto found = find_words(batch.ids, first_word, words.value.size(0));
-      auto partial = at::zeros({tokens, hidden}, words.value.options().requires_grad(false));
-      partial.index_copy_(0, found.rows, rows_of(words.value, found.words));
-      y = reduce_rows(tp, partial);
+      y = reduce_rows(tp, partial_rows(words.value, batch.ids, first_word));
     } else {
       const int64_t rows = border_rows(tokens, tp.size(), tp.sequence_parallel);
       y = at::zeros({rows, hidden}, words.value.options().requires_grad(false));
@@ -82,8 +118,7 @@ at::Tensor embedding(const TensorParallel& tp, const Microbatch& batch, Paramete
       add_rows(positions->grad, positions_of_rows(tp, batch), dy.narrow(0, 0, valid));
     const auto dy_all = split ? gather_rows(tp, dy, tokens) : dy.narrow(0, 0, valid);
     if (words.grad.defined() && split) {
-      const auto found = find_words(batch.ids, first_word, words.value.size(0));
-      add_rows(words.grad, found.words, rows_of(dy_all, found.rows));
+      add_partial_rows(words.grad, batch.ids, first_word, dy_all);
     } else if (words.grad.defined()) {
       add_rows(words.grad, words_of_rows(tp, batch), dy_all);
     }

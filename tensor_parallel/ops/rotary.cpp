@@ -7,6 +7,7 @@
 #include <ATen/ops/pow.h>
 #include <ATen/ops/stack.h>
 
+#include "core/device/accelerator.h"
 #include "core/error.h"
 #include "core/memory/caching_allocator.h"
 #include "core/model/backward.h"
@@ -31,14 +32,16 @@ at::Tensor queries_and_keys(const at::Tensor& qkv, int64_t tokens, int64_t head_
 at::Tensor RotaryTable::for_tensor(const at::Tensor& like) const {
   const at::ScalarType type = wide_type(like);
   const std::scoped_lock lock(mutex_);
+  const auto stream = current_stream_id(like.device());
   for (const auto& table : tables_)
-    if (table.scalar_type() == type && table.device() == like.device()) return table;
+    if (table.values.scalar_type() == type && table.values.device() == like.device() && table.stream == stream)
+      return table.values;
   const at::NoGradGuard no_grad;
   const MemoryScope scope(MemoryClass::workspace);
   const auto exponents = at::arange(0, features_, 2, at::kDouble) / static_cast<double>(-features_);
   const auto angles = at::outer(at::arange(positions_, at::kDouble), at::pow(kBase, exponents));
-  tables_.push_back(at::stack({angles.cos(), angles.sin()}).to(like.device(), type));
-  return tables_.back();
+  tables_.push_back({on_device(at::stack({angles.cos(), angles.sin()}).to(type), like.device()), stream});
+  return tables_.back().values;
 }
 
 at::Tensor rotated(const TensorParallel& tp, const at::Tensor& qkv, const Microbatch& batch, int64_t head_dim,

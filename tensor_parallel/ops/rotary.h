@@ -3,6 +3,7 @@
 // between their positions.
 #pragma once
 #include <ATen/core/Tensor.h>
+#include <c10/core/Stream.h>
 
 #include <memory>
 #include <mutex>
@@ -27,7 +28,11 @@ class RotaryTable {
  private:
   int64_t features_, positions_;
   mutable std::mutex mutex_;
-  mutable std::vector<at::Tensor> tables_;
+  struct Table {
+    at::Tensor values;
+    c10::StreamId stream;  // of an accelerator, on which it was made: others would have to wait for it
+  };
+  mutable std::vector<Table> tables_;
 };
 
 // Turns the table's features of every query and key in qkv [rows, 3 * heads * head_dim], the first ones of each head,

@@ -6,6 +6,7 @@
 
 #include <atomic>
 
+#include "core/device/accelerator.h"
 #include "core/error.h"
 #include "core/model/announced_op.h"
 #include "tensor_parallel/kernels/aten/aten_kernels.h"
@@ -69,7 +70,7 @@ void multiply_by_aten(at::Tensor c, const at::Tensor& a, const at::Tensor& b, co
     at::mm_out(c, a, b);
   else if (c.scalar_type() == a.scalar_type())
     c.addmm_(a, b);
-  else if (c.is_cuda())
+  else if (is_accelerator(c))
     at::addmm_out(c, c, a, b, c.scalar_type());
   else
     c.add_(at::mm(a, b));

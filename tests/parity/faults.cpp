@@ -96,7 +96,8 @@ Around with_microbatch(const std::function<void(Microbatch&, int t)>& edit) {
 
 Around with_samples(const std::function<int64_t(int64_t)>& number) {
   return with_microbatch([=](Microbatch& batch, int) {
-    for (auto& sample : batch.samples) sample = number(sample);
+    batch.samples = batch.samples.clone();
+    for (int64_t i = 0; i < batch.batch(); ++i) batch.samples[i].fill_(number(batch.samples[i].item<int64_t>()));
   });
 }
 
@@ -143,7 +144,7 @@ Border mean_of_means(Layer& inner, const LayerBuild&, const Border& input, Micro
 Border without_last_sample(Layer& inner, const LayerBuild&, const Border& input, MicrobatchContext& context) {
   const double scale = context.loss_scale;
   const auto& samples = context.batch->samples;
-  if (!samples.empty() && samples.back() == 23) context.loss_scale = 0;  // of 24
+  if (samples.numel() > 0 && samples[-1].item<int64_t>() == 23) context.loss_scale = 0;  // of 24
   Border border = inner.forward(input, context);
   context.loss_scale = scale;
   return border;

@@ -134,7 +134,7 @@ struct Gathered {
 // This rank's slices of the values.
 Tensors values_of(StageParameters& parameters) {
   Tensors values;
-  parameters.visit_values([&](const Parameter& p) { values[p.name] = p.value.clone(); });
+  parameters.visit_values([&](const Parameter& p) { values[p.name] = p.value.cpu().clone(); });
   return values;
 }
 
@@ -173,15 +173,18 @@ std::vector<at::Tensor> parts_of(const std::string& name, const at::Tensor& tens
 
 }  // namespace
 
-Outcome run_point_on(const Point& point, const CommunicatorPtr& real_world, const Tampering& tampering) {
+Outcome run_point_on(const Point& point, const CommunicatorPtr& real_world, const Tampering& tampering,
+                     const Hardware& hardware) {
   const CommunicatorPtr world = tampering.world ? tampering.world(real_world) : real_world;
+  const CommunicatorPtr device_world = hardware.device_world ? hardware.device_world(world) : world;
+  const at::Device device = hardware.device ? hardware.device(world->rank()) : at::kCPU;
   const Config config = run_config(point);
   ModelSource model = open_model(config);
   model.spec = make_spec(config, model.hf_config, decide_splits(config, model, world->size()));
   if (tampering.spec) tampering.spec(model.spec, point);
   Plan plan = make_plan(config, model.spec, world->size());
   if (tampering.plan) tampering.plan(plan);
-  Trainer trainer({config, plan, model, make_rank_groups(plan.mesh, world, world), at::kCPU}, kSteps);
+  Trainer trainer({config, plan, model, make_rank_groups(plan.mesh, world, device_world), device}, kSteps);
   fill_parameters(config.model, model, 1234, trainer.parameters());
 
   PointSource data(point, tampering);
@@ -206,10 +209,10 @@ Outcome run_point_on(const Point& point, const CommunicatorPtr& real_world, cons
   return outcome;
 }
 
-Outcome run_point(const Point& point, const Tampering& tampering) {
+Outcome run_point(const Point& point, const Tampering& tampering, const Hardware& hardware) {
   Outcome outcome;
   run_ranks(point.world(), [&](const CommunicatorPtr& world) {
-    Outcome mine = run_point_on(point, world, tampering);
+    Outcome mine = run_point_on(point, world, tampering, hardware);
     if (world->rank() == 0) outcome = std::move(mine);
   });
   return outcome;

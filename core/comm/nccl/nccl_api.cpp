@@ -3,9 +3,6 @@
 #include "core/error.h"
 
 #ifdef SHARDLINE_CUDA
-#include <c10/cuda/CUDAGuard.h>
-#include <c10/cuda/CUDAStream.h>
-#include <cuda_runtime.h>
 #include <nccl.h>
 
 #include <cstring>
@@ -42,9 +39,6 @@ ncclComm_t comm_of(void* comm) {
 cudaStream_t stream_of(void* stream) {
   return static_cast<cudaStream_t>(stream);
 }
-cudaEvent_t event_of(void* event) {
-  return static_cast<cudaEvent_t>(event);
-}
 
 ncclDataType_t type_of(NcclType type) {
   switch (type) {
@@ -78,54 +72,6 @@ ncclConfig_t non_blocking() {
   return config;
 }
 
-void check(cudaError_t error, const char* call) {
-  if (error != cudaSuccess) throw RunError(cat(call, " failed: ", cudaGetErrorString(error)));
-}
-
-cudaEvent_t new_event() {
-  cudaEvent_t event = nullptr;
-  check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
-  return event;
-}
-
-cudaStream_t current_stream(int device) {
-  return c10::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(device)).stream();
-}
-
-void* make_stream(int device) {
-  const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(device));
-  int lowest = 0, highest = 0;
-  check(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "cudaDeviceGetStreamPriorityRange");
-  cudaStream_t stream = nullptr;
-  check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, highest), "cudaStreamCreateWithPriority");
-  return stream;
-}
-
-void wait_for_current(void* stream, int device) {
-  const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(device));
-  cudaEvent_t event = new_event();
-  check(cudaEventRecord(event, current_stream(device)), "cudaEventRecord");
-  check(cudaStreamWaitEvent(stream_of(stream), event, 0), "cudaStreamWaitEvent");
-  check(cudaEventDestroy(event), "cudaEventDestroy");
-}
-
-void* record_event(void* stream) {
-  cudaEvent_t event = new_event();
-  check(cudaEventRecord(event, stream_of(stream)), "cudaEventRecord");
-  return event;
-}
-
-bool event_done(void* event) {
-  const cudaError_t state = cudaEventQuery(event_of(event));
-  if (state == cudaErrorNotReady) return false;
-  check(state, "cudaEventQuery");
-  return true;
-}
-
-void current_waits_for(void* event, int device) {
-  check(cudaStreamWaitEvent(current_stream(device), event_of(event), 0), "cudaStreamWaitEvent");
-}
-
 int init_rank(void** comm, int size, const NcclId* id, int rank) {
   ncclUniqueId unique;
   std::memcpy(&unique, id->data(), sizeof unique);
@@ -152,6 +98,7 @@ int async_error(void* comm, int* state) {
 NcclApi real_table() {
   NcclApi api{};
   api.device_type = c10::DeviceType::CUDA;
+  api.built_version = NCCL_VERSION_CODE;
   api.get_version = [](int* version) -> int { return ncclGetVersion(version); };
   api.get_unique_id = [](NcclId* id) -> int { return ncclGetUniqueId(reinterpret_cast<ncclUniqueId*>(id->data())); };
   api.init_rank = init_rank;
@@ -182,13 +129,6 @@ NcclApi real_table() {
   api.recv = [](void* to, size_t n, NcclType type, int peer, void* comm, void* stream) -> int {
     return ncclRecv(to, n, type_of(type), peer, comm_of(comm), stream_of(stream));
   };
-  api.make_stream = make_stream;
-  api.free_stream = [](void* stream) { cudaStreamDestroy(stream_of(stream)); };
-  api.wait_for_current = wait_for_current;
-  api.record_event = record_event;
-  api.event_done = event_done;
-  api.current_waits_for = current_waits_for;
-  api.free_event = [](void* event) { cudaEventDestroy(event_of(event)); };
   return api;
 }
 

@@ -1,6 +1,6 @@
-// The functions of NCCL and of the CUDA runtime that the nccl communicator calls, as a table: a build without CUDA
-// still compiles and tests everything above it, with a stub. Handles are opaque; results are the numbers of
-// ncclResult_t.
+// The functions of NCCL that the nccl communicator calls, as a table: a build without CUDA still compiles everything
+// above it, and tests it with another library. Handles are opaque; results are the numbers of ncclResult_t. Streams are
+// the native handles of c10::Stream.
 #pragma once
 #include <c10/core/DeviceType.h>
 
@@ -19,8 +19,10 @@ bool has_nccl();
 
 struct NcclApi {
   c10::DeviceType device_type;  // of the tensors
+  int built_version;            // of the headers, as get_version counts
 
-  // Communicators are non-blocking: calls on them may return kNcclInProgress, and async_error reports their progress.
+  // Communicators are non-blocking: calls on them may return kNcclInProgress, and async_error reports their progress,
+  // to any thread. init_rank takes the calling thread's current device.
   int (*get_version)(int* version);
   int (*get_unique_id)(NcclId* id);
   int (*init_rank)(void** comm, int size, const NcclId* id, int rank);
@@ -39,18 +41,9 @@ struct NcclApi {
   int (*broadcast)(const void* from, void* to, size_t count, NcclType type, int root, void* comm, void* stream);
   int (*send)(const void* from, size_t count, NcclType type, int peer, void* comm, void* stream);
   int (*recv)(void* to, size_t count, NcclType type, int peer, void* comm, void* stream);
-
-  // CUDA: a failing call throws RunError. The "current" stream is torch's for this device and thread.
-  void* (*make_stream)(int device);  // of high priority
-  void (*free_stream)(void* stream);
-  void (*wait_for_current)(void* stream, int device);  // stream waits for what the current one has been given
-  void* (*record_event)(void* stream);                 // done when the stream has come this far
-  bool (*event_done)(void* event);
-  void (*current_waits_for)(void* event, int device);
-  void (*free_event)(void* event);
 };
 
-// The libraries themselves. Throws ConfigError in a build without CUDA.
+// The library itself. Throws ConfigError in a build without CUDA.
 const NcclApi& nccl_api();
 
 }  // namespace shardline

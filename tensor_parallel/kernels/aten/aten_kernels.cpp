@@ -19,19 +19,22 @@
 #include <limits>
 #include <string_view>
 
+#include "core/device/accelerator.h"
 #include "core/error.h"
 #include "tensor_parallel/kernels/row_kernels.h"
 
 namespace shardline::aten {
 namespace {
 
+// In the wide type, so that the sum of half-precision numbers is not rounded.
 at::Tensor with_bias(const at::Tensor& x, const at::Tensor& bias) {
-  return bias.defined() ? x + bias : x;
+  const at::Tensor exact = x.to(wide_type(x));
+  return bias.defined() ? exact + bias : exact;
 }
 
 // What torch's layer norm runs in: accelerators keep fp32 statistics of half-precision tensors, all of one type.
 at::ScalarType norm_type(const at::Tensor& x, const at::Tensor& weight) {
-  return x.is_cpu() || x.scalar_type() != weight.scalar_type() ? wide_type(x) : x.scalar_type();
+  return is_accelerator(x) && x.scalar_type() == weight.scalar_type() ? x.scalar_type() : wide_type(x);
 }
 
 std::string_view gelu_form(Activation activation) {
@@ -75,45 +78,48 @@ at::Tensor layer_norm_backward(const at::Tensor& dy, const at::Tensor& x, const 
 
 at::Tensor bias_activation_forward(const at::Tensor& x, const at::Tensor& bias, Activation activation) {
   const at::Tensor u = with_bias(x, bias);
-  switch (activation) {
-    case Activation::gelu:
-    case Activation::gelu_tanh:
-      return at::gelu(u, gelu_form(activation));
-    case Activation::relu:
-      return at::relu(u);
-    case Activation::silu:
-      return at::silu(u);
-    case Activation::tanh:
-      return at::tanh(u);
-  }
-  SL_ASSERT(false, "activation ", static_cast<int>(activation));
+  const auto value = [&] {
+    switch (activation) {
+      case Activation::gelu:
+      case Activation::gelu_tanh:
+        return at::gelu(u, gelu_form(activation));
+      case Activation::relu:
+        return at::relu(u);
+      case Activation::silu:
+        return at::silu(u);
+      case Activation::tanh:
+        return at::tanh(u);
+    }
+    SL_ASSERT(false, "activation ", static_cast<int>(activation));
+  };
+  return value().to(x.scalar_type());
 }
 
 at::Tensor bias_activation_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& bias,
                                     Activation activation, at::Tensor bias_grad) {
-  const at::Tensor u = with_bias(x, bias);
+  const at::Tensor u = with_bias(x, bias), d = dy.to(u.scalar_type());
   at::Tensor dx;
   switch (activation) {
     case Activation::gelu:
     case Activation::gelu_tanh:
-      dx = at::gelu_backward(dy, u, gelu_form(activation));
+      dx = at::gelu_backward(d, u, gelu_form(activation));
       break;
     case Activation::relu:
-      dx = at::where(u > 0, dy, at::zeros({}, dy.options()));
+      dx = at::where(u > 0, d, at::zeros({}, d.options()));
       break;
     case Activation::silu: {
       const at::Tensor s = at::sigmoid(u);
-      dx = dy * s * (1 + u * (1 - s));
+      dx = d * s * (1 + u * (1 - s));
       break;
     }
     case Activation::tanh: {
       const at::Tensor t = at::tanh(u);
-      dx = dy * (1 - t * t);
+      dx = d * (1 - t * t);
       break;
     }
   }
   add_column_sums(bias_grad, dx);
-  return dx;
+  return dx.to(x.scalar_type());
 }
 
 void rotate_pairs_(at::Tensor x, const at::Tensor& table, const at::Tensor& position, bool back) {

@@ -6,7 +6,7 @@
 
 #include "core/error.h"
 #include "core/model/announced_op.h"
-#include "tensor_parallel/kernels/aten/aten_kernels.h"
+#include "tensor_parallel/kernels/kernel_table.h"
 #include "tensor_parallel/kernels/kernels.h"
 #include "tensor_parallel/kernels/number_types.h"
 #include "tensor_parallel/kernels/row_kernels.h"
@@ -165,7 +165,7 @@ Activation activation_from_name(const std::string& name) {
 
 at::Tensor bias_activation_forward(const at::Tensor& x, const at::Tensor& bias, Activation activation) {
   SL_ANNOUNCE_OP("shardline::bias_activation_forward", x);
-  if (!runs_loops(x)) return aten::bias_activation_forward(x, bias, activation);
+  if (!runs_loops(x)) return kernels_for(x).bias_activation_forward(x, bias, activation);
   const int64_t n = x.size(1);
   const at::Tensor y = at::empty_like(x);
   if (x.is_meta()) return y;
@@ -181,7 +181,7 @@ at::Tensor bias_activation_forward(const at::Tensor& x, const at::Tensor& bias, 
 at::Tensor bias_activation_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& bias,
                                     Activation activation, at::Tensor bias_grad) {
   SL_ANNOUNCE_OP("shardline::bias_activation_backward", dy);
-  if (!runs_loops(x)) return aten::bias_activation_backward(dy, x, bias, activation, bias_grad);
+  if (!runs_loops(x)) return kernels_for(x).bias_activation_backward(dy, x, bias, activation, bias_grad);
   const int64_t n = x.size(1);
   const RowBlocks blocks(x.size(0));
   const at::Tensor dx = at::empty_like(x);

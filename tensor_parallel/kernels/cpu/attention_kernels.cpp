@@ -15,7 +15,7 @@
 
 #include "core/model/announced_op.h"
 #include "core/numbers/philox.h"
-#include "tensor_parallel/kernels/aten/aten_kernels.h"
+#include "tensor_parallel/kernels/kernel_table.h"
 #include "tensor_parallel/kernels/kernels.h"
 #include "tensor_parallel/kernels/number_types.h"
 #include "tensor_parallel/kernels/row_kernels.h"
@@ -95,13 +95,12 @@ SHARDLINE_VECTORISED double dot(const double* a, const double* b, int64_t n) {
 class Mask {
  public:
   Mask(const AttentionDropout& dropout, int64_t length)
-      : dropout_(dropout), length_(length), keep_(kBlock * length, 1) {}
+      : dropout_(dropout), length_(length), drops_(dropout.probability > 0), keep_(kBlock * length, 1) {}
 
   void make(int64_t sample, int64_t head, int64_t first, int64_t queries) {
-    drops_ = dropout_.probability > 0 && dropout_.sample[sample] >= 0;
-    if (!drops_) return std::fill(keep_.begin(), keep_.end(), 1);
-    const RandomStream stream{dropout_.seed, dropout_.op, dropout_.step,
-                              static_cast<uint32_t>(dropout_.sample[sample])};
+    if (!drops_) return;
+    const auto number = static_cast<uint32_t>(dropout_.samples.const_data_ptr<int64_t>()[sample]);
+    const RandomStream stream{dropout_.seed, dropout_.op, dropout_.step, number};
     for (int64_t query = first; query < first + queries; ++query) {
       const int64_t row = (dropout_.first_head + head) * dropout_.max_positions + query;
       random_keep(stream, row * dropout_.max_positions, query + 1, 1 - dropout_.probability,
@@ -117,7 +116,7 @@ class Mask {
  private:
   const AttentionDropout& dropout_;
   int64_t length_;
-  bool drops_ = false;
+  bool drops_;
   std::vector<uint8_t> keep_;
 };
 
@@ -224,7 +223,7 @@ void add_to_keys(const at::Tensor& result, const at::Tensor& scores, const at::T
 std::tuple<at::Tensor, at::Tensor> attention_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                                      const ScoreScale& scale, const AttentionDropout& dropout) {
   SL_ANNOUNCE_OP("shardline::attention_forward", q, k, v);
-  if (!runs_loops(q)) return aten::attention_forward(q, k, v, scale, dropout);
+  if (!runs_loops(q)) return kernels_for(q).attention_forward(q, k, v, scale, dropout);
   const int64_t length = q.size(2);
   const at::Tensor out = like_tokens(q, false);
   const at::Tensor log_sum_exp = at::empty({q.size(0), q.size(1), length}, q.options().dtype(wide_type(q)));
@@ -254,17 +253,15 @@ std::tuple<at::Tensor, at::Tensor> attention_forward(const at::Tensor& q, const 
   return {out, log_sum_exp};
 }
 
-std::tuple<at::Tensor, at::Tensor, at::Tensor> attention_backward(const at::Tensor& d_out, const at::Tensor& q,
-                                                                  const at::Tensor& k, const at::Tensor& v,
-                                                                  const at::Tensor& out, const at::Tensor& log_sum_exp,
-                                                                  const ScoreScale& scale,
-                                                                  const AttentionDropout& dropout) {
+at::Tensor attention_backward(const at::Tensor& d_out, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                              const at::Tensor& out, const at::Tensor& log_sum_exp, const ScoreScale& scale,
+                              const AttentionDropout& dropout) {
   SL_ANNOUNCE_OP("shardline::attention_backward", q, k, v);
-  if (!runs_loops(q)) return aten::attention_backward(d_out, q, k, v, out, log_sum_exp, scale, dropout);
+  if (!runs_loops(q)) return kernels_for(q).attention_backward(d_out, q, k, v, out, log_sum_exp, scale, dropout);
   const int64_t length = q.size(2), head_dim = q.size(3);
   const at::Tensor dq = like_tokens(q, false), dk = like_tokens(q, true), dv = like_tokens(q, true);
   const at::Tensor d_rows = with_dense_rows(d_out), out_rows = with_dense_rows(out);
-  if (q.is_meta()) return {dq, dk, dv};
+  if (q.is_meta()) return side_by_side(dq, dk, dv);
   with_wide_type_of(q, [&]<class T>(T) {
     for_heads(q, [&](int64_t sample, int64_t head) {
       const at::Tensor queries = wide_head(q, sample, head), keys = wide_head(k, sample, head),
@@ -298,7 +295,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> attention_backward(const at::Tens
       for (HeadResult* part : {&d_queries, &d_keys, &d_values}) part->store();
     });
   });
-  return {dq, dk, dv};
+  return side_by_side(dq, dk, dv);
 }
 
 }  // namespace shardline

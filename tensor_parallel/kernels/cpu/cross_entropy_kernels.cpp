@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "core/model/announced_op.h"
-#include "tensor_parallel/kernels/aten/aten_kernels.h"
+#include "tensor_parallel/kernels/kernel_table.h"
 #include "tensor_parallel/kernels/kernels.h"
 #include "tensor_parallel/kernels/number_types.h"
 #include "tensor_parallel/kernels/row_kernels.h"
@@ -64,7 +64,7 @@ SHARDLINE_FOR_TYPES(DEFINE_CROSS_ENTROPY)
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> cross_entropy_stats(const at::Tensor& logits, const at::Tensor& label) {
   SL_ANNOUNCE_OP("shardline::cross_entropy_stats", logits);
-  if (!runs_loops(logits)) return aten::cross_entropy_stats(logits, label);
+  if (!runs_loops(logits)) return kernels_for(logits).cross_entropy_stats(logits, label);
   const int64_t rows = logits.size(0), v = logits.size(1);
   const at::Tensor largest = at::empty({rows}, logits.options().dtype(wide_type(logits))),
                    sum = at::empty_like(largest), picked = at::empty_like(largest);
@@ -88,7 +88,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> cross_entropy_stats(const at::Ten
 void cross_entropy_gradient_(at::Tensor logits, const at::Tensor& label, const at::Tensor& log_sum_exp,
                              const at::Tensor& scale) {
   SL_ANNOUNCE_OP("shardline::cross_entropy_gradient", logits);
-  if (!runs_loops(logits)) return aten::cross_entropy_gradient_(logits, label, log_sum_exp, scale);
+  if (!runs_loops(logits)) return kernels_for(logits).cross_entropy_gradient_(logits, label, log_sum_exp, scale);
   const int64_t rows = logits.size(0), v = logits.size(1);
   with_type_of(logits, [&]<class S>(S) {
     using T = Wide<S>;

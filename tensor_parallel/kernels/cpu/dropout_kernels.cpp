@@ -7,7 +7,7 @@
 
 #include "core/model/announced_op.h"
 #include "core/numbers/philox.h"
-#include "tensor_parallel/kernels/aten/aten_kernels.h"
+#include "tensor_parallel/kernels/kernel_table.h"
 #include "tensor_parallel/kernels/kernels.h"
 #include "tensor_parallel/kernels/number_types.h"
 #include "tensor_parallel/kernels/row_kernels.h"
@@ -57,22 +57,27 @@ SHARDLINE_FOR_TYPE_PAIRS(DEFINE_DROPOUT)
 template <class Visit>
 void for_chunks(const DropoutRows& rows, int64_t row, int64_t features, const Visit& visit) {
   std::array<uint8_t, kChunk> keep;
-  const bool drops = rows.probability > 0 && rows.sample[row] >= 0;
+  const int64_t token = rows.first_token + row;
+  const bool drops = rows.probability > 0 && token < rows.tokens;
   const double scale = !drops ? 1 : rows.probability < 1 ? 1 / (1 - rows.probability) : 0;
-  if (!drops) keep.fill(1);
+  RandomStream stream{rows.seed, rows.op, rows.step};
+  if (drops)
+    stream.sample = static_cast<uint32_t>(rows.samples.const_data_ptr<int64_t>()[token / rows.length]);
+  else
+    keep.fill(1);
+  const int64_t position = drops ? rows.first_position + token % rows.length : 0;
   for (int64_t first = 0; first < features; first += kChunk) {
     const int64_t count = std::min(kChunk, features - first);
-    if (drops)
-      random_keep({rows.seed, rows.op, rows.step, static_cast<uint32_t>(rows.sample[row])},
-                  rows.position[row] * features + first, count, 1 - rows.probability, keep.data());
+    if (drops) random_keep(stream, position * features + first, count, 1 - rows.probability, keep.data());
     visit(first, count, keep.data(), scale);
   }
 }
 
 void check_rows(const at::Tensor& x, const DropoutRows& rows) {
-  const size_t count = x.size(0);
-  SL_ASSERT(rows.probability == 0 || (rows.sample.size() == count && rows.position.size() == count), count,
-            " rows, but samples of ", rows.sample.size(), " and positions of ", rows.position.size());
+  if (rows.probability == 0 || x.is_meta()) return;
+  SL_ASSERT(rows.samples.scalar_type() == at::kLong && rows.samples.device() == x.device() &&
+                rows.tokens == rows.samples.numel() * rows.length,
+            rows.samples.numel(), " samples of ", rows.length, " tokens for a microbatch of ", rows.tokens);
 }
 
 }  // namespace
@@ -80,8 +85,8 @@ void check_rows(const at::Tensor& x, const DropoutRows& rows) {
 at::Tensor bias_dropout_add_forward(const at::Tensor& x, const at::Tensor& bias, const at::Tensor& residual,
                                     const DropoutRows& rows) {
   SL_ANNOUNCE_OP("shardline::bias_dropout_add_forward", x);
-  if (!x.is_meta()) check_rows(x, rows);
-  if (!runs_loops(x)) return aten::bias_dropout_add_forward(x, bias, residual, rows);
+  check_rows(x, rows);
+  if (!runs_loops(x)) return kernels_for(x).bias_dropout_add_forward(x, bias, residual, rows);
   const int64_t n = x.size(1);
   const at::Tensor& like = residual.defined() ? residual : x;
   const at::Tensor y = at::empty_like(like);
@@ -107,8 +112,8 @@ at::Tensor bias_dropout_add_forward(const at::Tensor& x, const at::Tensor& bias,
 at::Tensor bias_dropout_backward(const at::Tensor& dy, const DropoutRows& rows, at::Tensor bias_grad,
                                  int64_t valid_rows, at::ScalarType branch) {
   SL_ANNOUNCE_OP("shardline::bias_dropout_backward", dy);
-  if (!dy.is_meta()) check_rows(dy, rows);
-  if (!runs_loops(dy)) return aten::bias_dropout_backward(dy, rows, bias_grad, valid_rows, branch);
+  check_rows(dy, rows);
+  if (!runs_loops(dy)) return kernels_for(dy).bias_dropout_backward(dy, rows, bias_grad, valid_rows, branch);
   const int64_t n = dy.size(1);
   const RowBlocks blocks(dy.size(0));
   const at::Tensor dx = at::empty_like(dy, dy.options().dtype(branch));

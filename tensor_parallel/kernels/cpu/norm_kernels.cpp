@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "core/model/announced_op.h"
-#include "tensor_parallel/kernels/aten/aten_kernels.h"
+#include "tensor_parallel/kernels/kernel_table.h"
 #include "tensor_parallel/kernels/kernels.h"
 #include "tensor_parallel/kernels/number_types.h"
 #include "tensor_parallel/kernels/row_kernels.h"
@@ -100,7 +100,7 @@ SHARDLINE_FOR_TYPE_PAIRS(DEFINE_NORM)
 std::tuple<at::Tensor, at::Tensor, at::Tensor> layer_norm_forward(const at::Tensor& x, const at::Tensor& weight,
                                                                   const at::Tensor& bias, double epsilon) {
   SL_ANNOUNCE_OP("shardline::layer_norm_forward", x);
-  if (!runs_loops(x)) return aten::layer_norm_forward(x, weight, bias, epsilon);
+  if (!runs_loops(x)) return kernels_for(x).layer_norm_forward(x, weight, bias, epsilon);
   const int64_t rows = x.size(0), n = x.size(1);
   const at::Tensor y = at::empty({rows, n}, weight.options());
   const at::Tensor mean = at::empty({rows}, x.options().dtype(wide_type(x))), rstd = at::empty_like(mean);
@@ -124,7 +124,8 @@ at::Tensor layer_norm_backward(const at::Tensor& dy, const at::Tensor& x, const 
                                const at::Tensor& rstd, const at::Tensor& weight, at::Tensor weight_grad,
                                at::Tensor bias_grad, int64_t valid_rows) {
   SL_ANNOUNCE_OP("shardline::layer_norm_backward", dy);
-  if (!runs_loops(x)) return aten::layer_norm_backward(dy, x, mean, rstd, weight, weight_grad, bias_grad, valid_rows);
+  if (!runs_loops(x))
+    return kernels_for(x).layer_norm_backward(dy, x, mean, rstd, weight, weight_grad, bias_grad, valid_rows);
   const int64_t n = x.size(1);
   const RowBlocks blocks(x.size(0));
   const at::Tensor dx = at::empty_like(x);

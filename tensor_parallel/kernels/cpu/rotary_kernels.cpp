@@ -1,7 +1,7 @@
 #include <ATen/Parallel.h>
 
 #include "core/model/announced_op.h"
-#include "tensor_parallel/kernels/aten/aten_kernels.h"
+#include "tensor_parallel/kernels/kernel_table.h"
 #include "tensor_parallel/kernels/kernels.h"
 #include "tensor_parallel/kernels/number_types.h"
 #include "tensor_parallel/kernels/row_kernels.h"
@@ -35,7 +35,7 @@ void rotate_pairs_(at::Tensor x, const at::Tensor& table, const at::Tensor& posi
                 pairs = table.size(2);
   SL_ASSERT(table.size(0) == 2 && 2 * pairs <= head_dim && table.scalar_type() == wide_type(x), "a table of ",
             table.sizes(), " ", table.scalar_type(), " for heads of ", head_dim, " ", x.scalar_type());
-  if (!runs_loops(x)) return aten::rotate_pairs_(x, table, position, back);
+  if (!runs_loops(x)) return kernels_for(x).rotate_pairs_(x, table, position, back);
   SL_ASSERT(x.stride(2) == 1 && x.stride(1) == head_dim, "the heads of a row stand side by side; strides ",
             x.strides());
   with_type_of(x, [&]<class S>(S) {

@@ -4,6 +4,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -72,7 +73,7 @@ std::vector<at::Tensor> values_of(const ModelSpec& spec, at::ScalarType type) {
 Microbatch random_batch() {
   Microbatch batch{.ids = at::randint(kWords, {3, 33}, at::kLong)};
   batch.labels = batch.ids.clone();
-  batch.samples = {4, 0, 7};
+  batch.samples = at::tensor({4, 0, 7}, at::kLong);
   return batch;
 }
 

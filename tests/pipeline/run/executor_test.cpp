@@ -158,7 +158,7 @@ Result run(const Schedule& schedule, Mode mode = Mode::train, const std::string&
     for (size_t i = 0; i < kLayers; ++i)
       if (layers.layers[i]) result.gradients[i] = static_cast<FakeLayer&>(*layers.layers[i]).gradient();
     if (stage == schedule.stage_of_chunk.back())
-      result.losses = done.losses, result.outputs = done.outputs, result.records = done.records;
+      result.losses = done.losses, result.outputs = done.outputs, result.records = executor.take_records();
   });
   return result;
 }

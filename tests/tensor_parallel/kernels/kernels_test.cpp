@@ -179,14 +179,24 @@ TEST_CASE("Dropout, residual and bias") {
 
 TEST_CASE("A dropout mask is that of random_word, wherever the row lies") {
   const int64_t n = 2500;  // more than one chunk
-  DropoutRows rows{.seed = 1, .op = 2, .step = 3, .probability = 0.25, .sample = {4, -1, 9}, .position = {6, 0, 1}};
-  const at::Tensor y = bias_dropout_add_forward(at::full({3, n}, 1.0), {}, {}, rows);
-  for (const int64_t row : {0, 2})
+  const DropoutRows rows{.seed = 1,
+                         .op = 2,
+                         .step = 3,
+                         .probability = 0.25,
+                         .samples = at::tensor({4, 9}, at::kLong),
+                         .length = 3,
+                         .first_position = 5,
+                         .first_token = 2,
+                         .tokens = 6};
+  const at::Tensor y = bias_dropout_add_forward(at::full({5, n}, 1.0), {}, {}, rows);
+  const std::pair<uint32_t, int64_t> sample_and_position[] = {{4, 7}, {9, 5}, {9, 6}, {9, 7}};
+  for (int64_t row = 0; row < 4; ++row)
     for (const int64_t i : {int64_t{0}, int64_t{1}, int64_t{1023}, int64_t{1024}, int64_t{1027}, n - 1}) {
-      const auto word = random_word({1, 2, 3, static_cast<uint32_t>(rows.sample[row])}, rows.position[row] * n + i);
+      const auto [sample, position] = sample_and_position[row];
+      const auto word = random_word({1, 2, 3, sample}, position * n + i);
       CHECK(y[row][i].item<float>() == (word < 0.75 * 4294967296.0 ? 1 / 0.75f : 0.0f));
     }
-  CHECK(y[1].eq(1).all().item<bool>());
+  CHECK(y[4].eq(1).all().item<bool>());
   CHECK(y[0].eq(0).sum().item<int64_t>() == Approx(0.25 * n).margin(100));
 }
 

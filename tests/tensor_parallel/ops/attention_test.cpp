@@ -1,5 +1,6 @@
 #include "tensor_parallel/ops/attention.h"
 
+#include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/matmul.h>
@@ -21,7 +22,7 @@ constexpr int64_t kDim = 4;
 
 Microbatch batch_of(int64_t samples, int64_t length) {
   Microbatch batch{.ids = at::ones({samples, length}, at::kLong)};
-  for (int64_t i = 0; i < samples; ++i) batch.samples.push_back(i);
+  batch.samples = at::arange(samples);
   return batch;
 }
 
@@ -159,7 +160,7 @@ TEST_CASE("dropout of attention belongs to sample and head, not to the rank or t
     CHECK(difference(d_part, heads_of(dx, 5, first, count)) <= 1e-14);
   }
   Microbatch second = batch_of(2, 9);  // samples 1 and 2 as a microbatch of their own
-  second.samples = {1, 2};
+  second.samples = at::arange(1, 3);
   const auto [later, d_later] = run(qkv.narrow(0, 9, 18), dy.narrow(0, 9, 18).contiguous(), second, 0, 5, Mode::train);
   CHECK(difference(later, y.narrow(0, 9, 18)) <= 1e-14);
   CHECK(difference(d_later, dx.narrow(0, 9, 18)) <= 1e-14);

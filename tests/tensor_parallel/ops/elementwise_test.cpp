@@ -6,6 +6,7 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/randn.h>
+#include <ATen/ops/tensor.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include "core/comm/local_communicator.h"
@@ -20,7 +21,7 @@ namespace {
 constexpr int64_t kFeatures = 10;
 
 Microbatch batch_of(std::vector<int64_t> samples, int64_t length) {
-  return {.ids = at::ones({static_cast<int64_t>(samples.size()), length}, at::kLong), .samples = std::move(samples)};
+  return {.ids = at::ones({static_cast<int64_t>(samples.size()), length}, at::kLong), .samples = at::tensor(samples)};
 }
 
 // x + dropout of 1 + bias at site 2 of layer 4, and the gradient of what was dropped; border rows.

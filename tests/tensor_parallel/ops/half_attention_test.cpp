@@ -1,8 +1,10 @@
 // Attention on half-precision tensors: scores and softmax in fp32, block by block and in torch's fused form; and the
 // options that change where it is computed.
+#include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/tensor.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <array>
@@ -28,7 +30,7 @@ struct Restore {
 
 Microbatch batch_of(int64_t samples, int64_t length) {
   Microbatch batch{.ids = at::ones({samples, length}, at::kLong)};
-  for (int64_t i = 0; i < samples; ++i) batch.samples.push_back(i);
+  batch.samples = at::arange(samples);
   return batch;
 }
 
@@ -93,7 +95,7 @@ TEST_CASE("the blockwise attention of half precision is float64's, rounded once,
                                        .op = 11,
                                        .step = 2,
                                        .probability = probability,
-                                       .sample = {40, 41},
+                                       .samples = at::tensor({40, 41}, at::kLong),
                                        .first_head = 3,
                                        .max_positions = 301};
         for (const double divisor : {1.0, 5.0}) {
@@ -106,9 +108,9 @@ TEST_CASE("the blockwise attention of half precision is float64's, rounded once,
           CHECK(roundings(lse, lse64, 5e-6) <= 1);
 
           const auto d_out = normal({2, length, kHeads, kDim}, type).transpose(1, 2);
-          const auto [dq, dk, dv] = attention_backward(d_out, q, k, v, out, lse, scale, dropout);
-          const auto [dq64, dk64, dv64] =
-              aten::attention_backward(wide(d_out), wide(q), wide(k), wide(v), wide(out), lse64, 0.7, dropout);
+          const auto [dq, dk, dv] = parts_of_qkv(attention_backward(d_out, q, k, v, out, lse, scale, dropout));
+          const auto [dq64, dk64, dv64] = parts_of_qkv(
+              aten::attention_backward(wide(d_out), wide(q), wide(k), wide(v), wide(out), lse64, 0.7, dropout));
           CHECK(roundings(dq, dq64, 1e-5) <= 1);
           CHECK(roundings(dk, dk64, 1e-5) <= 1);
           CHECK(roundings(dv, dv64, 1e-5) <= 1);
@@ -116,7 +118,8 @@ TEST_CASE("the blockwise attention of half precision is float64's, rounded once,
           const auto [torchs, torchs_lse] = aten::attention_forward(q, k, v, scale, dropout);
           CHECK(torchs.scalar_type() == type);
           CHECK(roundings(torchs, out64, 5e-6) <= 1);
-          const auto [dqt, dkt, dvt] = aten::attention_backward(d_out, q, k, v, out, torchs_lse, scale, dropout);
+          const auto [dqt, dkt, dvt] =
+              parts_of_qkv(aten::attention_backward(d_out, q, k, v, out, torchs_lse, scale, dropout));
           CHECK(roundings(dqt, wide(dq), 1e-5) <= 2);
           CHECK(roundings(dkt, wide(dk), 1e-5) <= 2);
           CHECK(roundings(dvt, wide(dv), 1e-5) <= 2);

@@ -222,7 +222,7 @@ TEST_CASE("a residual in fp32 passes through half-precision layers without a rou
 
         CHECK(worst_over_ranks(ranks, [&](Communicator& comm) {
                 const TensorParallel tp{&comm, sequence_parallel};
-                const Microbatch batch{.ids = at::ones({1, tokens}, at::kLong), .samples = {0}};
+                const Microbatch batch{.ids = at::ones({1, tokens}, at::kLong), .samples = at::zeros({1}, at::kLong)};
                 Parameter scale = half_parameter(spec, weight, tp), shift = half_parameter(spec, bias, tp),
                           added = half_parameter(spec, bias, tp);
                 const auto local = slice_rows(tp, stream).detach().requires_grad_(true);

@@ -19,7 +19,7 @@ Config with(const char* patch) {
 }
 
 bool has_note(const Config& config, const char* beginning) {
-  const auto lines = notes(config, c10::DeviceType::CPU);
+  const auto lines = notes(config, false);
   return std::any_of(lines.begin(), lines.end(), [&](const auto& line) { return line.starts_with(beginning); });
 }
 

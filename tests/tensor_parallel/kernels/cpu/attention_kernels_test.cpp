@@ -2,6 +2,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/eye.h>
@@ -29,10 +30,13 @@ namespace shardline::attention_kernels_test {
 namespace {
 
 AttentionDropout dropout_of(int64_t batch, double probability) {
-  AttentionDropout d{
-      .seed = 5, .op = 11, .step = 2, .probability = probability, .sample = {}, .first_head = 3, .max_positions = 301};
-  for (int64_t b = 0; b < batch; ++b) d.sample.push_back(b == 1 ? -1 : 40 + b);
-  return d;
+  return {.seed = 5,
+          .op = 11,
+          .step = 2,
+          .probability = probability,
+          .samples = at::arange(40, 40 + batch, at::kLong),
+          .first_head = 3,
+          .max_positions = 301};
 }
 
 at::Tensor wide(const at::Tensor& t) {
@@ -77,9 +81,9 @@ TEST_CASE("Attention with dropout agrees with the whole matrix") {
         check_close(lse, lse64);
 
         const at::Tensor d_out = at::randn({s.batch, s.length, s.heads, s.head_dim}, type).transpose(1, 2);
-        const auto [dq, dk, dv] = attention_backward(d_out, q, k, v, out, lse, scale, dropout);
-        const auto [dq64, dk64, dv64] =
-            aten::attention_backward(wide(d_out), wide(q), wide(k), wide(v), out64, lse64, scale, dropout);
+        const auto [dq, dk, dv] = parts_of_qkv(attention_backward(d_out, q, k, v, out, lse, scale, dropout));
+        const auto [dq64, dk64, dv64] = parts_of_qkv(
+            aten::attention_backward(wide(d_out), wide(q), wide(k), wide(v), out64, lse64, scale, dropout));
         check_close(dq, dq64);
         check_close(dk, dk64);
         check_close(dv, dv64);
@@ -100,7 +104,7 @@ TEST_CASE("The gradients of attention with dropout are its slopes") {
     return (std::get<0>(attention_forward(a, b, c, 0.6, dropout)) * d_out).sum().item<double>();
   };
   const auto [out, lse] = attention_forward(q, k, v, 0.6, dropout);
-  const auto [dq, dk, dv] = attention_backward(d_out, q, k, v, out, lse, 0.6, dropout);
+  const auto [dq, dk, dv] = parts_of_qkv(attention_backward(d_out, q, k, v, out, lse, 0.6, dropout));
   for (int64_t position = 0; position < 4; ++position)
     for (int64_t feature = 0; feature < 3; ++feature) {
       at::Tensor step = at::zeros_like(q);
@@ -146,7 +150,7 @@ TEST_CASE("Attention of an empty microbatch, and of a rank without heads") {
     const auto [out, lse] = attention_forward(q, k, v, 1, dropout);
     CHECK(out.sizes() == q.sizes());
     CHECK(lse.sizes() == q.sizes().slice(0, 3));
-    const auto [dq, dk, dv] = attention_backward(out, q, k, v, out, lse, 1, dropout);
+    const auto [dq, dk, dv] = parts_of_qkv(attention_backward(out, q, k, v, out, lse, 1, dropout));
     for (const at::Tensor& gradient : {dq, dk, dv}) CHECK(gradient.sizes() == q.sizes());
   }
 }
@@ -159,7 +163,7 @@ TEST_CASE("Attention does not depend on the number of threads") {
   for (const int threads : {1, 2, 3}) {
     at::set_num_threads(threads);
     const auto [out, lse] = attention_forward(q, k, v, 1, dropout);
-    const auto [dq, dk, dv] = attention_backward(q, q, k, v, out, lse, 1, dropout);
+    const auto [dq, dk, dv] = parts_of_qkv(attention_backward(q, q, k, v, out, lse, 1, dropout));
     outs.push_back(out);
     gradients.push_back(at::cat({dq, dk, dv}));
   }
@@ -177,7 +181,7 @@ TEST_CASE("Attention over long sequences agrees with torch's in float64, and pre
     const at::Tensor d_out = at::randn({1, length, 2, 8}).transpose(1, 2);
     const auto step = [&, q = q, k = k, v = v] {
       const auto [out, lse] = attention_forward(q, k, v, 0.35, dropout_of(1, 0));
-      const auto [dq, dk, dv] = attention_backward(d_out, q, k, v, out, lse, 0.35, dropout_of(1, 0));
+      const auto [dq, dk, dv] = parts_of_qkv(attention_backward(d_out, q, k, v, out, lse, 0.35, dropout_of(1, 0)));
       return std::array{out, dq, dk, dv};
     };
     const auto got = step();
@@ -246,7 +250,8 @@ TEST_CASE("Infinite scores and NaN values are never hidden, and spread as in flo
       const at::Tensor d_out = at::randn({1, 1, kLength, 4}).to(type);
       const auto least = by_definition(qkv, d_out, 0.5, false), most = by_definition(qkv, d_out, 0.5, true);
       const auto [out, lse] = attention_forward(qkv[0], qkv[1], qkv[2], 0.5, dropout_of(1, 0));
-      const auto [dq, dk, dv] = attention_backward(d_out, qkv[0], qkv[1], qkv[2], out, lse, 0.5, dropout_of(1, 0));
+      const auto [dq, dk, dv] =
+          parts_of_qkv(attention_backward(d_out, qkv[0], qkv[1], qkv[2], out, lse, 0.5, dropout_of(1, 0)));
       const std::array got = {out, dq, dk, dv};
       bool shows = false;
       for (size_t i = 0; i < got.size(); ++i) {

@@ -1,4 +1,4 @@
-#include "optim/update/exact_sum.h"
+#include "core/numbers/exact_sum.h"
 
 #include <cmath>
 #include <cstring>
@@ -9,7 +9,6 @@
 namespace shardline {
 namespace {
 
-constexpr size_t kInfinities = ExactSum::kWords - 2, kNans = ExactSum::kWords - 1;
 constexpr int kBits = 32;
 constexpr int64_t kMask = (int64_t{1} << kBits) - 1;
 constexpr int64_t kMostAdditions = int64_t{1} << 30;  // before a word could overflow

@@ -10,9 +10,8 @@ namespace shardline {
 
 class ExactSum {
  public:
-  // Each word has 32 bits of the number, from 2^-1074 upwards, and room for carries; the last two words count
-  // infinities and NaNs.
-  static constexpr size_t kWords = 70;
+  // 32 bits of the number each, from 2^-1074 upwards, and room for carries; two last words count infinities and NaNs.
+  static constexpr size_t kWords = 70, kInfinities = kWords - 2, kNans = kWords - 1;
 
   void add(double value);
   void add(const ExactSum& other);

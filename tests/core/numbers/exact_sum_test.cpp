@@ -1,4 +1,4 @@
-#include "optim/update/exact_sum.h"
+#include "core/numbers/exact_sum.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,0 +1,213 @@
+#include "core/comm/nccl/nccl_world.h"
+
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <algorithm>
+
+namespace shardline {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kBetweenLooks{5};
+constexpr std::chrono::milliseconds kShortWait{1};  // NCCL puts an operation into a stream in less
+constexpr std::chrono::microseconds kBetweenQuestions{100};
+constexpr int kStreams = 32;  // of a priority in torch's pool, which hands them out in turn
+
+c10::impl::VirtualGuardImpl guard_of(at::Device device) {
+  return c10::impl::VirtualGuardImpl(device.type());
+}
+
+}  // namespace
+
+const char* nccl_result_text(int result) {
+  switch (result) {
+    case 1:
+      return "a CUDA call failed, often an earlier kernel's error or a device that is gone";
+    case 2:
+      return "a system call failed: network, shared memory (/dev/shm too small?) or a lost connection";
+    case 3:
+      return "NCCL had an internal error, or memory was corrupted";
+    case 4:
+      return "NCCL was given an invalid argument";
+    case 5:
+      return "NCCL was used incorrectly: different versions or calls on different ranks, or two ranks on one GPU";
+    case 6:
+      return "a remote rank failed or ended; look at the other ranks' messages";
+    default:
+      return "unknown error";
+  }
+}
+
+NcclWorld::NcclWorld(const NcclApi& api, at::Device device, CommunicatorPtr control)
+    : api_(api), device_(device), control_(std::move(control)), rank_(current_rank()) {
+  thread_ = std::thread([this] { watch_over(); });
+}
+
+NcclWorld::~NcclWorld() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  wake_.notify_all();
+  thread_.join();
+}
+
+c10::Stream NcclWorld::current_stream() const {
+  return guard_of(device_).getStream(device_);
+}
+
+c10::Stream NcclWorld::take_stream() {
+  for (int i = 0; i < kStreams; ++i) {
+    const c10::Stream stream = guard_of(device_).getStreamFromGlobalPool(device_, /*isHighPriority=*/true);
+    if (std::find(streams_.begin(), streams_.end(), stream) != streams_.end()) continue;
+    streams_.push_back(stream);
+    return stream;
+  }
+  throw RunError(cat("rank ", current_rank(), " is in more than ", kStreams,
+                     " NCCL groups, and each needs a stream of its own; use fewer pipeline stages or no sharding"));
+}
+
+void NcclWorld::give_back(const c10::Stream& stream) {
+  std::erase(streams_, stream);
+}
+
+void NcclWorld::add(void* comm) {
+  std::lock_guard lock(mutex_);
+  comms_.push_back(comm);
+}
+
+void NcclWorld::remove(void* comm) {
+  std::lock_guard lock(mutex_);
+  comms_.remove(comm);
+  watched_.remove_if([&](const Watched& watched) {
+    if (watched.batch->comm != comm) return false;
+    end(watched, FlightState::done);
+    return true;
+  });
+}
+
+void NcclWorld::end(const Watched& watched, FlightState state) {
+  for (const CommRequest& request : watched.batch->requests) flight_ring().end(request.ticket, state);
+}
+
+std::string NcclWorld::failure() const {
+  std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+void NcclWorld::fail(const std::string& message) {
+  std::lock_guard lock(mutex_);
+  if (failure_.empty()) failure_ = message;
+  abort_comms();
+}
+
+void NcclWorld::abort_comms() {
+  for (const Watched& watched : watched_) end(watched, FlightState::failed);
+  watched_.clear();
+  for (void* comm : comms_) api_.abort(comm);
+  comms_.clear();
+}
+
+bool NcclWorld::use(const std::function<void()>& call) {
+  std::lock_guard lock(mutex_);
+  if (!failure_.empty()) return false;
+  call();
+  return true;
+}
+
+NcclWorld::State NcclWorld::state_of(void* comm) const {
+  std::lock_guard lock(mutex_);
+  if (!failure_.empty()) return {.error = failure_};
+  int state = kNcclSuccess;
+  const int asked = api_.async_error(comm, &state);
+  return meaning_of(comm, asked == kNcclSuccess ? state : asked);
+}
+
+NcclWorld::State NcclWorld::state_of(void* comm, int result) const {
+  std::lock_guard lock(mutex_);
+  return failure_.empty() ? meaning_of(comm, result) : State{.error = failure_};
+}
+
+NcclWorld::State NcclWorld::meaning_of(void* comm, int result) const {
+  if (result == kNcclSuccess || result == kNcclInProgress) return {.busy = result == kNcclInProgress};
+  const char* detail = api_.last_error(comm);
+  return {.error =
+              cat(nccl_result_text(result), " (NCCL result ", result, detail && *detail ? cat(": ", detail) : "", ")")};
+}
+
+std::string NcclWorld::settle(void* comm, const TimeLimit& limit) const {
+  const auto begin = Clock::now();
+  for (;;) {
+    const State state = state_of(comm);
+    if (!state.busy) return state.error;
+    const auto passed = Clock::now() - begin;
+    if (passed > limit.time) return cat("NCCL was still busy when the time limit expired", limit.advice());
+    if (passed < kShortWait)
+      std::this_thread::yield();
+    else
+      std::this_thread::sleep_for(kBetweenQuestions);
+  }
+}
+
+void NcclWorld::watch(const NcclBatchPtr& batch) {
+  {
+    std::lock_guard lock(mutex_);
+    watched_.push_back({batch, {}, {}});
+  }
+  wake_.notify_all();
+}
+
+void NcclWorld::make_wait(const NcclBatchPtr& batch, const std::shared_ptr<StreamWait>& wait) {
+  std::lock_guard lock(mutex_);
+  wait->end_with(batch->end);
+  for (CommRequest& request : batch->requests) request.let_tensors_go();
+  for (Watched& watched : watched_)
+    if (watched.batch == batch) watched.waits.push_back(wait);
+}
+
+void NcclWorld::watch_over() {
+  set_current_rank(rank_);
+  guard_of(device_).setDevice(device_);  // or questions about events would set up the first device for this thread
+  std::unique_lock lock(mutex_);
+  while (!stopping_) {
+    wake_.wait(lock, [&] { return stopping_ || !watched_.empty(); });
+    wake_.wait_for(lock, kBetweenLooks, [&] { return stopping_; });
+    const std::string found = look();
+    if (found.empty()) continue;
+    // The rank's thread may be waiting for the device, or may not look at its results for long.
+    failure_ = found;
+    lock.unlock();
+    control_->abort(found);
+    lock.lock();
+    abort_comms();
+  }
+}
+
+std::string NcclWorld::look() {
+  try {
+    watched_.remove_if([](const Watched& watched) {
+      if (!watched.batch->is_over()) return false;
+      end(watched, FlightState::done);
+      return true;
+    });
+    for (Watched& watched : watched_) {
+      const CommRequest& first = watched.batch->requests.front();
+      const CommIdentity& identity = *watched.batch->identity;
+      int state = kNcclSuccess;
+      const int asked = api_.async_error(watched.batch->comm, &state);
+      const std::string error = meaning_of(watched.batch->comm, asked == kNcclSuccess ? state : asked).error;
+      if (!error.empty()) return identity.error(first, error, watched.since).what();
+      const auto has_begun = [](const std::shared_ptr<StreamWait>& wait) { return wait->has_begun(); };
+      if (!watched.since && std::any_of(watched.waits.begin(), watched.waits.end(), has_begun))
+        watched.since = Clock::now();
+      if (watched.since && Clock::now() - *watched.since > first.limit.time)
+        return identity.timed_out(first, *watched.since).what();
+    }
+  } catch (const std::exception& error) {  // of a device whose work has failed
+    return cat("rank ", rank_, " on host ", host_name(), ": ", error.what());
+  }
+  return "";
+}
+
+}  // namespace shardline

@@ -1,0 +1,267 @@
+// What kernels are written with. nvcc compiles them for accelerators; any other compiler makes their host twins, in
+// which the threads of a block are fibers (core/cuda/twin): the same source, index by index, where sanitizers see it.
+// No torch header is included here, and none may be in a .cu file.
+//
+// Kernels use the functions below instead of CUDA's own names, take all shared memory from a SharedRoom, and start with
+// launch() (core/cuda/launch.h).
+#pragma once
+#include <cstdint>
+
+#include "core/numbers/half_numbers.h"
+#include "core/numbers/philox_block.h"
+
+#ifdef __CUDACC__
+#include <cuda_runtime.h>
+#define SHARDLINE_KERNEL __global__ void
+#define SHARDLINE_DEVICE __device__ __forceinline__
+#define SHARDLINE_UNROLLED _Pragma("unroll")  // before loops whose arrays are to be registers
+#else
+#include <bit>
+#include <cmath>
+
+#include "core/cuda/twin/grid.h"
+#define SHARDLINE_KERNEL void
+#define SHARDLINE_DEVICE inline
+#define SHARDLINE_UNROLLED
+#endif
+
+namespace shardline::cuda {
+
+constexpr int kWarp = 32;
+
+#ifdef __CUDACC__
+
+SHARDLINE_DEVICE int thread_index() {
+  return threadIdx.x;
+}
+SHARDLINE_DEVICE int block_threads() {
+  return blockDim.x;
+}
+SHARDLINE_DEVICE int64_t block_x() {
+  return blockIdx.x;
+}
+SHARDLINE_DEVICE int64_t block_y() {
+  return blockIdx.y;
+}
+SHARDLINE_DEVICE int64_t blocks_x() {
+  return gridDim.x;
+}
+SHARDLINE_DEVICE void sync_block() {
+  __syncthreads();
+}
+SHARDLINE_DEVICE void sync_warp() {
+  __syncwarp();
+}
+
+// The value of lane `lane ^ mask`, or of lane `lane`. All lanes of a warp take part.
+SHARDLINE_DEVICE float shuffle_xor(float value, int mask) {
+  return __shfl_xor_sync(0xffffffffu, value, mask);
+}
+SHARDLINE_DEVICE uint32_t shuffle_xor(uint32_t value, int mask) {
+  return __shfl_xor_sync(0xffffffffu, value, mask);
+}
+SHARDLINE_DEVICE float shuffle(float value, int lane) {
+  return __shfl_sync(0xffffffffu, value, lane);
+}
+
+// An array in shared memory; add_atomically is for integers, whose sum does not depend on the order.
+template <class T>
+struct SharedArray {
+  SHARDLINE_DEVICE T& operator[](int64_t i) const { return values[i]; }
+  T* values;
+};
+SHARDLINE_DEVICE void add_atomically(unsigned long long& to, unsigned long long value) {
+  atomicAdd(&to, value);
+}
+SHARDLINE_DEVICE void add_atomically_to_global(unsigned long long* to, unsigned long long value) {
+  atomicAdd(to, value);
+}
+
+// The block's shared memory, in arrays of aligned starts. All threads take the same ones.
+class SharedRoom {
+ public:
+  template <class T>
+  SHARDLINE_DEVICE SharedArray<T> take(int64_t count) {
+    extern __shared__ __align__(16) unsigned char bytes[];
+    const uint32_t begin = (offset_ + 15u) / 16u * 16u;
+    offset_ = begin + static_cast<uint32_t>(count * sizeof(T));
+    return {reinterpret_cast<T*>(bytes + begin)};
+  }
+
+ private:
+  uint32_t offset_ = 0;
+};
+
+SHARDLINE_DEVICE float exponential2(float x) {
+  return exp2f(x);
+}
+SHARDLINE_DEVICE float bits_to_float(uint32_t bits) {
+  return __uint_as_float(bits);
+}
+SHARDLINE_DEVICE uint32_t float_to_bits(float x) {
+  return __float_as_uint(x);
+}
+SHARDLINE_DEVICE int leading_zeros(uint64_t x) {
+  return __clzll(static_cast<long long>(x));
+}
+SHARDLINE_DEVICE uint64_t double_to_bits(double x) {
+  return static_cast<uint64_t>(__double_as_longlong(x));
+}
+
+// Half-precision numbers to and from fp32, to nearest even, as core/numbers/half_numbers.h does it.
+SHARDLINE_DEVICE float number(float x) {
+  return x;
+}
+SHARDLINE_DEVICE float number(Bf16 x) {
+  return __uint_as_float(static_cast<uint32_t>(x.bits) << 16);
+}
+SHARDLINE_DEVICE float number(Fp16 x) {
+  float result;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(result) : "h"(x.bits));
+  return result;
+}
+template <class S>
+SHARDLINE_DEVICE S stored(float x);
+template <>
+SHARDLINE_DEVICE float stored<float>(float x) {
+  return x;
+}
+template <>
+SHARDLINE_DEVICE Bf16 stored<Bf16>(float x) {
+  Bf16 result;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(result.bits) : "f"(x));
+  return result;
+}
+template <>
+SHARDLINE_DEVICE Fp16 stored<Fp16>(float x) {
+  Fp16 result;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(result.bits) : "f"(x));
+  return result;
+}
+
+#else
+
+inline int thread_index() {
+  return twin::thread_index();
+}
+inline int block_threads() {
+  return twin::block_threads();
+}
+inline int64_t block_x() {
+  return twin::block_index().x;
+}
+inline int64_t block_y() {
+  return twin::block_index().y;
+}
+inline int64_t blocks_x() {
+  return twin::grid_size().x;
+}
+inline void sync_block() {
+  twin::sync_block();
+}
+inline void sync_warp() {
+  twin::sync_warp();
+}
+inline uint32_t shuffle(uint32_t value, int lane) {
+  return static_cast<uint32_t>(twin::exchange(twin::Exchange::shuffle, value)[lane]);
+}
+inline float shuffle(float value, int lane) {
+  return std::bit_cast<float>(shuffle(std::bit_cast<uint32_t>(value), lane));
+}
+inline uint32_t shuffle_xor(uint32_t value, int mask) {
+  return shuffle(value, (twin::thread_index() % kWarp) ^ mask);
+}
+inline float shuffle_xor(float value, int mask) {
+  return shuffle(value, (twin::thread_index() % kWarp) ^ mask);
+}
+
+template <class T>
+using SharedArray = twin::SharedArray<T>;
+template <class T>
+void add_atomically(twin::SharedElement<T> to, T value) {
+  to.add_atomically(value);
+}
+inline void add_atomically_to_global(unsigned long long* to, unsigned long long value) {
+  *to += value;
+}
+
+class SharedRoom {
+ public:
+  template <class T>
+  SharedArray<T> take(int64_t count) {
+    return twin::take_shared<T>(offset_, count);
+  }
+
+ private:
+  size_t offset_ = 0;
+};
+
+inline float exponential2(float x) {
+  return std::exp2(x);
+}
+inline float bits_to_float(uint32_t bits) {
+  return std::bit_cast<float>(bits);
+}
+inline uint32_t float_to_bits(float x) {
+  return std::bit_cast<uint32_t>(x);
+}
+inline int leading_zeros(uint64_t x) {
+  return std::countl_zero(x);
+}
+inline uint64_t double_to_bits(double x) {
+  return std::bit_cast<uint64_t>(x);
+}
+template <class S>
+float number(S x) {
+  return widen(x);
+}
+template <class S>
+S stored(float x) {
+  return narrow<S>(x);
+}
+
+#endif
+
+SHARDLINE_DEVICE int lane_index() {
+  return thread_index() % kWarp;
+}
+SHARDLINE_DEVICE int warp_index() {
+  return thread_index() / kWarp;
+}
+
+// The sum, or the largest, over the lanes of a warp, always added in the same order; every lane gets it.
+SHARDLINE_DEVICE float warp_sum(float value) {
+  for (int mask = kWarp / 2; mask > 0; mask /= 2) value += shuffle_xor(value, mask);
+  return value;
+}
+SHARDLINE_DEVICE float warp_max(float value) {
+  for (int mask = kWarp / 2; mask > 0; mask /= 2) {
+    const float other = shuffle_xor(value, mask);
+    value = other > value ? other : value;
+  }
+  return value;
+}
+
+// kCount neighbours that are read or written at once; their address is a multiple of their bytes.
+template <class S, int kCount>
+struct alignas(kCount * sizeof(S)) Pack {
+  S value[kCount];
+};
+template <int kCount, class S>
+SHARDLINE_DEVICE Pack<S, kCount> load(const S* from) {
+  return *reinterpret_cast<const Pack<S, kCount>*>(from);
+}
+template <int kCount, class S>
+SHARDLINE_DEVICE void store(S* to, const Pack<S, kCount>& pack) {
+  *reinterpret_cast<Pack<S, kCount>*>(to) = pack;
+}
+template <int kCount, class S>
+SHARDLINE_DEVICE void store(const SharedArray<S>& to, int64_t first, const Pack<S, kCount>& pack) {
+#ifdef __CUDACC__
+  store<kCount>(&to[first], pack);
+#else
+  for (int j = 0; j < kCount; ++j) to[first + j] = pack.value[j];
+#endif
+}
+
+}  // namespace shardline::cuda

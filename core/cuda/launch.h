@@ -1,0 +1,43 @@
+// How host code starts kernels, and the record of what was started.
+#pragma once
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+#include "core/cuda/device_code.h"
+#include "core/cuda/launch_log.h"
+
+namespace shardline::cuda {
+
+struct Launch {
+  const char* kernel;
+  int64_t blocks_x, blocks_y = 1;
+  int threads;
+  size_t shared_bytes = 0;
+  int64_t bytes_read = 0, bytes_written = 0;  // of device memory, each element once per pass over it
+};
+
+// Starts the kernel on the stream; nothing where there are no blocks. Throws std::runtime_error with CUDA's message.
+template <class... Parameters>
+void launch(const Launch& how, Stream stream, void (*kernel)(Parameters...), Parameters... parameters) {
+  if (how.blocks_x * how.blocks_y == 0) return;
+  log_launch(how.kernel, how.bytes_read, how.bytes_written);
+#ifdef __CUDACC__
+  const auto check = [&](cudaError_t result) {
+    if (result != cudaSuccess)
+      throw std::runtime_error(std::string("kernel ") + how.kernel + ": " + cudaGetErrorString(result));
+  };
+  constexpr size_t kWithoutAsking = 48 * 1024;
+  if (how.shared_bytes > kWithoutAsking)
+    check(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(how.shared_bytes)));
+  const dim3 grid(static_cast<unsigned>(how.blocks_x), static_cast<unsigned>(how.blocks_y));
+  kernel<<<grid, how.threads, how.shared_bytes, stream>>>(parameters...);
+  check(cudaGetLastError());
+#else
+  twin::run_grid(how.kernel, {how.blocks_x, how.blocks_y, 1}, how.threads, how.shared_bytes,
+                 [&] { kernel(parameters...); });
+#endif
+}
+
+}  // namespace shardline::cuda

@@ -1,0 +1,111 @@
+// A block's shared memory that knows who wrote and read which element since the last barrier, and so finds races,
+// elements that are read before they are written, and indices outside of an array, in every run.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+namespace shardline::twin {
+
+// A kernel is wrong in a way that a GPU would not report.
+struct KernelFault : std::logic_error {
+  using std::logic_error::logic_error;
+};
+
+// Who accesses: a thread, its warp, and how many barriers of the block and of the warp it has passed. Accesses of two
+// threads are ordered if a barrier that both take part in lies between them.
+struct Access {
+  int thread = -1, warp = -1;
+  uint64_t block_epoch = 0, warp_epoch = 0;
+};
+
+class ElementHistory {
+ public:
+  // Each throws KernelFault.
+  void read(const Access& by);
+  void write(const Access& by);
+  void add_atomically(const Access& by);
+
+ private:
+  static bool ordered(const Access& before, const Access& now);
+
+  Access written_, read_, added_;
+  bool read_by_several_threads_ = false, read_by_several_warps_ = false;
+};
+
+// The access of the thread that runs.
+Access access_of_this_thread();
+
+template <class T>
+class SharedElement {
+ public:
+  SharedElement(T* value, ElementHistory* history) : value_(value), history_(history) {}
+  operator T() const {
+    history_->read(access_of_this_thread());
+    return *value_;
+  }
+  SharedElement& operator=(const T& value) {
+    history_->write(access_of_this_thread());
+    *value_ = value;
+    return *this;
+  }
+  SharedElement& operator=(const SharedElement& other) { return *this = static_cast<T>(other); }
+  SharedElement& operator+=(const T& value) { return *this = static_cast<T>(*this) + value; }
+  void add_atomically(const T& value) {
+    history_->add_atomically(access_of_this_thread());
+    *value_ += value;
+  }
+
+ private:
+  T* value_;
+  ElementHistory* history_;
+};
+
+// An array in shared memory.
+template <class T>
+class SharedArray {
+ public:
+  SharedArray(T* values, ElementHistory* history, int64_t count) : values_(values), history_(history), count_(count) {}
+  SharedElement<T> operator[](int64_t i) const {
+    if (i < 0 || i >= count_)
+      throw KernelFault("element " + std::to_string(i) + " of a shared array of " + std::to_string(count_));
+    return {values_ + i, history_ + i};
+  }
+
+ private:
+  T* values_;
+  ElementHistory* history_;
+  int64_t count_;
+};
+
+// What a block was launched with, in the order in which its threads take arrays of it.
+class SharedRoom {
+ public:
+  static constexpr size_t kAlignment = 16;  // of arrays
+
+  explicit SharedRoom(size_t bytes) : bytes_(bytes), history_(bytes) {}
+
+  template <class T>
+  SharedArray<T> take(size_t& offset, int64_t count) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    const size_t begin = (offset + kAlignment - 1) / kAlignment * kAlignment;
+    offset = begin + count * sizeof(T);
+    if (offset > bytes_.size())
+      throw KernelFault(std::to_string(offset) + " bytes of shared memory of a launch with " +
+                        std::to_string(bytes_.size()));
+    // An array's elements never overlap those of another, so the history at an element's first byte is its own; arrays
+    // of one type are dense in it.
+    return {reinterpret_cast<T*>(bytes_.data() + begin), history_.data() + begin, count};
+  }
+  void clear() { history_.assign(history_.size(), {}); }
+
+ private:
+  std::vector<std::byte> bytes_;
+  std::vector<ElementHistory> history_;
+};
+
+}  // namespace shardline::twin

@@ -1,0 +1,34 @@
+#include "core/device/stream_wait.h"
+
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <deque>
+
+namespace shardline {
+namespace {
+
+thread_local std::deque<std::shared_ptr<StreamWait::Times>> unmeasured;  // in the order of the stream
+thread_local double waited = 0;
+
+}  // namespace
+
+StreamWait::StreamWait(at::Device device)
+    : stream_(c10::impl::VirtualGuardImpl(device.type()).getStream(device)),
+      times_(std::make_shared<Times>(Times{c10::Event(device.type(), c10::EventFlag::BACKEND_DEFAULT),
+                                           c10::Event(device.type(), c10::EventFlag::BACKEND_DEFAULT)})) {
+  times_->begin.record(stream_);
+}
+
+void StreamWait::end_with(const c10::Event& event) {
+  event.block(stream_);
+  times_->end.record(stream_);
+  unmeasured.push_back(times_);
+}
+
+double stream_waited_seconds() {
+  for (; !unmeasured.empty() && unmeasured.front()->end.query(); unmeasured.pop_front())
+    waited += unmeasured.front()->begin.elapsedTime(unmeasured.front()->end) / 1000;
+  return waited;
+}
+
+}  // namespace shardline

@@ -1,0 +1,19 @@
+// The small sums of squares of which the gradient norm consists, on processors and accelerators alike.
+#pragma once
+#include <cstdint>
+
+namespace shardline {
+
+// Elements of a parameter, from its start; shards never cut a leaf.
+constexpr int64_t kNormLeaf = 16;
+
+template <typename T>
+constexpr double norm_leaf(const T* g) {
+  double lanes[4] = {};
+  for (int64_t i = 0; i < kNormLeaf; i += 4)
+    for (int64_t lane = 0; lane < 4; ++lane)
+      lanes[lane] += static_cast<double>(g[i + lane]) * static_cast<double>(g[i + lane]);
+  return (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]);
+}
+
+}  // namespace shardline

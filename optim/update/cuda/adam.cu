@@ -1,0 +1,100 @@
+#include <cmath>
+#include <stdexcept>
+
+#include "core/cuda/launch.h"
+#include "optim/update/cuda/update_launches.h"
+
+namespace shardline::cuda {
+namespace {
+
+constexpr int kThreads = 256, kMostRanges = 64;
+constexpr int64_t kBlockElements = kThreads * 4 * 4;
+
+// The ranges of a launch, passed by value. Blocks first_block[i] to first_block[i + 1] - 1 have range i.
+struct Ranges {
+  int count = 0;
+  int64_t first_block[kMostRanges + 1] = {};
+  AdamRange range[kMostRanges];
+};
+
+struct Factors {
+  float decay, gradient, most, beta1, beta2, step_size, root_correction, epsilon;
+  bool decoupled, clips;
+};
+
+SHARDLINE_KERNEL update(Ranges ranges, Factors f) {
+  int low = 0, high = ranges.count;
+  while (high - low > 1) {
+    const int middle = (low + high) / 2;
+    (ranges.first_block[middle] <= block_x() ? low : high) = middle;
+  }
+  const AdamRange& range = ranges.range[low];
+  const float decay = range.decays ? f.decay : 0.0f;
+  const int64_t first = (block_x() - ranges.first_block[low]) * kBlockElements;
+  for (int64_t i = first + thread_index() * 4; i < first + kBlockElements && i < range.count; i += kThreads * 4) {
+    Pack<float, 4> value = load<4>(range.values + i), gradient = load<4>(range.gradients + i);
+    Pack<float, 4> m = load<4>(range.first + i), v = load<4>(range.second + i);
+    SHARDLINE_UNROLLED
+    for (int j = 0; j < 4; ++j) {
+      float g = gradient.value[j] * f.gradient;
+      if (f.most > 0) g = g > f.most ? f.most : g < -f.most ? -f.most : g;
+      gradient.value[j] = g;
+      if (f.decoupled)
+        value.value[j] -= decay * value.value[j];
+      else
+        g += decay * value.value[j];
+      m.value[j] = f.beta1 * m.value[j] + (1.0f - f.beta1) * g;
+      v.value[j] = f.beta2 * v.value[j] + (1.0f - f.beta2) * g * g;
+      value.value[j] -= f.step_size * m.value[j] / (sqrtf(v.value[j]) / f.root_correction + f.epsilon);
+    }
+    store<4>(range.values + i, value);
+    store<4>(range.first + i, m);
+    store<4>(range.second + i, v);
+    if (f.clips) store<4>(range.gradients + i, gradient);
+  }
+}
+
+void start(const Ranges& ranges, const Factors& f, Stream stream) {
+  int64_t elements = 0;
+  for (int i = 0; i < ranges.count; ++i) elements += ranges.range[i].count;
+  launch({.kernel = "adam_step",
+          .blocks_x = ranges.first_block[ranges.count],
+          .threads = kThreads,
+          .bytes_read = 16 * elements,
+          .bytes_written = (f.clips ? 16 : 12) * elements},
+         stream, update, ranges, f);
+}
+
+}  // namespace
+
+void adam_step(const std::vector<AdamRange>& all, const AdamStep& s, Stream stream) {
+  const auto corrected = [&](double beta) { return 1 - std::pow(beta, static_cast<double>(s.step)); };
+  const Factors f{.decay = static_cast<float>(s.decoupled ? s.learning_rate * s.weight_decay : s.weight_decay),
+                  .gradient = static_cast<float>(s.gradient_factor),
+                  .most = static_cast<float>(s.max_gradient_value),
+                  .beta1 = static_cast<float>(s.beta1),
+                  .beta2 = static_cast<float>(s.beta2),
+                  .step_size = static_cast<float>(s.learning_rate / corrected(s.beta1)),
+                  .root_correction = static_cast<float>(std::sqrt(corrected(s.beta2))),
+                  .epsilon = static_cast<float>(s.epsilon),
+                  .decoupled = s.decoupled,
+                  .clips = s.gradient_factor != 1 || s.max_gradient_value > 0};
+  Ranges ranges;
+  for (const AdamRange& range : all) {
+    bool aligned = range.count % 4 == 0;
+    for (const float* start_of : {range.values, range.gradients, range.first, range.second})
+      aligned = aligned && reinterpret_cast<uintptr_t>(start_of) % 16 == 0;
+    if (!aligned) throw std::invalid_argument("ranges are multiples of four numbers, at multiples of 16 bytes");
+    if (range.count == 0) continue;
+    ranges.range[ranges.count] = range;
+    ranges.first_block[ranges.count + 1] =
+        ranges.first_block[ranges.count] + (range.count + kBlockElements - 1) / kBlockElements;
+    if (++ranges.count == kMostRanges) {
+      start(ranges, f, stream);
+      ranges.count = 0;
+    }
+  }
+  start(ranges, f, stream);
+}
+
+}  // namespace shardline::cuda

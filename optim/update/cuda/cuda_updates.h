@@ -1,0 +1,9 @@
+// The kernels of this folder for tensors.
+#pragma once
+#include "optim/update/cuda/device_updates.h"
+
+namespace shardline::cuda {
+
+const DeviceUpdates& updates();
+
+}  // namespace shardline::cuda

@@ -1,0 +1,80 @@
+#include <algorithm>
+#include <stdexcept>
+
+#include "core/cuda/launch.h"
+#include "core/numbers/exact_sum.h"
+#include "core/numbers/norm_leaf.h"
+#include "optim/update/cuda/update_launches.h"
+
+namespace shardline::cuda {
+namespace {
+
+constexpr int kThreads = 256, kBits = 32, kPlaces = 32;
+constexpr int kWords = ExactSum::kWords, kInfinities = ExactSum::kInfinities, kNans = ExactSum::kNans;
+constexpr int64_t kMostBlocks = 1024;  // any number gives the same sum
+
+using Word = unsigned long long;
+
+// Every lane has words of its own, so that those of a warp never add to one word at a time.
+SHARDLINE_DEVICE void add_to_words(const SharedArray<Word>& words, double value) {
+  const uint64_t bits = double_to_bits(value);
+  const int exponent = static_cast<int>(bits >> 52 & 0x7ff), lane = lane_index();
+  uint64_t mantissa = bits & ((uint64_t{1} << 52) - 1);
+  if (exponent == 0x7ff) {
+    add_atomically(words[(mantissa != 0 ? kNans : kInfinities) * kPlaces + lane], Word{1});
+    return;
+  }
+  if (exponent > 0) mantissa |= uint64_t{1} << 52;
+  const int place = exponent > 0 ? exponent - 1 : 0, word = place / kBits, shift = place % kBits;
+  // 53 bits, shifted by up to 31: three words.
+  const uint64_t low = (mantissa & 0xffffffffu) << shift, high = (mantissa >> 32) << shift;
+  const uint64_t middle = (low >> 32) + (high & 0xffffffffu);
+  add_atomically(words[word * kPlaces + lane], static_cast<Word>(low & 0xffffffffu));
+  add_atomically(words[(word + 1) * kPlaces + lane], static_cast<Word>(middle));
+  add_atomically(words[(word + 2) * kPlaces + lane], static_cast<Word>(high >> 32));
+}
+
+SHARDLINE_KERNEL add_squares(const float* gradient, int64_t leaves, Word* total) {
+  SharedRoom room;
+  const auto words = room.take<Word>(kWords * kPlaces), sums = room.take<Word>(kWords);
+  for (int i = thread_index(); i < kWords * kPlaces; i += kThreads) words[i] = 0;
+  sync_block();
+  for (int64_t i = block_x() * kThreads + thread_index(); i < leaves; i += blocks_x() * kThreads) {
+    Pack<float, 4> numbers[kNormLeaf / 4];
+    SHARDLINE_UNROLLED
+    for (int j = 0; j < kNormLeaf / 4; ++j) numbers[j] = load<4>(gradient + i * kNormLeaf + 4 * j);
+    add_to_words(words, norm_leaf(numbers[0].value));
+  }
+  sync_block();
+  if (thread_index() < kWords) {
+    Word sum = 0;
+    for (int place = 0; place < kPlaces; ++place) sum += words[thread_index() * kPlaces + place];
+    sums[thread_index()] = sum;
+  }
+  sync_block();
+  if (thread_index() == 0)
+    for (int word = 0; word + 1 < kInfinities; ++word) {
+      const Word sum = sums[word];
+      sums[word + 1] = sums[word + 1] + (sum >> kBits);
+      sums[word] = sum & 0xffffffffu;
+    }
+  sync_block();
+  if (thread_index() < kWords) add_atomically_to_global(total + thread_index(), sums[thread_index()]);
+}
+
+}  // namespace
+
+void add_exact_squares(const float* gradient, int64_t count, int64_t* words, Stream stream) {
+  if (count % kNormLeaf != 0 || reinterpret_cast<uintptr_t>(gradient) % 16 != 0)
+    throw std::invalid_argument("gradients are whole leaves, at multiples of 16 bytes");
+  const int64_t leaves = count / kNormLeaf;
+  launch({.kernel = "add_exact_squares",
+          .blocks_x = std::min(kMostBlocks, (leaves + kThreads - 1) / kThreads),
+          .threads = kThreads,
+          .shared_bytes = (kWords * kPlaces + kWords) * sizeof(Word),
+          .bytes_read = 4 * count,
+          .bytes_written = kWords * 8},
+         stream, add_squares, gradient, leaves, reinterpret_cast<Word*>(words));
+}
+
+}  // namespace shardline::cuda

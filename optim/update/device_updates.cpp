@@ -1,0 +1,31 @@
+#include "optim/update/cuda/device_updates.h"
+
+#include <array>
+#include <atomic>
+
+#ifdef SHARDLINE_CUDA
+#include "optim/update/cuda/cuda_updates.h"
+#endif
+
+namespace shardline {
+namespace {
+
+std::array<std::atomic<const DeviceUpdates*>, at::COMPILE_TIME_MAX_DEVICE_TYPES> chosen_updates;
+
+}  // namespace
+
+const DeviceUpdates* updates_for(const at::Tensor& tensor) {
+  if (tensor.scalar_type() != at::kFloat) return nullptr;
+  const at::DeviceType device = tensor.device().type();
+  if (const DeviceUpdates* updates = chosen_updates[static_cast<size_t>(device)]) return updates;
+#ifdef SHARDLINE_CUDA
+  if (device == at::kCUDA) return &cuda::updates();
+#endif
+  return nullptr;
+}
+
+void use_updates(at::DeviceType device, const DeviceUpdates* updates) {
+  chosen_updates[static_cast<size_t>(device)] = updates;
+}
+
+}  // namespace shardline

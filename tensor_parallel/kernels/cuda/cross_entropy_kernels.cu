@@ -1,0 +1,187 @@
+#include "tensor_parallel/kernels/cuda/cuda_launches.h"
+#include "tensor_parallel/kernels/cuda/number_dispatch.h"
+#include "tensor_parallel/kernels/cuda/row_blocks.h"
+
+namespace shardline::cuda {
+namespace {
+
+constexpr int kThreads = 256;  // of a row
+
+// The largest of some logits, and the sum of exp(logit - largest).
+struct Stats {
+  float largest, sum;
+};
+
+SHARDLINE_DEVICE Stats joined(const Stats& a, const Stats& b) {
+  const float largest = b.largest > a.largest ? b.largest : a.largest;
+  const float shift = largest == -INFINITY ? 0.0f : largest;
+  return {largest, a.sum * expf(a.largest - shift) + b.sum * expf(b.largest - shift)};
+}
+
+// Of the row that a block has, for all its threads.
+template <int kV, class S>
+SHARDLINE_DEVICE Stats stats_of_row(SharedRoom& room, const S* row, int64_t v) {
+  Stats mine{-INFINITY, 0};
+  for (int64_t i = thread_index() * kV; i < v; i += kThreads * kV) {
+    const Pack<S, kV> pack = load<kV>(row + i);
+    float top = mine.largest, sum = 0;
+    SHARDLINE_UNROLLED
+    for (int j = 0; j < kV; ++j) {
+      const float logit = number(pack.value[j]);
+      top = logit > top ? logit : top;
+    }
+    const float shift = top == -INFINITY ? 0.0f : top;
+    SHARDLINE_UNROLLED
+    for (int j = 0; j < kV; ++j) sum += expf(number(pack.value[j]) - shift);
+    mine = {top, mine.sum * expf(mine.largest - shift) + sum};
+  }
+  SHARDLINE_UNROLLED
+  for (int other = kWarp / 2; other > 0; other /= 2)
+    mine = joined(mine, {shuffle_xor(mine.largest, other), shuffle_xor(mine.sum, other)});
+  const auto largest = room.take<float>(kThreads / kWarp), sum = room.take<float>(kThreads / kWarp);
+  if (lane_index() == 0) {
+    largest[warp_index()] = mine.largest;
+    sum[warp_index()] = mine.sum;
+  }
+  sync_block();
+  Stats all{largest[0], sum[0]};
+  for (int warp = 1; warp < kThreads / kWarp; ++warp) all = joined(all, {largest[warp], sum[warp]});
+  return all;
+}
+
+// Logits become (softmax - onehot(label)) * scale; label -1: not in the row.
+template <int kV, class S>
+SHARDLINE_DEVICE void gradient_of_row(S* row, int64_t v, int64_t label, float log_sum_exp, float scale) {
+  for (int64_t i = thread_index() * kV; i < v; i += kThreads * kV) {
+    Pack<S, kV> pack = load<kV>(row + i);
+    SHARDLINE_UNROLLED
+    for (int j = 0; j < kV; ++j) {
+      const float probability = scale != 0 ? expf(number(pack.value[j]) - log_sum_exp) : 0.0f;
+      pack.value[j] = stored<S>((i + j == label ? probability - 1.0f : probability) * scale);
+    }
+    store<kV>(row + i, pack);
+  }
+}
+
+template <int kV, class S>
+SHARDLINE_KERNEL cross_entropy_rows(CrossEntropyStats a) {
+  SharedRoom room;
+  const int64_t row = block_x();
+  const S* logits = static_cast<const S*>(a.logits) + row * a.row_stride;
+  const Stats stats = stats_of_row<kV>(room, logits, a.v);
+  if (thread_index() > 0) return;
+  const int64_t label = a.label[row];
+  a.largest[row] = stats.largest;
+  a.sum[row] = stats.sum;
+  a.picked[row] = label >= 0 && label < a.v ? number(logits[label]) : 0.0f;
+}
+
+template <int kV, class S>
+SHARDLINE_KERNEL cross_entropy_gradient_rows(CrossEntropyGradient a) {
+  const int64_t row = block_x(), label = a.label[row] < a.v ? a.label[row] : -1;
+  gradient_of_row<kV>(static_cast<S*>(a.logits) + row * a.row_stride, a.v, label, a.log_sum_exp[row], a.scale[row]);
+}
+
+// The two above for a vocabulary that is not split, in one pass over memory: the second finds the row in the cache.
+template <int kV, class S>
+SHARDLINE_KERNEL cross_entropy_whole_rows(WholeCrossEntropy a) {
+  SharedRoom room;
+  const int64_t row = block_x(), label = a.label[row];
+  S* logits = static_cast<S*>(a.logits) + row * a.row_stride;
+  const bool counts = label >= 0;
+  if (counts) {
+    const Stats stats = stats_of_row<kV>(room, logits, a.v);
+    const float log_sum_exp = stats.largest + logf(stats.sum);
+    if (thread_index() == 0) a.loss[row] = log_sum_exp - number(logits[label]);
+    sync_block();  // the label's logit is read before the gradient takes its place
+    if (a.with_gradient) gradient_of_row<kV>(logits, a.v, label, log_sum_exp, a.scale);
+  } else {
+    if (thread_index() == 0) a.loss[row] = 0;
+    if (a.with_gradient) gradient_of_row<kV>(logits, a.v, -1, 0.0f, 0.0f);
+  }
+}
+
+// Adds the losses of rows whose label is not negative, and their number, in fp64 and always in the same order.
+SHARDLINE_KERNEL add_losses(const float* loss, const int64_t* label, double* total, int64_t rows) {
+  SharedRoom room;
+  const auto sums = room.take<double>(kThreads), counts = room.take<double>(kThreads);
+  double sum = 0, count = 0;
+  for (int64_t row = thread_index(); row < rows; row += kThreads)
+    if (label[row] >= 0) {
+      sum += loss[row];
+      count += 1;
+    }
+  sums[thread_index()] = sum;
+  counts[thread_index()] = count;
+  sync_block();
+  if (thread_index() > 0) return;
+  sum = count = 0;
+  for (int i = 0; i < kThreads; ++i) {
+    sum += sums[i];
+    count += counts[i];
+  }
+  total[0] += sum;
+  total[1] += count;
+}
+
+constexpr size_t kStatsBytes = 2 * 16 * ((kThreads / kWarp * sizeof(float) + 15) / 16);
+
+bool rows_in_fours(int64_t v, int64_t row_stride, const void* logits) {
+  return in_fours(v, logits) && row_stride % 4 == 0;
+}
+
+}  // namespace
+
+void cross_entropy_stats(const CrossEntropyStats& a, Number type, Stream stream) {
+  const Launch how{.kernel = "cross_entropy_stats",
+                   .blocks_x = a.rows,
+                   .threads = kThreads,
+                   .shared_bytes = kStatsBytes,
+                   .bytes_read = a.rows * (a.v * bytes_of(type) + 8),
+                   .bytes_written = 12 * a.rows};
+  with_number(type, [&]<class S>(S) {
+    if (rows_in_fours(a.v, a.row_stride, a.logits))
+      launch(how, stream, cross_entropy_rows<4, S>, a);
+    else
+      launch(how, stream, cross_entropy_rows<1, S>, a);
+  });
+}
+
+void cross_entropy_gradient(const CrossEntropyGradient& a, Number type, Stream stream) {
+  const Launch how{.kernel = "cross_entropy_gradient",
+                   .blocks_x = a.rows,
+                   .threads = kThreads,
+                   .bytes_read = a.rows * (a.v * bytes_of(type) + 16),
+                   .bytes_written = a.rows * a.v * bytes_of(type)};
+  with_number(type, [&]<class S>(S) {
+    if (rows_in_fours(a.v, a.row_stride, a.logits))
+      launch(how, stream, cross_entropy_gradient_rows<4, S>, a);
+    else
+      launch(how, stream, cross_entropy_gradient_rows<1, S>, a);
+  });
+}
+
+void whole_cross_entropy(const WholeCrossEntropy& a, Number type, Stream stream) {
+  const int64_t bytes = a.rows * a.v * bytes_of(type);
+  const Launch how{.kernel = "whole_cross_entropy",
+                   .blocks_x = a.rows,
+                   .threads = kThreads,
+                   .shared_bytes = kStatsBytes,
+                   .bytes_read = bytes + 8 * a.rows,
+                   .bytes_written = (a.with_gradient ? bytes : 0) + 4 * a.rows};
+  with_number(type, [&]<class S>(S) {
+    if (rows_in_fours(a.v, a.row_stride, a.logits))
+      launch(how, stream, cross_entropy_whole_rows<4, S>, a);
+    else
+      launch(how, stream, cross_entropy_whole_rows<1, S>, a);
+  });
+  launch({.kernel = "add_losses",
+          .blocks_x = a.rows > 0 ? 1 : 0,
+          .threads = kThreads,
+          .shared_bytes = 2 * kThreads * sizeof(double),
+          .bytes_read = 12 * a.rows,
+          .bytes_written = 16},
+         stream, add_losses, static_cast<const float*>(a.loss), a.label, a.total, a.rows);
+}
+
+}  // namespace shardline::cuda

@@ -1,0 +1,14 @@
+// attention_forward and attention_backward of kernels.h on our CUDA kernels. ScoreScale's divisor has no effect: scores
+// stay in registers, in fp32.
+#pragma once
+#include "tensor_parallel/kernels/kernels.h"
+
+namespace shardline::cuda {
+
+std::tuple<at::Tensor, at::Tensor> attention_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                                     const ScoreScale& scale, const AttentionDropout& dropout);
+at::Tensor attention_backward(const at::Tensor& d_out, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                              const at::Tensor& out, const at::Tensor& log_sum_exp, const ScoreScale& scale,
+                              const AttentionDropout& dropout);
+
+}  // namespace shardline::cuda

@@ -1,0 +1,9 @@
+// The functions of kernels.h on our CUDA kernels. fp64, and shapes that no kernel computes, run ATen.
+#pragma once
+#include "tensor_parallel/kernels/kernel_table.h"
+
+namespace shardline::cuda {
+
+const KernelTable& kernel_table();
+
+}  // namespace shardline::cuda

@@ -1,0 +1,167 @@
+// Starts the kernels of this folder: pointers to device memory, sizes, a stream; no torch. What is computed, and in
+// which types, is said in tensor_parallel/kernels/kernels.h; rows are contiguous unless said otherwise. Sums and
+// statistics are fp32. Results depend on the arguments alone, not on the device or on timing: nothing is added in fp32
+// by atomic operations, and how rows are cut follows from their number.
+//
+// Parts: room for sums by block of rows, fp32; part_floats() says how many.
+#pragma once
+#include <cstdint>
+
+#include "core/cuda/launch_log.h"
+
+namespace shardline::cuda {
+
+enum class Number { fp32, bf16, fp16 };
+
+// ---- layer norm; RMS norm (Zhang & Sennrich 2019, arXiv 1910.07467) where mean is null: x / sqrt(mean of x^2) *
+// weight
+struct NormForward {
+  const void* x;              // [rows, n], of the residual stream
+  const void *weight, *bias;  // [n], of the layer; bias null: none
+  void* y;                    // [rows, n], of the layer
+  float *mean, *rstd;         // [rows]
+  int64_t rows, n;
+  float epsilon;
+};
+void norm_forward(const NormForward& a, Number layer, Number residual, Stream stream);
+
+constexpr int64_t kWidestNorm = 16384;  // n of norm_backward at most
+
+struct NormBackward {
+  const void* dy;                  // [rows, n], of the layer
+  const void* x;                   // [rows, n], of the residual stream
+  const float *mean, *rstd;        // [rows]
+  const void* weight;              // [n], of the layer
+  void* dx;                        // [rows, n], of the residual stream
+  float *weight_grad, *bias_grad;  // [n], added to; null: not wanted
+  float* parts;                    // 2 * part_floats(rows, n)
+  int64_t rows, n, valid_rows;
+};
+void norm_backward(const NormBackward& a, Number layer, Number residual, Stream stream);
+
+// ---- activation(x + bias)
+enum class ActivationKind { gelu, gelu_tanh, relu, silu, tanh };
+
+struct BiasActivation {
+  const void *x, *bias;  // [rows, n], [n]; bias null: none
+  void* y;
+  int64_t rows, n;
+  ActivationKind kind;
+};
+void bias_activation(const BiasActivation& a, Number type, Stream stream);
+
+struct BiasActivationBackward {
+  const void *dy, *x, *bias;
+  void* dx;
+  float* bias_grad;  // [n], added to; null: not wanted
+  float* parts;      // part_floats(rows, n)
+  int64_t rows, n;
+  ActivationKind kind;
+};
+void bias_activation_backward(const BiasActivationBackward& a, Number type, Stream stream);
+
+// ---- residual + dropout(x + bias)
+// The rows' masks, as DropoutRows (kernels.h) describes them; samples: [sequences] on the device.
+struct RowDropout {
+  uint64_t seed;
+  uint32_t op, step;
+  double probability;
+  const int64_t* samples;
+  int64_t length, first_position, first_token, tokens;
+};
+
+struct BiasDropoutAdd {
+  const void *x, *bias, *residual;  // [rows, n], [n], [rows, n]; bias, residual null: none
+  void* y;                          // of the residual's type
+  int64_t rows, n;
+  RowDropout dropout;
+};
+void bias_dropout_add(const BiasDropoutAdd& a, Number layer, Number residual, Stream stream);
+
+struct BiasDropoutBackward {
+  const void* dy;    // of the residual's type
+  void* dx;          // of the layer's
+  float* bias_grad;  // [n], added to; null: not wanted
+  float* parts;      // part_floats(rows, n)
+  int64_t rows, n, valid_rows;
+  RowDropout dropout;
+};
+void bias_dropout_backward(const BiasDropoutBackward& a, Number layer, Number residual, Stream stream);
+
+// ---- rotation of pairs of features, in place
+struct RotatePairs {
+  void* x;                  // [rows, heads, head_dim], rows row_stride apart
+  const float* table;       // [2, positions, pairs]: cosines, sines
+  const int64_t* position;  // [rows]
+  int64_t rows, heads, head_dim, row_stride, positions, pairs;
+  bool back;
+};
+void rotate_pairs(const RotatePairs& a, Number type, Stream stream);
+
+// ---- softmax cross entropy; logits [rows, v], rows row_stride apart; label [rows], counted from the first logit
+struct CrossEntropyStats {
+  const void* logits;
+  const int64_t* label;
+  float *largest, *sum, *picked;  // [rows]; picked: 0 where the label is not in [0, v)
+  int64_t rows, v, row_stride;
+};
+void cross_entropy_stats(const CrossEntropyStats& a, Number type, Stream stream);
+
+struct CrossEntropyGradient {
+  void* logits;  // become (softmax - onehot(label)) * scale; 0 where the row's scale is 0
+  const int64_t* label;
+  const float *log_sum_exp, *scale;  // [rows]
+  int64_t rows, v, row_stride;
+};
+void cross_entropy_gradient(const CrossEntropyGradient& a, Number type, Stream stream);
+
+// The loss and the gradient at once, for a vocabulary that is not split. Labels are in [0, v), or negative: such rows
+// have no loss, and no gradient.
+struct WholeCrossEntropy {
+  void* logits;  // become the gradient where one is wanted
+  const int64_t* label;
+  float* loss;    // [rows]
+  double* total;  // [2]: added to are the sum of the losses and the number of rows that have one
+  float scale;    // of the gradient
+  int64_t rows, v, row_stride;
+  bool with_gradient;
+};
+void whole_cross_entropy(const WholeCrossEntropy& a, Number type, Stream stream);
+
+// ---- causal attention with dropout on the probabilities
+// Element (b, h, i, d) is at data[b * batch_stride + h * head_stride + i * token_stride + d]. What kernels read is not
+// changed through this pointer.
+struct HeadRows {
+  void* data;
+  int64_t batch_stride, head_stride, token_stride;
+};
+constexpr int64_t kWidestHead = 128;
+
+struct AttentionCase {
+  int64_t batch, heads, length, head_dim;  // head_dim at most kWidestHead; batch * heads at most 65535
+  float scale;                             // of the products of queries and keys
+  uint64_t seed;
+  uint32_t op, step;
+  double probability;      // of dropping; the following are not needed where it is 0
+  const int64_t* samples;  // [batch] on the device
+  int64_t first_head, max_positions;
+};
+struct AttentionForward {
+  HeadRows q, k, v, out;
+  float* log_sum_exp;  // [batch, heads, length]
+};
+// Probabilities are rounded to half precision, if the tensors have it, before they are multiplied with the values; all
+// sums are fp32.
+void attention_forward(const AttentionCase& c, const AttentionForward& a, Number type, Stream stream);
+
+struct AttentionBackward {
+  HeadRows q, k, v, out, d_out, dq, dk, dv;
+  const float* log_sum_exp;
+  float* along;  // room for [batch, heads, length]: d_out * out, summed over a head's features
+};
+void attention_backward(const AttentionCase& c, const AttentionBackward& a, Number type, Stream stream);
+
+// ---- sums over rows
+int64_t part_floats(int64_t rows, int64_t n);
+
+}  // namespace shardline::cuda

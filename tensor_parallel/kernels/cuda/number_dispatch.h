@@ -1,0 +1,48 @@
+// From the types of a launch's numbers to those of a kernel.
+#pragma once
+#include <cstdint>
+#include <stdexcept>
+
+#include "core/numbers/half_numbers.h"
+#include "tensor_parallel/kernels/cuda/cuda_launches.h"
+
+namespace shardline::cuda {
+
+inline int64_t bytes_of(Number type) {
+  return type == Number::fp32 ? 4 : 2;
+}
+
+// Calls run(S{}).
+template <class Run>
+void with_number(Number type, const Run& run) {
+  switch (type) {
+    case Number::fp32:
+      return run(float{});
+    case Number::bf16:
+      return run(Bf16{});
+    case Number::fp16:
+      return run(Fp16{});
+  }
+}
+
+// Calls run(S{}, R{}) for a layer's type and that of the residual stream: the same, or fp32 with a half-precision
+// layer.
+template <class Run>
+void with_numbers(Number layer, Number residual, const Run& run) {
+  if (layer != residual && residual != Number::fp32)
+    throw std::invalid_argument("the residual stream has the layer's type or fp32");
+  with_number(layer, [&](auto s) {
+    if (layer == residual)
+      run(s, s);
+    else
+      run(s, float{});
+  });
+}
+
+// Whether rows of n numbers that start at these addresses can be read four at a time.
+template <class... Pointers>
+bool in_fours(int64_t n, const Pointers*... start) {
+  return n % 4 == 0 && ((reinterpret_cast<uintptr_t>(start) % 16 == 0) && ...);
+}
+
+}  // namespace shardline::cuda

@@ -1,0 +1,38 @@
+// How kernels cut rows into blocks whose sums over rows are added later, and the launch that adds them.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+
+#include "core/cuda/launch.h"
+
+namespace shardline::cuda {
+
+// The number of blocks follows from the number of rows alone.
+struct RowCut {
+  explicit RowCut(int64_t rows_)
+      : rows(rows_),
+        block_rows(std::max<int64_t>(kLeastRows, (rows_ + kMostBlocks - 1) / kMostBlocks)),
+        blocks((rows_ + block_rows - 1) / block_rows) {}
+  static constexpr int64_t kMostBlocks = 256, kLeastRows = 4;
+  int64_t rows, block_rows, blocks;
+};
+
+// How the columns of a row, or its fours of columns, go to threads, one each.
+struct StripCut {
+  explicit StripCut(int64_t items)
+      : threads(static_cast<int>(std::clamp<int64_t>((items + kWarp - 1) / kWarp * kWarp, kWarp, 256))),
+        count((items + threads - 1) / threads) {}
+  int threads;    // of a block
+  int64_t count;  // of blocks
+};
+
+// total[j] += the sum of part[i * n + j] over i < blocks, always in the same order. Up to two such sums of one size;
+// those without a total are left out.
+struct PartSums {
+  const float* part[2] = {};
+  float* total[2] = {};
+  int64_t blocks = 0, n = 0;
+};
+void add_part_sums(const PartSums& a, Stream stream);
+
+}  // namespace shardline::cuda

@@ -1,0 +1,36 @@
+// The functions of kernels.h for tensors that our loops do not run on.
+#pragma once
+#include <c10/core/DeviceType.h>
+
+#include <optional>
+
+#include "tensor_parallel/kernels/kernels.h"
+
+namespace shardline {
+
+struct KernelTable {
+  decltype(&shardline::layer_norm_forward) layer_norm_forward;
+  decltype(&shardline::layer_norm_backward) layer_norm_backward;
+  decltype(&shardline::bias_activation_forward) bias_activation_forward;
+  decltype(&shardline::bias_activation_backward) bias_activation_backward;
+  decltype(&shardline::bias_dropout_add_forward) bias_dropout_add_forward;
+  decltype(&shardline::bias_dropout_backward) bias_dropout_backward;
+  decltype(&shardline::rotate_pairs_) rotate_pairs_;
+  decltype(&shardline::cross_entropy_stats) cross_entropy_stats;
+  decltype(&shardline::cross_entropy_gradient_) cross_entropy_gradient_;
+  decltype(&shardline::attention_forward) attention_forward;
+  decltype(&shardline::attention_backward) attention_backward;
+  // Cross entropy at once for a vocabulary that is not split over ranks, where it returns true. Labels are in [0, v)
+  // or negative, which means none; added to total [2], fp64, are the losses and their number. With a gradient_scale,
+  // the logits become the gradient times it. Null: there is no such kernel.
+  bool (*whole_cross_entropy_)(at::Tensor logits, const at::Tensor& label, at::Tensor total,
+                               std::optional<double> gradient_scale) = nullptr;
+};
+
+// Of the tensor's device: ATen's, unless there are others.
+const KernelTable& kernels_for(const at::Tensor& tensor);
+// For tests: what the tensors of a device, or of CPUs where use_kernels() keeps our loops from running, compute with.
+// Null: as before.
+void use_table(at::DeviceType device, const KernelTable* table);
+
+}  // namespace shardline

@@ -1,0 +1,142 @@
+// The host twins find what a GPU does not report: each fault is planted in a small kernel.
+#include <numeric>
+
+#include "core/cuda/launch.h"
+
+#include "tests/catch.h"
+
+namespace shardline::twin_test {
+namespace {
+
+using namespace cuda;
+using Catch::Matchers::Contains;
+
+constexpr int kThreads = 64;
+
+template <class... Parameters>
+void start(void (*kernel)(Parameters...), Parameters... parameters) {
+  launch({.kernel = "tested", .blocks_x = 2, .threads = kThreads, .shared_bytes = kThreads * sizeof(float)}, nullptr,
+         kernel, parameters...);
+}
+
+// What the neighbour wrote, or what this thread wrote before the neighbour may have read it.
+enum class Fault { none, no_barrier_before_read, no_barrier_before_write, warp_barrier_only, outside, unwritten };
+
+SHARDLINE_KERNEL rotate(float* out, Fault fault) {
+  SharedRoom room;
+  const auto values = room.take<float>(kThreads);
+  const int me = thread_index(), next = (me + 1) % kThreads;
+  for (int round = 0; round < 2; ++round) {
+    if (fault != Fault::unwritten || me > 0) values[me] = static_cast<float>(100 * round + me);
+    if (fault == Fault::warp_barrier_only)
+      sync_warp();
+    else if (fault != Fault::no_barrier_before_read)
+      sync_block();
+    out[(block_x() * 2 + round) * kThreads + me] = values[fault == Fault::outside ? me + 1 : next];
+    if (fault != Fault::no_barrier_before_write) sync_block();
+  }
+}
+
+SHARDLINE_KERNEL rotate_in_warps(float* out, bool barrier) {
+  SharedRoom room;
+  const auto values = room.take<float>(kThreads);
+  const int me = thread_index(), next = warp_index() * kWarp + (lane_index() + 1) % kWarp;
+  for (int round = 0; round < 3; ++round) {
+    values[me] = static_cast<float>(100 * round + me);
+    sync_warp();
+    const float got = values[next];
+    if (barrier) sync_warp();
+    out[block_x() * kThreads + me] = got;
+  }
+}
+
+SHARDLINE_KERNEL reduce(float* out) {
+  const float sum = warp_sum(static_cast<float>(thread_index()));
+  const float most = warp_max(static_cast<float>(-thread_index()));
+  out[block_x() * kThreads + thread_index()] = sum + 1000 * most;
+}
+
+SHARDLINE_KERNEL diverge(int returning) {
+  if (thread_index() < returning) return;
+  sync_block();
+}
+
+SHARDLINE_KERNEL mix_exchanges() {
+  if (lane_index() < 7)
+    sync_warp();
+  else
+    warp_sum(1);
+}
+
+SHARDLINE_KERNEL take_too_much() {
+  SharedRoom room;
+  room.take<float>(kThreads);
+  room.take<float>(1);
+}
+
+SHARDLINE_KERNEL count_atomically(uint64_t* out, bool reads_at_once) {
+  SharedRoom room;
+  const auto total = room.take<unsigned long long>(1);
+  if (thread_index() == 0) total[0] = 0;
+  sync_block();
+  add_atomically(total[0], 1ull);
+  if (!reads_at_once) sync_block();
+  if (thread_index() == 0) out[block_x()] = total[0];
+}
+
+void run_with(Fault fault) {
+  std::vector<float> out(4 * kThreads);
+  start(rotate, out.data(), fault);
+  for (int i = 0; i < 4 * kThreads; ++i)
+    REQUIRE(out[i] == static_cast<float>(100 * (i / kThreads % 2) + (i + 1) % kThreads));
+}
+
+}  // namespace
+
+TEST_CASE("threads of a block exchange values through shared memory in either order") {
+  for (const auto order : {twin::Order::first_first, twin::Order::last_first}) {
+    twin::order = order;
+    run_with(Fault::none);
+    std::vector<float> out(2 * kThreads);
+    start(rotate_in_warps, out.data(), true);
+    for (int i = 0; i < 2 * kThreads; ++i)
+      REQUIRE(out[i] == static_cast<float>(200 + i % kThreads / kWarp * kWarp + (i + 1) % kWarp));
+    start(reduce, out.data());
+    for (int i = 0; i < 2 * kThreads; ++i) {
+      const int warp = i % kThreads / kWarp;
+      REQUIRE(out[i] == static_cast<float>(kWarp * (kWarp - 1) / 2 + warp * kWarp * kWarp - 1000 * warp * kWarp));
+    }
+    std::vector<uint64_t> count(2);
+    start(count_atomically, count.data(), false);
+    CHECK(count == std::vector<uint64_t>{kThreads, kThreads});
+  }
+  twin::order = twin::Order::first_first;
+}
+
+TEST_CASE("races in shared memory are found in either order of the threads") {
+  for (const auto order : {twin::Order::first_first, twin::Order::last_first}) {
+    twin::order = order;
+    for (const Fault fault : {Fault::no_barrier_before_read, Fault::no_barrier_before_write, Fault::warp_barrier_only})
+      CHECK_THROWS_AS(run_with(fault), twin::KernelFault);
+    std::vector<float> out(2 * kThreads);
+    CHECK_THROWS_WITH(start(rotate_in_warps, out.data(), false), Contains("tested, block") && Contains("a race"));
+    std::vector<uint64_t> count(2);
+    CHECK_THROWS_WITH(start(count_atomically, count.data(), true), Contains("a race"));
+  }
+  twin::order = twin::Order::first_first;
+}
+
+TEST_CASE("shared memory that was not written, not launched with or outside of its array is an error") {
+  CHECK_THROWS_WITH(run_with(Fault::outside), Contains("element 64 of a shared array of 64"));
+  CHECK_THROWS_WITH(run_with(Fault::unwritten), Contains("nothing was written to"));
+  CHECK_THROWS_WITH(start(take_too_much), Contains("bytes of shared memory of a launch with 256"));
+}
+
+TEST_CASE("barriers and exchanges that not all threads reach are errors") {
+  CHECK_THROWS_AS(start(diverge, 1), twin::Deadlock);
+  CHECK_THROWS_AS(start(diverge, kWarp), twin::Deadlock);
+  CHECK_NOTHROW(start(diverge, kThreads));
+  CHECK_THROWS_WITH(start(mix_exchanges), Contains("different instructions"));
+}
+
+}  // namespace shardline::twin_test

@@ -1,0 +1,108 @@
+#include <c10/core/CachingDeviceAllocator.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include "tests/fake_device/runtime.h"
+
+namespace shardline::fake {
+namespace {
+
+constexpr size_t kAlignment = 64, kDeviceBytes = size_t{1} << 34;
+constexpr int kUnwritten = 0xff;
+
+char* make_block(size_t bytes, int device, size_t stream) {
+  void* memory = nullptr;
+  if (posix_memalign(&memory, kAlignment, bytes) != 0) throw std::bad_alloc();
+  std::memset(memory, kUnwritten, bytes);
+  runtime().blocks[static_cast<char*>(memory)] = {bytes, device, stream, {}, {}};
+  return static_cast<char*>(memory);
+}
+
+class DeviceMemoryAllocator : public c10::DeviceAllocator {
+ public:
+  c10::DataPtr allocate(size_t bytes) override {
+    const std::scoped_lock lock(runtime().mutex);
+    const int index = current_device();
+    if (bytes == 0) return {nullptr, device(index)};
+    stats(index).increase(bytes);
+    char* memory = make_block(bytes, index, runtime().number(current_stream(index)));
+    return {memory, memory, &free_memory, device(index)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &free_memory; }
+  void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
+
+  bool initialized() override { return true; }
+  void emptyCache(c10::MempoolId_t) override {}
+  void recordStream(const c10::DataPtr& pointer, c10::Stream stream) override {
+    const std::scoped_lock lock(runtime().mutex);
+    if (Block* block = runtime().block_of(pointer.get())) block->recorded.push_back(runtime().number(stream));
+  }
+  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex index) override {
+    const std::scoped_lock lock(runtime().mutex);
+    c10::CachingDeviceAllocator::DeviceStats result;
+    result.allocated_bytes[0] = result.reserved_bytes[0] = stats(index);
+    return result;
+  }
+  void resetAccumulatedStats(c10::DeviceIndex) override {}
+  void resetPeakStats(c10::DeviceIndex index) override {
+    const std::scoped_lock lock(runtime().mutex);
+    stats(index).reset_peak();
+  }
+  std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex index) override {
+    return {kDeviceBytes - stats(index).current, kDeviceBytes};
+  }
+
+ private:
+  static c10::CachingAllocator::Stat& stats(int index) {
+    static auto* of_devices = new std::vector<c10::CachingAllocator::Stat>(runtime().devices);
+    return of_devices->at(index);
+  }
+  static void free_memory(void* memory) {
+    const std::scoped_lock lock(runtime().mutex);
+    auto* address = static_cast<char*>(memory);
+    const Block& block = runtime().blocks.at(address);
+    stats(block.device).decrease(block.bytes);
+    runtime().release(address);
+  }
+};
+
+class PinnedMemoryAllocator : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(size_t bytes) override {
+    const std::scoped_lock lock(runtime().mutex);
+    if (bytes == 0) return {nullptr, at::kCPU};
+    char* memory = make_block(bytes, -1, runtime().number(current_stream(current_device())));
+    return {memory, memory, &free_memory, at::kCPU};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &free_memory; }
+  void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
+
+ private:
+  static void free_memory(void* memory) {
+    const std::scoped_lock lock(runtime().mutex);
+    runtime().release(static_cast<char*>(memory));
+  }
+};
+
+DeviceMemoryAllocator device_allocator;
+PinnedMemoryAllocator host_allocator;
+
+}  // namespace
+
+void install_memory() {
+  c10::SetAllocator(at::kPrivateUse1, &device_allocator);
+}
+
+c10::Allocator* pinned_allocator() {
+  return &host_allocator;
+}
+
+bool is_pinned(const void* pointer) {
+  const std::scoped_lock lock(runtime().mutex);
+  const Block* block = runtime().block_of(pointer);
+  return block != nullptr && block->device < 0;
+}
+
+}  // namespace shardline::fake

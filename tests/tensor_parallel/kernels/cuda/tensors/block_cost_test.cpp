@@ -1,0 +1,106 @@
+// What a block of GPT-2 costs an accelerator with our kernels: launches, and bytes of device memory read and written,
+// counted while it runs forward and backward as it does on GPUs, but for the work of our kernels.
+#include <ATen/ops/zeros.h>
+#include <c10/core/AutogradState.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <iomanip>
+#include <iostream>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "core/comm/local_communicator.h"
+#include "core/cuda/launch_log.h"
+#include "core/cuda/twin/grid.h"
+#include "core/model/layer.h"
+#include "models/families/families.h"
+#include "tensor_parallel/kernels/cuda/cuda_kernels.h"
+#include "tests/fake_device/fake_device.h"
+
+#include "tests/catch.h"
+
+namespace shardline::block_cost_test {
+namespace {
+
+// The device without hardware with our kernels, which compute nothing.
+class AsOnGpus {
+ public:
+  AsOnGpus() {
+    fake::install(1);
+    use_table(fake::device().type(), &cuda::kernel_table());
+    twin::only_counts = true;
+    c10::AutogradState::get_tls_state().set_multithreading_enabled(false);  // launches are logged by thread
+  }
+  ~AsOnGpus() {
+    use_table(fake::device().type(), nullptr);
+    twin::only_counts = false;
+    c10::AutogradState::get_tls_state().set_multithreading_enabled(true);
+  }
+};
+
+// What the products of a linear layer read and write, as the device counts it: forward, the gradient of the input, and
+// that of the weight, which is added to in fp32.
+int64_t bytes_of_products(int64_t tokens, int64_t in, int64_t out) {
+  const int64_t half = 2, full = 4, each = half * (tokens * in + tokens * out);
+  return 3 * each + 2 * half * in * out + 2 * full * in * out;
+}
+
+}  // namespace
+
+TEST_CASE("a block of GPT-2 takes few launches and little memory traffic") {
+  const AsOnGpus as_on_gpus;
+  const int64_t batch = 8, length = 1024, hidden = 768, tokens = batch * length;
+  const ModelSpec spec = model_spec({{"model_type", "gpt2"}}, "config.json", false);
+  const LayerSpec& block = spec.layers.at(1);
+  const auto full = at::TensorOptions(fake::device()), half = full.dtype(at::kBFloat16), whole = full.dtype(at::kLong);
+  std::vector<Parameter> parameters;
+  for (const auto& param : block.params)
+    parameters.push_back({.name = block.full_name(param),
+                          .spec = &param,
+                          .value = at::zeros(param.shape, half),
+                          .grad = at::zeros(param.shape, full)});
+  const CommunicatorPtr alone = make_local_world();
+  LayerBuild build{.spec = &block, .tp = alone.get(), .index = 1};
+  for (auto& parameter : parameters) build.params.push_back(&parameter);
+  const auto layer = block.build(build);
+  const Microbatch microbatch{.ids = at::zeros({batch, length}, whole), .samples = at::zeros({batch}, whole)};
+  WeightGradQueue queue;
+  queue.immediate = true;
+  MicrobatchContext context{.batch = &microbatch, .seed = 1, .step = 1, .weight_grads = &queue};
+
+  const at::Tensor input = at::zeros({tokens, hidden}, half).requires_grad_(true);
+  const at::Tensor gradient = at::zeros({tokens, hidden}, half);
+  fake::take_counts();
+  const cuda::LaunchLog log;
+  const at::Tensor output = layer->forward({input}, context).at(0);
+  torch::autograd::backward({output}, {gradient});
+
+  const fake::Counts torchs = fake::take_counts();
+  std::map<std::string, std::pair<int64_t, int64_t>> ours;
+  int64_t launches = torchs.launched(), bytes = torchs.bytes, products = 0;
+  for (const auto& launch : log.launches()) {
+    auto& [count, moved] = ours[launch.kernel];
+    ++count;
+    moved += launch.bytes_read + launch.bytes_written;
+    ++launches;
+    bytes += launch.bytes_read + launch.bytes_written;
+  }
+  for (const auto& [in, out] :
+       {std::pair{hidden, 3 * hidden}, {hidden, hidden}, {hidden, 4 * hidden}, {4 * hidden, hidden}})
+    products += bytes_of_products(tokens, in, out);
+  const auto units = [&](int64_t some) { return static_cast<double>(some) / static_cast<double>(tokens * hidden * 2); };
+  std::cout << "GPT-2 block, " << batch << " x " << length << ", bf16, dropout 0.1; U = tokens x hidden x 2 bytes\n"
+            << std::fixed << std::setprecision(2);
+  for (const auto& [name, cost] : ours)
+    std::cout << std::setw(30) << name << std::setw(4) << cost.first << " x " << std::setw(6) << units(cost.second)
+              << " U\n";
+  for (const auto& [name, count] : torchs.launches)
+    std::cout << std::setw(30) << name << std::setw(4) << count << " x\n";
+  std::cout << launches << " launches, " << units(bytes) << " U, of which the products' are " << units(products)
+            << " U\n";
+  CHECK(torchs.waits.empty());
+  CHECK(launches < 35);
+  CHECK(units(bytes - products) < 70);
+}
+
+}  // namespace shardline::block_cost_test
