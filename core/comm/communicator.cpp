@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "core/comm/clock.h"
-#include "core/comm/stream_wait.h"
+#include "core/device/stream_wait.h"
 
 namespace shardline {
 namespace {

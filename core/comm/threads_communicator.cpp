@@ -16,8 +16,8 @@
 #include "core/comm/communicator_reduce.h"
 #include "core/comm/device_moves.h"
 #include "core/comm/flight_ring.h"
-#include "core/comm/stream_wait.h"
 #include "core/device/accelerator.h"
+#include "core/device/stream_wait.h"
 
 namespace shardline {
 namespace {

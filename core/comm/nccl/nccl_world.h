@@ -18,7 +18,7 @@
 #include "core/comm/communicator_base.h"
 #include "core/comm/flight_ring.h"
 #include "core/comm/nccl/nccl_api.h"
-#include "core/comm/stream_wait.h"
+#include "core/device/stream_wait.h"
 
 namespace shardline {
 

@@ -2,6 +2,11 @@
 // bit, and no race, no leak and no misuse of NCCL.
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <algorithm>
+#include <utility>
+
+#include "core/comm/communicator_base.h"
+#include "core/comm/forwarding_communicator.h"
 #include "core/error.h"
 #include "tensor_parallel/kernels/kernels.h"
 #include "tensor_parallel/products/products.h"
@@ -81,13 +86,73 @@ TEST_CASE("training over NCCL and on a shared device has the bits of training on
   const testing::Limits limits(std::chrono::seconds(20), std::chrono::seconds(20));
   for (const Point& small : points()) {
     const Point point = with_batch(small);
-    CAPTURE(point.name());
-    const Outcome cpus = run_point(point);
-    for (const Hardware& hardware : {devices_of_their_own(), one_device()}) {
-      const Outcome on_devices = checked_run(point, hardware);
-      CHECK(on_devices.losses == cpus.losses);
-      CHECK(bit_equal(on_devices, cpus));
+    DYNAMIC_SECTION(point.name()) {
+      const Outcome cpus = run_point(point);
+      for (const Hardware& hardware : {devices_of_their_own(), one_device()}) {
+        const Outcome on_devices = checked_run(point, hardware);
+        CHECK(on_devices.losses == cpus.losses);
+        CHECK(bit_equal(on_devices, cpus));
+      }
     }
+  }
+}
+
+// Starts operations and forgets to wait for those of one kind.
+class Forgetful : public ForwardingCommunicator {
+ public:
+  Forgetful(CommunicatorPtr inner, CommOp forgotten)
+      : ForwardingCommunicator(std::move(inner)), forgotten_(forgotten) {}
+
+  WorkPtr all_reduce(const at::Tensor& tensor, const CommOptions& options) override {
+    return kept(CommOp::all_reduce, inner().all_reduce(tensor, options));
+  }
+  WorkPtr all_gather(const at::Tensor& output, const at::Tensor& input, const CommOptions& options) override {
+    return kept(CommOp::all_gather, inner().all_gather(output, input, options));
+  }
+  WorkPtr recv(const at::Tensor& tensor, int peer, const CommOptions& options) override {
+    return kept(CommOp::recv, inner().recv(tensor, peer, options));
+  }
+  CommunicatorPtr split(int color, const std::string& group) override {
+    return std::make_shared<Forgetful>(inner().split(color, group), forgotten_);
+  }
+
+ private:
+  // Does what a wait does but for the wait.
+  struct NoWait : Work {
+    explicit NoWait(WorkPtr work) : inner(std::move(work)) {}
+    bool poll() override { return inner->poll(); }
+    void await(TimePoint) override { inner->poll(); }
+    WorkPtr inner;
+  };
+  WorkPtr kept(CommOp op, WorkPtr work) const {
+    return op == forgotten_ ? std::make_shared<NoWait>(std::move(work)) : std::move(work);
+  }
+
+  CommOp forgotten_;
+};
+
+TEST_CASE("a wait that a training run forgets is found, on whatever communicator") {
+  const SameOperators same;
+  const testing::Limits limits(std::chrono::seconds(10), std::chrono::seconds(10));
+  const std::vector<std::pair<CommOp, Point>> cases = {
+      {CommOp::recv, {.p = 2, .dtype = "float32", .microbatches = 2}},
+      {CommOp::all_reduce, {.t = 2, .dtype = "float32"}},
+      {CommOp::all_gather, {.d = 2, .dtype = "float32", .sharding = "ZeRO-3"}}};
+  for (const auto& [forgotten, small] : cases) {
+    CAPTURE(small.name());
+    const Hardware sound = devices_of_their_own();
+    const Hardware hardware{.device = sound.device, .device_world = [&, op = forgotten](const CommunicatorPtr& world) {
+                              return std::make_shared<Forgetful>(sound.device_world(world), op);
+                            }};
+    fake::take_faults();
+    try {
+      run_point(with_batch(small), {}, hardware);
+    } catch (const Error&) {  // what was read too early may be anything
+    }
+    const Texts faults = fake::take_faults();
+    const auto tells = [](const std::string& text) { return text.find("does not wait for it") != std::string::npos; };
+    CHECK(std::any_of(faults.begin(), faults.end(), tells));
+    fake::take_nccl_faults();
   }
 }
 

@@ -1,4 +1,4 @@
-#include "core/comm/stream_wait.h"
+#include "core/device/stream_wait.h"
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 
