@@ -81,7 +81,8 @@ TEST_CASE("an exact sum on a device is the exact sum on the host") {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   check(at::tensor({1.0, kInfinity, 2.0}, at::kDouble));
   check(at::tensor({1.0, kInfinity, std::nan("")}, at::kDouble));
-  check(at::tensor({0.0, -0.0, std::numeric_limits<double>::denorm_min(), std::numeric_limits<double>::max()}, at::kDouble));
+  check(at::tensor({0.0, -0.0, std::numeric_limits<double>::denorm_min(), std::numeric_limits<double>::max()},
+                   at::kDouble));
 }
 
 TEST_CASE("marks of a device have the times of the host's clock") {

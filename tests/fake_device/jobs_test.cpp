@@ -47,11 +47,11 @@ TEST_CASE("train, eval and generate on a device give what they give on a CPU") {
   use_kernels(KernelLibrary::aten);
   use_products(ProductLibrary::aten);
   const RunFolder folder("fake-device-jobs");
-  const json changes = {{"training", {{"max_steps", 3}, {"global_batch_size", 4}, {"eval_strategy", "steps"},
-                                      {"eval_steps", 2}}},
-                        {"data", {{"validation_split_percentage", 20}}},
-                        {"runtime", {{"timeline_steps", 1}}},
-                        {"smp_options", {{"microbatches", 2}, {"pipeline_parallel_degree", 2}}}};
+  const json changes = {
+      {"training", {{"max_steps", 3}, {"global_batch_size", 4}, {"eval_strategy", "steps"}, {"eval_steps", 2}}},
+      {"data", {{"validation_split_percentage", 20}}},
+      {"runtime", {{"timeline_steps", 1}}},
+      {"smp_options", {{"microbatches", 2}, {"pipeline_parallel_degree", 2}}}};
   fake::take_faults();
   std::vector<json> metrics[2];
   std::string evaluated[2], generated[2];
@@ -77,9 +77,12 @@ TEST_CASE("train, eval and generate on a device give what they give on a CPU") {
   for (size_t i = 0; i < metrics[0].size(); ++i)
     for (const char* key : {"step", "loss", "grad_norm", "eval_loss"})
       CHECK(metrics[0][i].value(key, json()) == metrics[1][i].value(key, json()));
-  CHECK(evaluated[0] == evaluated[1]);
+  const auto result = [](const std::string& text) {
+    return json::parse(text.substr(text.find('{')));
+  };  // after progress
+  CHECK(result(evaluated[0]) == result(evaluated[1]));
   CHECK(generated[0] == generated[1]);
-  const json& step = metrics[1].back();
+  const json& step = metrics[1].front();
   CHECK(step.at("peak_memory_bytes").at(0).at("counted") > 10000);
   CHECK(step.at("bubble_fraction") > 0);
   CHECK(step.at("bubble_fraction") < 1);
@@ -90,7 +93,8 @@ TEST_CASE("a device is profiled") {
   const RunFolder folder("fake-device-profile");
   const Config config = config_on(folder, "cuda", {{"smp_options", {{"tensor_parallel_degree", 2}}}});
   fake::take_faults();
-  const auto text = printed(config, [&](RankContext& context) { profile_job(config, folder / "profile.json", context); });
+  const auto text =
+      printed(config, [&](RankContext& context) { profile_job(config, folder / "profile.json", context); });
   CHECK(fake::take_faults() == Faults());
   const Profile profile = read_profile(folder / "profile.json");
   CHECK(profile.device.memory_bytes == 1ll << 34);

@@ -259,7 +259,7 @@ class Call {
                   tensor.sizes(), " is on ", tensor.device());
       return tensor;
     }
-    const bool may_grow = writes && tensor.numel() == 0;
+    const bool may_grow = writes && tensor.dim() == 1 && tensor.numel() == 0;
     tensors_.push_back(
         {tensor, may_grow ? at::empty({0}, tensor.options().device(at::kCPU)) : cpu_alias(tensor), writes});
     return tensors_.back().alias;

@@ -85,20 +85,20 @@ Faults faults_with(const parity::Around& around) {
 TEST_CASE("one rank on the device has the bits of one on a CPU") {
   const Point base{.dtype = "float32", .microbatches = 3};
   Point dropout = base;
-  dropout.dropout = true;
-  Point split = dropout;
+  dropout.dropout = true, dropout.microbatches = 1, dropout.shape = "2 tokens";
+  Point split = base;
   split.model = "gptj", split.pipeline = "zb_h1", split.checkpointing = "selective", split.tied = false;
   split.ignored = true;
   Point recomputed = dropout;
   recomputed.checkpointing = "each", recomputed.offload = "checkpointed", recomputed.pipeline = "simple";
-  Point away = dropout;
+  Point away = base;
   away.offload = "all", away.checkpointing = "group_2", away.short_batch = true;
   Point states = base;
   states.states_on_host = true, states.optim = "sgd";
   for (const Point& point : {dropout, split, recomputed, away, states}) check_equal(point);
   for (const char* dtype : {"bf16", "fp16", "bf16 fp32 residuals"}) {
-    Point half = dropout;
-    half.dtype = dtype;
+    Point half = base;
+    half.dtype = dtype, half.microbatches = 1;
     half.states_on_host = half.dtype == "bf16";
     check_equal(half);
   }
@@ -107,7 +107,7 @@ TEST_CASE("one rank on the device has the bits of one on a CPU") {
 TEST_CASE("ranks that share a device have the bits of ranks on CPUs") {
   std::vector<Point> points;
   for (const char* pipeline : {"simple", "interleaved", "interleaved_1f1b v2", "zb_h1", "zb_h2", "zbv", "dualpipev"}) {
-    Point point{.p = 2, .pipeline = pipeline, .dtype = "float32", .microbatches = 4, .dropout = true};
+    Point point{.p = 2, .pipeline = pipeline, .dtype = "float32", .microbatches = 4};
     point.offload = points.size() % 2 == 0 ? "all" : "off";
     points.push_back(point);
   }
@@ -116,8 +116,9 @@ TEST_CASE("ranks that share a device have the bits of ranks on CPUs") {
     point.states_on_host = point.sharding == "ZeRO-2" || point.sharding == "ZeRO-3";
     points.push_back(point);
   }
-  points.push_back({.t = 3, .optimize = "memory", .dtype = "float32", .microbatches = 2, .dropout = true});
-  points.push_back({.p = 2, .t = 2, .dtype = "float32", .microbatches = 2, .dropout = true, .model = "gptj"});
+  points.push_back(
+      {.t = 3, .optimize = "memory", .dtype = "float32", .microbatches = 2, .dropout = true, .shape = "2 tokens"});
+  points.push_back({.p = 2, .t = 2, .dtype = "float32", .microbatches = 2, .model = "gptj"});
   points.push_back({.d = 2,
                     .p = 2,
                     .t = 2,
@@ -142,7 +143,8 @@ TEST_CASE("a step waits for its device where it must, and says why") {
   };
   using Waits = std::map<std::string, int64_t>;
   const Waits few = {{"gradient norm", 1}, {"loss of a microbatch", 3}, {"the device's clock", 1}};
-  Point point{.dtype = "float32", .microbatches = 3, .dropout = true, .checkpointing = "selective"};
+  Point point{
+      .dtype = "float32", .microbatches = 3, .dropout = true, .checkpointing = "selective", .shape = "2 tokens"};
   CHECK(waits_of(point) == few);
   point.offload = "all", point.model = "gptj", point.pipeline = "zb_h1";
   CHECK(waits_of(point) == few);
@@ -159,8 +161,9 @@ TEST_CASE("launches and traffic of a step are known") {
                    if (step == 3) counts = last;
                  }});
   CAPTURE(counts.launches);
-  CHECK(counts.launched() <= 700);
-  CHECK(counts.bytes <= 1 << 28);
+  // 7 layers, and 18 segments of parameters with an update each.
+  CHECK(counts.launched() <= 900);
+  CHECK(counts.bytes <= 90'000'000);
 }
 
 TEST_CASE("planted races in a layer are found") {
@@ -213,9 +216,12 @@ TEST_CASE("planted races in a layer are found") {
   }
   SECTION("a missing guard") {
     fake::take_faults();
-    run_ranks(1, [](const CommunicatorPtr& world) {
-      parity::run_point_on({.dtype = "float32"}, world, {}, fake::device(1));
-    });
+    try {
+      run_ranks(1, [](const CommunicatorPtr& world) {
+        parity::run_point_on({.dtype = "float32"}, world, {}, fake::device(1));
+      });
+    } catch (const std::exception&) {  // how far it comes does not matter
+    }
     const auto faults = fake::take_faults();
     REQUIRE_FALSE(faults.empty());
     CHECK_THAT(faults[0], Contains("device 1, but device 0 is the thread's current one"));
