@@ -11,7 +11,7 @@
 torch_wheels=(torch==2.11.0 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85)
 # What its CUDA half needs besides a CUDA toolkit, with -DSHARDLINE_CUDA=ON.
 cuda_wheels=(nvidia-cufile==1.15.1.6 nvidia-cusparselt-cu13==0.8.0 nvidia-nvshmem-cu13==3.4.5)
-torch_oldest=2.8
+torch_oldest=2.11  # the oldest that is tested; 2.8 refuses products that add to fp32
 
 # "package: how to see that it is there". A header is looked for by the compiler.
 build_needs=(

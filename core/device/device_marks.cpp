@@ -7,7 +7,7 @@
 namespace shardline {
 namespace {
 
-c10::Event event_now(c10::Device device) {
+c10::Event timed_event(c10::Device device) {
   c10::Event event(device.type(), c10::EventFlag::BACKEND_DEFAULT);  // which measures time
   event.record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
   return event;
@@ -17,7 +17,7 @@ c10::Event event_now(c10::Device device) {
 
 // Done again after every use, because the clocks drift apart.
 void DeviceMarks::align() {
-  zero_ = event_now(device_);
+  zero_ = timed_event(device_);
   const HostWait wait("the device's clock");
   zero_->synchronize();
   zero_seconds_ = clock_();
@@ -26,7 +26,7 @@ void DeviceMarks::align() {
 void DeviceMarks::add() {
   if (!is_accelerator(device_)) return times_.push_back(clock_());
   if (!zero_) align();
-  events_.push_back(event_now(device_));
+  events_.push_back(timed_event(device_));
 }
 
 void DeviceMarks::clear() {
