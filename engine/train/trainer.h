@@ -43,7 +43,7 @@ class Trainer {
   double loss_scale() const { return loss_scaler_ ? loss_scaler_->scale() : 1; }
   // When the last train_step began and ended, and what this rank did in the last of both: its instructions, and the
   // peak of its activations.
-  StepRecords last_step() const;
+  StepRecords last_step();
   // Loss over `steps` global batches of `data`, with a weight above 0. Collective over the world. DataError when no
   // token of all of them is to be predicted.
   LossTerm evaluate(BatchSource& data, int64_t steps);
@@ -63,6 +63,7 @@ class Trainer {
                                 std::vector<Microbatch>& microbatches) const;
   LossTerm total_loss(const RunResult& run);
   double seconds_now() const;
+  void take_records();
   RankMemory memory_of_rank() const;
   std::vector<RankMemory> gather_memory();
 

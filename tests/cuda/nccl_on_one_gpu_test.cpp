@@ -1,4 +1,5 @@
-// NCCL itself, as far as one GPU goes: a world of one rank. It starts, splits, runs each operation in a stream, and ends.
+// NCCL itself, as far as one GPU goes: a world of one rank. It starts, splits, runs each operation in a stream, and
+// ends.
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/zeros_like.h>

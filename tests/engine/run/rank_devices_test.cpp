@@ -21,7 +21,8 @@ TEST_CASE("ranks have devices of their own where no two names are equal") {
 TEST_CASE("a GPU that is too old or full is refused by name") {
   GpuFacts gpu{.name = "NVIDIA H100", .memory_bytes = 80.0 * (1 << 30), .capability = 90};
   CHECK_NOTHROW(check_gpu(3, gpu, gpu.memory_bytes));
-  CHECK_THROWS_WITH(check_gpu(3, gpu, 2e8), Contains("GPU 3 of host ") && Contains("(NVIDIA H100) has 0.2 of 80 GiB free"));
+  CHECK_THROWS_WITH(check_gpu(3, gpu, 2e8),
+                    Contains("GPU 3 of host ") && Contains("(NVIDIA H100) has 0.2 of 80 GiB free"));
   gpu.capability = 75;
   CHECK_THROWS_WITH(check_gpu(3, gpu, gpu.memory_bytes),
                     Contains("compute capability 7.5; this build has kernels for 8.0 and newer"));
