@@ -12,7 +12,7 @@
 torch_wheels=(torch==2.11.0 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85)
 # What its CUDA half needs besides a CUDA toolkit, with -DSHARDLINE_CUDA=ON.
 cuda_wheels=(nvidia-cufile==1.15.1.6 nvidia-cusparselt-cu13==0.8.0 nvidia-nvshmem-cu13==3.4.5)
-torch_oldest=2.8
+torch_oldest=2.11  # the oldest that is tested; 2.8 refuses products that add to fp32
 # nvcc and what it needs to compile the kernels; tests do so on machines without a GPU, too.
 nvcc_wheels=(nvidia-cuda-nvcc==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-crt==13.0.88 nvidia-cuda-runtime==13.0.96)
 

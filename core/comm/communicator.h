@@ -60,7 +60,7 @@ class Work {
  protected:
   // since: when wait() was first called.
   virtual void await(TimePoint since) = 0;
-  // Whether await() makes a stream wait, which is measured by its events (stream_wait.h), and not the host.
+  // Whether await() makes a stream wait, which is measured by its events (core/device/stream_wait.h), and not the host.
   virtual bool waits_on_stream() const { return false; }
 
  private:

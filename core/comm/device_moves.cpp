@@ -41,7 +41,7 @@ c10::Stream stream_of(at::Device device) {
   return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
 }
 
-c10::Event event_now(at::Device device) {
+c10::Event queued_so_far(at::Device device) {
   c10::Event event(device.type());
   event.record(stream_of(device));
   return event;

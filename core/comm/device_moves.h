@@ -13,8 +13,8 @@ namespace shardline {
 
 // The current stream of this thread.
 c10::Stream stream_of(at::Device device);
-// Comes after what was queued there so far.
-c10::Event event_now(at::Device device);
+// An event after what was queued there so far.
+c10::Event queued_so_far(at::Device device);
 
 // Both on the current stream, which must come after the events of all ranks. Tensors of other ranks may be freed once
 // this was called.

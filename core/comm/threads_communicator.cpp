@@ -81,7 +81,7 @@ template <class Queue>
 void queue_after_all(Meeting& meeting, at::Device device, const Queue& work) {
   for (const auto& event : meeting.ready) event->block(stream_of(device));
   work();
-  meeting.end = event_now(device);
+  meeting.end = queued_so_far(device);
 }
 
 // Moves the data of a collective whose ranks have all arrived.
@@ -245,7 +245,7 @@ MeetingPtr ThreadCommunicator::meet(const CommRequest& request, const MeetingKey
     }
     if (meeting->agreed == signature) {
       meeting->requests[place] = request;
-      if (device) meeting->ready[place] = event_now(*device);
+      if (device) meeting->ready[place] = queued_so_far(*device);
       ++meeting->arrived;
       return meeting;
     }
@@ -313,7 +313,7 @@ void ThreadCommunicator::keep_payload(Meeting& meeting, const at::Tensor& input)
   if (is_accelerator(input)) {
     const at::Tensor copy = at::empty_like(input);
     copy_on_device(copy, input);
-    meeting.ready[0] = event_now(input.device());
+    meeting.ready[0] = queued_so_far(input.device());
     meeting.device_payload = copy;
   } else {
     auto copy = std::make_unique_for_overwrite<char[]>(input.nbytes());

@@ -41,12 +41,12 @@ std::optional<GpuFacts> gpu_facts(int device) {
     uuid += digits;
   }
   return GpuFacts{.name = properties.name,
-                  .uuid = uuid,
                   .memory_bytes = static_cast<double>(properties.totalGlobalMem),
                   .memory_bytes_per_second = 2 * memory_clock * bus_bytes,  // two transfers a clock
                   .clock_hz = kKilohertz * attribute(cudaDevAttrClockRate, device),
                   .multiprocessors = properties.multiProcessorCount,
-                  .capability = 10 * properties.major + properties.minor};
+                  .capability = 10 * properties.major + properties.minor,
+                  .uuid = uuid};
 }
 
 #endif

@@ -146,7 +146,7 @@ StepMetrics Trainer::train_step(BatchSource& data, int64_t step) {
   const LossTerm loss = accumulate_gradients(data, step);
   // Each rank sums its share of the squares; all get the same norm, and so agree on whether a gradient overflowed.
   const double scale = loss_scale(), norm = gradient_norm(parameters_) / scale;
-  last_records_ = executor_.take_records();  // which is over, since the norm is known
+  take_records();  // of a run that is over, since the norm is known
   const bool overflowed = loss_scaler_ && !std::isfinite(norm);
   const double rate = learning_rate(schedule_, step - (loss_scaler_ ? loss_scaler_->skipped() : 0));
   if (loss_scaler_) loss_scaler_->update(overflowed);
@@ -181,7 +181,12 @@ StepMetrics Trainer::train_step(BatchSource& data, int64_t step) {
   return metrics;
 }
 
-StepRecords Trainer::last_step() const {
+void Trainer::take_records() {
+  if (auto fresh = executor_.take_records(); !fresh.empty()) last_records_ = std::move(fresh);
+}
+
+StepRecords Trainer::last_step() {
+  take_records();
   return {.start = step_start_,
           .end = step_end_,
           .gradients_complete = gradients_complete_,

@@ -41,7 +41,7 @@ class Trainer {
   LossTerm accumulate_gradients(BatchSource& data, int64_t step);
   double loss_scale() const { return loss_scaler_ ? loss_scaler_->scale() : 1; }
   // The begin and end of the last train_step, the instructions of this rank in it, and the peak of its activations.
-  StepRecords last_step() const;
+  StepRecords last_step();
   // Loss over `steps` global batches of `data`, with a weight above 0. Collective over the world. Throws DataError if
   // they have no token to predict.
   LossTerm evaluate(BatchSource& data, int64_t steps);
@@ -61,6 +61,7 @@ class Trainer {
                                 std::vector<Microbatch>& microbatches) const;
   LossTerm total_loss(const RunResult& run);
   double seconds_now() const;
+  void take_records();
   RankMemory memory_of_rank() const;
   std::vector<RankMemory> gather_memory();
 

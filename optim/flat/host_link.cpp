@@ -9,6 +9,7 @@
 
 #include "core/comm/timeouts.h"
 #include "core/device/accelerator.h"
+#include "core/device/host_memory.h"
 #include "core/error.h"
 #include "core/memory/copy_streams.h"
 
@@ -44,9 +45,7 @@ class StreamLink : public HostLink {
  public:
   explicit StreamLink(at::Device device) : streams_(std::make_shared<const CopyStreams>(device)) {}
 
-  at::Tensor zeros(int64_t elements, at::ScalarType type) const override {
-    return pinned_tensor({elements}, type).zero_();
-  }
+  at::Tensor zeros(int64_t elements, at::ScalarType type) const override { return locked_zeros(elements, type); }
   HostCopyPtr to_host(const at::Tensor& to, const at::Tensor& from) override { return copy(to, from, streams_->out); }
   HostCopyPtr to_device(const at::Tensor& to, const at::Tensor& from) override {
     return copy(to, from, streams_->back);

@@ -3,11 +3,13 @@
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/zeros.h>
 
 #include <cmath>
 #include <cstring>
 #include <mutex>
+#include <utility>
 
 #include "core/device/accelerator.h"
 #include "core/numbers/exact_sum.h"
@@ -49,8 +51,18 @@ ExactSum squares_on_device(const std::vector<at::Tensor>& gradients) {
   }
   constexpr int64_t kBlock = int64_t{1} << 22;  // elements, so that few are in fp64 at a time
   DeviceExactSum total(gradients.front().device());
+  std::vector<at::Tensor> leaves;
+  int64_t waiting = 0;
+  const auto add = [&] {
+    total.add(at::cat(std::exchange(leaves, {})));
+    waiting = 0;
+  };
   for (const auto& gradient : gradients)
-    for (const auto& block : gradient.split(kBlock)) total.add(leaves_of(block));
+    for (const auto& block : gradient.split(kBlock)) {
+      leaves.push_back(leaves_of(block));
+      if ((waiting += leaves.back().numel()) >= kBlock / kLeaf) add();
+    }
+  if (!leaves.empty()) add();
   return total.on_host("gradient norm");
 }
 

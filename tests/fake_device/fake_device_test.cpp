@@ -38,6 +38,10 @@ c10::Stream new_stream(int index = 0) {
   return c10::impl::VirtualGuardImpl(at::kPrivateUse1).getNewStream(fake::device(index));
 }
 
+void wait_for_all_streams() {
+  c10::impl::VirtualGuardImpl(at::kPrivateUse1).synchronizeDevice(0);
+}
+
 // The one violation of `run`; "" for none.
 template <class Run>
 std::string fault_of(const Run& run) {
@@ -109,7 +113,7 @@ TEST_CASE("work on a device that is not the current one is found") {
 TEST_CASE("a stream that does not wait for another one is found") {
   const auto stream = new_stream();
   const auto x = at::ones({8}, on()), y = at::zeros({8}, on());
-  wait_for_device(fake::device(), "a start");
+  wait_for_all_streams();
   const auto copy_there = [&](bool waits) {
     x.add_(1);
     if (waits) stream_waits_for(stream, c10::impl::VirtualGuardImpl(at::kPrivateUse1).getStream(fake::device()));
@@ -117,11 +121,11 @@ TEST_CASE("a stream that does not wait for another one is found") {
     y.copy_(x);
   };
   CHECK(fault_of([&] { copy_there(true); }).empty());
-  wait_for_device(fake::device(), "x");
+  wait_for_all_streams();
   CHECK_THAT(fault_of([&] { copy_there(false); }),
              Contains("copy on stream") && Contains("reads what aten::add_.Tensor on stream 0 of device 0 writes"));
   CHECK_THAT(fault_of([&] { y.add_(1); }), Contains("writes what copy on stream") && Contains("does not wait for it"));
-  wait_for_device(fake::device(), "both");
+  wait_for_all_streams();
   // Parts of one tensor do not meet.
   CHECK(fault_of([&] {
           x.narrow(0, 0, 4).add_(1);
@@ -129,7 +133,7 @@ TEST_CASE("a stream that does not wait for another one is found") {
           x.narrow(0, 4, 4).add_(1);
         }).empty());
   CHECK_THAT(fault_of([&] { x.narrow(0, 3, 2).add_(1); }), Contains("aten::add_.Tensor"));
-  wait_for_device(fake::device(), "both");
+  wait_for_all_streams();
 }
 
 TEST_CASE("memory that another stream may still use must not be freed") {

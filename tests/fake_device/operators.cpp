@@ -1,4 +1,5 @@
 #include <ATen/EmptyTensor.h>
+#include <ATen/OpMathType.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/List.h>
@@ -9,6 +10,8 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/mm.h>
+#include <ATen/ops/native_layer_norm.h>
+#include <ATen/ops/native_layer_norm_backward.h>
 #include <ATen/ops/resize_native.h>
 #include <ATen/ops/set_native.h>
 #include <ATen/ops/view_native.h>
@@ -40,6 +43,13 @@ class Launch {
     time_ = runtime().clock(stream_)[stream_];
   }
   void uses(const at::Tensor& tensor, bool writes) { runtime().use(name_, stream_, time_, access_of(tensor, writes)); }
+  // A result on the device.
+  at::Tensor made(const at::Tensor& result, at::Device on) {
+    const at::Tensor moved = at::empty_strided(result.sizes(), result.strides(), result.options().device(on));
+    cpu_alias(moved).copy_(result);
+    uses(moved, true);
+    return moved;
+  }
   size_t stream() const { return stream_; }
   uint64_t time() const { return time_; }
   void wait() {
@@ -249,7 +259,7 @@ class Call {
                   tensor.sizes(), " is on ", tensor.device());
       return tensor;
     }
-    const bool may_grow = writes && tensor.numel() == 0;
+    const bool may_grow = writes && tensor.dim() == 1 && tensor.numel() == 0;
     tensors_.push_back(
         {tensor, may_grow ? at::empty({0}, tensor.options().device(at::kCPU)) : cpu_alias(tensor), writes});
     return tensors_.back().alias;
@@ -266,11 +276,7 @@ class Call {
     for (const auto& tensor : tensors_)
       SL_ASSERT(result.numel() == 0 || result.storage().data() != tensor.alias.storage().data(), name_,
                 " returns a view, and needs a kernel of its own");
-    const at::Tensor moved =
-        at::empty_strided(result.sizes(), result.strides(), result.options().device(device(index)));
-    cpu_alias(moved).copy_(result);
-    queued.uses(moved, true);
-    return moved;
+    return queued.made(result, device(index));
   }
 
   void take_back(c10::IValue& value, Launch& queued, int index) const {
@@ -295,6 +301,46 @@ void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   for (size_t i = 0; i < arguments.size(); ++i)
     call.pass_on((*stack)[stack->size() - arguments.size() + i], is_written(arguments[i]));
   call.run(stack);
+}
+
+// On accelerators the statistics of half-precision rows are fp32, and results are rounded once.
+at::ScalarType wide_type(const at::Tensor& tensor) {
+  return at::toOpMathType(tensor.scalar_type());
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> layer_norm(const at::Tensor& x, at::IntArrayRef shape,
+                                                          const std::optional<at::Tensor>& weight,
+                                                          const std::optional<at::Tensor>& bias, double epsilon) {
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  Launch queued("aten::native_layer_norm", current_stream(x.device().index()));
+  queued.uses(x, false);
+  const auto wide = [&](const std::optional<at::Tensor>& tensor) {
+    if (tensor) queued.uses(*tensor, false);
+    return tensor ? std::optional(cpu_alias(*tensor).to(wide_type(x))) : std::nullopt;
+  };
+  const auto [y, mean, rstd] =
+      at::native_layer_norm(cpu_alias(x).to(wide_type(x)), shape, wide(weight), wide(bias), epsilon);
+  return {queued.made(y.to(x.scalar_type()), x.device()), queued.made(mean, x.device()), queued.made(rstd, x.device())};
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> layer_norm_backward(
+    const at::Tensor& dy, const at::Tensor& x, at::IntArrayRef shape, const at::Tensor& mean, const at::Tensor& rstd,
+    const std::optional<at::Tensor>& weight, const std::optional<at::Tensor>& bias, std::array<bool, 3> wanted) {
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  Launch queued("aten::native_layer_norm_backward", current_stream(x.device().index()));
+  const auto wide = [&](const at::Tensor& tensor) {
+    queued.uses(tensor, false);
+    return cpu_alias(tensor).to(wide_type(tensor));
+  };
+  const auto if_given = [&](const std::optional<at::Tensor>& tensor) {
+    return tensor ? std::optional(wide(*tensor)) : std::nullopt;
+  };
+  const auto [dx, dw, db] = at::native_layer_norm_backward(wide(dy), wide(x), shape, wide(mean), wide(rstd),
+                                                           if_given(weight), if_given(bias), wanted);
+  const auto rounded = [&](const at::Tensor& tensor) {
+    return tensor.defined() ? queued.made(tensor.to(x.scalar_type()), x.device()) : tensor;
+  };
+  return {rounded(dx), rounded(dw), rounded(db)};
 }
 
 // torch chooses among kernels by the type of device; CPUs take this one.
@@ -360,9 +406,9 @@ void install_operators() {
   aten.impl("_copy_from_and_resize", TORCH_FN(copy_from_and_resize));
   aten.impl("_local_scalar_dense", TORCH_FN(local_scalar));
   aten.impl("addmm.dtype_out", TORCH_FN(wide_addmm_out));
-  // Made of others where a device has no kernel: with other roundings than the CPU's,
-  aten.impl("native_layer_norm", torch::CppFunction::makeFromBoxedFunction<&run_on_cpu>());
-  // and with guards of their own, which hide that the caller has none.
+  aten.impl("native_layer_norm", TORCH_FN(layer_norm));
+  aten.impl("native_layer_norm_backward", TORCH_FN(layer_norm_backward));
+  // Operators made of others have guards of their own, which hide that the caller has none.
   for (const auto& name : c10::Dispatcher::singleton().getAllOpNames()) {
     const auto op = c10::Dispatcher::singleton().findSchema(name);
     if (op && name.name.starts_with("aten::") && !makes_view(op->schema()) &&

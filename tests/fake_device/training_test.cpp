@@ -1,19 +1,37 @@
-// Whole training runs on the fake device: the same numbers as on CPUs with the same operators, without a race.
-#include <ATen/core/Tensor.h>
+// Whole training runs on the fake device: the same numbers as on CPUs with the same operators, without a race and
+// without a wait that has no name.
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <mutex>
+
+#include "core/comm/threads_communicator.h"
+#include "core/device/accelerator.h"
 #include "core/error.h"
+#include "core/memory/copy_streams.h"
+#include "engine/train/trainer.h"
 #include "tensor_parallel/kernels/kernels.h"
 #include "tensor_parallel/products/products.h"
 #include "tests/fake_device/fake_device.h"
 #include "tests/parity/run.h"
+#include "tests/parity/wrapped_layer.h"
 
 #include "tests/catch.h"
 
 namespace shardline::training_test {
 namespace {
 
+using Catch::Contains;
 using parity::Outcome;
 using parity::Point;
+using parity::Tampering;
+using Faults = std::vector<std::string>;
+
+const c10::impl::VirtualGuardImpl& device_guard() {
+  static const c10::impl::VirtualGuardImpl guard(at::kPrivateUse1);
+  return guard;
+}
 
 // CPUs compute with the operators that the device has.
 class SameOperators {
@@ -28,27 +46,186 @@ class SameOperators {
   }
 };
 
-Outcome on_fake_device(const Point& point) {
-  fake::take_faults();
-  const Outcome outcome = run_point(point, {}, {.device = [](int) { return fake::device(); }});
-  CHECK(fake::take_faults() == std::vector<std::string>{});
+// All ranks on device 0, each with a stream of its own.
+Outcome on_fake_device(const Point& point, const Tampering& tampering = {}) {
+  Outcome outcome;
+  run_ranks(point.world(), [&](const CommunicatorPtr& world) {
+    const c10::StreamGuard on_stream(device_guard().getNewStream(fake::device()));
+    Outcome mine = run_point_on(point, world, tampering, fake::device());
+    if (world->rank() == 0) outcome = std::move(mine);
+  });
   return outcome;
 }
 
 void check_equal(const Point& point) {
   CAPTURE(point.name());
   const SameOperators same;
+  fake::take_faults();
+  fake::take_counts();
   const Outcome cpu = run_point(point), device = on_fake_device(point);
+  CHECK(fake::take_faults() == Faults());
   CHECK(device.losses == cpu.losses);
   CHECK(device.norm == cpu.norm);
   CHECK(bit_equal(device, cpu));
 }
 
+Tampering around_block(const parity::Around& around) {
+  return {.spec = [=](ModelSpec& spec, const Point&) { parity::wrap(spec.layers.at(2), around); }};
+}
+
+// The faults of a short run with a mistake.
+Faults faults_with(const parity::Around& around) {
+  fake::take_faults();
+  on_fake_device({.dtype = "float32", .microbatches = 2}, around_block(around));
+  return fake::take_faults();
+}
+
 }  // namespace
 
-TEST_CASE("a run on the device has the bits of one on a CPU") {
-  Point point{.dtype = "float32", .microbatches = 3, .dropout = true};
-  check_equal(point);
+TEST_CASE("one rank on the device has the bits of one on a CPU") {
+  const Point base{.dtype = "float32", .microbatches = 3};
+  Point dropout = base;
+  dropout.dropout = true, dropout.microbatches = 1, dropout.shape = "2 tokens";
+  Point split = base;
+  split.model = "gptj", split.pipeline = "zb_h1", split.checkpointing = "selective", split.tied = false;
+  split.ignored = true;
+  Point recomputed = dropout;
+  recomputed.checkpointing = "each", recomputed.offload = "checkpointed", recomputed.pipeline = "simple";
+  Point away = base;
+  away.offload = "all", away.checkpointing = "group_2", away.short_batch = true;
+  Point states = base;
+  states.states_on_host = true, states.optim = "sgd";
+  for (const Point& point : {dropout, split, recomputed, away, states}) check_equal(point);
+  for (const char* dtype : {"bf16", "fp16", "bf16 fp32 residuals"}) {
+    Point half = base;
+    half.dtype = dtype, half.microbatches = 1;
+    half.states_on_host = half.dtype == "bf16";
+    check_equal(half);
+  }
+}
+
+TEST_CASE("ranks that share a device have the bits of ranks on CPUs") {
+  std::vector<Point> points;
+  for (const char* pipeline : {"simple", "interleaved", "interleaved_1f1b v2", "zb_h1", "zb_h2", "zbv", "dualpipev"}) {
+    Point point{.p = 2, .pipeline = pipeline, .dtype = "float32", .microbatches = 4};
+    point.offload = points.size() % 2 == 0 ? "all" : "off";
+    points.push_back(point);
+  }
+  for (const char* sharding : {"ZeRO-1", "ZeRO-2", "ZeRO-3", "ZeRO-3 weights"}) {
+    Point point{.d = 2, .dtype = "float32", .microbatches = 2, .sharding = sharding};
+    point.states_on_host = point.sharding == "ZeRO-2" || point.sharding == "ZeRO-3";
+    points.push_back(point);
+  }
+  points.push_back(
+      {.t = 3, .optimize = "memory", .dtype = "float32", .microbatches = 2, .dropout = true, .shape = "2 tokens"});
+  points.push_back({.p = 2, .t = 2, .dtype = "float32", .microbatches = 2, .model = "gptj"});
+  points.push_back({.d = 2,
+                    .p = 2,
+                    .t = 2,
+                    .optimize = "memory",
+                    .dtype = "float32",
+                    .microbatches = 2,
+                    .short_batch = true,
+                    .sharding = "ZeRO-3"});
+  for (const Point& point : points) check_equal(point);
+}
+
+TEST_CASE("a step waits for its device where it must, and says why") {
+  const auto waits_of = [](Point point) {
+    std::map<std::string, int64_t> waits;
+    fake::take_faults();
+    on_fake_device(point, {.after_step = [&](Trainer&, int step) {
+                     const auto counts = fake::take_counts();
+                     if (step == 3) waits = counts.waits;
+                   }});
+    CHECK(fake::take_faults() == Faults());
+    return waits;
+  };
+  using Waits = std::map<std::string, int64_t>;
+  const Waits few = {{"gradient norm", 1}, {"loss of a microbatch", 3}, {"the device's clock", 1}};
+  Point point{
+      .dtype = "float32", .microbatches = 3, .dropout = true, .checkpointing = "selective", .shape = "2 tokens"};
+  CHECK(waits_of(point) == few);
+  point.offload = "all", point.model = "gptj", point.pipeline = "zb_h1";
+  CHECK(waits_of(point) == few);
+  point.states_on_host = true;
+  auto with_states = waits_of(point);
+  CHECK(with_states.erase("gradients for an update on the host") == 1);
+  CHECK(with_states == few);
+}
+
+TEST_CASE("launches and traffic of a step are known") {
+  fake::Counts counts;
+  on_fake_device({.dtype = "float32"}, {.after_step = [&](Trainer&, int step) {
+                   const auto last = fake::take_counts();
+                   if (step == 3) counts = last;
+                 }});
+  CAPTURE(counts.launches);
+  // 7 layers, and 18 segments of parameters with an update each.
+  CHECK(counts.launched() <= 900);
+  CHECK(counts.bytes <= 90'000'000);
+}
+
+TEST_CASE("planted races in a layer are found") {
+  const auto stream = device_guard().getNewStream(fake::device());
+  const auto here = [] { return device_guard().getStream(fake::device()); };
+  CHECK(faults_with([](Layer& inner, const LayerBuild&, const Border& input, MicrobatchContext& context) {
+          return inner.forward(input, context);
+        }) == Faults());
+  SECTION("a wrong stream") {
+    const auto faults = faults_with([&](Layer& inner, const LayerBuild&, const Border& input, auto& context) {
+      const c10::StreamGuard guard(stream);
+      return inner.forward(input, context);
+    });
+    REQUIRE_FALSE(faults.empty());
+    CHECK_THAT(faults[0], Contains("does not wait for it"));
+  }
+  SECTION("a wait that is dropped") {
+    const auto faults = faults_with([&](Layer& inner, const LayerBuild&, const Border& input, auto& context) {
+      stream_waits_for(stream, here());
+      const c10::StreamGuard guard(stream);
+      Border output = inner.forward(input, context);
+      for (const auto& tensor : input) tensor.record_stream(stream);
+      return output;  // nobody waits for the stream
+    });
+    REQUIRE_FALSE(faults.empty());
+    CHECK_THAT(faults[0], Contains("does not wait for it"));
+  }
+  SECTION("memory that is freed early") {
+    const auto faults = faults_with([&](Layer& inner, const LayerBuild&, const Border& input, auto& context) {
+      stream_waits_for(stream, here());
+      {
+        const c10::StreamGuard guard(stream);
+        input[0].detach().sum();  // as a copy to the host would
+      }
+      return inner.forward(input, context);
+    });
+    REQUIRE_FALSE(faults.empty());
+    CHECK_THAT(faults[0], Contains("is freed while aten::sum"));
+  }
+  SECTION("an early read on the host") {
+    bool read = false;
+    faults_with([&](Layer& inner, const LayerBuild&, const Border& input, auto& context) {
+      Border output = inner.forward(input, context);
+      const at::Tensor host = pinned_tensor(output[0].sizes(), output[0].scalar_type());
+      host.copy_(output[0].detach(), /*non_blocking=*/true);
+      read = read || !host.isnan().all().item<bool>();
+      return output;
+    });
+    CHECK_FALSE(read);
+  }
+  SECTION("a missing guard") {
+    fake::take_faults();
+    try {
+      run_ranks(1, [](const CommunicatorPtr& world) {
+        parity::run_point_on({.dtype = "float32"}, world, {}, fake::device(1));
+      });
+    } catch (const std::exception&) {  // how far it comes does not matter
+    }
+    const auto faults = fake::take_faults();
+    REQUIRE_FALSE(faults.empty());
+    CHECK_THAT(faults[0], Contains("device 1, but device 0 is the thread's current one"));
+  }
 }
 
 }  // namespace shardline::training_test

@@ -353,10 +353,11 @@ int group_end() {
   if (--depth > 0) return kNcclSuccess;
   if (collected.empty() || first_error != kNcclSuccess) return first_error;
   Comm& comm = *collected.front().comm;
-  if (comm.state != kNcclSuccess || comm.launching) {
-    fault("a launch on a communicator that is not ready");
+  if (comm.state == kNcclInProgress) {
+    fault("a launch on a communicator that is busy");
     return kInvalidArgument;
   }
+  if (comm.state != kNcclSuccess) return comm.state;
   const auto kernel = std::make_shared<Kernel>();
   kernel->comm = &comm;
   kernel->ops = std::exchange(collected, {});

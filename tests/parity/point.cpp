@@ -33,8 +33,9 @@ std::string Point::name() const {
   return cat("D", d, " P", p, " T", t, " ", placement, " ", optimize, " ", pipeline, " m", microbatches, " a",
              accumulation, active ? cat(" active ", active) : "", dropout ? " dropout" : "", tied ? "" : " untied",
              short_batch ? " short" : "", ignored ? " ignored" : "", checkpointing == "none" ? "" : " " + checkpointing,
-             offload == "off" ? "" : cat(" offload ", offload), sharding == "none" ? "" : " " + sharding,
-             units == "split" ? "" : " " + units, ", ", model == "gpt2" ? "" : model + " ", shape,
+             offload == "off" ? "" : cat(" offload ", offload), states_on_host ? " states on the host" : "",
+             sharding == "none" ? "" : " " + sharding, units == "split" ? "" : " " + units, ", ",
+             model == "gpt2" ? "" : model + " ", shape,
              dtype == "float64"   ? ""
              : dtype == "float32" ? " fp32"
                                   : " " + dtype,

@@ -22,6 +22,7 @@ struct Point {
   bool ignored = false;      // some labels do not count
   std::string checkpointing = "none";
   std::string offload = "off";  // or an offload_scope
+  bool states_on_host = false;  // of accelerators
   // Over all replicas, or "MiCS 2" over pairs of them, without gathering ahead. "ZeRO-3 weights" leaves small
   // parameters whole.
   std::string sharding = "none";

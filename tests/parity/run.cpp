@@ -96,6 +96,7 @@ Config run_config(const Point& point) {
                  {"offload_scope", point.offload == "off" ? "checkpointed" : point.offload},
                  {"activation_loading_horizon", 1},
                  {"offload_path", std::filesystem::temp_directory_path().string()},
+                 {"offload_optimizer_states", point.states_on_host},
                  {"placement_strategy", point.placement}}},
                {"mpi_options", {{"processes_per_host", point.world()}}},
                {"runtime",
@@ -174,17 +175,15 @@ std::vector<at::Tensor> parts_of(const std::string& name, const at::Tensor& tens
 }  // namespace
 
 Outcome run_point_on(const Point& point, const CommunicatorPtr& real_world, const Tampering& tampering,
-                     const Hardware& hardware) {
+                     at::Device device) {
   const CommunicatorPtr world = tampering.world ? tampering.world(real_world) : real_world;
-  const CommunicatorPtr device_world = hardware.device_world ? hardware.device_world(world) : world;
-  const at::Device device = hardware.device ? hardware.device(world->rank()) : at::kCPU;
   const Config config = run_config(point);
   ModelSource model = open_model(config);
   model.spec = make_spec(config, model.hf_config, decide_splits(config, model, world->size()));
   if (tampering.spec) tampering.spec(model.spec, point);
   Plan plan = make_plan(config, model.spec, world->size());
   if (tampering.plan) tampering.plan(plan);
-  Trainer trainer({config, plan, model, make_rank_groups(plan.mesh, world, device_world), device}, kSteps);
+  Trainer trainer({config, plan, model, make_rank_groups(plan.mesh, world, world), device}, kSteps);
   fill_parameters(config.model, model, 1234, trainer.parameters());
 
   PointSource data(point, tampering);
@@ -209,10 +208,10 @@ Outcome run_point_on(const Point& point, const CommunicatorPtr& real_world, cons
   return outcome;
 }
 
-Outcome run_point(const Point& point, const Tampering& tampering, const Hardware& hardware) {
+Outcome run_point(const Point& point, const Tampering& tampering) {
   Outcome outcome;
   run_ranks(point.world(), [&](const CommunicatorPtr& world) {
-    Outcome mine = run_point_on(point, world, tampering, hardware);
+    Outcome mine = run_point_on(point, world, tampering);
     if (world->rank() == 0) outcome = std::move(mine);
   });
   return outcome;

@@ -40,16 +40,10 @@ struct Tampering {
   std::function<std::string()> missed;  // behind the run: how it did not strike as it was meant to; empty: it did
 };
 
-// What ranks compute on: CPUs, and `world` for all that they exchange, where nothing else is said.
-struct Hardware {
-  std::function<at::Device(int rank)> device;
-  std::function<CommunicatorPtr(const CommunicatorPtr& world)> device_world;  // carries tensors of the devices
-};
-
-Outcome run_point(const Point& point, const Tampering& tampering = {}, const Hardware& hardware = {});  // threads
-// On real ranks; collective, every rank gets the whole outcome.
+Outcome run_point(const Point& point, const Tampering& tampering = {});  // ranks as threads
+// On real ranks, each with a device that is the thread's current one; collective, every rank gets the whole outcome.
 Outcome run_point_on(const Point& point, const CommunicatorPtr& world, const Tampering& tampering = {},
-                     const Hardware& hardware = {});
+                     at::Device device = at::kCPU);
 
 // The run of one process that the point must reproduce; kept, because many points share one.
 const Outcome& reference(const Point& point);

@@ -31,7 +31,8 @@ bool has_nccl() {
 namespace {
 
 static_assert(sizeof(NcclId) == sizeof(ncclUniqueId));
-static_assert(static_cast<int>(ncclSuccess) == kNcclSuccess && static_cast<int>(ncclInProgress) == kNcclInProgress);
+static_assert(static_cast<int>(ncclSuccess) == kNcclSuccess && static_cast<int>(ncclInProgress) == kNcclInProgress &&
+              static_cast<int>(ncclRemoteError) == kNcclRemoteError);
 
 ncclComm_t comm_of(void* comm) {
   return static_cast<ncclComm_t>(comm);

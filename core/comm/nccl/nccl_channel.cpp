@@ -104,7 +104,7 @@ void NcclChannel::launch(const NcclBatchPtr& batch) {
   int result = kNcclSuccess;
   const bool ran = world_->use([&] { result = enqueue(*batch); });
   const auto state = ran ? world_->state_of(comm_, result) : NcclWorld::State{.error = world_->failure()};
-  if (!state.error.empty()) fail(batch->requests.front(), state.error);
+  if (!state.error.empty()) fail(batch->requests.front(), state);
   launching_ = batch;
   if (!state.busy) mark_end();
 }
@@ -114,7 +114,7 @@ void NcclChannel::finish_launch() {
   if (!launching_) return;
   const CommRequest& first = launching_->requests.front();
   const auto since = Clock::now();
-  if (const std::string error = world_->settle(comm_, first.limit); !error.empty()) fail(first, error, since);
+  if (const auto state = world_->settle(comm_, first.limit); !state.error.empty()) fail(first, state, since);
   mark_end();
 }
 
@@ -171,13 +171,16 @@ int NcclChannel::enqueue(const CommRequest& request) {
 }
 
 void NcclChannel::refuse_after_failure(const CommRequest& request) {
-  if (const std::string failure = world_->failure(); !failure.empty()) fail(request, failure);
+  if (const std::string failure = world_->failure(); !failure.empty()) fail(request, {.error = failure});
 }
 
 // Ends the world, if nothing else has.
-void NcclChannel::fail(const CommRequest& request, const std::string& reason, std::optional<Work::TimePoint> since) {
+void NcclChannel::fail(const CommRequest& request, const NcclWorld::State& state,
+                       std::optional<Work::TimePoint> since) {
   flight_ring().end(request.ticket, FlightState::failed);
-  if (world_->failure().empty()) world_->fail(identity_->error(request, reason, since).what());
+  const DistributedError error = identity_->error(request, state.error, since);
+  if (state.remote) NcclWorld::let_others_speak();
+  if (world_->failure().empty()) world_->fail(error.what());
   throw DistributedError(world_->failure());
 }
 
@@ -190,7 +193,7 @@ void NcclChannel::close() {
     int result = kNcclSuccess;
     if (!world_->use([&] { result = world_->api().finalize(comm_); })) return;
     error = world_->state_of(comm_, result).error;
-    if (error.empty()) error = world_->settle(comm_, timeouts().collective);
+    if (error.empty()) error = world_->settle(comm_, timeouts().collective).error;
   } catch (const Error&) {
     return;  // flush() has aborted the world
   }

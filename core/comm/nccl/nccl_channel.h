@@ -39,7 +39,7 @@ class NcclChannel {
   void finish_launch();
   void mark_end();
   void refuse_after_failure(const CommRequest& request);
-  [[noreturn]] void fail(const CommRequest& request, const std::string& reason,
+  [[noreturn]] void fail(const CommRequest& request, const NcclWorld::State& state,
                          std::optional<Work::TimePoint> since = std::nullopt);
   void close();
 

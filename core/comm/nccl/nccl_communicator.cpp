@@ -92,12 +92,13 @@ class NcclCommunicator : public CommunicatorBase {
 // NCCL makes a communicator in the background; this waits for it, and cleans up if it does not come.
 void establish(NcclWorld& world, void* comm, const CommIdentity& identity, bool is_new) {
   const TimeLimit limit = timeouts().start_up;
-  const std::string error = world.settle(comm, limit);
-  if (error.empty()) return;
+  const auto state = world.settle(comm, limit);
+  if (state.error.empty()) return;
+  if (state.remote) NcclWorld::let_others_speak();
   if (is_new) world.add(comm);  // to be aborted with the others
   world.fail(cat("rank ", identity.members[identity.rank], " on host ", host_name(), ": the NCCL group ", identity.name,
                  " of ", identity.size(), " ranks could not be made within ", limit.time.count() / 1000.0,
-                 " s: ", error, " [", identity.library, "]"));
+                 " s: ", state.error, " [", identity.library, "]"));
   throw DistributedError(world.failure());
 }
 

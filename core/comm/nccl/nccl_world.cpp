@@ -132,17 +132,18 @@ NcclWorld::State NcclWorld::state_of(void* comm, int result) const {
 NcclWorld::State NcclWorld::meaning_of(void* comm, int result) const {
   if (result == kNcclSuccess || result == kNcclInProgress) return {.busy = result == kNcclInProgress};
   const char* detail = api_.last_error(comm);
-  return {.error =
-              cat(nccl_result_text(result), " (NCCL result ", result, detail && *detail ? cat(": ", detail) : "", ")")};
+  return {
+      .error = cat(nccl_result_text(result), " (NCCL result ", result, detail && *detail ? cat(": ", detail) : "", ")"),
+      .remote = result == kNcclRemoteError};
 }
 
-std::string NcclWorld::settle(void* comm, const TimeLimit& limit) const {
+NcclWorld::State NcclWorld::settle(void* comm, const TimeLimit& limit) const {
   const auto begin = Clock::now();
   for (;;) {
     const State state = state_of(comm);
-    if (!state.busy) return state.error;
+    if (!state.busy) return state;
     const auto passed = Clock::now() - begin;
-    if (passed > limit.time) return cat("NCCL was still busy when the time limit expired", limit.advice());
+    if (passed > limit.time) return {.error = cat("NCCL was still busy when the time limit expired", limit.advice())};
     if (passed < kShortWait)
       std::this_thread::yield();
     else
@@ -173,18 +174,26 @@ void NcclWorld::watch_over() {
   while (!stopping_) {
     wake_.wait(lock, [&] { return stopping_ || !watched_.empty(); });
     wake_.wait_for(lock, kBetweenLooks, [&] { return stopping_; });
-    const std::string found = look();
-    if (found.empty()) continue;
+    const State found = look();
+    if (found.error.empty()) continue;
     // The rank's thread may be waiting for the device, or may not look at its results for long.
-    failure_ = found;
     lock.unlock();
-    control_->abort(found);
+    if (found.remote) let_others_speak();
+    lock.lock();
+    if (!failure_.empty()) continue;
+    failure_ = found.error;
+    lock.unlock();
+    control_->abort(found.error);
     lock.lock();
     abort_comms();
   }
 }
 
-std::string NcclWorld::look() {
+void NcclWorld::let_others_speak() {
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+}
+
+NcclWorld::State NcclWorld::look() {
   try {
     watched_.remove_if([](const Watched& watched) {
       if (!watched.batch->is_over()) return false;
@@ -196,18 +205,19 @@ std::string NcclWorld::look() {
       const CommIdentity& identity = *watched.batch->identity;
       int state = kNcclSuccess;
       const int asked = api_.async_error(watched.batch->comm, &state);
-      const std::string error = meaning_of(watched.batch->comm, asked == kNcclSuccess ? state : asked).error;
-      if (!error.empty()) return identity.error(first, error, watched.since).what();
+      const State now = meaning_of(watched.batch->comm, asked == kNcclSuccess ? state : asked);
+      if (!now.error.empty())
+        return {.error = identity.error(first, now.error, watched.since).what(), .remote = now.remote};
       const auto has_begun = [](const std::shared_ptr<StreamWait>& wait) { return wait->has_begun(); };
       if (!watched.since && std::any_of(watched.waits.begin(), watched.waits.end(), has_begun))
         watched.since = Clock::now();
       if (watched.since && Clock::now() - *watched.since > first.limit.time)
-        return identity.timed_out(first, *watched.since).what();
+        return {.error = identity.timed_out(first, *watched.since).what()};
     }
   } catch (const std::exception& error) {  // of a device whose work has failed
-    return cat("rank ", rank_, " on host ", host_name(), ": ", error.what());
+    return {.error = cat("rank ", rank_, " on host ", host_name(), ": ", error.what())};
   }
-  return "";
+  return {};
 }
 
 }  // namespace shardline

@@ -73,11 +73,14 @@ class NcclWorld {
   struct State {
     bool busy = false;
     std::string error;
+    bool remote = false;  // of another rank, which is about to end the job with its own message
   };
   State state_of(void* comm) const;
   State state_of(void* comm, int result) const;  // of a call that returned this
-  // Asks until the communicator is not busy. Returns "" or what went wrong; aborts nothing.
-  std::string settle(void* comm, const TimeLimit& limit) const;
+  // Asks until the communicator is not busy, or has an error: the limit that has passed is one. Aborts nothing.
+  State settle(void* comm, const TimeLimit& limit) const;
+  // Before a message about another rank's failure: gives that rank time for its own.
+  static void let_others_speak();
 
   // The batch is in its stream: it is watched until it is over.
   void watch(const NcclBatchPtr& batch);
@@ -93,7 +96,7 @@ class NcclWorld {
 
   void watch_over();
   // Below: with the lock.
-  std::string look();  // at what is under way: the message of the first failure found, "" for none
+  State look();  // at what is under way: the error is the message of the first failure found
   static void end(const Watched& watched, FlightState state);
   State meaning_of(void* comm, int result) const;
   void abort_comms();

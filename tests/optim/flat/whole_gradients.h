@@ -36,7 +36,9 @@ inline std::map<std::string, at::Tensor> whole_gradients(StageParameters& parame
   }
   for (const auto& [number, param] : parameters.trained_parameters()) {
     auto& holders = sharing_of(*param, t_degree) == Sharing::partial ? *groups.dp : *groups.rdp;
-    holders.all_reduce(whole.at(names[number]), {.op = ReduceOp::max})->wait();
+    const at::Tensor carried = whole.at(names[number]).to(parameters.device());
+    holders.all_reduce(carried, {.op = ReduceOp::max})->wait();
+    whole.at(names[number]) = carried.cpu();
   }
   return whole;
 }

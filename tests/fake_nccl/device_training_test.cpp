@@ -1,0 +1,160 @@
+// Training runs of many ranks on fake devices: the numbers of the same layout on CPUs with the same operators, to the
+// bit, and no race, no leak and no misuse of NCCL.
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "core/comm/communicator_base.h"
+#include "core/comm/forwarding_communicator.h"
+#include "core/error.h"
+#include "tensor_parallel/kernels/kernels.h"
+#include "tensor_parallel/products/products.h"
+#include "tests/fake_nccl/device_ranks.h"
+#include "tests/parity/run.h"
+
+#include "tests/catch.h"
+
+namespace shardline::device_training_test {
+namespace {
+
+using Catch::Contains;
+using parity::Hardware;
+using parity::Outcome;
+using parity::Point;
+using Texts = std::vector<std::string>;
+
+// CPUs compute with the operators that the device has.
+struct SameOperators {
+  SameOperators() {
+    use_kernels(KernelLibrary::aten);
+    use_products(ProductLibrary::aten);
+  }
+  ~SameOperators() {
+    use_kernels(KernelLibrary::automatic);
+    use_products(ProductLibrary::automatic);
+  }
+};
+
+c10::impl::VirtualGuardImpl devices() {
+  return c10::impl::VirtualGuardImpl(at::kPrivateUse1);
+}
+
+// A device for each rank, over NCCL. The threads of ranks end with their run, and what is current on them with it.
+Hardware devices_of_their_own() {
+  return {.device =
+              [](int rank) {
+                devices().setDevice(fake::device(rank));
+                return fake::device(rank);
+              },
+          .device_world =
+              [](const CommunicatorPtr& world) {
+                devices().setDevice(fake::device(world->rank()));
+                return make_nccl_world(world, world->rank(), fake::nccl());
+              }};
+}
+
+// One device with a stream for each rank, over the threads communicator.
+Hardware one_device() {
+  return {.device = [](int) {
+    devices().exchangeStream(devices().getStreamFromGlobalPool(fake::device()));
+    return fake::device();
+  }};
+}
+
+std::vector<Point> points() {
+  return {{.d = 2, .p = 2, .t = 2, .optimize = "memory", .dtype = "float32", .microbatches = 2, .dropout = true},
+          {.d = 2, .p = 2, .t = 2, .pipeline = "zb_h1", .dtype = "float32", .microbatches = 2, .sharding = "ZeRO-2"},
+          {.p = 2, .pipeline = "simple", .dtype = "float32", .accumulation = 3},
+          {.p = 3, .t = 2, .pipeline = "zbv", .dtype = "float32", .microbatches = 4, .dropout = true},
+          {.d = 4, .t = 2, .optimize = "memory", .dtype = "float32", .ignored = true, .sharding = "MiCS 2"},
+          {.d = 3, .dtype = "float32", .accumulation = 2, .checkpointing = "each", .sharding = "ZeRO-3"}};
+}
+
+Outcome checked_run(const Point& point, const Hardware& hardware) {
+  fake::take_faults();
+  fake::take_nccl_faults();
+  const Outcome outcome = run_point(point, {}, hardware);
+  CHECK(fake::take_faults() == Texts{});
+  CHECK(fake::take_nccl_faults() == Texts{});
+  CHECK(fake::live_nccl_communicators() == 0);
+  return outcome;
+}
+
+TEST_CASE("training over NCCL and on a shared device has the bits of training on CPUs") {
+  const SameOperators same;
+  const testing::Limits limits(std::chrono::seconds(20), std::chrono::seconds(20));
+  for (const Point& small : points()) {
+    const Point point = with_batch(small);
+    DYNAMIC_SECTION(point.name()) {
+      const Outcome cpus = run_point(point);
+      for (const Hardware& hardware : {devices_of_their_own(), one_device()}) {
+        const Outcome on_devices = checked_run(point, hardware);
+        CHECK(on_devices.losses == cpus.losses);
+        CHECK(bit_equal(on_devices, cpus));
+      }
+    }
+  }
+}
+
+// Starts operations and forgets to wait for those of one kind.
+class Forgetful : public ForwardingCommunicator {
+ public:
+  Forgetful(CommunicatorPtr inner, CommOp forgotten)
+      : ForwardingCommunicator(std::move(inner)), forgotten_(forgotten) {}
+
+  WorkPtr all_reduce(const at::Tensor& tensor, const CommOptions& options) override {
+    return kept(CommOp::all_reduce, inner().all_reduce(tensor, options));
+  }
+  WorkPtr all_gather(const at::Tensor& output, const at::Tensor& input, const CommOptions& options) override {
+    return kept(CommOp::all_gather, inner().all_gather(output, input, options));
+  }
+  WorkPtr recv(const at::Tensor& tensor, int peer, const CommOptions& options) override {
+    return kept(CommOp::recv, inner().recv(tensor, peer, options));
+  }
+  CommunicatorPtr split(int color, const std::string& group) override {
+    return std::make_shared<Forgetful>(inner().split(color, group), forgotten_);
+  }
+
+ private:
+  // Does what a wait does but for the wait.
+  struct NoWait : Work {
+    explicit NoWait(WorkPtr work) : inner(std::move(work)) {}
+    bool poll() override { return inner->poll(); }
+    void await(TimePoint) override { inner->poll(); }
+    WorkPtr inner;
+  };
+  WorkPtr kept(CommOp op, WorkPtr work) const {
+    return op == forgotten_ ? std::make_shared<NoWait>(std::move(work)) : std::move(work);
+  }
+
+  CommOp forgotten_;
+};
+
+TEST_CASE("a wait that a training run forgets is found, on whatever communicator") {
+  const SameOperators same;
+  const testing::Limits limits(std::chrono::seconds(10), std::chrono::seconds(10));
+  const std::vector<std::pair<CommOp, Point>> cases = {
+      {CommOp::recv, {.p = 2, .dtype = "float32", .microbatches = 2}},
+      {CommOp::all_reduce, {.t = 2, .dtype = "float32"}},
+      {CommOp::all_gather, {.d = 2, .dtype = "float32", .sharding = "ZeRO-3"}}};
+  for (const auto& [forgotten, small] : cases) {
+    CAPTURE(small.name());
+    const Hardware sound = devices_of_their_own();
+    const Hardware hardware{.device = sound.device, .device_world = [&, op = forgotten](const CommunicatorPtr& world) {
+                              return std::make_shared<Forgetful>(sound.device_world(world), op);
+                            }};
+    fake::take_faults();
+    try {
+      run_point(with_batch(small), {}, hardware);
+    } catch (const Error&) {  // what was read too early may be anything
+    }
+    const Texts faults = fake::take_faults();
+    const auto tells = [](const std::string& text) { return text.find("does not wait for it") != std::string::npos; };
+    CHECK(std::any_of(faults.begin(), faults.end(), tells));
+    fake::take_nccl_faults();
+  }
+}
+
+}  // namespace
+}  // namespace shardline::device_training_test
