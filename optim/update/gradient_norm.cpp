@@ -60,7 +60,7 @@ ExactSum squares_on_device(const std::vector<at::Tensor>& gradients) {
   for (const auto& gradient : gradients)
     for (const auto& block : gradient.split(kBlock)) {
       leaves.push_back(leaves_of(block));
-      if ((waiting += leaves.back().numel()) >= kBlock / kLeaf) add();
+      if ((waiting += leaves.back().numel()) >= kBlock / kNormLeaf) add();
     }
   if (!leaves.empty()) add();
   return total.on_host("gradient norm");
