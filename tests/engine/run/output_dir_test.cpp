@@ -232,7 +232,7 @@ TEST_CASE("A disk without room for the model is found before anything is removed
   const Earlier earlier;
   const auto before = earlier.files("out");
   auto large = nlohmann::json::parse(kModel);
-  large["n_embd"] = 1 << 24;  // 3e15 parameters
+  large["n_embd"] = 1 << 23;  // 8e14 parameters
   const Config config = config_for(earlier.path("out"), {{"model", {{"config", large}}}});
   const ModelSpec spec = open_model(config).spec;
   CHECK_THAT(message_of<RunError>([&] { const OutputLock lock = prepare_output_dir(config, spec); }),
