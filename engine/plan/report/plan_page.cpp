@@ -14,7 +14,7 @@ namespace {
 constexpr size_t kMostBars = 64;
 constexpr double kBarWidth = 900, kBarLeft = 190, kRow = 24, kTop = 44;
 
-// Of kPlannedClasses, in turn.
+// The classes of memory take these colours in turn.
 constexpr std::array kColours = {"#7aa2e0", "#7ac896", "#f0b860", "#c39bd3", "#9aa5b1", "#d8a48f"};
 
 std::string escaped(const std::string& text) {
