@@ -118,7 +118,7 @@ void add_plan_options(CLI::App& app, CommandLine& line) {
                "With --cluster and --json: include every instruction of the schedule");
 }
 
-std::string plan_text(CommandLine& line) {
+std::string run_plan(CommandLine& line) {
   if (line.config.empty() == line.plan.from_run.empty())
     throw ConfigError("plan needs either a config file or --from-run OUTPUT_DIR");
   if (line.config.empty()) line.config = line.plan.from_run + "/config.resolved.json";
@@ -205,7 +205,7 @@ int run(int argc, char** argv) {
     return on_ranks(line, arguments, check_profile,
                     [&](const Config& config, RankContext& context) { profile_job(config, line.profile, context); });
   if (*flight) print_flights(line.output_dir);
-  if (*plan) std::cout << plan_text(line);
+  if (*plan) std::cout << run_plan(line);
   return 0;
 }
 

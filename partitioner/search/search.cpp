@@ -312,7 +312,7 @@ class Searcher {
   struct BlockNeed {
     double states = 0, kept = 0;  // kept: of a microbatch
   };
-  // Of the blocks, neighbours that are alike once.
+  // The blocks; neighbours that are alike appear once.
   std::vector<BlockNeed> block_needs(const Workload& workload, const Layout& layout) const {
     const auto& layers = workload.spec.layers;
     std::vector<BlockNeed> needs;

@@ -53,7 +53,9 @@ class Failures(RanksTest):
         words = ["mpirun", "--quiet", "--oversubscribe", "--bind-to", "none"]
         for folder in folders:
             words += [":"] * (folder != folders[0]) + ["-np", "1", "-wdir", str(folder), PROGRAM, "train", str(config)]
-        return subprocess.run(words, cwd=self.dir, env=self.env, capture_output=True, text=True,
+        environment = dict(self.env, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+                           OMPI_MCA_mpi_yield_when_idle="1")
+        return subprocess.run(words, cwd=self.dir, env=environment, capture_output=True, text=True,
                               timeout=ENDS_WITHIN + 30)
 
     def folder_with(self, name, model, **files):

@@ -1,4 +1,5 @@
-// Rules between keys. Each rule is checked only if the sections that it reads were read without a mistake.
+// Rules of single keys that a JsonType cannot express, and rules between keys. Each rule is checked only if the
+// sections that it reads were read without a mistake.
 #pragma once
 #include <functional>
 #include <string>

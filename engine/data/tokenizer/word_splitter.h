@@ -1,6 +1,7 @@
 // From text to the words that byte-pair merges work on, as the `tokenizers` library does it: added tokens, NFC, split
 // patterns, prefix space. Works on windows of a text and proves which words no text after the window can change, and at
 // which places a later window can continue.
+// A change of these rules needs a new TokenCacheHeader::kVersion (engine/data/cache/token_cache_header.h).
 #pragma once
 #include <deque>
 #include <functional>

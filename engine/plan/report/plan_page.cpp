@@ -14,9 +14,8 @@ namespace {
 constexpr size_t kMostBars = 64;
 constexpr double kBarWidth = 900, kBarLeft = 190, kRow = 24, kTop = 44;
 
-// Of kPlannedClasses.
+// The classes of memory take these colours in turn.
 constexpr std::array kColours = {"#7aa2e0", "#7ac896", "#f0b860", "#c39bd3", "#9aa5b1", "#d8a48f"};
-static_assert(kColours.size() == std::size(kPlannedClasses));
 
 std::string escaped(const std::string& text) {
   std::string result;
@@ -52,9 +51,9 @@ std::string memory_bars(const Forecast& forecast, const Plan& plan) {
   out << "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 1370 " << height + 24
       << "\" font-family=\"sans-serif\" font-size=\"11\">\n";
   double x = kBarLeft;
-  for (size_t i = 0; i < kColours.size(); ++i) {
-    out << "<rect x=\"" << x << "\" y=\"8\" width=\"14\" height=\"14\" fill=\"" << kColours[i] << "\"/><text x=\""
-        << x + 19 << "\" y=\"19\">" << kPlannedClasses[i].name << "</text>\n";
+  for (size_t i = 0; i < std::size(kPlannedClasses); ++i) {
+    out << "<rect x=\"" << x << "\" y=\"8\" width=\"14\" height=\"14\" fill=\"" << kColours[i % kColours.size()]
+        << "\"/><text x=\"" << x + 19 << "\" y=\"19\">" << kPlannedClasses[i].name << "</text>\n";
     x += 125;
   }
   for (size_t row = 0; row < ranks.size(); ++row) {
@@ -64,10 +63,10 @@ std::string memory_bars(const Forecast& forecast, const Plan& plan) {
     out << "<text x=\"8\" y=\"" << y + 14 << "\">rank " << ranks[row] << " (stage " << at.p << ", d " << at.d << ", t "
         << at.t << ")</text>\n";
     x = kBarLeft;
-    for (size_t i = 0; i < kColours.size(); ++i) {
+    for (size_t i = 0; i < std::size(kPlannedClasses); ++i) {
       const double width = scale * bytes.*kPlannedClasses[i].bytes;
       out << "<rect x=\"" << x << "\" y=\"" << y << "\" width=\"" << width << "\" height=\"" << kRow - 5 << "\" fill=\""
-          << kColours[i] << "\"><title>" << kPlannedClasses[i].name << ": "
+          << kColours[i % kColours.size()] << "\"><title>" << kPlannedClasses[i].name << ": "
           << format_bytes(bytes.*kPlannedClasses[i].bytes) << "</title></rect>\n";
       x += width;
     }
