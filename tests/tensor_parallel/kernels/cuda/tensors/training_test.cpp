@@ -14,7 +14,6 @@ namespace {
 class OurKernels {
  public:
   OurKernels() {
-    fake::install(1);
     use_products(ProductLibrary::aten);
     use_table(fake::device().type(), &cuda::kernel_table());
     use_updates(fake::device().type(), &cuda::updates());
