@@ -1,5 +1,6 @@
 // Training runs of many ranks on fake devices: the numbers of the same layout on CPUs with the same operators, to the
 // bit, and no race, no leak and no misuse of NCCL.
+#include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
@@ -107,11 +108,14 @@ class Forgetful : public ForwardingCommunicator {
   }
 
  private:
-  // Does what a wait does but for the wait.
+  // The wait of another stream than the one that needs it.
   struct NoWait : Work {
     explicit NoWait(WorkPtr work) : inner(std::move(work)) {}
     bool poll() override { return inner->poll(); }
-    void await(TimePoint) override { inner->poll(); }
+    void await(TimePoint) override {
+      const c10::StreamGuard aside(devices().getNewStream(devices().getDevice()));
+      inner->wait();
+    }
     WorkPtr inner;
   };
   WorkPtr kept(CommOp op, WorkPtr work) const {
