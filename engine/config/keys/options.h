@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/model/placement.h"
 #include "engine/config/keys/choices.h"
 #include "engine/config/keys/partition_rules.h"
 #include "engine/config/keys/recompute_rules.h"
@@ -97,10 +98,10 @@ struct SmpOptions {
   int virtual_pipeline_degree = 1;         // chunks per stage with interleaved_1f1b
   TensorRules tensor_parallel_layers;
   Optimize optimize = Optimize::memory;
-  std::string placement_strategy = "cluster";  // "cluster" = DPT | "spread" = TPD | a permutation of D, P, T
-  std::optional<bool> ddp;                     // unset: true where T or D > 1
-  bool auto_partition = true;                  // false: layers are placed by default_partition and manual_partition
-  std::optional<int> default_partition;        // stage of the layers that manual_partition does not name
+  Placement placement_strategy;
+  std::optional<bool> ddp;               // unset: true where T or D > 1
+  bool auto_partition = true;            // false: layers are placed by default_partition and manual_partition
+  std::optional<int> default_partition;  // stage of the layers that manual_partition does not name
   PartitionByHand manual_partition;
   std::optional<double> memory_weight;  // of memory against time in the automatic partition; unset: 0
   bool load_partition = false;          // layers are placed as partition_file says

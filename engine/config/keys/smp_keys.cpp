@@ -21,9 +21,14 @@ Key with_auto(Key key) {
   return key;
 }
 
-std::vector<JsonChoice> schedules() {
+std::vector<JsonChoice> choices_of(const std::vector<std::string>& names) {
   std::vector<JsonChoice> choices;
-  for (const auto& name : schedule_names()) choices.push_back({name});
+  for (const auto& name : names) choices.push_back({name});
+  return choices;
+}
+
+std::vector<JsonChoice> schedules() {
+  std::vector<JsonChoice> choices = choices_of(schedule_names());
   choices.push_back({"*.csv"});
   choices.push_back({"*.json"});
   choices.push_back({"_only_forward", "use `shardline eval` to run forward only"});
@@ -59,8 +64,7 @@ std::vector<Key> layout_keys() {
       honoured("optimize", smp, &Smp::optimize, json_choice({{"memory"}, {"speed"}}),
                "`speed`: activations are replicated over T; `memory`: they are split over T (sequence parallelism)."),
       honoured(
-          "placement_strategy", smp, &Smp::placement_strategy,
-          json_choice({{"cluster"}, {"spread"}, {"DPT"}, {"DTP"}, {"PDT"}, {"PTD"}, {"TDP"}, {"TPD"}}),
+          "placement_strategy", smp, &Smp::placement_strategy, json_choice(choices_of(placement_names())),
           "Order of the axes over ascending ranks; the right-most letter varies fastest. `cluster` is DPT, `spread` "
           "is TPD."),
       honoured("ddp", smp, &Smp::ddp, json_boolean(),
