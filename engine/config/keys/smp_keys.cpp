@@ -61,7 +61,7 @@ std::vector<Key> layout_keys() {
       with_auto(honoured(
           "virtual_pipeline_degree", smp, &Smp::virtual_pipeline_degree, json_integer(1, kMostRanks),
           "Chunks of layers per stage with pipeline `interleaved_1f1b`; the other schedules determine it themselves.")),
-      honoured("optimize", smp, &Smp::optimize, json_choice({{"memory"}, {"speed"}}),
+      honoured("optimize", smp, &Smp::optimize, json_choice(words_of<Optimize>()),
                "`speed`: activations are replicated over T; `memory`: they are split over T (sequence parallelism)."),
       honoured(
           "placement_strategy", smp, &Smp::placement_strategy, json_choice(choices_of(placement_names())),
@@ -127,7 +127,7 @@ std::vector<Key> memory_keys() {
       honoured("offload_activations", smp, &Smp::offload_activations, json_boolean(),
                "Activations (which ones, offload_scope says) are moved off the device right after the forward pass and "
                "back for the backward pass."),
-      honoured("offload_scope", smp, &Smp::offload_scope, json_choice({{"checkpointed"}, {"all"}}),
+      honoured("offload_scope", smp, &Smp::offload_scope, json_choice(words_of<OffloadScope>()),
                "What offload_activations moves. `checkpointed`: the inputs that recomputed blocks keep, so that it has "
                "an effect only with activation_checkpointing; `all`: also everything that other layers keep between "
                "forward and backward."),

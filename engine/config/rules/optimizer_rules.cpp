@@ -12,15 +12,6 @@ namespace {
 
 using OptimizerKind = OptimizerOptions::Kind;
 
-const std::map<std::string, OptimizerKind>& kinds() {
-  static const std::map<std::string, OptimizerKind> kinds = {{"adamw_torch_fused", OptimizerKind::adamw},
-                                                             {"adamw_torch", OptimizerKind::adamw},
-                                                             {"adam", OptimizerKind::adam},
-                                                             {"sgd", OptimizerKind::sgd},
-                                                             {"adafactor", OptimizerKind::adafactor}};
-  return kinds;
-}
-
 // Parses "momentum=0.9, nesterov=true" as transformers does.
 std::map<std::string, std::string> arguments_in(std::string text) {
   text.erase(std::remove(text.begin(), text.end(), ' '), text.end());
@@ -63,7 +54,7 @@ bool flag_in(const std::string& name, std::string text) {
 void read_arguments(const TrainingOptions& training, OptimizerOptions& options) {
   for (const auto& [name, text] : arguments_in(training.optim_args.value_or(""))) {
     if (options.kind != OptimizerKind::sgd)
-      throw ConfigError(cat("optim \"", training.optim,
+      throw ConfigError(cat("optim \"", word_of(training.optim),
                             "\" takes none; leave optim_args out: adam_beta1, adam_beta2, adam_epsilon and "
                             "weight_decay are keys of their own"));
     if (name == "momentum")
@@ -89,8 +80,23 @@ bool finds(const std::regex& pattern, const LayerSpec& layer, const ParamSpec& p
 
 }  // namespace
 
+OptimizerOptions::Kind optimizer_kind(Optim optim) {
+  switch (optim) {
+    case Optim::adamw_torch_fused:
+    case Optim::adamw_torch:
+      return OptimizerKind::adamw;
+    case Optim::adam:
+      return OptimizerKind::adam;
+    case Optim::sgd:
+      return OptimizerKind::sgd;
+    case Optim::adafactor:
+      return OptimizerKind::adafactor;
+  }
+  return {};
+}
+
 OptimizerOptions optimizer_options(const TrainingOptions& training) {
-  OptimizerOptions options{.kind = kinds().at(training.optim),
+  OptimizerOptions options{.kind = optimizer_kind(training.optim),
                            .weight_decay = training.weight_decay,
                            .max_gradient_value = training.max_grad_value,
                            .beta1 = training.adam_beta1,

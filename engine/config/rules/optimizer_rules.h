@@ -5,6 +5,7 @@
 
 namespace shardline {
 
+OptimizerOptions::Kind optimizer_kind(Optim optim);
 // Throws ConfigError("RULE; ADVICE") for optim_args that the optimizer does not have.
 OptimizerOptions optimizer_options(const TrainingOptions& training);
 

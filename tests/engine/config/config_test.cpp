@@ -56,7 +56,7 @@ bool has_note(const Config& config, const std::string& key, c10::DeviceType devi
 
 TEST_CASE("A minimal config has the documented defaults", "[config]") {
   const Config config = with("{}");
-  CHECK(config.task == "causal-lm");
+  CHECK(config.task == Task::causal_lm);
   CHECK_FALSE(config.model.pretrained());
   CHECK(config.data.train == std::vector<std::string>{"a.txt"});
   CHECK(config.training.per_device_train_batch_size == 8);
@@ -358,7 +358,7 @@ TEST_CASE("Only optimizer states of accelerators are offloaded", "[config]") {
 
 TEST_CASE("Activation checkpointing is a strategy or a list by layer pattern", "[config]") {
   for (const char* name : {"none", "each", "contiguous", "group_3", "selective"})
-    CHECK(word_of(with(cat(R"({"smp_options": {"activation_checkpointing": ")", name, "\"}}"))
+    CHECK(json(with(cat(R"({"smp_options": {"activation_checkpointing": ")", name, "\"}}"))
                       .smp.activation_checkpointing) == name);
   const Config listed = with(R"({"smp_options": {"activation_checkpointing":
       [{"layers": "h.[0-1]", "strategy": "group_2"}, {"layers": "h.*", "strategy": "selective"}],
@@ -443,7 +443,7 @@ TEST_CASE("TrainingArguments of version 4 are read by their old names", "[config
   CHECK(config.training.per_device_train_batch_size == 4);
   CHECK(config.training.eval_strategy == EvalStrategy::epoch);
   CHECK(config.training.warmup_steps == 0.1);
-  CHECK(config.training.report_to == std::vector<std::string>{"tensorboard"});
+  CHECK(config.training.report_to == std::vector{Tracker::tensorboard});
   CHECK(config.runtime.device == DeviceChoice::cpu);
   CHECK(has_note(config, "training.dataloader_num_workers"));
   CHECK(has_note(config, "training.save_strategy"));
