@@ -53,7 +53,7 @@ struct TrainingOptions {
   Optim optim = Optim::adamw_torch_fused;
   std::optional<std::string> optim_args;  // "momentum=0.9,nesterov=true"
   double weight_decay = 0.0;              // not on biases and norms, nor on parameters that match the next key
-  std::vector<std::string> no_decay_patterns;  // regular expressions on names of parameters
+  std::vector<NamePattern> no_decay_patterns;
   double adam_beta1 = 0.9;
   double adam_beta2 = 0.999;
   double adam_epsilon = 1e-8;

@@ -89,10 +89,9 @@ std::vector<Key> optimization_keys() {
                "adafactor shrink weights by this factor times the learning rate; adam and sgd add this factor times "
                "the weight to the gradient."),
       honoured("no_decay_patterns", training_section, &Training::no_decay_patterns, json_texts(),
-               "Ours: parameters without weight decay. [Regular expressions](#patterns), searched for anywhere in a "
-               "parameter's "
-               "name here (`embedding.wte.weight`) or in the model's files (`transformer.wte.weight`). A pattern that "
-               "matches nothing is an error."),
+               "Ours: parameters without weight decay. A [pattern](#patterns) such as `*wte*` must match the whole "
+               "name of a parameter, here (`embedding.wte.weight`) or in the model's files "
+               "(`transformer.wte.weight`)."),
       honoured("adam_beta1", training_section, &Training::adam_beta1, json_number_below(0, 1),
                "beta1 of AdamW and Adam."),
       honoured("adam_beta2", training_section, &Training::adam_beta2, json_number_below(0, 1),

@@ -2,10 +2,9 @@
 
 #include <algorithm>
 #include <map>
-#include <regex>
+#include <set>
 
 #include "core/error.h"
-#include "engine/config/keys/name_patterns.h"
 
 namespace shardline {
 namespace {
@@ -72,10 +71,11 @@ void read_arguments(const TrainingOptions& training, OptimizerOptions& options) 
     throw ConfigError("nesterov needs a momentum, and no dampening; write it as \"momentum=0.9,nesterov=true\"");
 }
 
-bool finds(const std::regex& pattern, const LayerSpec& layer, const ParamSpec& param) {
-  return std::regex_search(layer.full_name(param), pattern) ||
-         std::any_of(param.sources.begin(), param.sources.end(),
-                     [&](const ParamSource& source) { return std::regex_search(source.tensor, pattern); });
+// The full name, then those of its tensors in files.
+std::vector<std::string> names_of(const LayerSpec& layer, const ParamSpec& param) {
+  std::vector<std::string> names = {layer.full_name(param)};
+  for (const auto& source : param.sources) names.push_back(source.tensor);
+  return names;
 }
 
 }  // namespace
@@ -106,24 +106,23 @@ OptimizerOptions optimizer_options(const TrainingOptions& training) {
   return options;
 }
 
-void exclude_from_decay(const std::vector<std::string>& patterns, ModelSpec& spec) {
-  std::vector<std::string> found;  // full names; all uses of a tied parameter count as one
-  for (const auto& pattern : patterns) {
-    check_parameter_pattern(pattern);
-    const std::regex regex(pattern);
-    const size_t before = found.size();
-    for (const auto& layer : spec.layers)
-      for (const auto& param : layer.params)
-        if (finds(regex, layer, param)) found.push_back(param.tied_to.empty() ? layer.full_name(param) : param.tied_to);
-    if (found.size() == before)
-      throw ConfigError(cat("/training/no_decay_patterns: \"", pattern,
-                            "\" matches no parameter's name; names look like ",
-                            spec.layers.back().full_name(spec.layers.back().params.front()), ", or as in the files"));
-  }
+void exclude_from_decay(const std::vector<NamePattern>& patterns, ModelSpec& spec) {
+  if (patterns.empty()) return;
+  const auto matches_one = [&](const std::string& name) {
+    return std::ranges::any_of(patterns, [&](const NamePattern& pattern) { return pattern.matches(name); });
+  };
+  std::vector<std::string> all;
+  std::set<std::string> excluded;  // full names; all uses of a tied parameter count as one
+  for (const auto& layer : spec.layers)
+    for (const auto& param : layer.params) {
+      const auto names = names_of(layer, param);
+      all.insert(all.end(), names.begin(), names.end());
+      if (std::ranges::any_of(names, matches_one)) excluded.insert(param.tied_to.empty() ? names[0] : param.tied_to);
+    }
+  for (const auto& pattern : patterns) require_match(pattern, all, "/training/no_decay_patterns", "parameter");
   for (auto& layer : spec.layers)
     for (auto& param : layer.params)
-      for (const auto& name : found)
-        if (name == layer.full_name(param) || name == param.tied_to) param.decays = false;
+      if (excluded.contains(layer.full_name(param)) || excluded.contains(param.tied_to)) param.decays = false;
 }
 
 }  // namespace shardline
