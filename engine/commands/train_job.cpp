@@ -59,8 +59,8 @@ std::string settings_text(const Config& config, const ModelSource& model, const 
                      word_of(resolved_communicator(config)))},
       {"data", cat(size(data.train->data()), data.train->steps_per_epoch(), " steps an epoch, ",
                    left_over(data.train->data()))},
-      {"steps", cat(steps, ", ", t.optim, ", ", t.lr_scheduler_type, " from ", t.learning_rate, ", weight decay ",
-                    t.weight_decay, ", clip ", t.max_grad_norm,
+      {"steps", cat(steps, ", ", word_of(t.optim), ", ", word_of(t.lr_scheduler_type), " from ", t.learning_rate,
+                    ", weight decay ", t.weight_decay, ", clip ", t.max_grad_norm,
                     t.max_grad_value > 0 ? cat(" and +-", t.max_grad_value, " an element") : "", ", seed ", t.seed)},
       {"output", config.output_dir}};
   if (data.validation)

@@ -179,7 +179,7 @@ std::string plan_text(const Plan& plan, int width) {
   const Layout& layout = plan.layout;
   std::string text =
       table({}, {{"mesh", cat(layout.replicas, " x ", layout.pipeline, " x ", layout.tensor, " (D x P x T), placement ",
-                              plan.mesh.placement())},
+                              plan.mesh.placement().letters())},
                  {"tensor parallel", layout.tensor == 1         ? "off"
                                      : layout.sequence_parallel ? "memory (sequence parallel)"
                                                                 : "speed"},

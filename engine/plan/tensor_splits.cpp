@@ -78,7 +78,7 @@ void read_wish(UnitGroup& group, const ModelSpec& spec, const std::map<std::stri
                             " have a parameter in common, but \"", group.asked, "\" and \"", rule.pattern,
                             "\" contradict each other; use the same setting for both, or untie them"));
     group.wish = rule.wish;
-    group.asked = rule.pattern;
+    group.asked = rule.pattern.text();
     if (rule.wish != Wish::automatic) decided = found->first;
   }
 }

@@ -64,7 +64,7 @@ struct Machines {
 // How the ranks run the step.
 struct Layout {
   int tensor = 1, pipeline = 1, replicas = 1;
-  std::string placement = "cluster";
+  Placement placement;
   int microbatch_size = 1;     // samples
   int microbatches = 1;        // of a replica in a step, over all accumulation steps
   int accumulation_steps = 1;  // divides microbatches

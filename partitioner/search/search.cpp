@@ -218,7 +218,7 @@ class Searcher {
   }
 
  private:
-  using SpansKey = std::tuple<int, int, int, std::string, int>;
+  using SpansKey = std::tuple<int, int, int, Placement, int>;
   static SpansKey key_of_spans(const Layout& layout) {
     return {layout.tensor, layout.pipeline, layout.replicas, layout.placement, layout.sharding.degree};
   }

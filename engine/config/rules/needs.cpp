@@ -33,7 +33,8 @@ std::string when(bool condition, const std::string& text) {
 }
 
 bool is_adam(const Run& run) {
-  return run.training().optim.starts_with("adam");
+  const auto kind = optimizer_kind(run.training().optim);
+  return kind == OptimizerOptions::Kind::adamw || kind == OptimizerOptions::Kind::adam;
 }
 
 bool has_evaluation_data(const Run& run) {
@@ -78,7 +79,7 @@ const std::vector<Need>& needs() {
     return when(precision_of(run.config) == Precision::fp32, "without bf16 or fp16");
   };
   const auto without_adam = [](const Run& run) {
-    return when(!is_adam(run), cat("with optim \"", run.training().optim, '"'));
+    return when(!is_adam(run), cat("with optim \"", word_of(run.training().optim), '"'));
   };
   const auto without_evaluation = [](const Run& run) {
     return when(!evaluates(run), has_evaluation_data(run) ? "without eval_strategy, eval_on_start or do_eval"
@@ -152,7 +153,7 @@ const std::vector<Need>& needs() {
        [](const Run& run) { return when(run.training().weight_decay == 0, "with weight_decay 0"); }},
       {"training.warmup_steps",
        [](const Run& run) {
-         return when(run.training().lr_scheduler_type == "constant", "with lr_scheduler_type \"constant\"");
+         return when(run.training().lr_scheduler_type == RateSchedule::constant, "with lr_scheduler_type \"constant\"");
        }},
       {"training.num_train_epochs",
        [](const Run& run) {
