@@ -36,8 +36,12 @@ inline constexpr size_t kDeviceBytes = size_t{1} << 34;
 void set_device_bytes(size_t bytes);  // kDeviceBytes at the start
 
 // The violations since the last call, in the order in which they were found. Asks whether copies to the device that the
-// host never waited for still find their source unchanged.
+// host never waited for still find their source unchanged. Includes
+// joined_threads().
 std::vector<std::string> take_faults();
+
+// The caller has joined threads that used devices: it knows what they knew.
+void joined_threads();
 
 // What was done on all devices since the last call.
 struct Counts {

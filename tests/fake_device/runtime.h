@@ -66,6 +66,7 @@ class Runtime {
   std::vector<size_t> streams_of(int device) const;
   std::vector<OutsidePtr>& outside(size_t stream);  // that have not ended
   Clock& host_clock();                              // of this thread
+  Clock& host_asked();                              // what it was told when it asked, without waiting for it
   Block* block_of(const void* pointer);
 
   // Work is queued: what the host knows has happened before it. Returns its time.

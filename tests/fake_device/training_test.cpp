@@ -51,7 +51,7 @@ Outcome on_fake_device(const Point& point, const Tampering& tampering = {}) {
   Outcome outcome;
   run_ranks(point.world(), [&](const CommunicatorPtr& world) {
     const c10::StreamGuard on_stream(device_guard().getNewStream(fake::device()));
-    Outcome mine = run_point_on(point, world, tampering, fake::device());
+    Outcome mine = run_point_on(point, world, tampering, {fake::device()});
     if (world->rank() == 0) outcome = std::move(mine);
   });
   return outcome;
@@ -218,7 +218,7 @@ TEST_CASE("planted races in a layer are found") {
     fake::take_faults();
     try {
       run_ranks(1, [](const CommunicatorPtr& world) {
-        parity::run_point_on({.dtype = "float32"}, world, {}, fake::device(1));
+        parity::run_point_on({.dtype = "float32"}, world, {}, {fake::device(1)});
       });
     } catch (const std::exception&) {  // how far it comes does not matter
     }
