@@ -133,9 +133,13 @@ void train_job(const Config& config, RankContext& context) {
                  << plan_text(parts.plan, context.console.columns) << '\n'
                  << traffic_text(config, parts, device);
     if (!config.cluster.empty()) {
-      forecast = make_forecast(config, *parts.machines, parts.plan);
-      add_forecast(plan, *forecast);
-      *context.out << forecast_text(*forecast, parts.plan) << '\n';
+      try {
+        forecast = make_forecast(config, *parts.machines, parts.plan);
+        add_forecast(plan, *forecast);
+        *context.out << forecast_text(*forecast, parts.plan) << '\n';
+      } catch (const std::exception& error) {  // the run is worth more than its forecast
+        *context.out << "note: the run has no forecast: " << error.what() << '\n';
+      }
     }
     for (const auto& note : notes(config, device)) *context.out << "note: " << note << '\n';
     if (const auto earlier = previous_model(config); fs::exists(earlier))
