@@ -97,6 +97,12 @@ class Enumeration {
       layout.microbatches = share / size;
       if (!asked_for(space_.microbatches, layout.microbatches)) continue;
       cut = true;
+      if (excludes(share / size > kMostMicrobatches, cat("a replica may have at most ", kMostMicrobatches,
+                                                         " microbatches, but its ", share, " samples make more")))
+        continue;
+      if (excludes(size * workload_.sequence_length > kMostTokensOfMicrobatch,
+                   cat("a microbatch may have at most ", kMostTokensOfMicrobatch, " tokens")))
+        continue;
       for (const auto& placement : space_.placements) {
         layout.placement = placement;
         schedules(layout);
@@ -249,7 +255,7 @@ class Searcher {
 
   double score(const Layout& layout, double seconds, double bytes) const {
     if (ranking_ == Ranking::memory) return bytes;
-    const int nodes = (layout.world() + machines_.cluster.devices_per_node - 1) / machines_.cluster.devices_per_node;
+    const int nodes = machines_.cluster.nodes_of(layout.world());
     return ranking_ == Ranking::cost ? seconds * nodes : seconds;
   }
 
