@@ -182,7 +182,9 @@ class Enumeration {
   bool with_poor_ = false;
 };
 
-// A lower bound of the microbatches that stage s keeps, in units of a whole stage.
+// A lower bound of the microbatches that stage s keeps, in units of a whole stage. One microbatch is a bound for every
+// schedule, but a loose one: the search then simulates many layouts that cannot fit. A kind that SearchSpace::schedules
+// lists needs a case of its own.
 double least_kept(const Layout& layout, int stage) {
   const int p = layout.pipeline, m = layout.microbatches, v = layout.chunks_per_stage;
   if (layout.active_microbatches > 0) return 1;
