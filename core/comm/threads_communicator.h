@@ -1,5 +1,5 @@
 // Ranks that are threads of this process: fast tests and one debugger for any layout. CPU tensors. Waits block; sends
-// never do. A collective is computed by the rank that comes last.
+// never do. The last rank to arrive computes a collective.
 #pragma once
 #include <functional>
 #include <vector>

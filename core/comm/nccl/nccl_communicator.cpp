@@ -179,7 +179,7 @@ class Channel {
     finish_launch();
   }
 
-  // Whether the batch is over. Launches it if that has not happened yet; never blocks.
+  // Whether the batch is complete. Launches it if that has not happened yet; never blocks.
   bool advance(const BatchPtr& batch) {
     if (!world_->failure.empty()) return batch->over;
     if (launching_ && world_->state_of(comm_) == kNcclSuccess) mark_end();
@@ -243,7 +243,7 @@ class Channel {
     mark_end();
   }
 
-  // Not before everything is in the stream may an event mark its end.
+  // An event can mark the end only after everything is in the stream.
   void mark_end() {
     launching_->event = world_->api.record_event(stream_);
     under_way_.remove_if([](const BatchPtr& earlier) { return earlier->check(); });
@@ -413,7 +413,7 @@ CommunicatorPtr make_nccl_world(CommunicatorPtr control, int device, const NcclA
   identity.library = library_name(api);
   for (int member = 0; member < control->size(); ++member) identity.members.push_back(member);
 
-  // Rank 0's id; its first byte of the message says whether there is one, so that a failure reaches everybody.
+  // The first byte of rank 0's message says whether an id follows, so that a failure reaches all ranks.
   const at::Tensor message = at::zeros({1 + static_cast<int64_t>(sizeof(NcclId))}, at::kByte);
   char* const bytes = static_cast<char*>(message.mutable_data_ptr());
   NcclId id{};
