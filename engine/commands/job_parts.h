@@ -13,14 +13,6 @@
 
 namespace shardline {
 
-// Model, machines and plan, without ranks or weights.
-struct PlannedModel {
-  ModelSource model;
-  Machines machines;
-  Plan plan;
-};
-PlannedModel plan_model(const Config& config, int world_size, const Assumptions& assumed = {});
-
 // Writes an SVG. Throws RunError if the file cannot be written.
 void write_schedule_picture(const Plan& plan, const std::string& path);
 

@@ -147,9 +147,13 @@ void train(const Config& config, RankContext& context, JobParts& parts) {
                  << plan_text(parts.plan, context.console.columns) << '\n'
                  << traffic_text(config, parts, device);
     if (!config.cluster.empty()) {
-      forecast = make_forecast(config, *parts.machines, parts.plan);
-      add_forecast(plan, *forecast);
-      *context.out << forecast_text(*forecast, parts.plan) << '\n';
+      try {
+        forecast = make_forecast(config, *parts.machines, parts.plan);
+        add_forecast(plan, *forecast);
+        *context.out << forecast_text(*forecast, parts.plan) << '\n';
+      } catch (const std::exception& error) {  // the run is worth more than its forecast
+        *context.out << "note: the run has no forecast: " << error.what() << '\n';
+      }
     }
     if (!shared.empty()) *context.out << "warning: " << shared << '\n';
     for (const auto& note : notes(config, is_accelerator(device))) *context.out << "note: " << note << '\n';

@@ -8,6 +8,7 @@
 #include "core/model/model_spec.h"
 #include "engine/plan/machines.h"
 #include "engine/plan/resolve.h"
+#include "engine/run/model_source.h"
 #include "partitioner/memory/rank_memory.h"
 #include "pipeline/schedule/schedule.h"
 
@@ -23,6 +24,17 @@ struct Plan {
   std::vector<ActivationPeak> activation_bytes_by_rank;
   std::vector<int64_t> parameters_by_rank;  // elements stored
 };
+
+// Model, machines and plan, without ranks or weights.
+struct PlannedModel {
+  ModelSource model;
+  Machines machines;
+  Plan plan;
+};
+// From the config to the plan. The second form plans for a model that open_model has opened. Throws ConfigError or
+// DataError.
+PlannedModel plan_model(const Config& config, int world_size, const Assumptions& assumed = {});
+PlannedModel plan_model(ModelSource model, const Config& config, int world_size, const Assumptions& assumed = {});
 
 // Plans a run whose layers are on the chunks that chunk_of_layer gives; the checker proves the schedules. Throws
 // ConfigError.

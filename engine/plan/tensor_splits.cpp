@@ -195,6 +195,30 @@ SplitChoices splits_by_rule(const Config& config, const ModelSpec& spec) {
   return choices;
 }
 
+TensorRules rules_without_prices(const Config& config, const ModelSpec& spec) {
+  const TensorRules& given = config.smp.tensor_parallel_layers;
+  if (config.smp.tensor_parallel_degree == 1) return given;
+  const SplitChoices choices = splits_by_rule(config, spec);
+  const auto rule_of_unit = tensor_rules_by_unit(given, spec);
+  TensorRules rules;
+  for (const TensorRule& rule : given.entries) {
+    rules.entries.push_back(rule);
+    if (rule.wish != Wish::automatic) continue;
+    bool splits_some = false;
+    std::vector<TensorRule> exceptions;
+    for (const auto& [unit, deciding] : rule_of_unit) {
+      if (deciding != rule) continue;
+      const auto choice = choices.find(unit);
+      const bool split = choice == choices.end() || choice->second.split;
+      if (!split) exceptions.push_back({unit, Wish::whole});
+      splits_some = splits_some || split;
+    }
+    rules.entries.back().wish = splits_some ? Wish::split : Wish::whole;
+    if (splits_some) rules.entries.insert(rules.entries.end(), exceptions.begin(), exceptions.end());
+  }
+  return rules;
+}
+
 SplitChoices decide_splits(const Config& config, const ModelSource& model, int world_size, const Assumptions& assumed) {
   const int tensor = config.smp.tensor_parallel_degree;
   SplitChoices choices = splits_by_rule(config, model.spec);

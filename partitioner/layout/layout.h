@@ -61,6 +61,9 @@ struct Machines {
   std::shared_ptr<const Profile> profile;
 };
 
+// The most tokens of a microbatch of a replica, in training and in evaluation.
+inline constexpr int64_t kMostTokensOfMicrobatch = 1 << 27;
+
 // How the ranks run the step.
 struct Layout {
   int tensor = 1, pipeline = 1, replicas = 1;

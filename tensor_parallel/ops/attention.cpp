@@ -140,14 +140,14 @@ class AttentionCore {
     return saved;
   }
 
-  // Frees the result's memory, for whoever holds it, and what torch keeps.
+  // Frees the memory of the result, also for other holders of the tensor, and what torch keeps.
   void drop(const at::Tensor& mixed) {
     torchs_qkv_.reset();
     torchs_mixed_.reset();
     mixed.storage().set_data_ptr_noswap(at::DataPtr(nullptr, mixed.device()));
   }
 
-  // After drop: the result is back, for all who hold it.
+  // After drop(): computes the result again, in the same storage.
   void run_again(const at::Tensor& qkv, const at::Tensor& mixed) {
     at::Tensor again;
     std::tie(again, log_sum_exp_) = compute(qkv);

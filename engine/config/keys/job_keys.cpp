@@ -134,13 +134,13 @@ std::vector<Key> runtime_keys() {
           "ranks on the host. Ranks that are threads have one each."),
       honoured("dtype", runtime, &Runtime::dtype, json_choice(words_of<FullType>()),
                "Type of weights and computation; float64 is for tests."),
-      with_bytes(honoured(
-          "memory_cap", runtime, &Runtime::memory_cap, json_any(),
-          "Maximum bytes of CPU tensors in a rank's process, including freed memory that is kept for reuse: a "
-          "number, or a text such as `512MiB` or `2GiB`. A plan that exceeds it is refused. The plan does not "
-          "include memory kept for reuse, about a fifth more; exceeding the cap with it is an error that lists "
-          "what the memory is used for. Unset: no limit. Not supported on GPUs or for several ranks in one "
-          "process (`threads`).")),
+      with_bytes(
+          honoured("memory_cap", runtime, &Runtime::memory_cap, json_any(),
+                   "Maximum bytes of CPU tensors in a rank's process, including freed memory that is kept for reuse: a "
+                   "number, or a text such as `512MiB` or `2GiB`. A plan that exceeds it is refused. The plan does not "
+                   "include memory kept for reuse; exceeding the cap with it is an error that lists "
+                   "what the memory is used for. Unset: no limit. Not supported on GPUs or for several ranks in one "
+                   "process (`threads`).")),
       honoured("timeline_first_step", runtime, &Runtime::timeline_first_step, json_integer(1),
                "The first step whose timeline is written to `timeline/`; the first step of a run is slower than the "
                "others."),

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/comm/timeouts.h"
 #include "core/model/placement.h"
 #include "engine/config/keys/choices.h"
 #include "engine/config/keys/partition_rules.h"
@@ -68,20 +69,20 @@ struct TrainingOptions {
   bool do_eval = false;           // evaluate after the last step
   SaveStrategy save_strategy = SaveStrategy::steps;
   std::int64_t seed = 42;
-  std::optional<std::int64_t> data_seed;    // unset: seed
-  bool dataloader_drop_last = false;        // leave out the short last batch of an epoch
-  bool bf16 = false, fp16 = false;          // see engine/config/rules/precision_rules.h, also for the next keys
-  bool fp32_residual_addition = false;      // half precision: residuals are added in fp32
-  bool attention_in_fp32 = false;           // half precision: attention is computed in fp32
-  bool query_key_layer_scaling = false;     // fp16: scores are divided by the layer's number until the softmax
-  std::optional<double> static_loss_scale;  // of fp16
-  std::optional<bool> dynamic_loss_scale;   // of fp16; unset: true without static_loss_scale
-  nlohmann::json dynamic_loss_args;         // an object; null: none
-  std::optional<bool> tf32;                 // GPUs: products of fp32 values round them to TF32; unset: false
-  bool full_determinism = false;            // refused on GPUs; CPUs are deterministic with either
-  std::optional<bool> disable_tqdm;         // true: lines in place of progress bars
-  int ddp_timeout = 1800;                   // seconds that a rank waits for others; see core/comm/timeouts.h
-  bool use_cpu = false;                     // read_config turns it into DeviceChoice::cpu
+  std::optional<std::int64_t> data_seed;     // unset: seed
+  bool dataloader_drop_last = false;         // leave out the short last batch of an epoch
+  bool bf16 = false, fp16 = false;           // see engine/config/rules/precision_rules.h, also for the next keys
+  bool fp32_residual_addition = false;       // half precision: residuals are added in fp32
+  bool attention_in_fp32 = false;            // half precision: attention is computed in fp32
+  bool query_key_layer_scaling = false;      // fp16: scores are divided by the layer's number until the softmax
+  std::optional<double> static_loss_scale;   // of fp16
+  std::optional<bool> dynamic_loss_scale;    // of fp16; unset: true without static_loss_scale
+  nlohmann::json dynamic_loss_args;          // an object; null: none
+  std::optional<bool> tf32;                  // GPUs: products of fp32 values round them to TF32; unset: false
+  bool full_determinism = false;             // refused on GPUs; CPUs are deterministic with either
+  std::optional<bool> disable_tqdm;          // true: lines in place of progress bars
+  int ddp_timeout = kDefaultTimeoutSeconds;  // seconds that a rank waits for others; see core/comm/timeouts.h
+  bool use_cpu = false;                      // read_config turns it into DeviceChoice::cpu
   bool overwrite_output_dir = false;
   bool operator==(const TrainingOptions&) const = default;
 };

@@ -6,7 +6,6 @@ namespace shardline {
 namespace {
 
 constexpr double kMostRanks = 4096;  // along one axis
-constexpr double kMostMicrobatches = 65536;
 
 // Accepts a number or the word "auto".
 Key with_auto(Key key) {

@@ -222,6 +222,15 @@ void check_needs(const Config& config, const std::function<bool(const std::strin
   }
 }
 
+std::vector<std::string> shorthands_refused_after(const Config& from, const Config& to) {
+  std::vector<std::string> refused;
+  for (const auto& need : needs())
+    if (need.advice[0] != '\0' && !key_named(need.key).writes.empty() && need.why({from}).empty() &&
+        !need.why({to}).empty())
+      refused.push_back(need.key);
+  return refused;
+}
+
 std::vector<std::string> keys_without_effect(const Config& config, bool on_gpus) {
   std::vector<std::string> lines;
   const Config defaults;

@@ -101,6 +101,16 @@ TEST_CASE("Errors about broken configs say what to change", "[config]") {
        "c.json: /smp_options/sdp_gradient_clipping: contradicts training.max_grad_norm 1.0; got 0.5"},
       {R"({"smp_options": {"sdp_gradient_clipping": 0.5}})",
        "sdp_gradient_clipping: has no effect without sharded_data_parallel_degree > 1; got 0.5"},
+      {R"({"smp_options": {"microbatches": 2}, "data": {"sequence_length": 16384},
+           "model": {"config": {"n_positions": 16384}},
+           "training": {"per_device_train_batch_size": 16386}})",
+       "makes microbatches of 8193 samples x data.sequence_length 16384 = 134234112 tokens, more than 134217728; got "
+       "2"},
+      {R"({"smp_options": {"microbatches": 2}, "data": {"sequence_length": 16384},
+           "model": {"config": {"n_positions": 16384}},
+           "training": {"per_device_train_batch_size": 16384, "per_device_eval_batch_size": 16385}})",
+       "/training/per_device_eval_batch_size: makes microbatches of 8193 samples x data.sequence_length 16384 = "
+       "134234112 tokens, more than 134217728; got 16385"},
       {R"({"smp_options": {"fp16_params": true}, "training": {"bf16": true}})",
        "c.json: /smp_options/fp16_params: contradicts bf16; "},
       {R"({"training": {"bf16": true}, "runtime": {"dtype": "float64"}})",
