@@ -4,6 +4,9 @@
 #include <ATen/ops/equal.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 #include <atomic>
@@ -212,6 +215,17 @@ Outcome run_point(const Point& point, const Tampering& tampering) {
   Outcome outcome;
   run_ranks(point.world(), [&](const CommunicatorPtr& world) {
     Outcome mine = run_point_on(point, world, tampering);
+    if (world->rank() == 0) outcome = std::move(mine);
+  });
+  return outcome;
+}
+
+Outcome run_point_on_device(const Point& point, at::Device device, const Tampering& tampering) {
+  Outcome outcome;
+  run_ranks(point.world(), [&](const CommunicatorPtr& world) {
+    const c10::DeviceGuard on_device(device);
+    const c10::StreamGuard on_stream(c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device));
+    Outcome mine = run_point_on(point, world, tampering, device);
     if (world->rank() == 0) outcome = std::move(mine);
   });
   return outcome;

@@ -45,6 +45,9 @@ Outcome run_point(const Point& point, const Tampering& tampering = {});  // rank
 Outcome run_point_on(const Point& point, const CommunicatorPtr& world, const Tampering& tampering = {},
                      at::Device device = at::kCPU);
 
+// Ranks as threads that share the device, each with a stream of its own, as runtime.communicator "threads" has them.
+Outcome run_point_on_device(const Point& point, at::Device device, const Tampering& tampering = {});
+
 // The run of one process that the point must reproduce; kept, because many points share one.
 const Outcome& reference(const Point& point);
 
