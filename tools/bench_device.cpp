@@ -1,5 +1,5 @@
-// Rates of this machine's device, which bound those of a training step, as one JSON line: a large matrix product, a copy
-// through its memory, copies from and to page-locked host memory, and the launch of a small kernel.
+// Rates of this machine's device, which bound those of a training step, as one JSON line: a large matrix product, a
+// copy through its memory, copies from and to page-locked host memory, and the launch of a small kernel.
 //
 //   bench_device [--type bf16|fp16|fp32] [--device cuda|cpu] [--mebibytes 1024]
 #include <ATen/ops/empty.h>
@@ -48,9 +48,7 @@ nlohmann::ordered_json link_to_host(const Options& options, at::Device device) {
 }
 
 nlohmann::ordered_json rates(const Options& options) {
-  const at::ScalarType type = options.type == "bf16"   ? at::kBFloat16
-                              : options.type == "fp16" ? at::kHalf
-                                                       : at::kFloat;
+  const at::ScalarType type = options.type == "bf16" ? at::kBFloat16 : options.type == "fp16" ? at::kHalf : at::kFloat;
   RankContext context{.world = make_local_world()};
   if (options.device == "cuda") {
     if (accelerator_count() == 0) throw ConfigError("--device cuda: no GPU, or no driver for it; use --device cpu");

@@ -26,6 +26,10 @@ std::vector<Point> chosen(const std::vector<Point>& points) {
   return {points.end() - count, points.end()};
 }
 
+Outcome run_on_accelerator(const Point& point) {
+  return run_point(point, {}, shared_by_ranks(accelerator(0)));
+}
+
 // Other exponentials, and products in another order. A planted fault moves gradients by 1e-2 and more.
 Limits between_devices(const Point& point) {
   Limits limits = limits_of(point);
@@ -50,12 +54,11 @@ void check(const std::vector<Point>& points) {
   for (const Point& point : chosen(points)) {
     const auto [one, is_new] = alone.try_emplace(point.reference_key());
     if (is_new) {
-      one->second = run_point_on_device(point.reference(), accelerator(0));
+      one->second = run_on_accelerator(point.reference());
       expect_within("one process, " + point.reference_key() + ", from a CPU's",
                     compare(one->second, reference(point), between_devices(point)), between_devices(point));
     }
-    expect_within(point.name(), compare(run_point_on_device(point, accelerator(0)), one->second, limits_of(point)),
-                  limits_of(point));
+    expect_within(point.name(), compare(run_on_accelerator(point), one->second, limits_of(point)), limits_of(point));
   }
 }
 
@@ -106,7 +109,7 @@ TEST_CASE("half precision on an accelerator is as near to fp32 as on one CPU", "
     Point in_fp32 = point;
     in_fp32.dtype = "float32";
     const HalfDistance one = half_distance(reference(point), reference(in_fp32)),
-                       device = half_distance(run_point_on_device(point, accelerator(0)), reference(in_fp32));
+                       device = half_distance(run_on_accelerator(point), reference(in_fp32));
     const std::string text =
         cat(point.name(), ": gradient ", device.gradient, " (a CPU ", one.gradient, "), norm ", device.norm, " (",
             one.norm, "), loss ", device.loss, " (", one.loss, "), copies ", device.copies);

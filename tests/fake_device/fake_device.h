@@ -32,8 +32,15 @@ void install(int devices);
 at::Device device(int index = 0);
 
 // The violations since the last call, in the order in which they were found. Asks whether copies to the device that the
-// host never waited for still find their source unchanged.
+// host never waited for still find their source unchanged. Includes
+// joined_threads().
 std::vector<std::string> take_faults();
+
+// The caller has joined threads that used devices: it knows what they knew.
+void joined_threads();
+
+// For programs that are not asked for them: called with each violation when it is found.
+void call_on_fault(void (*handler)(const std::string& fault));
 
 // What was done on all devices since the last call.
 struct Counts {

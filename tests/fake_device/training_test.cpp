@@ -47,8 +47,9 @@ class SameOperators {
   }
 };
 
+// All ranks on device 0, each with a stream of its own.
 Outcome on_fake_device(const Point& point, const Tampering& tampering = {}) {
-  return run_point_on_device(point, fake::device(), tampering);
+  return run_point(point, tampering, parity::shared_by_ranks(fake::device()));
 }
 
 void check_equal(const Point& point) {
@@ -190,7 +191,7 @@ TEST_CASE("planted races in a layer are found") {
     fake::take_faults();
     try {
       run_ranks(1, [](const CommunicatorPtr& world) {
-        parity::run_point_on({.dtype = "float32"}, world, {}, fake::device(1));
+        parity::run_point_on({.dtype = "float32"}, world, {}, {fake::device(1)});
       });
     } catch (const std::exception&) {  // how far it comes does not matter
     }

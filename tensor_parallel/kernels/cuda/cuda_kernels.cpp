@@ -216,8 +216,7 @@ const KernelTable& kernel_table() {
   static const KernelTable kTable = {
       layer_norm_forward,       layer_norm_backward,   bias_activation_forward, bias_activation_backward,
       bias_dropout_add_forward, bias_dropout_backward, rotate_pairs_,           cross_entropy_stats,
-      cross_entropy_gradient_,  attention_forward,     attention_backward,
-      whole_cross_entropy_};
+      cross_entropy_gradient_,  attention_forward,     attention_backward,      whole_cross_entropy_};
   return kTable;
 }
 

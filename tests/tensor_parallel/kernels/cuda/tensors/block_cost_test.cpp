@@ -26,7 +26,6 @@ namespace {
 class AsOnGpus {
  public:
   AsOnGpus() {
-    fake::install(1);
     use_table(fake::device().type(), &cuda::kernel_table());
     twin::only_counts = true;
     c10::AutogradState::get_tls_state().set_multithreading_enabled(false);  // launches are logged by thread

@@ -14,7 +14,6 @@ namespace {
 class OurKernels {
  public:
   OurKernels() {
-    fake::install(1);
     use_products(ProductLibrary::aten);
     use_table(fake::device().type(), &cuda::kernel_table());
     use_updates(fake::device().type(), &cuda::updates());
@@ -33,7 +32,7 @@ TEST_CASE("a run with the kernels of GPUs has the masks, losses and gradients of
   const parity::Point point{.dtype = "float32", .dropout = true, .shape = "1 head", .global_batch = 2};
   const cuda::LaunchLog log;
   const parity::Outcome cpu = run_point(point);
-  const parity::Outcome device = run_point_on(point, make_local_world(), {}, fake::device());
+  const parity::Outcome device = run_point_on(point, make_local_world(), {}, {fake::device()});
   CHECK(fake::take_faults() == std::vector<std::string>{});
   REQUIRE(device.losses.size() == cpu.losses.size());
   for (size_t i = 0; i < cpu.losses.size(); ++i) CHECK(device.losses[i] == Approx(cpu.losses[i]).epsilon(1e-5));
