@@ -3,6 +3,17 @@
 if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
   set(CMAKE_CUDA_ARCHITECTURES 80-real 90)
 endif()
+# What the program compares a GPU's compute capability with. The kernels have instructions of 8.0.
+string(REGEX MATCHALL "[0-9]+" SHARDLINE_GPU_CAPABILITIES "${CMAKE_CUDA_ARCHITECTURES}")
+list(SORT SHARDLINE_GPU_CAPABILITIES COMPARE NATURAL)
+list(REMOVE_DUPLICATES SHARDLINE_GPU_CAPABILITIES)
+set(oldest 0)
+if(SHARDLINE_GPU_CAPABILITIES)
+  list(GET SHARDLINE_GPU_CAPABILITIES 0 oldest)
+endif()
+if(oldest LESS 80)
+  message(FATAL_ERROR "CMAKE_CUDA_ARCHITECTURES is \"${CMAKE_CUDA_ARCHITECTURES}\"; name compute capabilities from 80 on")
+endif()
 enable_language(CUDA)
 # nvcc 13 takes C++20, but CMake before 3.26 does not know it.
 if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)

@@ -21,6 +21,9 @@ bool mpi_is_launched();
 // ConfigError in a build without MPI.
 void require_mpi();
 
+// "Open MPI v4.1.4", or empty in a build without MPI. Does not initialise MPI.
+std::string mpi_library();
+
 struct MpiWorld {
   CommunicatorPtr comm;
   int local_rank = 0;  // among the ranks on this host

@@ -16,6 +16,7 @@
 #include "engine/plan/assignment.h"
 #include "engine/plan/sharding.h"
 #include "engine/plan/tensor_splits.h"
+#include "engine/run/memory_room.h"
 #include "pipeline/schedule/files/schedule_file.h"
 #include "pipeline/schedule/pictures/schedule_svg.h"
 
@@ -101,6 +102,14 @@ void load_parameters(const Config& config, const JobParts& parts, StageParameter
   const uint64_t seed = config.training.seed;
   const std::string digest = fill_parameters(config.model, parts.model, seed, parameters, show);
   require_equal(*parts.groups.world, "model files", digest);
+}
+
+void explain_memory(const JobParts& parts, const RankContext& context, bool trains, const std::function<void()>& work) {
+  const auto planned = [&] {
+    const MemoryBytes bytes = tensor_bytes_by_rank(parts.plan).at(context.world->rank());
+    return trains ? bytes : MemoryBytes{.weights = bytes.weights};
+  };
+  explain_lack_of_memory(planned, context.device, work);
 }
 
 std::string tokenizer_source(const Config& config) {

@@ -36,6 +36,9 @@ std::vector<SplitUnit> units_of(const Plan& plan);
 // The input of the memory model; refers to the plan, which must outlive it.
 PlacedLayers placed_layers(const Plan& plan);
 
+// By rank, what the memory model counts of tensors alone: without the runtime and the communicators of accelerators.
+std::vector<MemoryBytes> tensor_bytes_by_rank(const Plan& plan);
+
 // The layers of each chunk, ascending.
 std::vector<std::vector<int>> layers_of_chunks(const Plan& plan);
 

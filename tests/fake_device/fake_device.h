@@ -31,6 +31,10 @@ void install(int devices);
 
 at::Device device(int index = 0);
 
+// Bytes of memory of each device; an allocation beyond them throws c10::OutOfMemoryError.
+inline constexpr size_t kDeviceBytes = size_t{1} << 34;
+void set_device_bytes(size_t bytes);  // kDeviceBytes at the start
+
 // The violations since the last call, in the order in which they were found. Asks whether copies to the device that the
 // host never waited for still find their source unchanged. Includes
 // joined_threads().

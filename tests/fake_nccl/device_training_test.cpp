@@ -53,7 +53,11 @@ std::vector<Point> points() {
           {.p = 2, .pipeline = "simple", .dtype = "float32", .accumulation = 3},
           {.p = 3, .t = 2, .pipeline = "zbv", .dtype = "float32", .microbatches = 4, .dropout = true},
           {.d = 4, .t = 2, .optimize = "memory", .dtype = "float32", .ignored = true, .sharding = "MiCS 2"},
-          {.d = 3, .dtype = "float32", .accumulation = 2, .checkpointing = "each", .sharding = "ZeRO-3"}};
+          {.d = 3, .dtype = "float32", .accumulation = 2, .checkpointing = "each", .sharding = "ZeRO-3"},
+          {.d = 2, .p = 2, .t = 2, .optimize = "memory", .dtype = "bf16", .microbatches = 2, .dropout = true},
+          {.p = 2, .t = 3, .pipeline = "zb_h1", .dtype = "bf16", .microbatches = 3},
+          {.d = 4, .dtype = "bf16", .checkpointing = "each", .sharding = "ZeRO-3"},
+          {.d = 2, .t = 2, .dtype = "fp16", .microbatches = 2, .sharding = "ZeRO-2"}};
 }
 
 Outcome checked_run(const Point& point, const ChooseDevice& choose) {

@@ -11,8 +11,21 @@
 #include <exception>
 #include <future>
 
+#include "core/comm/mpi_communicator.h"
 #include "core/comm/timeouts.h"
 #include "core/error.h"
+
+namespace shardline {
+
+std::string mpi_library() {
+  char text[MPI_MAX_LIBRARY_VERSION_STRING] = {};
+  int length = 0;
+  MPI_Get_library_version(text, &length);
+  const std::string library(text, length);
+  return library.substr(0, library.find_first_of(",\n"));
+}
+
+}  // namespace shardline
 
 namespace shardline::mpi {
 namespace {
@@ -106,11 +119,7 @@ void Engine::initialise() {
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     owns_mpi_ = true;
   }
-  char text[MPI_MAX_LIBRARY_VERSION_STRING] = {};
-  int length = 0;
-  MPI_Get_library_version(text, &length);
-  library_ = std::string(text, length);
-  library_ = library_.substr(0, library_.find_first_of(",\n"));
+  library_ = mpi_library();
 }
 
 Engine::~Engine() {

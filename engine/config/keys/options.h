@@ -76,6 +76,7 @@ struct TrainingOptions {
   std::optional<double> static_loss_scale;  // of fp16
   std::optional<bool> dynamic_loss_scale;   // of fp16; unset: true without static_loss_scale
   nlohmann::json dynamic_loss_args;         // an object; null: none
+  std::optional<bool> tf32;                 // GPUs: products of fp32 values round them to TF32; unset: false
   bool full_determinism = false;            // refused on GPUs; CPUs are deterministic with either
   std::optional<bool> disable_tqdm;         // true: lines in place of progress bars
   int ddp_timeout = 1800;                   // seconds that a rank waits for others; see core/comm/timeouts.h

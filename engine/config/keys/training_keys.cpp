@@ -180,7 +180,9 @@ std::vector<Key> precision_and_memory_keys() {
                "and multiplied by it in the softmax."),
       not_yet("bf16_full_eval", false, "Evaluate in bfloat16 although training runs in fp32.", evaluated),
       not_yet("fp16_full_eval", false, "Evaluate in float16 although training runs in fp32.", evaluated),
-      not_yet("tf32", nullptr, "Matrix products in TF32 on GPUs.", "leave it out: fp32 products are computed in fp32"),
+      honoured("tf32", training_section, &Training::tf32, json_boolean(),
+               "GPUs: matrix products of fp32 values round them to TF32 (10 bits of mantissa) and add in fp32. Unset: "
+               "false. true is refused without a GPU; see [precision](precision.md#tf32)."),
       no_effect("fp16_opt_level", json_text(), "O1", "version 4: only used with Apex"),
       no_effect("fp16_backend", json_text(), "auto", "version 4: there is one implementation of half precision here"),
       no_effect("half_precision_backend", json_text(), "auto",

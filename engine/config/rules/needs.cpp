@@ -159,6 +159,13 @@ const std::vector<Need>& needs() {
          return when(run.training().max_steps > 0, cat("with max_steps ", run.training().max_steps));
        }},
       {"training.data_seed", [](const Run& run) { return when(!run.data().shuffle, "with data.shuffle false"); }},
+      {"training.tf32",
+       [](const Run& run) {
+         const bool multiplies_fp32 = precision_of(run.config) == Precision::fp32
+                                          ? run.config.runtime.dtype == FullType::float32
+                                          : run.training().attention_in_fp32;
+         return when(!multiplies_fp32, "where no product is one of fp32 values");
+       }},
       {"training.fp32_residual_addition", in_fp32},
       {"training.attention_in_fp32", in_fp32},
       {"smp_options.tensor_parallel_layers", without_tensor_parallelism},

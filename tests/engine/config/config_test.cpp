@@ -524,6 +524,18 @@ TEST_CASE("Every key is in the list once, with what its status needs", "[config]
   CHECK_THAT(config_help(), Contains("smp_options.microbatches  (an integer >= 1"));
 }
 
+TEST_CASE("tf32 is set, unset or without effect where no product is one of fp32 values", "[config]") {
+  const auto tf32 = [](const std::string& training) { return with(R"({"training": {)" + training + "}}"); };
+  CHECK(tf32(R"("tf32": true)").training.tf32 == true);
+  CHECK(tf32(R"("tf32": false)").training.tf32 == false);
+  CHECK_FALSE(tf32(R"("tf32": null)").training.tf32.has_value());
+  CHECK(describe_numbers(tf32(R"("tf32": true)")) == "float32, products in TF32");
+  CHECK(describe_numbers(tf32(R"("tf32": false)")) == "float32");
+  CHECK_FALSE(has_note(tf32(R"("tf32": true)"), "training.tf32"));
+  CHECK(has_note(tf32(R"("tf32": true, "bf16": true)"), "training.tf32 has no effect"));
+  CHECK_FALSE(has_note(tf32(R"("tf32": true, "bf16": true, "attention_in_fp32": true)"), "training.tf32"));
+}
+
 TEST_CASE("Every name of transformers 5's TrainingArguments is known", "[config]") {
   std::istringstream names(
       "output_dir per_device_train_batch_size num_train_epochs max_steps learning_rate "
