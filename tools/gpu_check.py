@@ -159,21 +159,20 @@ def tail_of(texts):
 # ---- phase `works`
 
 def machine(check):
-    """Versions and the driver."""
-    version = check.torch / "version.py"
-    memory = next(line for line in open("/proc/meminfo") if line.startswith("MemTotal"))
-    built = check.options.package / "BUILD"
-    facts = {"gpu": {}, "package": built.read_text().strip() if built.exists() else "not of an archive",
-             "shardline": check.program("shardline", "--version").strip(),
+    """Versions, the GPU and its driver."""
+    version, built = check.torch / "version.py", check.options.package / "BUILD"
+    facts = {"package": built.read_text().strip() if built.exists() else "not of an archive",
              "torch": re.search(r"^__version__ = '(.*)'", version.read_text(), re.M)[1] if version.exists() else "unknown",
              "python": platform.python_version(), "kernel": platform.release(), "libc": " ".join(platform.libc_ver()),
-             "cores": os.cpu_count(), "host_memory_bytes": int(memory.split()[1]) * 1024}
+             "info": json.loads(check.program("shardline", "info", "--json"))}
     if shutil.which("nvidia-smi"):
         keys = ["name", "driver_version", "memory.total", "pcie.link.gen.max", "pcie.link.width.max", "power.limit"]
         values = check.run("nvidia-smi", "--query-gpu=" + ",".join(keys), "--format=csv,noheader").splitlines()
-        facts["gpu"] = dict(zip(keys, (value.strip() for value in values[0].split(","))))
-    elif not check.options.rehearse:
-        raise Failed("no nvidia-smi: this machine has no NVIDIA driver", facts)
+        facts["nvidia-smi"] = dict(zip(keys, (value.strip() for value in values[0].split(","))))
+    gpus = facts["info"]["gpus"]
+    problem = gpus[0]["problem"] if gpus else facts["info"]["no_gpu"]
+    if problem:
+        raise Failed(problem, facts)
     return facts
 
 
@@ -422,9 +421,10 @@ def table(files):
              if "step_seconds" in entry.get("result", {})}
     works = {name: entry.get("result", {}) for name, entry in everything.get("works", {}).items()}
     if works.get("machine"):
-        gpu, ceiling = works["machine"]["gpu"], works.get("ceilings", {})
-        lines.append(f"{gpu.get('name', 'no GPU')}, driver {gpu.get('driver_version', '-')}, "
-                     f"PyTorch {works['machine']['torch']}, package {works['machine']['package']}\n")
+        facts, ceiling = works["machine"], works.get("ceilings", {})
+        gpu = facts.get("nvidia-smi", {})
+        lines.append(f"{gpu.get('name', 'no nvidia-smi')}, driver {gpu.get('driver_version', 'unknown')}, "
+                     f"PyTorch {facts['torch']}, package {facts['package']}\n")
         if ceiling:
             link = ceiling.get("host_link_bytes_per_second", {})
             lines.append(f"A large bf16 product: {ceiling['product_flops_per_second'] / 1e12:.0f} TFLOP/s; memory: "

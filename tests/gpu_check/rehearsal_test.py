@@ -139,11 +139,13 @@ class Rehearsal(unittest.TestCase):
     def test_an_archive_is_unpacked(self):
         package = self.dir / "shardline-gpu"
         (package / "bin").mkdir(parents=True)
-        self.script(package / "bin/shardline", "echo 0.0.1")
+        self.script(package / "bin/shardline", """echo '{"gpus": [{"problem": null}], "no_gpu": null}'""")
         (package / "BUILD").write_text("a commit\n")
         entries = self.phase("works", "--only", "machine", package=self.archive_of(package))
-        self.assertEqual(entries["machine"]["result"]["shardline"], "0.0.1")
         self.assertEqual(entries["machine"]["result"]["package"], "a commit")
+        self.script(package / "bin/shardline", """echo '{"gpus": [], "no_gpu": "no driver"}'""")
+        entries = self.phase("works", "--only", "machine", package=self.archive_of(package), code=1)
+        self.assertEqual(entries["machine"]["why"], "no driver")
 
     def test_a_missing_compute_sanitizer_is_a_visible_skip(self):
         if shutil.which("compute-sanitizer"):
