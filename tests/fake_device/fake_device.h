@@ -43,6 +43,9 @@ std::vector<std::string> take_faults();
 // The caller has joined threads that used devices: it knows what they knew.
 void joined_threads();
 
+// For programs that are not asked for them: called with each violation when it is found.
+void call_on_fault(void (*handler)(const std::string& fault));
+
 // What was done on all devices since the last call.
 struct Counts {
   std::map<std::string, int64_t> launches;  // by operator

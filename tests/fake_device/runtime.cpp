@@ -106,6 +106,7 @@ Block* Runtime::block_of(const void* pointer) {
 
 void Runtime::fault(std::string text) {
   constexpr size_t kMost = 100;
+  if (on_fault) on_fault(text);
   if (faults.size() < kMost) faults.push_back(std::move(text));
 }
 
@@ -236,6 +237,10 @@ at::Device device(int index) {
 void joined_threads() {
   const std::scoped_lock lock(runtime().mutex);
   runtime().host_sees(ended_hosts);
+}
+
+void call_on_fault(void (*handler)(const std::string& fault)) {
+  runtime().on_fault = handler;
 }
 
 std::vector<std::string> take_faults() {

@@ -58,6 +58,7 @@ class Runtime {
   std::map<const char*, Block> blocks;  // by address
   std::list<Transfer> transfers;
   std::vector<std::string> faults;
+  void (*on_fault)(const std::string&) = nullptr;
   Counts counts;
 
   size_t number(const c10::Stream& stream);  // makes it known
