@@ -156,12 +156,13 @@ std::string versions_text(const json& versions) {
 }
 
 std::string host_text(const json& host) {
-  return table({}, {{"host", host["name"]},
-                    {"cores", cat(host["cores"], ", of which this process may use ", host["usable_cores"])},
-                    {"memory", cat(format_bytes(host["memory_bytes"]), ", ", format_bytes(host["available_bytes"]),
-                                   " available")},
-                    {"products", cat(host["products"].get<std::string>(),
-                                     host["native_bf16"] == true ? ", bf16 natively" : ", bf16 widened to fp32")}});
+  return table(
+      {},
+      {{"host", host["name"]},
+       {"cores", cat(host["cores"], ", of which this process may use ", host["usable_cores"])},
+       {"memory", cat(format_bytes(host["memory_bytes"]), ", ", format_bytes(host["available_bytes"]), " available")},
+       {"products", cat(host["products"].get<std::string>(),
+                        host["native_bf16"] == true ? ", bf16 natively" : ", bf16 widened to fp32")}});
 }
 
 std::string gpus_text(const json& info) {

@@ -85,9 +85,9 @@ std::string in_use_text(at::Device device) {
 }
 
 [[noreturn]] void fail(const MemoryBytes& planned, at::Device device, const std::string& reason) {
-  throw RunError(cat("out of memory on rank ", current_rank(), ", ", device_text(device), ": ", reason, "\n  in use: ", in_use_text(device),
-                     "\n  planned for this rank: ", planned_text(planned), "\n  to use less: ", advice(planned),
-                     "; shardline plan shows the effect"));
+  throw RunError(cat("out of memory on rank ", current_rank(), ", ", device_text(device), ": ", reason,
+                     "\n  in use: ", in_use_text(device), "\n  planned for this rank: ", planned_text(planned),
+                     "\n  to use less: ", advice(planned), "; shardline plan shows the effect"));
 }
 
 // Of ranks with an accelerator, the host has what is offloaded, token ids and files.
@@ -137,15 +137,16 @@ void check_rooms(const std::vector<DeviceRoom>& rooms, const std::vector<MemoryB
   const size_t rank = need.ranks.front();
   const DeviceRoom& room = rooms[rank];
   const bool fits_alone = need.bytes <= room.bytes;
-  throw RunError(cat(
-      room.text, " has ", format_bytes(need.free_bytes), " of ", format_bytes(room.bytes), " free, but the plan needs ",
-      format_bytes(need.bytes), " there",
-      need.ranks.size() > 1 ? cat(" for ", need.ranks.size(), " ranks that share it") : cat(" for rank ", rank),
-      "\n  planned for rank ", rank, ": ", planned_text(planned[rank]),
-      fits_alone ? "\n  other processes may hold memory there: nvidia-smi lists them; end them, or choose other GPUs with "
-                   "CUDA_VISIBLE_DEVICES"
-                 : "",
-      "\n  to use less: ", advice(planned[rank]), "; shardline plan shows the effect"));
+  throw RunError(
+      cat(room.text, " has ", format_bytes(need.free_bytes), " of ", format_bytes(room.bytes),
+          " free, but the plan needs ", format_bytes(need.bytes), " there",
+          need.ranks.size() > 1 ? cat(" for ", need.ranks.size(), " ranks that share it") : cat(" for rank ", rank),
+          "\n  planned for rank ", rank, ": ", planned_text(planned[rank]),
+          fits_alone
+              ? "\n  other processes may hold memory there: nvidia-smi lists them; end them, or choose other GPUs with "
+                "CUDA_VISIBLE_DEVICES"
+              : "",
+          "\n  to use less: ", advice(planned[rank]), "; shardline plan shows the effect"));
 }
 
 std::string sharing_note(const std::vector<DeviceRoom>& rooms) {

@@ -55,16 +55,16 @@ std::string failure_on_ranks(const Config& config, const std::function<void(Rank
 
 TEST_CASE("a device without room for the plan is refused before anything is created") {
   const RunFolder folder("no-room");
-  const Config config = config_on_device(
-      folder, {{"smp_options", {{"pipeline_parallel_degree", 2}, {"microbatches", 2}}}});
+  const Config config =
+      config_on_device(folder, {{"smp_options", {{"pipeline_parallel_degree", 2}, {"microbatches", 2}}}});
   const auto failure = failure_on_ranks(config, [&](RankContext& context) {
     context.world->barrier();  // the other rank has its device
     if (context.first()) leave_free(100'000);
     context.world->barrier();
     train_job(config, context);
   });
-  CHECK_THAT(failure, Contains("GPU 0 of host ") && Contains("97.7 KiB of ") && Contains(" free, but the plan needs ") &&
-                          Contains("there for 2 ranks that share it"));
+  CHECK_THAT(failure, Contains("GPU 0 of host ") && Contains("97.7 KiB of ") &&
+                          Contains(" free, but the plan needs ") && Contains("there for 2 ranks that share it"));
   CHECK_THAT(failure, Contains("planned for rank 0: ") && Contains("activations ") && Contains("to use less: "));
   CHECK_FALSE(std::filesystem::exists(config.output_dir));
 }
@@ -89,7 +89,8 @@ TEST_CASE("a lack of memory on a device is explained with the plan and what to c
     CAPTURE(failure, bytes);
     CHECK(failure.starts_with("out of memory on rank 0, GPU 0 of host "));
     CHECK_THAT(failure, Contains("Fake device 0 out of memory. Tried to allocate "));
-    CHECK_THAT(failure, Contains("\n  in use: ") && Contains(" by tensors of this process and ") && Contains(" free\n"));
+    CHECK_THAT(failure,
+               Contains("\n  in use: ") && Contains(" by tensors of this process and ") && Contains(" free\n"));
     CHECK_THAT(failure, Contains("\n  planned for this rank: ") && Contains("KiB: ") && Contains("optimizer "));
     CHECK_THAT(failure, Contains("\n  to use less: smaller microbatches") && Contains("activation_checkpointing"));
     CHECK(failure.find("Exception raised from") == std::string::npos);
