@@ -380,6 +380,22 @@ TEST_CASE("nccl: a rank that leaves by an exception aborts instead of waiting fo
   check_nothing_wrong();
 }
 
+TEST_CASE("nccl: a rank that leaves by an exception while one of its groups receives says at once why") {
+  const auto job = [](CommunicatorPtr world, CommunicatorPtr control) {
+    const CommunicatorPtr pp = world->split(0, "pp");
+    const at::Tensor message = filled({3}, 1);
+    (control->rank() == 0 ? pp->recv(message, 1) : pp->send(message, 0))->wait();  // connects
+    world->barrier();
+    if (control->rank() == 0) {
+      pp->recv(message, 1)->poll();
+      throw DataError("no label");
+    }
+    control->barrier();
+  };
+  CHECK_THROWS_WITH(run_over_nccl(2, job), "rank 0: no label");
+  check_nothing_wrong();
+}
+
 TEST_CASE("nccl: tensors of another device are refused") {
   run_over_nccl(1, [](CommunicatorPtr world, CommunicatorPtr control) {
     std::string text;

@@ -102,10 +102,14 @@ void NcclWorld::fail(const std::string& message) {
   abort_comms();
 }
 
+// In one NCCL group. On its own, an abort ends the operations of its communicator and then waits until the device is
+// idle, which it is not while an operation of another one runs.
 void NcclWorld::abort_comms() {
   for (const Watched& watched : watched_) end(watched, FlightState::failed);
   watched_.clear();
+  api_.group_start();
   for (void* comm : comms_) api_.abort(comm);
+  api_.group_end();
   comms_.clear();
 }
 
