@@ -35,6 +35,9 @@ at::Device device(int index = 0);
 inline constexpr size_t kDeviceBytes = size_t{1} << 34;
 void set_device_bytes(size_t bytes);  // kDeviceBytes at the start
 
+// From now on the device's streams and events throw c10::Error with this text, as after a kernel's fault; "" ends that.
+void break_device(at::Device device, const std::string& text);
+
 // The violations since the last call, in the order in which they were found. Asks whether copies to the device that the
 // host never waited for still find their source unchanged. Includes
 // joined_threads().
