@@ -51,6 +51,7 @@ struct Counts {
   std::map<std::string, int64_t> launches;  // by operator
   int64_t bytes = 0;                        // that these read and wrote
   std::map<std::string, int64_t> waits;     // of the host for a device, by HostWait::reason(); "" without one
+  int64_t memory_questions = 0;             // for free memory, which sets up a real device in the process that asks
 
   int64_t launched() const;
 };
