@@ -211,10 +211,30 @@ class ThreadCommunicator : public CommunicatorBase {
   WorkPtr start_recv(CommRequest request);
   void keep_payload(Meeting& meeting, const at::Tensor& input);
   void deliver(Meeting& meeting, const at::Tensor& input);
-  void take_payload(std::unique_lock<std::mutex>& lock, Meeting& meeting, const MeetingKey& key);
+  void take_payload(std::unique_lock<std::mutex>& lock, Meeting& meeting, const MeetingKey& key,
+                    const CommRequest& request);
+
+  // Calls `move` without the lock. Its exception (a lack of memory) leaves this rank, whose end ends the others, so
+  // they stop waiting for the move.
+  template <class Move>
+  static void without_lock(std::unique_lock<std::mutex>& lock, Meeting& meeting, const CommRequest& request,
+                           const Move& move) {
+    meeting.moving = true;
+    lock.unlock();
+    try {
+      move();
+    } catch (...) {
+      flight_ring().end(request.ticket, FlightState::failed);
+      lock.lock();
+      meeting.moving = false;
+      meeting.changed.notify_all();
+      throw;
+    }
+    lock.lock();
+    meeting.moving = false;
+  }
 
   void finish(Meeting& meeting, const MeetingKey& key) {  // with the lock
-    meeting.moving = false;
     meeting.done = true;
     for (const auto& request : meeting.requests)
       if (request) flight_ring().end(request->ticket, FlightState::done);
@@ -268,10 +288,7 @@ WorkPtr ThreadCommunicator::start_collective(CommRequest request) {
   const MeetingPtr meeting = meet(request, key, rank(), size());
   if (std::cmp_less(meeting->arrived, size()))
     return std::make_shared<ThreadWork>(world_, meeting, identity(), std::move(request));
-  meeting->moving = true;
-  lock.unlock();
-  perform(*meeting);
-  lock.lock();
+  without_lock(lock, *meeting, request, [&] { perform(*meeting); });
   finish(*meeting, key);
   return finished_work();
 }
@@ -280,21 +297,15 @@ WorkPtr ThreadCommunicator::start_send(CommRequest request) {
   const MeetingKey key{rank(), request.peer, request.sequence};
   std::unique_lock lock(world_->mutex);
   const MeetingPtr meeting = meet(request, key, 0, 2);
-  const bool receiver_waits = meeting->arrived == 2;
-  meeting->moving = true;
-  lock.unlock();
-  if (receiver_waits) {
-    deliver(*meeting, request.input);
-    lock.lock();
+  if (meeting->arrived == 2) {  // the receiver waits
+    without_lock(lock, *meeting, request, [&] { deliver(*meeting, request.input); });
     finish(*meeting, key);
     return finished_work();
   }
-  keep_payload(*meeting, request.input);
-  lock.lock();
-  meeting->moving = false;
+  without_lock(lock, *meeting, request, [&] { keep_payload(*meeting, request.input); });
   meeting->requests[0]->input.reset();  // the caller may have its tensor back
   if (meeting->arrived == 2)            // the receiver came while we copied
-    take_payload(lock, *meeting, key);
+    take_payload(lock, *meeting, key, request);
   return finished_work();
 }
 
@@ -304,7 +315,7 @@ WorkPtr ThreadCommunicator::start_recv(CommRequest request) {
   const MeetingPtr meeting = meet(request, key, 1, 2);
   if (meeting->moving || !meeting->has_payload())
     return std::make_shared<ThreadWork>(world_, meeting, identity(), std::move(request));
-  take_payload(lock, *meeting, key);
+  take_payload(lock, *meeting, key, request);
   return finished_work();
 }
 
@@ -332,11 +343,9 @@ void ThreadCommunicator::deliver(Meeting& meeting, const at::Tensor& input) {
              output.nbytes());
 }
 
-void ThreadCommunicator::take_payload(std::unique_lock<std::mutex>& lock, Meeting& meeting, const MeetingKey& key) {
-  meeting.moving = true;
-  lock.unlock();
-  deliver(meeting, {});
-  lock.lock();
+void ThreadCommunicator::take_payload(std::unique_lock<std::mutex>& lock, Meeting& meeting, const MeetingKey& key,
+                                      const CommRequest& request) {
+  without_lock(lock, meeting, request, [&] { deliver(meeting, {}); });
   finish(meeting, key);
 }
 

@@ -35,6 +35,9 @@ at::Device device(int index = 0);
 inline constexpr size_t kDeviceBytes = size_t{1} << 34;
 void set_device_bytes(size_t bytes);  // kDeviceBytes at the start
 
+// From now on the device's streams and events throw c10::Error with this text, as after a kernel's fault; "" ends that.
+void break_device(at::Device device, const std::string& text);
+
 // The violations since the last call, in the order in which they were found. Asks whether copies to the device that the
 // host never waited for still find their source unchanged. Includes
 // joined_threads().
@@ -51,6 +54,7 @@ struct Counts {
   std::map<std::string, int64_t> launches;  // by operator
   int64_t bytes = 0;                        // that these read and wrote
   std::map<std::string, int64_t> waits;     // of the host for a device, by HostWait::reason(); "" without one
+  int64_t memory_questions = 0;             // for free memory, which sets up a real device in the process that asks
 
   int64_t launched() const;
 };

@@ -91,6 +91,17 @@ TEST_CASE("train, eval and generate on a device give what they give on a CPU") {
   CHECK(std::filesystem::exists(folder / "out-cuda/timeline/step-2.json"));
 }
 
+// On a real device a process that asks holds some hundreds of MB there until it ends.
+TEST_CASE("the checks before ranks are started ask no device for its memory; the ranks do") {
+  const RunFolder folder("fake-device-checks");
+  const Config config = config_on(folder, "cuda", {});
+  fake::take_counts();
+  check_train(config);
+  CHECK(fake::take_counts().memory_questions == 0);
+  printed(config, [](RankContext&) {});
+  CHECK(fake::take_counts().memory_questions > 0);
+}
+
 TEST_CASE("TF32 is what the config asks for, and only devices have it") {
   const RunFolder folder("fake-device-tf32");
   const auto precision = [] {

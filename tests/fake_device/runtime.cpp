@@ -110,6 +110,11 @@ void Runtime::fault(std::string text) {
   if (faults.size() < kMost) faults.push_back(std::move(text));
 }
 
+void Runtime::check_works(int device) const {
+  const auto found = broken.find(device);
+  TORCH_CHECK(found == broken.end(), found->second);
+}
+
 uint64_t Runtime::queue(size_t stream) {
   Clock& clock = clocks_[stream];
   join(clock, host_clock());
@@ -241,6 +246,14 @@ void joined_threads() {
 
 void call_on_fault(void (*handler)(const std::string& fault)) {
   runtime().on_fault = handler;
+}
+
+void break_device(at::Device device, const std::string& text) {
+  const std::scoped_lock lock(runtime().mutex);
+  if (text.empty())
+    runtime().broken.erase(device.index());
+  else
+    runtime().broken[device.index()] = text;
 }
 
 std::vector<std::string> take_faults() {

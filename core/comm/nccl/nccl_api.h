@@ -34,7 +34,9 @@ struct NcclApi {
   const char* (*last_error)(void* comm);
   int (*finalize)(void* comm);  // ends what is under way ...
   int (*destroy)(void* comm);   // ... then frees; both after success
-  int (*abort)(void* comm);     // ends and frees immediately, after failure
+  // Ends and frees immediately, after failure; in a group all communicators together. It waits for what runs on the
+  // device, other communicators' operations included.
+  int (*abort)(void* comm);
 
   int (*group_start)();
   int (*group_end)();

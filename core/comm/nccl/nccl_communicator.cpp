@@ -43,8 +43,8 @@ class NcclCommunicator : public CommunicatorBase {
 
   void abort(const std::string& reason) override {
     const std::string message = cat("rank ", identity()->members[rank()], " aborted: ", reason);
+    control_->abort(message);  // first: the message must leave even if NCCL does not come to an end
     world_->fail(message);
-    control_->abort(message);
   }
 
   // NCCL makes the connections of a group for its first collective, and while it does, the CUDA runtime may wait for
