@@ -12,6 +12,7 @@
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
+#include "tensor_parallel/kernels/row_kernels.h"
 #include "tensor_parallel/products/products.h"
 
 #include "tests/catch.h"
@@ -76,6 +77,16 @@ TEST_CASE("CUDA kernels of rows equal the loops of CPUs") {
       check_close(wg, wg2);
       check_close(bg, bg2);
 
+      const auto [rms, rms_rstd] = table().rms_norm_forward(x, weight, 1e-5);
+      const auto [rms2, rms_rstd2] = rms_norm_forward(x, weight, 1e-5);
+      check_close(rms, rms2);
+      check_close(rms_rstd, rms_rstd2);
+      wg.zero_();
+      wg2.zero_();
+      check_close(table().rms_norm_backward(dy, x, rms_rstd2, weight, wg, valid),
+                  rms_norm_backward(dy, x, rms_rstd2, weight, wg2, valid), 4);
+      check_close(wg, wg2);
+
       const DropoutRows rows_of = dropout_rows();
       const at::Tensor branch = random({rows, n}, type);
       check_close(table().bias_dropout_add_forward(branch, bias, residual, rows_of),
@@ -86,6 +97,21 @@ TEST_CASE("CUDA kernels of rows equal the loops of CPUs") {
       bg2.zero_();
       check_close(table().bias_dropout_backward(residual, rows_of, bg, valid, type),
                   bias_dropout_backward(residual, rows_of, bg2, valid, type));
+      check_close(bg, bg2);
+
+      // Without dropout the gradient of the branch is the residual's, not a copy, if the types are the same.
+      bg.zero_();
+      bg2.zero_();
+      const at::Tensor passed = table().bias_dropout_backward(residual, {}, bg, valid, type);
+      check_close(passed, bias_dropout_backward(residual, {}, bg2, valid, type));
+      check_close(bg, bg2);
+      CHECK(passed.is_same(residual) == (type == border));
+
+      const at::Tensor wide_rows = random({rows, n + 3}, type).narrow(1, 1, n);
+      bg.zero_();
+      bg2.zero_();
+      table().add_column_sums(bg, wide_rows);
+      add_row_sums(bg2, wide_rows);
       check_close(bg, bg2);
 
       for (const auto activation :
