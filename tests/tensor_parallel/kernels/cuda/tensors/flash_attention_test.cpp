@@ -48,8 +48,7 @@ Ran compared(at::ScalarType type, int64_t head_dim, const AttentionDropout& drop
   const cuda::LaunchLog log;
   const auto [out2, log_sum_exp2] = attention_forward(q2, k2, v2, scale, there);
   const at::Tensor gradient2 = attention_backward(d_out2, q2, k2, v2, out2, log_sum_exp2, scale, there);
-  const Ran ran{fake::take_counts().launches, std::ssize(log.launches()),
-                out2.transpose(1, 2).is_contiguous()};
+  const Ran ran{fake::take_counts().launches, std::ssize(log.launches()), out2.transpose(1, 2).is_contiguous()};
 
   const double step = type == at::kBFloat16 ? 3e-2 : type == at::kHalf ? 4e-3 : 2e-5;
   const auto check = [&](const at::Tensor& actual, const at::Tensor& expected) {
@@ -78,12 +77,8 @@ TEST_CASE("attention in half precision without dropout is torch's flash attentio
 }
 
 TEST_CASE("attention that flash attention does not have runs our kernels") {
-  const AttentionDropout dropout{.seed = 3,
-                                 .op = 9,
-                                 .step = 2,
-                                 .probability = 0.25,
-                                 .samples = at::arange(2, at::kLong),
-                                 .max_positions = 40};
+  const AttentionDropout dropout{
+      .seed = 3, .op = 9, .step = 2, .probability = 0.25, .samples = at::arange(2, at::kLong), .max_positions = 40};
   for (const auto& [type, head_dim, drops] :
        {std::tuple{at::kFloat, 64, false}, {at::kBFloat16, 12, false}, {at::kHalf, 64, true}}) {
     const Ran ran = compared(type, head_dim, drops ? dropout : AttentionDropout());
