@@ -28,8 +28,8 @@ struct Meeting {
   std::vector<std::optional<CommRequest>> requests;  // by rank in the group; of a pair: sender, receiver
   size_t arrived = 0;
   std::string agreed;   // signature of the first to arrive
-  std::string first;    // who that was, and for what
-  bool moving = false;  // somebody reads and writes the tensors, without the lock
+  std::string first;    // that rank and its request, for errors
+  bool moving = false;  // a rank reads and writes the tensors without the lock
   bool done = false;
   // Of a send that came before its recv: for CPU tensors, and for those of an accelerator.
   std::unique_ptr<char[]> payload;
@@ -56,7 +56,7 @@ struct ThreadWorld {
   std::string failure;
   std::vector<std::weak_ptr<ThreadGroup>> groups;
   std::map<std::tuple<ThreadGroup*, uint64_t, int>, std::pair<ThreadGroupPtr, size_t>>
-      splitting;  // with the ranks yet to come
+      splitting;  // with the number of ranks that have not arrived
 
   void fail(const std::string& reason) {  // with the lock
     if (failure.empty()) failure = reason;
@@ -174,7 +174,7 @@ class ThreadWork : public Work {
     if (!meeting_->done) fail(identity_->error(request_, world_->failure, since));
   }
 
-  // With the lock. While somebody moves data, the tensors must outlive even a failure or the limit.
+  // Requires the lock. While a rank moves data, the tensors must outlive even a failure or the limit.
   bool is_over() const { return meeting_->done || (!world_->failure.empty() && !meeting_->moving); }
 
   [[noreturn]] void fail(const DistributedError& error) {
@@ -228,7 +228,7 @@ class ThreadCommunicator : public CommunicatorBase {
   uint64_t splits_ = 0;
 };
 
-// Takes this rank's place at the meeting; ends the world if the first came for something else. With the lock.
+// Joins the meeting; ends the world if the first rank joined with another operation. Requires the lock.
 MeetingPtr ThreadCommunicator::meet(const CommRequest& request, const MeetingKey& key, size_t place, size_t places) {
   if (world_->failure.empty()) {
     const auto device = accelerator_of(request);
@@ -348,7 +348,7 @@ std::shared_ptr<Communicator> ThreadCommunicator::split(int color, const std::st
     if (member == rank()) part.rank = part.members.size();
     part.members.push_back(identity()->members[member]);
   }
-  // The first of the new group to come makes it, the last forgets how it was found.
+  // The first rank of the new group creates it, the last removes the entry by which it was found.
   std::lock_guard lock(world_->mutex);
   const auto key = std::make_tuple(group_.get(), splits_++, color);
   auto& [group, missing] = world_->splitting[key];

@@ -64,7 +64,7 @@ at::Tensor on_device(const at::Tensor& host, at::Device device);
 
 // Bytes of tensors on the device, and of what torch's allocator holds for them; peaks are since the process began.
 struct DeviceMemory {
-  int64_t allocated = 0;  // now
+  int64_t allocated = 0, reserved = 0;  // now
   int64_t peak_allocated = 0, peak_reserved = 0;
 };
 DeviceMemory device_memory(at::Device device);

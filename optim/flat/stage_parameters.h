@@ -108,7 +108,7 @@ class StageParameters : public ParameterStore {
   struct Buffer {  // of one layer's untied parameters, or of a tied one
     FlatLayout layout;
     std::vector<FlatValues> values;  // by segment
-    // Of the trainable segments, which come first; for a tied parameter, of its first use.
+    // By trainable segment, which come first. A tied parameter has those of its first use here.
     std::vector<FlatGradients> gradients;
   };
   struct LayerParams {

@@ -123,10 +123,10 @@ class AttentionCore {
     return {qkv.detach(), std::move(mixed), std::move(log_sum_exp)};
   }
 
-  // Frees the result's memory, for whoever holds it.
+  // Frees the memory of the result, also for other holders of the tensor.
   void drop(const at::Tensor& mixed) { mixed.storage().set_data_ptr_noswap(at::DataPtr(nullptr, mixed.device())); }
 
-  // After drop: the result is back, for all who hold it.
+  // After drop(): computes the result again, in the same storage.
   void run_again(const at::Tensor& qkv, const at::Tensor& mixed) {
     at::Tensor again;
     std::tie(again, log_sum_exp_) = compute(qkv);

@@ -27,7 +27,7 @@ at::Tensor bias_activation(const at::Tensor& x, Parameter& bias, Activation acti
 at::Tensor bias_dropout_add(const TensorParallel& tp, const at::Tensor& x, int64_t tokens, Parameter* bias,
                             const at::Tensor& residual, const DropoutRows& rows);
 
-// Which sample and position every border row of this rank is, and the stream of dropout `site` of layer `layer`.
+// The sample and position of every border row of this rank, and the stream of dropout `site` of layer `layer`.
 // Probability 0 outside of training.
 DropoutRows dropout_rows(const TensorParallel& tp, const MicrobatchContext& context, int64_t layer, int site,
                          double probability);

@@ -1,5 +1,6 @@
 #include "tensor_parallel/products/products.h"
 
+#include <ATen/Context.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
@@ -141,6 +142,12 @@ void product_out(at::Tensor c, const at::Tensor& a, const at::Tensor& b, bool ac
 bool multiplies_natively(at::ScalarType type) {
   if (!is_half(type) || chosen == ProductLibrary::aten) return true;
   return type == at::kBFloat16 && onednn_library().multiplies_bf16;
+}
+
+void set_gpu_products(bool tf32) {
+  at::globalContext().setAllowTF32CuBLAS(tf32);
+  at::globalContext().setAllowBF16ReductionCuBLAS(false);
+  at::globalContext().setAllowFP16ReductionCuBLAS(false);
 }
 
 void use_products(ProductLibrary products) {

@@ -31,9 +31,20 @@ void install(int devices);
 
 at::Device device(int index = 0);
 
+// Bytes of memory of each device; an allocation beyond them throws c10::OutOfMemoryError.
+inline constexpr size_t kDeviceBytes = size_t{1} << 34;
+void set_device_bytes(size_t bytes);  // kDeviceBytes at the start
+
 // The violations since the last call, in the order in which they were found. Asks whether copies to the device that the
-// host never waited for still find their source unchanged.
+// host never waited for still find their source unchanged. Includes
+// joined_threads().
 std::vector<std::string> take_faults();
+
+// The caller has joined threads that used devices: it knows what they knew.
+void joined_threads();
+
+// For programs that are not asked for them: called with each violation when it is found.
+void call_on_fault(void (*handler)(const std::string& fault));
 
 // What was done on all devices since the last call.
 struct Counts {

@@ -164,6 +164,9 @@ TEST_CASE("the host must wait for a copy before it reads or writes the memory") 
           done.record(c10::impl::VirtualGuardImpl(at::kPrivateUse1).getStream(fake::device()));
           CHECK_FALSE(done.query());
           CHECK(done.query());
+          CHECK(host.isnan().all().item<bool>());  // nobody said that the host waits for it
+          const HostWait polls("the copy");
+          CHECK(done.query());
           CHECK(at::equal(host, at::full({8}, 3.f)));
         }).empty());
   CHECK_THAT(fault_of([&] {
@@ -205,7 +208,7 @@ TEST_CASE("on_device copies without a wait, from memory that may be changed at o
   CHECK(at::equal(on_host(there, "to compare"), at::arange(8)));
 }
 
-TEST_CASE("threads know what those knew that began or ended them") {
+TEST_CASE("threads know what those knew that began them and those that they joined") {
   const auto x = at::ones({8}, on());
   CHECK(fault_of([&] {
           wait_for_device(fake::device(), "x");
@@ -215,6 +218,7 @@ TEST_CASE("threads know what those knew that began or ended them") {
             x.add_(1);
             c10::impl::VirtualGuardImpl(at::kPrivateUse1).synchronizeStream(stream);
           }).join();
+          fake::joined_threads();
           x.add_(1);
         }).empty());
   CHECK(x[0].item<float>() == 3);
@@ -230,6 +234,17 @@ TEST_CASE("memory in use is counted as torch counts it") {
   CHECK(device_memory_size(fake::device(3)) > 1 << 30);
   CHECK(accelerator_count() == 4);
   CHECK(accelerator(2) == fake::device(2));
+}
+
+TEST_CASE("a violation is reported when it is found") {
+  static std::vector<std::string> reported;
+  reported.clear();
+  fake::take_faults();
+  fake::call_on_fault([](const std::string& fault) { reported.push_back(fault); });
+  at::ones({8}, on(1));  // which is not current
+  fake::call_on_fault(nullptr);
+  CHECK_FALSE(reported.empty());
+  CHECK(reported == fake::take_faults());
 }
 
 }  // namespace shardline::fake_device_test

@@ -7,10 +7,10 @@
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
+#include <ATen/ops/addmm.h>
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
-#include <ATen/ops/mm.h>
 #include <ATen/ops/native_layer_norm.h>
 #include <ATen/ops/native_layer_norm_backward.h>
 #include <ATen/ops/resize_native.h>
@@ -402,8 +402,9 @@ at::Tensor& wide_addmm_out(const at::Tensor& self, const at::Tensor& a, const at
   Launch queued("aten::addmm.dtype_out", current_stream(out.device().index()));
   for (const auto& tensor : {self, a, b}) queued.uses(tensor, false);
   queued.uses(out, true);
-  const at::Tensor product = at::mm(cpu_alias(a).to(type), cpu_alias(b).to(type));
-  cpu_alias(out).copy_(cpu_alias(self).mul(beta).add_(product, alpha));
+  at::Tensor sum = cpu_alias(out);
+  at::addmm_out(sum, self.is_same(out) ? sum : cpu_alias(self), cpu_alias(a).to(type), cpu_alias(b).to(type), beta,
+                alpha);
   return out;
 }
 

@@ -14,8 +14,9 @@ namespace {
 
 Runtime* the_runtime = nullptr;  // never deleted: tensors may outlive all else
 
-// What all threads know together: what a thread knows that begins now. And what those knew that have ended, which
-// whoever waited for their end knows, too.
+// What all threads know together: what a thread knows that begins now. And what those knew that have ended: who has
+// joined them says so (joined_threads). Other threads must not learn it, or what is found would depend on who ends
+// first.
 Clock all_hosts, ended_hosts;
 
 void queue_launch(const std::string& name, const c10::Stream& stream, const std::vector<Access>& accesses) {
@@ -31,12 +32,17 @@ void queue_launch(const std::string& name, const c10::Stream& stream, const std:
 }
 
 struct HostThread {
-  Clock clock = all_hosts;
+  Clock clock = all_hosts, asked;
   ~HostThread() {
     const std::scoped_lock lock(runtime().mutex);
     join(ended_hosts, clock);
   }
 };
+
+HostThread& this_thread() {
+  thread_local HostThread thread;
+  return thread;
+}
 
 }  // namespace
 
@@ -84,9 +90,11 @@ std::vector<OutsidePtr>& Runtime::outside(size_t stream) {
 }
 
 Clock& Runtime::host_clock() {
-  thread_local HostThread thread;
-  join(thread.clock, ended_hosts);
-  return thread.clock;
+  return this_thread().clock;
+}
+
+Clock& Runtime::host_asked() {
+  return this_thread().asked;
 }
 
 Block* Runtime::block_of(const void* pointer) {
@@ -98,6 +106,7 @@ Block* Runtime::block_of(const void* pointer) {
 
 void Runtime::fault(std::string text) {
   constexpr size_t kMost = 100;
+  if (on_fault) on_fault(text);
   if (faults.size() < kMost) faults.push_back(std::move(text));
 }
 
@@ -168,6 +177,7 @@ void Runtime::release(char* address) {
   Block& block = found->second;
   Clock before = clocks_[block.stream];
   join(before, host_clock());
+  join(before, host_asked());
   for (const auto& use : block.uses) {
     const bool recorded = std::find(block.recorded.begin(), block.recorded.end(), use.stream) != block.recorded.end();
     if (block.device >= 0 && use.stream != block.stream && !recorded && !covers(before, use))
@@ -224,8 +234,18 @@ at::Device device(int index) {
   return {at::kPrivateUse1, static_cast<c10::DeviceIndex>(index)};
 }
 
+void joined_threads() {
+  const std::scoped_lock lock(runtime().mutex);
+  runtime().host_sees(ended_hosts);
+}
+
+void call_on_fault(void (*handler)(const std::string& fault)) {
+  runtime().on_fault = handler;
+}
+
 std::vector<std::string> take_faults() {
   const std::scoped_lock lock(runtime().mutex);
+  joined_threads();
   runtime().check_unseen_transfers();
   return std::exchange(runtime().faults, {});
 }

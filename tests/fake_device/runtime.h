@@ -58,6 +58,7 @@ class Runtime {
   std::map<const char*, Block> blocks;  // by address
   std::list<Transfer> transfers;
   std::vector<std::string> faults;
+  void (*on_fault)(const std::string&) = nullptr;
   Counts counts;
 
   size_t number(const c10::Stream& stream);  // makes it known
@@ -66,6 +67,7 @@ class Runtime {
   std::vector<size_t> streams_of(int device) const;
   std::vector<OutsidePtr>& outside(size_t stream);  // that have not ended
   Clock& host_clock();                              // of this thread
+  Clock& host_asked();                              // what it was told when it asked, without waiting for it
   Block* block_of(const void* pointer);
 
   // Work is queued: what the host knows has happened before it. Returns its time.

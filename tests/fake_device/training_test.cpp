@@ -14,6 +14,7 @@
 #include "tensor_parallel/kernels/kernels.h"
 #include "tensor_parallel/products/products.h"
 #include "tests/fake_device/fake_device.h"
+#include "tests/parity/matrix.h"
 #include "tests/parity/run.h"
 #include "tests/parity/wrapped_layer.h"
 
@@ -48,13 +49,7 @@ class SameOperators {
 
 // All ranks on device 0, each with a stream of its own.
 Outcome on_fake_device(const Point& point, const Tampering& tampering = {}) {
-  Outcome outcome;
-  run_ranks(point.world(), [&](const CommunicatorPtr& world) {
-    const c10::StreamGuard on_stream(device_guard().getNewStream(fake::device()));
-    Outcome mine = run_point_on(point, world, tampering, fake::device());
-    if (world->rank() == 0) outcome = std::move(mine);
-  });
-  return outcome;
+  return run_point(point, tampering, parity::shared_by_ranks(fake::device()));
 }
 
 void check_equal(const Point& point) {
@@ -99,36 +94,14 @@ TEST_CASE("one rank on the device has the bits of one on a CPU") {
   for (const Point& point : {dropout, split, recomputed, away, states}) check_equal(point);
   for (const char* dtype : {"bf16", "fp16", "bf16 fp32 residuals"}) {
     Point half = base;
-    half.dtype = dtype, half.microbatches = 1, half.global_batch = 6;
+    half.dtype = dtype;
     half.states_on_host = half.dtype == "bf16";
     check_equal(half);
   }
 }
 
 TEST_CASE("ranks that share a device have the bits of ranks on CPUs") {
-  std::vector<Point> points;
-  for (const char* pipeline : {"simple", "interleaved", "interleaved_1f1b v2", "zb_h1", "zb_h2", "zbv", "dualpipev"}) {
-    Point point{.p = 2, .pipeline = pipeline, .dtype = "float32", .microbatches = 4};
-    point.offload = points.size() % 2 == 0 ? "all" : "off";
-    points.push_back(point);
-  }
-  for (const char* sharding : {"ZeRO-1", "ZeRO-2", "ZeRO-3", "ZeRO-3 weights"}) {
-    Point point{.d = 2, .dtype = "float32", .microbatches = 2, .sharding = sharding};
-    point.states_on_host = point.sharding == "ZeRO-2" || point.sharding == "ZeRO-3";
-    points.push_back(point);
-  }
-  points.push_back(
-      {.t = 3, .optimize = "memory", .dtype = "float32", .microbatches = 2, .dropout = true, .shape = "2 tokens"});
-  points.push_back({.p = 2, .t = 2, .dtype = "float32", .microbatches = 2, .model = "gptj"});
-  points.push_back({.d = 2,
-                    .p = 2,
-                    .t = 2,
-                    .optimize = "memory",
-                    .dtype = "float32",
-                    .microbatches = 2,
-                    .short_batch = true,
-                    .sharding = "ZeRO-3"});
-  for (const Point& point : points) check_equal(point);
+  for (const Point& point : parity::device_points()) check_equal(point);
 }
 
 TEST_CASE("a step waits for its device where it must, and says why") {
@@ -224,7 +197,7 @@ TEST_CASE("planted races in a layer are found") {
     fake::take_faults();
     try {
       run_ranks(1, [](const CommunicatorPtr& world) {
-        parity::run_point_on({.dtype = "float32"}, world, {}, fake::device(1));
+        parity::run_point_on({.dtype = "float32"}, world, {}, {fake::device(1)});
       });
     } catch (const std::exception&) {  // how far it comes does not matter
     }

@@ -1,5 +1,6 @@
 // Training runs of many ranks on fake devices: the numbers of the same layout on CPUs with the same operators, to the
 // bit, and no race, no leak and no misuse of NCCL.
+#include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
@@ -19,7 +20,7 @@ namespace shardline::device_training_test {
 namespace {
 
 using Catch::Contains;
-using parity::Hardware;
+using parity::ChooseDevice;
 using parity::Outcome;
 using parity::Point;
 using Texts = std::vector<std::string>;
@@ -40,26 +41,10 @@ c10::impl::VirtualGuardImpl devices() {
   return c10::impl::VirtualGuardImpl(at::kPrivateUse1);
 }
 
-// A device for each rank, over NCCL. The threads of ranks end with their run, and what is current on them with it.
-Hardware devices_of_their_own() {
-  return {.device =
-              [](int rank) {
-                devices().setDevice(fake::device(rank));
-                return fake::device(rank);
-              },
-          .device_world =
-              [](const CommunicatorPtr& world) {
-                devices().setDevice(fake::device(world->rank()));
-                return make_nccl_world(world, world->rank(), fake::nccl());
-              }};
-}
-
-// One device with a stream for each rank, over the threads communicator.
-Hardware one_device() {
-  return {.device = [](int) {
-    devices().exchangeStream(devices().getStreamFromGlobalPool(fake::device()));
-    return fake::device();
-  }};
+parity::RankDevice device_of_its_own(const CommunicatorPtr& world) {
+  const at::Device device = fake::device(world->rank());
+  devices().setDevice(device);
+  return {device, make_nccl_world(world, world->rank(), fake::nccl())};
 }
 
 std::vector<Point> points() {
@@ -68,13 +53,17 @@ std::vector<Point> points() {
           {.p = 2, .pipeline = "simple", .dtype = "float32", .accumulation = 3},
           {.p = 3, .t = 2, .pipeline = "zbv", .dtype = "float32", .microbatches = 4, .dropout = true},
           {.d = 4, .t = 2, .optimize = "memory", .dtype = "float32", .ignored = true, .sharding = "MiCS 2"},
-          {.d = 3, .dtype = "float32", .accumulation = 2, .checkpointing = "each", .sharding = "ZeRO-3"}};
+          {.d = 3, .dtype = "float32", .accumulation = 2, .checkpointing = "each", .sharding = "ZeRO-3"},
+          {.d = 2, .p = 2, .t = 2, .optimize = "memory", .dtype = "bf16", .microbatches = 2, .dropout = true},
+          {.p = 2, .t = 3, .pipeline = "zb_h1", .dtype = "bf16", .microbatches = 3},
+          {.d = 4, .dtype = "bf16", .checkpointing = "each", .sharding = "ZeRO-3"},
+          {.d = 2, .t = 2, .dtype = "fp16", .microbatches = 2, .sharding = "ZeRO-2"}};
 }
 
-Outcome checked_run(const Point& point, const Hardware& hardware) {
+Outcome checked_run(const Point& point, const ChooseDevice& choose) {
   fake::take_faults();
   fake::take_nccl_faults();
-  const Outcome outcome = run_point(point, {}, hardware);
+  const Outcome outcome = run_point(point, {}, choose);
   CHECK(fake::take_faults() == Texts{});
   CHECK(fake::take_nccl_faults() == Texts{});
   CHECK(fake::live_nccl_communicators() == 0);
@@ -88,8 +77,8 @@ TEST_CASE("training over NCCL and on a shared device has the bits of training on
     const Point point = with_batch(small);
     DYNAMIC_SECTION(point.name()) {
       const Outcome cpus = run_point(point);
-      for (const Hardware& hardware : {devices_of_their_own(), one_device()}) {
-        const Outcome on_devices = checked_run(point, hardware);
+      for (const auto& choose : {ChooseDevice(device_of_its_own), parity::shared_by_ranks(fake::device())}) {
+        const Outcome on_devices = checked_run(point, choose);
         CHECK(on_devices.losses == cpus.losses);
         CHECK(bit_equal(on_devices, cpus));
       }
@@ -117,11 +106,14 @@ class Forgetful : public ForwardingCommunicator {
   }
 
  private:
-  // Does what a wait does but for the wait.
+  // The wait of another stream than the one that needs it.
   struct NoWait : Work {
     explicit NoWait(WorkPtr work) : inner(std::move(work)) {}
     bool poll() override { return inner->poll(); }
-    void await(TimePoint) override { inner->poll(); }
+    void await(TimePoint) override {
+      const c10::StreamGuard aside(devices().getNewStream(devices().getDevice()));
+      inner->wait();
+    }
     WorkPtr inner;
   };
   WorkPtr kept(CommOp op, WorkPtr work) const {
@@ -140,13 +132,13 @@ TEST_CASE("a wait that a training run forgets is found, on whatever communicator
       {CommOp::all_gather, {.d = 2, .dtype = "float32", .sharding = "ZeRO-3"}}};
   for (const auto& [forgotten, small] : cases) {
     CAPTURE(small.name());
-    const Hardware sound = devices_of_their_own();
-    const Hardware hardware{.device = sound.device, .device_world = [&, op = forgotten](const CommunicatorPtr& world) {
-                              return std::make_shared<Forgetful>(sound.device_world(world), op);
-                            }};
+    const auto choose = [op = forgotten](const CommunicatorPtr& world) {
+      const parity::RankDevice sound = device_of_its_own(world);
+      return parity::RankDevice{sound.device, std::make_shared<Forgetful>(sound.world, op)};
+    };
     fake::take_faults();
     try {
-      run_point(with_batch(small), {}, hardware);
+      run_point(with_batch(small), {}, choose);
     } catch (const Error&) {  // what was read too early may be anything
     }
     const Texts faults = fake::take_faults();

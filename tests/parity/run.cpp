@@ -4,6 +4,7 @@
 #include <ATen/ops/equal.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 #include <atomic>
@@ -175,7 +176,7 @@ std::vector<at::Tensor> parts_of(const std::string& name, const at::Tensor& tens
 }  // namespace
 
 Outcome run_point_on(const Point& point, const CommunicatorPtr& real_world, const Tampering& tampering,
-                     at::Device device) {
+                     const RankDevice& on) {
   const CommunicatorPtr world = tampering.world ? tampering.world(real_world) : real_world;
   const Config config = run_config(point);
   ModelSource model = open_model(config);
@@ -183,7 +184,8 @@ Outcome run_point_on(const Point& point, const CommunicatorPtr& real_world, cons
   if (tampering.spec) tampering.spec(model.spec, point);
   Plan plan = make_plan(config, model.spec, world->size());
   if (tampering.plan) tampering.plan(plan);
-  Trainer trainer({config, plan, model, make_rank_groups(plan.mesh, world, world), device}, kSteps);
+  const RankGroups groups = make_rank_groups(plan.mesh, world, on.world ? on.world : world);
+  Trainer trainer({config, plan, model, groups, on.device}, kSteps);
   fill_parameters(config.model, model, 1234, trainer.parameters());
 
   PointSource data(point, tampering);
@@ -208,10 +210,19 @@ Outcome run_point_on(const Point& point, const CommunicatorPtr& real_world, cons
   return outcome;
 }
 
-Outcome run_point(const Point& point, const Tampering& tampering) {
+ChooseDevice shared_by_ranks(at::Device device) {
+  return [device](const CommunicatorPtr&) {
+    const c10::impl::VirtualGuardImpl guard(device.type());
+    guard.setDevice(device);
+    guard.exchangeStream(guard.getStreamFromGlobalPool(device));
+    return RankDevice{device};
+  };
+}
+
+Outcome run_point(const Point& point, const Tampering& tampering, const ChooseDevice& choose) {
   Outcome outcome;
   run_ranks(point.world(), [&](const CommunicatorPtr& world) {
-    Outcome mine = run_point_on(point, world, tampering);
+    Outcome mine = run_point_on(point, world, tampering, choose ? choose(world) : RankDevice());
     if (world->rank() == 0) outcome = std::move(mine);
   });
   return outcome;

@@ -40,10 +40,19 @@ struct Tampering {
   std::function<std::string()> missed;  // behind the run: how it did not strike as it was meant to; empty: it did
 };
 
-Outcome run_point(const Point& point, const Tampering& tampering = {});  // ranks as threads
-// On real ranks, each with a device that is the thread's current one; collective, every rank gets the whole outcome.
+// Where a rank computes, and what carries its tensors: `world` if null.
+struct RankDevice {
+  at::Device device = at::kCPU;
+  CommunicatorPtr world = nullptr;
+};
+using ChooseDevice = std::function<RankDevice(const CommunicatorPtr& world)>;
+ChooseDevice shared_by_ranks(at::Device device);  // each with a stream of its own
+
+// Ranks as threads, on CPUs unless `choose` says otherwise; what it makes current on a thread ends with the run.
+Outcome run_point(const Point& point, const Tampering& tampering = {}, const ChooseDevice& choose = {});
+// On real ranks, whose device is the thread's current one; collective, every rank gets the whole outcome.
 Outcome run_point_on(const Point& point, const CommunicatorPtr& world, const Tampering& tampering = {},
-                     at::Device device = at::kCPU);
+                     const RankDevice& on = {});
 
 // The run of one process that the point must reproduce; kept, because many points share one.
 const Outcome& reference(const Point& point);

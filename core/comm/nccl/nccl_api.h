@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstddef>
+#include <string>
 
 namespace shardline {
 
@@ -16,6 +17,8 @@ enum NcclResult { kNcclSuccess = 0, kNcclRemoteError = 6, kNcclInProgress = 7 };
 
 // Whether this is a build with CUDA and NCCL.
 bool has_nccl();
+
+std::string nccl_version_text(int version);  // "2.28.9" of 22809
 
 struct NcclApi {
   c10::DeviceType device_type;  // of the tensors

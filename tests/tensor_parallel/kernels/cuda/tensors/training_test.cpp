@@ -1,12 +1,8 @@
 // A training run on the device without hardware, with our kernels for everything that has one, trains as CPUs do.
-#include <c10/core/StreamGuard.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
-
 #include <algorithm>
 #include <map>
 
 #include "core/comm/local_communicator.h"
-#include "core/comm/threads_communicator.h"
 #include "optim/update/cuda/cuda_updates.h"
 #include "tensor_parallel/kernels/cuda/cuda_kernels.h"
 #include "tensor_parallel/products/products.h"
@@ -32,23 +28,12 @@ class OurKernels {
   }
 };
 
-// The ranks share the device, each with a stream of its own.
-parity::Outcome on_device(const parity::Point& point) {
-  parity::Outcome outcome;
-  run_ranks(point.world(), [&](const CommunicatorPtr& world) {
-    const c10::StreamGuard on_stream(c10::impl::VirtualGuardImpl(at::kPrivateUse1).getNewStream(fake::device()));
-    parity::Outcome mine = run_point_on(point, world, {}, fake::device());
-    if (world->rank() == 0) outcome = std::move(mine);
-  });
-  return outcome;
-}
-
 // Launches of torch's operators on the device.
 std::map<std::string, int64_t> compared(const parity::Point& point, double tolerance) {
   const OurKernels kernels;
   const parity::Outcome cpu = run_point(point);
   fake::take_counts();
-  const parity::Outcome device = on_device(point);
+  const parity::Outcome device = run_point(point, {}, parity::shared_by_ranks(fake::device()));
   const auto launches = fake::take_counts().launches;
   CHECK(fake::take_faults() == std::vector<std::string>{});
   REQUIRE(device.losses.size() == cpu.losses.size());
@@ -93,7 +78,7 @@ TEST_CASE("an update is one launch that also rounds, and the host waits for noth
       ours = launches;
     }
   };
-  run_point_on(point, make_local_world(), {.after_step = after}, fake::device());
+  run_point_on(point, make_local_world(), {.after_step = after}, {fake::device()});
   CHECK(fake::take_faults() == std::vector<std::string>{});
   CHECK(waits ==
         std::map<std::string, int64_t>{{"gradient norm", 1}, {"loss of a microbatch", 1}, {"the device's clock", 1}});
