@@ -1,6 +1,7 @@
 #include "core/device/accelerator.h"
 
 #include <ATen/DeviceAccelerator.h>
+#include <ATen/ops/empty.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <utility>
@@ -48,6 +49,22 @@ void wait_for_device(at::Device device, const char* reason) {
 at::Tensor on_host(const at::Tensor& tensor, const char* reason) {
   const HostWait wait(reason);
   return tensor.cpu();
+}
+
+HostValues::HostValues(const at::Tensor& tensor) : values_(tensor) {
+  if (!is_accelerator(tensor)) return;
+  values_ = at::empty(tensor.sizes(), tensor.options().device(at::kCPU).pinned_memory(true));
+  values_.copy_(tensor, /*non_blocking=*/true);
+  made_.emplace(tensor.device().type());
+  made_->record(c10::impl::VirtualGuardImpl(tensor.device().type()).getStream(tensor.device()));
+}
+
+const at::Tensor& HostValues::get(const char* reason) {
+  if (made_) {
+    const HostWait wait(reason);
+    made_->synchronize();
+  }
+  return values_;
 }
 
 at::Tensor on_device(const at::Tensor& host, at::Device device) {

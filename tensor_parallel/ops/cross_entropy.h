@@ -10,7 +10,9 @@
 
 namespace shardline {
 
-constexpr int64_t kHeadBlockTokens = 256;  // whose logits exist at a time
+// Tokens whose logits exist at a time: few on CPUs, so that they stay in the cache; on accelerators as many as keep
+// them busy, in the same memory for every type.
+int64_t head_block_tokens(at::Device device, int64_t element_bytes);
 
 // Labels are within the whole vocabulary, or -100; the maker of the batch checks this
 // (engine/data/dataset/batch_source.h). x: border rows [rows, hidden]; w [vocabulary of this rank, hidden], its entries

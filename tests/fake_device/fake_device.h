@@ -66,6 +66,7 @@ struct Access {
   const void* begin = nullptr;
   size_t bytes = 0;
   bool writes = false;
+  size_t gaps = 0;  // of these bytes, those between rows, which are not used
 };
 void launch(const std::string& name, const c10::Stream& stream, const std::vector<Access>& accesses);
 

@@ -130,7 +130,7 @@ void Runtime::use(const std::string& what, size_t stream, uint64_t time, const A
     fault(cat(what, " on ", name(stream), " uses memory of device ", block->device));
   const char* base = std::prev(blocks.upper_bound(static_cast<const char*>(access.begin)))->first;
   const size_t begin = static_cast<const char*>(access.begin) - base, end = begin + access.bytes;
-  counts.bytes += access.bytes;
+  counts.bytes += access.bytes - access.gaps;
   std::erase_if(block->uses, [&](const Use& other) {
     if (other.end <= begin || end <= other.begin || !(other.writes || access.writes || other.stream == stream))
       return false;

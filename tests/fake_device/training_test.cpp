@@ -77,6 +77,7 @@ Faults faults_with(const parity::Around& around) {
 
 }  // namespace
 
+// A microbatch has at most 256 tokens, because the head of a CPU cuts more into blocks, which are added one by one.
 TEST_CASE("one rank on the device has the bits of one on a CPU") {
   const Point base{.dtype = "float32", .microbatches = 3};
   Point dropout = base;
@@ -119,6 +120,11 @@ TEST_CASE("a step waits for its device where it must, and says why") {
   Point point{
       .dtype = "float32", .microbatches = 3, .dropout = true, .checkpointing = "selective", .shape = "2 tokens"};
   CHECK(waits_of(point) == few);
+  Point split = point;  // over two ranks, which have rows of the head each, and all words
+  split.t = 2, split.optimize = "memory", split.units = "whole";
+  on_fake_device(split);
+  const int64_t passes = parity::kSteps + 1;  // the gradients of step 1 are also computed by themselves
+  CHECK(fake::take_counts().waits.at("loss of a microbatch") == split.t * split.microbatches * passes);
   point.offload = "all", point.model = "gptj", point.pipeline = "zb_h1";
   CHECK(waits_of(point) == few);
   point.states_on_host = true;
@@ -136,7 +142,7 @@ TEST_CASE("launches and traffic of a step are known") {
   CAPTURE(counts.launches);
   // 7 layers, and 18 segments of parameters with an update each.
   CHECK(counts.launched() <= 900);
-  CHECK(counts.bytes <= 90'000'000);
+  CHECK(counts.bytes <= 125'000'000);  // attention's scores are in memory here
 }
 
 TEST_CASE("planted races in a layer are found") {

@@ -10,6 +10,8 @@
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
+#include "tensor_parallel/kernels/row_kernels.h"
+
 #include "tests/catch.h"
 
 namespace shardline::testing {
@@ -64,6 +66,15 @@ void check_row_kernels(const KernelTable& kernels, at::Device device, int64_t ro
       check_close(wg.device, wg.cpu);
       check_close(bg.device, bg.cpu);
 
+      const auto [rms, rms_rstd] = kernels.rms_norm_forward(there(x), there(weight), 1e-5);
+      const auto [rms2, rms_rstd2] = rms_norm_forward(x, weight, 1e-5);
+      check_close(rms, rms2);
+      check_close(rms_rstd, rms_rstd2);
+      wg = sums(type);
+      check_close(kernels.rms_norm_backward(there(dy), there(x), there(rms_rstd2), there(weight), wg.device, valid),
+                  rms_norm_backward(dy, x, rms_rstd2, weight, wg.cpu, valid), 4);
+      check_close(wg.device, wg.cpu);
+
       const DropoutRows rows_of{.seed = 77,
                                 .op = 5,
                                 .step = 9,
@@ -83,6 +94,20 @@ void check_row_kernels(const KernelTable& kernels, at::Device device, int64_t ro
       bg = sums(type);
       check_close(kernels.bias_dropout_backward(there(residual), rows_there, bg.device, valid, type),
                   bias_dropout_backward(residual, rows_of, bg.cpu, valid, type));
+      check_close(bg.device, bg.cpu);
+
+      // Without dropout the gradient of the branch is the residual's, not a copy, if the types are the same.
+      bg = sums(type);
+      const at::Tensor given = there(residual),
+                       passed = kernels.bias_dropout_backward(given, {}, bg.device, valid, type);
+      check_close(passed, bias_dropout_backward(residual, {}, bg.cpu, valid, type));
+      check_close(bg.device, bg.cpu);
+      CHECK(passed.is_same(given) == (type == border));
+
+      const at::Tensor wide_rows = random({rows, n + 3}, type);
+      bg = sums(type);
+      kernels.add_column_sums(bg.device, there(wide_rows).narrow(1, 1, n));
+      add_row_sums(bg.cpu, wide_rows.narrow(1, 1, n));
       check_close(bg.device, bg.cpu);
 
       for (const auto activation :
