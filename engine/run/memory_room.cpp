@@ -74,20 +74,21 @@ std::string advice(const MemoryBytes& planned) {
   return list;
 }
 
+// At the peak, because what the rank held is freed by now.
 std::string in_use_text(at::Device device) {
-  if (!is_accelerator(device)) return cat(format_bytes(memory_totals().live), " by tensors of this process");
+  if (!is_accelerator(device)) return cat(format_bytes(memory_totals().peak_live), " by tensors of this process");
   const DeviceMemory memory = device_memory(device);
   const double free = free_device_memory(device), all = device_memory_size(device);
   const double others = std::max(0.0, all - free - static_cast<double>(memory.reserved));
-  return cat(format_bytes(memory.allocated), " by tensors of this process and ",
-             format_bytes(memory.reserved - memory.allocated), " kept for reuse; ", format_bytes(others),
-             " by others, the driver and libraries; ", format_bytes(free), " of ", format_bytes(all), " free");
+  return cat(format_bytes(memory.peak_allocated), " by tensors of this process, ", format_bytes(memory.peak_reserved),
+             " with what it keeps for reuse; ", format_bytes(others),
+             " by others, the driver and libraries; the device has ", format_bytes(all));
 }
 
 [[noreturn]] void fail(const MemoryBytes& planned, at::Device device, const std::string& reason) {
   throw RunError(cat("out of memory on rank ", current_rank(), ", ", device_text(device), ": ", reason,
-                     "\n  in use: ", in_use_text(device), "\n  planned for this rank: ", planned_text(planned),
-                     "\n  to use less: ", advice(planned), "; shardline plan shows the effect"));
+                     "\n  in use at the peak: ", in_use_text(device), "\n  planned for this rank: ",
+                     planned_text(planned), "\n  to use less: ", advice(planned), "; shardline plan shows the effect"));
 }
 
 // Of ranks with an accelerator, the host has what is offloaded, token ids and files.
