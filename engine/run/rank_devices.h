@@ -19,7 +19,8 @@ std::string no_gpu_reason(const std::optional<GpuSoftware>& software, const char
 std::string no_gpu_reason();  // on this host
 
 // The device of a rank: a GPU where the config wants one and there is one. Ranks of a host that are processes take its
-// GPUs in turn; ranks that are threads share the first.
+// GPUs in turn; ranks that are threads share the first. For pipelines, sets what CUDA and NCCL must know before they
+// start.
 at::Device choose_device(const Config& config, int local_rank);
 
 // What a device cannot do: ConfigError if the config has keys that it does not support, RunError if it is too old for

@@ -1,5 +1,7 @@
 #include "engine/run/rank_devices.h"
 
+#include <cstdlib>
+
 #include "core/error.h"
 
 #include "tests/catch.h"
@@ -30,6 +32,16 @@ TEST_CASE("a GPU that is too old or full is refused by name") {
   CHECK_NOTHROW(check_device_memory(which, gpu.memory_bytes, gpu.memory_bytes));
   CHECK_THROWS_WITH(check_device_memory(which, 2e8, gpu.memory_bytes),
                     Contains("GPU 3 of host a (NVIDIA H100) has 0.2 of 80 GiB free: other processes use it"));
+}
+
+TEST_CASE("pipelines set what CUDA and NCCL read when they start, unless the user has") {
+  Config config;
+  config.smp.pipeline_parallel_degree = 2;
+  setenv("NCCL_RUNTIME_CONNECT", "1", true);
+  choose_device(config, 0);
+  CHECK(std::string(getenv("CUDA_MODULE_LOADING")) == "EAGER");
+  CHECK(std::string(getenv("NCCL_RUNTIME_CONNECT")) == "1");
+  unsetenv("NCCL_RUNTIME_CONNECT");
 }
 
 TEST_CASE("a GPU that is missing is missed for a reason that can be mended") {
