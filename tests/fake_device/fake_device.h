@@ -84,5 +84,7 @@ void launch(const std::string& name, const c10::Stream& stream, const std::vecto
 // Those that have not ended and that a stream, or any stream of a device, has come to.
 std::vector<OutsidePtr> outside_of(const c10::Stream& stream);
 std::vector<OutsidePtr> outside_of(at::Device device);
+// A library that this thread called has waited until the device was idle: the thread may free memory that it used.
+void waited_outside(at::Device device);
 
 }  // namespace shardline::fake

@@ -219,6 +219,12 @@ std::vector<OutsidePtr> outside_of(at::Device device) {
   return all;
 }
 
+void waited_outside(at::Device device) {
+  const std::scoped_lock lock(runtime().mutex);
+  for (const size_t stream : runtime().streams_of(device.index()))
+    join(runtime().host_asked(), runtime().clock(stream));
+}
+
 void await_outside(const std::function<std::vector<OutsidePtr>()>& in_the_way) {
   using namespace std::chrono_literals;
   const auto begin = std::chrono::steady_clock::now();

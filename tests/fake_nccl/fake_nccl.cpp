@@ -485,12 +485,14 @@ void abort_one(Comm* comm) {
 void end_aborts() {
   constexpr std::chrono::seconds kForEver{5};
   const auto begin = Clock::now();
-  for (const Comm* comm : std::exchange(aborting, {}))
+  for (const Comm* comm : std::exchange(aborting, {})) {
     for (; !is_idle(*comm); std::this_thread::yield())
       if (Clock::now() - begin > kForEver) {
         const Lock lock(library().mutex);
         return fault("an abort waits for another communicator's operation");
       }
+    waited_outside(device(comm->device));
+  }
 }
 
 int abort_comm(void* handle) {
