@@ -13,6 +13,9 @@
 #ifdef __CUDACC__
 #include <cuda_runtime.h>
 #define SHARDLINE_KERNEL __global__ void
+// For blocks of up to `threads`: the compiler leaves each as few registers as that takes. Without it, a kernel with
+// many registers cannot start with large blocks.
+#define SHARDLINE_KERNEL_FOR(threads) __global__ void __launch_bounds__(threads)
 #define SHARDLINE_DEVICE __device__ __forceinline__
 #define SHARDLINE_UNROLLED _Pragma("unroll")  // before loops whose arrays are to be registers
 #else
@@ -21,6 +24,7 @@
 
 #include "core/cuda/twin/grid.h"
 #define SHARDLINE_KERNEL void
+#define SHARDLINE_KERNEL_FOR(threads) void
 #define SHARDLINE_DEVICE inline
 #define SHARDLINE_UNROLLED
 #endif

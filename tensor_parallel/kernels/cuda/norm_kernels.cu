@@ -7,7 +7,8 @@
 namespace shardline::cuda {
 namespace {
 
-constexpr int kForwardWarps = 4;  // of a block, a row each
+constexpr int kForwardWarps = 4;    // of a block, a row each
+constexpr int kMostThreads = 1024;  // of a block in the backward pass
 
 // W: the layer's numbers, X: the residual stream's; kV of them are read at once. The second and the third pass over a
 // row find it in the cache.
@@ -57,7 +58,8 @@ SHARDLINE_KERNEL norm_rows(NormForward a) {
 
 // A block takes every blocks_x()-th row. A thread has the same columns of all of them: kGroups times kV neighbours.
 template <int kV, int kGroups, class W, class X>
-SHARDLINE_KERNEL norm_gradient_rows(NormBackward a) {
+SHARDLINE_KERNEL_FOR(kMostThreads)
+norm_gradient_rows(NormBackward a) {
   SharedRoom room;
   const int warps = block_threads() / kWarp;
   const auto sums = room.take<float>(2 * 2 * kWarp);  // of two rows in turns, so that a row takes one barrier
@@ -163,12 +165,13 @@ void norm_backward(const NormBackward& a, Number layer, Number residual, Stream 
   const RowCut cut(a.rows);
   const int64_t columns = in_fours(a.n, a.x, a.dy, a.dx, a.weight) ? a.n / 4 : a.n;
   const int sums = (a.weight_grad != nullptr) + (a.bias_grad != nullptr);
-  const Launch how{.kernel = "norm_backward",
-                   .blocks_x = cut.blocks,
-                   .threads = static_cast<int>(std::clamp<int64_t>((columns + kWarp - 1) / kWarp * kWarp, kWarp, 1024)),
-                   .shared_bytes = 2 * 2 * kWarp * sizeof(float),
-                   .bytes_read = a.rows * (a.n * (bytes_of(layer) + bytes_of(residual)) + 8) + a.n * bytes_of(layer),
-                   .bytes_written = a.rows * a.n * bytes_of(residual) + sums * cut.blocks * a.n * 4};
+  const Launch how{
+      .kernel = "norm_backward",
+      .blocks_x = cut.blocks,
+      .threads = static_cast<int>(std::clamp<int64_t>((columns + kWarp - 1) / kWarp * kWarp, kWarp, kMostThreads)),
+      .shared_bytes = 2 * 2 * kWarp * sizeof(float),
+      .bytes_read = a.rows * (a.n * (bytes_of(layer) + bytes_of(residual)) + 8) + a.n * bytes_of(layer),
+      .bytes_written = a.rows * a.n * bytes_of(residual) + sums * cut.blocks * a.n * 4};
   with_numbers(layer, residual, [&]<class W, class X>(W, X) { start_backward<W, X>(a, how, stream); });
   add_part_sums({{a.parts, a.parts + cut.blocks * a.n}, {a.weight_grad, a.bias_grad}, cut.blocks, a.n}, stream);
 }
