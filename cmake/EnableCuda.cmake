@@ -1,6 +1,18 @@
-# Switches the CUDA language on. There may be no GPU to ask, so the architectures are named; CUDA 13 needs 75 or more.
+# Switches the CUDA language on. There may be no GPU to ask, so the architectures are named: code for 8.0 and 9.0, and
+# PTX of the latter for newer GPUs.
 if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-  set(CMAKE_CUDA_ARCHITECTURES 80 90)
+  set(CMAKE_CUDA_ARCHITECTURES 80-real 90)
+endif()
+# What the program compares a GPU's compute capability with. The kernels have instructions of 8.0.
+string(REGEX MATCHALL "[0-9]+" SHARDLINE_GPU_CAPABILITIES "${CMAKE_CUDA_ARCHITECTURES}")
+list(SORT SHARDLINE_GPU_CAPABILITIES COMPARE NATURAL)
+list(REMOVE_DUPLICATES SHARDLINE_GPU_CAPABILITIES)
+set(oldest 0)
+if(SHARDLINE_GPU_CAPABILITIES)
+  list(GET SHARDLINE_GPU_CAPABILITIES 0 oldest)
+endif()
+if(oldest LESS 80)
+  message(FATAL_ERROR "CMAKE_CUDA_ARCHITECTURES is \"${CMAKE_CUDA_ARCHITECTURES}\"; name compute capabilities from 80 on")
 endif()
 enable_language(CUDA)
 # nvcc 13 takes C++20, but CMake before 3.26 does not know it.
@@ -18,5 +30,6 @@ function(shardline_cuda_sources target)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cu ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
   target_sources(${target} PRIVATE ${sources})
   target_compile_definitions(${target} PRIVATE SHARDLINE_CUDA)
-  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr>)
+  target_compile_options(${target} PRIVATE
+    "$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr;SHELL:-Werror all-warnings>")
 endfunction()

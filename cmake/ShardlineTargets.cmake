@@ -15,13 +15,14 @@ function(shardline_sources out pattern)
 endfunction()
 
 function(shardline_warnings target)
-  target_compile_options(${target} PRIVATE -Wall -Wextra -Wshadow -Wno-unused-parameter -Wno-missing-field-initializers)
+  set(flags -Wall -Wextra -Wshadow -Wno-unused-parameter -Wno-missing-field-initializers)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    target_compile_options(${target} PRIVATE -Wno-array-bounds -Wno-stringop-overflow)  # wrong about nlohmann's maps in 12
+    list(APPEND flags -Wno-array-bounds -Wno-stringop-overflow)  # wrong about nlohmann's maps in 12
   endif()
   if(SHARDLINE_DEVELOPER)
-    target_compile_options(${target} PRIVATE -Werror)
+    list(APPEND flags -Werror)
   endif()
+  target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${flags}>")
 endfunction()
 
 function(shardline_library name)

@@ -1,11 +1,14 @@
-// Measures the training step of a config on its layout and prints one JSON line. Every step trains on the same batch of
-// token ids, so that only the step is measured. The ids come from data.train if that is a token file, otherwise they
-// are random. With several stages the line also states how long each rank computed, and the ratio of the pipeline's
-// time to what the simulator predicts: the instruction times of every second step predict the step after it. With
-// --profile it also states the step time that the file of `shardline profile` predicts, or why that file does not apply
-// to this run.
+// Measures the training step of a config on its layout and device (runtime.device) and prints one JSON line. Every step
+// trains on the same batch of token ids, so that only the step is measured. The ids come from data.train if that is a
+// token file, otherwise they are random. `memory` has the peak of each rank's tensors, as its allocator counted them,
+// beside the plan's total without the runtime of an accelerator, which no allocator sees. With several stages the line
+// also states how long each rank computed, and the ratio of the pipeline's time to what the simulator predicts: the
+// instruction times of every second step predict the step after it. With --profile it also states the step time that
+// the file of `shardline profile` predicts, or why that file does not apply to this run; with --ceiling the rate of a
+// large matrix product of the config's type on the same device, and the model's products of a step as a fraction of it.
 //
 //   bench_step CONFIG.json [--set path=value ...] [--warmup 2] [--steps 5] [--products aten] [--profile profile.json]
+//              [--ceiling]
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iostream>
@@ -16,10 +19,14 @@
 #include "engine/commands/job_parts.h"
 #include "engine/commands/open_data.h"
 #include "engine/config/config.h"
+#include "engine/config/rules/precision_rules.h"
 #include "engine/data/dataset/repeated_batch.h"
 #include "engine/launch/start_ranks.h"
 #include "engine/plan/forecast.h"
 #include "engine/plan/profile_use.h"
+#include "engine/profile/device_times.h"
+#include "partitioner/cost/layer_prices.h"
+#include "partitioner/memory/rank_memory.h"
 #include "tensor_parallel/products/products.h"
 #include "tools/step_simulation.h"
 
@@ -33,6 +40,7 @@ struct Options {
   int warmup = 2, steps = 5;
   ProductLibrary products = ProductLibrary::automatic;
   std::string profile;
+  bool ceiling = false;
 };
 
 RepeatedBatch make_batch(const Config& config, const JobParts& parts, RankContext& context) {
@@ -84,26 +92,52 @@ nlohmann::json forecast_report(const Config& config, const JobParts& parts, cons
           {"measured_over_predicted", measured / step.seconds}};
 }
 
-void measure(const Config& config, const Options& options, RankContext& context) {
-  JobParts parts = make_parts(config, context);
+nlohmann::json memory_report(const JobParts& parts, const StepMetrics& metrics) {
+  const Cluster& cluster = parts.machines->cluster;
+  const double runtime = device_bytes(cluster, parts.plan.layout).total();
+  const auto planned = memory_by_rank(cluster, placed_layers(parts.plan));
+  nlohmann::json ranks = nlohmann::json::array();
+  for (size_t rank = 0; rank < planned.size(); ++rank) {
+    const RankMemory& measured = metrics.peak_memory_bytes.at(rank);
+    ranks.push_back({{"planned_bytes", planned[rank].total() - runtime},
+                     {"counted_bytes", measured.counted},
+                     {"resident_bytes", measured.resident}});
+  }
+  return ranks;
+}
+
+struct Measured {
+  std::vector<double> seconds, losses;
+  std::vector<MeasuredPipeline> pipelines;
+  StepMetrics last;
+};
+
+Measured measure_steps(const Config& config, const Options& options, JobParts& parts, RankContext& context) {
   RepeatedBatch data = make_batch(config, parts, context);
   Trainer trainer({config, parts.plan, parts.model, parts.groups, context.device}, options.warmup + options.steps);
   fill_parameters(config.model, parts.model, config.training.seed, trainer.parameters());
 
-  std::vector<double> seconds, losses;
-  std::vector<MeasuredPipeline> pipelines;
-  StepMetrics metrics;
+  Measured measured;
   for (int step = 1; step <= options.warmup + options.steps; ++step) {
     context.world->barrier();
     const double start = steady_seconds();
-    metrics = trainer.train_step(data, step);
+    measured.last = trainer.train_step(data, step);
     context.world->barrier();
-    losses.push_back(metrics.loss);
-    if (step > options.warmup) seconds.push_back(steady_seconds() - start);
-    if (step > options.warmup) pipelines.push_back(gather_pipeline(*context.world, trainer.last_step().instructions));
+    measured.losses.push_back(measured.last.loss);
+    if (step <= options.warmup) continue;
+    measured.seconds.push_back(steady_seconds() - start);
+    measured.pipelines.push_back(gather_pipeline(*context.world, trainer.last_step().instructions));
   }
+  return measured;
+}
+
+void measure(const Config& config, const Options& options, RankContext& context) {
+  JobParts parts = make_parts(config, context);
+  const auto [seconds, losses, pipelines, metrics] = measure_steps(config, options, parts, context);
+  DeviceMeasurement device;  // after the steps, whose memory is free by now
+  if (options.ceiling) device = measure_device(context, number_types(config).values);
   if (!context.out) return;
-  const double median = median_of(seconds);
+  const double median = median_of(seconds), flops = model_flops(parts.plan.workload);
   nlohmann::json peaks = nlohmann::json::array();
   for (const auto& memory : metrics.peak_memory_bytes) peaks.push_back(memory.resident);
   nlohmann::json line = {{"program", "shardline"},
@@ -115,7 +149,14 @@ void measure(const Config& config, const Options& options, RankContext& context)
                          {"bubble_fraction", metrics.bubble_fraction},
                          {"exposed_communication_fraction", metrics.exposed_communication_fraction},
                          {"loss", losses},
+                         {"flops_per_step", flops},
+                         {"memory", memory_report(parts, metrics)},
                          {"peak_rss_bytes_per_rank", peaks}};
+  if (options.ceiling) {
+    const double ceiling = parts.plan.mesh.size() * device.flops_per_second;
+    line["ceiling_flops_per_second"] = ceiling;
+    line["fraction_of_ceiling"] = flops / median / ceiling;
+  }
   if (parts.plan.mesh.p() > 1 && pipelines.size() > 1) line["pipeline"] = pipeline_report(parts.plan.train, pipelines);
   if (!options.profile.empty()) line["predicted"] = forecast_report(config, parts, context, options.profile, median);
   *context.out << line.dump() << std::endl;
@@ -132,6 +173,7 @@ int run(int argc, char** argv) {
       ->transform(CLI::CheckedTransformer(
           std::map<std::string, ProductLibrary>{{"aten", ProductLibrary::aten}, {"onednn", ProductLibrary::onednn}}));
   app.add_option("--profile", options.profile, "of this config, by shardline profile")->check(CLI::ExistingFile);
+  app.add_flag("--ceiling", options.ceiling, "measure a large matrix product, too");
   CLI11_PARSE(app, argc, argv);
   const Config config = read_config(options.config, options.overrides);
   use_products(options.products);

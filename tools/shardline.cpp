@@ -166,16 +166,18 @@ int run(int argc, char** argv) {
   auto* generate = command("generate", "Generate text that continues prompts");
   auto* profile = command("profile", "Time the model's layers and the links between its ranks, for the planner");
   auto* plan = command("plan", "Show what would run where, without starting anything");
+  auto* info = command("info", "Show versions, devices and links of this host, and what a config would use of them");
   auto* flight = app.add_subcommand("flight", "Show the last communication calls of each rank of a training run");
   flight->add_option("output_dir", line.output_dir, "output_dir of the run")->required();
   add_generate_options(*generate, line);
-  for (auto* sub : {generate, plan}) sub->add_flag("--json", line.json, "Print JSON");
+  for (auto* sub : {generate, plan, info}) sub->add_flag("--json", line.json, "Print JSON");
   profile->add_option("--output", line.profile, "File to write; default: OUTPUT_DIR/profile.json");
-  plan->get_option("config")->required(false);
+  for (auto* sub : {plan, info}) sub->get_option("config")->required(false);
   add_plan_options(*plan, line);
   const auto is_named = [&](const CLI::App* sub) { return sub->get_name() == argv[1]; };
   if (argc > 1 && argv[1][0] != '-' && app.get_subcommands(is_named).empty())
-    throw ConfigError(cat("\"", argv[1], "\" is not a command; use train, eval, generate, profile, plan or flight"));
+    throw ConfigError(
+        cat("\"", argv[1], "\" is not a command; use train, eval, generate, profile, plan, info or flight"));
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -206,6 +208,7 @@ int run(int argc, char** argv) {
                     [&](const Config& config, RankContext& context) { profile_job(config, line.profile, context); });
   if (*flight) print_flights(line.output_dir);
   if (*plan) std::cout << run_plan(line);
+  if (*info) std::cout << info_text(line.config.empty() ? std::nullopt : std::optional(load(line)), line.json);
   return 0;
 }
 

@@ -12,7 +12,7 @@
 //  - An operation on tensors of an accelerator begins after the work that this thread has queued on its current stream,
 //    and a wait for it is one of that stream: the host goes on. The stream is the one that the tensors are freed on.
 //  - CPU communicators define the order of addition: ascending group rank into an accumulator of at least fp32, each
-//    element summed on one rank and then copied to the others. So every rank, and every CPU sibling, gets equal bits.
+//    element summed on one rank and then copied to the others. So all ranks and all CPU implementations get equal bits.
 //  - Every wait has a limit (`timeouts.h`), which starts with the first call of Work::wait: time that a rank computes
 //    after issuing an operation does not count. An expired or failed operation throws DistributedError on the waiting
 //    rank.
@@ -97,7 +97,7 @@ class Communicator {
   // Collective over this communicator: ranks with equal color form a group, ordered by their rank here.
   virtual std::shared_ptr<Communicator> split(int color, const std::string& name) = 0;
 
-  // Ends all waiting on this rank and, where the sibling can, on its peers; the reason goes into their errors.
+  // Ends all waiting on this rank and, if the implementation can, on its peers; the reason goes into their errors.
   virtual void abort(const std::string& reason) = 0;
 };
 using CommunicatorPtr = std::shared_ptr<Communicator>;

@@ -1,5 +1,5 @@
 // What all communicators share: one place that checks arguments, numbers and records operations, finds their limits and
-// words their errors. A sibling implements start(), which sees only requests that make sense.
+// formats their errors. Implementations override start(), which receives only valid requests.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -29,7 +29,7 @@ struct CommRequest {
   Work::TimePoint posted;
   uint64_t ticket = 0;  // in the flight ring
 
-  // What all participants must agree on: "all_reduce(sum) number 3 of float32 x 1024". Equal text = it matches.
+  // What all participants must agree on: "all_reduce(sum) number 3 of float32 x 1024". Equal texts match.
   std::string signature() const;
 
   const at::Tensor& subject() const { return input.defined() ? input : output; }
@@ -39,7 +39,7 @@ struct CommRequest {
   }
 };
 
-// Who speaks; shared with the works, which may outlive the communicator.
+// Names the rank in errors; shared with the works, which may outlive the communicator.
 struct CommIdentity {
   std::string name;          // of the group
   int rank = 0;              // in the group
@@ -91,7 +91,7 @@ class CommunicatorBase : public Communicator {
 // Work that was finished when it was started.
 WorkPtr finished_work();
 
-// The world ranks with this rank's color, in group order: what split() of a CPU communicator begins with. Collective.
+// The world ranks with this rank's color, in group order: for split() of CPU communicators. Collective.
 std::vector<int> ranks_of_color(Communicator& comm, int color);
 
 std::string host_name();

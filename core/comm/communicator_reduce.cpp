@@ -34,8 +34,8 @@ struct AccumulatorOf<int32_t> {
   using type = int64_t;
 };
 
-// The loops are compiled once for every processor and once for those with vectors of 32 bytes, hence always_inline into
-// what is compiled for one of them. The sums are the same: an addition is an addition.
+// The loops are inlined into functions that are compiled once for any processor and once for processors with vectors of
+// 32 bytes. Both compute the same sums.
 #define SL_INLINE [[gnu::always_inline]] inline
 
 template <class Accumulator, class Value>
@@ -71,7 +71,7 @@ struct AnyProcessor {
 };
 
 #ifdef __x86_64__
-// fp16 is converted by instructions that compilers do not find in c10's loops.
+// Converts fp16 with instructions that compilers do not generate for c10's loops.
 struct WithAvx2 : AnyProcessor {
   using AnyProcessor::from_wide;
   using AnyProcessor::to_wide;

@@ -28,7 +28,7 @@ int64_t now_ns() {
   return duration_cast<nanoseconds>(system_clock::now().time_since_epoch()).count();
 }
 
-// A file may hold anything: texts must end inside their fields.
+// A file may contain anything: terminates each text inside its field.
 void terminate_texts(FlightRecord& record) {
   const auto terminate = [](auto& field) { field[sizeof field - 1] = '\0'; };
   terminate(record.op);
@@ -60,7 +60,7 @@ FlightRing::FlightRing(int capacity, const std::string& path) {
   int descriptor = -1;
   if (!path.empty()) {
     descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    // All of its room now: on a full disk, writing into a mapped hole would kill the process.
+    // Allocates all blocks now: on a full disk, writing into a mapped hole would kill the process.
     const int error = descriptor < 0 ? errno : ::posix_fallocate(descriptor, 0, bytes_);
     if (error != 0) {
       const std::string reason = std::strerror(error);
@@ -117,7 +117,7 @@ std::vector<FlightRecord> FlightRing::records() const {
 }
 
 namespace {
-// A replaced ring is kept: operations under way still end their records in it.
+// A replaced ring is kept: operations in progress still complete their records in it.
 std::atomic<FlightRing*> ring_of_process{nullptr};
 }  // namespace
 

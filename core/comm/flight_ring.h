@@ -41,7 +41,7 @@ class FlightRing {
   uint64_t begin(const FlightRecord& record);
   // Does nothing if the record was overwritten meanwhile.
   void end(uint64_t ticket, FlightState state);
-  // Of the operation that begins next.
+  // The ticket of the operation that begins next.
   uint64_t next_ticket() const;
   // The records present, oldest first.
   std::vector<FlightRecord> records() const;
@@ -60,9 +60,9 @@ void open_flight_ring(const std::string& path, int capacity = 1024);
 void set_flight_instruction(const std::string& text);
 std::string flight_instruction();
 
-// Reads a ring file; throws DataError if it is none.
+// Reads a ring file. Throws DataError for any other file.
 std::vector<FlightRecord> read_flight_file(const std::string& path);
-// One line per record: state first, then who, what, how long.
+// One line per record: state, ranks, operation and duration.
 void print_flight(std::ostream& out, const std::vector<FlightRecord>& records);
 
 }  // namespace shardline

@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::chrono::microseconds kBetweenLooks{50};
 
-// One all-gather under way.
+// One all-gather in progress.
 struct TwoSteps {
   std::vector<WorkPtr> first;
   std::vector<std::pair<at::Tensor, at::Tensor>> tensors;  // output and input of each operation of the second step
@@ -32,7 +32,7 @@ struct TwoSteps {
 };
 using TwoStepsPtr = std::shared_ptr<TwoSteps>;
 
-// Begins second steps. Its ranks must do so in one order, whichever first step is over first on which rank.
+// Begins second steps. Its ranks must do so in one order, whatever the order in which their first steps end.
 class SecondSteps {
  public:
   explicit SecondSteps(CommunicatorPtr inside) : inside_(std::move(inside)) {
@@ -62,7 +62,7 @@ class SecondSteps {
     wake_.notify_all();
   }
 
-  // Begins all those that can begin.
+  // Begins all second steps that can begin.
   void advance() {
     std::lock_guard lock(mutex_);
     const auto is_over = [](const WorkPtr& work) { return work->poll(); };

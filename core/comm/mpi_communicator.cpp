@@ -22,6 +22,10 @@ void require_mpi() {
       "libopenmpi-dev), or use the communicator \"threads\" or \"local\"");
 }
 
+std::string mpi_library() {
+  return "";
+}
+
 MpiWorld make_mpi_world(const void*) {
   require_mpi();
   return {};

@@ -5,7 +5,7 @@
 // advances and completes operations, reduces, and polls gently, leaving its core to the computation when nothing moves.
 //
 // In a group whose ranks are all on one host collectives go through memory that its ranks share; the same thread copies
-// and adds. The environment variable SHARDLINE_SHARED_MEMORY=0 makes messages of them, for comparisons.
+// and adds. The environment variable SHARDLINE_SHARED_MEMORY=0 uses messages instead, for comparisons.
 #pragma once
 #include <functional>
 #include <string>
@@ -20,6 +20,9 @@ bool mpi_is_launched();
 
 // ConfigError in a build without MPI.
 void require_mpi();
+
+// "Open MPI v4.1.4", or empty in a build without MPI. Does not initialise MPI.
+std::string mpi_library();
 
 struct MpiWorld {
   CommunicatorPtr comm;

@@ -28,8 +28,8 @@ struct Meeting {
   std::vector<std::optional<CommRequest>> requests;  // by rank in the group; of a pair: sender, receiver
   size_t arrived = 0;
   std::string agreed;   // signature of the first to arrive
-  std::string first;    // who that was, and for what
-  bool moving = false;  // somebody reads and writes the tensors, without the lock
+  std::string first;    // that rank and its request, for errors
+  bool moving = false;  // a rank reads and writes the tensors without the lock
   bool done = false;
   // Of a send that came before its recv: for CPU tensors, and for those of an accelerator.
   std::unique_ptr<char[]> payload;
@@ -56,7 +56,7 @@ struct ThreadWorld {
   std::string failure;
   std::vector<std::weak_ptr<ThreadGroup>> groups;
   std::map<std::tuple<ThreadGroup*, uint64_t, int>, std::pair<ThreadGroupPtr, size_t>>
-      splitting;  // with the ranks yet to come
+      splitting;  // with the number of ranks that have not arrived
 
   void fail(const std::string& reason) {  // with the lock
     if (failure.empty()) failure = reason;
@@ -174,7 +174,7 @@ class ThreadWork : public Work {
     if (!meeting_->done) fail(identity_->error(request_, world_->failure, since));
   }
 
-  // With the lock. While somebody moves data, the tensors must outlive even a failure or the limit.
+  // Requires the lock. While a rank moves data, the tensors must outlive even a failure or the limit.
   bool is_over() const { return meeting_->done || (!world_->failure.empty() && !meeting_->moving); }
 
   [[noreturn]] void fail(const DistributedError& error) {
@@ -211,10 +211,30 @@ class ThreadCommunicator : public CommunicatorBase {
   WorkPtr start_recv(CommRequest request);
   void keep_payload(Meeting& meeting, const at::Tensor& input);
   void deliver(Meeting& meeting, const at::Tensor& input);
-  void take_payload(std::unique_lock<std::mutex>& lock, Meeting& meeting, const MeetingKey& key);
+  void take_payload(std::unique_lock<std::mutex>& lock, Meeting& meeting, const MeetingKey& key,
+                    const CommRequest& request);
+
+  // Calls `move` without the lock. Its exception (a lack of memory) leaves this rank, whose end ends the others, so
+  // they stop waiting for the move.
+  template <class Move>
+  static void without_lock(std::unique_lock<std::mutex>& lock, Meeting& meeting, const CommRequest& request,
+                           const Move& move) {
+    meeting.moving = true;
+    lock.unlock();
+    try {
+      move();
+    } catch (...) {
+      flight_ring().end(request.ticket, FlightState::failed);
+      lock.lock();
+      meeting.moving = false;
+      meeting.changed.notify_all();
+      throw;
+    }
+    lock.lock();
+    meeting.moving = false;
+  }
 
   void finish(Meeting& meeting, const MeetingKey& key) {  // with the lock
-    meeting.moving = false;
     meeting.done = true;
     for (const auto& request : meeting.requests)
       if (request) flight_ring().end(request->ticket, FlightState::done);
@@ -228,7 +248,7 @@ class ThreadCommunicator : public CommunicatorBase {
   uint64_t splits_ = 0;
 };
 
-// Takes this rank's place at the meeting; ends the world if the first came for something else. With the lock.
+// Joins the meeting; ends the world if the first rank joined with another operation. Requires the lock.
 MeetingPtr ThreadCommunicator::meet(const CommRequest& request, const MeetingKey& key, size_t place, size_t places) {
   if (world_->failure.empty()) {
     const auto device = accelerator_of(request);
@@ -268,10 +288,7 @@ WorkPtr ThreadCommunicator::start_collective(CommRequest request) {
   const MeetingPtr meeting = meet(request, key, rank(), size());
   if (std::cmp_less(meeting->arrived, size()))
     return std::make_shared<ThreadWork>(world_, meeting, identity(), std::move(request));
-  meeting->moving = true;
-  lock.unlock();
-  perform(*meeting);
-  lock.lock();
+  without_lock(lock, *meeting, request, [&] { perform(*meeting); });
   finish(*meeting, key);
   return finished_work();
 }
@@ -280,21 +297,15 @@ WorkPtr ThreadCommunicator::start_send(CommRequest request) {
   const MeetingKey key{rank(), request.peer, request.sequence};
   std::unique_lock lock(world_->mutex);
   const MeetingPtr meeting = meet(request, key, 0, 2);
-  const bool receiver_waits = meeting->arrived == 2;
-  meeting->moving = true;
-  lock.unlock();
-  if (receiver_waits) {
-    deliver(*meeting, request.input);
-    lock.lock();
+  if (meeting->arrived == 2) {  // the receiver waits
+    without_lock(lock, *meeting, request, [&] { deliver(*meeting, request.input); });
     finish(*meeting, key);
     return finished_work();
   }
-  keep_payload(*meeting, request.input);
-  lock.lock();
-  meeting->moving = false;
+  without_lock(lock, *meeting, request, [&] { keep_payload(*meeting, request.input); });
   meeting->requests[0]->input.reset();  // the caller may have its tensor back
   if (meeting->arrived == 2)            // the receiver came while we copied
-    take_payload(lock, *meeting, key);
+    take_payload(lock, *meeting, key, request);
   return finished_work();
 }
 
@@ -304,7 +315,7 @@ WorkPtr ThreadCommunicator::start_recv(CommRequest request) {
   const MeetingPtr meeting = meet(request, key, 1, 2);
   if (meeting->moving || !meeting->has_payload())
     return std::make_shared<ThreadWork>(world_, meeting, identity(), std::move(request));
-  take_payload(lock, *meeting, key);
+  take_payload(lock, *meeting, key, request);
   return finished_work();
 }
 
@@ -332,11 +343,9 @@ void ThreadCommunicator::deliver(Meeting& meeting, const at::Tensor& input) {
              output.nbytes());
 }
 
-void ThreadCommunicator::take_payload(std::unique_lock<std::mutex>& lock, Meeting& meeting, const MeetingKey& key) {
-  meeting.moving = true;
-  lock.unlock();
-  deliver(meeting, {});
-  lock.lock();
+void ThreadCommunicator::take_payload(std::unique_lock<std::mutex>& lock, Meeting& meeting, const MeetingKey& key,
+                                      const CommRequest& request) {
+  without_lock(lock, meeting, request, [&] { deliver(meeting, {}); });
   finish(meeting, key);
 }
 
@@ -348,7 +357,7 @@ std::shared_ptr<Communicator> ThreadCommunicator::split(int color, const std::st
     if (member == rank()) part.rank = part.members.size();
     part.members.push_back(identity()->members[member]);
   }
-  // The first of the new group to come makes it, the last forgets how it was found.
+  // The first rank of the new group creates it, the last removes the entry by which it was found.
   std::lock_guard lock(world_->mutex);
   const auto key = std::make_tuple(group_.get(), splits_++, color);
   auto& [group, missing] = world_->splitting[key];

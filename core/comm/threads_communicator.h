@@ -1,5 +1,5 @@
 // Ranks that are threads of this process: fast tests and one debugger for any layout, and many ranks on one
-// accelerator. Waits block; sends never do. A collective is computed by the rank that comes last.
+// accelerator. Waits block; sends never do. The last rank to arrive computes a collective.
 //
 // Tensors of an accelerator are of one device, and each rank has a stream of its own. A wait blocks until all ranks
 // have come; the streams wait for the rest.

@@ -24,7 +24,7 @@ std::optional<TimeLimit> limit_of_environment() {
 
 struct Table {
   std::mutex mutex;
-  Timeouts entries = timeouts_with(std::chrono::seconds(1800));
+  Timeouts entries = timeouts_with(std::chrono::seconds(kDefaultTimeoutSeconds));
 };
 
 Table& table_of_process() {

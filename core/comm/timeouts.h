@@ -21,17 +21,20 @@ struct TimeLimit {
 inline constexpr char kTimeoutKey[] = "training.ddp_timeout";
 inline constexpr char kTimeoutVariable[] = "SHARDLINE_TIMEOUT_SECONDS";
 
+inline constexpr int kDefaultTimeoutSeconds = 1800;
+
 struct Timeouts {
   TimeLimit start_up{std::chrono::seconds(300), kTimeoutVariable};  // making the world and its groups
-  TimeLimit collective{std::chrono::seconds(1800), kTimeoutKey};  // all_reduce, ..., broadcast, barrier, split, the end
-  TimeLimit point_to_point{std::chrono::seconds(1800), kTimeoutKey};
+  TimeLimit collective{std::chrono::seconds(kDefaultTimeoutSeconds),
+                       kTimeoutKey};  // all_reduce, ..., broadcast, barrier, split, the end
+  TimeLimit point_to_point{std::chrono::seconds(kDefaultTimeoutSeconds), kTimeoutKey};
 };
 
 // The table for a job with this value of training.ddp_timeout. The environment variable SHARDLINE_TIMEOUT_SECONDS
 // replaces every entry; ConfigError unless its value is a number of seconds above 0 and below 1e8.
 Timeouts timeouts_with(std::chrono::seconds ddp_timeout);
 
-// The table of this process; timeouts_with(1800 s) until it is set. Setting it concerns operations that start
+// The table of this process; that for kDefaultTimeoutSeconds until it is set. Setting it concerns operations that start
 // afterwards.
 Timeouts timeouts();
 void set_timeouts(const Timeouts& table);

@@ -1,6 +1,7 @@
 #include "core/device/accelerator.h"
 
 #include <ATen/DeviceAccelerator.h>
+#include <ATen/ops/empty.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <utility>
@@ -50,6 +51,22 @@ at::Tensor on_host(const at::Tensor& tensor, const char* reason) {
   return tensor.cpu();
 }
 
+HostValues::HostValues(const at::Tensor& tensor) : values_(tensor) {
+  if (!is_accelerator(tensor)) return;
+  values_ = at::empty(tensor.sizes(), tensor.options().device(at::kCPU).pinned_memory(true));
+  values_.copy_(tensor, /*non_blocking=*/true);
+  made_.emplace(tensor.device().type());
+  made_->record(c10::impl::VirtualGuardImpl(tensor.device().type()).getStream(tensor.device()));
+}
+
+const at::Tensor& HostValues::get(const char* reason) {
+  if (made_) {
+    const HostWait wait(reason);
+    made_->synchronize();
+  }
+  return values_;
+}
+
 at::Tensor on_device(const at::Tensor& host, at::Device device) {
   if (!is_accelerator(device)) return host;
   return host.pin_memory().to(device, /*non_blocking=*/true);
@@ -59,6 +76,7 @@ DeviceMemory device_memory(at::Device device) {
   const auto stats = at::accelerator::getDeviceStats(device.index());
   constexpr auto kAll = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
   return {.allocated = stats.allocated_bytes[kAll].current,
+          .reserved = stats.reserved_bytes[kAll].current,
           .peak_allocated = stats.allocated_bytes[kAll].peak,
           .peak_reserved = stats.reserved_bytes[kAll].peak};
 }

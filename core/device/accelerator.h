@@ -6,9 +6,11 @@
 // reason: a test counts the waits of a training step by reason and fails for one that has none.
 #pragma once
 #include <ATen/core/Tensor.h>
+#include <c10/core/Event.h>
 #include <c10/core/Stream.h>
 
 #include <cstdint>
+#include <optional>
 
 namespace shardline {
 
@@ -44,13 +46,25 @@ void wait_for_device(at::Device device, const char* reason);
 // The values in host memory; waits for the work queued on the current stream. A CPU tensor is returned as it is.
 at::Tensor on_host(const at::Tensor& tensor, const char* reason);
 
+// Values on their way to the host: they are copied after the work queued on the current stream, and get() waits for
+// that copy, not for what is queued later. A CPU tensor is returned as it is.
+class HostValues {
+ public:
+  explicit HostValues(const at::Tensor& tensor);
+  const at::Tensor& get(const char* reason);
+
+ private:
+  at::Tensor values_;
+  std::optional<c10::Event> made_;
+};
+
 // The values on `device`, without a wait: they are copied after the work queued on the current stream. The host tensor
 // may be changed and dropped at once.
 at::Tensor on_device(const at::Tensor& host, at::Device device);
 
 // Bytes of tensors on the device, and of what torch's allocator holds for them; peaks are since the process began.
 struct DeviceMemory {
-  int64_t allocated = 0;  // now
+  int64_t allocated = 0, reserved = 0;  // now
   int64_t peak_allocated = 0, peak_reserved = 0;
 };
 DeviceMemory device_memory(at::Device device);

@@ -14,6 +14,14 @@ std::optional<GpuFacts> gpu_facts(int) {
   return std::nullopt;
 }
 
+std::optional<GpuSoftware> gpu_software() {
+  return std::nullopt;
+}
+
+GpuLink gpu_link(int, int) {
+  return GpuLink::host_memory;
+}
+
 #else
 
 namespace {
@@ -47,6 +55,27 @@ std::optional<GpuFacts> gpu_facts(int device) {
                   .multiprocessors = properties.multiProcessorCount,
                   .capability = 10 * properties.major + properties.minor,
                   .uuid = uuid};
+}
+
+std::optional<GpuSoftware> gpu_software() {
+  GpuSoftware software{.capabilities = {SHARDLINE_GPU_CAPABILITIES}};
+  cudaRuntimeGetVersion(&software.runtime);
+  cudaDriverGetVersion(&software.driver);
+  int count = 0;
+  if (const cudaError_t error = cudaGetDeviceCount(&count); error != cudaSuccess) {
+    software.error = cudaGetErrorString(error);
+    cudaGetLastError();
+  }
+  return software;
+}
+
+GpuLink gpu_link(int from, int to) {
+  int direct = 0, atomics = 0;
+  const bool known = cudaDeviceCanAccessPeer(&direct, from, to) == cudaSuccess;
+  if (!known || direct == 0) return GpuLink::host_memory;
+  const bool answered =
+      cudaDeviceGetP2PAttribute(&atomics, cudaDevP2PAttrNativeAtomicSupported, from, to) == cudaSuccess;
+  return answered && atomics != 0 ? GpuLink::nvlink : GpuLink::pcie;
 }
 
 #endif

@@ -1,7 +1,8 @@
-// Properties of a GPU of this host, as reported by its driver.
+// What the CUDA runtime says of the GPUs of this host and of the software below them.
 #pragma once
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace shardline {
 
@@ -17,5 +18,20 @@ struct GpuFacts {
 
 // Empty in builds for CPUs, or if there is no such GPU or no driver.
 std::optional<GpuFacts> gpu_facts(int device);
+
+// Versions of CUDA are counted as CUDA does: 13010 is 13.1.
+struct GpuSoftware {
+  int runtime = 0;                // that this process has loaded
+  int driver = 0;                 // the newest CUDA that the driver supports; 0: there is no driver
+  std::vector<int> capabilities;  // that this build has kernels for, ascending; later ones compile those of the last
+  std::string error;              // why CUDA finds no GPU; empty if it finds any
+};
+// Empty in builds for CPUs.
+std::optional<GpuSoftware> gpu_software();
+
+// How two GPUs of this host reach each other's memory. CUDA does not name the link: peers with atomic operations on
+// each other's memory are taken for NVLink, because PCIe has none between GPUs.
+enum class GpuLink { nvlink, pcie, host_memory };
+GpuLink gpu_link(int from, int to);
 
 }  // namespace shardline

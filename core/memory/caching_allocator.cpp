@@ -17,9 +17,6 @@ namespace {
 
 constexpr size_t kHeader = 64;          // before the data, which stays aligned to it
 constexpr size_t kMapped = 128 * 1024;  // larger blocks are mapped pages
-constexpr const char* kAdvice =
-    "Use less memory: smp_options.activation_checkpointing \"each\", offload_activations with offload_scope \"all\", "
-    "smaller microbatches (more of them), or more stages or tensor-parallel ranks";
 
 thread_local MemoryClass current_class = MemoryClass::workspace;
 
@@ -88,8 +85,8 @@ class CachingAllocator final : public c10::Allocator {
       if (!block) block = from_system(size);
       if (!block && trim_locked() > 0) block = from_system(size);
       if (!block)
-        throw RunError(cat("the system has no memory left for a tensor of ", bytes, " bytes (",
-                           to_string(current_class), "); in use: ", in_use(), ". ", kAdvice));
+        throw HostMemoryError(cat("the system has no memory left for ", bytes, " bytes more (",
+                                  to_string(current_class), "); in use: ", in_use()));
       count(current_class, bytes);
       blocks_ += size;
     }
@@ -136,9 +133,8 @@ class CachingAllocator final : public c10::Allocator {
     if (blocks_ + totals_.cached + more <= cap_) return;
     trim_locked();
     if (blocks_ + static_cast<int64_t>(size) <= cap_) return;
-    throw MemoryCapError(cat("out of memory: ", bytes, " bytes more (", to_string(current_class),
-                             ") would exceed runtime.memory_cap, ", cap_, " bytes; in use: ", in_use(), ". ", kAdvice,
-                             ", or raise runtime.memory_cap"));
+    throw HostMemoryError(cat(bytes, " bytes more (", to_string(current_class), ") would exceed runtime.memory_cap, ",
+                              cap_, " bytes; in use: ", in_use()));
   }
 
   // Bytes in use by class.

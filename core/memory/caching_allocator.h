@@ -37,8 +37,8 @@ struct MemoryTotals {
   int64_t new_blocks = 0;  // requested from the system so far
 };
 
-// Thrown by an allocation that would exceed the cap; the message has the totals.
-struct MemoryCapError : RunError {
+// Thrown by an allocation that would exceed the cap, or that the system refuses; the message has the totals.
+struct HostMemoryError : RunError {
   using RunError::RunError;
 };
 

@@ -1,22 +1,12 @@
 #include "core/model/mesh.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
 
 namespace shardline {
 namespace {
-
-std::string letters_of(const std::string& placement) {
-  if (placement == "cluster") return "DPT";
-  if (placement == "spread") return "TPD";
-  std::string sorted = placement;
-  std::sort(sorted.begin(), sorted.end());
-  if (sorted != "DPT")
-    throw ConfigError(cat("placement_strategy must be cluster, spread or a permutation of the letters D, P, T; got \"",
-                          placement, "\". The default, cluster, is DPT."));
-  return placement;
-}
 
 bool same_group(Group group, const Coordinates& a, const Coordinates& b) {
   switch (group) {
@@ -43,7 +33,7 @@ const char* to_string(Group group) {
   return names[static_cast<size_t>(group)];
 }
 
-Mesh::Mesh(const std::string& placement, int d, int p, int t) : placement_(letters_of(placement)), d_(d), p_(p), t_(t) {
+Mesh::Mesh(const Placement& placement, int d, int p, int t) : placement_(placement), d_(d), p_(p), t_(t) {
   if (d < 1 || p < 1 || t < 1)
     throw ConfigError(cat("every parallel degree must be at least 1; got D=", d, ", P=", p, ", T=", t));
 }
@@ -51,9 +41,9 @@ Mesh::Mesh(const std::string& placement, int d, int p, int t) : placement_(lette
 Coordinates Mesh::at(int rank) const {
   SL_ASSERT(rank >= 0 && rank < size(), "rank ", rank, " of ", size());
   Coordinates place;
-  for (auto letter = placement_.rbegin(); letter != placement_.rend(); ++letter) {
-    const int degree = *letter == 'D' ? d_ : *letter == 'P' ? p_ : t_;
-    (*letter == 'D' ? place.d : *letter == 'P' ? place.p : place.t) = rank % degree;
+  for (auto axis = placement_.axes.rbegin(); axis != placement_.axes.rend(); ++axis) {
+    const int degree = *axis == MeshAxis::d ? d_ : *axis == MeshAxis::p ? p_ : t_;
+    (*axis == MeshAxis::d ? place.d : *axis == MeshAxis::p ? place.p : place.t) = rank % degree;
     rank /= degree;
   }
   return place;
@@ -62,8 +52,8 @@ Coordinates Mesh::at(int rank) const {
 int Mesh::rank(Coordinates place) const {
   SL_ASSERT(place.d >= 0 && place.d < d_ && place.p >= 0 && place.p < p_ && place.t >= 0 && place.t < t_);
   int rank = 0;
-  for (char letter : placement_)
-    rank = letter == 'D' ? rank * d_ + place.d : letter == 'P' ? rank * p_ + place.p : rank * t_ + place.t;
+  for (const MeshAxis axis : placement_.axes)
+    rank = axis == MeshAxis::d ? rank * d_ + place.d : axis == MeshAxis::p ? rank * p_ + place.p : rank * t_ + place.t;
   return rank;
 }
 
@@ -92,12 +82,17 @@ int Mesh::replica(SharePlace place, int degree) const {
 
 int Mesh::part_over_t(Coordinates place, int degree) const {
   const int part = shared(place.d, degree).part;
-  const bool t_varies_faster = placement_.find('D') < placement_.find('T');
+  const auto& axes = placement_.axes;
+  const bool t_varies_faster = std::ranges::find(axes, MeshAxis::d) < std::ranges::find(axes, MeshAxis::t);
   return t_varies_faster ? part * t_ + place.t : place.t * degree + part;
 }
 
 void to_json(nlohmann::json& json, const Mesh& mesh) {
-  json = {{"placement", mesh.placement()}, {"d", mesh.d()}, {"p", mesh.p()}, {"t", mesh.t()}, {"size", mesh.size()}};
+  json = {{"placement", mesh.placement().letters()},
+          {"d", mesh.d()},
+          {"p", mesh.p()},
+          {"t", mesh.t()},
+          {"size", mesh.size()}};
 }
 
 Mesh mesh_from_json(const nlohmann::json& json) {

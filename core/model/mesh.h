@@ -1,15 +1,15 @@
-// The rank geometry: D replicas x P pipeline stages x T tensor-parallel ranks, mapped to ascending ranks by a placement
-// string. A plain value; other code calls it instead of computing ranks.
+// The rank geometry: D replicas x P pipeline stages x T tensor-parallel ranks, mapped to ascending ranks by a
+// placement. A plain value; other code calls it instead of computing ranks.
 //
 //   rank = i(s0)*n(s1)*n(s2) + i(s1)*n(s2) + i(s2)
 //
-// for the placement "s0s1s2": the right-most letter varies fastest. "cluster" is DPT, "spread" is TPD (SageMaker's
-// names).
+// for the axes s0, s1, s2 of the placement.
 #pragma once
-#include <array>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
+
+#include "core/model/placement.h"
 
 namespace shardline {
 
@@ -33,10 +33,10 @@ struct SharePlace {
 
 class Mesh {
  public:
-  // placement: cluster, spread or a permutation of the letters D, P, T; degrees >= 1. Throws ConfigError.
-  Mesh(const std::string& placement, int d, int p, int t);
+  // Throws ConfigError for degrees below 1.
+  Mesh(const Placement& placement, int d, int p, int t);
 
-  const std::string& placement() const { return placement_; }  // the three letters
+  const Placement& placement() const { return placement_; }
   int d() const { return d_; }
   int p() const { return p_; }
   int t() const { return t_; }
@@ -57,7 +57,7 @@ class Mesh {
   bool operator==(const Mesh&) const = default;
 
  private:
-  std::string placement_;
+  Placement placement_;
   int d_, p_, t_;
 };
 

@@ -123,7 +123,8 @@ struct LayerSpec {
   bool is_block = false;  // one transformer layer of the HF config (what stage counts count)
   std::vector<SplitUnit> units;
   std::vector<ParamSpec> params;
-  std::vector<BorderTensor> output;  // passed to the next layer; empty for the last one
+  std::vector<BorderTensor> output;          // passed to the next layer; empty for the last one
+  std::vector<std::string> ignored_tensors;  // buffers that older Hugging Face files contain
   // Costs of the layer: add_costs_of_ops (models/graph/dry_run.h) finds them by a dry run, or the spec states them.
   // flops_per_token, which the partition balances, is a third of the products of forward and backward, without the
   // attention core. For a layer that is trained this is its forward pass.
@@ -146,8 +147,6 @@ struct ModelSpec {
   std::vector<LayerSpec> layers;  // in execution order
   int64_t vocab_size = 0;
   int64_t max_positions = 0;
-  std::vector<std::string>
-      ignored_tensors;  // patterns (regular expressions) of tensors in files that are not parameters
 
   int64_t parameter_count() const;  // tied parameters once
   int block_count() const;

@@ -49,24 +49,26 @@ void generate_job(const Config& config, const GenerateOptions& options, RankCont
   JobParts parts = make_parts(config, context);
   const auto tokenizer = require_tokenizer(config);
   const auto prompts = encode_prompts(options, *tokenizer, parts.model.spec);
-  Trainer trainer({config, parts.plan, parts.model, parts.groups, context.device}, 0);
-  load_parameters(config, parts, trainer.parameters());
+  explain_memory(parts, context, /*trains=*/false, [&] {
+    Trainer trainer({config, parts.plan, parts.model, parts.groups, context.device}, 0);
+    load_parameters(config, parts, trainer.parameters());
 
-  const Sampling sampling{
-      .temperature = options.temperature, .top_k = options.top_k, .top_p = options.top_p, .seed = options.seed};
-  for (size_t i = 0; i < prompts.size(); ++i) {
-    const auto tokens =
-        generate(trainer, parts.model.spec, prompts[i], options.max_new_tokens, tokenizer->eos(), sampling, i);
-    if (!context.out) continue;
-    const auto text = tokenizer->decode(tokens);
-    if (options.json)
-      *context.out << nlohmann::json{{"prompt", options.prompts[i]}, {"text", text}, {"tokens", tokens}}.dump(
-                          -1, ' ', false, nlohmann::json::error_handler_t::replace)
-                   << '\n';
-    else
-      *context.out << options.prompts[i] << text << '\n';
-    context.out->flush();
-  }
+    const Sampling sampling{
+        .temperature = options.temperature, .top_k = options.top_k, .top_p = options.top_p, .seed = options.seed};
+    for (size_t i = 0; i < prompts.size(); ++i) {
+      const auto tokens =
+          generate(trainer, parts.model.spec, prompts[i], options.max_new_tokens, tokenizer->eos(), sampling, i);
+      if (!context.out) continue;
+      const auto text = tokenizer->decode(tokens);
+      if (options.json)
+        *context.out << nlohmann::json{{"prompt", options.prompts[i]}, {"text", text}, {"tokens", tokens}}.dump(
+                            -1, ' ', false, nlohmann::json::error_handler_t::replace)
+                     << '\n';
+      else
+        *context.out << options.prompts[i] << text << '\n';
+      context.out->flush();
+    }
+  });
 }
 
 }  // namespace shardline

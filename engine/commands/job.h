@@ -49,6 +49,9 @@ struct PlanOptions {
 // If the config names a cluster, the plan includes a forecast for it.
 std::string plan_job(const Config& config, const PlanOptions& options);
 
+// `shardline info`: versions, processors, GPUs and the links between them, and where ranks of `config` would compute.
+std::string info_text(const std::optional<Config>& config, bool json);
+
 // A config for the model in `directory` on one rank, for eval and generate.
 Config config_of_directory(const std::string& directory, const std::vector<std::string>& overrides);
 

@@ -9,13 +9,9 @@
 #include "core/comm/communicator_base.h"
 #include "core/error.h"
 #include "core/files/disk_file.h"
-#include "engine/commands/findings.h"
 #include "engine/config/config.h"
-#include "engine/config/keys/recompute_rules.h"
-#include "engine/config/rules/sizes.h"
-#include "engine/plan/assignment.h"
-#include "engine/plan/sharding.h"
 #include "engine/plan/tensor_splits.h"
+#include "engine/run/memory_room.h"
 #include "pipeline/schedule/files/schedule_file.h"
 #include "pipeline/schedule/pictures/schedule_svg.h"
 
@@ -40,20 +36,6 @@ void require_equal(Communicator& world, const std::string& what, const std::stri
 
 namespace {
 
-PlannedModel plan_of(ModelSource model, const Config& config, int world_size, const Assumptions& assumed) {
-  const int replicas = resolve_sizes(config, world_size).replicas;
-  Findings findings;
-  findings.check([&] { recompute_by_layer(config.smp.activation_checkpointing, model.spec); });
-  findings.check([&] { asked_splits(config, model.spec); });
-  findings.check([&] { sharding_of(config.smp, replicas); });
-  findings.throw_all();
-  model.spec = make_spec(config, model.hf_config, decide_splits(config, model, world_size, assumed));
-  const ResolvedRun run = resolve(config, model.spec, world_size, assumed.precision);
-  Machines machines = planning_machines(config, run.workload, world_size, assumed);
-  Plan plan = make_plan(run, assign_layers(config, run, machines));
-  return {std::move(model), std::move(machines), std::move(plan)};
-}
-
 // Decisions of the first rank for all ranks, because hosts that differ could decide differently.
 struct Decisions {
   SplitChoices splits;
@@ -62,10 +44,6 @@ struct Decisions {
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Decisions, splits, chunk_of_layer)
 
 }  // namespace
-
-PlannedModel plan_model(const Config& config, int world_size, const Assumptions& assumed) {
-  return plan_of(open_model(config), config, world_size, assumed);
-}
 
 void write_schedule_picture(const Plan& plan, const std::string& path) {
   write_file(path, schedule_svg(plan.train));
@@ -85,7 +63,7 @@ JobParts make_parts(const Config& config, const RankContext& context) {
     return JobParts{std::move(source), std::move(machines), std::move(plan), std::move(groups)};
   };
   if (world.rank() == 0) {
-    PlannedModel planned = plan_of(std::move(model), config, world.size(), {});
+    PlannedModel planned = plan_model(std::move(model), config, world.size());
     const Decisions decisions{splits_of(planned.model.spec), planned.plan.chunk_of_layer};
     broadcast_string(world, nlohmann::json(decisions).dump(), 0);
     return with_groups(std::move(planned.model), std::move(planned.machines), std::move(planned.plan));
@@ -101,6 +79,14 @@ void load_parameters(const Config& config, const JobParts& parts, StageParameter
   const uint64_t seed = config.training.seed;
   const std::string digest = fill_parameters(config.model, parts.model, seed, parameters, show);
   require_equal(*parts.groups.world, "model files", digest);
+}
+
+void explain_memory(const JobParts& parts, const RankContext& context, bool trains, const std::function<void()>& work) {
+  const auto planned = [&] {
+    const MemoryBytes bytes = tensor_bytes_by_rank(parts.plan).at(context.world->rank());
+    return trains ? bytes : MemoryBytes{.weights = bytes.weights};
+  };
+  explain_lack_of_memory(planned, context.device, work);
 }
 
 std::string tokenizer_source(const Config& config) {

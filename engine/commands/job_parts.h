@@ -1,5 +1,6 @@
 // The steps that the commands share.
 #pragma once
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,14 +12,6 @@
 #include "engine/train/trainer.h"
 
 namespace shardline {
-
-// Model, machines and plan, without ranks or weights.
-struct PlannedModel {
-  ModelSource model;
-  Machines machines;
-  Plan plan;
-};
-PlannedModel plan_model(const Config& config, int world_size, const Assumptions& assumed = {});
 
 // Writes an SVG. Throws RunError if the file cannot be written.
 void write_schedule_picture(const Plan& plan, const std::string& path);
@@ -37,6 +30,10 @@ JobParts make_parts(const Config& config, const RankContext& context);
 // `show`: see fill_parameters.
 void load_parameters(const Config& config, const JobParts& parts, StageParameters& parameters,
                      const LongWork::Show& show = {});
+
+// Runs `work`, which computes: a lack of memory in it is explained with the plan (engine/run/memory_room.h). trains: it
+// has gradients; else the plan counts only its weights.
+void explain_memory(const JobParts& parts, const RankContext& context, bool trains, const std::function<void()>& work);
 
 // data.tokenizer, or else the model's directory.
 std::string tokenizer_source(const Config& config);

@@ -99,7 +99,11 @@ void profile_job(const Config& run, const std::string& path, RankContext& contex
     fs::create_directories(config.output_dir);
     lock.emplace(config.output_dir);
   }
-  const Profile profile = earlier ? *earlier : measure(config, parts, context);
+  Profile profile;
+  if (earlier)
+    profile = *earlier;
+  else
+    explain_memory(parts, context, /*trains=*/true, [&] { profile = measure(config, parts, context); });
   if (!context.out) return;
   *context.out << profile_text(profile);
   if (earlier) {

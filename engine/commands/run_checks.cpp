@@ -6,8 +6,8 @@
 #include <filesystem>
 
 #include "core/error.h"
-#include "engine/commands/findings.h"
 #include "engine/commands/open_data.h"
+#include "engine/config/rules/findings.h"
 #include "engine/config/rules/optimizer_rules.h"
 #include "engine/data/source/data_files.h"
 #include "engine/observe/format.h"

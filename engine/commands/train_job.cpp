@@ -20,6 +20,7 @@
 #include "engine/observe/format.h"
 #include "engine/plan/replica_traffic.h"
 #include "engine/run/flight_files.h"
+#include "engine/run/memory_room.h"
 #include "engine/run/model_saver.h"
 #include "engine/run/output_dir.h"
 #include "engine/run/run_records.h"
@@ -39,7 +40,8 @@ void write_json(const fs::path& path, const nlohmann::json& value) {
 
 // Says why a build for GPUs computes on CPUs.
 std::string no_gpu_note(const Config& config, at::Device device) {
-  return has_nccl() && !is_accelerator(device) && config.runtime.device != DeviceChoice::cpu ? " (no GPU found)" : "";
+  const bool wanted = has_nccl() && config.runtime.device != DeviceChoice::cpu;
+  return wanted && !is_accelerator(device) ? cat(" (", no_gpu_reason(), ")") : "";
 }
 
 std::string settings_text(const Config& config, const ModelSource& model, const TokenData& data, int64_t steps,
@@ -57,8 +59,8 @@ std::string settings_text(const Config& config, const ModelSource& model, const 
                      word_of(resolved_communicator(config)))},
       {"data", cat(size(data.train->data()), data.train->steps_per_epoch(), " steps an epoch, ",
                    left_over(data.train->data()))},
-      {"steps", cat(steps, ", ", t.optim, ", ", t.lr_scheduler_type, " from ", t.learning_rate, ", weight decay ",
-                    t.weight_decay, ", clip ", t.max_grad_norm,
+      {"steps", cat(steps, ", ", word_of(t.optim), ", ", word_of(t.lr_scheduler_type), " from ", t.learning_rate,
+                    ", weight decay ", t.weight_decay, ", clip ", t.max_grad_norm,
                     t.max_grad_value > 0 ? cat(" and +-", t.max_grad_value, " an element") : "", ", seed ", t.seed)},
       {"output", config.output_dir}};
   if (data.validation)
@@ -112,9 +114,20 @@ void check_train(const Config& config) {
   check_output_dir(config, planned.model.spec);
 }
 
-void train_job(const Config& config, RankContext& context) {
-  JobParts parts = make_parts(config, context);
+namespace {
+
+// Before anything is created. Returns what a user should know of a run that has room, if anything.
+std::string check_devices(const JobParts& parts, const RankContext& context) {
+  if (!is_accelerator(context.device)) return "";
+  const auto rooms = gather_rooms(*context.world, context.device);
+  if (!context.first()) return "";
+  check_rooms(rooms, tensor_bytes_by_rank(parts.plan));
+  return sharing_note(rooms);
+}
+
+void train(const Config& config, RankContext& context, JobParts& parts) {
   const at::Device device = context.device;
+  const std::string shared = check_devices(parts, context);
   std::optional<OutputLock> lock;  // until the end of the run
   if (context.first()) {
     // The launcher has checked the run before, but ranks may be started without it.
@@ -134,10 +147,15 @@ void train_job(const Config& config, RankContext& context) {
                  << plan_text(parts.plan, context.console.columns) << '\n'
                  << traffic_text(config, parts, device);
     if (!config.cluster.empty()) {
-      forecast = make_forecast(config, *parts.machines, parts.plan);
-      add_forecast(plan, *forecast);
-      *context.out << forecast_text(*forecast, parts.plan) << '\n';
+      try {
+        forecast = make_forecast(config, *parts.machines, parts.plan);
+        add_forecast(plan, *forecast);
+        *context.out << forecast_text(*forecast, parts.plan) << '\n';
+      } catch (const std::exception& error) {  // the run is worth more than its forecast
+        *context.out << "note: the run has no forecast: " << error.what() << '\n';
+      }
     }
+    if (!shared.empty()) *context.out << "warning: " << shared << '\n';
     for (const auto& note : notes(config, is_accelerator(device))) *context.out << "note: " << note << '\n';
     if (const auto earlier = previous_model(config); fs::exists(earlier))
       *context.out << "note: the earlier model is kept in " << earlier.string() << " until the new one is saved\n";
@@ -206,6 +224,13 @@ void train_job(const Config& config, RankContext& context) {
   *context.out << "saved the model in " << config.output_dir << '\n';
 }
 
+}  // namespace
+
+void train_job(const Config& config, RankContext& context) {
+  JobParts parts = make_parts(config, context);
+  explain_memory(parts, context, /*trains=*/true, [&] { train(config, context, parts); });
+}
+
 void check_evaluate(const Config& config) {
   require_weights(config);
   require_validation(config);
@@ -217,9 +242,12 @@ void evaluate_job(const Config& config, RankContext& context) {
   require_validation(config);
   JobParts parts = make_parts(config, context);
   TokenData data = open_data(config, parts.model, parts.plan.layout, context, /*with_train=*/false);
-  Trainer trainer({config, parts.plan, parts.model, parts.groups, context.device}, 0);
-  load_parameters(config, parts, trainer.parameters());
-  const LossTerm loss = trainer.evaluate(*data.validation, data.validation->steps_per_epoch());
+  LossTerm loss;
+  explain_memory(parts, context, /*trains=*/false, [&] {
+    Trainer trainer({config, parts.plan, parts.model, parts.groups, context.device}, 0);
+    load_parameters(config, parts, trainer.parameters());
+    loss = trainer.evaluate(*data.validation, data.validation->steps_per_epoch());
+  });
   if (!context.out) return;
   nlohmann::json result = {{"eval_samples", data.validation->data().size()},
                            {"eval_tokens", loss.weight},

@@ -1,5 +1,7 @@
 #include "engine/config/config.h"
 
+#include <set>
+
 #include "core/error.h"
 #include "core/files/json_reader.h"
 #include "engine/config/keys/forms.h"
@@ -186,11 +188,18 @@ std::vector<std::string> notes(const Config& config, bool on_accelerators) {
 std::vector<std::string> settings_between(const Config& from, const Config& to) {
   std::vector<std::string> settings;
   const json before = resolved(from), after = resolved(to);
+  // The file may give a setting by a shorthand that `to` does not allow.
+  std::set<std::string> given_again;
+  for (const auto& shorthand : shorthands_refused_after(from, to)) {
+    settings.push_back(shorthand + "=null");
+    given_again.insert(key_named(shorthand).writes);
+  }
   for (const auto& [section, keys] : after.items()) {
     if (!keys.is_object()) continue;
     for (const auto& [key, value] : keys.items())
-      if (const json& old = before[section].value(key, json()); old != value)
-        settings.push_back(cat(section, ".", key, "=", value.is_string() ? value.get<std::string>() : value.dump()));
+      if (const std::string name = section + "." + key;
+          before[section].value(key, json()) != value || given_again.contains(name))
+        settings.push_back(cat(name, "=", value.is_string() ? value.get<std::string>() : value.dump()));
     for (const auto& [key, value] : before[section].items())
       if (!value.is_null() && !keys.contains(key)) settings.push_back(cat(section, ".", key, "=null"));
   }

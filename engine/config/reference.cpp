@@ -91,11 +91,21 @@ gives the same run, and its key `derived`, which holds derived sizes for informa
 
 ## Patterns
 
-Layers and the units that tensor parallelism splits (`activation_checkpointing`, `manual_partition`,
-`tensor_parallel_layers`) are named by shell patterns for whole names, as in the tensor-parallel plans of transformers:
-`*` is any text, `?` one character, `[0-3]` and `[!0-3]` are sets, and a dot is a dot: `h.[0-3]`, `h.*.attn`. Parameters
-(`no_decay_patterns`) are named by regular expressions that are found anywhere in a name, as in transformers' Trainer:
-`bias`, `ln_.*weight`. Text of the other kind is refused with its equivalent.
+Layers (`activation_checkpointing`, `manual_partition`), the units that tensor parallelism splits
+(`tensor_parallel_layers`) and parameters (`no_decay_patterns`) are selected by shell patterns for whole names, as in the
+tensor-parallel plans of transformers:
+
+| Pattern | Selects |
+| --- | --- |
+| `*` | any text, also none, and across dots: `*attn`, `h.*.attn`, `*wte*` |
+| `?` | one character |
+| `[0-3]`, `[!0-3]` | one character that is, or is not, in the set; `h.[0-9]` and `h.1[0-2]` are blocks 0 to 12 |
+| anything else | itself; a dot is a dot |
+
+A pattern that matches nothing is an error. There are no regular expressions: what looks like one (`.*attn`, `mlp\.fc`,
+`^h`, `a|b`) is refused with its spelling as a shell pattern. No key that other libraries define as a regular expression
+is supported (transformers' `optim_target_modules` is one), and the expressions by which its Trainer finds biases and
+norms are not needed, because model families state which parameters decay.
 
 ## Sizes
 

@@ -30,7 +30,7 @@ MemoryFit fit_of(const Machines& machines, const Plan& plan, const std::vector<M
 void add_totals(const Config& config, Forecast& forecast) {
   if (config.training.max_steps < 0) return;
   const Cluster& cluster = forecast.cluster;
-  const int nodes = (forecast.layout.world() + cluster.devices_per_node - 1) / cluster.devices_per_node;
+  const int nodes = cluster.nodes_of(forecast.layout.world());
   forecast.total_steps = config.training.max_steps;
   forecast.total_seconds = forecast.total_steps * forecast.step.seconds;
   forecast.node_hours = nodes * forecast.total_seconds / 3600;
@@ -57,8 +57,8 @@ Forecast make_forecast(const Config& config, const Machines& machines, const Pla
   forecast.fit = fit_of(machines, plan, forecast.memory);
   if (!forecast.fit.fits) forecast.advice = advice_to_fit(plan.workload, machines.cluster, plan.layout);
   if (forecast.advice)
-    forecast.advice_settings =
-        settings_between(config, with_layout(config, plan.layout, forecast.advice->layout, plan.workload.precision()));
+    forecast.advice_settings = settings_between(
+        config, with_layout(config, plan.layout, forecast.advice->layout, plan.workload.precision(), machines.cluster));
   const HfWriter model(config.output_dir, plan.workload.spec, plan.workload.types.exact);
   forecast.disk_bytes = model.total_bytes();
   add_totals(config, forecast);

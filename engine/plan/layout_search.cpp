@@ -1,14 +1,10 @@
 #include "engine/plan/layout_search.h"
 
 #include <algorithm>
-#include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "core/error.h"
 #include "engine/config/config.h"
 #include "engine/config/rules/sizes.h"
-#include "engine/observe/format.h"
-#include "engine/plan/sharding.h"
 #include "engine/plan/tensor_splits.h"
 #include "engine/run/local_cluster.h"
 #include "engine/run/model_source.h"
@@ -17,52 +13,20 @@
 namespace shardline {
 namespace {
 
-using nlohmann::json;
-
-constexpr size_t kShownLosers = 20;
-
 std::vector<int> worlds_of(const Config& config, const Cluster& cluster, Ranking ranking) {
   if (config.mpi.processes_per_host > 0) return {configured_world_size(config)};
-  const int hosts = available_hosts(config);
-  std::vector<int> worlds = {ranks_per_host(config, cluster.devices()) * hosts};
+  std::vector<int> worlds = {cluster.devices()};
   // Fewer nodes take longer, but may cost less.
   for (int nodes = cluster.nodes; ranking == Ranking::cost && nodes % 2 == 0;)
     worlds.push_back((nodes /= 2) * cluster.devices_per_node);
-  std::erase_if(worlds, [&](int world) { return world % hosts != 0; });
+  const int hosts = available_hosts(config);
+  std::erase_if(worlds, [&](int world) { return cluster.nodes_of(world) > hosts && world % hosts != 0; });
+  if (worlds.empty()) ranks_per_host(config, cluster.devices());  // throws
   return worlds;
 }
 
-double dollars_per_step(const Candidates& candidates, const Layout& layout, const StepEstimate& step, int per_node) {
-  const int nodes = (layout.world() + per_node - 1) / per_node;
-  return nodes * candidates.hourly_price * step.seconds / 3600;
-}
-
-json layout_json(const Layout& layout) {
-  return {{"replicas", layout.replicas},
-          {"pipeline", layout.pipeline},
-          {"tensor", layout.tensor},
-          {"placement", layout.placement},
-          {"schedule", layout.schedule},
-          {"chunks_per_stage", layout.chunks_per_stage},
-          {"microbatch_size", layout.microbatch_size},
-          {"microbatches", layout.microbatches},
-          {"recompute", recompute_text(layout)},
-          {"sequence_parallel", layout.sequence_parallel},
-          {"offload", scope_text(layout.offload)},
-          {"sharded", static_cast<int>(layout.sharded())},
-          {"sharding_degree", layout.sharding.degree},
-          {"text", to_string(layout)}};
-}
-
-std::string tenths(double value) {
-  std::ostringstream text;
-  text.setf(std::ios::fixed);
-  text.precision(1);
-  text << value;
-  return text.str();
-}
-
-// Makes the model for other degrees. Units with "auto" are split by rule: prices would need a plan for each layout.
+// Makes the model for other degrees. Units with "auto" are split by rule: prices would need a plan for each layout. The
+// settings of candidates say so; where only a degree is "auto", the run may still keep such a unit whole to be faster.
 std::function<ModelSpec(int, bool)> spec_of_degrees(const Config& config, const ModelSource& model) {
   return [config, &model](int tensor, bool sequence_parallel) {
     Config other = config;
@@ -153,70 +117,12 @@ Candidates search_layouts(const Config& written, const Config& config, const Mod
                         .hourly_price = cluster.hourly_price.value_or(0)};
   Config cut_by_planner = config;
   set_auto_partition(cut_by_planner.smp);
-  for (const auto& best : candidates.found.best)
-    candidates.settings.push_back(
-        settings_between(written, with_layout(cut_by_planner, plan.layout, best.layout, plan.workload.precision())));
-  return candidates;
-}
-
-json candidates_json(const Candidates& candidates) {
-  json list = json::array();
-  const auto& [best, reasons, losers, seconds] = candidates.found;
-  for (size_t place = 0; place < best.size(); ++place) {
-    const auto& planned = best[place];
-    list.push_back({{"place", place + 1},
-                    {"layout", layout_json(planned.layout)},
-                    {"step_seconds", planned.step.seconds},
-                    {"samples_per_second", planned.step.samples_per_second},
-                    {"tokens_per_second", planned.step.tokens_per_second},
-                    {"bubble_fraction", planned.step.bubble_fraction},
-                    {"model_flops_utilization", planned.step.utilization},
-                    {"memory_bytes", planned.fit.bytes},
-                    {"hourly_cost", planned.step.hourly_cost},
-                    {"fits", planned.fit.fits},
-                    {"reason", place == 0 ? json() : json(reasons[place])},
-                    {"settings", candidates.settings[place]}});
+  for (const auto& best : candidates.found.best) {
+    Config made = with_layout(cut_by_planner, plan.layout, best.layout, plan.workload.precision(), cluster);
+    made.smp.tensor_parallel_layers = rules_without_prices(made, model.spec);
+    candidates.settings.push_back(settings_between(written, made));
   }
-  for (size_t i = 0; i < std::min(kShownLosers, losers.size()); ++i)
-    list.push_back({{"place", nullptr}, {"layout", layout_json(losers[i].layout)}, {"reason", losers[i].reason}});
-  return list;
-}
-
-std::string candidates_text(const Candidates& candidates, const Forecast& own) {
-  const auto& [best, reasons, losers, seconds] = candidates.found;
-  const auto gib = [](double bytes) { return tenths(bytes / 1073741824.0) + " GiB"; };
-  const auto price = [&](const Layout& layout, const StepEstimate& step) {
-    if (candidates.hourly_price == 0) return std::string("-");
-    return tenths(1000 * dollars_per_step(candidates, layout, step, own.cluster.devices_per_node));
-  };
-  std::vector<TableRow> rows;
-  const auto add = [&](const std::string& place, const Layout& layout, const StepEstimate& step, double bytes,
-                       const std::string& why) {
-    rows.push_back({place, to_string(layout), format_duration(step.seconds), tenths(step.samples_per_second),
-                    tenths(100 * step.utilization) + " %", tenths(100 * step.bubble_fraction) + " %", gib(bytes),
-                    price(layout, step), why});
-  };
-  for (size_t place = 0; place < best.size(); ++place)
-    add(std::to_string(place + 1), best[place].layout, best[place].step, best[place].fit.bytes,
-        place == 0 ? "the best" : reasons[place]);
-  add("config", own.layout, own.step, own.fit.bytes, own.fit.fits ? "" : "does not fit");
-  const auto bounded =
-      std::count_if(losers.begin(), losers.end(), [](const Loser& loser) { return loser.reason.starts_with("takes"); });
-  std::string text = table(
-      {"place", "layout", "step", "samples/s", "utilization", "waits", "memory", "price/1000 steps", "why not first"},
-      rows);
-  text += cat(best.size() + losers.size(), " layouts in ", format_duration(seconds), ": ", best.size(), " ranked, ",
-              bounded, " slower, ", std::ssize(losers) - bounded, " that do not fit\n");
-  if (best.empty())
-    return text + cat("none fits",
-                      losers.empty()
-                          ? ""
-                          : cat("; the closest: ", to_string(losers.front().layout), ": ", losers.front().reason),
-                      "\n");
-  text += "to use the best one:";
-  for (const auto& setting : candidates.settings.front()) text += " --set " + setting;
-  if (candidates.settings.front().empty()) text += " no change to the config";
-  return text + "\n";
+  return candidates;
 }
 
 Config with_chosen_degrees(const Config& config, const Assumptions& assumed) {
@@ -224,7 +130,7 @@ Config with_chosen_degrees(const Config& config, const Assumptions& assumed) {
   const int world = ranks_of_auto(config, assumed);
   const ModelSource model = open_model(config);
   const Workload workload = resolve_workload(config, model.spec, *config.training.global_batch_size, assumed.precision);
-  const Machines machines{planning_cluster(config, world, assumed)};
+  const Machines machines = planning_machines(config, workload, world, assumed);
   const auto found = search(workload, machines, open_space(config, machines.cluster, model, world), Ranking::time);
   if (found.best.empty())
     throw ConfigError(cat("/smp_options: no layout that \"auto\" may choose fits the ", world, " ranks of \"",
@@ -241,7 +147,7 @@ Config with_chosen_degrees(const Config& config, const Assumptions& assumed) {
   choose(chosen.smp.microbatches, best.microbatches);
   choose(chosen.smp.virtual_pipeline_degree, best.chunks_per_stage);
   if (config.mpi.processes_per_host == 0 && !degrees_say_ranks(config))
-    chosen.mpi.processes_per_host = ranks_per_host(config, best.world());
+    place_ranks(chosen, best.world(), machines.cluster);
   return chosen;
 }
 

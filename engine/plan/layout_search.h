@@ -1,12 +1,10 @@
 // Search for the best layout: over every layout that the planner can make for `plan --search`, and over what a config
 // leaves open with "auto".
 #pragma once
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
-#include "engine/plan/forecast.h"
-#include "engine/run/model_source.h"
+#include "engine/plan/plan.h"
 #include "partitioner/search/search.h"
 
 namespace shardline {
@@ -22,15 +20,10 @@ struct Candidates {
 
 // Searches all layouts of the plan's workload over the config's ranks, or over all devices of the cluster if the config
 // does not give the number of processes. A ranking by cost also tries fewer nodes. The planner places the layers of
-// each and splits every unit of which all T ranks get a part, unless the config names it. written: the config that the
-// settings apply to; its degrees may be "auto", while those of `config` are chosen.
+// each and splits every unit of which all T ranks get a part, unless the config says true or false. written: the config
+// that the settings apply to; its degrees may be "auto", while those of `config` are chosen.
 Candidates search_layouts(const Config& written, const Config& config, const ModelSource& model, const Plan& plan,
                           const Machines& machines, Ranking ranking);
-
-// The layouts in `candidates`, best first, each with the reason it lost; of those that are not ranked, only the first
-// ones.
-nlohmann::json candidates_json(const Candidates& candidates);
-std::string candidates_text(const Candidates& candidates, const Forecast& own);
 
 // The config with every "auto" degree replaced by that of the fastest layout that fits. Throws ConfigError if none
 // fits.

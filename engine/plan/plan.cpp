@@ -7,8 +7,8 @@
 
 #include "core/model/layer.h"
 #include "engine/config/keys/recompute_rules.h"
-#include "engine/config/keys/tensor_rules.h"
-#include "engine/config/rules/precision_rules.h"
+#include "engine/config/rules/findings.h"
+#include "engine/config/rules/sizes.h"
 #include "engine/observe/format.h"
 #include "engine/plan/assignment.h"
 #include "engine/plan/sharding.h"
@@ -86,6 +86,24 @@ std::vector<SplitUnit> units_of(const Plan& plan) {
   return units;
 }
 
+PlannedModel plan_model(const Config& config, int world_size, const Assumptions& assumed) {
+  return plan_model(open_model(config), config, world_size, assumed);
+}
+
+PlannedModel plan_model(ModelSource model, const Config& config, int world_size, const Assumptions& assumed) {
+  const int replicas = resolve_sizes(config, world_size).replicas;
+  Findings findings;
+  findings.check([&] { recompute_by_layer(config.smp.activation_checkpointing, model.spec); });
+  findings.check([&] { asked_splits(config, model.spec); });
+  findings.check([&] { sharding_of(config.smp, replicas); });
+  findings.throw_all();
+  model.spec = make_spec(config, model.hf_config, decide_splits(config, model, world_size, assumed));
+  const ResolvedRun run = resolve(config, model.spec, world_size, assumed.precision);
+  Machines machines = planning_machines(config, run.workload, world_size, assumed);
+  Plan plan = make_plan(run, assign_layers(config, run, machines));
+  return {std::move(model), std::move(machines), std::move(plan)};
+}
+
 Plan make_plan(const Config& config, const ModelSpec& spec, int world_size) {
   const ResolvedRun run = resolve(config, spec, world_size);
   return make_plan(run, assign_layers(config, run, planning_machines(config, run.workload, world_size)));
@@ -117,6 +135,10 @@ Plan make_plan(const ResolvedRun& run, const std::vector<int>& chunk_of_layer) {
     plan.activation_bytes_by_rank.push_back(of[{at.p, at.t}].second);
   }
   return plan;
+}
+
+std::vector<MemoryBytes> tensor_bytes_by_rank(const Plan& plan) {
+  return memory_by_rank(Cluster{}, placed_layers(plan));
 }
 
 PlacedLayers placed_layers(const Plan& plan) {
@@ -175,7 +197,7 @@ std::string plan_text(const Plan& plan, int width) {
   const Layout& layout = plan.layout;
   std::string text =
       table({}, {{"mesh", cat(layout.replicas, " x ", layout.pipeline, " x ", layout.tensor, " (D x P x T), placement ",
-                              plan.mesh.placement())},
+                              plan.mesh.placement().letters())},
                  {"tensor parallel", layout.tensor == 1         ? "off"
                                      : layout.sequence_parallel ? "memory (sequence parallel)"
                                                                 : "speed"},

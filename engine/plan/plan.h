@@ -8,6 +8,7 @@
 #include "core/model/model_spec.h"
 #include "engine/plan/machines.h"
 #include "engine/plan/resolve.h"
+#include "engine/run/model_source.h"
 #include "partitioner/memory/rank_memory.h"
 #include "pipeline/schedule/schedule.h"
 
@@ -24,6 +25,17 @@ struct Plan {
   std::vector<int64_t> parameters_by_rank;  // elements stored
 };
 
+// Model, machines and plan, without ranks or weights.
+struct PlannedModel {
+  ModelSource model;
+  Machines machines;
+  Plan plan;
+};
+// From the config to the plan. The second form plans for a model that open_model has opened. Throws ConfigError or
+// DataError.
+PlannedModel plan_model(const Config& config, int world_size, const Assumptions& assumed = {});
+PlannedModel plan_model(ModelSource model, const Config& config, int world_size, const Assumptions& assumed = {});
+
 // Plans a run whose layers are on the chunks that chunk_of_layer gives; the checker proves the schedules. Throws
 // ConfigError.
 Plan make_plan(const ResolvedRun& run, const std::vector<int>& chunk_of_layer);
@@ -35,6 +47,9 @@ std::vector<SplitUnit> units_of(const Plan& plan);
 
 // The input of the memory model; refers to the plan, which must outlive it.
 PlacedLayers placed_layers(const Plan& plan);
+
+// By rank, what the memory model counts of tensors alone: without the runtime and the communicators of accelerators.
+std::vector<MemoryBytes> tensor_bytes_by_rank(const Plan& plan);
 
 // The layers of each chunk, ascending.
 std::vector<std::vector<int>> layers_of_chunks(const Plan& plan);

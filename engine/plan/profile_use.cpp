@@ -50,7 +50,7 @@ std::string optimizer_text(const OptimizerOptions& options) {
 // How the mesh is spread over hosts: "1" or "2, placement DPT".
 std::string hosts_text(const RankContext& context, const Mesh& mesh) {
   const std::set<int> hosts(context.host_of.begin(), context.host_of.end());
-  return hosts.size() <= 1 ? "1" : cat(hosts.size(), ", placement ", mesh.placement());
+  return hosts.size() <= 1 ? "1" : cat(hosts.size(), ", placement ", mesh.placement().letters());
 }
 
 }  // namespace

@@ -70,14 +70,17 @@ void set_precision(Config& config, Precision precision) {
   config.training.query_key_layer_scaling = false;
 }
 
-void set_ranks(Config& config, const Layout& layout) {
-  const int world = layout.world();
-  if (config.mpi.processes_per_host > 0 || layout.replicas > 1)
-    config.mpi.processes_per_host = ranks_per_host(config, world);
-  if (world == 1) return;
-  if (config.runtime.communicator == CommunicatorChoice::local)
-    config.runtime.communicator = CommunicatorChoice::automatic;
-  if (config.runtime.communicator != CommunicatorChoice::threads) config.mpi.enabled = true;
+void set_ranks(Config& config, const Layout& from, const Layout& layout, const Cluster& cluster) {
+  if (layout.world() > 1) {
+    if (config.runtime.communicator == CommunicatorChoice::local)
+      config.runtime.communicator = CommunicatorChoice::automatic;
+    if (config.runtime.communicator != CommunicatorChoice::threads) config.mpi.enabled = true;
+  }
+  // P x T alone puts the ranks on one host.
+  const bool other_hosts =
+      layout.world() != from.world() && cluster.nodes_of(layout.world()) > 1 && !hosts_of(config).empty();
+  if (config.mpi.processes_per_host > 0 || layout.replicas > 1 || other_hosts)
+    place_ranks(config, layout.world(), cluster);
 }
 
 void set_schedule(SmpOptions& smp, const Layout& layout) {
@@ -150,14 +153,24 @@ void set_auto_partition(SmpOptions& smp) {
   smp.partition_file.clear();
 }
 
-Config with_layout(const Config& config, const Layout& from, const Layout& layout, Precision precision) {
+void place_ranks(Config& config, int world_size, const Cluster& cluster) {
+  auto hosts = hosts_of(config);
+  if (const size_t nodes = cluster.nodes_of(world_size); nodes < hosts.size()) {
+    hosts.resize(nodes);
+    config.mpi.hosts = hosts;
+  }
+  config.mpi.processes_per_host = ranks_per_host(config, world_size);
+}
+
+Config with_layout(const Config& config, const Layout& from, const Layout& layout, Precision precision,
+                   const Cluster& cluster) {
   Config to = config;
   SmpOptions& smp = to.smp;
   if (precision != precision_of(config)) set_precision(to, precision);
   smp.pipeline_parallel_degree = layout.pipeline;
   smp.tensor_parallel_degree = layout.tensor;
   smp.placement_strategy = layout.placement;
-  set_ranks(to, layout);
+  set_ranks(to, from, layout, cluster);
   if (layout.replicas > 1 || layout.tensor > 1)
     if (smp.ddp == false) smp.ddp.reset();
   if (layout.tensor > 1) smp.optimize = layout.sequence_parallel ? Optimize::memory : Optimize::speed;

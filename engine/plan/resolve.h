@@ -23,11 +23,15 @@ Layout resolve_layout(const Config& config, const ModelSpec& spec, int world_siz
 // the keys ask for (degree 0: over all replicas). Degrees and batch sizes are copied from `sizes`.
 Layout resolve_choices(const Config& config, const ModelSpec& spec, const Layout& sizes);
 
-// The inverse of resolving: `config`, which resolves to `from`, with the changes that make it resolve to `layout`, at
-// the same global batch and in `precision`. Keys that agree already stay; those that would be refused together with the
-// new ones are unset. The number of accumulation steps may differ: it only groups microbatches. Throws ConfigError if
-// the ranks are not a multiple of the hosts.
-Config with_layout(const Config& config, const Layout& from, const Layout& layout, Precision precision);
+// The inverse of resolving: `config`, which resolves to `from`, with the changes that make it resolve to `layout` on
+// nodes of the cluster, at the same global batch and in `precision`. Keys that agree already stay; those that would be
+// refused together with the new ones are unset. The number of accumulation steps may differ: it only groups
+// microbatches. Throws ConfigError as place_ranks does.
+Config with_layout(const Config& config, const Layout& from, const Layout& layout, Precision precision,
+                   const Cluster& cluster);
+// Spreads the ranks evenly over as many of the known hosts, from the first, as the cluster's nodes that they fill; if
+// there are not more hosts than that, over all. Throws ConfigError if the ranks are not a multiple of the hosts.
+void place_ranks(Config& config, int world_size, const Cluster& cluster);
 // Sets the keys that select what replicas shard, and unsets those that only other levels have.
 void set_sharding(SmpOptions& smp, const Sharding& sharding);
 // The planner places the layers.

@@ -78,7 +78,7 @@ void read_wish(UnitGroup& group, const ModelSpec& spec, const std::map<std::stri
                             " have a parameter in common, but \"", group.asked, "\" and \"", rule.pattern,
                             "\" contradict each other; use the same setting for both, or untie them"));
     group.wish = rule.wish;
-    group.asked = rule.pattern;
+    group.asked = rule.pattern.text();
     if (rule.wish != Wish::automatic) decided = found->first;
   }
 }
@@ -193,6 +193,30 @@ SplitChoices splits_by_rule(const Config& config, const ModelSpec& spec) {
     if (group.wish == Wish::automatic && group.count < tensor)
       choose(choices, group, spec, false, cat(dealt(group, tensor), ": some would have none"));
   return choices;
+}
+
+TensorRules rules_without_prices(const Config& config, const ModelSpec& spec) {
+  const TensorRules& given = config.smp.tensor_parallel_layers;
+  if (config.smp.tensor_parallel_degree == 1) return given;
+  const SplitChoices choices = splits_by_rule(config, spec);
+  const auto rule_of_unit = tensor_rules_by_unit(given, spec);
+  TensorRules rules;
+  for (const TensorRule& rule : given.entries) {
+    rules.entries.push_back(rule);
+    if (rule.wish != Wish::automatic) continue;
+    bool splits_some = false;
+    std::vector<TensorRule> exceptions;
+    for (const auto& [unit, deciding] : rule_of_unit) {
+      if (deciding != rule) continue;
+      const auto choice = choices.find(unit);
+      const bool split = choice == choices.end() || choice->second.split;
+      if (!split) exceptions.push_back({unit, Wish::whole});
+      splits_some = splits_some || split;
+    }
+    rules.entries.back().wish = splits_some ? Wish::split : Wish::whole;
+    if (splits_some) rules.entries.insert(rules.entries.end(), exceptions.begin(), exceptions.end());
+  }
+  return rules;
 }
 
 SplitChoices decide_splits(const Config& config, const ModelSource& model, int world_size, const Assumptions& assumed) {

@@ -22,6 +22,9 @@ SplitChoices asked_splits(const Config& config, const ModelSpec& spec);
 // asked_splits, and units stay whole of which some of the T ranks would have no part. Compares no prices.
 SplitChoices splits_by_rule(const Config& config, const ModelSpec& spec);
 
+// smp_options.tensor_parallel_layers with true or false in place of each "auto", as splits_by_rule decides.
+TensorRules rules_without_prices(const Config& config, const ModelSpec& spec);
+
 // The choice for every unit of the model on the T ranks. Throws ConfigError as asked_splits does.
 SplitChoices decide_splits(const Config& config, const ModelSource& model, int world_size,
                            const Assumptions& assumed = {});

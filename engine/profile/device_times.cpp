@@ -2,6 +2,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/add.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <unistd.h>
@@ -42,11 +43,12 @@ double memory_of_rank(const RankContext& context) {
   return 1.0 * sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGE_SIZE) / context.local_size;
 }
 
-// FLOP/s of a square product that takes long enough to occupy all of the device.
+// FLOP/s of a square product that takes long enough to occupy all of the device. Of random numbers: a GPU lowers its
+// clock with the power that it draws, which for zeros is little.
 double product_rate(const RankContext& context, const at::TensorOptions& options) {
   constexpr double kLongEnough = 1e-3;
   for (int64_t size = 1024;; size *= 2) {
-    const auto x = at::zeros({size, size}, options);
+    const auto x = at::empty({size, size}, options).uniform_(-1, 1);
     auto y = at::zeros({size, size}, options);
     const double seconds = seconds_of(context, 4, [&] { linear_forward_out(y, x, x, {}); });
     if (seconds >= kLongEnough || size >= kLargestProduct) return 2.0 * std::pow(size, 3) / seconds;

@@ -2,17 +2,20 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
+#include <mutex>
 #include <set>
+#include <utility>
 
 #include "core/comm/communicator_base.h"
 #include "core/device/accelerator.h"
 #include "core/error.h"
+#include "engine/config/rules/precision_rules.h"
 
 namespace shardline {
 namespace {
 
 constexpr char kNoDevice[] = " cpu";
-constexpr int kOldestCapability = 80;  // of the kernels, see cmake/EnableCuda.cmake
 constexpr double kGiB = 1 << 30;
 constexpr double kSmallestMemory = kGiB;  // for CUDA, NCCL and the libraries of products, before any tensor
 
@@ -22,42 +25,105 @@ bool is_device(const std::string& name) {
 
 }  // namespace
 
+std::string cuda_text(int version) {
+  return cat(version / 1000, '.', version % 1000 / 10);
+}
+
+std::string capability_text(int capability) {
+  return cat(capability / 10, '.', capability % 10);
+}
+
 int gpu_count() {
   return accelerator_count();
 }
 
+std::string no_gpu_reason(const std::optional<GpuSoftware>& software, const char* visible) {
+  if (!software) return "this build has no CUDA; configure it with -DSHARDLINE_CUDA=ON (docs/gpus.md)";
+  if (software->driver == 0) return "this host has no NVIDIA driver; install one (nvidia-smi shows it)";
+  if (software->driver / 1000 < software->runtime / 1000)
+    return cat("the driver of this host supports CUDA ", cuda_text(software->driver), " at most, and this build uses ",
+               cuda_text(software->runtime), "; update the driver (docs/gpus.md has the versions)");
+  if (visible) return cat("CUDA finds no GPU with CUDA_VISIBLE_DEVICES=\"", visible, "\"; unset it, or name others");
+  return cat("CUDA finds no GPU (", software->error, "); nvidia-smi shows what the driver finds");
+}
+
+std::string no_gpu_reason() {
+  return no_gpu_reason(gpu_software(), std::getenv("CUDA_VISIBLE_DEVICES"));
+}
+
+namespace {
+
+// A receive of a pipeline occupies the GPU until its message arrives. CUDA may wait for the whole GPU when it loads a
+// kernel, and NCCL when it connects, so both do it at the start; streams that outnumber the GPU's queues would wait for
+// each other. CUDA and NCCL read these variables when they start; a value that the user has set stays.
+void prepare_for_pipelines(const Config& config) {
+  if (config.smp.pipeline_parallel_degree == 1) return;
+  static std::once_flag once;  // ranks may be threads
+  std::call_once(once, [] {
+    for (const auto& [name, value] : {std::pair{"CUDA_MODULE_LOADING", "EAGER"},
+                                      {"NCCL_RUNTIME_CONNECT", "0"},
+                                      {"CUDA_DEVICE_MAX_CONNECTIONS", "32"}})
+      setenv(name, value, /*overwrite=*/0);
+  });
+}
+
+}  // namespace
+
 at::Device choose_device(const Config& config, int local_rank) {
+  if (config.runtime.device != DeviceChoice::cpu) prepare_for_pipelines(config);
   if (config.runtime.device == DeviceChoice::cpu) return at::kCPU;
   const int gpus = gpu_count();
   if (config.runtime.device == DeviceChoice::cuda && gpus == 0)
-    throw ConfigError(
-        "/runtime/device: \"cuda\" needs a build with CUDA, a GPU that CUDA_VISIBLE_DEVICES does not hide, and its "
-        "driver (nvidia-smi shows both); use \"cpu\" or \"auto\"");
+    throw ConfigError(cat("/runtime/device: \"cuda\" needs a GPU, but ", no_gpu_reason(), ", or use \"cpu\""));
   if (gpus == 0) return at::kCPU;
   return accelerator(config.runtime.communicator == CommunicatorChoice::threads ? 0 : local_rank % gpus);
 }
 
 void check_device(const Config& config, at::Device device) {
-  if (!is_accelerator(device)) return;
+  if (!is_accelerator(device)) {
+    if (uses_tf32(config))
+      throw ConfigError(
+          "/training/tf32: needs a GPU of compute capability 8.0 or newer, and this run computes on the CPU; leave it "
+          "out, or set it to false");
+    return;
+  }
   if (config.runtime.memory_cap > 0)
     throw ConfigError("/runtime/memory_cap: is for CPU tensors, and the device is a GPU; leave it out");
   if (config.training.full_determinism)
     throw ConfigError(
         "/training/full_determinism: is not supported on GPUs; leave it out, or set runtime.device to \"cpu\"");
-  if (const auto facts = gpu_facts(device.index())) check_gpu(device.index(), *facts, free_device_memory(device));
+  const auto facts = gpu_facts(device.index());
+  const auto software = gpu_software();
+  if (facts && software) check_gpu(device_text(device), *facts, *software);
 }
 
-void check_gpu(int index, const GpuFacts& facts, double free_bytes) {
+void check_gpu(const std::string& which, const GpuFacts& facts, const GpuSoftware& software) {
+  const int oldest = software.capabilities.front();
+  if (facts.capability >= oldest) return;
+  throw RunError(cat(which, " has compute capability ", capability_text(facts.capability),
+                     ", but this build has kernels for ", capability_text(oldest),
+                     " and newer; set runtime.device to \"cpu\", hide it with CUDA_VISIBLE_DEVICES, or build for it",
+                     " with CMAKE_CUDA_ARCHITECTURES (from 80 on)"));
+}
+
+void check_device_memory(at::Device device) {
+  if (!is_accelerator(device)) return;
+  check_device_memory(device_text(device), free_device_memory(device), device_memory_size(device));
+}
+
+void check_device_memory(const std::string& which, double free_bytes, double all_bytes) {
+  if (free_bytes >= kSmallestMemory) return;
   const auto gib = [](double bytes) { return std::round(bytes / kGiB * 10) / 10; };
-  const std::string which = cat("GPU ", index, " of host ", host_name(), " (", facts.name, ")");
-  if (facts.capability < kOldestCapability)
-    throw RunError(cat(which, " has compute capability ", facts.capability / 10, ".", facts.capability % 10,
-                       "; this build has kernels for ", kOldestCapability / 10, ".", kOldestCapability % 10,
-                       " and newer. Set runtime.device to \"cpu\", or hide it with CUDA_VISIBLE_DEVICES"));
-  if (free_bytes < kSmallestMemory)
-    throw RunError(cat(which, " has ", gib(free_bytes), " of ", gib(facts.memory_bytes),
-                       " GiB free: other processes use it (nvidia-smi lists them). End them, or choose other GPUs with "
-                       "CUDA_VISIBLE_DEVICES"));
+  throw RunError(cat(which, " has ", gib(free_bytes), " of ", gib(all_bytes),
+                     " GiB free: other processes use it (nvidia-smi lists them); end them, or choose other GPUs with "
+                     "CUDA_VISIBLE_DEVICES"));
+}
+
+std::string device_text(at::Device device) {
+  if (!is_accelerator(device)) return cat("host ", host_name());
+  const auto facts = gpu_facts(device.index());
+  return cat("GPU ", static_cast<int>(device.index()), " of host ", host_name(),
+             facts ? cat(" (", facts->name, ")") : "");
 }
 
 std::vector<std::string> device_names(Communicator& world, at::Device device) {

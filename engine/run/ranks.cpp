@@ -16,9 +16,11 @@
 #include "core/error.h"
 #include "core/memory/caching_allocator.h"
 #include "engine/config/rules/allocation.h"
+#include "engine/config/rules/precision_rules.h"
 #include "engine/config/rules/shell_words.h"
 #include "engine/config/rules/sizes.h"
 #include "engine/run/local_cluster.h"
+#include "tensor_parallel/products/products.h"
 
 namespace shardline {
 namespace {
@@ -104,6 +106,42 @@ void check_host(const Config& config) {
   uses_nccl(config, has_nccl() && is_accelerator(device) && ranks <= gpu_count(), ranks, ranks);
 }
 
+HostChoices choices_here(const Config& config) {
+  const int ranks = configured_world_size(config) / used_hosts(config), gpus = gpu_count();
+  const std::string wanted = word_of(config.runtime.device);
+  const bool threads = config.runtime.communicator == CommunicatorChoice::threads;
+  HostChoices choices;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const at::Device device = choose_device(config, rank);
+    std::string why = cat("runtime.device is \"", wanted, '"');
+    if (is_accelerator(device) && threads)
+      why += ", and ranks that are threads share the first GPU";
+    else if (is_accelerator(device))
+      why +=
+          cat(", and ", ranks, ranks == 1 ? " rank takes" : " ranks take", " the ", gpus, " GPUs of the host in turn");
+    else if (config.runtime.device != DeviceChoice::cpu)
+      why += ", and " + no_gpu_reason().substr(0, no_gpu_reason().find(';'));
+    choices.ranks.push_back({rank, device, why});
+  }
+  const CommunicatorChoice asked = config.runtime.communicator, values = resolved_communicator(config);
+  choices.values = word_of(values);
+  choices.values_why = asked == values                       ? cat("runtime.communicator is \"", choices.values, '"')
+                       : values == CommunicatorChoice::local ? "one rank, which is this process"
+                                                             : "ranks are processes, which mpirun starts";
+  const bool on_gpus = is_accelerator(choices.ranks.front().device), own = on_gpus && !threads && ranks <= gpus;
+  const bool nccl = own && has_nccl() && configured_world_size(config) > 1 &&
+                    (asked == CommunicatorChoice::automatic || asked == CommunicatorChoice::nccl);
+  choices.tensors = nccl ? "nccl" : choices.values;
+  choices.tensors_why =
+      nccl          ? "every rank has a GPU of its own"
+      : !on_gpus    ? "the ranks compute on CPUs"
+      : !own        ? cat(ranks, " ranks share ", threads ? 1 : gpus, " of the GPUs, and NCCL wants one for each")
+      : !has_nccl() ? "this build has no NCCL"
+      : asked != CommunicatorChoice::automatic ? cat("runtime.communicator is \"", word_of(asked), '"')
+                                               : "one rank";
+  return choices;
+}
+
 bool needs_mpirun(const Config& config) {
   const bool is_alone = config.runtime.communicator == CommunicatorChoice::threads ||
                         config.runtime.communicator == CommunicatorChoice::local;
@@ -136,6 +174,7 @@ std::vector<std::string> mpirun_command(const Config& config, const std::string&
 void run_on_ranks(const Config& config, std::ostream& out, const Console& console,
                   const std::function<void(RankContext&)>& command) {
   set_timeouts(timeouts_with(std::chrono::seconds(config.training.ddp_timeout)));
+  set_gpu_products(uses_tf32(config));
   const CommunicatorChoice kind = resolved_communicator(config);
   const auto run = [&](CommunicatorPtr world, int local_rank, int local_size, std::vector<int> host_of = {}) {
     RankContext context{.world = world,
@@ -147,6 +186,7 @@ void run_on_ranks(const Config& config, std::ostream& out, const Console& consol
     // The device of this thread from here on: of its tensors, its streams and what NCCL sets up.
     const c10::DeviceGuard on_device(context.device);
     check_device(config, context.device);
+    check_device_memory(context.device);
     c10::OptionalStreamGuard on_own_stream;  // of a device that ranks share
     if (is_accelerator(context.device) && kind == CommunicatorChoice::threads)
       on_own_stream.reset_stream(

@@ -34,6 +34,20 @@ CommunicatorChoice resolved_communicator(const Config& config);
 // ConfigError. Ranks that mpirun may start on other hosts are checked where they start.
 void check_host(const Config& config);
 
+// Where ranks of the config would compute on this host and how they would talk, and why; for people.
+struct HostChoices {
+  struct Rank {
+    int local_rank = 0;
+    at::Device device = at::kCPU;
+    std::string why;
+  };
+  std::vector<Rank> ranks;
+  std::string values, values_why;    // the communicator of host values
+  std::string tensors, tensors_why;  // of the device's tensors
+};
+// As many ranks as the config has on each host. Throws ConfigError where choose_device does.
+HostChoices choices_here(const Config& config);
+
 // Whether this process has to start mpirun first: its ranks are to be processes, and it is none of them. ConfigError
 // where it is one of several tasks of Slurm that MPI does not connect.
 bool needs_mpirun(const Config& config);

@@ -20,7 +20,7 @@ RunRecords::RunRecords(const Config& config, const RankContext& context, int64_t
                     Progress::LoggedSteps{config.training.logging_steps, config.training.logging_first_step});
   log_ = std::make_unique<MetricsLog>(config.output_dir + "/metrics.jsonl");
   const auto& to = config.training.report_to;
-  if (std::find(to.begin(), to.end(), "tensorboard") != to.end())
+  if (std::ranges::find(to, Tracker::tensorboard) != to.end())
     tensorboard_ = std::make_unique<TensorBoardWriter>(config.output_dir);
 }
 

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/plan/forecast.h"
 #include "engine/plan/layout_search.h"
 
 namespace shardline {

@@ -145,18 +145,21 @@ StepMetrics Trainer::train_step(BatchSource& data, int64_t step) {
   step_start_ = steady_seconds();
   const LossTerm loss = accumulate_gradients(data, step);
   // Each rank sums its share of the squares; all get the same norm, and so agree on whether a gradient overflowed.
-  const double scale = loss_scale(), norm = gradient_norm(parameters_) / scale;
-  take_records();  // of a run that is over, since the norm is known
-  const bool overflowed = loss_scaler_ && !std::isfinite(norm);
+  // Where that does not matter, the host need not know the norm before the update.
+  const double scale = loss_scale();
+  GradientNorm gradient_norm(parameters_);
+  const bool overflowed = loss_scaler_ && !std::isfinite(gradient_norm.value());
   const double rate = learning_rate(schedule_, step - (loss_scaler_ ? loss_scaler_->skipped() : 0));
   if (loss_scaler_) loss_scaler_->update(overflowed);
   if (!overflowed) {
     // Every rank updates its shards, or everything that it stores; ranks that keep more than a shard receive the rest
     // during the next forward pass. If states are on the host, gradients are copied there first.
     parameters_.bring_gradients();
-    optimizer_->step(rate, clip_factor(norm, largest_norm(config_)) / scale);
+    optimizer_->step(rate, gradient_norm.factor(scale, largest_norm(config_)));
     parameters_.publish_values();
   }
+  const double norm = gradient_norm.value() / scale;
+  take_records();  // of a run that is over, since the norm is known
   step_end_ = seconds_now();
   const double seconds = step_end_ - step_start_;
   const double exposed = waited_seconds() - waited - waited_for_messages(last_records_);

@@ -88,6 +88,7 @@ LayerSpec gpt2_block(const Gpt2Config& c, const SpecMaker& make, int64_t i) {
                1),
        make.row_bias("mlp.proj.bias", hf + "mlp.c_proj.bias")});
   layer.params[Gpt2Block::kQkvBias].deferred = true;  // added with its weight's; fc's is the activation's
+  layer.ignored_tensors = {hf + "attn.bias", hf + "attn.masked_bias"};
   layer.build = [c, split, i](const LayerBuild& build) { return std::make_unique<Gpt2Block>(c, split, i, build); };
   return layer;
 }
@@ -114,8 +115,7 @@ ModelSpec gpt2_spec(const Gpt2Config& config, bool sequence_parallel, const Spli
                  .variant = variant_of(config),
                  .layers = {causal_embedding(config, make)},
                  .vocab_size = config.vocab_size,
-                 .max_positions = config.n_positions,
-                 .ignored_tensors = {R"((transformer\.)?h\.\d+\.attn\.(bias|masked_bias))"}};
+                 .max_positions = config.n_positions};
   for (int64_t i = 0; i < config.n_layer; ++i) spec.layers.push_back(gpt2_block(config, make, i));
   spec.layers.push_back(causal_head(config, make));
   return spec;

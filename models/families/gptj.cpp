@@ -70,6 +70,7 @@ LayerSpec gptj_block(const GptjConfig& c, const SpecMaker& make, int64_t i,
                 1),
         make.row_bias("mlp.proj.bias", hf + "mlp.fc_out.bias")})
     layer.params.push_back(param);
+  layer.ignored_tensors = {hf + "attn.bias", hf + "attn.masked_bias", hf + "attn.embed_positions"};
   layer.build = [c, split, i, table](const LayerBuild& build) {
     return std::make_unique<GptjBlock>(c, split, i, table, build);
   };
@@ -101,8 +102,7 @@ ModelSpec gptj_spec(const GptjConfig& config, bool sequence_parallel, const Spli
                  .variant = variant_of(config),
                  .layers = {causal_embedding(config, make)},
                  .vocab_size = config.vocab_size,
-                 .max_positions = config.n_positions,
-                 .ignored_tensors = {R"((transformer\.)?h\.\d+\.attn\.(bias|masked_bias|embed_positions))"}};
+                 .max_positions = config.n_positions};
   const auto table = std::make_shared<const RotaryTable>(config.rotary_dim, config.n_positions);
   for (int64_t i = 0; i < config.n_layer; ++i) spec.layers.push_back(gptj_block(config, make, i, table));
   spec.layers.push_back(causal_head(config, make));

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
-#include <regex>
 #include <set>
 #include <utility>
 
@@ -220,6 +219,7 @@ void HfDirectory::check_names(const ModelSpec& spec) const {
   Listing mistakes("mismatch");
   std::set<std::string_view> used;
   for (const auto& layer : spec.layers) {
+    for (const auto& tensor : layer.ignored_tensors) used.insert(base_name(tensor));
     for (const auto& param : layer.params) {
       for (const auto& source : param.sources) {
         used.insert(base_name(source.tensor));
@@ -233,12 +233,8 @@ void HfDirectory::check_names(const ModelSpec& spec) const {
       }
     }
   }
-  std::vector<std::regex> ignored(spec.ignored_tensors.begin(), spec.ignored_tensors.end());
-  for (const auto& [name, place] : tensors_) {
-    const auto matches = [&spelled = place.name](const std::regex& r) { return std::regex_match(spelled, r); };
-    if (!used.contains(name) && std::none_of(ignored.begin(), ignored.end(), matches))
-      surplus.emplace(name, place.name);
-  }
+  for (const auto& [name, place] : tensors_)
+    if (!used.contains(name)) surplus.emplace(name, place.name);
   if (missing.empty() && surplus.empty() && mistakes.text().empty()) return;
   throw DataError(cat(path_, ": the files do not contain the ", spec.family, " model that ", kConfigFile,
                       " describes:", mistakes.text(), listed("missing", missing, "in the files", surplus),

@@ -81,7 +81,7 @@ void FlatValues::start_publishing() {
   if (host_) {
     if (rounded_.defined()) rounded_.copy_(own_);
     sending_ = host_->to_device(part_, rounded_.defined() ? rounded_ : own_);
-  } else if (has_master()) {
+  } else if (has_master() && std::exchange(rounds_, true)) {
     part_.copy_(own_);
   }
   if (gathered_ || segment_.shards == 1) return;

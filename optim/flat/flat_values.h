@@ -27,7 +27,10 @@ class FlatValues {
 
   const at::Tensor& whole() const { return whole_; }  // [length], for passes; its memory may be freed in between
   const at::Tensor& own() const { return own_; }      // [shard_length]: this rank's shard as it is trained
-  bool is_gathered() const { return gathered_; }      // for passes, and freed after them
+  // [shard_length]: own() rounded for passes, where an update on the device may write it besides own(); else undefined.
+  at::Tensor rounded() const { return !host_ && has_master() ? part_ : at::Tensor(); }
+  void rounded_is_written() { rounds_ = false; }  // by the update that the next publish() follows
+  bool is_gathered() const { return gathered_; }  // for passes, and freed after them
 
   // For passes: all ranks of the shards call these in the same order.
   void start_gathering();  // does nothing if the values are whole or being gathered
@@ -61,6 +64,7 @@ class FlatValues {
   HostCopyPtr sending_;
   WorkPtr gathering_;
   bool published_ = false;  // by publish_ahead
+  bool rounds_ = true;      // whether the next publish() rounds own()
 };
 
 }  // namespace shardline

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "optim/flat/reduction_order.h"
+
 namespace shardline {
 
 void GradientReductions::add_layer(int layer, const std::string& name, const std::vector<FlatGradients*>& gradients) {
@@ -12,9 +14,8 @@ void GradientReductions::add_layer(int layer, const std::string& name, const std
 
 void GradientReductions::open(int layer, bool deferred) {
   const auto in_the_way = [&](const Reduction& reduction) {
-    if (!reduction.of_microbatch) return false;
-    const bool large = sharding_.reduces_alone(reduction.gradients->whole().numel());
-    return large || reduction.layer == layer || reduction.layer != last_closed_;
+    return reduction.of_microbatch &&
+           must_end_before(sharding_, reduction.gradients->whole().numel(), reduction.layer, layer, last_closed_);
   };
   while (std::any_of(under_way_.begin(), under_way_.end(), in_the_way)) complete_oldest();
   for (auto* gradients : layers_[layer].by_deferred[deferred]) gradients->open();

@@ -56,6 +56,7 @@ class StreamLink : public HostLink {
     stream_waits_for(stream, streams_->current());
     const c10::StreamGuard on(stream);
     to.copy_(from, /*non_blocking=*/true);
+    (is_accelerator(to) ? to : from).record_stream(stream);
     return std::make_shared<StreamCopy>(streams_, stream);
   }
 

@@ -21,7 +21,7 @@ class HostLink {
   virtual ~HostLink() = default;
   virtual at::Tensor zeros(int64_t elements, at::ScalarType type) const = 0;  // on the host
   // Both start after all work queued on the device's current stream. The tensors have equal length and type; they must
-  // exist and not be changed until the copy is complete.
+  // not be changed until the copy is complete, and that of the host must exist until then.
   virtual HostCopyPtr to_host(const at::Tensor& to, const at::Tensor& from) = 0;
   virtual HostCopyPtr to_device(const at::Tensor& to, const at::Tensor& from) = 0;
 };

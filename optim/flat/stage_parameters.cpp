@@ -242,6 +242,8 @@ std::vector<TrainedRange> StageParameters::trained_ranges() {
       if (gradients[i].own().numel() == 0) continue;
       TrainedRange& range = ranges.emplace_back(TrainedRange{buffer.values[i].own(), gradients[i].for_update(),
                                                              buffer.layout.segments[i].decays, pieces_of(buffer, i)});
+      if (range.rounded = buffer.values[i].rounded(); range.rounded.defined())
+        range.rounded_is_written = [&segment = buffer.values[i]] { segment.rounded_is_written(); };
       if (!host_) continue;
       range.await_gradients = [&segment = gradients[i]] { segment.wait_until_brought(); };
       range.values_changed = [&segment = buffer.values[i]] { segment.publish_ahead(); };

@@ -38,6 +38,10 @@ struct TrainedRange {
   // For a range on the host of a device: see take_gradients and hand_on in optim/update/optimizer.h. Otherwise empty.
   std::function<void()> await_gradients = nullptr;  // waits until they are on the host
   std::function<void()> values_changed = nullptr;   // starts to copy them back
+  // For values on a device that passes use in half precision: an update may write that, too, and must then call
+  // rounded_is_written. Otherwise undefined and empty.
+  at::Tensor rounded = {};
+  std::function<void()> rounded_is_written = nullptr;
 };
 
 // A trained logical parameter of the stage, whether or not this rank holds a part of it.
@@ -93,6 +97,7 @@ class StageParameters : public ParameterStore {
   std::vector<TrainedParameter> trained_parameters() const;  // in the same order on all ranks of the stage
   // The ranks that share this stage's trained parameters.
   CommunicatorPtr part_holders() const { return shard_groups_.part_holders(); }
+  bool states_are_on_host() const { return host_ != nullptr; }  // and updates run there
   void publish_values();  // after an update of all trained ranges: publishes those that the update did not
 
   // After finish_gradients: the model's gradients in parts, each on exactly one rank of the world.
@@ -103,7 +108,7 @@ class StageParameters : public ParameterStore {
   struct Buffer {  // of one layer's untied parameters, or of a tied one
     FlatLayout layout;
     std::vector<FlatValues> values;  // by segment
-    // Of the trainable segments, which come first; for a tied parameter, of its first use.
+    // By trainable segment, which come first. A tied parameter has those of its first use here.
     std::vector<FlatGradients> gradients;
   };
   struct LayerParams {

@@ -154,7 +154,7 @@ Adafactor::Adafactor(std::vector<TrainedRange> ranges, const std::vector<Trained
   }
 }
 
-void Adafactor::step(double learning_rate, double gradient_factor) {
+void Adafactor::step(double learning_rate, const GradientFactor& gradient_factor) {
   ++steps_;
   for (const auto& range : ranges_) take_gradients(range, gradient_factor, options_.max_gradient_value);
   const double decay = 1 - std::pow(steps_, kDecayPower);

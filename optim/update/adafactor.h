@@ -23,7 +23,7 @@ class Adafactor : public Optimizer {
   // the ranges are not on the CPU.
   Adafactor(std::vector<TrainedRange> ranges, const std::vector<TrainedParameter>& parameters, PartHolders holders,
             const OptimizerOptions& options);
-  void step(double learning_rate, double gradient_factor) override;
+  void step(double learning_rate, const GradientFactor& gradient_factor) override;
 
   // The vectors of one tensor: a value for each row and each column of its matrices.
   struct Vectors {

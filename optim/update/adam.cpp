@@ -15,7 +15,7 @@ Adam::Adam(std::vector<TrainedRange> ranges, const OptimizerOptions& options) : 
   for (auto& range : ranges) states_.push_back({range, at::zeros_like(range.values), at::zeros_like(range.values)});
 }
 
-void Adam::step(double learning_rate, double gradient_factor) {
+void Adam::step(double learning_rate, const GradientFactor& gradient_factor) {
   ++steps_;
   if (update_at_once(learning_rate, gradient_factor)) return;
   const auto update = [&](const auto& fused, State& state, const at::Tensor& step) {
@@ -35,24 +35,32 @@ void Adam::step(double learning_rate, double gradient_factor) {
 }
 
 // Where the device has a kernel for it: every launch costs more than small ranges take.
-bool Adam::update_at_once(double learning_rate, double gradient_factor) {
-  const DeviceUpdates* kernels = states_.empty() ? nullptr : updates_for(states_.front().range.values);
+bool Adam::update_at_once(double learning_rate, const GradientFactor& gradient_factor) {
+  if (states_.empty()) return true;
+  const at::Tensor& values = states_.front().range.values;
+  const DeviceUpdates* kernels = updates_for(values.device(), values.scalar_type());
   if (kernels == nullptr) return false;
   std::vector<AdamTensors> ranges;
   for (const auto& state : states_) {
     if (state.range.await_gradients) state.range.await_gradients();
-    ranges.push_back({state.range.values, state.range.gradients, state.first, state.second, state.range.decays});
+    ranges.push_back({state.range.values, state.range.gradients, state.first, state.second, state.range.rounded,
+                      state.range.decays});
   }
-  kernels->adam_step(ranges, {.learning_rate = learning_rate,
-                              .beta1 = options_.beta1,
-                              .beta2 = options_.beta2,
-                              .epsilon = options_.epsilon,
-                              .weight_decay = options_.weight_decay,
-                              .step = steps_,
-                              .gradient_factor = gradient_factor,
-                              .max_gradient_value = options_.max_gradient_value,
-                              .decoupled = options_.kind == OptimizerOptions::Kind::adamw});
-  for (const auto& state : states_) hand_on(state.range);
+  kernels->adam_step(ranges,
+                     {.learning_rate = learning_rate,
+                      .beta1 = options_.beta1,
+                      .beta2 = options_.beta2,
+                      .epsilon = options_.epsilon,
+                      .weight_decay = options_.weight_decay,
+                      .step = steps_,
+                      .gradient_factor = gradient_factor.known,
+                      .max_gradient_value = options_.max_gradient_value,
+                      .decoupled = options_.kind == OptimizerOptions::Kind::adamw},
+                     gradient_factor.on_device);
+  for (const auto& state : states_) {
+    if (state.range.rounded_is_written) state.range.rounded_is_written();
+    hand_on(state.range);
+  }
   return true;
 }
 

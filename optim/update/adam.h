@@ -8,10 +8,10 @@ class Adam : public Optimizer {
  public:
   // options.kind: adamw or adam.
   Adam(std::vector<TrainedRange> ranges, const OptimizerOptions& options);
-  void step(double learning_rate, double gradient_factor) override;
+  void step(double learning_rate, const GradientFactor& gradient_factor) override;
 
  private:
-  bool update_at_once(double learning_rate, double gradient_factor);
+  bool update_at_once(double learning_rate, const GradientFactor& gradient_factor);
 
   struct State {
     TrainedRange range;

@@ -14,12 +14,11 @@ std::array<std::atomic<const DeviceUpdates*>, at::COMPILE_TIME_MAX_DEVICE_TYPES>
 
 }  // namespace
 
-const DeviceUpdates* updates_for(const at::Tensor& tensor) {
-  if (tensor.scalar_type() != at::kFloat) return nullptr;
-  const at::DeviceType device = tensor.device().type();
-  if (const DeviceUpdates* updates = chosen_updates[static_cast<size_t>(device)]) return updates;
+const DeviceUpdates* updates_for(at::Device device, at::ScalarType trained) {
+  if (trained != at::kFloat) return nullptr;
+  if (const DeviceUpdates* updates = chosen_updates[static_cast<size_t>(device.type())]) return updates;
 #ifdef SHARDLINE_CUDA
-  if (device == at::kCUDA) return &cuda::updates();
+  if (device.is_cuda()) return &cuda::updates();
 #endif
   return nullptr;
 }

@@ -14,7 +14,6 @@
 #include "core/device/accelerator.h"
 #include "core/numbers/exact_sum.h"
 #include "core/numbers/norm_leaf.h"
-#include "optim/update/cuda/device_updates.h"
 #include "optim/update/device_exact_sum.h"
 
 namespace shardline {
@@ -43,12 +42,11 @@ at::Tensor leaves_of(const at::Tensor& gradient) {
   return (lanes.select(1, 0) + lanes.select(1, 1)).add_(lanes.select(1, 2) + lanes.select(1, 3));
 }
 
+double root_of(const at::Tensor& words) {
+  return std::sqrt(ExactSum::of_words(words.const_data_ptr<int64_t>()).value());
+}
+
 ExactSum squares_on_device(const std::vector<at::Tensor>& gradients) {
-  if (const DeviceUpdates* kernels = updates_for(gradients.front())) {
-    const at::Tensor words = at::zeros({ExactSum::kWords}, gradients.front().options().dtype(at::kLong));
-    for (const auto& gradient : gradients) kernels->add_exact_squares(gradient, words);
-    return ExactSum::of_words(on_host(words, "gradient norm").const_data_ptr<int64_t>());
-  }
   constexpr int64_t kBlock = int64_t{1} << 22;  // elements, so that few are in fp64 at a time
   DeviceExactSum total(gradients.front().device());
   std::vector<at::Tensor> leaves;
@@ -68,17 +66,37 @@ ExactSum squares_on_device(const std::vector<at::Tensor>& gradients) {
 
 }  // namespace
 
-double gradient_norm(const StageParameters& parameters) {
-  ExactSum squares;
+GradientNorm::GradientNorm(const StageParameters& parameters)
+    : kernels_(updates_for(parameters.device(), parameters.trained_type())),
+      updates_on_host_(parameters.states_are_on_host()) {
   const auto gradients = parameters.counted_gradients();
+  const RankGroups& groups = parameters.groups();
+  words_ = at::zeros({ExactSum::kWords},
+                     at::TensorOptions(at::kLong).device(kernels_ ? parameters.device() : at::Device(at::kCPU)));
+  if (kernels_) {
+    for (const auto& gradient : gradients) kernels_->add_exact_squares(gradient, words_);
+    groups.device_world->all_reduce(words_, {.what = "gradient norm"})->wait();
+    arriving_ = std::make_unique<HostValues>(words_);
+    return;
+  }
+  ExactSum squares;
   if (!gradients.empty() && is_accelerator(gradients.front()))
     squares = squares_on_device(gradients);
   else
     for (const auto& gradient : gradients) add_squares(gradient, squares);
-  const auto words = at::zeros({ExactSum::kWords}, at::kLong);
-  std::memcpy(words.data_ptr<int64_t>(), squares.words().data(), sizeof squares.words());
-  parameters.groups().world->all_reduce(words, {.what = "gradient norm"})->wait();
-  return std::sqrt(ExactSum::of_words(words.data_ptr<int64_t>()).value());
+  std::memcpy(words_.data_ptr<int64_t>(), squares.words().data(), sizeof squares.words());
+  groups.world->all_reduce(words_, {.what = "gradient norm"})->wait();
+  known_ = root_of(words_);
+}
+
+double GradientNorm::value() {
+  if (!known_) known_ = root_of(arriving_->get("gradient norm"));
+  return *known_;
+}
+
+GradientFactor GradientNorm::factor(double scale, double max_norm) {
+  if (kernels_ && !known_ && !updates_on_host_) return kernels_->clip_factor(words_, scale, max_norm);
+  return clip_factor(value() / scale, max_norm) / scale;
 }
 
 double clip_factor(double norm, double max_norm) {

@@ -3,13 +3,36 @@
 // every layout that leaves the elements of a parameter on a rank in their order gets equal bits, whichever rank adds
 // which part.
 #pragma once
+#include <memory>
+#include <optional>
+
+#include "core/device/accelerator.h"
 #include "optim/flat/stage_parameters.h"
+#include "optim/update/cuda/device_updates.h"
+#include "optim/update/optimizer.h"
 
 namespace shardline {
 
-// Collective over the world; call it after finish_gradients. Every rank gets the norm; it is not finite if a gradient
-// is not.
-double gradient_norm(const StageParameters& parameters);
+// Of one step. On an accelerator it stays there until value() is called, so that an update can be queued before the
+// host waits.
+class GradientNorm {
+ public:
+  // Collective over the world; call it after finish_gradients.
+  explicit GradientNorm(const StageParameters& parameters);
+
+  // The same on every rank; not finite if a gradient is not.
+  double value();
+  // What the gradients, which are `scale` times the true ones, are multiplied with so that the norm of the true ones is
+  // at most max_norm (0: no clipping). Waits if updates need a number.
+  GradientFactor factor(double scale, double max_norm);
+
+ private:
+  const DeviceUpdates* kernels_;  // if the sum of squares is on the device; else null
+  bool updates_on_host_;
+  at::Tensor words_;  // of the sum: ExactSum::kWords, int64
+  std::unique_ptr<HostValues> arriving_;
+  std::optional<double> known_;
+};
 
 // torch's rule (clip_grad_norm_): max_norm / (norm + 1e-6) if that is below 1; max_norm 0 means no clipping.
 double clip_factor(double norm, double max_norm);

@@ -2,10 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
-#include <map>
-
-#include "core/error.h"
 
 namespace shardline {
 namespace {
@@ -102,37 +98,51 @@ double annealing(const Options& o, double done) {
   return std::max(factor, o.floor);
 }
 
+double constant(const Options&, double) {
+  return 1;
+}
+
 struct Formula {
   bool has_own_warmup;
-  std::function<double(const Options&, double)> factor;  // of the peak, when `done` steps are done
+  double (*factor)(const Options&, double);  // of the peak, when `done` steps are done
 };
 
-const std::map<std::string, Formula>& formulas() {
-  static const auto one = [](const Options&, double) { return 1.0; };
-  static const std::map<std::string, Formula> formulas = {
-      {"linear", {false, linear}},
-      {"cosine", {false, [](const Options& o, double done) { return std::max(0.0, cosine(o, done)); }}},
-      {"cosine_with_restarts", {false, cosine_with_restarts}},
-      {"polynomial", {false, polynomial}},
-      {"constant", {true, one}},
-      {"constant_with_warmup", {false, one}},
-      {"inverse_sqrt", {false, inverse_sqrt}},
-      {"cosine_with_min_lr", {false, cosine_with_min_lr}},
-      {"cosine_warmup_with_min_lr", {true, cosine_warmup_with_min_lr}},
-      {"warmup_stable_decay", {true, warmup_stable_decay}},
-      {"annealing", {true, annealing}}};
-  return formulas;
+Formula formula_of(RateSchedule type) {
+  switch (type) {
+    case RateSchedule::linear:
+      return {false, linear};
+    case RateSchedule::cosine:
+      return {false, [](const Options& o, double done) { return std::max(0.0, cosine(o, done)); }};
+    case RateSchedule::cosine_with_restarts:
+      return {false, cosine_with_restarts};
+    case RateSchedule::polynomial:
+      return {false, polynomial};
+    case RateSchedule::constant:
+      return {true, constant};
+    case RateSchedule::constant_with_warmup:
+      return {false, constant};
+    case RateSchedule::inverse_sqrt:
+      return {false, inverse_sqrt};
+    case RateSchedule::cosine_with_min_lr:
+      return {false, cosine_with_min_lr};
+    case RateSchedule::cosine_warmup_with_min_lr:
+      return {true, cosine_warmup_with_min_lr};
+    case RateSchedule::warmup_stable_decay:
+      return {true, warmup_stable_decay};
+    case RateSchedule::annealing:
+      return {true, annealing};
+  }
+  return {};
 }
 
 }  // namespace
 
 double learning_rate(const LearningRateOptions& options, int64_t step) {
-  const auto formula = formulas().find(options.type);
-  SL_ASSERT(formula != formulas().end(), "unknown learning-rate schedule ", options.type);
+  const Formula formula = formula_of(options.type);
   const double done = step - 1;
-  if (!formula->second.has_own_warmup && done < options.warmup_steps)
+  if (!formula.has_own_warmup && done < options.warmup_steps)
     return options.peak * done / std::max(1.0, options.warmup_steps);
-  return options.peak * formula->second.factor(options, done);
+  return options.peak * formula.factor(options, done);
 }
 
 }  // namespace shardline

@@ -2,16 +2,27 @@
 // annealing of SageMaker's examples.
 #pragma once
 #include <cstdint>
-#include <string>
 
 namespace shardline {
+
+enum class RateSchedule {
+  linear,
+  cosine,
+  cosine_with_restarts,
+  polynomial,
+  constant,
+  constant_with_warmup,
+  inverse_sqrt,
+  cosine_with_min_lr,
+  cosine_warmup_with_min_lr,
+  warmup_stable_decay,
+  annealing,
+};
 
 enum class RateShape { linear, cosine, one_minus_sqrt, exponential, plateau, constant };
 
 struct LearningRateOptions {
-  // linear, cosine, cosine_with_restarts, polynomial, constant, constant_with_warmup, inverse_sqrt, cosine_with_min_lr,
-  // cosine_warmup_with_min_lr, warmup_stable_decay, annealing
-  std::string type = "linear";
+  RateSchedule type = RateSchedule::linear;
   double peak = 5e-5;
   double warmup_steps = 0;  // a whole number, except for annealing
   int64_t total_steps = 0;

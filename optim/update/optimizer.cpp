@@ -40,9 +40,12 @@ int64_t optimizer_state_bytes(const OptimizerOptions& options, const ParamSpec& 
   throw InvariantError("unknown optimizer");
 }
 
-void take_gradients(const TrainedRange& range, double factor, double max_value) {
+void take_gradients(const TrainedRange& range, const GradientFactor& factor, double max_value) {
   if (range.await_gradients) range.await_gradients();
-  if (factor != 1) range.gradients.mul_(factor);
+  if (factor.on_device.defined())
+    range.gradients.mul_(factor.on_device);
+  else if (factor.known != 1)
+    range.gradients.mul_(factor.known);
   if (max_value > 0) range.gradients.clamp_(-max_value, max_value);
 }
 

@@ -13,7 +13,7 @@ Sgd::Sgd(std::vector<TrainedRange> ranges, const OptimizerOptions& options) : op
     states_.push_back({range, options_.momentum == 0 ? at::Tensor() : at::zeros_like(range.values)});
 }
 
-void Sgd::step(double learning_rate, double gradient_factor) {
+void Sgd::step(double learning_rate, const GradientFactor& gradient_factor) {
   for (auto& state : states_) {
     take_gradients(state.range, gradient_factor, options_.max_gradient_value);
     std::vector<at::Tensor> momentum;

@@ -7,7 +7,7 @@ namespace shardline {
 class Sgd : public Optimizer {
  public:
   Sgd(std::vector<TrainedRange> ranges, const OptimizerOptions& options);
-  void step(double learning_rate, double gradient_factor) override;
+  void step(double learning_rate, const GradientFactor& gradient_factor) override;
 
  private:
   struct State {

@@ -58,7 +58,7 @@ class Step {
     step.tokens_per_second = step.samples_per_second * static_cast<double>(workload_.sequence_length);
     step.utilization =
         model_flops(workload_) / (step.seconds * layout_.world() * machines_.cluster.peak(workload_.precision()));
-    const int nodes = (layout_.world() + machines_.cluster.devices_per_node - 1) / machines_.cluster.devices_per_node;
+    const int nodes = machines_.cluster.nodes_of(layout_.world());
     step.hourly_cost = nodes * machines_.cluster.hourly_price.value_or(0);
     return step;
   }

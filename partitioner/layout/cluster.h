@@ -49,6 +49,8 @@ struct Cluster {
 
   int devices() const { return nodes * devices_per_node; }
   int node_of(int rank) const { return rank / devices_per_node; }
+  // Nodes that this many ranks fill, the last one perhaps in part.
+  int nodes_of(int ranks) const { return (ranks + devices_per_node - 1) / devices_per_node; }
   double peak(Precision precision) const;  // ConfigError if the device does not support it
 };
 

@@ -61,10 +61,13 @@ struct Machines {
   std::shared_ptr<const Profile> profile;
 };
 
+// The most tokens of a microbatch of a replica, in training and in evaluation.
+inline constexpr int64_t kMostTokensOfMicrobatch = 1 << 27;
+
 // How the ranks run the step.
 struct Layout {
   int tensor = 1, pipeline = 1, replicas = 1;
-  std::string placement = "cluster";
+  Placement placement;
   int microbatch_size = 1;     // samples
   int microbatches = 1;        // of a replica in a step, over all accumulation steps
   int accumulation_steps = 1;  // divides microbatches

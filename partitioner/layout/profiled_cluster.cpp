@@ -48,7 +48,7 @@ Precision measured_precision(const DeviceMeasurement& device) {
 Cluster profiled_cluster(const Profile& profile, int world) {
   Cluster cluster{.name = "local", .device = condition(profile, "device")};
   cluster.devices_per_node = std::min(world, std::max(1, std::atoi(condition(profile, "ranks_per_host").c_str())));
-  cluster.nodes = (world + cluster.devices_per_node - 1) / cluster.devices_per_node;
+  cluster.nodes = cluster.nodes_of(world);
   cluster.memory_bytes = profile.device.memory_bytes;
   cluster.memory_bytes_per_second = profile.device.memory_bytes_per_second;
   cluster.peak_flops = {{measured_precision(profile.device), profile.device.flops_per_second}};

@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "optim/flat/reduction_order.h"
 #include "pipeline/activations/acquired_layers.h"
 #include "pipeline/schedule/schedule_simulation.h"
 
@@ -98,13 +99,14 @@ int64_t most_gathered(const StageLayouts& layouts, const std::vector<int>& acqui
   return most;
 }
 
+// The elements of the gradients that are open or being reduced, as GradientReductions opens and closes them.
 class OpenGradients {
  public:
   OpenGradients(const StageLayouts& layouts, const Sharding& sharding) : layouts_(layouts), sharding_(sharding) {}
 
   void open(int layer, bool deferred) {
     while (std::any_of(under_way_.begin(), under_way_.end(), [&](const Reduction& r) {
-      return sharding_.reduces_alone(r.whole) || r.layer == layer || r.layer != closed_;
+      return must_end_before(sharding_, r.whole, r.layer, layer, closed_);
     }))
       complete_oldest();
     for (const auto* segment : of(layer, deferred))

@@ -97,6 +97,12 @@ class Enumeration {
       layout.microbatches = share / size;
       if (!asked_for(space_.microbatches, layout.microbatches)) continue;
       cut = true;
+      if (excludes(share / size > kMostMicrobatches, cat("a replica may have at most ", kMostMicrobatches,
+                                                         " microbatches, but its ", share, " samples make more")))
+        continue;
+      if (excludes(size * workload_.sequence_length > kMostTokensOfMicrobatch,
+                   cat("a microbatch may have at most ", kMostTokensOfMicrobatch, " tokens")))
+        continue;
       for (const auto& placement : space_.placements) {
         layout.placement = placement;
         schedules(layout);
@@ -176,7 +182,9 @@ class Enumeration {
   bool with_poor_ = false;
 };
 
-// A lower bound of the microbatches that stage s keeps, in units of a whole stage.
+// A lower bound of the microbatches that stage s keeps, in units of a whole stage. One microbatch is a bound for every
+// schedule, but a loose one: the search then simulates many layouts that cannot fit. A kind that SearchSpace::schedules
+// lists needs a case of its own.
 double least_kept(const Layout& layout, int stage) {
   const int p = layout.pipeline, m = layout.microbatches, v = layout.chunks_per_stage;
   if (layout.active_microbatches > 0) return 1;
@@ -218,7 +226,7 @@ class Searcher {
   }
 
  private:
-  using SpansKey = std::tuple<int, int, int, std::string, int>;
+  using SpansKey = std::tuple<int, int, int, Placement, int>;
   static SpansKey key_of_spans(const Layout& layout) {
     return {layout.tensor, layout.pipeline, layout.replicas, layout.placement, layout.sharding.degree};
   }
@@ -249,7 +257,7 @@ class Searcher {
 
   double score(const Layout& layout, double seconds, double bytes) const {
     if (ranking_ == Ranking::memory) return bytes;
-    const int nodes = (layout.world() + machines_.cluster.devices_per_node - 1) / machines_.cluster.devices_per_node;
+    const int nodes = machines_.cluster.nodes_of(layout.world());
     return ranking_ == Ranking::cost ? seconds * nodes : seconds;
   }
 

@@ -26,7 +26,7 @@ struct SearchSpace {
   std::vector<int> sharding_degrees = {0};  // for sharded weights; 0: all replicas
   std::vector<bool> sequence_parallel = {false, true};
   std::vector<OffloadOptions> offload = {{}, {.enabled = true}};
-  std::vector<std::string> placements = {"cluster"};
+  std::vector<Placement> placements = {"cluster"};
   double memory_weight = 0;  // of the cut, see PartitionProblem
   int keep = 10;             // how many ranked layouts to keep
 };

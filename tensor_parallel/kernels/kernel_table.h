@@ -11,6 +11,8 @@ namespace shardline {
 struct KernelTable {
   decltype(&shardline::layer_norm_forward) layer_norm_forward;
   decltype(&shardline::layer_norm_backward) layer_norm_backward;
+  decltype(&shardline::rms_norm_forward) rms_norm_forward;
+  decltype(&shardline::rms_norm_backward) rms_norm_backward;
   decltype(&shardline::bias_activation_forward) bias_activation_forward;
   decltype(&shardline::bias_activation_backward) bias_activation_backward;
   decltype(&shardline::bias_dropout_add_forward) bias_dropout_add_forward;
@@ -20,6 +22,8 @@ struct KernelTable {
   decltype(&shardline::cross_entropy_gradient_) cross_entropy_gradient_;
   decltype(&shardline::attention_forward) attention_forward;
   decltype(&shardline::attention_backward) attention_backward;
+  // total [n] += the sum of the rows of x [rows, n], whose rows may be strided; total has x's wide type.
+  void (*add_column_sums)(at::Tensor total, const at::Tensor& x);
   // Cross entropy at once for a vocabulary that is not split over ranks, where it returns true. Labels are in [0, v)
   // or negative, which means none; added to total [2], fp64, are the losses and their number. With a gradient_scale,
   // the logits become the gradient times it. Null: there is no such kernel.

@@ -27,6 +27,14 @@ at::Tensor layer_norm_backward(const at::Tensor& dy, const at::Tensor& x, const 
                                const at::Tensor& rstd, const at::Tensor& weight, at::Tensor weight_grad,
                                at::Tensor bias_grad, int64_t valid_rows);
 
+// ---- RMS norm over the last dimension, x / sqrt(mean of x^2 + epsilon) * weight (Zhang & Sennrich 2019, arXiv
+// 1910.07467); shapes and types as for the layer norm. CPUs run ATen.
+std::tuple<at::Tensor, at::Tensor> rms_norm_forward(const at::Tensor& x, const at::Tensor& weight,
+                                                    double epsilon);  // y, rstd
+// Returns dx; adds to weight_grad [n] (undefined: skipped), only over the first `valid_rows` rows.
+at::Tensor rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& rstd,
+                             const at::Tensor& weight, at::Tensor weight_grad, int64_t valid_rows);
+
 // ---- activation(x + bias); x [rows, n], bias [n] or undefined
 enum class Activation { gelu, gelu_tanh, relu, silu, tanh };
 // HF's names: gelu, gelu_new, gelu_pytorch_tanh, gelu_fast, relu, silu, swish, tanh. Throws ConfigError.

@@ -6,7 +6,6 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/zeros.h>
-#include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
 
@@ -34,7 +33,7 @@ at::Tensor split_heads(const at::Tensor& x, const Microbatch& batch, const Atten
   return x.view({batch.batch(), batch.length(), o.heads, o.head_dim}).transpose(1, 2);
 }
 
-// Whether torch's fused attention gets tensors like this one as they are; else they are converted, or ours runs.
+// Whether torch's attention gets tensors like this one as they are; else they are converted.
 bool runs_as_is(const at::Tensor& t, const AttentionOptions& o) {
   if (t.scalar_type() == wide_type(t)) return true;
   return !o.in_fp32 && (is_accelerator(t) || multiplies_natively(t.scalar_type()));
@@ -102,16 +101,6 @@ void note_backward(const Microbatch& batch, const AttentionOptions& o) {
   note_sweep(3 * batch.tokens() * o.heads * o.head_dim, 2);   // q, k and v side by side
 }
 
-// Without dropout, accelerators use torch's attention with torch's own backward.
-bool is_torchs(const at::Tensor& qkv, const MicrobatchContext& context, const AttentionOptions& o) {
-  return !runs_loops(qkv) && !drops_out(context, o);
-}
-
-at::Tensor torchs_attention(const at::Tensor& qkv, const Microbatch& batch, const AttentionOptions& o) {
-  const auto [q, k, v] = split_qkv(as_computed(qkv, o), batch, o);
-  return merge_heads(at::scaled_dot_product_attention(q, k, v, {}, 0.0, true, o.scale)).to(qkv.scalar_type());
-}
-
 // An empty microbatch, or a rank without heads.
 at::Tensor empty_attention(const at::Tensor& qkv, const AttentionOptions& o) {
   return with_backward(at::zeros({qkv.size(0), o.heads * o.head_dim}, qkv.options().requires_grad(false)), {qkv}, {},
@@ -125,29 +114,19 @@ at::Tensor empty_attention(const at::Tensor& qkv, const AttentionOptions& o) {
 class AttentionCore {
  public:
   AttentionCore(const at::Tensor& qkv, const MicrobatchContext& context, const AttentionOptions& options)
-      : batch_(*context.batch),
-        options_(options),
-        torchs_(is_torchs(qkv, context, options)),
-        dropout_(dropout_of(context, options)) {}
+      : batch_(*context.batch), options_(options), dropout_(dropout_of(context, options)) {}
 
-  // What gradient() needs: qkv, the result [tokens, heads * head_dim], and the log of the sums of exponentials, which
-  // torch's attention keeps itself, with handles of its own to the other two.
+  // What gradient() needs: qkv, the result [tokens, heads * head_dim], and the log of the sums of exponentials.
   SavedTensors run(const at::Tensor& qkv) {
     note_forward(batch_, options_);
     auto [mixed, log_sum_exp] = compute(qkv.detach());
-    SavedTensors saved = {qkv.detach(), std::move(mixed)};
-    if (log_sum_exp.defined()) saved.push_back(std::move(log_sum_exp));
-    return saved;
+    return {qkv.detach(), std::move(mixed), std::move(log_sum_exp)};
   }
 
-  // Frees the result's memory, for whoever holds it, and what torch keeps.
-  void drop(const at::Tensor& mixed) {
-    torchs_qkv_.reset();
-    torchs_mixed_.reset();
-    mixed.storage().set_data_ptr_noswap(at::DataPtr(nullptr, mixed.device()));
-  }
+  // Frees the memory of the result, also for other holders of the tensor.
+  void drop(const at::Tensor& mixed) { mixed.storage().set_data_ptr_noswap(at::DataPtr(nullptr, mixed.device())); }
 
-  // After drop: the result is back, for all who hold it.
+  // After drop(): computes the result again, in the same storage.
   void run_again(const at::Tensor& qkv, const at::Tensor& mixed) {
     at::Tensor again;
     std::tie(again, log_sum_exp_) = compute(qkv);
@@ -156,43 +135,34 @@ class AttentionCore {
   }
 
   at::Tensor gradient(const SavedTensors& saved, const at::Tensor& d_mixed) const {
-    if (torchs_) {
-      torch::autograd::backward({torchs_mixed_}, {d_mixed});
-      return torchs_qkv_.grad();
-    }
     note_backward(batch_, options_);
-    const at::Tensor& qkv = saved[0];
+    const at::Tensor qkv = as_asked(saved[0]);
     const at::Tensor& log_sum_exp = saved.size() > 2 ? saved[2] : log_sum_exp_;
     const auto [q, k, v] = split_qkv(qkv, batch_, options_);
-    const auto out = split_heads(saved[1], batch_, options_);
-    const auto d_out = split_heads(d_mixed.contiguous(), batch_, options_);
-    return attention_backward(d_out, q, k, v, out, log_sum_exp, score_scale(), dropout_).view(qkv.sizes());
+    const auto out = split_heads(as_asked(saved[1]), batch_, options_);
+    const auto d_out = split_heads(as_asked(d_mixed.contiguous()), batch_, options_);
+    return attention_backward(d_out, q, k, v, out, log_sum_exp, score_scale(), dropout_)
+        .view(qkv.sizes())
+        .to(saved[0].scalar_type());
   }
 
  private:
   ScoreScale score_scale() const { return {options_.scale, options_.score_divisor}; }
 
-  std::pair<at::Tensor, at::Tensor> compute(const at::Tensor& qkv) {
-    if (torchs_) return {compute_by_torch(qkv), at::Tensor()};
-    at::NoGradGuard no_grad;
-    const auto [q, k, v] = split_qkv(qkv, batch_, options_);
-    const auto [out, log_sum_exp] = attention_forward(q, k, v, score_scale(), dropout_);
-    return {merge_heads(out), log_sum_exp};
-  }
+  // Our loops compute in fp32 anyway.
+  at::Tensor as_asked(const at::Tensor& t) const { return options_.in_fp32 && !runs_loops(t) ? t.to(wide_type(t)) : t; }
 
-  at::Tensor compute_by_torch(const at::Tensor& qkv) {
-    at::AutoGradMode grad(true);
-    torchs_qkv_ = qkv.detach().requires_grad_(true);
-    torchs_mixed_ = torchs_attention(torchs_qkv_, batch_, options_);
-    return torchs_mixed_.detach().clone();  // torch keeps its own
+  std::pair<at::Tensor, at::Tensor> compute(const at::Tensor& qkv) {
+    at::NoGradGuard no_grad;
+    const auto [q, k, v] = split_qkv(as_asked(qkv), batch_, options_);
+    const auto [out, log_sum_exp] = attention_forward(q, k, v, score_scale(), dropout_);
+    return {merge_heads(out.to(qkv.scalar_type())), log_sum_exp};
   }
 
   const Microbatch& batch_;
   AttentionOptions options_;
-  bool torchs_;
   AttentionDropout dropout_;
-  at::Tensor log_sum_exp_;                // from run_again to gradient
-  at::Tensor torchs_qkv_, torchs_mixed_;  // with torch's graph between them
+  at::Tensor log_sum_exp_;  // from run_again to gradient
 };
 
 }  // namespace
@@ -219,7 +189,6 @@ std::pair<at::Tensor, at::Tensor> KvCache::append(const at::Tensor& k, const at:
 at::Tensor causal_attention(const at::Tensor& qkv, const MicrobatchContext& context, const AttentionOptions& o) {
   if (qkv.numel() == 0) return empty_attention(qkv, o);
   if (context.cache) return cached_attention(qkv, context, o);
-  if (is_torchs(qkv, context, o)) return torchs_attention(qkv, *context.batch, o);
   const auto core = std::make_shared<AttentionCore>(qkv, context, o);
   const SavedTensors saved = core->run(qkv);
   return with_backward(saved[1], {qkv}, saved, "CausalAttention", [core](const at::Tensor& d_mixed, const auto& kept) {

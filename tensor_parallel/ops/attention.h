@@ -1,8 +1,8 @@
 // The causal attention core on this rank's heads. For half-precision q, k and v the scores, their softmax and its sums
-// are always fp32. On CPUs without a cache, and everywhere with dropout, products are fp32, too, and the result is
-// rounded once (kernels.h). Torch's attention runs on accelerators without dropout, and with a cache; it rounds
-// probabilities to the type before they are multiplied with the values, unless the type is converted to fp32: on
-// request (in_fp32), and on CPUs without instructions for it (products.h).
+// are always fp32. On CPUs without a cache products are fp32, too, and the result is rounded once (kernels.h). The
+// kernels of GPUs, and torch's attention, which runs with a cache, round probabilities to the type before they are
+// multiplied with the values, unless the type is converted to fp32: on request (in_fp32), and for torch's attention on
+// CPUs without instructions for it (products.h).
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -36,8 +36,8 @@ struct AttentionOptions {
   // gradients are rounded once. Costs time only where the products would else run in half precision.
   bool in_fp32 = false;
   // query_key_layer_scaling (Megatron): the block's number, counted from 1. Products of queries and keys are divided by
-  // it before they are stored and multiplied by it inside the softmax, which changes nothing but their range. Torch's
-  // own attention, on accelerators without dropout, has no place for it, and keeps its scores in fp32 anyway. 1: off.
+  // it before they are stored and multiplied by it inside the softmax, which changes nothing but their range. Kernels
+  // that keep their scores in fp32 registers, as those of GPUs, ignore it. 1: off.
   double score_divisor = 1;
 };
 

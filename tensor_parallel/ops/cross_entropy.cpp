@@ -7,7 +7,6 @@
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/stack.h>
-#include <ATen/ops/tensor.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
@@ -48,18 +47,6 @@ std::pair<at::Tensor, at::Tensor> whole_stats(const TensorParallel& tp, const at
   return {top + scaled.sum(0).log(), all.select(1, 2).sum(0)};
 }
 
-LossTerm loss_term(const at::Tensor& sums) {
-  return {sums[0].item<double>(), sums[1].item<double>()};
-}
-
-// The loss of all rows, from each rank's own.
-LossTerm sum_over_ranks(const TensorParallel& tp, const LossTerm& mine, at::Device device) {
-  if (tp.size() == 1) return mine;
-  const auto sums = on_device(at::tensor({mine.sum, mine.weight}, at::kDouble), device);
-  tp.comm->all_reduce(sums, {.what = "loss of all rows"})->wait();
-  return loss_term(on_host(sums, "loss of all rows"));
-}
-
 // The tokens that this rank computes, and with whom it shares the vocabulary: a rank with all words computes its own
 // border rows alone; otherwise each rank computes its words' part of all tokens.
 struct HeadPart {
@@ -84,15 +71,25 @@ bool at_once(const HeadPart& part, const at::Tensor& logits, const at::Tensor& l
   return kernel != nullptr && kernel(logits, label, sums, gradient_scale);
 }
 
-// Block by block of tokens: the loss, and in training the gradients of w, b and of the input, dx.
-LossTerm loss_of_blocks(const HeadPart& part, const at::Tensor& all_logits, const at::Tensor& dx, Parameter& w,
-                        Parameter* b, int64_t first_word, const MicrobatchContext& context) {
+// Room for the logits of a block. On accelerators rows begin at multiples of 128 bytes or more, whatever the
+// vocabulary: products and kernels read and write several numbers at once.
+at::Tensor room_for_logits(const HeadPart& part, int64_t words) {
+  const int64_t rows = std::min(part.tokens, head_block_tokens(part.input.device(), part.input.element_size()));
+  constexpr int64_t kMultiple = 64;
+  const int64_t stride = is_accelerator(part.input) ? (words + kMultiple - 1) / kMultiple * kMultiple : words;
+  return at::empty({rows, stride}, part.input.options()).narrow(1, 0, words);
+}
+
+// Block by block of tokens: the sums of losses and of weights [2], and in training the gradients of w, b and of the
+// input, dx.
+at::Tensor loss_of_blocks(const HeadPart& part, const at::Tensor& all_logits, const at::Tensor& dx, Parameter& w,
+                          Parameter* b, int64_t first_word, const MicrobatchContext& context) {
   const auto label = shifted_labels(context.batch->labels).narrow(0, part.first_token, part.tokens);
   const auto valid = label != kNoLabel;
   const auto local_label = at::where(valid, label - first_word, int64_t{-1});
-  const auto sums = at::zeros({2}, valid.options().dtype(at::kDouble));  // of losses and weights
-  for (int64_t first = 0; first < part.tokens; first += kHeadBlockTokens) {
-    const int64_t rows = std::min(kHeadBlockTokens, part.tokens - first);
+  const auto sums = at::zeros({2}, valid.options().dtype(at::kDouble));
+  for (int64_t first = 0, rows; first < part.tokens; first += rows) {
+    rows = std::min(all_logits.size(0), part.tokens - first);
     const auto x = part.input.narrow(0, first, rows), logits = all_logits.narrow(0, 0, rows);
     const auto block_label = local_label.narrow(0, first, rows), block_valid = valid.narrow(0, first, rows);
     linear_forward_out(logits, x, w.value, b ? b->value : at::Tensor());
@@ -109,7 +106,7 @@ LossTerm loss_of_blocks(const HeadPart& part, const at::Tensor& all_logits, cons
     if (w.grad.defined()) add_weight_gradient(w.grad, logits, x);
     if (b && b->grad.defined()) add_bias_gradient(b->grad, logits);
   }
-  return loss_term(on_host(sums, "loss of a microbatch"));
+  return sums;
 }
 
 // In a dry run, instead of loss_of_blocks: the sums of the bias's gradient, which are as wide as the vocabulary, and
@@ -139,19 +136,25 @@ std::pair<LossTerm, at::Tensor> loss_and_gradient(const TensorParallel& tp, cons
   const auto dx = train ? at::empty(part.input.sizes(), part.input.options()) : at::Tensor();
   if (train) dx.narrow(0, part.tokens, dx.size(0) - part.tokens).zero_();
   at::Tensor logits;
-  if (part.tokens > 0)
-    logits = at::empty({std::min(part.tokens, kHeadBlockTokens), w.value.size(0)}, part.input.options());
+  if (part.tokens > 0) logits = room_for_logits(part, w.value.size(0));
   LossTerm loss;
   if (x.is_meta()) {
     note_blocks(part, logits, w, b);
   } else {
-    loss = loss_of_blocks(part, logits, dx, w, b, first_word, context);
-    if (!part.split && tp.sequence_parallel) loss = sum_over_ranks(tp, loss, x.device());
+    const auto sums = loss_of_blocks(part, logits, dx, w, b, first_word, context);
+    if (!part.split && tp.sequence_parallel && tp.size() > 1)  // each rank has the loss of its own rows
+      tp.comm->all_reduce(sums, {.what = "loss of all rows"})->wait();
+    const auto known = on_host(sums, "loss of a microbatch");
+    loss = {known[0].item<double>(), known[1].item<double>()};
   }
   return {loss, train ? reduce_rows(part.words, dx) : dx};
 }
 
 }  // namespace
+
+int64_t head_block_tokens(at::Device device, int64_t element_bytes) {
+  return is_accelerator(device) ? 8192 / element_bytes : 256;
+}
 
 at::Tensor head_cross_entropy(const TensorParallel& tp, const at::Tensor& x, Parameter& w, Parameter* b,
                               int64_t first_word, MicrobatchContext& context) {

@@ -10,15 +10,17 @@
 
 namespace shardline {
 
-constexpr int64_t kHeadBlockTokens = 256;  // whose logits exist at a time
+// Tokens whose logits exist at a time: few on CPUs, so that they stay in the cache; on accelerators as many as keep
+// them busy, in the same memory for every type.
+int64_t head_block_tokens(at::Device device, int64_t element_bytes);
 
 // Labels are within the whole vocabulary, or -100; the maker of the batch checks this
 // (engine/data/dataset/batch_source.h). x: border rows [rows, hidden]; w [vocabulary of this rank, hidden], its entries
 // starting at first_word. Labels are the microbatch's own, shifted here: position i predicts label i + 1, and -100
 // means no label. Leaves (sum, weight) in the context. Mode::train: returns the loss sum times context.loss_scale, a
 // scalar of at least fp32 with a backward. Else: undefined. b [vocabulary of this rank], split as w is, or null. Where
-// the spec of w splits nothing, each rank sees to its own border rows with all words, and the gradients of w and b are
-// theirs.
+// the spec of w splits nothing, each rank computes its own border rows with all words, and the gradients of w and b are
+// those of its rows.
 at::Tensor head_cross_entropy(const TensorParallel& tp, const at::Tensor& x, Parameter& w, Parameter* b,
                               int64_t first_word, MicrobatchContext& context);
 

@@ -48,6 +48,22 @@ at::Tensor layer_norm(const TensorParallel& tp, const at::Tensor& x, int64_t tok
       });
 }
 
+at::Tensor rms_norm(const TensorParallel& tp, const at::Tensor& x, int64_t tokens, Parameter& weight, double epsilon) {
+  at::Tensor y, rstd;
+  {
+    at::NoGradGuard no_grad;
+    note_sweep(x.numel(), 2);
+    std::tie(y, rstd) = rms_norm_forward(x, weight.value, epsilon);
+  }
+  const int64_t valid = valid_border_rows(tp, tokens);
+  return with_backward(y, {x}, {x, rstd}, "RmsNorm", [valid, &weight](const at::Tensor& dy, const SavedTensors& saved) {
+    note_sweep(dy.numel(), 3);
+    if (weight.grad.defined()) note_sweep(dy.numel(), 2);
+    return std::vector<at::Tensor>{
+        rms_norm_backward(dy.contiguous(), saved[0], saved[1], weight.value, weight.grad, valid)};
+  });
+}
+
 at::Tensor bias_activation(const at::Tensor& x, Parameter& bias, Activation activation) {
   at::Tensor y;
   {

@@ -1,6 +1,6 @@
-// Layer norm, bias + activation, bias + dropout + residual: the ops between the products, on kernels.h, which says what
+// Norms, bias + activation, bias + dropout + residual: the ops between the products, on kernels.h, which says what
 // is computed in which type. In half precision all tensors have the parameters' type, but for fp32_residual_addition:
-// then the residual stream (x of layer_norm, residual and result of bias_dropout_add, the border between layers) is
+// then the residual stream (x of norms, residual and result of bias_dropout_add, the border between layers) is
 // fp32, its gradient too, and what the norm gives to the products is half precision again.
 #pragma once
 #include <ATen/core/Tensor.h>
@@ -16,6 +16,9 @@ namespace shardline {
 at::Tensor layer_norm(const TensorParallel& tp, const at::Tensor& x, int64_t tokens, Parameter& weight, Parameter& bias,
                       double epsilon);
 
+// The RMS norm, likewise.
+at::Tensor rms_norm(const TensorParallel& tp, const at::Tensor& x, int64_t tokens, Parameter& weight, double epsilon);
+
 // activation(x + bias); x [tokens, n of this rank], bias of the same n.
 at::Tensor bias_activation(const at::Tensor& x, Parameter& bias, Activation activation);
 
@@ -24,7 +27,7 @@ at::Tensor bias_activation(const at::Tensor& x, Parameter& bias, Activation acti
 at::Tensor bias_dropout_add(const TensorParallel& tp, const at::Tensor& x, int64_t tokens, Parameter* bias,
                             const at::Tensor& residual, const DropoutRows& rows);
 
-// Which sample and position every border row of this rank is, and the stream of dropout `site` of layer `layer`.
+// The sample and position of every border row of this rank, and the stream of dropout `site` of layer `layer`.
 // Probability 0 outside of training.
 DropoutRows dropout_rows(const TensorParallel& tp, const MicrobatchContext& context, int64_t layer, int site,
                          double probability);

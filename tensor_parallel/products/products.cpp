@@ -1,5 +1,6 @@
 #include "tensor_parallel/products/products.h"
 
+#include <ATen/Context.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
@@ -9,7 +10,7 @@
 #include "core/device/accelerator.h"
 #include "core/error.h"
 #include "core/model/announced_op.h"
-#include "tensor_parallel/kernels/aten/aten_kernels.h"
+#include "tensor_parallel/kernels/kernel_table.h"
 #include "tensor_parallel/kernels/row_kernels.h"
 #include "tensor_parallel/products/products_onednn.h"
 #include "tensor_parallel/products/widened_products.h"
@@ -131,7 +132,7 @@ void add_bias_gradient(at::Tensor db, const at::Tensor& dy) {
   if (runs_loops(dy) && dy.stride(1) == 1)
     add_row_sums(db, dy);
   else
-    aten::add_column_sums(db, dy);
+    kernels_for(dy).add_column_sums(db, dy);
 }
 
 void product_out(at::Tensor c, const at::Tensor& a, const at::Tensor& b, bool accumulate) {
@@ -141,6 +142,12 @@ void product_out(at::Tensor c, const at::Tensor& a, const at::Tensor& b, bool ac
 bool multiplies_natively(at::ScalarType type) {
   if (!is_half(type) || chosen == ProductLibrary::aten) return true;
   return type == at::kBFloat16 && onednn_library().multiplies_bf16;
+}
+
+void set_gpu_products(bool tf32) {
+  at::globalContext().setAllowTF32CuBLAS(tf32);
+  at::globalContext().setAllowBF16ReductionCuBLAS(false);
+  at::globalContext().setAllowFP16ReductionCuBLAS(false);
 }
 
 void use_products(ProductLibrary products) {

@@ -31,6 +31,10 @@ void product_out(at::Tensor c, const at::Tensor& a, const at::Tensor& b, bool ac
 // Whether CPU tensors of this type are multiplied as they are.
 bool multiplies_natively(at::ScalarType type);
 
+// How this process multiplies on GPUs from now on. tf32: values in fp32 are rounded to TF32 first. Products in half
+// precision are always added in fp32, which ATen alone does not promise there.
+void set_gpu_products(bool tf32);
+
 enum class ProductLibrary { automatic, aten, onednn };
 // For tests and benchmark programs; `automatic` is the start value. Throws ConfigError when oneDNN is not in this
 // build.

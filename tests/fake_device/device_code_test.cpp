@@ -8,6 +8,7 @@
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <cmath>
@@ -19,6 +20,7 @@
 #include "core/device/device_marks.h"
 #include "core/model/backward.h"
 #include "core/numbers/philox.h"
+#include "optim/flat/host_link.h"
 #include "optim/update/device_exact_sum.h"
 #include "tensor_parallel/kernels/aten/aten_random.h"
 #include "tests/fake_device/fake_device.h"
@@ -83,6 +85,15 @@ TEST_CASE("an exact sum on a device is the exact sum on the host") {
   check(at::tensor({1.0, kInfinity, std::nan("")}, at::kDouble));
   check(at::tensor({0.0, -0.0, std::numeric_limits<double>::denorm_min(), std::numeric_limits<double>::max()},
                    at::kDouble));
+}
+
+TEST_CASE("a tensor may be dropped while it is copied between a device and its host") {
+  fake::take_faults();
+  const HostLinkPtr link = make_host_link(fake::device());
+  const at::Tensor there = link->zeros(100, at::kFloat), back = link->zeros(100, at::kFloat);
+  link->to_device(at::empty({100}, at::TensorOptions(fake::device())), there);
+  link->to_host(back, at::zeros({100}, at::TensorOptions(fake::device())))->wait();
+  CHECK(fake::take_faults() == Faults());
 }
 
 TEST_CASE("marks of a device have the times of the host's clock") {

@@ -31,6 +31,13 @@ void install(int devices);
 
 at::Device device(int index = 0);
 
+// Bytes of memory of each device; an allocation beyond them throws c10::OutOfMemoryError.
+inline constexpr size_t kDeviceBytes = size_t{1} << 34;
+void set_device_bytes(size_t bytes);  // kDeviceBytes at the start
+
+// From now on the device's streams and events throw c10::Error with this text, as after a kernel's fault; "" ends that.
+void break_device(at::Device device, const std::string& text);
+
 // The violations since the last call, in the order in which they were found. Asks whether copies to the device that the
 // host never waited for still find their source unchanged. Includes
 // joined_threads().
@@ -39,11 +46,15 @@ std::vector<std::string> take_faults();
 // The caller has joined threads that used devices: it knows what they knew.
 void joined_threads();
 
+// For programs that are not asked for them: called with each violation when it is found.
+void call_on_fault(void (*handler)(const std::string& fault));
+
 // What was done on all devices since the last call.
 struct Counts {
   std::map<std::string, int64_t> launches;  // by operator
   int64_t bytes = 0;                        // that these read and wrote
   std::map<std::string, int64_t> waits;     // of the host for a device, by HostWait::reason(); "" without one
+  int64_t memory_questions = 0;             // for free memory, which sets up a real device in the process that asks
 
   int64_t launched() const;
 };
@@ -55,6 +66,7 @@ struct Access {
   const void* begin = nullptr;
   size_t bytes = 0;
   bool writes = false;
+  size_t gaps = 0;  // of these bytes, those between rows, which are not used
 };
 void launch(const std::string& name, const c10::Stream& stream, const std::vector<Access>& accesses);
 
@@ -72,5 +84,7 @@ void launch(const std::string& name, const c10::Stream& stream, const std::vecto
 // Those that have not ended and that a stream, or any stream of a device, has come to.
 std::vector<OutsidePtr> outside_of(const c10::Stream& stream);
 std::vector<OutsidePtr> outside_of(at::Device device);
+// A library that this thread called has waited until the device was idle: the thread may free memory that it used.
+void waited_outside(at::Device device);
 
 }  // namespace shardline::fake

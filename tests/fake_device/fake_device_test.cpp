@@ -236,4 +236,15 @@ TEST_CASE("memory in use is counted as torch counts it") {
   CHECK(accelerator(2) == fake::device(2));
 }
 
+TEST_CASE("a violation is reported when it is found") {
+  static std::vector<std::string> reported;
+  reported.clear();
+  fake::take_faults();
+  fake::call_on_fault([](const std::string& fault) { reported.push_back(fault); });
+  at::ones({8}, on(1));  // which is not current
+  fake::call_on_fault(nullptr);
+  CHECK_FALSE(reported.empty());
+  CHECK(reported == fake::take_faults());
+}
+
 }  // namespace shardline::fake_device_test

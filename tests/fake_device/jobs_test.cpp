@@ -1,4 +1,6 @@
 // Commands on the fake device: what they print and write is what they print and write on a CPU.
+#include <ATen/Context.h>
+
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -89,6 +91,70 @@ TEST_CASE("train, eval and generate on a device give what they give on a CPU") {
   CHECK(std::filesystem::exists(folder / "out-cuda/timeline/step-2.json"));
 }
 
+// On a real device a process that asks holds some hundreds of MB there until it ends.
+TEST_CASE("the checks before ranks are started ask no device for its memory; the ranks do") {
+  const RunFolder folder("fake-device-checks");
+  const Config config = config_on(folder, "cuda", {});
+  fake::take_counts();
+  check_train(config);
+  CHECK(fake::take_counts().memory_questions == 0);
+  printed(config, [](RankContext&) {});
+  CHECK(fake::take_counts().memory_questions > 0);
+}
+
+TEST_CASE("TF32 is what the config asks for, and only devices have it") {
+  const RunFolder folder("fake-device-tf32");
+  const auto precision = [] {
+    return at::globalContext().float32Precision(at::Float32Backend::CUDA, at::Float32Op::MATMUL);
+  };
+  const auto precision_with = [&](const json& tf32) {
+    const Config config = config_on(folder, "cuda", {{"training", {{"tf32", tf32}}}});
+    at::Float32Precision found = at::Float32Precision::NONE;
+    printed(config, [&](RankContext&) { found = precision(); });
+    return found;
+  };
+  CHECK(precision_with(true) == at::Float32Precision::TF32);
+  CHECK(precision_with(false) == at::Float32Precision::IEEE);
+  CHECK(precision_with(true) == at::Float32Precision::TF32);
+  CHECK(precision_with(nullptr) == at::Float32Precision::IEEE);
+  CHECK(at::globalContext().allowBF16ReductionCuBLAS() ==
+        at::CuBLASReductionOption::DisallowReducedPrecisionAllowSplitK);
+  const Config on_cpu = config_on(folder, "cpu", {{"training", {{"tf32", true}}}});
+  CHECK_THROWS_WITH(check_train(on_cpu), Catch::Contains("/training/tf32: needs a GPU"));
+  CHECK(precision() == at::Float32Precision::IEEE);
+}
+
+TEST_CASE("info lists devices and what a config would use of them") {
+  const RunFolder folder("fake-device-info");
+  const auto use = [&](const char* device, const json& changes) {
+    const json info = json::parse(info_text(config_on(folder, device, changes), true));
+    CHECK(info.at("gpus").size() == 4);
+    CHECK(info.at("gpus").at(3).at("memory_bytes") == fake::kDeviceBytes);
+    CHECK(info.at("gpus").at(3).at("problem") == nullptr);
+    CHECK(info.at("links").size() == 6);
+    CHECK(info.at("no_gpu") == nullptr);
+    return info.at("use");
+  };
+  const json two = {{"smp_options", {{"pipeline_parallel_degree", 2}}}};
+  const json threads = use("cuda", two);
+  CHECK(threads.at("ranks").at(1).at("device") == "fake:0");
+  CHECK(threads.at("ranks").at(1).at("why").get<std::string>().ends_with("threads share the first GPU"));
+  CHECK(threads.at("tensors").at("communicator") == "threads");
+  json processes = two;
+  processes["runtime"]["communicator"] = "mpi";
+  processes["mpi_options"]["processes_per_host"] = 6;
+  const json shared = use("auto", processes);
+  CHECK(shared.at("ranks").size() == 6);
+  CHECK(shared.at("ranks").at(5).at("device") == "fake:1");
+  CHECK(shared.at("tensors").at("why") == "6 ranks share 4 of the GPUs, and NCCL wants one for each");
+  const json cpu = use("cpu", two);
+  CHECK(cpu.at("ranks").at(0).at("device") == "cpu");
+  CHECK(cpu.at("tensors").at("why") == "the ranks compute on CPUs");
+  const json refused = use("auto", {{"training", {{"full_determinism", true}}}});
+  CHECK_THAT(refused.at("problem").get<std::string>(), Catch::Contains("/training/full_determinism: is not supported"));
+  CHECK_THAT(info_text(config_on(folder, "cuda", two), false), Catch::Contains("0 - 1  host memory"));
+}
+
 TEST_CASE("a device is profiled") {
   const RunFolder folder("fake-device-profile");
   const Config config = config_on(folder, "cuda", {{"smp_options", {{"tensor_parallel_degree", 2}}}});
@@ -97,7 +163,7 @@ TEST_CASE("a device is profiled") {
       printed(config, [&](RankContext& context) { profile_job(config, folder / "profile.json", context); });
   CHECK(fake::take_faults() == Faults());
   const Profile profile = read_profile(folder / "profile.json");
-  CHECK(profile.device.memory_bytes == 1ll << 34);
+  CHECK(profile.device.memory_bytes == fake::kDeviceBytes);
   CHECK(profile.device.flops_per_second > 1e9);
   for (const auto& layer : profile.layers) {
     CHECK(layer.forward_seconds > 0);

@@ -1,5 +1,6 @@
 #include <c10/core/CachingDeviceAllocator.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -9,8 +10,9 @@
 namespace shardline::fake {
 namespace {
 
-constexpr size_t kAlignment = 64, kDeviceBytes = size_t{1} << 34;
+constexpr size_t kAlignment = 64;
 constexpr int kUnwritten = 0xff;
+std::atomic<size_t> device_bytes{kDeviceBytes};
 
 char* make_block(size_t bytes, int device, size_t stream) {
   void* memory = nullptr;
@@ -26,6 +28,8 @@ class DeviceMemoryAllocator : public c10::DeviceAllocator {
     const std::scoped_lock lock(runtime().mutex);
     const int index = current_device();
     if (bytes == 0) return {nullptr, device(index)};
+    TORCH_CHECK_WITH(OutOfMemoryError, stats(index).current + bytes <= device_bytes, "Fake device ", index,
+                     " out of memory. Tried to allocate ", bytes, " bytes.");
     stats(index).increase(bytes);
     char* memory = make_block(bytes, index, runtime().number(current_stream(index)));
     return {memory, memory, &free_memory, device(index)};
@@ -51,7 +55,9 @@ class DeviceMemoryAllocator : public c10::DeviceAllocator {
     stats(index).reset_peak();
   }
   std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex index) override {
-    return {kDeviceBytes - stats(index).current, kDeviceBytes};
+    const std::scoped_lock lock(runtime().mutex);
+    ++runtime().counts.memory_questions;
+    return {device_bytes - stats(index).current, device_bytes};
   }
 
  private:
@@ -90,6 +96,10 @@ DeviceMemoryAllocator device_allocator;
 PinnedMemoryAllocator host_allocator;
 
 }  // namespace
+
+void set_device_bytes(size_t bytes) {
+  device_bytes = bytes;
+}
 
 void install_memory() {
   c10::SetAllocator(at::kPrivateUse1, &device_allocator);

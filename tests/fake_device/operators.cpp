@@ -6,10 +6,11 @@
 #include <ATen/ops/_local_scalar_dense.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
+#include <ATen/ops/addmm.h>
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
-#include <ATen/ops/mm.h>
 #include <ATen/ops/native_layer_norm.h>
 #include <ATen/ops/native_layer_norm_backward.h>
 #include <ATen/ops/resize_native.h>
@@ -354,6 +355,46 @@ at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
   return std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(q, k, v, dropout, causal, added, scale));
 }
 
+// Flash attention, which torch has for CUDA; CPUs have another operator for the same. Laid out as CUDA's results are.
+at::Tensor by_tokens(const at::Tensor& heads) {
+  return heads.transpose(1, 2).contiguous().transpose(1, 2);
+}
+
+using FlashResults = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, c10::SymInt, c10::SymInt, at::Tensor,
+                                at::Tensor, at::Tensor>;
+FlashResults flash_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, double dropout, bool causal,
+                             bool, std::optional<double> scale) {
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  Launch queued("aten::_scaled_dot_product_flash_attention", current_stream(q.device().index()));
+  for (const auto& tensor : {q, k, v}) queued.uses(tensor, false);
+  const auto [out, log_sum_exp] = at::_scaled_dot_product_flash_attention_for_cpu(
+      cpu_alias(q), cpu_alias(k), cpu_alias(v), dropout, causal, {}, scale);
+  const at::Tensor random_state = at::empty({2}, q.options().dtype(at::kUInt64));
+  return {queued.made(by_tokens(out), q.device()),
+          queued.made(log_sum_exp.contiguous(), q.device()),
+          {},
+          {},
+          q.sym_size(2),
+          k.sym_size(2),
+          random_state,
+          random_state,
+          {}};
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> flash_attention_backward(
+    const at::Tensor& d_out, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& out,
+    const at::Tensor& log_sum_exp, const at::Tensor&, const at::Tensor&, c10::SymInt, c10::SymInt, double dropout,
+    bool causal, const at::Tensor&, const at::Tensor&, std::optional<double> scale) {
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  Launch queued("aten::_scaled_dot_product_flash_attention_backward", current_stream(q.device().index()));
+  for (const auto& tensor : {d_out, q, k, v, out, log_sum_exp}) queued.uses(tensor, false);
+  const auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+      cpu_alias(d_out), cpu_alias(q), cpu_alias(k), cpu_alias(v), cpu_alias(out), cpu_alias(log_sum_exp), dropout,
+      causal, {}, scale);
+  const auto made = [&](const at::Tensor& tensor) { return queued.made(by_tokens(tensor), q.device()); };
+  return {made(dq), made(dk), made(dv)};
+}
+
 // Half-precision factors, an fp32 sum: CPUs have no such operator.
 at::Tensor& wide_addmm_out(const at::Tensor& self, const at::Tensor& a, const at::Tensor& b, at::ScalarType type,
                            const at::Scalar& beta, const at::Scalar& alpha, at::Tensor& out) {
@@ -361,8 +402,9 @@ at::Tensor& wide_addmm_out(const at::Tensor& self, const at::Tensor& a, const at
   Launch queued("aten::addmm.dtype_out", current_stream(out.device().index()));
   for (const auto& tensor : {self, a, b}) queued.uses(tensor, false);
   queued.uses(out, true);
-  const at::Tensor product = at::mm(cpu_alias(a).to(type), cpu_alias(b).to(type));
-  cpu_alias(out).copy_(cpu_alias(self).mul(beta).add_(product, alpha));
+  at::Tensor sum = cpu_alias(out);
+  at::addmm_out(sum, self.is_same(out) ? sum : cpu_alias(self), cpu_alias(a).to(type), cpu_alias(b).to(type), beta,
+                alpha);
   return out;
 }
 
@@ -382,8 +424,8 @@ at::Tensor cpu_alias(const at::Tensor& tensor) {
 
 Access access_of(const at::Tensor& tensor, bool writes) {
   if (tensor.numel() == 0) return {};
-  return {tensor.const_data_ptr(),
-          at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), tensor.itemsize(), 0), writes};
+  const size_t bytes = at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), tensor.itemsize(), 0);
+  return {tensor.const_data_ptr(), bytes, writes, bytes - std::min(bytes, tensor.nbytes())};
 }
 
 void install_operators() {
@@ -406,6 +448,8 @@ void install_operators() {
   aten.impl("_copy_from_and_resize", TORCH_FN(copy_from_and_resize));
   aten.impl("_local_scalar_dense", TORCH_FN(local_scalar));
   aten.impl("addmm.dtype_out", TORCH_FN(wide_addmm_out));
+  aten.impl("_scaled_dot_product_flash_attention", TORCH_FN(flash_attention));
+  aten.impl("_scaled_dot_product_flash_attention_backward", TORCH_FN(flash_attention_backward));
   aten.impl("native_layer_norm", TORCH_FN(layer_norm));
   aten.impl("native_layer_norm_backward", TORCH_FN(layer_norm_backward));
   // Operators made of others have guards of their own, which hide that the caller has none.

@@ -106,7 +106,13 @@ Block* Runtime::block_of(const void* pointer) {
 
 void Runtime::fault(std::string text) {
   constexpr size_t kMost = 100;
+  if (on_fault) on_fault(text);
   if (faults.size() < kMost) faults.push_back(std::move(text));
+}
+
+void Runtime::check_works(int device) const {
+  const auto found = broken.find(device);
+  TORCH_CHECK(found == broken.end(), found->second);
 }
 
 uint64_t Runtime::queue(size_t stream) {
@@ -124,7 +130,7 @@ void Runtime::use(const std::string& what, size_t stream, uint64_t time, const A
     fault(cat(what, " on ", name(stream), " uses memory of device ", block->device));
   const char* base = std::prev(blocks.upper_bound(static_cast<const char*>(access.begin)))->first;
   const size_t begin = static_cast<const char*>(access.begin) - base, end = begin + access.bytes;
-  counts.bytes += access.bytes;
+  counts.bytes += access.bytes - access.gaps;
   std::erase_if(block->uses, [&](const Use& other) {
     if (other.end <= begin || end <= other.begin || !(other.writes || access.writes || other.stream == stream))
       return false;
@@ -213,6 +219,12 @@ std::vector<OutsidePtr> outside_of(at::Device device) {
   return all;
 }
 
+void waited_outside(at::Device device) {
+  const std::scoped_lock lock(runtime().mutex);
+  for (const size_t stream : runtime().streams_of(device.index()))
+    join(runtime().host_asked(), runtime().clock(stream));
+}
+
 void await_outside(const std::function<std::vector<OutsidePtr>()>& in_the_way) {
   using namespace std::chrono_literals;
   const auto begin = std::chrono::steady_clock::now();
@@ -236,6 +248,18 @@ at::Device device(int index) {
 void joined_threads() {
   const std::scoped_lock lock(runtime().mutex);
   runtime().host_sees(ended_hosts);
+}
+
+void call_on_fault(void (*handler)(const std::string& fault)) {
+  runtime().on_fault = handler;
+}
+
+void break_device(at::Device device, const std::string& text) {
+  const std::scoped_lock lock(runtime().mutex);
+  if (text.empty())
+    runtime().broken.erase(device.index());
+  else
+    runtime().broken[device.index()] = text;
 }
 
 std::vector<std::string> take_faults() {

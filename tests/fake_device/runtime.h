@@ -58,6 +58,8 @@ class Runtime {
   std::map<const char*, Block> blocks;  // by address
   std::list<Transfer> transfers;
   std::vector<std::string> faults;
+  void (*on_fault)(const std::string&) = nullptr;
+  std::map<int, std::string> broken;  // devices, with the error
   Counts counts;
 
   size_t number(const c10::Stream& stream);  // makes it known
@@ -78,6 +80,7 @@ class Runtime {
   void release(char* address);  // frees it as soon as nothing outside uses it
   void check_unseen_transfers();
   void fault(std::string text);
+  void check_works(int device) const;  // throws c10::Error if it is broken
 
  private:
   void end_transfer(Transfer& transfer);

@@ -22,6 +22,7 @@ c10::Stream make_stream(int index, c10::StreamId id) {
 
 // A version of an event: what had happened on its stream.
 struct Event {
+  int device = 0;
   Clock clock;
   std::vector<OutsidePtr> outside;
   bool timed = false, asked = false, known = false;  // known: a query was answered with yes
@@ -83,16 +84,19 @@ class Guard : public c10::impl::DeviceGuardImplInterface {
 
   void record(void** event, const c10::Stream& stream, c10::DeviceIndex, c10::EventFlag flag) const override {
     const std::scoped_lock lock(runtime().mutex);
+    runtime().check_works(stream.device_index());
     if (*event == nullptr) *event = new Event;
     const size_t number = runtime().number(stream);
     runtime().queue(number);
-    *static_cast<Event*>(*event) = {.clock = runtime().clock(number),
+    *static_cast<Event*>(*event) = {.device = stream.device_index(),
+                                    .clock = runtime().clock(number),
                                     .outside = runtime().outside(number),
                                     .timed = flag == c10::EventFlag::BACKEND_DEFAULT,
                                     .recorded = std::chrono::steady_clock::now()};
   }
   void block(void* event, const c10::Stream& stream) const override {
     const std::scoped_lock lock(runtime().mutex);
+    runtime().check_works(stream.device_index());
     if (event == nullptr) return;
     const size_t number = runtime().number(stream);
     runtime().queue(number);
@@ -108,6 +112,7 @@ class Guard : public c10::impl::DeviceGuardImplInterface {
     const std::scoped_lock lock(runtime().mutex);
     if (event == nullptr) return true;
     auto& recorded = *static_cast<Event*>(event);
+    runtime().check_works(recorded.device);
     if (recorded.waits_outside()) return false;
     if (has_happened(recorded.clock)) return true;
     if (!std::exchange(recorded.asked, true)) return false;
@@ -126,6 +131,7 @@ class Guard : public c10::impl::DeviceGuardImplInterface {
       return recorded.waits_outside() ? recorded.outside : std::vector<OutsidePtr>();
     });
     const std::scoped_lock lock(runtime().mutex);
+    runtime().check_works(recorded.device);
     wait_for(recorded.clock);
   }
   void destroyEvent(void* event, c10::DeviceIndex) const noexcept override { delete static_cast<Event*>(event); }
@@ -140,17 +146,20 @@ class Guard : public c10::impl::DeviceGuardImplInterface {
 
   bool queryStream(const c10::Stream& stream) const override {
     const std::scoped_lock lock(runtime().mutex);
+    runtime().check_works(stream.device_index());
     const size_t number = runtime().number(stream);
     return runtime().outside(number).empty() && has_happened(runtime().clock(number));
   }
   void synchronizeStream(const c10::Stream& stream) const override {
     await_outside([&] { return outside_of(stream); });
     const std::scoped_lock lock(runtime().mutex);
+    runtime().check_works(stream.device_index());
     wait_for(runtime().clock(runtime().number(stream)));
   }
   void synchronizeDevice(c10::DeviceIndex index) const override {
     await_outside([&] { return outside_of(device(index)); });
     const std::scoped_lock lock(runtime().mutex);
+    runtime().check_works(index);
     Clock all;
     for (const size_t stream : runtime().streams_of(index)) join(all, runtime().clock(stream));
     wait_for(all);

@@ -47,19 +47,17 @@ parity::RankDevice device_of_its_own(const CommunicatorPtr& world) {
   return {device, make_nccl_world(world, world->rank(), fake::nccl())};
 }
 
-// One device with a stream for each rank, over the threads communicator.
-parity::RankDevice stream_of_its_own(const CommunicatorPtr& world) {
-  devices().exchangeStream(devices().getStreamFromGlobalPool(fake::device()));
-  return {fake::device(), world};
-}
-
 std::vector<Point> points() {
   return {{.d = 2, .p = 2, .t = 2, .optimize = "memory", .dtype = "float32", .microbatches = 2, .dropout = true},
           {.d = 2, .p = 2, .t = 2, .pipeline = "zb_h1", .dtype = "float32", .microbatches = 2, .sharding = "ZeRO-2"},
           {.p = 2, .pipeline = "simple", .dtype = "float32", .accumulation = 3},
           {.p = 3, .t = 2, .pipeline = "zbv", .dtype = "float32", .microbatches = 4, .dropout = true},
           {.d = 4, .t = 2, .optimize = "memory", .dtype = "float32", .ignored = true, .sharding = "MiCS 2"},
-          {.d = 3, .dtype = "float32", .accumulation = 2, .checkpointing = "each", .sharding = "ZeRO-3"}};
+          {.d = 3, .dtype = "float32", .accumulation = 2, .checkpointing = "each", .sharding = "ZeRO-3"},
+          {.d = 2, .p = 2, .t = 2, .optimize = "memory", .dtype = "bf16", .microbatches = 2, .dropout = true},
+          {.p = 2, .t = 3, .pipeline = "zb_h1", .dtype = "bf16", .microbatches = 3},
+          {.d = 4, .dtype = "bf16", .checkpointing = "each", .sharding = "ZeRO-3"},
+          {.d = 2, .t = 2, .dtype = "fp16", .microbatches = 2, .sharding = "ZeRO-2"}};
 }
 
 Outcome checked_run(const Point& point, const ChooseDevice& choose) {
@@ -79,7 +77,7 @@ TEST_CASE("training over NCCL and on a shared device has the bits of training on
     const Point point = with_batch(small);
     DYNAMIC_SECTION(point.name()) {
       const Outcome cpus = run_point(point);
-      for (const auto choose : {device_of_its_own, stream_of_its_own}) {
+      for (const auto& choose : {ChooseDevice(device_of_its_own), parity::shared_by_ranks(fake::device())}) {
         const Outcome on_devices = checked_run(point, choose);
         CHECK(on_devices.losses == cpus.losses);
         CHECK(bit_equal(on_devices, cpus));

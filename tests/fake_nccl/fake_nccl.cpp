@@ -131,6 +131,7 @@ thread_local NcclTrouble trouble;
 thread_local std::vector<std::string> calls;
 thread_local int depth = 0, first_error = kNcclSuccess;  // of the open group
 thread_local std::list<Op> collected;
+thread_local std::vector<Comm*> aborting;
 
 using Lock = std::lock_guard<std::mutex>;
 
@@ -347,7 +348,10 @@ int group_start() {
   return kNcclSuccess;
 }
 
+void end_aborts();
+
 int group_end() {
+  if (depth == 1) end_aborts();
   const Lock lock(library().mutex);
   note(")");
   if (--depth > 0) return kNcclSuccess;
@@ -462,11 +466,7 @@ int destroy(void* handle) {
   return kNcclSuccess;
 }
 
-int abort_comm(void* handle) {
-  const Lock lock(library().mutex);
-  note("abort");
-  Comm* comm = used(handle, "abort");
-  if (comm == nullptr) return kInvalidArgument;
+void abort_one(Comm* comm) {
   for (const KernelPtr& kernel : comm->running) end(*kernel);
   for (auto& [key, meeting] : comm->group->meetings)
     for (Op*& op : meeting)
@@ -479,6 +479,32 @@ int abort_comm(void* handle) {
   for (Comm*& member : comm->group->members)
     if (member == comm) member = nullptr;
   break_group(*comm->group, kRemoteError, "remote process exited or there was a network error");
+}
+
+// Without the lock, because it waits.
+void end_aborts() {
+  constexpr std::chrono::seconds kForEver{5};
+  const auto begin = Clock::now();
+  for (const Comm* comm : std::exchange(aborting, {})) {
+    for (; !is_idle(*comm); std::this_thread::yield())
+      if (Clock::now() - begin > kForEver) {
+        const Lock lock(library().mutex);
+        return fault("an abort waits for another communicator's operation");
+      }
+    waited_outside(device(comm->device));
+  }
+}
+
+int abort_comm(void* handle) {
+  {
+    const Lock lock(library().mutex);
+    note("abort");
+    Comm* comm = used(handle, "abort");
+    if (comm == nullptr) return kInvalidArgument;
+    abort_one(comm);
+    aborting.push_back(comm);
+  }
+  if (depth == 0) end_aborts();
   return kNcclSuccess;
 }
 

@@ -9,7 +9,10 @@
 //    before that.
 //  - Operations run in the order of their streams, when all ranks have come to them, without the host.
 //  - Ranks that do not issue matching calls fail, and so do the peers of one that aborts.
-// What NCCL leaves undefined is a fault: the use of a communicator that is busy, failed or freed.
+//  - An abort ends the communicator's operations, all those of a group together, and then waits until nothing runs on
+//    the device.
+// What NCCL leaves undefined is a fault: the use of a communicator that is busy, failed or freed. So is an abort that
+// would wait for ever.
 #pragma once
 #include <string>
 #include <vector>

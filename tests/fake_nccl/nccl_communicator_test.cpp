@@ -380,6 +380,49 @@ TEST_CASE("nccl: a rank that leaves by an exception aborts instead of waiting fo
   check_nothing_wrong();
 }
 
+TEST_CASE("nccl: a rank that leaves by an exception while one of its groups receives says at once why") {
+  const auto job = [](CommunicatorPtr world, CommunicatorPtr control) {
+    const CommunicatorPtr pp = world->split(0, "pp");
+    const at::Tensor message = filled({3}, 1);
+    (control->rank() == 0 ? pp->recv(message, 1) : pp->send(message, 0))->wait();  // connects
+    world->barrier();
+    if (control->rank() == 0) {
+      pp->recv(message, 1)->poll();
+      throw DataError("no label");
+    }
+    control->barrier();
+  };
+  CHECK_THROWS_WITH(run_over_nccl(2, job), "rank 0: no label");
+  check_nothing_wrong();
+}
+
+TEST_CASE("nccl: an error of the device fails the world where nothing may throw: in polls and at the end of a group") {
+  for (const bool at_end : {false, true}) {
+    CAPTURE(at_end);
+    const Texts texts = failures_of_two([&](CommunicatorPtr control) {
+      const CommunicatorPtr world = make_nccl_world(control, control->rank(), fake::nccl());
+      CommunicatorPtr pp = world->split(0, "pp");
+      if (control->rank() == 0) {
+        WorkPtr received = pp->recv(filled({3}, 0), 1);
+        std::this_thread::sleep_for(100ms);  // nothing is under way that the watching thread would ask about
+        fake::break_device(fake::device(0), "an illegal memory access was encountered");
+        if (at_end) {
+          received.reset();
+          pp.reset();
+        } else {
+          EXPECT(received->poll());
+          received->wait();
+        }
+      }
+      world->barrier();
+    });
+    fake::break_device(fake::device(0), "");
+    CHECK_THAT(texts[0], Contains("rank 0 on host") && Contains("an illegal memory access was encountered"));
+    CHECK_THAT(texts[1], Contains("a remote rank failed"));
+    check_nothing_wrong();
+  }
+}
+
 TEST_CASE("nccl: tensors of another device are refused") {
   run_over_nccl(1, [](CommunicatorPtr world, CommunicatorPtr control) {
     std::string text;

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "core/device/accelerator.h"
+#include "core/error.h"
 #include "tests/core/comm/communicator_suite.h"
 #include "tests/fake_nccl/device_ranks.h"
 #include "tests/fake_nccl/staging_communicator.h"
@@ -81,6 +82,56 @@ TEST_CASE("shared device: a message between a device and a CPU is refused") {
                                      world->all_reduce(tensor)->wait();
                                    }),
                     Contains("disagree") && Contains(" on "));
+}
+
+// What each of two ranks says when the device has no memory left for `job`, which is given a tensor of it.
+Texts failures_without_memory(const std::function<void(Communicator& world, const at::Tensor& tensor)>& job) {
+  Texts texts(2);
+  const auto run = [&] {
+    run_on_streams(2, [&](CommunicatorPtr world) {
+      const at::Tensor tensor = filled(1000, 1);
+      world->barrier();
+      fake::set_device_bytes(device_memory(fake::device()).allocated);
+      world->barrier();
+      try {
+        job(*world, tensor);
+      } catch (const std::exception& error) {
+        texts[world->rank()] = error.what();
+        throw;
+      }
+    });
+  };
+  CHECK_THROWS_WITH(run(), Contains("out of memory"));
+  fake::set_device_bytes(fake::kDeviceBytes);
+  return texts;
+}
+
+TEST_CASE("shared device: a rank without the memory for a sum ends the others") {
+  const Texts texts =
+      failures_without_memory([](Communicator& world, const at::Tensor& tensor) { world.all_reduce(tensor)->wait(); });
+  for (const auto& text : texts) CHECK_THAT(text, Contains("Fake device 0 out of memory"));
+  const int later = texts[0].find("aborted") == std::string::npos ? 0 : 1;  // that is the rank that adds
+  CHECK_THAT(texts[1 - later], Contains(cat("rank ", later, " aborted")));
+}
+
+TEST_CASE("shared device: a sender without the memory for a copy ends the receiver that comes later") {
+  std::atomic<bool> failed = false;
+  const Texts texts = failures_without_memory([&](Communicator& world, const at::Tensor& tensor) {
+    if (world.rank() == 0) {
+      while (!failed) std::this_thread::yield();
+      world.recv(tensor, 1)->wait();
+    } else {
+      try {
+        world.send(tensor, 0);
+      } catch (...) {
+        failed = true;
+        std::this_thread::sleep_for(100ms);
+        throw;
+      }
+    }
+  });
+  CHECK_THAT(texts[0], Contains("recv number 0") && Contains("rank 1 aborted: Fake device 0 out of memory"));
+  CHECK_THAT(texts[1], Contains("Fake device 0 out of memory"));
 }
 
 TEST_CASE("shared device: what a stream waits is measured") {

@@ -45,7 +45,7 @@ TEST_CASE("mpi: in two steps each rank gets what one all-gather gives it, also w
   }
 }
 
-TEST_CASE("mpi: every behaviour of a communicator holds over several hosts") {
+TEST_CASE("mpi: the communicator suite passes over several hosts") {
   const CommunicatorPtr world = mpi_test_world().comm;
   const CommunicatorPtr wrapped = with_hierarchical_gather(world, world->rank() / 2);
   for (const auto& behaviour : testing::comm_behaviours()) {

@@ -40,7 +40,7 @@ CommunicatorPtr world_with(const char* shared_memory) {
   return world;
 }
 
-TEST_CASE("mpi: every behaviour of a communicator, with shared memory and with messages") {
+TEST_CASE("mpi: the communicator suite passes with shared memory and with messages") {
   for (const char* const shared_memory : {"1", "0"}) {
     const CommunicatorPtr world = world_with(shared_memory);
     for (const auto& behaviour : testing::comm_behaviours()) {
@@ -50,7 +50,7 @@ TEST_CASE("mpi: every behaviour of a communicator, with shared memory and with m
   }
 }
 
-TEST_CASE("mpi: the same bits as ranks that are threads, with shared memory and with messages") {
+TEST_CASE("mpi: results are bit-equal to those of threads, with shared memory and with messages") {
   uint64_t over_threads = 0;
   run_ranks(mpi_test_world().comm->size(), [&](CommunicatorPtr thread_world) {
     const uint64_t digest = testing::reduction_digest(*thread_world);
@@ -110,7 +110,7 @@ TEST_CASE("mpi: a message of another type than expected is an error on its recei
   world.barrier();
 }
 
-TEST_CASE("mpi: knows its place") {
+TEST_CASE("mpi: a world reports its rank, size and hosts") {
   const MpiWorld& world = mpi_test_world();
   CHECK(current_rank() == world.comm->rank());
   CHECK(world.local_rank >= 0);

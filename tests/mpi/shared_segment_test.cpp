@@ -40,7 +40,7 @@ pid_t start_sleeper(const SharedSegment::Offer& offer, int place) {
   return child;
 }
 
-TEST_CASE("shared segment: processes see the same memory and who of them lives") {
+TEST_CASE("shared segment: processes share memory and see which of them are alive") {
   const int processes = GENERATE(2, 3, 5, 6);
   CAPTURE(processes);
   const auto segment = SharedSegment::make(kBytes);
@@ -65,7 +65,7 @@ TEST_CASE("shared segment: processes see the same memory and who of them lives")
   }
 }
 
-TEST_CASE("shared segment: only the very segment that was offered is found") {
+TEST_CASE("shared segment: only the offered segment is opened") {
   const auto segment = SharedSegment::make(kBytes);
   REQUIRE(segment);
   SharedSegment::Offer offer = segment->offer();
@@ -77,7 +77,7 @@ TEST_CASE("shared segment: only the very segment that was offered is found") {
   CHECK_FALSE(SharedSegment::find({offer.process, 0, offer.token}, kBytes));  // standard input
 }
 
-TEST_CASE("shared segment: has no name that could stay behind") {
+TEST_CASE("shared segment: leaves no name behind") {
   const auto segment = SharedSegment::make(kBytes);
   REQUIRE(segment);
   const std::string descriptor = "/proc/self/fd/" + std::to_string(segment->offer().descriptor);

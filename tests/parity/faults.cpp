@@ -244,6 +244,8 @@ std::vector<Fault> planted_faults() {
        })},
       {"dropout masks are shifted by one sample", with_dropout({.microbatches = 2}),
        layer("h.3", with_samples([](int64_t sample) { return sample + 1; }))},
+      {"a block's dropout masks are one position off", with_dropout({.microbatches = 2}),
+       layer("h.3", with_microbatch([](Microbatch& batch, int) { ++batch.first_position; }))},
       {"dropout masks are numbered within the replica",
        with_dropout(d2),
        {.batch = [](Batch& batch) { batch.first_sample = 0; }}},

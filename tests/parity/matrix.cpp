@@ -113,6 +113,32 @@ std::vector<Point> fp32_points() {
   return points;
 }
 
+std::vector<Point> device_points() {
+  std::vector<Point> points;
+  for (const char* pipeline : {"simple", "interleaved", "interleaved_1f1b v2", "zb_h1", "zb_h2", "zbv", "dualpipev"}) {
+    Point point{.p = 2, .pipeline = pipeline, .dtype = "float32", .microbatches = 4};
+    point.offload = points.size() % 2 == 0 ? "all" : "off";
+    points.push_back(point);
+  }
+  for (const char* sharding : {"ZeRO-1", "ZeRO-2", "ZeRO-3", "ZeRO-3 weights"}) {
+    Point point{.d = 2, .dtype = "float32", .microbatches = 2, .sharding = sharding};
+    point.states_on_host = point.sharding == "ZeRO-2" || point.sharding == "ZeRO-3";
+    points.push_back(point);
+  }
+  points.push_back(
+      {.t = 3, .optimize = "memory", .dtype = "float32", .microbatches = 2, .dropout = true, .shape = "2 tokens"});
+  points.push_back({.p = 2, .t = 2, .dtype = "float32", .microbatches = 2, .model = "gptj"});
+  points.push_back({.d = 2,
+                    .p = 2,
+                    .t = 2,
+                    .optimize = "memory",
+                    .dtype = "float32",
+                    .microbatches = 2,
+                    .short_batch = true,
+                    .sharding = "ZeRO-3"});
+  return points;
+}
+
 std::vector<Point> half_points() {
   auto axes = matrix_axes();
   axes = restricted(axes, "D", {"1", "2", "4"});

@@ -16,6 +16,9 @@ std::vector<Point> matrix_points();       // all of these
 std::vector<Point> fp32_points();         // a sample of them in fp32
 std::vector<Point> with_world(const std::vector<Point>& points, int world);  // those for `world` ranks
 
+// fp32, for ranks that share an accelerator: every schedule, every sharding, tensor parallelism and all of them.
+std::vector<Point> device_points();
+
 // Every precision on layouts of all kinds, with every sharding.
 std::vector<Point> half_points();
 

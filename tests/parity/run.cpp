@@ -4,6 +4,7 @@
 #include <ATen/ops/equal.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 #include <atomic>
@@ -207,6 +208,15 @@ Outcome run_point_on(const Point& point, const CommunicatorPtr& real_world, cons
   outcome.after = after.whole;
   outcome.copies_differ = std::max(gradients.copies_differ, after.copies_differ);
   return outcome;
+}
+
+ChooseDevice shared_by_ranks(at::Device device) {
+  return [device](const CommunicatorPtr&) {
+    const c10::impl::VirtualGuardImpl guard(device.type());
+    guard.setDevice(device);
+    guard.exchangeStream(guard.getStreamFromGlobalPool(device));
+    return RankDevice{device};
+  };
 }
 
 Outcome run_point(const Point& point, const Tampering& tampering, const ChooseDevice& choose) {

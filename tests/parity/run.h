@@ -46,6 +46,7 @@ struct RankDevice {
   CommunicatorPtr world = nullptr;
 };
 using ChooseDevice = std::function<RankDevice(const CommunicatorPtr& world)>;
+ChooseDevice shared_by_ranks(at::Device device);  // each with a stream of its own
 
 // Ranks as threads, on CPUs unless `choose` says otherwise; what it makes current on a thread ends with the run.
 Outcome run_point(const Point& point, const Tampering& tampering = {}, const ChooseDevice& choose = {});

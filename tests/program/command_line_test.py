@@ -18,7 +18,7 @@ class CommandLine(ProgramTest):
     def test_usage_errors(self):
         config = self.config()
         for arguments, says in [
-            (["frobnicate"], ["frobnicate", "train, eval, generate, profile, plan or flight"]),
+            (["frobnicate"], ["frobnicate", "train, eval, generate, profile, plan, info or flight"]),
             ([], "subcommand"),
             (["train"], "config"),
             (["train", "missing.json"], "missing.json"),
@@ -40,6 +40,32 @@ class CommandLine(ProgramTest):
             with self.subTest(arguments):
                 self.expect(2, *arguments, says=says)
         self.assertEqual(self.files(), [])
+
+    def test_info(self):
+        self.env["CUDA_VISIBLE_DEVICES"] = ""
+        info = json.loads(self.expect(0, "info", "--json").out)
+        self.assertRegex(info["versions"]["libtorch"], r"^\d+\.\d+\.\d+")
+        self.assertEqual(self.expect(0, "--version").out, info["versions"]["shardline"] + "\n")
+        self.assertEqual((info["gpus"], info["links"], info["cuda_visible_devices"]), ([], [], ""))
+        self.assertTrue(info["no_gpu"])
+        self.assertGreaterEqual(info["host"]["cores"], info["host"]["usable_cores"])
+        self.assertGreater(info["host"]["memory_bytes"], info["host"]["available_bytes"])
+        self.assertNotIn("use", info)
+        text = self.expect(0, "info", says=["LibTorch", "oneDNN", "CUDA", "no GPU: " + info["no_gpu"]]).out
+        self.assertIn(info["host"]["name"], text)
+
+        config = self.config(p=2, communicator="threads", runtime={"device": "auto"}, training={"use_cpu": False})
+        use = json.loads(self.expect(0, "info", config, "--json").out)["use"]
+        self.assertEqual([rank["device"] for rank in use["ranks"]], ["cpu", "cpu"])
+        self.assertIn(info["no_gpu"].split(";")[0], use["ranks"][0]["why"])
+        self.assertEqual(use["tensors"], {"communicator": "threads", "why": "the ranks compute on CPUs"})
+        self.assertIsNone(use["problem"])
+        self.expect(0, "info", config, says=["rank of a host", 'runtime.communicator is "threads"'])
+        self.expect(0, "info", config, "--set", "training.tf32=true", says="problem: /training/tf32: needs a GPU")
+        missing = json.loads(self.expect(0, "info", config, "--set", "runtime.device=cuda", "--json").out)["use"]
+        self.assertEqual(missing["ranks"], [])
+        self.assertIn('/runtime/device: "cuda" needs a GPU, but ' + info["no_gpu"], missing["problem"])
+        self.expect(2, "info", "missing.json", says="missing.json")
 
     def test_eval_and_generate_name_their_model(self):
         """A config for training says where the model goes, not that it is to be used."""

@@ -100,6 +100,16 @@ class Forecasts(ProgramTest):
         self.assertEqual(changed["sizes"]["global_batch"], 64)
         self.expect(0, "plan", config, "--cluster", "small.json", says=["NO: stage 0", "to fit", "--set smp_options.microbatches"])
 
+    def test_a_run_goes_on_without_a_forecast_and_says_why(self):
+        cluster = json.loads((CLUSTERS / "p4d.24xlarge.json").read_text())
+        cluster["device"]["peak_tflops"] = {"fp32": 19.5}
+        (self.dir / "fp32.json").write_text(json.dumps(cluster))
+        config = self.config(training={"bf16": True}, cluster="fp32.json", smp_options={"auto_partition": False})
+        reason = "states no device.peak_tflops.bf16"
+        self.expect(2, "plan", config, says=reason)
+        self.expect(0, "train", config, says=["note: the run has no forecast", reason, "saved the model"])
+        self.assertEqual(len(self.metrics()), 3)
+
     def test_optimizer_states_on_the_host_are_shown_next_to_the_devices(self):
         config = self.config(p=2, t=2, training={"use_cpu": False}, runtime={"device": "auto"})
         key = ("--set", "smp_options.offload_optimizer_states=true")
@@ -322,7 +332,7 @@ class Partitions(ProgramTest):
             (dict(manual_partition=[{"layers": "h.*", "stage": 1}]), ["embedding, head"]),
             (dict(manual_partition=[{"layers": "h.*", "stage": 1}], default_partition=0), ["head", "execution order"]),
             (dict(manual_partition=[{"layers": "h.[0-2]", "stage": 0}, {"layers": "h.7", "stage": 1}],
-                  default_partition=1), ["/smp_options/manual_partition/1", '"h.7" matches no layer', "h.0 to h.3"]),
+                  default_partition=1), ["/smp_options/manual_partition/1", '"h.7" matches no layer', "h.0, h.1, h.2, ..., head"]),
             (dict(manual_partition=[{"layers": "*", "stage": 0}, {"layers": "h.3", "stage": 1}]),
              ["/smp_options/manual_partition/1", "that earlier entries have not matched"]),
             (dict(manual_partition=[{"layers": "h\\.[0-2]", "stage": 0}], default_partition=1),

@@ -27,7 +27,7 @@ void check(int code, const char* call) {
 // What the groups of one world share.
 struct World {
   std::shared_ptr<Engine> engine;
-  MPI_Comm comm = MPI_COMM_NULL;  // a duplicate of our own: no tag of anybody else's is in it
+  MPI_Comm comm = MPI_COMM_NULL;  // our own duplicate, so tags of other libraries cannot collide
   int sequence_bits = 0;
   int next_group = 0;         // no group of this rank has this number or a higher one
   std::vector<int> host_of;   // by rank: the first rank on its host

@@ -18,7 +18,7 @@ class Completion {
   bool wait_until(std::chrono::steady_clock::time_point deadline);
   std::string error();
 
-  // Once, when nothing holds the tensors any more.
+  // Called once, when nothing uses the tensors any more.
   void finish(const std::string& error);
 
  private:

@@ -11,8 +11,21 @@
 #include <exception>
 #include <future>
 
+#include "core/comm/mpi_communicator.h"
 #include "core/comm/timeouts.h"
 #include "core/error.h"
+
+namespace shardline {
+
+std::string mpi_library() {
+  char text[MPI_MAX_LIBRARY_VERSION_STRING] = {};
+  int length = 0;
+  MPI_Get_library_version(text, &length);
+  const std::string library(text, length);
+  return library.substr(0, library.find_first_of(",\n"));
+}
+
+}  // namespace shardline
 
 namespace shardline::mpi {
 namespace {
@@ -20,7 +33,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 
-// How long to look for progress without pause, and then how long to sleep between two looks.
+// How long to poll without a pause, and then how long to sleep between two polls.
 constexpr microseconds kSpin{100};
 constexpr microseconds kFirstSleep{20};
 constexpr microseconds kLongestSleep{100};
@@ -28,7 +41,7 @@ constexpr microseconds kLongestSleep{100};
 std::mutex process_mutex;
 std::weak_ptr<Engine> engine_of_process;
 
-// All signals belong to the program's own threads.
+// Blocks all signals, which the program's own threads handle.
 class SignalsBlocked {
  public:
   SignalsBlocked() {
@@ -49,8 +62,8 @@ bool may_read_other_processes() {
   return process_vm_readv(getpid(), &target, 1, &source, 1, 0) == 1;
 }
 
-// How messages move within a host; what the user's environment says wins. Where they cannot be copied in one piece, as
-// many pieces are under way as fit into the shared memory, because they only move when the engine's thread looks.
+// Sets how messages move within a host, unless the user's environment does. If they cannot be copied in one piece, as
+// many pieces as fit into the shared memory are in flight, because they only advance when the engine's thread polls.
 void tune_open_mpi() {
   setenv("OMPI_MCA_btl_vader_single_copy_mechanism", may_read_other_processes() ? "cma" : "none", 0);
   setenv("OMPI_MCA_pml_ob1_send_pipeline_depth", "32", 0);
@@ -106,11 +119,7 @@ void Engine::initialise() {
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     owns_mpi_ = true;
   }
-  char text[MPI_MAX_LIBRARY_VERSION_STRING] = {};
-  int length = 0;
-  MPI_Get_library_version(text, &length);
-  library_ = std::string(text, length);
-  library_ = library_.substr(0, library_.find_first_of(",\n"));
+  library_ = mpi_library();
 }
 
 Engine::~Engine() {
@@ -213,7 +222,7 @@ void Engine::fail(Operation& operation, const std::string& reason) {
   operation.finished(reason);
 }
 
-// Lets go of an operation that has nothing under way any more.
+// Releases an operation that has no transfer in progress.
 void Engine::settle(Operation& operation) {
   if (operation.outstanding_ > 0) return;
   if (!operation.failed_) {
@@ -234,7 +243,7 @@ void Engine::start_queued() {
   for (const auto& job : jobs) job();
 }
 
-// True if anything moved.
+// Returns whether anything advanced.
 bool Engine::advance() {
   const bool messages = advance_messages(), workers = advance_workers();
   return messages || workers;
@@ -247,7 +256,7 @@ bool Engine::advance_workers() {
   return moved;
 }
 
-// Looks at all messages under way once; true if any of them was over.
+// Tests all messages in progress once. Returns whether any has completed.
 bool Engine::advance_messages() {
   if (requests_.empty()) return false;
   const int n = requests_.size();
@@ -283,7 +292,7 @@ bool Engine::advance_messages() {
     requests_.pop_back();
     pending_.pop_back();
   }
-  // Where ranks disagree, their requests explain more than the sizes of their messages.
+  // If ranks disagree, their requests explain more than the sizes of their messages.
   std::stable_partition(over.begin(), over.end(),
                         [](const Over& one) { return one.pending.transfer.kind == Transfer::kAgreement; });
   for (const Over& done : over) {

@@ -16,9 +16,9 @@ namespace shardline::mpi {
 
 class Engine;
 
-// One message under way. Two messages of equal (source, tag) arrive in the order in which both sides post them.
+// One message in progress. Two messages of equal (source, tag) arrive in the order in which both sides post them.
 struct Transfer {
-  static constexpr int kAgreement = -1;  // what a peer asks for: looked at before other messages of the same look
+  static constexpr int kAgreement = -1;  // a peer's request: handled before other messages of the same poll
 
   int kind = 0;  // kAgreement, or of the operation's own naming
   int peer = 0;  // rank in the group
@@ -44,11 +44,11 @@ class Operation {
 };
 using OperationPtr = std::shared_ptr<Operation>;
 
-// Something that moves without messages, a bit at a time, on the engine's thread.
+// Work that needs no messages and advances step by step on the engine's thread.
 class Worker {
  public:
   virtual ~Worker() = default;
-  virtual bool advance() = 0;  // false if nothing could move
+  virtual bool advance() = 0;  // false if nothing could advance
   virtual bool idle() const = 0;
 };
 using WorkerPtr = std::shared_ptr<Worker>;
@@ -70,10 +70,10 @@ class Engine {
   // Gives the reason to the handler, then ends the job. Does not return.
   [[noreturn]] void abort(const std::string& reason);
 
-  // On the engine's thread, from an operation.
+  // Called by operations on the engine's thread.
   void send(Operation& operation, Transfer transfer, const void* data, size_t bytes, MPI_Comm comm, int to, int tag);
   void receive(Operation& operation, Transfer transfer, void* data, size_t bytes, MPI_Comm comm, int from, int tag);
-  // Ends the operation with this error; what it has not received yet it never will.
+  // Ends the operation with this error; messages that it has not received are dropped.
   void fail(Operation& operation, const std::string& reason);
 
  private:

@@ -12,7 +12,7 @@ constexpr size_t kLargestMessage = size_t{1} << 30;  // MPI counts in int
 constexpr size_t kChunkBytes = size_t{256} << 10;    // of a reduction: small enough to overlap with its neighbours
 constexpr int64_t kWindow = 4;                       // chunks under way to or from one peer
 
-// Everything that adds nothing up: all messages are posted immediately.
+// Operations without a reduction: all messages are posted immediately.
 class ExchangeOperation : public WaitableOperation {
  public:
   using WaitableOperation::WaitableOperation;
@@ -33,11 +33,11 @@ class ExchangeOperation : public WaitableOperation {
         for (int step = 1; step < n; ++step) send((me + step) % n, from, input.nbytes(), Lane::kFirst);
         return;
       case CommOp::barrier:
-        return;  // everybody has heard of everybody
+        return;  // every rank has heard from every other
       default:
         break;
     }
-    // A part to everybody and a part from everybody.
+    // Sends a part to every other rank and receives one from each.
     const size_t out_part = output.nbytes() / n;
     const size_t in_step = op == CommOp::all_to_all ? out_part : 0;
     for (int step = 1; step < n; ++step) {
@@ -77,9 +77,9 @@ class ExchangeOperation : public WaitableOperation {
   Engine* engine_ = nullptr;
 };
 
-// reduce_scatter, and all_reduce = reduce_scatter + all_gather. Rank j receives everybody's part j in chunks, adds each
-// chunk up in rank order as soon as it is complete and, for all_reduce, sends the sum to all while the next chunks
-// come.
+// reduce_scatter, and all_reduce = reduce_scatter + all_gather. Rank j receives part j of all ranks in chunks, adds
+// each chunk in rank order as soon as it is complete and, for all_reduce, sends the sum to all while the next chunks
+// arrive.
 class ReduceOperation : public WaitableOperation {
  public:
   ReduceOperation(const Lane& lane, CommRequest request)
@@ -140,7 +140,7 @@ class ReduceOperation : public WaitableOperation {
   const char* input(int part, int64_t c) const {
     return static_cast<const char*>(request_.input.const_data_ptr()) + offset(part, c) * element_;
   }
-  // Of all_reduce the whole tensor is output, of reduce_scatter only this rank's part.
+  // all_reduce outputs the whole tensor, reduce_scatter only this rank's part.
   char* output(int part, int64_t c) const {
     const int64_t place = gathers_ ? offset(part, c) : c * chunk_;
     return static_cast<char*>(request_.output.mutable_data_ptr()) + place * element_;
@@ -162,14 +162,14 @@ class ReduceOperation : public WaitableOperation {
                        lane_.members[peer], lane_.tag(Lane::kFirst, request_.sequence));
   }
 
-  // The sum of a chunk takes the place of what we sent of it, so its message is posted when that has left.
+  // The sum of a chunk is received where our input for it was, so it is requested after that has been sent.
   void receive_results(Engine& engine, int peer) {
     for (int64_t& c = next_result_[peer]; c < chunks(peer) && sent_[peer][c]; ++c)
       engine.receive(*this, {kResultReceived, peer, c}, output(peer, c), length(peer, c) * element_, lane_.comm,
                      lane_.members[peer], lane_.tag(Lane::kSecond, request_.sequence));
   }
 
-  // In chunk order, because messages of one tag are matched in order.
+  // Reduces in chunk order, because messages of one tag are matched in order.
   void reduce_ready(Engine& engine) {
     const int me = lane_.rank, n = lane_.size();
     for (int64_t& c = next_reduce_; c < chunks(me) && arrived_[c] == n - 1; ++c) {
@@ -230,7 +230,7 @@ void WaitableOperation::completed(Engine& engine, const Transfer& transfer) {
                            lane_.members[transfer.peer], " for ", theirs.data()));
 }
 
-// Before the data of the same tag, so it arrives before them.
+// Posted before the data with the same tag, so it arrives first.
 void WaitableOperation::send_signature(Engine& engine, int peer) {
   engine.send(*this, {kSignatureSent, peer, 0}, mine_.data(), kSignature, lane_.comm, lane_.members[peer],
               lane_.tag(phase(), request_.sequence));

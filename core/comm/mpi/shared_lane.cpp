@@ -13,13 +13,13 @@ using Clock = std::chrono::steady_clock;
 
 constexpr uint64_t kSlots = 4;      // rounds that a rank may be ahead of the slowest
 constexpr size_t kSignature = 128;  // characters
-// Without any movement, before a look at who lives. A rank that fails says why and ends the whole job within this time;
-// what the others would say of it must not come first.
+// The time without progress after which a rank checks whether its peers are alive. A failing rank reports its error and
+// ends the job within this time, so that errors of its peers do not come first.
 constexpr std::chrono::seconds kPatience{3};
 
 }  // namespace
 
-// Written by its rank only, but on different cache lines for what changes and what rarely does.
+// Written by its rank only. Counts that change often and data that rarely does are on different cache lines.
 struct SharedLane::RankState {
   alignas(64) std::atomic<uint64_t> put;
   std::atomic<uint64_t> combined;
@@ -64,7 +64,7 @@ void SharedLane::start(CommRequest request, std::shared_ptr<Completion> completi
 bool SharedLane::advance() {
   if (collectives_.empty()) return false;
   try {
-    // What others wait for least comes last, except that nothing is put far ahead of what is taken.
+    // Steps that others wait for come first, but nothing is put far ahead of what is taken.
     if (take() || combine() || put()) {
       last_look_ = Clock::now();
       return true;
@@ -125,8 +125,8 @@ bool SharedLane::take() {
   return true;
 }
 
-// Whether every rank is known to take part in the same operation: all have put its first round. Throws if one takes
-// part in another. A rank that fails here has put its own round, so all the others find the disagreement, too.
+// Whether all ranks have put the first round of the same operation. Throws if one has put the first round of another.
+// A rank that fails here has put its own round, so all the others find the disagreement, too.
 bool SharedLane::agree(Collective& collective) const {
   if (collective.agreed) return true;
   for (int rank = 0; rank < size(); ++rank)
@@ -145,7 +145,7 @@ void SharedLane::check_peers() {
   last_look_ = Clock::now();
   for (int rank = 0; rank < size(); ++rank) {
     if (rank == rank_ || segment_->is_signed_in(rank)) continue;
-    // What it did just before its end may be all that we need of it.
+    // It may have done all that this rank needs before it ended.
     if (take() || combine() || put()) return;
     throw DistributedError(cat("the process of rank ", members_[rank], " has ended"));
   }

@@ -38,7 +38,7 @@ class SharedLane : public Worker {
     std::string signature;
     std::unique_ptr<Rounds> rounds;
     uint64_t begin = 0, end = 0;  // rounds of the group
-    bool agreed = false;          // all ranks do the same
+    bool agreed = false;          // all ranks run the same operation
   };
 
   bool put();
@@ -60,7 +60,7 @@ class SharedLane : public Worker {
   uint64_t end_ = 0;                             // rounds of all collectives started so far
   uint64_t put_ = 0, combined_ = 0, taken_ = 0;  // rounds
   std::string failure_;
-  std::chrono::steady_clock::time_point last_look_;  // at what moved, or at who lives
+  std::chrono::steady_clock::time_point last_look_;  // when something last advanced, or peers were last checked
 };
 
 }  // namespace shardline::mpi

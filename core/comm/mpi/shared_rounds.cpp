@@ -53,12 +53,12 @@ class RankRounds : public Rounds {
   char* to_;
 };
 
-// Where a rank's part of one round lies, in bytes.
+// The place of a rank's part of one round, in bytes.
 struct Part {
   int64_t in_input, in_output, in_slot, bytes;
 };
 
-// Each rank adds up a part of every round. The sum takes the place in the slot that this rank's own input would have.
+// Each rank adds up a part of every round. The sum is stored in this rank's slot, where its own input would be.
 class ReduceRounds : public RankRounds {
  public:
   ReduceRounds(const CommRequest& request, int rank, int size)
@@ -74,7 +74,7 @@ class ReduceRounds : public RankRounds {
   bool combines() const override { return true; }
 
  protected:
-  // Of this rank's part, into all of `outputs`.
+  // Adds this rank's part and stores the sum in all of `outputs`.
   void add_up(const Part& mine, char* const* slots, const std::vector<void*>& outputs) const {
     std::vector<const void*> inputs;
     for (int rank = 0; rank < size_; ++rank)
@@ -170,8 +170,8 @@ class AllToAllRounds : public RankRounds {
   int64_t share_ = part_of_slot(size_);
 };
 
-// all_gather: everybody's input to all. broadcast: the root's. barrier: nothing, but nobody leaves before all have
-// come.
+// all_gather copies the input of every rank to all, broadcast the root's. barrier copies nothing, but no rank leaves
+// before all have arrived.
 class SpreadRounds : public RankRounds {
  public:
   SpreadRounds(const CommRequest& request, int rank, int size)
@@ -200,7 +200,7 @@ class SpreadRounds : public RankRounds {
   int64_t length(int64_t round) const { return std::min(kSlotBytes, bytes_ - round * kSlotBytes); }
   char* output_of(int rank, int64_t round) const { return to_ + (root_ < 0 ? rank * bytes_ : 0) + round * kSlotBytes; }
 
-  int root_;  // -1: everybody
+  int root_;  // -1: every rank
   int64_t bytes_;
 };
 

@@ -2,7 +2,7 @@
 //   put      copy what others need of this rank's input into this rank's slot
 //   combine  add up this rank's part of all inputs, in rank order
 //   take     copy what this rank needs out of the others' slots
-// The ranks' agreement about when they may do so is the lane's concern (shared_lane.h).
+// shared_lane.h synchronizes the ranks.
 #pragma once
 #include <cstdint>
 #include <memory>

@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kPage = 4096;  // the first holds the token
 
-// Locks belong to the open file, which no other process has: the kernel lets go of them when the process ends.
+// Locks belong to the open file, which no other process has: the kernel releases them when the process ends.
 struct flock lock_of(int place) {
   struct flock lock = {};
   lock.l_type = F_WRLCK;
@@ -45,7 +45,7 @@ std::unique_ptr<SharedSegment> SharedSegment::find(const Offer& offer, size_t by
   std::unique_ptr<SharedSegment> segment(new SharedSegment);
   const std::string path = cat("/proc/", offer.process, "/fd/", offer.descriptor);
   segment->descriptor_ = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
-  // A process of that number may be quite another one, seen from here; the token tells.
+  // In another process namespace, this process id may belong to another process; the token identifies the right one.
   if (segment->descriptor_ < 0 || ::lseek(segment->descriptor_, 0, SEEK_END) != off_t(kPage + bytes) ||
       !segment->map(bytes) || *reinterpret_cast<const int64_t*>(segment->begin_) != offer.token)
     return nullptr;

@@ -15,19 +15,19 @@ class SharedSegment {
     int64_t process = 0, descriptor = 0, token = 0;
   };
 
-  // A segment of zeros; nullptr where the system has none to give.
+  // A segment of zeros; nullptr if the system cannot allocate it.
   static std::unique_ptr<SharedSegment> make(size_t bytes);
-  // nullptr where this process cannot reach it (another process namespace, another user). Of equal `bytes`.
+  // nullptr if this process cannot open it (another process namespace, another user). Of equal `bytes`.
   static std::unique_ptr<SharedSegment> find(const Offer& offer, size_t bytes);
   ~SharedSegment();
   SharedSegment(const SharedSegment&) = delete;
   SharedSegment& operator=(const SharedSegment&) = delete;
 
   const Offer& offer() const { return offer_; }
-  char* data() const;  // at the begin of a page
+  char* data() const;  // at the beginning of a page
 
-  // A process signs in at a place of its own (0, 1, ...) and stays there until it ends, in whatever way: the kernel
-  // strikes it out, not the process.
+  // A process signs in at a place of its own (0, 1, ...) and stays signed in until it ends, in whatever way: the kernel
+  // signs it out, not the process.
   bool sign_in(int place);
   bool is_signed_in(int place) const;  // another process
 

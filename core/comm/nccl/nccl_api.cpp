@@ -10,6 +10,10 @@
 
 namespace shardline {
 
+std::string nccl_version_text(int version) {
+  return cat(version / 10000, '.', version / 100 % 100, '.', version % 100);
+}
+
 #ifndef SHARDLINE_CUDA
 
 bool has_nccl() {

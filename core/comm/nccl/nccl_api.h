@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstddef>
+#include <string>
 
 namespace shardline {
 
@@ -16,6 +17,8 @@ enum NcclResult { kNcclSuccess = 0, kNcclRemoteError = 6, kNcclInProgress = 7 };
 
 // Whether this is a build with CUDA and NCCL.
 bool has_nccl();
+
+std::string nccl_version_text(int version);  // "2.28.9" of 22809
 
 struct NcclApi {
   c10::DeviceType device_type;  // of the tensors
@@ -31,7 +34,9 @@ struct NcclApi {
   const char* (*last_error)(void* comm);
   int (*finalize)(void* comm);  // ends what is under way ...
   int (*destroy)(void* comm);   // ... then frees; both after success
-  int (*abort)(void* comm);     // ends and frees immediately, after failure
+  // Ends and frees immediately, after failure; in a group all communicators together. It waits for what runs on the
+  // device, other communicators' operations included.
+  int (*abort)(void* comm);
 
   int (*group_start)();
   int (*group_end)();

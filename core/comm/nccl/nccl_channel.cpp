@@ -74,20 +74,25 @@ void NcclChannel::flush() {
 }
 
 bool NcclChannel::advance(const NcclBatchPtr& batch) {
-  if (launching_) {
-    const auto state = world_->state_of(comm_);
-    if (!state.error.empty()) return true;
-    if (!state.busy) mark_end();
+  try {
+    if (launching_) {
+      const auto state = world_->state_of(comm_);
+      if (!state.error.empty()) return true;
+      if (!state.busy) mark_end();
+    }
+    if (batch == messages_ && !launching_) launch_messages();
+    return batch->is_over() || !world_->failure().empty();
+  } catch (const std::exception& error) {
+    world_->fail(error);
+    return true;
   }
-  if (batch == messages_ && !launching_) launch_messages();
-  return batch->is_over() || !world_->failure().empty();
 }
 
 void NcclChannel::wait_for(const NcclBatchPtr& batch, const CommRequest& request) {
+  refuse_after_failure(request);
   const auto wait = std::make_shared<StreamWait>(stream_.device());
   if (batch == messages_) launch_messages();
   if (batch == launching_) finish_launch();
-  refuse_after_failure(request);
   world_->make_wait(batch, wait);
 }
 
@@ -187,19 +192,18 @@ void NcclChannel::fail(const CommRequest& request, const NcclWorld::State& state
 // After success: what is under way is finished, then freed. After failure everything was aborted already.
 void NcclChannel::close() {
   if (std::uncaught_exceptions() > 0) world_->fail("the rank stopped with an exception");
-  std::string error;
   try {
     flush();
     int result = kNcclSuccess;
     if (!world_->use([&] { result = world_->api().finalize(comm_); })) return;
-    error = world_->state_of(comm_, result).error;
+    std::string error = world_->state_of(comm_, result).error;
     if (error.empty()) error = world_->settle(comm_, timeouts().collective).error;
-  } catch (const Error&) {
-    return;  // flush() has aborted the world
+    if (!error.empty()) return world_->fail(error);
+    const HostWait host_wait("the end of a group");
+    for (const NcclBatchPtr& batch : under_way_) batch->end.synchronize();  // at once: nothing is left under way
+  } catch (const std::exception& error) {
+    return world_->fail(error);
   }
-  if (!error.empty()) return world_->fail(error);
-  const HostWait host_wait("the end of a group");
-  for (const NcclBatchPtr& batch : under_way_) batch->end.synchronize();  // at once: nothing is left under way
   world_->remove(comm_);
   world_->api().destroy(comm_);
 }

@@ -26,7 +26,8 @@ class NcclChannel {
   // Launches the messages that were collected, and waits until NCCL has put everything into the stream.
   void flush();
 
-  // Whether the batch is over, or its world has failed. Launches it if that has not happened yet; never blocks.
+  // Whether the batch is over, or its world has failed. Launches it if that has not happened yet; never blocks and
+  // never throws.
   bool advance(const NcclBatchPtr& batch);
   // Makes the current stream wait for the batch, of which `request` is one. Throws DistributedError as above.
   void wait_for(const NcclBatchPtr& batch, const CommRequest& request);
@@ -41,7 +42,7 @@ class NcclChannel {
   void refuse_after_failure(const CommRequest& request);
   [[noreturn]] void fail(const CommRequest& request, const NcclWorld::State& state,
                          std::optional<Work::TimePoint> since = std::nullopt);
-  void close();
+  void close();  // an error of the device fails the world
 
   NcclWorldPtr world_;
   void* comm_;

@@ -12,10 +12,6 @@
 namespace shardline {
 namespace {
 
-std::string version_text(int64_t version) {
-  return cat(version / 10000, ".", version / 100 % 100, ".", version % 100);
-}
-
 class NcclWork : public Work {
  public:
   NcclWork(NcclChannelPtr channel, NcclBatchPtr batch, CommRequest request)
@@ -47,8 +43,8 @@ class NcclCommunicator : public CommunicatorBase {
 
   void abort(const std::string& reason) override {
     const std::string message = cat("rank ", identity()->members[rank()], " aborted: ", reason);
+    control_->abort(message);  // first: the message must leave even if NCCL does not come to an end
     world_->fail(message);
-    control_->abort(message);
   }
 
   // NCCL makes the connections of a group for its first collective, and while it does, the CUDA runtime may wait for
@@ -132,14 +128,15 @@ std::string checked_library(Communicator& control, const NcclApi& api) {
   const int64_t* const versions = all.const_data_ptr<int64_t>();
   for (int rank = 1; rank < control.size(); ++rank)
     if (versions[rank] != versions[0])
-      throw DistributedError(cat("the ranks load different versions of NCCL: rank 0 has ", version_text(versions[0]),
-                                 ", rank ", rank, " has ", version_text(versions[rank]),
+      throw DistributedError(cat("the ranks load different versions of NCCL: rank 0 has ",
+                                 nccl_version_text(versions[0]), ", rank ", rank, " has ",
+                                 nccl_version_text(versions[rank]),
                                  "; install the same one on all hosts, and compare LD_LIBRARY_PATH"));
   if (version / 100 < api.built_version / 100)
-    throw RunError(cat("this build of shardline was compiled for NCCL ", version_text(api.built_version),
-                       ", but the system loads the older ", version_text(version),
+    throw RunError(cat("this build of shardline was compiled for NCCL ", nccl_version_text(api.built_version),
+                       ", but the system loads the older ", nccl_version_text(version),
                        "; install a newer one, or check LD_LIBRARY_PATH"));
-  return cat("NCCL ", version_text(version));
+  return cat("NCCL ", nccl_version_text(version));
 }
 
 // Rank 0's id.

@@ -102,10 +102,22 @@ void NcclWorld::fail(const std::string& message) {
   abort_comms();
 }
 
+void NcclWorld::fail(const std::exception& error) {
+  fail(message_of(error));
+}
+
+std::string NcclWorld::message_of(const std::exception& error) const {
+  return cat("rank ", rank_, " on host ", host_name(), ": ", error.what());
+}
+
+// In one NCCL group. On its own, an abort ends the operations of its communicator and then waits until the device is
+// idle, which it is not while an operation of another one runs.
 void NcclWorld::abort_comms() {
   for (const Watched& watched : watched_) end(watched, FlightState::failed);
   watched_.clear();
+  api_.group_start();
   for (void* comm : comms_) api_.abort(comm);
+  api_.group_end();
   comms_.clear();
 }
 
@@ -215,7 +227,7 @@ NcclWorld::State NcclWorld::look() {
         return {.error = identity.timed_out(first, *watched.since).what()};
     }
   } catch (const std::exception& error) {  // of a device whose work has failed
-    return {.error = cat("rank ", rank_, " on host ", host_name(), ": ", error.what())};
+    return {.error = message_of(error)};
   }
   return {};
 }

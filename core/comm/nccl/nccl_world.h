@@ -66,6 +66,9 @@ class NcclWorld {
   std::string failure() const;
   // Aborts all communicators; the first message counts.
   void fail(const std::string& message);
+  // For an exception that must not leave a destructor or a poll: of the device, whose work has failed, or of what has
+  // failed this world already.
+  void fail(const std::exception& error);
   // Runs `call`, during which communicators are not aborted, unless they were already. Returns whether it ran.
   bool use(const std::function<void()>& call);
 
@@ -99,6 +102,7 @@ class NcclWorld {
   State look();  // at what is under way: the error is the message of the first failure found
   static void end(const Watched& watched, FlightState state);
   State meaning_of(void* comm, int result) const;
+  std::string message_of(const std::exception& error) const;
   void abort_comms();
 
   const NcclApi& api_;

@@ -1,5 +1,6 @@
 #include "core/cuda/twin/grid.h"
 
+#include <mutex>
 #include <optional>
 
 namespace shardline::twin {
@@ -22,6 +23,7 @@ struct Block {
   std::optional<SharedRoom> shared;
 };
 
+std::mutex one_grid;  // at a time: ranks may be threads
 Block block;
 Fibers fibers;
 
@@ -37,6 +39,7 @@ bool only_counts = false;
 void run_grid(const char* kernel, const Index3& grid, int threads, size_t shared_bytes,
               const std::function<void()>& body) {
   if (only_counts) return;
+  const std::scoped_lock lock(one_grid);
   const auto fault = [&](const std::string& what) {
     return std::string(kernel) + ", block " + std::to_string(block.index.x) + " " + std::to_string(block.index.y) +
            " " + std::to_string(block.index.z) + ": " + what;

@@ -1,52 +1,131 @@
-// Keys whose value is one of a few words, as enums. The words here equal each key's list of words in the registry
-// (tests/engine/config/keys/registry_test.cpp).
+// Keys whose value is one of a few words, as enums. A table of words for each enum is the only list of them: reading,
+// the words that a key accepts, docs/config.md and the resolved config follow from it.
 #pragma once
+#include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <type_traits>
+#include <vector>
 
+#include "core/error.h"
+#include "core/files/json_type.h"
 #include "engine/data/text/data_format.h"
+#include "optim/update/learning_rate.h"
 
 namespace shardline {
 
+enum class Task { causal_lm };
 enum class ModelInit { pretrained, random };
-NLOHMANN_JSON_SERIALIZE_ENUM(ModelInit, {{ModelInit::pretrained, "pretrained"}, {ModelInit::random, "random"}})
-
+enum class Optim { adamw_torch_fused, adamw_torch, adam, sgd, adafactor };  // the first two are the same AdamW
+enum class Tracker { tensorboard, none };                                   // where metrics are written, too
 enum class EvalStrategy { no, steps, epoch };
-NLOHMANN_JSON_SERIALIZE_ENUM(EvalStrategy,
-                             {{EvalStrategy::no, "no"}, {EvalStrategy::steps, "steps"}, {EvalStrategy::epoch, "epoch"}})
-
-// Both save the final model.
-enum class SaveStrategy { no, steps };
-NLOHMANN_JSON_SERIALIZE_ENUM(SaveStrategy, {{SaveStrategy::no, "no"}, {SaveStrategy::steps, "steps"}})
-
+enum class SaveStrategy { no, steps };  // both save the final model
 // Over T: memory splits the rows at layer borders (sequence parallelism), speed keeps all rows on every rank.
 enum class Optimize { memory, speed };
-NLOHMANN_JSON_SERIALIZE_ENUM(Optimize, {{Optimize::memory, "memory"}, {Optimize::speed, "speed"}})
-
 // checkpointed: the inputs of recomputed groups; all: everything that is kept between forward and backward.
 enum class OffloadScope { checkpointed, all };
-NLOHMANN_JSON_SERIALIZE_ENUM(OffloadScope, {{OffloadScope::checkpointed, "checkpointed"}, {OffloadScope::all, "all"}})
-
 enum class DeviceChoice { automatic, cpu, cuda };
-NLOHMANN_JSON_SERIALIZE_ENUM(DeviceChoice, {{DeviceChoice::automatic, "auto"},
-                                            {DeviceChoice::cpu, "cpu"},
-                                            {DeviceChoice::cuda, "cuda"}})
-
 enum class CommunicatorChoice { automatic, mpi, nccl, threads, local };
-NLOHMANN_JSON_SERIALIZE_ENUM(CommunicatorChoice, {{CommunicatorChoice::automatic, "auto"},
-                                                  {CommunicatorChoice::mpi, "mpi"},
-                                                  {CommunicatorChoice::nccl, "nccl"},
-                                                  {CommunicatorChoice::threads, "threads"},
-                                                  {CommunicatorChoice::local, "local"}})
+enum class FullType { float32, float64 };  // of values that are not in half precision
 
-// The type of values that are not in half precision.
-enum class FullType { float32, float64 };
-NLOHMANN_JSON_SERIALIZE_ENUM(FullType, {{FullType::float32, "float32"}, {FullType::float64, "float64"}})
-
-// The word for the value in a config.
 template <class Choice>
+struct ChoiceWord {
+  Choice choice;
+  const char* text;
+};
+// The table of an enum; empty: it has none.
+template <class Choice>
+inline constexpr std::array<ChoiceWord<Choice>, 0> kWords = {};
+
+template <>
+inline constexpr auto kWords<Task> = std::to_array<ChoiceWord<Task>>({{Task::causal_lm, "causal-lm"}});
+template <>
+inline constexpr auto kWords<ModelInit> = std::to_array<ChoiceWord<ModelInit>>({{ModelInit::pretrained, "pretrained"},
+                                                                                {ModelInit::random, "random"}});
+template <>
+inline constexpr auto kWords<DataFormat> = std::to_array<ChoiceWord<DataFormat>>({{DataFormat::automatic, "auto"},
+                                                                                  {DataFormat::text, "text"},
+                                                                                  {DataFormat::jsonl, "jsonl"},
+                                                                                  {DataFormat::tokens, "tokens"}});
+template <>
+inline constexpr auto kWords<RateSchedule> =
+    std::to_array<ChoiceWord<RateSchedule>>({{RateSchedule::linear, "linear"},
+                                             {RateSchedule::cosine, "cosine"},
+                                             {RateSchedule::cosine_with_restarts, "cosine_with_restarts"},
+                                             {RateSchedule::polynomial, "polynomial"},
+                                             {RateSchedule::constant, "constant"},
+                                             {RateSchedule::constant_with_warmup, "constant_with_warmup"},
+                                             {RateSchedule::inverse_sqrt, "inverse_sqrt"},
+                                             {RateSchedule::cosine_with_min_lr, "cosine_with_min_lr"},
+                                             {RateSchedule::cosine_warmup_with_min_lr, "cosine_warmup_with_min_lr"},
+                                             {RateSchedule::warmup_stable_decay, "warmup_stable_decay"},
+                                             {RateSchedule::annealing, "annealing"}});
+template <>
+inline constexpr auto kWords<Optim> = std::to_array<ChoiceWord<Optim>>({{Optim::adamw_torch_fused, "adamw_torch_fused"},
+                                                                        {Optim::adamw_torch, "adamw_torch"},
+                                                                        {Optim::adam, "adam"},
+                                                                        {Optim::sgd, "sgd"},
+                                                                        {Optim::adafactor, "adafactor"}});
+template <>
+inline constexpr auto kWords<Tracker> = std::to_array<ChoiceWord<Tracker>>({{Tracker::tensorboard, "tensorboard"},
+                                                                            {Tracker::none, "none"}});
+template <>
+inline constexpr auto kWords<EvalStrategy> = std::to_array<ChoiceWord<EvalStrategy>>({{EvalStrategy::no, "no"},
+                                                                                      {EvalStrategy::steps, "steps"},
+                                                                                      {EvalStrategy::epoch, "epoch"}});
+template <>
+inline constexpr auto kWords<SaveStrategy> = std::to_array<ChoiceWord<SaveStrategy>>({{SaveStrategy::no, "no"},
+                                                                                      {SaveStrategy::steps, "steps"}});
+template <>
+inline constexpr auto kWords<Optimize> = std::to_array<ChoiceWord<Optimize>>({{Optimize::memory, "memory"},
+                                                                              {Optimize::speed, "speed"}});
+template <>
+inline constexpr auto kWords<OffloadScope> =
+    std::to_array<ChoiceWord<OffloadScope>>({{OffloadScope::checkpointed, "checkpointed"}, {OffloadScope::all, "all"}});
+template <>
+inline constexpr auto kWords<DeviceChoice> = std::to_array<ChoiceWord<DeviceChoice>>({{DeviceChoice::automatic, "auto"},
+                                                                                      {DeviceChoice::cpu, "cpu"},
+                                                                                      {DeviceChoice::cuda, "cuda"}});
+template <>
+inline constexpr auto kWords<CommunicatorChoice> =
+    std::to_array<ChoiceWord<CommunicatorChoice>>({{CommunicatorChoice::automatic, "auto"},
+                                                   {CommunicatorChoice::mpi, "mpi"},
+                                                   {CommunicatorChoice::nccl, "nccl"},
+                                                   {CommunicatorChoice::threads, "threads"},
+                                                   {CommunicatorChoice::local, "local"}});
+template <>
+inline constexpr auto kWords<FullType> = std::to_array<ChoiceWord<FullType>>({{FullType::float32, "float32"},
+                                                                              {FullType::float64, "float64"}});
+
+template <class Choice>
+concept HasWords = std::is_enum_v<Choice> && kWords<Choice>
+.size() > 0;
+
+template <HasWords Choice>
 std::string word_of(Choice choice) {
-  return nlohmann::json(choice).get<std::string>();
+  return std::ranges::find(kWords<Choice>, choice, &ChoiceWord<Choice>::choice)->text;
+}
+
+// The words of a key: those of the table, and words that other programs know, with what to do instead.
+template <HasWords Choice>
+std::vector<JsonChoice> words_of(const std::vector<std::string>& not_available = {}, const std::string& advice = "") {
+  std::vector<JsonChoice> words;
+  for (const auto& word : kWords<Choice>) words.push_back({word.text});
+  for (const auto& word : not_available) words.push_back({word, advice});
+  return words;
+}
+
+template <HasWords Choice>
+void to_json(nlohmann::json& json, const Choice& choice) {
+  json = word_of(choice);
+}
+// Any other word has been refused by the key's type.
+template <HasWords Choice>
+void from_json(const nlohmann::json& json, Choice& choice) {
+  const auto found = std::ranges::find(kWords<Choice>, json.get<std::string>(), &ChoiceWord<Choice>::text);
+  SL_ASSERT(found != kWords<Choice>.end(), json, " is not a word of this key");
+  choice = found->choice;
 }
 
 }  // namespace shardline

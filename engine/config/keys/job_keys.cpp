@@ -9,13 +9,14 @@ constexpr double kLargestCount = 9007199254740992.0;  // 2^53
 constexpr double kMostRanksOfHost = 4096;
 
 // A key of the top level, a field of Config itself.
-Key top_level(std::string name, std::string Config::*field, JsonType type, std::string meaning) {
+template <class T>
+Key top_level(std::string name, T Config::*field, JsonType type, std::string meaning) {
   Key key{.name = std::move(name),
           .type = std::move(type),
-          .default_value = Config().*field,
+          .default_value = detail::load_value(Config().*field),
           .meaning = std::move(meaning)};
-  key.store = [=](Config& config, const nlohmann::json& value) { config.*field = value.get<std::string>(); };
-  key.load = [=](const Config& config) { return nlohmann::json(config.*field); };
+  key.store = [=](Config& config, const nlohmann::json& value) { detail::store_value(config.*field, value); };
+  key.load = [=](const Config& config) { return detail::load_value(config.*field); };
   return key;
 }
 
@@ -36,15 +37,12 @@ Key with_bytes(Key key) {
 }  // namespace
 
 std::vector<Key> top_level_keys() {
-  const std::string task = "only \"causal-lm\" is implemented";
   const std::string command = "leave the section out: this command is not implemented yet";
   return {
       top_level("task", &Config::task,
-                json_choice({{"causal-lm"},
-                             {"masked-lm", task},
-                             {"sequence-classification", task},
-                             {"token-classification", task},
-                             {"question-answering", task}}),
+                json_choice(words_of<Task>(
+                    {"masked-lm", "sequence-classification", "token-classification", "question-answering"},
+                    "only \"causal-lm\" is implemented")),
                 "What the model is trained for."),
       top_level("output_dir", &Config::output_dir, json_text(),
                 "Directory for all files that the run writes. Required."),
@@ -72,7 +70,7 @@ std::vector<Key> model_keys() {
       honoured("config", model, &ModelOptions::config, json_object(),
                "Hugging Face config keys: the whole model if there is no path; otherwise they override the keys in its "
                "config.json, under either name of a key. Keys that the model family does not have are refused."),
-      honoured("init", model, &ModelOptions::init, json_choice({{"pretrained"}, {"random"}}),
+      honoured("init", model, &ModelOptions::init, json_choice(words_of<ModelInit>()),
                "Initial weights; unset: `pretrained` with a path, `random` without."),
   };
 }
@@ -80,13 +78,12 @@ std::vector<Key> model_keys() {
 std::vector<Key> data_keys() {
   const auto data = &Config::data;
   using Data = DataOptions;
-  const std::string tables = "tables are not supported yet: convert them to jsonl";
   return {
       honoured("train", data, &Data::train, json_texts(), "Training files, relative to the current directory."),
       honoured("validation", data, &Data::validation, json_texts(), "Validation files."),
       no_effect("test", or_null(json_texts()), nullptr, "for `shardline predict`, which is not implemented yet"),
       honoured("format", data, &Data::format,
-               json_choice({{"auto"}, {"text"}, {"jsonl"}, {"tokens"}, {"csv", tables}, {"tsv", tables}}),
+               json_choice(words_of<DataFormat>({"csv", "tsv"}, "tables are not supported yet: convert them to jsonl")),
                "`auto` chooses by file extension; `tokens` are token ids and need no tokenizer."),
       honoured("text_column", data, &Data::text_column, json_text(), "Key of the text in each line of a jsonl file."),
       not_yet("label_column", nullptr, "Column of the label.",
@@ -127,24 +124,23 @@ std::vector<Key> runtime_keys() {
   const auto runtime = &Config::runtime;
   using Runtime = RuntimeOptions;
   return {
-      honoured("device", runtime, &Runtime::device, json_choice({{"auto"}, {"cpu"}, {"cuda"}}),
+      honoured("device", runtime, &Runtime::device, json_choice(words_of<DeviceChoice>()),
                "`auto`: a GPU if there is one."),
-      honoured("communicator", runtime, &Runtime::communicator,
-               json_choice({{"auto"}, {"mpi"}, {"nccl"}, {"threads"}, {"local"}}),
+      honoured("communicator", runtime, &Runtime::communicator, json_choice(words_of<CommunicatorChoice>()),
                "`threads`: all ranks are threads of one process; `local`: one rank."),
       honoured(
           "threads_per_rank", runtime, &Runtime::threads_per_rank, json_integer(0, 1024),
           "Compute threads per rank; 0: the environment variable OMP_NUM_THREADS if it is set, else usable cores / "
           "ranks on the host. Ranks that are threads have one each."),
-      honoured("dtype", runtime, &Runtime::dtype, json_choice({{"float32"}, {"float64"}}),
+      honoured("dtype", runtime, &Runtime::dtype, json_choice(words_of<FullType>()),
                "Type of weights and computation; float64 is for tests."),
-      with_bytes(honoured(
-          "memory_cap", runtime, &Runtime::memory_cap, json_any(),
-          "Maximum bytes of CPU tensors in a rank's process, including freed memory that is kept for reuse: a "
-          "number, or a text such as `512MiB` or `2GiB`. A plan that exceeds it is refused. The plan does not "
-          "include memory kept for reuse, about a fifth more; exceeding the cap with it is an error that lists "
-          "what the memory is used for. Unset: no limit. Not supported on GPUs or for several ranks in one "
-          "process (`threads`).")),
+      with_bytes(
+          honoured("memory_cap", runtime, &Runtime::memory_cap, json_any(),
+                   "Maximum bytes of CPU tensors in a rank's process, including freed memory that is kept for reuse: a "
+                   "number, or a text such as `512MiB` or `2GiB`. A plan that exceeds it is refused. The plan does not "
+                   "include memory kept for reuse; exceeding the cap with it is an error that lists "
+                   "what the memory is used for. Unset: no limit. Not supported on GPUs or for several ranks in one "
+                   "process (`threads`).")),
       honoured("timeline_first_step", runtime, &Runtime::timeline_first_step, json_integer(1),
                "The first step whose timeline is written to `timeline/`; the first step of a run is slower than the "
                "others."),

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "core/comm/timeouts.h"
+#include "core/model/placement.h"
 #include "engine/config/keys/choices.h"
 #include "engine/config/keys/partition_rules.h"
 #include "engine/config/keys/recompute_rules.h"
@@ -46,13 +48,13 @@ struct TrainingOptions {
   double num_train_epochs = 3.0;                   // used when max_steps is -1
   int max_steps = -1;                              // -1: num_train_epochs determines it
   double learning_rate = 5e-5;                     // the peak
-  std::string lr_scheduler_type = "linear";        // see engine/config/rules/learning_rate_rules.h
-  nlohmann::json lr_scheduler_kwargs;              // its arguments: an object, or an object as text; null: none
-  double warmup_steps = 0;                         // steps; below 1: that share of all steps, rounded up
-  std::string optim = "adamw_torch_fused";         // see engine/config/rules/optimizer_rules.h
-  std::optional<std::string> optim_args;           // "momentum=0.9,nesterov=true"
-  double weight_decay = 0.0;                       // not on biases and norms, nor on parameters that match the next key
-  std::vector<std::string> no_decay_patterns;      // regular expressions on names of parameters
+  RateSchedule lr_scheduler_type = RateSchedule::linear;
+  nlohmann::json lr_scheduler_kwargs;  // its arguments: an object, or an object as text; null: none
+  double warmup_steps = 0;             // steps; below 1: that share of all steps, rounded up
+  Optim optim = Optim::adamw_torch_fused;
+  std::optional<std::string> optim_args;  // "momentum=0.9,nesterov=true"
+  double weight_decay = 0.0;              // not on biases and norms, nor on parameters that match the next key
+  std::vector<NamePattern> no_decay_patterns;
   double adam_beta1 = 0.9;
   double adam_beta2 = 0.999;
   double adam_epsilon = 1e-8;
@@ -60,26 +62,27 @@ struct TrainingOptions {
   double max_grad_value = 0.0;  // limit of each element, after max_grad_norm; 0: no clipping
   int logging_steps = 500;      // console lines; metrics.jsonl has every step
   bool logging_first_step = false;
-  std::vector<std::string> report_to = {"none"};  // "tensorboard" and/or "none"
+  std::vector<Tracker> report_to = {Tracker::none};
   EvalStrategy eval_strategy = EvalStrategy::no;
   std::optional<int> eval_steps;  // steps between evaluations; unset: logging_steps
   bool eval_on_start = false;     // evaluate before step 1
   bool do_eval = false;           // evaluate after the last step
   SaveStrategy save_strategy = SaveStrategy::steps;
   std::int64_t seed = 42;
-  std::optional<std::int64_t> data_seed;    // unset: seed
-  bool dataloader_drop_last = false;        // leave out the short last batch of an epoch
-  bool bf16 = false, fp16 = false;          // see engine/config/rules/precision_rules.h, also for the next keys
-  bool fp32_residual_addition = false;      // half precision: residuals are added in fp32
-  bool attention_in_fp32 = false;           // half precision: attention is computed in fp32
-  bool query_key_layer_scaling = false;     // fp16: scores are divided by the layer's number until the softmax
-  std::optional<double> static_loss_scale;  // of fp16
-  std::optional<bool> dynamic_loss_scale;   // of fp16; unset: true without static_loss_scale
-  nlohmann::json dynamic_loss_args;         // an object; null: none
-  bool full_determinism = false;            // refused on GPUs; CPUs are deterministic with either
-  std::optional<bool> disable_tqdm;         // true: lines in place of progress bars
-  int ddp_timeout = 1800;                   // seconds that a rank waits for others; see core/comm/timeouts.h
-  bool use_cpu = false;                     // read_config turns it into DeviceChoice::cpu
+  std::optional<std::int64_t> data_seed;     // unset: seed
+  bool dataloader_drop_last = false;         // leave out the short last batch of an epoch
+  bool bf16 = false, fp16 = false;           // see engine/config/rules/precision_rules.h, also for the next keys
+  bool fp32_residual_addition = false;       // half precision: residuals are added in fp32
+  bool attention_in_fp32 = false;            // half precision: attention is computed in fp32
+  bool query_key_layer_scaling = false;      // fp16: scores are divided by the layer's number until the softmax
+  std::optional<double> static_loss_scale;   // of fp16
+  std::optional<bool> dynamic_loss_scale;    // of fp16; unset: true without static_loss_scale
+  nlohmann::json dynamic_loss_args;          // an object; null: none
+  std::optional<bool> tf32;                  // GPUs: products of fp32 values round them to TF32; unset: false
+  bool full_determinism = false;             // refused on GPUs; CPUs are deterministic with either
+  std::optional<bool> disable_tqdm;          // true: lines in place of progress bars
+  int ddp_timeout = kDefaultTimeoutSeconds;  // seconds that a rank waits for others; see core/comm/timeouts.h
+  bool use_cpu = false;                      // read_config turns it into DeviceChoice::cpu
   bool overwrite_output_dir = false;
   bool operator==(const TrainingOptions&) const = default;
 };
@@ -97,10 +100,10 @@ struct SmpOptions {
   int virtual_pipeline_degree = 1;         // chunks per stage with interleaved_1f1b
   TensorRules tensor_parallel_layers;
   Optimize optimize = Optimize::memory;
-  std::string placement_strategy = "cluster";  // "cluster" = DPT | "spread" = TPD | a permutation of D, P, T
-  std::optional<bool> ddp;                     // unset: true where T or D > 1
-  bool auto_partition = true;                  // false: layers are placed by default_partition and manual_partition
-  std::optional<int> default_partition;        // stage of the layers that manual_partition does not name
+  Placement placement_strategy;
+  std::optional<bool> ddp;               // unset: true where T or D > 1
+  bool auto_partition = true;            // false: layers are placed by default_partition and manual_partition
+  std::optional<int> default_partition;  // stage of the layers that manual_partition does not name
   PartitionByHand manual_partition;
   std::optional<double> memory_weight;  // of memory against time in the automatic partition; unset: 0
   bool load_partition = false;          // layers are placed as partition_file says
@@ -147,7 +150,7 @@ struct RuntimeOptions {
 
 struct Config {
   ModelOptions model;
-  std::string task = "causal-lm";
+  Task task = Task::causal_lm;
   DataOptions data;
   TrainingOptions training;
   SmpOptions smp;

@@ -3,7 +3,6 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
-#include "engine/config/keys/name_patterns.h"
 
 namespace shardline {
 namespace {
@@ -39,26 +38,18 @@ void from_json(const nlohmann::json& value, PartitionByHand& partition) {
         !entry.contains("stage") || !is_count(entry["stage"]))
       throw ConfigError(cat(number, " must have \"layers\" and \"stage\" and nothing else, but is ", entry.dump(),
                             "; write it as {\"layers\": \"h.[0-3]\", \"stage\": 0}"));
-    check_layer_pattern(entry["layers"]);
-    partition.rules.push_back({entry["layers"], entry["stage"]});
+    partition.rules.push_back({entry["layers"].get<NamePattern>(), entry["stage"]});
   }
 }
 
 std::vector<int> stages_by_hand(const PartitionByHand& partition, const ModelSpec& spec) {
+  std::vector<NamePattern> patterns;
+  for (const auto& rule : partition.rules) patterns.push_back(rule.layers);
+  std::vector<std::string> names;
+  for (const auto& layer : spec.layers) names.push_back(layer.name);
   std::vector<int> stages;
-  std::vector<bool> counts(partition.rules.size());
-  for (const auto& layer : spec.layers) {
-    size_t rule = 0;
-    while (rule < counts.size() && !names_layer(partition.rules[rule].layers, layer.name)) ++rule;
-    stages.push_back(rule < counts.size() ? partition.rules[rule].stage : -1);
-    if (rule < counts.size()) counts[rule] = true;
-  }
-  for (size_t rule = 0; rule < counts.size(); ++rule)
-    if (!counts[rule])
-      throw ConfigError(cat("/smp_options/manual_partition/", rule, ": \"", partition.rules[rule].layers,
-                            "\" matches no layer that earlier entries have not matched; the model's layers are ",
-                            spec.layers.front().name, ", h.0 to h.", spec.block_count() - 1, " and ",
-                            spec.layers.back().name));
+  for (const auto& first : first_matches(patterns, names, "/smp_options/manual_partition", "layer"))
+    stages.push_back(first ? partition.rules[*first].stage : -1);
   return stages;
 }
 

@@ -1,19 +1,19 @@
 // The placement in smp_options.manual_partition, used if the planner does not place the layers:
 //   [8, 17, 17]                                                 blocks of each stage, or of each chunk
 //   [{"layers": "h.[0-3]", "stage": 0}, {"layers": "*", "stage": 1}]   the first entry that matches a layer applies
-// The layers' names are those in the plan; engine/config/keys/name_patterns.h describes the patterns.
+// The layers' names are those in the plan; core/model/name_pattern.h describes the patterns.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
-#include <string>
 #include <vector>
 
 #include "core/model/model_spec.h"
+#include "core/model/name_pattern.h"
 
 namespace shardline {
 
 struct PartitionByHand {
   struct Rule {
-    std::string layers;
+    NamePattern layers;
     int stage = 0;
     bool operator==(const Rule&) const = default;
   };

@@ -3,7 +3,6 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
-#include "engine/config/keys/name_patterns.h"
 
 namespace shardline {
 namespace {
@@ -48,29 +47,26 @@ void from_json(const nlohmann::json& json, RecomputeRules& rules) {
       throw ConfigError(cat("entry ", rules.entries.size(),
                             " must have \"layers\" and \"strategy\" and nothing else, but is ", entry.dump(),
                             "; write it as {\"layers\": \"h.[0-3]\", \"strategy\": \"each\"}"));
-    check_layer_pattern(entry["layers"]);
-    rules.entries.push_back({entry["layers"], strategy(entry["strategy"])});
+    rules.entries.push_back({entry["layers"].get<NamePattern>(), strategy(entry["strategy"])});
   }
 }
 
 std::vector<Recompute> recompute_by_layer(const RecomputeRules& rules, const ModelSpec& spec) {
-  const auto& entries = rules.entries;
+  std::vector<std::string> blocks;
+  for (const auto& layer : spec.layers)
+    if (layer.is_block) blocks.push_back(layer.name);
   std::vector<Recompute> by_layer(spec.layers.size());
-  std::vector<bool> counts(entries.size());
+  if (blocks.empty() && is_for_all(rules)) return by_layer;
+
+  std::vector<NamePattern> patterns;
+  for (const auto& entry : rules.entries) patterns.push_back(entry.layers);
+  const auto firsts = first_matches(patterns, blocks, "/smp_options/activation_checkpointing", "block");
+  auto first = firsts.begin();
   for (size_t layer = 0; layer < spec.layers.size(); ++layer) {
     if (!spec.layers[layer].is_block) continue;
-    for (size_t rule = 0; rule < entries.size(); ++rule) {
-      if (!names_layer(entries[rule].layers, spec.layers[layer].name)) continue;
-      by_layer[layer] = entries[rule].recompute;
-      counts[rule] = true;
-      break;
-    }
+    if (*first) by_layer[layer] = rules.entries[**first].recompute;
+    ++first;
   }
-  for (size_t rule = 0; rule < entries.size(); ++rule)
-    if (!is_for_all(rules) && !counts[rule])
-      throw ConfigError(cat("/smp_options/activation_checkpointing/", rule, ": \"", entries[rule].layers,
-                            "\" matches no block that earlier entries have not matched; the model has ",
-                            spec.block_count(), " blocks, named as in `shardline plan`"));
   return by_layer;
 }
 

@@ -2,21 +2,21 @@
 //   "none" | "selective" | "each" | "group_N" | "contiguous"
 // or a list whose first entry that matches a block applies (blocks without a match are kept):
 //   [{"layers": "h.[0-3]", "strategy": "group_2"}, {"layers": "h.*", "strategy": "selective"}]
-// The blocks' names are those in the plan; engine/config/keys/name_patterns.h describes the patterns. The embedding and
+// The blocks' names are those in the plan; core/model/name_pattern.h describes the patterns. The embedding and
 // the head are never recomputed: the embedding keeps next to nothing, and the head computes its gradients in the
 // forward pass.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
-#include <string>
 #include <vector>
 
 #include "core/model/model_spec.h"
+#include "core/model/name_pattern.h"
 #include "pipeline/activations/recompute.h"
 
 namespace shardline {
 
 struct RecomputeRule {
-  std::string layers;
+  NamePattern layers;
   Recompute recompute;
   bool operator==(const RecomputeRule&) const = default;
 };

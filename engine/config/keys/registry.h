@@ -86,9 +86,14 @@ struct Unwrapped<std::optional<T>> {
 };
 
 template <class T>
+inline constexpr bool kIsList = false;
+template <class T>
+inline constexpr bool kIsList<std::vector<T>> = true;
+
+template <class T>
 void store_value(T& field, const nlohmann::json& value) {
-  if constexpr (std::is_same_v<T, std::vector<std::string>>) {
-    field = value.is_string() ? T{value.get<std::string>()} : value.get<T>();
+  if constexpr (kIsList<T>) {
+    field = value.is_array() ? value.get<T>() : T{value.get<typename T::value_type>()};
   } else if constexpr (!std::is_same_v<T, typename Unwrapped<T>::Type>) {
     field = value.is_null() ? T() : T(value.get<typename Unwrapped<T>::Type>());
   } else {

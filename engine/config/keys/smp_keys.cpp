@@ -6,7 +6,6 @@ namespace shardline {
 namespace {
 
 constexpr double kMostRanks = 4096;  // along one axis
-constexpr double kMostMicrobatches = 65536;
 
 // Accepts a number or the word "auto".
 Key with_auto(Key key) {
@@ -21,9 +20,14 @@ Key with_auto(Key key) {
   return key;
 }
 
-std::vector<JsonChoice> schedules() {
+std::vector<JsonChoice> choices_of(const std::vector<std::string>& names) {
   std::vector<JsonChoice> choices;
-  for (const auto& name : schedule_names()) choices.push_back({name});
+  for (const auto& name : names) choices.push_back({name});
+  return choices;
+}
+
+std::vector<JsonChoice> schedules() {
+  std::vector<JsonChoice> choices = choices_of(schedule_names());
   choices.push_back({"*.csv"});
   choices.push_back({"*.json"});
   choices.push_back({"_only_forward", "use `shardline eval` to run forward only"});
@@ -56,11 +60,10 @@ std::vector<Key> layout_keys() {
       with_auto(honoured(
           "virtual_pipeline_degree", smp, &Smp::virtual_pipeline_degree, json_integer(1, kMostRanks),
           "Chunks of layers per stage with pipeline `interleaved_1f1b`; the other schedules determine it themselves.")),
-      honoured("optimize", smp, &Smp::optimize, json_choice({{"memory"}, {"speed"}}),
+      honoured("optimize", smp, &Smp::optimize, json_choice(words_of<Optimize>()),
                "`speed`: activations are replicated over T; `memory`: they are split over T (sequence parallelism)."),
       honoured(
-          "placement_strategy", smp, &Smp::placement_strategy,
-          json_choice({{"cluster"}, {"spread"}, {"DPT"}, {"DTP"}, {"PDT"}, {"PTD"}, {"TDP"}, {"TPD"}}),
+          "placement_strategy", smp, &Smp::placement_strategy, json_choice(choices_of(placement_names())),
           "Order of the axes over ascending ranks; the right-most letter varies fastest. `cluster` is DPT, `spread` "
           "is TPD."),
       honoured("ddp", smp, &Smp::ddp, json_boolean(),
@@ -123,7 +126,7 @@ std::vector<Key> memory_keys() {
       honoured("offload_activations", smp, &Smp::offload_activations, json_boolean(),
                "Activations (which ones, offload_scope says) are moved off the device right after the forward pass and "
                "back for the backward pass."),
-      honoured("offload_scope", smp, &Smp::offload_scope, json_choice({{"checkpointed"}, {"all"}}),
+      honoured("offload_scope", smp, &Smp::offload_scope, json_choice(words_of<OffloadScope>()),
                "What offload_activations moves. `checkpointed`: the inputs that recomputed blocks keep, so that it has "
                "an effect only with activation_checkpointing; `all`: also everything that other layers keep between "
                "forward and backward."),

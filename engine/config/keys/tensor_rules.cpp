@@ -3,8 +3,6 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
-#include "core/files/json_reader.h"
-#include "engine/config/keys/name_patterns.h"
 
 namespace shardline {
 namespace {
@@ -16,14 +14,6 @@ TensorRule::Wish wish_of(const nlohmann::json& value, size_t entry) {
   if (value.is_boolean()) return value.get<bool>() ? TensorRule::Wish::split : TensorRule::Wish::whole;
   throw ConfigError(cat("entry ", entry, ": \"split\" must be true, false or \"auto\", but is ", value.dump(),
                         "; write it as ", kExample));
-}
-
-std::string names_near(const std::string& pattern, const std::vector<std::string>& names) {
-  const std::string near = nearest_word(pattern, names);
-  if (!near.empty()) return cat("did you mean \"", near, "\"?");
-  std::string all;
-  for (size_t i = 0; i < std::min<size_t>(names.size(), 4); ++i) all += cat(i == 0 ? "" : ", ", names[i]);
-  return names.empty() ? "the model has none" : cat("the model has ", all, ", ..., ", names.back());
 }
 
 }  // namespace
@@ -46,9 +36,7 @@ void from_json(const nlohmann::json& json, TensorRules& rules) {
       throw ConfigError(cat("entry ", rules.entries.size(),
                             " must have \"pattern\" and \"split\" and nothing else, but is ", entry.dump(),
                             "; write it as ", kExample));
-    const auto pattern = entry["pattern"].get<std::string>();
-    check_layer_pattern(pattern);
-    rules.entries.push_back({pattern, wish_of(entry["split"], rules.entries.size())});
+    rules.entries.push_back({entry["pattern"].get<NamePattern>(), wish_of(entry["split"], rules.entries.size())});
   }
 }
 
@@ -59,16 +47,10 @@ std::map<std::string, TensorRule> tensor_rules_by_unit(const TensorRules& rules,
   std::map<std::string, TensorRule> by_unit;
   size_t entry = 0;
   for (const TensorRule& rule : rules.entries) {
-    bool named = false;
-    for (const auto& name : names) {
-      if (!names_layer(rule.pattern, name)) continue;
-      by_unit[name] = rule;
-      named = true;
-    }
-    if (!named)
-      throw ConfigError(cat("/smp_options/tensor_parallel_layers/", entry, ": \"", rule.pattern,
-                            "\" names nothing that tensor parallelism splits; ", names_near(rule.pattern, names)));
-    ++entry;
+    require_match(rule.pattern, names, cat("/smp_options/tensor_parallel_layers/", entry++),
+                  "unit that tensor parallelism splits");
+    for (const auto& name : names)
+      if (rule.pattern.matches(name)) by_unit[name] = rule;
   }
   return by_unit;
 }

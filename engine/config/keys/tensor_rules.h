@@ -1,7 +1,7 @@
 // The entries of smp_options.tensor_parallel_layers, which decide whether the T ranks split a unit or each hold the
 // whole unit:
 //   [{"pattern": "h.[0-3].mlp", "split": false}, {"pattern": "*attn", "split": "auto"}]
-// engine/config/keys/name_patterns.h describes the patterns for units' names such as "h.3.attn"; the last entry that
+// core/model/name_pattern.h describes the patterns for units' names such as "h.3.attn"; the last entry that
 // matches a unit applies.
 #pragma once
 #include <map>
@@ -10,12 +10,13 @@
 #include <vector>
 
 #include "core/model/model_spec.h"
+#include "core/model/name_pattern.h"
 
 namespace shardline {
 
 struct TensorRule {
   enum class Wish { split, whole, automatic };
-  std::string pattern;
+  NamePattern pattern;
   Wish wish = Wish::split;
   bool operator==(const TensorRule&) const = default;
 };
@@ -29,8 +30,8 @@ void to_json(nlohmann::json& json, const TensorRules& rules);  // null if there 
 // Throws ConfigError("RULE; ADVICE").
 void from_json(const nlohmann::json& json, TensorRules& rules);
 
-// The rule that applies to each of the model's units, by full name. Throws ConfigError, with the nearest name, for an
-// entry that matches no unit.
+// The rule that applies to each of the model's units, by full name. Throws ConfigError for an entry that matches no
+// unit.
 std::map<std::string, TensorRule> tensor_rules_by_unit(const TensorRules& rules, const ModelSpec& spec);
 
 }  // namespace shardline

@@ -11,12 +11,6 @@ constexpr double kMostSteps = std::numeric_limits<int>::max();
 const auto training_section = &Config::training;
 using Training = TrainingOptions;
 
-std::vector<JsonChoice> with_later(std::vector<JsonChoice> now, const std::vector<std::string>& later,
-                                   const std::string& advice) {
-  for (const auto& word : later) now.push_back({word, advice});
-  return now;
-}
-
 // read_config fills these in, so their defaults here differ from the struct's: "8 unless global_batch_size is given".
 std::vector<Key> batch_keys() {
   return {
@@ -56,8 +50,6 @@ std::vector<Key> optimization_keys() {
       "adafactor", json_boolean(), false, "training.optim",
       [](const nlohmann::json& value) { return value == true ? nlohmann::json("adafactor") : nlohmann::json(); },
       "Version 4: true means optim `adafactor`.");
-  const std::string follows_evaluation =
-      "it depends on evaluation results and has no formula: use \"cosine\" or \"linear\"";
   return {
       honoured("num_train_epochs", training_section, &Training::num_train_epochs, json_number(0, 1e9),
                "Passes over the training data; used if max_steps is -1."),
@@ -67,19 +59,9 @@ std::vector<Key> optimization_keys() {
               "set max_steps according to the time you have"),
       honoured("learning_rate", training_section, &Training::learning_rate, json_number(0), "Peak learning rate."),
       honoured("lr_scheduler_type", training_section, &Training::lr_scheduler_type,
-               json_choice({{"linear"},
-                            {"cosine"},
-                            {"cosine_with_restarts"},
-                            {"polynomial"},
-                            {"constant"},
-                            {"constant_with_warmup"},
-                            {"inverse_sqrt"},
-                            {"cosine_with_min_lr"},
-                            {"cosine_warmup_with_min_lr"},
-                            {"warmup_stable_decay"},
-                            {"annealing"},
-                            {"reduce_lr_on_plateau", follows_evaluation},
-                            {"greedy", follows_evaluation}}),
+               json_choice(words_of<RateSchedule>(
+                   {"reduce_lr_on_plateau", "greedy"},
+                   "it depends on evaluation results and has no formula: use \"cosine\" or \"linear\"")),
                "Learning-rate schedule after warm-up, with transformers' names and formulas. Ours: `annealing`, as in "
                "SageMaker's examples; see [learning-rate schedules](#learning-rate-schedules)."),
       honoured("lr_scheduler_kwargs", training_section, &Training::lr_scheduler_kwargs, or_null(json_any()),
@@ -87,16 +69,16 @@ std::vector<Key> optimization_keys() {
                "are errors."),
       warmup_steps,
       warmup_ratio,
-      honoured("optim", training_section, &Training::optim,
-               json_choice(with_later({{"adamw_torch_fused"}, {"adamw_torch"}, {"adam"}, {"sgd"}, {"adafactor"}},
-                                      {"adagrad", "rmsprop", "lion_32bit", "adamw_8bit", "adamw_bnb_8bit",
+      honoured(
+          "optim", training_section, &Training::optim,
+          json_choice(words_of<Optim>({"adagrad", "rmsprop", "lion_32bit", "adamw_8bit", "adamw_bnb_8bit",
                                        "paged_adamw_32bit", "paged_adamw_8bit", "ademamix", "stable_adamw", "adamw_hf"},
                                       "not implemented yet: use \"adamw_torch_fused\"")),
-               "`adamw_torch_fused` and `adamw_torch` are the same AdamW. `sgd` is torch's, without momentum unless "
-               "optim_args sets it. `adafactor` is transformers' with the settings of its Trainer: the learning rate "
-               "comes from the schedule, second moments of matrices are factored, beta1 is not used; on GPUs it needs "
-               "offload_optimizer_states. Ours, because transformers has no name for it: `adam` is torch's Adam, which "
-               "adds weight decay to the gradient."),
+          "`adamw_torch_fused` and `adamw_torch` are the same AdamW. `sgd` is torch's, without momentum unless "
+          "optim_args sets it. `adafactor` is transformers' with the settings of its Trainer: the learning rate "
+          "comes from the schedule, second moments of matrices are factored, beta1 is not used; on GPUs it needs "
+          "offload_optimizer_states. Ours, because transformers has no name for it: `adam` is torch's Adam, which "
+          "adds weight decay to the gradient."),
       honoured("optim_args", training_section, &Training::optim_args, json_text(),
                "Arguments of `sgd` as text, for example `momentum=0.9,dampening=0,nesterov=true`; the other optimizers "
                "take none."),
@@ -107,10 +89,9 @@ std::vector<Key> optimization_keys() {
                "adafactor shrink weights by this factor times the learning rate; adam and sgd add this factor times "
                "the weight to the gradient."),
       honoured("no_decay_patterns", training_section, &Training::no_decay_patterns, json_texts(),
-               "Ours: parameters without weight decay. [Regular expressions](#patterns), searched for anywhere in a "
-               "parameter's "
-               "name here (`embedding.wte.weight`) or in the model's files (`transformer.wte.weight`). A pattern that "
-               "matches nothing is an error."),
+               "Ours: parameters without weight decay. A [pattern](#patterns) such as `*wte*` must match the whole "
+               "name of a parameter, here (`embedding.wte.weight`) or in the model's files "
+               "(`transformer.wte.weight`)."),
       honoured("adam_beta1", training_section, &Training::adam_beta1, json_number_below(0, 1),
                "beta1 of AdamW and Adam."),
       honoured("adam_beta2", training_section, &Training::adam_beta2, json_number_below(0, 1),
@@ -180,7 +161,9 @@ std::vector<Key> precision_and_memory_keys() {
                "and multiplied by it in the softmax."),
       not_yet("bf16_full_eval", false, "Evaluate in bfloat16 although training runs in fp32.", evaluated),
       not_yet("fp16_full_eval", false, "Evaluate in float16 although training runs in fp32.", evaluated),
-      not_yet("tf32", nullptr, "Matrix products in TF32 on GPUs.", "leave it out: fp32 products are computed in fp32"),
+      honoured("tf32", training_section, &Training::tf32, json_boolean(),
+               "GPUs: matrix products of fp32 values round them to TF32 (10 bits of mantissa) and add in fp32. Unset: "
+               "false. true is refused without a GPU; see [precision](precision.md#tf32)."),
       no_effect("fp16_opt_level", json_text(), "O1", "version 4: only used with Apex"),
       no_effect("fp16_backend", json_text(), "auto", "version 4: there is one implementation of half precision here"),
       no_effect("half_precision_backend", json_text(), "auto",
@@ -222,8 +205,7 @@ std::vector<Key> logging_and_evaluation_keys() {
       honoured("logging_first_step", training_section, &Training::logging_first_step, json_boolean(),
                "Also print a line for step 1 to the console."),
       honoured("report_to", training_section, &Training::report_to,
-               json_texts(with_later({{"tensorboard"}, {"none"}},
-                                     {"wandb", "mlflow", "comet_ml", "trackio", "swanlab", "all"}, tracker)),
+               json_texts(words_of<Tracker>({"wandb", "mlflow", "comet_ml", "trackio", "swanlab", "all"}, tracker)),
                "Where metrics are written in addition to metrics.jsonl."),
       not_yet("logging_dir", nullptr, "Version 4: directory of the TensorBoard events.",
               "leave it out: they are written to output_dir"),
@@ -242,7 +224,7 @@ std::vector<Key> logging_and_evaluation_keys() {
       no_effect("trackio_static_space_id", json_any(), nullptr, "only used by trackers"),
       no_effect("debug", json_any(), "", "only used in Python"),
       no_effect("skip_memory_metrics", json_boolean(), true, "`metrics.jsonl` always has the memory"),
-      honoured("eval_strategy", training_section, &Training::eval_strategy, json_choice({{"no"}, {"steps"}, {"epoch"}}),
+      honoured("eval_strategy", training_section, &Training::eval_strategy, json_choice(words_of<EvalStrategy>()),
                "When to evaluate during training.")
           .also({"evaluation_strategy"}),
       honoured("eval_steps", training_section, &Training::eval_steps, json_integer(1, kMostSteps),
@@ -276,7 +258,7 @@ std::vector<Key> saving_keys() {
                "Version 4: run even if output_dir is not empty. Records of the earlier run are removed; its model is "
                "moved to `previous-model/` until the new one is complete."),
       honoured("save_strategy", training_section, &Training::save_strategy,
-               json_choice({{"no"}, {"steps"}, {"epoch", later}, {"best", later}}),
+               json_choice(words_of<SaveStrategy>({"epoch", "best"}, later)),
                "The final model is always saved; `steps`, the default, does not save anything else yet."),
       not_yet("save_steps", 500, "Steps between checkpoints.", later),
       not_yet("save_total_limit", nullptr, "Maximum number of checkpoints that are kept.", later),

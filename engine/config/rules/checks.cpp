@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "core/error.h"
-#include "engine/config/keys/name_patterns.h"
 #include "engine/config/rules/learning_rate_rules.h"
 #include "engine/config/rules/model_rules.h"
 #include "engine/config/rules/optimizer_rules.h"
@@ -99,9 +98,6 @@ void check_training(const Config& config, const Complaint& complain) {
     learning_rate_options(training, training.max_steps > 0 ? std::optional<int64_t>(training.max_steps) : std::nullopt);
   });
   check_value("training.optim_args", complain, [&] { optimizer_options(training); });
-  check_value("training.no_decay_patterns", complain, [&] {
-    for (const auto& pattern : training.no_decay_patterns) check_parameter_pattern(pattern);
-  });
 }
 
 void check_determinism(const Config& config, const Complaint& complain) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 
 #include "core/error.h"
 
@@ -12,33 +11,42 @@ namespace {
 using nlohmann::json;
 using Shapes = std::vector<std::pair<const char*, RateShape>>;
 
-const std::map<std::string, std::vector<std::string>>& arguments_by_schedule() {
-  static const std::map<std::string, std::vector<std::string>> names = {
-      {"cosine", {"num_cycles"}},
-      {"cosine_with_restarts", {"num_cycles"}},
-      {"polynomial", {"lr_end", "power"}},
-      {"inverse_sqrt", {"timescale"}},
-      {"cosine_with_min_lr", {"num_cycles", "min_lr", "min_lr_rate"}},
-      {"cosine_warmup_with_min_lr", {"num_cycles", "min_lr", "min_lr_rate", "warmup_lr_rate"}},
-      {"warmup_stable_decay",
-       {"num_decay_steps", "num_stable_steps", "warmup_type", "decay_type", "min_lr_ratio", "num_cycles"}},
-      {"annealing", {"lr_decay_style", "lr_decay_iters", "plateau", "min_lr"}}};
-  return names;
+std::vector<std::string> arguments_of(RateSchedule schedule) {
+  switch (schedule) {
+    case RateSchedule::linear:
+    case RateSchedule::constant:
+    case RateSchedule::constant_with_warmup:
+      return {};
+    case RateSchedule::cosine:
+    case RateSchedule::cosine_with_restarts:
+      return {"num_cycles"};
+    case RateSchedule::polynomial:
+      return {"lr_end", "power"};
+    case RateSchedule::inverse_sqrt:
+      return {"timescale"};
+    case RateSchedule::cosine_with_min_lr:
+      return {"num_cycles", "min_lr", "min_lr_rate"};
+    case RateSchedule::cosine_warmup_with_min_lr:
+      return {"num_cycles", "min_lr", "min_lr_rate", "warmup_lr_rate"};
+    case RateSchedule::warmup_stable_decay:
+      return {"num_decay_steps", "num_stable_steps", "warmup_type", "decay_type", "min_lr_ratio", "num_cycles"};
+    case RateSchedule::annealing:
+      return {"lr_decay_style", "lr_decay_iters", "plateau", "min_lr"};
+  }
+  return {};
 }
 
 // Reads the arguments of one schedule and checks each of them.
 class SchedulerArguments {
  public:
-  SchedulerArguments(const std::string& schedule, const json& given) : given_(given) {
+  SchedulerArguments(RateSchedule schedule, const json& given) : given_(given) {
     if (given_.is_string()) given_ = json::parse(given.get<std::string>(), nullptr, false);
     if (given_.is_null()) given_ = json::object();
     if (!given_.is_object()) throw ConfigError("must be an object; write it as {\"num_cycles\": 0.5}");
-    const auto taken = arguments_by_schedule().find(schedule);
-    const std::vector<std::string> names =
-        taken == arguments_by_schedule().end() ? std::vector<std::string>() : taken->second;
+    const std::vector<std::string> names = arguments_of(schedule);
     for (const auto& [name, value] : given_.items())
       if (std::find(names.begin(), names.end(), name) == names.end())
-        throw ConfigError(cat("lr_scheduler_type \"", schedule, "\" has no argument \"", name, "\"; ",
+        throw ConfigError(cat("lr_scheduler_type \"", word_of(schedule), "\" has no argument \"", name, "\"; ",
                               names.empty() ? "leave it out: it takes none" : "it takes " + json(names).dump()));
   }
 
@@ -80,7 +88,7 @@ double share_of_peak(double rate, double peak) {
 
 void read_smallest_rate(const SchedulerArguments& arguments, LearningRateOptions& options) {
   if (arguments.has("min_lr") == arguments.has("min_lr_rate"))
-    throw ConfigError(cat("lr_scheduler_type \"", options.type,
+    throw ConfigError(cat("lr_scheduler_type \"", word_of(options.type),
                           "\" needs either min_lr or min_lr_rate, which is its share of learning_rate; give one of "
                           "them"));
   options.floor = arguments.has("min_lr") ? share_of_peak(arguments.number("min_lr", 0, 0, options.peak), options.peak)
@@ -137,21 +145,23 @@ LearningRateOptions learning_rate_options(const TrainingOptions& training, std::
                               .warmup_steps = training.warmup_steps,
                               .total_steps = total_steps.value_or(0)};
   if (training.warmup_steps < 1) options.warmup_steps = std::ceil(training.warmup_steps * options.total_steps);
-  options.cycles = arguments.number("num_cycles", options.type == "cosine_with_restarts" ? 1 : 0.5, 0, kMany);
+  const double cycles = options.type == RateSchedule::cosine_with_restarts ? 1 : 0.5;
+  options.cycles = arguments.number("num_cycles", cycles, 0, kMany);
   options.power = arguments.number("power", 1, 0, kMany);
   // As in transformers, the default is the warm-up, if there is one.
   const double timescale = options.warmup_steps > 0 ? options.warmup_steps : 10000;
   options.timescale = arguments.number("timescale", timescale, 1, kMany);
   options.warmup_start = arguments.number("warmup_lr_rate", -1, 0, 1);
-  if (options.type == "polynomial") {
+  if (options.type == RateSchedule::polynomial) {
     const double end = arguments.number("lr_end", 1e-7, 0, kMany);
     if (end >= options.peak && options.peak > 0)
       throw ConfigError(cat("\"lr_end\" ", end, " must be below learning_rate ", options.peak, "; give a smaller one"));
     options.floor = share_of_peak(end, options.peak);
   }
-  if (options.type.starts_with("cosine") && options.type.ends_with("min_lr")) read_smallest_rate(arguments, options);
-  if (options.type == "warmup_stable_decay") read_stable_decay(arguments, total_steps, options);
-  if (options.type == "annealing") read_annealing(arguments, training.warmup_steps, total_steps, options);
+  if (options.type == RateSchedule::cosine_with_min_lr || options.type == RateSchedule::cosine_warmup_with_min_lr)
+    read_smallest_rate(arguments, options);
+  if (options.type == RateSchedule::warmup_stable_decay) read_stable_decay(arguments, total_steps, options);
+  if (options.type == RateSchedule::annealing) read_annealing(arguments, training.warmup_steps, total_steps, options);
   return options;
 }
 

@@ -33,7 +33,8 @@ std::string when(bool condition, const std::string& text) {
 }
 
 bool is_adam(const Run& run) {
-  return run.training().optim.starts_with("adam");
+  const auto kind = optimizer_kind(run.training().optim);
+  return kind == OptimizerOptions::Kind::adamw || kind == OptimizerOptions::Kind::adam;
 }
 
 bool has_evaluation_data(const Run& run) {
@@ -78,7 +79,7 @@ const std::vector<Need>& needs() {
     return when(precision_of(run.config) == Precision::fp32, "without bf16 or fp16");
   };
   const auto without_adam = [](const Run& run) {
-    return when(!is_adam(run), cat("with optim \"", run.training().optim, '"'));
+    return when(!is_adam(run), cat("with optim \"", word_of(run.training().optim), '"'));
   };
   const auto without_evaluation = [](const Run& run) {
     return when(!evaluates(run), has_evaluation_data(run) ? "without eval_strategy, eval_on_start or do_eval"
@@ -152,13 +153,20 @@ const std::vector<Need>& needs() {
        [](const Run& run) { return when(run.training().weight_decay == 0, "with weight_decay 0"); }},
       {"training.warmup_steps",
        [](const Run& run) {
-         return when(run.training().lr_scheduler_type == "constant", "with lr_scheduler_type \"constant\"");
+         return when(run.training().lr_scheduler_type == RateSchedule::constant, "with lr_scheduler_type \"constant\"");
        }},
       {"training.num_train_epochs",
        [](const Run& run) {
          return when(run.training().max_steps > 0, cat("with max_steps ", run.training().max_steps));
        }},
       {"training.data_seed", [](const Run& run) { return when(!run.data().shuffle, "with data.shuffle false"); }},
+      {"training.tf32",
+       [](const Run& run) {
+         const bool multiplies_fp32 = precision_of(run.config) == Precision::fp32
+                                          ? run.config.runtime.dtype == FullType::float32
+                                          : run.training().attention_in_fp32;
+         return when(!multiplies_fp32, "where no product is one of fp32 values");
+       }},
       {"training.fp32_residual_addition", in_fp32},
       {"training.attention_in_fp32", in_fp32},
       {"smp_options.tensor_parallel_layers", without_tensor_parallelism},
@@ -212,6 +220,15 @@ void check_needs(const Config& config, const std::function<bool(const std::strin
     if (need.advice[0] == '\0' || !gives(need.key)) continue;
     if (const auto why = need.why({config}); !why.empty()) complain(need.key, "has no effect " + why, need.advice);
   }
+}
+
+std::vector<std::string> shorthands_refused_after(const Config& from, const Config& to) {
+  std::vector<std::string> refused;
+  for (const auto& need : needs())
+    if (need.advice[0] != '\0' && !key_named(need.key).writes.empty() && need.why({from}).empty() &&
+        !need.why({to}).empty())
+      refused.push_back(need.key);
+  return refused;
 }
 
 std::vector<std::string> keys_without_effect(const Config& config, bool on_gpus) {

@@ -15,6 +15,10 @@ namespace shardline {
 void check_needs(const Config& config, const std::function<bool(const std::string& key)>& gives,
                  const Complaint& complain);
 
+// The shorthands ("section.key") that check_needs accepts in `from` and refuses in `to`, if the file gives them. A
+// Config has only their meaning, so it does not say whether the file does.
+std::vector<std::string> shorthands_refused_after(const Config& from, const Config& to);
+
 // "training.adam_beta1 has no effect with optim \"sgd\"": a line for each other key whose value is not its default and
 // that has no effect in a run of this config. on_gpus: whether the ranks use GPUs. Every "auto" must have been chosen.
 std::vector<std::string> keys_without_effect(const Config& config, bool on_gpus);

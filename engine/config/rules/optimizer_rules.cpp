@@ -2,24 +2,14 @@
 
 #include <algorithm>
 #include <map>
-#include <regex>
+#include <set>
 
 #include "core/error.h"
-#include "engine/config/keys/name_patterns.h"
 
 namespace shardline {
 namespace {
 
 using OptimizerKind = OptimizerOptions::Kind;
-
-const std::map<std::string, OptimizerKind>& kinds() {
-  static const std::map<std::string, OptimizerKind> kinds = {{"adamw_torch_fused", OptimizerKind::adamw},
-                                                             {"adamw_torch", OptimizerKind::adamw},
-                                                             {"adam", OptimizerKind::adam},
-                                                             {"sgd", OptimizerKind::sgd},
-                                                             {"adafactor", OptimizerKind::adafactor}};
-  return kinds;
-}
 
 // Parses "momentum=0.9, nesterov=true" as transformers does.
 std::map<std::string, std::string> arguments_in(std::string text) {
@@ -63,7 +53,7 @@ bool flag_in(const std::string& name, std::string text) {
 void read_arguments(const TrainingOptions& training, OptimizerOptions& options) {
   for (const auto& [name, text] : arguments_in(training.optim_args.value_or(""))) {
     if (options.kind != OptimizerKind::sgd)
-      throw ConfigError(cat("optim \"", training.optim,
+      throw ConfigError(cat("optim \"", word_of(training.optim),
                             "\" takes none; leave optim_args out: adam_beta1, adam_beta2, adam_epsilon and "
                             "weight_decay are keys of their own"));
     if (name == "momentum")
@@ -81,16 +71,32 @@ void read_arguments(const TrainingOptions& training, OptimizerOptions& options) 
     throw ConfigError("nesterov needs a momentum, and no dampening; write it as \"momentum=0.9,nesterov=true\"");
 }
 
-bool finds(const std::regex& pattern, const LayerSpec& layer, const ParamSpec& param) {
-  return std::regex_search(layer.full_name(param), pattern) ||
-         std::any_of(param.sources.begin(), param.sources.end(),
-                     [&](const ParamSource& source) { return std::regex_search(source.tensor, pattern); });
+// The full name, then those of its tensors in files.
+std::vector<std::string> names_of(const LayerSpec& layer, const ParamSpec& param) {
+  std::vector<std::string> names = {layer.full_name(param)};
+  for (const auto& source : param.sources) names.push_back(source.tensor);
+  return names;
 }
 
 }  // namespace
 
+OptimizerOptions::Kind optimizer_kind(Optim optim) {
+  switch (optim) {
+    case Optim::adamw_torch_fused:
+    case Optim::adamw_torch:
+      return OptimizerKind::adamw;
+    case Optim::adam:
+      return OptimizerKind::adam;
+    case Optim::sgd:
+      return OptimizerKind::sgd;
+    case Optim::adafactor:
+      return OptimizerKind::adafactor;
+  }
+  return {};
+}
+
 OptimizerOptions optimizer_options(const TrainingOptions& training) {
-  OptimizerOptions options{.kind = kinds().at(training.optim),
+  OptimizerOptions options{.kind = optimizer_kind(training.optim),
                            .weight_decay = training.weight_decay,
                            .max_gradient_value = training.max_grad_value,
                            .beta1 = training.adam_beta1,
@@ -100,24 +106,23 @@ OptimizerOptions optimizer_options(const TrainingOptions& training) {
   return options;
 }
 
-void exclude_from_decay(const std::vector<std::string>& patterns, ModelSpec& spec) {
-  std::vector<std::string> found;  // full names; all uses of a tied parameter count as one
-  for (const auto& pattern : patterns) {
-    check_parameter_pattern(pattern);
-    const std::regex regex(pattern);
-    const size_t before = found.size();
-    for (const auto& layer : spec.layers)
-      for (const auto& param : layer.params)
-        if (finds(regex, layer, param)) found.push_back(param.tied_to.empty() ? layer.full_name(param) : param.tied_to);
-    if (found.size() == before)
-      throw ConfigError(cat("/training/no_decay_patterns: \"", pattern,
-                            "\" matches no parameter's name; names look like ",
-                            spec.layers.back().full_name(spec.layers.back().params.front()), ", or as in the files"));
-  }
+void exclude_from_decay(const std::vector<NamePattern>& patterns, ModelSpec& spec) {
+  if (patterns.empty()) return;
+  const auto matches_one = [&](const std::string& name) {
+    return std::ranges::any_of(patterns, [&](const NamePattern& pattern) { return pattern.matches(name); });
+  };
+  std::vector<std::string> all;
+  std::set<std::string> excluded;  // full names; all uses of a tied parameter count as one
+  for (const auto& layer : spec.layers)
+    for (const auto& param : layer.params) {
+      const auto names = names_of(layer, param);
+      all.insert(all.end(), names.begin(), names.end());
+      if (std::ranges::any_of(names, matches_one)) excluded.insert(param.tied_to.empty() ? names[0] : param.tied_to);
+    }
+  for (const auto& pattern : patterns) require_match(pattern, all, "/training/no_decay_patterns", "parameter");
   for (auto& layer : spec.layers)
     for (auto& param : layer.params)
-      for (const auto& name : found)
-        if (name == layer.full_name(param) || name == param.tied_to) param.decays = false;
+      if (excluded.contains(layer.full_name(param)) || excluded.contains(param.tied_to)) param.decays = false;
 }
 
 }  // namespace shardline

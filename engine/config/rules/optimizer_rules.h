@@ -5,6 +5,7 @@
 
 namespace shardline {
 
+OptimizerOptions::Kind optimizer_kind(Optim optim);
 // Throws ConfigError("RULE; ADVICE") for optim_args that the optimizer does not have.
 OptimizerOptions optimizer_options(const TrainingOptions& training);
 
@@ -13,9 +14,8 @@ inline bool states_on_host(const SmpOptions& smp, bool on_accelerators) {
   return smp.offload_optimizer_states && on_accelerators;
 }
 
-// Turns weight decay off for the parameters that match a pattern: a regular expression that is searched for anywhere in
-// the parameter's full name and in the names of its tensors in Hugging Face files. Throws ConfigError for a pattern
-// that is not a regular expression or matches nothing.
-void exclude_from_decay(const std::vector<std::string>& patterns, ModelSpec& spec);
+// Turns weight decay off for the parameters whose full name, or the name of one of whose tensors in Hugging Face files,
+// matches a pattern. Throws ConfigError for a pattern that matches nothing.
+void exclude_from_decay(const std::vector<NamePattern>& patterns, ModelSpec& spec);
 
 }  // namespace shardline

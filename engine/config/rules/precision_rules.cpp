@@ -68,8 +68,13 @@ Precision precision_of(const Config& config) {
   return is_bf16(config) ? Precision::bf16 : is_fp16(config) ? Precision::fp16 : Precision::fp32;
 }
 
+bool uses_tf32(const Config& config) {
+  return config.training.tf32.value_or(false);
+}
+
 std::string describe_types(const Config& config, Precision precision) {
-  if (precision == Precision::fp32) return word_of(config.runtime.dtype);
+  if (precision == Precision::fp32)
+    return cat(word_of(config.runtime.dtype), uses_tf32(config) ? ", products in TF32" : "");
   std::string text = cat(to_string(precision), " with fp32 masters");
   if (config.training.fp32_residual_addition) text += ", residuals added in fp32";
   if (config.training.attention_in_fp32) text += ", attention in fp32";

@@ -16,6 +16,7 @@ NumberTypes number_types(const Config& config, Precision assumed);  // `assumed`
 HalfOptions half_options(const Config& config);
 
 Precision precision_of(const Config& config);  // float64, which is for tests, counts as fp32
+bool uses_tf32(const Config& config);          // for products of fp32 values
 // "bf16 with fp32 masters, residuals added in fp32", "float64"
 std::string describe_types(const Config& config, Precision precision);
 // The same for the config's precision, with the loss scale of fp16: "fp16 with fp32 masters, loss scale from 65536"

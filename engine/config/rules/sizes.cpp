@@ -11,7 +11,6 @@ namespace shardline {
 namespace {
 
 constexpr std::int64_t kMostMicrobatchesOfStep = 1 << 20;  // of a replica and a step: schedules list each of them
-constexpr std::int64_t kMostTokensOfMicrobatch = 1 << 27;  // of a microbatch
 
 // "8 or 12": the multiples of `unit` around n.
 std::string multiples_around(std::int64_t n, std::int64_t unit) {
@@ -72,6 +71,17 @@ ReplicaBatch split_global_batch(const Config& config, int replicas, const Compla
              cat("contradicts per_device_train_batch_size and gradient_accumulation_steps, which make ", unit),
              "leave one of the three out");
   return {replica_batch, steps};
+}
+
+// Whether a microbatch of this many samples may exist; otherwise complains of `key`.
+bool check_tokens(const Config& config, std::int64_t samples, const char* key, const Complaint& complain) {
+  const std::int64_t tokens = samples * config.data.sequence_length;
+  if (tokens <= kMostTokensOfMicrobatch) return true;
+  complain(key,
+           cat("makes microbatches of ", samples, " samples x data.sequence_length ", config.data.sequence_length,
+               " = ", tokens, " tokens, more than ", kMostTokensOfMicrobatch),
+           "use more and smaller ones, or a smaller batch");
+  return false;
 }
 
 // Whether mpirun gets its hosts from custom_mpi_options. The check of that key reports options that cannot be read.
@@ -164,14 +174,11 @@ Layout check_sizes(const Config& config, int world_size, const Complaint& compla
              "use fewer and larger ones");
     return layout;
   }
-  const std::int64_t samples = batch.samples / microbatches, tokens = samples * config.data.sequence_length;
-  if (tokens > kMostTokensOfMicrobatch) {
-    complain("smp_options.microbatches",
-             cat("makes microbatches of ", samples, " samples x data.sequence_length ", config.data.sequence_length,
-                 " = ", tokens, " tokens, more than ", kMostTokensOfMicrobatch),
-             "use more and smaller ones, or a smaller batch");
-    return layout;
-  }
+  const std::int64_t samples = batch.samples / microbatches;
+  const bool fits = check_tokens(config, samples, "smp_options.microbatches", complain);
+  // Evaluation cuts a replica's batch into as many microbatches.
+  const std::int64_t evaluated = (layout.eval_batch + microbatches - 1) / microbatches;
+  if (!check_tokens(config, evaluated, "training.per_device_eval_batch_size", complain) || !fits) return layout;
   layout.microbatch_size = static_cast<int>(samples);
   layout.microbatches = microbatches * batch.accumulation_steps;
   layout.accumulation_steps = batch.accumulation_steps;

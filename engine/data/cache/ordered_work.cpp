@@ -67,8 +67,8 @@ class Pool {
   const std::function<EncodedPart(int64_t)>& make_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  int64_t next_ = 0;   // to be made
-  int64_t taken_ = 0;  // were used
+  int64_t next_ = 0;   // item to make
+  int64_t taken_ = 0;  // items used
   bool stopped_ = false;
   std::map<int64_t, Result> ready_;
   std::vector<std::jthread> workers_;

@@ -22,7 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kNoteSuffix = ".note";
-// Without a write, for files whose process cannot be checked from here, such as those of another host.
+// Time since the last write after which a file is abandoned if its process cannot be checked, as on another host.
 constexpr auto kAbandonedAfter = std::chrono::hours(24);
 
 std::string partial_prefix(const fs::path& path) {
@@ -44,7 +44,7 @@ bool process_is_gone(pid_t process) {
   return ::kill(process, 0) != 0 && errno == ESRCH;
 }
 
-// Whether NAME.partial.HOST.PID, or its note, is of a process of this host that is gone.
+// Whether NAME.partial.HOST.PID, or its note, belongs to a process of this host that has ended.
 bool is_abandoned(const fs::path& file, const std::string& start) {
   std::string_view rest = file.native();
   if (!rest.starts_with(start)) return false;
@@ -56,7 +56,7 @@ bool is_abandoned(const fs::path& file, const std::string& start) {
          process_is_gone(process);
 }
 
-// Hosts may share a name, and containers of one host count their processes apart.
+// Hosts may share a name, and containers of one host have separate process ids.
 std::string boot_id() {
   std::ifstream in("/proc/sys/kernel/random/boot_id");
   std::string id;

@@ -35,12 +35,12 @@ class Meter {
     const double part = total > 0 ? 1.0 * done / total : 1;
     report(bytes_ + static_cast<int64_t>(part * bytes_));
   }
-  // Bytes were read again that count as nothing new: those who wait must see that this process goes on.
+  // Reading bytes again is no progress, but waiting processes must see that this one is alive.
   void read_again() { show(last_); }
   void finish() { report(2 * bytes_); }
   // From here on each report gives `file` the current time, for processes that wait for this one.
   void mark(fs::path file) { marked_ = std::move(file); }
-  // Another process makes the cache and has written this much; `progress` differs whenever it has gone on.
+  // Another process makes the cache and has written `bytes`; `progress` changes while it advances.
   void others(int64_t bytes, int64_t progress) {
     if (progress == others_) return;
     others_ = progress;
@@ -163,7 +163,7 @@ struct Work {
   int64_t bytes_of_item(size_t item) const { return items[item].source->piece_bytes(items[item].piece); }
 };
 
-// Makes the cache, going on where a killed process stopped.
+// Makes the cache, continuing the work of a killed process.
 class CacheWriter {
  public:
   CacheWriter(const fs::path& path, const Work& work, const TokenDataOptions& options, Meter& meter)
@@ -316,7 +316,7 @@ bool is_good_cache(const fs::path& path, XXH128_hash_t digest, Meter& meter) {
     return cache.digest() == text_of(digest) &&
            cache.is_intact([&](int64_t done, int64_t total) { meter.second_half(done, total); });
   } catch (const DataError&) {
-    return false;  // cut short or damaged: made again
+    return false;  // truncated or damaged: it is made again
   }
 }
 

@@ -59,9 +59,9 @@ class TokenCache {
 };
 using TokenCachePtr = std::shared_ptr<const TokenCache>;
 
-// The path of the cache for these options, made if it is not there or damaged. Several processes may ask at the same
-// time: one makes it, the others wait. The work that a killed process has saved is not repeated. DataError for the
-// data, RunError for the cache's disk; there never is a partial file under the cache's name.
+// The path of the cache for these options, which is made if it is missing or damaged. Several processes may ask at the
+// same time: one makes it, the others wait. The work that a killed process has saved is not repeated. Throws DataError
+// for the data, RunError for the cache's disk. A file under the cache's name is always complete.
 std::filesystem::path prepare_token_cache(const TokenDataOptions& options);
 TokenCachePtr open_token_cache(const std::filesystem::path& path);
 

@@ -7,16 +7,16 @@
 
 namespace shardline {
 
-// Blocks that these tokens fill. DataError with the numbers when there is none.
+// The number of blocks that these tokens fill. Throws DataError if there is none.
 int64_t count_blocks(int64_t tokens, int64_t documents, int64_t sequence_length);
-// `percentage` of them, rounded. DataError when these are none or all.
+// This percentage of the blocks, rounded. Throws DataError if that is none or all of them.
 int64_t count_validation_blocks(int64_t blocks, double percentage);
 
-// As run_clm groups texts: documents one after the other with no token between, cut into blocks; what is left at the
-// end and fills no block is left out and counted.
+// Groups texts as run_clm does: documents are concatenated without a token in between and cut into blocks; the tokens
+// at the end that fill no block are dropped and counted.
 class BlockDataset {
  public:
-  // DataError with the numbers when the stream has less than one block.
+  // Throws DataError if the stream has less than one block.
   BlockDataset(TokenCachePtr tokens, int64_t sequence_length);
 
   int64_t size() const { return count_; }  // blocks
@@ -29,8 +29,8 @@ class BlockDataset {
 
   // The first `count` blocks, or all when there are fewer (max_train_samples, max_eval_samples).
   BlockDataset first(int64_t count) const;
-  // {train, validation}: the first `percentage` of the blocks, rounded, are for validation. DataError when one of both
-  // would be empty.
+  // {train, validation}: the first `percentage` of the blocks, rounded, are for validation. Throws DataError if
+  // one of them would be empty.
   std::pair<BlockDataset, BlockDataset> split_validation(double percentage) const;
 
  private:

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "engine/config/rules/shell_words.h"
 #include "engine/observe/format.h"
 #include "engine/plan/forecast.h"
 
@@ -131,7 +132,7 @@ std::string forecast_text(const Forecast& f, const Plan& plan) {
     std::string change = "nothing that keeps the global batch; use more ranks";
     if (f.advice) {
       change = f.advice->text;
-      for (const auto& setting : f.advice_settings) change += cat("; --set ", setting);
+      for (const auto& setting : f.advice_settings) change += cat("; --set ", shell_quoted(setting));
     }
     rows.push_back({"to fit", change});
   }

@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "engine/observe/format.h"
+#include "engine/plan/report/candidates_report.h"
 #include "engine/plan/tensor_splits.h"
 
 namespace shardline {

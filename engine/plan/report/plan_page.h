@@ -3,6 +3,7 @@
 #include <optional>
 #include <string>
 
+#include "engine/plan/forecast.h"
 #include "engine/plan/layout_search.h"
 
 namespace shardline {

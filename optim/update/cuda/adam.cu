@@ -7,7 +7,7 @@
 namespace shardline::cuda {
 namespace {
 
-constexpr int kThreads = 256, kMostRanges = 64;
+constexpr int kThreads = 256, kMostRanges = 56;
 constexpr int64_t kBlockElements = kThreads * 4 * 4;
 
 // The ranges of a launch, passed by value. Blocks first_block[i] to first_block[i + 1] - 1 have range i.
@@ -19,9 +19,13 @@ struct Ranges {
 
 struct Factors {
   float decay, gradient, most, beta1, beta2, step_size, root_correction, epsilon;
-  bool decoupled, clips;
+  const float* device_gradient;  // null: gradient
+  bool decoupled;
 };
+static_assert(sizeof(Ranges) + sizeof(Factors) <= 4096, "what a launch can pass by value");
 
+// S: of rounded values.
+template <class S>
 SHARDLINE_KERNEL update(Ranges ranges, Factors f) {
   int low = 0, high = ranges.count;
   while (high - low > 1) {
@@ -30,15 +34,17 @@ SHARDLINE_KERNEL update(Ranges ranges, Factors f) {
   }
   const AdamRange& range = ranges.range[low];
   const float decay = range.decays ? f.decay : 0.0f;
+  const float factor = f.device_gradient != nullptr ? *f.device_gradient : f.gradient;
+  S* rounded = static_cast<S*>(range.rounded);
   const int64_t first = (block_x() - ranges.first_block[low]) * kBlockElements;
   for (int64_t i = first + thread_index() * 4; i < first + kBlockElements && i < range.count; i += kThreads * 4) {
-    Pack<float, 4> value = load<4>(range.values + i), gradient = load<4>(range.gradients + i);
-    Pack<float, 4> m = load<4>(range.first + i), v = load<4>(range.second + i);
+    Pack<float, 4> value = load<4>(range.values + i), m = load<4>(range.first + i), v = load<4>(range.second + i);
+    const Pack<float, 4> gradient = load<4>(range.gradients + i);
+    Pack<S, 4> copy;
     SHARDLINE_UNROLLED
     for (int j = 0; j < 4; ++j) {
-      float g = gradient.value[j] * f.gradient;
+      float g = gradient.value[j] * factor;
       if (f.most > 0) g = g > f.most ? f.most : g < -f.most ? -f.most : g;
-      gradient.value[j] = g;
       if (f.decoupled)
         value.value[j] -= decay * value.value[j];
       else
@@ -46,28 +52,37 @@ SHARDLINE_KERNEL update(Ranges ranges, Factors f) {
       m.value[j] = f.beta1 * m.value[j] + (1.0f - f.beta1) * g;
       v.value[j] = f.beta2 * v.value[j] + (1.0f - f.beta2) * g * g;
       value.value[j] -= f.step_size * m.value[j] / (sqrtf(v.value[j]) / f.root_correction + f.epsilon);
+      copy.value[j] = stored<S>(value.value[j]);
     }
     store<4>(range.values + i, value);
     store<4>(range.first + i, m);
     store<4>(range.second + i, v);
-    if (f.clips) store<4>(range.gradients + i, gradient);
+    if (rounded != nullptr) store<4>(rounded + i, copy);
   }
 }
 
-void start(const Ranges& ranges, const Factors& f, Stream stream) {
-  int64_t elements = 0;
-  for (int i = 0; i < ranges.count; ++i) elements += ranges.range[i].count;
-  launch({.kernel = "adam_step",
-          .blocks_x = ranges.first_block[ranges.count],
-          .threads = kThreads,
-          .bytes_read = 16 * elements,
-          .bytes_written = (f.clips ? 16 : 12) * elements},
-         stream, update, ranges, f);
+void start(const Ranges& ranges, const Factors& f, Number rounded, Stream stream) {
+  int64_t elements = 0, copied = 0;
+  for (int i = 0; i < ranges.count; ++i) {
+    elements += ranges.range[i].count;
+    if (ranges.range[i].rounded != nullptr) copied += ranges.range[i].count;
+  }
+  const Launch how{.kernel = "adam_step",
+                   .blocks_x = ranges.first_block[ranges.count],
+                   .threads = kThreads,
+                   .bytes_read = 16 * elements,
+                   .bytes_written = 12 * elements + 2 * copied};
+  if (rounded == Number::bf16)
+    launch(how, stream, update<Bf16>, ranges, f);
+  else if (rounded == Number::fp16)
+    launch(how, stream, update<Fp16>, ranges, f);
+  else
+    launch(how, stream, update<float>, ranges, f);
 }
 
 }  // namespace
 
-void adam_step(const std::vector<AdamRange>& all, const AdamStep& s, Stream stream) {
+void adam_step(const std::vector<AdamRange>& all, const AdamStep& s, Number rounded, Stream stream) {
   const auto corrected = [&](double beta) { return 1 - std::pow(beta, static_cast<double>(s.step)); };
   const Factors f{.decay = static_cast<float>(s.decoupled ? s.learning_rate * s.weight_decay : s.weight_decay),
                   .gradient = static_cast<float>(s.gradient_factor),
@@ -77,24 +92,28 @@ void adam_step(const std::vector<AdamRange>& all, const AdamStep& s, Stream stre
                   .step_size = static_cast<float>(s.learning_rate / corrected(s.beta1)),
                   .root_correction = static_cast<float>(std::sqrt(corrected(s.beta2))),
                   .epsilon = static_cast<float>(s.epsilon),
-                  .decoupled = s.decoupled,
-                  .clips = s.gradient_factor != 1 || s.max_gradient_value > 0};
+                  .device_gradient = s.device_factor,
+                  .decoupled = s.decoupled};
   Ranges ranges;
   for (const AdamRange& range : all) {
     bool aligned = range.count % 4 == 0;
-    for (const float* start_of : {range.values, range.gradients, range.first, range.second})
+    for (const float* start_of :
+         std::initializer_list<const float*>{range.values, range.gradients, range.first, range.second})
       aligned = aligned && reinterpret_cast<uintptr_t>(start_of) % 16 == 0;
+    aligned = aligned && reinterpret_cast<uintptr_t>(range.rounded) % 8 == 0;
+    if (range.rounded != nullptr && rounded == Number::fp32)
+      throw std::invalid_argument("rounded values are of half precision");
     if (!aligned) throw std::invalid_argument("ranges are multiples of four numbers, at multiples of 16 bytes");
     if (range.count == 0) continue;
     ranges.range[ranges.count] = range;
     ranges.first_block[ranges.count + 1] =
         ranges.first_block[ranges.count] + (range.count + kBlockElements - 1) / kBlockElements;
     if (++ranges.count == kMostRanges) {
-      start(ranges, f, stream);
+      start(ranges, f, rounded, stream);
       ranges.count = 0;
     }
   }
-  start(ranges, f, stream);
+  start(ranges, f, rounded, stream);
 }
 
 }  // namespace shardline::cuda

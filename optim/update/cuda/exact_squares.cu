@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <stdexcept>
 
 #include "core/cuda/launch.h"
@@ -62,7 +63,29 @@ SHARDLINE_KERNEL add_squares(const float* gradient, int64_t leaves, Word* total)
   if (thread_index() < kWords) add_atomically_to_global(total + thread_index(), sums[thread_index()]);
 }
 
+// One thread does it: the words depend on each other.
+SHARDLINE_KERNEL find_factor(ClipFactor a) {
+  if (thread_index() > 0) return;
+  int64_t carried = 0;
+  double sum = 0, unit = 0x1p-1074;  // of a word; from the lowest up, what is lost is below the sum's last bits
+  for (int word = 0; word < kInfinities; ++word, unit *= 0x1p32) {
+    carried += a.words[word];
+    const int64_t own = carried & 0xffffffff;
+    carried >>= kBits;
+    if (own != 0) sum += static_cast<double>(own) * unit;
+  }
+  if (a.words[kInfinities] > 0) sum = INFINITY;
+  if (a.words[kNans] > 0) sum = NAN;
+  const double clip = a.most > 0 ? a.most / (sqrt(sum) / a.scale + 1e-6) : 1.0;
+  *a.factor = static_cast<float>((clip < 1.0 ? clip : 1.0) / a.scale);
+}
+
 }  // namespace
+
+void clip_factor(const ClipFactor& a, Stream stream) {
+  launch({.kernel = "clip_factor", .blocks_x = 1, .threads = kWarp, .bytes_read = kWords * 8, .bytes_written = 4},
+         stream, find_factor, a);
+}
 
 void add_exact_squares(const float* gradient, int64_t count, int64_t* words, Stream stream) {
   if (count % kNormLeaf != 0 || reinterpret_cast<uintptr_t>(gradient) % 16 != 0)

@@ -1,10 +1,11 @@
 // Starts the kernels of the gradient norm and of Adam: pointers to device memory, sizes, a stream; no torch. Numbers
-// are fp32, as everything that is trained on accelerators.
+// are fp32, as everything that is trained on accelerators, except for copies of values in half precision.
 #pragma once
 #include <cstdint>
 #include <vector>
 
 #include "core/cuda/launch_log.h"
+#include "core/cuda/number.h"
 
 namespace shardline::cuda {
 
@@ -13,9 +14,21 @@ namespace shardline::cuda {
 // Together at most 2^30 leaves.
 void add_exact_squares(const float* gradient, int64_t count, int64_t* words, Stream stream);
 
-// One range for Adam. Counts are multiples of four, and starts of 16 bytes.
+// factor = min(1, most / (norm + 1e-6)) / scale, or 1 / scale where `most` is 0; norm: the root of the number in
+// `words` (ExactSum::kWords of them, as above), divided by scale.
+struct ClipFactor {
+  const int64_t* words;
+  double scale, most;
+  float* factor;
+};
+void clip_factor(const ClipFactor& a, Stream stream);
+
+// One range for Adam. Counts are multiples of four, and starts of 16 bytes, those of `rounded` of 8.
 struct AdamRange {
-  float *values, *gradients, *first, *second;  // moments
+  float* values;
+  const float* gradients;
+  float *first, *second;  // moments
+  void* rounded;          // the updated values in half precision; null: not wanted
   int64_t count;
   bool decays;
 };
@@ -24,8 +37,9 @@ struct AdamStep {
   int64_t step;                                // from 1
   double gradient_factor, max_gradient_value;  // as take_gradients (optim/update/optimizer.h) applies them
   bool decoupled;                              // weight decay: AdamW
+  const float* device_factor = nullptr;        // on the device, in place of gradient_factor
 };
-// Updates all ranges, many in one launch, and leaves gradients clipped.
-void adam_step(const std::vector<AdamRange>& ranges, const AdamStep& step, Stream stream);
+// Updates all ranges, many in one launch. rounded: the type of the ranges' rounded values.
+void adam_step(const std::vector<AdamRange>& ranges, const AdamStep& step, Number rounded, Stream stream);
 
 }  // namespace shardline::cuda

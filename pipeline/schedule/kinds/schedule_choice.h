@@ -29,6 +29,9 @@ std::ostream& operator<<(std::ostream& out, const ScheduleSource& source);
 void to_json(nlohmann::json& json, const ScheduleSource& source);
 void from_json(const nlohmann::json& json, ScheduleSource& source);
 
+// The most microbatches that a config may cut an accumulation step into.
+inline constexpr int kMostMicrobatches = 65536;
+
 // Chunks per stage that this kind requires; 0: the layout or the file determines them.
 int own_chunks_per_stage(ScheduleKind kind);
 

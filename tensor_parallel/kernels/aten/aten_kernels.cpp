@@ -76,6 +76,21 @@ at::Tensor layer_norm_backward(const at::Tensor& dy, const at::Tensor& x, const 
       .to(x.scalar_type());
 }
 
+std::tuple<at::Tensor, at::Tensor> rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double epsilon) {
+  const at::Tensor exact = x.to(wide_type(x));
+  const at::Tensor rstd = exact.square().mean(at::IntArrayRef{1}).add_(epsilon).rsqrt_();
+  return {(exact * rstd.unsqueeze(1) * weight).to(weight.scalar_type()), rstd};
+}
+
+at::Tensor rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& rstd,
+                             const at::Tensor& weight, at::Tensor weight_grad, int64_t valid_rows) {
+  const at::Tensor scale = rstd.unsqueeze(1);  // at least fp32, as what is multiplied with it
+  const at::Tensor normed = x * scale, scaled = dy.to(wide_type(dy)) * weight;
+  if (weight_grad.defined()) add_column_sums(weight_grad, (dy * normed).narrow(0, 0, valid_rows));
+  const at::Tensor along = (scaled * normed).mean(at::IntArrayRef{1}, true);
+  return ((scaled - normed * along) * scale).to(x.scalar_type());
+}
+
 at::Tensor bias_activation_forward(const at::Tensor& x, const at::Tensor& bias, Activation activation) {
   const at::Tensor u = with_bias(x, bias);
   const auto value = [&] {

@@ -15,6 +15,10 @@ at::Tensor layer_norm_backward(const at::Tensor& dy, const at::Tensor& x, const 
                                const at::Tensor& rstd, const at::Tensor& weight, at::Tensor weight_grad,
                                at::Tensor bias_grad, int64_t valid_rows);
 
+std::tuple<at::Tensor, at::Tensor> rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double epsilon);
+at::Tensor rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& rstd,
+                             const at::Tensor& weight, at::Tensor weight_grad, int64_t valid_rows);
+
 at::Tensor bias_activation_forward(const at::Tensor& x, const at::Tensor& bias, Activation activation);
 at::Tensor bias_activation_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& bias,
                                     Activation activation, at::Tensor bias_grad);

@@ -13,18 +13,12 @@ namespace {
 
 std::array<std::atomic<const KernelTable*>, at::COMPILE_TIME_MAX_DEVICE_TYPES> chosen_tables;
 
-const KernelTable kAten = {aten::layer_norm_forward,
-                           aten::layer_norm_backward,
-                           aten::bias_activation_forward,
-                           aten::bias_activation_backward,
-                           aten::bias_dropout_add_forward,
-                           aten::bias_dropout_backward,
-                           aten::rotate_pairs_,
-                           aten::cross_entropy_stats,
-                           aten::cross_entropy_gradient_,
-                           aten::attention_forward,
-                           aten::attention_backward,
-                           nullptr};
+const KernelTable kAten = {
+    aten::layer_norm_forward,       aten::layer_norm_backward,     aten::rms_norm_forward,
+    aten::rms_norm_backward,        aten::bias_activation_forward, aten::bias_activation_backward,
+    aten::bias_dropout_add_forward, aten::bias_dropout_backward,   aten::rotate_pairs_,
+    aten::cross_entropy_stats,      aten::cross_entropy_gradient_, aten::attention_forward,
+    aten::attention_backward,       aten::add_column_sums,         nullptr};
 
 }  // namespace
 

@@ -160,4 +160,15 @@ at::Tensor layer_norm_backward(const at::Tensor& dy, const at::Tensor& x, const 
   return dx;
 }
 
+std::tuple<at::Tensor, at::Tensor> rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double epsilon) {
+  SL_ANNOUNCE_OP("shardline::rms_norm_forward", x);
+  return kernels_for(x).rms_norm_forward(x, weight, epsilon);
+}
+
+at::Tensor rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& rstd,
+                             const at::Tensor& weight, at::Tensor weight_grad, int64_t valid_rows) {
+  SL_ANNOUNCE_OP("shardline::rms_norm_backward", dy);
+  return kernels_for(x).rms_norm_backward(dy, x, rstd, weight, weight_grad, valid_rows);
+}
+
 }  // namespace shardline

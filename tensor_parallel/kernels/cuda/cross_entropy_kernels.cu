@@ -18,23 +18,31 @@ SHARDLINE_DEVICE Stats joined(const Stats& a, const Stats& b) {
   return {largest, a.sum * expf(a.largest - shift) + b.sum * expf(b.largest - shift)};
 }
 
+// Calls visit(column, pack) for the columns of this thread: kV at a time, and the last v % kV of the row one at a time.
+template <int kV, class S, class Visit>
+SHARDLINE_DEVICE void for_columns(const S* row, int64_t v, const Visit& visit) {
+  const int64_t in_packs = v / kV * kV;
+  for (int64_t i = thread_index() * kV; i < in_packs; i += kThreads * kV) visit(i, load<kV>(row + i));
+  const int64_t last = in_packs + thread_index();
+  if (last < v) visit(last, load<1>(row + last));
+}
+
 // Of the row that a block has, for all its threads.
 template <int kV, class S>
 SHARDLINE_DEVICE Stats stats_of_row(SharedRoom& room, const S* row, int64_t v) {
   Stats mine{-INFINITY, 0};
-  for (int64_t i = thread_index() * kV; i < v; i += kThreads * kV) {
-    const Pack<S, kV> pack = load<kV>(row + i);
+  for_columns<kV>(row, v, [&]<int kCount>(int64_t, const Pack<S, kCount>& pack) {
     float top = mine.largest, sum = 0;
     SHARDLINE_UNROLLED
-    for (int j = 0; j < kV; ++j) {
+    for (int j = 0; j < kCount; ++j) {
       const float logit = number(pack.value[j]);
       top = logit > top ? logit : top;
     }
     const float shift = top == -INFINITY ? 0.0f : top;
     SHARDLINE_UNROLLED
-    for (int j = 0; j < kV; ++j) sum += expf(number(pack.value[j]) - shift);
+    for (int j = 0; j < kCount; ++j) sum += expf(number(pack.value[j]) - shift);
     mine = {top, mine.sum * expf(mine.largest - shift) + sum};
-  }
+  });
   SHARDLINE_UNROLLED
   for (int other = kWarp / 2; other > 0; other /= 2)
     mine = joined(mine, {shuffle_xor(mine.largest, other), shuffle_xor(mine.sum, other)});
@@ -52,15 +60,14 @@ SHARDLINE_DEVICE Stats stats_of_row(SharedRoom& room, const S* row, int64_t v) {
 // Logits become (softmax - onehot(label)) * scale; label -1: not in the row.
 template <int kV, class S>
 SHARDLINE_DEVICE void gradient_of_row(S* row, int64_t v, int64_t label, float log_sum_exp, float scale) {
-  for (int64_t i = thread_index() * kV; i < v; i += kThreads * kV) {
-    Pack<S, kV> pack = load<kV>(row + i);
+  for_columns<kV>(row, v, [&]<int kCount>(int64_t i, Pack<S, kCount> pack) {
     SHARDLINE_UNROLLED
-    for (int j = 0; j < kV; ++j) {
+    for (int j = 0; j < kCount; ++j) {
       const float probability = scale != 0 ? expf(number(pack.value[j]) - log_sum_exp) : 0.0f;
       pack.value[j] = stored<S>((i + j == label ? probability - 1.0f : probability) * scale);
     }
-    store<kV>(row + i, pack);
-  }
+    store<kCount>(row + i, pack);
+  });
 }
 
 template <int kV, class S>
@@ -126,10 +133,6 @@ SHARDLINE_KERNEL add_losses(const float* loss, const int64_t* label, double* tot
 
 constexpr size_t kStatsBytes = 2 * 16 * ((kThreads / kWarp * sizeof(float) + 15) / 16);
 
-bool rows_in_fours(int64_t v, int64_t row_stride, const void* logits) {
-  return in_fours(v, logits) && row_stride % 4 == 0;
-}
-
 }  // namespace
 
 void cross_entropy_stats(const CrossEntropyStats& a, Number type, Stream stream) {
@@ -140,7 +143,7 @@ void cross_entropy_stats(const CrossEntropyStats& a, Number type, Stream stream)
                    .bytes_read = a.rows * (a.v * bytes_of(type) + 8),
                    .bytes_written = 12 * a.rows};
   with_number(type, [&]<class S>(S) {
-    if (rows_in_fours(a.v, a.row_stride, a.logits))
+    if (in_fours(a.row_stride, a.logits))
       launch(how, stream, cross_entropy_rows<4, S>, a);
     else
       launch(how, stream, cross_entropy_rows<1, S>, a);
@@ -154,7 +157,7 @@ void cross_entropy_gradient(const CrossEntropyGradient& a, Number type, Stream s
                    .bytes_read = a.rows * (a.v * bytes_of(type) + 16),
                    .bytes_written = a.rows * a.v * bytes_of(type)};
   with_number(type, [&]<class S>(S) {
-    if (rows_in_fours(a.v, a.row_stride, a.logits))
+    if (in_fours(a.row_stride, a.logits))
       launch(how, stream, cross_entropy_gradient_rows<4, S>, a);
     else
       launch(how, stream, cross_entropy_gradient_rows<1, S>, a);
@@ -170,7 +173,7 @@ void whole_cross_entropy(const WholeCrossEntropy& a, Number type, Stream stream)
                    .bytes_read = bytes + 8 * a.rows,
                    .bytes_written = (a.with_gradient ? bytes : 0) + 4 * a.rows};
   with_number(type, [&]<class S>(S) {
-    if (rows_in_fours(a.v, a.row_stride, a.logits))
+    if (in_fours(a.row_stride, a.logits))
       launch(how, stream, cross_entropy_whole_rows<4, S>, a);
     else
       launch(how, stream, cross_entropy_whole_rows<1, S>, a);

@@ -56,6 +56,40 @@ at::Tensor layer_norm_backward(const at::Tensor& dy, const at::Tensor& x, const 
   return dx;
 }
 
+std::tuple<at::Tensor, at::Tensor> rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double epsilon) {
+  if (!has_kernels(x)) return aten::rms_norm_forward(x, weight, epsilon);
+  const at::Tensor y = at::empty_like(x, weight.options());
+  const at::Tensor rstd = at::empty({x.size(0)}, x.options().dtype(at::kFloat));
+  norm_forward({.x = read(x),
+                .weight = read(weight),
+                .y = written(y),
+                .rstd = written_as<float>(rstd),
+                .rows = x.size(0),
+                .n = x.size(1),
+                .epsilon = static_cast<float>(epsilon)},
+               number_of(weight), number_of(x), current_stream(x));
+  return {y, rstd};
+}
+
+at::Tensor rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& rstd,
+                             const at::Tensor& weight, at::Tensor weight_grad, int64_t valid_rows) {
+  if (!has_kernels(x) || x.size(1) > kWidestNorm)
+    return aten::rms_norm_backward(dy, x, rstd, weight, weight_grad, valid_rows);
+  const at::Tensor dx = at::empty_like(x), parts = parts_for(x, 2, weight_grad.defined());
+  norm_backward({.dy = read(dy),
+                 .x = read(x),
+                 .rstd = read_as<float>(rstd),
+                 .weight = read(weight),
+                 .dx = written(dx),
+                 .weight_grad = written_as<float>(weight_grad),
+                 .parts = written_as<float>(parts),
+                 .rows = x.size(0),
+                 .n = x.size(1),
+                 .valid_rows = valid_rows},
+                number_of(weight), number_of(x), current_stream(x));
+  return dx;
+}
+
 ActivationKind kind_of(Activation activation) {
   switch (activation) {
     case Activation::gelu:
@@ -129,9 +163,23 @@ at::Tensor bias_dropout_add_forward(const at::Tensor& x, const at::Tensor& bias,
   return y;
 }
 
+void add_column_sums(at::Tensor total, const at::Tensor& x) {
+  if (!has_kernels(x) || x.stride(1) != 1) return aten::add_column_sums(total, x);
+  add_column_sums({.x = x.const_data_ptr(),
+                   .total = written_as<float>(total),
+                   .rows = x.size(0),
+                   .n = x.size(1),
+                   .row_stride = x.stride(0)},
+                  number_of(x), current_stream(x));
+}
+
 at::Tensor bias_dropout_backward(const at::Tensor& dy, const DropoutRows& rows, at::Tensor bias_grad,
                                  int64_t valid_rows, at::ScalarType branch) {
   if (!has_kernels(dy)) return aten::bias_dropout_backward(dy, rows, bias_grad, valid_rows, branch);
+  if (rows.probability == 0 && branch == dy.scalar_type()) {  // the gradient goes on as it is
+    if (bias_grad.defined()) add_column_sums(bias_grad, dy.narrow(0, 0, valid_rows));
+    return dy;
+  }
   const at::Tensor dx = at::empty_like(dy, dy.options().dtype(branch)), parts = parts_for(dy, 1, bias_grad.defined());
   bias_dropout_backward({.dy = read(dy),
                          .dx = written(dx),
@@ -213,10 +261,11 @@ bool whole_cross_entropy_(at::Tensor logits, const at::Tensor& label, at::Tensor
 }  // namespace
 
 const KernelTable& kernel_table() {
-  static const KernelTable kTable = {
-      layer_norm_forward,       layer_norm_backward,   bias_activation_forward, bias_activation_backward,
-      bias_dropout_add_forward, bias_dropout_backward, rotate_pairs_,           cross_entropy_stats,
-      cross_entropy_gradient_,  attention_forward,     attention_backward,      whole_cross_entropy_};
+  static const KernelTable kTable = {layer_norm_forward,       layer_norm_backward,     rms_norm_forward,
+                                     rms_norm_backward,        bias_activation_forward, bias_activation_backward,
+                                     bias_dropout_add_forward, bias_dropout_backward,   rotate_pairs_,
+                                     cross_entropy_stats,      cross_entropy_gradient_, attention_forward,
+                                     attention_backward,       add_column_sums,         whole_cross_entropy_};
   return kTable;
 }
 

@@ -8,10 +8,9 @@
 #include <cstdint>
 
 #include "core/cuda/launch_log.h"
+#include "core/cuda/number.h"
 
 namespace shardline::cuda {
-
-enum class Number { fp32, bf16, fp16 };
 
 // ---- layer norm; RMS norm (Zhang & Sennrich 2019, arXiv 1910.07467) where mean is null: x / sqrt(mean of x^2) *
 // weight
@@ -163,5 +162,12 @@ void attention_backward(const AttentionCase& c, const AttentionBackward& a, Numb
 
 // ---- sums over rows
 int64_t part_floats(int64_t rows, int64_t n);
+
+struct ColumnSums {
+  const void* x;  // [rows, n], rows row_stride apart
+  float* total;   // [n], added to
+  int64_t rows, n, row_stride;
+};
+void add_column_sums(const ColumnSums& a, Number type, Stream stream);
 
 }  // namespace shardline::cuda

@@ -71,7 +71,7 @@ TEST_CASE("an allocation above the cap is refused with the totals, and what is c
     std::string message;
     try {
       bytes(2000000);
-    } catch (const MemoryCapError& error) {
+    } catch (const HostMemoryError& error) {
       message = error.what();
     }
     CHECK_THAT(message, Catch::Contains("2000000 bytes more (gradients)") && Catch::Contains("gradients 3500000"));
@@ -92,7 +92,7 @@ TEST_CASE("a cached block is used again under the cap, though both would not fit
 
   // A lower cap forbids the cached block, too, and gives it back.
   set_memory_cap(memory_totals().live + 2000000);
-  CHECK_THROWS_AS(bytes(3000000), MemoryCapError);
+  CHECK_THROWS_AS(bytes(3000000), HostMemoryError);
   CHECK(memory_totals().cached == 0);
   set_memory_cap(0);
 }

@@ -203,8 +203,18 @@ TEST_CASE("neighbouring replicas share a copy; parts over T go to ascending rank
 TEST_CASE("names of placements and groups") {
   CHECK(Mesh("cluster", 2, 3, 4) == Mesh("DPT", 2, 3, 4));
   CHECK(Mesh("spread", 2, 3, 4) == Mesh("TPD", 2, 3, 4));
-  CHECK(Mesh("spread", 1, 1, 1).placement() == "TPD");
+  CHECK(Mesh("spread", 1, 1, 1).placement().letters() == "TPD");
   CHECK_FALSE(Mesh("DPT", 2, 3, 4) == Mesh("DTP", 2, 3, 4));
+  CHECK(placement_names() == std::vector<std::string>{"cluster", "spread", "DPT", "DTP", "PDT", "PTD", "TDP", "TPD"});
+  CHECK(Placement() == "cluster");
+  for (const auto& name : placement_names()) {
+    const Placement placement = name;
+    CHECK(Placement(placement.letters()) == placement);
+    CHECK(Placement(to_string(placement)) == placement);
+    CHECK(nlohmann::json(placement).get<Placement>() == placement);
+  }
+  CHECK(to_string(Placement("TPD")) == "spread");
+  CHECK(to_string(Placement("PDT")) == "PDT");
   CHECK(to_string(Group::rdp) == std::string("rdp"));
   CHECK(to_string(Group::world) == std::string("world"));
 }

@@ -127,7 +127,7 @@ class Draw {
     set(keys, 0.3, "optim", {"adamw_torch", "adam", "sgd", "adafactor", "lion_32bit"});
     set(keys, 0.1, "optim_args", {"momentum=0.9", "momentum=0.9,nesterov=true", "beta=2"});
     set(keys, 0.1, "weight_decay", {0.1});
-    set(keys, 0.1, "no_decay_patterns", {{"wte"}, {"h\\..*mlp"}, {"nothing like it"}, {"("}});
+    set(keys, 0.1, "no_decay_patterns", {{"*wte*"}, {"h.*.mlp.*"}, {"nothing like it"}, {"("}});
     schedule(keys);
     set(keys, 0.1, "max_grad_norm", {0, 0.5});
     set(keys, 0.05, "max_grad_value", {0.5});

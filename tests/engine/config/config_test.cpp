@@ -56,7 +56,7 @@ bool has_note(const Config& config, const std::string& key, bool on_accelerators
 
 TEST_CASE("A minimal config has the documented defaults", "[config]") {
   const Config config = with("{}");
-  CHECK(config.task == "causal-lm");
+  CHECK(config.task == Task::causal_lm);
   CHECK_FALSE(config.model.pretrained());
   CHECK(config.data.train == std::vector<std::string>{"a.txt"});
   CHECK(config.training.per_device_train_batch_size == 8);
@@ -101,6 +101,16 @@ TEST_CASE("Errors about broken configs say what to change", "[config]") {
        "c.json: /smp_options/sdp_gradient_clipping: contradicts training.max_grad_norm 1.0; got 0.5"},
       {R"({"smp_options": {"sdp_gradient_clipping": 0.5}})",
        "sdp_gradient_clipping: has no effect without sharded_data_parallel_degree > 1; got 0.5"},
+      {R"({"smp_options": {"microbatches": 2}, "data": {"sequence_length": 16384},
+           "model": {"config": {"n_positions": 16384}},
+           "training": {"per_device_train_batch_size": 16386}})",
+       "makes microbatches of 8193 samples x data.sequence_length 16384 = 134234112 tokens, more than 134217728; got "
+       "2"},
+      {R"({"smp_options": {"microbatches": 2}, "data": {"sequence_length": 16384},
+           "model": {"config": {"n_positions": 16384}},
+           "training": {"per_device_train_batch_size": 16384, "per_device_eval_batch_size": 16385}})",
+       "/training/per_device_eval_batch_size: makes microbatches of 8193 samples x data.sequence_length 16384 = "
+       "134234112 tokens, more than 134217728; got 16385"},
       {R"({"smp_options": {"fp16_params": true}, "training": {"bf16": true}})",
        "c.json: /smp_options/fp16_params: contradicts bf16; "},
       {R"({"training": {"bf16": true}, "runtime": {"dtype": "float64"}})",
@@ -200,19 +210,19 @@ TEST_CASE("Errors about broken configs say what to change", "[config]") {
       {R"({"smp_options": {"enabled": true, "partition": 2, "parameters": {}}})",
        "/smp_options/partition: unknown key"},
       {R"({"smp_options": {"activation_checkpointing": [{"layers": "h\\.(0|1)x", "strategy": "each"}]}})",
-       "\"h\\.(0|1)x\" is a regular expression, but layers are named with * ? and [] as in a shell"},
+       "\"h\\.(0|1)x\" is a regular expression, but names are selected by * ? and [] as in a shell; got [{\"layers"},
       {R"({"smp_options": {"manual_partition": [{"layers": "^h\\.[^0-3].*$", "stage": 0}], "auto_partition": false}})",
-       "write \"h.[!0-3]*\""},
+       "; write \"h.[!0-3]*\""},
       {R"({"smp_options": {"tensor_parallel_layers": [{"pattern": ".*attn", "split": false}]}})",
-       "\".*attn\" is a regular expression, but layers are named with * ? and [] as in a shell; got [{"},
+       "; write \"*attn\", or \"*attn*\" for all names in which it is found"},
       {R"({"smp_options": {"tensor_parallel_layers": [{"pattern": "h\\.\\d+\\.mlp", "split": false}]}})",
-       "write \"h.[0-9]*.mlp\""},
-      {R"({"training": {"weight_decay": 0.1, "no_decay_patterns": ["*.ln_[!f].weight"]}})",
-       "/training/no_decay_patterns: \"*.ln_[!f].weight\" is a shell pattern, not a regular expression; got [\"*.ln_"},
-      {R"({"training": {"weight_decay": 0.1, "no_decay_patterns": ["*bias"]}})",
-       "write \"bias\", which is found anywhere in a name"},
-      {R"({"training": {"weight_decay": 0.1, "no_decay_patterns": ["(bias"]}})",
-       "\"(bias\" is not a regular expression"},
+       "; write \"h.[0-9]*.mlp\", or \"*h.[0-9]*.mlp*\" for all names in which it is found"},
+      {R"({"training": {"weight_decay": 0.1, "no_decay_patterns": ["*wte*", "mlp\\.c_.*weight$"]}})",
+       "/training/no_decay_patterns: \"mlp\\.c_.*weight$\" is a regular expression, but names are selected by * ? and "
+       "[] "
+       "as in a shell; got [\"*wte*\",\"mlp\\\\.c_.*weight$\"]; write \"mlp.c_*weight\""},
+      {R"({"training": {"weight_decay": 0.1, "no_decay_patterns": "bias|norm"}})",
+       "/training/no_decay_patterns: \"bias|norm\" is a regular expression"},
   }));
   const std::string message = error_with(patch);
   INFO(patch << "\n" << message);
@@ -356,8 +366,8 @@ TEST_CASE("Only optimizer states of accelerators are offloaded", "[config]") {
 
 TEST_CASE("Activation checkpointing is a strategy or a list by layer pattern", "[config]") {
   for (const char* name : {"none", "each", "contiguous", "group_3", "selective"})
-    CHECK(word_of(with(cat(R"({"smp_options": {"activation_checkpointing": ")", name, "\"}}"))
-                      .smp.activation_checkpointing) == name);
+    CHECK(json(with(cat(R"({"smp_options": {"activation_checkpointing": ")", name, "\"}}"))
+                   .smp.activation_checkpointing) == name);
   const Config listed = with(R"({"smp_options": {"activation_checkpointing":
       [{"layers": "h.[0-1]", "strategy": "group_2"}, {"layers": "h.*", "strategy": "selective"}],
       "offload_activations": true, "activation_loading_horizon": 6, "offload_path": "/scratch"}})");
@@ -409,9 +419,12 @@ TEST_CASE("Patterns select what tensor parallelism splits, and the last match co
                    {"pattern": "h.2.mlp", "split": "auto"}])") ==
         "h.0.mlp=0 h.1.attn=1 h.1.mlp=1 h.2.attn=1 h.2.mlp=2 ");
   // The whole name, and the nearest where there is none.
-  CHECK_THROWS_WITH(wishes(R"([{"pattern": "*", "split": true}, {"pattern": "h.1.atn", "split": true}])"),
-                    Contains("tensor_parallel_layers/1: \"h.1.atn\" names nothing") && Contains("\"h.1.attn\"?"));
-  CHECK_THROWS_WITH(wishes(R"([{"pattern": "mlp", "split": true}])"), Contains("h.0.attn, h.0.mlp, "));
+  CHECK_THROWS_WITH(
+      wishes(R"([{"pattern": "*", "split": true}, {"pattern": "h.1.atn", "split": true}])"),
+      Contains("tensor_parallel_layers/1: \"h.1.atn\" matches no unit that tensor parallelism splits; did "
+               "you mean \"h.1.attn\"? The names are h.0.attn, h.0.mlp, "));
+  CHECK_THROWS_WITH(wishes(R"([{"pattern": "mlp", "split": true}])"),
+                    Contains("patterns match whole names: write \"*mlp*\""));
 }
 
 TEST_CASE("Layers take the first entry that names them, and only blocks are recomputed", "[config]") {
@@ -429,8 +442,9 @@ TEST_CASE("Layers take the first entry that names them, and only blocks are reco
   CHECK(names("[]") == "none none none none none ");
   CHECK_THROWS_WITH(names(R"([{"layers": "h.9", "strategy": "each"}])"), Contains("\"h.9\" matches no block"));
   CHECK_THROWS_WITH(names(R"([{"layers": "head", "strategy": "each"}])"), Contains("matches no block"));
-  CHECK_THROWS_WITH(names(R"([{"layers": "*", "strategy": "each"}, {"layers": "h.1", "strategy": "none"}])"),
-                    Contains("activation_checkpointing/1: "));
+  CHECK_THROWS_WITH(
+      names(R"([{"layers": "*", "strategy": "each"}, {"layers": "h.1", "strategy": "none"}])"),
+      Contains("activation_checkpointing/1: \"h.1\" matches no block that earlier entries have not matched"));
 }
 
 TEST_CASE("TrainingArguments of version 4 are read by their old names", "[config]") {
@@ -441,7 +455,7 @@ TEST_CASE("TrainingArguments of version 4 are read by their old names", "[config
   CHECK(config.training.per_device_train_batch_size == 4);
   CHECK(config.training.eval_strategy == EvalStrategy::epoch);
   CHECK(config.training.warmup_steps == 0.1);
-  CHECK(config.training.report_to == std::vector<std::string>{"tensorboard"});
+  CHECK(config.training.report_to == std::vector{Tracker::tensorboard});
   CHECK(config.runtime.device == DeviceChoice::cpu);
   CHECK(has_note(config, "training.dataloader_num_workers"));
   CHECK(has_note(config, "training.save_strategy"));
@@ -522,6 +536,18 @@ TEST_CASE("Every key is in the list once, with what its status needs", "[config]
     CHECK(std::adjacent_find(names.begin(), names.end()) == names.end());
   }
   CHECK_THAT(config_help(), Contains("smp_options.microbatches  (an integer >= 1"));
+}
+
+TEST_CASE("tf32 is set, unset or without effect where no product is one of fp32 values", "[config]") {
+  const auto tf32 = [](const std::string& training) { return with(R"({"training": {)" + training + "}}"); };
+  CHECK(tf32(R"("tf32": true)").training.tf32 == true);
+  CHECK(tf32(R"("tf32": false)").training.tf32 == false);
+  CHECK_FALSE(tf32(R"("tf32": null)").training.tf32.has_value());
+  CHECK(describe_numbers(tf32(R"("tf32": true)")) == "float32, products in TF32");
+  CHECK(describe_numbers(tf32(R"("tf32": false)")) == "float32");
+  CHECK_FALSE(has_note(tf32(R"("tf32": true)"), "training.tf32"));
+  CHECK(has_note(tf32(R"("tf32": true, "bf16": true)"), "training.tf32 has no effect"));
+  CHECK_FALSE(has_note(tf32(R"("tf32": true, "bf16": true, "attention_in_fp32": true)"), "training.tf32"));
 }
 
 TEST_CASE("Every name of transformers 5's TrainingArguments is known", "[config]") {

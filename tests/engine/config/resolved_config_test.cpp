@@ -28,7 +28,7 @@ const std::map<std::string, std::vector<json>>& free_values() {
       {"training.dynamic_loss_args", {{{"init_scale", 1024}, {"scale_window", 10}}}},
       {"training.activation_checkpointing_kwargs", {{{"use_reentrant", false}}, {{"offload", true}}}},
       {"training.optim_args", {"momentum=0.9"}},
-      {"training.no_decay_patterns", {"wte", {"wte", "wpe"}}},
+      {"training.no_decay_patterns", {"*wte*", {"*wte*", "*wpe*"}}},
       {"mpi_options.custom_mpi_options", {"-x 'A=1 2'"}},
       {"mpi_options.hosts", {"a", {"a", "b"}}},
   };

@@ -12,6 +12,8 @@
 #include "engine/commands/job_parts.h"
 #include "engine/config/config.h"
 #include "engine/config/rules/sizes.h"
+#include "engine/plan/forecast.h"
+#include "engine/plan/profile_use.h"
 #include "tests/engine/config/environment.h"
 
 #include "tests/catch.h"
@@ -106,9 +108,13 @@ class Draw {
       set(smp, 0.3, "sdp_max_live_parameters", {1000});
       set(smp, 0.3, "sdp_reduce_bucket_size", {1000});
       set(smp, 0.3, "sdp_hierarchical_allgather", {false});
+      set(smp, 0.4, "sdp_gradient_clipping", {0.5, 1});
     }
     set(smp, 0.2, "tensor_parallel_layers",
-        {{{{"pattern", "*attn"}, {"split", false}}}, {{{"pattern", "*mlp"}, {"split", false}}}});
+        {{{{"pattern", "*attn"}, {"split", false}}},
+         {{{"pattern", "*mlp"}, {"split", false}}},
+         {{{"pattern", "*"}, {"split", "auto"}}},
+         {{{"pattern", "*"}, {"split", false}}, {{"pattern", "*attn"}, {"split", "auto"}}}});
     return file;
   }
 
@@ -203,6 +209,7 @@ TEST_CASE("the settings of a candidate make what the search priced") {
       std::optional<PlannedModel> made;
       REQUIRE(refusal([&] { made = planned(again = read(file, settings)); }) == "");
       require_same(best.layout, made->plan.layout, own->model.spec.layers.size());
+      CHECK(again.training.max_grad_norm == config.training.max_grad_norm);
       const Forecast forecast = make_forecast(again, made->machines, made->plan);
       CHECK(forecast.fit.bytes == Approx(best.fit.bytes).epsilon(1e-9));
       CHECK(forecast.step.seconds == Approx(best.step.seconds).epsilon(1e-9));
@@ -257,19 +264,64 @@ TEST_CASE("the memory cap bounds the choice of \"auto\" and the search") {
   for (const auto& best : found.best) CHECK(best.fit.bytes <= static_cast<double>(cap));
 }
 
-TEST_CASE("candidates are spread evenly over the hosts of an allocation, or not offered") {
-  json file = small_file();
+TEST_CASE("candidates use as many hosts of an allocation as they fill nodes") {
+  json file = small_file(), cluster = cluster_of(4, 2);
   file["runtime"] = json::object();
-  file["cluster"] = written("nodes.json", cluster_of(2, 8).dump());
+  cluster["hourly_price"] = 10;
+  file["cluster"] = written("nodes.json", cluster.dump());
   file["training"]["global_batch_size"] = 96;
-  const auto settings = [&](const char* hosts) {
-    const EnvironmentVariable slurm("SLURM_JOB_NODELIST", hosts);
+  const auto hosts_in_use = [&](const char* allocation, Ranking ranking) {
+    const EnvironmentVariable slurm("SLURM_JOB_NODELIST", allocation);
     const Config config = read(file);
     const auto own = planned(config);
-    return search_layouts(config, config, own.model, own.plan, own.machines, Ranking::time).settings.front();
+    const auto candidates = search_layouts(config, config, own.model, own.plan, own.machines, ranking);
+    std::set<int> counts;
+    for (size_t place = 0; place < candidates.settings.size(); ++place) {
+      const auto& best = candidates.found.best[place];
+      CAPTURE(to_string(best.layout), json(candidates.settings[place]).dump());
+      const Config again = read(file, candidates.settings[place]);
+      const auto made = planned(again);
+      require_same(best.layout, made.plan.layout, own.model.spec.layers.size());
+      CHECK(forecast_step(made.machines, made.plan).seconds == Approx(best.step.seconds).epsilon(1e-9));
+      CHECK(used_hosts(again) == own.machines.cluster.nodes_of(best.layout.world()));
+      counts.insert(used_hosts(again));
+    }
+    return counts;
   };
-  CHECK_THAT(settings("n[1-2]"), Catch::VectorContains(std::string("mpi_options.processes_per_host=8")));
-  CHECK_THROWS_WITH(settings("n[1-3]"), Contains("16 ranks are not a multiple of the 3 hosts"));
+  CHECK(hosts_in_use("n[1-4]", Ranking::time) == std::set<int>{4});
+  CHECK(hosts_in_use("n[1-6]", Ranking::time) == std::set<int>{4});
+  CHECK(*hosts_in_use("n[1-4]", Ranking::cost).begin() < 4);
+  CHECK_THROWS_WITH(hosts_in_use("n[1-3]", Ranking::time), Contains("8 ranks are not a multiple of the 3 hosts"));
+}
+
+TEST_CASE("\"auto\" uses the measured times of layers, as the search does") {
+  json file = small_file();
+  file["mpi_options"] = {{"processes_per_host", 4}};
+  file["smp_options"] = {{"pipeline_parallel_degree", 1}, {"tensor_parallel_degree", "auto"}, {"microbatches", 2}};
+  const Config config = parse_config(file.dump(), "search test");
+  Profile profile{
+      .valid_for = {{"device", "test"}, {"ranks_per_host", "4"}},
+      .device = {.memory_bytes = 1e10,
+                 .flops_per_second = 1e10,
+                 .memory_bytes_per_second = 1e10,
+                 .launch_seconds = 1e-6},
+      .layers = {},
+      .links = {{.group = "tp", .operation = "all_reduce", .ranks = 2, .bytes = {1000}, .seconds = {1e-6}}}};
+  profile.valid_for.merge(job_conditions(config, open_model(config).spec, Precision::fp32));
+  const auto chosen = [&] {
+    return with_chosen_degrees(config, {.profile = std::make_shared<const Profile>(profile)});
+  };
+  const Config unmeasured = chosen();
+  const auto slow = planned(unmeasured);
+  profile.valid_for.merge(layout_conditions(slow.plan.workload, slow.plan.layout));
+  for (const auto& layer : slow.model.spec.layers)
+    profile.layers.push_back({.name = layer.name,
+                              .kind = layer_kind(layer),
+                              .forward_seconds = 100,
+                              .backward_seconds = 200,
+                              .backward_input_seconds = 100,
+                              .backward_weight_seconds = 100});
+  CHECK(chosen().smp.tensor_parallel_degree != unmeasured.smp.tensor_parallel_degree);
 }
 
 TEST_CASE("where \"auto\" finds nothing, the rules are named that leave nothing") {

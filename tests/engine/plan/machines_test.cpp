@@ -54,6 +54,16 @@ TEST_CASE("a cluster has the nodes of an allocation and the devices that a host'
   CHECK(nodes_and_devices() == std::pair(3, 8));
 }
 
+TEST_CASE("products in TF32 are planned at half the rate of bf16") {
+  const TempFolder folder;
+  Config config = config_with(nlohmann::json::object());
+  config.cluster = cluster_in(folder);
+  config.runtime.device = DeviceChoice::automatic;
+  CHECK(planning_cluster(config, 8).peak(Precision::fp32) == 19.5e12);
+  config.training.tf32 = true;
+  CHECK(planning_cluster(config, 8).peak(Precision::fp32) == 156e12);
+}
+
 TEST_CASE("a profile of this machine says nothing about the machines of a file") {
   const TempFolder folder;
   Config config = config_with(nlohmann::json::object());

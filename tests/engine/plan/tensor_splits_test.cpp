@@ -111,7 +111,7 @@ TEST_CASE("the last entry that names a unit counts, also against the rule") {
   CHECK(parameters({.rules = {rule("*mlp", false)}}) - parameters({}) == 3 * 3 * (2 * 96 * 96 + 96));
   CHECK_THROWS_WITH(planned({.rules = {rule("h.3.mlp", false)}}),
                     Contains("tensor_parallel_layers/0") && Contains("did you mean \"h."));
-  CHECK_THROWS_WITH(planned({.t = 1, .rules = {rule("h.3.mlp", false)}}), Contains("names nothing"));
+  CHECK_THROWS_WITH(planned({.t = 1, .rules = {rule("h.3.mlp", false)}}), Contains("matches no unit"));
 }
 
 TEST_CASE("tied units are decided as one") {

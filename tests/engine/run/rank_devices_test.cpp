@@ -1,5 +1,7 @@
 #include "engine/run/rank_devices.h"
 
+#include <cstdlib>
+
 #include "core/error.h"
 
 #include "tests/catch.h"
@@ -20,12 +22,39 @@ TEST_CASE("ranks have devices of their own where no two names are equal") {
 
 TEST_CASE("a GPU that is too old or full is refused by name") {
   GpuFacts gpu{.name = "NVIDIA H100", .memory_bytes = 80.0 * (1 << 30), .capability = 90};
-  CHECK_NOTHROW(check_gpu(3, gpu, gpu.memory_bytes));
-  CHECK_THROWS_WITH(check_gpu(3, gpu, 2e8),
-                    Contains("GPU 3 of host ") && Contains("(NVIDIA H100) has 0.2 of 80 GiB free"));
-  gpu.capability = 75;
-  CHECK_THROWS_WITH(check_gpu(3, gpu, gpu.memory_bytes),
-                    Contains("compute capability 7.5; this build has kernels for 8.0 and newer"));
+  const GpuSoftware software{.capabilities = {80, 90}};
+  const std::string which = "GPU 3 of host a (NVIDIA H100)";
+  CHECK_NOTHROW(check_gpu(which, gpu, software));
+  gpu.capability = 86;
+  CHECK_NOTHROW(check_gpu(which, gpu, software));
+  CHECK_THROWS_WITH(check_gpu(which, gpu, {.capabilities = {90}}),
+                    Contains("compute capability 8.6, but this build has kernels for 9.0 and newer"));
+  CHECK_NOTHROW(check_device_memory(which, gpu.memory_bytes, gpu.memory_bytes));
+  CHECK_THROWS_WITH(check_device_memory(which, 2e8, gpu.memory_bytes),
+                    Contains("GPU 3 of host a (NVIDIA H100) has 0.2 of 80 GiB free: other processes use it"));
+}
+
+TEST_CASE("pipelines set what CUDA and NCCL read when they start, unless the user has") {
+  Config config;
+  config.smp.pipeline_parallel_degree = 2;
+  setenv("NCCL_RUNTIME_CONNECT", "1", true);
+  choose_device(config, 0);
+  CHECK(std::string(getenv("CUDA_MODULE_LOADING")) == "EAGER");
+  CHECK(std::string(getenv("NCCL_RUNTIME_CONNECT")) == "1");
+  unsetenv("NCCL_RUNTIME_CONNECT");
+}
+
+TEST_CASE("a GPU that is missing is missed for a reason that can be mended") {
+  using Software = GpuSoftware;
+  CHECK_THAT(no_gpu_reason(std::nullopt, nullptr), Contains("no CUDA; configure it with -DSHARDLINE_CUDA=ON"));
+  CHECK_THAT(no_gpu_reason(Software{.runtime = 13000, .error = "no device"}, ""), Contains("has no NVIDIA driver"));
+  CHECK_THAT(no_gpu_reason(Software{.runtime = 13000, .driver = 12040, .error = "insufficient"}, nullptr),
+             Contains("supports CUDA 12.4 at most, and this build uses 13.0; update the driver"));
+  // Drivers run later minor versions of their major version.
+  CHECK_THAT(no_gpu_reason(Software{.runtime = 13020, .driver = 13000, .error = "no CUDA-capable device"}, nullptr),
+             Contains("CUDA finds no GPU (no CUDA-capable device); nvidia-smi"));
+  CHECK_THAT(no_gpu_reason(Software{.runtime = 13000, .driver = 13000, .error = "no CUDA-capable device"}, "7"),
+             Contains("no GPU with CUDA_VISIBLE_DEVICES=\"7\"; unset it"));
 }
 
 }  // namespace

@@ -134,7 +134,7 @@ void check_reduction(const std::vector<int>& tied, const std::vector<int>& stage
         if (!at::equal(gradient, at::full_like(gradient, value)))
           mine += cat("rank ", world->rank(), ": ", name, " is not ", value, "\n");
       }
-      const double got = gradient_norm(parameters);
+      const double got = GradientNorm(parameters).value();
       if (!(std::abs(got - norm) <= 1e-12 * norm)) mine += cat("norm ", got, " is not ", norm, "\n");
     }
     std::scoped_lock lock(mutex);

@@ -132,7 +132,7 @@ class Rank {
     for (int step = 1; step <= kSteps; ++step) {
       run_passes(step);
       look_at_gradients(cat("step ", step, " gradient of "));
-      const double norm = gradient_norm(parameters_);
+      const double norm = GradientNorm(parameters_).value();
       seen_[cat(rank_, " norm ", step)] = at::zeros({1}, at::kDouble).fill_(norm);
       if (step == kSkipped) continue;  // as after an overflow
       parameters_.bring_gradients();

@@ -45,6 +45,22 @@ TEST_CASE("the search finds what trying everything finds, and says why the other
   CHECK_THROWS_AS(search(job, {.tensor = {1}, .pipeline = {1}}), ConfigError);
 }
 
+TEST_CASE("the search offers only microbatches that a config may have") {
+  auto job = job_on_p4d(1, published_gpt(16, 1024, 8, false, 51200, 1024), 1024, 2 * kMostMicrobatches);
+  SearchSpace space{
+      .tensor = {8}, .pipeline = {1}, .microbatch_sizes = {1, 2}, .sharded = {Level::none}, .offload = {{}}};
+  const auto found = search(job, space);
+  REQUIRE_FALSE(found.best.empty());
+  for (const auto& best : found.best) CHECK(best.layout.microbatches == kMostMicrobatches);
+  for (const auto& loser : found.losers) CHECK(loser.layout.microbatches == kMostMicrobatches);
+  space.microbatch_sizes = {1};
+  CHECK_THROWS_WITH(search(job, space), Catch::Contains("at most 65536 microbatches"));
+  job.workload.global_batch = 16;
+  job.workload.sequence_length = 1 << 24;
+  space.microbatch_sizes = {16};
+  CHECK_THROWS_WITH(search(job, space), Catch::Contains("at most 134217728 tokens"));
+}
+
 TEST_CASE("the search chooses what is sharded, and over how many replicas") {
   auto job = job_on_p4d(2, published_gpt(16, 2048, 24), 2048, 64);
   SearchSpace space{.tensor = {1},

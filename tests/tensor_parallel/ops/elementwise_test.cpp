@@ -7,6 +7,7 @@
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include "core/comm/local_communicator.h"
@@ -109,6 +110,59 @@ TEST_CASE("the parts of a norm's gradients add up to the whole, padding left out
                     difference(mine.grad, w.grad()), difference(shift.grad, b.grad())};
               }) <= 1e-12);
       }
+}
+
+TEST_CASE("an RMS norm is its definition, and the parts of its gradient add up, padding left out") {
+  const ParamSpec spec{.name = "n", .shape = {kFeatures}, .partial_over_t = true};
+  const auto weight = at::randn({kFeatures}, at::kDouble);
+  for (int64_t tokens : {8, 7, 2, 0})
+    for (int ranks : {1, 2, 3})
+      for (bool sequence_parallel : {false, true}) {
+        CAPTURE(tokens, ranks, sequence_parallel);
+        const auto x = at::randn({tokens, kFeatures}, at::kDouble).requires_grad_(true);
+        const auto w = weight.detach().clone().requires_grad_(true);
+        const auto y = x / (x.square().mean(at::IntArrayRef{1}, true) + 1e-3).sqrt() * w;
+        const auto dy = at::randn(y.sizes(), at::kDouble);
+        torch::autograd::backward({y}, {dy});
+        CHECK(worst_over_ranks(ranks, [&](Communicator& comm) {
+                const TensorParallel tp{&comm, sequence_parallel};
+                Parameter mine = parameter_of(spec, weight, 0, 1);
+                const auto local = slice_rows(tp, x.detach()).detach().requires_grad_(true);
+                const auto out = rms_norm(tp, local, tokens, mine, 1e-3);
+                auto d_out = at::ones_like(out) * 1e6;
+                const int64_t valid = valid_border_rows(tp, tokens);
+                d_out.narrow(0, 0, valid).copy_(slice_rows(tp, dy).narrow(0, 0, valid));
+                torch::autograd::backward({out}, {d_out});
+                if (sequence_parallel) comm.all_reduce(mine.grad)->wait();
+                return std::vector{
+                    difference(out.narrow(0, 0, valid), slice_rows(tp, y.detach()).narrow(0, 0, valid)),
+                    difference(local.grad().narrow(0, 0, valid), slice_rows(tp, x.grad()).narrow(0, 0, valid)),
+                    difference(mine.grad, w.grad())};
+              }) <= 1e-12);
+      }
+}
+
+TEST_CASE("an RMS norm reads a residual in fp32 and gives half precision to the products") {
+  const auto world = make_local_world();
+  const TensorParallel one{world.get(), false};
+  const ParamSpec spec{.name = "n", .shape = {kFeatures}};
+  const auto weight = at::randn({kFeatures}).to(at::kBFloat16);
+  Parameter mine{.name = "n", .spec = &spec, .value = weight};
+  mine.grad = at::zeros({kFeatures});
+  const auto x = at::randn({6, kFeatures}).requires_grad_(true);
+  const auto y = rms_norm(one, x, 6, mine, 1e-3);
+  CHECK(y.scalar_type() == at::kBFloat16);
+  const auto dy = at::randn(y.sizes()).to(at::kBFloat16);
+  torch::autograd::backward({y}, {dy});
+  CHECK(x.grad().scalar_type() == at::kFloat);
+
+  const auto x64 = x.detach().to(at::kDouble).requires_grad_(true);
+  const auto w64 = weight.to(at::kDouble).requires_grad_(true);
+  const auto y64 = x64 / (x64.square().mean(at::IntArrayRef{1}, true) + 1e-3).sqrt() * w64;
+  torch::autograd::backward({y64}, {dy.to(at::kDouble)});
+  CHECK(difference(y.to(at::kDouble), y64) <= 0.02);  // rounded
+  CHECK(difference(x.grad().to(at::kDouble), x64.grad()) <= 1e-5);
+  CHECK(difference(mine.grad.to(at::kDouble), w64.grad()) <= 1e-5);
 }
 
 }  // namespace shardline::elementwise_test

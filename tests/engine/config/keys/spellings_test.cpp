@@ -33,7 +33,7 @@ std::string mistake(const std::string& patch) {
 }  // namespace
 
 TEST_CASE("Activation checkpointing has three spellings", "[config][spellings]") {
-  const auto strategy = [](const char* patch) { return word_of(reading(patch).smp.activation_checkpointing); };
+  const auto strategy = [](const char* patch) { return json(reading(patch).smp.activation_checkpointing); };
   CHECK(strategy(R"({"training": {"activation_checkpointing": true}})") == "each");
   CHECK(strategy(R"({"training": {"gradient_checkpointing": true}})") == "each");
   CHECK(strategy(R"({"training": {"gradient_checkpointing": true, "activation_checkpointing": null}})") == "each");
@@ -92,31 +92,30 @@ TEST_CASE("Arguments of transformers' activation checkpointing", "[config][spell
 
 TEST_CASE("A value on the command line replaces every spelling in the file", "[config][spellings]") {
   const char* file = R"({"training": {"gradient_checkpointing": true, "adafactor": true, "warmup_ratio": 0.1}})";
-  CHECK(word_of(reading(file, {"smp_options.activation_checkpointing=contiguous"}).smp.activation_checkpointing) ==
+  CHECK(json(reading(file, {"smp_options.activation_checkpointing=contiguous"}).smp.activation_checkpointing) ==
         "contiguous");
-  CHECK(word_of(reading(file, {"training.activation_checkpointing=false"}).smp.activation_checkpointing) == "none");
-  CHECK(reading(file, {"training.optim=sgd"}).training.optim == "sgd");
+  CHECK(json(reading(file, {"training.activation_checkpointing=false"}).smp.activation_checkpointing) == "none");
+  CHECK(reading(file, {"training.optim=sgd"}).training.optim == Optim::sgd);
   CHECK(reading(file, {"training.warmup_steps=7"}).training.warmup_steps == 7);
   const char* envelope = R"({"smp_options": {"enabled": true, "parameters": {"checkpoint_attentions": true}}})";
-  CHECK(word_of(reading(envelope, {"smp_options.activation_checkpointing=each"}).smp.activation_checkpointing) ==
-        "each");
+  CHECK(json(reading(envelope, {"smp_options.activation_checkpointing=each"}).smp.activation_checkpointing) == "each");
   // Also the other way round, and keys of the same name in two sections.
-  CHECK(reading(R"({"training": {"optim": "sgd"}})", {"training.adafactor=true"}).training.optim == "adafactor");
+  CHECK(reading(R"({"training": {"optim": "sgd"}})", {"training.adafactor=true"}).training.optim == Optim::adafactor);
   CHECK(reading(R"({"training": {"warmup_steps": 9}})", {"training.warmup_ratio=0.5"}).training.warmup_steps == 0.5);
   CHECK(reading(R"({"training": {"eval_strategy": "steps"}, "data": {"validation": "v.txt"}})",
                 {"training.evaluation_strategy=epoch"})
             .training.eval_strategy == EvalStrategy::epoch);
   const char* each = R"({"smp_options": {"activation_checkpointing": "each"}})";
-  CHECK(word_of(reading(each, {"training.gradient_checkpointing=false"}).smp.activation_checkpointing) == "none");
-  CHECK(word_of(reading(each, {"smp_options.checkpoint_attentions=true"}).smp.activation_checkpointing) == "selective");
+  CHECK(json(reading(each, {"training.gradient_checkpointing=false"}).smp.activation_checkpointing) == "none");
+  CHECK(json(reading(each, {"smp_options.checkpoint_attentions=true"}).smp.activation_checkpointing) == "selective");
   CHECK(reading(R"({"training": {"fp16": true}})", {"smp_options.fp16=true"}).training.fp16);
   CHECK_FALSE(reading(R"({"training": {"fp16": true}})", {"smp_options.fp16=false"}).training.fp16);
   CHECK_FALSE(reading(R"({"smp_options": {"bf16": true}})", {"training.bf16=false"}).training.bf16);
   // A flag that is taken back takes back what it stands for, and nothing else.
-  CHECK(reading(R"({"training": {"optim": "sgd"}})", {"training.adafactor=false"}).training.optim == "sgd");
+  CHECK(reading(R"({"training": {"optim": "sgd"}})", {"training.adafactor=false"}).training.optim == Optim::sgd);
   CHECK(reading(R"({"training": {"optim": "adafactor"}})", {"training.adafactor=false"}).training.optim ==
         TrainingOptions().optim);
-  CHECK(word_of(reading(each, {"smp_options.checkpoint_attentions=false"}).smp.activation_checkpointing) == "each");
+  CHECK(json(reading(each, {"smp_options.checkpoint_attentions=false"}).smp.activation_checkpointing) == "each");
 }
 
 TEST_CASE("Two values on the command line in two spellings must agree", "[config][spellings]") {
@@ -139,8 +138,8 @@ TEST_CASE("Two values on the command line in two spellings must agree", "[config
   refused({"training.evaluation_strategy=no", "training.eval_strategy=steps"}, "another name of eval_strategy");
   refused({"training.bf16=true", "smp_options.bf16=false"}, "contradicts training.bf16 true");
   refused({"training.gradient_checkpointing=true", "smp_options.activation_checkpointing=none"}, "\"each\" and");
-  CHECK(reading("{}", {"training.adafactor=true", "training.optim=adafactor"}).training.optim == "adafactor");
-  CHECK(reading("{}", {"training.optim=adafactor", "training.optim=sgd"}).training.optim == "sgd");
+  CHECK(reading("{}", {"training.adafactor=true", "training.optim=adafactor"}).training.optim == Optim::adafactor);
+  CHECK(reading("{}", {"training.optim=adafactor", "training.optim=sgd"}).training.optim == Optim::sgd);
   // The number that "auto" was resolved to is no second opinion.
   CHECK(reading(R"({"training": {"global_batch_size": 8}})",
                 {"smp_options.partitions=auto", "smp_options.pipeline_parallel_degree=2"})

@@ -29,7 +29,7 @@ ModelSpec named_model() {
   return spec;
 }
 
-std::vector<std::string> decaying(const std::vector<std::string>& patterns) {
+std::vector<std::string> decaying(const std::vector<NamePattern>& patterns) {
   ModelSpec spec = named_model();
   exclude_from_decay(patterns, spec);
   std::vector<std::string> names;
@@ -85,14 +85,21 @@ TEST_CASE("optim_args are read as transformers reads them, and nothing in them i
 TEST_CASE("patterns take weight decay off parameters by our names and by those of the files") {
   using Names = std::vector<std::string>;
   CHECK(decaying({}) == Names{"wte.weight", "wpe.weight", "lm_head.weight"});
-  CHECK(decaying({"wpe"}) == Names{"wte.weight", "lm_head.weight"});
-  CHECK(decaying({"^transformer\\.wpe"}) == Names{"wte.weight", "lm_head.weight"});
-  CHECK(decaying({"embedding\\.w.e"}) == Names{});
-  CHECK(decaying({"lm_head"}) == Names{"wpe.weight"});  // what is tied is one parameter
-  CHECK(decaying({"ln_f", "wte"}) == Names{"wpe.weight"});
-  CHECK_THROWS_WITH(decaying({"wte", "wqe"}), Catch::Contains("\"wqe\" matches no parameter's name"));
-  CHECK_THAT(mistake_in({{"no_decay_patterns", {"w(te"}}}), Catch::Contains("is not a regular expression"));
-  CHECK(config_with({{"no_decay_patterns", "wte"}}).training.no_decay_patterns == Names{"wte"});
+  CHECK(decaying({"*wpe*"}) == Names{"wte.weight", "lm_head.weight"});
+  CHECK(decaying({"transformer.wpe.*"}) == Names{"wte.weight", "lm_head.weight"});
+  CHECK(decaying({"embedding.w?e.weight"}) == Names{});
+  CHECK(decaying({"*lm_head*"}) == Names{"wpe.weight"});  // what is tied is one parameter
+  CHECK(decaying({"*ln_f*", "*wte*"}) == Names{"wpe.weight"});
+  CHECK(config_with({{"no_decay_patterns", "*wte*"}}).training.no_decay_patterns == std::vector<NamePattern>{"*wte*"});
+}
+
+TEST_CASE("a pattern that takes weight decay off nothing is refused with one that does") {
+  using Catch::Contains;
+  CHECK_THROWS_WITH(decaying({"*wte*", "wpe"}),
+                    "/training/no_decay_patterns: \"wpe\" matches no parameter; patterns match whole names: write "
+                    "\"*wpe*\"");
+  CHECK_THROWS_WITH(decaying({"w.*weight"}), Contains("write \"*w*weight*\""));  // was a regular expression
+  CHECK_THROWS_WITH(decaying({"embedding.wqe.weight"}), Contains("did you mean \"embedding.wte.weight\"?"));
 }
 
 }  // namespace shardline::optimizer_rules_test

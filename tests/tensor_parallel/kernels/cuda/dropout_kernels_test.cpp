@@ -97,6 +97,23 @@ TEST_CASE("kernels of dropout equal float64 in both orders of threads") {
   });
 }
 
+TEST_CASE("a mask that is one element off is another mask") {
+  const Case right = {300, 1, 300, 0.5, {3}, 300, 0, 0, 300};
+  Case off = right;
+  off.first_position = 1;
+  const Array ones(Number::fp32, off.rows, 1);
+  Array forward(Number::fp32, off.rows);
+  cuda::bias_dropout_add({.x = ones.data(), .y = forward.data(), .rows = off.rows, .n = 1, .dropout = dropout_of(off)},
+                         Number::fp32, Number::fp32, nullptr);
+  int64_t different = 0;
+  const auto keep = kept(right), shifted = kept(off);
+  for (int64_t i = 0; i < off.rows; ++i) {
+    CHECK((forward[i] != 0) == (shifted[i] != 0));
+    different += (forward[i] != 0) != (keep[i] != 0);
+  }
+  CHECK(different > 100);
+}
+
 TEST_CASE("kernels drop the elements that the CPU drops") {
   for (const Case& c : kCases) {
     const auto keep = kept(c);

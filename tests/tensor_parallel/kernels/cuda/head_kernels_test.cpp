@@ -11,7 +11,9 @@ using namespace testing;
 struct Shape {
   int64_t rows, v, row_stride;
 };
-constexpr Shape kShapes[] = {{1, 1, 1}, {3, 7, 8}, {5, 260, 264}, {2, 1029, 1030}, {4, 1028, 1028}, {300, 4, 4}};
+// Rows that are read in fours, with and without columns that are left, and rows that are not.
+constexpr Shape kShapes[] = {{1, 1, 1},       {3, 7, 8},       {5, 260, 264}, {2, 1029, 1030},
+                             {2, 1031, 1032}, {4, 1028, 1028}, {300, 4, 4}};
 
 // -1 and v: not in the row.
 std::vector<int64_t> labels_of(const Shape& s) {

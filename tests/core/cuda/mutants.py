@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
 """Plants faults into the CUDA kernels, one at a time, and fails for one that the tests of the host twins do not notice.
 
-  mutants.py COMPILER ROOT FOLDER LIBRARY... -- OBJECT...
+  mutants.py KERNELS COMPILER ROOT FOLDER LIBRARY... -- OBJECT...
 
-FOLDER: for what is compiled; LIBRARY: the twins without faults and what they need; OBJECT: the tests.
+KERNELS: the folder of kernels, below ROOT; FOLDER: for what is compiled; LIBRARY: the twins without faults and what
+they need; OBJECT: the tests.
 """
 import pathlib
 import subprocess
 import sys
 
-KERNELS = "tensor_parallel/kernels/cuda/"
 ATTENTION = ["attention_kernels.cu", "attention_backward_kernels.cu"]
-# What is wrong, where, the right and the wrong code, and the sources to compile where that is not the file itself.
-FAULTS = [
+# By folder: what is wrong, where, the right and the wrong code, and the sources to compile where that is not the file
+# itself.
+FAULTS = {"tensor_parallel/kernels/cuda": [
     ("the mask of attention is one key off", "attention_tiles.h", "four(query + g + t % 2 * 8, key + t / 2 * 4)",
      "four(query + g + t % 2 * 8, key + t / 2 * 4 + 4)", ATTENTION),
     ("the mask of the backward pass belongs to the next query", "attention_tiles.h", "four(query + 2 * t + turn % 2,",
@@ -32,30 +33,50 @@ FAULTS = [
      "  if (column > n) return;\n  float factor"),
     ("sums of two rows share their place", "norm_kernels.cu", "turn ^= 1", "turn ^= 0"),
     ("the sum over a warp is taken for that over the block", "norm_kernels.cu", "warp < warps", "warp < 1"),
+    ("an RMS norm has the gradient of a mean", "norm_kernels.cu", "a.mean != nullptr ? sum / count : 0.0f",
+     "sum / count"),
     ("gradients of padding are added", "norm_kernels.cu", "row < a.valid_rows", "row <= a.valid_rows"),
-    ("the last block of rows is left out", "row_sums.cu", "i < a.blocks", "i + 1 < a.blocks"),
+    ("the last row of a sum is left out", "row_sums.cu", "row < rows;", "row + 1 < rows;"),
+    ("the sum of a warp is left out", "row_sums.cu", "int stripe = 0;", "int stripe = 1;"),
     ("the label's logit is read after the gradient took its place", "cross_entropy_kernels.cu",
      "a.loss[row] = log_sum_exp - number(logits[label]);", "a.loss[row] = log_sum_exp - number(logits[0]);"),
+    ("the last columns of a vocabulary are left out", "cross_entropy_kernels.cu", "if (last < v)", "if (last + 1 < v)"),
     ("an odd column has the bias of its neighbour", "activation_kernels.cu", "shift = load<kV>(bias + column);\n  SHARD",
      "shift = load<kV>(bias + (column > 0 ? column - 1 : 0));\n  SHARD"),
-    ("a pair turns by the angle of the next", "rotary_kernels.cu", "pair = i % a.pairs", "pair = (i + 1) % a.pairs"),
-]
+    ("a pair turns by the angle of the next", "rotary_kernels.cu", "sign * sine[pair]",
+     "sign * sine[(pair + 1) % a.pairs]"),
+], "optim/update/cuda": [
+    ("the copy in half precision is of something else", "adam.cu", "stored<S>(value.value[j])",
+     "stored<S>(m.value[j])"),
+    ("the copy in half precision begins one element late", "adam.cu", "store<4>(rounded + i, copy)",
+     "store<4>(rounded + i + 4, copy)"),
+    ("the clip factor on the device is not used", "adam.cu",
+     "f.device_gradient != nullptr ? *f.device_gradient : f.gradient", "f.gradient"),
+    ("the first block of a range updates the range before", "adam.cu", "first_block[middle] <= block_x()",
+     "first_block[middle] < block_x()"),
+    ("weights decay that should not", "adam.cu", "range.decays ? f.decay : 0.0f", "f.decay"),
+    ("the sums of one lane are left out", "exact_squares.cu", "place < kPlaces; ++place", "place + 1 < kPlaces; ++place"),
+    ("a barrier is missing before the lanes' sums are added", "exact_squares.cu",
+     "  sync_block();\n  if (thread_index() < kWords) {\n    Word sum", "  if (thread_index() < kWords) {\n    Word sum"),
+    ("the clip factor loses what one word carries to the next", "exact_squares.cu", "carried >>= kBits", "carried = 0"),
+    ("the clip factor is of the scaled norm", "exact_squares.cu", "/ a.scale + 1e-6", "+ 1e-6"),
+]}
 FLAGS = ["-std=c++20", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-xc++", "-c"]
 
 
-def notices(compiler, root, folder, libraries, objects, fault):
+def notices(kernels, compiler, root, folder, libraries, objects, fault):
     what, file, right, wrong, *sources = fault
-    text = (root / KERNELS / file).read_text()
+    text = (root / kernels / file).read_text()
     if text.count(right) != 1:
         sys.exit(f"{what}: {file} has the code to change {text.count(right)} times; bring this list up to date")
-    changed = folder / KERNELS / file
+    changed = folder / kernels / file
     changed.parent.mkdir(parents=True, exist_ok=True)
     changed.write_text(text.replace(right, wrong))
     made = []
     try:
         for source in sources[0] if sources else [file]:
-            place = folder / KERNELS / source
-            path = place if place.exists() else root / KERNELS / source
+            place = folder / kernels / source
+            path = place if place.exists() else root / kernels / source
             made.append(str(folder / (source + ".o")))
             subprocess.run([compiler, *FLAGS, f"-I{folder}", f"-I{root}", str(path), "-o", made[-1]], check=True)
     finally:
@@ -69,9 +90,9 @@ def notices(compiler, root, folder, libraries, objects, fault):
 
 def main():
     split = sys.argv.index("--")
-    compiler, root, folder, *libraries = sys.argv[1:split]
-    arguments = (compiler, pathlib.Path(root), pathlib.Path(folder), libraries, sys.argv[split + 1:])
-    results = [notices(*arguments, fault) for fault in FAULTS]
+    kernels, compiler, root, folder, *libraries = sys.argv[1:split]
+    arguments = (kernels, compiler, pathlib.Path(root), pathlib.Path(folder), libraries, sys.argv[split + 1:])
+    results = [notices(*arguments, fault) for fault in FAULTS[kernels]]
     sys.exit(0 if all(results) else 1)
 
 

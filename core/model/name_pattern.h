@@ -1,0 +1,47 @@
+// The patterns that select layers ("h.3"), units ("h.3.attn") and parameters ("h.3.attn.qkv.weight") by name. They are
+// shell patterns for whole names, as in the tensor-parallel plans of transformers:
+//   *              any text, also none, and dots like any other character: "h.*" selects everything in blocks
+//   ?              one character
+//   [0-3], [!0-3]  one character that is, or is not, in the set; "[0-12]", meant as a range of numbers, is refused
+// Every other character stands for itself. There are no regular expressions: what looks like one is refused with its
+// spelling as a shell pattern.
+#pragma once
+#include <iosfwd>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace shardline {
+
+class NamePattern {
+ public:
+  NamePattern() = default;  // "*"
+  // Throws ConfigError("RULE; ADVICE").
+  NamePattern(const std::string& text);  // NOLINT(google-explicit-constructor): "h.*" is a pattern
+  NamePattern(const char* text) : NamePattern(std::string(text)) {}
+
+  const std::string& text() const { return text_; }
+  bool matches(const std::string& name) const;
+  bool operator==(const NamePattern&) const = default;
+
+ private:
+  std::string text_ = "*";
+};
+
+std::ostream& operator<<(std::ostream& out, const NamePattern& pattern);
+void to_json(nlohmann::json& json, const NamePattern& pattern);
+void from_json(const nlohmann::json& json, NamePattern& pattern);
+
+// Throws ConfigError("PLACE: RULE; ADVICE"), with a pattern that matches or the nearest name, unless the pattern
+// matches one of the names. kind: of what the names are ("layer").
+void require_match(const NamePattern& pattern, const std::vector<std::string>& names, const std::string& place,
+                   const std::string& kind);
+
+// By name: the index of the first pattern that matches it, if any. Throws ConfigError for a pattern that is the first
+// one for no name, with PLACE/INDEX as its place.
+std::vector<std::optional<size_t>> first_matches(const std::vector<NamePattern>& patterns,
+                                                 const std::vector<std::string>& names, const std::string& place,
+                                                 const std::string& kind);
+
+}  // namespace shardline

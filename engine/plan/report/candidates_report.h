@@ -1,0 +1,17 @@
+// The candidates of a search as JSON and as a table.
+#pragma once
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "engine/plan/forecast.h"
+#include "engine/plan/layout_search.h"
+
+namespace shardline {
+
+// The layouts in `candidates`, best first, each with the reason it lost; of those that are not ranked, only the first
+// ones.
+nlohmann::json candidates_json(const Candidates& candidates);
+// A row for each ranked layout and for that of `own`, and the settings of the best one for a shell.
+std::string candidates_text(const Candidates& candidates, const Forecast& own);
+
+}  // namespace shardline

@@ -1,0 +1,177 @@
+#include "engine/run/memory_room.h"
+
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <map>
+#include <new>
+#include <nlohmann/json.hpp>
+
+#include "core/device/accelerator.h"
+#include "core/error.h"
+#include "core/memory/caching_allocator.h"
+#include "engine/observe/format.h"
+#include "engine/run/rank_devices.h"
+
+namespace shardline {
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(DeviceRoom, id, text, free_bytes, bytes)
+
+namespace {
+
+// What makes each class of memory smaller, at the same global batch.
+struct Lever {
+  double MemoryBytes::*bytes;
+  const char* text;
+};
+constexpr const char* kSmallerMicrobatches = "smaller microbatches (a larger smp_options.microbatches)";
+constexpr const char* kMoreRanks = "more pipeline stages or tensor-parallel ranks";
+constexpr Lever kLevers[] = {
+    {&MemoryBytes::activations, kSmallerMicrobatches},
+    {&MemoryBytes::activations, "smp_options.activation_checkpointing \"each\""},
+    {&MemoryBytes::activations, "smp_options.offload_activations with offload_scope \"all\""},
+    {&MemoryBytes::workspace, kSmallerMicrobatches},
+    {&MemoryBytes::communication, kSmallerMicrobatches},
+    {&MemoryBytes::optimizer, "smp_options.shard_optimizer_state (with replicas)"},
+    {&MemoryBytes::optimizer, "smp_options.offload_optimizer_states (GPUs)"},
+    {&MemoryBytes::gradients, "smp_options.shard_gradients (with replicas)"},
+    {&MemoryBytes::weights, "smp_options.sharded_data_parallel_degree (with replicas)"},
+    {&MemoryBytes::weights, kMoreRanks},
+    {&MemoryBytes::gradients, kMoreRanks},
+    {&MemoryBytes::optimizer, kMoreRanks},
+    {&MemoryBytes::activations, kMoreRanks},
+};
+
+std::vector<PlannedClass> largest_first(const MemoryBytes& planned) {
+  std::vector<PlannedClass> classes(std::begin(kPlannedClasses), std::end(kPlannedClasses));
+  std::stable_sort(classes.begin(), classes.end(),
+                   [&](const auto& a, const auto& b) { return planned.*a.bytes > planned.*b.bytes; });
+  std::erase_if(classes, [&](const PlannedClass& one) { return planned.*one.bytes == 0; });
+  return classes;
+}
+
+// "75.0 GiB: activations 30.2 GiB, optimizer 24.0 GiB, ..."
+std::string planned_text(const MemoryBytes& planned) {
+  std::string text = format_bytes(planned.total());
+  for (const auto& [name, bytes] : largest_first(planned))
+    text += cat(text.find(':') == std::string::npos ? ": " : ", ", name, ' ', format_bytes(planned.*bytes));
+  return text;
+}
+
+// For the largest classes, which are more than half of what is planned.
+std::string advice(const MemoryBytes& planned) {
+  std::vector<std::string> texts;
+  double sum = 0;
+  for (const auto& [name, bytes] : largest_first(planned)) {
+    if (sum > planned.total() / 2) break;
+    sum += planned.*bytes;
+    for (const auto& lever : kLevers)
+      if (lever.bytes == bytes && std::find(texts.begin(), texts.end(), lever.text) == texts.end())
+        texts.emplace_back(lever.text);
+  }
+  std::string list;
+  for (const auto& text : texts) list += cat(list.empty() ? "" : ", ", text);
+  return list;
+}
+
+// At the peak, because what the rank held is freed by now.
+std::string in_use_text(at::Device device) {
+  if (!is_accelerator(device)) return cat(format_bytes(memory_totals().peak_live), " by tensors of this process");
+  const DeviceMemory memory = device_memory(device);
+  const double free = free_device_memory(device), all = device_memory_size(device);
+  const double others = std::max(0.0, all - free - static_cast<double>(memory.reserved));
+  return cat(format_bytes(memory.peak_allocated), " by tensors of this process, ", format_bytes(memory.peak_reserved),
+             " with what it keeps for reuse; ", format_bytes(others),
+             " by others, the driver and libraries; the device has ", format_bytes(all));
+}
+
+[[noreturn]] void fail(const MemoryBytes& planned, at::Device device, const std::string& reason) {
+  throw RunError(cat("out of memory on rank ", current_rank(), ", ", device_text(device), ": ", reason,
+                     "\n  in use at the peak: ", in_use_text(device), "\n  planned for this rank: ",
+                     planned_text(planned), "\n  to use less: ", advice(planned), "; shardline plan shows the effect"));
+}
+
+// Of ranks with an accelerator, the host has what is offloaded, token ids and files.
+[[noreturn]] void fail_on_host(const MemoryBytes& planned, at::Device device, const std::string& reason) {
+  if (!is_accelerator(device)) fail(planned, device, reason);
+  throw RunError(cat("out of memory on rank ", current_rank(), ", ", device_text(at::kCPU), ": ", reason,
+                     "\n  planned there for this rank: ", format_bytes(planned.host),
+                     " of optimizer states\n  to use less: smp_options.offload_optimizer_states or offload_activations "
+                     "false, or fewer ranks on a host"));
+}
+
+std::string first_line(const std::string& text) {
+  return text.substr(0, text.find('\n'));
+}
+
+}  // namespace
+
+std::vector<DeviceRoom> gather_rooms(Communicator& world, at::Device device) {
+  const auto ids = device_names(world, device);
+  const DeviceRoom mine{.id = ids[world.rank()],
+                        .text = device_text(device),
+                        .free_bytes = static_cast<double>(free_device_memory(device)),
+                        .bytes = static_cast<double>(device_memory_size(device))};
+  std::vector<DeviceRoom> rooms;
+  for (const auto& text : gather_strings(world, nlohmann::json(mine).dump()))
+    rooms.push_back(nlohmann::json::parse(text).get<DeviceRoom>());
+  return rooms;
+}
+
+void check_rooms(const std::vector<DeviceRoom>& rooms, const std::vector<MemoryBytes>& planned) {
+  struct Need {
+    std::vector<size_t> ranks;
+    double bytes = 0, free_bytes = 0;
+  };
+  std::map<std::string, Need> needs;  // by device
+  for (size_t rank = 0; rank < rooms.size(); ++rank) {
+    Need& need = needs[rooms[rank].id];
+    need.free_bytes = need.ranks.empty() ? rooms[rank].free_bytes : std::min(need.free_bytes, rooms[rank].free_bytes);
+    need.bytes += planned[rank].total();
+    need.ranks.push_back(rank);
+  }
+  const auto most = std::max_element(needs.begin(), needs.end(), [](const auto& a, const auto& b) {
+    return a.second.bytes - a.second.free_bytes < b.second.bytes - b.second.free_bytes;
+  });
+  const Need& need = most->second;
+  if (need.bytes <= need.free_bytes) return;
+  const size_t rank = need.ranks.front();
+  const DeviceRoom& room = rooms[rank];
+  const bool fits_alone = need.bytes <= room.bytes;
+  throw RunError(
+      cat(room.text, " has ", format_bytes(need.free_bytes), " of ", format_bytes(room.bytes),
+          " free, but the plan needs ", format_bytes(need.bytes), " there",
+          need.ranks.size() > 1 ? cat(" for ", need.ranks.size(), " ranks that share it") : cat(" for rank ", rank),
+          "\n  planned for rank ", rank, ": ", planned_text(planned[rank]),
+          fits_alone
+              ? "\n  other processes may hold memory there: nvidia-smi lists them; end them, or choose other GPUs with "
+                "CUDA_VISIBLE_DEVICES"
+              : "",
+          "\n  to use less: ", advice(planned[rank]), "; shardline plan shows the effect"));
+}
+
+std::string sharing_note(const std::vector<DeviceRoom>& rooms) {
+  std::map<std::string, size_t> ranks_of;
+  for (const auto& room : rooms) ++ranks_of[room.id];
+  if (ranks_of.size() == rooms.size()) return "";
+  const auto shared = std::find_if(rooms.begin(), rooms.end(), [&](const auto& room) { return ranks_of[room.id] > 1; });
+  return cat(rooms.size(), " ranks share ", ranks_of.size(), ranks_of.size() == 1 ? " device" : " devices", ": ",
+             ranks_of[shared->id], " of them are on ", shared->text,
+             "; they take turns there and talk through the host's memory. Start as many ranks per host as it has GPUs "
+             "for full speed");
+}
+
+void explain_lack_of_memory(const std::function<MemoryBytes()>& planned, at::Device device,
+                            const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const c10::OutOfMemoryError& error) {
+    fail(planned(), device, first_line(error.what_without_backtrace()));
+  } catch (const HostMemoryError& error) {
+    fail_on_host(planned(), device, error.what());
+  } catch (const std::bad_alloc&) {
+    fail_on_host(planned(), device, "the system has no memory left");
+  }
+}
+
+}  // namespace shardline

@@ -1,0 +1,35 @@
+// Whether the devices of a run have room for what its plan needs, and what to say where memory runs out all the same.
+#pragma once
+#include <c10/core/Device.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/comm/communicator.h"
+#include "partitioner/memory/rank_memory.h"
+
+namespace shardline {
+
+// A rank's accelerator.
+struct DeviceRoom {
+  std::string id;    // no other device has it
+  std::string text;  // "GPU 1 of host a (NVIDIA H100)"
+  double free_bytes = 0, bytes = 0;
+};
+// By rank. Collective; every rank has an accelerator.
+std::vector<DeviceRoom> gather_rooms(Communicator& world, at::Device device);
+
+// planned: by rank, the bytes of tensors. RunError if a device has not enough free memory for what its ranks need.
+void check_rooms(const std::vector<DeviceRoom>& rooms, const std::vector<MemoryBytes>& planned);
+
+// "4 ranks share 2 devices: ..." if ranks share any, else empty.
+std::string sharing_note(const std::vector<DeviceRoom>& rooms);
+
+// Calls `work`. If memory for a tensor cannot be had in it, on the device or on the host, throws a RunError that says
+// what was asked for, what is in use beside what the plan counts for this rank, and what to change. planned: returns
+// the bytes of this rank's tensors, 0 for classes that are not planned.
+void explain_lack_of_memory(const std::function<MemoryBytes()>& planned, at::Device device,
+                            const std::function<void()>& work);
+
+}  // namespace shardline

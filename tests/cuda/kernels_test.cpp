@@ -1,0 +1,32 @@
+// The kernels of an accelerator give what our loops give on CPUs, in sizes of the tests and of real models.
+#include <ATen/ops/empty.h>
+#include <c10/core/DeviceGuard.h>
+
+#include "core/device/accelerator.h"
+#include "tests/tensor_parallel/kernels/cuda/tensors/kernel_checks.h"
+
+#include "tests/catch.h"
+
+namespace shardline::kernels_test {
+namespace {
+
+const KernelTable& table() {
+  return kernels_for(at::empty({0}, at::TensorOptions(accelerator(0))));
+}
+
+}  // namespace
+
+TEST_CASE("kernels of rows equal the loops of CPUs", "[kernels]") {
+  const c10::DeviceGuard on_device(accelerator(0));
+  testing::check_row_kernels(table(), accelerator(0), 6, 20);
+  testing::check_row_kernels(table(), accelerator(0), 513, 1600);
+}
+
+TEST_CASE("kernels of heads equal the loops of CPUs", "[kernels]") {
+  const c10::DeviceGuard on_device(accelerator(0));
+  testing::check_head_kernels(table(), accelerator(0), 37, 16, 33);
+  testing::check_head_kernels(table(), accelerator(0), 200, 64, 50257);
+  testing::check_head_kernels(table(), accelerator(0), 130, 256, 50400);
+}
+
+}  // namespace shardline::kernels_test

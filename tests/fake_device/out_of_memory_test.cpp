@@ -1,0 +1,121 @@
+// Devices with too little memory: refused before a run, or explained where it runs out on the way.
+#include <ATen/DeviceAccelerator.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "core/device/accelerator.h"
+#include "core/error.h"
+#include "engine/commands/job.h"
+#include "engine/commands/job_parts.h"
+#include "engine/commands/open_data.h"
+#include "engine/run/memory_room.h"
+#include "tests/engine/tiny_run.h"
+#include "tests/fake_device/fake_device.h"
+
+#include "tests/catch.h"
+
+namespace shardline::out_of_memory_test {
+namespace {
+
+using Catch::Contains;
+using nlohmann::json;
+
+constexpr double kMiB = 1 << 20;
+
+// Within run_on_ranks, which itself wants more.
+void leave_free(int64_t bytes) {
+  fake::set_device_bytes(device_memory(fake::device()).allocated + bytes);
+}
+
+struct WholeDevicesAtEnd {
+  ~WholeDevicesAtEnd() { fake::set_device_bytes(fake::kDeviceBytes); }
+};
+
+Config config_on_device(const RunFolder& folder, json changes) {
+  changes["runtime"]["device"] = "cuda";
+  json file = tiny_run(folder, changes);
+  file["training"].erase("use_cpu");
+  return parse_config(file.dump(), "run.json");
+}
+
+// What ends `job` on the ranks of the config.
+std::string failure_on_ranks(const Config& config, const std::function<void(RankContext&)>& job) {
+  const WholeDevicesAtEnd whole;
+  std::ostringstream out;
+  try {
+    run_on_ranks(config, out, {}, job);
+  } catch (const RunError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("a device without room for the plan is refused before anything is created") {
+  const RunFolder folder("no-room");
+  const Config config =
+      config_on_device(folder, {{"smp_options", {{"pipeline_parallel_degree", 2}, {"microbatches", 2}}}});
+  const auto failure = failure_on_ranks(config, [&](RankContext& context) {
+    context.world->barrier();  // the other rank has its device
+    if (context.first()) leave_free(100'000);
+    context.world->barrier();
+    train_job(config, context);
+  });
+  CHECK_THAT(failure, Contains("GPU 0 of host ") && Contains("97.7 KiB of ") &&
+                          Contains(" free, but the plan needs ") && Contains("there for 2 ranks that share it"));
+  CHECK_THAT(failure, Contains("planned for rank 0: ") && Contains("activations ") && Contains("to use less: "));
+  CHECK_FALSE(std::filesystem::exists(config.output_dir));
+}
+
+// Wherever in a step it runs out: in the forward or the backward pass, or when states are made.
+TEST_CASE("a lack of memory on a device is explained with the plan and what to change") {
+  const RunFolder folder("out-of-memory");
+  const Config config = config_on_device(folder, {{"training", {{"max_steps", 2}}}});
+  int failures = 0;
+  const auto steps_within = [&](int64_t bytes) {
+    const auto failure = failure_on_ranks(config, [&](RankContext& context) {
+      const JobParts parts = make_parts(config, context);
+      TokenData data = open_data(config, parts.model, parts.plan.layout, context, /*with_train=*/true);
+      leave_free(bytes);
+      at::accelerator::resetPeakStats(0);
+      explain_memory(parts, context, /*trains=*/true, [&] {
+        Trainer trainer({config, parts.plan, parts.model, parts.groups, context.device}, 2);
+        load_parameters(config, parts, trainer.parameters());
+        for (int step = 1; step <= 2; ++step) trainer.train_step(*data.train, step);
+      });
+    });
+    if (failure.empty()) return true;
+    CAPTURE(failure, bytes);
+    CHECK(failure.starts_with("out of memory on rank 0, GPU 0 of host "));
+    CHECK_THAT(failure, Contains("Fake device 0 out of memory. Tried to allocate "));
+    CHECK_THAT(failure, Contains("\n  in use at the peak: ") && Contains("; the device has "));
+    if (bytes >= 100'000) CHECK_THAT(failure, Contains(" KiB by tensors of this process, "));
+    CHECK_THAT(failure, Contains("\n  planned for this rank: ") && Contains("KiB: ") && Contains("optimizer "));
+    CHECK_THAT(failure, Contains("\n  to use less: smaller microbatches") && Contains("activation_checkpointing"));
+    CHECK(failure.find("Exception raised from") == std::string::npos);
+    ++failures;
+    return false;
+  };
+  int64_t bytes = 20'000;
+  while (!steps_within(bytes)) bytes += 20'000;
+  CHECK(failures > 5);
+  CHECK(bytes < kMiB);
+}
+
+TEST_CASE("ranks of more processes than devices are told that they share them") {
+  const std::vector<DeviceRoom> two = {{"a", "GPU 0 of host x", 10, 20}, {"b", "GPU 1 of host x", 10, 20}};
+  CHECK(sharing_note(two).empty());
+  const std::vector<DeviceRoom> shared = {two[0], two[1], two[1]};
+  CHECK_THAT(sharing_note(shared), Contains("3 ranks share 2 devices: 2 of them are on GPU 1 of host x"));
+  check_rooms(two, {{.weights = 10}, {.weights = 9}});
+  CHECK_THROWS_WITH(check_rooms(shared, {{.weights = 1}, {.weights = 6}, {.weights = 6}}),
+                    Contains("GPU 1 of host x has 10 B of 20 B free, but the plan needs 12 B there for 2 ranks") &&
+                        Contains("other processes may hold memory there"));
+  CHECK_THROWS_WITH(check_rooms(two, {{.weights = 5, .optimizer = 20}, {.weights = 9}}),
+                    Contains("the plan needs 25 B there for rank 0") && Contains("shard_optimizer_state") &&
+                        !Contains("other processes"));
+}
+
+}  // namespace shardline::out_of_memory_test
