@@ -63,6 +63,7 @@ class OutputDir(ProgramTest):
             with self.subTest(communicator):
                 sections = {"communicator": communicator, "p": degree, "output_dir": communicator}
                 first = self.start("train", self.config("long.json", training={"max_steps": 1000000}, **sections))
+                self.addCleanup(first.kill)
                 self.wait_for_steps(folder=communicator)
                 before = [name for name in self.files(communicator) if not name.startswith("timeline")]
                 size = (self.dir / communicator / "metrics.jsonl").stat().st_size

@@ -347,6 +347,27 @@ TEST_CASE("waiting for another maker has a limit that starts again while its fil
   CHECK(seen.back() > 50);
 }
 
+TEST_CASE("a maker marks its lock whenever it goes on, also while it reads the lines of its text") {
+  const TempFolder folder;
+  const std::string line = "{\"text\": \"" + std::string(1000, 'x') + "\"}\n";
+  std::string lines;
+  while (lines.size() < size_t{70} << 20) lines += line;
+  auto options = options_for(folder, {folder.write("a.jsonl", lines)});
+  int at_half = 0;  // where the text is hashed, and again for every 64 MiB of lines
+  options.progress = [&](int64_t done, int64_t all) {
+    if (done == all / 2 && ++at_half % 2 == 0) throw DistributedError("lines were read");
+  };
+  const auto said = [&] { return message_of<DistributedError>([&] { prepare_token_cache(options); }); };
+  CHECK(said() == "lines were read");
+  REQUIRE(files_in(options.cache_folder) == 1);
+  const auto lock = std::filesystem::directory_iterator(options.cache_folder)->path();
+  REQUIRE(lock.extension() == ".lock");
+  const auto before = std::filesystem::last_write_time(lock) - std::chrono::hours(1);
+  std::filesystem::last_write_time(lock, before);
+  CHECK(said() == "lines were read");
+  CHECK(std::filesystem::last_write_time(lock) > before);
+}
+
 TEST_CASE("a killed process is continued where it last saved, and the cache is the same to the bit") {
   const TempFolder folder;
   std::string text;
@@ -408,9 +429,11 @@ TEST_CASE("what was tokenized stays when another rank fails") {
   CHECK_THAT(message_of<DistributedError>([&] { prepare_token_cache(options); }), Contains("rank 3"));
   const auto counted = std::make_shared<CountingTokenizer>(options.tokenizer);
   options.tokenizer = counted;
-  options.progress = nullptr;
+  int at_half = 0;
+  options.progress = [&](int64_t done, int64_t all) { at_half += done == all / 2; };
   CHECK(open_token_cache(prepare_token_cache(options))->size() == static_cast<int64_t>(text.size()));
   CHECK(counted->bytes < static_cast<int64_t>(text.size()) / 2);
+  CHECK(at_half == 2);  // when the text is hashed, and when what was written is read again
 }
 
 TEST_CASE("a folder of empty files is an error") {
