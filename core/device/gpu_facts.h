@@ -1,4 +1,4 @@
-// What the CUDA runtime says of the GPUs of this host and of the software below them.
+// The GPUs of this host and the CUDA software that they run on, as the CUDA runtime reports them.
 #pragma once
 #include <optional>
 #include <string>
@@ -21,9 +21,9 @@ std::optional<GpuFacts> gpu_facts(int device);
 
 // Versions of CUDA are counted as CUDA does: 13010 is 13.1.
 struct GpuSoftware {
-  int runtime = 0;                // that this process has loaded
-  int driver = 0;                 // the newest CUDA that the driver supports; 0: there is no driver
-  std::vector<int> capabilities;  // that this build has kernels for, ascending; later ones compile those of the last
+  int runtime = 0;                // the version that this process has loaded
+  int driver = 0;                 // the newest version that the driver supports; 0: no driver is installed
+  std::vector<int> capabilities;  // this build has kernels for these, ascending; newer GPUs compile the last one's
   std::string error;              // why CUDA finds no GPU; empty if it finds any
 };
 // Empty in builds for CPUs.

@@ -50,7 +50,7 @@ json versions_json() {
           {"cuda", cuda_json()}};
 }
 
-// Of MemAvailable in /proc/meminfo: what programs may still take without swapping. 0 if that file does not exist.
+// MemAvailable in /proc/meminfo: the bytes that programs can allocate without swapping. 0 if that file does not exist.
 int64_t available_memory() {
   std::ifstream file("/proc/meminfo");
   for (std::string key; file >> key;) {

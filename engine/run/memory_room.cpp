@@ -91,7 +91,7 @@ std::string in_use_text(at::Device device) {
                      planned_text(planned), "\n  to use less: ", advice(planned), "; shardline plan shows the effect"));
 }
 
-// Of ranks with an accelerator, the host has what is offloaded, token ids and files.
+// The host memory of a rank with an accelerator holds offloaded tensors, token ids and files.
 [[noreturn]] void fail_on_host(const MemoryBytes& planned, at::Device device, const std::string& reason) {
   if (!is_accelerator(device)) fail(planned, device, reason);
   throw RunError(cat("out of memory on rank ", current_rank(), ", ", device_text(at::kCPU), ": ", reason,

@@ -17,7 +17,7 @@ struct DeviceRoom {
   std::string text;  // "GPU 1 of host a (NVIDIA H100)"
   double free_bytes = 0, bytes = 0;
 };
-// By rank. Collective; every rank has an accelerator.
+// Returns one entry per rank. Collective; every rank must have an accelerator.
 std::vector<DeviceRoom> gather_rooms(Communicator& world, at::Device device);
 
 // planned: by rank, the bytes of tensors. RunError if a device has not enough free memory for what its ranks need.
@@ -26,9 +26,9 @@ void check_rooms(const std::vector<DeviceRoom>& rooms, const std::vector<MemoryB
 // "4 ranks share 2 devices: ..." if ranks share any, else empty.
 std::string sharing_note(const std::vector<DeviceRoom>& rooms);
 
-// Calls `work`. If memory for a tensor cannot be had in it, on the device or on the host, throws a RunError that says
-// what was asked for, what is in use beside what the plan counts for this rank, and what to change. planned: returns
-// the bytes of this rank's tensors, 0 for classes that are not planned.
+// Calls `work`. If an allocation in it fails, on the device or on the host, throws a RunError with the size of the
+// request, the memory in use, the memory that the plan counts for this rank, and what to change. planned: returns the
+// bytes of this rank's tensors, 0 for classes that are not planned.
 void explain_lack_of_memory(const std::function<MemoryBytes()>& planned, at::Device device,
                             const std::function<void()>& work);
 

@@ -1,5 +1,5 @@
-// In which order gradients are opened while those of other layers are being reduced. GradientReductions follows this
-// rule, and the memory model counts by it.
+// The order in which gradients are opened while those of other layers are being reduced. GradientReductions follows
+// this rule, and the memory model counts by it.
 #pragma once
 #include "optim/flat/flat_layout.h"
 

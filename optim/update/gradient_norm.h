@@ -13,8 +13,8 @@
 
 namespace shardline {
 
-// Of one step. On an accelerator it stays there until value() is called, so that an update can be queued before the
-// host waits.
+// The norm of one step's gradients. On an accelerator it stays in device memory until value() is called, so that the
+// update can be queued before the host waits.
 class GradientNorm {
  public:
   // Collective over the world; call it after finish_gradients.

@@ -110,8 +110,8 @@ std::string NcclWorld::message_of(const std::exception& error) const {
   return cat("rank ", rank_, " on host ", host_name(), ": ", error.what());
 }
 
-// In one NCCL group. On its own, an abort ends the operations of its communicator and then waits until the device is
-// idle, which it is not while an operation of another one runs.
+// Aborts all communicators in one NCCL group. A single abort ends the operations of its communicator and then waits
+// until the device is idle, which never happens while an operation of another communicator runs.
 void NcclWorld::abort_comms() {
   for (const Watched& watched : watched_) end(watched, FlightState::failed);
   watched_.clear();

@@ -35,7 +35,7 @@ class Meter {
     const double part = total > 0 ? 1.0 * done / total : 1;
     report(bytes_ + static_cast<int64_t>(part * bytes_));
   }
-  // Reading bytes again is no progress, but waiting processes must see that this one is alive.
+  // Reading bytes again does not count as progress, but waiting processes must see that this one is alive.
   void read_again() { show(last_); }
   void finish() { report(2 * bytes_); }
   // From here on each report gives `file` the current time, for processes that wait for this one.

@@ -64,7 +64,7 @@ uint16_t rounded_to(cuda::Number type, float value) {
   return type == cuda::Number::bf16 ? narrow<Bf16>(value).bits : narrow<Fp16>(value).bits;
 }
 
-// With copies in half precision where a type for them is given; with `factor` on the device in place of the step's.
+// `copies`: the type of the half-precision copies, fp32 for none. `factor`: on the device, replaces the step's factor.
 void check_adam(const std::vector<int64_t>& counts, cuda::AdamStep s, cuda::Number copies = cuda::Number::fp32,
                 const float* factor = nullptr) {
   s.device_factor = factor;

@@ -44,7 +44,7 @@ int64_t bytes_of_products(int64_t tokens, int64_t in, int64_t out) {
   return 3 * each + 2 * half * in * out + 2 * full * in * out;
 }
 
-// In units of U, the bytes of a border: tokens x hidden numbers of half precision.
+// The unit U is the size of a border: tokens x hidden values in half precision.
 struct Cost {
   int64_t launches;
   double all, products;

@@ -29,7 +29,7 @@ struct Ran {
   bool by_tokens = false;  // whether the next layer takes the result without a copy
 };
 
-// Of a forward and a backward pass, whose results are compared with those of the loops.
+// Runs a forward and a backward pass and compares the results with those of the loops.
 Ran compared(at::ScalarType type, int64_t head_dim, const AttentionDropout& dropout = {}) {
   CAPTURE(type, head_dim, dropout.probability);
   const at::Tensor qkv = at::randn({2, 37, 3, 3, head_dim}, at::kDouble).to(type);
