@@ -6,13 +6,13 @@
 namespace shardline {
 namespace {
 
-// The type of sums, as communicator_reduce.h has it.
+// The type of sums, as in communicator_reduce.h.
 at::ScalarType accumulator_of(at::ScalarType type) {
   if (type == at::kBFloat16 || type == at::kHalf) return at::kFloat;
   return type == at::kInt ? at::kLong : type;
 }
 
-// In ascending rank order.
+// Adds in ascending rank order.
 at::Tensor reduced(ReduceOp op, const std::vector<at::Tensor>& inputs) {
   at::Tensor total = inputs[0].to(accumulator_of(inputs[0].scalar_type()), /*non_blocking=*/true, /*copy=*/true);
   for (size_t rank = 1; rank < inputs.size(); ++rank) {
@@ -24,7 +24,7 @@ at::Tensor reduced(ReduceOp op, const std::vector<at::Tensor>& inputs) {
   return total;
 }
 
-// The memory is not handed out again before the current stream has come this far.
+// Keeps the memory from being reused before the current stream has reached this point.
 void use_here(const at::Tensor& tensor) {
   if (tensor.numel() == 0) return;
   const c10::impl::VirtualGuardImpl guard(tensor.device().type());

@@ -1,5 +1,5 @@
-// What the threads communicator does with tensors of an accelerator that its ranks share: everything is queued on the
-// stream of the rank that comes last, after what the others have queued on theirs.
+// How the threads communicator moves tensors on an accelerator that its ranks share: everything is queued on the stream
+// of the rank that arrives last, after the work that the others have queued on theirs.
 #pragma once
 #include <c10/core/Event.h>
 #include <c10/core/Stream.h>
@@ -11,14 +11,14 @@
 
 namespace shardline {
 
-// The current stream of this thread.
+// This thread's current stream.
 c10::Stream stream_of(at::Device device);
-// An event after what was queued there so far.
+// An event recorded after the work queued there so far.
 c10::Event queued_so_far(at::Device device);
 
-// Both on the current stream, which must come after the events of all ranks. Tensors of other ranks may be freed once
-// this was called.
-void move_on_device(const std::vector<std::optional<CommRequest>>& ranks);  // the data of a collective
-void copy_on_device(const at::Tensor& to, const at::Tensor& from);          // of a message
+// Both queue their work on the current stream, which must already wait for the events of all ranks. The tensors of
+// other ranks may be freed after the call.
+void move_on_device(const std::vector<std::optional<CommRequest>>& ranks);  // moves the data of a collective
+void copy_on_device(const at::Tensor& to, const at::Tensor& from);          // moves a message
 
 }  // namespace shardline

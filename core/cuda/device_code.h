@@ -1,9 +1,9 @@
-// What kernels are written with. nvcc compiles them for accelerators; any other compiler makes their host twins, in
-// which the threads of a block are fibers (core/cuda/twin): the same source, index by index, where sanitizers see it.
-// No torch header is included here, and none may be in a .cu file.
+// The vocabulary of our kernels. nvcc compiles them for GPUs; any other compiler compiles their host twins, in which
+// the threads of a block are fibers (core/cuda/twin): the same source runs index by index, under sanitizers. This file
+// includes no torch header, and neither may a .cu file.
 //
-// Kernels use the functions below instead of CUDA's own names, take all shared memory from a SharedRoom, and start with
-// launch() (core/cuda/launch.h).
+// Kernels use the functions below instead of CUDA's own names, take all shared memory from a SharedRoom, and are
+// started by launch() (core/cuda/launch.h).
 #pragma once
 #include <cstdint>
 
@@ -13,11 +13,11 @@
 #ifdef __CUDACC__
 #include <cuda_runtime.h>
 #define SHARDLINE_KERNEL __global__ void
-// For blocks of up to `threads`: the compiler leaves each as few registers as that takes. Without it, a kernel with
-// many registers cannot start with large blocks.
+// For blocks of up to `threads` threads: the compiler limits the registers of a thread so that such a block fits.
+// Without the limit, a kernel that uses many registers cannot start with large blocks.
 #define SHARDLINE_KERNEL_FOR(threads) __global__ void __launch_bounds__(threads)
 #define SHARDLINE_DEVICE __device__ __forceinline__
-#define SHARDLINE_UNROLLED _Pragma("unroll")  // before loops whose arrays are to be registers
+#define SHARDLINE_UNROLLED _Pragma("unroll")  // before loops over arrays that should stay in registers
 #else
 #include <bit>
 #include <cmath>
@@ -57,7 +57,8 @@ SHARDLINE_DEVICE void sync_warp() {
   __syncwarp();
 }
 
-// The value of lane `lane ^ mask`, or of lane `lane`. All lanes of a warp take part.
+// These return the value that another lane passed: the caller's lane number xor `mask`, or `lane`. All lanes of a warp
+// must call them.
 SHARDLINE_DEVICE float shuffle_xor(float value, int mask) {
   return __shfl_xor_sync(0xffffffffu, value, mask);
 }
@@ -68,7 +69,7 @@ SHARDLINE_DEVICE float shuffle(float value, int lane) {
   return __shfl_sync(0xffffffffu, value, lane);
 }
 
-// An array in shared memory; add_atomically is for integers, whose sum does not depend on the order.
+// An array in shared memory. add_atomically takes only integers, whose sum does not depend on the order.
 template <class T>
 struct SharedArray {
   SHARDLINE_DEVICE T& operator[](int64_t i) const { return values[i]; }
@@ -81,7 +82,7 @@ SHARDLINE_DEVICE void add_atomically_to_global(unsigned long long* to, unsigned 
   atomicAdd(to, value);
 }
 
-// The block's shared memory, in arrays of aligned starts. All threads take the same ones.
+// Hands out the block's shared memory as aligned arrays. All threads take the same arrays in the same order.
 class SharedRoom {
  public:
   template <class T>
@@ -112,7 +113,7 @@ SHARDLINE_DEVICE uint64_t double_to_bits(double x) {
   return static_cast<uint64_t>(__double_as_longlong(x));
 }
 
-// Half-precision numbers to and from fp32, to nearest even, as core/numbers/half_numbers.h does it.
+// Conversions between half precision and fp32. They round to nearest even, as those of core/numbers/half_numbers.h do.
 SHARDLINE_DEVICE float number(float x) {
   return x;
 }
@@ -233,7 +234,7 @@ SHARDLINE_DEVICE int warp_index() {
   return thread_index() / kWarp;
 }
 
-// The sum, or the largest, over the lanes of a warp, always added in the same order; every lane gets it.
+// The sum and the maximum over the lanes of a warp, always computed in the same order; every lane gets the result.
 SHARDLINE_DEVICE float warp_sum(float value) {
   for (int mask = kWarp / 2; mask > 0; mask /= 2) value += shuffle_xor(value, mask);
   return value;
@@ -246,7 +247,7 @@ SHARDLINE_DEVICE float warp_max(float value) {
   return value;
 }
 
-// kCount neighbours that are read or written at once; their address is a multiple of their bytes.
+// kCount neighbouring numbers that are read or written at once; their address is a multiple of their total size.
 template <class S, int kCount>
 struct alignas(kCount * sizeof(S)) Pack {
   S value[kCount];

@@ -14,10 +14,10 @@ struct Launch {
   int64_t blocks_x, blocks_y = 1;
   int threads;
   size_t shared_bytes = 0;
-  int64_t bytes_read = 0, bytes_written = 0;  // of device memory, each element once per pass over it
+  int64_t bytes_read = 0, bytes_written = 0;  // in device memory; an element counts once per pass over it
 };
 
-// Starts the kernel on the stream; nothing where there are no blocks. Throws std::runtime_error with CUDA's message.
+// Starts the kernel on the stream; does nothing if there are no blocks. Throws std::runtime_error with CUDA's message.
 template <class... Parameters>
 void launch(const Launch& how, Stream stream, void (*kernel)(Parameters...), Parameters... parameters) {
   if (how.blocks_x * how.blocks_y == 0) return;

@@ -1,4 +1,4 @@
-// Which kernels of ours a thread has started, and the device memory that each reads and writes: counted where they are
+// Records which of our kernels a thread has started and the device memory that each reads and writes, where they are
 // started.
 #pragma once
 #include <cstdint>
@@ -20,7 +20,7 @@ struct LoggedLaunch {
   int64_t bytes_read, bytes_written;
 };
 
-// While one exists, it notes the launches of its thread. The newest of several does.
+// Records the launches of its thread while it exists. If several exist, only the newest records them.
 class LaunchLog {
  public:
   LaunchLog();

@@ -1,7 +1,7 @@
 // Products of small matrices by a warp, and the loads of their operands: the PTX instructions mma.sync.m16n8k16 and
-// ldmatrix, and host twins that place every element as the PTX manual says ("Matrix Fragments for mma.m16n8k16 with
-// floating point type", "ldmatrix"). S is Bf16 or Fp16; a register holds two of them, the lower half first. Lane L is
-// of group g = L / 4 and is number t = L % 4 in it. All lanes of a warp take part.
+// ldmatrix, and host twins that place every element where the PTX manual says ("Matrix Fragments for mma.m16n8k16 with
+// floating point type", "ldmatrix"). S is Bf16 or Fp16; a register holds two numbers, the first in its lower half. Lane
+// L belongs to group g = L / 4 and has number t = L % 4 in it. All lanes of a warp must take part.
 #pragma once
 #include "core/cuda/device_code.h"
 
@@ -9,7 +9,7 @@ namespace shardline::cuda {
 
 #ifdef __CUDACC__
 
-// Two numbers in a register.
+// Packs two numbers into a register.
 template <class S>
 SHARDLINE_DEVICE uint32_t pack_two(float low, float high);
 template <>
@@ -25,9 +25,9 @@ SHARDLINE_DEVICE uint32_t pack_two<Fp16>(float low, float high) {
   return result;
 }
 
-// c [16, 8] += a [16, 16] b [16, 8]. Lane (g, t) has of c the elements (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t +
-// 1); of a the pairs that begin at (g, 2t), (g + 8, 2t), (g, 2t + 8), (g + 8, 2t + 8); of b those of column g that
-// begin at rows 2t and 2t + 8.
+// c [16, 8] += a [16, 16] b [16, 8]. Lane (g, t) holds the elements (g, 2t), (g, 2t + 1), (g + 8, 2t) and (g + 8, 2t +
+// 1) of c; the pairs of a that begin at (g, 2t), (g + 8, 2t), (g, 2t + 8) and (g + 8, 2t + 8); and the pairs in column
+// g of b that begin at rows 2t and 2t + 8.
 template <class S>
 SHARDLINE_DEVICE void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);
 template <>
@@ -45,8 +45,9 @@ SHARDLINE_DEVICE void multiply_add<Fp16>(float (&c)[4], const uint32_t (&a)[4], 
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// Four matrices of 8 x 8. Lane 8 i + r names the start of row r of matrix i in the shared array, a multiple of 8. Lane
-// (g, t) gets in register i the elements (g, 2t) and (g, 2t + 1) of matrix i; transposed: (2t, g) and (2t + 1, g).
+// Loads four 8 x 8 matrices. Lane 8 i + r passes the index in the shared array at which row r of matrix i starts, a
+// multiple of 8. In register i, lane (g, t) gets the elements (g, 2t) and (g, 2t + 1) of matrix i, or (2t, g) and (2t +
+// 1, g) if transposed.
 template <bool transposed, class S>
 SHARDLINE_DEVICE void load_matrices(uint32_t (&registers)[4], const SharedArray<S>& from, int row_start) {
   const uint32_t address = static_cast<uint32_t>(__cvta_generic_to_shared(&from[row_start]));
@@ -91,7 +92,7 @@ void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b
               half_of<S>(of_lane(column * 4 + number_in_group)->b[k / 8], k % 2);
     }
   }
-  twin::exchange(twin::Exchange::registers, 0);  // until here the others read this lane's operands
+  twin::exchange(twin::Exchange::registers, 0);  // the other lanes may read this lane's operands until here
 }
 
 template <bool transposed, class S>

@@ -1,9 +1,9 @@
-// Accelerators, as far as the engine knows them: devices that run queued work in streams while the host goes on. Only
-// here and in kernels is it asked what device something is on. Everything goes through torch's device-neutral
-// interface, which serves CUDA and the test device of tests/fake_device alike.
+// What the engine knows about accelerators: devices that run queued work in streams while the host continues. Only this
+// file and kernels ask which device something is on. Everything uses torch's device-neutral interface, which serves
+// both CUDA and the test device of tests/fake_device.
 //
-// The host waits for a device only through these functions, or inside a HostWait of its own, and each of them names the
-// reason: a test counts the waits of a training step by reason and fails for one that has none.
+// The host waits for a device only in these functions or while a HostWait exists, and every wait names its reason. A
+// test counts the waits of a training step by reason and fails if one has none.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/core/Event.h>
@@ -20,12 +20,12 @@ inline bool is_accelerator(const at::Tensor& tensor) {
   return is_accelerator(tensor.device());
 }
 
-int accelerator_count();  // of this host; 0 in builds for CPUs and without a driver
+int accelerator_count();  // on this host; 0 in builds for CPUs and without a driver
 at::Device accelerator(int index);
 
-c10::StreamId current_stream_id(at::Device device);  // of this thread; 0 for CPUs
+c10::StreamId current_stream_id(at::Device device);  // on this thread; 0 for CPUs
 
-// While it lives, this thread may wait for a device, for `reason`: a literal.
+// While one exists, this thread may wait for a device. `reason` is a literal.
 class HostWait {
  public:
   explicit HostWait(const char* reason);
@@ -33,21 +33,22 @@ class HostWait {
   HostWait(const HostWait&) = delete;
   HostWait& operator=(const HostWait&) = delete;
 
-  static const char* reason();  // of the innermost in this thread; null outside
+  static const char* reason();  // that of this thread's innermost HostWait; null without one
 
  private:
   const char* outer_;
 };
 
-// Until all work that this thread has queued on its current stream is done; returns at once for CPUs. Other streams may
-// hold a receive that is posted ahead, whose message is sent only after what this rank does next.
+// Waits until all work that this thread has queued on its current stream is done; returns at once for CPUs. It does not
+// wait for other streams, which may hold a receive that was posted early and whose message is sent only after this
+// rank's next work.
 void wait_for_device(at::Device device, const char* reason);
 
-// The values in host memory; waits for the work queued on the current stream. A CPU tensor is returned as it is.
+// Copies a tensor to host memory; waits for the work queued on the current stream. Returns a CPU tensor itself.
 at::Tensor on_host(const at::Tensor& tensor, const char* reason);
 
-// Values on their way to the host: they are copied after the work queued on the current stream, and get() waits for
-// that copy, not for what is queued later. A CPU tensor is returned as it is.
+// A copy of a tensor to the host that does not block: it runs after the work queued on the current stream, and get()
+// waits for the copy, but not for work that is queued later. A CPU tensor is not copied.
 class HostValues {
  public:
   explicit HostValues(const at::Tensor& tensor);
@@ -58,17 +59,18 @@ class HostValues {
   std::optional<c10::Event> made_;
 };
 
-// The values on `device`, without a wait: they are copied after the work queued on the current stream. The host tensor
-// may be changed and dropped at once.
+// Copies a host tensor to `device` without waiting: the copy runs after the work queued on the current stream. The host
+// tensor may be changed or dropped at once.
 at::Tensor on_device(const at::Tensor& host, at::Device device);
 
-// Bytes of tensors on the device, and of what torch's allocator holds for them; peaks are since the process began.
+// Bytes of tensors on the device, and bytes that torch's allocator reserves for them. Peaks count from the start of the
+// process.
 struct DeviceMemory {
   int64_t allocated = 0, reserved = 0;  // now
   int64_t peak_allocated = 0, peak_reserved = 0;
 };
 DeviceMemory device_memory(at::Device device);
 int64_t device_memory_size(at::Device device);  // bytes
-int64_t free_device_memory(at::Device device);  // of which no process has taken
+int64_t free_device_memory(at::Device device);  // bytes that no process has allocated
 
 }  // namespace shardline

@@ -8,7 +8,7 @@ namespace shardline {
 namespace {
 
 c10::Event timed_event(c10::Device device) {
-  c10::Event event(device.type(), c10::EventFlag::BACKEND_DEFAULT);  // which measures time
+  c10::Event event(device.type(), c10::EventFlag::BACKEND_DEFAULT);  // this flag enables timing
   event.record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
   return event;
 }

@@ -50,7 +50,7 @@ std::optional<GpuFacts> gpu_facts(int device) {
   }
   return GpuFacts{.name = properties.name,
                   .memory_bytes = static_cast<double>(properties.totalGlobalMem),
-                  .memory_bytes_per_second = 2 * memory_clock * bus_bytes,  // two transfers a clock
+                  .memory_bytes_per_second = 2 * memory_clock * bus_bytes,  // two transfers per clock cycle
                   .clock_hz = kKilohertz * attribute(cudaDevAttrClockRate, device),
                   .multiprocessors = properties.multiProcessorCount,
                   .capability = 10 * properties.major + properties.minor,

@@ -1,4 +1,4 @@
-// The GPUs of this host and the CUDA software that they run on, as the CUDA runtime reports them.
+// Facts about this host's GPUs and its CUDA software, as the CUDA runtime reports them.
 #pragma once
 #include <optional>
 #include <string>
@@ -10,27 +10,28 @@ struct GpuFacts {
   std::string name;
   double memory_bytes = 0;
   double memory_bytes_per_second = 0;
-  double clock_hz = 0;  // the highest
+  double clock_hz = 0;  // the highest rate
   int multiprocessors = 0;
   int capability = 0;  // 90: compute capability 9.0
-  std::string uuid;    // in hexadecimal digits; no other GPU has it
+  std::string uuid;    // hexadecimal digits; unique to the GPU
 };
 
 // Empty in builds for CPUs, or if there is no such GPU or no driver.
 std::optional<GpuFacts> gpu_facts(int device);
 
-// Versions of CUDA are counted as CUDA does: 13010 is 13.1.
+// CUDA versions are encoded as CUDA encodes them: 13010 is 13.1.
 struct GpuSoftware {
-  int runtime = 0;                // the version that this process has loaded
-  int driver = 0;                 // the newest version that the driver supports; 0: no driver is installed
-  std::vector<int> capabilities;  // this build has kernels for these, ascending; newer GPUs compile the last one's
-  std::string error;              // why CUDA finds no GPU; empty if it finds any
+  int runtime = 0;  // the version that this process has loaded
+  int driver = 0;   // the newest version that the driver supports; 0: no driver is installed
+  std::vector<int>
+      capabilities;   // those that this build has kernels for, ascending; newer GPUs compile the last one's PTX
+  std::string error;  // why CUDA finds no GPU; empty if it finds any
 };
 // Empty in builds for CPUs.
 std::optional<GpuSoftware> gpu_software();
 
-// How two GPUs of this host reach each other's memory. CUDA does not name the link: peers with atomic operations on
-// each other's memory are taken for NVLink, because PCIe has none between GPUs.
+// How two GPUs of this host reach each other's memory. CUDA does not report the kind of link. Peers that support atomic
+// operations on each other's memory are reported as NVLink, because PCIe does not support these between GPUs.
 enum class GpuLink { nvlink, pcie, host_memory };
 GpuLink gpu_link(int from, int to);
 

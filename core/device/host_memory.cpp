@@ -42,7 +42,7 @@ at::Tensor locked_zeros(int64_t elements, at::ScalarType type) {
     fail(bytes, cudaGetErrorString(error));
   }
   const auto release = [bytes](void* locked) {
-    cudaDeviceSynchronize();  // a copy may still be under way
+    cudaDeviceSynchronize();  // a copy may still be running
     cudaHostUnregister(locked);
     munmap(locked, bytes);
   };

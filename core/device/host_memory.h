@@ -1,11 +1,13 @@
-// Host memory that devices copy to and from by themselves, for buffers that live as long as the run. Torch's allocator
-// of such memory rounds sizes up to powers of two and keeps what is freed, which suits small and short-lived tensors.
+// Page-locked host memory, which devices read and write directly, for buffers that exist as long as the run. Torch's
+// allocator of such memory rounds sizes up to powers of two and keeps freed blocks, which suits small and short-lived
+// tensors.
 #pragma once
 #include <ATen/core/Tensor.h>
 
 namespace shardline {
 
-// [elements] of zeros in page-locked memory of that size. RunError if it cannot be had.
+// Returns a tensor of zeros, [elements], in page-locked memory of exactly that size. Throws RunError if it cannot be
+// allocated.
 at::Tensor locked_zeros(int64_t elements, at::ScalarType type);
 
 }  // namespace shardline

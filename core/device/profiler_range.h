@@ -1,4 +1,4 @@
-// A named range of time on this thread, for NVIDIA's profilers (NVTX). Nothing in builds without CUDA.
+// A named range of time on this thread, for NVIDIA's profilers (NVTX). Does nothing in builds without CUDA.
 #pragma once
 
 namespace shardline {

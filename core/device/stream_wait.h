@@ -1,5 +1,5 @@
-// A wait of an accelerator's stream for an operation between ranks: the host goes on, and events of the stream measure
-// for how long it had nothing to do.
+// Makes an accelerator's stream wait for an operation between ranks while the host continues. Events on the stream
+// measure how long it was idle.
 #pragma once
 #include <c10/core/Event.h>
 #include <c10/core/Stream.h>
@@ -10,13 +10,13 @@ namespace shardline {
 
 class StreamWait {
  public:
-  // Begins when the device's current stream of this thread has done what it was given so far.
+  // The wait begins when this thread's current stream of the device has finished the work queued so far.
   explicit StreamWait(at::Device device);
 
-  // What is queued on that stream from now on runs after `event`. Called once, by the thread that made this.
+  // Work queued on that stream from now on runs after `event`. Called once, by the thread that created this object.
   void end_with(const c10::Event& event);
 
-  bool has_begun() const { return times_->begin.query(); }  // on any thread
+  bool has_begun() const { return times_->begin.query(); }  // may be called on any thread
 
   struct Times {
     c10::Event begin, end;
@@ -27,7 +27,7 @@ class StreamWait {
   std::shared_ptr<Times> times_;
 };
 
-// Seconds of those waits of this thread that are over.
+// The total seconds of this thread's waits that have ended.
 double stream_waited_seconds();
 
 }  // namespace shardline

@@ -1,4 +1,4 @@
-// The functions of kernels.h for tensors that our loops do not run on.
+// The functions of kernels.h for tensors on which our loops do not run.
 #pragma once
 #include <c10/core/DeviceType.h>
 
@@ -24,17 +24,18 @@ struct KernelTable {
   decltype(&shardline::attention_backward) attention_backward;
   // total [n] += the sum of the rows of x [rows, n], whose rows may be strided; total has x's wide type.
   void (*add_column_sums)(at::Tensor total, const at::Tensor& x);
-  // Cross entropy at once for a vocabulary that is not split over ranks, where it returns true. Labels are in [0, v)
-  // or negative, which means none; added to total [2], fp64, are the losses and their number. With a gradient_scale,
-  // the logits become the gradient times it. Null: there is no such kernel.
+  // Computes the whole cross entropy of a vocabulary that is not split over ranks, and returns true; returns false if
+  // it does not support the tensors. Labels are in [0, v), or negative for none. The sum of the losses and their number
+  // are added to total [2], fp64. With a gradient_scale, the logits become the gradient times that scale. Null if there
+  // is no such kernel.
   bool (*whole_cross_entropy_)(at::Tensor logits, const at::Tensor& label, at::Tensor total,
                                std::optional<double> gradient_scale) = nullptr;
 };
 
-// Of the tensor's device: ATen's, unless there are others.
+// The table for the tensor's device: ATen's unless there is another.
 const KernelTable& kernels_for(const at::Tensor& tensor);
-// For tests: what the tensors of a device, or of CPUs where use_kernels() keeps our loops from running, compute with.
-// Null: as before.
+// For tests: sets the table for the tensors of a device, or for CPU tensors while use_kernels() keeps our loops from
+// running. Null restores the default.
 void use_table(at::DeviceType device, const KernelTable* table);
 
 }  // namespace shardline

@@ -1,9 +1,9 @@
 // The memory-bound parts of a transformer, fused and in the precision that training needs. Tensors are fp32, fp64, bf16
 // or fp16; all arithmetic, statistics and gradients of parameters are fp32 (fp64 for fp64), and half-precision results
-// are rounded once. With fp32_residual_addition the residual stream is fp32 while layers are half precision: where the
-// two meet, types may differ as described below. CPU tensors run our vectorised loops, CUDA tensors our kernels;
-// tensors on other devices, and fp64 on GPUs, run ATen, which is also the reference in the tests. All tensors
-// contiguous unless said otherwise.
+// are rounded once. With fp32_residual_addition the residual stream is fp32 while layers are in half precision; the
+// functions below say where the two types may differ. CPU tensors run our vectorised loops, CUDA tensors our kernels
+// (attention in half precision without dropout runs torch's flash attention). Tensors on other devices, and fp64 on
+// GPUs, run ATen, which is also the reference in the tests. All tensors are contiguous unless stated otherwise.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -15,7 +15,7 @@
 namespace shardline {
 
 enum class KernelLibrary { automatic, aten };
-// For tests: `aten` computes on CPUs what other devices compute. `automatic` is the start value.
+// For tests: with `aten`, CPUs use the operators of other devices. The default is `automatic`.
 void use_kernels(KernelLibrary kernels);
 
 // ---- layer norm over the last dimension; x, y, dx [rows, n], mean and rstd [rows]
@@ -52,14 +52,15 @@ at::Tensor bias_activation_backward(const at::Tensor& dy, const at::Tensor& x, c
 struct DropoutRows {
   uint64_t seed = 0;
   uint32_t op = 0, step = 0;
-  double probability = 0;  // of dropping; kept values are scaled by 1 / (1 - probability)
-  at::Tensor samples;      // [sequences] int64 on the rows' device; not needed without dropout, nor is what follows
+  double probability = 0;  // that an element is dropped; kept values are scaled by 1 / (1 - probability)
+  at::Tensor samples;      // [sequences] int64 on the rows' device; not needed without dropout, like what follows
   int64_t length = 0, first_position = 0, first_token = 0, tokens = 0;
 };
-// residual + dropout(x + bias), of the residual's type; bias [n] or undefined, residual of x's sizes or undefined.
+// residual + dropout(x + bias), in the residual's type; bias is [n] or undefined, residual has x's sizes or is
+// undefined.
 at::Tensor bias_dropout_add_forward(const at::Tensor& x, const at::Tensor& bias, const at::Tensor& residual,
                                     const DropoutRows& rows);
-// The gradient of x, of x's type `branch`; its column sums over valid rows are added to bias_grad (undefined: skipped).
+// The gradient of x, in x's type `branch`. Its column sums over valid rows are added to bias_grad (undefined: skipped).
 // `valid_rows` as above.
 at::Tensor bias_dropout_backward(const at::Tensor& dy, const DropoutRows& rows, at::Tensor bias_grad,
                                  int64_t valid_rows, at::ScalarType branch);
@@ -86,11 +87,11 @@ struct AttentionDropout {
   uint32_t op = 0, step = 0;
   double probability = 0;
   at::Tensor samples;         // [batch] int64, on the device of q; not needed without dropout
-  int64_t first_head = 0;     // of this rank among the model's heads
-  int64_t max_positions = 0;  // of the model: stride of the element counter
+  int64_t first_head = 0;     // this rank's first head among the model's
+  int64_t max_positions = 0;  // the model's; the stride of the element counter
 };
-// The scores are (q k / divisor) * (scale * divisor): q k is divided before it is stored, so that scores can be kept in
-// a range that the mathematics does not care about (query_key_layer_scaling).
+// The scores are (q k / divisor) * (scale * divisor): q k is divided before it is stored, which keeps stored scores in
+// range and does not change the result (query_key_layer_scaling).
 struct ScoreScale {
   ScoreScale(double scale_, double divisor_ = 1) : scale(scale_), divisor(divisor_) {}
   double scale, divisor;

@@ -1,4 +1,4 @@
-// How the loops over rows are cut among threads, and the sums over rows that come of it.
+// How loops over rows are divided among threads, and the sums over rows that follow from it.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -12,8 +12,8 @@ namespace shardline {
 // dq, dk and dv [batch, heads, length, head_dim], strided, as attention_backward returns them.
 at::Tensor side_by_side(const at::Tensor& dq, const at::Tensor& dk, const at::Tensor& dv);
 
-// Whether a kernel runs our loops on tensors like this one; else ATen. Meta tensors represent CPU tensors in a dry run
-// (models/graph/dry_run.h): a kernel allocates its results and returns.
+// Whether a kernel runs our loops on tensors like this one, and not ATen. Meta tensors represent CPU tensors in a dry
+// run (models/graph/dry_run.h): a kernel allocates its results and returns.
 bool runs_loops(const at::Tensor& t);
 
 // The type of statistics, sums and gradients of parameters of tensors like this one: at least fp32.
@@ -77,11 +77,11 @@ const S* constant_numbers(const at::Tensor& t) {
   return static_cast<const S*>(t.const_data_ptr());
 }
 
-// So many rows of n numbers are worth a thread.
+// The number of rows of n numbers that are worth a thread.
 int64_t rows_per_thread(int64_t n);
 
-// Rows cut into blocks whose size depends on their number alone: sums by block, added in the blocks' order, do not
-// depend on the number of threads.
+// Divides rows into blocks whose size depends only on the number of rows. Sums per block, added in the order of the
+// blocks, thus do not depend on the number of threads.
 struct RowBlocks {
   explicit RowBlocks(int64_t row_count);
   int64_t begin(int64_t block) const { return block * block_rows; }

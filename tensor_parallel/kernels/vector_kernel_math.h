@@ -9,8 +9,9 @@
 
 #include "core/numbers/half_numbers.h"
 
-// One body for every vector width; the loader picks by the processor. A function so marked must be plain (no template,
-// no lambda), and everything it calls must be SHARDLINE_INLINE. Sanitizers run before the picking works.
+// Compiles a function once for every vector width; the loader picks one by the processor. The function must be plain
+// (no template, no lambda), and everything that it calls must be SHARDLINE_INLINE. It is off with sanitizers, which run
+// before the loader can pick.
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define SHARDLINE_VECTORISED __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else

@@ -1,4 +1,4 @@
-// The kernels of an accelerator give what our loops give on CPUs, in sizes of the tests and of real models.
+// An accelerator's kernels give what our loops give on CPUs, in small sizes and in sizes of real models.
 #include <ATen/ops/empty.h>
 #include <c10/core/DeviceGuard.h>
 

@@ -1,5 +1,4 @@
-// NCCL itself, as far as one GPU goes: a world of one rank. It starts, splits, runs each operation in a stream, and
-// ends.
+// NCCL itself, as far as one GPU allows: a world of one rank starts, splits, runs each operation on a stream, and ends.
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/zeros_like.h>

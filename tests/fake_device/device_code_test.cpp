@@ -1,4 +1,4 @@
-// Parts of the engine that have code of their own for accelerators.
+// Parts of the engine that have special code for accelerators.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
@@ -75,7 +75,7 @@ TEST_CASE("an exact sum on a device is the exact sum on the host") {
     const double found = sum.on_host("to compare").value(), wanted = expected.value();
     CHECK((found == wanted || (std::isnan(found) && std::isnan(wanted))));
   };
-  // Of all exponents, subnormal ones and zero included.
+  // Numbers of all exponents, including subnormal ones and zero.
   const at::Tensor bits = at::randint(0, int64_t{0x7fe} << 52, {5000}, at::kLong);
   check(bits.view(at::kDouble));
   check(at::randint(0, int64_t{1} << 54, {5000}, at::kLong).view(at::kDouble));

@@ -93,7 +93,7 @@ TEST_CASE("launches, bytes and waits are counted, these by reason") {
         std::map<std::string, int64_t>{
             {"aten::add.Tensor", 1}, {"aten::mul_.Tensor", 1}, {"copy to the host", 1}, {"read a number", 1}});
   CHECK(counts.launched() == 4);
-  CHECK(counts.bytes == 64 * (3 + 2 + 1) + 4);  // the memory of an operand that is read and written, once
+  CHECK(counts.bytes == 64 * (3 + 2 + 1) + 4);  // memory that an operator both reads and writes counts once
   CHECK(counts.waits == std::map<std::string, int64_t>{{"to look at it", 1}, {"", 1}, {"the end", 1}});
 }
 
@@ -126,7 +126,7 @@ TEST_CASE("a stream that does not wait for another one is found") {
              Contains("copy on stream") && Contains("reads what aten::add_.Tensor on stream 0 of device 0 writes"));
   CHECK_THAT(fault_of([&] { y.add_(1); }), Contains("writes what copy on stream") && Contains("does not wait for it"));
   wait_for_all_streams();
-  // Parts of one tensor do not meet.
+  // Different parts of a tensor do not conflict.
   CHECK(fault_of([&] {
           x.narrow(0, 0, 4).add_(1);
           const c10::StreamGuard guard(stream);
@@ -164,7 +164,7 @@ TEST_CASE("the host must wait for a copy before it reads or writes the memory") 
           done.record(c10::impl::VirtualGuardImpl(at::kPrivateUse1).getStream(fake::device()));
           CHECK_FALSE(done.query());
           CHECK(done.query());
-          CHECK(host.isnan().all().item<bool>());  // nobody said that the host waits for it
+          CHECK(host.isnan().all().item<bool>());  // the host has not said that it waits for it
           const HostWait polls("the copy");
           CHECK(done.query());
           CHECK(at::equal(host, at::full({8}, 3.f)));
@@ -187,7 +187,7 @@ TEST_CASE("the host must wait for a copy before it reads or writes the memory") 
                host.fill_(7);
              }),
              Contains("was changed while a copy"));
-  // A copy that follows another one in a stream gets what that one brought.
+  // A copy that follows another one in a stream reads what that one wrote.
   CHECK(fault_of([&] {
           host.copy_(x, true);
           y.copy_(host, true);

@@ -1,5 +1,5 @@
-// The head and its loss on an accelerator: large blocks of tokens, rows of logits that begin at aligned places, and one
-// wait of the host.
+// The head and its loss on an accelerator: large blocks of tokens, rows of logits that begin at aligned addresses, and
+// one wait of the host.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/ones.h>
@@ -23,7 +23,7 @@ constexpr int64_t kVocabulary = 51, kHidden = 8;
 
 std::vector<std::vector<int64_t>> blocks;  // sizes and row stride of the logits of each
 
-// ATen's operators, after a look at the logits.
+// Records the logits, and lets ATen's operators compute.
 class SeesLogits {
  public:
   SeesLogits() {

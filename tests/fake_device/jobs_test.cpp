@@ -1,4 +1,4 @@
-// Commands on the fake device: what they print and write is what they print and write on a CPU.
+// Commands on the fake device print and write what they print and write on a CPU.
 #include <ATen/Context.h>
 
 #include <filesystem>
@@ -91,7 +91,7 @@ TEST_CASE("train, eval and generate on a device give what they give on a CPU") {
   CHECK(std::filesystem::exists(folder / "out-cuda/timeline/step-2.json"));
 }
 
-// On a real device a process that asks holds some hundreds of MB there until it ends.
+// On a real device, a process that asks holds some hundreds of MB of device memory until it ends.
 TEST_CASE("the checks before ranks are started ask no device for its memory; the ranks do") {
   const RunFolder folder("fake-device-checks");
   const Config config = config_on(folder, "cuda", {});

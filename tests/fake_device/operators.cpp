@@ -34,7 +34,7 @@ bool is_fake(const at::Tensor& tensor) {
   return tensor.defined() && tensor.device().type() == at::kPrivateUse1;
 }
 
-// One operator, from the moment at which it is queued.
+// One operator, from the moment when it is queued.
 class Launch {
  public:
   Launch(std::string name, const c10::Stream& stream) : name_(std::move(name)) {
@@ -44,7 +44,7 @@ class Launch {
     time_ = runtime().clock(stream_)[stream_];
   }
   void uses(const at::Tensor& tensor, bool writes) { runtime().use(name_, stream_, time_, access_of(tensor, writes)); }
-  // A result on the device.
+  // Copies a result to the device.
   at::Tensor made(const at::Tensor& result, at::Device on) {
     const at::Tensor moved = at::empty_strided(result.sizes(), result.strides(), result.options().device(on));
     cpu_alias(moved).copy_(result);
@@ -67,7 +67,7 @@ class Launch {
 
 // ---- memory
 
-// Calls make(allocator, keys) where the memory is to be.
+// Calls make(allocator, keys) on the wanted device.
 template <class Make>
 at::Tensor made_on(std::optional<at::Device> wanted, const Make& make) {
   const at::Device target = wanted && wanted->has_index() ? *wanted : device(current_device());
@@ -184,7 +184,7 @@ at::Scalar local_scalar(const at::Tensor& tensor) {
 
 // ---- all other operators
 
-// Whose results have sizes that the host must learn.
+// Operators whose results have sizes that the host must learn.
 const std::set<std::string> kSizedByValues = {
     "aten::nonzero",    "aten::masked_select",      "aten::_unique2",
     "aten::unique_dim", "aten::unique_consecutive", "aten::repeat_interleave.Tensor"};
@@ -344,7 +344,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> layer_norm_backward(
   return {rounded(dx), rounded(dw), rounded(db)};
 }
 
-// torch chooses among kernels by the type of device; CPUs take this one.
+// torch chooses a kernel by the type of device; this is the one for CPUs.
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                      const std::optional<at::Tensor>& mask, double dropout, bool causal, std::optional<double> scale,
                      bool) {
@@ -355,7 +355,8 @@ at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
   return std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(q, k, v, dropout, causal, added, scale));
 }
 
-// Flash attention, which torch has for CUDA; CPUs have another operator for the same. Laid out as CUDA's results are.
+// Flash attention, which torch has for CUDA; on CPUs another operator computes the same. Results are laid out as
+// CUDA's.
 at::Tensor by_tokens(const at::Tensor& heads) {
   return heads.transpose(1, 2).contiguous().transpose(1, 2);
 }
@@ -395,7 +396,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> flash_attention_backward(
   return {made(dq), made(dk), made(dv)};
 }
 
-// Half-precision factors, an fp32 sum: CPUs have no such operator.
+// Half-precision factors and an fp32 sum, for which CPUs have no operator.
 at::Tensor& wide_addmm_out(const at::Tensor& self, const at::Tensor& a, const at::Tensor& b, at::ScalarType type,
                            const at::Scalar& beta, const at::Scalar& alpha, at::Tensor& out) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
@@ -452,7 +453,7 @@ void install_operators() {
   aten.impl("_scaled_dot_product_flash_attention_backward", TORCH_FN(flash_attention_backward));
   aten.impl("native_layer_norm", TORCH_FN(layer_norm));
   aten.impl("native_layer_norm_backward", TORCH_FN(layer_norm_backward));
-  // Operators made of others have guards of their own, which hide that the caller has none.
+  // Operators that are composed of others have guards of their own, which would hide that the caller has none.
   for (const auto& name : c10::Dispatcher::singleton().getAllOpNames()) {
     const auto op = c10::Dispatcher::singleton().findSchema(name);
     if (op && name.name.starts_with("aten::") && !makes_view(op->schema()) &&

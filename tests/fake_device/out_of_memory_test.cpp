@@ -1,4 +1,4 @@
-// Devices with too little memory: refused before a run, or explained where it runs out on the way.
+// Devices with too little memory are refused before a run, or the lack is explained where memory runs out during one.
 #include <ATen/DeviceAccelerator.h>
 
 #include <filesystem>
@@ -23,7 +23,7 @@ using nlohmann::json;
 
 constexpr double kMiB = 1 << 20;
 
-// Within run_on_ranks, which itself wants more.
+// To be called within run_on_ranks, which itself needs more.
 void leave_free(int64_t bytes) {
   fake::set_device_bytes(device_memory(fake::device()).allocated + bytes);
 }
@@ -39,7 +39,7 @@ Config config_on_device(const RunFolder& folder, json changes) {
   return parse_config(file.dump(), "run.json");
 }
 
-// What ends `job` on the ranks of the config.
+// Returns the error that ends `job` on the ranks of the config.
 std::string failure_on_ranks(const Config& config, const std::function<void(RankContext&)>& job) {
   const WholeDevicesAtEnd whole;
   std::ostringstream out;
@@ -69,7 +69,7 @@ TEST_CASE("a device without room for the plan is refused before anything is crea
   CHECK_FALSE(std::filesystem::exists(config.output_dir));
 }
 
-// Wherever in a step it runs out: in the forward or the backward pass, or when states are made.
+// Memory may run out anywhere in a step: in the forward or the backward pass, or when states are created.
 TEST_CASE("a lack of memory on a device is explained with the plan and what to change") {
   const RunFolder folder("out-of-memory");
   const Config config = config_on_device(folder, {{"training", {{"max_steps", 2}}}});

@@ -12,11 +12,11 @@
 namespace shardline::fake {
 namespace {
 
-Runtime* the_runtime = nullptr;  // never deleted: tensors may outlive all else
+Runtime* the_runtime = nullptr;  // never deleted, because tensors may outlive everything else
 
-// What all threads know together: what a thread knows that begins now. And what those knew that have ended: who has
-// joined them says so (joined_threads). Other threads must not learn it, or what is found would depend on who ends
-// first.
+// all_hosts: what all threads together know, which a thread knows when it begins. ended_hosts: what threads knew when
+// they ended, which a thread that has joined them learns by joined_threads(). Other threads must not learn it:
+// otherwise what is found would depend on which thread ends first.
 Clock all_hosts, ended_hosts;
 
 void queue_launch(const std::string& name, const c10::Stream& stream, const std::vector<Access>& accesses) {
@@ -176,7 +176,7 @@ void Runtime::count_wait() {
   ++counts.waits[HostWait::reason() ? HostWait::reason() : ""];
 }
 
-// The next owner of the memory will use it on the stream that it was allocated on.
+// The next owner of the memory will use it on the stream on which it was allocated.
 void Runtime::release(char* address) {
   const auto found = blocks.find(address);
   Block& block = found->second;

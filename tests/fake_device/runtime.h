@@ -1,4 +1,4 @@
-// What the parts of the fake device share: clocks, blocks of memory, copies that the host has not seen the end of.
+// What the parts of the fake device share: clocks, blocks of memory, and copies whose end the host has not seen.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/core/Stream.h>
@@ -33,18 +33,18 @@ bool covers(const Clock& clock, const Use& use);
 struct Block {
   size_t bytes;
   int device;     // -1: the host's
-  size_t stream;  // that it was allocated on
+  size_t stream;  // on which it was allocated
   std::vector<Use> uses;
   std::vector<size_t> recorded;          // streams of record_stream
-  std::vector<OutsidePtr> outside = {};  // that may use it
+  std::vector<OutsidePtr> outside = {};  // work that may use it
 };
 
-// A copy between a device and pinned memory that the host did not wait for.
+// A copy between a device and pinned memory for which the host has not waited.
 struct Transfer {
   size_t stream;
   uint64_t time;
   bool to_host;
-  at::Tensor host;    // CPU handles to the pinned memory,
+  at::Tensor host;    // a CPU handle to the pinned memory
   at::Tensor values;  // and to what was copied
 };
 
@@ -52,32 +52,32 @@ class Runtime {
  public:
   explicit Runtime(int device_count) : devices(device_count) {}
 
-  // All below: under the mutex.
+  // Everything below is used with the mutex locked.
   std::recursive_mutex mutex;
   const int devices;
   std::map<const char*, Block> blocks;  // by address
   std::list<Transfer> transfers;
   std::vector<std::string> faults;
   void (*on_fault)(const std::string&) = nullptr;
-  std::map<int, std::string> broken;  // devices, with the error
+  std::map<int, std::string> broken;  // by device, its error
   Counts counts;
 
-  size_t number(const c10::Stream& stream);  // makes it known
+  size_t number(const c10::Stream& stream);  // registers a new stream
   std::string name(size_t stream) const;
   Clock& clock(size_t stream) { return clocks_[stream]; }
   std::vector<size_t> streams_of(int device) const;
-  std::vector<OutsidePtr>& outside(size_t stream);  // that have not ended
-  Clock& host_clock();                              // of this thread
-  Clock& host_asked();                              // what it was told when it asked, without waiting for it
+  std::vector<OutsidePtr>& outside(size_t stream);  // those that have not ended
+  Clock& host_clock();                              // this thread's
+  Clock& host_asked();                              // what this thread learned by queries, without waiting
   Block* block_of(const void* pointer);
 
-  // Work is queued: what the host knows has happened before it. Returns its time.
+  // Queues work: everything that the host knows of happens before it. Returns its time.
   uint64_t queue(size_t stream);
   void use(const std::string& what, size_t stream, uint64_t time, const Access& access);
-  // This thread now knows that `clock` has happened.
+  // Records that this thread now knows that `clock` has happened.
   void host_sees(const Clock& clock);
   void count_wait();
-  void release(char* address);  // frees it as soon as nothing outside uses it
+  void release(char* address);  // frees the memory as soon as no outside work uses it
   void check_unseen_transfers();
   void fault(std::string text);
   void check_works(int device) const;  // throws c10::Error if it is broken
@@ -87,8 +87,8 @@ class Runtime {
   void free_released();
 
   std::vector<Clock> clocks_;                                        // by number
-  std::vector<std::vector<OutsidePtr>> outside_;                     // too
-  std::vector<std::pair<char*, std::vector<OutsidePtr>>> released_;  // that something outside may use
+  std::vector<std::vector<OutsidePtr>> outside_;                     // also by number
+  std::vector<std::pair<char*, std::vector<OutsidePtr>>> released_;  // blocks that outside work may still use
   std::vector<c10::Stream> streams_;
   std::map<std::pair<int, int64_t>, size_t> numbers_;
 };
@@ -97,10 +97,10 @@ Runtime& runtime();
 bool is_installed();
 
 void forget_ended(std::vector<OutsidePtr>& outside);
-// Without the mutex: waits until nothing outside is in the way. Throws after a minute.
+// Waits until no outside work is in the way; throws after a minute. The mutex must not be locked.
 void await_outside(const std::function<std::vector<OutsidePtr>()>& in_the_way);
 
-// Of the current thread.
+// The current thread's.
 int current_device();
 c10::Stream current_stream(int device);
 
@@ -108,9 +108,9 @@ void install_streams();    // streams, events and devices
 void install_memory();     // allocators
 void install_operators();  // the operators
 
-// CPU tensor on the same memory.
+// A CPU tensor on the same memory.
 at::Tensor cpu_alias(const at::Tensor& tensor);
-// What an operator uses of it.
+// The memory of a tensor that an operator uses.
 Access access_of(const at::Tensor& tensor, bool writes);
 c10::Allocator* pinned_allocator();
 bool is_pinned(const void* pointer);

@@ -14,18 +14,18 @@ namespace shardline::fake {
 namespace {
 
 thread_local int chosen_device = 0;
-thread_local std::map<int, c10::StreamId> chosen_streams;  // by device; the default one where nothing was chosen
+thread_local std::map<int, c10::StreamId> chosen_streams;  // by device; the default stream if there is no entry
 
 c10::Stream make_stream(int index, c10::StreamId id) {
   return c10::Stream(c10::Stream::UNSAFE, device(index), id);
 }
 
-// A version of an event: what had happened on its stream.
+// One recording of an event: what had happened on its stream.
 struct Event {
   int device = 0;
   Clock clock;
   std::vector<OutsidePtr> outside;
-  bool timed = false, asked = false, known = false;  // known: a query was answered with yes
+  bool timed = false, asked = false, known = false;  // known: a query has returned true
   std::chrono::steady_clock::time_point recorded;
 
   bool waits_outside() {
@@ -105,8 +105,8 @@ class Guard : public c10::impl::DeviceGuardImplInterface {
     if (recorded.waits_outside())
       for (const auto& work : recorded.outside) runtime().outside(number).push_back(work);
   }
-  // What the host has not waited for is not done yet when it asks first, and done when it asks again. A thread that
-  // asks may then free memory, but must not use it, because it may have asked for another reason, unless it polls
+  // If the host has not waited for an event, the first query returns false and the second true. The thread that asks
+  // may then free memory, but must not use it, because it may have asked for another reason; it may use it if it polls
   // inside a HostWait.
   bool queryEvent(void* event) const override {
     const std::scoped_lock lock(runtime().mutex);

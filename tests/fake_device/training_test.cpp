@@ -1,5 +1,5 @@
-// Whole training runs on the fake device: the same numbers as on CPUs with the same operators, without a race and
-// without a wait that has no name.
+// Training runs on the fake device give the numbers of CPUs with the same operators, without races and without waits
+// that name no reason.
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -34,7 +34,7 @@ const c10::impl::VirtualGuardImpl& device_guard() {
   return guard;
 }
 
-// CPUs compute with the operators that the device has.
+// Makes CPUs compute with the operators that the device has.
 class SameOperators {
  public:
   SameOperators() {
@@ -47,7 +47,7 @@ class SameOperators {
   }
 };
 
-// All ranks on device 0, each with a stream of its own.
+// Runs all ranks on device 0, each with a stream of its own.
 Outcome on_fake_device(const Point& point, const Tampering& tampering = {}) {
   return run_point(point, tampering, parity::shared_by_ranks(fake::device()));
 }
@@ -68,7 +68,7 @@ Tampering around_block(const parity::Around& around) {
   return {.spec = [=](ModelSpec& spec, const Point&) { parity::wrap(spec.layers.at(2), around); }};
 }
 
-// The faults of a short run with a mistake.
+// Returns the faults of a short run with a mistake.
 Faults faults_with(const parity::Around& around) {
   fake::take_faults();
   on_fake_device({.dtype = "float32", .microbatches = 2}, around_block(around));
@@ -77,7 +77,7 @@ Faults faults_with(const parity::Around& around) {
 
 }  // namespace
 
-// A microbatch has at most 256 tokens, because the head of a CPU cuts more into blocks, which are added one by one.
+// A microbatch has at most 256 tokens, because on CPUs the head cuts more tokens into blocks, which it adds one by one.
 TEST_CASE("one rank on the device has the bits of one on a CPU") {
   const Point base{.dtype = "float32", .microbatches = 3};
   Point dropout = base;
@@ -199,7 +199,7 @@ TEST_CASE("planted races in a layer are found") {
       run_ranks(1, [](const CommunicatorPtr& world) {
         parity::run_point_on({.dtype = "float32"}, world, {}, {fake::device(1)});
       });
-    } catch (const std::exception&) {  // how far it comes does not matter
+    } catch (const std::exception&) {  // how far it gets does not matter
     }
     const auto faults = fake::take_faults();
     REQUIRE_FALSE(faults.empty());

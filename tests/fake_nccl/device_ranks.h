@@ -13,7 +13,7 @@
 
 namespace shardline::testing {
 
-// Rank r has device r, which is current.
+// Rank r has device r as its current device.
 inline void run_on_devices(int ranks, const std::function<void(CommunicatorPtr control)>& fn) {
   run_ranks(ranks, [&](CommunicatorPtr control) {
     const c10::DeviceGuard on_device(fake::device(control->rank()));

@@ -1,5 +1,5 @@
-// Training runs of many ranks on fake devices: the numbers of the same layout on CPUs with the same operators, to the
-// bit, and no race, no leak and no misuse of NCCL.
+// Training runs of many ranks on fake devices give the bits of the same layout on CPUs with the same operators, without
+// races, leaks or misuse of NCCL.
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
@@ -25,7 +25,7 @@ using parity::Outcome;
 using parity::Point;
 using Texts = std::vector<std::string>;
 
-// CPUs compute with the operators that the device has.
+// Makes CPUs compute with the operators that the device has.
 struct SameOperators {
   SameOperators() {
     use_kernels(KernelLibrary::aten);
@@ -106,7 +106,7 @@ class Forgetful : public ForwardingCommunicator {
   }
 
  private:
-  // The wait of another stream than the one that needs it.
+  // Makes another stream wait than the one that needs it.
   struct NoWait : Work {
     explicit NoWait(WorkPtr work) : inner(std::move(work)) {}
     bool poll() override { return inner->poll(); }
@@ -139,7 +139,7 @@ TEST_CASE("a wait that a training run forgets is found, on whatever communicator
     fake::take_faults();
     try {
       run_point(with_batch(small), {}, choose);
-    } catch (const Error&) {  // what was read too early may be anything
+    } catch (const Error&) {  // what was read too early may have any value
     }
     const Texts faults = fake::take_faults();
     const auto tells = [](const std::string& text) { return text.find("does not wait for it") != std::string::npos; };

@@ -47,14 +47,14 @@ struct Op {
   size_t count;  // as in the call
   NcclType type;
   bool max;
-  int peer;  // of a message; root of a broadcast
+  int peer;  // the peer of a message, or the root of a broadcast
   Comm* comm;
   c10::StreamId stream;
   Kernel* kernel = nullptr;
   bool over = false;
 
   size_t bytes(int parts = 1) const { return count * parts * c10::elementSize(scalar_type(type)); }
-  // Equal on all that take part.
+  // Equal on all ranks that take part.
   std::string signature() const {
     std::string text = is_message(kind) ? "message" : kNames[static_cast<int>(kind)];
     if (kind == Kind::all_reduce || kind == Kind::reduce_scatter) text += max ? " max" : " sum";
@@ -67,7 +67,7 @@ struct Op {
 struct Kernel : Outside {
   Comm* comm = nullptr;
   std::list<Op> ops;
-  std::vector<OutsidePtr> before;  // in its stream
+  std::vector<OutsidePtr> before;  // earlier work in its stream
   bool in_stream = false;
   std::atomic<Clock::rep> end{0};
 
@@ -84,12 +84,12 @@ using KernelPtr = std::shared_ptr<Kernel>;
 
 // (sender, receiver, number) of a message; (-1, -1, number) of a collective.
 using MeetingKey = std::tuple<int, int, uint64_t>;
-using Meeting = std::vector<Op*>;  // by rank; sender and receiver
+using Meeting = std::vector<Op*>;  // by rank, or sender and receiver
 
 struct Group {
-  std::vector<Comm*> members;               // by rank; null: not there yet
-  std::map<MeetingKey, Meeting> meetings;   // that are not over
-  std::set<std::pair<int, int>> connected;  // sender and receiver; (-1, -1): all
+  std::vector<Comm*> members;               // by rank; null if not created yet
+  std::map<MeetingKey, Meeting> meetings;   // those that are not over
+  std::set<std::pair<int, int>> connected;  // sender and receiver, or (-1, -1) for all ranks
   std::map<uint64_t, std::vector<struct Split>> splits;
 };
 
@@ -116,7 +116,7 @@ struct Comm {
 
 struct Library {
   std::mutex mutex;
-  std::list<Comm> comms;  // never freed: a late use is a fault, not a crash
+  std::list<Comm> comms;  // never freed, so that a late use is a fault and not a crash
   std::map<NcclId, std::shared_ptr<Group>> groups;
   std::vector<std::string> faults;
   int ids = 0;
@@ -129,7 +129,7 @@ Library& library() {
 
 thread_local NcclTrouble trouble;
 thread_local std::vector<std::string> calls;
-thread_local int depth = 0, first_error = kNcclSuccess;  // of the open group
+thread_local int depth = 0, first_error = kNcclSuccess;  // those of the open group
 thread_local std::list<Op> collected;
 thread_local std::vector<Comm*> aborting;
 
@@ -208,7 +208,7 @@ std::vector<Access> accesses_of(const Op& op) {
   return all;
 }
 
-// ---- progress, with the lock
+// ---- progress, with the mutex locked
 
 bool is_idle(const Comm& comm) {
   return outside_of(device(comm.device)).empty();
@@ -218,7 +218,7 @@ bool is_complete(const Meeting& meeting) {
   return std::find(meeting.begin(), meeting.end(), nullptr) == meeting.end();
 }
 
-// Makes the connections that can be made now; whether the kernel has all of its own.
+// Makes the connections that can be made now. Returns whether the kernel has all that it needs.
 bool connect(Kernel& kernel) {
   Group& group = *kernel.comm->group;
   bool all = true;
@@ -275,7 +275,7 @@ void progress() {
   }
 }
 
-// On the thread of the rank: what NCCL does in the background.
+// Does on the rank's thread what NCCL does in the background.
 void put_in_stream(Comm& comm) {
   if (!comm.launching || comm.owner != std::this_thread::get_id() || !connect(*comm.launching)) return;
   const KernelPtr kernel = std::exchange(comm.launching, nullptr);
@@ -325,7 +325,7 @@ int message(Kind kind, const void* from, void* to, size_t count, NcclType type, 
   return add({kind, from, to, count, type, false, peer, static_cast<Comm*>(comm), id}, text.c_str());
 }
 
-// Takes the operation's place where it meets those of other ranks.
+// Registers the operation where it meets those of other ranks.
 void meet(Op& op) {
   Comm& comm = *op.comm;
   const bool sends = op.kind == Kind::send;
@@ -481,7 +481,7 @@ void abort_one(Comm* comm) {
   break_group(*comm->group, kRemoteError, "remote process exited or there was a network error");
 }
 
-// Without the lock, because it waits.
+// The mutex must not be locked, because this waits.
 void end_aborts() {
   constexpr std::chrono::seconds kForEver{5};
   const auto begin = Clock::now();

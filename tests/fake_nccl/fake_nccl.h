@@ -1,16 +1,18 @@
 // NCCL without GPUs, for tests: the functions of core/comm/nccl/nccl_api.h on the devices of tests/fake_device. Ranks
-// are threads. It moves data, in the order of addition of CPU communicators, and behaves as NCCL does where programs go
-// wrong:
-//  - init_rank takes the thread's current device, and fails when two ranks have the same. It and split end in the
+// are threads. It moves data, adds in the order of CPU communicators, and behaves as NCCL does where programs make
+// mistakes:
+//
+//  - init_rank uses the thread's current device, and fails if two ranks have the same. It and split complete in the
 //    background, when all ranks have called them.
-//  - A launch is in progress until the connections exist that it needs: both ends of a message, or all ranks of a
-//    group's first collective, have launched theirs, and nothing that waits for another rank runs on their devices
-//    (connections need memory, for which the CUDA runtime may wait for what is running). Nothing of it is in the stream
-//    before that.
-//  - Operations run in the order of their streams, when all ranks have come to them, without the host.
-//  - Ranks that do not issue matching calls fail, and so do the peers of one that aborts.
-//  - An abort ends the communicator's operations, all those of a group together, and then waits until nothing runs on
-//    the device.
+//  - A launch is in progress until the connections that it needs exist: both ends of a message, or all ranks of a
+//    group's first collective, must have launched theirs, and nothing that waits for another rank may run on their
+//    devices (connections need memory, for which the CUDA runtime may wait for everything that runs). Until then none
+//    of it is in the stream.
+//  - Operations run in the order of their streams, once all ranks have reached them, without the host.
+//  - Ranks that do not issue matching calls fail, and so do the peers of a rank that aborts.
+//  - An abort ends the operations of its communicator, or of all communicators of a group, and then waits until
+//    nothing runs on the device.
+//
 // What NCCL leaves undefined is a fault: the use of a communicator that is busy, failed or freed. So is an abort that
 // would wait for ever.
 #pragma once
@@ -23,18 +25,18 @@ namespace shardline::fake {
 
 const NcclApi& nccl();
 
-// What goes wrong on the rank of this thread.
+// What goes wrong on this thread's rank.
 struct NcclTrouble {
-  int version = 0;           // another one than built_version
-  int unique_id_result = 0;  // of get_unique_id
-  int send_result = 0;       // of every send
+  int version = 0;           // a version other than built_version
+  int unique_id_result = 0;  // the result of get_unique_id
+  int send_result = 0;       // the result of every send
   bool stays_away = false;   // its launches never reach the others
 };
 NcclTrouble& nccl_trouble();
-// All communicators of this thread report this from now on.
+// From now on all communicators of this thread report this.
 void break_nccl(int result, const std::string& text);
 
-// Since the last question: calls of this thread, such as "all_reduce 10 max", and faults of all.
+// Since the last call: the calls of this thread, such as "all_reduce 10 max", and the faults of all threads.
 std::vector<std::string> take_nccl_calls();
 std::vector<std::string> take_nccl_faults();
 // Communicators that were neither destroyed nor aborted.

@@ -44,7 +44,7 @@ void check_nothing_wrong() {
   CHECK(fake::live_nccl_communicators() == 0);
 }
 
-// What each of two ranks says when it has failed.
+// Returns each rank's error when a job of two ranks fails.
 Texts failures_of_two(const std::function<void(CommunicatorPtr control)>& job) {
   Texts texts(2);
   run_on_devices(2, [&](CommunicatorPtr control) { texts[control->rank()] = failure_of([&] { job(control); }); });
@@ -52,7 +52,7 @@ Texts failures_of_two(const std::function<void(CommunicatorPtr control)>& job) {
 }
 
 TEST_CASE("nccl: does what every communicator does") {
-  const Texts of_hosts = {"limits run from the wait", "an expired wait tells both times"};  // others below
+  const Texts of_hosts = {"limits run from the wait", "an expired wait tells both times"};  // other tests below
   for (const int ranks : {1, 3})
     for (const auto& behaviour : testing::comm_behaviours()) {
       if (std::find(of_hosts.begin(), of_hosts.end(), behaviour.name) != of_hosts.end()) continue;
@@ -70,7 +70,7 @@ TEST_CASE("nccl: ranks that disagree all fail") {
   for (size_t i = 0; i < mismatches.size(); i += 3) {  // each takes a while
     const auto& mismatch = mismatches[i];
     CAPTURE(mismatch.name);
-    const Limits limits(300ms);  // NCCL hangs where messages meet collectives
+    const Limits limits(300ms);  // NCCL hangs if a message meets a collective
     const Texts texts = failures_of_two([&](CommunicatorPtr control) {
       const CommunicatorPtr world = make_nccl_world(control, control->rank(), fake::nccl());
       testing::StagingCommunicator staged(world, fake::device(control->rank()));
@@ -245,7 +245,7 @@ TEST_CASE("nccl: a start that does not come is given up") {
   run_on_devices(2, [&](CommunicatorPtr control) {
     if (control->rank() == 0)
       text = failure_of([&] { make_nccl_world(control, 0, fake::nccl()); });
-    else {  // takes part in what the host decides, and dies
+    else {  // takes part in what the host decides, then ends
       gather_to_all(*control, at::full({1}, 22809, at::kLong));
       control->broadcast(at::zeros({1 + static_cast<int64_t>(sizeof(NcclId))}, at::kByte), 0)->wait();
     }
@@ -404,7 +404,7 @@ TEST_CASE("nccl: an error of the device fails the world where nothing may throw:
       CommunicatorPtr pp = world->split(0, "pp");
       if (control->rank() == 0) {
         WorkPtr received = pp->recv(filled({3}, 0), 1);
-        std::this_thread::sleep_for(100ms);  // nothing is under way that the watching thread would ask about
+        std::this_thread::sleep_for(100ms);  // the watching thread has nothing to query
         fake::break_device(fake::device(0), "an illegal memory access was encountered");
         if (at_end) {
           received.reset();

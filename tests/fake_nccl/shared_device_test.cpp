@@ -84,7 +84,7 @@ TEST_CASE("shared device: a message between a device and a CPU is refused") {
                     Contains("disagree") && Contains(" on "));
 }
 
-// What each of two ranks says when the device has no memory left for `job`, which is given a tensor of it.
+// Returns each rank's error when the device has no memory left for `job`, which gets one of its tensors.
 Texts failures_without_memory(const std::function<void(Communicator& world, const at::Tensor& tensor)>& job) {
   Texts texts(2);
   const auto run = [&] {

@@ -1,4 +1,4 @@
-// Carries CPU tensors over a communicator of device tensors: for tests that are written for CPUs.
+// Carries CPU tensors over a communicator of device tensors, for tests that are written for CPUs.
 #pragma once
 #include <ATen/ops/empty_like.h>
 

@@ -1,4 +1,4 @@
-// Linked into a program, it gives the program the accelerator of tests/fake_device. A mistake that the device finds
+// Gives the program into which it is linked the accelerator of tests/fake_device. A violation that the device finds
 // ends the program with a message.
 #include <unistd.h>
 

@@ -88,7 +88,7 @@ int init_rank(void** comm, int size, const NcclId* id, int rank) {
 }
 
 int split(void* comm, int color, int key, void** part) {
-  // NCCL may fill the handle in the background, so it is given the caller's own place.
+  // NCCL may write the handle in the background, so it gets the caller's own variable.
   ncclConfig_t config = non_blocking();
   return ncclCommSplit(comm_of(comm), color, key, reinterpret_cast<ncclComm_t*>(part), &config);
 }

@@ -1,6 +1,6 @@
-// The functions of NCCL that the nccl communicator calls, as a table: a build without CUDA still compiles everything
-// above it, and tests it with another library. Handles are opaque; results are the numbers of ncclResult_t. Streams are
-// the native handles of c10::Stream.
+// The NCCL functions that the nccl communicator calls, as a table, so that a build without CUDA compiles everything
+// that uses them and tests it with another library. Handles are opaque, results are values of ncclResult_t, and streams
+// are the native handles of c10::Stream.
 #pragma once
 #include <c10/core/DeviceType.h>
 
@@ -21,21 +21,21 @@ bool has_nccl();
 std::string nccl_version_text(int version);  // "2.28.9" of 22809
 
 struct NcclApi {
-  c10::DeviceType device_type;  // of the tensors
-  int built_version;            // of the headers, as get_version counts
+  c10::DeviceType device_type;  // the type of device that tensors are on
+  int built_version;            // the version of the headers, as get_version encodes it
 
   // Communicators are non-blocking: calls on them may return kNcclInProgress, and async_error reports their progress,
-  // to any thread. init_rank takes the calling thread's current device.
+  // on any thread. init_rank uses the calling thread's current device.
   int (*get_version)(int* version);
   int (*get_unique_id)(NcclId* id);
   int (*init_rank)(void** comm, int size, const NcclId* id, int rank);
   int (*split)(void* comm, int color, int key, void** part);
   int (*async_error)(void* comm, int* state);
   const char* (*last_error)(void* comm);
-  int (*finalize)(void* comm);  // ends what is under way ...
-  int (*destroy)(void* comm);   // ... then frees; both after success
-  // Ends and frees immediately, after failure; in a group all communicators together. It waits for what runs on the
-  // device, other communicators' operations included.
+  int (*finalize)(void* comm);  // completes what is running ...
+  int (*destroy)(void* comm);   // ... then frees the communicator; both only after success
+  // After a failure: ends running operations and frees the communicator; in an NCCL group, does so for all
+  // communicators together. It waits for everything that runs on the device, including other communicators' operations.
   int (*abort)(void* comm);
 
   int (*group_start)();
@@ -48,7 +48,7 @@ struct NcclApi {
   int (*recv)(void* to, size_t count, NcclType type, int peer, void* comm, void* stream);
 };
 
-// The library itself. Throws ConfigError in a build without CUDA.
+// The table of NCCL itself. Throws ConfigError in a build without CUDA.
 const NcclApi& nccl_api();
 
 }  // namespace shardline

@@ -16,7 +16,7 @@ class NcclWork : public Work {
  public:
   NcclWork(NcclChannelPtr channel, NcclBatchPtr batch, CommRequest request)
       : channel_(std::move(channel)), batch_(std::move(batch)), request_(std::move(request)) {
-    request_.let_tensors_go();  // the batch has them
+    request_.let_tensors_go();  // the batch keeps them alive
   }
 
   bool poll() override { return channel_->advance(batch_); }
@@ -43,12 +43,12 @@ class NcclCommunicator : public CommunicatorBase {
 
   void abort(const std::string& reason) override {
     const std::string message = cat("rank ", identity()->members[rank()], " aborted: ", reason);
-    control_->abort(message);  // first: the message must leave even if NCCL does not come to an end
+    control_->abort(message);  // first, so that the message is sent even if aborting NCCL hangs
     world_->fail(message);
   }
 
-  // NCCL makes the connections of a group for its first collective, and while it does, the CUDA runtime may wait for
-  // what runs on the device. Now nothing runs there that waits for another rank.
+  // NCCL connects the ranks of a group at its first collective, and meanwhile the CUDA runtime may wait for everything
+  // that runs on the device. So it is done now, when nothing runs there that waits for another rank.
   void connect() {
     if (size() > 1) barrier({.what = "connecting a new group", .timeout = timeouts().start_up});
   }
@@ -69,7 +69,7 @@ class NcclCommunicator : public CommunicatorBase {
   }
 
  private:
-  // A barrier is the one operation that the host waits for.
+  // A barrier is the only operation that the host waits for.
   WorkPtr ended(const WorkPtr& work) {
     work->wait();
     {
@@ -85,7 +85,7 @@ class NcclCommunicator : public CommunicatorBase {
   NcclChannelPtr channel_;
 };
 
-// NCCL makes a communicator in the background; this waits for it, and cleans up if it does not come.
+// NCCL creates a communicator in the background. Waits until it exists, and cleans up if it cannot be created.
 void establish(NcclWorld& world, void* comm, const CommIdentity& identity, bool is_new) {
   const TimeLimit limit = timeouts().start_up;
   const auto state = world.settle(comm, limit);
@@ -107,7 +107,7 @@ std::shared_ptr<Communicator> NcclCommunicator::split(int color, const std::stri
   part.library = identity()->library;
   part.rank = control->rank();
   for (const int member : ranks) part.members.push_back(identity()->members[member]);
-  // NCCL wants colors from 0: the lowest rank of the group serves.
+  // NCCL requires colors that are not negative; the lowest rank of the group is one.
   void* comm = nullptr;
   int result = kNcclSuccess;
   world_->use([&] { result = world_->api().split(channel_->comm(), ranks.front(), rank(), &comm); });
@@ -118,7 +118,8 @@ std::shared_ptr<Communicator> NcclCommunicator::split(int color, const std::stri
   return made;
 }
 
-// The same library everywhere, and none that is older than what this program was compiled for.
+// Checks that all ranks load the same version, and that it is not older than the one that this program was compiled
+// for.
 std::string checked_library(Communicator& control, const NcclApi& api) {
   const at::Tensor mine = at::zeros({1}, at::kLong);
   int version = 0;
@@ -139,9 +140,9 @@ std::string checked_library(Communicator& control, const NcclApi& api) {
   return cat("NCCL ", nccl_version_text(version));
 }
 
-// Rank 0's id.
+// Broadcasts rank 0's unique id.
 NcclId shared_id(Communicator& control, const NcclApi& api, const std::string& library) {
-  // The first byte of the message says whether there is one, so that a failure reaches everybody.
+  // The first byte of the message says whether there is an id, so that all ranks learn of a failure.
   const at::Tensor message = at::zeros({1 + static_cast<int64_t>(sizeof(NcclId))}, at::kByte);
   char* const bytes = static_cast<char*>(message.mutable_data_ptr());
   NcclId id{};

@@ -1,14 +1,16 @@
-// One rank per GPU, directly on NCCL. Each group has its own NCCL communicator and its own stream of high priority.
+// One rank per GPU, using NCCL directly. Each group has its own NCCL communicator and its own high-priority stream.
 //
-//  - wait() makes the current stream wait, and the host only until NCCL has put the operation into its stream: some
-//    microseconds, or until the other rank comes where a first message makes a connection. barrier() waits on the host.
-//  - A thread of the rank watches what is under way. On an error of NCCL or the device, or when the current stream has
-//    waited for longer than the limit, it aborts `control`, which ends the job, and then NCCL.
-//  - Tensors live until the current stream waits for their operation, or until it is done.
-//  - Sends and receives are gathered and start together, as one NCCL group, at the next wait(), poll() or collective of
-//    this communicator: two neighbours that both send first would otherwise block each other. They also end together.
-//  - On a failure all communicators of the world are aborted; else they are finalised and destroyed with their last
-//  owner.
+//  - wait() makes the current stream wait. The host waits only until NCCL has put the operation into its stream: some
+//    microseconds, or until the other rank arrives if a first message makes a connection. barrier() makes the host
+//    wait.
+//  - A thread of the rank watches running operations. After an error of NCCL or of the device, or when the current
+//    stream has waited for longer than the limit, it aborts `control`, which ends the job, and then NCCL.
+//  - Tensors are kept alive until the current stream waits for their operation, or until the operation is done.
+//  - Sends and receives are collected and start together, as one NCCL group, at the next wait(), poll() or collective
+//    of this communicator: two neighbours that both send first would otherwise block each other. They also end
+//    together.
+//  - After a failure, all communicators of the world are aborted; otherwise each is finalized and destroyed with its
+//    last owner.
 //  - NCCL chooses the order of addition.
 #pragma once
 #include "core/comm/communicator.h"
@@ -17,9 +19,9 @@
 namespace shardline {
 
 // Collective over the ranks of `control`, a CPU communicator that carries the unique id and later the colors of splits.
-// `device`: this rank's, and the thread's current one; two ranks must not share one. Throws DistributedError when NCCL
-// cannot start within the start-up limit or ranks load different versions, RunError when it is older than the one that
-// this was compiled for.
+// `device` is this rank's GPU, which must be the thread's current device; two ranks must not share one. Throws
+// DistributedError if NCCL does not start within the start-up limit or if ranks load different versions, and RunError
+// if the version is older than the one that this was compiled for.
 CommunicatorPtr make_nccl_world(CommunicatorPtr control, int device, const NcclApi& api = nccl_api());
 
 }  // namespace shardline

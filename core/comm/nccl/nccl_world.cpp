@@ -10,9 +10,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kBetweenLooks{5};
-constexpr std::chrono::milliseconds kShortWait{1};  // NCCL puts an operation into a stream in less
+constexpr std::chrono::milliseconds kShortWait{1};  // NCCL puts an operation into a stream in less time
 constexpr std::chrono::microseconds kBetweenQuestions{100};
-constexpr int kStreams = 32;  // of a priority in torch's pool, which hands them out in turn
+constexpr int kStreams = 32;  // streams of one priority in torch's pool, which hands them out in turn
 
 c10::impl::VirtualGuardImpl guard_of(at::Device device) {
   return c10::impl::VirtualGuardImpl(device.type());
@@ -181,14 +181,14 @@ void NcclWorld::make_wait(const NcclBatchPtr& batch, const std::shared_ptr<Strea
 
 void NcclWorld::watch_over() {
   set_current_rank(rank_);
-  guard_of(device_).setDevice(device_);  // or questions about events would set up the first device for this thread
+  guard_of(device_).setDevice(device_);  // event queries would otherwise initialize the first device for this thread
   std::unique_lock lock(mutex_);
   while (!stopping_) {
     wake_.wait(lock, [&] { return stopping_ || !watched_.empty(); });
     wake_.wait_for(lock, kBetweenLooks, [&] { return stopping_; });
     const State found = look();
     if (found.error.empty()) continue;
-    // The rank's thread may be waiting for the device, or may not look at its results for long.
+    // The rank's thread may be waiting for the device, or may not check its operations for long.
     lock.unlock();
     if (found.remote) let_others_speak();
     lock.lock();
@@ -226,7 +226,7 @@ NcclWorld::State NcclWorld::look() {
       if (watched.since && Clock::now() - *watched.since > first.limit.time)
         return {.error = identity.timed_out(first, *watched.since).what()};
     }
-  } catch (const std::exception& error) {  // of a device whose work has failed
+  } catch (const std::exception& error) {  // work on the device has failed
     return {.error = message_of(error)};
   }
   return {};

@@ -1,5 +1,5 @@
-// What the NCCL communicators of one rank share: they fail together, and one thread watches over them, since neither
-// the host nor a stream that waits for NCCL notices an error.
+// What the NCCL communicators of one rank share. They fail together, and one thread watches all of them, because
+// neither the host nor a stream that waits for NCCL notices an error.
 #pragma once
 #include <c10/core/Event.h>
 #include <c10/core/Stream.h>
@@ -22,19 +22,19 @@
 
 namespace shardline {
 
-// What a result of NCCL other than success means, in words.
+// Explains an NCCL result other than success.
 const char* nccl_result_text(int result);
 
 // Operations that start together, in one NCCL group, and end with one event. Shared by the rank's thread and the
-// watching one; in_stream is set last by the first.
+// watching thread; the former sets in_stream last.
 struct NcclBatch {
   NcclBatch(std::shared_ptr<const CommIdentity> group, void* communicator, c10::DeviceType type)
       : identity(std::move(group)), comm(communicator), end(type) {}
 
   std::shared_ptr<const CommIdentity> identity;
   void* comm;
-  std::vector<CommRequest> requests;  // with their tensors until the rank's stream waits for the end
-  c10::Event end;                     // of a stream that has all of them
+  std::vector<CommRequest> requests;  // keep their tensors alive until the rank's stream waits for the end
+  c10::Event end;                     // recorded after all of them in their stream
   std::atomic<bool> in_stream = false;
 
   bool is_over() const { return in_stream && end.query(); }
@@ -43,7 +43,7 @@ using NcclBatchPtr = std::shared_ptr<NcclBatch>;
 
 class NcclWorld {
  public:
-  // control: carries host values between the same ranks; is aborted when the watching thread finds a failure.
+  // control: carries host values between the same ranks; aborted when the watching thread finds a failure.
   NcclWorld(const NcclApi& api, at::Device device, CommunicatorPtr control);
   ~NcclWorld();
   NcclWorld(const NcclWorld&) = delete;
@@ -53,41 +53,41 @@ class NcclWorld {
   at::Device device() const { return device_; }
   c10::Stream current_stream() const;
 
-  // A stream of high priority that no other group of this rank uses, until it is given back: groups that share one
-  // could wait for each other.
+  // Returns a high-priority stream that no other group of this rank uses until it is given back. Groups that shared a
+  // stream could wait for each other.
   c10::Stream take_stream();
   void give_back(const c10::Stream& stream);
 
-  // What fail() aborts. Nothing of a communicator that is removed is under way.
+  // Adds and removes communicators that fail() aborts. A communicator that is removed has no running operations.
   void add(void* comm);
   void remove(void* comm);
 
-  // "" while all is well; else the message of the first failure, which names rank, operation and group.
+  // The message of the first failure, which names rank, operation and group; "" if there was none.
   std::string failure() const;
-  // Aborts all communicators; the first message counts.
+  // Aborts all communicators. Only the first message is kept.
   void fail(const std::string& message);
-  // For an exception that must not leave a destructor or a poll: of the device, whose work has failed, or of what has
-  // failed this world already.
+  // The same for an exception that must not leave a destructor or a poll: it reports that work on the device has
+  // failed, or repeats the failure of this world.
   void fail(const std::exception& error);
-  // Runs `call`, during which communicators are not aborted, unless they were already. Returns whether it ran.
+  // Runs `call`, unless the communicators were aborted; they are not aborted while it runs. Returns whether it ran.
   bool use(const std::function<void()>& call);
 
-  // What a communicator is doing. The error is NCCL's, or the failure where there is one.
+  // The state of a communicator. The error is NCCL's, or the world's failure if there is one.
   struct State {
     bool busy = false;
     std::string error;
-    bool remote = false;  // of another rank, which is about to end the job with its own message
+    bool remote = false;  // the error is that of another rank, which is about to end the job with its own message
   };
   State state_of(void* comm) const;
-  State state_of(void* comm, int result) const;  // of a call that returned this
-  // Asks until the communicator is not busy, or has an error: the limit that has passed is one. Aborts nothing.
+  State state_of(void* comm, int result) const;  // after a call that returned `result`
+  // Polls until the communicator is no longer busy or has an error; an expired limit is an error. Aborts nothing.
   State settle(void* comm, const TimeLimit& limit) const;
-  // Before a message about another rank's failure: gives that rank time for its own.
+  // Gives another rank that has failed time for its own message. Call it before reporting that rank's failure.
   static void let_others_speak();
 
-  // The batch is in its stream: it is watched until it is over.
+  // Watches the batch, which is in its stream, until it is over.
   void watch(const NcclBatchPtr& batch);
-  // The rank's stream waits for the end of the batch; the limit counts from when it gets there.
+  // Makes the rank's stream wait for the end of the batch. The limit counts from when the stream reaches the wait.
   void make_wait(const NcclBatchPtr& batch, const std::shared_ptr<StreamWait>& wait);
 
  private:
@@ -98,8 +98,8 @@ class NcclWorld {
   };
 
   void watch_over();
-  // Below: with the lock.
-  State look();  // at what is under way: the error is the message of the first failure found
+  // The functions below are called with the mutex locked.
+  State look();  // checks what is running; the error is the first failure found
   static void end(const Watched& watched, FlightState state);
   State meaning_of(void* comm, int result) const;
   std::string message_of(const std::exception& error) const;
@@ -109,7 +109,7 @@ class NcclWorld {
   const at::Device device_;
   const CommunicatorPtr control_;
   const int rank_;
-  std::vector<c10::Stream> streams_;  // taken; of the rank's thread
+  std::vector<c10::Stream> streams_;  // those taken; used only by the rank's thread
 
   mutable std::mutex mutex_;  // guards everything below
   std::condition_variable wake_;

@@ -14,8 +14,9 @@ namespace {
 
 constexpr size_t kStackBytes = 512 * 1024;
 
-// Pushes what a function must leave as it was, keeps the stack's pointer in *mine, and goes on where `other` did this.
-// (swapcontext makes system calls, and address sanitizers clear the whole stack's shadow in it.)
+// Pushes the registers that a function must preserve, stores the stack pointer in *mine, and continues where the fiber
+// of `other` did the same. (swapcontext makes system calls, and AddressSanitizer clears the whole stack's shadow in
+// it.)
 extern "C" void shardline_switch_stacks(void** mine, void* other);
 #if defined(__x86_64__)
 asm(R"(
@@ -40,7 +41,7 @@ shardline_switch_stacks:
   ret
 .size shardline_switch_stacks, . - shardline_switch_stacks
 )");
-constexpr size_t kPushed = 6, kReturn = 6;  // words on a stack that waits, and which of them the code goes on at
+constexpr size_t kPushed = 6, kReturn = 6;  // words on a waiting stack, and the index of the return address
 #elif defined(__aarch64__)
 asm(R"(
 .text
@@ -80,31 +81,31 @@ constexpr size_t kPushed = 20, kReturn = 11;
 #error "fibers know how to switch stacks on x86-64 and 64-bit Arm only"
 #endif
 
-Fibers* running = nullptr;  // fibers start without an argument
+Fibers* running = nullptr;  // for enter(), which has no argument
 
 }  // namespace
 
 struct Fibers::Fiber {
   enum class State { idle, running, returned };
 
-  void* pointer = nullptr;  // of the stack, while another fiber runs
-  void* stack = nullptr;    // the scheduler's is that of the thread
+  void* pointer = nullptr;  // the stack pointer while another fiber runs
+  void* stack = nullptr;    // the scheduler uses the thread's own
   size_t stack_bytes = 0;
   bool maps_stack = false;
   void* sanitizer_stack = nullptr;
   State state = State::idle;
-  const uint64_t* watched = nullptr;  // waits for this to change from `seen`
+  const uint64_t* watched = nullptr;  // the counter that must differ from `seen` before the fiber continues
   uint64_t seen = 0;
 
   ~Fiber() {
     if (!maps_stack) return;
 #if defined(__SANITIZE_ADDRESS__)
-    __asan_unpoison_memory_region(stack, stack_bytes);  // frames of a fiber that was abandoned
+    __asan_unpoison_memory_region(stack, stack_bytes);  // an abandoned fiber leaves frames
 #endif
     munmap(stack, stack_bytes);
   }
 
-  // The address sanitizer is to know on which stack the code is.
+  // AddressSanitizer must know which stack is in use.
   void switch_to(Fiber& other) {
 #if defined(__SANITIZE_ADDRESS__)
     __sanitizer_start_switch_fiber(&sanitizer_stack, other.stack, other.stack_bytes);
@@ -177,8 +178,8 @@ void Fibers::run(int count, bool last_first, const std::function<void(int)>& bod
     fiber->stack = stack;
     fiber->maps_stack = true;
     fiber->stack_bytes = kStackBytes;
-    // As if it had switched away at the start of enter(), where the stack is one word past a multiple of 16 bytes on
-    // x86-64, below the address to return to, and at such a multiple on Arm.
+    // Prepares the stack as if the fiber had switched away at the start of enter(). There the stack pointer is one word
+    // past a multiple of 16 bytes on x86-64, as after a call, and at such a multiple on Arm.
     auto* words = static_cast<uint64_t*>(stack) + kStackBytes / sizeof(uint64_t) - kPushed - 4;
     words[kReturn] = reinterpret_cast<uint64_t>(&Fibers::enter);
     fiber->pointer = words;
@@ -198,7 +199,7 @@ void Fibers::run(int count, bool last_first, const std::function<void(int)>& bod
     if (!moved) failure_ = std::make_exception_ptr(Deadlock("threads wait for others that never arrive"));
   }
   if (failure_) {
-    fibers_.clear();  // some are inside a body
+    fibers_.clear();  // some fibers are still inside a body
     std::rethrow_exception(failure_);
   }
 }

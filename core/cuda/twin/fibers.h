@@ -1,4 +1,4 @@
-// Functions that take turns on one processor thread, each on a stack of its own. They switch only where they wait.
+// Functions that take turns on one thread, each with its own stack. They switch only where they wait.
 #pragma once
 #include <cstdint>
 #include <exception>
@@ -9,7 +9,7 @@
 
 namespace shardline::twin {
 
-// Every fiber waits, or some wait for others that have returned.
+// Thrown if every fiber waits, or if some wait for others that have returned.
 struct Deadlock : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -25,7 +25,7 @@ class Fibers {
   // exception of a body ends the run and is thrown; the other fibers are abandoned where they wait.
   void run(int count, bool last_first, const std::function<void(int)>& body);
 
-  // Inside a body: the others run until `counter` has another value.
+  // Called inside a body: lets the other fibers run until the value of `counter` has changed.
   void wait_for_change(const uint64_t& counter);
   int current() const { return current_; }
   int returned() const { return returned_; }

@@ -6,7 +6,7 @@
 namespace shardline::twin {
 namespace {
 
-// Two buffers: a lane that is one exchange ahead of another does not overwrite what that one still reads.
+// Two buffers, so that a lane that is one exchange ahead does not overwrite what another lane still reads.
 struct Warp {
   std::array<uint64_t, kWarp> passed[2] = {};
   Exchange kind = Exchange::sync;
@@ -23,7 +23,7 @@ struct Block {
   std::optional<SharedRoom> shared;
 };
 
-std::mutex one_grid;  // at a time: ranks may be threads
+std::mutex one_grid;  // runs at a time, because ranks may be threads
 Block block;
 Fibers fibers;
 
@@ -87,7 +87,7 @@ Access access_of_this_thread() {
   return {thread, thread / kWarp, block.barriers, block.warps[thread / kWarp].exchanges};
 }
 
-// As on a GPU whose threads have not all returned, every thread must come.
+// Every thread of the block must call it: one that has returned leaves the others waiting.
 void sync_block() {
   if (++block.arrived < block.threads) return fibers.wait_for_change(block.barriers);
   block.arrived = 0;

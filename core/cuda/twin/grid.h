@@ -1,5 +1,5 @@
-// The host twin of a launch: runs a kernel's blocks one after another, the threads of a block as fibers. Kernels reach
-// it through core/cuda/device_code.h.
+// The host twin of a launch: runs a kernel's blocks one after another, and the threads of a block as fibers. Kernels
+// use it through core/cuda/device_code.h.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -16,17 +16,18 @@ struct Index3 {
   int64_t x = 0, y = 0, z = 0;
 };
 
-// The orders in which blocks and threads run: a kernel's results must not depend on it.
+// The orders in which blocks and threads run; a kernel's results must not depend on them.
 enum class Order { first_first, last_first };
 extern Order order;
-// Launches are counted (core/cuda/launch_log.h) and compute nothing: for counts at sizes that would take too long.
+// If true, launches are logged (core/cuda/launch_log.h) but compute nothing, for counts at sizes that would take too
+// long.
 extern bool only_counts;
 
 // Runs body() for each thread of each block. Throws KernelFault or Deadlock, naming the kernel.
 void run_grid(const char* kernel, const Index3& grid, int threads, size_t shared_bytes,
               const std::function<void()>& body);
 
-// ---- of the thread that runs
+// ---- the running thread
 
 int thread_index();
 Index3 block_index();
@@ -35,7 +36,7 @@ int block_threads();
 void sync_block();
 void sync_warp();
 
-// What each lane of the warp passed; all lanes of a warp pass something of the same kind.
+// Returns what each lane of the warp passed. All lanes of a warp must pass the same kind.
 enum class Exchange { sync, shuffle, address, registers };
 const std::array<uint64_t, kWarp>& exchange(Exchange kind, uint64_t mine);
 

@@ -1,5 +1,5 @@
-// A block's shared memory that knows who wrote and read which element since the last barrier, and so finds races,
-// elements that are read before they are written, and indices outside of an array, in every run.
+// A block's shared memory that records which thread wrote and read each element since the last barrier. It finds races,
+// reads of elements that were never written, and indices outside an array in every run.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -11,13 +11,13 @@
 
 namespace shardline::twin {
 
-// A kernel is wrong in a way that a GPU would not report.
+// Thrown for a mistake in a kernel that a GPU would not report.
 struct KernelFault : std::logic_error {
   using std::logic_error::logic_error;
 };
 
-// Who accesses: a thread, its warp, and how many barriers of the block and of the warp it has passed. Accesses of two
-// threads are ordered if a barrier that both take part in lies between them.
+// The thread that accesses an element, its warp, and how many barriers of the block and of the warp it has passed.
+// Accesses of two threads are ordered if a barrier in which both take part lies between them.
 struct Access {
   int thread = -1, warp = -1;
   uint64_t block_epoch = 0, warp_epoch = 0;
@@ -25,7 +25,7 @@ struct Access {
 
 class ElementHistory {
  public:
-  // Each throws KernelFault.
+  // These throw KernelFault.
   void read(const Access& by);
   void write(const Access& by);
   void add_atomically(const Access& by);
@@ -37,7 +37,7 @@ class ElementHistory {
   bool read_by_several_threads_ = false, read_by_several_warps_ = false;
 };
 
-// The access of the thread that runs.
+// An access by the running thread.
 Access access_of_this_thread();
 
 template <class T>
@@ -82,10 +82,10 @@ class SharedArray {
   int64_t count_;
 };
 
-// What a block was launched with, in the order in which its threads take arrays of it.
+// The shared memory that a block was launched with. All threads take arrays of it in the same order.
 class SharedRoom {
  public:
-  static constexpr size_t kAlignment = 16;  // of arrays
+  static constexpr size_t kAlignment = 16;  // bytes, of every array
 
   explicit SharedRoom(size_t bytes) : bytes_(bytes), history_(bytes) {}
 
@@ -97,8 +97,8 @@ class SharedRoom {
     if (offset > bytes_.size())
       throw KernelFault(std::to_string(offset) + " bytes of shared memory of a launch with " +
                         std::to_string(bytes_.size()));
-    // An array's elements never overlap those of another, so the history at an element's first byte is its own; arrays
-    // of one type are dense in it.
+    // There is a history for every byte, which is enough for one per element: an array uses the first `count` of its
+    // own bytes' histories.
     return {reinterpret_cast<T*>(bytes_.data() + begin), history_.data() + begin, count};
   }
   void clear() { history_.assign(history_.size(), {}); }

@@ -1,4 +1,4 @@
-// What optimizers have kernels for on some accelerators; torch's operators do the same elsewhere.
+// What optimizers have kernels for on some accelerators; elsewhere torch's operators do the same.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -25,7 +25,7 @@ struct DeviceUpdates {
 
 // For what is trained on the device in this type; null: torch's operators.
 const DeviceUpdates* updates_for(at::Device device, at::ScalarType trained);
-// For tests: what a device's fp32 tensors are updated with.
+// For tests: sets what a device's fp32 tensors are updated with.
 void use_updates(at::DeviceType device, const DeviceUpdates* updates);
 
 }  // namespace shardline

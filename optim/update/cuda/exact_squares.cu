@@ -16,7 +16,7 @@ constexpr int64_t kMostBlocks = 1024;  // any number gives the same sum
 
 using Word = unsigned long long;
 
-// Every lane has words of its own, so that those of a warp never add to one word at a time.
+// Every lane has its own words, so that the lanes of a warp never add to the same word at once.
 SHARDLINE_DEVICE void add_to_words(const SharedArray<Word>& words, double value) {
   const uint64_t bits = double_to_bits(value);
   const int exponent = static_cast<int>(bits >> 52 & 0x7ff), lane = lane_index();
@@ -63,11 +63,12 @@ SHARDLINE_KERNEL add_squares(const float* gradient, int64_t leaves, Word* total)
   if (thread_index() < kWords) add_atomically_to_global(total + thread_index(), sums[thread_index()]);
 }
 
-// One thread does it: the words depend on each other.
+// Runs on one thread, because the words depend on each other.
 SHARDLINE_KERNEL find_factor(ClipFactor a) {
   if (thread_index() > 0) return;
   int64_t carried = 0;
-  double sum = 0, unit = 0x1p-1074;  // of a word; from the lowest up, what is lost is below the sum's last bits
+  double sum = 0, unit = 0x1p-1074;  // `unit` is that of a word; added from the lowest up, what is lost is below the
+                                     // sum's last bits
   for (int word = 0; word < kInfinities; ++word, unit *= 0x1p32) {
     carried += a.words[word];
     const int64_t own = carried & 0xffffffff;

@@ -24,12 +24,13 @@ at::Tensor wide(const at::Tensor& t) {
   return t.to(wide_type(t));
 }
 
-// t times the factors; undefined ones are all 1.
+// t times the factors; if they are undefined, all of them are 1.
 at::Tensor times(const at::Tensor& t, const at::Tensor& factors) {
   return factors.defined() ? t * factors : t;
 }
 
-// What x is multiplied with: 0 where dropped, 1 / (1 - probability) where kept, 1 in padding rows; of x's wide type.
+// The factors of x: 0 where an element is dropped, 1 / (1 - probability) where it is kept, 1 in padding rows; in x's
+// wide type.
 at::Tensor row_factors(const at::Tensor& x, const DropoutRows& rows) {
   if (rows.probability == 0 || rows.tokens == 0) return {};
   const at::TensorOptions numbers = x.options().dtype(at::kLong);
@@ -42,7 +43,7 @@ at::Tensor row_factors(const at::Tensor& x, const DropoutRows& rows) {
   return keep.to(wide_type(x)).mul_(kept_scale(rows.probability)).masked_fill_(token >= rows.tokens, 1);
 }
 
-// The same for attention: like scores, [batch, heads, length, length].
+// The same for attention, of the scores' shape [batch, heads, length, length].
 at::Tensor probability_factors(const at::Tensor& scores, const AttentionDropout& dropout) {
   if (dropout.probability == 0) return {};
   const int64_t heads = scores.size(1), length = scores.size(2);
@@ -57,7 +58,7 @@ at::Tensor probability_factors(const at::Tensor& scores, const AttentionDropout&
   return factors.mul(kept_scale(dropout.probability));
 }
 
-// Scores, and all that follows, in the wide type.
+// Scores are computed in the wide type, like everything that follows from them.
 at::Tensor causal_scores(const at::Tensor& q, const at::Tensor& k, const ScoreScale& scale) {
   const int64_t length = q.size(2);
   const at::Tensor future = at::ones({length, length}, q.options().dtype(at::kBool)).triu(1);
@@ -99,7 +100,7 @@ at::Tensor attention_backward(const at::Tensor& d_out, const at::Tensor& q, cons
   const at::Tensor probabilities = (scores - log_sum_exp.unsqueeze(3)).exp_();
   const at::Tensor dv = at::matmul(times(probabilities, factors).transpose(2, 3), wide(d_out));
   const at::Tensor d_probabilities = times(at::matmul(wide(d_out), wide(v).transpose(2, 3)), factors);
-  const at::Tensor row_sum = (wide(d_out) * wide(out)).sum(3, true);  // of probabilities * d_probabilities
+  const at::Tensor row_sum = (wide(d_out) * wide(out)).sum(3, true);  // the row sums of probabilities * d_probabilities
   const at::Tensor d_scores = probabilities * (d_probabilities - row_sum) * scale.scale;
   const at::ScalarType type = q.scalar_type();
   return side_by_side(at::matmul(d_scores, wide(k)).to(type), at::matmul(d_scores.transpose(2, 3), wide(q)).to(type),

@@ -26,13 +26,14 @@
 namespace shardline::aten {
 namespace {
 
-// In the wide type, so that the sum of half-precision numbers is not rounded.
+// Adds in the wide type, so that the sum of half-precision numbers is not rounded.
 at::Tensor with_bias(const at::Tensor& x, const at::Tensor& bias) {
   const at::Tensor exact = x.to(wide_type(x));
   return bias.defined() ? exact + bias : exact;
 }
 
-// What torch's layer norm runs in: accelerators keep fp32 statistics of half-precision tensors, all of one type.
+// The type in which torch's layer norm runs: accelerators keep fp32 statistics of half-precision tensors, which must
+// all be of one type.
 at::ScalarType norm_type(const at::Tensor& x, const at::Tensor& weight) {
   return is_accelerator(x) && x.scalar_type() == weight.scalar_type() ? x.scalar_type() : wide_type(x);
 }
@@ -65,7 +66,7 @@ at::Tensor layer_norm_backward(const at::Tensor& dy, const at::Tensor& x, const 
   if (x.size(0) == 0) return at::empty_like(x);
   const at::Tensor row_mean = mean.unsqueeze(1), row_rstd = rstd.unsqueeze(1);
   if (weight_grad.defined()) {
-    const at::Tensor normed = (x - row_mean) * row_rstd;  // fp32 as its factors are
+    const at::Tensor normed = (x - row_mean) * row_rstd;  // in fp32, like its factors
     add_column_sums(weight_grad, (dy * normed).narrow(0, 0, valid_rows));
   }
   add_column_sums(bias_grad, dy.narrow(0, 0, valid_rows));
@@ -84,7 +85,7 @@ std::tuple<at::Tensor, at::Tensor> rms_norm_forward(const at::Tensor& x, const a
 
 at::Tensor rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& rstd,
                              const at::Tensor& weight, at::Tensor weight_grad, int64_t valid_rows) {
-  const at::Tensor scale = rstd.unsqueeze(1);  // at least fp32, as what is multiplied with it
+  const at::Tensor scale = rstd.unsqueeze(1);  // at least fp32, and so is every product with it
   const at::Tensor normed = x * scale, scaled = dy.to(wide_type(dy)) * weight;
   if (weight_grad.defined()) add_column_sums(weight_grad, (dy * normed).narrow(0, 0, valid_rows));
   const at::Tensor along = (scaled * normed).mean(at::IntArrayRef{1}, true);

@@ -40,7 +40,7 @@ at::Tensor attention_backward(const at::Tensor& d_out, const at::Tensor& q, cons
                               const at::Tensor& out, const at::Tensor& log_sum_exp, const ScoreScale& scale,
                               const AttentionDropout& dropout);
 
-// Adds the sum over rows of `gradient` to `total`; nothing when `total` is undefined.
+// Adds the sum over rows of `gradient` to `total`; does nothing if `total` is undefined.
 void add_column_sums(at::Tensor total, const at::Tensor& gradient);
 
 }  // namespace shardline::aten

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kMultiplier0 = kPhiloxMultiplier0, kMultiplier1 = kPhiloxMultiplier1, kLowHalf = 0xFFFFFFFF;
 
-// Of a product modulo 2^64.
+// The halves of a product modulo 2^64.
 at::Tensor high(const at::Tensor& product) {
   return product.__rshift__(32).bitwise_and_(kLowHalf);
 }

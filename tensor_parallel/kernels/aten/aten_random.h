@@ -1,4 +1,4 @@
-// The random words of core/numbers/philox.h made by ATen's operators, where the tensors are.
+// The random words of core/numbers/philox.h, made by ATen's operators on the device of the tensors.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -6,8 +6,8 @@
 
 namespace shardline::aten {
 
-// Bool: whether word(element) < probability_of_keeping * 2^32, in the stream of each `sample`; both int64 of sizes that
-// broadcast, samples below 2^32. stream.sample is not used.
+// Returns a bool tensor: whether word(element) < probability_of_keeping * 2^32 in the stream of each `sample`. element
+// and sample are int64 and broadcast; samples are below 2^32. stream.sample is not used.
 at::Tensor random_keep(const RandomStream& stream, const at::Tensor& sample, const at::Tensor& element,
                        double probability_of_keeping);
 

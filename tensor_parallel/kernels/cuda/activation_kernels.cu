@@ -85,7 +85,7 @@ SHARDLINE_KERNEL activation_gradient(const S* dy, const S* x, const S* bias, S* 
   for (int j = 0; j < kV && parts != nullptr; ++j) parts[block_y() * n + column + j] = sum[j];
 }
 
-// Calls run with the kind as a constant.
+// Calls run with the kind as a template argument.
 template <class Run>
 void with_kind(ActivationKind kind, const Run& run) {
   switch (kind) {

@@ -5,7 +5,7 @@
 namespace shardline::cuda {
 namespace {
 
-constexpr int kThreads = 256;  // of a row
+constexpr int kThreads = 256;  // per row
 
 // The largest of some logits, and the sum of exp(logit - largest).
 struct Stats {
@@ -27,7 +27,7 @@ SHARDLINE_DEVICE void for_columns(const S* row, int64_t v, const Visit& visit) {
   if (last < v) visit(last, load<1>(row + last));
 }
 
-// Of the row that a block has, for all its threads.
+// Computes the stats of the block's row, for all its threads.
 template <int kV, class S>
 SHARDLINE_DEVICE Stats stats_of_row(SharedRoom& room, const S* row, int64_t v) {
   Stats mine{-INFINITY, 0};
@@ -89,7 +89,8 @@ SHARDLINE_KERNEL cross_entropy_gradient_rows(CrossEntropyGradient a) {
   gradient_of_row<kV>(static_cast<S*>(a.logits) + row * a.row_stride, a.v, label, a.log_sum_exp[row], a.scale[row]);
 }
 
-// The two above for a vocabulary that is not split, in one pass over memory: the second finds the row in the cache.
+// Both of the above for a vocabulary that is not split, in one pass over memory: the gradient finds the row in the
+// cache.
 template <int kV, class S>
 SHARDLINE_KERNEL cross_entropy_whole_rows(WholeCrossEntropy a) {
   SharedRoom room;

@@ -1,6 +1,6 @@
-// attention_forward and attention_backward of kernels.h on GPUs: torch's flash attention for half precision without
-// dropout where it has the head's size, else our kernels where they have it, else ATen. ScoreScale's divisor has no
-// effect on the first two: scores stay in registers, in fp32.
+// attention_forward and attention_backward of kernels.h on GPUs: torch's flash attention in half precision without
+// dropout if it supports the size of a head, otherwise our kernels if they do, otherwise ATen. ScoreScale's divisor has
+// no effect on the first two: scores stay in registers, in fp32.
 #pragma once
 #include "tensor_parallel/kernels/kernels.h"
 

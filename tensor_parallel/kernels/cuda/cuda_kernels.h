@@ -1,4 +1,4 @@
-// The functions of kernels.h on our CUDA kernels. fp64, and shapes that no kernel computes, run ATen.
+// The functions of kernels.h with our CUDA kernels. fp64, and shapes that no kernel supports, run ATen.
 #pragma once
 #include "tensor_parallel/kernels/kernel_table.h"
 

@@ -1,9 +1,10 @@
-// Starts the kernels of this folder: pointers to device memory, sizes, a stream; no torch. What is computed, and in
-// which types, is said in tensor_parallel/kernels/kernels.h; rows are contiguous unless said otherwise. Sums and
-// statistics are fp32. Results depend on the arguments alone, not on the device or on timing: nothing is added in fp32
-// by atomic operations, and how rows are cut follows from their number.
+// Functions that start the kernels of this folder. They take pointers to device memory, sizes and a stream, and do not
+// depend on torch. tensor_parallel/kernels/kernels.h says what they compute, and in which types; rows are contiguous
+// unless stated otherwise. Sums and statistics are fp32. Results depend only on the arguments, not on the device or on
+// timing: nothing is added in fp32 by atomic operations, and how rows are divided follows from their number.
 //
-// Parts: room for sums by block of rows, fp32; part_floats() says how many.
+// `layer` and `residual` are the types of a layer's numbers and of those of the residual stream. `parts` is room for
+// fp32 sums per block of rows; part_floats() says how many.
 #pragma once
 #include <cstdint>
 
@@ -15,23 +16,23 @@ namespace shardline::cuda {
 // ---- layer norm; RMS norm (Zhang & Sennrich 2019, arXiv 1910.07467) where mean is null: x / sqrt(mean of x^2) *
 // weight
 struct NormForward {
-  const void* x;              // [rows, n], of the residual stream
-  const void *weight, *bias;  // [n], of the layer; bias null: none
-  void* y;                    // [rows, n], of the layer
+  const void* x;              // [rows, n], in `residual`
+  const void *weight, *bias;  // [n], in `layer`; bias null: none
+  void* y;                    // [rows, n], in `layer`
   float *mean, *rstd;         // [rows]
   int64_t rows, n;
   float epsilon;
 };
 void norm_forward(const NormForward& a, Number layer, Number residual, Stream stream);
 
-constexpr int64_t kWidestNorm = 16384;  // n of norm_backward at most
+constexpr int64_t kWidestNorm = 16384;  // the largest n of norm_backward
 
 struct NormBackward {
-  const void* dy;                  // [rows, n], of the layer
-  const void* x;                   // [rows, n], of the residual stream
+  const void* dy;                  // [rows, n], in `layer`
+  const void* x;                   // [rows, n], in `residual`
   const float *mean, *rstd;        // [rows]
-  const void* weight;              // [n], of the layer
-  void* dx;                        // [rows, n], of the residual stream
+  const void* weight;              // [n], in `layer`
+  void* dx;                        // [rows, n], in `residual`
   float *weight_grad, *bias_grad;  // [n], added to; null: not wanted
   float* parts;                    // 2 * part_floats(rows, n)
   int64_t rows, n, valid_rows;
@@ -71,15 +72,15 @@ struct RowDropout {
 
 struct BiasDropoutAdd {
   const void *x, *bias, *residual;  // [rows, n], [n], [rows, n]; bias, residual null: none
-  void* y;                          // of the residual's type
+  void* y;                          // in `residual`
   int64_t rows, n;
   RowDropout dropout;
 };
 void bias_dropout_add(const BiasDropoutAdd& a, Number layer, Number residual, Stream stream);
 
 struct BiasDropoutBackward {
-  const void* dy;    // of the residual's type
-  void* dx;          // of the layer's
+  const void* dy;    // in `residual`
+  void* dx;          // in `layer`
   float* bias_grad;  // [n], added to; null: not wanted
   float* parts;      // part_floats(rows, n)
   int64_t rows, n, valid_rows;
@@ -114,22 +115,22 @@ struct CrossEntropyGradient {
 };
 void cross_entropy_gradient(const CrossEntropyGradient& a, Number type, Stream stream);
 
-// The loss and the gradient at once, for a vocabulary that is not split. Labels are in [0, v), or negative: such rows
-// have no loss, and no gradient.
+// The loss and the gradient at once, for a vocabulary that is not split. Labels are in [0, v) or negative; a row with a
+// negative label has no loss and no gradient.
 struct WholeCrossEntropy {
-  void* logits;  // become the gradient where one is wanted
+  void* logits;  // become the gradient if one is wanted
   const int64_t* label;
   float* loss;    // [rows]
-  double* total;  // [2]: added to are the sum of the losses and the number of rows that have one
-  float scale;    // of the gradient
+  double* total;  // [2]; the sum of the losses and the number of rows that have one are added to it
+  float scale;    // multiplies the gradient
   int64_t rows, v, row_stride;
   bool with_gradient;
 };
 void whole_cross_entropy(const WholeCrossEntropy& a, Number type, Stream stream);
 
 // ---- causal attention with dropout on the probabilities
-// Element (b, h, i, d) is at data[b * batch_stride + h * head_stride + i * token_stride + d]. What kernels read is not
-// changed through this pointer.
+// Element (b, h, i, d) is at data[b * batch_stride + h * head_stride + i * token_stride + d]. Kernels do not write
+// through this pointer to what they read.
 struct HeadRows {
   void* data;
   int64_t batch_stride, head_stride, token_stride;
@@ -138,10 +139,10 @@ constexpr int64_t kWidestHead = 128;
 
 struct AttentionCase {
   int64_t batch, heads, length, head_dim;  // head_dim at most kWidestHead; batch * heads at most 65535
-  float scale;                             // of the products of queries and keys
+  float scale;                             // multiplies the products of queries and keys
   uint64_t seed;
   uint32_t op, step;
-  double probability;      // of dropping; the following are not needed where it is 0
+  double probability;      // that an element is dropped; if it is 0, the following are not needed
   const int64_t* samples;  // [batch] on the device
   int64_t first_head, max_positions;
 };
@@ -149,7 +150,7 @@ struct AttentionForward {
   HeadRows q, k, v, out;
   float* log_sum_exp;  // [batch, heads, length]
 };
-// Probabilities are rounded to half precision, if the tensors have it, before they are multiplied with the values; all
+// If the tensors are in half precision, probabilities are rounded to it before they are multiplied with the values; all
 // sums are fp32.
 void attention_forward(const AttentionCase& c, const AttentionForward& a, Number type, Stream stream);
 

@@ -18,7 +18,7 @@ Masks masks_of(const RowDropout& rows) {
           static_cast<float>(rows.probability < 1 ? 1 / (1 - rows.probability) : 0)};
 }
 
-// The mask of one row: what its elements are multiplied with.
+// The mask of one row: the factors of its elements.
 class RowMask {
  public:
   SHARDLINE_DEVICE RowMask(const Masks& m, int64_t row, int64_t n) : limit_(m.limit), kept_scale_(m.kept_scale) {
@@ -30,7 +30,8 @@ class RowMask {
     start_ = static_cast<uint64_t>((token % m.rows.length + m.rows.first_position) * n);
   }
 
-  // factor[j]: of column `column` + j. Four columns are a block of words, because rows of a multiple of four begin one.
+  // factor[j] is that of column `column` + j. Four columns share a block of random words, because every row whose
+  // length is a multiple of four begins a block.
   template <int kV>
   SHARDLINE_DEVICE void factors(int64_t column, float* factor) const {
     const uint64_t element = start_ + static_cast<uint64_t>(column);

@@ -7,11 +7,11 @@
 namespace shardline::cuda {
 namespace {
 
-constexpr int kForwardWarps = 4;    // of a block, a row each
-constexpr int kMostThreads = 1024;  // of a block in the backward pass
+constexpr int kForwardWarps = 4;    // per block, one row each
+constexpr int kMostThreads = 1024;  // per block in the backward pass
 
-// W: the layer's numbers, X: the residual stream's; kV of them are read at once. The second and the third pass over a
-// row find it in the cache.
+// W: the type of the layer's numbers, X: that of the residual stream's. kV of them are read at once. The second and
+// third pass over a row find it in the cache.
 template <int kV, class W, class X>
 SHARDLINE_KERNEL norm_rows(NormForward a) {
   const int64_t row = block_x() * kForwardWarps + warp_index();
@@ -62,7 +62,7 @@ SHARDLINE_KERNEL_FOR(kMostThreads)
 norm_gradient_rows(NormBackward a) {
   SharedRoom room;
   const int warps = block_threads() / kWarp;
-  const auto sums = room.take<float>(2 * 2 * kWarp);  // of two rows in turns, so that a row takes one barrier
+  const auto sums = room.take<float>(2 * 2 * kWarp);  // for two rows in turn, so that a row needs only one barrier
   const W *weight = static_cast<const W*>(a.weight), *all_dy = static_cast<const W*>(a.dy);
   const X* all_x = static_cast<const X*>(a.x);
   X* all_dx = static_cast<X*>(a.dx);
@@ -71,8 +71,8 @@ norm_gradient_rows(NormBackward a) {
   int turn = 0;
   for (int64_t row = block_x(); row < a.rows; row += blocks_x(), turn ^= 1) {
     const float mean = a.mean != nullptr ? a.mean[row] : 0.0f, rstd = a.rstd[row];
-    float normed[kGroups][kV], scaled[kGroups][kV];  // x's, and dy times weight
-    float sum = 0, along = 0;                        // of scaled, and of scaled * normed
+    float normed[kGroups][kV], scaled[kGroups][kV];  // x normalised, and dy times weight
+    float sum = 0, along = 0;                        // the sums of scaled and of scaled * normed
     SHARDLINE_UNROLLED
     for (int group = 0; group < kGroups; ++group) {
       const int64_t i = (group * block_threads() + thread_index()) * static_cast<int64_t>(kV);

@@ -1,4 +1,4 @@
-// From the types of a launch's numbers to those of a kernel.
+// Maps the types of a launch's numbers to those of a kernel.
 #pragma once
 #include <cstdint>
 #include <stdexcept>
@@ -25,7 +25,7 @@ void with_number(Number type, const Run& run) {
   }
 }
 
-// Calls run(S{}, R{}) for a layer's type and that of the residual stream: the same, or fp32 with a half-precision
+// Calls run(S{}, R{}) with a layer's type and that of the residual stream: the same, or fp32 with a half-precision
 // layer.
 template <class Run>
 void with_numbers(Number layer, Number residual, const Run& run) {

@@ -5,7 +5,7 @@
 namespace shardline::cuda {
 namespace {
 
-// One row; a thread turns every so many pairs of it.
+// Rotates one row; a thread takes every block_threads()-th pair of it.
 template <class S>
 SHARDLINE_KERNEL turn_rows(RotatePairs a) {
   const int64_t row = block_x();

@@ -1,4 +1,4 @@
-// How kernels cut rows into blocks whose sums over rows are added later, and the launch that adds them.
+// How kernels divide rows into blocks, whose sums over rows are added later, and the launch that adds them.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -17,13 +17,13 @@ struct RowCut {
   int64_t rows, block_rows, blocks;
 };
 
-// How the columns of a row, or its fours of columns, go to threads, one each.
+// How the columns of a row, or its groups of four columns, are assigned to threads, one each.
 struct StripCut {
   explicit StripCut(int64_t items)
       : threads(static_cast<int>(std::clamp<int64_t>((items + kWarp - 1) / kWarp * kWarp, kWarp, 256))),
         count((items + threads - 1) / threads) {}
-  int threads;    // of a block
-  int64_t count;  // of blocks
+  int threads;    // per block
+  int64_t count;  // the number of blocks
 };
 
 // total[j] += the sum of part[i * n + j] over i < blocks, always in the same order. Up to two such sums of one size;

@@ -5,7 +5,7 @@
 namespace shardline::cuda {
 namespace {
 
-constexpr int kPartStripes = 8, kRowStripes = 32;  // warps of a block
+constexpr int kPartStripes = 8, kRowStripes = 32;  // warps per block
 
 // total[column] += the sum of x's column, for the columns of a block. A warp adds every kStripes-th row; the warps'
 // sums are added in their order.

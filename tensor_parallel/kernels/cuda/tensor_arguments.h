@@ -1,4 +1,4 @@
-// From tensors to what launches take.
+// Converts tensors to the arguments of launches.
 #pragma once
 #include <ATen/core/Tensor.h>
 

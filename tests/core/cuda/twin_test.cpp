@@ -1,4 +1,4 @@
-// The host twins find what a GPU does not report: each fault is planted in a small kernel.
+// The host twins find mistakes that a GPU does not report; each is planted in a small kernel.
 #include <numeric>
 
 #include "core/cuda/launch.h"

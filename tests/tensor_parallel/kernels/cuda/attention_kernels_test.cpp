@@ -16,8 +16,8 @@ struct Case {
   int64_t first_head, max_positions;
 };
 
-// Tiles with one row, whole tiles, more than one; heads of every width of tiles; rows that cannot be read 16 bytes at a
-// time; positions that are no multiple of four; everything dropped.
+// Tiles with one row, whole tiles, more than one tile; heads of every tile width; rows that cannot be read 16 bytes at
+// a time; numbers of positions that are not multiples of four; everything dropped.
 const Case kCases[] = {
     {1, 1, 1, 8, 0.3, {5}, 0, 4},     {2, 3, 5, 5, 0.25, {5, 1}, 2, 12},     {1, 2, 65, 64, 0.1, {900}, 1, 128},
     {1, 1, 131, 16, 0, {}, 0, 131},   {2, 1, 64, 32, 0.5, {7, 3}, 7, 1024},  {1, 1, 70, 72, 0.1, {8}, 0, 72},
@@ -161,7 +161,7 @@ TEST_CASE("kernels of attention give NaN where the softmax is not defined") {
       qkv.set(three.index(0, i, 1, 0, 0), i == 2 ? INFINITY : i < 66 ? -INFINITY : NAN);
       qkv.set(three.index(0, i, 2, 0, 0), i);
     }
-    qkv.set(three.index(0, 1, 0, 0, 0), -1);  // of +infinity
+    qkv.set(three.index(0, 1, 0, 0, 0), -1);  // times +infinity
     qkv.set(three.index(0, 2, 0, 0, 0), 1);
     const auto run = [&] {
       cuda::attention_forward(

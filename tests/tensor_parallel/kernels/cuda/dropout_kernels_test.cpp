@@ -16,8 +16,8 @@ struct Case {
   int64_t length, first_position, first_token, tokens;
 };
 
-// One element, columns that are not taken in fours, padding, a rank's rows from the middle of a sample, more columns
-// than threads, nothing and everything dropped, more rows than blocks, a border without any token.
+// One element, columns that are not read in fours, padding, a rank's rows from the middle of a sample, more columns
+// than threads, nothing dropped and everything dropped, more rows than blocks, a border without tokens.
 const Case kCases[] = {{1, 1, 1, 0.5, {0}, 1, 0, 0, 1},
                        {3, 7, 2, 0.1, {4, 9}, 1, 6, 0, 2},
                        {5, 8, 4, 0.25, {7, 4, 5}, 3, 1000, 2, 6},
@@ -28,7 +28,7 @@ const Case kCases[] = {{1, 1, 1, 0.5, {0}, 1, 0, 0, 1},
                        {1025, 4, 1024, 0.1, {3}, 1024, 0, 0, 1024},
                        {2, 4, 0, 0.5, {}, 0, 0, 0, 0}};
 
-// 1 where the CPU keeps the element, or where nothing is dropped.
+// 1 where the CPU keeps the element or nothing is dropped.
 std::vector<uint8_t> kept(const Case& c) {
   std::vector<uint8_t> keep(c.rows * c.n, 1);
   for (int64_t row = 0; row < c.rows && c.first_token + row < c.tokens; ++row) {
