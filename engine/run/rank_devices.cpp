@@ -17,7 +17,7 @@ namespace {
 
 constexpr char kNoDevice[] = " cpu";
 constexpr double kGiB = 1 << 30;
-constexpr double kSmallestMemory = kGiB;  // for CUDA, NCCL and the libraries of products, before any tensor
+constexpr double kSmallestMemory = kGiB;  // for CUDA, NCCL and cuBLAS, before any tensor is created
 
 bool is_device(const std::string& name) {
   return !name.ends_with(kNoDevice);

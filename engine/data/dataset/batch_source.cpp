@@ -17,7 +17,7 @@ BatchSlice clipped(const BatchSlice& slice, int64_t samples) {
   return {first, std::min(slice.count, samples - first)};
 }
 
-// Labels that some position predicts: all but the first of a row, less the ignored ones.
+// The labels that some position predicts: all but the first of a row, without the ignored ones.
 int64_t counting_labels(const at::Tensor& labels) {
   if (labels.size(1) < 2) return 0;
   return labels.slice(1, 1).ne(kIgnoredLabel).sum().item<int64_t>();

@@ -1,4 +1,4 @@
-// Where the batches of a step come from: a data set that every rank reads itself, or a program that feeds them.
+// The source of a step's batches: a data set that every rank reads, or a program that feeds them.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -12,24 +12,24 @@
 
 namespace shardline {
 
-// Rows [first, first + count) of the global batch; rows beyond the end of a short batch are left out.
+// Rows [first, first + count) of the global batch; rows beyond the end of a short batch are omitted.
 struct BatchSlice {
   int64_t first = 0;
   int64_t count = 0;
 };
 
 struct Batch {
-  at::Tensor ids;                     // [n, s] int64, n = rows of the slice, 0 where a short batch has none
+  at::Tensor ids;                     // [n, s] int64; n: rows of the slice, 0 if a short batch has none
   at::Tensor labels;                  // [n, s] int64; for causal LM the ids themselves, shifted inside the model
-  std::vector<int64_t> sample_index;  // [n] index in the data set
-  int64_t first_sample = 0;           // place of row 0 in the global batch (key of its random numbers)
+  std::vector<int64_t> sample_index;  // [n] indexes in the data set
+  int64_t first_sample = 0;           // place of row 0 in the global batch (the key of its random numbers)
   int64_t global_samples = 0;         // rows of the whole global batch
   int64_t weight = 0;                 // label tokens that count in the whole global batch
-  double epoch = 0;                   // epochs done after this step
+  double epoch = 0;                   // epochs completed after this step
 };
 
-// Throws DataError unless every id is in the vocabulary, and every label is, too, or is -100, which does not count. The
-// model's operations rely on it: a rank whose part of the vocabulary lacks an id takes it for another rank's.
+// Throws DataError unless every id is in the vocabulary and every label is in it or is -100, which does not count. The
+// model's operations rely on this: a rank whose part of the vocabulary lacks an id assumes that another rank has it.
 void check_vocabulary(const Batch& batch, int64_t vocab_size);
 
 class BatchSource {
@@ -37,7 +37,7 @@ class BatchSource {
   virtual ~BatchSource() = default;
   // Steps count from 0 over all epochs. Every rank of a replica passes the same slice and gets the same tensors.
   virtual Batch batch(int64_t step, const BatchSlice& slice) = 0;
-  // Rows of the global batch of this step, known before it is read.
+  // The rows of the global batch of this step, known before it is read.
   virtual int64_t samples_in_step(int64_t step) const = 0;
 };
 
@@ -57,14 +57,14 @@ class DatasetSource final : public BatchSource {
   SampleOrder order_;
 };
 
-// `fed`: each push is the global batch of one step, taken in order. A step may be read several times (once for each
-// microbatch) until a later one is asked for.
+// `fed`: each push is the global batch of one step, in order. A step may be read several times (once per microbatch)
+// until a later one is requested.
 class FedSource final : public BatchSource {
  public:
-  // ids [n, s] int64; labels of the same shape, or none: the ids.
+  // ids: [n, s] int64. labels: of the same shape, or undefined if they are the ids.
   void push(const at::Tensor& ids, const at::Tensor& labels = {});
 
-  // RunError for a step that was not pushed or was already dropped.
+  // Throws RunError for a step that was not pushed or has been dropped.
   Batch batch(int64_t step, const BatchSlice& slice) override;
   int64_t samples_in_step(int64_t step) const override;
 
@@ -76,7 +76,7 @@ class FedSource final : public BatchSource {
   const Fed& at(int64_t step) const;
 
   std::deque<Fed> waiting_;
-  int64_t first_step_ = 0;  // of waiting_[0]
+  int64_t first_step_ = 0;  // that of waiting_[0]
 };
 
 }  // namespace shardline

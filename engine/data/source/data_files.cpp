@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kCheckedBytes = 1 << 16;  // of a text
+constexpr size_t kCheckedBytes = 1 << 16;  // at the beginning of a text
 
 DataFormat format_of(const fs::path& path, DataFormat format) {
   static const std::map<std::string, DataFormat> extensions = {
@@ -52,7 +52,7 @@ bool is_index_of_pair(const fs::path& path) {
   return path.extension() == ".idx" && fs::exists(fs::path(path).replace_extension(".bin"));
 }
 
-// A Megatron pair is known by its .bin.
+// A Megatron pair is represented by its .bin.
 fs::path data_part(const fs::path& path) {
   return path.extension() == ".idx" ? fs::path(path).replace_extension(".bin") : path;
 }

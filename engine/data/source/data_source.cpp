@@ -11,11 +11,11 @@
 namespace shardline {
 namespace {
 
-// A thread that encodes a piece begins some text before it, without knowing the seam there; it lists the seams at the
-// front of the piece, where the piece before most probably ends.
+// A thread that encodes a piece begins a little before it without knowing the seam there. It lists the seams at the
+// beginning of the piece, where the previous piece most probably ends.
 constexpr size_t kLeadBytes = 1 << 10;
 constexpr size_t kListedBytes = 1 << 14;
-constexpr size_t kSharedWindow = 1 << 18;  // of text whose words several threads encode
+constexpr size_t kSharedWindow = 1 << 18;  // bytes of text whose words several threads encode
 
 constexpr size_t kScannedBytes = size_t{64} << 20;  // between two calls of DataSourceOptions::scanned
 
@@ -53,13 +53,13 @@ class TextSource final : public DataSource {
     const std::string_view text = file_.bytes();
     const size_t first = begin(piece);
     const size_t end = begin(piece + 1);
-    if (border.offset >= end) return {};  // one word of the pieces before covers this one
+    if (border.offset >= end) return {};  // a word of the previous pieces covers this one
     if (const auto* same = find_seam(part, border)) {
       part.ids.erase(part.ids.begin(), part.ids.begin() + same->ids);
       border = std::move(part.end);
       return std::move(part.ids);
     }
-    // Goes on from the border to the first seam that the part has, too; without one the part was guessed wrong.
+    // Continues from the border to the first seam that the part also has; if there is none, the guess was wrong.
     const size_t listed = std::min(end, first + kListedBytes);
     EncodedPart proven =
         tokenizer_->encode_part(text, border, {.until = listed, .listed_from = first, .listed_until = listed});

@@ -1,5 +1,5 @@
-// One data file as pieces that become token ids independently, so that threads can share the work, and that are joined
-// in order afterwards.
+// One data file as pieces that are encoded independently, so that threads can share the work, and joined in order
+// afterwards.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -15,34 +15,34 @@ namespace shardline {
 
 using TokenIds = std::vector<int32_t>;
 
-// The ids of a file are its documents one after the other with nothing between.
+// The ids of a file are those of its documents, one after the other with nothing in between.
 class DataSource {
  public:
   virtual ~DataSource() = default;
   virtual int64_t documents() const = 0;
   virtual int64_t pieces() const = 0;
   virtual int64_t piece_bytes(int64_t piece) const = 0;
-  // Any pieces, in any order, on several threads at the same time. What precedes the piece is only guessed.
+  // Encodes any piece, in any order, on several threads at the same time. What precedes the piece is only guessed.
   virtual EncodedPart encode(int64_t piece) const = 0;
-  // The ids of the file that follow those of the pieces before `piece`: called for each piece in order. `border` is
-  // where the pieces so far ended, at first Seam{}; this moves it on.
+  // Returns the ids of the file that follow those of the pieces before `piece`. Called for each piece in order.
+  // `border` is the end of the pieces so far, initially Seam{}; this call moves it forward.
   virtual TokenIds join(int64_t piece, EncodedPart part, Seam& border) const = 0;
 };
 
 struct DataSourceOptions {
-  TokenizerPtr tokenizer;            // may be null when all files hold tokens
-  int64_t vocab_size = 0;            // ids of token files must be below
-  std::string text_column = "text";  // of JSONL
+  TokenizerPtr tokenizer;            // may be null if all files contain tokens
+  int64_t vocab_size = 0;            // ids in token files must be smaller
+  std::string text_column = "text";  // in JSONL files
   int64_t piece_bytes = 1 << 20;
-  int threads = 1;                          // of join()
-  std::function<void()> scanned = nullptr;  // called now and then while opening a source reads its file
+  int threads = 1;  // those of join()
+  std::function<void()> scanned =
+      nullptr;  // called from time to time while a source that is being opened reads its file
 };
 
-// text: the whole file is one document, line ends kept as they are; a NUL byte is a DataError.
-// jsonl: each line that is not blank is an object with a string in text_column, one document; DataError with the line.
-// tokens: see token_file.h.
+// text: the whole file is one document, with its line ends; a NUL byte is a DataError. jsonl: each line that is not
+// blank is one document, an object with a string in text_column; a DataError names the line. tokens: see token_file.h.
 std::unique_ptr<DataSource> open_data_source(const DataFile& file, const DataSourceOptions& options);
-// What it throws for text without a tokenizer.
+// The error that it throws for text without a tokenizer.
 ConfigError missing_tokenizer(const DataFile& text);
 
 }  // namespace shardline

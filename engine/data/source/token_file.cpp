@@ -38,8 +38,8 @@ TokenFile::TokenFile(const std::filesystem::path& path) : file_(std::make_shared
   }
 }
 
-// Index: magic (9 bytes), u64 version, u8 type, u64 sequences, u64 document bounds, i32 lengths[], i64 byte offsets[],
-// i64 bounds[] (from 0 to sequences), and for multimodal sets i8 modes[].
+// The index: magic (9 bytes), u64 version, u8 type, u64 sequences, u64 document bounds, i32 lengths[], i64 byte
+// offsets[], i64 bounds[] (from 0 to sequences), and i8 modes[] in multimodal sets.
 void TokenFile::open_megatron(const std::filesystem::path& index_path) {
   format_ = "Megatron";
   const MappedFile file(index_path);
@@ -64,7 +64,7 @@ void TokenFile::open_megatron(const std::filesystem::path& index_path) {
 
   const auto sequences = load<uint64_t>(index, 18);
   const auto bounds = load<uint64_t>(index, 26);
-  const uint64_t limit = size;  // keeps the products below from wrapping around
+  const uint64_t limit = size;  // keeps the products below from overflowing
   check(sequences <= limit && bounds >= 1 && bounds <= limit, "claims ", sequences, " sequences and ", bounds,
         " document bounds, more than its ", size, " bytes can hold");
   const int64_t n = sequences;
@@ -95,7 +95,7 @@ void TokenFile::open_megatron(const std::filesystem::path& index_path) {
   documents_ = m - 1;
 }
 
-// Header of 256 i32: magic, version, number of tokens. Version 1: u16 (GPT-2); version 7: u32 (Llama 3).
+// The header has 256 i32: magic, version, number of tokens. Version 1: u16 (GPT-2); version 7: u32 (Llama 3).
 void TokenFile::open_llmc() {
   const std::string name = file_->path().string();
   if (bytes() < kLlmcHeaderBytes) {

@@ -1,4 +1,5 @@
-// Files that hold token ids already: Megatron's .bin with .idx, llm.c's .bin (two magics), nanoGPT's raw u16 .bin.
+// Files that already contain token ids: Megatron's .bin with .idx, llm.c's .bin (two magic numbers), nanoGPT's raw u16
+// .bin.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -9,19 +10,19 @@
 
 namespace shardline {
 
-// A view of the ids of one file, in file order. Which format it is: a .idx file next to it means Megatron, otherwise
-// the magic of llm.c, otherwise raw u16. Everything that the headers say is checked against the file sizes on opening;
-// DataError with the numbers and a hint.
+// A view of the ids of one file, in file order. The format is Megatron's if there is an .idx file next to it, llm.c's
+// if the file has that magic number, otherwise raw u16. Everything that the headers state is checked against the file
+// sizes when the file is opened; a DataError gives the numbers and a hint.
 class TokenFile {
  public:
   explicit TokenFile(const std::filesystem::path& path);
 
   const char* format() const { return format_; }
   int64_t size() const { return size_; }            // tokens
-  int64_t documents() const { return documents_; }  // 1 where the format has none
+  int64_t documents() const { return documents_; }  // 1 if the format has none
   int64_t bytes() const { return file_->size(); }
 
-  // Tokens [first, first + count). DataError naming the place for an id outside 0..vocab_size-1.
+  // Returns tokens [first, first + count). Throws a DataError that names the place of an id outside 0..vocab_size-1.
   std::vector<int32_t> read(int64_t first, int64_t count, int64_t vocab_size) const;
 
  private:
@@ -34,7 +35,7 @@ class TokenFile {
   std::shared_ptr<MappedFile> file_;
   const char* format_ = "";
   Kind kind_ = Kind::u16;
-  int64_t offset_ = 0;  // of the first token
+  int64_t offset_ = 0;  // the byte at which the first token begins
   int64_t size_ = 0;
   int64_t documents_ = 1;
 };

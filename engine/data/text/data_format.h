@@ -3,7 +3,7 @@
 
 namespace shardline {
 
-// automatic: by the name of each file.
+// automatic: depends on the name of each file.
 enum class DataFormat { text, jsonl, tokens, automatic };
 
 }  // namespace shardline

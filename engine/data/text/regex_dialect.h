@@ -5,9 +5,9 @@
 
 namespace shardline {
 
-// The same pattern for PCRE2 with UTF and UCP: \s, \d and \p{general category} are spelled out where the two engines or
-// their Unicode versions differ. DataError, naming the construct, for what has another meaning there and is not
-// rewritten (\w \b \h ^ $ scripts, nested classes, ...).
+// Returns the same pattern for PCRE2 with UTF and UCP: \s, \d and \p{general category} are spelled out where the two
+// engines or their Unicode versions differ. Throws a DataError that names any construct which has another meaning in
+// PCRE2 and is not rewritten (\w \b \h ^ $ scripts, nested classes, ...).
 std::string pcre2_pattern(std::string_view oniguruma);
 
 // A pattern that matches exactly this text.

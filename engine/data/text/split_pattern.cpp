@@ -21,8 +21,8 @@ using MatchData = std::unique_ptr<pcre2_match_data, decltype(&pcre2_match_data_f
 
 enum class Search { match, no_match, needs_more_text };
 
-// Looks for a match from `start` on. Unless the text ends, a search that reaches its last byte needs more text: PCRE2
-// then reports where that attempt began, and no match begins before it.
+// Looks for a match from `start` on. If more text follows, a search that reaches the last byte needs it: PCRE2 then
+// reports where that attempt began, and no match begins before that place.
 Search search_from(const pcre2_code* code, std::string_view text, size_t start, bool ends, pcre2_match_data* match,
                    const std::string& pattern) {
   const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
@@ -37,8 +37,8 @@ Search search_from(const pcre2_code* code, std::string_view text, size_t start, 
   return Search::match;
 }
 
-// An upper bound: lookbehinds may be nested, a character has at most four bytes, and whatever looks back starts with a
-// parenthesis, a backslash (\b) or a caret.
+// An upper bound: lookbehinds may be nested, a character has at most four bytes, and everything that looks back starts
+// with a parenthesis, a backslash (\b) or a caret.
 size_t lookbehind_bytes(const pcre2_code* code, const std::string& pattern) {
   uint32_t longest = 0;
   pcre2_pattern_info(code, PCRE2_INFO_MAXLOOKBEHIND, &longest);
@@ -77,12 +77,12 @@ void SplitPattern::split(std::string_view text, size_t start, bool ends, const U
     if (found == Search::no_match) break;
     const size_t begin = range[0];
     const size_t end = range[1];
-    if (!ends && begin == text.size()) break;  // empty, and perhaps not with more text
+    if (!ends && begin == text.size()) break;  // empty, but perhaps not with more text
     report(done, begin, false, true);
     report(begin, end, true, true);
     done = end;
     search = end;
-    if (begin == end) {  // an empty match only separates; the search goes on after the next character
+    if (begin == end) {  // an empty match only separates; the search continues after the next character
       if (end == text.size()) break;
       next_code_point(text, search);
     }

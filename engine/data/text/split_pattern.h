@@ -1,4 +1,4 @@
-// Cuts text into pieces by a regular expression (PCRE2, compiled to machine code where it can be).
+// Cuts text into pieces by a regular expression (PCRE2, compiled to machine code if possible).
 #pragma once
 #include <functional>
 #include <memory>
@@ -16,20 +16,20 @@ class SplitPattern {
     size_t begin = 0, end = 0;
     bool match = false;
     bool kept = true;
-    bool closed = true;  // false: a gap that may continue after the text
+    bool closed = true;  // false: a gap that may continue after the end of the text
   };
   using Use = std::function<void(const Piece&)>;
 
-  // `pattern` in PCRE2's dialect; DataError when it does not compile.
+  // `pattern` is in PCRE2's dialect. Throws DataError if it does not compile.
   SplitPattern(const std::string& pattern, Keep keep);
 
-  // Calls `use` with the pieces of text[start, ...), in order. Lookbehinds see the text before `start`. With `ends`,
-  // the text is complete. Without it, more text follows, and only pieces that no such text can change are reported:
-  // the last one may be a gap that is not closed. `text` is valid UTF-8. DataError when the pattern needs more steps or
+  // Calls `use` with the pieces of text[start, ...), in order. Lookbehinds see the text before `start`. If `ends`, the
+  // text is complete. Otherwise more text follows, and only pieces that no such text can change are reported; the last
+  // one may be a gap that is not closed. `text` is valid UTF-8. Throws DataError if the pattern needs more steps or
   // memory than PCRE2's limits allow.
   void split(std::string_view text, size_t start, bool ends, const Use& use) const;
 
-  // How many bytes before `start` a lookbehind can see; 0 without lookbehinds.
+  // The number of bytes before `start` that a lookbehind can see; 0 without lookbehinds.
   size_t bytes_behind() const { return bytes_behind_; }
 
  private:

@@ -45,7 +45,7 @@ size_t code_point_start(std::string_view bytes, size_t offset) {
   const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
   for (size_t back = 1; back <= 3 && back <= offset && offset < bytes.size(); ++back) {
     if (U8_IS_TRAIL(data[offset - back])) continue;
-    // The part that begins there may go on over `offset`.
+    // The part that begins there may extend beyond `offset`.
     size_t end = offset - back;
     next_code_point(bytes, end);
     return end > offset ? offset - back : offset;
@@ -69,7 +69,7 @@ char32_t next_code_point(std::string_view bytes, size_t& offset) {
 
 char32_t previous_code_point(std::string_view bytes, size_t& end) {
   const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
-  // The macro looks back at most four bytes, by 32-bit places.
+  // The macro looks back at most four bytes, with 32-bit places.
   const size_t from = end > U8_MAX_LENGTH ? end - U8_MAX_LENGTH : 0;
   int32_t place = end - from;
   UChar32 code_point = 0;

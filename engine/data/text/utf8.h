@@ -1,4 +1,4 @@
-// Text of unknown origin as valid UTF-8.
+// Converts text of unknown origin to valid UTF-8.
 #pragma once
 #include <string>
 #include <string_view>
@@ -8,7 +8,7 @@ namespace shardline {
 
 bool is_valid_utf8(std::string_view bytes);
 
-// Where an ill-formed part ends, and where its U+FFFD does.
+// The ends of an ill-formed part and of its U+FFFD.
 struct Utf8Repair {
   size_t end = 0;
   size_t repaired_end = 0;
@@ -18,7 +18,7 @@ struct Utf8Repair {
 // the replaced parts to `repairs`.
 std::string replace_invalid_utf8(std::string_view bytes, std::vector<Utf8Repair>* repairs = nullptr);
 
-// The last place <= at where a code point or an ill-formed part begins; at <= bytes.size().
+// The last place <= offset where a code point or an ill-formed part begins; offset <= bytes.size().
 size_t code_point_start(std::string_view bytes, size_t offset);
 
 // Appends the UTF-8 form of a code point below 0x110000.
@@ -27,8 +27,8 @@ void append_utf8(std::string& out, char32_t code_point);
 // The code point at bytes[offset]; `offset` is moved past it; U+FFFD for an ill-formed part. offset < bytes.size().
 char32_t next_code_point(std::string_view bytes, size_t& offset);
 
-// The code point that ends before bytes[end]; `end` is moved to its first byte; U+FFFD for an ill-formed part. end >
-// 0.
+// The code point that ends before bytes[end]; `end` is moved to its first byte; U+FFFD for an ill-formed part. `end`
+// must be positive.
 char32_t previous_code_point(std::string_view bytes, size_t& end);
 
 // Unicode White_Space.

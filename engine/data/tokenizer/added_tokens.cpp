@@ -10,7 +10,7 @@
 namespace shardline {
 namespace {
 
-// A word character that is newer than ICU's tables.
+// Whether this is a word character that is newer than ICU's tables.
 bool is_new_word(char32_t c) {
   for (const UnicodeRange& range : unicode_additions()) {
     const std::string_view category = range.category;
@@ -99,7 +99,7 @@ void AddedTokenMatcher::split(std::string_view text, size_t start, bool ends, In
     const size_t token_end = offset + token->content.size();
     const size_t end = token->rstrip ? space_after(text, token_end) : token_end;
     if (!ends && end == text.size() && (token->rstrip || token->single_word)) break;
-    offset = token_end;  // also when the token does not count: the search never looks inside a found one
+    offset = token_end;  // even if the token does not count: the search never looks inside a token that it has found
     if (token->single_word && !stands_alone(text, begin, token_end)) {
       unbroken.emplace_back(begin, token_end);
       continue;
@@ -110,7 +110,8 @@ void AddedTokenMatcher::split(std::string_view text, size_t start, bool ends, In
     use({begin, end, token->id, true});
     done = end;
   }
-  if (!ends && any_lstrip_) offset = std::max(space_before(text, offset), done);  // white space that a token may take
+  if (!ends && any_lstrip_)
+    offset = std::max(space_before(text, offset), done);  // a token may include this white space
   if (done < offset) use({done, offset, kNone, ends});
 }
 

@@ -1,4 +1,5 @@
-// Tokens that are found in the text before anything else happens to it: <|endoftext|> and what a user added.
+// Tokens that are searched for in the text before anything else is done to it: <|endoftext|> and tokens that a user
+// added.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -14,10 +15,10 @@ struct AddedToken {
   int32_t id = 0;
   std::string content;
   bool special = false;
-  bool lstrip = false;       // takes the white space before it
-  bool rstrip = false;       // takes the white space after it
-  bool single_word = false;  // only where no word character is next to it
-  bool normalized = false;   // looked for in the normalized text
+  bool lstrip = false;       // includes the white space before it
+  bool rstrip = false;       // includes the white space after it
+  bool single_word = false;  // matches only if no word character is next to it
+  bool normalized = false;   // searched for in the normalized text
 };
 
 class AddedTokenMatcher {
@@ -26,27 +27,27 @@ class AddedTokenMatcher {
 
   struct Piece {
     size_t begin = 0, end = 0;
-    int32_t id = kNone;  // of an added token; kNone for the text between tokens, which is never empty
-    bool closed = true;  // false: text that may continue after the end of what was searched
+    int32_t id = kNone;  // that of an added token; kNone for the text between tokens, which is never empty
+    bool closed = true;  // false: text that may continue after the end of the searched text
   };
   using Use = std::function<void(const Piece&)>;
-  // Open intervals of the text in which a search must not start afresh: it would find other tokens.
+  // Open intervals of the text in which no new search may start, because it would find other tokens.
   using Intervals = std::vector<std::pair<size_t, size_t>>;
 
   AddedTokenMatcher() = default;
   explicit AddedTokenMatcher(std::vector<AddedToken> tokens);
 
-  // Calls `use` for every added token of text[start, ...) and all text between them, in order. The leftmost token wins,
-  // of several at one place the longest. `text` is valid UTF-8; single_word sees the text before `start`. With `ends`,
-  // the text is complete. Without it, more text follows, and only what no such text can change is reported. Intervals
-  // are appended to `unbroken` before the piece that holds them is reported.
+  // Calls `use` for every added token of text[start, ...) and for all text between them, in order. The leftmost token
+  // wins, and of several at one place the longest. `text` is valid UTF-8; single_word sees the text before `start`. If
+  // `ends`, the text is complete. Otherwise more text follows, and only what no such text can change is reported.
+  // Intervals are appended to `unbroken` before the piece that contains them is reported.
   void split(std::string_view text, size_t start, bool ends, Intervals& unbroken, const Use& use) const;
 
-  // How many bytes before `start` the search may look at.
+  // The number of bytes before `start` that the search may read.
   size_t bytes_behind() const { return bytes_behind_; }
 
  private:
-  // The token at text[at], or none; `unsure` when that depends on what follows the text.
+  // Returns the token at text[offset], or null; sets `unsure` if that depends on what follows the text.
   const AddedToken* match_at(std::string_view text, size_t offset, bool ends, bool& unsure) const;
 
   std::array<std::vector<AddedToken>, 256> by_first_byte_;  // longest first

@@ -10,8 +10,8 @@
 namespace shardline {
 namespace {
 
-constexpr size_t kRememberedBytes = 256;      // of a word; longer ones hardly come again
-constexpr size_t kRememberedWords = 1 << 17;  // then a thread starts afresh
+constexpr size_t kRememberedBytes = 256;      // longer words are unlikely to occur again
+constexpr size_t kRememberedWords = 1 << 17;  // then a thread forgets all words
 
 struct WordHash {
   using is_transparent = void;
@@ -38,7 +38,7 @@ uint64_t pair_key(int32_t left, int32_t right) {
 
 // A word while it is merged: a list of symbols by position.
 struct Symbol {
-  int32_t id;  // kGone after it went into its left neighbour
+  int32_t id;  // kGone after it was merged into its left neighbour
   int64_t previous;
   int64_t next;
 };
@@ -47,7 +47,7 @@ constexpr int32_t kGone = -1;
 struct Candidate {
   int32_t rank;
   int64_t left;
-  int32_t id;  // of the merged symbol
+  int32_t id;  // the merged symbol's
   bool operator>(const Candidate& other) const { return rank != other.rank ? rank > other.rank : left > other.left; }
 };
 
@@ -81,8 +81,8 @@ BpeModel::BpeModel(const BpeVocabulary& vocabulary) : fuse_unknown_(vocabulary.f
   find_never_joined(vocabulary);
 }
 
-// A symbol is a byte, the unknown token, or the result of a merge. What the bytes of an unknown token stand beside in a
-// merge is not known, so pairs with such bytes count as joined.
+// A symbol is a byte, the unknown token, or the result of a merge. The neighbours in a merge of the bytes of an unknown
+// token are not known, so pairs with such bytes count as joined.
 void BpeModel::find_never_joined(const BpeVocabulary& vocabulary) {
   for (int left = 0; left < 256; ++left) {
     for (int right = 0; right < 256; ++right) {
@@ -94,7 +94,7 @@ void BpeModel::find_never_joined(const BpeVocabulary& vocabulary) {
   };
   for (const auto& [left, right] : vocabulary.merges) {
     const auto bytes = bytes_of_byte_level(left + right);
-    if (!bytes) return void(never_joined_.reset());  // holds an unknown token whose name has other characters
+    if (!bytes) return void(never_joined_.reset());  // contains an unknown token whose name has other characters
     join(*bytes);
   }
   for (const auto& [bytes, id] : whole_words_) join(bytes);
@@ -138,7 +138,7 @@ const BpeModel::Merge* BpeModel::find_merge(int32_t left, int32_t right) const {
   return found == merges_.end() ? nullptr : &found->second;
 }
 
-// Always the best-ranked pair, of equal ones the leftmost, until no pair is left.
+// Merges the best-ranked pair, the leftmost of equal ones, until no pair is left.
 std::vector<int32_t> BpeModel::merged(std::string_view word) const {
   const std::vector<int32_t> start = symbols(word);
   const int64_t count = start.size();
@@ -159,7 +159,7 @@ std::vector<int32_t> BpeModel::merged(std::string_view word) const {
     if (left.id == kGone || left.next < 0) continue;
     Symbol& right = list[left.next];
     const Merge* merge = find_merge(left.id, right.id);
-    if (!merge || merge->id != best.id) continue;  // a neighbour was merged since
+    if (!merge || merge->id != best.id) continue;  // a neighbour has been merged since
     left.id = best.id;
     left.next = right.next;
     right.id = kGone;

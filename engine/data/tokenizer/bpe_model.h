@@ -1,4 +1,4 @@
-// Byte-pair merges: the bytes of one word to token ids.
+// Byte-pair merges, which turn the bytes of a word into token ids.
 #pragma once
 #include <array>
 #include <bitset>
@@ -12,25 +12,25 @@
 
 namespace shardline {
 
-// As in the files: tokens in the byte-level alphabet.
+// The content of a tokenizer's files, with tokens in the byte-level alphabet.
 struct BpeVocabulary {
   std::unordered_map<std::string, int32_t> ids;
   std::vector<std::pair<std::string, std::string>> merges;  // best first
-  std::optional<std::string> unknown;                       // stands for bytes that have no token
-  bool fuse_unknown = false;                                // one for a run of them
-  bool ignore_merges = false;                               // a word that is a token is that token, whatever the merges
+  std::optional<std::string> unknown;                       // represents bytes that have no token
+  bool fuse_unknown = false;                                // one for consecutive ones
+  bool ignore_merges = false;  // a word that is a token becomes that token, whatever the merges
 };
 
 class BpeModel {
  public:
-  // DataError for a merge or unknown token that the vocabulary lacks.
+  // Throws DataError for a merge or an unknown token that the vocabulary lacks.
   explicit BpeModel(const BpeVocabulary& vocabulary);
 
-  // Appends the ids of a word; of a part of one where `whole` is false. Words are remembered per thread. DataError for
-  // a byte without a token where the vocabulary has no unknown token.
+  // Appends the ids of a word, or of a part of a word if `whole` is false. Every thread remembers words. Throws
+  // DataError for a byte without a token if the vocabulary has no unknown token.
   void encode(std::string_view word, bool whole, std::vector<int32_t>& ids) const;
 
-  // Whether no token ever holds these two bytes next to each other. Then a word that has them may be cut between them,
+  // Whether no token contains these two bytes next to each other. Then a word with this pair may be cut between them,
   // and the ids of its parts are its ids.
   bool never_joined(char left, char right) const { return never_joined_[pair_of_bytes(left, right)]; }
 
@@ -48,7 +48,7 @@ class BpeModel {
   std::vector<int32_t> symbols(std::string_view word) const;
   const Merge* find_merge(int32_t left, int32_t right) const;
 
-  uint64_t instance_;  // whose words a thread's memory holds
+  uint64_t instance_;  // identifies whose words a thread remembers
   std::array<int32_t, 256> byte_ids_;
   std::optional<int32_t> unknown_;
   bool fuse_unknown_;

@@ -39,7 +39,7 @@ EncodedPart BpeTokenizer::encode_part(std::string_view text, const Seam& from, c
   };
   if (is_listed(from)) part.listed.push_back({from, 0});
   const size_t until = std::min(options.until, text.size());
-  size_t ahead = 0;  // bytes of the window; 0: not chosen yet
+  size_t ahead = 0;  // bytes of the window; 0 if not chosen yet
   while (part.end.offset < until) {
     if (ahead == 0) ahead = std::min(options.window, until - part.end.offset + kSeamDistance);
     const bool whole_rest = ahead >= text.size() - part.end.offset;

@@ -14,13 +14,13 @@ namespace shardline {
 struct BpeTokenizerSpec {
   BpeVocabulary vocabulary;
   WordRules words;
-  std::optional<std::string> eos;  // content of the token
+  std::optional<std::string> eos;  // the token's content
   std::string digest;
 };
 
 class BpeTokenizer final : public Tokenizer {
  public:
-  // DataError when the parts contradict each other.
+  // Throws DataError if the parts contradict each other.
   explicit BpeTokenizer(const BpeTokenizerSpec& spec);
   BpeTokenizer(const BpeTokenizer&) = delete;
   BpeTokenizer& operator=(const BpeTokenizer&) = delete;

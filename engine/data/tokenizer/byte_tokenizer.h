@@ -17,7 +17,7 @@ class ByteTokenizer final : public Tokenizer {
   const std::string& digest() const override;
 };
 
-// Contents by name: tokenizer.json and tokenizer_config.json that give valid UTF-8 the same ids, here and in
+// File contents by name: a tokenizer.json and a tokenizer_config.json that give valid UTF-8 the same ids here and in
 // transformers.
 std::map<std::string, std::string> byte_tokenizer_files();
 

@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// All files that may take part in the ids; a file that is not there counts as such.
+// All files that may affect the ids; a missing file is hashed as such.
 std::string digest_of(const fs::path& folder, const fs::path& json) {
   XXH64_hash_t digest = 0;
   for (const fs::path& path : {json, folder / "vocab.json", folder / "merges.txt", folder / "added_tokens.json",

@@ -101,7 +101,7 @@ SplitStep read_split(const JsonValue& split) {
   return step;
 }
 
-// Appends to spec.words.splits; true once the byte level, which must come last, was read.
+// Appends to spec.words.splits. Returns true once the byte level, which must come last, has been read.
 bool read_pre_tokenizer(const JsonValue& component, BpeTokenizerSpec& spec) {
   const std::string type = component.text("type", "none");
   if (type == "ByteLevel") {
@@ -122,7 +122,7 @@ bool read_pre_tokenizer(const JsonValue& component, BpeTokenizerSpec& spec) {
   return byte_level;
 }
 
-// Post-processors put tokens around a text, which a token stream leaves out; so only their names matter.
+// Post-processors put tokens around a text, which a token stream omits, so only their names are checked.
 void check_post_processor(const JsonValue& component) {
   const std::string type = component.text("type", "none");
   if (type == "Sequence") {

@@ -10,8 +10,8 @@
 namespace shardline {
 namespace {
 
-constexpr size_t kLongWord = 256;    // longer ones are cut where that changes nothing
-constexpr size_t kMarkStride = 256;  // bytes between marks where not all are wanted
+constexpr size_t kLongWord = 256;    // longer words are cut where that does not change their ids
+constexpr size_t kMarkStride = 256;  // bytes between marks if not all are wanted
 
 AddedTokenMatcher matcher(const WordRules& rules, bool in_normalized_text) {
   std::vector<AddedToken> chosen;
@@ -52,9 +52,9 @@ bool within(const AddedTokenMatcher::Intervals& intervals, size_t offset) {
 
 const char* const kGpt2Pattern = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-// One call of WordSplitter::split. A piece of text goes down the levels (WordSplitter::look_back_): each cuts it into
-// pieces for the next one. A seam is a place where every level can start afresh: its state says how far back the piece
-// of each level began, as far as that matters, and holds the text that lookbehinds may see.
+// One call of WordSplitter::split. A piece of text passes through the levels (WordSplitter::look_back_); each cuts it
+// into pieces for the next one. A seam is a place where every level can start again: its state says how far back the
+// piece of each level began, as far as that matters, and contains the text that lookbehinds may see.
 class TextWindow {
  public:
   TextWindow(const WordSplitter& rules, std::string_view text, const Seam& from, size_t end, size_t dense_from,
@@ -79,10 +79,10 @@ class TextWindow {
 
   // A piece at one level: offsets in `view_`.
   struct Frame {
-    size_t seen = 0;  // from where on a lookbehind sees the piece
+    size_t seen = 0;  // where the part of the piece begins that a lookbehind sees
     size_t begin = 0, end = 0;
-    bool closed = true;     // false: may go on after the window
-    bool is_match = false;  // of the split above; cannot be found again from its middle
+    bool closed = true;     // false: the piece may continue after the window
+    bool is_match = false;  // a match of the split above, which cannot be found again from its middle
   };
 
   size_t levels() const { return rules_.look_back_.size(); }
@@ -96,7 +96,7 @@ class TextWindow {
     context_ = state;
   }
 
-  // Valid UTF-8 of the window and of the code point before it.
+  // Makes valid UTF-8 of the window and of the code point before it.
   void repair() {
     raw_begin_ = from_.offset;
     if (raw_begin_ > 0) previous_code_point(text_, raw_begin_);
@@ -107,7 +107,7 @@ class TextWindow {
     repaired_ = out_.buffers.emplace_back(replace_invalid_utf8(repaired_, &repairs_));
   }
 
-  // The place in the raw text for one of the repaired text. Places come in ascending order.
+  // Maps a place in the repaired text to the raw text. Called with ascending places.
   size_t raw_place(size_t offset) {
     while (next_repair_ < repairs_.size() && repairs_[next_repair_].repaired_end <= offset) ++next_repair_;
     if (next_repair_ == 0) return raw_begin_ + offset;
@@ -156,7 +156,7 @@ class TextWindow {
   // Whether the piece of this level that begins here began before the window.
   bool goes_on(size_t level, size_t begin) const { return at_start_ && begin == first_ && behind_[level] > 0; }
 
-  // Splits from `level` on, then the byte level.
+  // Applies the splits from `level` on, then the byte level.
   void split_piece(size_t level, size_t begin, size_t end, bool closed, bool is_match) {
     enter(level, begin, end, closed, is_match);
     if (level == byte_level()) return split_byte_level(begin, end, closed);
@@ -167,7 +167,7 @@ class TextWindow {
             split_piece(level + 1, seen + piece.begin, seen + piece.end, piece.closed, piece.match);
           } else {
             size_t last = seen + piece.end;
-            if (!piece.closed) previous_code_point(view_, last);  // the piece may end where the text does, or later
+            if (!piece.closed) previous_code_point(view_, last);  // the piece may end with the text, or later
             mark(last, level + 1);
           }
         });
@@ -186,7 +186,7 @@ class TextWindow {
     });
   }
 
-  // `word` ends at view_[end]; a prefix space may stand before its text.
+  // `word` ends at view_[end]; its text may begin with a prefix space.
   void add_word(std::string_view word, size_t end, bool closed, bool is_match) {
     const size_t level = levels() - 1;
     const size_t begin = std::max(frames_[byte_level()].begin, end - std::min(end, word.size()));
@@ -206,15 +206,15 @@ class TextWindow {
     mark(end, levels());
   }
 
-  // A seam at view_[at], if there is one; `active`: how many levels are inside a piece.
+  // Marks a seam at view_[offset], if there is one. `active` is the number of levels that are inside a piece.
   void mark(size_t offset, size_t active) {
     if (verbatim_ && raw_begin_ + gap_.begin + (offset - first_) < wanted_) return;
     size_t longest = 0;
     behind_here_.assign(levels(), 0);
     for (size_t level = 0; level < active; ++level) {
       const Frame& frame = frames_[level];
-      if (offset <= frame.begin) return;                 // only a prefix space was taken
-      if (offset == frame.end && !frame.closed) return;  // whether the piece ends here is not known
+      if (offset <= frame.begin) return;                 // only a prefix space has been consumed
+      if (offset == frame.end && !frame.closed) return;  // it is not known whether the piece ends here
       if (offset == frame.end) break;
       if (frame.is_match) return;
       behind_here_[level] = std::min(rules_.look_back_[level], offset - frame.seen);
@@ -236,7 +236,7 @@ class TextWindow {
     return marked + 1 >= dense_from_ ? marked + 1 : std::min(stride, dense_from_);
   }
 
-  // At a place of the repaired text, with what lookbehinds may see of the text before it.
+  // Adds a mark at a place of the repaired text. `context` is what lookbehinds may see of the text before it.
   void add_mark(size_t offset, std::string_view context) {
     if (within(raw_unbroken_, offset)) return;
     const size_t raw = raw_place(offset);
@@ -254,25 +254,25 @@ class TextWindow {
   const std::string_view text_;
   const Seam& from_;
   const size_t end_, dense_from_, dense_until_;
-  std::vector<size_t> behind_;  // of from_, by level
-  std::string_view context_;    // of from_
+  std::vector<size_t> behind_;  // from_'s, by level
+  std::string_view context_;    // from_'s
 
   std::string_view repaired_;
-  size_t raw_begin_ = 0;  // of repaired_, in text_
-  size_t start_ = 0;      // of the window, in repaired_
+  size_t raw_begin_ = 0;  // where repaired_ begins in text_
+  size_t start_ = 0;      // where the window begins in repaired_
   std::vector<Utf8Repair> repairs_;
   size_t next_repair_ = 0;
   AddedTokenMatcher::Intervals raw_unbroken_;  // in repaired_
 
   AddedPiece gap_;  // in repaired_
   std::optional<NfcText> normalized_;
-  std::string_view view_;                  // the gap's text, normalized, after what lookbehinds may see of it
-  bool at_start_ = false;                  // the gap goes on from before the window
-  size_t first_ = 0;                       // of the gap, in view_
-  bool verbatim_ = false;                  // the gap is a part of the raw text as it is
+  std::string_view view_;                  // what lookbehinds may see, then the gap's normalized text
+  bool at_start_ = false;                  // the gap began before the window
+  size_t first_ = 0;                       // where the gap begins in view_
+  bool verbatim_ = false;                  // the gap is an unchanged part of the raw text
   AddedTokenMatcher::Intervals unbroken_;  // in view_
   std::vector<Frame> frames_;              // by level
-  std::vector<size_t> behind_here_;        // of the mark that is being made, by level
+  std::vector<size_t> behind_here_;        // that of the mark that is being made, by level
 
   WindowWords out_;
   size_t wanted_ = 0;  // no mark is wanted before this place of the raw text

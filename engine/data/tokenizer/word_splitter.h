@@ -1,7 +1,7 @@
-// From text to the words that byte-pair merges work on, as the `tokenizers` library does it: added tokens, NFC, split
-// patterns, prefix space. Works on windows of a text and proves which words no text after the window can change, and at
-// which places a later window can continue.
-// A change of these rules needs a new TokenCacheHeader::kVersion (engine/data/cache/token_cache_header.h).
+// Splits text into the words on which byte-pair merges work, as the `tokenizers` library does: added tokens, NFC, split
+// patterns, prefix space. Works on windows of a text, and proves which words no text after the window can change and at
+// which places a later window can continue. A change of these rules needs a new TokenCacheHeader::kVersion
+// (engine/data/cache/token_cache_header.h).
 #pragma once
 #include <deque>
 #include <functional>
@@ -27,9 +27,9 @@ extern const char* const kGpt2Pattern;
 struct WordRules {
   std::vector<AddedToken> added;
   bool nfc = false;
-  std::vector<SplitStep> splits;   // before the byte level, in order
-  bool add_prefix_space = false;   // to every piece that the splits left
-  bool byte_level_pattern = true;  // then kGpt2Pattern
+  std::vector<SplitStep> splits;   // before the byte level, applied in order
+  bool add_prefix_space = false;   // added to every piece that the splits return
+  bool byte_level_pattern = true;  // then applies kGpt2Pattern
 };
 
 struct Word {
@@ -41,24 +41,24 @@ struct Word {
 struct WindowWords {
   struct Mark {
     Seam seam;
-    size_t words = 0;  // before it
+    size_t words = 0;  // the number of words before it
   };
   std::vector<Word> words;
   std::vector<Mark> marks;          // ascending; not at the window's start
-  std::deque<std::string> buffers;  // hold the words' text
+  std::deque<std::string> buffers;  // contain the words' text
 };
 
 class WordSplitter {
  public:
-  // Whether a word may be cut between two bytes without a change of its ids.
+  // Whether a word may be cut between two bytes without changing its ids.
   using MayCut = std::function<bool(char left, char right)>;
 
-  // DataError for patterns that do not compile.
+  // Throws DataError for patterns that do not compile.
   WordSplitter(const WordRules& rules, MayCut may_cut);
 
-  // The words of text[from.at, end), all of them when `end` is the end of the text, else those that nothing after
-  // `end` can change. There are marks at all seams in [dense_from, dense_until), and at some of the others. A code
-  // point begins at from.at and `end`. The text must outlive the words.
+  // Returns the words of text[from.offset, end): all of them if `end` is the end of the text, otherwise those that
+  // nothing after `end` can change. All seams in [dense_from, dense_until) are marked, and some of the others.
+  // from.offset and `end` are at the beginning of a code point. The text must outlive the words.
   WindowWords split(std::string_view text, const Seam& from, size_t end, size_t dense_from, size_t dense_until) const;
 
  private:
@@ -71,8 +71,8 @@ class WordSplitter {
   bool add_prefix_space_;
   std::optional<SplitPattern> byte_level_split_;
   MayCut may_cut_;
-  // By level, bytes of a piece that what follows may look back at, at least 1. Level 0: text between added tokens of
-  // the raw text. Then the input of each split, the input of the byte level, and words.
+  // By level, how many bytes of a piece later text may look back at; at least 1. Level 0 is text between added tokens
+  // of the raw text. Then follow the input of each split, the input of the byte level, and words.
   std::vector<size_t> look_back_;
 };
 
