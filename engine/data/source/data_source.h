@@ -34,9 +34,8 @@ struct DataSourceOptions {
   int64_t vocab_size = 0;            // ids in token files must be smaller
   std::string text_column = "text";  // in JSONL files
   int64_t piece_bytes = 1 << 20;
-  int threads = 1;  // those of join()
-  std::function<void()> scanned =
-      nullptr;  // called from time to time while a source that is being opened reads its file
+  int threads = 1;                          // those of join()
+  std::function<void()> scanned = nullptr;  // called from time to time while a file is read to open a source
 };
 
 // text: the whole file is one document, with its line ends; a NUL byte is a DataError. jsonl: each line that is not
