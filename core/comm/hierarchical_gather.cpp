@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "core/comm/forwarding_communicator.h"
+#include "core/device/accelerator.h"
 #include "core/error.h"
 
 namespace shardline {
@@ -183,7 +184,7 @@ class HierarchicalCommunicator : public ForwardingCommunicator {
 WorkPtr HierarchicalCommunicator::all_gather(const at::Tensor& output, const at::Tensor& input,
                                              const CommOptions& options) {
   if (output.numel() == 0) return inner().all_gather(output, input, options);
-  SL_ASSERT(output.is_cpu() && output.is_contiguous() && input.is_contiguous() &&
+  SL_ASSERT(!is_accelerator(output) && output.is_contiguous() && input.is_contiguous() &&
                 output.scalar_type() == input.scalar_type() && output.numel() == size() * input.numel(),
             "all_gather in group ", name(), ": output ", output.sizes(), ", input ", input.sizes(), " of one of ",
             size(), " ranks");

@@ -183,7 +183,7 @@ void run_on_ranks(const Config& config, std::ostream& out, const Console& consol
                         .local_size = local_size,
                         .host_of = std::move(host_of)};
     context.device = choose_device(config, local_rank);
-    // The device of this thread from here on: of its tensors, its streams and what NCCL sets up.
+    // From here on the current device of this thread, on which tensors, streams and NCCL's communicators are created.
     const c10::DeviceGuard on_device(context.device);
     check_device(config, context.device);
     check_device_memory(context.device);
@@ -191,7 +191,7 @@ void run_on_ranks(const Config& config, std::ostream& out, const Console& consol
     if (is_accelerator(context.device) && kind == CommunicatorChoice::threads)
       on_own_stream.reset_stream(
           c10::impl::VirtualGuardImpl(context.device.type()).getStreamFromGlobalPool(context.device));
-    if (context.device.is_cpu()) set_memory_cap(config.runtime.memory_cap);
+    if (!is_accelerator(context.device)) set_memory_cap(config.runtime.memory_cap);
     const bool own_devices = has_nccl() && each_has_its_own(device_names(*world, context.device));
     if (uses_nccl(config, own_devices, local_size, world->size()))
       context.device_world = make_nccl_world(world, context.device.index());

@@ -10,6 +10,7 @@
 #include "core/comm/mpi/operations.h"
 #include "core/comm/mpi/shared_lane.h"
 #include "core/comm/mpi_communicator.h"
+#include "core/device/accelerator.h"
 #include "core/memory/copy_streams.h"
 
 namespace shardline {
@@ -102,7 +103,7 @@ class MpiCommunicator : public CommunicatorBase {
  protected:
   WorkPtr start(CommRequest request) override {
     const at::Tensor& tensor = request.input.defined() ? request.input : request.output;
-    if (tensor.defined() && !tensor.is_cpu()) return start_staged(std::move(request));
+    if (tensor.defined() && is_accelerator(tensor)) return start_staged(std::move(request));
     if (shared_ && request.op != CommOp::send && request.op != CommOp::recv) return start_shared(std::move(request));
     const auto operation = mpi::make_operation(lane_, request);
     world_->engine->submit(operation);
