@@ -6,6 +6,7 @@
 
 #include <cstring>
 
+#include "core/device/accelerator.h"
 #include "core/error.h"
 
 #ifdef SHARDLINE_CUDA
@@ -42,6 +43,7 @@ at::Tensor locked_zeros(int64_t elements, at::ScalarType type) {
     fail(bytes, cudaGetErrorString(error));
   }
   const auto release = [bytes](void* locked) {
+    const HostWait wait("copies of host memory that is freed");
     cudaDeviceSynchronize();  // a copy may still be running
     cudaHostUnregister(locked);
     munmap(locked, bytes);

@@ -8,6 +8,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/ones_like.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <torch/nn/modules/container/any.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -19,6 +20,7 @@
 #include <typeinfo>
 
 #include "core/comm/communicator.h"
+#include "core/device/accelerator.h"
 #include "core/error.h"
 #include "core/model/backward.h"
 #include "core/model/layer.h"
@@ -122,7 +124,10 @@ class ModuleLayer : public Layer {
     const auto rows =
         logits.narrow(1, 0, positions).reshape({-1, logits.size(2)}).to(at::toOpMathType(logits.scalar_type()));
     const auto sum = at::cross_entropy_loss(rows, labels, {}, at::Reduction::Sum, kNoLabel);
-    context.loss = {sum.item<double>(), static_cast<double>((labels != kNoLabel).sum().item<int64_t>())};
+    const auto weight = (labels != kNoLabel).sum();
+    const auto known =
+        on_host(at::stack({sum.detach().to(at::kDouble), weight.to(at::kDouble)}), "loss of a microbatch");
+    context.loss = {known[0].item<double>(), known[1].item<double>()};
     return context.mode == Mode::train ? Border{sum * context.loss_scale} : Border{};
   }
 
