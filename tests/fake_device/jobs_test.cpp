@@ -1,5 +1,6 @@
 // Commands on the fake device print and write what they print and write on a CPU.
 #include <ATen/Context.h>
+#include <c10/core/DeviceGuard.h>
 
 #include <filesystem>
 #include <fstream>
@@ -89,6 +90,16 @@ TEST_CASE("train, eval and generate on a device give what they give on a CPU") {
   CHECK(step.at("bubble_fraction") > 0);
   CHECK(step.at("bubble_fraction") < 1);
   CHECK(std::filesystem::exists(folder / "out-cuda/timeline/step-2.json"));
+}
+
+TEST_CASE("a rank makes its device the current one") {
+  const RunFolder folder("fake-device-current");
+  const Config config =
+      config_on(folder, "cuda", {{"training", {{"max_steps", 2}}}, {"runtime", {{"communicator", "local"}}}});
+  const c10::DeviceGuard another(fake::device(2));  // as for a process whose rank has a device other than the first
+  fake::take_faults();
+  train_in_process(config);
+  CHECK(fake::take_faults() == Faults());
 }
 
 // On a real device, a process that asks holds some hundreds of MB of device memory until it ends.

@@ -64,6 +64,12 @@ void check_equal(const Point& point) {
   CHECK(bit_equal(device, cpu));
 }
 
+int64_t copies_to_host(const Point& point) {
+  fake::take_counts();
+  on_fake_device(point);
+  return fake::take_counts().launches["copy to the host"];
+}
+
 Tampering around_block(const parity::Around& around) {
   return {.spec = [=](ModelSpec& spec, const Point&) { parity::wrap(spec.layers.at(2), around); }};
 }
@@ -86,9 +92,16 @@ TEST_CASE("one rank on the device has the bits of one on a CPU") {
   split.model = "gptj", split.pipeline = "zb_h1", split.checkpointing = "selective", split.tied = false;
   split.ignored = true;
   Point recomputed = dropout;
-  recomputed.checkpointing = "each", recomputed.offload = "checkpointed", recomputed.pipeline = "simple";
+  // On one stage, only `simple` leaves time to move activations to the host.
+  recomputed.checkpointing = "each", recomputed.offload = "checkpointed";
+  recomputed.pipeline = "simple", recomputed.microbatches = 2;
   Point away = base;
-  away.offload = "all", away.checkpointing = "group_2", away.short_batch = true;
+  away.offload = "all", away.pipeline = "simple", away.checkpointing = "group_2", away.short_batch = true;
+  for (const Point& moved : {recomputed, away}) {
+    Point stays = moved;
+    stays.offload = "off";
+    CHECK(copies_to_host(moved) > copies_to_host(stays));
+  }
   Point states = base;
   states.states_on_host = true, states.optim = "sgd";
   for (const Point& point : {dropout, split, recomputed, away, states}) check_equal(point);
@@ -125,7 +138,9 @@ TEST_CASE("a step waits for its device where it must, and says why") {
   on_fake_device(split);
   const int64_t passes = parity::kSteps + 1;  // the gradients of step 1 are also computed by themselves
   CHECK(fake::take_counts().waits.at("loss of a microbatch") == split.t * split.microbatches * passes);
-  point.offload = "all", point.model = "gptj", point.pipeline = "zb_h1";
+  point.model = "gptj", point.pipeline = "zb_h1";
+  CHECK(waits_of(point) == few);
+  point.offload = "all", point.pipeline = "simple";
   CHECK(waits_of(point) == few);
   point.states_on_host = true;
   auto with_states = waits_of(point);
