@@ -360,8 +360,10 @@ PHASES = {
         ("plain", 60, lever("plain", {})),
         ("profile and forecast", 120, forecast),
         ("recomputed", 60, lever("recomputed", {"activation_checkpointing": "each"})),
+        # With other schedules on one GPU, and a longer horizon, no activation would be away for long enough to be moved.
         ("offloaded activations", 60, lever("offloaded activations",
-                                            {"offload_activations": True, "offload_scope": "all"})),
+                                            {"offload_activations": True, "offload_scope": "all", "pipeline": "simple",
+                                             "activation_loading_horizon": 1})),
         ("states on the host", 60, lever("states on the host", {"offload_optimizer_states": True})),
         ("train, generate, eval", 120, trained),
         ("transformers, GPT-J-6B", 180, peer("GPT-J-6B")),  # for which `speed` has no time

@@ -90,7 +90,11 @@ class Rehearsal(unittest.TestCase):
             self.assertGreater(result["memory"][0]["planned_bytes"], 0)
 
     def test_memory(self):
-        self.passed(self.phase("memory", path=self.without_packages()), but=["transformers, GPT-J-6B"])
+        entries = self.phase("memory", path=self.without_packages())
+        self.passed(entries, but=["transformers, GPT-J-6B"])
+        plain, offloaded = (entries[name]["result"]["memory"][0]["planned_bytes"]
+                            for name in ("plain", "offloaded activations"))
+        self.assertNotEqual(offloaded, plain)  # otherwise nothing is moved
         copy = self.dir / "copy.json"
         shutil.copy(self.output, copy)
         text = self.table(copy)
