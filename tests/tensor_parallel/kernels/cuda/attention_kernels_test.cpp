@@ -146,6 +146,47 @@ TEST_CASE("kernels of attention equal float64") {
     for (const Number type : kNumbers) check(c, type);
 }
 
+// Scores are 0, so that all probabilities of a query are equal, and values and gradients are the rows of the identity:
+// each result is a probability that is kept or dropped.
+TEST_CASE("kernels of attention drop the probabilities that the CPU drops") {
+  for (const Number type : {Number::fp32, Number::bf16}) {
+    CAPTURE(static_cast<int>(type));
+    const Case c{2, 2, 70, 72, 0.4, {900, 1}, 3, 128};
+    const Rows three(c), one(c, 1);
+    Array qkv(type, three.count(c)), d_out(type, one.count(c)), out(type, one.count(c)), d_qkv(type, three.count(c));
+    Array log_sum_exp(Number::fp32, c.batch * c.heads * c.length), along(Number::fp32, c.batch * c.heads * c.length);
+    for (int64_t b = 0; b < c.batch; ++b)
+      for (int64_t h = 0; h < c.heads; ++h)
+        for (int64_t i = 0; i < c.length; ++i) {
+          qkv.set(three.index(b, i, 2, h, i), 1);
+          d_out.set(one.index(b, i, 0, h, i), 1);
+        }
+    const cuda::AttentionCase sizes = case_of(c, 1);
+    cuda::attention_forward(
+        sizes, {three.view(qkv, 0), three.view(qkv, 1), three.view(qkv, 2), one.view(out, 0), log_sum_exp.floats()},
+        type, nullptr);
+    cuda::attention_backward(
+        sizes,
+        {three.view(qkv, 0), three.view(qkv, 1), three.view(qkv, 2), one.view(out, 0), one.view(d_out, 0),
+         three.view(d_qkv, 0), three.view(d_qkv, 1), three.view(d_qkv, 2), log_sum_exp.floats(), along.floats()},
+        type, nullptr);
+    int64_t wrong = 0;
+    for (int64_t b = 0; b < c.batch; ++b)
+      for (int64_t h = 0; h < c.heads; ++h)
+        for (int64_t i = 0; i < c.length; ++i) {
+          std::vector<uint8_t> keep(c.length);
+          random_keep({kSeed, kOp, kStep, static_cast<uint32_t>(c.samples[b])},
+                      ((c.first_head + h) * c.max_positions + i) * c.max_positions, i + 1, 1 - c.probability,
+                      keep.data());
+          for (int64_t j = 0; j < c.length; ++j) {
+            wrong += (out[one.index(b, i, 0, h, j)] != 0) != (keep[j] != 0);
+            wrong += (d_qkv[three.index(b, j, 2, h, i)] != 0) != (keep[j] != 0);
+          }
+        }
+    CHECK(wrong == 0);
+  }
+}
+
 TEST_CASE("kernels of attention do not depend on the order of blocks and threads") {
   in_both_orders([] { check(kCases[4], Number::bf16); });
 }
