@@ -123,7 +123,7 @@ class Forgetful : public ForwardingCommunicator {
   CommOp forgotten_;
 };
 
-TEST_CASE("a wait that a training run forgets is found, on whatever communicator") {
+TEST_CASE("a wait for NCCL that a training run forgets is found: of a message, an all-reduce or a gather") {
   const SameOperators same;
   const testing::Limits limits(std::chrono::seconds(10), std::chrono::seconds(10));
   const std::vector<std::pair<CommOp, Point>> cases = {
