@@ -234,7 +234,7 @@ std::vector<Fault> planted_faults() {
        }),
        true},
       {"a bias is added on every T rank", t2, layer("h.1", bias_on_every_rank), true},
-      {"one T rank turns its rows by the positions behind theirs", gptj(attention_memory),
+      {"one T rank turns its rows by the positions after theirs", gptj(attention_memory),
        layer("h.1", with_microbatch([](Microbatch& batch, int t) { batch.first_position += t == 1; }))},
       {"the head's bias is added on every T rank", gptj(t2), layer("head", head_bias_on_every_rank), true},
       {"the gradient of the head's bias is counted twice", gptj(p2), layer("head", head_bias_counted_twice)},
