@@ -122,7 +122,7 @@ void attention_forward(const AttentionCase& c, const AttentionForward& a, Number
               .blocks_x = (c.length + T::kRows - 1) / T::kRows,
               .blocks_y = c.batch * c.heads,
               .threads = T::kThreads,
-              .shared_bytes = T::bytes(T::kRows + 2 * T::kColumns),
+              .shared_bytes = T::kForwardBytes,
               .bytes_read = 3 * bytes,
               .bytes_written = bytes + 4 * rows},
              stream, attention_rows<T, S>, a, sizes);
