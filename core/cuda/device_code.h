@@ -13,8 +13,8 @@
 #ifdef __CUDACC__
 #include <cuda_runtime.h>
 #define SHARDLINE_KERNEL __global__ void
-// For blocks of up to `threads`: the compiler leaves each as few registers as that takes. Without it, a kernel with
-// many registers cannot start with large blocks.
+// For blocks of up to `threads`: the compiler leaves each as few registers as that takes. Without it, a kernel must be
+// able to start with the largest blocks (tests/core/cuda/compile_for_gpus.py checks it).
 #define SHARDLINE_KERNEL_FOR(threads) __global__ void __launch_bounds__(threads)
 #define SHARDLINE_DEVICE __device__ __forceinline__
 #define SHARDLINE_UNROLLED _Pragma("unroll")  // before loops whose arrays are to be registers
