@@ -29,6 +29,7 @@ struct NcclTrouble {
   int unique_id_result = 0;  // of get_unique_id
   int send_result = 0;       // of every send
   bool stays_away = false;   // its launches never reach the others
+  int busy_questions = 0;    // to which a launch that is in its stream is still said to be in progress
 };
 NcclTrouble& nccl_trouble();
 // All communicators of this thread report this from now on.

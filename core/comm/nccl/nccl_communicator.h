@@ -5,8 +5,9 @@
 //  - A thread of the rank watches what is under way. On an error of NCCL or the device, or when the current stream has
 //    waited for longer than the limit, it aborts `control`, which ends the job, and then NCCL.
 //  - Tensors live until the current stream waits for their operation, or until it is done.
-//  - Sends and receives are gathered and start together, as one NCCL group, at the next wait(), poll() or collective of
-//    this communicator: two neighbours that both send first would otherwise block each other. They also end together.
+//  - Sends and receives are gathered and start together, as one NCCL group, at the next wait(), start(), poll() or
+//    collective of this communicator: two neighbours that both send first would otherwise block each other. They also
+//    end together.
 //  - On a failure all communicators of the world are aborted; else they are finalised and destroyed with their last
 //  owner.
 //  - NCCL chooses the order of addition.
