@@ -52,6 +52,9 @@ class Work {
   // whether it has ended, well or not, so that wait() returns or throws immediately. Never blocks and never throws.
   // Results may be read after wait(), not before.
   virtual bool poll() = 0;
+  // As poll(), but the operation has started when it returns: it may wait until the communicator has started the
+  // operations before, which takes no other rank once they are connected. Throws DistributedError after a failure.
+  virtual void start() { poll(); }
   // Tensors on CPUs: blocks until it has ended; throws DistributedError on failure or when the operation's limit has
   // passed since the first call. Tensors on accelerators: what this thread queues on its current stream from now on
   // runs after it; a failure, or a limit that has passed since the stream began to wait, ends the job.

@@ -14,7 +14,8 @@
 #include <cuda_runtime.h>
 #define SHARDLINE_KERNEL __global__ void
 // For blocks of up to `threads` threads: the compiler limits the registers of a thread so that such a block fits.
-// Without the limit, a kernel that uses many registers cannot start with large blocks.
+// Without the limit, a kernel must be able to start with the largest blocks (tests/core/cuda/compile_for_gpus.py checks
+// it).
 #define SHARDLINE_KERNEL_FOR(threads) __global__ void __launch_bounds__(threads)
 #define SHARDLINE_DEVICE __device__ __forceinline__
 #define SHARDLINE_UNROLLED _Pragma("unroll")  // before loops over arrays that should stay in registers

@@ -100,7 +100,7 @@ void Messages::post_next(int peer, Incoming& incoming) {
     message.works.push_back(
         from_peer.recv(message.border.back(), 1 - from_peer.rank(), {.what = to_string(instruction.op)}));
   }
-  for (const auto& work : message.works) work->poll();  // starts the receive
+  for (const auto& work : message.works) work->start();
   set_flight_instruction(current);
   incoming.posted.push_back(std::move(message));
 }
@@ -124,7 +124,7 @@ void Messages::send(const Border& border, const Instruction& instruction) {
     message.works.push_back(
         to_peer.send(message.border.back(), 1 - to_peer.rank(), {.what = to_string(instruction.op)}));
   }
-  for (const auto& work : message.works) work->poll();
+  for (const auto& work : message.works) work->start();
   sends_.push_back(std::move(message));
 }
 

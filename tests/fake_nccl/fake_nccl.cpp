@@ -104,6 +104,7 @@ struct Comm {
   int rank = 0, device = 0;
   std::thread::id owner = std::this_thread::get_id();
   int state = kNcclInProgress;
+  int busy_questions = 0;
   std::string error;
   bool finalized = false, freed = false;
   KernelPtr launching;
@@ -287,7 +288,8 @@ void put_in_stream(Comm& comm) {
   launch(cat("nccl ", kNames[static_cast<int>(kernel->ops.front().kind)]), stream, accesses, kernel);
   kernel->in_stream = true;
   comm.running.push_back(kernel);
-  comm.state = kNcclSuccess;
+  comm.busy_questions = trouble.busy_questions;
+  if (comm.busy_questions == 0) comm.state = kNcclSuccess;
   progress();
 }
 
@@ -436,6 +438,8 @@ int async_error(void* handle, int* state) {
   if (comm == nullptr) return kInvalidArgument;
   refresh(*comm);
   *state = comm->state;
+  const bool counts = comm->busy_questions > 0 && comm->owner == std::this_thread::get_id();
+  if (counts && --comm->busy_questions == 0 && comm->state == kNcclInProgress) comm->state = kNcclSuccess;
   return kNcclSuccess;
 }
 

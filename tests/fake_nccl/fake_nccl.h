@@ -31,6 +31,7 @@ struct NcclTrouble {
   int unique_id_result = 0;  // the result of get_unique_id
   int send_result = 0;       // the result of every send
   bool stays_away = false;   // its launches never reach the others
+  int busy_questions = 0;    // to which a launch that is in its stream is still said to be in progress
 };
 NcclTrouble& nccl_trouble();
 // From now on all communicators of this thread report this.

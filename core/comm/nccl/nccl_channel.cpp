@@ -73,6 +73,10 @@ void NcclChannel::flush() {
   finish_launch();
 }
 
+void NcclChannel::start(const NcclBatchPtr& batch) {
+  if (batch == messages_) launch_messages();
+}
+
 bool NcclChannel::advance(const NcclBatchPtr& batch) {
   try {
     if (launching_) {
@@ -91,7 +95,7 @@ bool NcclChannel::advance(const NcclBatchPtr& batch) {
 void NcclChannel::wait_for(const NcclBatchPtr& batch, const CommRequest& request) {
   refuse_after_failure(request);
   const auto wait = std::make_shared<StreamWait>(stream_.device());
-  if (batch == messages_) launch_messages();
+  start(batch);
   if (batch == launching_) finish_launch();
   world_->make_wait(batch, wait);
 }

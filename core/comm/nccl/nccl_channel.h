@@ -25,6 +25,8 @@ class NcclChannel {
   NcclBatchPtr launch_collective(CommRequest request);
   // Launches the messages that were collected, and waits until NCCL has put everything into the stream.
   void flush();
+  // Launches the batch if that has not happened yet; waits until NCCL has put the one before into the stream.
+  void start(const NcclBatchPtr& batch);
 
   // Whether the batch is over, or its world has failed. Launches it if that has not happened yet; never blocks and
   // never throws.

@@ -20,6 +20,7 @@ class NcclWork : public Work {
   }
 
   bool poll() override { return channel_->advance(batch_); }
+  void start() override { channel_->start(batch_); }
 
  protected:
   void await(TimePoint) override { channel_->wait_for(batch_, request_); }

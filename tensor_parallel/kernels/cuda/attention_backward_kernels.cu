@@ -20,7 +20,8 @@ SHARDLINE_DEVICE ScoreGradient score_gradient(float score, float d_dropped, bool
 
 // dq of one block of queries, and d_out * out of their rows.
 template <class T, class S>
-SHARDLINE_KERNEL query_gradients(AttentionBackward a, AttentionSizes sizes) {
+SHARDLINE_KERNEL_FOR(T::kThreads)
+query_gradients(AttentionBackward a, AttentionSizes sizes) {
   constexpr int kEights = T::kColumns / 8;
   SharedRoom room;
   const auto queries = room.take<S>(T::kRows * T::kStride);
@@ -82,19 +83,20 @@ SHARDLINE_KERNEL query_gradients(AttentionBackward a, AttentionSizes sizes) {
 
 // dk and dv of one block of keys, from all queries that see them.
 template <class T, class S>
-SHARDLINE_KERNEL key_gradients(AttentionBackward a, AttentionSizes sizes) {
+SHARDLINE_KERNEL_FOR(T::kThreads)
+key_gradients(AttentionBackward a, AttentionSizes sizes) {
   constexpr int kEights = T::kColumns / 8;
   SharedRoom room;
   const auto keys = room.take<S>(T::kRows * T::kStride);
   const auto values = room.take<S>(T::kRows * T::kStride);
   const auto queries = room.take<S>(T::kColumns * T::kStride);
   const auto d_outs = room.take<S>(T::kColumns * T::kStride);
-  const auto log_sum_exp = room.take<float>(T::kColumns);
-  const auto along = room.take<float>(T::kColumns);
   const int64_t batch = block_y() / sizes.heads, head = block_y() % sizes.heads;
   const int64_t first = block_x() * T::kRows;  // the first keys are seen by most
   const int g = lane_index() / 4, t = lane_index() % 4, warp_row = warp_index() * 16;
   const HeadMask mask(sizes, batch, head);
+  // Of the queries. The tiles of fp32 leave no shared memory for them.
+  const float *log_sum_exp = a.log_sum_exp + block_y() * sizes.length, *along = a.along + block_y() * sizes.length;
   const S *q = head_start<S>(a.q, batch, head), *d_out = head_start<S>(a.d_out, batch, head);
   load_tile<T, T::kRows>(keys, static_cast<const S*>(head_start<S>(a.k, batch, head)), a.k.token_stride, first, sizes);
   load_tile<T, T::kRows>(values, static_cast<const S*>(head_start<S>(a.v, batch, head)), a.v.token_stride, first,
@@ -105,11 +107,6 @@ SHARDLINE_KERNEL key_gradients(AttentionBackward a, AttentionSizes sizes) {
     sync_block();
     load_tile<T, T::kColumns>(queries, q, a.q.token_stride, query, sizes);
     load_tile<T, T::kColumns>(d_outs, d_out, a.d_out.token_stride, query, sizes);
-    for (int i = thread_index(); i < T::kColumns; i += T::kThreads) {
-      const int64_t row = block_y() * sizes.length + query + i;
-      log_sum_exp[i] = query + i < sizes.length ? a.log_sum_exp[row] : 0.0f;
-      along[i] = query + i < sizes.length ? a.along[row] : 0.0f;
-    }
     sync_block();
     float score[kEights][4] = {}, d_dropped[kEights][4] = {};
     multiply_rows<T>(score, keys, warp_row, queries);
@@ -119,11 +116,11 @@ SHARDLINE_KERNEL key_gradients(AttentionBackward a, AttentionSizes sizes) {
     for (int n = 0; n < kEights; ++n) {
       SHARDLINE_UNROLLED
       for (int i = 0; i < 4; ++i) {
-        const int place = 8 * n + 2 * t + i % 2;
-        const int64_t row = first + warp_row + g + i / 2 * 8, column = query + place;
+        const int64_t row = first + warp_row + g + i / 2 * 8, column = query + 8 * n + 2 * t + i % 2;
+        const bool exists = column < sizes.length;
         const ScoreGradient gradient = score_gradient(
-            score[n][i], d_dropped[n][i], row <= column && column < sizes.length, (kept >> (4 * n + i) & 1u) != 0,
-            log_sum_exp[place], along[place], mask.kept_scale(), sizes.scale);
+            score[n][i], d_dropped[n][i], row <= column && exists, (kept >> (4 * n + i) & 1u) != 0,
+            exists ? log_sum_exp[column] : 0.0f, exists ? along[column] : 0.0f, mask.kept_scale(), sizes.scale);
         score[n][i] = gradient.dropped;
         d_dropped[n][i] = gradient.d_score;
       }
@@ -148,7 +145,7 @@ void attention_backward(const AttentionCase& c, const AttentionBackward& a, Numb
               .blocks_x = blocks,
               .blocks_y = c.batch * c.heads,
               .threads = T::kThreads,
-              .shared_bytes = T::bytes(2 * T::kRows + 2 * T::kColumns),
+              .shared_bytes = T::kBackwardBytes,
               .bytes_read = 5 * bytes + 4 * rows,
               .bytes_written = bytes + 4 * rows},
              stream, query_gradients<T, S>, a, sizes);
@@ -156,7 +153,7 @@ void attention_backward(const AttentionCase& c, const AttentionBackward& a, Numb
               .blocks_x = blocks,
               .blocks_y = c.batch * c.heads,
               .threads = T::kThreads,
-              .shared_bytes = T::bytes(2 * T::kRows + 2 * T::kColumns) + 2 * T::kColumns * sizeof(float),
+              .shared_bytes = T::kBackwardBytes,
               .bytes_read = 4 * bytes + 8 * rows,
               .bytes_written = 2 * bytes},
              stream, key_gradients<T, S>, a, sizes);

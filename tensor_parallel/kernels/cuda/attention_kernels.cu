@@ -10,7 +10,8 @@ namespace {
 
 // One block of queries of one head, against all keys up to the last of them. Scores are in units of log 2.
 template <class T, class S>
-SHARDLINE_KERNEL attention_rows(AttentionForward a, AttentionSizes sizes) {
+SHARDLINE_KERNEL_FOR(T::kThreads)
+attention_rows(AttentionForward a, AttentionSizes sizes) {
   constexpr int kEights = T::kColumns / 8;
   SharedRoom room;
   const auto queries = room.take<S>(T::kRows * T::kStride);
@@ -122,7 +123,7 @@ void attention_forward(const AttentionCase& c, const AttentionForward& a, Number
               .blocks_x = (c.length + T::kRows - 1) / T::kRows,
               .blocks_y = c.batch * c.heads,
               .threads = T::kThreads,
-              .shared_bytes = T::bytes(T::kRows + 2 * T::kColumns),
+              .shared_bytes = T::kForwardBytes,
               .bytes_read = 3 * bytes,
               .bytes_written = bytes + 4 * rows},
              stream, attention_rows<T, S>, a, sizes);

@@ -13,6 +13,10 @@ namespace shardline::cuda {
 
 constexpr float kLog2E = 1.44269504088896340736f, kLn2 = 0.69314718055994530942f;
 
+// Shared memory of a block at most, on GPUs of compute capability 8.6 and 8.9 (CUDA C++ Programming Guide, "Technical
+// Specifications per Compute Capability"); others from 8.0 on have more.
+constexpr size_t kMostSharedBytes = 99 * 1024;
+
 // kRows of one matrix meet kColumns rows of another at a time; both have up to kDim features.
 template <class S, int kDim_>
 struct Tiling {
@@ -23,7 +27,10 @@ struct Tiling {
   static constexpr int kColumns = kDim <= 64 ? 64 : 32;
   static constexpr int kPack = 16 / sizeof(S);
   static constexpr int kStride = kDim + kPack;  // of rows in shared memory: they begin in different banks
-  static constexpr size_t bytes(int rows) { return static_cast<size_t>(rows) * kStride * sizeof(S); }
+  // Of a block: rows of one matrix forward and two backward, and columns of two.
+  static constexpr size_t kForwardBytes = (kRows + 2 * kColumns) * kStride * sizeof(S);
+  static constexpr size_t kBackwardBytes = (2 * kRows + 2 * kColumns) * kStride * sizeof(S);
+  static_assert(kForwardBytes <= kMostSharedBytes && kBackwardBytes <= kMostSharedBytes);
 };
 
 // What a launch passes by value.

@@ -16,11 +16,15 @@ at::Tensor parts_for(const at::Tensor& like, int64_t sums, bool wanted) {
   return at::empty({count}, like.options().dtype(at::kFloat));
 }
 
-std::tuple<at::Tensor, at::Tensor, at::Tensor> layer_norm_forward(const at::Tensor& x, const at::Tensor& weight,
-                                                                  const at::Tensor& bias, double epsilon) {
-  if (!has_kernels(x)) return aten::layer_norm_forward(x, weight, bias, epsilon);
-  const at::Tensor y = at::empty_like(x, weight.options());
-  const at::Tensor mean = at::empty({x.size(0)}, x.options().dtype(at::kFloat)), rstd = at::empty_like(mean);
+// Numbers that a norm keeps of every row.
+at::Tensor row_statistics(const at::Tensor& x) {
+  return at::empty({x.size(0)}, x.options().dtype(at::kFloat));
+}
+
+// An RMS norm is a layer norm without mean and bias: both are undefined. Returns y and rstd; the mean is written.
+std::tuple<at::Tensor, at::Tensor> norm_forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                                                const at::Tensor& mean, double epsilon) {
+  const at::Tensor y = at::empty_like(x, weight.options()), rstd = row_statistics(x);
   norm_forward({.x = read(x),
                 .weight = read(weight),
                 .bias = read(bias),
@@ -31,14 +35,16 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> layer_norm_forward(const at::Tens
                 .n = x.size(1),
                 .epsilon = static_cast<float>(epsilon)},
                number_of(weight), number_of(x), current_stream(x));
-  return {y, mean, rstd};
+  return {y, rstd};
 }
 
-at::Tensor layer_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& mean,
-                               const at::Tensor& rstd, const at::Tensor& weight, at::Tensor weight_grad,
-                               at::Tensor bias_grad, int64_t valid_rows) {
-  if (!has_kernels(x) || x.size(1) > kWidestNorm)
-    return aten::layer_norm_backward(dy, x, mean, rstd, weight, weight_grad, bias_grad, valid_rows);
+bool has_norm_backward(const at::Tensor& x) {
+  return has_kernels(x) && x.size(1) <= kWidestNorm;
+}
+
+// For an RMS norm, mean and bias_grad are undefined.
+at::Tensor norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& mean, const at::Tensor& rstd,
+                         const at::Tensor& weight, at::Tensor weight_grad, at::Tensor bias_grad, int64_t valid_rows) {
   const at::Tensor dx = at::empty_like(x), parts = parts_for(x, 2, weight_grad.defined() || bias_grad.defined());
   norm_backward({.dy = read(dy),
                  .x = read(x),
@@ -56,38 +62,31 @@ at::Tensor layer_norm_backward(const at::Tensor& dy, const at::Tensor& x, const 
   return dx;
 }
 
+std::tuple<at::Tensor, at::Tensor, at::Tensor> layer_norm_forward(const at::Tensor& x, const at::Tensor& weight,
+                                                                  const at::Tensor& bias, double epsilon) {
+  if (!has_kernels(x)) return aten::layer_norm_forward(x, weight, bias, epsilon);
+  const at::Tensor mean = row_statistics(x);
+  const auto [y, rstd] = norm_forward(x, weight, bias, mean, epsilon);
+  return {y, mean, rstd};
+}
+
+at::Tensor layer_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& mean,
+                               const at::Tensor& rstd, const at::Tensor& weight, at::Tensor weight_grad,
+                               at::Tensor bias_grad, int64_t valid_rows) {
+  if (!has_norm_backward(x))
+    return aten::layer_norm_backward(dy, x, mean, rstd, weight, weight_grad, bias_grad, valid_rows);
+  return norm_backward(dy, x, mean, rstd, weight, weight_grad, bias_grad, valid_rows);
+}
+
 std::tuple<at::Tensor, at::Tensor> rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double epsilon) {
   if (!has_kernels(x)) return aten::rms_norm_forward(x, weight, epsilon);
-  const at::Tensor y = at::empty_like(x, weight.options());
-  const at::Tensor rstd = at::empty({x.size(0)}, x.options().dtype(at::kFloat));
-  norm_forward({.x = read(x),
-                .weight = read(weight),
-                .y = written(y),
-                .rstd = written_as<float>(rstd),
-                .rows = x.size(0),
-                .n = x.size(1),
-                .epsilon = static_cast<float>(epsilon)},
-               number_of(weight), number_of(x), current_stream(x));
-  return {y, rstd};
+  return norm_forward(x, weight, /*bias=*/{}, /*mean=*/{}, epsilon);
 }
 
 at::Tensor rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& rstd,
                              const at::Tensor& weight, at::Tensor weight_grad, int64_t valid_rows) {
-  if (!has_kernels(x) || x.size(1) > kWidestNorm)
-    return aten::rms_norm_backward(dy, x, rstd, weight, weight_grad, valid_rows);
-  const at::Tensor dx = at::empty_like(x), parts = parts_for(x, 2, weight_grad.defined());
-  norm_backward({.dy = read(dy),
-                 .x = read(x),
-                 .rstd = read_as<float>(rstd),
-                 .weight = read(weight),
-                 .dx = written(dx),
-                 .weight_grad = written_as<float>(weight_grad),
-                 .parts = written_as<float>(parts),
-                 .rows = x.size(0),
-                 .n = x.size(1),
-                 .valid_rows = valid_rows},
-                number_of(weight), number_of(x), current_stream(x));
-  return dx;
+  if (!has_norm_backward(x)) return aten::rms_norm_backward(dy, x, rstd, weight, weight_grad, valid_rows);
+  return norm_backward(dy, x, /*mean=*/{}, rstd, weight, weight_grad, /*bias_grad=*/{}, valid_rows);
 }
 
 ActivationKind kind_of(Activation activation) {

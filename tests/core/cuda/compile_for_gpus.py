@@ -1,0 +1,58 @@
+#!/usr/bin/env python3
+"""Compiles kernels with nvcc, and fails if one uses more registers than its largest block may have.
+
+  compile_for_gpus.py NVCC OPTION... -o OBJECT      OPTION: also the PTX of one architecture among the code
+
+The largest block has the threads that the kernel declares (SHARDLINE_KERNEL_FOR in core/cuda/device_code.h), else 1024.
+A GPU refuses to start a block for which it lacks registers, and only there would it be seen.
+"""
+import pathlib
+import re
+import subprocess
+import sys
+
+LARGEST_BLOCK = 1024
+REGISTERS = 65536  # of a block, from compute capability 8.0 on
+
+
+def rounded_up(count, unit):
+    return -(-count // unit) * unit
+
+
+def registers_of_block(registers, threads):
+    """A warp gets eight registers of each thread at a time, and the warps of a block are dealt to four schedulers."""
+    return rounded_up(registers, 8) * rounded_up(threads, 4 * 32)
+
+
+def used_registers(log):
+    """(kernel, architecture): registers of a thread, from the output of ptxas -v."""
+    entries = re.findall(r"Compiling entry function '(\w+)' for '(\w+)'.*?Used (\d+) registers", log, re.DOTALL)
+    return {(kernel, architecture): int(registers) for kernel, architecture, registers in entries}
+
+
+def declared_threads(code):
+    """kernel: threads of a block, of those that declare them, from PTX."""
+    entries = re.findall(rb"\.entry (\w+)\([^)]*\)\s*\.maxntid (\d+)", code)
+    return {kernel.decode(): int(threads) for kernel, threads in entries}
+
+
+def main():
+    command = sys.argv[1:]
+    done = subprocess.run([*command, "-Xptxas", "-v", "--no-compress"], stderr=subprocess.PIPE, text=True)
+    if done.returncode != 0:
+        sys.exit(done.stderr)
+    used = used_registers(done.stderr)
+    target = pathlib.Path(command[command.index("-o") + 1])
+    declared = declared_threads(target.read_bytes())
+    unlaunchable = []
+    for (kernel, architecture), registers in used.items():
+        threads = declared.get(kernel, LARGEST_BLOCK)
+        if registers_of_block(registers, threads) > REGISTERS:
+            unlaunchable.append(f"{kernel} for {architecture} uses {registers} registers, too many for a block of "
+                                f"{threads} threads; declare its blocks with SHARDLINE_KERNEL_FOR")
+    if unlaunchable or not used:
+        target.unlink()
+        sys.exit("\n".join(unlaunchable) or "no kernel in the output of ptxas:\n" + done.stderr)
+
+
+main()

@@ -1,0 +1,47 @@
+// The messages of a pipeline over NCCL.
+#include "pipeline/run/messages.h"
+
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+
+#include "core/device/accelerator.h"
+#include "tests/core/comm/communicator_suite.h"
+#include "tests/fake_nccl/device_ranks.h"
+
+#include "tests/catch.h"
+
+namespace shardline::messages_test {
+namespace {
+
+using namespace std::chrono_literals;
+
+bool sends(const Instruction& instruction) {
+  return instruction.op == Op::send_activation;
+}
+
+}  // namespace
+
+TEST_CASE("a message leaves without further calls while NCCL is still busy with the one before") {
+  const testing::Limits limits(2s);
+  const Schedule schedule = forward_schedule(2, 3);
+  testing::run_over_nccl(2, [&](CommunicatorPtr world, CommunicatorPtr control) {
+    const auto options = at::TensorOptions(at::kFloat).device(fake::device(world->rank()));
+    Messages messages(*world, options);
+    messages.begin(schedule, [](const Instruction&) { return std::vector<std::vector<int64_t>>{{4}}; });
+    fake::nccl_trouble().busy_questions = 10;
+    for (const Instruction& instruction : schedule.instructions[world->rank()]) {
+      if (sends(instruction)) messages.send({at::full({4}, instruction.microbatch, options)}, instruction);
+      if (instruction.op != Op::recv_activation) continue;
+      const at::Tensor received = on_host(messages.receive(instruction).at(0), "a test looks");
+      EXPECT(received[0].item<float>() == static_cast<float>(instruction.microbatch));
+    }
+    // Until the other rank has all messages, the host of the first does nothing that NCCL notices.
+    const at::Tensor token = at::zeros({1});
+    (world->rank() == 0 ? control->recv(token, 1) : control->send(token, 0))->wait();
+    messages.finish();
+  });
+  CHECK(fake::take_faults().empty());
+  CHECK(fake::take_nccl_faults().empty());
+}
+
+}  // namespace shardline::messages_test
