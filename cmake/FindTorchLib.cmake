@@ -50,6 +50,10 @@ if(TorchLib_FOUND AND NOT TARGET TorchLib::cpu)
   target_compile_definitions(TorchLib::cpu INTERFACE NDEBUG)
 
   if(TORCHLIB_CUDA)
+    if(NOT EXISTS "${TorchLib_ROOT_DIR}/lib/libtorch_cuda.so")
+      message(FATAL_ERROR "${TorchLib_ROOT_DIR} is LibTorch without CUDA (lib/libtorch_cuda.so is missing); set "
+        "TORCH_ROOT to one with CUDA, or leave out -DSHARDLINE_CUDA=ON")
+    endif()
     find_package(CUDAToolkit REQUIRED)
     _tl_shared(c10_cuda libc10_cuda.so)
     _tl_shared(torch_cuda libtorch_cuda.so)
@@ -57,6 +61,10 @@ if(TorchLib_FOUND AND NOT TARGET TorchLib::cpu)
       HINTS ${CUDAToolkit_INCLUDE_DIRS} "${TorchLib_ROOT_DIR}/../nvidia/nccl/include")
     find_library(TORCHLIB_NCCL_LIB NAMES libnccl.so.2 nccl
       HINTS "${TorchLib_ROOT_DIR}/../nvidia/nccl/lib" ${CUDAToolkit_LIBRARY_DIR})
+    if(NOT TORCHLIB_NCCL_INCLUDE OR NOT TORCHLIB_NCCL_LIB)
+      message(FATAL_ERROR "NCCL's nccl.h or libnccl.so.2 is missing; install it (wheel nvidia-nccl-cu13 beside LibTorch, "
+        "package libnccl-dev), or set -DTORCHLIB_NCCL_INCLUDE=FOLDER and -DTORCHLIB_NCCL_LIB=FILE")
+    endif()
     add_library(TorchLib::nccl SHARED IMPORTED)
     set_target_properties(TorchLib::nccl PROPERTIES
       IMPORTED_LOCATION "${TORCHLIB_NCCL_LIB}" INTERFACE_INCLUDE_DIRECTORIES "${TORCHLIB_NCCL_INCLUDE}")

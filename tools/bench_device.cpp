@@ -19,6 +19,7 @@
 #include "core/error.h"
 #include "engine/launch/start_ranks.h"
 #include "engine/profile/device_times.h"
+#include "engine/run/rank_devices.h"
 
 using namespace shardline;
 
@@ -51,7 +52,7 @@ nlohmann::ordered_json rates(const Options& options) {
   const at::ScalarType type = options.type == "bf16" ? at::kBFloat16 : options.type == "fp16" ? at::kHalf : at::kFloat;
   RankContext context{.world = make_local_world()};
   if (options.device == "cuda") {
-    if (accelerator_count() == 0) throw ConfigError("--device cuda: no GPU, or no driver for it; use --device cpu");
+    if (accelerator_count() == 0) throw ConfigError(cat("--device cuda: ", no_gpu_reason(), ", or use --device cpu"));
     context.device = accelerator(0);
   }
   const c10::DeviceGuard on_device(context.device);

@@ -32,7 +32,7 @@ pack() {
     strip -o "$folder/bin/${program##*/}" "build-cuda/$program"
     for library in $(own_libraries "build-cuda/$program"); do cp -L "$library" "$folder/lib/"; done
   done
-  cp tools/gpu_check.sh tools/gpu_check.py tools/gpu_peer.py "$folder/"
+  cp tools/gpu_check.sh tools/gpu_check.py tools/gpu_check_steps.py tools/gpu_peer.py "$folder/"
   git describe --always --dirty > "$folder/BUILD"
   tar -czf "$archive" -C build-cuda "${folder##*/}"
   local bytes

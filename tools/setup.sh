@@ -10,8 +10,14 @@
 
 # The wheel that the project is built and tested with, and the two libraries that its CPU half needs.
 torch_wheels=(torch==2.11.0 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85)
-# What its CUDA half needs besides a CUDA toolkit, with -DSHARDLINE_CUDA=ON.
-cuda_wheels=(nvidia-cufile==1.15.1.6 nvidia-cusparselt-cu13==0.8.0 nvidia-nvshmem-cu13==3.4.5)
+# With -DSHARDLINE_CUDA=ON: libraries that its CUDA half loads and not every CUDA toolkit has, with their wheels.
+declare -A wheel_of=(
+  [libcufile.so.0]=nvidia-cufile==1.15.1.6
+  [libcusparseLt.so.0]=nvidia-cusparselt-cu13==0.8.0
+  [libnvshmem_host.so.3]=nvidia-nvshmem-cu13==3.4.5
+  [libcudnn.so.9]=nvidia-cudnn-cu13==9.19.0.56
+  [libnccl.so.2]=nvidia-nccl-cu13==2.28.9
+)
 torch_oldest=2.11  # the oldest that is tested; 2.8 refuses products that add to fp32
 # nvcc and what it needs to compile the kernels; tests do so on machines without a GPU, too.
 nvcc_wheels=(nvidia-cuda-nvcc==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-crt==13.0.88 nvidia-cuda-runtime==13.0.96)
@@ -124,9 +130,11 @@ setup_packages() {
 
 # ---- LibTorch
 
-# Prints the version when $1 is a torch folder that is new enough.
+torch_library=libtorch_cpu.so  # libtorch_cuda.so in builds for CUDA
+
+# Prints the version when $1 is a torch folder that has this library and is new enough.
 usable_torch() {
-  [ -e "$1/lib/libtorch_cpu.so" ] || return 1
+  [ -e "$1/lib/$torch_library" ] || return 1
   local version
   version=$(sed -n "s/^__version__ = '\([0-9.]*\).*/\1/p" "$1/version.py" 2> /dev/null)
   [ -n "$version" ] || version=$(cut -d+ -f1 "$1/build-version" 2> /dev/null)
@@ -141,24 +149,51 @@ installed_torch_folders() {
   python3 -c "import importlib.util as u; s = u.find_spec('torch'); print(s.submodule_search_locations[0] if s else '')"
 }
 
-# The C++ side does not care which Python a wheel was made for, so one version serves every machine.
-fetch_torch() {
-  local folder=$1 platforms=() glibc wheels=("${torch_wheels[@]}")
-  [[ " $* " != *" -DSHARDLINE_CUDA=ON "* ]] || wheels+=("${cuda_wheels[@]}")
+# Adds wheels to the folder. The C++ side does not care which Python a wheel was made for, so one version serves every
+# machine.
+fetch_wheels() {
+  local folder=$1 platforms=() glibc
   for glibc in {17..28}; do platforms+=(--platform "manylinux_2_${glibc}_$(uname -m)"); done
   rm -rf "$folder.part"
   PIP_ROOT_USER_ACTION=ignore \
     python3 -m pip install --quiet --no-deps --no-compile --target "$folder.part" --only-binary=:all: \
     --python-version 3.11 --implementation cp --abi cp311 --abi none \
-    --platform "manylinux2014_$(uname -m)" "${platforms[@]}" "${wheels[@]}"
-  mv "$folder.part" "$folder"
+    --platform "manylinux2014_$(uname -m)" "${platforms[@]}" "${@:2}"
+  mkdir -p "$folder"
+  cp -rl "$folder.part/." "$folder"  # wheels share folders
+  rm -rf "$folder.part"
+}
+
+# What the loader does not find for the CUDA half of the torch folder $1.
+missing_cuda_libraries() {
+  LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}/usr/local/cuda/lib64 ldd "$1/lib/libtorch_cuda.so" |
+    awk '/not found/ { print $1 }' | sort -u
+}
+
+# setup_cuda_half FOLDER: fetches what is missing if LibTorch is the one in this folder.
+setup_cuda_half() {
+  local missing library wheels=()
+  missing=$(missing_cuda_libraries "$TORCH_ROOT")
+  for library in $missing; do wheels+=("${wheel_of[$library]:-}"); done
+  if [ -n "$missing" ] && [ "$TORCH_ROOT" = "$1/torch" ] && [ -n "${wheels[*]// /}" ]; then
+    install_needs "${pip_needs[@]}"
+    # shellcheck disable=SC2068  # without the empty ones
+    fetch_wheels "$1" ${wheels[@]}
+    missing=$(missing_cuda_libraries "$TORCH_ROOT")
+  fi
+  # shellcheck disable=SC2086  # a list of names
+  [ -z "$missing" ] || stop_with_2 "LibTorch in $TORCH_ROOT needs libraries that are not found:" ${missing} \
+    "A CUDA toolkit has cuBLAS, cuFFT and the like (name its folder in LD_LIBRARY_PATH if it is not /usr/local/cuda)," \
+    "these wheels have the others: ${wheel_of[*]}" \
+    "Unset TORCH_ROOT to have LibTorch fetched with them."
 }
 
 setup_torch() {
-  local folder=$1/_torch candidate version
+  local folder=$1/_torch candidate version cuda=
+  if [[ " $* " == *" -DSHARDLINE_CUDA=ON "* ]]; then cuda=yes torch_library=libtorch_cuda.so; fi
   if [ -n "${TORCH_ROOT:-}" ]; then
     usable_torch "$TORCH_ROOT" > /dev/null || stop_with_2 \
-      "TORCH_ROOT=$TORCH_ROOT is not LibTorch $torch_oldest or newer (no lib/libtorch_cpu.so, or an older version)." \
+      "TORCH_ROOT=$TORCH_ROOT is not LibTorch $torch_oldest or newer (no lib/$torch_library, or an older version)." \
       "Set it to the 'torch' folder of an unpacked wheel or of a libtorch archive, or unset it to have one fetched."
   else
     while read -r candidate; do
@@ -168,11 +203,13 @@ setup_torch() {
   if [ -z "${TORCH_ROOT:-}" ]; then
     install_needs "${pip_needs[@]}"
     mkdir -p "$1"
-    fetch_torch "$folder" "${@:2}"
+    rm -rf "$folder"
+    fetch_wheels "$folder" "${torch_wheels[@]}"
     TORCH_ROOT=$folder/torch
   fi
   version=$(usable_torch "$TORCH_ROOT") || stop_with_2 "$TORCH_ROOT: no usable LibTorch"
   export TORCH_ROOT
+  [ -z "$cuda" ] || setup_cuda_half "$folder"
   say "LibTorch $version in $TORCH_ROOT"
 }
 

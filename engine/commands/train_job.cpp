@@ -44,8 +44,20 @@ std::string no_gpu_note(const Config& config, at::Device device) {
   return wanted && !is_accelerator(device) ? cat(" (", no_gpu_reason(), ")") : "";
 }
 
+// What computes, and what carries messages.
+std::string device_row(const Config& config, const RankContext& context) {
+  const std::string values = word_of(resolved_communicator(config));
+  const std::string start =
+      cat(context.device.str(), no_gpu_note(config, context.device), ", ", describe_numbers(config), ", ");
+  if (!is_accelerator(context.device))
+    return cat(start, at::get_num_threads(), " thread(s) a rank, products by ", products_in_use(), ", communicator ",
+               values);
+  const bool nccl = context.device_world != context.world;
+  return cat(start, "communicator ", nccl ? cat("nccl (host values: ", values, ')') : values);
+}
+
 std::string settings_text(const Config& config, const ModelSource& model, const TokenData& data, int64_t steps,
-                          at::Device device) {
+                          const RankContext& context) {
   const auto& t = config.training;
   const auto size = [&](const BlockDataset& blocks) {
     return cat(blocks.size(), " blocks of ", config.data.sequence_length, " tokens, ");
@@ -54,9 +66,7 @@ std::string settings_text(const Config& config, const ModelSource& model, const 
   std::vector<TableRow> rows = {
       {"model", cat(model.spec.family, ", ", format_count(model.spec.parameter_count()), " parameters, ",
                     weights_text(config.model))},
-      {"device", cat(device.str(), no_gpu_note(config, device), ", ", describe_numbers(config), ", ",
-                     at::get_num_threads(), " thread(s) a rank, products by ", products_in_use(), ", communicator ",
-                     word_of(resolved_communicator(config)))},
+      {"device", device_row(config, context)},
       {"data", cat(size(data.train->data()), data.train->steps_per_epoch(), " steps an epoch, ",
                    left_over(data.train->data()))},
       {"steps", cat(steps, ", ", word_of(t.optim), ", ", word_of(t.lr_scheduler_type), " from ", t.learning_rate,
@@ -143,7 +153,7 @@ void train(const Config& config, RankContext& context, JobParts& parts) {
   std::optional<Forecast> forecast;
   if (context.out) {
     nlohmann::json plan = plan_json(parts.plan);
-    *context.out << settings_text(config, parts.model, data, steps, device) << '\n'
+    *context.out << settings_text(config, parts.model, data, steps, context) << '\n'
                  << plan_text(parts.plan, context.console.columns) << '\n'
                  << traffic_text(config, parts, device);
     if (!config.cluster.empty()) {

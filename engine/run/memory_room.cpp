@@ -26,10 +26,12 @@ struct Lever {
 };
 constexpr const char* kSmallerMicrobatches = "smaller microbatches (a larger smp_options.microbatches)";
 constexpr const char* kMoreRanks = "more pipeline stages or tensor-parallel ranks";
+constexpr const char* kEffect = "; `shardline plan CONFIG.json --cluster local` shows the effect";
 constexpr Lever kLevers[] = {
     {&MemoryBytes::activations, kSmallerMicrobatches},
     {&MemoryBytes::activations, "smp_options.activation_checkpointing \"each\""},
     {&MemoryBytes::activations, "smp_options.offload_activations with offload_scope \"all\""},
+    {&MemoryBytes::activations, "training.bf16 (in fp32 runs)"},
     {&MemoryBytes::workspace, kSmallerMicrobatches},
     {&MemoryBytes::communication, kSmallerMicrobatches},
     {&MemoryBytes::optimizer, "smp_options.shard_optimizer_state (with replicas)"},
@@ -88,7 +90,7 @@ std::string in_use_text(at::Device device) {
 [[noreturn]] void fail(const MemoryBytes& planned, at::Device device, const std::string& reason) {
   throw RunError(cat("out of memory on rank ", current_rank(), ", ", device_text(device), ": ", reason,
                      "\n  in use at the peak: ", in_use_text(device), "\n  planned for this rank: ",
-                     planned_text(planned), "\n  to use less: ", advice(planned), "; shardline plan shows the effect"));
+                     planned_text(planned), "\n  to use less: ", advice(planned), kEffect));
 }
 
 // The host memory of a rank with an accelerator holds offloaded tensors, token ids and files.
@@ -102,6 +104,12 @@ std::string in_use_text(at::Device device) {
 
 std::string first_line(const std::string& text) {
   return text.substr(0, text.find('\n'));
+}
+
+// CUDA and its libraries take memory that torch's allocator does not give, and report a lack of it in their own words.
+bool is_lack_of_memory(const std::string& text) {
+  return text.find("CUDA error: out of memory") != std::string::npos ||
+         text.find("_STATUS_ALLOC_FAILED") != std::string::npos;
 }
 
 }  // namespace
@@ -147,7 +155,7 @@ void check_rooms(const std::vector<DeviceRoom>& rooms, const std::vector<MemoryB
               ? "\n  other processes may hold memory there: nvidia-smi lists them; end them, or choose other GPUs with "
                 "CUDA_VISIBLE_DEVICES"
               : "",
-          "\n  to use less: ", advice(planned[rank]), "; shardline plan shows the effect"));
+          "\n  to use less: ", advice(planned[rank]), kEffect));
 }
 
 std::string sharing_note(const std::vector<DeviceRoom>& rooms) {
@@ -167,6 +175,10 @@ void explain_lack_of_memory(const std::function<MemoryBytes()>& planned, at::Dev
     work();
   } catch (const c10::OutOfMemoryError& error) {
     fail(planned(), device, first_line(error.what_without_backtrace()));
+  } catch (const c10::Error& error) {
+    const std::string text = error.what_without_backtrace();
+    if (!is_accelerator(device) || !is_lack_of_memory(text)) throw;
+    fail(planned(), device, first_line(text));
   } catch (const HostMemoryError& error) {
     fail_on_host(planned(), device, error.what());
   } catch (const std::bad_alloc&) {

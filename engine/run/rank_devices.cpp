@@ -17,6 +17,7 @@ namespace {
 
 constexpr char kNoDevice[] = " cpu";
 constexpr double kGiB = 1 << 30;
+constexpr int kOldestCapability = 80;     // the kernels have instructions of 8.0
 constexpr double kSmallestMemory = kGiB;  // for CUDA, NCCL and cuBLAS, before any tensor is created
 
 bool is_device(const std::string& name) {
@@ -42,9 +43,12 @@ std::string no_gpu_reason(const std::optional<GpuSoftware>& software, const char
   if (software->driver == 0) return "this host has no NVIDIA driver; install one (nvidia-smi shows it)";
   if (software->driver / 1000 < software->runtime / 1000)
     return cat("the driver of this host supports CUDA ", cuda_text(software->driver), " at most, and this build uses ",
-               cuda_text(software->runtime), "; update the driver (docs/gpus.md has the versions)");
-  if (visible) return cat("CUDA finds no GPU with CUDA_VISIBLE_DEVICES=\"", visible, "\"; unset it, or name others");
-  return cat("CUDA finds no GPU (", software->error, "); nvidia-smi shows what the driver finds");
+               cuda_text(software->runtime), "; update the driver, or build with LibTorch and a toolkit for CUDA ",
+               software->driver / 1000, " (docs/gpus.md has the versions)");
+  const std::string none = cat("CUDA finds no GPU (", software->error, ')');
+  if (visible)
+    return cat(none, " with CUDA_VISIBLE_DEVICES=\"", visible, "\"; unset it, or name GPUs that nvidia-smi lists");
+  return none + "; nvidia-smi shows what the driver finds";
 }
 
 std::string no_gpu_reason() {
@@ -100,10 +104,12 @@ void check_device(const Config& config, at::Device device) {
 void check_gpu(const std::string& which, const GpuFacts& facts, const GpuSoftware& software) {
   const int oldest = software.capabilities.front();
   if (facts.capability >= oldest) return;
+  const std::string build = facts.capability >= kOldestCapability
+                                ? cat(", or build for it with -DCMAKE_CUDA_ARCHITECTURES=", facts.capability)
+                                : cat("; no build supports GPUs older than ", capability_text(kOldestCapability));
   throw RunError(cat(which, " has compute capability ", capability_text(facts.capability),
                      ", but this build has kernels for ", capability_text(oldest),
-                     " and newer; set runtime.device to \"cpu\", hide it with CUDA_VISIBLE_DEVICES, or build for it",
-                     " with CMAKE_CUDA_ARCHITECTURES (from 80 on)"));
+                     " and newer; set runtime.device to \"cpu\", hide it with CUDA_VISIBLE_DEVICES", build));
 }
 
 void check_device_memory(at::Device device) {

@@ -117,8 +117,8 @@ HostChoices choices_here(const Config& config) {
     if (is_accelerator(device) && threads)
       why += ", and ranks that are threads share the first GPU";
     else if (is_accelerator(device))
-      why +=
-          cat(", and ", ranks, ranks == 1 ? " rank takes" : " ranks take", " the ", gpus, " GPUs of the host in turn");
+      why += gpus == 1 ? ", and the host has one GPU"
+                       : cat(", and the ranks of the host take its ", gpus, " GPUs in turn");
     else if (config.runtime.device != DeviceChoice::cpu)
       why += ", and " + no_gpu_reason().substr(0, no_gpu_reason().find(';'));
     choices.ranks.push_back({rank, device, why});

@@ -23,7 +23,7 @@ DeviceExactSum::DeviceExactSum(at::Device device)
 // As ExactSum::add: value = mantissa * 2^(place - 1074), cut at multiples of 32 bits.
 void DeviceExactSum::add(const at::Tensor& values) {
   const at::Tensor bits = values.contiguous().view(at::kLong);
-  const at::Tensor exponent = bits.__rshift__(kMantissaBits);
+  const at::Tensor exponent = bits.__rshift__(kMantissaBits).bitwise_and_(kExponents);  // a NaN may have a sign
   const at::Tensor fraction = bits.bitwise_and((int64_t{1} << kMantissaBits) - 1);
   const at::Tensor is_number = exponent<kExponents, is_normal = exponent> 0;
   const at::Tensor mantissa = (fraction + is_normal.to(at::kLong).mul_(int64_t{1} << kMantissaBits)).mul_(is_number);

@@ -93,7 +93,9 @@ TEST_CASE("a lack of memory on a device is explained with the plan and what to c
     CHECK_THAT(failure, Contains("\n  in use at the peak: ") && Contains("; the device has "));
     if (bytes >= 100'000) CHECK_THAT(failure, Contains(" KiB by tensors of this process, "));
     CHECK_THAT(failure, Contains("\n  planned for this rank: ") && Contains("KiB: ") && Contains("optimizer "));
-    CHECK_THAT(failure, Contains("\n  to use less: smaller microbatches") && Contains("activation_checkpointing"));
+    CHECK_THAT(failure, Contains("\n  to use less: smaller microbatches") && Contains("activation_checkpointing") &&
+                            Contains("training.bf16") &&
+                            Contains("; `shardline plan CONFIG.json --cluster local` shows"));
     CHECK(failure.find("Exception raised from") == std::string::npos);
     ++failures;
     return false;
@@ -102,6 +104,28 @@ TEST_CASE("a lack of memory on a device is explained with the plan and what to c
   while (!steps_within(bytes)) bytes += 20'000;
   CHECK(failures > 5);
   CHECK(bytes < kMiB);
+}
+
+TEST_CASE("a lack of memory is explained if a library of CUDA reports it, too") {
+  const auto failure = [](at::Device device, const char* text) -> std::string {
+    try {
+      explain_lack_of_memory([] { return MemoryBytes{.weights = 10, .optimizer = 20}; }, device,
+                             [&] { TORCH_CHECK(false, text); });
+    } catch (const RunError& error) {
+      return error.what();
+    } catch (const c10::Error&) {
+      return "as it was";
+    }
+    return "";
+  };
+  for (const char* text : {"CUDA error: out of memory\nSearch for more",
+                           "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"}) {
+    CHECK_THAT(failure(fake::device(), text),
+               Contains("out of memory on rank ") && Contains(": CUDA error: ") && !Contains("Search for") &&
+                   Contains("planned for this rank: 30 B: optimizer 20 B, weights 10 B") && Contains("to use less: "));
+    CHECK(failure(at::kCPU, text) == "as it was");
+  }
+  CHECK(failure(fake::device(), "CUDA error: an illegal memory access was encountered") == "as it was");
 }
 
 TEST_CASE("ranks of more processes than devices are told that they share them") {

@@ -21,18 +21,29 @@ class Rehearsal(unittest.TestCase):
         self.addCleanup(shutil.rmtree, self.dir, True)
         self.output = self.dir / "gpu_check.json"
 
-    def phase(self, *arguments, package=PACKAGE, path=None, code=0):
-        """The entries of the phase's steps, by name."""
-        environment = {**os.environ, "SHARDLINE_PACKAGE": str(package), "PATH": path or os.environ["PATH"]}
-        done = subprocess.run([ROOT / "tools/gpu_check.sh", *arguments, "--rehearse", "--output", self.output],
-                              env=environment, capture_output=True, text=True, timeout=LIMIT)
-        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
-        self.printed = done.stdout
-        return json.loads(self.output.read_text())[arguments[0]]
+    def command(self, *arguments, package=PACKAGE, **environment):
+        """The script on these arguments, started; a rehearsal if they name a phase."""
+        rehearsal = [] if arguments[0] == "table" else ["--rehearse", "--output", self.output]
+        return subprocess.Popen([ROOT / "tools/gpu_check.sh", *arguments, *rehearsal], text=True,
+                                env={**os.environ, "SHARDLINE_PACKAGE": str(package), **environment},
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
-    def table(self, *files):
-        return subprocess.run([ROOT / "tools/gpu_check.sh", "table", *files], text=True, check=True, timeout=LIMIT,
-                              env={**os.environ, "SHARDLINE_PACKAGE": str(PACKAGE)}, capture_output=True).stdout
+    def ended(self, *arguments, code=0, **options):
+        """What the script prints, errors included."""
+        process = self.command(*arguments, **options)
+        out, err = process.communicate(timeout=LIMIT)
+        self.assertEqual(process.returncode, code, out + err)
+        self.printed = out
+        return out + err
+
+    def results(self):
+        """The file's object, if it is JSON in the strict sense."""
+        return json.loads(self.output.read_text(), parse_constant=lambda word: self.fail(f"{word} is not JSON"))
+
+    def phase(self, phase, *arguments, **options):
+        """The entries of the phase's steps, by name."""
+        self.ended(phase, *arguments, **options)
+        return self.results()[phase]
 
     def script(self, path, *lines):
         path.write_text("\n".join(["#!/usr/bin/env bash", *lines]) + "\n")
@@ -63,8 +74,9 @@ class Rehearsal(unittest.TestCase):
         tools.mkdir()
         self.script(tools / "compute-sanitizer", 'while [[ $1 == --* ]]; do shift 2; done', '"$@"',
                     'echo "========= ERROR SUMMARY: 0 errors"')
-        entries = self.phase("works", path=f"{tools}:{os.environ['PATH']}")
-        self.passed(entries)
+        entries = self.phase("works", PATH=f"{tools}:{os.environ['PATH']}")
+        self.passed(entries, but=["NCCL"])
+        self.assertIn("works: 10 of 11 steps passed; skipped: NCCL\n", self.printed)
         self.assertGreater(entries["ceilings"]["result"]["product_flops_per_second"], 0)
         self.assertGreater(entries["ceilings"]["result"]["host_link_bytes_per_second"]["to_host"], 0)
         self.assertIn("All tests passed", entries["D x P x T"]["result"]["summary"])
@@ -79,7 +91,7 @@ class Rehearsal(unittest.TestCase):
         return f"{folder}:{os.environ['PATH']}"
 
     def test_speed(self):
-        entries = self.phase("speed", path=self.without_packages())
+        entries = self.phase("speed", PATH=self.without_packages())
         peers = [name for name in entries if name.startswith("transformers")]
         self.assertEqual(len(peers), 2)
         self.passed(entries, but=peers)
@@ -90,24 +102,85 @@ class Rehearsal(unittest.TestCase):
             self.assertGreater(result["memory"][0]["planned_bytes"], 0)
 
     def test_memory(self):
-        entries = self.phase("memory", path=self.without_packages())
+        entries = self.phase("memory", PATH=self.without_packages())
         self.passed(entries, but=["transformers, GPT-J-6B"])
         plain, offloaded = (entries[name]["result"]["memory"][0]["planned_bytes"]
                             for name in ("plain", "offloaded activations"))
         self.assertNotEqual(offloaded, plain)  # otherwise nothing is moved
         copy = self.dir / "copy.json"
         shutil.copy(self.output, copy)
-        text = self.table(copy)
+        text = self.ended("table", copy)
         self.assertIn("| states on the host |", text)
         self.assertIn("| memory | train, generate, eval | passed |", text)
 
     def test_a_step_that_fails_is_reported_with_its_output(self):
-        package = self.package_with("bench_step", "echo the last words >&2", "exit 3")
-        entries = self.phase("memory", "--only", "plain", "--only", "recomputed", package=package, code=1)
-        for name in ("plain", "recomputed"):
+        package = self.package_with("bench_step", "for i in {1..9999}; do echo line $i; done",
+                                    "echo 'error: the reason' >&2", "echo the last words >&2", "exit 3")
+        entries = self.phase("memory", "--only", "plain", "--only", "profile and forecast", package=package, code=1)
+        for name in ("plain", "profile and forecast"):
             self.assertEqual(entries[name]["status"], "failed")
-            self.assertIn("ended with 3\nthe last words", entries[name]["why"])
-        self.assertIn("0 of 2 steps", self.printed)
+            self.assertEqual(entries[name]["why"], "bench_step ended with 3: error: the reason")
+            self.assertTrue(entries[name]["output"].startswith("line 1\nline 2\n"))
+            self.assertTrue(entries[name]["output"].endswith("error: the reason\nthe last words"))
+            self.assertLess(len(entries[name]["output"]), 13000)
+        self.assertIn("   | the last words\n", self.printed)
+        self.assertIn("memory: 0 of 2 steps passed; failed: plain, profile and forecast\n", self.printed)
+
+    def test_output_of_a_step_that_cannot_be_used_ends_only_that_step(self):
+        package = self.package_with("bench_step", """echo '{"loss": 3, "memory": null}'""")
+        entries = self.phase("memory", "--only", "plain", "--only", "train, generate, eval", package=package, code=1)
+        self.assertEqual(entries["plain"]["status"], "failed")
+        self.assertIn("TypeError", entries["plain"]["why"])
+        self.assertEqual(entries["train, generate, eval"]["status"], "passed")
+
+    def test_a_phase_that_is_stopped_ends_its_commands_and_leaves_its_results(self):
+        package = self.package_with("bench_device", f"echo $$ > {self.dir}/child", "sleep 1000")
+        (package / "BUILD").write_text("a commit\n")
+        process = self.command("works", "--only", "machine", "--only", "ceilings", "--only", "NCCL",
+                               package=self.archive_of(package))
+        for _ in range(10 * LIMIT):
+            if (self.dir / "child").exists() and (self.dir / "child").read_text():
+                break
+            time.sleep(0.1)
+        process.terminate()
+        process.communicate(timeout=LIMIT)
+        self.assertEqual(process.returncode, 143)
+        child = pathlib.Path("/proc") / (self.dir / "child").read_text().strip() / "cmdline"
+        self.assertFalse(child.exists() and b"bench_device" in child.read_bytes())
+        entries = self.results()["works"]
+        self.assertEqual([entries[name]["status"] for name in ("machine", "ceilings", "NCCL")],
+                         ["passed", "not run", "not run"])
+
+    def test_one_step_again_keeps_the_results_of_the_others(self):
+        package = self.package_with("bench_device", "echo '{}'")
+        self.phase("works", "--only", "ceilings", package=package)
+        entries = self.phase("works", "--only", "NCCL", package=package)
+        self.assertEqual(entries["ceilings"]["status"], "passed")
+        # A run that saves memory is compared with the plain one, which must be there.
+        line = {"tokens_per_second": 1, "step_seconds": 1, "loss": [3.0, 2.0],
+                "memory": [{"planned_bytes": 100, "counted_bytes": 100}]}
+        bench_step = package / "bin/bench_step"
+        bench_step.unlink()
+        self.script(bench_step, f"echo '{json.dumps(line)}'")
+        entries = self.phase("memory", "--only", "recomputed", package=package, code=1)
+        self.assertIn("no losses to compare with", entries["recomputed"]["why"])
+        self.phase("memory", "--only", "plain", package=package)
+        self.assertEqual(self.phase("memory", "--only", "recomputed", package=package)["recomputed"]["status"], "passed")
+        self.script(bench_step, f"echo '{json.dumps({**line, 'loss': [3.0, 2.1]})}'")
+        entries = self.phase("memory", "--only", "recomputed", package=package, code=1)
+        self.assertIn("those of the plain run [3.0, 2.0]", entries["recomputed"]["why"])
+
+    def test_what_is_missing_is_said_before_any_step(self):
+        self.assertIn("set SHARDLINE_PACKAGE", self.ended("works", package=self.dir, code=2))
+        self.assertIn("make the archive with tools/gpu_package.sh", self.ended("works", package=self.dir / "no", code=2))
+        self.assertIn("is not an archive", self.ended("works", package=__file__, code=2))
+        self.assertIn("TORCH_ROOT is not set", self.ended("works", TORCH_ROOT="", PATH=self.without_packages(), code=2))
+        self.assertIn("the steps of speed are 'GPT-2 124M',", self.ended("speed", "--only", "plain", code=2))
+        self.assertFalse(self.output.exists())
+        self.assertIn("no.json cannot be read", self.ended("table", self.dir / "no.json", code=2))
+        self.output.write_text('{"works": {"mach')
+        self.assertIn("gpu_check.json cannot be read", self.ended("works", code=2))
+        self.assertEqual(self.output.read_text(), '{"works": {"mach')
 
     def test_a_step_that_hangs_is_killed_and_the_rest_goes_on(self):
         # It does not end when asked to, and has started others.
@@ -120,7 +193,7 @@ class Rehearsal(unittest.TestCase):
                              package=package, code=1)
         self.assertEqual(entries["ceilings"]["status"], "timed out")
         self.assertIn("not done after 5 s", entries["ceilings"]["why"])
-        self.assertIn("still here", entries["ceilings"]["why"])
+        self.assertEqual(entries["ceilings"]["output"], "still here")
         self.assertEqual(entries["D x P x T"]["status"], "passed")
         child = pathlib.Path("/proc") / (self.dir / "child").read_text().strip() / "cmdline"
         self.assertFalse(child.exists() and child.read_bytes().startswith(b"sleep"))
@@ -137,6 +210,12 @@ class Rehearsal(unittest.TestCase):
         self.script(package / "bin/bench_step", f"echo '{line}'")
         entries = self.phase("memory", "--only", "plain", package=package, code=1)
         self.assertIn("3.000 of the memory", entries["plain"]["why"])
+        # A loss that is not a number: null of our programs, NaN of Python's.
+        for word in ("null", "NaN"):
+            self.script(package / "bin/bench_step", f"echo '{line.replace('2.5', word)}'")
+            entries = self.phase("memory", "--only", "plain", package=package, code=1)
+            self.assertIn("does not fall", entries["plain"]["why"])
+            self.assertEqual(entries["plain"]["result"]["loss"], [3.0, None])
         self.script(package / "bin/bench_step", "echo no JSON")
         self.assertEqual(self.phase("memory", "--only", "plain", package=package, code=1)["plain"]["status"], "failed")
 
@@ -151,12 +230,59 @@ class Rehearsal(unittest.TestCase):
         entries = self.phase("works", "--only", "machine", package=self.archive_of(package), code=1)
         self.assertEqual(entries["machine"]["why"], "no driver")
 
-    def test_a_missing_compute_sanitizer_is_a_visible_skip(self):
-        if shutil.which("compute-sanitizer"):
-            self.skipTest("compute-sanitizer is installed")
-        entries = self.phase("works", "--only", "memcheck of a step")
-        self.assertEqual(entries["memcheck of a step"]["status"], "skipped")
-        self.assertIn("not installed", entries["memcheck of a step"]["why"])
+    def test_a_sanitizer_that_cannot_run_is_a_visible_skip(self):
+        step = "memcheck of a step"
+        toolkit = self.dir / "toolkit"
+        (toolkit / "bin").mkdir(parents=True)
+        options = {"CUDA_HOME": str(toolkit), "PATH": "/usr/bin:/bin"}
+        entry = self.phase("works", "--only", step, **options)[step]
+        self.assertEqual(entry["status"], "skipped")
+        self.assertIn("not installed", entry["why"])
+        self.assertIn(f"0 of 1 steps passed; skipped: {step}\n", self.printed)
+        tool = self.script(toolkit / "bin/compute-sanitizer", "echo '========= Error: Device not supported'", "exit 1")
+        entry = self.phase("works", "--only", step, **options)[step]
+        self.assertEqual((entry["status"], "does not support this device" in entry["why"]), ("skipped", True))
+        self.script(tool, "echo '========= ERROR SUMMARY: 3 errors'", "exit 9")
+        self.assertEqual(self.phase("works", "--only", step, code=1, **options)[step]["status"], "failed")
+        self.script(tool, "echo not a word about errors")
+        self.assertEqual(self.phase("works", "--only", step, code=1, **options)[step]["status"], "failed")
+
+    def test_an_nvidia_smi_that_fails_is_not_the_gpu_that_fails(self):
+        tools = self.dir / "tools"
+        tools.mkdir()
+        self.script(tools / "nvidia-smi", "echo no permission >&2", "exit 4")
+        entry = self.phase("works", "--only", "machine", PATH=f"{tools}:{os.environ['PATH']}")["machine"]
+        self.assertEqual(entry["status"], "passed")
+        self.assertIn("no permission", entry["result"]["nvidia-smi"]["problem"])
+        self.assertIn("driver unknown, LibTorch 2.", self.ended("table", self.output))
+
+    def peer(self, *lines):
+        """The environment of a Python whose transformers do these lines, and then nothing."""
+        for package in ("torch", "transformers"):
+            (self.dir / "site" / package).mkdir(parents=True, exist_ok=True)
+        (self.dir / "site/transformers/__init__.py").write_text("")
+        (self.dir / "site/torch/__init__.py").write_text("\n".join(["import json, os, sys", *lines]))
+        return {"PYTHONPATH": str(self.dir / "site")}
+
+    def test_transformers_takes_the_largest_microbatch_that_fits(self):
+        name = "transformers, GPT-2 124M"
+        environment = self.peer(
+            "batch = int(sys.argv[sys.argv.index('--batch') + 1])",
+            "line = {'step_seconds': 2.0, 'tokens_per_second': 50.0, 'length': 32, 'peak_bytes': 1 << 30}",
+            "print(json.dumps(line if batch < 32 else {'out_of_memory': 'too large'}), flush=True)", "os._exit(0)")
+        entries = self.phase("speed", "--only", name, "--only", "GPT-2 124M", **environment)
+        self.assertEqual(entries[name]["result"]["samples_of_microbatch"], 16)
+        ours = entries["GPT-2 124M"]["result"]["tokens_per_second"]
+        self.assertIn(f"| {ours / 50:.2f} |", self.ended("table", self.output))
+
+    def test_transformers_without_a_compiler_is_a_visible_skip(self):
+        name = "transformers, GPT-2 124M"
+        environment = self.peer("sys.exit('RuntimeError: Failed to find C compiler. Please specify via CC')")
+        entry = self.phase("speed", "--only", name, **environment)[name]
+        self.assertEqual(entry["status"], "skipped")
+        self.assertIn("Failed to find C compiler", entry["why"])
+        environment = self.peer("sys.exit('RuntimeError: something else')")
+        self.assertEqual(self.phase("speed", "--only", name, code=1, **environment)[name]["status"], "failed")
 
 
 if __name__ == "__main__":

@@ -28,7 +28,12 @@ TEST_CASE("a GPU that is too old or full is refused by name") {
   gpu.capability = 86;
   CHECK_NOTHROW(check_gpu(which, gpu, software));
   CHECK_THROWS_WITH(check_gpu(which, gpu, {.capabilities = {90}}),
-                    Contains("compute capability 8.6, but this build has kernels for 9.0 and newer"));
+                    Contains("compute capability 8.6, but this build has kernels for 9.0 and newer") &&
+                        Contains("or build for it with -DCMAKE_CUDA_ARCHITECTURES=86"));
+  gpu.capability = 70;
+  CHECK_THROWS_WITH(check_gpu(which, gpu, software),
+                    Contains("compute capability 7.0, but this build has kernels for 8.0 and newer") &&
+                        Contains("no build supports GPUs older than 8.0") && !Contains("CMAKE_CUDA_ARCHITECTURES"));
   CHECK_NOTHROW(check_device_memory(which, gpu.memory_bytes, gpu.memory_bytes));
   CHECK_THROWS_WITH(check_device_memory(which, 2e8, gpu.memory_bytes),
                     Contains("GPU 3 of host a (NVIDIA H100) has 0.2 of 80 GiB free: other processes use it"));
@@ -48,13 +53,15 @@ TEST_CASE("a GPU that is missing is missed for a reason that can be mended") {
   using Software = GpuSoftware;
   CHECK_THAT(no_gpu_reason(std::nullopt, nullptr), Contains("no CUDA; configure it with -DSHARDLINE_CUDA=ON"));
   CHECK_THAT(no_gpu_reason(Software{.runtime = 13000, .error = "no device"}, ""), Contains("has no NVIDIA driver"));
-  CHECK_THAT(no_gpu_reason(Software{.runtime = 13000, .driver = 12040, .error = "insufficient"}, nullptr),
-             Contains("supports CUDA 12.4 at most, and this build uses 13.0; update the driver"));
+  CHECK_THAT(
+      no_gpu_reason(Software{.runtime = 13000, .driver = 12040, .error = "insufficient"}, nullptr),
+      Contains("supports CUDA 12.4 at most, and this build uses 13.0; update the driver, or build with LibTorch") &&
+          Contains("for CUDA 12 (docs/gpus.md"));
   // Drivers run later minor versions of their major version.
   CHECK_THAT(no_gpu_reason(Software{.runtime = 13020, .driver = 13000, .error = "no CUDA-capable device"}, nullptr),
              Contains("CUDA finds no GPU (no CUDA-capable device); nvidia-smi"));
   CHECK_THAT(no_gpu_reason(Software{.runtime = 13000, .driver = 13000, .error = "no CUDA-capable device"}, "7"),
-             Contains("no GPU with CUDA_VISIBLE_DEVICES=\"7\"; unset it"));
+             Contains("no GPU (no CUDA-capable device) with CUDA_VISIBLE_DEVICES=\"7\"; unset it"));
 }
 
 }  // namespace

@@ -10,6 +10,8 @@
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
+#include <source_location>
+
 #include "tensor_parallel/kernels/row_kernels.h"
 
 #include "tests/catch.h"
@@ -27,11 +29,16 @@ at::ScalarType wide_type(at::ScalarType type) {
 }
 
 // Half-precision results may be rounded to the other neighbour; `more`: what is computed from such results.
-void check_close(const at::Tensor& actual, const at::Tensor& expected, double more = 1) {
+void check_close(const at::Tensor& actual, const at::Tensor& expected, double more = 1,
+                 std::source_location caller = std::source_location::current()) {
+  INFO("the comparison in line " << caller.line());
   REQUIRE(actual.scalar_type() == expected.scalar_type());
   REQUIRE(actual.sizes() == expected.sizes());
   const double step = actual.scalar_type() == at::kBFloat16 ? 8e-3 : actual.scalar_type() == at::kHalf ? 1e-3 : 2e-5;
-  CHECK(at::allclose(actual.cpu().to(at::kDouble), expected.to(at::kDouble), step * more, step * more));
+  const at::Tensor a = actual.cpu().to(at::kDouble), b = expected.to(at::kDouble);
+  INFO("largest difference " << (a - b).abs().max().item<double>() << ", largest value "
+                             << b.abs().max().item<double>());
+  CHECK(at::allclose(a, b, step * more, step * more));
 }
 
 // A tensor of a CPU with its copy on the device, which kernels that change it leave different.
