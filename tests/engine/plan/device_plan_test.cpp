@@ -11,13 +11,12 @@ namespace {
 
 // GPT-2 124M, planned for A100s or for as many CPUs of the same numbers.
 Forecast forecast_on(const char* device, bool bf16) {
-  const nlohmann::json file = {
-      {"model", {{"config", {{"model_type", "gpt2"}}}}},
-      {"data", {{"train", "text.txt"}, {"tokenizer", "bytes"}, {"sequence_length", 1024}}},
-      {"training", {{"global_batch_size", 8}, {"bf16", bf16}}},
-      {"runtime", {{"device", device}}},
-      {"cluster", std::string(SHARDLINE_SOURCE_DIR) + "/configs/clusters/p4d.24xlarge.json"},
-      {"output_dir", "out"}};
+  const nlohmann::json file = {{"model", {{"config", {{"model_type", "gpt2"}}}}},
+                               {"data", {{"train", "text.txt"}, {"tokenizer", "bytes"}, {"sequence_length", 1024}}},
+                               {"training", {{"global_batch_size", 8}, {"bf16", bf16}}},
+                               {"runtime", {{"device", device}}},
+                               {"cluster", std::string(SHARDLINE_SOURCE_DIR) + "/configs/clusters/p4d.24xlarge.json"},
+                               {"output_dir", "out"}};
   const Config config = parse_config(file.dump(), "device plan test");
   const auto [model, machines, plan] = plan_model(config, 1);
   return make_forecast(config, machines, plan);

@@ -49,26 +49,25 @@ struct Choice {
 };
 
 Config config_of(const Choice& c) {
-  nlohmann::json file = {{"model",
-                          {{"config",
-                            {{"model_type", c.model},
-                             {"n_layer", 2},
-                             {"n_head", 2},
-                             {"n_embd", 32},
-                             {"n_inner", 128},
-                             {"n_positions", kLength},
-                             {"vocab_size", 2000},
-                             {"resid_pdrop", c.dropout},
-                             {"embd_pdrop", c.dropout},
-                             {"attn_pdrop", c.dropout}}}}},
-                         {"data", {{"train", "unused"}, {"tokenizer", "bytes"}, {"sequence_length", kLength}}},
-                         {"training", {{"global_batch_size", kSamplesOfMicrobatch * kMicrobatches}, {"bf16", c.bf16}}},
-                         {"smp_options",
-                          {{"microbatches", kMicrobatches},
-                           {"pipeline", "simple"},
-                           {"activation_checkpointing", c.recompute}}},
-                         {"runtime", {{"device", "cuda"}, {"communicator", "local"}}},
-                         {"output_dir", "unused"}};
+  nlohmann::json file = {
+      {"model",
+       {{"config",
+         {{"model_type", c.model},
+          {"n_layer", 2},
+          {"n_head", 2},
+          {"n_embd", 32},
+          {"n_inner", 128},
+          {"n_positions", kLength},
+          {"vocab_size", 2000},
+          {"resid_pdrop", c.dropout},
+          {"embd_pdrop", c.dropout},
+          {"attn_pdrop", c.dropout}}}}},
+      {"data", {{"train", "unused"}, {"tokenizer", "bytes"}, {"sequence_length", kLength}}},
+      {"training", {{"global_batch_size", kSamplesOfMicrobatch * kMicrobatches}, {"bf16", c.bf16}}},
+      {"smp_options",
+       {{"microbatches", kMicrobatches}, {"pipeline", "simple"}, {"activation_checkpointing", c.recompute}}},
+      {"runtime", {{"device", "cuda"}, {"communicator", "local"}}},
+      {"output_dir", "unused"}};
   if (c.model == "gptj") file["model"]["config"]["rotary_dim"] = 16;
   return parse_config(file.dump(), "planned memory test");
 }
