@@ -10,11 +10,18 @@ namespace shardline {
 namespace {
 
 thread_local const char* wait_reason = nullptr;
+thread_local bool meta_is_accelerator = false;
 
 }  // namespace
 
 bool is_accelerator(at::Device device) {
-  return !device.is_cpu() && !device.is_meta();
+  return device.is_meta() ? meta_is_accelerator : !device.is_cpu();
+}
+
+RepresentedDevice::RepresentedDevice(bool accelerator) : outer_(std::exchange(meta_is_accelerator, accelerator)) {}
+
+RepresentedDevice::~RepresentedDevice() {
+  meta_is_accelerator = outer_;
 }
 
 int accelerator_count() {

@@ -14,11 +14,24 @@
 
 namespace shardline {
 
-// False for CPUs, and for meta tensors, which represent CPU tensors.
+// False for CPUs. Meta tensors represent tensors of a CPU, unless a RepresentedDevice of this thread says otherwise.
 bool is_accelerator(at::Device device);
 inline bool is_accelerator(const at::Tensor& tensor) {
   return is_accelerator(tensor.device());
 }
+
+// While it lives, this thread's meta tensors represent tensors of an accelerator, or of a CPU: those of the run that a
+// dry run (models/graph/dry_run.h) stands for.
+class RepresentedDevice {
+ public:
+  explicit RepresentedDevice(bool accelerator);
+  ~RepresentedDevice();
+  RepresentedDevice(const RepresentedDevice&) = delete;
+  RepresentedDevice& operator=(const RepresentedDevice&) = delete;
+
+ private:
+  bool outer_;
+};
 
 int accelerator_count();  // on this host; 0 in builds for CPUs and without a driver
 at::Device accelerator(int index);

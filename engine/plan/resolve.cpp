@@ -115,7 +115,8 @@ Layout resolve_choices(const Config& config, const ModelSpec& spec, const Layout
   layout.offload = {smp.offload_activations, smp.activation_loading_horizon, smp.offload_scope == OffloadScope::all};
   layout.sequence_parallel = smp.sequence_parallel();
   layout.sharding = asked_sharding(smp);
-  layout.states_on_host = states_on_host(smp, has_accelerators(config));
+  layout.on_accelerators = has_accelerators(config);
+  layout.states_on_host = states_on_host(smp, layout.on_accelerators);
   return layout;
 }
 

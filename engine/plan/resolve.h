@@ -19,8 +19,8 @@ ResolvedRun resolve(const Config& config, const ModelSpec& spec, int world_size,
 Workload resolve_workload(const Config& config, const ModelSpec& spec, int64_t global_batch,
                           const std::optional<Precision>& precision = {});
 Layout resolve_layout(const Config& config, const ModelSpec& spec, int world_size);
-// The fields of a layout that do not depend on the ranks: schedule, recomputation, offloading, and the sharding that
-// the keys ask for (degree 0: over all replicas). Degrees and batch sizes are copied from `sizes`.
+// The fields of a layout that do not depend on the ranks: schedule, recomputation, offloading, the kind of device, and
+// the sharding that the keys ask for (degree 0: over all replicas). Degrees and batch sizes are copied from `sizes`.
 Layout resolve_choices(const Config& config, const ModelSpec& spec, const Layout& sizes);
 
 // The inverse of resolving: `config`, which resolves to `from`, with the changes that make it resolve to `layout` on

@@ -12,6 +12,7 @@
 #include <mutex>
 
 #include "core/comm/communicator_base.h"
+#include "core/device/accelerator.h"
 #include "core/error.h"
 #include "core/memory/kept_storage.h"
 #include "core/memory/meta_bytes.h"
@@ -196,6 +197,7 @@ DryBytes dry_bytes(const LayerSpec& layer, const std::vector<BorderTensor>& inpu
                     .border_bytes = at.border_bytes,
                     .recompute_attention = at.recompute_attention};
   DryBytes result;
+  const RepresentedDevice device(at.on_accelerator);
   MetaBytes bytes;
   const auto run = [&](bool deferred) {
     DryLayer one(layer, input, dry);

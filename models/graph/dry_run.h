@@ -2,8 +2,9 @@
 // tensors of the true shapes, with a communicator that transfers nothing. The bytes that the layer allocates, frees and
 // keeps are counted, and its ops record their work (core/model/work_notes.h).
 //
-// The costs are those of a run on a CPU, without integer tensors (ids, labels, positions) and without the partial sums
-// that kernels make for blocks of rows.
+// Work is that of a run on a CPU. Bytes are those of a run on the kind of device in KeptCase, without the batch,
+// without the integers that positions and the head take from it, and without the partial sums that kernels make for
+// blocks of rows.
 #pragma once
 #include <vector>
 

@@ -79,8 +79,9 @@ struct Layout {
   std::vector<Recompute> recompute;  // by layer of the model; empty: nothing
   OffloadOptions offload;
   bool sequence_parallel = false;
-  Sharding sharding;            // its degree divides the replicas
-  bool states_on_host = false;  // optimizer states and masters; the host updates them
+  Sharding sharding;             // its degree divides the replicas
+  bool states_on_host = false;   // optimizer states and masters; the host updates them
+  bool on_accelerators = false;  // the ranks compute on them
 
   int world() const { return tensor * pipeline * replicas; }
   int microbatches_per_accumulation() const { return microbatches / accumulation_steps; }

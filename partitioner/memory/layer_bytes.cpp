@@ -22,7 +22,8 @@ LayerBytes own_bytes(const Workload& workload, const Layout& layout, int t, size
                     .t_degree = layout.tensor,
                     .element_bytes = shape.value_bytes,
                     .border_bytes = shape.border_bytes,
-                    .recompute_attention = layout.recomputed(index) == Recompute::What::attention};
+                    .recompute_attention = layout.recomputed(index) == Recompute::What::attention,
+                    .on_accelerator = layout.on_accelerators};
   return {.input = input_bytes(workload, layout, index), .kept = layer.kept(at), .passes = layer.passes(at)};
 }
 

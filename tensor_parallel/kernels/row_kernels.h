@@ -12,8 +12,8 @@ namespace shardline {
 // dq, dk and dv [batch, heads, length, head_dim], strided, as attention_backward returns them.
 at::Tensor side_by_side(const at::Tensor& dq, const at::Tensor& dk, const at::Tensor& dv);
 
-// Whether a kernel runs our loops on tensors like this one, and not ATen. Meta tensors represent CPU tensors in a dry
-// run (models/graph/dry_run.h): a kernel allocates its results and returns.
+// Whether a kernel runs our loops on tensors like this one, and not ATen. In a dry run (models/graph/dry_run.h) it runs
+// them on meta tensors, whatever device these represent: it allocates its results and returns.
 bool runs_loops(const at::Tensor& t);
 
 // The type of statistics, sums and gradients of parameters of tensors like this one: at least fp32.

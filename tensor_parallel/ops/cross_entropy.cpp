@@ -109,8 +109,8 @@ at::Tensor loss_of_blocks(const HeadPart& part, const at::Tensor& all_logits, co
   return sums;
 }
 
-// In a dry run, instead of loss_of_blocks: the sums of the bias's gradient, which are as wide as the vocabulary, and
-// the work, with all tokens as one block.
+// In a dry run, instead of loss_of_blocks: the sums of the bias's gradient, which are as wide as the vocabulary and
+// which the kernel of accelerators does not need, and the work, with all tokens as one block.
 void note_blocks(const HeadPart& part, const at::Tensor& logits, const Parameter& w, const Parameter* b) {
   if (part.tokens == 0) return;
   const int64_t words = w.value.size(0), hidden = w.value.size(1), elements = part.tokens * words;
@@ -119,8 +119,8 @@ void note_blocks(const HeadPart& part, const at::Tensor& logits, const Parameter
   if (w.grad.defined()) note_product(words, hidden, part.tokens);
   if (b && b->grad.defined()) {
     note_sweep(elements, 1);
-    const auto sums =
-        at::empty({RowBlocks(logits.size(0)).count + 1, words}, logits.options().dtype(wide_type(logits)));
+    const int64_t blocks = is_accelerator(logits) ? 0 : RowBlocks(logits.size(0)).count + 1;
+    const auto sums = at::empty({blocks, words}, logits.options().dtype(wide_type(logits)));
   }
   // Logits and their gradient once each where blocks of them fit a cache; whole fp32 logits pass memory 12 times, as
   // conversion, maximum, difference, exponential, sum, quotient, and back.

@@ -40,7 +40,7 @@ at::Tensor rows_of(const at::Tensor& table, const at::Tensor& index) {
 struct MaskedWords {
   MaskedWords(const at::Tensor& ids, int64_t first, int64_t count) {
     const auto local = ids.reshape({-1}) - first;
-    foreign = local.lt(0).logical_or_(local.ge(count)).unsqueeze_(1);
+    foreign = local.lt(0).bitwise_or_(local.ge(count)).unsqueeze_(1);
     words = local.remainder_(std::max<int64_t>(count, 1));  // foreign ones spread over the table
   }
   at::Tensor words;    // [tokens], each within the table
@@ -52,7 +52,7 @@ at::Tensor partial_rows(const at::Tensor& table, const at::Tensor& ids, int64_t 
   const int64_t count = table.size(0);
   if (is_accelerator(table) && count > 0) {
     const MaskedWords masked(ids, first, count);
-    return table.index_select(0, masked.words).masked_fill_(masked.foreign, 0);
+    return rows_of(table, masked.words).masked_fill_(masked.foreign, 0);
   }
   auto partial = at::zeros({ids.numel(), table.size(1)}, table.options().requires_grad(false));
   if (count == 0) return partial;
@@ -70,10 +70,9 @@ at::Tensor words_of_rows(const TensorParallel& tp, const Microbatch& batch) {
 // table[index[i]] += rows[i], in ascending i. index_add_ would add with atomics on GPUs, in any order; what puts with
 // accumulation sorts.
 void add_rows(at::Tensor table, const at::Tensor& index, const at::Tensor& rows) {
-  if (runs_loops(rows))
-    add_indexed_rows(table, index.contiguous(), rows.contiguous());
-  else
-    table.index_put_({index}, rows.to(table.scalar_type()), /*accumulate=*/true);
+  if (runs_loops(rows) && !is_accelerator(rows)) return add_indexed_rows(table, index.contiguous(), rows.contiguous());
+  const at::Tensor exact = rows.to(table.scalar_type());
+  if (!rows.is_meta()) table.index_put_({index}, exact, /*accumulate=*/true);
 }
 
 // The gradients of this rank's words, from those of all tokens.

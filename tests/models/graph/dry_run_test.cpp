@@ -54,6 +54,30 @@ TEST_CASE("a layer without stated costs gets those of its ops") {
   CHECK(spec.layers[0].passes(at).forward == 2 * border);
 }
 
+// The rows of logits begin at multiples of 64 elements.
+TEST_CASE("on an accelerator the head has logits of as many tokens as it has there") {
+  ModelSpec spec = small_gpt2();
+  add_costs_of_ops(spec);
+  const auto more_for_logits = [&](int64_t tokens, int64_t element_bytes, int t_degree) {
+    const KeptCase cpu{.tokens = tokens,
+                       .rows = tokens,
+                       .t_degree = t_degree,
+                       .element_bytes = element_bytes,
+                       .border_bytes = element_bytes};
+    KeptCase accelerator = cpu;
+    accelerator.on_accelerator = true;
+    for (const auto& layer : spec.layers) CHECK(layer.kept(accelerator) == layer.kept(cpu));
+    CHECK(spec.layers[1].passes(accelerator).backward == spec.layers[1].passes(cpu).backward);
+    const LayerSpec& head = spec.layers[4];
+    return head.passes(accelerator).forward - head.passes(cpu).forward;
+  };
+  CHECK(more_for_logits(5000, 4, 1) == (2048 * 1024 - 256 * 1000) * 4);
+  CHECK(more_for_logits(5000, 2, 1) == (4096 * 1024 - 256 * 1000) * 2);
+  CHECK(more_for_logits(3000, 2, 1) == (3000 * 1024 - 256 * 1000) * 2);
+  CHECK(more_for_logits(5000, 2, 3) == (4096 * 384 - 256 * 334) * 2);
+  CHECK(more_for_logits(100, 4, 1) == 100 * 24 * 4);
+}
+
 TEST_CASE("what does not run costs nothing") {
   ModelSpec spec = small_gpt2();
   for (auto& param : spec.layers[2].params) param.trainable = false;

@@ -108,6 +108,7 @@ TEST_CASE("no layout that fits exactly is dropped by a bound") {
   job.machines.cluster.multiprocessors = 0;  // no runtime of a GPU
   SearchSpace space{.microbatch_sizes = {1, 4}, .schedules = {"simple", "interleaved", "interleaved_1f1b", "zbv"}};
   space.chunks = {2};
+  space.base.on_accelerators = GENERATE(false, true);
   space.base.sharding.whole_below = 1 << 20;
   std::vector<Layout> layouts;
   const auto add_all = [&] {
@@ -152,13 +153,15 @@ TEST_CASE("no cut is avoided in memory that it fits exactly") {
   auto job = job_on_p4d(1, published_gpt(16, 1024, 8, false, 51200, 1024), 1024, 32);
   job.workload.software.own_ops = true;
   job.machines.cluster.multiprocessors = 0;  // no runtime of a GPU
+  const bool on_accelerators = GENERATE(false, true);
   for (const char* schedule : {"zbv", "dualpipev", "interleaved"})
     for (const int pipeline : {2, 4}) {
       job.machines.cluster.memory_bytes = 1e15;
-      const Layout layout{.pipeline = pipeline, .microbatches = 32, .schedule = schedule};
+      const Layout layout{
+          .pipeline = pipeline, .microbatches = 32, .schedule = schedule, .on_accelerators = on_accelerators};
       const auto free = plan_layout(job, layout);
       job.machines.cluster.memory_bytes = free.fit.bytes;
-      CAPTURE(schedule, pipeline);
+      CAPTURE(schedule, pipeline, on_accelerators);
       CHECK(plan_layout(job, layout).chunk_of_layer == free.chunk_of_layer);
     }
 }

@@ -1,0 +1,39 @@
+// What the kind of device changes in a plan.
+#include <nlohmann/json.hpp>
+
+#include "engine/config/config.h"
+#include "engine/plan/forecast.h"
+
+#include "tests/catch.h"
+
+namespace shardline::device_plan_test {
+namespace {
+
+// GPT-2 124M, planned for A100s or for as many CPUs of the same numbers.
+Forecast forecast_on(const char* device, bool bf16) {
+  const nlohmann::json file = {{"model", {{"config", {{"model_type", "gpt2"}}}}},
+                               {"data", {{"train", "text.txt"}, {"tokenizer", "bytes"}, {"sequence_length", 1024}}},
+                               {"training", {{"global_batch_size", 8}, {"bf16", bf16}}},
+                               {"runtime", {{"device", device}}},
+                               {"cluster", std::string(SHARDLINE_SOURCE_DIR) + "/configs/clusters/p4d.24xlarge.json"},
+                               {"output_dir", "out"}};
+  const Config config = parse_config(file.dump(), "device plan test");
+  const auto [model, machines, plan] = plan_model(config, 1);
+  return make_forecast(config, machines, plan);
+}
+
+}  // namespace
+
+TEST_CASE("a plan has the head's block of logits of the device that it is for") {
+  for (const bool bf16 : {true, false}) {
+    CAPTURE(bf16);
+    const Forecast cpu = forecast_on("cpu", bf16), gpu = forecast_on("cuda", bf16);
+    CHECK(gpu.memory[0].activations == cpu.memory[0].activations);
+    const double logits = 8192 * (8 * 6288);  // bytes: 2048 or 4096 tokens, rows of 50304
+    const double more = gpu.memory[0].workspace - cpu.memory[0].workspace;
+    CHECK(more > logits / 2);
+    CHECK(more < logits);
+  }
+}
+
+}  // namespace shardline::device_plan_test
