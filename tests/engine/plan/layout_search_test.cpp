@@ -198,8 +198,7 @@ TEST_CASE("the settings of a candidate make what the search priced") {
     std::optional<PlannedModel> own;
     if (!refusal([&] { own = planned(config = read(file)); }).empty()) continue;
     const Ranking ranking = draw.chance(0.5) ? Ranking::time : Ranking::memory;
-    const auto candidates =
-        search_layouts(parse_config(file.dump(), "search test"), config, own->model, own->plan, own->machines, ranking);
+    const auto candidates = search_layouts(parse_config(file.dump(), "search test"), config, *own, ranking);
     ++searched;
     for (size_t place = 0; place < candidates.settings.size(); ++place) {
       const auto& best = candidates.found.best[place];
@@ -264,7 +263,7 @@ TEST_CASE("the memory cap bounds the choice of \"auto\" and the search") {
   CHECK(bytes() <= static_cast<double>(cap));
   const Config config = read(file);
   const auto own = planned(config);
-  const auto found = search_layouts(config, config, own.model, own.plan, own.machines, Ranking::time).found;
+  const auto found = search_layouts(config, config, own, Ranking::time).found;
   REQUIRE_FALSE(found.best.empty());
   for (const auto& best : found.best) CHECK(best.fit.bytes <= static_cast<double>(cap));
 }
@@ -276,11 +275,11 @@ TEST_CASE("candidates use as many hosts of an allocation as they fill nodes") {
   cluster["hourly_price"] = 10;
   file["cluster"] = folder.write("nodes.json", cluster.dump());
   file["training"]["global_batch_size"] = 96;
-  const auto hosts_in_use = [&](const char* allocation, Ranking ranking) {
+  const auto hosts_in_use = [&](const char* allocation, Ranking ranking, const Assumptions& assumed = {}) {
     const EnvironmentVariable slurm("SLURM_JOB_NODELIST", allocation);
     const Config config = read(file);
-    const auto own = planned(config);
-    const auto candidates = search_layouts(config, config, own.model, own.plan, own.machines, ranking);
+    const auto own = plan_model(config, configured_world_size(config), assumed);
+    const auto candidates = search_layouts(config, config, own, ranking, assumed);
     std::set<int> counts;
     for (size_t place = 0; place < candidates.settings.size(); ++place) {
       const auto& best = candidates.found.best[place];
@@ -297,7 +296,14 @@ TEST_CASE("candidates use as many hosts of an allocation as they fill nodes") {
   CHECK(hosts_in_use("n[1-4]", Ranking::time) == std::set<int>{4});
   CHECK(hosts_in_use("n[1-6]", Ranking::time) == std::set<int>{4});
   CHECK(*hosts_in_use("n[1-4]", Ranking::cost).begin() < 4);
-  CHECK_THROWS_WITH(hosts_in_use("n[1-3]", Ranking::time), Contains("8 ranks are not a multiple of the 3 hosts"));
+  for (const Ranking ranking : {Ranking::time, Ranking::cost, Ranking::memory})
+    CHECK(hosts_in_use("n[1-3]", ranking) == std::set<int>{3});
+  CHECK(hosts_in_use("n[1-2]", Ranking::time) == std::set<int>{2});
+  CHECK_THROWS_WITH(hosts_in_use("n[1-3]", Ranking::time, {.nodes = 4}),
+                    Contains("8 ranks are not a multiple of the 3 hosts"));
+  file["smp_options"] = {{"pipeline_parallel_degree", 2}, {"microbatches", "auto"}};
+  const EnvironmentVariable slurm("SLURM_JOB_NODELIST", "n[1-2]");
+  CHECK(planned(read(file)).plan.layout.world() == 4);
 }
 
 TEST_CASE("\"auto\" uses the measured times of layers, as the search does") {
