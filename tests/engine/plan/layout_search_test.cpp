@@ -306,6 +306,28 @@ TEST_CASE("candidates use as many hosts of an allocation as they fill nodes") {
   CHECK(planned(read(file)).plan.layout.world() == 4);
 }
 
+TEST_CASE("the settings of a candidate are accepted on more devices than one host can have") {
+  const TempFolder folder;
+  json file = small_file();
+  file["runtime"] = json::object();
+  file["cluster"] = folder.write("cluster.json", cluster_of(1024, 8).dump());
+  file["training"]["global_batch_size"] = 1024 * 8;
+  const Config config = read(file);
+  const auto own = planned(config);
+  const auto candidates = search_layouts(config, config, own, Ranking::memory);
+  REQUIRE_FALSE(candidates.settings.empty());
+  for (size_t place = 0; place < candidates.settings.size(); ++place) {
+    const Layout& wanted = candidates.found.best[place].layout;
+    CAPTURE(to_string(wanted), json(candidates.settings[place]).dump());
+    const Layout made = planned(read(file, candidates.settings[place])).plan.layout;
+    require_same(wanted, made, own.model.spec.layers.size());
+    CHECK(made.world() == 1024 * 8);
+  }
+  file["mpi_options"]["processes_per_host"] = 1024 * 8;
+  file["smp_options"]["sharded_data_parallel_degree"] = 1024 * 8;
+  CHECK(refusal([&] { planned(read(file)); }) == "");
+}
+
 TEST_CASE("\"auto\" uses the measured times of layers, as the search does") {
   json file = small_file();
   file["mpi_options"] = {{"processes_per_host", 4}};
