@@ -8,6 +8,7 @@
 #include "engine/commands/run_checks.h"
 #include "engine/config/config.h"
 #include "engine/config/rules/model_rules.h"
+#include "engine/config/rules/sizes.h"
 #include "engine/plan/report/candidates_report.h"
 #include "engine/plan/report/plan_page.h"
 #include "engine/train/run_comparison.h"
@@ -37,7 +38,7 @@ std::string plan_job(const Config& config, const PlanOptions& options) {
     std::optional<Candidates> candidates;
     if (!options.search.empty()) {
       candidates =
-          search_layouts(options.written.value_or(config), config, model, plan, machines, ranking_from(options.search));
+          search_layouts(options.written.value_or(config), config, all, ranking_from(options.search), options.assumed);
       json["candidates"] = candidates_json(*candidates);
       json["search_seconds"] = candidates->found.seconds;
       text += "\n" + candidates_text(*candidates, forecast);

@@ -9,6 +9,7 @@
 #include "engine/commands/open_data.h"
 #include "engine/config/rules/findings.h"
 #include "engine/config/rules/optimizer_rules.h"
+#include "engine/config/rules/sizes.h"
 #include "engine/data/source/data_files.h"
 #include "engine/observe/format.h"
 #include "engine/run/output_dir.h"

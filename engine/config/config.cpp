@@ -98,6 +98,7 @@ void check_between_keys(Readers& readers, const Config& config) {
   if (!output_dir || *output_dir == "")
     readers.root.fail("output_dir", "is required", "set it to the directory that the run writes to");
   const bool model = readers.model.clean(), data = readers.data.clean(), training = readers.training.clean();
+  if (readers.mpi.clean()) check_ranks_of_host(config, complain);
   const bool layout = readers.smp.clean() && readers.mpi.clean();
   const bool runtime = readers.runtime.clean();
   if (model && data) check_model_and_data(config, complain);

@@ -125,8 +125,8 @@ P is `pipeline_parallel_degree`, T is `tensor_parallel_degree`, and D = world si
 - With `"auto"` for P, T, `microbatches`, `virtual_pipeline_degree` or `sharded_data_parallel_degree` the planner
   chooses the fastest layout that fits; `global_batch_size` is then required, and everything else stays as the config
   says. The number of ranks is `hosts` x `processes_per_host` if these are set; otherwise the number of devices of the
-  file that `cluster` names; otherwise P x T if both are numbers; otherwise the number of GPUs or, on CPUs, cores of
-  this host, times the number of `hosts`.
+  file that `cluster` names, on no more nodes than there are hosts; otherwise P x T if both are numbers; otherwise the
+  number of GPUs or, on CPUs, cores of this host, times the number of `hosts`.
 
 ## Learning-rate schedules
 

@@ -13,12 +13,18 @@
 namespace shardline {
 namespace {
 
-std::vector<int> worlds_of(const Config& config, const Cluster& cluster, Ranking ranking) {
+// A cluster file may have more nodes than there are hosts to run on.
+int usable_nodes(const Config& config, const Cluster& cluster, const Assumptions& assumed) {
+  const int hosts = hosts_of(config).size();
+  return assumed.nodes || hosts == 0 ? cluster.nodes : std::min(cluster.nodes, hosts);
+}
+
+std::vector<int> worlds_of(const Config& config, const Cluster& cluster, Ranking ranking, const Assumptions& assumed) {
   if (config.mpi.processes_per_host > 0) return {configured_world_size(config)};
-  std::vector<int> worlds = {cluster.devices()};
+  int nodes = usable_nodes(config, cluster, assumed);
+  std::vector<int> worlds = {nodes * cluster.devices_per_node};
   // Fewer nodes take longer, but may cost less.
-  for (int nodes = cluster.nodes; ranking == Ranking::cost && nodes % 2 == 0;)
-    worlds.push_back((nodes /= 2) * cluster.devices_per_node);
+  while (ranking == Ranking::cost && nodes % 2 == 0) worlds.push_back((nodes /= 2) * cluster.devices_per_node);
   const int hosts = available_hosts(config);
   std::erase_if(worlds, [&](int world) { return cluster.nodes_of(world) > hosts && world % hosts != 0; });
   if (worlds.empty()) ranks_per_host(config, cluster.devices());  // throws
@@ -84,7 +90,10 @@ bool degrees_say_ranks(const Config& config) {
 // cluster, else all GPUs or cores of each host.
 int ranks_of_auto(const Config& config, const Assumptions& assumed) {
   if (config.mpi.processes_per_host > 0) return configured_world_size(config);
-  if (!plans_for_this_machine(config)) return planning_cluster(config, 1, assumed).devices();
+  if (!plans_for_this_machine(config)) {
+    const Cluster cluster = planning_cluster(config, 1, assumed);
+    return usable_nodes(config, cluster, assumed) * cluster.devices_per_node;
+  }
   if (degrees_say_ranks(config)) return configured_world_size(config);
   const int gpus = config.runtime.device == DeviceChoice::cpu ? 0 : gpu_count();
   return (gpus > 0 ? gpus : usable_cores()) * available_hosts(config);
@@ -99,14 +108,15 @@ Ranking ranking_from(const std::string& name) {
   throw ConfigError(cat("--search ", name, ": use time, cost or memory"));
 }
 
-Candidates search_layouts(const Config& written, const Config& config, const ModelSource& model, const Plan& plan,
-                          const Machines& machines, Ranking ranking) {
+Candidates search_layouts(const Config& written, const Config& config, const PlannedModel& planned, Ranking ranking,
+                          const Assumptions& assumed) {
+  const auto& [model, machines, plan] = planned;
   const Cluster& cluster = machines.cluster;
   if (ranking == Ranking::cost && !cluster.hourly_price)
     throw ConfigError(cat("--search cost: the cluster \"", cluster.name, "\" states no hourly_price; state it"));
   SearchSpace space{.base = plan.layout,
                     .spec = spec_of_degrees(config, model),
-                    .worlds = worlds_of(config, cluster, ranking),
+                    .worlds = worlds_of(config, cluster, ranking, assumed),
                     .placements = {plan.layout.placement},
                     .memory_weight = config.smp.memory_weight.value_or(0)};
   space.base.active_microbatches = 0;  // each schedule uses what it needs

@@ -20,10 +20,11 @@ struct Candidates {
 
 // Searches all layouts of the plan's workload over the config's ranks, or over all devices of the cluster if the config
 // does not give the number of processes. A ranking by cost also tries fewer nodes. The planner places the layers of
-// each and splits every unit of which all T ranks get a part, unless the config says true or false. written: the config
-// that the settings apply to; its degrees may be "auto", while those of `config` are chosen.
-Candidates search_layouts(const Config& written, const Config& config, const ModelSource& model, const Plan& plan,
-                          const Machines& machines, Ranking ranking);
+// each and splits every unit of which all T ranks get a part, unless the config says true or false. If hosts are known,
+// at most as many nodes are used, unless their number is assumed. written: the config that the settings apply to; its
+// degrees may be "auto", while those of `config` are chosen. assumed: what `planned` was planned with.
+Candidates search_layouts(const Config& written, const Config& config, const PlannedModel& planned, Ranking ranking,
+                          const Assumptions& assumed = {});
 
 // The config with every "auto" degree replaced by that of the fastest layout that fits. Throws ConfigError if none
 // fits.

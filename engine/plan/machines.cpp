@@ -63,10 +63,6 @@ void check_host(const Cluster& cluster) {
 
 }  // namespace
 
-bool plans_for_this_machine(const Config& config) {
-  return config.cluster.empty() || config.cluster == "local";
-}
-
 bool has_accelerators(const Config& config) {
   const DeviceChoice device = config.runtime.device;
   return device != DeviceChoice::cpu &&

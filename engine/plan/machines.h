@@ -28,9 +28,6 @@ Machines planning_machines(const Config& config, const Workload& workload, int w
 // link from its devices to their host although something is offloaded.
 void require_links(const Cluster& cluster, const Layout& layout);
 
-// Whether the config's cluster is this machine.
-bool plans_for_this_machine(const Config& config);
-
 // Whether the plan's ranks have GPUs. The machines of a cluster file have, unless the config asks for CPUs.
 bool has_accelerators(const Config& config);
 

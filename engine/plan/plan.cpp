@@ -104,11 +104,6 @@ PlannedModel plan_model(ModelSource model, const Config& config, int world_size,
   return {std::move(model), std::move(machines), std::move(plan)};
 }
 
-Plan make_plan(const Config& config, const ModelSpec& spec, int world_size) {
-  const ResolvedRun run = resolve(config, spec, world_size);
-  return make_plan(run, assign_layers(config, run, planning_machines(config, run.workload, world_size)));
-}
-
 Plan make_plan(const ResolvedRun& run, const std::vector<int>& chunk_of_layer) {
   const auto& [workload, layout] = run;
   Plan plan{.workload = workload, .layout = layout, .mesh = layout.mesh(), .chunk_of_layer = chunk_of_layer};

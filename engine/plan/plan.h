@@ -39,8 +39,6 @@ PlannedModel plan_model(ModelSource model, const Config& config, int world_size,
 // Plans a run whose layers are on the chunks that chunk_of_layer gives; the checker proves the schedules. Throws
 // ConfigError.
 Plan make_plan(const ResolvedRun& run, const std::vector<int>& chunk_of_layer);
-// Resolves the run of `spec` and assigns its layers as described in engine/plan/assignment.h.
-Plan make_plan(const Config& config, const ModelSpec& spec, int world_size);
 
 // The model's units under their full names; empty if T is 1.
 std::vector<SplitUnit> units_of(const Plan& plan);

@@ -29,7 +29,8 @@ struct Efficiencies {
 };
 
 struct Cluster {
-  static constexpr int kMostNodes = 100'000, kMostDevicesOfNode = 4096;  // their product is an int
+  static constexpr int kMostNodes = 100'000, kMostDevicesOfNode = 4096;
+  static constexpr int kMostDevices = kMostNodes * kMostDevicesOfNode;
 
   std::string name;
   int nodes = 1;

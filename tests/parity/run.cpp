@@ -19,7 +19,6 @@
 #include "core/error.h"
 #include "core/model/parameter_init.h"
 #include "engine/config/config.h"
-#include "engine/plan/tensor_splits.h"
 #include "engine/train/trainer.h"
 #include "tests/optim/flat/whole_gradients.h"
 #include "tests/parity/random_source.h"
@@ -179,10 +178,8 @@ Outcome run_point_on(const Point& point, const CommunicatorPtr& real_world, cons
                      const RankDevice& on) {
   const CommunicatorPtr world = tampering.world ? tampering.world(real_world) : real_world;
   const Config config = run_config(point);
-  ModelSource model = open_model(config);
-  model.spec = make_spec(config, model.hf_config, decide_splits(config, model, world->size()));
+  auto [model, machines, plan] = plan_model(config, world->size());
   if (tampering.spec) tampering.spec(model.spec, point);
-  Plan plan = make_plan(config, model.spec, world->size());
   if (tampering.plan) tampering.plan(plan);
   const RankGroups groups = make_rank_groups(plan.mesh, world, on.world ? on.world : world);
   Trainer trainer({config, plan, model, groups, on.device}, kSteps);

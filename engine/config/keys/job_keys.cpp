@@ -1,12 +1,12 @@
 // The keys of the job: the top level, model, data, mpi_options and runtime.
 #include "engine/config/keys/memory_cap.h"
 #include "engine/config/keys/registry.h"
+#include "partitioner/layout/cluster.h"
 
 namespace shardline {
 namespace {
 
 constexpr double kLargestCount = 9007199254740992.0;  // 2^53
-constexpr double kMostRanksOfHost = 4096;
 
 // A key of the top level, a field of Config itself.
 template <class T>
@@ -108,9 +108,10 @@ std::vector<Key> mpi_keys() {
   const auto mpi = &Config::mpi;
   return {
       honoured("enabled", mpi, &MpiOptions::enabled, json_boolean(), "false: all ranks run in one process."),
-      honoured("processes_per_host", mpi, &MpiOptions::processes_per_host, json_integer(0, kMostRanksOfHost),
+      honoured("processes_per_host", mpi, &MpiOptions::processes_per_host, json_integer(0, Cluster::kMostDevices),
                "Ranks per host; the world size is hosts x processes_per_host. 0: P x T ranks on one host, the first "
-               "one of an allocation. Required with `hosts`."),
+               "one of an allocation. Required with `hosts`. At most 4096, unless `cluster` names other machines: a "
+               "plan for those that names no hosts gives the number of all ranks."),
       honoured("custom_mpi_options", mpi, &MpiOptions::custom_mpi_options, json_text(),
                "Additional options for mpirun, one string that is split into words as a shell would: quotes and "
                "backslashes work, nothing is expanded."),

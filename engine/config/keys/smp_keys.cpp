@@ -1,11 +1,12 @@
 // The parameters of SageMaker's model parallel library, versions 1.x, and keys of our own.
 #include "engine/config/keys/registry.h"
+#include "partitioner/layout/cluster.h"
 #include "pipeline/schedule/kinds/schedule_choice.h"
 
 namespace shardline {
 namespace {
 
-constexpr double kMostRanks = 4096;  // along one axis
+constexpr double kMostRanks = 4096;  // along P or T
 
 // Accepts a number or the word "auto".
 Key with_auto(Key key) {
@@ -146,7 +147,8 @@ std::vector<Key> memory_keys() {
                "With shard_optimizer_state: each replica also keeps only a part of the gradients (ZeRO-2), which costs "
                "one reduction per microbatch."),
       with_auto(honoured(
-          "sharded_data_parallel_degree", smp, &Smp::sharded_data_parallel_degree, json_integer(1, kMostRanks),
+          "sharded_data_parallel_degree", smp, &Smp::sharded_data_parallel_degree,
+          json_integer(1, Cluster::kMostDevices),
           "Replicas that share one copy of weights, gradients and optimizer state (MiCS; ZeRO-3 where it is D); must "
           "divide D. Weights are gathered layer by layer for every pass. `auto` chooses shard_optimizer_state and "
           "shard_gradients, too.")),

@@ -165,6 +165,14 @@ bool check_auto(const Config& config, const Complaint& complain) {
   return true;
 }
 
+void check_ranks_of_host(const Config& config, const Complaint& complain) {
+  const bool here = plans_for_this_machine(config);
+  const int most = here ? Cluster::kMostDevicesOfNode : Cluster::kMostDevices / available_hosts(config);
+  if (config.mpi.processes_per_host > most)
+    complain("mpi_options.processes_per_host", cat("must be at most ", most),
+             here ? "to plan for other machines, name them in cluster" : "give the ranks on each host");
+}
+
 void check_processes(const Config& config, const Complaint& complain) {
   const int world_size = configured_world_size(config);
   const RuntimeOptions& runtime = config.runtime;

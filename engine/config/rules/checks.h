@@ -23,6 +23,9 @@ void check_evaluation(const Config& config, const Complaint& complain);
 void check_layout(const Config& config, const Complaint& complain);
 // Whether a degree is "auto"; if so, checks what that requires.
 bool check_auto(const Config& config, const Complaint& complain);
+// Checks that the number of ranks can be computed, and that a host of a run has a sensible number; comes before all
+// rules that need the number.
+void check_ranks_of_host(const Config& config, const Complaint& complain);
 void check_processes(const Config& config, const Complaint& complain);
 
 }  // namespace shardline

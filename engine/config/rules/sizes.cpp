@@ -98,6 +98,10 @@ bool names_hosts(const MpiOptions& mpi) try {
 
 }  // namespace
 
+bool plans_for_this_machine(const Config& config) {
+  return config.cluster.empty() || config.cluster == "local";
+}
+
 std::vector<std::string> hosts_of(const Config& config) {
   const auto communicator = config.runtime.communicator;
   const bool one_process =

@@ -10,6 +10,9 @@
 
 namespace shardline {
 
+// Whether the config's cluster is this machine.
+bool plans_for_this_machine(const Config& config);
+
 // The hosts in mpi_options, or else those of the batch system's allocation; empty: this host alone.
 std::vector<std::string> hosts_of(const Config& config);
 // The number of these hosts, at least one.

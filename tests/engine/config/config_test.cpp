@@ -184,6 +184,11 @@ TEST_CASE("Errors about broken configs say what to change", "[config]") {
        "c.json: /smp_options/partitions: the world size 3 must be a multiple of P x T = 2 x 1 = 2; got 2; start 2 or 4 "
        "processes"},
       {R"({"mpi_options": {"processes_per_host": 2}, "smp_options": {"ddp": false}})", "must be true with 2 replicas"},
+      {R"({"mpi_options": {"processes_per_host": 4097}})",
+       "/mpi_options/processes_per_host: must be at most 4096; got 4097; to plan for other machines, name them in "
+       "cluster"},
+      {R"({"mpi_options": {"processes_per_host": 409600000, "hosts": ["a", "b", "c", "d", "e", "f"]}, "cluster": "x"})",
+       "/mpi_options/processes_per_host: must be at most 68266666; got 409600000; give the ranks on each host"},
       {R"({"mpi_options": {"enabled": false}, "smp_options": {"partitions": 2}})",
        "/mpi_options/enabled: must be true"},
       {R"({"runtime": {"communicator": "nccl", "device": "cpu"}})", "\"nccl\" needs GPUs"},

@@ -174,8 +174,7 @@ TEST_CASE("what is counted is all that the process keeps between instructions") 
           CAPTURE(pipeline, recompute, offload, dropout, gptj);
           const Config config = config_of(choice);
           run_ranks(1, [&](CommunicatorPtr world) {
-            const ModelSource source = open_model(config);
-            const Plan plan = make_plan(config, source.spec, 1);
+            const auto [source, machines, plan] = plan_model(config, 1);
             Trainer trainer({config, plan, source, make_rank_groups(plan.mesh, world, world), at::kCPU}, 1);
             fill_parameters(config.model, source, 1, trainer.parameters());
             for (int step = 1; step <= 2; ++step) trainer.accumulate_gradients(data, step);

@@ -2,8 +2,6 @@
 // wherever numbers would do. Random configs of many keys.
 #include "engine/plan/layout_search.h"
 
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <set>
@@ -15,6 +13,7 @@
 #include "engine/plan/forecast.h"
 #include "engine/plan/profile_use.h"
 #include "tests/engine/config/environment.h"
+#include "tests/engine/data/temp_folder.h"
 
 #include "tests/catch.h"
 
@@ -24,12 +23,6 @@ using Catch::Contains;
 using nlohmann::json;
 
 namespace {
-
-std::string written(const std::string& name, const std::string& text) {
-  const auto path = std::filesystem::temp_directory_path() / cat("layout_search_test_", getpid(), "_", name);
-  std::ofstream(path) << text;
-  return path;
-}
 
 json small_file() {
   return {{"model",
@@ -88,7 +81,11 @@ class Draw {
     set(smp, 0.2, "active_microbatches", {1, 2, 4});
     set(smp, 0.4, "optimize", {"speed", "memory"});
     set(smp, 0.1, "placement_strategy", {"spread", "PDT"});
-    set(smp, 0.1, "ddp", {false});
+    if (chance(0.2)) {  // which allows one replica only
+      smp["ddp"] = false;
+      if (file.contains("mpi_options"))
+        file["mpi_options"]["processes_per_host"] = smp.value("pipeline_parallel_degree", 1);
+    }
     set(smp, 0.1, "memory_weight", {0.5, 1});
     set(smp, 0.4, "activation_checkpointing",
         {"each",
@@ -128,19 +125,22 @@ class Draw {
       set(file["training"], 0.5, "gradient_accumulation_steps", {2, 3});
       set(smp, 0.3, "prescaled_batch", {true});
     }
-    set(smp, 0.1, "pipeline", {written("two.csv", "F0 F1 B0 B1\nF0 B0 F1 B1\n")});
-    if (chance(0.1)) {
+    set(smp, 0.1, "pipeline", {folder_.write("two.csv", "F0 F1 B0 B1\nF0 B0 F1 B1\n")});
+    if (chance(0.2)) {
       smp["auto_partition"] = false;
       set(smp, 0.3, "default_partition", {0});
-      set(smp, 0.7, "manual_partition", {{1, 1}, {2, 1}, {{{"layers", "*"}, {"stage", 0}}}});
+      std::vector<int> blocks(smp.value("pipeline_parallel_degree", size_t{1}), 1);
+      blocks.front() = file["model"]["config"]["n_layer"].get<int>() - static_cast<int>(blocks.size()) + 1;
+      set(smp, 0.7, "manual_partition", {blocks, {{{"layers", "*"}, {"stage", 0}}}});
     }
-    set(file, 0.3, "cluster", {written("cluster.json", cluster_of(1, 4).dump())});
+    set(file, 0.3, "cluster", {folder_.write("cluster.json", cluster_of(1, 4).dump())});
     if (!file.contains("mpi_options")) set(file["runtime"], 0.3, "communicator", {"local", "auto"});
     return file;
   }
 
  private:
   std::mt19937 random_;
+  TempFolder folder_;
 };
 
 // Empty: it is done. Else what was refused.
@@ -198,8 +198,7 @@ TEST_CASE("the settings of a candidate make what the search priced") {
     std::optional<PlannedModel> own;
     if (!refusal([&] { own = planned(config = read(file)); }).empty()) continue;
     const Ranking ranking = draw.chance(0.5) ? Ranking::time : Ranking::memory;
-    const auto candidates =
-        search_layouts(parse_config(file.dump(), "search test"), config, own->model, own->plan, own->machines, ranking);
+    const auto candidates = search_layouts(parse_config(file.dump(), "search test"), config, *own, ranking);
     ++searched;
     for (size_t place = 0; place < candidates.settings.size(); ++place) {
       const auto& best = candidates.found.best[place];
@@ -218,19 +217,22 @@ TEST_CASE("the settings of a candidate make what the search priced") {
     }
   }
   CHECK(offered > 300);
-  for (const char* key : {"processes_per_host", "ddp", "sharded_data_parallel_degree"})
+  CAPTURE(json(keys).dump());
+  for (const char* key : {"processes_per_host", "ddp", "sharded_data_parallel_degree", "auto_partition"})
     CHECK(std::any_of(keys.begin(), keys.end(), [&](const auto& name) { return name.ends_with(key); }));
 }
 
 TEST_CASE("where numbers are accepted, \"auto\" in the place of one finds a layout") {
   Draw draw(20260302);
-  int accepted = 0;
+  int accepted = 0, sharded = 0, without_ddp = 0;
   while (accepted < 150) {
     json file = draw.file();
     if (!file.contains("mpi_options")) continue;
     if (!refusal([&] { planned(read(file)); }).empty()) continue;
     ++accepted;
     const json& smp = file["smp_options"];
+    sharded += smp.contains("sharded_data_parallel_degree");
+    without_ddp += smp.contains("ddp") && smp.contains("pipeline_parallel_degree");
     std::vector<const char*> degrees = {"pipeline_parallel_degree", "tensor_parallel_degree", "microbatches"};
     if (smp.value("pipeline", "") == "interleaved_1f1b") degrees.push_back("virtual_pipeline_degree");
     if (!smp.contains("shard_optimizer_state")) degrees.push_back("sharded_data_parallel_degree");
@@ -241,6 +243,8 @@ TEST_CASE("where numbers are accepted, \"auto\" in the place of one finds a layo
       CHECK(refusal([&] { planned(read(open)); }) == "");
     }
   }
+  CHECK(sharded > 3);
+  CHECK(without_ddp > 3);
 }
 
 TEST_CASE("the memory cap bounds the choice of \"auto\" and the search") {
@@ -259,22 +263,23 @@ TEST_CASE("the memory cap bounds the choice of \"auto\" and the search") {
   CHECK(bytes() <= static_cast<double>(cap));
   const Config config = read(file);
   const auto own = planned(config);
-  const auto found = search_layouts(config, config, own.model, own.plan, own.machines, Ranking::time).found;
+  const auto found = search_layouts(config, config, own, Ranking::time).found;
   REQUIRE_FALSE(found.best.empty());
   for (const auto& best : found.best) CHECK(best.fit.bytes <= static_cast<double>(cap));
 }
 
 TEST_CASE("candidates use as many hosts of an allocation as they fill nodes") {
+  const TempFolder folder;
   json file = small_file(), cluster = cluster_of(4, 2);
   file["runtime"] = json::object();
   cluster["hourly_price"] = 10;
-  file["cluster"] = written("nodes.json", cluster.dump());
+  file["cluster"] = folder.write("nodes.json", cluster.dump());
   file["training"]["global_batch_size"] = 96;
-  const auto hosts_in_use = [&](const char* allocation, Ranking ranking) {
+  const auto hosts_in_use = [&](const char* allocation, Ranking ranking, const Assumptions& assumed = {}) {
     const EnvironmentVariable slurm("SLURM_JOB_NODELIST", allocation);
     const Config config = read(file);
-    const auto own = planned(config);
-    const auto candidates = search_layouts(config, config, own.model, own.plan, own.machines, ranking);
+    const auto own = plan_model(config, configured_world_size(config), assumed);
+    const auto candidates = search_layouts(config, config, own, ranking, assumed);
     std::set<int> counts;
     for (size_t place = 0; place < candidates.settings.size(); ++place) {
       const auto& best = candidates.found.best[place];
@@ -291,7 +296,36 @@ TEST_CASE("candidates use as many hosts of an allocation as they fill nodes") {
   CHECK(hosts_in_use("n[1-4]", Ranking::time) == std::set<int>{4});
   CHECK(hosts_in_use("n[1-6]", Ranking::time) == std::set<int>{4});
   CHECK(*hosts_in_use("n[1-4]", Ranking::cost).begin() < 4);
-  CHECK_THROWS_WITH(hosts_in_use("n[1-3]", Ranking::time), Contains("8 ranks are not a multiple of the 3 hosts"));
+  for (const Ranking ranking : {Ranking::time, Ranking::cost, Ranking::memory})
+    CHECK(hosts_in_use("n[1-3]", ranking) == std::set<int>{3});
+  CHECK(hosts_in_use("n[1-2]", Ranking::time) == std::set<int>{2});
+  CHECK_THROWS_WITH(hosts_in_use("n[1-3]", Ranking::time, {.nodes = 4}),
+                    Contains("8 ranks are not a multiple of the 3 hosts"));
+  file["smp_options"] = {{"pipeline_parallel_degree", 2}, {"microbatches", "auto"}};
+  const EnvironmentVariable slurm("SLURM_JOB_NODELIST", "n[1-2]");
+  CHECK(planned(read(file)).plan.layout.world() == 4);
+}
+
+TEST_CASE("the settings of a candidate are accepted on more devices than one host can have") {
+  const TempFolder folder;
+  json file = small_file();
+  file["runtime"] = json::object();
+  file["cluster"] = folder.write("cluster.json", cluster_of(1024, 8).dump());
+  file["training"]["global_batch_size"] = 1024 * 8;
+  const Config config = read(file);
+  const auto own = planned(config);
+  const auto candidates = search_layouts(config, config, own, Ranking::memory);
+  REQUIRE_FALSE(candidates.settings.empty());
+  for (size_t place = 0; place < candidates.settings.size(); ++place) {
+    const Layout& wanted = candidates.found.best[place].layout;
+    CAPTURE(to_string(wanted), json(candidates.settings[place]).dump());
+    const Layout made = planned(read(file, candidates.settings[place])).plan.layout;
+    require_same(wanted, made, own.model.spec.layers.size());
+    CHECK(made.world() == 1024 * 8);
+  }
+  file["mpi_options"]["processes_per_host"] = 1024 * 8;
+  file["smp_options"]["sharded_data_parallel_degree"] = 1024 * 8;
+  CHECK(refusal([&] { planned(read(file)); }) == "");
 }
 
 TEST_CASE("\"auto\" uses the measured times of layers, as the search does") {

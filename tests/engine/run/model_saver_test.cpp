@@ -36,10 +36,9 @@ struct ShortLimit {
 struct Run {
   Run(const nlohmann::json& smp, const nlohmann::json& model_section, const CommunicatorPtr& world)
       : config(parse_config(file(smp, model_section, world->size()).dump(), "saver test")),
-        model(open_model(config)),
-        plan(make_plan(config, model.spec, world->size())),
-        groups(make_rank_groups(plan.mesh, world, world)),
-        trainer({config, plan, model, groups, at::kCPU}, 1) {}
+        planned(plan_model(config, world->size())),
+        groups(make_rank_groups(planned.plan.mesh, world, world)),
+        trainer({config, planned.plan, model, groups, at::kCPU}, 1) {}
 
   static nlohmann::json file(const nlohmann::json& smp, const nlohmann::json& model, int ranks) {
     return {{"model", model},
@@ -53,8 +52,8 @@ struct Run {
   void fill() { fill_parameters(config.model, model, 7, trainer.parameters()); }
 
   Config config;
-  ModelSource model;
-  Plan plan;
+  PlannedModel planned;
+  const ModelSource& model = planned.model;
   RankGroups groups;
   Trainer trainer;
 };

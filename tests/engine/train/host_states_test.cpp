@@ -176,8 +176,7 @@ TEST_CASE("a search counts states where the config has them") {
     c.on_host = on_host;
     const Config config = config_of(c);
     const auto planned = plan_model(config, 4);
-    const auto candidates =
-        search_layouts(config, config, planned.model, planned.plan, planned.machines, Ranking::memory);
+    const auto candidates = search_layouts(config, config, planned, Ranking::memory);
     return candidates.found.best.front();
   };
   const auto device = first_of(false), host = first_of(true);

@@ -101,13 +101,12 @@ std::vector<Seen> train(const Case& c, int culprit) {
   std::vector<Seen> seen(c.world());
   run_ranks(c.world(), [&](const CommunicatorPtr& world) {
     const Config config = config_of(c);
-    ModelSource model = open_model(config);
+    auto [model, machines, plan] = plan_model(config, world->size());
     if (world->rank() == culprit)
       for (auto& layer : model.spec.layers)
         layer.build = [build = layer.build](const LayerBuild& with) {
           return std::make_unique<Overflowing>(build(with));
         };
-    const Plan plan = make_plan(config, model.spec, world->size());
     Trainer trainer({config, plan, model, make_rank_groups(plan.mesh, world, world), at::kCPU}, 20);
     fill_parameters(config.model, model, 7, trainer.parameters());
     OnesSource data(8, 12);

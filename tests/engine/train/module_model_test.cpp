@@ -10,6 +10,7 @@
 #include "core/comm/threads_communicator.h"
 #include "engine/config/config.h"
 #include "engine/data/dataset/repeated_batch.h"
+#include "engine/plan/assignment.h"
 #include "engine/train/trainer.h"
 #include "models/graph/module_layers.h"
 #include "tests/models/graph/user_modules.h"
@@ -78,7 +79,9 @@ Outcome train(const Setting& setting) {
   std::mutex mutex;
   run_ranks(setting.d * setting.p * setting.t, [&](const CommunicatorPtr& world) {
     const ModelSource model{nlohmann::json::object(), spec_of_modules(modules), nullptr};
-    const Plan plan = make_plan(config, model.spec, world->size());
+    const ResolvedRun run = resolve(config, model.spec, world->size());
+    const Machines machines = planning_machines(config, run.workload, world->size());
+    const Plan plan = make_plan(run, assign_layers(config, run, machines));
     Trainer trainer({config, plan, model, make_rank_groups(plan.mesh, world, world), at::kCPU}, 4);
     auto& parameters = trainer.parameters();
     parameters.fill_values(values_of_modules(modules, 7));

@@ -39,8 +39,7 @@ Measured build_and_fill(const nlohmann::json& model, int p, int t, const Communi
                                {"runtime", {{"communicator", world->size() == 1 ? "local" : "threads"}}},
                                {"output_dir", "unused"}};
   const Config config = parse_config(file.dump(), "memory test");
-  const ModelSource source = open_model(config);
-  const Plan plan = make_plan(config, source.spec, world->size());
+  const auto [source, machines, plan] = plan_model(config, world->size());
   const RankGroups groups = make_rank_groups(plan.mesh, world, world);
 
   auto counter = std::make_shared<AllocationCounter>();

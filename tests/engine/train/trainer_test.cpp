@@ -13,7 +13,6 @@
 #include "core/comm/threads_communicator.h"
 #include "core/error.h"
 #include "engine/config/config.h"
-#include "models/families/families.h"
 #include "tests/engine/train/ones_source.h"
 
 #include "tests/catch.h"
@@ -48,8 +47,7 @@ Config config_of(int d, int p) {
 void with_trainers(int d, int p, const std::function<void(Trainer&)>& work) {
   run_ranks(d * p, [&](const CommunicatorPtr& world) {
     const Config config = config_of(d, p);
-    const ModelSource model{config.model.config, model_spec(config.model.config, "test", false), nullptr};
-    const Plan plan = make_plan(config, model.spec, world->size());
+    const auto [model, machines, plan] = plan_model(config, world->size());
     Trainer trainer({config, plan, model, make_rank_groups(plan.mesh, world, world), at::kCPU}, 20);
     fill_parameters(config.model, model, 7, trainer.parameters());
     work(trainer);

@@ -106,8 +106,7 @@ void compare_gradients(StageParameters& parameters, const HfDirectory& recorded,
 
 Differences run_rank(const std::string& name, const json& run, const Layout& layout, const CommunicatorPtr& world) {
   const Config config = run_config(run, layout);
-  const ModelSource model = open_model(config);
-  const Plan plan = make_plan(config, model.spec, world->size());
+  const auto [model, machines, plan] = plan_model(config, world->size());
   const json& steps = run.at("tokens");
   Trainer trainer({config, plan, model, make_rank_groups(plan.mesh, world, world), at::kCPU},
                   static_cast<int64_t>(steps.size()));
