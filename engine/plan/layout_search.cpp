@@ -134,8 +134,8 @@ Config with_chosen_degrees(const Config& config, const Assumptions& assumed) {
   const auto found = search(workload, machines, open_space(config, machines.cluster, model, world), Ranking::time);
   if (found.best.empty())
     throw ConfigError(cat("/smp_options: no layout that \"auto\" may choose fits the ", world, " ranks of \"",
-                          machines.cluster.name, "\": ", to_string(found.losers.front().layout), ": ",
-                          found.losers.front().reason, "; recompute or shard more, use more ranks or a smaller model"));
+                          machines.cluster.name, "\": ", to_string(found.closest().layout), ": ",
+                          found.closest().reason, "; recompute or shard more, use more ranks or a smaller model"));
   const Layout& best = found.best.front().layout;
   Config chosen = config;
   const auto choose = [](int& degree, int value) {
