@@ -80,9 +80,17 @@ bool degrees_say_ranks(const Config& config) {
          config.smp.pipeline_parallel_degree != kAuto && config.smp.tensor_parallel_degree != kAuto;
 }
 
+// Whether the config allows no second rank.
+bool has_one_rank(const Config& config) {
+  const auto communicator = config.runtime.communicator;
+  if (communicator == CommunicatorChoice::threads) return config.runtime.memory_cap > 0;
+  return communicator == CommunicatorChoice::local || !config.mpi.enabled;
+}
+
 // The number of ranks that the run will have: the config's number if it determines one, else all devices of the
 // cluster, else all GPUs or cores of each host.
 int ranks_of_auto(const Config& config, const Assumptions& assumed) {
+  if (has_one_rank(config)) return 1;
   if (config.mpi.processes_per_host > 0) return configured_world_size(config);
   if (!plans_for_this_machine(config)) return planning_cluster(config, 1, assumed).devices();
   if (degrees_say_ranks(config)) return configured_world_size(config);
