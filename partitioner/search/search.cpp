@@ -319,21 +319,22 @@ class Searcher {
     const double room = machines_.cluster.memory_bytes;
     const auto needs = block_needs(workload, layout);
     std::vector<double> least;  // by stage: of a block there
+    const double passing = needs.empty() ? 0 : std::ranges::min_element(needs, {}, &BlockNeed::passing)->passing;
     double places = 0;
     for (int stage = 0; stage < layout.pipeline; ++stage) {
       least.push_back(std::numeric_limits<double>::infinity());
       for (const auto& need : needs)
         least.back() = std::min(least.back(), need.states + least_kept(layout, stage) * need.kept);
-      places += std::floor(room / least.back());
+      places += std::floor((room - passing) / least.back());
     }
     const int blocks = workload.spec.block_count();
     if (places < blocks) {
-      entry.bytes = least_of_largest_stage(least, blocks);
+      entry.bytes = least_of_largest_stage(least, blocks) + passing;
       entry.cannot_fit = cat("needs ", in_gib(entry.bytes), " GiB or more of ", in_gib(room),
                              " for states and kept activations alone");
     } else if (ranking_ == Ranking::memory) {
       const MemoryBytes device = device_bytes(machines_.cluster, layout);
-      entry.score = least_of_largest_stage(least, blocks) + device.communication + device.workspace;
+      entry.score = least_of_largest_stage(least, blocks) + passing + device.communication + device.workspace;
     } else {
       entry.score = score(layout, seconds, 0);
     }
@@ -342,6 +343,7 @@ class Searcher {
 
   struct BlockNeed {
     double states = 0, kept = 0;  // kept: of a microbatch
+    double passing = 0;           // while the block runs, besides states
   };
   // The blocks; neighbours that are alike appear once.
   std::vector<BlockNeed> block_needs(const Workload& workload, const Layout& layout) const {
@@ -353,7 +355,8 @@ class Searcher {
         continue;
       const LayerBytes bytes = layer_bytes(workload, layout, 0, i);
       const int64_t kept = kept_bytes(layout, i, bytes) - moved_bytes(layout, i, bytes);
-      needs.push_back({least_state_bytes(workload, layout, layers[i]), static_cast<double>(kept)});
+      needs.push_back({least_state_bytes(workload, layout, layers[i]), static_cast<double>(kept),
+                       least_pass_bytes(workload, layout, layers[i])});
     }
     return needs;
   }
