@@ -3,6 +3,7 @@
 #include "core/error.h"
 #include "engine/config/config.h"
 #include "engine/observe/format.h"
+#include "engine/plan/assignment.h"
 #include "models/files/hf_writer.h"
 #include "partitioner/memory/rank_memory.h"
 #include "partitioner/search/planned_layout.h"
@@ -55,7 +56,10 @@ Forecast make_forecast(const Config& config, const Machines& machines, const Pla
                     .parameters = plan.workload.spec.parameter_count(),
                     .flops_per_step = model_flops(plan.workload)};
   forecast.fit = fit_of(machines, plan, forecast.memory);
-  if (!forecast.fit.fits) forecast.advice = advice_to_fit(plan.workload, machines.cluster, plan.layout);
+  const auto chunk_of_layer = [&](const Layout& layout) {
+    return assign_layers(config, {plan.workload, layout}, machines);
+  };
+  if (!forecast.fit.fits) forecast.advice = advice_to_fit(plan.workload, machines.cluster, plan.layout, chunk_of_layer);
   if (forecast.advice)
     forecast.advice_settings = settings_between(
         config, with_layout(config, plan.layout, forecast.advice->layout, plan.workload.precision(), machines.cluster));

@@ -86,9 +86,17 @@ bool degrees_say_ranks(const Config& config) {
          config.smp.pipeline_parallel_degree != kAuto && config.smp.tensor_parallel_degree != kAuto;
 }
 
+// Whether the config allows no second rank.
+bool has_one_rank(const Config& config) {
+  const auto communicator = config.runtime.communicator;
+  if (communicator == CommunicatorChoice::threads) return config.runtime.memory_cap > 0;
+  return communicator == CommunicatorChoice::local || !config.mpi.enabled;
+}
+
 // The number of ranks that the run will have: the config's number if it determines one, else all devices of the
 // cluster, else all GPUs or cores of each host.
 int ranks_of_auto(const Config& config, const Assumptions& assumed) {
+  if (has_one_rank(config)) return 1;
   if (config.mpi.processes_per_host > 0) return configured_world_size(config);
   if (!plans_for_this_machine(config)) {
     const Cluster cluster = planning_cluster(config, 1, assumed);
@@ -144,8 +152,8 @@ Config with_chosen_degrees(const Config& config, const Assumptions& assumed) {
   const auto found = search(workload, machines, open_space(config, machines.cluster, model, world), Ranking::time);
   if (found.best.empty())
     throw ConfigError(cat("/smp_options: no layout that \"auto\" may choose fits the ", world, " ranks of \"",
-                          machines.cluster.name, "\": ", to_string(found.losers.front().layout), ": ",
-                          found.losers.front().reason, "; recompute or shard more, use more ranks or a smaller model"));
+                          machines.cluster.name, "\": ", to_string(found.closest().layout), ": ",
+                          found.closest().reason, "; recompute or shard more, use more ranks or a smaller model"));
   const Layout& best = found.best.front().layout;
   Config chosen = config;
   const auto choose = [](int& degree, int value) {

@@ -72,9 +72,10 @@ void set_precision(Config& config, Precision precision) {
 
 void set_ranks(Config& config, const Layout& from, const Layout& layout, const Cluster& cluster) {
   if (layout.world() > 1) {
-    if (config.runtime.communicator == CommunicatorChoice::local)
-      config.runtime.communicator = CommunicatorChoice::automatic;
-    if (config.runtime.communicator != CommunicatorChoice::threads) config.mpi.enabled = true;
+    auto& communicator = config.runtime.communicator;
+    const bool shares_cap = communicator == CommunicatorChoice::threads && config.runtime.memory_cap > 0;
+    if (communicator == CommunicatorChoice::local || shares_cap) communicator = CommunicatorChoice::automatic;
+    if (communicator != CommunicatorChoice::threads) config.mpi.enabled = true;
   }
   // P x T alone puts the ranks on one host.
   const bool other_hosts =

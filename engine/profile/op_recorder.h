@@ -9,8 +9,7 @@
 namespace shardline {
 
 // Records what this thread runs from construction to destruction. Ops that run within another op are not recorded, only
-// the outer op is. Ops of torch's device threads, which run backward passes on accelerators, are not recorded either.
-// There can be one recorder at a time in a thread.
+// the outer op is. There can be one recorder at a time in a thread.
 class OpRecorder {
  public:
   struct Event {

@@ -61,6 +61,8 @@ struct Machines {
   std::shared_ptr<const Profile> profile;
 };
 
+// The most microbatches of a replica in a step, over all accumulation steps: schedules list each of them.
+inline constexpr int kMostMicrobatchesOfStep = 1 << 20;
 // The most tokens of a microbatch of a replica, in training and in evaluation.
 inline constexpr int64_t kMostTokensOfMicrobatch = 1 << 27;
 

@@ -2,11 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <ranges>
 
 #include "core/error.h"
-#include "partitioner/cut/assign.h"
 
 namespace shardline {
 namespace {
@@ -47,6 +45,8 @@ std::vector<Change> smaller_microbatches(const Layout& from) {
   while (layout.microbatch_size % 2 == 0) {
     layout.microbatch_size /= 2;
     layout.microbatches *= 2;
+    if (layout.microbatches_per_accumulation() > kMostMicrobatches || layout.microbatches > kMostMicrobatchesOfStep)
+      break;
     changes.push_back({layout, cat("microbatches of ", layout.microbatch_size, " instead of ", from.microbatch_size)});
   }
   return changes;
@@ -87,12 +87,11 @@ std::vector<Change> offloading(const Cluster& cluster, const Layout& from) {
 
 }  // namespace
 
-std::optional<MemoryAdvice> advice_to_fit(const Workload& workload, const Cluster& cluster, const Layout& layout) {
+std::optional<MemoryAdvice> advice_to_fit(const Workload& workload, const Cluster& cluster, const Layout& layout,
+                                          const std::function<std::vector<int>(const Layout&)>& chunk_of_layer) {
   const auto fits = [&](const Layout& tried) {
     const auto schedule = training_schedule(tried);
-    std::vector<double> costs;
-    for (const auto& layer : workload.spec.layers) costs.push_back(layer.flops_per_token);
-    const auto chunks = assign_chunks(costs, schedule.stage_of_chunk);
+    const auto chunks = chunk_of_layer(tried);
     return memory_fit(cluster, memory_by_stage(cluster, {workload, tried, schedule, chunks})).fits;
   };
   const std::vector<std::function<std::vector<Change>(const Layout&)>> kinds = {

@@ -1,5 +1,6 @@
 // Whether a layout fits on its devices, and what to change if it does not.
 #pragma once
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,11 +19,12 @@ MemoryFit memory_fit(const Cluster& cluster, const std::vector<MemoryBytes>& sta
 
 // The smallest change that makes the layout fit at the same global batch. The kinds of changes are tried in this order:
 // more and smaller microbatches, recomputation, sharding, offloading to the host; first each kind alone, then in
-// combination. Empty: nothing helps.
+// combination. chunk_of_layer: where the layers are in a changed layout. Empty: nothing helps.
 struct MemoryAdvice {
   Layout layout;
   std::string text;  // "microbatches of 2 instead of 4; recompute each"
 };
-std::optional<MemoryAdvice> advice_to_fit(const Workload& workload, const Cluster& cluster, const Layout& layout);
+std::optional<MemoryAdvice> advice_to_fit(const Workload& workload, const Cluster& cluster, const Layout& layout,
+                                          const std::function<std::vector<int>(const Layout&)>& chunk_of_layer);
 
 }  // namespace shardline

@@ -22,12 +22,14 @@ constexpr double kFillShare = 0.9;
 
 const std::vector<bool> kWhole = {false};  // without tensor parallelism there is no sequence parallelism
 
+// Those of the numbers asked for that divide `of`, or all divisors.
 std::vector<int> choices(const std::vector<int>& asked, int of) {
-  std::vector<int> divisors;
-  for (int d = 1; d <= of; ++d)
-    if (of % d == 0 && (asked.empty() || std::find(asked.begin(), asked.end(), d) != asked.end()))
-      divisors.push_back(d);
-  return divisors;
+  std::set<int> divisors;
+  for (const int d : asked)
+    if (of % d == 0) divisors.insert(d);
+  for (int64_t d = 1; asked.empty() && d * d <= of; ++d)
+    if (of % d == 0) divisors.insert({static_cast<int>(d), static_cast<int>(of / d)});
+  return {divisors.begin(), divisors.end()};
 }
 
 bool asked_for(const std::vector<int>& asked, int value) {
@@ -201,12 +203,31 @@ double least_kept(const Layout& layout, int stage) {
   }
 }
 
+// The blocks-th smallest multiple of the numbers in `least`: if stages need that many bytes or more for each block, the
+// largest stage needs at least this.
+double least_of_largest_stage(const std::vector<double>& least, int blocks) {
+  std::vector<int> placed(least.size());
+  double largest = 0;
+  for (int block = 0; block < blocks; ++block) {
+    const auto with_one_more = [&](size_t stage) { return (placed[stage] + 1) * least[stage]; };
+    size_t smallest = 0;
+    for (size_t stage = 1; stage < least.size(); ++stage)
+      if (with_one_more(stage) < with_one_more(smallest)) smallest = stage;
+    largest = with_one_more(smallest);
+    ++placed[smallest];
+  }
+  return largest;
+}
+
+std::string in_gib(double bytes) {
+  return cat(std::round(bytes / 1073741824.0 * 100) / 100);
+}
+
 struct Entry {
   Layout layout;
-  double least_seconds = 0;  // an approximate lower bound: kFillShare is chosen, not proved
-  double bytes = 0;          // approximate bytes of the largest stage
-  double score = 0;          // lower bound of what the layouts are ranked by
-  std::string cannot_fit;    // why the blocks cannot fit on the stages in any way; empty: they may fit
+  double score = 0;        // a lower bound of what the layouts are ranked by; approximate for times, see kFillShare
+  double bytes = 0;        // of the largest stage, if cannot_fit: a lower bound
+  std::string cannot_fit;  // why the blocks cannot fit on the stages in any way; empty: they may fit
 };
 
 class Searcher {
@@ -273,7 +294,7 @@ class Searcher {
       if (entry.cannot_fit.empty())
         entries.push_back(std::move(entry));
       else
-        result_.losers.push_back({std::move(entry.layout), std::move(entry.cannot_fit)});
+        result_.losers.push_back({std::move(entry.layout), std::move(entry.cannot_fit), false, entry.bytes});
     }
     return entries;
   }
@@ -293,32 +314,36 @@ class Searcher {
     // come back.
     const int chunks = std::max(layout.chunks_per_stage, own_chunks_per_stage(layout.schedule.kind));
     const double fill = kFillShare * way * (layout.pipeline - 1) / (layout.pipeline * chunks);
-    entry.least_seconds = m * std::max(work / layout.pipeline, largest) + fill;
+    const double seconds = m * std::max(work / layout.pipeline, largest) + fill;
 
     const double room = machines_.cluster.memory_bytes;
     const auto needs = block_needs(workload, layout);
-    const auto least = [&](int stage) {  // of a block there
-      double bytes = std::numeric_limits<double>::infinity();
-      for (const auto& need : needs) bytes = std::min(bytes, need.states + least_kept(layout, stage) * need.kept);
-      return bytes;
-    };
+    std::vector<double> least;  // by stage: of a block there
+    const double passing = needs.empty() ? 0 : std::ranges::min_element(needs, {}, &BlockNeed::passing)->passing;
     double places = 0;
-    for (int stage = 0; stage < layout.pipeline; ++stage) places += std::floor(room / least(stage));
-    const int blocks = workload.spec.block_count();
-    const double share = std::ceil(blocks / (1.0 * layout.pipeline));
-    entry.bytes = share * least(0);
-    if (places < blocks) {
-      entry.cannot_fit = cat("needs about ", std::round(entry.bytes / 1073741824.0), " GiB of ", room / 1073741824.0,
-                             " for states and kept activations alone");
-      return entry;
+    for (int stage = 0; stage < layout.pipeline; ++stage) {
+      least.push_back(std::numeric_limits<double>::infinity());
+      for (const auto& need : needs)
+        least.back() = std::min(least.back(), need.states + least_kept(layout, stage) * need.kept);
+      places += std::floor((room - passing) / least.back());
     }
-    const MemoryBytes device = device_bytes(machines_.cluster, layout);
-    entry.score = score(layout, entry.least_seconds, entry.bytes + device.communication + device.workspace);
+    const int blocks = workload.spec.block_count();
+    if (places < blocks) {
+      entry.bytes = least_of_largest_stage(least, blocks) + passing;
+      entry.cannot_fit = cat("needs ", in_gib(entry.bytes), " GiB or more of ", in_gib(room),
+                             " for states and kept activations alone");
+    } else if (ranking_ == Ranking::memory) {
+      const MemoryBytes device = device_bytes(machines_.cluster, layout);
+      entry.score = least_of_largest_stage(least, blocks) + passing + device.communication + device.workspace;
+    } else {
+      entry.score = score(layout, seconds, 0);
+    }
     return entry;
   }
 
   struct BlockNeed {
     double states = 0, kept = 0;  // kept: of a microbatch
+    double passing = 0;           // while the block runs, besides states
   };
   // The blocks; neighbours that are alike appear once.
   std::vector<BlockNeed> block_needs(const Workload& workload, const Layout& layout) const {
@@ -330,7 +355,8 @@ class Searcher {
         continue;
       const LayerBytes bytes = layer_bytes(workload, layout, 0, i);
       const int64_t kept = kept_bytes(layout, i, bytes) - moved_bytes(layout, i, bytes);
-      needs.push_back({least_state_bytes(workload, layout, layers[i]), static_cast<double>(kept)});
+      needs.push_back({least_state_bytes(workload, layout, layers[i]), static_cast<double>(kept),
+                       least_pass_bytes(workload, layout, layers[i])});
     }
     return needs;
   }
@@ -339,12 +365,19 @@ class Searcher {
     return score(planned.layout, planned.step.seconds, planned.fit.bytes);
   }
 
+  // What the layouts are ranked by, as text.
+  std::string text_of(double score) const {
+    if (ranking_ == Ranking::memory) return cat("needs ", in_gib(score), " GiB");
+    return cat("takes ", score, ranking_ == Ranking::cost ? " node seconds" : " s");
+  }
+
   void examine(const Entry& entry) {
     const bool full = std::ssize(result_.best) == space_.keep;
-    const bool hopeless = ranking_ == Ranking::memory ? full : full && entry.score >= score(result_.best.back());
-    if (hopeless) {
-      result_.losers.push_back({entry.layout, cat("takes ", entry.least_seconds, " s or more by its bound; place ",
-                                                  space_.keep, " takes ", result_.best.back().step.seconds, " s")});
+    if (full && entry.score >= score(result_.best.back())) {
+      result_.losers.push_back({entry.layout,
+                                cat(text_of(entry.score), " or more by its bound; place ", space_.keep, " ",
+                                    text_of(score(result_.best.back()))),
+                                true});
       return;
     }
     const auto& where = spans(entry.layout);
@@ -354,7 +387,7 @@ class Searcher {
     const Cut cut = cut_model(what, machines_, entry.layout, list, where, prices, space_.memory_weight);
     // Most layouts with good bounds do not fit; their steps need no estimate.
     if (const auto fit = memory_fit(machines_.cluster, cut.memory); !fit.fits) {
-      result_.losers.push_back({entry.layout, fit.why});
+      result_.losers.push_back({entry.layout, fit.why, false, fit.bytes});
       return;
     }
     auto planned = describe_layout(what, machines_, entry.layout, list, where, prices, cut);
@@ -362,7 +395,7 @@ class Searcher {
                                         [&](const auto& a, const auto& b) { return score(a) < score(b); });
     result_.best.insert(place, std::move(planned));
     if (std::ssize(result_.best) <= space_.keep) return;
-    result_.losers.push_back({result_.best.back().layout, cat("takes ", result_.best.back().step.seconds, " s")});
+    result_.losers.push_back({result_.best.back().layout, text_of(score(result_.best.back())), true});
     result_.best.pop_back();
   }
 
@@ -386,7 +419,10 @@ class Searcher {
     const double more_waiting = waits(loser.step) - waits(winner.step);
     const double more_rest = rest(loser.step) - rest(winner.step);
     const double more_work = works(loser.step) - works(winner.step);
-    const auto total = cat(std::round((loser.step.seconds / winner.step.seconds - 1) * 1000) / 10, " % slower: ");
+    const auto total = cat(std::round((score(loser) / score(winner) - 1) * 1000) / 10, " % ",
+                           ranking_ == Ranking::cost ? "more expensive" : "slower", ": ");
+    const auto nodes = [&](const PlannedLayout& planned) { return machines_.cluster.nodes_of(planned.layout.world()); };
+    if (nodes(loser) != nodes(winner)) return total + cat("on ", nodes(loser), " nodes instead of ", nodes(winner));
     if (more_work >= std::max(more_waiting, more_rest))
       return total + (recomputed(loser) > recomputed(winner)       ? "recomputes more"
                       : loser.layout.tensor > winner.layout.tensor ? "more communication over T, smaller products"
@@ -410,6 +446,10 @@ class Searcher {
 };
 
 }  // namespace
+
+const Loser& SearchResult::closest() const {
+  return *std::ranges::min_element(losers, {}, &Loser::bytes);
+}
 
 SearchResult search(const Workload& workload, const Machines& machines, const SearchSpace& space, Ranking ranking) {
   return Searcher(workload, machines, space, ranking).run();

@@ -1,5 +1,5 @@
 // Searches for the best layout of a workload at its global batch: all combinations, pruned by bounds that need no
-// schedule. The bound of the time is an estimate (docs/planner.md).
+// schedule. The bound of the memory is never too high; that of the time is an estimate (docs/planner.md).
 #pragma once
 #include <functional>
 
@@ -35,6 +35,8 @@ struct Loser {
   Layout layout;
   // "stage 0 needs 51.2 GiB of 40: ..." or "takes 31 s or more by its bound; place 10 takes 29.5 s"
   std::string reason;
+  bool fits = false;  // or may fit: it lost by what the layouts are ranked by
+  double bytes = 0;   // of the largest stage, or a lower bound
 };
 
 struct SearchResult {
@@ -42,6 +44,8 @@ struct SearchResult {
   std::vector<std::string> reasons;  // by place in `best`: why it is not first; empty for the first
   std::vector<Loser> losers;         // the others; those whose blocks fit in no way come first, then by bound
   double seconds = 0;                // duration of the search
+
+  const Loser& closest() const;  // if no layout fits: the one that needs the least memory, as far as it is known
 };
 
 // Throws ConfigError with the rules that excluded all layouts if the space is empty: no degrees divide the ranks, no

@@ -10,8 +10,6 @@
 namespace shardline {
 namespace {
 
-constexpr std::int64_t kMostMicrobatchesOfStep = 1 << 20;  // of a replica and a step: schedules list each of them
-
 // "8 or 12": the multiples of `unit` around n.
 std::string multiples_around(std::int64_t n, std::int64_t unit) {
   const std::int64_t below = n / unit * unit;

@@ -14,6 +14,11 @@ using nlohmann::json;
 
 constexpr size_t kShownLosers = 20;
 
+// What is said of a layout that fits, but has no place.
+const char* worse(Ranking ranking) {
+  return ranking == Ranking::time ? "slower" : ranking == Ranking::cost ? "more expensive" : "larger";
+}
+
 double dollars_per_step(const Candidates& candidates, const StepEstimate& step, int nodes) {
   return nodes * candidates.hourly_price * step.seconds / 3600;
 }
@@ -86,18 +91,17 @@ std::string candidates_text(const Candidates& candidates, const Forecast& own) {
     add(std::to_string(place + 1), best[place].layout, best[place].step, best[place].fit.bytes,
         place == 0 ? "the best" : reasons[place]);
   add("config", own.layout, own.step, own.fit.bytes, own.fit.fits ? "" : "does not fit");
-  const auto bounded =
-      std::count_if(losers.begin(), losers.end(), [](const Loser& loser) { return loser.reason.starts_with("takes"); });
+  const auto fitting = std::ranges::count(losers, true, &Loser::fits);
   std::string text = table(
       {"place", "layout", "step", "samples/s", "utilization", "waits", "memory", "price/1000 steps", "why not first"},
       rows);
   text += cat(best.size() + losers.size(), " layouts in ", format_duration(seconds), ": ", best.size(), " ranked, ",
-              bounded, " slower, ", std::ssize(losers) - bounded, " that do not fit\n");
+              fitting, " ", worse(candidates.ranking), ", ", std::ssize(losers) - fitting, " that do not fit\n");
   if (best.empty())
     return text + cat("none fits",
-                      losers.empty()
-                          ? ""
-                          : cat("; the closest: ", to_string(losers.front().layout), ": ", losers.front().reason),
+                      losers.empty() ? ""
+                                     : cat("; the closest: ", to_string(candidates.found.closest().layout), ": ",
+                                           candidates.found.closest().reason),
                       "\n");
   text += "to use the best one:";
   for (const auto& setting : candidates.settings.front()) text += " --set " + shell_quoted(setting);

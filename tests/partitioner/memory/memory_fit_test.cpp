@@ -24,6 +24,11 @@ Planning small_job() {
           {read_cluster(SHARDLINE_CLUSTERS "/p4d.24xlarge.json")}};
 }
 
+std::optional<MemoryAdvice> advice_to_fit(const Planning& job, const Layout& layout) {
+  return advice_to_fit(job.workload, job.machines.cluster, layout,
+                       [&](const Layout& changed) { return plan_layout(job, changed).chunk_of_layer; });
+}
+
 }  // namespace
 
 TEST_CASE("states follow precision and sharding") {
@@ -66,29 +71,42 @@ TEST_CASE("advice keeps the global batch, and smaller microbatches come before r
   job.machines.cluster.memory_bytes = 80 * 1073741824.0;
   const Layout layout{.replicas = 8, .microbatch_size = 8, .microbatches = 1};
   REQUIRE_FALSE(plan_layout(job, layout).fit.fits);
-  const auto mild = advice_to_fit(job.workload, job.machines.cluster, layout);
+  const auto mild = advice_to_fit(job, layout);
   REQUIRE(mild);
   CHECK(mild->layout.microbatch_size < 8);
   CHECK(mild->layout.microbatch_size * mild->layout.microbatches == 8);
   CHECK(mild->layout.recompute.empty());
 
   job.machines.cluster.memory_bytes = 16 * 1073741824.0;  // less than the states
-  const auto strong = advice_to_fit(job.workload, job.machines.cluster, layout);
+  const auto strong = advice_to_fit(job, layout);
   REQUIRE(strong);
   CHECK(strong->layout.sharded() != Sharding::Level::none);
   CHECK(plan_layout(job, strong->layout).fit.fits);
   job.machines.cluster.memory_bytes = 1073741824.0;
-  CHECK_FALSE(advice_to_fit(job.workload, job.machines.cluster, layout));
+  CHECK_FALSE(advice_to_fit(job, layout));
+}
+
+TEST_CASE("advice makes no more microbatches than a config may have") {
+  auto job = small_job();
+  job.workload.global_batch = 4 * kMostMicrobatches;
+  job.machines.cluster.memory_bytes = 1073741824.0;  // less than anything needs
+  const Layout layout{.microbatch_size = 4, .microbatches = kMostMicrobatches};
+  std::vector<Layout> tried;
+  advice_to_fit(job.workload, job.machines.cluster, layout, [&](const Layout& changed) {
+    tried.push_back(changed);
+    return std::vector<int>(job.workload.spec.layers.size());
+  });
+  CHECK_FALSE(tried.empty());
+  for (const auto& changed : tried) CHECK(changed.microbatches == kMostMicrobatches);
 }
 
 TEST_CASE("a schedule from a file keeps its number of microbatches") {
-  const auto job = small_job();
+  auto job = small_job();
   const std::string path = std::filesystem::temp_directory_path() / cat("memory-fit-", getpid(), ".csv");
   std::ofstream(path) << "F0 B0\nF0 B0\n";
   Layout layout{.pipeline = 2, .replicas = 4, .microbatch_size = 16, .schedule = path};
-  auto machines = job.machines;
-  machines.cluster.memory_bytes = plan_layout(job, layout).fit.bytes * 0.6;
-  const auto advice = advice_to_fit(job.workload, machines.cluster, layout);
+  job.machines.cluster.memory_bytes = plan_layout(job, layout).fit.bytes * 0.6;
+  const auto advice = advice_to_fit(job, layout);
   REQUIRE(advice);
   CHECK(advice->layout.microbatch_size == 16);
   CHECK_THAT(advice->text, Catch::Contains("recompute"));

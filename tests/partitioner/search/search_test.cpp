@@ -45,6 +45,55 @@ TEST_CASE("the search finds what trying everything finds, and says why the other
   CHECK_THROWS_AS(search(job, {.tensor = {1}, .pipeline = {1}}), ConfigError);
 }
 
+TEST_CASE("by cost and by memory, the search finds what trying everything finds, too") {
+  auto job = job_on_p4d(2, published_gpt(16, 1024, 8, false, 51200, 1024), 1024, 64);
+  job.workload.software.own_ops = true;
+  SearchSpace space{.worlds = {8, 16}, .microbatch_sizes = {1, 4}, .chunks = {2}};
+  const auto nodes = [&](const Layout& layout) { return job.machines.cluster.nodes_of(layout.world()); };
+  const auto amount = [&](const PlannedLayout& planned, Ranking ranking) {
+    return ranking == Ranking::memory ? planned.fit.bytes : planned.step.seconds * nodes(planned.layout);
+  };
+  for (const Ranking ranking : {Ranking::cost, Ranking::memory}) {
+    space.keep = 10;
+    const auto found = search(job.workload, job.machines, space, ranking);
+    REQUIRE(found.best.size() == 10);
+    space.keep = 1 << 20;
+    const auto all = search(job.workload, job.machines, space, ranking);
+    for (size_t place = 0; place < 10; ++place) {
+      CAPTURE(place, to_string(found.best[place].layout), to_string(all.best[place].layout), found.reasons[place]);
+      CHECK(amount(found.best[place], ranking) == Approx(amount(all.best[place], ranking)).epsilon(1e-9));
+      if (place == 0) continue;
+      const double more = amount(found.best[place], ranking) / amount(found.best.front(), ranking) - 1;
+      CHECK(std::stod(found.reasons[place].substr(found.reasons[place].find_first_of("-0123456789"))) ==
+            Approx(100 * more).margin(0.06));
+    }
+    for (const auto& loser : found.losers)
+      if (loser.fits) CHECK_THAT(loser.reason, Catch::Contains(ranking == Ranking::cost ? " node seconds" : " GiB"));
+  }
+}
+
+TEST_CASE("a batch of any size has its divisors found at once") {
+  auto job = job_on_p4d(1, published_gpt(16, 1024, 2, false, 51200, 64), 64, 2147483647);  // a prime number
+  CHECK_THROWS_WITH(search(job, {.pipeline = {1}, .microbatches = {2}}), Catch::Contains("microbatches must divide"));
+}
+
+TEST_CASE("if nothing fits, the closest layout is the one that needs the least") {
+  auto job = job_on_p4d(1, published_gpt(16, 1024, 8, false, 51200, 1024), 1024, 64);
+  for (const double bytes : {1e3, 1.3e9}) {
+    job.machines.cluster.memory_bytes = bytes;
+    const auto found = search(job, {});
+    REQUIRE(found.best.empty());
+    const auto& closest = found.closest();
+    CAPTURE(bytes, to_string(closest.layout), closest.reason);
+    CHECK(closest.bytes > bytes);
+    for (const auto& loser : found.losers) {
+      CHECK(loser.bytes >= closest.bytes);
+      CHECK_FALSE(loser.fits);
+    }
+    CHECK(plan_layout(job, closest.layout).fit.bytes >= closest.bytes);
+  }
+}
+
 TEST_CASE("the search offers only microbatches that a config may have") {
   auto job = job_on_p4d(1, published_gpt(16, 1024, 8, false, 51200, 1024), 1024, 2 * kMostMicrobatches);
   SearchSpace space{
