@@ -8,6 +8,7 @@
 #include "engine/commands/run_checks.h"
 #include "engine/config/config.h"
 #include "engine/config/rules/model_rules.h"
+#include "engine/config/rules/sizes.h"
 #include "engine/plan/report/candidates_report.h"
 #include "engine/plan/report/plan_page.h"
 #include "engine/train/run_comparison.h"

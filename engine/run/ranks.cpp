@@ -217,6 +217,8 @@ void run_on_ranks(const Config& config, std::ostream& out, const Console& consol
       check_tasks(mpi.comm->size());
       check_world(config, *mpi.comm);
       run(mpi.comm, mpi.local_rank, mpi.local_size, mpi.host_of);
+    } catch (const StoppedAfterSaving&) {  // all ranks have agreed to end
+      throw;
     } catch (const std::exception& error) {
       mpi.comm->abort(error.what());
       throw;
