@@ -9,7 +9,7 @@ namespace shardline {
 // An open file. All errors are RunErrors that name the file and the system's reason.
 class DiskFile {
  public:
-  static DiskFile open(const std::string& path);    // an existing one, for writing
+  static DiskFile open(const std::string& path);  // an existing one, for writing
   // The same, but aligned parts of what is written bypass the page cache, if the file system can do that. Memory and
   // offset are aligned if they are multiples of 4096.
   static DiskFile open_uncached(const std::string& path);

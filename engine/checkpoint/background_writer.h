@@ -14,8 +14,8 @@ namespace shardline {
 struct BlockToWrite {
   std::string path;
   int64_t begin;
-  std::string_view bytes;              // stay as they are until the work is done
-  std::vector<int64_t> piece_ends;     // in the file, ascending; the last one is the block's end
+  std::string_view bytes;                // stay as they are until the work is done
+  std::vector<int64_t> piece_ends;       // in the file, ascending; the last one is the block's end
   std::vector<uint64_t> checksums = {};  // by piece: the result
 };
 

@@ -54,8 +54,7 @@ class BlockShares {
   BlockShares(const CheckpointContents& contents, const std::vector<std::vector<Holding>>& holdings)
       : contents_(contents), holdings_(holdings), boxes_(holdings.size()) {
     for (size_t i = 0; i < holdings.size(); ++i)
-      for (const auto& holding : holdings[i])
-        boxes_[i].push_back(boxes_of(contents.tensors()[i], holding.slice, {}));
+      for (const auto& holding : holdings[i]) boxes_[i].push_back(boxes_of(contents.tensors()[i], holding.slice, {}));
   }
 
   // The ranks that hold most of the block: at least half of what any rank holds.
@@ -117,7 +116,8 @@ std::vector<BlockRange> ranges_of(const CheckpointContents& contents, const Bloc
     const int64_t end = candidate.begin + candidate.elements() * c10::elementSize(candidate.dtype);
     return std::pair(candidate.file, end) <= place;
   });
-  for (; tensor != tensors.end() && tensor->file == block.file && tensor->begin < block.begin + block.length; ++tensor) {
+  for (; tensor != tensors.end() && tensor->file == block.file && tensor->begin < block.begin + block.length;
+       ++tensor) {
     const int64_t size = c10::elementSize(tensor->dtype), bytes = tensor->elements() * size;
     const int64_t from = std::max(block.begin, tensor->begin);
     const int64_t to = std::min(block.begin + block.length, tensor->begin + bytes);

@@ -36,8 +36,8 @@ BlockPlan make_block_plan(const CheckpointContents& contents, const std::vector<
 // The elements of a tensor that are in a block, as a range of the flat tensor.
 struct BlockRange {
   size_t tensor;
-  int64_t begin, length;   // elements of the tensor
-  int64_t byte_in_block;   // of its first element
+  int64_t begin, length;  // elements of the tensor
+  int64_t byte_in_block;  // of its first element
 };
 std::vector<BlockRange> ranges_of(const CheckpointContents& contents, const Block& block);
 

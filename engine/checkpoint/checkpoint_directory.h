@@ -11,7 +11,7 @@ namespace shardline {
 inline constexpr const char* kUnfinishedSuffix = ".incomplete";
 inline constexpr const char* kNewestFile = "newest";  // names the newest checkpoint, as SageMaker's library does
 
-std::string checkpoint_name(int64_t step);                            // "checkpoint-500"
+std::string checkpoint_name(int64_t step);                           // "checkpoint-500"
 std::optional<int64_t> step_of_checkpoint(const std::string& name);  // and back
 
 struct CheckpointPlace {

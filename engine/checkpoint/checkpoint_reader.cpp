@@ -44,7 +44,8 @@ class StateFiles {
   at::Tensor tensor(const std::string& name, const CheckpointTensor& wanted, at::IntArrayRef shape) const {
     const auto found = file_of_.find(name);
     if (found == file_of_.end())
-      throw DataError(cat(checkpoint_, ": has no tensor ", name, files_.empty()
+      throw DataError(cat(checkpoint_, ": has no tensor ", name,
+                          files_.empty()
                               ? "; it was saved with training.save_only_model, so training cannot continue from it"
                               : "; it was saved with another training.optim or training.optim_args"));
     const auto& entry = found->second->tensors().at(name);
@@ -72,8 +73,8 @@ std::vector<std::string> verify_checkpoint(const std::string& path, Communicator
   LongWork work(world, "verifying a checkpoint", show);
   std::string mine;
   try {
-    for (const auto& line :
-         find_damage(path, manifest, world.rank(), world.size(), [&](int64_t bytes) { work.report(done += bytes, total); }))
+    for (const auto& line : find_damage(path, manifest, world.rank(), world.size(),
+                                        [&](int64_t bytes) { work.report(done += bytes, total); }))
       mine += line + "\n";
   } catch (const std::exception& error) {
     mine += cat(error.what(), "\n");
@@ -120,10 +121,9 @@ void read_optimizer_state(const std::string& checkpoint, StageParameters& parame
     const CheckpointTensor& tensor = contents.tensors()[contents.number(name)];
     const auto stored =
         files.tensor(name, tensor, part.tensor.by_element ? file_shape(*part.spec, source) : part.tensor.shape);
-    const SlicePart slice =
-        part.tensor.by_element
-            ? SlicePart{part.spec, groups.coordinates.t, groups.mesh.t(), part.offset, part.length}
-            : SlicePart{};
+    const SlicePart slice = part.tensor.by_element
+                                ? SlicePart{part.spec, groups.coordinates.t, groups.mesh.t(), part.offset, part.length}
+                                : SlicePart{};
     for (const auto& box : boxes_of(tensor, slice, part.values)) {
       at::Tensor from = stored;
       for (size_t d = 0; d < box.begin.size(); ++d) from = from.narrow(d, box.begin[d], box.length[d]);

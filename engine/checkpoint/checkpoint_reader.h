@@ -14,21 +14,20 @@
 
 namespace shardline {
 
-// Collective over `world`: compares every byte of the checkpoint with its manifest; each rank reads a part. Returns what
-// is damaged, the same on all ranks; empty if it is intact. `show` receives the bytes of all ranks.
+// Collective over `world`: compares every byte of the checkpoint with its manifest; each rank reads a part. Returns
+// what is damaged, the same on all ranks; empty if it is intact. `show` receives the bytes of all ranks.
 std::vector<std::string> verify_checkpoint(const std::string& path, Communicator& world,
                                            const LongWork::Show& show = {});
 
-// Collective over `world`: the newest checkpoint of the directory that is intact. `skipped` gets a line for each damaged
-// one. Unset if there is none.
+// Collective over `world`: the newest checkpoint of the directory that is intact. `skipped` gets a line for each
+// damaged one. Unset if there is none.
 std::optional<std::string> newest_intact_checkpoint(const std::string& directory, Communicator& world,
-                                                    std::vector<std::string>& skipped,
-                                                    const LongWork::Show& show = {});
+                                                    std::vector<std::string>& skipped, const LongWork::Show& show = {});
 
 TrainerState read_trainer_state(const std::string& checkpoint);
 
-// Fills this rank's parts of the optimizer's state. Throws DataError if the checkpoint lacks one of them or it has another
-// shape: it was saved without states, or with another optimizer.
+// Fills this rank's parts of the optimizer's state. Throws DataError if the checkpoint lacks one of them or it has
+// another shape: it was saved without states, or with another optimizer.
 void read_optimizer_state(const std::string& checkpoint, StageParameters& parameters, Optimizer& optimizer,
                           const OptimizerOptions& options, const ModelSpec& spec);
 

@@ -64,7 +64,7 @@ class CheckpointSaver {
  private:
   struct Started {
     int64_t step = 0, best = -1;
-    std::string unfinished, path;                     // directories
+    std::string unfinished, path;                    // directories
     std::map<std::string, std::string> small_files;  // contents by name, on rank 0
   };
   std::string make_files() const;

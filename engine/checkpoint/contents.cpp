@@ -40,8 +40,8 @@ CheckpointContents::CheckpointContents(const ModelSpec& spec, at::ScalarType val
       const ParamSource& source = param.sources[state.source];
       const std::string name = state_name(source.tensor, state.name);
       known[name] = state.by_element ? by_element(source) : CheckpointTensor{.sizes = state.shape};
-      states.push_back({name, state.by_element ? file_shape(param, source) : state.shape,
-                        state.is_double ? at::kDouble : values});
+      states.push_back(
+          {name, state.by_element ? file_shape(param, source) : state.shape, state.is_double ? at::kDouble : values});
     }
   });
   layouts_.reserve(2);  // files_ points into them

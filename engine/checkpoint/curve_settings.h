@@ -9,8 +9,8 @@
 namespace shardline {
 
 struct CurveFacts {
-  int64_t global_batch = 0;     // samples of a step
-  int64_t loader_batches = 1;   // that make up a global batch; matter where a short one is left out
+  int64_t global_batch = 0;    // samples of a step
+  int64_t loader_batches = 1;  // that make up a global batch; matter where a short one is left out
   int64_t total_steps = 0;
   std::string data;             // digest of the training tokens
   nlohmann::json model_config;  // contents of config.json

@@ -94,9 +94,10 @@ void Snapshot::plan_block(size_t index, const Block& block) {
       if (sender == world_->rank()) {
         for (const auto& part : parts_[range.tensor])
           if (holds(part.slice, holding))
-            for_common(wanted, boxes_of(tensor, part.slice, part.values), [&](const FileBox& here, const FileBox& held) {
-              copies_.push_back({held.values, here.values});
-            });
+            for_common(wanted, boxes_of(tensor, part.slice, part.values),
+                       [&](const FileBox& here, const FileBox& held) {
+                         copies_.push_back({held.values, here.values});
+                       });
         continue;
       }
       Message message{sender, {}, tensor.dtype};

@@ -22,7 +22,7 @@ class Snapshot {
   void take();
 
   const std::vector<Block>& blocks() const { return blocks_; }  // that this rank writes, in the order of their bytes
-  std::string_view bytes(size_t block) const;                    // of the last take(); aligned to pages
+  std::string_view bytes(size_t block) const;                   // of the last take(); aligned to pages
   int64_t total_bytes() const;
 
  private:

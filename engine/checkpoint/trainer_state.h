@@ -31,7 +31,7 @@ struct TrainerState {
   // Losses of the steps since its last entry of losses: their sum and number.
   double logged_loss = 0;
   int64_t logged_steps = 0;
-  nlohmann::json curve = nlohmann::json::object();       // see curve_settings.h
+  nlohmann::json curve = nlohmann::json::object();  // see curve_settings.h
   // The config's values of keys that transformers repeats here.
   int64_t logging_steps = 0, eval_steps = 0, save_steps = 0, train_batch_size = 0;
   double num_train_epochs = 0;

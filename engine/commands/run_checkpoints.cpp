@@ -111,17 +111,18 @@ void RunCheckpoints::check_curve(const ResumePoint& point) const {
   const std::string differences = curve_differences(point.state.curve, curve_);
   if (differences.empty()) return;
   if (!parts_.config.training.resume_with_changes)
-    throw ConfigError(cat("/training/resume_from_checkpoint: the run would not continue the curve of ", point.path,
-                          ", because these differ:\n", differences,
-                          "\nset them back, or set training.resume_with_changes to true to continue with the new ones"));
+    throw ConfigError(
+        cat("/training/resume_from_checkpoint: the run would not continue the curve of ", point.path,
+            ", because these differ:\n", differences,
+            "\nset them back, or set training.resume_with_changes to true to continue with the new ones"));
   if (parts_.context.out)
     *parts_.context.out << "note: continues " << point.path << " with changes:\n" << differences << std::endl;
 }
 
 void RunCheckpoints::continue_from(const ResumePoint& point) {
   Trainer& trainer = parts_.trainer;
-  read_optimizer_state(point.path, trainer.parameters(), trainer.optimizer(),
-                       optimizer_options(parts_.config.training), parts_.job.model.spec);
+  read_optimizer_state(point.path, trainer.parameters(), trainer.optimizer(), optimizer_options(parts_.config.training),
+                       parts_.job.model.spec);
   trainer.optimizer().set_updates(point.state.updates);
   trainer.set_loss_scaler_state(point.state.loss_scaler);
   const TrainerState now = state_;
@@ -170,7 +171,7 @@ void RunCheckpoints::observe(const EvaluationMetrics& metrics) {
       !saves_after(training, metrics.step, parts_.total_steps, parts_.data.steps_per_epoch()))
     return;
   newest_is_best_ = !state_.best || (larger_is_better(training) ? *newest_metric_ > state_.best->metric
-                                                                 : *newest_metric_ < state_.best->metric);
+                                                                : *newest_metric_ < state_.best->metric);
   if (newest_is_best_) state_.best = {*newest_metric_, metrics.step, ""};
 }
 

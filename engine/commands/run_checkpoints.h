@@ -20,8 +20,8 @@ struct ResumePoint {
   TrainerState state;
 };
 // Collective over the world. Unset if the run starts from the beginning. Throws ConfigError if training asks for a
-// checkpoint and there is none, DataError if the one that it names is damaged. Damaged ones that are left out are reported
-// to context.out.
+// checkpoint and there is none, DataError if the one that it names is damaged. Damaged ones that are left out are
+// reported to context.out.
 std::optional<ResumePoint> find_resume_point(const Config& config, RankContext& context);
 
 // Checks that need no ranks: ConfigError if the config asks for a checkpoint that is not there.

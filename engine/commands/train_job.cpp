@@ -154,8 +154,7 @@ void train(const Config& config, RankContext& context, JobParts& parts) {
     // The launcher has checked the run before, but ranks may be started without it.
     check_run(config, {parts.model, *parts.machines, parts.plan}, RunMoment::starting);
     check_resume(config);
-    lock.emplace(prepare_output_dir(config, parts.model.spec,
-                                    point ? std::optional(point->state.step) : std::nullopt));
+    lock.emplace(prepare_output_dir(config, parts.model.spec, point ? std::optional(point->state.step) : std::nullopt));
   }
   context.world->barrier({.what = "output directory"});
   ModelSaver saver(config.output_dir, parts.model, number_types(config).exact, tokenizer_source(config), parts.groups);
@@ -183,9 +182,9 @@ void train(const Config& config, RankContext& context, JobParts& parts) {
     for (const auto& note : notes(config, is_accelerator(device))) *context.out << "note: " << note << '\n';
     if (const auto earlier = previous_model(config); fs::exists(earlier))
       *context.out << "note: the earlier model is kept in " << earlier.string() << " until the new one is saved\n";
-    resolved_config = json_text(resolved(config, {{"sizes", plan["sizes"]},
-                                                  {"tensor_parallel_units", plan["tensor_parallel_units"]},
-                                                  {"total_steps", steps}}));
+    resolved_config = json_text(resolved(
+        config,
+        {{"sizes", plan["sizes"]}, {"tensor_parallel_units", plan["tensor_parallel_units"]}, {"total_steps", steps}}));
     write_file(config.output_dir + "/config.resolved.json", resolved_config);
     write_file(config.output_dir + "/plan.json", json_text(plan));
     write_schedule_picture(parts.plan, config.output_dir + "/schedule.svg");
@@ -251,8 +250,8 @@ void train(const Config& config, RankContext& context, JobParts& parts) {
     end_if_asked(step);
   }
 
-  // The trained weights are saved first: nothing that comes after it can lose them. If the best model is wanted, that is
-  // a checkpoint.
+  // The trained weights are saved first: nothing that comes after it can lose them. If the best model is wanted, that
+  // is a checkpoint.
   const bool wants_best = config.training.load_best_model_at_end;
   const auto save_model = [&] {
     saver.save(trainer.parameters(), records.show("bytes of the model written"));

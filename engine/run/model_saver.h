@@ -10,8 +10,8 @@
 
 namespace shardline {
 
-// Files to put next to the weights, contents by name: the tokenizer's, and the other files of the directory that the model
-// came from. `tokenizer` is the config's.
+// Files to put next to the weights, contents by name: the tokenizer's, and the other files of the directory that the
+// model came from. `tokenizer` is the config's.
 std::map<std::string, std::string> companions_of(const ModelSource& source, const std::string& tokenizer);
 
 class ModelSaver {

@@ -144,8 +144,8 @@ void check_new_directory(const fs::path& dir) {
   }
 }
 
-// Whether the run may find files of its own there: those that it continues, or those of an attempt that ended before its
-// first checkpoint.
+// Whether the run may find files of its own there: those that it continues, or those of an attempt that ended before
+// its first checkpoint.
 bool continues(const Config& config, const fs::path& dir) {
   const auto source = resume_source(config.training).kind;
   if (source != ResumeSource::Kind::newest_or_fresh) return source != ResumeSource::Kind::fresh;
@@ -205,9 +205,8 @@ void check_room(const Config& config, const ModelSpec& spec) {
   const double available = space.available + bytes_of_unfinished_files(config.output_dir);
   if (!error && available < needed)
     throw RunError(cat("/output_dir: the model", checkpoint_bytes(config, spec) > 0 ? ", a checkpoint" : "",
-                       " and the records of the ranks need ", format_bytes(needed), ", but ",
-                       there.string(), " has ", format_bytes(available),
-                       " left; free some room there or choose another output_dir"));
+                       " and the records of the ranks need ", format_bytes(needed), ", but ", there.string(), " has ",
+                       format_bytes(available), " left; free some room there or choose another output_dir"));
 }
 
 }  // namespace

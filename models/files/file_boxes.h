@@ -28,7 +28,8 @@ struct SlicePart {
 // undefined, and so are the boxes' values then.
 std::vector<FileBox> file_boxes(const SlicePart& part, const ParamSource& source, const at::Tensor& values);
 
-// The boxes of the elements [begin, begin + length) of a row-major tensor of these sizes. values: [length] or undefined.
+// The boxes of the elements [begin, begin + length) of a row-major tensor of these sizes. values: [length] or
+// undefined.
 std::vector<FileBox> range_boxes(const std::vector<int64_t>& sizes, int64_t begin, int64_t length,
                                  const at::Tensor& values);
 

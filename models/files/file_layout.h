@@ -29,8 +29,8 @@ class FileLayout {
 
   struct File {
     std::string name;
-    std::string head;                  // its first bytes
-    std::vector<FileTensor> tensors;   // in the order of their data, which follows the head without holes
+    std::string head;                 // its first bytes
+    std::vector<FileTensor> tensors;  // in the order of their data, which follows the head without holes
     int64_t bytes = 0;
   };
   struct Place {

@@ -32,8 +32,10 @@ class HfWriter {
   static constexpr int64_t kPieceBytes = 64 << 20;
   using Written = std::function<void(int64_t bytes)>;
 
-  // Every rank gives the same arguments; nothing is touched yet. most_bytes: see FileLayout. Tied parameters are not written, as transformers does not.
-  HfWriter(std::string directory, const ModelSpec& spec, at::ScalarType dtype, int64_t most_bytes = FileLayout::kMostBytes);
+  // Every rank gives the same arguments; nothing is touched yet. most_bytes: see FileLayout. Tied parameters are not
+  // written, as transformers does not.
+  HfWriter(std::string directory, const ModelSpec& spec, at::ScalarType dtype,
+           int64_t most_bytes = FileLayout::kMostBytes);
   ~HfWriter();
   HfWriter(const HfWriter&) = delete;
   HfWriter& operator=(const HfWriter&) = delete;
@@ -66,8 +68,8 @@ class HfWriter {
   at::ScalarType dtype_;
   FileLayout layout_;
   std::vector<std::optional<DiskFile>> open_;  // by file of the layout, on ranks that write
-  std::vector<std::string> small_files_;  // that create() wrote: all but the weights
-  bool created_ = false;                  // once, by create()
+  std::vector<std::string> small_files_;       // that create() wrote: all but the weights
+  bool created_ = false;                       // once, by create()
   int64_t unsynced_bytes_ = 0;
 };
 

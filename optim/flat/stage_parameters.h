@@ -99,7 +99,7 @@ class StageParameters : public ParameterStore {
   void finish_gradients();  // waits for all reductions, and adds the uses of tied parameters
   // Call it after that and before an update: starts to copy gradients to the host, if ranges are there.
   void bring_gradients();
-  std::vector<TrainedRange> trained_ranges();                // of this rank's shards; valid while this object exists
+  std::vector<TrainedRange> trained_ranges();  // of this rank's shards; valid while this object exists
   std::vector<KeptRange> kept_values();
   std::vector<TrainedParameter> trained_parameters() const;  // in the same order on all ranks of the stage
   // The ranks that share this stage's trained parameters.

@@ -141,7 +141,8 @@ Adafactor::Adafactor(std::vector<TrainedRange> ranges, const std::vector<Trained
   int64_t places = 0;
   for (const auto& parameter : parameters)
     for (auto& factors : tensor_factors(*parameter.spec)) {
-      const size_t source = tensors_.empty() || tensors_.back().number != parameter.number ? 0 : tensors_.back().source + 1;
+      const size_t source =
+          tensors_.empty() || tensors_.back().number != parameter.number ? 0 : tensors_.back().source + 1;
       tensors_.push_back({factors, parameter.spec, parameter.number, source, places, places + factors.row_places()});
       places += factors.row_places() + factors.column_places();
     }

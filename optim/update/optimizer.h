@@ -16,12 +16,13 @@ struct GradientFactor {
   at::Tensor on_device;  // [], fp32
 };
 
-// A tensor of an optimizer's state, named as torch.optim and transformers do: "exp_avg". It belongs to one tensor of the
-// model's file.
+// A tensor of an optimizer's state, named as torch.optim and transformers do: "exp_avg". It belongs to one tensor of
+// the model's file.
 struct StateTensor {
   std::string name;
   size_t source = 0;  // in ParamSpec::sources
-  // By element: it has the shape of the file's tensor. Otherwise `shape`, and every rank of part_holders() has it whole.
+  // By element: it has the shape of the file's tensor. Otherwise `shape`, and every rank of part_holders() has it
+  // whole.
   bool by_element = true;
   std::vector<int64_t> shape = {};
   bool is_double = false;  // else it has the type of the trained values
@@ -55,7 +56,8 @@ class Optimizer {
 };
 
 // The parts of a state by element [elements of the range], piece by piece.
-void add_state_parts(const char* name, const TrainedRange& range, const at::Tensor& state, std::vector<StatePart>& parts);
+void add_state_parts(const char* name, const TrainedRange& range, const at::Tensor& state,
+                     std::vector<StatePart>& parts);
 
 // The parameters must outlive the result. Throws ConfigError if their device does not support this optimizer.
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options, StageParameters& parameters);

@@ -55,8 +55,6 @@ std::vector<Key> optimization_keys() {
                "Passes over the training data; used if max_steps is -1."),
       honoured("max_steps", training_section, &Training::max_steps, json_integer(-1, kMostSteps),
                "Optimizer steps of the run; -1: num_train_epochs determines them."),
-      not_yet("max_run_seconds", nullptr, "Ours: save and stop after this time.",
-              "set max_steps according to the time you have"),
       honoured("learning_rate", training_section, &Training::learning_rate, json_number(0), "Peak learning rate."),
       honoured("lr_scheduler_type", training_section, &Training::lr_scheduler_type,
                json_choice(words_of<RateSchedule>(
@@ -256,9 +254,10 @@ std::vector<Key> saving_keys() {
       honoured("overwrite_output_dir", training_section, &Training::overwrite_output_dir, json_boolean(),
                "Version 4: run even if output_dir is not empty. Records of the earlier run are removed; its model is "
                "moved to `previous-model/` until the new one is complete."),
-      honoured("save_strategy", training_section, &Training::save_strategy, json_choice(words_of<SaveStrategy>()),
-               "When to save a checkpoint: every save_steps, after each epoch, or when an evaluation is the best so far. "
-               "The final model is always saved, and a run that is asked to stop saves a checkpoint."),
+      honoured(
+          "save_strategy", training_section, &Training::save_strategy, json_choice(words_of<SaveStrategy>()),
+          "When to save a checkpoint: every save_steps, after each epoch, or when an evaluation is the best so far. "
+          "The final model is always saved, and a run that is asked to stop saves a checkpoint."),
       honoured("save_steps", training_section, &Training::save_steps, json_number(1e-9, kMostSteps),
                "Steps between checkpoints; below 1: that share of all steps."),
       honoured("save_total_limit", training_section, &Training::save_total_limit, json_integer(1),
@@ -268,16 +267,19 @@ std::vector<Key> saving_keys() {
                "Checkpoints without the optimizer's state, from which training cannot continue."),
       refused("save_safetensors", true, "Version 4: safetensors, not pickle.", "leave it out: this is always the case"),
       no_effect("save_on_each_node", json_boolean(), false, "each file is written once"),
-      no_effect("enable_jit_checkpoint", json_boolean(), false, "a run that is asked to stop always saves a checkpoint"),
+      no_effect("enable_jit_checkpoint", json_boolean(), false,
+                "a run that is asked to stop always saves a checkpoint"),
       honoured("checkpoint_dir", training_section, &Training::checkpoint_dir, json_text(),
-               "Directory of the checkpoints; unset: output_dir."),
-      honoured("resume_from_checkpoint", training_section, &Training::resume_from_checkpoint, or_null(json_any()),
-               "Continue a run: the directory of a checkpoint; `true`: the newest one in checkpoint_dir that is intact; "
-               "`\"auto\"`: the same, or from the start if there is none. The layout may differ from that of the run "
-               "that saved it. See [checkpoints](checkpoints.md)."),
-      honoured("resume_with_changes", training_section, &Training::resume_with_changes, json_boolean(),
-               "Continue although settings or data that determine the curve differ from the checkpoint's; without it, "
-               "they are listed and the run is refused."),
+               "Ours: directory of the checkpoints; unset: output_dir."),
+      honoured(
+          "resume_from_checkpoint", training_section, &Training::resume_from_checkpoint, or_null(json_any()),
+          "Continue a run: the directory of a checkpoint; `true`: the newest one in checkpoint_dir that is intact; "
+          "`\"auto\"`: the same, or from the start if there is none. The layout may differ from that of the run "
+          "that saved it. See [checkpoints](checkpoints.md)."),
+      honoured(
+          "resume_with_changes", training_section, &Training::resume_with_changes, json_boolean(),
+          "Ours: continue although settings or data that determine the curve differ from the checkpoint's; without it, "
+          "they are listed and the run is refused."),
       no_effect("ignore_data_skip", json_boolean(), false, "nothing is read to find the place in the data"),
       no_effect("restore_callback_states_from_checkpoint", json_boolean(), false, "there are no callbacks"),
       honoured("load_best_model_at_end", training_section, &Training::load_best_model_at_end, json_boolean(),
@@ -287,7 +289,7 @@ std::vector<Key> saving_keys() {
       honoured("greater_is_better", training_section, &Training::greater_is_better, json_boolean(),
                "Whether a larger metric is better; unset: false."),
       honoured("max_run_seconds", training_section, &Training::max_run_seconds, json_integer(1),
-               "Seconds after which the run saves a checkpoint and stops with exit code 3."),
+               "Ours: seconds after which the run saves a checkpoint and stops with exit code 3."),
       refused("push_to_hub", false, "Upload the model.",
               "upload output_dir, which is a model directory, after the run"),
       no_effect("hub_model_id", optional_text, nullptr, hub),

@@ -25,8 +25,9 @@ void check_best(const Config& config, const Complaint& complain) {
                     "use the same for both");
   const int eval_steps = t.eval_steps.value_or(t.logging_steps);
   if (t.save_strategy == SaveStrategy::steps && t.save_steps >= 1 && std::fmod(t.save_steps, eval_steps) != 0)
-    complain(key, cat("true needs an evaluation of each checkpoint, but save_steps ", t.save_steps,
-                      " is not a multiple of eval_steps ", eval_steps),
+    complain(key,
+             cat("true needs an evaluation of each checkpoint, but save_steps ", t.save_steps,
+                 " is not a multiple of eval_steps ", eval_steps),
              cat("use ", std::max(1.0, std::round(t.save_steps / eval_steps)) * eval_steps));
 }
 
@@ -39,7 +40,8 @@ ResumeSource resume_source(const TrainingOptions& training) {
   if (value == "auto") return {ResumeSource::Kind::newest_or_fresh, ""};
   if (value.is_string() && !value.get<std::string>().empty())
     return {ResumeSource::Kind::path, value.get<std::string>()};
-  throw ConfigError("must be true, \"auto\" or the directory of a checkpoint; leave it out to start from the beginning");
+  throw ConfigError(
+      "must be true, \"auto\" or the directory of a checkpoint; leave it out to start from the beginning");
 }
 
 std::string checkpoint_directory(const Config& config) {
@@ -79,9 +81,10 @@ bool looks_for_best(const TrainingOptions& training) {
 
 void check_saving(const Config& config, const Complaint& complain) {
   const TrainingOptions& t = config.training;
-  report_mistakes([&] { resume_source(t); }, [&](const std::string& rule, const std::string& advice) {
-    complain("training.resume_from_checkpoint", rule, advice);
-  });
+  report_mistakes([&] { resume_source(t); },
+                  [&](const std::string& rule, const std::string& advice) {
+                    complain("training.resume_from_checkpoint", rule, advice);
+                  });
   if (t.save_steps > 1 && t.save_steps != std::floor(t.save_steps))
     complain("training.save_steps", "must be a whole number of steps, or a share below 1",
              cat("use ", std::floor(t.save_steps)));

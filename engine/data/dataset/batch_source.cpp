@@ -77,8 +77,8 @@ Batch DatasetSource::batch(int64_t step, const BatchSlice& slice) {
 }
 
 std::string DatasetSource::digest() const {
-  return cat(std::hex, data_.tokens().ids_checksum(), std::dec, ", ", data_.size(), " blocks from ", data_.first_block(),
-             " on");
+  return cat(std::hex, data_.tokens().ids_checksum(), std::dec, ", ", data_.size(), " blocks from ",
+             data_.first_block(), " on");
 }
 
 void FedSource::push(const at::Tensor& ids, const at::Tensor& labels) {

@@ -87,7 +87,8 @@ TEST_CASE("a run that continues on the same layout has the bits of one that was 
   const RunFolder folder("resume-equal");
   const json variants = {
       {{"name", "one process"}},
-      {{"name", "fp16"}, {"training", {{"fp16", true}, {"dynamic_loss_args", {{"init_scale", 65536}, {"scale_window", 3}}}}}},
+      {{"name", "fp16"},
+       {"training", {{"fp16", true}, {"dynamic_loss_args", {{"init_scale", 65536}, {"scale_window", 3}}}}}},
       {{"name", "bf16"}, {"training", {{"bf16", true}}}},
       {{"name", "adafactor"}, {"training", {{"optim", "adafactor"}}}},
       {{"name", "sgd"}, {"training", {{"optim", "sgd"}, {"optim_args", "momentum=0.9"}}}},
@@ -115,8 +116,7 @@ TEST_CASE("a run that continues on the same layout has the bits of one that was 
     CHECK_THAT(train(resumed(whole, stopped, again)), Contains(cat("after step ", kStop)));
     CHECK(bytes_of(again + "/model.safetensors") == bytes_of(folder / name + "/model.safetensors"));
     const fs::path last = checkpoint_name(kSteps);
-    CHECK(bytes_of(again / last / "optimizer.safetensors") ==
-          bytes_of(folder / name / last / "optimizer.safetensors"));
+    CHECK(bytes_of(again / last / "optimizer.safetensors") == bytes_of(folder / name / last / "optimizer.safetensors"));
     const auto all = metrics_of(folder / name);
     const auto rest = metrics_of(again);
     REQUIRE(rest.size() == kSteps - kStop);
@@ -135,7 +135,9 @@ TEST_CASE("a run that continues on another layout keeps its curve") {
       grid(2, {{"pipeline_parallel_degree", 2}, {"microbatches", 2}}),
       grid(2, {{"tensor_parallel_degree", 2}}),
       grid(4, {{"shard_optimizer_state", true}}),
-      grid(4, {{"sharded_data_parallel_degree", 2}, {"tensor_parallel_degree", 2}, {"sdp_param_persistence_threshold", 0}}),
+      grid(
+          4,
+          {{"sharded_data_parallel_degree", 2}, {"tensor_parallel_degree", 2}, {"sdp_param_persistence_threshold", 0}}),
       grid(4, {{"pipeline_parallel_degree", 2}, {"activation_checkpointing", "each"}, {"microbatches", 2}})};
   const json exact = {{"runtime", {{"dtype", "float64"}}}};
   json file = long_run(folder, "whole", exact);
@@ -220,23 +222,23 @@ TEST_CASE("settings that would change the curve are named, and need a word") {
 
 TEST_CASE("the best checkpoint stays and becomes the model") {
   const RunFolder folder("resume-best");
-  // The learning rate is far too large: the first evaluation is the best one.
+  // The loss falls, so the first evaluation has the largest one.
   json file = long_run(folder, "out",
                        {{"training",
                          {{"save_steps", 4},
                           {"eval_strategy", "steps"},
                           {"eval_steps", 4},
                           {"save_total_limit", 2},
-                          {"learning_rate", 1},
+                          {"greater_is_better", true},
                           {"load_best_model_at_end", true}}},
                         {"data", {{"validation_split_percentage", 10}}}});
   CHECK_THAT(train(file), Contains("the best model is that of"));
   std::vector<int64_t> kept;
   for (const auto& place : checkpoints_in(folder / "out")) kept.push_back(place.step);
-  double best = INFINITY;
+  double best = 0;
   int64_t best_step = 0;
   for (const auto& line : metrics_of(folder / "out"))
-    if (line.contains("eval_loss") && line["eval_loss"] < best) {
+    if (line.contains("eval_loss") && line["eval_loss"] > best) {
       best = line["eval_loss"];
       best_step = line["step"];
     }
