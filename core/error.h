@@ -37,6 +37,11 @@ struct Interrupted : RunError {
   using RunError::RunError;
 };
 
+// The same, and the run has saved a checkpoint from which it can continue. The program exits with 3.
+struct StoppedAfterSaving : Interrupted {
+  using Interrupted::Interrupted;
+};
+
 // A broken promise inside shardline itself.
 struct InvariantError : Error {
   using Error::Error;

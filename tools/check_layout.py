@@ -37,7 +37,8 @@ ROOMS = {
     "pipeline": ["schedule", "schedule/files schedule/pictures activations", "schedule/kinds run"],
     "partitioner": ["layout cut", "memory", "cost", "search"],
     "models": ["files graph", "families"],
-    "engine": ["data/text observe", "config/keys data/tokenizer", "config/rules data/source", "config run data/cache", "plan",
+    "engine": ["data/text observe", "config/keys data/tokenizer", "config/rules data/source", "config data/cache", "checkpoint",
+               "run", "plan",
                "data/dataset plan/report", "train", "generate profile", "commands launch"],
 }
 MOST_CONCEPTS = 15  # of a room: a header, its sources and what has only one of them count once

@@ -169,6 +169,15 @@ int run(int argc, char** argv) {
   auto* info = command("info", "Show versions, devices and links of this host, and what a config would use of them");
   auto* flight = app.add_subcommand("flight", "Show the last communication calls of each rank of a training run");
   flight->add_option("output_dir", line.output_dir, "output_dir of the run")->required();
+  std::string checkpoint_path;
+  auto* checkpoint = app.add_subcommand("checkpoint", "Inspect or verify a checkpoint");
+  checkpoint->require_subcommand(1);
+  auto* inspect = checkpoint->add_subcommand("inspect", "Show what a checkpoint contains");
+  auto* verify = checkpoint->add_subcommand("verify", "Compare every byte of a checkpoint with its checksums");
+  for (auto* sub : {inspect, verify})
+    sub->add_option("path", checkpoint_path, "A checkpoint, or a directory whose newest one is taken")
+        ->required()
+        ->check(CLI::ExistingDirectory);
   add_generate_options(*generate, line);
   for (auto* sub : {generate, plan, info}) sub->add_flag("--json", line.json, "Print JSON");
   profile->add_option("--output", line.profile, "File to write; default: OUTPUT_DIR/profile.json");
@@ -176,8 +185,8 @@ int run(int argc, char** argv) {
   add_plan_options(*plan, line);
   const auto is_named = [&](const CLI::App* sub) { return sub->get_name() == argv[1]; };
   if (argc > 1 && argv[1][0] != '-' && app.get_subcommands(is_named).empty())
-    throw ConfigError(
-        cat("\"", argv[1], "\" is not a command; use train, eval, generate, profile, plan, info or flight"));
+    throw ConfigError(cat("\"", argv[1],
+                          "\" is not a command; use train, eval, generate, profile, plan, checkpoint, info or flight"));
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -207,6 +216,8 @@ int run(int argc, char** argv) {
     return on_ranks(line, arguments, check_profile,
                     [&](const Config& config, RankContext& context) { profile_job(config, line.profile, context); });
   if (*flight) print_flights(line.output_dir);
+  if (*inspect) std::cout << checkpoint_text(checkpoint_path);
+  if (*verify) std::cout << verified_text(checkpoint_path);
   if (*plan) std::cout << run_plan(line);
   if (*info) std::cout << info_text(line.config.empty() ? std::nullopt : std::optional(load(line)), line.json);
   return 0;

@@ -37,10 +37,18 @@ DiskFile DiskFile::create(const std::string& path) {
   return DiskFile(path, O_WRONLY | O_CREAT | O_CLOEXEC);
 }
 
-DiskFile::DiskFile(DiskFile&& other) noexcept : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)) {}
+DiskFile DiskFile::open_uncached(const std::string& path) {
+  DiskFile file = open(path);
+  file.direct_ = ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_DIRECT);
+  return file;
+}
+
+DiskFile::DiskFile(DiskFile&& other) noexcept
+    : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)), direct_(std::exchange(other.direct_, -1)) {}
 
 DiskFile::~DiskFile() {
   if (fd_ >= 0) ::close(fd_);
+  if (direct_ >= 0) ::close(direct_);
 }
 
 void DiskFile::fail(const std::string& what, int error) const {
@@ -60,9 +68,25 @@ void DiskFile::reserve(int64_t bytes) {
 }
 
 void DiskFile::write_at(int64_t offset, std::string_view bytes) {
+  constexpr uint64_t kAligned = 4096;
+  const auto memory = reinterpret_cast<uintptr_t>(bytes.data());
+  if (direct_ >= 0 && (offset | memory) % kAligned == 0) {
+    const auto aligned = bytes.substr(0, bytes.size() / kAligned * kAligned);
+    write_with(direct_, offset, aligned);
+    offset += aligned.size();
+    bytes.remove_prefix(aligned.size());
+  }
+  write_with(fd_, offset, bytes);
+}
+
+void DiskFile::write_with(int fd, int64_t offset, std::string_view bytes) {
   while (!bytes.empty()) {
-    const ssize_t written = ::pwrite(fd_, bytes.data(), bytes.size(), offset);
+    const ssize_t written = ::pwrite(fd, bytes.data(), bytes.size(), offset);
     if (written < 0 && errno == EINTR) continue;
+    if (written < 0 && errno == EINVAL && fd == direct_) {  // this file system wants another alignment
+      fd = fd_;
+      continue;
+    }
     if (written < 0) fail("cannot be written", errno);
     bytes.remove_prefix(written);
     offset += written;
@@ -76,6 +100,16 @@ void DiskFile::sync() {
 void rename_file(const std::string& from, const std::string& to) {
   if (std::rename(from.c_str(), to.c_str()) != 0)
     throw RunError(cat(from, ": cannot be renamed to ", to, ": ", std::strerror(errno)));
+}
+
+void exchange_files(const std::string& one, const std::string& other) {
+  if (::renameat2(AT_FDCWD, one.c_str(), AT_FDCWD, other.c_str(), RENAME_EXCHANGE) == 0) return;
+  if (errno != EINVAL && errno != ENOSYS)
+    throw RunError(cat(one, ": cannot be exchanged with ", other, ": ", std::strerror(errno)));
+  const std::string aside = other + ".replaced.incomplete";
+  rename_file(other, aside);
+  rename_file(one, other);
+  rename_file(aside, one);
 }
 
 void write_file(const std::string& path, std::string_view text) {

@@ -9,7 +9,10 @@ namespace shardline {
 // An open file. All errors are RunErrors that name the file and the system's reason.
 class DiskFile {
  public:
-  static DiskFile open(const std::string& path);    // an existing one, for writing
+  static DiskFile open(const std::string& path);  // an existing one, for writing
+  // The same, but aligned parts of what is written bypass the page cache, if the file system can do that. Memory and
+  // offset are aligned if they are multiples of 4096.
+  static DiskFile open_uncached(const std::string& path);
   static DiskFile create(const std::string& path);  // made if it does not exist; keeps its contents if it does
   DiskFile(DiskFile&& other) noexcept;
   DiskFile& operator=(DiskFile&&) = delete;
@@ -24,9 +27,11 @@ class DiskFile {
  private:
   DiskFile(const std::string& path, int flags);
   [[noreturn]] void fail(const std::string& what, int error) const;
+  void write_with(int fd, int64_t offset, std::string_view bytes);
 
   std::string path_;
   int fd_ = -1;
+  int direct_ = -1;  // bypasses the page cache
 };
 
 // Both replace a file of that name atomically: readers find either the old or the new contents. With write_file this
@@ -34,6 +39,8 @@ class DiskFile {
 // write_file could not complete is removed.
 void rename_file(const std::string& from, const std::string& to);
 void write_file(const std::string& path, std::string_view text);
+// Gives each of two files or directories the name of the other, atomically where the file system can do that.
+void exchange_files(const std::string& one, const std::string& other);
 // Makes creations, renames and removals in a directory durable.
 void sync_directory(const std::string& path);
 

@@ -81,6 +81,13 @@ void load_parameters(const Config& config, const JobParts& parts, StageParameter
   require_equal(*parts.groups.world, "model files", digest);
 }
 
+void load_checkpoint_parameters(const std::string& checkpoint, const JobParts& parts, StageParameters& parameters,
+                                const LongWork::Show& show) {
+  const HfDirectory directory(checkpoint, "");
+  directory.check_names(parts.model.spec);
+  require_equal(*parts.groups.world, "checkpoint", read_parameters(directory, parameters, show));
+}
+
 void explain_memory(const JobParts& parts, const RankContext& context, bool trains, const std::function<void()>& work) {
   const auto planned = [&] {
     const MemoryBytes bytes = tensor_bytes_by_rank(parts.plan).at(context.world->rank());

@@ -31,6 +31,10 @@ JobParts make_parts(const Config& config, const RankContext& context);
 void load_parameters(const Config& config, const JobParts& parts, StageParameters& parameters,
                      const LongWork::Show& show = {});
 
+// The same from a checkpoint of this model. Throws DataError if it is one of another model.
+void load_checkpoint_parameters(const std::string& checkpoint, const JobParts& parts, StageParameters& parameters,
+                                const LongWork::Show& show = {});
+
 // Runs `work`, which computes: a lack of memory in it is explained with the plan (engine/run/memory_room.h). trains: it
 // has gradients; else the plan counts only its weights.
 void explain_memory(const JobParts& parts, const RankContext& context, bool trains, const std::function<void()>& work);

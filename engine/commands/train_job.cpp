@@ -2,8 +2,10 @@
 #include <ATen/ops/tensor.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <ostream>
 
 #include "core/comm/nccl/nccl_api.h"
@@ -13,10 +15,12 @@
 #include "engine/commands/job.h"
 #include "engine/commands/job_parts.h"
 #include "engine/commands/open_data.h"
+#include "engine/commands/run_checkpoints.h"
 #include "engine/commands/run_checks.h"
 #include "engine/commands/used_model.h"
 #include "engine/config/config.h"
 #include "engine/config/rules/precision_rules.h"
+#include "engine/config/rules/shell_words.h"
 #include "engine/observe/format.h"
 #include "engine/plan/replica_traffic.h"
 #include "engine/run/flight_files.h"
@@ -34,8 +38,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-void write_json(const fs::path& path, const nlohmann::json& value) {
-  write_file(path, value.dump(2) + '\n');
+std::string json_text(const nlohmann::json& value) {
+  return value.dump(2) + '\n';
 }
 
 // Says why a build for GPUs computes on CPUs.
@@ -89,11 +93,26 @@ std::string traffic_text(const Config& config, const JobParts& parts, at::Device
   return rows.empty() ? "" : table({}, rows) + '\n';
 }
 
-// All ranks stop after the same step.
-bool stop_requested(Communicator& world) {
-  auto flag = at::tensor({static_cast<int64_t>(stop_signal())}, at::kLong);
-  world.all_reduce(flag, {.op = ReduceOp::max, .what = "stop?"})->wait();
-  return flag.item<int64_t>() != 0;
+// Why a run ends before its last step, as all ranks agree on it, and what they know of a checkpoint.
+struct StepFlags {
+  int64_t signal = 0, out_of_time = 0, writes_checkpoint = 0;
+
+  bool stops() const { return signal != 0 || out_of_time != 0; }
+};
+
+StepFlags agree(Communicator& world, const StepFlags& mine) {
+  auto flags = at::tensor({mine.signal, mine.out_of_time, mine.writes_checkpoint}, at::kLong);
+  world.all_reduce(flags, {.op = ReduceOp::max, .what = "stop?"})->wait();
+  return {flags[0].item<int64_t>(), flags[1].item<int64_t>(), flags[2].item<int64_t>()};
+}
+
+// The command line of this process, with which the run continues.
+std::string resuming_command(const std::string& checkpoint) {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  std::string command;
+  for (std::string word; std::getline(file, word, '\0');)
+    if (!word.starts_with("training.resume_from_checkpoint=")) command += shell_quoted(word) + " ";
+  return cat(command, "--set ", shell_quoted("training.resume_from_checkpoint=" + checkpoint));
 }
 
 bool evaluates_after(const Config& config, int64_t step, int64_t total, const DatasetSource& train) {
@@ -120,6 +139,7 @@ EvaluationMetrics evaluation_metrics(const LossTerm& loss, int64_t step, double 
 
 void check_train(const Config& config) {
   const auto planned = plan_model(config, configured_world_size(config));
+  check_resume(config);
   check_run(config, planned, RunMoment::starting);
   check_output_dir(config, planned.model.spec);
 }
@@ -138,11 +158,13 @@ std::string check_devices(const JobParts& parts, const RankContext& context) {
 void train(const Config& config, RankContext& context, JobParts& parts) {
   const at::Device device = context.device;
   const std::string shared = check_devices(parts, context);
+  const std::optional<ResumePoint> point = find_resume_point(config, context);
   std::optional<OutputLock> lock;  // until the end of the run
   if (context.first()) {
     // The launcher has checked the run before, but ranks may be started without it.
     check_run(config, {parts.model, *parts.machines, parts.plan}, RunMoment::starting);
-    lock.emplace(prepare_output_dir(config, parts.model.spec));
+    check_resume(config);
+    lock.emplace(prepare_output_dir(config, parts.model.spec, point ? std::optional(point->state.step) : std::nullopt));
   }
   context.world->barrier({.what = "output directory"});
   ModelSaver saver(config.output_dir, parts.model, number_types(config).exact, tokenizer_source(config), parts.groups);
@@ -151,6 +173,7 @@ void train(const Config& config, RankContext& context, JobParts& parts) {
   const int64_t steps = count_steps(config, data.train->steps_per_epoch());
 
   std::optional<Forecast> forecast;
+  std::string resolved_config;
   if (context.out) {
     nlohmann::json plan = plan_json(parts.plan);
     *context.out << settings_text(config, parts.model, data, steps, context) << '\n'
@@ -169,57 +192,95 @@ void train(const Config& config, RankContext& context, JobParts& parts) {
     for (const auto& note : notes(config, is_accelerator(device))) *context.out << "note: " << note << '\n';
     if (const auto earlier = previous_model(config); fs::exists(earlier))
       *context.out << "note: the earlier model is kept in " << earlier.string() << " until the new one is saved\n";
-    write_json(config.output_dir + "/config.resolved.json",
-               resolved(config, {{"sizes", plan["sizes"]},
-                                 {"tensor_parallel_units", plan["tensor_parallel_units"]},
-                                 {"total_steps", steps}}));
-    write_json(config.output_dir + "/plan.json", plan);
+    resolved_config = json_text(resolved(
+        config,
+        {{"sizes", plan["sizes"]}, {"tensor_parallel_units", plan["tensor_parallel_units"]}, {"total_steps", steps}}));
+    write_file(config.output_dir + "/config.resolved.json", resolved_config);
+    write_file(config.output_dir + "/plan.json", json_text(plan));
     write_schedule_picture(parts.plan, config.output_dir + "/schedule.svg");
   }
 
+  const auto start = std::chrono::steady_clock::now();
   Trainer trainer({config, parts.plan, parts.model, parts.groups, device}, steps);
   RunRecords records(config, context, steps);
-  load_parameters(config, parts, trainer.parameters(), records.show("bytes of the model read"));
+  RunCheckpoints checkpoints({config, parts, context, trainer, *data.train, steps, resolved_config}, records);
+  if (point) checkpoints.check_curve(*point);
+  const auto show = records.show("bytes of the model read");
+  if (!point) {
+    load_parameters(config, parts, trainer.parameters(), show);
+  } else {
+    load_checkpoint_parameters(point->path, parts, trainer.parameters(), show);
+    checkpoints.continue_from(*point);
+    if (context.out) *context.out << "continues " << point->path << " after step " << point->state.step << std::endl;
+  }
 
   StepTimelines timelines(config, parts.plan, context, records);
-  double epoch = 0;
+  double epoch = point ? point->state.epoch : 0;
   const auto evaluate = [&](int64_t step) {
     const LossTerm loss = trainer.evaluate(*data.validation, data.validation->steps_per_epoch());
-    records.evaluation(evaluation_metrics(loss, step, epoch));
+    const auto metrics = evaluation_metrics(loss, step, epoch);
+    records.evaluation(metrics);
+    checkpoints.observe(metrics);
   };
   enter_phase(RunPhase::training);
   const auto end_if_asked = [&](int64_t step) {
-    if (!stop_requested(*context.world)) return;
+    const auto limit = config.training.max_run_seconds;
+    const bool late = limit && std::chrono::steady_clock::now() - start >= std::chrono::seconds(*limit);
+    const StepFlags flags = agree(*context.world, {.signal = stop_signal(),
+                                                   .out_of_time = context.first() && late,
+                                                   .writes_checkpoint = checkpoints.is_writing()});
+    if (checkpoints.is_pending() && !flags.writes_checkpoint) checkpoints.publish();
+    if (!flags.stops()) return;
+    const std::string why = flags.signal ? "a signal" : cat("training.max_run_seconds ", limit.value_or(0));
     records.finish();
+    if (step == 0) throw Interrupted(cat("stopped by ", why, " before the first step; there is nothing to save"));
+    const std::string path = checkpoints.save_now();
     const auto gaps = records.gaps();
-    throw Interrupted(cat("stopped by a signal after step ", step, " of ", steps,
-                          "; the weights of these steps are lost, ",
-                          gaps.empty() ? "metrics.jsonl is complete up to here" : gaps));
+    throw StoppedAfterSaving(cat("stopped by ", why, " after step ", step, " of ", steps, " and saved ", path,
+                                 gaps.empty() ? "" : cat("; ", gaps), "\nto continue:\n  ", resuming_command(path)));
   };
   const auto is_evaluated = [&](int64_t step) {
     return data.validation && evaluates_after(config, step, steps, *data.train);
   };
-  if (data.validation && config.training.eval_on_start) {
+  const int64_t first = checkpoints.first_step();
+  if (data.validation && config.training.eval_on_start && first == 1) {
     evaluate(0);
     end_if_asked(0);
   }
-  for (int64_t step = 1; step <= steps; ++step) {
+  for (int64_t step = first; step <= steps; ++step) {
     timelines.begin(step);
     const StepMetrics metrics = trainer.train_step(*data.train, step);
     timelines.finish(step, trainer.last_step());
     epoch = metrics.epoch;
     records.step(metrics);
+    checkpoints.observe(metrics);
     if (step == steps) break;
     if (is_evaluated(step)) evaluate(step);
+    checkpoints.save_if_due(is_evaluated(step));
     end_if_asked(step);
   }
 
-  // The model is saved first: nothing that comes after it can lose the model.
-  saver.save(trainer.parameters(), records.show("bytes of the model written"));
-  enter_phase(RunPhase::saved);
+  // The trained weights are saved first: nothing that comes after it can lose them. If the best model is wanted, that
+  // is a checkpoint.
+  const bool wants_best = config.training.load_best_model_at_end;
+  const auto save_model = [&] {
+    saver.save(trainer.parameters(), records.show("bytes of the model written"));
+    enter_phase(RunPhase::saved);
+  };
+  if (!wants_best) save_model();
   try {
-    if (context.first()) remove_previous_model(config);
-    if (is_evaluated(steps)) evaluate(steps);
+    if (context.first() && !wants_best) remove_previous_model(config);
+    if (is_evaluated(steps) && first <= steps) evaluate(steps);
+    if (first <= steps) checkpoints.save_if_due(is_evaluated(steps));
+    checkpoints.finish();
+    if (wants_best) {
+      if (const auto best = checkpoints.best_checkpoint(); !best.empty()) {
+        load_checkpoint_parameters(best, parts, trainer.parameters(), show);
+        if (context.out) *context.out << "the best model is that of " << best << std::endl;
+      }
+      save_model();
+      if (context.first()) remove_previous_model(config);
+    }
     records.finish();
     if (forecast)
       records.attempt("comparison with the forecast", [&] {
@@ -227,6 +288,7 @@ void train(const Config& config, RankContext& context, JobParts& parts) {
       });
     if (const auto gaps = records.gaps(); !gaps.empty()) throw RunError(gaps);
   } catch (const std::exception& error) {
+    if (run_phase() != RunPhase::saved) throw;
     throw RunError(cat("the model is saved in ", config.output_dir, ", but: ", error.what()));
   }
   if (!context.out) return;

@@ -10,6 +10,7 @@
 #include "engine/config/rules/checks.h"
 #include "engine/config/rules/model_rules.h"
 #include "engine/config/rules/needs.h"
+#include "engine/config/rules/saving_rules.h"
 
 namespace shardline {
 namespace {
@@ -109,6 +110,7 @@ void check_between_keys(Readers& readers, const Config& config) {
   if (training && layout && data) check_needs(config, gives, complain);
   if (training && runtime) check_determinism(config, complain);
   if (training && data) check_evaluation(config, complain);
+  if (training) check_saving(config, complain);
   if (layout) check_layout(config, complain);
   if (layout && runtime) check_processes(config, complain);
   const bool open = layout && check_auto(config, complain);
@@ -181,8 +183,6 @@ std::vector<std::string> notes(const Config& config, bool on_accelerators) {
     for (const auto& key : model->only_saved) keys += cat(keys.empty() ? "" : ", ", key);
     lines.push_back(cat("model.config: only the saved config.json has what is said about ", keys));
   }
-  if (config.training.save_strategy != SaveStrategy::no)
-    lines.push_back("training.save_strategy \"steps\": only the final model is saved, nothing during training");
   return lines;
 }
 

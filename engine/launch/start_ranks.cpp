@@ -25,6 +25,7 @@
 namespace shardline {
 namespace {
 
+constexpr int kExitStopped = 3;
 constexpr const char* kConsole = "SHARDLINE_CONSOLE_COLUMNS";  // 0: not a terminal
 
 std::atomic<int> stop_requests{0};
@@ -91,7 +92,7 @@ int start_ranks(const Config& config, const std::vector<std::string>& arguments,
   log << std::endl;
   set_environment_of_ranks();
 
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP})
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1})
     if (!ignores_hangup(signal)) std::signal(signal, count_request);
   int errors[2];
   if (pipe2(errors, O_CLOEXEC) != 0) throw RunError(cat("cannot make a pipe: ", std::strerror(errno)));
@@ -108,11 +109,16 @@ int start_ranks(const Config& config, const std::vector<std::string>& arguments,
     return 1;
   }
   const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+  if (code == kExitStopped) return code;  // rank 0 has said why, and how to continue
   if (code != 0) messages.tell_failure(code, stop_requests > 0);
   return code == 0 || code == 2 ? code : 1;
 }
 
 int report_error(const std::exception& error, std::ostream& log) {
+  if (dynamic_cast<const StoppedAfterSaving*>(&error)) {
+    if (current_rank() <= 0) log << error.what() << std::endl;
+    return kExitStopped;
+  }
   log << "error: " << error.what() << std::endl;
   return dynamic_cast<const ConfigError*>(&error) ? 2 : 1;
 }

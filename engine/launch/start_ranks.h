@@ -17,7 +17,8 @@ int start_ranks(const Config& config, const std::vector<std::string>& arguments,
 // The console of standard output, also through mpirun; not a terminal if that is unknown.
 Console console_of_job();
 
-// Prints the error and returns the exit code: 2 for mistakes in the config or on the command line, otherwise 1.
+// Prints the error and returns the exit code: 2 for mistakes in the config or on the command line, 3 if the run stopped
+// after saving a checkpoint, otherwise 1.
 int report_error(const std::exception& error, std::ostream& log);
 
 // Call it when a rank of an MPI job fails: its message becomes the last one that the job prints, and the job's exit

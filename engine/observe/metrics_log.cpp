@@ -1,7 +1,10 @@
 #include "engine/observe/metrics_log.h"
 
 #include <cmath>
+#include <fstream>
 #include <nlohmann/json.hpp>
+
+#include "core/files/disk_file.h"
 
 namespace shardline {
 namespace {
@@ -33,6 +36,17 @@ class Line {
 };
 
 }  // namespace
+
+void keep_metrics_until(const std::string& path, int64_t step) {
+  std::ifstream file(path, std::ios::binary);
+  std::string kept;
+  for (std::string line; std::getline(file, line) && !file.eof();) {
+    const auto record = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (record.is_object() && record.contains("step") && record["step"].is_number() && record["step"] <= step)
+      kept += line + "\n";
+  }
+  write_file(path, kept);
+}
 
 void MetricsLog::add(const StepMetrics& metrics) {
   Line line;

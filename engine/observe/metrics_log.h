@@ -11,6 +11,9 @@
 
 namespace shardline {
 
+// Removes the records of later steps, and what a killed run has left of a record. Throws RunError.
+void keep_metrics_until(const std::string& path, int64_t step);
+
 class MetricsLog {
  public:
   // Creates the file or continues at its end. Throws RunError, as do the writes.

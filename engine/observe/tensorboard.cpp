@@ -6,8 +6,11 @@
 #include <bit>
 #include <chrono>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 
 #include "core/error.h"
+#include "core/files/disk_file.h"
 
 namespace shardline {
 namespace {
@@ -76,6 +79,24 @@ std::string record(std::string_view message) {
   return out;
 }
 
+uint64_t little_endian(std::string_view bytes) {
+  uint64_t value = 0;
+  for (size_t i = 0; i < bytes.size(); ++i) value |= uint64_t{static_cast<unsigned char>(bytes[i])} << (8 * i);
+  return value;
+}
+
+// The step of an event, whose fields are in the order in which protobuf writes them.
+int64_t step_of(std::string_view event) {
+  constexpr size_t kTime = 9;  // the key and the value of wall_time
+  if (event.size() <= kTime || event[kTime] != (2 << 3 | varint)) return 0;
+  uint64_t step = 0;
+  for (size_t i = kTime + 1, shift = 0; i < event.size() && shift < 64; ++i, shift += 7) {
+    step |= uint64_t{event[i] & 0x7fu} << shift;
+    if (!(event[i] & 0x80)) break;
+  }
+  return step;
+}
+
 std::string event_file(const std::string& directory, double wall_time) {
   std::error_code error;
   std::filesystem::create_directories(directory, error);
@@ -112,6 +133,21 @@ std::string tensorboard_record(double wall_time, int64_t step, const Scalars& sc
   std::string message = event(wall_time, step);
   append_bytes(message, 5, summary(scalars));
   return record(message);
+}
+
+void keep_events_until(const std::string& path, int64_t step) {
+  std::ifstream file(path, std::ios::binary);
+  const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+  constexpr size_t kHead = 12, kTail = 4;  // length and its checksum; the message's checksum
+  std::string kept;
+  for (std::string_view rest = bytes; rest.size() >= kHead + kTail;) {
+    const uint64_t length = little_endian(rest.substr(0, 8));
+    if (length > rest.size() - kHead - kTail) break;
+    const auto whole = rest.substr(0, kHead + length + kTail);
+    if (step_of(whole.substr(kHead, length)) <= step) kept += whole;
+    rest.remove_prefix(whole.size());
+  }
+  write_file(path, kept);
 }
 
 TensorBoardWriter::TensorBoardWriter(const std::string& directory, Clock clock)

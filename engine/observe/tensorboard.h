@@ -36,6 +36,9 @@ class TensorBoardWriter {
   AppendFile file_;
 };
 
+// Removes the records of later steps from a file, and what a killed run has left of a record. Throws RunError.
+void keep_events_until(const std::string& path, int64_t step);
+
 using Scalars = std::vector<std::pair<std::string, double>>;  // tag, value (stored as fp32)
 
 // Complete records with framing: the first of a file, and one with scalars.

@@ -20,7 +20,8 @@ std::string contents(const std::string& path) {
   return bytes;
 }
 
-// Files to put next to the weights: the tokenizer's, and the other files of the directory that the model came from.
+}  // namespace
+
 std::map<std::string, std::string> companions_of(const ModelSource& source, const std::string& tokenizer) {
   std::map<std::string, std::string> paths;  // by file name; the tokenizer's files take precedence
   if (source.directory)
@@ -34,8 +35,6 @@ std::map<std::string, std::string> companions_of(const ModelSource& source, cons
   if (tokenizer == "bytes") files.merge(byte_tokenizer_files());
   return files;
 }
-
-}  // namespace
 
 ModelSaver::ModelSaver(const std::string& directory, const ModelSource& source, at::ScalarType dtype,
                        const std::string& tokenizer, const RankGroups& groups)

@@ -10,6 +10,10 @@
 
 namespace shardline {
 
+// Files to put next to the weights, contents by name: the tokenizer's, and the other files of the directory that the
+// model came from. `tokenizer` is the config's.
+std::map<std::string, std::string> companions_of(const ModelSource& source, const std::string& tokenizer);
+
 class ModelSaver {
  public:
   // Collective over groups.world. `directory` becomes a directory that transformers can load. `dtype` is that of the

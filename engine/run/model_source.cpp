@@ -53,6 +53,18 @@ void check_weights(const Config& config, const HfDirectory& directory, const Mod
   throw ConfigError(text);
 }
 
+// Calls fill(parameter, filled) for each parameter that this rank stores; `filled` is called with bytes. Collective.
+template <class Fill>
+void fill_with_progress(StageParameters& parameters, const LongWork::Show& show, const Fill& fill) {
+  int64_t done = 0, total = 0;
+  for (const auto* parameter : parameters.stored()) total += parameter->value.nbytes();
+  LongWork work(*parameters.groups().world, "filling parameters", show);
+  work.report(0, total);
+  const auto filled = [&](int64_t bytes) { work.report(done += bytes, total); };
+  parameters.fill_values([&](Parameter& parameter) { fill(parameter, filled); });
+  work.finish();
+}
+
 }  // namespace
 
 bool holds_model(const std::string& directory) {
@@ -90,27 +102,24 @@ ModelSpec make_spec(const Config& config, const nlohmann::json& hf_config, const
 
 std::string fill_parameters(const ModelOptions& options, const ModelSource& source, uint64_t seed,
                             StageParameters& parameters, const LongWork::Show& show) {
-  const RankGroups& groups = parameters.groups();
+  if (options.pretrained()) return read_parameters(*source.directory, parameters, show);
   std::map<std::string, int> numbers;
   for (const auto& layer : source.spec.layers)
     for (const auto& param : layer.params) numbers.emplace(layer.full_name(param), numbers.size());
-  int64_t done = 0, total = 0;
-  for (const auto* parameter : parameters.stored()) total += parameter->value.nbytes();
-
-  LongWork work(*groups.world, "filling parameters", show);
-  work.report(0, total);
-  const auto filled = [&](int64_t bytes) { work.report(done += bytes, total); };
-  parameters.fill_values([&](Parameter& parameter) {
-    if (options.pretrained()) {
-      source.directory->read(*parameter.spec, parameter.name, groups.coordinates.t, groups.mesh.t(), parameter.value,
-                             filled);
-    } else {
-      init_parameter(parameter, numbers.at(parameter.name), seed, groups.coordinates.t, groups.mesh.t());
-      filled(parameter.value.nbytes());
-    }
+  const RankGroups& groups = parameters.groups();
+  fill_with_progress(parameters, show, [&](Parameter& parameter, const auto& filled) {
+    init_parameter(parameter, numbers.at(parameter.name), seed, groups.coordinates.t, groups.mesh.t());
+    filled(parameter.value.nbytes());
   });
-  work.finish();
-  return options.pretrained() ? source.directory->digest() : "random";
+  return "random";
+}
+
+std::string read_parameters(const HfDirectory& directory, StageParameters& parameters, const LongWork::Show& show) {
+  const RankGroups& groups = parameters.groups();
+  fill_with_progress(parameters, show, [&](Parameter& parameter, const auto& filled) {
+    directory.read(*parameter.spec, parameter.name, groups.coordinates.t, groups.mesh.t(), parameter.value, filled);
+  });
+  return directory.digest();
 }
 
 }  // namespace shardline

@@ -36,5 +36,7 @@ ModelSpec make_spec(const Config& config, const nlohmann::json& hf_config, const
 // the bytes of all ranks. Returns what identifies the source, for ranks to compare.
 std::string fill_parameters(const ModelOptions& options, const ModelSource& source, uint64_t seed,
                             StageParameters& parameters, const LongWork::Show& show = {});
+// The same from the files of a directory, whose names have been checked.
+std::string read_parameters(const HfDirectory& directory, StageParameters& parameters, const LongWork::Show& show = {});
 
 }  // namespace shardline

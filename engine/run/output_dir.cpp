@@ -9,8 +9,13 @@
 #include <vector>
 
 #include "core/error.h"
+#include "engine/checkpoint/checkpoint_directory.h"
+#include "engine/checkpoint/contents.h"
+#include "engine/config/rules/optimizer_rules.h"
 #include "engine/config/rules/precision_rules.h"
+#include "engine/config/rules/saving_rules.h"
 #include "engine/observe/format.h"
+#include "engine/observe/metrics_log.h"
 #include "engine/observe/tensorboard.h"
 #include "engine/run/flight_files.h"
 #include "models/files/hf_directory.h"
@@ -65,6 +70,20 @@ std::vector<fs::path> model_files(const fs::path& dir) {
 bool is_record(const fs::path& name) {
   return name == "metrics.jsonl" || name == "plan.json" || name == "timeline" || name == "schedule.svg" ||
          name == "flight" || name.string().starts_with(kTensorBoardFile) || is_unfinished(name);
+}
+
+// Records that a run continues.
+bool is_kept_record(const fs::path& name) {
+  return name == "metrics.jsonl" || name == "timeline" || name.string().starts_with(kTensorBoardFile);
+}
+
+// What an attempt recorded after the step from which the run continues would be there twice.
+void keep_records_until(const fs::path& dir, int64_t step) {
+  if (fs::exists(dir / "metrics.jsonl")) keep_metrics_until((dir / "metrics.jsonl").string(), step);
+  std::vector<std::string> events;
+  for (const auto& entry : fs::directory_iterator(dir))
+    if (entry.path().filename().string().starts_with(kTensorBoardFile)) events.push_back(entry.path().string());
+  for (const auto& file : events) keep_events_until(file, step);
 }
 
 // Entries of an earlier run that a new one removes or moves.
@@ -125,6 +144,14 @@ void check_new_directory(const fs::path& dir) {
   }
 }
 
+// Whether the run may find files of its own there: those that it continues, or those of an attempt that ended before
+// its first checkpoint.
+bool continues(const Config& config, const fs::path& dir) {
+  const auto source = resume_source(config.training).kind;
+  if (source != ResumeSource::Kind::newest_or_fresh) return source != ResumeSource::Kind::fresh;
+  return !checkpoints_in(checkpoint_directory(config)).empty() || !fs::exists(dir / "config.json");
+}
+
 void check_contents(const Config& config) {
   const fs::path dir = config.output_dir;
   std::error_code error;
@@ -133,7 +160,7 @@ void check_contents(const Config& config) {
   if (!fs::is_directory(status)) throw ConfigError(cat("/output_dir: ", dir.string(), " is a file; name a directory"));
   const bool is_empty = holds_nothing(dir, error);
   if (error) throw RunError(cat("/output_dir: ", dir.string(), " cannot be read: ", error.message()));
-  if (!is_empty && !config.training.overwrite_output_dir)
+  if (!is_empty && !config.training.overwrite_output_dir && !continues(config, dir))
     throw ConfigError(cat("/output_dir: ", dir.string(),
                           " is not empty; choose another one, or set "
                           "training.overwrite_output_dir to true"));
@@ -154,6 +181,17 @@ double bytes_of_unfinished_files(const fs::path& dir) {
   return bytes;
 }
 
+// Of one checkpoint in output_dir; the number of all is not known yet.
+double checkpoint_bytes(const Config& config, const ModelSpec& spec) {
+  const TrainingOptions& training = config.training;
+  if (training.save_strategy == SaveStrategy::no || training.checkpoint_dir) return 0;
+  const auto optimizer = training.save_only_model ? std::nullopt : std::optional(optimizer_options(training));
+  const CheckpointContents contents(spec, number_types(config).exact, optimizer);
+  double bytes = 0;
+  for (const auto* file : contents.files()) bytes += file->bytes;
+  return bytes;
+}
+
 void check_room(const Config& config, const ModelSpec& spec) {
   std::error_code error;
   fs::path there = fs::absolute(config.output_dir);
@@ -162,13 +200,13 @@ void check_room(const Config& config, const ModelSpec& spec) {
     throw ConfigError(cat("/output_dir: cannot write in ", there.string(), ": ", std::strerror(errno),
                           "; choose another output_dir"));
   const HfWriter model(config.output_dir, spec, number_types(config).exact);
-  const double needed = model.total_bytes() + flight_file_bytes(config);
+  const double needed = model.total_bytes() + flight_file_bytes(config) + checkpoint_bytes(config, spec);
   const auto space = fs::space(there, error);
   const double available = space.available + bytes_of_unfinished_files(config.output_dir);
   if (!error && available < needed)
-    throw RunError(cat("/output_dir: the model and the records of the ranks need ", format_bytes(needed), ", but ",
-                       there.string(), " has ", format_bytes(available),
-                       " left; free some room there or choose another output_dir"));
+    throw RunError(cat("/output_dir: the model", checkpoint_bytes(config, spec) > 0 ? ", a checkpoint" : "",
+                       " and the records of the ranks need ", format_bytes(needed), ", but ", there.string(), " has ",
+                       format_bytes(available), " left; free some room there or choose another output_dir"));
 }
 
 }  // namespace
@@ -183,20 +221,27 @@ fs::path previous_model(const Config& config) {
   return fs::path(config.output_dir) / kPreviousModel;
 }
 
-OutputLock prepare_output_dir(const Config& config, const ModelSpec& spec) try {
+OutputLock prepare_output_dir(const Config& config, const ModelSpec& spec, std::optional<int64_t> resumed) try {
   check_output_dir(config, spec);
   const fs::path dir = config.output_dir, previous = previous_model(config);
   fs::create_directories(dir);
+  fs::create_directories(checkpoint_directory(config));
   OutputLock lock(dir);
   check_contents(config);  // again: another run may have ended since the first check
   std::vector<fs::path> records;
   for (const auto& entry : fs::directory_iterator(dir))
-    if (is_record(entry.path().filename())) records.push_back(entry.path());
+    if (is_record(entry.path().filename()) && !(resumed && is_kept_record(entry.path().filename())))
+      records.push_back(entry.path());
   for (const auto& record : records) fs::remove_all(record);
-  if (!fs::exists(dir / "config.json")) return lock;
+  if (resumed) keep_records_until(dir, *resumed);
+  std::vector<fs::path> results;
+  if (fs::exists(dir / "config.json")) results = model_files(dir);
+  if (!resumed)
+    for (const auto& place : checkpoints_in(checkpoint_directory(config))) results.push_back(place.path);
+  if (results.empty()) return lock;
   fs::remove_all(previous);
   fs::create_directory(previous);
-  for (const auto& file : model_files(dir)) fs::rename(file, previous / file.filename());
+  for (const auto& file : results) fs::rename(file, previous / file.filename());
   return lock;
 } catch (const fs::filesystem_error& error) {
   throw RunError(cat("/output_dir: cannot be prepared: ", error.what()));

@@ -1,6 +1,7 @@
 // The output directory of a training run, between an earlier run and the new one.
 #pragma once
 #include <filesystem>
+#include <optional>
 
 #include "core/model/model_spec.h"
 #include "engine/config/keys/options.h"
@@ -13,14 +14,17 @@ inline constexpr const char* kProfileFile = "profile.json";
 
 // Throws ConfigError if another run uses the directory, if files would be overwritten, or if it cannot be created or
 // written to; RunError if the disk lacks space for the run's files.
+// A run that continues from a checkpoint finds its own files there.
 void check_output_dir(const Config& config, const ModelSpec& spec);
 
 // Where an earlier run's model is kept until the new run has saved its own.
 std::filesystem::path previous_model(const Config& config);
 
 // Checks, creates and locks the directory; the lock lasts as long as the result. Removes records of an earlier run and
-// moves its model to previous_model(), so that a run that fails leaves nothing that looks like its result.
-[[nodiscard]] OutputLock prepare_output_dir(const Config& config, const ModelSpec& spec);
+// moves its model and checkpoints to previous_model(), so that a run that fails leaves nothing that looks like its
+// result. resumed: the step after which the run continues; records up to it stay, and so do the checkpoints.
+[[nodiscard]] OutputLock prepare_output_dir(const Config& config, const ModelSpec& spec,
+                                            std::optional<int64_t> resumed = {});
 
 // Call it after the new model is complete.
 void remove_previous_model(const Config& config);

@@ -6,6 +6,8 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <cstdlib>
+#include <exception>
+#include <mutex>
 
 #include "core/comm/local_communicator.h"
 #include "core/comm/mpi_communicator.h"
@@ -176,6 +178,8 @@ void run_on_ranks(const Config& config, std::ostream& out, const Console& consol
   set_timeouts(timeouts_with(std::chrono::seconds(config.training.ddp_timeout)));
   set_gpu_products(uses_tf32(config));
   const CommunicatorChoice kind = resolved_communicator(config);
+  std::mutex mutex;
+  std::exception_ptr stopped;  // guarded by it while ranks are threads
   const auto run = [&](CommunicatorPtr world, int local_rank, int local_size, std::vector<int> host_of = {}) {
     RankContext context{.world = world,
                         .device_world = world,
@@ -198,7 +202,12 @@ void run_on_ranks(const Config& config, std::ostream& out, const Console& consol
     context.out = context.first() ? &out : nullptr;
     context.console = console;
     if (config.training.disable_tqdm.value_or(false)) context.console.terminal = false;
-    command(context);
+    try {
+      command(context);
+    } catch (const StoppedAfterSaving&) {  // which all ranks have agreed on: they leave as if they were done
+      const std::lock_guard lock(mutex);
+      stopped = std::current_exception();
+    }
   };
   if (kind == CommunicatorChoice::threads) {
     const int ranks = configured_world_size(config);
@@ -222,6 +231,7 @@ void run_on_ranks(const Config& config, std::ostream& out, const Console& consol
       throw;
     }
   }
+  if (stopped) std::rethrow_exception(stopped);
 }
 
 }  // namespace shardline

@@ -77,6 +77,15 @@ Trainer::Trainer(const TrainerParts& parts, int64_t total_steps)
   schedule_ = learning_rate_options(config_.training, total_steps);
 }
 
+std::optional<LossScaler::State> Trainer::loss_scaler_state() const {
+  return loss_scaler_ ? std::optional(loss_scaler_->state()) : std::nullopt;
+}
+
+// A run that continues in fp16 what was not trained in fp16 begins with its own scale.
+void Trainer::set_loss_scaler_state(const std::optional<LossScaler::State>& state) {
+  if (loss_scaler_ && state) loss_scaler_->set_state(*state);
+}
+
 Trainer::BatchTotals Trainer::read_microbatches(BatchSource& data, int64_t step, int count,
                                                 std::vector<Microbatch>& microbatches) const {
   const Range mine = split_range(data.samples_in_step(step), groups_.mesh.d(), groups_.coordinates.d);
@@ -149,7 +158,7 @@ StepMetrics Trainer::train_step(BatchSource& data, int64_t step) {
   const double scale = loss_scale();
   GradientNorm gradient_norm(parameters_);
   const bool overflowed = loss_scaler_ && !std::isfinite(gradient_norm.value());
-  const double rate = learning_rate(schedule_, step - (loss_scaler_ ? loss_scaler_->skipped() : 0));
+  const double rate = learning_rate(schedule_, optimizer_->updates() + 1);
   if (loss_scaler_) loss_scaler_->update(overflowed);
   if (!overflowed) {
     // Every rank updates its shards, or everything that it stores; ranks that keep more than a shard receive the rest

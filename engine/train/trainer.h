@@ -40,6 +40,11 @@ class Trainer {
   // Only the gradients of a step: afterwards they are complete on every rank, times loss_scale(). Returns the loss.
   LossTerm accumulate_gradients(BatchSource& data, int64_t step);
   double loss_scale() const { return loss_scaler_ ? loss_scaler_->scale() : 1; }
+  // What steps change besides the parameters: the optimizer, which only a trainer that trains has, and the state of the
+  // loss scale, which only fp16 has.
+  Optimizer& optimizer() { return *optimizer_; }
+  std::optional<LossScaler::State> loss_scaler_state() const;
+  void set_loss_scaler_state(const std::optional<LossScaler::State>& state);
   // The begin and end of the last train_step, the instructions of this rank in it, and the peak of its activations.
   StepRecords last_step();
   // Loss over `steps` global batches of `data`, with a weight above 0. Collective over the world. Throws DataError if

@@ -14,6 +14,7 @@
 #include "core/files/json_data.h"
 #include "core/files/json_reader.h"
 #include "models/files/hf_layout.h"
+#include "models/files/safetensors_files.h"
 
 namespace shardline {
 namespace {
@@ -30,35 +31,6 @@ std::string how_to_convert(const std::string& path) {
   return cat(path, ": holds pytorch_model.bin only, which is not read because unpickling runs the file's own code; ",
              "convert a model that you trust: python -c \"from transformers import AutoModelForCausalLM as M; ",
              "M.from_pretrained('", path, "').save_pretrained('", path, "', safe_serialization=True)\"");
-}
-
-// {"weight_map": {tensor: file}} -> file -> its tensors. Files are names within the directory, never paths.
-std::map<std::string, std::set<std::string>> read_index(const std::string& path) {
-  const json index = read_data_json(path);
-  const auto map = index.find("weight_map");
-  if (map == index.end() || !map->is_object() || map->empty())
-    throw DataError(cat(path, ": /weight_map must be an object that gives each tensor its file"));
-  std::map<std::string, std::set<std::string>> tensors_of;
-  for (const auto& [tensor, file] : map->items()) {
-    const std::string name = file.is_string() ? file.get<std::string>() : "";
-    if (!name.ends_with(".safetensors") || name.find('/') != std::string::npos || name.find('\0') != std::string::npos)
-      throw DataError(cat(path, ": /weight_map: ", tensor,
-                          ": must name a .safetensors file in the same directory; got ", file.dump(-1, ' ', true),
-                          "; write the index again"));
-    tensors_of[name].insert(tensor);
-  }
-  return tensors_of;
-}
-
-void check_shard(const SafetensorsFile& file, const std::set<std::string>& promised, const std::string& index) {
-  for (const auto& name : promised)
-    if (!file.tensors().contains(name))
-      throw DataError(cat(index, ": /weight_map: ", name, ": is in ", file.path(),
-                          " according to the index, but that file does not contain it; download both again"));
-  for (const auto& [name, entry] : file.tensors())
-    if (!promised.contains(name))
-      throw DataError(
-          cat(file.path(), ": tensor ", name, ": ", index, " does not give it to this file; fetch both again"));
 }
 
 class Hash {
@@ -155,20 +127,8 @@ HfDirectory::HfDirectory(const std::string& path, std::string base_prefix)
   if (!fs::is_directory(path_, ignored))
     throw DataError(cat(path_, ": is not a directory; a model is a directory with config.json and *.safetensors"));
   config_ = read_data_json(file_in(path_, kConfigFile));
-  open_files();
+  files_ = open_safetensors(path_, "model");
   index_tensors();
-}
-
-void HfDirectory::open_files() {
-  const std::string index = file_in(path_, kIndexFile);
-  if (is_there(file_in(path_, kSingleFile))) {
-    files_.emplace(kSingleFile, SafetensorsFile(file_in(path_, kSingleFile)));
-  } else if (is_there(index)) {
-    for (const auto& [name, promised] : read_index(index)) {
-      const auto& file = files_.emplace(name, SafetensorsFile(file_in(path_, name))).first->second;
-      check_shard(file, promised, index);
-    }
-  }
 }
 
 void HfDirectory::require_weights() const {

@@ -53,7 +53,6 @@ class HfDirectory {
     std::string name;  // as spelled in the file
   };
 
-  void open_files();
   void require_weights() const;
   void index_tensors();
   std::string_view base_name(std::string_view name) const;

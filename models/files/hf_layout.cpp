@@ -1,7 +1,6 @@
 #include "models/files/hf_layout.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <filesystem>
 #include <functional>
 #include <numeric>
@@ -13,14 +12,6 @@ namespace {
 
 int64_t product(const std::vector<int64_t>& sizes) {
   return std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
-}
-
-// permute[d]: the dimension of the view that is dimension d of the parameter.
-std::vector<int64_t> permutation(const ParamSpec& param, const ParamSource& source) {
-  if (!source.permute.empty()) return source.permute;
-  std::vector<int64_t> identity(param.shape.size());
-  std::iota(identity.begin(), identity.end(), 0);
-  return identity;
 }
 
 std::vector<int64_t> inverse(const std::vector<int64_t>& permute) {
@@ -35,6 +26,13 @@ Range intersection(Range a, Range b) {
 }
 
 }  // namespace
+
+std::vector<int64_t> permutation(const ParamSpec& param, const ParamSource& source) {
+  if (!source.permute.empty()) return source.permute;
+  std::vector<int64_t> identity(param.shape.size());
+  std::iota(identity.begin(), identity.end(), 0);
+  return identity;
+}
 
 std::vector<int64_t> file_view(const ParamSpec& param, const ParamSource& source) {
   const auto& view = source.view.empty() ? param.shape : source.view;
@@ -72,12 +70,6 @@ SharedPart shared_part(const ParamSpec& param, const ParamSource& source, int t,
 
 std::string file_in(const std::string& directory, const std::string& file) {
   return (std::filesystem::path(directory) / file).string();
-}
-
-std::string shard_file(int index, int count) {
-  char name[64];
-  std::snprintf(name, sizeof name, "model-%05d-of-%05d.safetensors", index + 1, count);
-  return name;
 }
 
 }  // namespace shardline

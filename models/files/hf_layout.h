@@ -15,6 +15,8 @@ namespace shardline {
 std::vector<int64_t> file_shape(const ParamSpec& param, const ParamSource& source);
 // The sizes with which the tensor is viewed: one dimension for each of the logical parameter.
 std::vector<int64_t> file_view(const ParamSpec& param, const ParamSource& source);
+// [d]: the dimension of the view that is dimension d of the parameter.
+std::vector<int64_t> permutation(const ParamSpec& param, const ParamSource& source);
 
 // The elements that a rank's part of a parameter shares with one source.
 struct SharedPart {
@@ -31,6 +33,5 @@ std::string file_in(const std::string& directory, const std::string& file);
 inline constexpr const char* kConfigFile = "config.json";
 inline constexpr const char* kSingleFile = "model.safetensors";
 inline constexpr const char* kIndexFile = "model.safetensors.index.json";
-std::string shard_file(int index, int count);  // index from 0: "model-00001-of-00002.safetensors"
 
 }  // namespace shardline

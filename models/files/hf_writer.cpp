@@ -2,61 +2,19 @@
 
 #include <ATen/core/grad_mode.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <regex>
 #include <utility>
 
 #include "core/error.h"
-#include "core/files/disk_file.h"
 #include "models/files/hf_layout.h"
-#include "models/files/safetensors.h"
 
 namespace shardline {
 namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-
-struct FileTensor {
-  std::string name;
-  std::vector<int64_t> shape;
-  int64_t bytes;
-};
-
-// The tensors of a model's files, in model order. A parameter without sources has no place in such files.
-std::vector<FileTensor> file_tensors(const ModelSpec& spec, at::ScalarType dtype) {
-  std::vector<FileTensor> tensors;
-  for (const auto& layer : spec.layers) {
-    for (const auto& param : layer.params) {
-      if (!param.tied_to.empty()) continue;
-      SL_ASSERT(!param.sources.empty(), layer.full_name(param), " has no name in a file");
-      for (const auto& source : param.sources) {
-        auto shape = file_shape(param, source);
-        const int64_t bytes = c10::multiply_integers(shape) * c10::elementSize(dtype);
-        tensors.push_back({source.tensor, std::move(shape), bytes});
-      }
-    }
-  }
-  return tensors;
-}
-
-// Fills one file after the other, in order.
-std::vector<std::vector<FileTensor>> fill_files(std::vector<FileTensor> tensors, int64_t most_bytes) {
-  std::vector<std::vector<FileTensor>> files(1);
-  int64_t bytes = 0;
-  for (auto& tensor : tensors) {
-    if (!files.back().empty() && bytes + tensor.bytes > most_bytes) {
-      files.emplace_back();
-      bytes = 0;
-    }
-    bytes += tensor.bytes;
-    files.back().push_back(std::move(tensor));
-  }
-  return files;
-}
 
 // "c10::BFloat16" is bfloat16 to transformers.
 std::string dtype_name(at::ScalarType dtype) {
@@ -76,51 +34,18 @@ std::string dtype_name(at::ScalarType dtype) {
 
 }  // namespace
 
-struct HfWriter::Shard {
-  std::string name;  // of the file
-  std::string head;  // its first bytes
-  int64_t data_bytes = 0;
-  std::optional<DiskFile> file;  // open on ranks that write
+std::string config_text(json config, at::ScalarType dtype) {
+  // Version 5 of transformers writes dtype, version 4 torch_dtype; both obey it when they load.
+  config[config.contains("torch_dtype") ? "torch_dtype" : "dtype"] = dtype_name(dtype);
+  return config.dump(2) + "\n";
+}
 
-  int64_t bytes() const { return head.size() + data_bytes; }
-};
-
-HfWriter::HfWriter(std::string directory, const ModelSpec& spec, at::ScalarType dtype, int64_t max_shard_bytes)
-    : directory_(std::move(directory)), dtype_(dtype) {
-  lay_out(spec, max_shard_bytes);
+HfWriter::HfWriter(std::string directory, const ModelSpec& spec, at::ScalarType dtype, int64_t most_bytes)
+    : directory_(std::move(directory)), dtype_(dtype), layout_(file_tensors(spec, dtype), "model", most_bytes) {
+  open_.resize(layout_.files().size());
 }
 
 HfWriter::~HfWriter() = default;
-
-void HfWriter::lay_out(const ModelSpec& spec, int64_t max_shard_bytes) {
-  auto files = fill_files(file_tensors(spec, dtype_), max_shard_bytes);
-  const int count = files.size();
-  for (int i = 0; i < count; ++i) {
-    auto& tensors = files[i];
-    // Holes are not allowed, so tensors of an odd size come last: all others start at a multiple of 8 bytes.
-    std::stable_partition(tensors.begin(), tensors.end(), [](const FileTensor& t) { return t.bytes % 8 == 0; });
-
-    auto& shard = *shards_.emplace_back(std::make_unique<Shard>());
-    shard.name = count == 1 ? kSingleFile : shard_file(i, count);
-    json header = {{"__metadata__", {{"format", "pt"}}}};
-    for (const auto& tensor : tensors) {
-      header[tensor.name] = {{"dtype", safetensors_dtype(dtype_)},
-                             {"shape", tensor.shape},
-                             {"data_offsets", {shard.data_bytes, shard.data_bytes + tensor.bytes}}};
-      const bool is_new = places_.emplace(tensor.name, Place{&shard, shard.data_bytes}).second;
-      SL_ASSERT(is_new, "two parameters are stored as ", tensor.name);
-      shard.data_bytes += tensor.bytes;
-    }
-    shard.head = safetensors_head(header.dump());
-    for (const auto& tensor : tensors) places_.at(tensor.name).begin += shard.head.size();
-  }
-}
-
-int64_t HfWriter::total_bytes() const {
-  int64_t bytes = 0;
-  for (const auto& shard : shards_) bytes += shard->bytes();
-  return bytes;
-}
 
 std::string HfWriter::path_of(const std::string& name) const {
   return file_in(directory_, name);
@@ -130,12 +55,10 @@ std::string HfWriter::unfinished(const std::string& name) const {
   return path_of(name + ".incomplete");
 }
 
-void HfWriter::create(json config, const std::map<std::string, std::string>& companions) try {
-  // Version 5 of transformers writes dtype, version 4 torch_dtype; both obey it when they load.
-  config[config.contains("torch_dtype") ? "torch_dtype" : "dtype"] = dtype_name(dtype_);
+void HfWriter::create(const json& config, const std::map<std::string, std::string>& companions) try {
   auto small_files = companions;
-  if (shards_.size() > 1) small_files[kIndexFile] = index();
-  small_files[kConfigFile] = config.dump(2) + "\n";
+  if (const auto index = layout_.index(); !index.empty()) small_files[kIndexFile] = index;
+  small_files[kConfigFile] = config_text(config, dtype_);
 
   std::error_code error;
   fs::create_directories(directory_, error);
@@ -151,7 +74,7 @@ void HfWriter::create(json config, const std::map<std::string, std::string>& com
   small_files_.clear();
   for (const auto& [name, text] : small_files) small_files_.push_back(name);
   for (const auto& [name, text] : small_files) make(name, text, text.size());
-  for (const auto& shard : shards_) make(shard->name, shard->head, shard->bytes());
+  for (const auto& file : layout_.files()) make(file.name, file.head, file.bytes);
   created_ = true;
 } catch (const RunError&) {
   if (!created_) discard();
@@ -161,7 +84,7 @@ void HfWriter::create(json config, const std::map<std::string, std::string>& com
 void HfWriter::discard() const {
   std::error_code ignored;
   for (const auto& name : small_files_) fs::remove(unfinished(name), ignored);
-  for (const auto& shard : shards_) fs::remove(unfinished(shard->name), ignored);
+  for (const auto& file : layout_.files()) fs::remove(unfinished(file.name), ignored);
 }
 
 void HfWriter::write(const ParamSpec& param, const std::string& full_name, int t, int t_degree, const at::Tensor& local,
@@ -183,24 +106,25 @@ void HfWriter::write(const ParamSpec& param, const std::string& full_name, int t
     for (size_t d = 0; d < view.size(); ++d) (d < cut ? rows : unit) *= d == cut ? 1 : view[d];
     const int64_t row = view[cut] * unit, piece = range.length * unit;
 
-    const Place& place = places_.at(source.tensor);
+    const auto& place = layout_.place(source.tensor);
     const auto* bytes = static_cast<const char*>(values.const_data_ptr());
     for (int64_t r = 0; r < rows; ++r, bytes += piece)
-      write_bytes(*place.shard, place.begin + r * row + range.begin * unit, std::string_view(bytes, piece), written);
+      write_bytes(place.file, place.begin + r * row + range.begin * unit, std::string_view(bytes, piece), written);
   }
 }
 
 // Written data goes to the disk immediately: otherwise all of it could still be in memory when flush() is called, which
 // would then take its time without progress.
-void HfWriter::write_bytes(Shard& shard, int64_t offset, std::string_view bytes, const Written& written) {
-  if (!shard.file) shard.file.emplace(DiskFile::open(unfinished(shard.name)));
+void HfWriter::write_bytes(size_t file, int64_t offset, std::string_view bytes, const Written& written) {
+  auto& open = open_[file];
+  if (!open) open.emplace(DiskFile::open(unfinished(layout_.files()[file].name)));
   while (!bytes.empty()) {
     const auto piece = bytes.substr(0, kPieceBytes);
     const int64_t length = piece.size();
-    shard.file->write_at(offset, piece);
+    open->write_at(offset, piece);
     unsynced_bytes_ += length;
     if (unsynced_bytes_ >= kPieceBytes) {
-      shard.file->sync();
+      open->sync();
       unsynced_bytes_ = 0;
     }
     if (written) written(length);
@@ -210,18 +134,16 @@ void HfWriter::write_bytes(Shard& shard, int64_t offset, std::string_view bytes,
 }
 
 void HfWriter::flush() {
-  for (const auto& shard : shards_)
-    if (shard->file) shard->file->sync();
+  for (auto& file : open_)
+    if (file) file->sync();
 }
 
 void HfWriter::finish() {
   flush();
   remove_earlier_model();
   const auto give_name = [this](const std::string& name) { rename_file(unfinished(name), path_of(name)); };
-  for (const auto& shard : shards_) {
-    shard->file.reset();
-    give_name(shard->name);
-  }
+  for (auto& file : open_) file.reset();
+  for (const auto& file : layout_.files()) give_name(file.name);
   for (const auto& name : small_files_)
     if (name != kConfigFile) give_name(name);
   sync_directory(directory_);
@@ -241,14 +163,6 @@ void HfWriter::remove_earlier_model() const try {
   for (const auto& file : old) fs::remove(file);
 } catch (const fs::filesystem_error& error) {
   throw RunError(cat(directory_, ": the earlier model cannot be removed: ", error.what()));
-}
-
-std::string HfWriter::index() const {
-  int64_t data_bytes = 0;
-  json weight_map = json::object();
-  for (const auto& shard : shards_) data_bytes += shard->data_bytes;
-  for (const auto& [tensor, place] : places_) weight_map[tensor] = place.shard->name;
-  return json{{"metadata", {{"total_size", data_bytes}}}, {"weight_map", weight_map}}.dump(2) + "\n";
 }
 
 }  // namespace shardline

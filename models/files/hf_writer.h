@@ -12,35 +12,40 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "core/files/disk_file.h"
 #include "core/model/model_spec.h"
+#include "models/files/file_layout.h"
 
 namespace shardline {
 
+// The contents of a config.json for weights of this type.
+std::string config_text(nlohmann::json config, at::ScalarType dtype);
+
 class HfWriter {
  public:
-  static constexpr int64_t kShardBytes = 5'000'000'000;
   static constexpr int64_t kPieceBytes = 64 << 20;
   using Written = std::function<void(int64_t bytes)>;
 
-  // Every rank gives the same arguments; nothing is touched yet. A tensor larger than max_shard_bytes gets a file of
-  // its own. Tied parameters are not written, as transformers does not.
-  HfWriter(std::string directory, const ModelSpec& spec, at::ScalarType dtype, int64_t max_shard_bytes = kShardBytes);
+  // Every rank gives the same arguments; nothing is touched yet. most_bytes: see FileLayout. Tied parameters are not
+  // written, as transformers does not.
+  HfWriter(std::string directory, const ModelSpec& spec, at::ScalarType dtype,
+           int64_t most_bytes = FileLayout::kMostBytes);
   ~HfWriter();
   HfWriter(const HfWriter&) = delete;
   HfWriter& operator=(const HfWriter&) = delete;
 
-  int64_t total_bytes() const;  // of all weight files
+  int64_t total_bytes() const { return layout_.total_bytes(); }  // of all weight files
 
   // Makes the directory and the files. config.json: `config` with its dtype set to the weights'. companions: other
   // files of the directory, contents by name. RunError, and none of these files left behind, when there is no room for
   // them all. Called again, it restores files that were removed in the meantime and leaves the rest alone.
-  void create(nlohmann::json config, const std::map<std::string, std::string>& companions);
+  void create(const nlohmann::json& config, const std::map<std::string, std::string>& companions);
   void discard() const;  // removes what create() made; never throws
 
   // Writes the slice of rank t of t_degree: local [param.local_shape(t, t_degree)], any device and dtype. Of a
@@ -54,25 +59,17 @@ class HfWriter {
   void finish();
 
  private:
-  struct Shard;
-  struct Place {
-    Shard* shard;
-    int64_t begin;  // in the file, bytes
-  };
-
-  void lay_out(const ModelSpec& spec, int64_t max_shard_bytes);
-  void write_bytes(Shard& shard, int64_t offset, std::string_view bytes, const Written& written);
+  void write_bytes(size_t file, int64_t offset, std::string_view bytes, const Written& written);
   void remove_earlier_model() const;
-  std::string index() const;
   std::string path_of(const std::string& name) const;
   std::string unfinished(const std::string& name) const;
 
   std::string directory_;
   at::ScalarType dtype_;
-  std::vector<std::unique_ptr<Shard>> shards_;
-  std::map<std::string, Place> places_;   // by tensor
-  std::vector<std::string> small_files_;  // that create() wrote: all but the weights
-  bool created_ = false;                  // once, by create()
+  FileLayout layout_;
+  std::vector<std::optional<DiskFile>> open_;  // by file of the layout, on ranks that write
+  std::vector<std::string> small_files_;       // that create() wrote: all but the weights
+  bool created_ = false;                       // once, by create()
   int64_t unsynced_bytes_ = 0;
 };
 

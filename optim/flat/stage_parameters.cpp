@@ -252,6 +252,14 @@ std::vector<TrainedRange> StageParameters::trained_ranges() {
   return ranges;
 }
 
+std::vector<KeptRange> StageParameters::kept_values() {
+  std::vector<KeptRange> ranges;
+  visit_buffers([&](Buffer& buffer, const std::vector<Parameter*>&, std::vector<FlatGradients>&) {
+    for (size_t i = 0; i < buffer.values.size(); ++i) ranges.push_back({buffer.values[i].own(), pieces_of(buffer, i)});
+  });
+  return ranges;
+}
+
 std::vector<TrainedParameter> StageParameters::trained_parameters() const {
   std::vector<TrainedParameter> parameters;
   const auto add = [&](const Buffer& buffer) {

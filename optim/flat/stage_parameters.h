@@ -44,6 +44,12 @@ struct TrainedRange {
   std::function<void()> rounded_is_written = nullptr;
 };
 
+// Values that this rank keeps between steps as they are trained (FlatValues::own), frozen ones included.
+struct KeptRange {
+  at::Tensor values;  // [elements]
+  std::vector<TrainedPiece> pieces;
+};
+
 // A trained logical parameter of the stage, whether or not this rank holds a part of it.
 struct TrainedParameter {
   int number = 0;  // as in TrainedPiece
@@ -93,7 +99,8 @@ class StageParameters : public ParameterStore {
   void finish_gradients();  // waits for all reductions, and adds the uses of tied parameters
   // Call it after that and before an update: starts to copy gradients to the host, if ranges are there.
   void bring_gradients();
-  std::vector<TrainedRange> trained_ranges();                // of this rank's shards; valid while this object exists
+  std::vector<TrainedRange> trained_ranges();  // of this rank's shards; valid while this object exists
+  std::vector<KeptRange> kept_values();
   std::vector<TrainedParameter> trained_parameters() const;  // in the same order on all ranks of the stage
   // The ranks that share this stage's trained parameters.
   CommunicatorPtr part_holders() const { return shard_groups_.part_holders(); }

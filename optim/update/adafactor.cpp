@@ -114,12 +114,23 @@ void update_matrix(T* values, const T* gradients, const TensorRuns& runs, const 
   });
 }
 
-// Calls work(index in the range, index in the state) for the elements of a tensor that is not a matrix, in order.
+// Calls work(index in the range) for the elements of a tensor, in order.
 template <class Work>
 void for_elements(const TensorRuns& runs, const Work& work) {
-  int64_t place = 0;
   for (int64_t i = 0; i < runs.count(); ++i)
-    for (int64_t j = 0, begin = runs[i].begin, length = runs[i].length; j < length; ++j) work(begin + j, place++);
+    for (int64_t j = 0, begin = runs[i].begin, length = runs[i].length; j < length; ++j) work(begin + j);
+}
+
+// From the first to the last element of a tensor in the range.
+Range span_of(const TensorRuns& runs) {
+  Range span;
+  for (int64_t i = 0; i < runs.count(); ++i) {
+    const auto run = runs[i];
+    if (run.length == 0) continue;
+    if (span.length == 0) span.begin = run.begin;
+    span.length = run.begin + run.length - span.begin;
+  }
+  return span;
 }
 
 }  // namespace
@@ -130,7 +141,9 @@ Adafactor::Adafactor(std::vector<TrainedRange> ranges, const std::vector<Trained
   int64_t places = 0;
   for (const auto& parameter : parameters)
     for (auto& factors : tensor_factors(*parameter.spec)) {
-      tensors_.push_back({factors, parameter.number, places, places + factors.row_places()});
+      const size_t source =
+          tensors_.empty() || tensors_.back().number != parameter.number ? 0 : tensors_.back().source + 1;
+      tensors_.push_back({factors, parameter.spec, parameter.number, source, places, places + factors.row_places()});
       places += factors.row_places() + factors.column_places();
     }
   const MemoryScope scope(MemoryClass::optimizer);
@@ -142,22 +155,22 @@ Adafactor::Adafactor(std::vector<TrainedRange> ranges, const std::vector<Trained
           "/training/optim: adafactor runs on CPUs only; set smp_options.offload_optimizer_states, or runtime.device "
           "to \"cpu\", or use \"adamw_torch_fused\", \"adam\" or \"sgd\"");
     SL_ASSERT(range.values.scalar_type() == range.gradients.scalar_type(), "values and gradients of different types");
-    for (size_t p = 0; p < range.pieces.size(); ++p)
+    for (const auto& piece : range.pieces)
       for (size_t t = 0; t < tensors_.size(); ++t) {
-        if (tensors_[t].number != range.pieces[p].number) continue;
-        TensorRuns runs(tensors_[t].factors, range.pieces[p], holders_.t, holders_.t_degree);
-        const int64_t elements = runs.elements();
-        if (elements == 0) continue;
-        parts_.push_back({r, t, range.pieces[p].counted, std::move(runs), {}});
-        if (!tensors_[t].factors.factored) parts_.back().squares = at::zeros({elements}, range.values.options());
+        if (tensors_[t].number != piece.number) continue;
+        TensorRuns runs(tensors_[t].factors, piece, holders_.t, holders_.t_degree);
+        const Range span = span_of(runs);
+        if (span.length == 0) continue;
+        parts_.push_back({r, t, piece, std::move(runs), span.begin, {}});
+        if (!tensors_[t].factors.factored) parts_.back().squares = at::zeros({span.length}, range.values.options());
       }
   }
 }
 
 void Adafactor::step(double learning_rate, const GradientFactor& gradient_factor) {
-  ++steps_;
+  ++updates_;
   for (const auto& range : ranges_) take_gradients(range, gradient_factor, options_.max_gradient_value);
-  const double decay = 1 - std::pow(steps_, kDecayPower);
+  const double decay = 1 - std::pow(updates_, kDecayPower);
   update_means(decay);
   update_squares(decay);
   auto factors = update_factors();
@@ -182,8 +195,9 @@ void Adafactor::update(const Part& part, const at::Tensor& factors, double squar
     if (tensor.factors.factored)
       return update_matrix(values, gradients, part.runs, vectors(tensor, factors), keep, rate);
     const auto* squares = part.squares.const_data_ptr<scalar_t>();
-    for_elements(part.runs, [&](int64_t i, int64_t place) {
-      values[i] = scalar_t(double(values[i]) * keep - rate * double(gradients[i]) / std::sqrt(double(squares[place])));
+    for_elements(part.runs, [&](int64_t i) {
+      const double square = squares[i - part.begin];
+      values[i] = scalar_t(double(values[i]) * keep - rate * double(gradients[i]) / std::sqrt(square));
     });
   });
 }
@@ -192,7 +206,7 @@ void Adafactor::update_means(double decay) {
   auto sums = at::zeros_like(means_);
   for (const auto& part : parts_) {
     const Tensor& tensor = tensors_[part.tensor];
-    if (!tensor.factors.factored || !part.counted) continue;
+    if (!tensor.factors.factored || !part.piece.counted) continue;
     const at::Tensor& gradients = ranges_[part.range].gradients;
     AT_DISPATCH_FLOATING_TYPES(gradients.scalar_type(), "adafactor", [&] {
       add_squares(gradients.const_data_ptr<scalar_t>(), part.runs, tensor.factors, vectors(tensor, sums));
@@ -217,9 +231,9 @@ void Adafactor::update_squares(double decay) {
     AT_DISPATCH_FLOATING_TYPES(part.squares.scalar_type(), "adafactor", [&] {
       auto* squares = part.squares.data_ptr<scalar_t>();
       const auto* gradients = ranges_[part.range].gradients.const_data_ptr<scalar_t>();
-      for_elements(part.runs, [&](int64_t i, int64_t place) {
+      for_elements(part.runs, [&](int64_t i) {
         const double square = double(gradients[i]) * double(gradients[i]) + kSquareFloor;
-        squares[place] = scalar_t(decay * double(squares[place]) + (1 - decay) * square);
+        squares[i - part.begin] = scalar_t(decay * double(squares[i - part.begin]) + (1 - decay) * square);
       });
     });
   }
@@ -245,7 +259,7 @@ std::vector<double> Adafactor::sum_squared_updates(const at::Tensor& factors) co
   auto sums = at::zeros({std::ssize(tensors_)}, at::kDouble);
   auto* sum = sums.data_ptr<double>();
   for (const auto& part : parts_) {
-    if (!part.counted) continue;
+    if (!part.piece.counted) continue;
     const Tensor& tensor = tensors_[part.tensor];
     const at::Tensor& gradients = ranges_[part.range].gradients;
     AT_DISPATCH_FLOATING_TYPES(gradients.scalar_type(), "adafactor", [&] {
@@ -255,8 +269,8 @@ std::vector<double> Adafactor::sum_squared_updates(const at::Tensor& factors) co
         return;
       }
       const auto* squares = part.squares.const_data_ptr<scalar_t>();
-      for_elements(part.runs, [&](int64_t i, int64_t place) {
-        sum[part.tensor] += double(gradient[i]) * double(gradient[i]) / double(squares[place]);
+      for_elements(part.runs, [&](int64_t i) {
+        sum[part.tensor] += double(gradient[i]) * double(gradient[i]) / double(squares[i - part.begin]);
       });
     });
   }
@@ -274,6 +288,49 @@ void Adafactor::add_over_holders(const at::Tensor& sums) const {
 Adafactor::Vectors Adafactor::vectors(const Tensor& tensor, const at::Tensor& of_all) {
   auto* begin = of_all.data_ptr<double>();
   return {begin + tensor.row_begin, begin + tensor.column_begin};
+}
+
+std::vector<StatePart> Adafactor::state() {
+  std::vector<StatePart> parts;
+  const auto add = [&](const Tensor& tensor, size_t which) -> StatePart& {
+    auto tensors = adafactor_state_tensors(*tensor.spec);
+    std::erase_if(tensors, [&](const StateTensor& of) { return of.source != tensor.source; });
+    return parts.emplace_back(
+        StatePart{.tensor = std::move(tensors.at(which)), .spec = tensor.spec, .number = tensor.number});
+  };
+  for (const auto& tensor : tensors_) {
+    if (!tensor.factors.factored) continue;
+    add(tensor, 0).values = means_.narrow(0, tensor.row_begin, tensor.factors.row_places());
+    add(tensor, 1).values = means_.narrow(0, tensor.column_begin, tensor.factors.column_places());
+  }
+  for (const auto& part : parts_) {
+    if (tensors_[part.tensor].factors.factored) continue;
+    StatePart& squares = add(tensors_[part.tensor], 0);
+    squares.offset = part.piece.offset + part.begin - part.piece.begin;
+    squares.length = part.squares.numel();
+    squares.values = part.squares;
+  }
+  return parts;
+}
+
+std::vector<StateTensor> adafactor_state_tensors(const ParamSpec& spec) {
+  std::vector<StateTensor> tensors;
+  const auto factors = tensor_factors(spec);
+  for (size_t source = 0; source < spec.sources.size(); ++source) {
+    const TensorFactors& tensor = factors[source];
+    if (!tensor.factored) {
+      tensors.push_back({"exp_avg_sq", source});
+      continue;
+    }
+    const auto vector = [&](const char* name, int64_t places) {
+      std::vector<int64_t> shape = {places};
+      if (tensor.matrices > 1) shape.insert(shape.begin(), tensor.matrices);
+      tensors.push_back({name, source, /*by_element=*/false, std::move(shape), /*is_double=*/true});
+    };
+    vector("exp_avg_sq_row", tensor.rows);
+    vector("exp_avg_sq_col", tensor.columns);
+  }
+  return tensors;
 }
 
 int64_t adafactor_state_bytes(const ParamSpec& spec, int64_t elements, int64_t element_bytes) {

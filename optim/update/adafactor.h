@@ -24,6 +24,7 @@ class Adafactor : public Optimizer {
   Adafactor(std::vector<TrainedRange> ranges, const std::vector<TrainedParameter>& parameters, PartHolders holders,
             const OptimizerOptions& options);
   void step(double learning_rate, const GradientFactor& gradient_factor) override;
+  std::vector<StatePart> state() override;
 
   // The vectors of one tensor: a value for each row and each column of its matrices.
   struct Vectors {
@@ -33,15 +34,18 @@ class Adafactor : public Optimizer {
  private:
   struct Tensor {
     TensorFactors factors;
+    const ParamSpec* spec;            // of its parameter
     int number;                       // of its parameter
+    size_t source;                    // that it is
     int64_t row_begin, column_begin;  // position of its vectors among those of all tensors
   };
   // The part of a tensor in a piece of a range on this rank.
   struct Part {
     size_t range, tensor;
-    bool counted;
+    TrainedPiece piece;
     TensorRuns runs;
-    at::Tensor squares;  // second moments by element, for a tensor that is not a matrix
+    int64_t begin;       // of its first element in the range
+    at::Tensor squares;  // second moments by element from there on, for a tensor that is not a matrix
   };
   static Vectors vectors(const Tensor& tensor, const at::Tensor& of_all);
 
@@ -58,8 +62,10 @@ class Adafactor : public Optimizer {
   at::Tensor means_;  // double: of the squared gradient, by row and by column of every matrix
   PartHolders holders_;
   OptimizerOptions options_;
-  int64_t steps_ = 0;
 };
+
+// See state_tensors(); their names and meanings are those of transformers.
+std::vector<StateTensor> adafactor_state_tensors(const ParamSpec& spec);
 
 // Bytes of state on a rank that holds `elements` of the parameter.
 int64_t adafactor_state_bytes(const ParamSpec& spec, int64_t elements, int64_t element_bytes);

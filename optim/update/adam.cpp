@@ -16,7 +16,7 @@ Adam::Adam(std::vector<TrainedRange> ranges, const OptimizerOptions& options) : 
 }
 
 void Adam::step(double learning_rate, const GradientFactor& gradient_factor) {
-  ++steps_;
+  ++updates_;
   if (update_at_once(learning_rate, gradient_factor)) return;
   const auto update = [&](const auto& fused, State& state, const at::Tensor& step) {
     fused({state.range.values}, {state.range.gradients}, {state.first}, {state.second}, {}, {step}, learning_rate,
@@ -25,13 +25,22 @@ void Adam::step(double learning_rate, const GradientFactor& gradient_factor) {
   };
   for (auto& state : states_) {
     take_gradients(state.range, gradient_factor, options_.max_gradient_value);
-    const auto step = at::full({}, steps_, state.range.values.options().dtype(at::kFloat));
+    const auto step = at::full({}, updates_, state.range.values.options().dtype(at::kFloat));
     if (options_.kind == OptimizerOptions::Kind::adamw)
       update(at::_ops::_fused_adamw_::call, state, step);
     else
       update(at::_ops::_fused_adam_::call, state, step);
     hand_on(state.range);
   }
+}
+
+std::vector<StatePart> Adam::state() {
+  std::vector<StatePart> parts;
+  for (const auto& state : states_) {
+    add_state_parts(kFirstMoment, state.range, state.first, parts);
+    add_state_parts(kSecondMoment, state.range, state.second, parts);
+  }
+  return parts;
 }
 
 // Where the device has a kernel for it: every launch costs more than small ranges take.
@@ -52,7 +61,7 @@ bool Adam::update_at_once(double learning_rate, const GradientFactor& gradient_f
                       .beta2 = options_.beta2,
                       .epsilon = options_.epsilon,
                       .weight_decay = options_.weight_decay,
-                      .step = steps_,
+                      .step = updates_,
                       .gradient_factor = gradient_factor.known,
                       .max_gradient_value = options_.max_gradient_value,
                       .decoupled = options_.kind == OptimizerOptions::Kind::adamw},

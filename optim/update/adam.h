@@ -4,11 +4,14 @@
 
 namespace shardline {
 
+inline constexpr const char *kFirstMoment = "exp_avg", *kSecondMoment = "exp_avg_sq";
+
 class Adam : public Optimizer {
  public:
   // options.kind: adamw or adam.
   Adam(std::vector<TrainedRange> ranges, const OptimizerOptions& options);
   void step(double learning_rate, const GradientFactor& gradient_factor) override;
+  std::vector<StatePart> state() override;
 
  private:
   bool update_at_once(double learning_rate, const GradientFactor& gradient_factor);
@@ -19,7 +22,6 @@ class Adam : public Optimizer {
   };
   std::vector<State> states_;
   OptimizerOptions options_;
-  int64_t steps_ = 0;
 };
 
 }  // namespace shardline

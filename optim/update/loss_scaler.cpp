@@ -5,23 +5,23 @@
 namespace shardline {
 
 LossScaler::LossScaler(const LossScaleOptions& options)
-    : options_(options), scale_(options.initial), hysteresis_(options.delayed_shift) {}
+    : options_(options), state_{.scale = options.initial, .hysteresis = options.delayed_shift} {}
 
 void LossScaler::update(bool overflowed) {
-  skipped_ += overflowed;
+  state_.skipped += overflowed;
   if (!options_.dynamic) return;
   if (overflowed) {
-    if (options_.delayed_shift == 1 || hysteresis_ == 1)
-      scale_ = std::max(scale_ / options_.factor, options_.least);
+    if (options_.delayed_shift == 1 || state_.hysteresis == 1)
+      state_.scale = std::max(state_.scale / options_.factor, options_.least);
     else
-      --hysteresis_;
-    last_overflow_ = step_;
+      --state_.hysteresis;
+    state_.last_overflow = state_.step;
   } else {
-    const bool grows = (step_ - last_overflow_) % options_.window == 0;
-    if (grows || options_.consecutive_hysteresis) hysteresis_ = options_.delayed_shift;
-    if (grows) scale_ *= options_.factor;
+    const bool grows = (state_.step - state_.last_overflow) % options_.window == 0;
+    if (grows || options_.consecutive_hysteresis) state_.hysteresis = options_.delayed_shift;
+    if (grows) state_.scale *= options_.factor;
   }
-  ++step_;
+  ++state_.step;
 }
 
 }  // namespace shardline

@@ -21,16 +21,23 @@ class LossScaler {
  public:
   explicit LossScaler(const LossScaleOptions& options);
 
-  double scale() const { return scale_; }  // for the next step
+  double scale() const { return state_.scale; }  // for the next step
   // Call it after each step's backward pass, on every rank alike. A step that overflowed must not update.
   void update(bool overflowed);
-  int64_t skipped() const { return skipped_; }  // steps that overflowed so far
+  int64_t skipped() const { return state_.skipped; }  // steps that overflowed so far
+
+  // Everything that steps change.
+  struct State {
+    double scale = 1;
+    int64_t step = 0, last_overflow = -1, hysteresis = 1, skipped = 0;
+    bool operator==(const State&) const = default;
+  };
+  const State& state() const { return state_; }
+  void set_state(const State& state) { state_ = state; }
 
  private:
   LossScaleOptions options_;
-  double scale_;
-  int64_t step_ = 0, last_overflow_ = -1, hysteresis_;
-  int64_t skipped_ = 0;
+  State state_;
 };
 
 }  // namespace shardline

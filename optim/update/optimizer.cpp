@@ -40,6 +40,32 @@ int64_t optimizer_state_bytes(const OptimizerOptions& options, const ParamSpec& 
   throw InvariantError("unknown optimizer");
 }
 
+std::vector<StateTensor> state_tensors(const OptimizerOptions& options, const ParamSpec& spec) {
+  if (options.kind == OptimizerOptions::Kind::adafactor) return adafactor_state_tensors(spec);
+  std::vector<StateTensor> tensors;
+  for (size_t source = 0; source < spec.sources.size(); ++source) {
+    if (options.kind == OptimizerOptions::Kind::sgd) {
+      if (options.momentum != 0) tensors.push_back({kMomentum, source});
+    } else {
+      tensors.push_back({kFirstMoment, source});
+      tensors.push_back({kSecondMoment, source});
+    }
+  }
+  return tensors;
+}
+
+void add_state_parts(const char* name, const TrainedRange& range, const at::Tensor& state,
+                     std::vector<StatePart>& parts) {
+  for (const auto& piece : range.pieces)
+    for (size_t source = 0; source < piece.spec->sources.size(); ++source)
+      parts.push_back({.tensor = {name, source},
+                       .spec = piece.spec,
+                       .number = piece.number,
+                       .offset = piece.offset,
+                       .length = piece.length,
+                       .values = state.narrow(0, piece.begin, piece.length)});
+}
+
 void take_gradients(const TrainedRange& range, const GradientFactor& factor, double max_value) {
   if (range.await_gradients) range.await_gradients();
   if (factor.on_device.defined())

@@ -16,14 +16,48 @@ struct GradientFactor {
   at::Tensor on_device;  // [], fp32
 };
 
+// A tensor of an optimizer's state, named as torch.optim and transformers do: "exp_avg". It belongs to one tensor of
+// the model's file.
+struct StateTensor {
+  std::string name;
+  size_t source = 0;  // in ParamSpec::sources
+  // By element: it has the shape of the file's tensor. Otherwise `shape`, and every rank of part_holders() has it
+  // whole.
+  bool by_element = true;
+  std::vector<int64_t> shape = {};
+  bool is_double = false;  // else it has the type of the trained values
+};
+// What an optimizer keeps of a trained parameter.
+std::vector<StateTensor> state_tensors(const OptimizerOptions& options, const ParamSpec& spec);
+
+// A rank's part of a state tensor; `values` is the optimizer's own memory, which may be read and written between steps.
+struct StatePart {
+  StateTensor tensor;
+  const ParamSpec* spec = nullptr;
+  int number = 0;                  // of the parameter, as in TrainedPiece
+  int64_t offset = 0, length = 0;  // by element: as in TrainedPiece; only elements of the source belong to the state
+  at::Tensor values;               // by element [length], else [elements of the shape]
+};
+
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
+  // This rank's parts of the state. The number of updates so far belongs to it.
+  virtual std::vector<StatePart> state() = 0;
+  int64_t updates() const { return updates_; }
+  void set_updates(int64_t updates) { updates_ = updates; }
   // Updates the values of all ranges from their gradients, which are complete and may be clipped in place.
   // gradient_factor: multiplies the gradients first (clip_factor). All ranks that hold parts of a parameter take part.
   // Gradients of a range are not used before take_gradients, nor its values after hand_on.
   virtual void step(double learning_rate, const GradientFactor& gradient_factor) = 0;
+
+ protected:
+  int64_t updates_ = 0;  // calls of step()
 };
+
+// The parts of a state by element [elements of the range], piece by piece.
+void add_state_parts(const char* name, const TrainedRange& range, const at::Tensor& state,
+                     std::vector<StatePart>& parts);
 
 // The parameters must outlive the result. Throws ConfigError if their device does not support this optimizer.
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options, StageParameters& parameters);

@@ -4,10 +4,13 @@
 
 namespace shardline {
 
+inline constexpr const char* kMomentum = "momentum_buffer";
+
 class Sgd : public Optimizer {
  public:
   Sgd(std::vector<TrainedRange> ranges, const OptimizerOptions& options);
   void step(double learning_rate, const GradientFactor& gradient_factor) override;
+  std::vector<StatePart> state() override;
 
  private:
   struct State {
@@ -16,7 +19,6 @@ class Sgd : public Optimizer {
   };
   std::vector<State> states_;
   OptimizerOptions options_;
-  bool first_step_ = true;  // in which the momentum is the gradient
 };
 
 }  // namespace shardline

@@ -20,7 +20,7 @@ enum class ModelInit { pretrained, random };
 enum class Optim { adamw_torch_fused, adamw_torch, adam, sgd, adafactor };  // the first two are the same AdamW
 enum class Tracker { tensorboard, none };                                   // where metrics are written, too
 enum class EvalStrategy { no, steps, epoch };
-enum class SaveStrategy { no, steps };  // both save the final model
+enum class SaveStrategy { no, steps, epoch, best };  // all save the final model
 // Over T: memory splits the rows at layer borders (sequence parallelism), speed keeps all rows on every rank.
 enum class Optimize { memory, speed };
 // checkpointed: the inputs of recomputed groups; all: everything that is kept between forward and backward.
@@ -76,7 +76,9 @@ inline constexpr auto kWords<EvalStrategy> = std::to_array<ChoiceWord<EvalStrate
                                                                                       {EvalStrategy::epoch, "epoch"}});
 template <>
 inline constexpr auto kWords<SaveStrategy> = std::to_array<ChoiceWord<SaveStrategy>>({{SaveStrategy::no, "no"},
-                                                                                      {SaveStrategy::steps, "steps"}});
+                                                                                      {SaveStrategy::steps, "steps"},
+                                                                                      {SaveStrategy::epoch, "epoch"},
+                                                                                      {SaveStrategy::best, "best"}});
 template <>
 inline constexpr auto kWords<Optimize> = std::to_array<ChoiceWord<Optimize>>({{Optimize::memory, "memory"},
                                                                               {Optimize::speed, "speed"}});

@@ -68,6 +68,16 @@ struct TrainingOptions {
   bool eval_on_start = false;     // evaluate before step 1
   bool do_eval = false;           // evaluate after the last step
   SaveStrategy save_strategy = SaveStrategy::steps;
+  double save_steps = 500;                    // between checkpoints; below 1: that share of all steps
+  std::optional<int> save_total_limit;        // most checkpoints that are kept; unset: all
+  bool save_only_model = false;               // checkpoints without the optimizer's state
+  std::optional<std::string> checkpoint_dir;  // of the checkpoints; unset: output_dir
+  nlohmann::json resume_from_checkpoint;      // see engine/config/rules/saving_rules.h
+  bool resume_with_changes = false;           // continue although settings of the curve differ
+  bool load_best_model_at_end = false;
+  std::optional<std::string> metric_for_best_model;  // unset: the loss
+  std::optional<bool> greater_is_better;             // unset: false for the metrics that exist
+  std::optional<int> max_run_seconds;                // after which a run stops and saves; unset: none
   std::int64_t seed = 42;
   std::optional<std::int64_t> data_seed;     // unset: seed
   bool dataloader_drop_last = false;         // leave out the short last batch of an epoch

@@ -55,8 +55,6 @@ std::vector<Key> optimization_keys() {
                "Passes over the training data; used if max_steps is -1."),
       honoured("max_steps", training_section, &Training::max_steps, json_integer(-1, kMostSteps),
                "Optimizer steps of the run; -1: num_train_epochs determines them."),
-      not_yet("max_run_seconds", nullptr, "Ours: save and stop after this time.",
-              "set max_steps according to the time you have"),
       honoured("learning_rate", training_section, &Training::learning_rate, json_number(0), "Peak learning rate."),
       honoured("lr_scheduler_type", training_section, &Training::lr_scheduler_type,
                json_choice(words_of<RateSchedule>(
@@ -249,7 +247,6 @@ std::vector<Key> logging_and_evaluation_keys() {
 }
 
 std::vector<Key> saving_keys() {
-  const std::string later = "saving during training is not implemented yet: leave it out; the final model is saved";
   const JsonType optional_text = or_null(json_text());
   const std::string hub = "only used with push_to_hub";
   return {
@@ -257,21 +254,42 @@ std::vector<Key> saving_keys() {
       honoured("overwrite_output_dir", training_section, &Training::overwrite_output_dir, json_boolean(),
                "Version 4: run even if output_dir is not empty. Records of the earlier run are removed; its model is "
                "moved to `previous-model/` until the new one is complete."),
-      honoured("save_strategy", training_section, &Training::save_strategy,
-               json_choice(words_of<SaveStrategy>({"epoch", "best"}, later)),
-               "The final model is always saved; `steps`, the default, does not save anything else yet."),
-      not_yet("save_steps", 500, "Steps between checkpoints.", later),
-      not_yet("save_total_limit", nullptr, "Maximum number of checkpoints that are kept.", later),
-      not_yet("save_only_model", false, "Checkpoints without the optimizer's state.", later),
+      honoured(
+          "save_strategy", training_section, &Training::save_strategy, json_choice(words_of<SaveStrategy>()),
+          "When to save a checkpoint: every save_steps, after each epoch, or when an evaluation is the best so far. "
+          "The final model is always saved, and a run that is asked to stop saves a checkpoint."),
+      honoured("save_steps", training_section, &Training::save_steps, json_number(1e-9, kMostSteps),
+               "Steps between checkpoints; below 1: that share of all steps."),
+      honoured("save_total_limit", training_section, &Training::save_total_limit, json_integer(1),
+               "Most checkpoints that are kept: the newest, and the best with load_best_model_at_end; the oldest are "
+               "removed."),
+      honoured("save_only_model", training_section, &Training::save_only_model, json_boolean(),
+               "Checkpoints without the optimizer's state, from which training cannot continue."),
       refused("save_safetensors", true, "Version 4: safetensors, not pickle.", "leave it out: this is always the case"),
       no_effect("save_on_each_node", json_boolean(), false, "each file is written once"),
-      not_yet("enable_jit_checkpoint", false, "Save a checkpoint when the job is about to be terminated.", later),
-      not_yet("resume_from_checkpoint", nullptr, "Continue from a checkpoint.", later),
-      no_effect("ignore_data_skip", json_boolean(), false, "only used when resuming"),
-      no_effect("restore_callback_states_from_checkpoint", json_boolean(), false, "only used when resuming"),
-      not_yet("load_best_model_at_end", false, "Load the best checkpoint at the end.", later),
-      not_yet("metric_for_best_model", nullptr, "Metric that determines the best checkpoint.", later),
-      not_yet("greater_is_better", nullptr, "Whether a larger metric is better.", later),
+      no_effect("enable_jit_checkpoint", json_boolean(), false,
+                "a run that is asked to stop always saves a checkpoint"),
+      honoured("checkpoint_dir", training_section, &Training::checkpoint_dir, json_text(),
+               "Ours: directory of the checkpoints; unset: output_dir."),
+      honoured(
+          "resume_from_checkpoint", training_section, &Training::resume_from_checkpoint, or_null(json_any()),
+          "Continue a run: the directory of a checkpoint; `true`: the newest one in checkpoint_dir that is intact; "
+          "`\"auto\"`: the same, or from the start if there is none. The layout may differ from that of the run "
+          "that saved it. See [checkpoints](checkpoints.md)."),
+      honoured(
+          "resume_with_changes", training_section, &Training::resume_with_changes, json_boolean(),
+          "Ours: continue although settings or data that determine the curve differ from the checkpoint's; without it, "
+          "they are listed and the run is refused."),
+      no_effect("ignore_data_skip", json_boolean(), false, "nothing is read to find the place in the data"),
+      no_effect("restore_callback_states_from_checkpoint", json_boolean(), false, "there are no callbacks"),
+      honoured("load_best_model_at_end", training_section, &Training::load_best_model_at_end, json_boolean(),
+               "Save the weights of the checkpoint with the best evaluation as the final model."),
+      honoured("metric_for_best_model", training_section, &Training::metric_for_best_model, json_text(),
+               "Metric of an evaluation that determines the best checkpoint: `loss` or `perplexity`; unset: `loss`."),
+      honoured("greater_is_better", training_section, &Training::greater_is_better, json_boolean(),
+               "Whether a larger metric is better; unset: false."),
+      honoured("max_run_seconds", training_section, &Training::max_run_seconds, json_integer(1),
+               "Ours: seconds after which the run saves a checkpoint and stops with exit code 3."),
       refused("push_to_hub", false, "Upload the model.",
               "upload output_dir, which is a model directory, after the run"),
       no_effect("hub_model_id", optional_text, nullptr, hub),

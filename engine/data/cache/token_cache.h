@@ -40,7 +40,8 @@ class TokenCache {
   int64_t size() const { return size_; }  // tokens
   int64_t documents() const { return documents_; }
   int64_t vocab_size() const { return vocab_size_; }
-  const std::string& digest() const { return digest_; }  // what ranks compare: same digest, same tokens
+  uint64_t ids_checksum() const { return ids_checksum_; }  // of the tokens alone
+  const std::string& digest() const { return digest_; }    // what ranks compare: same digest, same tokens
   const std::filesystem::path& path() const { return file_.path(); }
 
   // Tokens [first, first + count) to `out`. DataError for a damaged file whose ids are not below vocab_size.

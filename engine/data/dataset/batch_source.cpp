@@ -76,6 +76,11 @@ Batch DatasetSource::batch(int64_t step, const BatchSlice& slice) {
   return batch;
 }
 
+std::string DatasetSource::digest() const {
+  return cat(std::hex, data_.tokens().ids_checksum(), std::dec, ", ", data_.size(), " blocks from ",
+             data_.first_block(), " on");
+}
+
 void FedSource::push(const at::Tensor& ids, const at::Tensor& labels) {
   const bool good = ids.dim() == 2 && ids.scalar_type() == at::kLong;
   const bool matching = !labels.defined() || (labels.sizes() == ids.sizes() && labels.scalar_type() == at::kLong);

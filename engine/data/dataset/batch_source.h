@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "engine/data/dataset/block_dataset.h"
@@ -51,6 +52,8 @@ class DatasetSource final : public BatchSource {
   int64_t samples_in_step(int64_t step) const override { return order_.samples_in_batch(step % steps_per_epoch()); }
   int64_t steps_per_epoch() const { return order_.batches_per_epoch(); }
   const BlockDataset& data() const { return data_; }
+  // The same for the same samples, wherever their files are.
+  std::string digest() const;
 
  private:
   BlockDataset data_;

@@ -22,6 +22,7 @@ class BlockDataset {
   int64_t size() const { return count_; }  // blocks
   int64_t sequence_length() const { return sequence_length_; }
   int64_t dropped_tokens() const { return tokens_->size() % sequence_length_; }  // of the whole stream
+  int64_t first_block() const { return first_; }                                 // in the stream
   const TokenCache& tokens() const { return *tokens_; }
 
   // Block i in [0, size()) to `out`, sequence_length ids.

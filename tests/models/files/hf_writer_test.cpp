@@ -109,7 +109,7 @@ TEST_CASE("what any number of ranks writes, any other number reads", "[hf_writer
   const auto spec = toy();
   for (int writers = 1; writers <= 6; ++writers) {
     for (const auto dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
-      for (const int64_t shard_bytes : {int64_t{1}, int64_t{400}, HfWriter::kShardBytes}) {
+      for (const int64_t shard_bytes : {int64_t{1}, int64_t{400}, FileLayout::kMostBytes}) {
         const ScratchDirectory scratch;
         write_model(scratch.path(), spec, writers, dtype, shard_bytes);
         INFO(writers << " writers, " << c10::toString(dtype) << ", shards of " << shard_bytes);
@@ -121,14 +121,14 @@ TEST_CASE("what any number of ranks writes, any other number reads", "[hf_writer
 
 TEST_CASE("files are the same whoever writes them", "[hf_writer]") {
   const ScratchDirectory one, four;
-  write_model(one / "m", toy(), 1, at::kFloat, HfWriter::kShardBytes);
-  write_model(four / "m", toy(), 4, at::kFloat, HfWriter::kShardBytes);
+  write_model(one / "m", toy(), 1, at::kFloat, FileLayout::kMostBytes);
+  write_model(four / "m", toy(), 4, at::kFloat, FileLayout::kMostBytes);
   CHECK(contents(one / "m/model.safetensors") == contents(four / "m/model.safetensors"));
 }
 
 TEST_CASE("a file has the form that the reference expects", "[hf_writer]") {
   const ScratchDirectory scratch;
-  write_model(scratch.path(), toy(), 2, at::kHalf, HfWriter::kShardBytes);
+  write_model(scratch.path(), toy(), 2, at::kHalf, FileLayout::kMostBytes);
   const SafetensorsFile file(scratch / "model.safetensors");
   CHECK(file.header().size() % 8 == 0);
   CHECK(json::parse(file.header())["__metadata__"] == json{{"format", "pt"}});
@@ -157,7 +157,7 @@ TEST_CASE("nothing of an earlier model of another form is left", "[hf_writer]") 
   const std::set<std::string> single{"config.json", "model.safetensors"};
   write_model(scratch.path(), toy(), 1, at::kFloat, 200);
   CHECK(names_in(scratch.path()).size() > 3);
-  write_model(scratch.path(), toy(), 2, at::kFloat, HfWriter::kShardBytes);
+  write_model(scratch.path(), toy(), 2, at::kFloat, FileLayout::kMostBytes);
   CHECK(names_in(scratch.path()) == single);
   write_model(scratch.path(), toy(), 2, at::kFloat, 200);
   CHECK(names_in(scratch.path()).count("model.safetensors") == 0);
@@ -177,7 +177,7 @@ TEST_CASE("a run that dies while it writes leaves nothing that looks like a mode
   CHECK_THROWS_AS(HfDirectory(scratch.path()), DataError);
 
   // An earlier model stays what it was.
-  write_model(scratch.path(), spec, 1, at::kFloat, HfWriter::kShardBytes);
+  write_model(scratch.path(), spec, 1, at::kFloat, FileLayout::kMostBytes);
   begin();
   check_model(scratch.path(), spec, 2);
 }
@@ -273,7 +273,7 @@ TEST_CASE("a larger unfinished file of another layout does not show in the new o
   const ScratchDirectory scratch;
   put(scratch / "model.safetensors.incomplete", std::string(100'000, 'x'));
   put(scratch / "config.json.incomplete", std::string(100'000, 'x'));
-  write_model(scratch.path(), toy(), 2, at::kFloat, HfWriter::kShardBytes);
+  write_model(scratch.path(), toy(), 2, at::kFloat, FileLayout::kMostBytes);
   check_model(scratch.path(), toy(), 3);
 }
 

@@ -1,0 +1,47 @@
+// Which rank writes which bytes of a checkpoint, and where the values come from. Files are cut into blocks of a fixed
+// length; one rank writes a whole block, so that ranks write long contiguous ranges and checksums need no other rank.
+// A block is written by a rank that holds much of it; ranks that hold equally much divide a run of blocks among them.
+// What the writer lacks comes from one of the ranks that have it.
+#pragma once
+#include <vector>
+
+#include "core/comm/communicator.h"
+#include "engine/checkpoint/contents.h"
+
+namespace shardline {
+
+struct Block {
+  size_t file;
+  int64_t begin, length;  // bytes
+  int writer;
+};
+
+// What a rank holds of a tensor: the slice, on whichever ranks it is.
+struct Holding {
+  size_t tensor;
+  SlicePart slice;
+  std::vector<int> ranks;  // ascending
+};
+
+// Equal on all ranks.
+struct BlockPlan {
+  std::vector<Block> blocks;                   // in the order of their bytes
+  std::vector<std::vector<Holding>> holdings;  // by tensor
+};
+
+// Collective over the world. parts: of this rank. Throws InvariantError if an element is held by no rank.
+BlockPlan make_block_plan(const CheckpointContents& contents, const std::vector<HeldPart>& parts, Communicator& world,
+                          int64_t block_bytes);
+
+// The elements of a tensor that are in a block, as a range of the flat tensor.
+struct BlockRange {
+  size_t tensor;
+  int64_t begin, length;  // elements of the tensor
+  int64_t byte_in_block;  // of its first element
+};
+std::vector<BlockRange> ranges_of(const CheckpointContents& contents, const Block& block);
+
+// Of several holders, the one that gives a writer its elements.
+int sender_to(int writer, const Holding& holding);
+
+}  // namespace shardline

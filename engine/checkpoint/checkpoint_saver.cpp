@@ -1,0 +1,197 @@
+#include "engine/checkpoint/checkpoint_saver.h"
+
+#include <ATen/ops/tensor.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+
+#include "core/error.h"
+#include "core/files/disk_file.h"
+#include "engine/checkpoint/checkpoint_directory.h"
+#include "models/files/hf_layout.h"
+
+namespace shardline {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What a rank reports of its blocks: an error, or its pieces.
+struct PieceRow {
+  int64_t file, end;
+  uint64_t checksum;
+};
+
+std::string report_of(const BackgroundWriter& writer, const std::vector<Block>& blocks) {
+  if (!writer.error().empty()) return "!" + writer.error();
+  std::vector<PieceRow> rows;
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    const auto& block = writer.blocks()[i];
+    for (size_t piece = 0; piece < block.piece_ends.size(); ++piece)
+      rows.push_back({static_cast<int64_t>(blocks[i].file), block.piece_ends[piece], block.checksums[piece]});
+  }
+  return "=" + std::string(reinterpret_cast<const char*>(rows.data()), rows.size() * sizeof(PieceRow));
+}
+
+void add_pieces(const std::string& report, const CheckpointContents& contents, Manifest& manifest) {
+  std::vector<PieceRow> rows((report.size() - 1) / sizeof(PieceRow));
+  std::memcpy(rows.data(), report.data() + 1, rows.size() * sizeof(PieceRow));
+  for (const auto& row : rows) manifest.files[contents.files()[row.file]->name].push_back({row.end, row.checksum});
+}
+
+// Gives the directory its name. Another checkpoint of that name, from an earlier attempt, is there until then.
+void publish_directory(const std::string& unfinished, const std::string& path) {
+  const std::string parent = fs::path(path).parent_path().string();
+  std::error_code ignored;
+  const bool replaces = fs::exists(path, ignored);
+  replaces ? exchange_files(unfinished, path) : rename_file(unfinished, path);
+  sync_directory(parent);
+  if (replaces) fs::remove_all(unfinished, ignored);
+}
+
+}  // namespace
+
+CheckpointSaver::CheckpointSaver(CheckpointSaverParts parts)
+    : parts_(std::move(parts)),
+      world_(parts_.parameters.groups().world),
+      contents_(parts_.spec, parts_.parameters.trained_type(), parts_.optimizer_options),
+      snapshot_(contents_, held_parts(contents_, parts_.parameters, parts_.optimizer), world_, kBlockBytes) {}
+
+CheckpointSaver::~CheckpointSaver() {
+  writer_.reset();  // waits; what is not published stays under its unfinished name
+  publisher_.reset();
+}
+
+int64_t CheckpointSaver::bytes() const {
+  int64_t bytes = 0;
+  for (const auto* file : contents_.files()) bytes += file->bytes;
+  return bytes;
+}
+
+// On rank 0. Returns why it failed.
+std::string CheckpointSaver::make_files() const {
+  try {
+    std::error_code error;
+    fs::remove_all(started_->unfinished, error);
+    fs::create_directories(started_->unfinished, error);
+    if (error) throw RunError(cat(started_->unfinished, ": cannot be created: ", error.message()));
+    for (const auto* file : contents_.files())
+      DiskFile::create(file_in(started_->unfinished, file->name)).reserve(file->bytes);
+    return "";
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+}
+
+std::vector<BlockToWrite> CheckpointSaver::blocks_to_write() const {
+  std::vector<BlockToWrite> blocks;
+  for (size_t i = 0; i < snapshot_.blocks().size(); ++i) {
+    const Block& block = snapshot_.blocks()[i];
+    std::vector<int64_t> borders;
+    for (const auto& range : ranges_of(contents_, block)) borders.push_back(range.byte_in_block);
+    auto ends = piece_ends(block.length, kBlockBytes, borders);
+    for (auto& end : ends) end += block.begin;
+    blocks.push_back({file_in(started_->unfinished, contents_.files()[block.file]->name), block.begin,
+                      snapshot_.bytes(i), std::move(ends)});
+  }
+  return blocks;
+}
+
+void CheckpointSaver::start(int64_t step, std::map<std::string, std::string> files, int64_t best) {
+  finish();
+  const std::string path = file_in(parts_.directory, checkpoint_name(step));
+  started_ = {.step = step, .best = best, .unfinished = path + kUnfinishedSuffix, .path = path};
+  const bool first = world_->rank() == 0;
+  const std::string failure = broadcast_string(*world_, first ? make_files() : "", 0);
+  if (!failure.empty()) return give_up(failure);
+  snapshot_.take();
+  if (first) {
+    started_->small_files = parts_.files;
+    files.merge(started_->small_files);
+    started_->small_files = std::move(files);
+    for (auto& [name, text] : contents_.indexes()) started_->small_files[name] = text;
+  }
+  writer_ = std::make_unique<BackgroundWriter>(blocks_to_write(), [this] {
+    for (const auto& [name, text] : started_->small_files) write_file(file_in(started_->unfinished, name), text);
+  });
+}
+
+void CheckpointSaver::publish() {
+  writer_->wait();
+  const auto reports = gather_strings(*world_, report_of(*writer_, snapshot_.blocks()));
+  writer_.reset();
+  for (const auto& report : reports)
+    if (report.front() == '!') return give_up(report.substr(1));
+  if (world_->rank() != 0) return started_.reset();
+  wait_for_publisher();
+  Manifest manifest{.step = started_->step};
+  for (const auto& report : reports) add_pieces(report, contents_, manifest);
+  for (auto& [name, pieces] : manifest.files)
+    std::ranges::sort(pieces, [](const auto& a, const auto& b) { return a.end < b.end; });
+  for (const auto& [name, text] : started_->small_files) manifest.files[name] = pieces_of(text);
+  publishing_ = started_->step;
+  publisher_ = std::make_unique<BackgroundWriter>(
+      std::vector<BlockToWrite>{}, [this, manifest = std::move(manifest), started = *started_] {
+        write_file(file_in(started.unfinished, kManifestFile), manifest_text(manifest));
+        sync_directory(started.unfinished);
+        publish_directory(started.unfinished, started.path);
+        write_file(file_in(parts_.directory, kNewestFile), checkpoint_name(started.step) + "\n");
+        remove_old(started.best);
+      });
+  started_.reset();
+}
+
+// On rank 0.
+void CheckpointSaver::wait_for_publisher() {
+  if (!publisher_) return;
+  publisher_->wait();
+  if (publisher_->error().empty())
+    last_saved_ = publishing_;
+  else
+    failure_ = cat(checkpoint_name(publishing_), " was not saved: ", publisher_->error());
+  publisher_.reset();
+}
+
+void CheckpointSaver::finish(const LongWork::Show& show) {
+  if (!is_pending()) {  // what is being published concerns rank 0 alone
+    wait_for_publisher();
+    return;
+  }
+  LongWork work(*world_, "writing a checkpoint", show);
+  for (int64_t reported = -1; reported < snapshot_.total_bytes();) {
+    const bool is_last = !is_writing();
+    if (const int64_t written = writer_->written_bytes(); written > reported)
+      work.report(reported = written, snapshot_.total_bytes());
+    if (is_last) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  writer_->wait();
+  work.finish();
+  publish();
+  wait_for_publisher();
+}
+
+void CheckpointSaver::give_up(const std::string& reason) {
+  if (world_->rank() == 0) {
+    failure_ = cat(checkpoint_name(started_->step), " was not saved: ", reason);
+    std::error_code ignored;
+    fs::remove_all(started_->unfinished, ignored);
+  }
+  started_.reset();
+}
+
+// The newest one and the best stay, and others from the newest on while the limit allows it.
+void CheckpointSaver::remove_old(int64_t best) const {
+  if (parts_.keep == 0) return;
+  const auto places = checkpoints_in(parts_.directory);
+  const bool has_best = std::ranges::any_of(places, [&](const auto& place) { return place.step == best; });
+  int64_t room = parts_.keep - (has_best ? 1 : 0);  // for those that are not the best
+  for (size_t i = 0; i < places.size(); ++i)
+    if (places[i].step != best && room-- <= 0 && i > 0) remove_checkpoint(places[i].path);
+}
+
+std::string CheckpointSaver::take_failure() {
+  return std::exchange(failure_, "");
+}
+
+}  // namespace shardline

@@ -1,0 +1,62 @@
+#include "engine/checkpoint/curve_settings.h"
+
+#include <set>
+
+#include "core/error.h"
+
+namespace shardline {
+
+using nlohmann::json;
+
+json curve_settings(const Config& config, const CurveFacts& facts) {
+  const TrainingOptions& t = config.training;
+  const auto patterns = [](const std::vector<NamePattern>& list) {
+    json texts = json::array();
+    for (const auto& pattern : list) texts.push_back(pattern.text());
+    return texts;
+  };
+  json settings = {{"/data (digest)", facts.data},
+                   {"/data/sequence_length", config.data.sequence_length},
+                   {"/data/shuffle", config.data.shuffle},
+                   {"/training/global_batch_size", facts.global_batch},
+                   {"/training/dataloader_drop_last", t.dataloader_drop_last},
+                   {"/training/seed", t.seed},
+                   {"/training/data_seed", t.data_seed.value_or(t.seed)},
+                   {"/training/learning_rate", t.learning_rate},
+                   {"/training/lr_scheduler_type", word_of(t.lr_scheduler_type)},
+                   {"/training/lr_scheduler_kwargs", t.lr_scheduler_kwargs},
+                   {"/training/warmup_steps", t.warmup_steps},
+                   {"/training/optim", word_of(t.optim)},
+                   {"/training/optim_args", t.optim_args.value_or("")},
+                   {"/training/weight_decay", t.weight_decay},
+                   {"/training/no_decay_patterns", patterns(t.no_decay_patterns)},
+                   {"/training/adam_beta1", t.adam_beta1},
+                   {"/training/adam_beta2", t.adam_beta2},
+                   {"/training/adam_epsilon", t.adam_epsilon},
+                   {"/training/max_grad_norm", t.max_grad_norm},
+                   {"/training/max_grad_value", t.max_grad_value},
+                   {"/model/config", facts.model_config}};
+  // The two are the same AdamW.
+  if (t.optim == Optim::adamw_torch) settings["/training/optim"] = word_of(Optim::adamw_torch_fused);
+  if (t.dataloader_drop_last) settings["/training/gradient_accumulation_steps"] = facts.loader_batches;
+  if (t.lr_scheduler_type != RateSchedule::constant) settings["/training (steps in all)"] = facts.total_steps;
+  return settings;
+}
+
+std::string curve_differences(const json& of_checkpoint, const json& now) {
+  std::set<std::string> keys;
+  for (const auto& [key, value] : of_checkpoint.items()) keys.insert(key);
+  for (const auto& [key, value] : now.items()) keys.insert(key);
+  std::string lines;
+  const auto shown = [](const json& of, const std::string& key) {
+    return of.contains(key) ? json_shown(of.at(key)) : std::string("not set");
+  };
+  for (const auto& key : keys) {
+    if (of_checkpoint.contains(key) && now.contains(key) && of_checkpoint.at(key) == now.at(key)) continue;
+    lines += cat(lines.empty() ? "" : "\n", key, ": ", shown(of_checkpoint, key), " in the checkpoint, ",
+                 shown(now, key), " now");
+  }
+  return lines;
+}
+
+}  // namespace shardline

@@ -1,0 +1,25 @@
+// The settings and the data that determine a run's curve, whatever its layout. A checkpoint keeps them, so that a run
+// that continues with others can be told apart from one that continues the curve.
+#pragma once
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "engine/config/keys/options.h"
+
+namespace shardline {
+
+struct CurveFacts {
+  int64_t global_batch = 0;    // samples of a step
+  int64_t loader_batches = 1;  // that make up a global batch; matter where a short one is left out
+  int64_t total_steps = 0;
+  std::string data;             // digest of the training tokens
+  nlohmann::json model_config;  // contents of config.json
+};
+
+// By path of the key: {"/training/learning_rate": 5e-05, ...}.
+nlohmann::json curve_settings(const Config& config, const CurveFacts& facts);
+
+// A line for each difference: "/training/learning_rate: 5e-05 in the checkpoint, 0.0001 now". Empty if there is none.
+std::string curve_differences(const nlohmann::json& of_checkpoint, const nlohmann::json& now);
+
+}  // namespace shardline

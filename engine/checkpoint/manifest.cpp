@@ -1,0 +1,180 @@
+#include "engine/checkpoint/manifest.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "core/files/json_data.h"
+#include "core/files/mapped_file.h"
+#include "models/files/hf_layout.h"
+#include "models/files/safetensors.h"
+
+namespace shardline {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr const char* kFormat = "shardline checkpoint";
+constexpr int kVersion = 1;
+constexpr size_t kLargestManifest = 1 << 30;  // bytes
+constexpr double kLargestFile = 1LL << 53;
+
+std::string hex(uint64_t number) {
+  char text[17];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(number));
+  return text;
+}
+
+uint64_t from_hex(const JsonValue& value) {
+  const std::string text = value.text();
+  if (text.size() != 16 || text.find_first_not_of("0123456789abcdef") != std::string::npos)
+    value.fail("must be a checksum of 16 hexadecimal digits");
+  return std::stoull(text, nullptr, 16);
+}
+
+json body_of(const Manifest& manifest) {
+  json files = json::object();
+  for (const auto& [name, pieces] : manifest.files) {
+    json& list = files[name] = json::array();
+    for (const auto& piece : pieces) list.push_back({piece.end, hex(piece.checksum)});
+  }
+  return {{"format", kFormat}, {"version", kVersion}, {"step", manifest.step}, {"files", std::move(files)}};
+}
+
+// A name within the directory, never a path.
+bool is_plain_name(const std::string& name) {
+  return !name.empty() && name.size() <= 255 && name != "." && name != ".." && name != kManifestFile &&
+         name.find('/') == std::string::npos && name.find('\0') == std::string::npos;
+}
+
+std::vector<FilePiece> read_pieces(const JsonValue& list) {
+  list.require(json_array());
+  std::vector<FilePiece> pieces;
+  for (const auto& item : list.items()) {
+    item.require(json_array());
+    const auto values = item.items();
+    if (values.size() != 2) item.fail("must be [end, checksum]");
+    const double least = pieces.empty() ? 0 : pieces.back().end + 1.0;
+    pieces.push_back({values[0].require(json_integer(least, kLargestFile)).get<int64_t>(), from_hex(values[1])});
+  }
+  if (pieces.empty()) list.fail("must have a piece");
+  return pieces;
+}
+
+// "h.0.attn.c_attn.weight", or what else has these bytes of a file.
+std::string owner_of(const std::string& path, int64_t begin) {
+  if (!path.ends_with(".safetensors")) return "";
+  try {
+    const SafetensorsFile file(path);
+    const int64_t data = file.size() - [&] {
+      uint64_t bytes = 0;
+      for (const auto& [name, entry] : file.tensors()) bytes = std::max(bytes, entry.end);
+      return bytes;
+    }();
+    for (const auto& [name, entry] : file.tensors())
+      if (begin >= data + static_cast<int64_t>(entry.begin) && begin < data + static_cast<int64_t>(entry.end))
+        return name + ": ";
+  } catch (const DataError&) {  // the header itself is damaged
+  }
+  return "header: ";
+}
+
+}  // namespace
+
+uint64_t checksum(std::string_view bytes) {
+  return XXH3_64bits(bytes.data(), bytes.size());
+}
+
+std::string manifest_text(const Manifest& manifest) {
+  json text = body_of(manifest);
+  text["checksum"] = hex(checksum(text.dump()));
+  return text.dump() + "\n";
+}
+
+Manifest parse_manifest(const std::string& text, const std::string& path) {
+  const json parsed = parse_data_json(text, path);
+  const JsonValue root(parsed, path);
+  root.require_keys_among({"format", "version", "step", "files", "checksum"});
+  for (const char* key : {"format", "version", "step", "files", "checksum"})
+    if (!root.has(key)) root.fail(cat("must have \"", key, '"'), "take another checkpoint");
+  if (root.at("format").text() != kFormat) root.at("format").fail(cat("must be \"", kFormat, '"'));
+  if (root.at("version").integer(1) != kVersion)
+    root.at("version").fail(cat("must be ", kVersion), "read it with the version of shardline that wrote it");
+  Manifest manifest;
+  manifest.step = root.at("step").require(json_integer(0, kLargestFile)).get<int64_t>();
+  root.at("files").require(json_object());
+  for (const auto& [name, list] : root.at("files").members()) {
+    if (!is_plain_name(name)) list.fail("must be the list of a file in the same directory");
+    manifest.files[name] = read_pieces(list);
+  }
+  // Any other text with the same contents, and any other contents with this checksum, is damage.
+  if (manifest_text(manifest) != text) root.fail("differs from its checksum", "it is damaged; take another checkpoint");
+  return manifest;
+}
+
+Manifest read_manifest(const std::string& directory) {
+  const std::string path = file_in(directory, kManifestFile);
+  std::error_code error;
+  const auto bytes = fs::file_size(path, error);
+  if (error) throw DataError(cat(path, ": cannot be read: ", error.message(), "; a checkpoint is complete with it"));
+  if (bytes > kLargestManifest) throw DataError(cat(path, ": may have ", kLargestManifest, " bytes; it has ", bytes));
+  std::ifstream file(path, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  if (!file) throw DataError(cat(path, ": cannot be read"));
+  return parse_manifest(text, path);
+}
+
+std::vector<int64_t> piece_ends(int64_t bytes, int64_t block_bytes, const std::vector<int64_t>& borders) {
+  std::vector<int64_t> ends = {bytes};
+  for (int64_t end = block_bytes; end < bytes; end += block_bytes) ends.push_back(end);
+  for (const int64_t border : borders)
+    if (border > 0 && border < bytes) ends.push_back(border);
+  std::ranges::sort(ends);
+  ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
+  return ends;
+}
+
+std::vector<FilePiece> pieces_of(std::string_view text) {
+  return {{static_cast<int64_t>(text.size()), checksum(text)}};
+}
+
+std::vector<std::string> find_damage(const std::string& directory, const Manifest& manifest, int part, int parts,
+                                     const std::function<void(int64_t)>& read) {
+  std::vector<std::string> damage;
+  int64_t number = 0;
+  for (const auto& [name, pieces] : manifest.files) {
+    const std::string path = file_in(directory, name);
+    std::error_code error;
+    const auto bytes = fs::is_regular_file(path, error) ? fs::file_size(path, error) : 0;
+    const int64_t wanted = pieces.back().end;
+    if (error || (bytes == 0 && wanted > 0)) {
+      damage.push_back(cat(name, ": is missing or empty"));
+    } else if (static_cast<int64_t>(bytes) != wanted) {
+      damage.push_back(cat(name, ": has ", bytes, " bytes instead of ", wanted));
+    } else if (wanted > 0) {
+      const MappedFile file(path);
+      int64_t begin = 0;
+      for (const auto& piece : pieces) {
+        const auto text = file.bytes().substr(begin, piece.end - begin);
+        if (number++ % parts == part) {
+          if (checksum(text) != piece.checksum)
+            damage.push_back(cat(name, ": ", owner_of(path, begin), "bytes ", begin, " to ", piece.end,
+                                 " differ from their checksum"));
+          file.release(text);
+          if (read) read(text.size());
+        }
+        begin = piece.end;
+      }
+    }
+  }
+  return damage;
+}
+
+}  // namespace shardline

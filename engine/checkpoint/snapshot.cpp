@@ -1,0 +1,166 @@
+#include "engine/checkpoint/snapshot.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "core/error.h"
+
+namespace shardline {
+namespace {
+
+bool holds(const SlicePart& slice, const Holding& holding) {
+  if (!slice.spec || slice.spec->split_dim < 0)
+    return slice.offset == holding.slice.offset && slice.length == holding.slice.length;
+  return slice.t == holding.slice.t && slice.offset == holding.slice.offset && slice.length == holding.slice.length;
+}
+
+int64_t elements_of(const std::vector<at::Tensor>& boxes) {
+  int64_t elements = 0;
+  for (const auto& box : boxes) elements += box.numel();
+  return elements;
+}
+
+// Calls see(box in `wanted`, box in `held`) for what both have.
+template <class See>
+void for_common(const std::vector<FileBox>& wanted, const std::vector<FileBox>& held, const See& see) {
+  for (const auto& box : wanted)
+    for (const auto& other : held)
+      if (const FileBox here = intersection(box, other); !is_empty(here)) see(here, intersection(other, box));
+}
+
+}  // namespace
+
+Snapshot::Snapshot(const CheckpointContents& contents, const std::vector<HeldPart>& parts, CommunicatorPtr world,
+                   int64_t block_bytes)
+    : contents_(contents),
+      world_(std::move(world)),
+      block_bytes_(block_bytes),
+      plan_(make_block_plan(contents, parts, *world_, block_bytes)),
+      parts_(contents.tensors().size()) {
+  for (const auto& part : parts) parts_[part.tensor].push_back(part);
+  for (const auto& block : plan_.blocks)
+    if (block.writer == world_->rank()) blocks_.push_back(block);
+  memory_bytes_ = std::max<int64_t>(std::ssize(blocks_) * block_bytes_, 1);
+  void* memory = ::mmap(nullptr, memory_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED)
+    throw RunError(cat("no memory for a snapshot of ", memory_bytes_, " bytes: ", std::strerror(errno)));
+  memory_ = static_cast<char*>(memory);
+  ::madvise(memory_, memory_bytes_, MADV_HUGEPAGE);  // fewer page faults in the first one
+
+  std::vector<size_t> seen(world_->size());  // blocks of each writer
+  for (const auto& block : plan_.blocks) {
+    const size_t round = seen[block.writer]++;
+    if (rounds_.size() <= round) rounds_.resize(round + 1);
+    if (block.writer == world_->rank())
+      plan_block(round, block);
+    else
+      plan_messages_to(block, rounds_[round]);
+  }
+}
+
+Snapshot::~Snapshot() {
+  ::munmap(memory_, memory_bytes_);
+}
+
+std::string_view Snapshot::bytes(size_t block) const {
+  return {memory_of(block), static_cast<size_t>(blocks_[block].length)};
+}
+
+int64_t Snapshot::total_bytes() const {
+  int64_t bytes = 0;
+  for (const auto& block : blocks_) bytes += block.length;
+  return bytes;
+}
+
+// How this rank's block is filled.
+void Snapshot::plan_block(size_t index, const Block& block) {
+  char* const memory = memory_of(index);
+  const auto& file = *contents_.files()[block.file];
+  if (const int64_t head = file.head.size(); block.begin < head)
+    std::memcpy(memory, file.head.data() + block.begin, std::min(head - block.begin, block.length));
+  for (const auto& range : ranges_of(contents_, block)) {
+    const CheckpointTensor& tensor = contents_.tensors()[range.tensor];
+    const auto flat = at::from_blob(memory + range.byte_in_block, {range.length}, tensor.dtype);
+    const auto wanted = range_boxes(tensor.sizes, range.begin, range.length, flat);
+    for (const auto& holding : plan_.holdings[range.tensor]) {
+      const int sender = sender_to(block.writer, holding);
+      if (sender == world_->rank()) {
+        for (const auto& part : parts_[range.tensor])
+          if (holds(part.slice, holding))
+            for_common(wanted, boxes_of(tensor, part.slice, part.values),
+                       [&](const FileBox& here, const FileBox& held) {
+                         copies_.push_back({held.values, here.values});
+                       });
+        continue;
+      }
+      Message message{sender, {}, tensor.dtype};
+      for_common(wanted, boxes_of(tensor, holding.slice, {}),
+                 [&](const FileBox& here, const FileBox&) { message.boxes.push_back(here.values); });
+      if (!message.boxes.empty()) rounds_[index].receives.push_back(std::move(message));
+    }
+  }
+}
+
+// What this rank sends to the writer of a block.
+void Snapshot::plan_messages_to(const Block& block, Round& round) {
+  for (const auto& range : ranges_of(contents_, block)) {
+    if (parts_[range.tensor].empty()) continue;
+    const CheckpointTensor& tensor = contents_.tensors()[range.tensor];
+    const auto wanted = range_boxes(tensor.sizes, range.begin, range.length, {});
+    for (const auto& holding : plan_.holdings[range.tensor]) {
+      if (sender_to(block.writer, holding) != world_->rank()) continue;
+      Message message{block.writer, {}, tensor.dtype};
+      for (const auto& part : parts_[range.tensor])
+        if (holds(part.slice, holding))
+          for_common(wanted, boxes_of(tensor, part.slice, part.values),
+                     [&](const FileBox&, const FileBox& held) { message.boxes.push_back(held.values); });
+      if (!message.boxes.empty()) round.sends.push_back(std::move(message));
+    }
+  }
+}
+
+void Snapshot::take() {
+  const at::NoGradGuard values_only;
+  const auto copy = [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) copies_[i].to.copy_(copies_[i].from);
+  };
+  const bool on_host = std::ranges::all_of(copies_, [](const Copy& one) { return one.from.is_cpu(); });
+  on_host ? at::parallel_for(0, std::ssize(copies_), 1, copy) : copy(0, std::ssize(copies_));
+  for (auto& round : rounds_) exchange(round);
+}
+
+void Snapshot::exchange(Round& round) {
+  std::vector<WorkPtr> sending, receiving;
+  std::vector<at::Tensor> received;
+  for (const auto& message : round.receives) {
+    received.push_back(at::empty({elements_of(message.boxes)}, message.dtype));
+    receiving.push_back(world_->recv(received.back(), message.peer, {.what = "elements of a checkpoint"}));
+  }
+  for (const auto& message : round.sends) {
+    const auto packed = at::empty({elements_of(message.boxes)}, message.dtype);
+    int64_t at = 0;
+    for (const auto& box : message.boxes) {
+      packed.narrow(0, at, box.numel()).view(box.sizes()).copy_(box);
+      at += box.numel();
+    }
+    sending.push_back(world_->send(packed, message.peer, {.what = "elements of a checkpoint"}));
+  }
+  for (size_t i = 0; i < receiving.size(); ++i) {
+    receiving[i]->wait();
+    int64_t at = 0;
+    for (const auto& box : round.receives[i].boxes) {
+      box.copy_(received[i].narrow(0, at, box.numel()).view(box.sizes()));
+      at += box.numel();
+    }
+  }
+  for (const auto& work : sending) work->wait();
+}
+
+}  // namespace shardline

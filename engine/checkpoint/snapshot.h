@@ -1,0 +1,57 @@
+// A copy of this rank's blocks of a checkpoint in host memory: what training goes on to change is safe there.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "engine/checkpoint/block_plan.h"
+
+namespace shardline {
+
+class Snapshot {
+ public:
+  // Collective over the world, as is take(). parts: of this rank; their memory must stay where it is.
+  Snapshot(const CheckpointContents& contents, const std::vector<HeldPart>& parts, CommunicatorPtr world,
+           int64_t block_bytes);
+  ~Snapshot();
+  Snapshot(const Snapshot&) = delete;
+  Snapshot& operator=(const Snapshot&) = delete;
+
+  // Copies the present values. Every rank sends and receives the elements of at most one block at a time.
+  void take();
+
+  const std::vector<Block>& blocks() const { return blocks_; }  // that this rank writes, in the order of their bytes
+  std::string_view bytes(size_t block) const;                   // of the last take(); aligned to pages
+  int64_t total_bytes() const;
+
+ private:
+  struct Copy {
+    at::Tensor from, to;
+  };
+  struct Message {
+    int peer;
+    std::vector<at::Tensor> boxes;  // in the order in which both ranks see them
+    at::ScalarType dtype;
+  };
+  struct Round {
+    std::vector<Message> sends, receives;
+  };
+  char* memory_of(size_t block) const { return memory_ + static_cast<int64_t>(block) * block_bytes_; }
+  void plan_block(size_t index, const Block& block);
+  void plan_messages_to(const Block& block, Round& round);
+  void exchange(Round& round);
+
+  const CheckpointContents& contents_;
+  CommunicatorPtr world_;
+  int64_t block_bytes_;
+  BlockPlan plan_;
+  std::vector<std::vector<HeldPart>> parts_;  // of this rank, by tensor
+  std::vector<Block> blocks_;
+  char* memory_ = nullptr;
+  int64_t memory_bytes_ = 0;
+  std::vector<Copy> copies_;   // of values that this rank holds
+  std::vector<Round> rounds_;  // the n-th one fills the n-th block of every rank
+};
+
+}  // namespace shardline

@@ -1,0 +1,100 @@
+#include "engine/checkpoint/trainer_state.h"
+
+#include <cmath>
+
+#include "core/files/json_data.h"
+
+namespace shardline {
+namespace {
+
+using nlohmann::json;
+
+constexpr double kMostSteps = 1LL << 53;
+
+int64_t count_at(const JsonValue& object, const char* key) {
+  if (!object.has(key)) object.fail(cat("must have \"", key, '"'), "take another checkpoint");
+  return object.at(key).require(json_integer(-1, kMostSteps)).get<int64_t>();
+}
+
+double number_at(const JsonValue& object, const char* key) {
+  if (!object.has(key)) object.fail(cat("must have \"", key, '"'), "take another checkpoint");
+  return object.at(key).require(json_number(-INFINITY)).get<double>();
+}
+
+json scaler_json(const std::optional<LossScaler::State>& state) {
+  if (!state) return nullptr;
+  return {{"scale", state->scale},
+          {"step", state->step},
+          {"last_overflow", state->last_overflow},
+          {"hysteresis", state->hysteresis},
+          {"skipped", state->skipped}};
+}
+
+LossScaler::State scaler_from(const JsonValue& object) {
+  object.require(json_object());
+  return {.scale = number_at(object, "scale"),
+          .step = count_at(object, "step"),
+          .last_overflow = count_at(object, "last_overflow"),
+          .hysteresis = count_at(object, "hysteresis"),
+          .skipped = count_at(object, "skipped")};
+}
+
+}  // namespace
+
+std::string trainer_state_text(const TrainerState& state) {
+  const auto& best = state.best;
+  json text = {{"best_global_step", best ? json(best->step) : json(nullptr)},
+               {"best_metric", best ? json(best->metric) : json(nullptr)},
+               {"best_model_checkpoint", best && !best->checkpoint.empty() ? json(best->checkpoint) : json(nullptr)},
+               {"epoch", state.epoch},
+               {"eval_steps", state.eval_steps},
+               {"global_step", state.step},
+               {"is_hyper_param_search", false},
+               {"is_local_process_zero", true},
+               {"is_world_process_zero", true},
+               {"log_history", state.log_history},
+               {"logging_steps", state.logging_steps},
+               {"max_steps", state.total_steps},
+               {"num_input_tokens_seen", state.tokens},
+               {"num_train_epochs", state.num_train_epochs},
+               {"save_steps", state.save_steps},
+               {"stateful_callbacks", json::object()},
+               {"total_flos", 0},
+               {"train_batch_size", state.train_batch_size},
+               {"trial_name", nullptr},
+               {"trial_params", nullptr},
+               {"shardline",
+                {{"samples", state.samples},
+                 {"updates", state.updates},
+                 {"loss_scaler", scaler_json(state.loss_scaler)},
+                 {"logged_loss", std::isfinite(state.logged_loss) ? json(state.logged_loss) : json(nullptr)},
+                 {"logged_steps", state.logged_steps},
+                 {"curve", state.curve}}}};
+  return text.dump(2) + "\n";
+}
+
+TrainerState parse_trainer_state(const std::string& text, const std::string& path) {
+  const json parsed = parse_data_json(text, path);
+  const JsonValue root(parsed, path);
+  if (!root.has("shardline")) root.fail("must have \"shardline\"", "resume from a checkpoint of shardline");
+  const JsonValue own = root.at("shardline");
+  own.require(json_object());
+  TrainerState state;
+  state.step = count_at(root, "global_step");
+  state.total_steps = count_at(root, "max_steps");
+  state.epoch = number_at(root, "epoch");
+  state.tokens = count_at(root, "num_input_tokens_seen");
+  state.samples = count_at(own, "samples");
+  state.updates = count_at(own, "updates");
+  state.logged_steps = count_at(own, "logged_steps");
+  state.logged_loss = own.has("logged_loss") ? number_at(own, "logged_loss") : NAN;
+  if (own.has("loss_scaler")) state.loss_scaler = scaler_from(own.at("loss_scaler"));
+  if (own.has("curve")) state.curve = own.at("curve").require(json_object());
+  if (root.has("log_history")) state.log_history = root.at("log_history").require(json_array());
+  if (root.has("best_metric"))
+    state.best = {number_at(root, "best_metric"), count_at(root, "best_global_step"),
+                  root.text("best_model_checkpoint", "")};
+  return state;
+}
+
+}  // namespace shardline

@@ -1,0 +1,44 @@
+// trainer_state.json of a checkpoint: where a run stands. The keys are those of transformers' TrainerState; what only
+// shardline needs is under the key "shardline".
+#pragma once
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "optim/update/loss_scaler.h"
+
+namespace shardline {
+
+inline constexpr const char* kTrainerStateFile = "trainer_state.json";
+
+// The evaluation that metric_for_best_model liked best.
+struct BestEvaluation {
+  double metric = 0;
+  int64_t step = 0;
+  std::string checkpoint;  // its directory; empty: none was saved at this step
+  bool operator==(const BestEvaluation&) const = default;
+};
+
+struct TrainerState {
+  int64_t step = 0, total_steps = 0;  // optimizer steps
+  double epoch = 0;
+  int64_t samples = 0, tokens = 0;  // trained on so far, over all epochs
+  int64_t updates = 0;              // steps that did not overflow
+  std::optional<LossScaler::State> loss_scaler;
+  std::optional<BestEvaluation> best;
+  nlohmann::json log_history = nlohmann::json::array();  // entries as transformers' Trainer makes them
+  // Losses of the steps since its last entry of losses: their sum and number.
+  double logged_loss = 0;
+  int64_t logged_steps = 0;
+  nlohmann::json curve = nlohmann::json::object();  // see curve_settings.h
+  // The config's values of keys that transformers repeats here.
+  int64_t logging_steps = 0, eval_steps = 0, save_steps = 0, train_batch_size = 0;
+  double num_train_epochs = 0;
+};
+
+std::string trainer_state_text(const TrainerState& state);
+// Throws DataError. `path` is for messages.
+TrainerState parse_trainer_state(const std::string& text, const std::string& path);
+
+}  // namespace shardline

@@ -1,0 +1,231 @@
+#include "engine/commands/run_checkpoints.h"
+
+#include <cmath>
+#include <filesystem>
+#include <ostream>
+
+#include "core/error.h"
+#include "engine/checkpoint/checkpoint_reader.h"
+#include "engine/checkpoint/curve_settings.h"
+#include "engine/config/rules/optimizer_rules.h"
+#include "engine/config/rules/precision_rules.h"
+#include "engine/config/rules/saving_rules.h"
+#include "engine/run/model_saver.h"
+#include "models/files/hf_layout.h"
+#include "models/files/hf_writer.h"
+
+namespace shardline {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+std::string no_checkpoint(const std::string& directory) {
+  return cat("/training/resume_from_checkpoint: ", directory,
+             " has no checkpoint; use \"auto\" to start from the beginning in this case, or name a checkpoint");
+}
+
+// Files of a checkpoint that do not change during a run.
+std::map<std::string, std::string> files_of_all(const RunCheckpointsParts& parts) {
+  auto files = companions_of(parts.job.model, tokenizer_source(parts.config));
+  files[kConfigFile] = config_text(parts.job.model.hf_config, number_types(parts.config).exact);
+  files["config.resolved.json"] = parts.resolved_config;
+  return files;
+}
+
+}  // namespace
+
+void check_resume(const Config& config) {
+  const ResumeSource source = resume_source(config.training);
+  if (source.kind == ResumeSource::Kind::newest && checkpoints_in(checkpoint_directory(config)).empty())
+    throw ConfigError(no_checkpoint(checkpoint_directory(config)));
+  std::error_code ignored;
+  if (source.kind == ResumeSource::Kind::path && !fs::exists(fs::path(source.path) / kManifestFile, ignored))
+    throw ConfigError(cat("/training/resume_from_checkpoint: ", source.path, " has no ", kManifestFile,
+                          "; name the directory of a complete checkpoint, such as OUTPUT_DIR/checkpoint-500"));
+}
+
+std::optional<ResumePoint> find_resume_point(const Config& config, RankContext& context) {
+  const ResumeSource source = resume_source(config.training);
+  if (source.kind == ResumeSource::Kind::fresh) return {};
+  std::optional<std::string> path;
+  if (source.kind == ResumeSource::Kind::path) {
+    path = source.path;
+    std::string lines;
+    for (const auto& line : verify_checkpoint(source.path, *context.world)) lines += "\n  " + line;
+    if (!lines.empty()) throw DataError(cat(source.path, " is damaged; resume from another checkpoint:", lines));
+  } else {
+    const std::string directory = checkpoint_directory(config);
+    std::vector<std::string> skipped;
+    path = newest_intact_checkpoint(directory, *context.world, skipped);
+    if (context.out)
+      for (const auto& line : skipped) *context.out << "warning: " << line << std::endl;
+    if (!path && source.kind == ResumeSource::Kind::newest)
+      throw ConfigError(skipped.empty() ? no_checkpoint(directory)
+                                        : cat("/training/resume_from_checkpoint: ", directory,
+                                              " has no intact checkpoint: ", skipped.front()));
+    if (!path && !skipped.empty())
+      throw DataError(cat(directory, " has checkpoints, but none is intact: ", skipped.front(),
+                          "; to start from the beginning, remove them or use another output_dir"));
+  }
+  if (!path) return {};
+  return ResumePoint{*path, read_trainer_state(*path)};
+}
+
+RunCheckpoints::RunCheckpoints(const RunCheckpointsParts& parts, RunRecords& records)
+    : parts_(parts), records_(records) {
+  const Config& config = parts.config;
+  const TrainingOptions& training = config.training;
+  const Layout& layout = parts.job.plan.layout;
+  curve_ = curve_settings(config, {.global_batch = layout.global_batch(),
+                                   .loader_batches = layout.loader_batches,
+                                   .total_steps = parts.total_steps,
+                                   .data = parts.data.digest(),
+                                   .model_config = parts.job.model.hf_config});
+  state_.total_steps = parts.total_steps;
+  state_.curve = curve_;
+  state_.logging_steps = training.logging_steps;
+  state_.eval_steps = training.eval_steps.value_or(training.logging_steps);
+  state_.save_steps = steps_between_saves(training, parts.total_steps);
+  state_.train_batch_size = layout.microbatch_size * layout.microbatches / layout.loader_batches;
+  state_.num_train_epochs = training.num_train_epochs;
+}
+
+CheckpointSaver& RunCheckpoints::saver() {
+  if (saver_) return *saver_;
+  const TrainingOptions& training = parts_.config.training;
+  CheckpointSaverParts parts{.directory = checkpoint_directory(parts_.config),
+                             .spec = parts_.job.model.spec,
+                             .parameters = parts_.trainer.parameters(),
+                             .keep = training.save_total_limit.value_or(0)};
+  if (!training.save_only_model) {
+    parts.optimizer = &parts_.trainer.optimizer();
+    parts.optimizer_options = optimizer_options(training);
+  }
+  if (parts_.context.first()) parts.files = files_of_all(parts_);
+  saver_ = std::make_unique<CheckpointSaver>(std::move(parts));
+  return *saver_;
+}
+
+void RunCheckpoints::check_curve(const ResumePoint& point) const {
+  const std::string differences = curve_differences(point.state.curve, curve_);
+  if (differences.empty()) return;
+  if (!parts_.config.training.resume_with_changes)
+    throw ConfigError(
+        cat("/training/resume_from_checkpoint: the run would not continue the curve of ", point.path,
+            ", because these differ:\n", differences,
+            "\nset them back, or set training.resume_with_changes to true to continue with the new ones"));
+  if (parts_.context.out)
+    *parts_.context.out << "note: continues " << point.path << " with changes:\n" << differences << std::endl;
+}
+
+void RunCheckpoints::continue_from(const ResumePoint& point) {
+  Trainer& trainer = parts_.trainer;
+  read_optimizer_state(point.path, trainer.parameters(), trainer.optimizer(), optimizer_options(parts_.config.training),
+                       parts_.job.model.spec);
+  trainer.optimizer().set_updates(point.state.updates);
+  trainer.set_loss_scaler_state(point.state.loss_scaler);
+  const TrainerState now = state_;
+  state_ = point.state;
+  state_.total_steps = now.total_steps;
+  state_.curve = now.curve;
+  state_.logging_steps = now.logging_steps;
+  state_.eval_steps = now.eval_steps;
+  state_.save_steps = now.save_steps;
+  state_.train_batch_size = now.train_batch_size;
+  state_.num_train_epochs = now.num_train_epochs;
+  started_ = resumed_ = state_.step;
+}
+
+void RunCheckpoints::observe(const StepMetrics& metrics) {
+  state_.step = metrics.step;
+  state_.epoch = metrics.epoch;
+  state_.tokens += metrics.tokens;
+  state_.samples += parts_.data.samples_in_step(metrics.step - 1);
+  state_.logged_loss += metrics.loss;
+  ++state_.logged_steps;
+  newest_metric_.reset();
+  newest_is_best_ = false;
+  if (metrics.step % state_.logging_steps != 0) return;
+  const auto finite = [](double value) { return std::isfinite(value) ? json(value) : json(nullptr); };
+  state_.log_history.push_back({{"epoch", metrics.epoch},
+                                {"grad_norm", finite(metrics.grad_norm)},
+                                {"learning_rate", metrics.learning_rate},
+                                {"loss", finite(state_.logged_loss / state_.logged_steps)},
+                                {"step", metrics.step}});
+  state_.logged_loss = 0;
+  state_.logged_steps = 0;
+}
+
+void RunCheckpoints::observe(const EvaluationMetrics& metrics) {
+  json entry = {{"epoch", metrics.epoch}, {"step", metrics.step}};
+  const TrainingOptions& training = parts_.config.training;
+  for (const auto& [name, value] : metrics.values) {
+    entry[name] = std::isfinite(value) ? json(value) : json(nullptr);
+    if (name == best_metric(training)) newest_metric_ = value;
+  }
+  state_.log_history.push_back(std::move(entry));
+  if (!looks_for_best(training) || !newest_metric_ || !std::isfinite(*newest_metric_) || metrics.step == 0) return;
+  // Only what has a checkpoint can be the best one.
+  if (training.save_strategy != SaveStrategy::best &&
+      !saves_after(training, metrics.step, parts_.total_steps, parts_.data.steps_per_epoch()))
+    return;
+  newest_is_best_ = !state_.best || (larger_is_better(training) ? *newest_metric_ > state_.best->metric
+                                                                : *newest_metric_ < state_.best->metric);
+  if (newest_is_best_) state_.best = {*newest_metric_, metrics.step, ""};
+}
+
+void RunCheckpoints::save_if_due(bool evaluated) {
+  const TrainingOptions& training = parts_.config.training;
+  const bool due = training.save_strategy == SaveStrategy::best
+                       ? evaluated && newest_is_best_
+                       : saves_after(training, state_.step, parts_.total_steps, parts_.data.steps_per_epoch());
+  if (due && started_ != state_.step) start();
+}
+
+void RunCheckpoints::start() {
+  CheckpointSaver& saver = this->saver();
+  if (state_.best && state_.best->step == state_.step)
+    state_.best->checkpoint = file_in(checkpoint_directory(parts_.config), checkpoint_name(state_.step));
+  state_.updates = parts_.trainer.optimizer().updates();
+  state_.loss_scaler = parts_.trainer.loss_scaler_state();
+  std::map<std::string, std::string> files;
+  if (parts_.context.first()) files[kTrainerStateFile] = trainer_state_text(state_);
+  saver.start(state_.step, std::move(files), state_.best ? state_.best->step : -1);
+  started_ = state_.step;
+  report_failure();
+}
+
+void RunCheckpoints::report_failure() {
+  const std::string failure = saver_->take_failure();
+  if (!failure.empty()) records_.attempt("checkpoints", [&] { throw RunError(failure); });
+}
+
+void RunCheckpoints::publish() {
+  saver_->publish();
+  report_failure();
+}
+
+void RunCheckpoints::finish() {
+  if (!saver_) return;
+  saver_->finish(records_.show("bytes of the checkpoint written"));
+  report_failure();
+}
+
+std::string RunCheckpoints::save_now() {
+  finish();
+  int64_t saved = resumed_;
+  if (saver_ && parts_.context.first() && saver_->last_saved() >= 0) saved = saver_->last_saved();
+  if (broadcast_string(*parts_.context.world, std::to_string(saved), 0) != std::to_string(state_.step)) start();
+  if (saver_) saver_->finish(records_.show("bytes of the checkpoint written"));
+  std::string failure = saver_ && parts_.context.first() ? saver_->take_failure() : "";
+  failure = broadcast_string(*parts_.context.world, failure, 0);
+  if (!failure.empty()) throw RunError(failure);
+  return file_in(checkpoint_directory(parts_.config), checkpoint_name(state_.step));
+}
+
+std::string RunCheckpoints::best_checkpoint() const {
+  return state_.best ? state_.best->checkpoint : "";
+}
+
+}  // namespace shardline

@@ -1,0 +1,82 @@
+// The checkpoints of a training run: from which one it continues, when it saves one, and which evaluation is the best.
+#pragma once
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/checkpoint/checkpoint_saver.h"
+#include "engine/checkpoint/trainer_state.h"
+#include "engine/commands/job_parts.h"
+#include "engine/commands/open_data.h"
+#include "engine/observe/metrics.h"
+#include "engine/run/run_records.h"
+
+namespace shardline {
+
+// What a run continues from.
+struct ResumePoint {
+  std::string path;  // of an intact checkpoint
+  TrainerState state;
+};
+// Collective over the world. Unset if the run starts from the beginning. Throws ConfigError if training asks for a
+// checkpoint and there is none, DataError if the one that it names is damaged. Damaged ones that are left out are
+// reported to context.out.
+std::optional<ResumePoint> find_resume_point(const Config& config, RankContext& context);
+
+// Checks that need no ranks: ConfigError if the config asks for a checkpoint that is not there.
+void check_resume(const Config& config);
+
+struct RunCheckpointsParts {
+  const Config& config;
+  const JobParts& job;
+  RankContext& context;
+  Trainer& trainer;
+  const DatasetSource& data;
+  int64_t total_steps;
+  std::string resolved_config;  // text of config.resolved.json
+};
+
+class RunCheckpoints {
+ public:
+  // Collective over the world, as are all functions but the observers.
+  RunCheckpoints(const RunCheckpointsParts& parts, RunRecords& records);
+
+  // Throws ConfigError if settings that determine the curve differ, unless the config accepts that.
+  void check_curve(const ResumePoint& point) const;
+  // Sets optimizer, loss scale and history. The values of the parameters are loaded as those of any model.
+  void continue_from(const ResumePoint& point);
+  int64_t first_step() const { return state_.step + 1; }
+
+  void observe(const StepMetrics& metrics);
+  void observe(const EvaluationMetrics& metrics);
+
+  // Starts a checkpoint after the last observed step if the config wants one there. evaluated: the step was.
+  void save_if_due(bool evaluated);
+  // Whether this rank still writes a checkpoint; once no rank does, publish() completes it.
+  bool is_pending() const { return saver_ && saver_->is_pending(); }
+  bool is_writing() const { return saver_ && saver_->is_writing(); }
+  void publish();
+  // Saves a checkpoint now, unless there is one of this step, and completes everything. Returns its directory. Throws
+  // RunError if it cannot be saved.
+  std::string save_now();
+  void finish();
+  // Of the checkpoint with the best evaluation; empty if there is none.
+  std::string best_checkpoint() const;
+
+ private:
+  CheckpointSaver& saver();
+  void start();
+  void report_failure();
+
+  RunCheckpointsParts parts_;
+  RunRecords& records_;
+  nlohmann::json curve_;
+  TrainerState state_;
+  std::optional<double> newest_metric_;  // of the last evaluation
+  bool newest_is_best_ = false;
+  int64_t started_ = -1, resumed_ = -1;  // steps of checkpoints
+  std::unique_ptr<CheckpointSaver> saver_;
+};
+
+}  // namespace shardline

@@ -1,0 +1,96 @@
+#include "engine/config/rules/saving_rules.h"
+
+#include <cmath>
+
+#include "core/error.h"
+#include "engine/config/rules/checks.h"
+
+namespace shardline {
+namespace {
+
+void check_best(const Config& config, const Complaint& complain) {
+  const TrainingOptions& t = config.training;
+  const bool loads = t.load_best_model_at_end;
+  const char* key = loads ? "training.load_best_model_at_end" : "training.save_strategy";
+  const std::string what = loads ? "true" : "\"best\"";
+  if (!loads && t.save_strategy != SaveStrategy::best) return;
+  if (t.eval_strategy == EvalStrategy::no)
+    return complain(key, what + " compares evaluations, but eval_strategy is \"no\"",
+                    "set eval_strategy to \"steps\" or \"epoch\"");
+  if (!loads || t.save_strategy == SaveStrategy::best) return;
+  if (t.save_strategy == SaveStrategy::no)
+    return complain(key, "true needs checkpoints, but save_strategy is \"no\"", "use \"best\", \"steps\" or \"epoch\"");
+  if ((t.save_strategy == SaveStrategy::epoch) != (t.eval_strategy == EvalStrategy::epoch))
+    return complain(key, "true needs an evaluation of each checkpoint, but save_strategy and eval_strategy differ",
+                    "use the same for both");
+  const int eval_steps = t.eval_steps.value_or(t.logging_steps);
+  if (t.save_strategy == SaveStrategy::steps && t.save_steps >= 1 && std::fmod(t.save_steps, eval_steps) != 0)
+    complain(key,
+             cat("true needs an evaluation of each checkpoint, but save_steps ", t.save_steps,
+                 " is not a multiple of eval_steps ", eval_steps),
+             cat("use ", std::max(1.0, std::round(t.save_steps / eval_steps)) * eval_steps));
+}
+
+}  // namespace
+
+ResumeSource resume_source(const TrainingOptions& training) {
+  const auto& value = training.resume_from_checkpoint;
+  if (value.is_null() || value == false) return {};
+  if (value == true) return {ResumeSource::Kind::newest, ""};
+  if (value == "auto") return {ResumeSource::Kind::newest_or_fresh, ""};
+  if (value.is_string() && !value.get<std::string>().empty())
+    return {ResumeSource::Kind::path, value.get<std::string>()};
+  throw ConfigError(
+      "must be true, \"auto\" or the directory of a checkpoint; leave it out to start from the beginning");
+}
+
+std::string checkpoint_directory(const Config& config) {
+  return config.training.checkpoint_dir.value_or(config.output_dir);
+}
+
+int64_t steps_between_saves(const TrainingOptions& training, int64_t total_steps) {
+  if (training.save_steps >= 1) return training.save_steps;
+  return std::max<int64_t>(1, std::ceil(training.save_steps * total_steps));
+}
+
+bool saves_after(const TrainingOptions& training, int64_t step, int64_t total_steps, int64_t steps_per_epoch) {
+  switch (training.save_strategy) {
+    case SaveStrategy::no:
+    case SaveStrategy::best:
+      return false;
+    case SaveStrategy::steps:
+      return step % steps_between_saves(training, total_steps) == 0 || step == total_steps;
+    case SaveStrategy::epoch:
+      return step % steps_per_epoch == 0 || step == total_steps;
+  }
+  return false;
+}
+
+std::string best_metric(const TrainingOptions& training) {
+  const std::string name = training.metric_for_best_model.value_or("loss");
+  return name.starts_with("eval_") ? name : "eval_" + name;
+}
+
+bool larger_is_better(const TrainingOptions& training) {
+  return training.greater_is_better.value_or(false);
+}
+
+bool looks_for_best(const TrainingOptions& training) {
+  return training.load_best_model_at_end || training.save_strategy == SaveStrategy::best;
+}
+
+void check_saving(const Config& config, const Complaint& complain) {
+  const TrainingOptions& t = config.training;
+  report_mistakes([&] { resume_source(t); },
+                  [&](const std::string& rule, const std::string& advice) {
+                    complain("training.resume_from_checkpoint", rule, advice);
+                  });
+  if (t.save_steps > 1 && t.save_steps != std::floor(t.save_steps))
+    complain("training.save_steps", "must be a whole number of steps, or a share below 1",
+             cat("use ", std::floor(t.save_steps)));
+  if (const auto metric = best_metric(t); metric != "eval_loss" && metric != "eval_perplexity")
+    complain("training.metric_for_best_model", cat("there is no metric ", metric), "use \"loss\" or \"perplexity\"");
+  check_best(config, complain);
+}
+
+}  // namespace shardline

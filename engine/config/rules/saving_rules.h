@@ -1,0 +1,34 @@
+// When checkpoints are saved and which one is the best, by the keys of transformers' TrainingArguments.
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "engine/config/keys/options.h"
+#include "engine/config/rules/sizes.h"
+
+namespace shardline {
+
+struct ResumeSource {
+  // newest: the newest checkpoint, which must exist; newest_or_fresh: the newest one, or from the start.
+  enum class Kind { fresh, newest, newest_or_fresh, path } kind = Kind::fresh;
+  std::string path;
+};
+// Throws ConfigError("RULE; ADVICE").
+ResumeSource resume_source(const TrainingOptions& training);
+
+// training.checkpoint_dir, or else output_dir.
+std::string checkpoint_directory(const Config& config);
+
+// Whether a step of a run is one after which save_strategy saves, other than "best".
+bool saves_after(const TrainingOptions& training, int64_t step, int64_t total_steps, int64_t steps_per_epoch);
+// save_steps as steps.
+int64_t steps_between_saves(const TrainingOptions& training, int64_t total_steps);
+
+// The name of a value in metrics.jsonl by which evaluations are compared: "eval_loss".
+std::string best_metric(const TrainingOptions& training);
+bool larger_is_better(const TrainingOptions& training);
+bool looks_for_best(const TrainingOptions& training);
+
+void check_saving(const Config& config, const Complaint& complain);
+
+}  // namespace shardline

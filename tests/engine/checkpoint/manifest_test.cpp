@@ -1,0 +1,129 @@
+#include "engine/checkpoint/manifest.h"
+
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "engine/checkpoint/trainer_state.h"
+#include "models/files/file_layout.h"
+#include "tests/models/files/files.h"
+
+#include "tests/catch.h"
+
+namespace shardline::manifest_test {
+
+using Catch::Contains;
+
+namespace {
+
+Manifest small_manifest() {
+  return {.step = 7, .files = {{"config.json", pieces_of("{}")}, {"model.safetensors", {{8, 1}, {4096, 2}, {5000, 3}}}}};
+}
+
+// A directory with a manifest and two files, one of them with two tensors.
+struct Checkpoint {
+  Checkpoint() {
+    const FileLayout layout({{"first", {3, 4}, at::kFloat}, {"second", {5}, at::kDouble}}, "model");
+    const auto& file = layout.files().front();
+    std::string bytes = file.head;
+    while (std::ssize(bytes) < file.bytes) bytes += static_cast<char>(bytes.size() * 7);
+    put(scratch / "model.safetensors", bytes);
+    put(scratch / "config.json", "{\"model_type\": \"gpt2\"}");
+    const int64_t head = file.head.size();
+    Manifest manifest{.step = 7, .files = {{"config.json", pieces_of("{\"model_type\": \"gpt2\"}")}}};
+    int64_t begin = 0;
+    for (const int64_t end : piece_ends(file.bytes, 32, {head, head + 48})) {
+      manifest.files["model.safetensors"].push_back({end, checksum(bytes.substr(begin, end - begin))});
+      begin = end;
+    }
+    put(scratch / kManifestFile, manifest_text(manifest));
+    data_begin = head;
+    size = bytes.size();
+  }
+
+  void flip(const std::string& name, int64_t byte, int bit) const {
+    std::string bytes = contents(scratch / name);
+    bytes[byte] = static_cast<char>(bytes[byte] ^ 1 << bit);
+    put(scratch / name, bytes);
+  }
+
+  ScratchDirectory scratch;
+  int64_t data_begin = 0, size = 0;
+};
+
+}  // namespace
+
+TEST_CASE("a manifest is read as it was written") {
+  const Manifest manifest = small_manifest();
+  CHECK(parse_manifest(manifest_text(manifest), "m") == manifest);
+  CHECK(piece_ends(100, 32, {40, 0, 100}) == std::vector<int64_t>{32, 40, 64, 96, 100});
+  CHECK(piece_ends(0, 32) == std::vector<int64_t>{0});
+}
+
+TEST_CASE("any flipped bit of a manifest is found") {
+  const std::string text = manifest_text(small_manifest());
+  for (size_t byte = 0; byte < text.size(); ++byte)
+    for (int bit = 0; bit < 8; ++bit) {
+      std::string damaged = text;
+      damaged[byte] = static_cast<char>(damaged[byte] ^ 1 << bit);
+      CAPTURE(damaged);
+      CHECK_THROWS_AS(parse_manifest(damaged, "m"), DataError);
+    }
+  for (size_t length = 0; length < text.size(); ++length)
+    CHECK_THROWS_AS(parse_manifest(text.substr(0, length), "m"), DataError);
+}
+
+TEST_CASE("any flipped bit of a file is found and named by its tensor") {
+  const Checkpoint checkpoint;
+  const auto damage = [&] { return find_damage(checkpoint.scratch.path(), read_manifest(checkpoint.scratch.path())); };
+  CHECK(damage().empty());
+  for (int64_t byte = 0; byte < checkpoint.size; ++byte) {
+    const int bit = static_cast<int>(byte % 8);
+    checkpoint.flip("model.safetensors", byte, bit);
+    const auto found = damage();
+    CAPTURE(byte);
+    REQUIRE(found.size() == 1);
+    const int64_t place = byte - checkpoint.data_begin;
+    CHECK_THAT(found.front(), Contains(place < 0 ? "header: bytes" : place < 48 ? "first: bytes" : "second: bytes"));
+    checkpoint.flip("model.safetensors", byte, bit);
+  }
+  checkpoint.flip("config.json", 3, 2);
+  CHECK(damage() == std::vector<std::string>{"config.json: bytes 0 to 22 differ from their checksum"});
+  checkpoint.flip("config.json", 3, 2);
+  put(checkpoint.scratch / "config.json", "{}");
+  CHECK(damage() == std::vector<std::string>{"config.json: has 2 bytes instead of 22"});
+  std::filesystem::remove(checkpoint.scratch / "config.json");
+  CHECK(damage() == std::vector<std::string>{"config.json: is missing or empty"});
+}
+
+TEST_CASE("a manifest names files of its directory alone") {
+  for (const std::string name : {"../config.json", "/etc/passwd", "a/b", "..", ".", "", kManifestFile}) {
+    CAPTURE(name);
+    CHECK_THROWS_AS(parse_manifest(manifest_text({.step = 1, .files = {{name, pieces_of("x")}}}), "m"), DataError);
+  }
+  CHECK_THROWS_AS(parse_manifest(manifest_text({.step = 1, .files = {{"a", {{5, 1}, {5, 1}}}}}), "m"), DataError);
+  CHECK_THROWS_AS(parse_manifest(manifest_text({.step = 1, .files = {{"a", {}}}}), "m"), DataError);
+  CHECK_THROWS_AS(parse_manifest(manifest_text({.step = -1, .files = {}}), "m"), DataError);
+}
+
+TEST_CASE("the state of a run is read as it was written") {
+  TrainerState state{.step = 12, .total_steps = 40, .epoch = 1.5, .samples = 96, .tokens = 1536, .updates = 11};
+  state.loss_scaler = LossScaler::State{.scale = 1024, .step = 12, .last_overflow = 3, .hysteresis = 1, .skipped = 1};
+  state.best = BestEvaluation{2.25, 10, "out/checkpoint-10"};
+  state.curve = {{"/training/seed", 42}};
+  state.log_history.push_back({{"step", 4}, {"loss", 3.5}});
+  state.logged_loss = 0.1;
+  state.logged_steps = 4;
+  const std::string text = trainer_state_text(state);
+  const TrainerState again = parse_trainer_state(text, "t");
+  CHECK(again.samples == 96);
+  CHECK(again.step == 12);
+  CHECK(again.updates == 11);
+  CHECK(again.loss_scaler == state.loss_scaler);
+  CHECK(again.best == state.best);
+  CHECK(again.curve == state.curve);
+  CHECK(again.log_history == state.log_history);
+  CHECK(again.logged_loss == state.logged_loss);
+  CHECK_THROWS_AS(parse_trainer_state("{\"global_step\": 3}", "t"), DataError);
+}
+
+}  // namespace shardline::manifest_test

@@ -1,0 +1,156 @@
+"""A run that is stopped, killed or out of disk space continues as one run."""
+import json
+import os
+import random
+import shlex
+import shutil
+import subprocess
+import time
+
+from harness import LIMIT, PROGRAM, TINY, ProgramTest, signal, unittest
+
+STEPS = 60
+MODEL = {"config": dict(TINY["model"]["config"], n_layer=4, attn_pdrop=0.1)}
+LAYOUTS = {"one": {"communicator": "local"},
+           "threads": {"p": 2, "t": 2, "communicator": "threads"},
+           "mpi": {"p": 2, "communicator": "mpi"},
+           "ZeRO": {"communicator": "mpi", "smp_options": {"shard_optimizer_state": True},
+                    "mpi_options": {"processes_per_host": 2}}}
+KILLS = int(os.environ.get("SHARDLINE_KILLS", "8"))  # in all
+SEED = int(os.environ.get("SHARDLINE_KILL_SEED", "1"))
+
+
+class Resume(ProgramTest):
+    def sections(self, layout, training=None, **more):
+        sections = dict(LAYOUTS[layout], model=MODEL, **more)
+        sections["training"] = {"max_steps": STEPS, "save_steps": 7, **(training or {})}
+        return sections
+
+    def numbers(self, folder):
+        return [(line["step"], line["loss"], line["grad_norm"], line["learning_rate"]) for line in self.metrics(folder)]
+
+    def whole_run(self, layout):
+        """Its numbers and its weights."""
+        self.train(output_dir=f"whole-{layout}", **self.sections(layout))
+        folder = self.dir / f"whole-{layout}"
+        return self.numbers(folder.name), (folder / "model.safetensors").read_bytes()
+
+    def assert_continued(self, layout, folder, whole):
+        self.assertEqual(self.numbers(folder), whole[0], layout)
+        self.assertEqual((self.dir / folder / "model.safetensors").read_bytes(), whole[1], layout)
+
+    def printed_command(self, result):
+        lines = result.err.splitlines()
+        return shlex.split(lines[lines.index("to continue:") + 1])
+
+    def test_signals(self):
+        """All ranks stop after the same step, save, and say how to continue."""
+        for layout, kind in (("one", signal.SIGTERM), ("threads", signal.SIGINT), ("mpi", signal.SIGTERM),
+                             ("mpi", signal.SIGUSR1), ("ZeRO", signal.SIGINT)):
+            with self.subTest(layout, signal=kind.name):
+                whole = self.whole_run(layout)
+                folder = f"{layout}-{kind.name}"
+                process = self.start("train", self.config(output_dir=folder, **self.sections(layout)))
+                self.addCleanup(process.kill)
+                self.wait_for_steps(5, folder)
+                process.send_signal(kind)
+                result = self.finish(process)
+                self.assertEqual(result.code, 3, str(result))
+                self.assertRegex(result.err, rf"stopped by a signal after step \d+ of {STEPS} and saved {folder}/checkpoint-")
+                self.assertEqual(result.errors, [], str(result))
+                self.assert_all_gone()
+                again = subprocess.run(self.printed_command(result), cwd=self.dir, env=self.env, capture_output=True,
+                                       text=True, timeout=LIMIT)
+                self.assertEqual(again.returncode, 0, again.stderr)
+                self.assert_continued(layout, folder, whole)
+                shutil.rmtree(self.dir / folder)
+                shutil.rmtree(self.dir / f"whole-{layout}")
+
+    def test_signal_to_one_rank(self):
+        process = self.start("train", self.config(**self.sections("mpi", training={"max_steps": 1000000})))
+        self.addCleanup(process.kill)
+        self.wait_for_steps()
+        os.kill(self.pid_of_rank(1), signal.SIGUSR1)
+        result = self.finish(process)
+        self.assertEqual(result.code, 3, str(result))
+        self.assert_all_gone()
+
+    def test_time_limit(self):
+        result = self.run_program("train", self.config(**self.sections(
+            "mpi", training={"max_steps": 1000000, "max_run_seconds": 2, "save_strategy": "no"})))
+        self.assertEqual(result.code, 3, str(result))
+        self.assertIn("training.max_run_seconds 2", result.err)
+        steps = len(self.metrics())
+        self.assertTrue((self.dir / f"out/checkpoint-{steps}/manifest.json").exists())
+
+    def test_kill_at_any_instant(self):
+        """Whatever is killed and whenever, also while a checkpoint is written: "auto" goes on from a whole one."""
+        luck = random.Random(SEED)
+        for layout in LAYOUTS:
+            whole = self.whole_run(layout)
+            config = self.config(output_dir="killed", **self.sections(
+                layout, training={"resume_from_checkpoint": "auto", "save_steps": 3, "save_total_limit": 2}))
+            shutil.rmtree(self.dir / "killed", ignore_errors=True)
+            for _ in range(max(1, KILLS // len(LAYOUTS))):
+                process = self.start("train", config)
+                self.addCleanup(process.kill)
+                wait = luck.uniform(0.2, 2)
+                try:
+                    process.wait(wait)
+                except subprocess.TimeoutExpired:
+                    pass
+                running = self.processes()
+                if not running:
+                    break
+                victim = luck.choice(["launcher", "rank", "all"])
+                ranks = [pid for pid, rank in running.items() if rank is not None]
+                victims = {"launcher": [process.pid], "all": list(running),
+                           "rank": [luck.choice(ranks)] if ranks else [process.pid]}[victim]
+                for pid in victims:
+                    try:
+                        os.kill(pid, signal.SIGKILL)
+                    except ProcessLookupError:
+                        pass
+                self.finish(process)
+                self.assert_all_gone()
+            with self.subTest(layout):
+                self.expect(0, "train", config)
+                self.assert_continued(layout, "killed", whole)
+                left = [f for f in self.files("killed") if ".incomplete" in f]
+                self.assertEqual(left, [])
+
+    def test_other_layout_after_a_stop(self):
+        process = self.start("train", self.config(**self.sections("mpi")))
+        self.addCleanup(process.kill)
+        self.wait_for_steps(5)
+        process.terminate()
+        self.assertEqual(self.finish(process).code, 3)
+        self.train(**self.sections("ZeRO", training={"resume_from_checkpoint": True}))
+        self.assertEqual([line["step"] for line in self.metrics()], list(range(1, STEPS + 1)))
+        whole = self.whole_run("one")[0]
+        for line, (_, loss, _, _) in zip(self.metrics(), whole):
+            self.assertAlmostEqual(line["loss"], loss, delta=2e-5)
+
+    @unittest.skipUnless(subprocess.run(["unshare", "-mu", "true"], stderr=subprocess.DEVNULL).returncode == 0,
+                         "cannot mount")
+    def test_full_disk(self):
+        """A checkpoint that does not fit is given up, and the run goes on; the last good one stays."""
+        script = ("mkdir small && mount -t tmpfs -o size=3m tmpfs small && "
+                  f"{PROGRAM} train config.json; code=$?; find small | sort; "
+                  f"{PROGRAM} train config.json --set training.resume_from_checkpoint=auto "
+                  "--set training.max_steps=20 --set training.resume_with_changes=true; exit $code")
+        larger = {"config": dict(TINY["model"]["config"], n_embd=64, n_layer=4)}
+        self.config(model=larger, training={"max_steps": 20, "save_steps": 5, "checkpoint_dir": "small"},
+                    runtime={"timeline_steps": 0})
+        run = subprocess.run(["unshare", "-m", "bash", "-c", script], cwd=self.dir, env=self.env, capture_output=True,
+                             text=True, timeout=LIMIT)
+        self.assertEqual(run.returncode, 1, run.stdout + run.stderr)
+        self.assertIn("small/checkpoint-5/manifest.json", run.stdout)
+        self.assertNotIn("incomplete", run.stdout.split("small\n")[1].split("\n\n")[0])
+        self.assertIn("checkpoint-10 was not saved", run.stdout)
+        self.assertIn("free some room there", run.stdout)
+        self.assertIn("continues small/checkpoint-5 after step 5", run.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
