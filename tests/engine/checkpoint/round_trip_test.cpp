@@ -43,10 +43,9 @@ struct Grid {
 struct Run {
   Run(const Job& job, const Grid& grid, const CommunicatorPtr& world)
       : config(parse_config(file(job, grid).dump(), "round trip")),
-        model(open_model(config)),
-        plan(make_plan(config, model.spec, grid.ranks)),
-        groups(make_rank_groups(plan.mesh, world, world)),
-        trainer({config, plan, model, groups, at::kCPU}, 10) {}
+        planned(plan_model(config, grid.ranks)),
+        groups(make_rank_groups(planned.plan.mesh, world, world)),
+        trainer({config, planned.plan, model, groups, at::kCPU}, 10) {}
 
   static json file(const Job& job, const Grid& grid) {
     json training = {{"global_batch_size", 8}, {"use_cpu", true}};
@@ -88,8 +87,8 @@ struct Run {
   }
 
   Config config;
-  ModelSource model;
-  Plan plan;
+  PlannedModel planned;
+  const ModelSource& model = planned.model;
   RankGroups groups;
   Trainer trainer;
 };

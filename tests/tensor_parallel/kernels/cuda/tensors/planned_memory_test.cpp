@@ -81,10 +81,10 @@ Peak peak_of(const Choice& choice) {
   const AsOnGpus as_on_gpus;
   const Config config = config_of(choice);
   const CommunicatorPtr world = make_local_world();
-  const ModelSource source = open_model(config);
-  const Plan plan = make_plan(config, source.spec, 1);
-  Trainer trainer({config, plan, source, make_rank_groups(plan.mesh, world, world), fake::device()}, 1);
-  fill_parameters(config.model, source, 1, trainer.parameters());
+  const PlannedModel planned = plan_model(config, 1);
+  const Plan& plan = planned.plan;
+  Trainer trainer({config, plan, planned.model, make_rank_groups(plan.mesh, world, world), fake::device()}, 1);
+  fill_parameters(config.model, planned.model, 1, trainer.parameters());
   OnesSource data(kSamplesOfMicrobatch * kMicrobatches, kLength);
   const int64_t before = device_memory(fake::device()).allocated;
   at::accelerator::resetPeakStats(0);
