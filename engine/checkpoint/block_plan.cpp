@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <tuple>
 
@@ -135,7 +136,7 @@ int sender_to(int writer, const Holding& holding) {
 }
 
 BlockPlan make_block_plan(const CheckpointContents& contents, const std::vector<HeldPart>& parts, Communicator& world,
-                          int64_t block_bytes) {
+                          const std::vector<int>& writers, int64_t block_bytes) {
   BlockPlan plan;
   plan.holdings = gather_holdings(contents, parts, world);
   const BlockShares shares(contents, plan.holdings);
@@ -145,7 +146,9 @@ BlockPlan make_block_plan(const CheckpointContents& contents, const std::vector<
     const int64_t bytes = contents.files()[file]->bytes;
     for (int64_t from = 0; from < bytes; from += block_bytes) {
       const Block block{file, from, std::min(block_bytes, bytes - from), 0};
-      auto of_block = shares.main_holders(block);
+      std::vector<int> of_block;
+      std::ranges::set_intersection(shares.main_holders(block), writers, std::back_inserter(of_block));
+      if (of_block.empty()) of_block = writers;
       if (of_block != holders) {
         divide(plan.blocks, begin, plan.blocks.size(), holders);
         begin = plan.blocks.size();

@@ -29,9 +29,10 @@ struct BlockPlan {
   std::vector<std::vector<Holding>> holdings;  // by tensor
 };
 
-// Collective over the world. parts: of this rank. Throws InvariantError if an element is held by no rank.
+// Collective over the world. parts: of this rank. writers: the ranks that can write, ascending, at least one. Throws
+// InvariantError if an element is held by no rank.
 BlockPlan make_block_plan(const CheckpointContents& contents, const std::vector<HeldPart>& parts, Communicator& world,
-                          int64_t block_bytes);
+                          const std::vector<int>& writers, int64_t block_bytes);
 
 // The elements of a tensor that are in a block, as a range of the flat tensor.
 struct BlockRange {

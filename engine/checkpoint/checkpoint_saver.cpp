@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/files/disk_file.h"
 #include "engine/checkpoint/checkpoint_directory.h"
+#include "engine/checkpoint/shared_directory.h"
 #include "models/files/hf_layout.h"
 
 namespace shardline {
@@ -39,6 +40,17 @@ void add_pieces(const std::string& report, const CheckpointContents& contents, M
   for (const auto& row : rows) manifest.files[contents.files()[row.file]->name].push_back({row.end, row.checksum});
 }
 
+// The ranks that see the directory of rank 0, which makes it.
+std::vector<int> writers_of(const std::string& directory, Communicator& world) {
+  std::error_code ignored;
+  if (world.rank() == 0) fs::create_directories(directory, ignored);
+  const auto reasons = reasons_against_sharing(directory, world, /*asks=*/true);
+  std::vector<int> writers;
+  for (size_t rank = 0; rank < reasons.size(); ++rank)
+    if (reasons[rank].empty()) writers.push_back(rank);
+  return writers;
+}
+
 // Gives the directory its name. Another checkpoint of that name, from an earlier attempt, is there until then.
 void publish_directory(const std::string& unfinished, const std::string& path) {
   const std::string parent = fs::path(path).parent_path().string();
@@ -55,7 +67,8 @@ CheckpointSaver::CheckpointSaver(CheckpointSaverParts parts)
     : parts_(std::move(parts)),
       world_(parts_.parameters.groups().world),
       contents_(parts_.spec, parts_.parameters.trained_type(), parts_.optimizer_options),
-      snapshot_(contents_, held_parts(contents_, parts_.parameters, parts_.optimizer), world_, kBlockBytes) {}
+      snapshot_(contents_, held_parts(contents_, parts_.parameters, parts_.optimizer), world_,
+                writers_of(parts_.directory, *world_), kBlockBytes) {}
 
 CheckpointSaver::~CheckpointSaver() {
   writer_.reset();  // waits; what is not published stays under its unfinished name

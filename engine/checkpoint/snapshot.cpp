@@ -38,11 +38,11 @@ void for_common(const std::vector<FileBox>& wanted, const std::vector<FileBox>& 
 }  // namespace
 
 Snapshot::Snapshot(const CheckpointContents& contents, const std::vector<HeldPart>& parts, CommunicatorPtr world,
-                   int64_t block_bytes)
+                   const std::vector<int>& writers, int64_t block_bytes)
     : contents_(contents),
       world_(std::move(world)),
       block_bytes_(block_bytes),
-      plan_(make_block_plan(contents, parts, *world_, block_bytes)),
+      plan_(make_block_plan(contents, parts, *world_, writers, block_bytes)),
       parts_(contents.tensors().size()) {
   for (const auto& part : parts) parts_[part.tensor].push_back(part);
   for (const auto& block : plan_.blocks)

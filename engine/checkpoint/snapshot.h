@@ -11,9 +11,10 @@ namespace shardline {
 
 class Snapshot {
  public:
-  // Collective over the world, as is take(). parts: of this rank; their memory must stay where it is.
+  // Collective over the world, as is take(). parts: of this rank; their memory must stay where it is. writers: the
+  // ranks that can write, ascending.
   Snapshot(const CheckpointContents& contents, const std::vector<HeldPart>& parts, CommunicatorPtr world,
-           int64_t block_bytes);
+           const std::vector<int>& writers, int64_t block_bytes);
   ~Snapshot();
   Snapshot(const Snapshot&) = delete;
   Snapshot& operator=(const Snapshot&) = delete;

@@ -23,8 +23,9 @@ std::string checkpoint_at(const std::string& path) {
   if (fs::exists(fs::path(path) / kManifestFile, ignored)) return path;
   const auto places = checkpoints_in(path);
   if (places.empty())
-    throw ConfigError(cat(path, " is neither a checkpoint nor a directory with checkpoints; name OUTPUT_DIR or "
-                                "OUTPUT_DIR/checkpoint-STEP"));
+    throw ConfigError(cat(path,
+                          " is neither a checkpoint nor a directory with checkpoints; name OUTPUT_DIR or "
+                          "OUTPUT_DIR/checkpoint-STEP"));
   return places.front().path.string();
 }
 

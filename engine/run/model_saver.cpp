@@ -5,8 +5,8 @@
 #include <iterator>
 
 #include "core/error.h"
+#include "engine/checkpoint/shared_directory.h"
 #include "engine/data/tokenizer/byte_tokenizer.h"
-#include "engine/run/shared_directory.h"
 
 namespace shardline {
 namespace {

@@ -297,6 +297,7 @@ TEST_CASE("nccl: an error ends the job while the stream waits and the host does 
     const at::Tensor tensor = filled({2, 2}, 1, at::kBFloat16);
     const at::Tensor never = at::zeros({1});
     if (control->rank() == 0) {
+      wait_for_device(tensor.device(), "the new group is connected");  // else that may be the operation that fails
       tp->all_reduce(tensor, {.what = "dX layer 3"})->wait();
       fake::break_nccl(2, "NET/Socket : connection closed");
       on_host(tensor, "a test looks");  // ends, because NCCL is aborted

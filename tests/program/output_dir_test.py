@@ -32,7 +32,7 @@ class OutputDir(ProgramTest):
         self.wait_for((self.dir / "out/previous-model/config.json").exists, "the earlier model to move")
         self.wait_for_steps()
         process.send_signal(signal.SIGINT)
-        self.assertEqual(self.finish(process).code, 1)
+        self.assertEqual(self.finish(process).code, 3)
         self.assert_no_finished_model_but("previous-model")
         self.assertEqual(self.contents("out/previous-model")["model.safetensors"], weights)
         self.expect(0, "generate", "out/previous-model", "--prompt", "a", "--max-new-tokens", "2")

@@ -7,8 +7,8 @@
 //    stream has waited for longer than the limit, it aborts `control`, which ends the job, and then NCCL.
 //  - Tensors are kept alive until the current stream waits for their operation, or until the operation is done.
 //  - Sends and receives are collected and start together, as one NCCL group, at the next wait(), start(), poll() or
-//    collective of this communicator: two neighbours that both send first would otherwise block each other. They also end
-//    together.
+//    collective of this communicator: two neighbours that both send first would otherwise block each other. They also
+//    end together.
 //  - After a failure, all communicators of the world are aborted; otherwise each is finalized and destroyed with its
 //    last owner.
 //  - NCCL chooses the order of addition.

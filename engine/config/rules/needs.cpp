@@ -8,6 +8,7 @@
 #include "engine/config/keys/registry.h"
 #include "engine/config/rules/optimizer_rules.h"
 #include "engine/config/rules/precision_rules.h"
+#include "engine/config/rules/saving_rules.h"
 
 namespace shardline {
 namespace {
@@ -85,6 +86,13 @@ const std::vector<Need>& needs() {
     return when(!evaluates(run), has_evaluation_data(run) ? "without eval_strategy, eval_on_start or do_eval"
                                                           : "without data to evaluate on");
   };
+  const auto without_saving_by_steps = [](const Run& run) {
+    return when(run.training().save_strategy != SaveStrategy::steps,
+                cat("with save_strategy \"", word_of(run.training().save_strategy), '"'));
+  };
+  const auto without_best = [](const Run& run) {
+    return when(!looks_for_best(run.training()), "without load_best_model_at_end or save_strategy \"best\"");
+  };
   const auto without_offloading = [](const Run& run) {
     return when(!run.smp().offload_activations, "without offload_activations");
   };
@@ -146,6 +154,13 @@ const std::vector<Need>& needs() {
          return when(run.training().eval_strategy == EvalStrategy::no, "with eval_strategy \"no\"");
        }},
       {"training.per_device_eval_batch_size", without_evaluation},
+      {"training.save_steps", without_saving_by_steps},
+      {"training.metric_for_best_model", without_best},
+      {"training.greater_is_better", without_best},
+      {"training.resume_with_changes",
+       [](const Run& run) {
+         return when(resume_source(run.training()).kind == ResumeSource::Kind::fresh, "without resume_from_checkpoint");
+       }},
       {"training.adam_beta1", without_adam},
       {"training.adam_beta2", without_adam},
       {"training.adam_epsilon", without_adam},

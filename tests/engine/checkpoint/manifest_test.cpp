@@ -16,7 +16,8 @@ using Catch::Contains;
 namespace {
 
 Manifest small_manifest() {
-  return {.step = 7, .files = {{"config.json", pieces_of("{}")}, {"model.safetensors", {{8, 1}, {4096, 2}, {5000, 3}}}}};
+  return {.step = 7,
+          .files = {{"config.json", pieces_of("{}")}, {"model.safetensors", {{8, 1}, {4096, 2}, {5000, 3}}}}};
 }
 
 // A directory with a manifest and two files, one of them with two tensors.

@@ -463,7 +463,6 @@ TEST_CASE("TrainingArguments of version 4 are read by their old names", "[config
   CHECK(config.training.report_to == std::vector{Tracker::tensorboard});
   CHECK(config.runtime.device == DeviceChoice::cpu);
   CHECK(has_note(config, "training.dataloader_num_workers"));
-  CHECK(has_note(config, "training.save_strategy"));
   CHECK_FALSE(has_note(with(R"({"training": {"save_strategy": "no"}})"), "training.save_strategy"));
   CHECK(with(R"({"training": {"per_gpu_train_batch_size": null, "per_device_train_batch_size": 2}})")
             .training.per_device_train_batch_size == 2);

@@ -28,6 +28,8 @@ const std::map<std::string, std::vector<json>>& free_values() {
       {"training.dynamic_loss_args", {{{"init_scale", 1024}, {"scale_window", 10}}}},
       {"training.activation_checkpointing_kwargs", {{{"use_reentrant", false}}, {{"offload", true}}}},
       {"training.optim_args", {"momentum=0.9"}},
+      {"training.resume_from_checkpoint", {true, "auto", "out/checkpoint-5"}},
+      {"training.metric_for_best_model", {"loss", "eval_perplexity"}},
       {"training.no_decay_patterns", {"*wte*", {"*wte*", "*wpe*"}}},
       {"mpi_options.custom_mpi_options", {"-x 'A=1 2'"}},
       {"mpi_options.hosts", {"a", {"a", "b"}}},
@@ -67,6 +69,7 @@ class RandomConfigs {
         {{"smp_options", {{"load_partition", true}, {"partition_file", "plan.json"}}}},
         {{"smp_options", {{"auto_partition", false}, {"pipeline_parallel_degree", 2}}}},
         {{"data", {{"validation", "v.txt"}}}},
+        {{"data", {{"validation", "v.txt"}}}, {"training", {{"eval_strategy", "epoch"}, {"save_strategy", "epoch"}}}},
         {{"training", {{"lr_scheduler_type", "cosine"}, {"optim", "sgd"}}}},
         {{"mpi_options", {{"processes_per_host", 4}}}, {"smp_options", {{"shard_optimizer_state", true}}}},
         {{"training", {{"global_batch_size", 64}}}},
@@ -126,7 +129,7 @@ TEST_CASE("The resolved config of any config gives the same run", "[config][reso
   RandomConfigs configs(7);
   size_t read = 0;
   std::set<std::string> changed;  // keys that had another value than their default in some config
-  for (int i = 0; i < 6000; ++i) {
+  for (int i = 0; i < 7000; ++i) {
     const json file = configs.next();
     Config config;
     try {

@@ -24,7 +24,10 @@ at::Tensor place(const at::Tensor& view, const FileBox& box) {
 
 std::vector<ParamSpec> specs() {
   // Fused and transposed, as GPT-2's; three sources of one parameter; not split; a vector.
-  return {{.name = "fused", .shape = {3, 5, 2, 7}, .split_dim = 1, .sources = {{"w", {7, 3, 5, 2}, {1, 2, 3, 0}, {}, {7, 30}}}},
+  return {{.name = "fused",
+           .shape = {3, 5, 2, 7},
+           .split_dim = 1,
+           .sources = {{"w", {7, 3, 5, 2}, {1, 2, 3, 0}, {}, {7, 30}}}},
           {.name = "separate",
            .shape = {3, 5, 2, 7},
            .split_dim = 1,
@@ -80,9 +83,8 @@ TEST_CASE("parts of slices are where the files have their elements") {
                  file_boxes({&spec, t, t_degree, begin, length}, source, local.narrow(0, begin, length))) {
               place(found[source.tensor], box).add_(box.values);
               const auto bare = file_boxes({&spec, t, t_degree, begin, length}, source, {});
-              CHECK(std::ranges::any_of(bare, [&](const FileBox& other) {
-                return other.begin == box.begin && other.length == box.length;
-              }));
+              CHECK(std::ranges::any_of(
+                  bare, [&](const FileBox& other) { return other.begin == box.begin && other.length == box.length; }));
             }
           begin += length;
         }

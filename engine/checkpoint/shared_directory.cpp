@@ -1,4 +1,4 @@
-#include "engine/run/shared_directory.h"
+#include "engine/checkpoint/shared_directory.h"
 
 #include <filesystem>
 #include <map>
@@ -36,19 +36,23 @@ std::string reason_against(const fs::path& file, std::chrono::milliseconds patie
 
 }  // namespace
 
-void require_shared_directory(const std::string& directory, Communicator& world, bool must_write,
-                              std::chrono::milliseconds patience) {
+std::vector<std::string> reasons_against_sharing(const std::string& directory, Communicator& world, bool asks,
+                                                 std::chrono::milliseconds patience) {
   const bool first = world.rank() == 0;
   const std::string name = broadcast_string(world, first ? new_name() : "", 0);
   const fs::path file = fs::path(directory) / name;
   if (first) DiskFile::create(file);
   world.barrier({.what = "a file to look for"});
-  const std::string reason = must_write ? reason_against(file, patience) : "";
-  const auto reasons = gather_strings(world, reason);
-  const auto hosts = gather_strings(world, host_name());
+  auto reasons = gather_strings(world, asks ? reason_against(file, patience) : "");
   std::error_code ignored;
   if (first) fs::remove(file, ignored);
+  return reasons;
+}
 
+void require_shared_directory(const std::string& directory, Communicator& world, bool must_write,
+                              std::chrono::milliseconds patience) {
+  const auto reasons = reasons_against_sharing(directory, world, must_write, patience);
+  const auto hosts = gather_strings(world, host_name());
   std::map<std::string, std::string> ranks_of_host, reason_of_host;
   for (size_t rank = 0; rank < reasons.size(); ++rank) {
     if (reasons[rank].empty()) continue;
