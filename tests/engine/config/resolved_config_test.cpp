@@ -73,6 +73,7 @@ class RandomConfigs {
         {{"training", {{"lr_scheduler_type", "cosine"}, {"optim", "sgd"}}}},
         {{"mpi_options", {{"processes_per_host", 4}}}, {"smp_options", {{"shard_optimizer_state", true}}}},
         {{"training", {{"global_batch_size", 64}}}},
+        {{"smp_options", {{"ddp", true}}}, {"mpi_options", {{"processes_per_host", 2}}}},
     };
     return all;
   }
@@ -126,7 +127,7 @@ class RandomConfigs {
 }  // namespace
 
 TEST_CASE("The resolved config of any config gives the same run", "[config][resolved]") {
-  RandomConfigs configs(7);
+  RandomConfigs configs(8);
   size_t read = 0;
   std::set<std::string> changed;  // keys that had another value than their default in some config
   for (int i = 0; i < 7000; ++i) {
