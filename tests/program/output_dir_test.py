@@ -62,7 +62,8 @@ class OutputDir(ProgramTest):
         for communicator, degree in (("local", 1), ("threads", 2), ("mpi", 2)):
             with self.subTest(communicator):
                 sections = {"communicator": communicator, "p": degree, "output_dir": communicator}
-                first = self.start("train", self.config("long.json", training={"max_steps": 1000000}, **sections))
+                first = self.start("train", self.config("long.json", training={"max_steps": 1000000, "save_strategy": "no"},
+                                                        **sections))
                 self.addCleanup(first.kill)
                 self.wait_for_steps(folder=communicator)
                 before = [name for name in self.files(communicator) if not name.startswith("timeline")]
