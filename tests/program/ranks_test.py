@@ -238,7 +238,9 @@ class Stops(RanksTest):
 
     def test_twice_ends_at_once(self):
         process = self.start_training(data={"sequence_length": 32})
+        os.kill(self.pid_of_rank(1), signal.SIGSTOP)  # no step ends any more
         process.send_signal(signal.SIGINT)
+        time.sleep(0.5)  # signals that come together are one
         process.send_signal(signal.SIGINT)
         result = self.end(process)
         self.assertEqual(result.code, 1, str(result))
