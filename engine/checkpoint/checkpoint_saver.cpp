@@ -143,13 +143,15 @@ void CheckpointSaver::publish() {
     std::ranges::sort(pieces, [](const auto& a, const auto& b) { return a.end < b.end; });
   for (const auto& [name, text] : started_->small_files) manifest.files[name] = pieces_of(text);
   publishing_ = started_->step;
+  published_ = false;
   publisher_ = std::make_unique<BackgroundWriter>(
       std::vector<BlockToWrite>{}, [this, manifest = std::move(manifest), started = *started_] {
         write_file(file_in(started.unfinished, kManifestFile), manifest_text(manifest));
         sync_directory(started.unfinished);
         publish_directory(started.unfinished, started.path);
+        published_ = true;
         write_file(file_in(parts_.directory, kNewestFile), checkpoint_name(started.step) + "\n");
-        remove_old(started.best);
+        remove_old(started.step, started.best);
       });
   started_.reset();
 }
@@ -158,10 +160,10 @@ void CheckpointSaver::publish() {
 void CheckpointSaver::wait_for_publisher() {
   if (!publisher_) return;
   publisher_->wait();
-  if (publisher_->error().empty())
-    last_saved_ = publishing_;
-  else
-    failure_ = cat(checkpoint_name(publishing_), " was not saved: ", publisher_->error());
+  if (published_) last_saved_ = publishing_;
+  if (!publisher_->error().empty())
+    failure_ =
+        cat(checkpoint_name(publishing_), published_ ? " was saved, but: " : " was not saved: ", publisher_->error());
   publisher_.reset();
 }
 
@@ -193,14 +195,16 @@ void CheckpointSaver::give_up(const std::string& reason) {
   started_.reset();
 }
 
-// The newest one and the best stay, and others from the newest on while the limit allows it.
-void CheckpointSaver::remove_old(int64_t best) const {
+// The one that was just saved and the best stay, and earlier ones from the newest on while the limit allows it. Later
+// ones are not of this run, and no concern of it.
+void CheckpointSaver::remove_old(int64_t saved, int64_t best) const {
   if (parts_.keep == 0) return;
   const auto places = checkpoints_in(parts_.directory);
-  const bool has_best = std::ranges::any_of(places, [&](const auto& place) { return place.step == best; });
-  int64_t room = parts_.keep - (has_best ? 1 : 0);  // for those that are not the best
-  for (size_t i = 0; i < places.size(); ++i)
-    if (places[i].step != best && room-- <= 0 && i > 0) remove_checkpoint(places[i].path);
+  const bool has_best =
+      best != saved && std::ranges::any_of(places, [&](const auto& place) { return place.step == best; });
+  int64_t room = parts_.keep - 1 - (has_best ? 1 : 0);
+  for (const auto& [step, path] : places)
+    if (step < saved && step != best && room-- <= 0) remove_checkpoint(path);
 }
 
 std::string CheckpointSaver::take_failure() {

@@ -8,6 +8,7 @@
 //   is_writing() on every rank is false  ->  publish()
 //   finish() before the end of the run
 #pragma once
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -71,7 +72,7 @@ class CheckpointSaver {
   std::vector<BlockToWrite> blocks_to_write() const;
   void wait_for_publisher();
   void give_up(const std::string& reason);
-  void remove_old(int64_t best) const;
+  void remove_old(int64_t saved, int64_t best) const;
 
   CheckpointSaverParts parts_;
   CommunicatorPtr world_;
@@ -80,6 +81,7 @@ class CheckpointSaver {
   std::optional<Started> started_;
   std::unique_ptr<BackgroundWriter> writer_;     // of this rank's blocks, and on rank 0 of the small files
   std::unique_ptr<BackgroundWriter> publisher_;  // on rank 0
+  std::atomic<bool> published_ = false;          // the directory has its name
   int64_t publishing_ = -1, last_saved_ = -1;
   std::string failure_;
 };

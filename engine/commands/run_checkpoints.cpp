@@ -184,6 +184,11 @@ void RunCheckpoints::save_if_due(bool evaluated) {
 }
 
 void RunCheckpoints::start() {
+  start_saver();
+  report_failure();
+}
+
+void RunCheckpoints::start_saver() {
   CheckpointSaver& saver = this->saver();
   if (state_.best && state_.best->step == state_.step)
     state_.best->checkpoint = file_in(checkpoint_directory(parts_.config), checkpoint_name(state_.step));
@@ -193,7 +198,10 @@ void RunCheckpoints::start() {
   if (parts_.context.first()) files[kTrainerStateFile] = trainer_state_text(state_);
   saver.start(state_.step, std::move(files), state_.best ? state_.best->step : -1);
   started_ = state_.step;
-  report_failure();
+}
+
+void RunCheckpoints::prepare() {
+  if (parts_.config.training.save_strategy != SaveStrategy::no) saver();
 }
 
 void RunCheckpoints::report_failure() {
@@ -214,18 +222,29 @@ void RunCheckpoints::finish() {
 
 std::string RunCheckpoints::save_now() {
   finish();
-  int64_t saved = resumed_;
-  if (saver_ && parts_.context.first() && saver_->last_saved() >= 0) saved = saver_->last_saved();
-  if (broadcast_string(*parts_.context.world, std::to_string(saved), 0) != std::to_string(state_.step)) start();
-  if (saver_) saver_->finish(records_.show("bytes of the checkpoint written"));
-  std::string failure = saver_ && parts_.context.first() ? saver_->take_failure() : "";
-  failure = broadcast_string(*parts_.context.world, failure, 0);
-  if (!failure.empty()) throw RunError(failure);
-  return file_in(checkpoint_directory(parts_.config), checkpoint_name(state_.step));
+  const std::string path = file_in(checkpoint_directory(parts_.config), checkpoint_name(state_.step));
+  const bool first = parts_.context.first();
+  const auto is_saved = [&] {
+    const bool here = resumed_ == state_.step || (first && saver_ && saver_->last_saved() == state_.step);
+    return broadcast_string(*parts_.context.world, here ? "yes" : "no", 0) == "yes";
+  };
+  if (is_saved()) return path;
+  start_saver();
+  saver_->finish(records_.show("bytes of the checkpoint written"));
+  const std::string failure = broadcast_string(*parts_.context.world, first ? saver_->take_failure() : "", 0);
+  if (!is_saved()) throw RunError(failure.empty() ? path + " was not saved" : failure);
+  return path;
 }
 
-std::string RunCheckpoints::best_checkpoint() const {
-  return state_.best ? state_.best->checkpoint : "";
+std::string RunCheckpoints::best_checkpoint() {
+  if (!state_.best) return "";
+  const std::string path = file_in(checkpoint_directory(parts_.config), checkpoint_name(state_.best->step));
+  const auto damage = verify_checkpoint(path, *parts_.context.world, records_.show("bytes of the best model verified"));
+  if (damage.empty()) return path;
+  records_.attempt("the best model", [&] {
+    throw RunError(cat(path, " cannot be read, so the last weights become the model: ", damage.front()));
+  });
+  return "";
 }
 
 }  // namespace shardline

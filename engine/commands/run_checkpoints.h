@@ -48,6 +48,9 @@ class RunCheckpoints {
   void continue_from(const ResumePoint& point);
   int64_t first_step() const { return state_.step + 1; }
 
+  // Makes what saving needs, so that what is wrong with it is found before the first step.
+  void prepare();
+
   void observe(const StepMetrics& metrics);
   void observe(const EvaluationMetrics& metrics);
 
@@ -61,12 +64,13 @@ class RunCheckpoints {
   // RunError if it cannot be saved.
   std::string save_now();
   void finish();
-  // Of the checkpoint with the best evaluation; empty if there is none.
-  std::string best_checkpoint() const;
+  // Of the checkpoint with the best evaluation; empty if there is none, or if it is damaged, which is reported.
+  std::string best_checkpoint();
 
  private:
   CheckpointSaver& saver();
   void start();
+  void start_saver();
   void report_failure();
 
   RunCheckpointsParts parts_;

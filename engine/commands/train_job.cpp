@@ -106,12 +106,11 @@ StepFlags agree(Communicator& world, const StepFlags& mine) {
   return {flags[0].item<int64_t>(), flags[1].item<int64_t>(), flags[2].item<int64_t>()};
 }
 
-// The command line of this process, with which the run continues.
+// The command line with which the run continues: that of this process, and a setting that replaces earlier ones.
 std::string resuming_command(const std::string& checkpoint) {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
   std::string command;
-  for (std::string word; std::getline(file, word, '\0');)
-    if (!word.starts_with("training.resume_from_checkpoint=")) command += shell_quoted(word) + " ";
+  for (std::string word; std::getline(file, word, '\0');) command += shell_quoted(word) + " ";
   return cat(command, "--set ", shell_quoted("training.resume_from_checkpoint=" + checkpoint));
 }
 
@@ -214,6 +213,7 @@ void train(const Config& config, RankContext& context, JobParts& parts) {
     if (context.out) *context.out << "continues " << point->path << " after step " << point->state.step << std::endl;
   }
 
+  checkpoints.prepare();
   StepTimelines timelines(config, parts.plan, context, records);
   double epoch = point ? point->state.epoch : 0;
   const auto evaluate = [&](int64_t step) {

@@ -115,12 +115,23 @@ std::vector<fs::path> files_read_from(const std::string& source) {
   return files;
 }
 
+// Checkpoints that a run which does not continue them would replace.
+std::vector<fs::path> replaced_checkpoints(const Config& config) {
+  std::vector<fs::path> paths;
+  if (resume_source(config.training).kind == ResumeSource::Kind::fresh)
+    for (const auto& place : checkpoints_in(checkpoint_directory(config))) paths.push_back(place.path);
+  return paths;
+}
+
 void check_sources(const Config& config, const fs::path& dir) {
   std::vector<std::string> sources = {config.model.path, config.data.tokenizer, config.smp.partition_file};
   if (config.smp.pipeline.is_file()) sources.push_back(config.smp.pipeline.path);
   for (const auto& data : {config.data.train, config.data.validation})
     sources.insert(sources.end(), data.begin(), data.end());
-  const auto replaced = replaced_by_run(dir);
+  if (const auto source = resume_source(config.training); source.kind == ResumeSource::Kind::path)
+    sources.push_back(source.path);
+  auto replaced = replaced_by_run(dir);
+  for (const auto& path : replaced_checkpoints(config)) replaced.push_back(path);
   for (const auto& source : sources)
     for (const auto& file : files_read_from(source))
       for (const auto& entry : replaced)
@@ -147,14 +158,28 @@ void check_new_directory(const fs::path& dir) {
 // Whether the run may find files of its own there: those that it continues, or those of an attempt that ended before
 // its first checkpoint.
 bool continues(const Config& config, const fs::path& dir) {
-  const auto source = resume_source(config.training).kind;
-  if (source != ResumeSource::Kind::newest_or_fresh) return source != ResumeSource::Kind::fresh;
+  const auto source = resume_source(config.training);
+  if (source.kind == ResumeSource::Kind::fresh || !fs::exists(dir / "config.resolved.json")) return false;
+  if (source.kind == ResumeSource::Kind::path) return is_at_or_below(source.path, checkpoint_directory(config));
   return !checkpoints_in(checkpoint_directory(config)).empty() || !fs::exists(dir / "config.json");
+}
+
+// They stay, under names that are not those of checkpoints.
+void set_aside(const std::vector<CheckpointPlace>& places) {
+  for (const auto& place : places) {
+    fs::path aside = place.path.string() + ".superseded";
+    for (int number = 2; fs::exists(aside); ++number) aside = cat(place.path.string(), ".superseded-", number);
+    fs::rename(place.path, aside);
+  }
 }
 
 void check_contents(const Config& config) {
   const fs::path dir = config.output_dir;
   std::error_code error;
+  if (config.training.checkpoint_dir && !config.training.overwrite_output_dir && !replaced_checkpoints(config).empty())
+    throw ConfigError(cat("/training/checkpoint_dir: ", *config.training.checkpoint_dir,
+                          " has checkpoints already; choose another one, continue them with "
+                          "training.resume_from_checkpoint, or set training.overwrite_output_dir to true"));
   const auto status = fs::status(dir, error);
   if (!fs::exists(status)) return check_new_directory(dir);
   if (!fs::is_directory(status)) throw ConfigError(cat("/output_dir: ", dir.string(), " is a file; name a directory"));
@@ -234,14 +259,14 @@ OutputLock prepare_output_dir(const Config& config, const ModelSpec& spec, std::
       records.push_back(entry.path());
   for (const auto& record : records) fs::remove_all(record);
   if (resumed) keep_records_until(dir, *resumed);
-  std::vector<fs::path> results;
-  if (fs::exists(dir / "config.json")) results = model_files(dir);
-  if (!resumed)
-    for (const auto& place : checkpoints_in(checkpoint_directory(config))) results.push_back(place.path);
-  if (results.empty()) return lock;
+  // Of an earlier run, or of an attempt that went on from a checkpoint that this one takes again.
+  auto later = checkpoints_in(checkpoint_directory(config));
+  std::erase_if(later, [&](const CheckpointPlace& place) { return resumed && place.step <= *resumed; });
+  set_aside(later);
+  if (!fs::exists(dir / "config.json")) return lock;
   fs::remove_all(previous);
   fs::create_directory(previous);
-  for (const auto& file : results) fs::rename(file, previous / file.filename());
+  for (const auto& file : model_files(dir)) fs::rename(file, previous / file.filename());
   return lock;
 } catch (const fs::filesystem_error& error) {
   throw RunError(cat("/output_dir: cannot be prepared: ", error.what()));

@@ -21,8 +21,9 @@ void check_output_dir(const Config& config, const ModelSpec& spec);
 std::filesystem::path previous_model(const Config& config);
 
 // Checks, creates and locks the directory; the lock lasts as long as the result. Removes records of an earlier run and
-// moves its model and checkpoints to previous_model(), so that a run that fails leaves nothing that looks like its
-// result. resumed: the step after which the run continues; records up to it stay, and so do the checkpoints.
+// moves its model to previous_model(), so that a run that fails leaves nothing that looks like its result; its
+// checkpoints get names that are not those of checkpoints. resumed: the step after which the run continues; records and
+// checkpoints up to it stay.
 [[nodiscard]] OutputLock prepare_output_dir(const Config& config, const ModelSpec& spec,
                                             std::optional<int64_t> resumed = {});
 

@@ -205,6 +205,43 @@ TEST_CASE("the newest intact checkpoint is taken, and records read like one run"
   CHECK(metrics_of(out) == whole);
 }
 
+TEST_CASE("checkpoints of an attempt that is not continued are set aside") {
+  const RunFolder folder("resume-branch");
+  json file = long_run(folder, "out", {{"training", {{"save_steps", 5}, {"save_total_limit", 2}}}});
+  train(file);
+  const auto steps_in = [&] {
+    std::vector<int64_t> steps;
+    for (const auto& place : checkpoints_in(folder / "out")) steps.push_back(place.step);
+    return steps;
+  };
+  CHECK(steps_in() == std::vector<int64_t>{20, 15});
+  file["training"]["resume_from_checkpoint"] = folder / "out/checkpoint-15";
+  file["training"]["save_steps"] = 2;
+  train(file);
+  CHECK(steps_in() == std::vector<int64_t>{20, 18});
+  CHECK(fs::exists(folder / "out/checkpoint-20.superseded/manifest.json"));
+
+  // Neither a directory of another run nor checkpoints of one are taken for its own.
+  json other = long_run(folder, "other");
+  train(other);
+  other["training"]["resume_from_checkpoint"] = folder / "out/checkpoint-18";
+  CHECK_THAT(message_of<ConfigError>([&] { train(other); }), Contains("is not empty"));
+  json third = long_run(folder, "third", {{"training", {{"checkpoint_dir", folder / "out"}}}});
+  CHECK_THAT(message_of<ConfigError>([&] { train(third); }), Contains("has checkpoints already"));
+  CHECK(steps_in() == std::vector<int64_t>{20, 18});
+}
+
+TEST_CASE("a run does not remove the checkpoint that it continues") {
+  const RunFolder folder("resume-source");
+  json file = long_run(folder, "out", {{"training", {{"save_steps", 5}}}});
+  train(file);
+  fs::create_directory(folder / "out/previous-model");
+  fs::rename(folder / "out/checkpoint-10", folder / "out/previous-model/checkpoint-10");
+  file["training"]["resume_from_checkpoint"] = folder / "out/previous-model/checkpoint-10";
+  CHECK_THAT(message_of<ConfigError>([&] { train(file); }), Contains("would replace"));
+  CHECK(fs::exists(folder / "out/previous-model/checkpoint-10/manifest.json"));
+}
+
 TEST_CASE("settings that would change the curve are named, and need a word") {
   const RunFolder folder("resume-changes");
   json file = long_run(folder, "out");

@@ -236,8 +236,8 @@ TEST_CASE("A disk without room for the model is found before anything is removed
   const Config config = config_for(earlier.path("out"), {{"model", {{"config", large}}}});
   const ModelSpec spec = open_model(config).spec;
   CHECK_THAT(message_of<RunError>([&] { const OutputLock lock = prepare_output_dir(config, spec); }),
-             Contains("/output_dir: the model, a checkpoint and the records of the ranks need ") && Contains("PiB, but ") &&
-                 Contains(" left; free some room"));
+             Contains("/output_dir: the model, a checkpoint and the records of the ranks need ") &&
+                 Contains("PiB, but ") && Contains(" left; free some room"));
   CHECK(earlier.files("out") == before);
 }
 
