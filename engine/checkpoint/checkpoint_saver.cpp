@@ -68,7 +68,7 @@ CheckpointSaver::CheckpointSaver(CheckpointSaverParts parts)
       world_(parts_.parameters.groups().world),
       contents_(parts_.spec, parts_.parameters.trained_type(), parts_.optimizer_options),
       snapshot_(contents_, held_parts(contents_, parts_.parameters, parts_.optimizer), world_,
-                writers_of(parts_.directory, *world_), kBlockBytes) {}
+                writers_of(parts_.directory, *world_), parts_.block_bytes) {}
 
 CheckpointSaver::~CheckpointSaver() {
   writer_.reset();  // waits; what is not published stays under its unfinished name
@@ -102,7 +102,7 @@ std::vector<BlockToWrite> CheckpointSaver::blocks_to_write() const {
     const Block& block = snapshot_.blocks()[i];
     std::vector<int64_t> borders;
     for (const auto& range : ranges_of(contents_, block)) borders.push_back(range.byte_in_block);
-    auto ends = piece_ends(block.length, kBlockBytes, borders);
+    auto ends = piece_ends(block.length, parts_.block_bytes, borders);
     for (auto& end : ends) end += block.begin;
     blocks.push_back({file_in(started_->unfinished, contents_.files()[block.file]->name), block.begin,
                       snapshot_.bytes(i), std::move(ends)});

@@ -31,12 +31,11 @@ struct CheckpointSaverParts {
   std::optional<OptimizerOptions> optimizer_options;
   std::map<std::string, std::string> files;  // on rank 0: contents by name of the files that all checkpoints have
   int64_t keep = 0;                          // most checkpoints that stay; 0: all
+  int64_t block_bytes = 4 << 20;             // see block_plan.h; a multiple of 4096
 };
 
 class CheckpointSaver {
  public:
-  static constexpr int64_t kBlockBytes = 4 << 20;
-
   // Collective over the world, as are start(), publish() and finish(). The memory of the values must stay where it is.
   explicit CheckpointSaver(CheckpointSaverParts parts);
   ~CheckpointSaver();

@@ -76,7 +76,10 @@ struct Run {
                                                                   .parameters = trainer.parameters(),
                                                                   .optimizer = &trainer.optimizer(),
                                                                   .optimizer_options = options(),
-                                                                  .files = {{"config.json", model.hf_config.dump()}}});
+                                                                  .files = {{"config.json", model.hf_config.dump()}},
+                                                                  // Most tensors are in several blocks, and most ranks
+                                                                  // write several.
+                                                                  .block_bytes = 4096});
   }
 
   void save(const std::string& directory, int64_t step) {
