@@ -112,7 +112,7 @@ std::vector<BlockRange> ranges_of(const CheckpointContents& contents, const Bloc
   std::vector<BlockRange> ranges;
   const auto& tensors = contents.tensors();
   const auto place = std::pair(block.file, block.begin);
-  // The first tensor that ends behind the block's begin.
+  // The first tensor that ends after the block's begin.
   auto tensor = std::partition_point(tensors.begin(), tensors.end(), [&](const CheckpointTensor& candidate) {
     const int64_t end = candidate.begin + candidate.elements() * c10::elementSize(candidate.dtype);
     return std::pair(candidate.file, end) <= place;

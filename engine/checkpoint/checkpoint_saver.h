@@ -4,9 +4,9 @@
 // A checkpoint appears complete or not at all. It is written into checkpoint-<step>.incomplete, brought onto the disk,
 // gets its manifest and then its name. All ranks call the same functions in the same order:
 //
-//   start()  copies the present values; training may go on. Ranks then write their blocks behind it.
-//   is_writing() on every rank is false  ->  publish()
-//   finish() before the end of the run
+//   start()    copies the present values; training may go on while the ranks write their blocks in the background
+//   publish()  once is_writing() is false on every rank
+//   finish()   before the end of the run
 #pragma once
 #include <atomic>
 #include <functional>

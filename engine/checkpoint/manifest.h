@@ -1,5 +1,5 @@
 // manifest.json: the files of a checkpoint with their lengths and checksums, and a checksum of itself. It is written
-// last: a directory without it is no checkpoint.
+// last: a directory without it is not a checkpoint.
 #pragma once
 #include <cstdint>
 #include <functional>
