@@ -42,7 +42,7 @@ struct BlockRange {
 };
 std::vector<BlockRange> ranges_of(const CheckpointContents& contents, const Block& block);
 
-// Of several holders, the one that gives a writer its elements.
+// The holder that sends its elements to a writer: the writer itself if it holds them.
 int sender_to(int writer, const Holding& holding);
 
 }  // namespace shardline

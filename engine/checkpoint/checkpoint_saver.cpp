@@ -75,12 +75,6 @@ CheckpointSaver::~CheckpointSaver() {
   publisher_.reset();
 }
 
-int64_t CheckpointSaver::bytes() const {
-  int64_t bytes = 0;
-  for (const auto* file : contents_.files()) bytes += file->bytes;
-  return bytes;
-}
-
 // On rank 0. Returns why it failed.
 std::string CheckpointSaver::make_files() const {
   try {

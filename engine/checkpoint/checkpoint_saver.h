@@ -42,8 +42,6 @@ class CheckpointSaver {
   CheckpointSaver(const CheckpointSaver&) = delete;
   CheckpointSaver& operator=(const CheckpointSaver&) = delete;
 
-  int64_t bytes() const;  // of the weights and states of one checkpoint
-
   // trainer_state, files: on rank 0, in addition to those of all checkpoints. best: the step of the checkpoint that is
   // never removed; -1: there is none. Finishes an earlier checkpoint first. A checkpoint that cannot be made is given
   // up; see take_failure.

@@ -64,6 +64,12 @@ void CheckpointContents::add(const FileLayout& layout, const std::map<std::strin
   }
 }
 
+int64_t CheckpointContents::total_bytes() const {
+  int64_t bytes = 0;
+  for (const auto& layout : layouts_) bytes += layout.total_bytes();
+  return bytes;
+}
+
 std::vector<std::pair<std::string, std::string>> CheckpointContents::indexes() const {
   std::vector<std::pair<std::string, std::string>> indexes;
   for (const auto& layout : layouts_)

@@ -36,9 +36,9 @@ class CheckpointContents {
   CheckpointContents(const CheckpointContents&) = delete;
   CheckpointContents& operator=(const CheckpointContents&) = delete;
 
-  const FileLayout& model() const { return layouts_.front(); }
   const std::vector<const FileLayout::File*>& files() const { return files_; }  // the model's first
   std::vector<std::pair<std::string, std::string>> indexes() const;             // names and texts of index files
+  int64_t total_bytes() const;                                                  // of all files
   const std::vector<CheckpointTensor>& tensors() const { return tensors_; }     // in the order of their bytes
   size_t number(const std::string& tensor) const { return numbers_.at(tensor); }
 

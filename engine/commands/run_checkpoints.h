@@ -64,7 +64,8 @@ class RunCheckpoints {
   // RunError if it cannot be saved.
   std::string save_now();
   void finish();
-  // Of the checkpoint with the best evaluation; empty if there is none, or if it is damaged, which is reported.
+  // The directory of the checkpoint with the best evaluation; empty if there is none, or if it is damaged, which is
+  // reported.
   std::string best_checkpoint();
 
  private:

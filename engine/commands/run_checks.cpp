@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 
 #include "core/error.h"
 #include "engine/commands/open_data.h"
+#include "engine/commands/run_checkpoints.h"
 #include "engine/config/rules/findings.h"
 #include "engine/config/rules/optimizer_rules.h"
 #include "engine/config/rules/sizes.h"
@@ -80,11 +82,15 @@ std::vector<std::string> obstacles_now(const Config& config, const ModelSpec& sp
   for (const auto& paths : {config.data.train, config.data.validation})
     for (const auto& path : paths)
       if (!is_data_file(path)) obstacles.push_back(path + ": there is no such data file or folder yet");
-  try {
-    check_output_dir(config, spec);
-  } catch (const Error& error) {
-    obstacles.push_back(error.what());
-  }
+  const auto check = [&](const std::function<void()>& rule) {
+    try {
+      rule();
+    } catch (const Error& error) {
+      obstacles.push_back(error.what());
+    }
+  };
+  check([&] { check_resume(config); });
+  check([&] { check_output_dir(config, spec); });
   return obstacles;
 }
 

@@ -206,15 +206,12 @@ double bytes_of_unfinished_files(const fs::path& dir) {
   return bytes;
 }
 
-// Of one checkpoint in output_dir; the number of all is not known yet.
+// The bytes of one checkpoint in output_dir; how many there will be is not known yet.
 double checkpoint_bytes(const Config& config, const ModelSpec& spec) {
   const TrainingOptions& training = config.training;
   if (training.save_strategy == SaveStrategy::no || training.checkpoint_dir) return 0;
   const auto optimizer = training.save_only_model ? std::nullopt : std::optional(optimizer_options(training));
-  const CheckpointContents contents(spec, number_types(config).exact, optimizer);
-  double bytes = 0;
-  for (const auto* file : contents.files()) bytes += file->bytes;
-  return bytes;
+  return CheckpointContents(spec, number_types(config).exact, optimizer).total_bytes();
 }
 
 void check_room(const Config& config, const ModelSpec& spec) {
@@ -259,7 +256,7 @@ OutputLock prepare_output_dir(const Config& config, const ModelSpec& spec, std::
       records.push_back(entry.path());
   for (const auto& record : records) fs::remove_all(record);
   if (resumed) keep_records_until(dir, *resumed);
-  // Of an earlier run, or of an attempt that went on from a checkpoint that this one takes again.
+  // Checkpoints of an earlier run, or of an attempt that continued after the step from which this run continues.
   auto later = checkpoints_in(checkpoint_directory(config));
   std::erase_if(later, [&](const CheckpointPlace& place) { return resumed && place.step <= *resumed; });
   set_aside(later);

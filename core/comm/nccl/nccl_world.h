@@ -80,7 +80,7 @@ class NcclWorld {
   };
   State state_of(void* comm) const;
   State state_of(void* comm, int result) const;  // after a call that returned `result`
-  // Polls until the communicator is no longer busy or has an error; an expired limit is an error. Aborts nothing.
+  // Polls until the communicator is no longer busy or has an error. An expired limit is an error; nothing is aborted.
   State settle(void* comm, const TimeLimit& limit) const;
   // Gives another rank that has failed time for its own message. Call it before reporting that rank's failure.
   static void let_others_speak();

@@ -89,7 +89,9 @@ void check_saving(const Config& config, const Complaint& complain) {
     complain("training.save_steps", "must be a whole number of steps, or a share below 1",
              cat("use ", std::floor(t.save_steps)));
   if (const auto metric = best_metric(t); metric != "eval_loss" && metric != "eval_perplexity")
-    complain("training.metric_for_best_model", cat("there is no metric ", metric), "use \"loss\" or \"perplexity\"");
+    complain("training.metric_for_best_model",
+             cat("must name a metric of the evaluation; there is none called \"", metric, '"'),
+             "use \"loss\" or \"perplexity\"");
   check_best(config, complain);
 }
 

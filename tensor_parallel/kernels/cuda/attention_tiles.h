@@ -27,7 +27,7 @@ struct Tiling {
   static constexpr int kColumns = kDim <= 64 ? 64 : 32;
   static constexpr int kPack = 16 / sizeof(S);
   static constexpr int kStride = kDim + kPack;  // of rows in shared memory: they begin in different banks
-  // Of a block: rows of one matrix forward and two backward, and columns of two.
+  // The shared memory of a block: rows of one matrix forward and of two backward, and columns of two.
   static constexpr size_t kForwardBytes = (kRows + 2 * kColumns) * kStride * sizeof(S);
   static constexpr size_t kBackwardBytes = (2 * kRows + 2 * kColumns) * kStride * sizeof(S);
   static_assert(kForwardBytes <= kMostSharedBytes && kBackwardBytes <= kMostSharedBytes);

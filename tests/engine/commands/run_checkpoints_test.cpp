@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/checkpoint/checkpoint_directory.h"
+#include "engine/commands/run_checks.h"
 #include "models/files/safetensors.h"
 #include "tests/engine/data/temp_folder.h"
 #include "tests/engine/tiny_run.h"
@@ -200,6 +201,8 @@ TEST_CASE("the newest intact checkpoint is taken, and records read like one run"
                train(file);
              }),
              Contains("has no checkpoint"));
+  const Config config = parse_config(file.dump(), "run.json");
+  CHECK_THAT(obstacles_now(config, open_model(config).spec).front(), Contains("has no checkpoint"));
   file["training"]["resume_from_checkpoint"] = "auto";
   train(file);
   CHECK(metrics_of(out) == whole);
