@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "optim/flat/reduction_order.h"
+#include "optim/flat/reduction_overlap.h"
 
 namespace shardline {
 

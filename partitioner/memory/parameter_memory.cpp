@@ -5,7 +5,7 @@
 #include <map>
 #include <set>
 
-#include "optim/flat/reduction_order.h"
+#include "optim/flat/reduction_overlap.h"
 #include "pipeline/activations/acquired_layers.h"
 #include "pipeline/schedule/schedule_simulation.h"
 

@@ -1,5 +1,5 @@
-// The order in which gradients are opened while those of other layers are being reduced. GradientReductions follows
-// this rule, and the memory model counts by it.
+// Which reductions of gradients may still run while the gradients of another layer are opened. GradientReductions
+// follows this rule, and the memory model counts by it.
 #pragma once
 #include "optim/flat/flat_layout.h"
 
