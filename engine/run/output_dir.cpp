@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <vector>
 
 #include "core/error.h"
@@ -69,7 +70,12 @@ std::vector<fs::path> model_files(const fs::path& dir) {
 // the run may have been started with it, and a user's only copy must not be removed while the run can still fail.
 bool is_record(const fs::path& name) {
   return name == "metrics.jsonl" || name == "plan.json" || name == "timeline" || name == "schedule.svg" ||
-         name == "flight" || name.string().starts_with(kTensorBoardFile) || is_unfinished(name);
+         name.string().starts_with(kTensorBoardFile);
+}
+
+// Entries that belong to the process that wrote them, and end with it.
+bool is_of_attempt(const fs::path& name) {
+  return name == "flight" || is_unfinished(name);
 }
 
 // Records that a run continues.
@@ -86,12 +92,19 @@ void keep_records_until(const fs::path& dir, int64_t step) {
   for (const auto& file : events) keep_events_until(file, step);
 }
 
+void remove_entries(const fs::path& dir, const std::function<bool(const fs::path& name)>& wanted) {
+  std::vector<fs::path> entries;
+  for (const auto& entry : fs::directory_iterator(dir))
+    if (wanted(entry.path().filename())) entries.push_back(entry.path());
+  for (const auto& entry : entries) fs::remove_all(entry);
+}
+
 // Entries of an earlier run that a new one removes or moves.
 std::vector<fs::path> replaced_by_run(const fs::path& dir) {
   std::vector<fs::path> entries = model_files(dir);
   for (const auto& entry : fs::directory_iterator(dir)) {
     const auto name = entry.path().filename();
-    if (is_record(name) || name == kPreviousModel) entries.push_back(entry.path());
+    if (is_record(name) || is_of_attempt(name) || name == kPreviousModel) entries.push_back(entry.path());
   }
   return entries;
 }
@@ -243,28 +256,31 @@ fs::path previous_model(const Config& config) {
   return fs::path(config.output_dir) / kPreviousModel;
 }
 
-OutputLock prepare_output_dir(const Config& config, const ModelSpec& spec, std::optional<int64_t> resumed) try {
+OutputLock lock_output_dir(const Config& config, const ModelSpec& spec) try {
   check_output_dir(config, spec);
-  const fs::path dir = config.output_dir, previous = previous_model(config);
+  const fs::path dir = config.output_dir;
   fs::create_directories(dir);
   fs::create_directories(checkpoint_directory(config));
   OutputLock lock(dir);
   check_contents(config);  // again: another run may have ended since the first check
-  std::vector<fs::path> records;
-  for (const auto& entry : fs::directory_iterator(dir))
-    if (is_record(entry.path().filename()) && !(resumed && is_kept_record(entry.path().filename())))
-      records.push_back(entry.path());
-  for (const auto& record : records) fs::remove_all(record);
+  remove_entries(dir, is_of_attempt);
+  return lock;
+} catch (const fs::filesystem_error& error) {
+  throw RunError(cat("/output_dir: cannot be prepared: ", error.what()));
+}
+
+void replace_earlier_run(const Config& config, std::optional<int64_t> resumed) try {
+  const fs::path dir = config.output_dir, previous = previous_model(config);
+  remove_entries(dir, [&](const fs::path& name) { return is_record(name) && !(resumed && is_kept_record(name)); });
   if (resumed) keep_records_until(dir, *resumed);
   // Checkpoints of an earlier run, or of an attempt that continued after the step from which this run continues.
   auto later = checkpoints_in(checkpoint_directory(config));
   std::erase_if(later, [&](const CheckpointPlace& place) { return resumed && place.step <= *resumed; });
   set_aside(later);
-  if (!fs::exists(dir / "config.json")) return lock;
+  if (!fs::exists(dir / "config.json")) return;
   fs::remove_all(previous);
   fs::create_directory(previous);
   for (const auto& file : model_files(dir)) fs::rename(file, previous / file.filename());
-  return lock;
 } catch (const fs::filesystem_error& error) {
   throw RunError(cat("/output_dir: cannot be prepared: ", error.what()));
 }

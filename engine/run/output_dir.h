@@ -20,12 +20,15 @@ void check_output_dir(const Config& config, const ModelSpec& spec);
 // Where an earlier run's model is kept until the new run has saved its own.
 std::filesystem::path previous_model(const Config& config);
 
-// Checks, creates and locks the directory; the lock lasts as long as the result. Removes records of an earlier run and
-// moves its model to previous_model(), so that a run that fails leaves nothing that looks like its result; its
-// checkpoints get names that are not those of checkpoints. resumed: the step after which the run continues; records and
-// checkpoints up to it stay.
-[[nodiscard]] OutputLock prepare_output_dir(const Config& config, const ModelSpec& spec,
-                                            std::optional<int64_t> resumed = {});
+// Checks, creates and locks the directory; the lock lasts as long as the result. Of what is there, only what an earlier
+// process left unfinished is removed, and its flight records.
+[[nodiscard]] OutputLock lock_output_dir(const Config& config, const ModelSpec& spec);
+
+// Call it under the lock, once nothing can refuse the run any more. Removes records of an earlier run and moves its
+// model to previous_model(), so that a run that fails leaves nothing that looks like its result; its checkpoints get
+// names that are not those of checkpoints. resumed: the step after which the run continues; records and checkpoints up
+// to it stay.
+void replace_earlier_run(const Config& config, std::optional<int64_t> resumed = {});
 
 // Call it after the new model is complete.
 void remove_previous_model(const Config& config);

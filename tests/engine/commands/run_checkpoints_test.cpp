@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "engine/checkpoint/checkpoint_directory.h"
@@ -26,6 +27,15 @@ constexpr int kSteps = 20, kStop = 13;  // an epoch has 16, the last one of whic
 std::string bytes_of(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// The bytes of all files below a directory, by path. Flight records are those of the process.
+std::map<std::string, std::string> files_in(const fs::path& directory) {
+  std::map<std::string, std::string> files;
+  for (const auto& entry : fs::recursive_directory_iterator(directory))
+    if (entry.is_regular_file() && !entry.path().string().ends_with("flight/rank-0"))
+      files[fs::relative(entry.path(), directory)] = bytes_of(entry.path());
+  return files;
 }
 
 std::vector<json> metrics_of(const std::string& directory) {
@@ -258,6 +268,32 @@ TEST_CASE("settings that would change the curve are named, and need a word") {
                           Contains("resume_with_changes"));
   file["training"]["resume_with_changes"] = true;
   CHECK_THAT(train(file), Contains("with changes"));
+}
+
+TEST_CASE("a run that is refused changes nothing") {
+  const RunFolder folder("resume-refused");
+  const json file = long_run(folder, "out");
+  train(file);
+  const fs::path damaged = folder / "out/checkpoint-12";
+  fs::copy(folder / "out/checkpoint-13", damaged);
+  fs::resize_file(damaged / "optimizer.safetensors", 1000);
+  const auto before = files_in(folder / "out");
+  CHECK(before.contains("model.safetensors"));
+  const json from = {{"resume_from_checkpoint", folder / "out/checkpoint-13"}, {"resume_with_changes", true}};
+  const std::vector<json> refused = {
+      {{"training", {{"resume_with_changes", false}, {"learning_rate", 2e-3}}}},  // another curve
+      {{"model", {{"config", {{"n_layer", 3}}}}}},                                // other names
+      {{"model", {{"config", {{"n_embd", 48}}}}}},                                // other shapes
+      {{"training", {{"optim", "adafactor"}}}},                                   // other states
+      {{"training", {{"resume_from_checkpoint", damaged}}}}};
+  for (const json& changes : refused) {
+    CAPTURE(changes.dump());
+    json again = file;
+    again.merge_patch({{"training", from}});
+    again.merge_patch(changes);
+    CHECK_FALSE(message_of<Error>([&] { train(again); }).empty());
+    CHECK(files_in(folder / "out") == before);
+  }
 }
 
 TEST_CASE("the best checkpoint stays and becomes the model") {

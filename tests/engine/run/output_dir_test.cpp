@@ -72,7 +72,8 @@ ModelSpec small_model() {
 }
 
 void prepare(const Config& config) {
-  const OutputLock lock = prepare_output_dir(config, small_model());
+  const OutputLock lock = lock_output_dir(config, small_model());
+  replace_earlier_run(config);
 }
 
 std::string refusal(const Config& config) {
@@ -169,7 +170,7 @@ TEST_CASE("An earlier run's records go, its model waits in previous-model, and o
 TEST_CASE("One run at a time has an output directory", "[output_dir]") {
   const Earlier earlier;
   const Config config = config_for(earlier.path("out"));
-  std::optional<OutputLock> first = prepare_output_dir(config, small_model());
+  std::optional<OutputLock> first = lock_output_dir(config, small_model());
   const auto during = earlier.files("out");
   CHECK(during.contains(OutputLock::kFile));
   for (const auto& said : {refusal(config), message_of<ConfigError>([&] { prepare(config); }),
@@ -185,7 +186,7 @@ TEST_CASE("One run at a time has an output directory", "[output_dir]") {
   // What a killed run left is no lock.
   earlier.write(cat("out/", OutputLock::kFile), "process 1 on host of long ago\n");
   check_output_dir(config, small_model());
-  first.emplace(prepare_output_dir(config, small_model()));
+  first.emplace(lock_output_dir(config, small_model()));
   CHECK_THAT(read_file(earlier.path("out") / OutputLock::kFile), Contains(std::to_string(::getpid())));
 }
 
@@ -235,7 +236,7 @@ TEST_CASE("A disk without room for the model is found before anything is removed
   large["n_embd"] = 1 << 23;  // 8e14 parameters
   const Config config = config_for(earlier.path("out"), {{"model", {{"config", large}}}});
   const ModelSpec spec = open_model(config).spec;
-  CHECK_THAT(message_of<RunError>([&] { const OutputLock lock = prepare_output_dir(config, spec); }),
+  CHECK_THAT(message_of<RunError>([&] { const OutputLock lock = lock_output_dir(config, spec); }),
              Contains("/output_dir: the model, a checkpoint and the records of the ranks need ") &&
                  Contains("PiB, but ") && Contains(" left; free some room"));
   CHECK(earlier.files("out") == before);
