@@ -17,6 +17,7 @@ LAYOUTS = {"one": {"communicator": "local"},
            "ZeRO": {"communicator": "mpi", "smp_options": {"shard_optimizer_state": True},
                     "mpi_options": {"processes_per_host": 2}}}
 KILLS = int(os.environ.get("SHARDLINE_KILLS", "8"))  # in all
+CAN_MOUNT = subprocess.run(["unshare", "-mu", "true"], stderr=subprocess.DEVNULL).returncode == 0
 SEED = int(os.environ.get("SHARDLINE_KILL_SEED", "1"))
 
 
@@ -131,8 +132,11 @@ class Resume(ProgramTest):
         for line, (_, loss, _, _) in zip(self.metrics(), whole):
             self.assertAlmostEqual(line["loss"], loss, delta=2e-5)
 
-    @unittest.skipUnless(subprocess.run(["unshare", "-mu", "true"], stderr=subprocess.DEVNULL).returncode == 0,
-                         "cannot mount")
+    def run_with_mounts(self, script):
+        return subprocess.run(["unshare", "-m", "bash", "-c", script], cwd=self.dir, env=self.env, capture_output=True,
+                              text=True, timeout=LIMIT)
+
+    @unittest.skipUnless(CAN_MOUNT, "cannot mount")
     def test_full_disk(self):
         """A checkpoint that does not fit is given up, and the run goes on; the last good one stays."""
         script = ("mkdir small && mount -t tmpfs -o size=3m tmpfs small && "
@@ -142,14 +146,31 @@ class Resume(ProgramTest):
         larger = {"config": dict(TINY["model"]["config"], n_embd=64, n_layer=4)}
         self.config(model=larger, training={"max_steps": 20, "save_steps": 5, "checkpoint_dir": "small"},
                     runtime={"timeline_steps": 0})
-        run = subprocess.run(["unshare", "-m", "bash", "-c", script], cwd=self.dir, env=self.env, capture_output=True,
-                             text=True, timeout=LIMIT)
+        run = self.run_with_mounts(script)
         self.assertEqual(run.returncode, 1, run.stdout + run.stderr)
         self.assertIn("small/checkpoint-5/manifest.json", run.stdout)
         self.assertNotIn("incomplete", run.stdout.split("small\n")[1].split("\n\n")[0])
         self.assertIn("checkpoint-10 was not saved", run.stdout)
         self.assertIn("free some room there", run.stdout)
         self.assertIn("continues small/checkpoint-5 after step 5", run.stdout)
+
+
+    @unittest.skipUnless(CAN_MOUNT, "cannot mount")
+    def test_best_checkpoint_that_cannot_be_saved(self):
+        """The best one is the best of those that were saved."""
+        self.config(model=MODEL, data={"validation_split_percentage": 20}, training={
+            "max_steps": 8, "save_steps": 4, "eval_strategy": "steps", "eval_steps": 4, "load_best_model_at_end": True,
+            "save_total_limit": 1})
+        # The loss falls, so that step 8 has the best evaluation.
+        run = self.run_with_mounts("mkdir -p disk/checkpoint-8 && mount -t tmpfs tmpfs disk/checkpoint-8 && "
+                                   f"{PROGRAM} train config.json --set training.checkpoint_dir=disk")
+        self.assertEqual(run.returncode, 1, run.stdout + run.stderr)
+        losses = [line["eval_loss"] for line in self.metrics() if "eval_loss" in line]
+        self.assertLess(losses[1], losses[0])
+        self.assertIn("checkpoint-8 was not saved", run.stdout)
+        self.assertIn("the best model is that of disk/checkpoint-4", run.stdout)
+        self.assertEqual((self.dir / "out/model.safetensors").read_bytes(),
+                         (self.dir / "disk/checkpoint-4/model.safetensors").read_bytes())
 
 
 if __name__ == "__main__":
