@@ -106,12 +106,19 @@ StepFlags agree(Communicator& world, const StepFlags& mine) {
   return {flags[0].item<int64_t>(), flags[1].item<int64_t>(), flags[2].item<int64_t>()};
 }
 
-// The command line with which the run continues: that of this process, and a setting that replaces earlier ones.
+// The command line with which the run continues: that of this process, where one setting replaces an earlier one.
 std::string resuming_command(const std::string& checkpoint) {
+  const std::string setting = "training.resume_from_checkpoint=";
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
   std::string command;
-  for (std::string word; std::getline(file, word, '\0');) command += shell_quoted(word) + " ";
-  return cat(command, "--set ", shell_quoted("training.resume_from_checkpoint=" + checkpoint));
+  bool is_setting = false;  // the words after --set are, up to the next option
+  for (std::string word; std::getline(file, word, '\0');) {
+    const bool is_option = word.starts_with("-");
+    if (is_option) is_setting = word == "--set";
+    if (word.starts_with("--set=" + setting) || (is_setting && (is_option || word.starts_with(setting)))) continue;
+    command += cat(is_setting ? "--set " : "", shell_quoted(word), " ");
+  }
+  return cat(command, "--set ", shell_quoted(setting + checkpoint));
 }
 
 bool evaluates_after(const Config& config, int64_t step, int64_t total, const DatasetSource& train) {

@@ -67,6 +67,42 @@ class Resume(ProgramTest):
                 shutil.rmtree(self.dir / folder)
                 shutil.rmtree(self.dir / f"whole-{layout}")
 
+    def test_a_continued_run_that_is_stopped_again(self):
+        """The command that it prints replaces the setting of the command before."""
+        sections = self.sections("one", training={"max_steps": 300, "save_strategy": "no"})
+        process = self.start("train", self.config(**sections), "--set", "training.seed=3", "training.data_seed=4")
+        for steps in (5, 25):
+            self.addCleanup(process.kill)
+            self.wait_for_steps(steps)
+            process.terminate()
+            result = self.finish(process)
+            self.assertEqual(result.code, 3, str(result))
+            command = self.printed_command(result)
+            self.assertEqual(sum("resume_from_checkpoint" in word for word in command), 1, command)
+            self.assertEqual(command.count("--set"), 3, command)
+            process = self.start(*command[1:])
+        self.assertEqual(self.finish(process).code, 0)
+        again = self.metrics()
+        self.expect(0, "train", self.config(**dict(sections, output_dir="whole")), "--set", "training.seed=3",
+                    "training.data_seed=4")
+        self.assertEqual([line["loss"] for line in again], [line["loss"] for line in self.metrics("whole")])
+
+    def test_what_a_checkpoint_needs_is_read_before_the_first_step(self):
+        self.train(output_dir="earlier")
+        (self.dir / "tokenizer").mkdir()
+        for name in ("tokenizer.json", "tokenizer_config.json"):
+            shutil.copy(self.dir / "earlier" / name, self.dir / "tokenizer")
+        process = self.start("train", self.config(**self.sections(
+            "one", data={"tokenizer": "tokenizer"}, training={"max_steps": 1000000, "save_steps": 1000000})))
+        self.addCleanup(process.kill)
+        self.wait_for_steps()
+        shutil.rmtree(self.dir / "tokenizer")
+        process.terminate()
+        result = self.finish(process)
+        self.assertEqual(result.code, 3, str(result))
+        steps = len(self.metrics())
+        self.assertTrue((self.dir / f"out/checkpoint-{steps}/tokenizer.json").exists())
+
     def test_signal_to_one_rank(self):
         process = self.start("train", self.config(**self.sections("mpi", training={"max_steps": 1000000})))
         self.addCleanup(process.kill)
@@ -154,6 +190,23 @@ class Resume(ProgramTest):
         self.assertIn("free some room there", run.stdout)
         self.assertIn("continues small/checkpoint-5 after step 5", run.stdout)
 
+
+    @unittest.skipUnless(CAN_MOUNT, "cannot mount")
+    def test_stop_on_a_full_disk(self):
+        """A run that cannot save what it stops after does not claim that it has."""
+        larger = {"config": dict(TINY["model"]["config"], n_embd=64, n_layer=4)}
+        for layout in ("one", "mpi"):
+            with self.subTest(layout):
+                self.config(**dict(self.sections(layout), model=larger, output_dir=layout, training={
+                    "max_steps": 1000000, "max_run_seconds": 1, "save_strategy": "no", "checkpoint_dir": "small"}))
+                run = self.run_with_mounts("mkdir -p small && mount -t tmpfs -o size=1m tmpfs small && "
+                                           f"{PROGRAM} train config.json; code=$?; ls small; exit $code")
+                self.assertEqual(run.returncode, 1, run.stdout + run.stderr)
+                self.assertIn("was not saved", run.stderr)
+                self.assertIn("free some room there", run.stderr)
+                self.assertNotIn("and saved", run.stderr)
+                self.assertNotIn("to continue", run.stderr)
+                self.assertNotRegex(run.stdout, r"(?m)^checkpoint-\d")
 
     @unittest.skipUnless(CAN_MOUNT, "cannot mount")
     def test_best_checkpoint_that_cannot_be_saved(self):

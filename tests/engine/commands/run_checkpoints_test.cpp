@@ -324,4 +324,28 @@ TEST_CASE("the best checkpoint stays and becomes the model") {
         bytes_of(folder / cat("out/checkpoint-", best_step, "/model.safetensors")));
 }
 
+TEST_CASE("a best checkpoint that is damaged by the end of the run is reported, and the last weights become the model") {
+  const RunFolder folder("resume-damaged-best");
+  json file = long_run(folder, "out",
+                       {{"training",
+                         {{"save_steps", 4},
+                          {"eval_strategy", "steps"},
+                          {"eval_steps", 4},
+                          {"greater_is_better", true},
+                          {"load_best_model_at_end", true}}},
+                        {"data", {{"validation_split_percentage", 10}}}});
+  train(file);
+  const fs::path out = folder / "out";
+  const std::string best = json::parse(bytes_of(out / "checkpoint-20/trainer_state.json"))["best_model_checkpoint"];
+  REQUIRE(best != out / "checkpoint-20");
+  std::string weights = bytes_of(fs::path(best) / "model.safetensors");
+  weights[weights.size() / 2] ^= 1;
+  std::ofstream(fs::path(best) / "model.safetensors", std::ios::binary) << weights;
+  file["training"]["resume_from_checkpoint"] = out / "checkpoint-16";
+  CHECK_THAT(message_of<RunError>([&] { train(file); }),
+             Contains("the model is saved in") && Contains(best) && Contains("differ from their checksum") &&
+                 Contains("so the last weights become the model"));
+  CHECK(bytes_of(out / "model.safetensors") == bytes_of(out / "checkpoint-20/model.safetensors"));
+}
+
 }  // namespace shardline::run_checkpoints_test
