@@ -164,12 +164,12 @@ std::string check_devices(const JobParts& parts, const RankContext& context) {
 void train(const Config& config, RankContext& context, JobParts& parts) {
   const at::Device device = context.device;
   const std::string shared = check_devices(parts, context);
-  std::optional<OutputLock> lock;  // until the end of the run
+  std::vector<OutputLock> locks;  // until the end of the run
   if (context.first()) {
     // The launcher has checked the run before, but ranks may be started without it.
     check_run(config, {parts.model, *parts.machines, parts.plan}, RunMoment::starting);
     check_resume(config);
-    lock.emplace(lock_output_dir(config, parts.model.spec));
+    locks = lock_output_dir(config, parts.model.spec);
   }
   context.world->barrier({.what = "output directory"});
   const std::optional<ResumePoint> point = find_resume_point(config, context);

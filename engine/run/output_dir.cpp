@@ -28,6 +28,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr const char *kOutputKey = "/output_dir", *kCheckpointsKey = "/training/checkpoint_dir";
 constexpr const char* kPreviousModel = "previous-model";
 constexpr const char* kTensorBoardFile = "events.out.tfevents.";  // what their names begin with
 
@@ -126,6 +127,13 @@ std::vector<fs::path> files_read_from(const std::string& source) {
   for (fs::directory_iterator entry(source, ignored), end; entry != end; entry.increment(ignored))
     files.push_back(entry->path());
   return files;
+}
+
+// Whether checkpoint_dir is another directory than output_dir.
+bool has_checkpoints_elsewhere(const Config& config) {
+  std::error_code ignored;
+  const std::string directory = checkpoint_directory(config);
+  return directory != config.output_dir && !fs::equivalent(directory, config.output_dir, ignored);
 }
 
 // Checkpoints that a run which does not continue them would replace.
@@ -247,7 +255,8 @@ void check_room(const Config& config, const ModelSpec& spec) {
 }  // namespace
 
 void check_output_dir(const Config& config, const ModelSpec& spec) {
-  check_not_in_use(config.output_dir);
+  check_not_in_use(config.output_dir, kOutputKey);
+  if (has_checkpoints_elsewhere(config)) check_not_in_use(checkpoint_directory(config), kCheckpointsKey);
   check_contents(config);
   check_room(config, spec);
 }
@@ -256,15 +265,18 @@ fs::path previous_model(const Config& config) {
   return fs::path(config.output_dir) / kPreviousModel;
 }
 
-OutputLock lock_output_dir(const Config& config, const ModelSpec& spec) try {
+std::vector<OutputLock> lock_output_dir(const Config& config, const ModelSpec& spec) try {
   check_output_dir(config, spec);
   const fs::path dir = config.output_dir;
   fs::create_directories(dir);
   fs::create_directories(checkpoint_directory(config));
-  OutputLock lock(dir);
+  std::vector<OutputLock> locks;
+  locks.emplace_back(dir, kOutputKey, config.output_dir);
+  if (has_checkpoints_elsewhere(config))
+    locks.emplace_back(checkpoint_directory(config), kCheckpointsKey, config.output_dir);
   check_contents(config);  // again: another run may have ended since the first check
   remove_entries(dir, is_of_attempt);
-  return lock;
+  return locks;
 } catch (const fs::filesystem_error& error) {
   throw RunError(cat("/output_dir: cannot be prepared: ", error.what()));
 }
