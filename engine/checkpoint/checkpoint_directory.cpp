@@ -33,9 +33,12 @@ std::vector<CheckpointPlace> checkpoints_in(const fs::path& directory) {
   std::error_code error;
   for (fs::directory_iterator entry(directory, error), end; !error && entry != end; entry.increment(error)) {
     const auto step = step_of_checkpoint(entry->path().filename().string());
-    std::error_code ignored;
-    if (step && fs::exists(entry->path() / kManifestFile, ignored)) places.push_back({*step, entry->path()});
+    std::error_code unreadable;  // what it is will show when it is read
+    if (step && (fs::exists(entry->path() / kManifestFile, unreadable) || unreadable))
+      places.push_back({*step, entry->path()});
   }
+  if (error && error != std::errc::no_such_file_or_directory && error != std::errc::not_a_directory)
+    throw RunError(cat(directory.string(), ": the checkpoints there cannot be listed: ", error.message()));
   std::ranges::sort(places, [](const auto& a, const auto& b) { return a.step > b.step; });
   return places;
 }

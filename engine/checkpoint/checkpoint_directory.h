@@ -18,7 +18,8 @@ struct CheckpointPlace {
   int64_t step;
   std::filesystem::path path;
 };
-// Directories that have a checkpoint's name and a manifest, the newest first. None if the directory cannot be read.
+// Directories that have a checkpoint's name and a manifest, the newest first, and those of which that cannot be known.
+// None if there is no such directory. Throws RunError if it cannot be read.
 std::vector<CheckpointPlace> checkpoints_in(const std::filesystem::path& directory);
 
 // Removes a checkpoint in an order in which what is left is never taken for one.
