@@ -96,6 +96,18 @@ TEST_CASE("any flipped bit of a file is found and named by its tensor") {
   CHECK(damage() == std::vector<std::string>{"config.json: is missing or empty"});
 }
 
+TEST_CASE("bytes that cannot be read are damage with a place, not the end of the process") {
+  const Checkpoint checkpoint;
+  int pieces = 0;
+  const auto shorten = [&](int64_t) {
+    if (++pieces == 2) std::filesystem::resize_file(checkpoint.scratch / "model.safetensors", 0);  // after its first
+  };
+  const auto manifest = read_manifest(checkpoint.scratch.path());
+  const auto damage = find_damage(checkpoint.scratch.path(), manifest, 0, 1, shorten);
+  CHECK(damage.size() == manifest.files.at("model.safetensors").size() - 1);
+  CHECK(damage.front() == "model.safetensors: bytes 32 to 64 are no longer there");
+}
+
 TEST_CASE("a manifest names files of its directory alone") {
   for (const std::string name : {"../config.json", "/etc/passwd", "a/b", "..", ".", "", kManifestFile}) {
     CAPTURE(name);
