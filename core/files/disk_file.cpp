@@ -84,6 +84,7 @@ void DiskFile::write_with(int fd, int64_t offset, std::string_view bytes) {
     const ssize_t written = ::pwrite(fd, bytes.data(), bytes.size(), offset);
     if (written < 0 && errno == EINTR) continue;
     if (written < 0 && errno == EINVAL && fd == direct_) {  // this file system wants another alignment
+      ::close(std::exchange(direct_, -1));
       fd = fd_;
       continue;
     }

@@ -21,6 +21,7 @@ class DiskFile {
   // Gives the file this size and, if the file system supports it, reserves disk space for all of it.
   void reserve(int64_t bytes);
   void write_at(int64_t offset, std::string_view bytes);
+  bool bypasses_cache() const { return direct_ >= 0; }  // all but unaligned ends
   // Returns when everything written is on the disk.
   void sync();
 

@@ -61,6 +61,18 @@ void publish_directory(const std::string& unfinished, const std::string& path) {
   if (replaces) fs::remove_all(unfinished, ignored);
 }
 
+// The one that was just saved and the best stay, and earlier ones from the newest on while the limit allows it. Later
+// ones are not of this run, and no concern of it.
+void remove_old(const std::string& directory, int64_t keep, int64_t saved, int64_t best) {
+  if (keep == 0) return;
+  const auto places = checkpoints_in(directory);
+  const bool has_best =
+      best != saved && std::ranges::any_of(places, [&](const auto& place) { return place.step == best; });
+  int64_t room = keep - 1 - (has_best ? 1 : 0);
+  for (const auto& [step, path] : places)
+    if (step < saved && step != best && room-- <= 0) remove_checkpoint(path);
+}
+
 }  // namespace
 
 CheckpointSaver::CheckpointSaver(CheckpointSaverParts parts)
@@ -69,11 +81,6 @@ CheckpointSaver::CheckpointSaver(CheckpointSaverParts parts)
       contents_(parts_.spec, parts_.parameters.trained_type(), parts_.optimizer_options),
       snapshot_(contents_, held_parts(contents_, parts_.parameters, parts_.optimizer), world_,
                 writers_of(parts_.directory, *world_), parts_.block_bytes) {}
-
-CheckpointSaver::~CheckpointSaver() {
-  writer_.reset();  // waits; what is not published stays under its unfinished name
-  publisher_.reset();
-}
 
 // On rank 0. Returns why it failed.
 std::string CheckpointSaver::make_files() const {
@@ -113,13 +120,13 @@ void CheckpointSaver::start(int64_t step, std::map<std::string, std::string> fil
   if (!failure.empty()) return give_up(failure);
   snapshot_.take();
   if (first) {
-    started_->small_files = parts_.files;
-    files.merge(started_->small_files);
-    started_->small_files = std::move(files);
-    for (auto& [name, text] : contents_.indexes()) started_->small_files[name] = text;
+    Files all = parts_.files;
+    files.merge(all);
+    for (auto& [name, text] : contents_.indexes()) files[name] = text;
   }
-  writer_ = std::make_unique<BackgroundWriter>(blocks_to_write(), [this] {
-    for (const auto& [name, text] : started_->small_files) write_file(file_in(started_->unfinished, name), text);
+  started_->small_files = std::make_shared<const Files>(std::move(files));
+  writer_ = std::make_unique<BackgroundWriter>(blocks_to_write(), snapshot_.memory(), [started = *started_] {
+    for (const auto& [name, text] : *started.small_files) write_file(file_in(started.unfinished, name), text);
   });
 }
 
@@ -135,17 +142,18 @@ void CheckpointSaver::publish() {
   for (const auto& report : reports) add_pieces(report, contents_, manifest);
   for (auto& [name, pieces] : manifest.files)
     std::ranges::sort(pieces, [](const auto& a, const auto& b) { return a.end < b.end; });
-  for (const auto& [name, text] : started_->small_files) manifest.files[name] = pieces_of(text);
-  publishing_ = started_->step;
-  published_ = false;
+  for (const auto& [name, text] : *started_->small_files) manifest.files[name] = pieces_of(text);
+  publishing_ = std::make_shared<Publishing>(started_->step);
   publisher_ = std::make_unique<BackgroundWriter>(
-      std::vector<BlockToWrite>{}, [this, manifest = std::move(manifest), started = *started_] {
+      std::vector<BlockToWrite>{}, nullptr,
+      [manifest = std::move(manifest), started = *started_, publishing = publishing_, directory = parts_.directory,
+       keep = parts_.keep] {
         write_file(file_in(started.unfinished, kManifestFile), manifest_text(manifest));
         sync_directory(started.unfinished);
         publish_directory(started.unfinished, started.path);
-        published_ = true;
-        write_file(file_in(parts_.directory, kNewestFile), checkpoint_name(started.step) + "\n");
-        remove_old(started.step, started.best);
+        publishing->published = true;
+        write_file(file_in(directory, kNewestFile), checkpoint_name(started.step) + "\n");
+        remove_old(directory, keep, started.step, started.best);
       });
   started_.reset();
 }
@@ -154,10 +162,10 @@ void CheckpointSaver::publish() {
 void CheckpointSaver::wait_for_publisher() {
   if (!publisher_) return;
   publisher_->wait();
-  if (published_) last_saved_ = publishing_;
+  const auto [step, published] = std::pair(publishing_->step, publishing_->published.load());
+  if (published) last_saved_ = step;
   if (!publisher_->error().empty())
-    failure_ =
-        cat(checkpoint_name(publishing_), published_ ? " was saved, but: " : " was not saved: ", publisher_->error());
+    failure_ = cat(checkpoint_name(step), published ? " was saved, but: " : " was not saved: ", publisher_->error());
   publisher_.reset();
 }
 
@@ -167,14 +175,7 @@ void CheckpointSaver::finish(const LongWork::Show& show) {
     return;
   }
   LongWork work(*world_, "writing a checkpoint", show);
-  for (int64_t reported = -1; reported < snapshot_.total_bytes();) {
-    const bool is_last = !is_writing();
-    if (const int64_t written = writer_->written_bytes(); written > reported)
-      work.report(reported = written, snapshot_.total_bytes());
-    if (is_last) break;
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  writer_->wait();
+  writer_->wait([&](int64_t written) { work.report(written, snapshot_.total_bytes()); });
   work.finish();
   publish();
   wait_for_publisher();
@@ -187,18 +188,6 @@ void CheckpointSaver::give_up(const std::string& reason) {
     fs::remove_all(started_->unfinished, ignored);
   }
   started_.reset();
-}
-
-// The one that was just saved and the best stay, and earlier ones from the newest on while the limit allows it. Later
-// ones are not of this run, and no concern of it.
-void CheckpointSaver::remove_old(int64_t saved, int64_t best) const {
-  if (parts_.keep == 0) return;
-  const auto places = checkpoints_in(parts_.directory);
-  const bool has_best =
-      best != saved && std::ranges::any_of(places, [&](const auto& place) { return place.step == best; });
-  int64_t room = parts_.keep - 1 - (has_best ? 1 : 0);
-  for (const auto& [step, path] : places)
-    if (step < saved && step != best && room-- <= 0) remove_checkpoint(path);
 }
 
 std::string CheckpointSaver::take_failure() {

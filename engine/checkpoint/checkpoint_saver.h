@@ -38,7 +38,8 @@ class CheckpointSaver {
  public:
   // Collective over the world, as are start(), publish() and finish(). The memory of the values must stay where it is.
   explicit CheckpointSaver(CheckpointSaverParts parts);
-  ~CheckpointSaver();
+  // What is not complete stays under its unfinished name; see BackgroundWriter about work that is under way.
+  ~CheckpointSaver() = default;
   CheckpointSaver(const CheckpointSaver&) = delete;
   CheckpointSaver& operator=(const CheckpointSaver&) = delete;
 
@@ -60,16 +61,21 @@ class CheckpointSaver {
   int64_t last_saved() const { return last_saved_; }
 
  private:
+  using Files = std::map<std::string, std::string>;  // contents by name
   struct Started {
     int64_t step = 0, best = -1;
-    std::string unfinished, path;                    // directories
-    std::map<std::string, std::string> small_files;  // contents by name, on rank 0
+    std::string unfinished, path;              // directories
+    std::shared_ptr<const Files> small_files;  // on rank 0
+  };
+  struct Publishing {
+    explicit Publishing(int64_t step) : step(step) {}
+    const int64_t step;
+    std::atomic<bool> published = false;  // the directory has its name
   };
   std::string make_files() const;
   std::vector<BlockToWrite> blocks_to_write() const;
   void wait_for_publisher();
   void give_up(const std::string& reason);
-  void remove_old(int64_t saved, int64_t best) const;
 
   CheckpointSaverParts parts_;
   CommunicatorPtr world_;
@@ -78,8 +84,8 @@ class CheckpointSaver {
   std::optional<Started> started_;
   std::unique_ptr<BackgroundWriter> writer_;     // of this rank's blocks, and on rank 0 of the small files
   std::unique_ptr<BackgroundWriter> publisher_;  // on rank 0
-  std::atomic<bool> published_ = false;          // the directory has its name
-  int64_t publishing_ = -1, last_saved_ = -1;
+  std::shared_ptr<Publishing> publishing_;       // by the publisher
+  int64_t last_saved_ = -1;
   std::string failure_;
 };
 
