@@ -107,7 +107,7 @@ void exchange_files(const std::string& one, const std::string& other) {
   if (::renameat2(AT_FDCWD, one.c_str(), AT_FDCWD, other.c_str(), RENAME_EXCHANGE) == 0) return;
   if (errno != EINVAL && errno != ENOSYS)
     throw RunError(cat(one, ": cannot be exchanged with ", other, ": ", std::strerror(errno)));
-  const std::string aside = other + ".replaced.incomplete";
+  const std::string aside = other + kReplacedSuffix;
   rename_file(other, aside);
   rename_file(one, other);
   rename_file(aside, one);

@@ -40,7 +40,9 @@ class DiskFile {
 // write_file could not complete is removed.
 void rename_file(const std::string& from, const std::string& to);
 void write_file(const std::string& path, std::string_view text);
-// Gives each of two files or directories the name of the other, atomically where the file system can do that.
+// Gives each of two files or directories the name of the other, atomically where the file system can do that. Elsewhere
+// `other` has the suffix in the meantime.
+inline constexpr const char* kReplacedSuffix = ".replaced.incomplete";
 void exchange_files(const std::string& one, const std::string& other);
 // Makes creations, renames and removals in a directory durable.
 void sync_directory(const std::string& path);

@@ -80,7 +80,9 @@ CheckpointSaver::CheckpointSaver(CheckpointSaverParts parts)
       world_(parts_.parameters.groups().world),
       contents_(parts_.spec, parts_.parameters.trained_type(), parts_.optimizer_options),
       snapshot_(contents_, held_parts(contents_, parts_.parameters, parts_.optimizer), world_,
-                writers_of(parts_.directory, *world_), parts_.block_bytes) {}
+                writers_of(parts_.directory, *world_), parts_.block_bytes) {
+  attempt_ = broadcast_string(*world_, world_->rank() == 0 ? claim_directory(parts_.directory) : "", 0);
+}
 
 // On rank 0. Returns why it failed.
 std::string CheckpointSaver::make_files() const {
@@ -114,10 +116,13 @@ std::vector<BlockToWrite> CheckpointSaver::blocks_to_write() const {
 void CheckpointSaver::start(int64_t step, std::map<std::string, std::string> files, int64_t best) {
   finish();
   const std::string path = file_in(parts_.directory, checkpoint_name(step));
-  started_ = {.step = step, .best = best, .unfinished = path + kUnfinishedSuffix, .path = path};
+  started_ = {.step = step, .best = best, .unfinished = cat(path, ".", attempt_, kUnfinishedSuffix), .path = path};
   const bool first = world_->rank() == 0;
   const std::string failure = broadcast_string(*world_, first ? make_files() : "", 0);
-  if (!failure.empty()) return give_up(failure);
+  if (!failure.empty()) {
+    if (first) give_up(*started_, failure);
+    return started_.reset();
+  }
   snapshot_.take();
   if (first) {
     Files all = parts_.files;
@@ -134,22 +139,24 @@ void CheckpointSaver::publish() {
   writer_->wait();
   const auto reports = gather_strings(*world_, report_of(*writer_, snapshot_.blocks()));
   writer_.reset();
-  for (const auto& report : reports)
-    if (report.front() == '!') return give_up(report.substr(1));
-  if (world_->rank() != 0) return started_.reset();
+  const auto failed = std::ranges::find_if(reports, [](const auto& report) { return report.front() == '!'; });
+  if (world_->rank() == 0 && failed != reports.end()) give_up(*started_, failed->substr(1));
+  if (world_->rank() != 0 || failed != reports.end()) return started_.reset();
   wait_for_publisher();
   Manifest manifest{.step = started_->step};
   for (const auto& report : reports) add_pieces(report, contents_, manifest);
   for (auto& [name, pieces] : manifest.files)
     std::ranges::sort(pieces, [](const auto& a, const auto& b) { return a.end < b.end; });
   for (const auto& [name, text] : *started_->small_files) manifest.files[name] = pieces_of(text);
-  publishing_ = std::make_shared<Publishing>(started_->step);
+  publishing_ = std::make_shared<Publishing>(*started_);
   publisher_ = std::make_unique<BackgroundWriter>(
       std::vector<BlockToWrite>{}, nullptr,
-      [manifest = std::move(manifest), started = *started_, publishing = publishing_, directory = parts_.directory,
-       keep = parts_.keep] {
+      [manifest = std::move(manifest), publishing = publishing_, directory = parts_.directory, keep = parts_.keep,
+       attempt = attempt_] {
+        const Started& started = publishing->started;
         write_file(file_in(started.unfinished, kManifestFile), manifest_text(manifest));
         sync_directory(started.unfinished);
+        require_claim(directory, attempt);
         publish_directory(started.unfinished, started.path);
         publishing->published = true;
         write_file(file_in(directory, kNewestFile), checkpoint_name(started.step) + "\n");
@@ -162,10 +169,14 @@ void CheckpointSaver::publish() {
 void CheckpointSaver::wait_for_publisher() {
   if (!publisher_) return;
   publisher_->wait();
-  const auto [step, published] = std::pair(publishing_->step, publishing_->published.load());
-  if (published) last_saved_ = step;
-  if (!publisher_->error().empty())
-    failure_ = cat(checkpoint_name(step), published ? " was saved, but: " : " was not saved: ", publisher_->error());
+  const Started& started = publishing_->started;
+  const std::string name = checkpoint_name(started.step);
+  if (publishing_->published) {
+    last_saved_ = started.step;
+    if (!publisher_->error().empty()) failure_ = cat(name, " was saved, but: ", publisher_->error());
+  } else {
+    give_up(started, publisher_->error());
+  }
   publisher_.reset();
 }
 
@@ -181,13 +192,11 @@ void CheckpointSaver::finish(const LongWork::Show& show) {
   wait_for_publisher();
 }
 
-void CheckpointSaver::give_up(const std::string& reason) {
-  if (world_->rank() == 0) {
-    failure_ = cat(checkpoint_name(started_->step), " was not saved: ", reason);
-    std::error_code ignored;
-    fs::remove_all(started_->unfinished, ignored);
-  }
-  started_.reset();
+// On rank 0.
+void CheckpointSaver::give_up(const Started& started, const std::string& reason) {
+  failure_ = cat(checkpoint_name(started.step), " was not saved: ", reason);
+  std::error_code ignored;
+  fs::remove_all(started.unfinished, ignored);
 }
 
 std::string CheckpointSaver::take_failure() {

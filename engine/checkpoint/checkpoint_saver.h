@@ -1,8 +1,9 @@
 // Saves checkpoints of a training run: directories checkpoint-<step> that transformers opens as models, with the
 // optimizer's state in the same coordinates (contents.h), trainer_state.json, the resolved config and a manifest.
 //
-// A checkpoint appears complete or not at all. It is written into checkpoint-<step>.incomplete, brought onto the disk,
-// gets its manifest and then its name. All ranks call the same functions in the same order:
+// A checkpoint appears complete or not at all. It is written into checkpoint-<step>.<attempt>.incomplete, brought onto
+// the disk, gets its manifest and then its name, unless a later attempt has claimed the directory. All ranks call the
+// same functions in the same order:
 //
 //   start()    copies the present values; training may go on while the ranks write their blocks in the background
 //   publish()  once is_writing() is false on every rank
@@ -68,19 +69,20 @@ class CheckpointSaver {
     std::shared_ptr<const Files> small_files;  // on rank 0
   };
   struct Publishing {
-    explicit Publishing(int64_t step) : step(step) {}
-    const int64_t step;
+    explicit Publishing(Started checkpoint) : started(std::move(checkpoint)) {}
+    const Started started;
     std::atomic<bool> published = false;  // the directory has its name
   };
   std::string make_files() const;
   std::vector<BlockToWrite> blocks_to_write() const;
   void wait_for_publisher();
-  void give_up(const std::string& reason);
+  void give_up(const Started& started, const std::string& reason);
 
   CheckpointSaverParts parts_;
   CommunicatorPtr world_;
   CheckpointContents contents_;
   Snapshot snapshot_;
+  std::string attempt_;
   std::optional<Started> started_;
   std::unique_ptr<BackgroundWriter> writer_;     // of this rank's blocks, and on rank 0 of the small files
   std::unique_ptr<BackgroundWriter> publisher_;  // on rank 0

@@ -29,7 +29,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char *kOutputKey = "/output_dir", *kCheckpointsKey = "/training/checkpoint_dir";
-constexpr const char* kPreviousModel = "previous-model";
+constexpr const char *kPreviousModel = "previous-model", *kMovingModel = "previous-model.moving";
 constexpr const char* kTensorBoardFile = "events.out.tfevents.";  // what their names begin with
 
 // Files that were being written: of a model, mostly, whose files are made before the first step.
@@ -43,7 +43,8 @@ bool tells_of_no_step(const fs::path& entry, std::error_code& error) {
   if (name == "metrics.jsonl" || name == "timeline") return fs::is_empty(entry, error);
   if (name.starts_with(kTensorBoardFile)) return fs::file_size(entry, error) <= tensorboard_version_record(0).size();
   return name == "flight" || name == ".cache" || name == kProfileFile || name == OutputLock::kFile ||
-         name == "config.resolved.json" || name == "plan.json" || name == "schedule.svg" || is_unfinished(entry);
+         name == kAttemptFile || name == "config.resolved.json" || name == "plan.json" || name == "schedule.svg" ||
+         is_unfinished(entry);
 }
 
 bool holds_nothing(const fs::path& dir, std::error_code& error) {
@@ -105,7 +106,8 @@ std::vector<fs::path> replaced_by_run(const fs::path& dir) {
   std::vector<fs::path> entries = model_files(dir);
   for (const auto& entry : fs::directory_iterator(dir)) {
     const auto name = entry.path().filename();
-    if (is_record(name) || is_of_attempt(name) || name == kPreviousModel) entries.push_back(entry.path());
+    if (is_record(name) || is_of_attempt(name) || name == kPreviousModel || name == kMovingModel)
+      entries.push_back(entry.path());
   }
   return entries;
 }
@@ -275,6 +277,7 @@ std::vector<OutputLock> lock_output_dir(const Config& config, const ModelSpec& s
   if (has_checkpoints_elsewhere(config))
     locks.emplace_back(checkpoint_directory(config), kCheckpointsKey, config.output_dir);
   check_contents(config);  // again: another run may have ended since the first check
+  remove_unfinished(checkpoint_directory(config));
   remove_entries(dir, is_of_attempt);
   return locks;
 } catch (const fs::filesystem_error& error) {
@@ -289,10 +292,13 @@ void replace_earlier_run(const Config& config, std::optional<int64_t> resumed) t
   auto later = checkpoints_in(checkpoint_directory(config));
   std::erase_if(later, [&](const CheckpointPlace& place) { return resumed && place.step <= *resumed; });
   set_aside(later);
-  if (!fs::exists(dir / "config.json")) return;
+  // A run that is killed here leaves a model in two parts, which the next run puts together.
+  const fs::path moving = dir / kMovingModel;
+  if (fs::exists(dir / "config.json")) fs::create_directory(moving);
+  if (!fs::exists(moving)) return;
+  for (const auto& file : model_files(dir)) fs::rename(file, moving / file.filename());
   fs::remove_all(previous);
-  fs::create_directory(previous);
-  for (const auto& file : model_files(dir)) fs::rename(file, previous / file.filename());
+  fs::rename(moving, previous);
 } catch (const fs::filesystem_error& error) {
   throw RunError(cat("/output_dir: cannot be prepared: ", error.what()));
 }

@@ -3,6 +3,7 @@
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "core/comm/threads_communicator.h"
 #include "core/error.h"
@@ -200,6 +201,27 @@ TEST_CASE("rotation keeps the checkpoint just saved, the best one, and those of 
   CHECK(steps_after(9, 2, 5) == Steps{20, 9, 5});
   CHECK(steps_after(11, 3, 11) == Steps{20, 11, 9, 5});
   CHECK(steps_after(12, 2, 12) == Steps{20, 12, 11});
+}
+
+TEST_CASE("an attempt whose directory another one has claimed saves there no more") {
+  const ScratchDirectory scratch;
+  run_ranks(2, [&](CommunicatorPtr world) {
+    Run run({}, {2}, world);
+    fill_parameters(run.config.model, run.model, 7, run.trainer.parameters());
+    const auto earlier = run.saver(scratch.path());
+    earlier->start(1, {});
+    earlier->finish();
+    const auto later = run.saver(scratch.path());
+    earlier->start(2, {});
+    earlier->finish();
+    if (world->rank() == 0) CHECK_THAT(earlier->take_failure(), Catch::Contains("a later run has taken"));
+    later->start(2, {});
+    later->finish();
+    if (world->rank() == 0) CHECK(later->take_failure().empty());
+  });
+  std::set<std::string> left;
+  for (const auto& entry : fs::directory_iterator(scratch.path())) left.insert(entry.path().filename());
+  CHECK(left == std::set<std::string>{".attempt", "checkpoint-1", "checkpoint-2", "newest"});
 }
 
 TEST_CASE("the same with other optimizers, models and precisions") {

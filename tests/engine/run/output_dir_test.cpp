@@ -167,6 +167,40 @@ TEST_CASE("An earlier run's records go, its model waits in previous-model, and o
   CHECK(read_file(earlier.path("out/previous-model/config.json")) == "new");
 }
 
+TEST_CASE("A model that a killed run was moving is put together, and replaces the one that waits", "[output_dir]") {
+  const TempFolder folder;
+  const Config config = config_for(folder.path() / "out");
+  for (const char* name : {"previous-model/config.json", "previous-model/model.safetensors"})
+    folder.write(cat("out/", name), "old");
+  for (const char* name :
+       {"previous-model.moving/config.json", "previous-model.moving/tokenizer.json", "model.safetensors"})
+    folder.write(cat("out/", name), "new");
+  prepare(config);
+  for (const char* name : {"config.json", "tokenizer.json", "model.safetensors"})
+    CHECK(read_file(folder.path() / "out/previous-model" / name) == "new");
+  CHECK(std::distance(fs::directory_iterator(config.output_dir), fs::directory_iterator()) == 1);
+}
+
+TEST_CASE("What killed runs left of checkpoints goes", "[output_dir]") {
+  const TempFolder folder;
+  for (const char* name :
+       {"checkpoint-5.0123456789abcdef.incomplete", "checkpoint-6.incomplete", "checkpoint-7",
+        "checkpoint-8.replaced.incomplete", "checkpoint-9.replaced.incomplete", "checkpoint-9", "notes.incomplete"})
+    folder.write(cat("checkpoints/", name, "/manifest.json"), name);
+  folder.write("checkpoints/shared-0123456789abcdef.incomplete", "");
+  folder.write("checkpoints/newest.incomplete", "");
+  prepare(
+      config_for(folder.path() / "out", {{"training",
+                                          {{"checkpoint_dir", folder.path() / "checkpoints"},
+                                           {"resume_from_checkpoint", folder.path() / "checkpoints/checkpoint-9"}}}}));
+  std::set<std::string> left;
+  for (const auto& entry : fs::directory_iterator(folder.path() / "checkpoints")) left.insert(entry.path().filename());
+  // The one that was about to be replaced is there again, and a stranger's directory is not touched.
+  CHECK(left == std::set<std::string>{"checkpoint-7.superseded", "checkpoint-8.superseded", "checkpoint-9.superseded",
+                                      "notes.incomplete"});
+  CHECK(read_file(folder.path() / "checkpoints/checkpoint-9.superseded/manifest.json") == "checkpoint-9");
+}
+
 TEST_CASE("One run at a time has an output directory", "[output_dir]") {
   const Earlier earlier;
   const Config config = config_for(earlier.path("out"));
