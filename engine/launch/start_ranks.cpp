@@ -116,7 +116,8 @@ int start_ranks(const Config& config, const std::vector<std::string>& arguments,
 
 int report_error(const std::exception& error, std::ostream& log) {
   if (dynamic_cast<const StoppedAfterSaving*>(&error)) {
-    if (current_rank() <= 0) log << error.what() << std::endl;
+    if (current_rank() > 0) return 0;  // mpirun ends the other ranks after the first code that is not 0
+    log << error.what() << std::endl;
     return kExitStopped;
   }
   log << "error: " << error.what() << std::endl;
