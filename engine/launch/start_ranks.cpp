@@ -21,6 +21,7 @@
 #include "engine/launch/rank_messages.h"
 #include "engine/launch/stop_signals.h"
 #include "engine/run/ranks.h"
+#include "engine/run/stop.h"
 
 namespace shardline {
 namespace {
@@ -29,8 +30,8 @@ constexpr int kExitStopped = 3;
 constexpr const char* kConsole = "SHARDLINE_CONSOLE_COLUMNS";  // 0: not a terminal
 
 std::atomic<int> stop_requests{0};
-void count_request(int) {
-  ++stop_requests;
+void count_request(int signal) {
+  if (request_stop(signal) || stop_requests == 0) ++stop_requests;
 }
 
 void set_environment_of_ranks() {

@@ -114,6 +114,19 @@ class Resume(ProgramTest):
         self.assertEqual(result.code, 3, str(result))
         self.assert_all_gone()
 
+    def test_signals_of_a_terminal_that_closes(self):
+        """SIGHUP and SIGTERM together are one request."""
+        for layout in ("one", "mpi"):
+            with self.subTest(layout):
+                process = self.start("train", self.config(output_dir=layout, **self.sections(
+                    layout, training={"max_steps": 1000000, "save_steps": 1000000})))
+                self.addCleanup(process.kill)
+                self.wait_for_steps(folder=layout)
+                process.send_signal(signal.SIGHUP)
+                process.send_signal(signal.SIGTERM)
+                result = self.finish(process)
+                self.assertEqual(result.code, 3, str(result))
+
     def test_time_limit(self):
         result = self.run_program("train", self.config(**self.sections(
             "mpi", training={"max_steps": 1000000, "max_run_seconds": 2, "save_strategy": "no"})))
