@@ -27,7 +27,8 @@ using nlohmann::json;
 
 constexpr const char* kFormat = "shardline checkpoint";
 constexpr int kVersion = 1;
-constexpr size_t kLargestManifest = 1 << 30;  // bytes
+constexpr size_t kLargestManifest = 256 << 20;  // bytes: of more than 30 TB of files
+constexpr size_t kSmallManifest = 1 << 20;
 constexpr double kLargestFile = 1LL << 53;
 
 std::string hex(uint64_t number) {
@@ -70,6 +71,16 @@ std::vector<FilePiece> read_pieces(const JsonValue& list) {
   }
   if (pieces.empty()) list.fail("must have a piece");
   return pieces;
+}
+
+// Of the other files of its directory, which a manifest that describes them is shorter than, unless it is small.
+size_t bytes_beside(const fs::path& manifest) {
+  size_t bytes = 0;
+  std::error_code error;
+  for (fs::directory_iterator entry(manifest.parent_path(), error), end; !error && entry != end; entry.increment(error))
+    if (std::error_code ignored; entry->path() != manifest && entry->is_regular_file(ignored))
+      bytes += entry->file_size(ignored);
+  return bytes;
 }
 
 // A file that is read, not mapped: where a disk fails that is an error, and not the end of the process.
@@ -175,7 +186,9 @@ Manifest read_manifest(const std::string& directory) {
   std::error_code error;
   const auto bytes = fs::file_size(path, error);
   if (error) throw DataError(cat(path, ": cannot be read: ", error.message(), "; a checkpoint is complete with it"));
-  if (bytes > kLargestManifest) throw DataError(cat(path, ": may have ", kLargestManifest, " bytes; it has ", bytes));
+  const size_t most = std::min(kLargestManifest, std::max(kSmallManifest, bytes_beside(path)));
+  if (bytes > most)
+    throw DataError(cat(path, ": has ", bytes, " bytes, but may have ", most, " beside the files here; it is damaged"));
   std::ifstream file(path, std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   if (!file) throw DataError(cat(path, ": cannot be read"));
