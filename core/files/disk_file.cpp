@@ -128,6 +128,22 @@ void write_file(const std::string& path, std::string_view text) {
   }
 }
 
+void sync_file(const std::string& path) {
+  DiskFile::open(path).sync();
+}
+
+void make_directories(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const fs::path whole = fs::absolute(path), directory = whole.has_filename() ? whole : whole.parent_path();
+  if (fs::is_directory(directory, error) || !directory.has_relative_path()) return;
+  const fs::path parent = directory.parent_path();
+  make_directories(parent.string());
+  fs::create_directory(directory, error);
+  if (error) throw RunError(cat(path, ": cannot be created: ", error.message()));
+  sync_directory(parent.string());
+}
+
 void sync_directory(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   const bool done = fd >= 0 && (::fsync(fd) == 0 || errno == EINVAL);  // EINVAL: this file system has no such thing

@@ -46,5 +46,9 @@ inline constexpr const char* kReplacedSuffix = ".replaced.incomplete";
 void exchange_files(const std::string& one, const std::string& other);
 // Makes creations, renames and removals in a directory durable.
 void sync_directory(const std::string& path);
+// Makes durable what any process has written to a file so far.
+void sync_file(const std::string& path);
+// Makes a directory and those above it that do not exist, durably. All errors are RunErrors.
+void make_directories(const std::string& path);
 
 }  // namespace shardline

@@ -42,8 +42,7 @@ void add_pieces(const std::string& report, const CheckpointContents& contents, M
 
 // The ranks that see the directory of rank 0, which makes it.
 std::vector<int> writers_of(const std::string& directory, Communicator& world) {
-  std::error_code ignored;
-  if (world.rank() == 0) fs::create_directories(directory, ignored);
+  if (world.rank() == 0) make_directories(directory);
   const auto reasons = reasons_against_sharing(directory, world, /*asks=*/true);
   std::vector<int> writers;
   for (size_t rank = 0; rank < reasons.size(); ++rank)
@@ -59,6 +58,15 @@ void publish_directory(const std::string& unfinished, const std::string& path) {
   replaces ? exchange_files(unfinished, path) : rename_file(unfinished, path);
   sync_directory(parent);
   if (replaces) fs::remove_all(unfinished, ignored);
+}
+
+std::string failure_of(const std::function<void()>& work) {
+  try {
+    work();
+    return "";
+  } catch (const std::exception& error) {
+    return error.what();
+  }
 }
 
 // The one that was just saved and the best stay, and earlier ones from the newest on while the limit allows it. Later
@@ -86,17 +94,14 @@ CheckpointSaver::CheckpointSaver(CheckpointSaverParts parts)
 
 // On rank 0. Returns why it failed.
 std::string CheckpointSaver::make_files() const {
-  try {
+  return failure_of([&] {
     std::error_code error;
     fs::remove_all(started_->unfinished, error);
     fs::create_directories(started_->unfinished, error);
     if (error) throw RunError(cat(started_->unfinished, ": cannot be created: ", error.message()));
     for (const auto* file : contents_.files())
       DiskFile::create(file_in(started_->unfinished, file->name)).reserve(file->bytes);
-    return "";
-  } catch (const std::exception& error) {
-    return error.what();
-  }
+  });
 }
 
 std::vector<BlockToWrite> CheckpointSaver::blocks_to_write() const {
@@ -152,8 +157,9 @@ void CheckpointSaver::publish() {
   publisher_ = std::make_unique<BackgroundWriter>(
       std::vector<BlockToWrite>{}, nullptr,
       [manifest = std::move(manifest), publishing = publishing_, directory = parts_.directory, keep = parts_.keep,
-       attempt = attempt_] {
+       attempt = attempt_, sync_records = parts_.sync_records] {
         const Started& started = publishing->started;
+        const std::string unsynced = sync_records ? failure_of(sync_records) : "";
         write_file(file_in(started.unfinished, kManifestFile), manifest_text(manifest));
         sync_directory(started.unfinished);
         require_claim(directory, attempt);
@@ -161,6 +167,7 @@ void CheckpointSaver::publish() {
         publishing->published = true;
         write_file(file_in(directory, kNewestFile), checkpoint_name(started.step) + "\n");
         remove_old(directory, keep, started.step, started.best);
+        if (!unsynced.empty()) throw RunError(unsynced);
       });
   started_.reset();
 }

@@ -31,8 +31,11 @@ struct CheckpointSaverParts {
   Optimizer* optimizer = nullptr;  // null: checkpoints without its state
   std::optional<OptimizerOptions> optimizer_options;
   std::map<std::string, std::string> files;  // on rank 0: contents by name of the files that all checkpoints have
-  int64_t keep = 0;                          // most checkpoints that stay; 0: all
-  int64_t block_bytes = 4 << 20;             // see block_plan.h; a multiple of 4096
+  // On rank 0: brings onto the disk what a checkpoint relies on beside it. Called from another thread before the
+  // checkpoint appears, which does not depend on its success.
+  std::function<void()> sync_records = {};
+  int64_t keep = 0;               // most checkpoints that stay; 0: all
+  int64_t block_bytes = 4 << 20;  // see block_plan.h; a multiple of 4096
 };
 
 class CheckpointSaver {

@@ -5,6 +5,7 @@
 #include <ostream>
 
 #include "core/error.h"
+#include "core/files/disk_file.h"
 #include "engine/checkpoint/checkpoint_reader.h"
 #include "engine/checkpoint/curve_settings.h"
 #include "engine/config/rules/optimizer_rules.h"
@@ -102,7 +103,10 @@ CheckpointSaver& RunCheckpoints::saver() {
     parts.optimizer = &parts_.trainer.optimizer();
     parts.optimizer_options = optimizer_options(training);
   }
-  if (parts_.context.first()) parts.files = files_of_all(parts_);
+  if (parts_.context.first()) {
+    parts.files = files_of_all(parts_);
+    parts.sync_records = [metrics = file_in(parts_.config.output_dir, "metrics.jsonl")] { sync_file(metrics); };
+  }
   saver_ = std::make_unique<CheckpointSaver>(std::move(parts));
   return *saver_;
 }

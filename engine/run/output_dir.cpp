@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/files/disk_file.h"
 #include "engine/checkpoint/checkpoint_directory.h"
 #include "engine/checkpoint/contents.h"
 #include "engine/config/rules/optimizer_rules.h"
@@ -270,8 +271,8 @@ fs::path previous_model(const Config& config) {
 std::vector<OutputLock> lock_output_dir(const Config& config, const ModelSpec& spec) try {
   check_output_dir(config, spec);
   const fs::path dir = config.output_dir;
-  fs::create_directories(dir);
-  fs::create_directories(checkpoint_directory(config));
+  make_directories(config.output_dir);
+  make_directories(checkpoint_directory(config));
   std::vector<OutputLock> locks;
   locks.emplace_back(dir, kOutputKey, config.output_dir);
   if (has_checkpoints_elsewhere(config))

@@ -203,6 +203,31 @@ TEST_CASE("rotation keeps the checkpoint just saved, the best one, and those of 
   CHECK(steps_after(12, 2, 12) == Steps{20, 12, 11});
 }
 
+TEST_CASE(
+    "records are on the disk before the checkpoint that relies on them appears, which is saved without them, too") {
+  const ScratchDirectory scratch;
+  run_ranks(1, [&](CommunicatorPtr world) {
+    Run run({}, {}, world);
+    fill_parameters(run.config.model, run.model, 7, run.trainer.parameters());
+    std::vector<bool> there;
+    CheckpointSaver saver({.directory = scratch.path(),
+                           .spec = run.model.spec,
+                           .parameters = run.trainer.parameters(),
+                           .sync_records = [&] {
+                             there.push_back(fs::exists(scratch / "checkpoint-1"));
+                             if (there.size() == 2) throw RunError("disk of records");
+                           }});
+    saver.start(1, {});
+    saver.finish();
+    CHECK(saver.take_failure().empty());
+    saver.start(2, {});
+    saver.finish();
+    CHECK(saver.take_failure() == "checkpoint-2 was saved, but: disk of records");
+    CHECK(there == std::vector{false, true});
+    CHECK(saver.last_saved() == 2);
+  });
+}
+
 TEST_CASE("an attempt whose directory another one has claimed saves there no more") {
   const ScratchDirectory scratch;
   run_ranks(2, [&](CommunicatorPtr world) {
