@@ -78,6 +78,11 @@ RunCheckpoints::RunCheckpoints(const RunCheckpointsParts& parts, RunRecords& rec
   const Config& config = parts.config;
   const TrainingOptions& training = config.training;
   const Layout& layout = parts.job.plan.layout;
+  try {
+    check_evaluated_saves(training, parts.total_steps);  // a share of the steps is known only now
+  } catch (const ConfigError& error) {
+    throw ConfigError(cat("/training/load_best_model_at_end: ", error.what()));
+  }
   curve_ = curve_settings(config, {.global_batch = layout.global_batch(),
                                    .loader_batches = layout.loader_batches,
                                    .total_steps = parts.total_steps,

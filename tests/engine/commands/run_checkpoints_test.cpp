@@ -324,7 +324,24 @@ TEST_CASE("the best checkpoint stays and becomes the model") {
         bytes_of(folder / cat("out/checkpoint-", best_step, "/model.safetensors")));
 }
 
-TEST_CASE("a best checkpoint that is damaged by the end of the run is reported, and the last weights become the model") {
+TEST_CASE("a share of the steps that gives checkpoints without evaluations is refused once the steps are known") {
+  const RunFolder folder("resume-share");
+  const json file = long_run(folder, "out",
+                             {{"training",
+                               {{"max_steps", nullptr},
+                                {"num_train_epochs", 1},
+                                {"save_steps", 0.3},  // 5 of 16
+                                {"eval_strategy", "steps"},
+                                {"eval_steps", 4},
+                                {"load_best_model_at_end", true}}},
+                              {"data", {{"validation_split_percentage", 10}}}});
+  CHECK_THAT(message_of<ConfigError>([&] { train(file); }),
+             Contains("/training/load_best_model_at_end: ") && Contains("is not a multiple of eval_steps 4"));
+  CHECK_FALSE(fs::exists(folder / "out/metrics.jsonl"));
+}
+
+TEST_CASE(
+    "a best checkpoint that is damaged by the end of the run is reported, and the last weights become the model") {
   const RunFolder folder("resume-damaged-best");
   json file = long_run(folder, "out",
                        {{"training",
@@ -342,9 +359,9 @@ TEST_CASE("a best checkpoint that is damaged by the end of the run is reported, 
   weights[weights.size() / 2] ^= 1;
   std::ofstream(fs::path(best) / "model.safetensors", std::ios::binary) << weights;
   file["training"]["resume_from_checkpoint"] = out / "checkpoint-16";
-  CHECK_THAT(message_of<RunError>([&] { train(file); }),
-             Contains("the model is saved in") && Contains(best) && Contains("differ from their checksum") &&
-                 Contains("so the last weights become the model"));
+  CHECK_THAT(message_of<RunError>([&] { train(file); }), Contains("the model is saved in") && Contains(best) &&
+                                                             Contains("differ from their checksum") &&
+                                                             Contains("so the last weights become the model"));
   CHECK(bytes_of(out / "model.safetensors") == bytes_of(out / "checkpoint-20/model.safetensors"));
 }
 
