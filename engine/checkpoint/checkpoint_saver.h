@@ -47,6 +47,9 @@ class CheckpointSaver {
   CheckpointSaver(const CheckpointSaver&) = delete;
   CheckpointSaver& operator=(const CheckpointSaver&) = delete;
 
+  // Of this rank, in host memory, from the first start() on.
+  int64_t memory_bytes() const { return snapshot_.memory_bytes(); }
+
   // trainer_state, files: on rank 0, in addition to those of all checkpoints. best: the step of the checkpoint that is
   // never removed; -1: there is none. Finishes an earlier checkpoint first. A checkpoint that cannot be made is given
   // up; see take_failure.

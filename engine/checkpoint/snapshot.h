@@ -25,6 +25,7 @@ class Snapshot {
   std::string_view bytes(size_t block) const;                     // of the last take(); aligned to pages
   std::shared_ptr<const void> memory() const { return memory_; }  // of all blocks: it may outlive the snapshot
   int64_t total_bytes() const;
+  int64_t memory_bytes() const { return std::ssize(blocks_) * block_bytes_; }  // once it was taken; none before
 
  private:
   struct Copy {

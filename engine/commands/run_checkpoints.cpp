@@ -11,6 +11,7 @@
 #include "engine/config/rules/optimizer_rules.h"
 #include "engine/config/rules/precision_rules.h"
 #include "engine/config/rules/saving_rules.h"
+#include "engine/run/memory_room.h"
 #include "engine/run/model_saver.h"
 #include "models/files/hf_layout.h"
 #include "models/files/hf_writer.h"
@@ -112,7 +113,10 @@ CheckpointSaver& RunCheckpoints::saver() {
     parts.files = files_of_all(parts_);
     parts.sync_records = [metrics = file_in(parts_.config.output_dir, "metrics.jsonl")] { sync_file(metrics); };
   }
-  saver_ = std::make_unique<CheckpointSaver>(std::move(parts));
+  auto saver = std::make_unique<CheckpointSaver>(std::move(parts));
+  const RankContext& context = parts_.context;
+  check_snapshot_room(gather_host_needs(*context.world, context.host_of, saver->memory_bytes()));
+  saver_ = std::move(saver);
   return *saver_;
 }
 

@@ -13,7 +13,6 @@
 #include "core/files/disk_file.h"
 #include "engine/checkpoint/checkpoint_directory.h"
 #include "engine/checkpoint/contents.h"
-#include "engine/config/rules/optimizer_rules.h"
 #include "engine/config/rules/precision_rules.h"
 #include "engine/config/rules/saving_rules.h"
 #include "engine/observe/format.h"
@@ -31,6 +30,7 @@ namespace fs = std::filesystem;
 
 constexpr const char *kOutputKey = "/output_dir", *kCheckpointsKey = "/training/checkpoint_dir";
 constexpr const char *kPreviousModel = "previous-model", *kMovingModel = "previous-model.moving";
+constexpr const char* kOneCheckpoint = "a checkpoint";
 constexpr const char* kTensorBoardFile = "events.out.tfevents.";  // what their names begin with
 
 // Files that were being written: of a model, mostly, whose files are made before the first step.
@@ -221,38 +221,95 @@ double allocated_bytes(const fs::path& file) {
   return ::stat(file.c_str(), &status) == 0 ? 512.0 * status.st_blocks : 0;
 }
 
-// Unfinished files of a run that was killed; they are removed before the new model's files are created.
+// Of unfinished files, of models and of checkpoints, of a run that was killed; they are removed before others are made.
 double bytes_of_unfinished_files(const fs::path& dir) {
   double bytes = 0;
   std::error_code error;
-  for (fs::directory_iterator entry(dir, error); !error && entry != fs::directory_iterator(); entry.increment(error))
-    if (is_unfinished(entry->path()) && entry->is_regular_file(error)) bytes += allocated_bytes(entry->path());
+  for (fs::directory_iterator entry(dir, error); !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    if (!is_unfinished(entry->path())) continue;
+    bytes += allocated_bytes(entry->path());
+    std::error_code ignored;
+    for (fs::directory_iterator file(entry->path(), ignored), end; !ignored && file != end; file.increment(ignored))
+      bytes += allocated_bytes(file->path());
+  }
   return bytes;
 }
 
-// The bytes of one checkpoint in output_dir; how many there will be is not known yet.
-double checkpoint_bytes(const Config& config, const ModelSpec& spec) {
+// Checkpoints that a run must find room for: those that it keeps and the one that is being saved, less those that it
+// has. Without a limit nobody knows how many it will be, but one must have room.
+int64_t checkpoints_to_come(const Config& config) {
   const TrainingOptions& training = config.training;
-  if (training.save_strategy == SaveStrategy::no || training.checkpoint_dir) return 0;
-  const auto optimizer = training.save_only_model ? std::nullopt : std::optional(optimizer_options(training));
-  return CheckpointContents(spec, number_types(config).exact, optimizer).total_bytes();
+  if (training.save_strategy == SaveStrategy::no) return 0;
+  if (!training.save_total_limit) return 1;
+  const int64_t kept = std::max<int64_t>(*training.save_total_limit, looks_for_best(training) ? 2 : 1);
+  const bool continues = resume_source(training).kind != ResumeSource::Kind::fresh;
+  const int64_t there = continues ? std::ssize(checkpoints_in(checkpoint_directory(config))) : 0;
+  return std::max<int64_t>(1, kept + 1 - there);
+}
+
+// What a run writes into a directory.
+struct DiskNeed {
+  const char* key;
+  fs::path directory;
+  std::vector<std::string> what;
+  double bytes = 0;
+
+  void add(const std::string& thing, double size) {
+    what.push_back(thing);
+    bytes += size;
+  }
+};
+
+// The directory itself, or the one above it that exists.
+fs::path existing_part(const fs::path& directory) {
+  std::error_code error;
+  fs::path there = fs::absolute(directory);
+  while (!fs::exists(there, error) && there.has_relative_path()) there = there.parent_path();
+  return there;
+}
+
+bool on_one_disk(const fs::path& one, const fs::path& other) {
+  struct stat a = {}, b = {};
+  return ::stat(one.c_str(), &a) == 0 && ::stat(other.c_str(), &b) == 0 && a.st_dev == b.st_dev;
+}
+
+std::string listed(const std::vector<std::string>& things) {
+  std::string text;
+  for (size_t i = 0; i < things.size(); ++i)
+    text += cat(i == 0 ? "" : i + 1 < things.size() ? ", " : " and ", things[i]);
+  return text;
+}
+
+void check_room(const DiskNeed& need, double unfinished) {
+  const std::string name = fs::path(need.key).filename();
+  const fs::path there = existing_part(need.directory);
+  if (access(there.c_str(), W_OK | X_OK) != 0)
+    throw ConfigError(
+        cat(need.key, ": cannot write in ", there.string(), ": ", std::strerror(errno), "; choose another ", name));
+  std::error_code error;
+  const double available = fs::space(there, error).available + unfinished;
+  if (!error && available < need.bytes)
+    throw RunError(cat(need.key, ": ", listed(need.what),
+                       need.what == std::vector<std::string>{kOneCheckpoint} ? " needs " : " need ",
+                       format_bytes(need.bytes), ", but ", there.string(), " has ", format_bytes(available),
+                       " left; free some room there or choose another ", name));
 }
 
 void check_room(const Config& config, const ModelSpec& spec) {
-  std::error_code error;
-  fs::path there = fs::absolute(config.output_dir);
-  while (!fs::exists(there, error) && there.has_relative_path()) there = there.parent_path();
-  if (access(there.c_str(), W_OK | X_OK) != 0)
-    throw ConfigError(cat("/output_dir: cannot write in ", there.string(), ": ", std::strerror(errno),
-                          "; choose another output_dir"));
+  DiskNeed output{kOutputKey, config.output_dir, {}}, apart{kCheckpointsKey, checkpoint_directory(config), {}};
   const HfWriter model(config.output_dir, spec, number_types(config).exact);
-  const double needed = model.total_bytes() + flight_file_bytes(config) + checkpoint_bytes(config, spec);
-  const auto space = fs::space(there, error);
-  const double available = space.available + bytes_of_unfinished_files(config.output_dir);
-  if (!error && available < needed)
-    throw RunError(cat("/output_dir: the model", checkpoint_bytes(config, spec) > 0 ? ", a checkpoint" : "",
-                       " and the records of the ranks need ", format_bytes(needed), ", but ", there.string(), " has ",
-                       format_bytes(available), " left; free some room there or choose another output_dir"));
+  const int64_t count = checkpoints_to_come(config);
+  const bool elsewhere = has_checkpoints_elsewhere(config);
+  const bool is_apart = elsewhere && !on_one_disk(existing_part(output.directory), existing_part(apart.directory));
+  output.add("the model", model.total_bytes());
+  if (count > 0)
+    (is_apart ? apart : output)
+        .add(count == 1 ? kOneCheckpoint : cat(count, " checkpoints"), count * checkpoint_bytes(config, spec));
+  output.add("the records of the ranks", flight_file_bytes(config));
+  const double unfinished = bytes_of_unfinished_files(output.directory);
+  const double apart_unfinished = elsewhere ? bytes_of_unfinished_files(apart.directory) : 0;
+  check_room(output, unfinished + (is_apart ? 0 : apart_unfinished));
+  if (elsewhere) check_room(apart, apart_unfinished);
 }
 
 }  // namespace

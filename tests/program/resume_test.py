@@ -193,7 +193,7 @@ class Resume(ProgramTest):
         script = ("mkdir small && mount -t tmpfs -o size=3m tmpfs small && "
                   f"{PROGRAM} train config.json; code=$?; find small | sort; "
                   f"{PROGRAM} train config.json --set training.resume_from_checkpoint=auto "
-                  "--set training.max_steps=20 --set training.resume_with_changes=true; exit $code")
+                  "--set training.max_steps=20 --set training.save_strategy=no; exit $code")
         larger = {"config": dict(TINY["model"]["config"], n_embd=64, n_layer=4)}
         self.config(model=larger, training={"max_steps": 20, "save_steps": 5, "checkpoint_dir": "small"},
                     runtime={"timeline_steps": 0})
@@ -205,6 +205,37 @@ class Resume(ProgramTest):
         self.assertIn("free some room there", run.stdout)
         self.assertIn("continues small/checkpoint-5 after step 5", run.stdout)
 
+
+    @unittest.skipUnless(CAN_MOUNT, "cannot mount")
+    def test_room_for_checkpoints(self):
+        """All that a run will keep, on whichever disk, must have room before it starts."""
+        larger = {"config": dict(TINY["model"]["config"], n_embd=64, n_layer=4)}
+        self.config(model=larger, training={"max_steps": 20, "save_steps": 5, "save_total_limit": 2,
+                                            "checkpoint_dir": "disk/checkpoints"})
+        mount = "mkdir -p disk && mount -t tmpfs -o size={}m tmpfs disk && "
+        run = self.run_with_mounts(mount.format(6) + f"{PROGRAM} train config.json")
+        self.assertEqual(run.returncode, 1, run.stdout + run.stderr)
+        self.assertRegex(run.stderr, r"/training/checkpoint_dir: 3 checkpoints need .* MiB, but .*/disk has 6.0 MiB left; "
+                                     "free some room there or choose another checkpoint_dir")
+        self.assertFalse((self.dir / "out").exists())
+        # Those that are there already need no more.
+        run = self.run_with_mounts(mount.format(9) + f"{PROGRAM} train config.json && {PROGRAM} train config.json "
+                                   "--set training.resume_from_checkpoint=disk/checkpoints/checkpoint-15")
+        self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
+
+    @unittest.skipUnless(CAN_MOUNT, "cannot mount")
+    def test_memory_for_checkpoints(self):
+        """A host without room for the copy of a checkpoint is found before the first step."""
+        (self.dir / "meminfo").write_text("MemTotal: 1000000 kB\nMemAvailable: 1000 kB\n")
+        larger = {"config": dict(TINY["model"]["config"], n_embd=64, n_layer=4)}
+        for layout in ("one", "ZeRO"):
+            with self.subTest(layout):
+                self.config(**dict(self.sections(layout), model=larger, output_dir=layout))
+                run = self.run_with_mounts(f"mount --bind meminfo /proc/meminfo && {PROGRAM} train config.json")
+                self.assertEqual(run.returncode, 1, run.stdout + run.stderr)
+                self.assertIn("but 1000.0 KiB are available", run.stderr)
+                self.assertIn("training.save_only_model", run.stderr)
+                self.assertFalse((self.dir / layout / "metrics.jsonl").exists())
 
     @unittest.skipUnless(CAN_MOUNT, "cannot mount")
     def test_stop_on_a_full_disk(self):
