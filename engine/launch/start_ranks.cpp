@@ -21,6 +21,7 @@
 #include "engine/launch/rank_messages.h"
 #include "engine/launch/stop_signals.h"
 #include "engine/run/ranks.h"
+#include "engine/run/stop.h"
 
 namespace shardline {
 namespace {
@@ -29,8 +30,8 @@ constexpr int kExitStopped = 3;
 constexpr const char* kConsole = "SHARDLINE_CONSOLE_COLUMNS";  // 0: not a terminal
 
 std::atomic<int> stop_requests{0};
-void count_request(int) {
-  ++stop_requests;
+void count_request(int signal) {
+  if (request_stop(signal) || stop_requests == 0) ++stop_requests;
 }
 
 void set_environment_of_ranks() {
@@ -116,7 +117,8 @@ int start_ranks(const Config& config, const std::vector<std::string>& arguments,
 
 int report_error(const std::exception& error, std::ostream& log) {
   if (dynamic_cast<const StoppedAfterSaving*>(&error)) {
-    if (current_rank() <= 0) log << error.what() << std::endl;
+    if (current_rank() > 0) return 0;  // mpirun ends the other ranks after the first code that is not 0
+    log << error.what() << std::endl;
     return kExitStopped;
   }
   log << "error: " << error.what() << std::endl;

@@ -16,8 +16,7 @@ const char* words = "";
 // Records the request. Whether it ends the process at once: nothing is lost by that, or it is the second one. mpirun's
 // SIGUSR1 is repeated by the launcher.
 bool ends_at_once(int signal) {
-  const bool again = signal != SIGUSR1 && stop_signal() != 0;
-  request_stop(signal);
+  const bool again = request_stop(signal) && signal != SIGUSR1;
   return again || run_phase() == RunPhase::preparing;
 }
 
