@@ -1,6 +1,7 @@
-// Preloaded into a run (LD_PRELOAD): records every call that changes files below $FILE_CALLS_ROOT, in the order in which
-// they took effect over all processes and threads, as lines in $FILE_CALLS_LOG; crash_consistency_test.py replays them.
-// With $FILE_CALLS_FAIL=N[:ERRNO] the N-th of these calls (from 1) and all later ones that need room fail instead.
+// Preloaded into a run (LD_PRELOAD): records every call that changes files below $FILE_CALLS_ROOT, in the order in
+// which they took effect over all processes and threads, as lines in $FILE_CALLS_LOG; crash_consistency_test.py replays
+// them. With $FILE_CALLS_FAIL=N[:ERRNO] the N-th of these calls (from 1) and all later ones that need room fail
+// instead.
 //
 //   make PATH INODE       a new file         write INODE OFFSET HEX    sync INODE
 //   open PATH INODE       for writing        size INODE BYTES          sync-directory PATH
