@@ -16,8 +16,8 @@ constexpr PhiloxBlock philox_block(PhiloxBlock c, uint32_t key0, uint32_t key1) 
   for (int round = 0; round < 10; ++round) {
     const uint64_t product0 = uint64_t{kPhiloxMultiplier0} * c.word[0];
     const uint64_t product1 = uint64_t{kPhiloxMultiplier1} * c.word[2];
-    c = {{static_cast<uint32_t>(product1 >> 32) ^ c.word[1] ^ key0, static_cast<uint32_t>(product1),
-          static_cast<uint32_t>(product0 >> 32) ^ c.word[3] ^ key1, static_cast<uint32_t>(product0)}};
+    const uint32_t high0 = product0 >> 32, high1 = product1 >> 32, low0 = product0, low1 = product1;
+    c = {{high1 ^ c.word[1] ^ key0, low1, high0 ^ c.word[3] ^ key1, low0}};
     key0 += kPhiloxWeyl0;
     key1 += kPhiloxWeyl1;
   }
@@ -29,18 +29,19 @@ struct StreamWords {
   uint32_t high, sample, step, key0, key1;
 
   constexpr PhiloxBlock block(uint64_t index) const {
-    return philox_block({{static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32) | high, sample, step}}, key0,
-                        key1);
+    const uint32_t upper = index >> 32, lower = index;
+    return philox_block({{lower, upper | high, sample, step}}, key0, key1);
   }
 };
 
 constexpr StreamWords stream_words(uint64_t seed, uint32_t op, uint32_t step, uint32_t sample) {
-  return {op << 16, sample, step, static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)};
+  const uint32_t upper = seed >> 32, lower = seed;
+  return {op << 16, sample, step, lower, upper};
 }
 
 // A word w keeps its element if w < limit.
 constexpr uint64_t keep_limit(double keep_probability) {
-  return static_cast<uint64_t>(keep_probability * 4294967296.0);
+  return keep_probability * 4294967296.0;
 }
 
 }  // namespace shardline
