@@ -11,13 +11,20 @@ struct PhiloxBlock {
 constexpr uint32_t kPhiloxMultiplier0 = 0xD2511F53, kPhiloxMultiplier1 = 0xCD9E8D57;
 constexpr uint32_t kPhiloxWeyl0 = 0x9E3779B9, kPhiloxWeyl1 = 0xBB67AE85;
 
+constexpr uint32_t upper_half(uint64_t x) {
+  return x >> 32;
+}
+constexpr uint32_t lower_half(uint64_t x) {
+  return x;
+}
+
 // Philox4x32-10 of a counter.
 constexpr PhiloxBlock philox_block(PhiloxBlock c, uint32_t key0, uint32_t key1) {
   for (int round = 0; round < 10; ++round) {
     const uint64_t product0 = uint64_t{kPhiloxMultiplier0} * c.word[0];
     const uint64_t product1 = uint64_t{kPhiloxMultiplier1} * c.word[2];
-    const uint32_t high0 = product0 >> 32, high1 = product1 >> 32, low0 = product0, low1 = product1;
-    c = {{high1 ^ c.word[1] ^ key0, low1, high0 ^ c.word[3] ^ key1, low0}};
+    c = {{upper_half(product1) ^ c.word[1] ^ key0, lower_half(product1), upper_half(product0) ^ c.word[3] ^ key1,
+          lower_half(product0)}};
     key0 += kPhiloxWeyl0;
     key1 += kPhiloxWeyl1;
   }
@@ -29,14 +36,12 @@ struct StreamWords {
   uint32_t high, sample, step, key0, key1;
 
   constexpr PhiloxBlock block(uint64_t index) const {
-    const uint32_t upper = index >> 32, lower = index;
-    return philox_block({{lower, upper | high, sample, step}}, key0, key1);
+    return philox_block({{lower_half(index), upper_half(index) | high, sample, step}}, key0, key1);
   }
 };
 
 constexpr StreamWords stream_words(uint64_t seed, uint32_t op, uint32_t step, uint32_t sample) {
-  const uint32_t upper = seed >> 32, lower = seed;
-  return {op << 16, sample, step, lower, upper};
+  return {op << 16, sample, step, lower_half(seed), upper_half(seed)};
 }
 
 // A word w keeps its element if w < limit.
