@@ -6,6 +6,8 @@
   - Neither .cu files nor files with oneDNN's headers include torch's headers, directly or through our own.
   - A test file x_test.cpp has its code in a namespace x_test, because the files of a test program are compiled together,
     and includes Catch2 as tests/catch.h.
+  - The code without tests has at most 160 casts: types that agree need none, and a count that grows shows where they do
+    not.
   - No hand-written source has more than 600 lines; sources other than Python are plain ASCII.
   - No file has a merge conflict left in it.
 
@@ -43,12 +45,14 @@ ROOMS = {
 }
 MOST_CONCEPTS = 15  # of a room: a header, its sources and what has only one of them count once
 CPP = {".h", ".cpp", ".cu", ".cuh"}
+MOST_CASTS = 160  # in all of LADDER's folders
 SOURCES = CPP | {".py", ".sh", ".cmake"}
 LONGEST = 600
 
 OWN_INCLUDE = re.compile(r'\s*#\s*include\s+"([^"]+)"')
 TORCH_INCLUDE = re.compile(r'\s*#\s*include\s+[<"](ATen|c10|torch|caffe2)/')
 CATCH_INCLUDE = re.compile(r'\s*#\s*include\s+[<"]catch2/')
+CAST = re.compile(r"\b(?:static|reinterpret|const)_cast<")
 DNNL_INCLUDE = re.compile(r'\s*#\s*include\s+[<"](oneapi/dnnl/|dnnl)')
 
 
@@ -63,7 +67,7 @@ def check(root, names):
             problems += upward_includes(name, lines[name])
             problems += torch_where_it_must_not_be(name, lines)
             problems += test_files_apart(name, lines[name])
-    return problems + crowded_rooms(names)
+    return problems + crowded_rooms(names) + too_many_casts(lines)
 
 
 def left_over_markers(name, text):
@@ -124,6 +128,19 @@ def crowded_rooms(names):
             concepts.setdefault(room_of(name), set()).add(path.stem)
     return [f"{room}:1: {len(stems)} concepts, more than {MOST_CONCEPTS}; give some of them a room of their own"
             for room, stems in sorted(concepts.items()) if len(stems) > MOST_CONCEPTS]
+
+
+def too_many_casts(lines):
+    casts = dict.fromkeys(LADDER, 0)
+    for name, rows in lines.items():
+        path = pathlib.PurePath(name)
+        if path.suffix in CPP and path.parts[0] in LADDER:
+            casts[path.parts[0]] += sum(len(CAST.findall(row)) for row in rows)
+    if sum(casts.values()) <= MOST_CASTS:
+        return []
+    by_folder = ", ".join(f"{count} in {folder}" for folder, count in casts.items())
+    most = max(casts, key=casts.get)
+    return [f"{most}:1: {sum(casts.values())} casts, more than {MOST_CASTS} ({by_folder}); make the types agree"]
 
 
 def torch_where_it_must_not_be(name, lines):
@@ -190,6 +207,8 @@ def self_test():
         "tensor_parallel/ops/fine.cu": '#include "tensor_parallel/kernels/plain.h"\n',
         "tensor_parallel/ops/dnnl.cpp": '#include <dnnl.hpp>\n#include "core/memory/b.h"\n',
         "tensor_parallel/ops/fine_dnnl.cpp": '#include <dnnl.hpp>\n#include "tensor_parallel/kernels/plain.h"\n',
+        "pipeline/run/casts.cpp": "static_cast<A>(reinterpret_cast<B>(p))\n" * (MOST_CASTS // 2) + "const_cast<C>(p)\n",
+        "tests/core/casts.cpp": "static_cast<int>(x)\n",
         "tools/long.sh": "\n" * 601,
         "tools/fine.sh": "\n" * 600,
         "core/accent.cpp": "// caf\u00e9\n",
@@ -204,7 +223,7 @@ def self_test():
         "core/tested.cpp:1", "core/up.cpp:2", "engine/run/up.cpp:1", "models/files/lookalike.cpp:1",
         "optim/flat/side.h:1", "optim/flat/up.h:1", "partitioner/cut/executor.cpp:1", "tensor_parallel/ops/chain.cu:1",
         "tensor_parallel/ops/direct.cu:1", "tensor_parallel/ops/dnnl.cpp:1", "tests/core/catch_test.cpp:2",
-        "tests/core/open_test.cpp:1", "tools/long.sh:601", "models/families:1",
+        "tests/core/open_test.cpp:1", "tools/long.sh:601", "models/families:1", "pipeline:1",
     ]
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder)

@@ -8,6 +8,7 @@
 
 #include "core/comm/clock.h"
 #include "core/device/stream_wait.h"
+#include "core/memory/tensor_data.h"
 
 namespace shardline {
 namespace {
@@ -22,7 +23,7 @@ at::Tensor bytes_of(const std::string& text) {
 }
 
 std::string text_of(const at::Tensor& bytes) {
-  return std::string(static_cast<const char*>(bytes.const_data_ptr()), bytes.nbytes());
+  return std::string(data_of<char>(bytes), bytes.nbytes());
 }
 
 }  // namespace
@@ -70,7 +71,7 @@ std::vector<std::string> gather_strings(Communicator& comm, const std::string& l
   const at::Tensor all = gather_to_all(comm, padded);
   std::vector<std::string> texts;
   for (int rank = 0; rank < comm.size(); ++rank)
-    texts.emplace_back(static_cast<const char*>(all.const_data_ptr()) + rank * longest, length_of[rank]);
+    texts.emplace_back(data_of<char>(all) + rank * longest, length_of[rank]);
   return texts;
 }
 

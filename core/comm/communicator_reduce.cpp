@@ -45,7 +45,7 @@ SL_INLINE void widen(const Value* __restrict value, Accumulator* __restrict wide
 
 template <class Accumulator, class Value>
 SL_INLINE void narrow(const Accumulator* __restrict wide, Value* __restrict value, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) value[i] = static_cast<Value>(wide[i]);
+  for (int64_t i = 0; i < n; ++i) value[i] = wide[i];
 }
 
 template <class Value>
@@ -99,22 +99,22 @@ SL_INLINE void reduce(ReduceOp op, const std::vector<const void*>& inputs, const
   Accumulator block[kBlock], wide[kBlock];
   for (int64_t begin = 0; begin < count; begin += kBlock) {
     const int64_t n = std::min(kBlock, count - begin);
-    Processor::to_wide(static_cast<const Value*>(inputs[0]) + begin, block, n);
+    const auto input = [&](size_t rank) { return static_cast<const Value*>(inputs[rank]) + begin; };
+    const auto output = [&](size_t k) { return static_cast<Value*>(outputs[k]) + begin; };
+    Processor::to_wide(input(0), block, n);
     for (size_t rank = 1; rank < inputs.size(); ++rank) {
       const Accumulator* values = wide;
       if constexpr (std::is_same_v<Value, Accumulator>)
-        values = static_cast<const Value*>(inputs[rank]) + begin;
+        values = input(rank);
       else
-        Processor::to_wide(static_cast<const Value*>(inputs[rank]) + begin, wide, n);
+        Processor::to_wide(input(rank), wide, n);
       if (op == ReduceOp::sum)
         add(block, values, n);
       else
         take_larger(block, values, n);
     }
-    Value* const first = static_cast<Value*>(outputs[0]) + begin;
-    Processor::from_wide(block, first, n);
-    for (size_t k = 1; k < outputs.size(); ++k)
-      std::memcpy(static_cast<Value*>(outputs[k]) + begin, first, n * sizeof(Value));
+    Processor::from_wide(block, output(0), n);
+    for (size_t k = 1; k < outputs.size(); ++k) std::memcpy(output(k), output(0), n * sizeof(Value));
   }
 }
 

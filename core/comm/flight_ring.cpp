@@ -73,7 +73,8 @@ FlightRing::FlightRing(int capacity, const std::string& path) {
                         descriptor < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED, descriptor, 0);
   if (descriptor >= 0) ::close(descriptor);
   if (memory == MAP_FAILED) throw RunError(cat("the flight ring ", path, " cannot be mapped: ", std::strerror(errno)));
-  file_ = new (memory) File{{}, sizeof(FlightRecord), static_cast<uint32_t>(capacity), {1}};
+  const uint32_t slots = capacity;
+  file_ = new (memory) File{{}, sizeof(FlightRecord), slots, {1}};
   std::memcpy(file_->magic, kMagic, sizeof kMagic);
 }
 
@@ -149,17 +150,14 @@ std::vector<FlightRecord> read_flight_file(const std::string& path) {
   char magic[8] = {};
   uint32_t record_bytes = 0, capacity = 0;
   uint64_t next = 0;
-  in.read(magic, sizeof magic);
-  in.read(reinterpret_cast<char*>(&record_bytes), sizeof record_bytes);
-  in.read(reinterpret_cast<char*>(&capacity), sizeof capacity);
-  in.read(reinterpret_cast<char*>(&next), sizeof next);
-  if (!in || std::memcmp(magic, kMagic, sizeof kMagic) != 0 || record_bytes != sizeof(FlightRecord))
+  const auto read = [&in](auto& field) { return in.read(reinterpret_cast<char*>(&field), sizeof field).good(); };
+  if (!read(magic) || !read(record_bytes) || !read(capacity) || !read(next) ||
+      std::memcmp(magic, kMagic, sizeof kMagic) != 0 || record_bytes != sizeof(FlightRecord))
     throw DataError(cat(path, " is not a flight ring of this version of shardline"));
   std::vector<FlightRecord> found;
   FlightRecord record;
   for (uint32_t i = 0; i < capacity; ++i) {
-    if (!in.read(reinterpret_cast<char*>(&record), sizeof record))
-      throw DataError(cat(path, " ends after ", i, " of ", capacity, " records"));
+    if (!read(record)) throw DataError(cat(path, " ends after ", i, " of ", capacity, " records"));
     terminate_texts(record);
     if (record.ticket != 0) found.push_back(record);
   }
@@ -167,12 +165,25 @@ std::vector<FlightRecord> read_flight_file(const std::string& path) {
   return found;
 }
 
+namespace {
+// The state may come from a damaged file.
+const char* text_of(FlightState state) {
+  switch (state) {
+    case FlightState::running:
+      return "RUNNING";
+    case FlightState::done:
+      return "done   ";
+    case FlightState::failed:
+      return "FAILED ";
+  }
+  return "?      ";
+}
+}  // namespace
+
 void print_flight(std::ostream& out, const std::vector<FlightRecord>& records) {
   for (const FlightRecord& record : records) {
-    const char* states[] = {"RUNNING", "done   ", "FAILED "};
-    const int state = static_cast<int>(record.state);
-    out << (state >= 0 && state <= 2 ? states[state] : "?      ") << " rank " << record.rank << ' ' << record.op << ' '
-        << record.group << " #" << record.sequence;
+    out << text_of(record.state) << " rank " << record.rank << ' ' << record.op << ' ' << record.group << " #"
+        << record.sequence;
     if (record.peer >= 0) out << " peer " << record.peer;
     if (record.dtype[0] != '\0') out << ' ' << record.dtype << ' ' << record.shape;
     if (record.what[0] != '\0') out << " for " << record.what;

@@ -216,7 +216,8 @@ WorkPtr HierarchicalCommunicator::all_gather(const at::Tensor& output, const at:
 
 std::optional<HostGrid> host_grid(const std::vector<int>& host_of) {
   const int ranks = host_of.size();
-  HostGrid grid{.hosts = static_cast<int>(std::set<int>(host_of.begin(), host_of.end()).size())};
+  HostGrid grid;
+  grid.hosts = std::set<int>(host_of.begin(), host_of.end()).size();
   SL_ASSERT(ranks > 0, "a group without ranks");
   if (ranks % grid.hosts != 0) return std::nullopt;
   grid.per_host = ranks / grid.hosts;

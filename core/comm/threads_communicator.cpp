@@ -18,6 +18,7 @@
 #include "core/comm/flight_ring.h"
 #include "core/device/accelerator.h"
 #include "core/device/stream_wait.h"
+#include "core/memory/tensor_data.h"
 
 namespace shardline {
 namespace {
@@ -93,8 +94,8 @@ void perform(Meeting& meeting) {
     return queue_after_all(meeting, *device, [&] { move_on_device(ranks); });
   const size_t n = ranks.size();
   const size_t element = first.input.element_size();
-  const auto input = [&](size_t r) { return static_cast<const char*>(ranks[r]->input.const_data_ptr()); };
-  const auto output = [&](size_t r) { return static_cast<char*>(ranks[r]->output.mutable_data_ptr()); };
+  const auto input = [&](size_t r) { return data_of<char>(ranks[r]->input); };
+  const auto output = [&](size_t r) { return mutable_data_of<char>(ranks[r]->output); };
   switch (first.op) {
     case CommOp::all_reduce: {
       std::vector<const void*> inputs;

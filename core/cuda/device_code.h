@@ -90,7 +90,7 @@ class SharedRoom {
   SHARDLINE_DEVICE SharedArray<T> take(int64_t count) {
     extern __shared__ __align__(16) unsigned char bytes[];
     const uint32_t begin = (offset_ + 15u) / 16u * 16u;
-    offset_ = begin + static_cast<uint32_t>(count * sizeof(T));
+    offset_ = begin + count * sizeof(T);
     return {reinterpret_cast<T*>(bytes + begin)};
   }
 
@@ -108,10 +108,10 @@ SHARDLINE_DEVICE uint32_t float_to_bits(float x) {
   return __float_as_uint(x);
 }
 SHARDLINE_DEVICE int leading_zeros(uint64_t x) {
-  return __clzll(static_cast<long long>(x));
+  return __clzll(x);
 }
 SHARDLINE_DEVICE uint64_t double_to_bits(double x) {
-  return static_cast<uint64_t>(__double_as_longlong(x));
+  return __double_as_longlong(x);
 }
 
 // Conversions between half precision and fp32. They round to nearest even, as those of core/numbers/half_numbers.h do.
@@ -119,7 +119,7 @@ SHARDLINE_DEVICE float number(float x) {
   return x;
 }
 SHARDLINE_DEVICE float number(Bf16 x) {
-  return __uint_as_float(static_cast<uint32_t>(x.bits) << 16);
+  return __uint_as_float(uint32_t{x.bits} << 16);
 }
 SHARDLINE_DEVICE float number(Fp16 x) {
   float result;
@@ -169,7 +169,7 @@ inline void sync_warp() {
   twin::sync_warp();
 }
 inline uint32_t shuffle(uint32_t value, int lane) {
-  return static_cast<uint32_t>(twin::exchange(twin::Exchange::shuffle, value)[lane]);
+  return twin::exchange(twin::Exchange::shuffle, value)[lane];
 }
 inline float shuffle(float value, int lane) {
   return std::bit_cast<float>(shuffle(std::bit_cast<uint32_t>(value), lane));

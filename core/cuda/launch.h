@@ -29,9 +29,8 @@ void launch(const Launch& how, Stream stream, void (*kernel)(Parameters...), Par
   };
   constexpr size_t kWithoutAsking = 48 * 1024;
   if (how.shared_bytes > kWithoutAsking)
-    check(
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(how.shared_bytes)));
-  const dim3 grid(static_cast<unsigned>(how.blocks_x), static_cast<unsigned>(how.blocks_y));
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, how.shared_bytes));
+  const dim3 grid(how.blocks_x, how.blocks_y);
   kernel<<<grid, how.threads, how.shared_bytes, stream>>>(parameters...);
   check(cudaGetLastError());
 #else

@@ -50,7 +50,7 @@ SHARDLINE_DEVICE void multiply_add<Fp16>(float (&c)[4], const uint32_t (&a)[4], 
 // 1, g) if transposed.
 template <bool transposed, class S>
 SHARDLINE_DEVICE void load_matrices(uint32_t (&registers)[4], const SharedArray<S>& from, int row_start) {
-  const uint32_t address = static_cast<uint32_t>(__cvta_generic_to_shared(&from[row_start]));
+  const uint32_t address = __cvta_generic_to_shared(&from[row_start]);
   if constexpr (transposed)
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(registers[0]), "=r"(registers[1]), "=r"(registers[2]), "=r"(registers[3])
@@ -67,12 +67,13 @@ SHARDLINE_DEVICE void load_matrices(uint32_t (&registers)[4], const SharedArray<
 
 template <class S>
 uint32_t pack_two(float low, float high) {
-  return narrow<S>(low).bits | static_cast<uint32_t>(narrow<S>(high).bits) << 16;
+  return narrow<S>(low).bits | uint32_t{narrow<S>(high).bits} << 16;
 }
 
 template <class S>
 float half_of(uint32_t two, int which) {
-  return widen(S{static_cast<uint16_t>(two >> (16 * which))});
+  const uint16_t bits = two >> (16 * which);
+  return widen(S{bits});
 }
 
 template <class S>
@@ -98,11 +99,12 @@ void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b
 template <bool transposed, class S>
 void load_matrices(uint32_t (&registers)[4], const SharedArray<S>& from, int row_start) {
   if (row_start % 8 != 0) throw twin::KernelFault("ldmatrix reads rows that begin at multiples of 16 bytes");
-  const auto starts = twin::exchange(twin::Exchange::address, static_cast<uint64_t>(row_start));
+  const auto starts = twin::exchange(twin::Exchange::address, row_start);
   const int g = twin::thread_index() % kWarp / 4, t = twin::thread_index() % 4;
   for (int i = 0; i < 4; ++i) {
     const auto element = [&](int row, int column) -> uint32_t {
-      return static_cast<S>(from[static_cast<int64_t>(starts[8 * i + row]) + column]).bits;
+      const S number = from[starts[8 * i + row] + column];
+      return number.bits;
     };
     registers[i] =
         transposed ? element(2 * t, g) | element(2 * t + 1, g) << 16 : element(g, 2 * t) | element(g, 2 * t + 1) << 16;

@@ -29,7 +29,7 @@ int accelerator_count() {
 }
 
 at::Device accelerator(int index) {
-  return {at::getAccelerator(/*checked=*/true).value(), static_cast<c10::DeviceIndex>(index)};
+  return at::Device(at::getAccelerator(/*checked=*/true).value(), index);
 }
 
 c10::StreamId current_stream_id(at::Device device) {

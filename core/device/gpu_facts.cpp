@@ -40,16 +40,17 @@ std::optional<GpuFacts> gpu_facts(int device) {
     return std::nullopt;
   }
   constexpr double kKilohertz = 1e3;
+  const double memory_bytes = properties.totalGlobalMem;
   const double memory_clock = kKilohertz * attribute(cudaDevAttrMemoryClockRate, device);
   const double bus_bytes = attribute(cudaDevAttrGlobalMemoryBusWidth, device) / 8;
   std::string uuid;
-  for (const char byte : properties.uuid.bytes) {
+  for (const unsigned char byte : properties.uuid.bytes) {
     char digits[3];
-    std::snprintf(digits, sizeof digits, "%02x", static_cast<unsigned char>(byte));
+    std::snprintf(digits, sizeof digits, "%02x", byte);
     uuid += digits;
   }
   return GpuFacts{.name = properties.name,
-                  .memory_bytes = static_cast<double>(properties.totalGlobalMem),
+                  .memory_bytes = memory_bytes,
                   .memory_bytes_per_second = 2 * memory_clock * bus_bytes,  // two transfers per clock cycle
                   .clock_hz = kKilohertz * attribute(cudaDevAttrClockRate, device),
                   .multiprocessors = properties.multiProcessorCount,

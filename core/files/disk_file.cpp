@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "core/alignment.h"
 #include "core/error.h"
 
 namespace shardline {
@@ -68,9 +69,8 @@ void DiskFile::reserve(int64_t bytes) {
 }
 
 void DiskFile::write_at(int64_t offset, std::string_view bytes) {
-  constexpr uint64_t kAligned = 4096;
-  const auto memory = reinterpret_cast<uintptr_t>(bytes.data());
-  if (direct_ >= 0 && (offset | memory) % kAligned == 0) {
+  constexpr size_t kAligned = 4096;
+  if (direct_ >= 0 && offset % kAligned == 0 && is_aligned(bytes.data(), kAligned)) {
     const auto aligned = bytes.substr(0, bytes.size() / kAligned * kAligned);
     write_with(direct_, offset, aligned);
     offset += aligned.size();

@@ -135,8 +135,9 @@ std::size_t edit_distance(const std::string& a, const std::string& b) {
 
 // "--Micro-batch-size" -> "micro_batch_size"
 std::string plain_spelling(const std::string& key) {
-  std::string plain = key.substr(std::min(key.find_first_not_of('-'), key.size()));
-  for (char& c : plain) c = c == '-' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  std::string plain;
+  for (const unsigned char c : key.substr(std::min(key.find_first_not_of('-'), key.size())))
+    plain += c == '-' ? '_' : std::tolower(c);
   return plain;
 }
 

@@ -23,7 +23,9 @@ bool in_range(const JsonType& type, double value) {
 
 std::string number_text(double value) {
   const bool whole = value == std::floor(value) && std::abs(value) < 1e15;
-  return whole ? std::to_string(static_cast<std::int64_t>(value)) : json(value).dump();
+  if (!whole) return json(value).dump();
+  const std::int64_t integer = value;
+  return std::to_string(integer);
 }
 
 }  // namespace

@@ -33,7 +33,7 @@ MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
   if (size_ == 0) return;
   void* data = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.fd, 0);
   if (data == MAP_FAILED) throw DataError(cat(path.string(), ": cannot be mapped: ", std::strerror(errno)));
-  data_ = static_cast<const char*>(data);
+  data_ = static_cast<char*>(data);
 }
 
 void MappedFile::release(std::string_view part) const {
@@ -42,11 +42,11 @@ void MappedFile::release(std::string_view part) const {
   const size_t page = ::sysconf(_SC_PAGESIZE);
   const size_t begin = (part.data() - data_) / page * page;
   const size_t end = part.data() + part.size() - data_;
-  ::madvise(const_cast<char*>(data_) + begin, end - begin, MADV_DONTNEED);  // only a hint: failure is harmless
+  ::madvise(data_ + begin, end - begin, MADV_DONTNEED);  // only a hint: failure is harmless
 }
 
 MappedFile::~MappedFile() {
-  if (data_) ::munmap(const_cast<char*>(data_), size_);
+  if (data_) ::munmap(data_, size_);
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept

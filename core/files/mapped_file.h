@@ -24,7 +24,7 @@ class MappedFile {
 
  private:
   std::filesystem::path path_;
-  const char* data_ = nullptr;  // null for an empty file
+  char* data_ = nullptr;  // mapped for reading only; null for an empty file
   size_t size_ = 0;
 };
 

@@ -9,26 +9,23 @@
 #include <cstdlib>
 #include <map>
 #include <mutex>
+#include <new>
 #include <utility>
 #include <vector>
 
 namespace shardline {
 namespace {
 
-constexpr size_t kHeader = 64;          // before the data, which stays aligned to it
 constexpr size_t kMapped = 128 * 1024;  // larger blocks are mapped pages
 
 thread_local MemoryClass current_class = MemoryClass::workspace;
 
-struct Header {
+// Stands before the data, which is aligned as it is.
+struct alignas(64) Header {
   size_t block, bytes;  // of the whole block; as requested
   MemoryClass memory;
 };
-static_assert(sizeof(Header) <= kHeader);
-
-Header* header_of(void* data) {
-  return reinterpret_cast<Header*>(static_cast<char*>(data) - kHeader);
-}
+constexpr size_t kHeader = sizeof(Header);
 
 size_t block_size(size_t bytes) {
   const size_t whole = std::max<size_t>(bytes + kHeader, 256);
@@ -90,8 +87,7 @@ class CachingAllocator final : public c10::Allocator {
       count(current_class, bytes);
       blocks_ += size;
     }
-    *static_cast<Header*>(block) = {size, bytes, current_class};
-    void* data = static_cast<char*>(block) + kHeader;
+    void* data = new (block) Header{size, bytes, current_class} + 1;
     report(data, bytes);
     return data;
   }
@@ -111,7 +107,7 @@ class CachingAllocator final : public c10::Allocator {
   }
 
   void give_back(void* data) {
-    Header* header = header_of(data);
+    Header* header = static_cast<Header*>(data) - 1;
     const int64_t bytes = header->bytes;
     report(data, -bytes);
     const std::scoped_lock lock(mutex_);
@@ -127,12 +123,12 @@ class CachingAllocator final : public c10::Allocator {
     totals_.peak_live = std::max(totals_.peak_live, totals_.live += bytes);
   }
 
-  void refuse_over_cap(size_t bytes, size_t size) {
+  void refuse_over_cap(size_t bytes, int64_t size) {
     if (cap_ == 0) return;
     const int64_t more = is_cached(size) ? 0 : size;
     if (blocks_ + totals_.cached + more <= cap_) return;
     trim_locked();
-    if (blocks_ + static_cast<int64_t>(size) <= cap_) return;
+    if (blocks_ + size <= cap_) return;
     throw HostMemoryError(cat(bytes, " bytes more (", to_string(current_class), ") would exceed runtime.memory_cap, ",
                               cap_, " bytes; in use: ", in_use()));
   }
@@ -154,7 +150,11 @@ class CachingAllocator final : public c10::Allocator {
 
   int64_t trim_locked() {
     for (auto& [size, list] : free_) {
-      for (void* block : list) size >= kMapped ? static_cast<void>(munmap(block, size)) : std::free(block);
+      for (void* block : list)
+        if (size >= kMapped)
+          munmap(block, size);
+        else
+          std::free(block);
       list.clear();
     }
     return std::exchange(totals_.cached, 0);

@@ -46,7 +46,7 @@ class MetaAllocator : public c10::Allocator {
   c10::DataPtr allocate(size_t bytes) override {
     const c10::Device device(c10::DeviceType::Meta);
     if (!counting || bytes == 0) return {nullptr, device};
-    void* counted = new CountedBytes(counting, static_cast<int64_t>(bytes));
+    void* counted = new CountedBytes(counting, bytes);
     return {counted, counted, delete_counted, device};
   }
   void copy_data(void*, const void*, size_t) const override {}

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "core/enum_array.h"
 #include "core/error.h"
 
 namespace shardline {
@@ -29,8 +30,8 @@ bool same_group(Group group, const Coordinates& a, const Coordinates& b) {
 }  // namespace
 
 const char* to_string(Group group) {
-  static constexpr std::array names = {"pp", "tp", "rdp", "dp", "mp", "world"};
-  return names[static_cast<size_t>(group)];
+  static constexpr EnumArray<Group, const char*, 6> names = {"pp", "tp", "rdp", "dp", "mp", "world"};
+  return names[group];
 }
 
 Mesh::Mesh(const Placement& placement, int d, int p, int t) : placement_(placement), d_(d), p_(p), t_(t) {

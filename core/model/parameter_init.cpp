@@ -35,14 +35,14 @@ Runs local_runs(const ParamSpec& spec, int t, int t_degree) {
 
 }  // namespace
 
-void init_parameter(Parameter& parameter, int number, uint64_t seed, int t, int t_degree) {
+void init_parameter(Parameter& parameter, uint32_t number, uint64_t seed, int t, int t_degree) {
   const ParamSpec& spec = *parameter.spec;
   if (spec.init.kind != Init::Kind::normal) {
     parameter.value.fill_(spec.init.kind == Init::Kind::ones ? 1.0 : 0.0);
     return;
   }
   const Runs runs = local_runs(spec, t, t_degree);
-  const RandomStream stream{.seed = seed, .op = kInitOp, .step = static_cast<uint32_t>(number)};
+  const RandomStream stream{.seed = seed, .op = kInitOp, .step = number};
   const bool elsewhere = is_accelerator(parameter.value);
   auto values = elsewhere ? at::empty(parameter.value.sizes(), parameter.value.scalar_type()) : parameter.value;
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, values.scalar_type(), "init_parameter", [&] {

@@ -5,6 +5,6 @@
 namespace shardline {
 
 // Fills parameter.value, this rank's slice. `number` is the parameter's place among the model's parameters.
-void init_parameter(Parameter& parameter, int number, uint64_t seed, int t, int t_degree);
+void init_parameter(Parameter& parameter, uint32_t number, uint64_t seed, int t, int t_degree);
 
 }  // namespace shardline

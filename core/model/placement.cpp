@@ -10,7 +10,7 @@
 namespace shardline {
 namespace {
 
-constexpr const char* kLetters = "DPT";  // of the axes in the order of the enum
+constexpr std::pair<char, MeshAxis> kLetters[] = {{'D', MeshAxis::d}, {'P', MeshAxis::p}, {'T', MeshAxis::t}};
 
 constexpr std::pair<const char*, const char*> kNamed[] = {{"cluster", "DPT"}, {"spread", "TPD"}};
 
@@ -20,7 +20,8 @@ const std::vector<std::string>& placement_names() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> all;
     for (const auto& [name, letters] : kNamed) all.push_back(name);
-    std::string order = kLetters;
+    std::string order;
+    for (const auto& [letter, axis] : kLetters) order += letter;
     do all.push_back(order);
     while (std::next_permutation(order.begin(), order.end()));
     return all;
@@ -34,12 +35,13 @@ Placement::Placement(const std::string& text) {
                           text, "\". The default, cluster, is DPT."));
   const auto named = std::ranges::find(kNamed, text, &std::pair<const char*, const char*>::first);
   const std::string order = named == std::end(kNamed) ? text : named->second;
-  for (size_t i = 0; i < axes.size(); ++i) axes[i] = static_cast<MeshAxis>(std::string_view(kLetters).find(order[i]));
+  for (size_t i = 0; i < axes.size(); ++i)
+    axes[i] = std::ranges::find(kLetters, order[i], &std::pair<char, MeshAxis>::first)->second;
 }
 
 std::string Placement::letters() const {
   std::string text;
-  for (const MeshAxis axis : axes) text += kLetters[static_cast<size_t>(axis)];
+  for (const MeshAxis axis : axes) text += std::ranges::find(kLetters, axis, &std::pair<char, MeshAxis>::second)->first;
   return text;
 }
 

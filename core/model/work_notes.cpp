@@ -31,8 +31,8 @@ void note_sweep(int64_t elements, double values, double bytes, int kernels, bool
   notes->work.sweeps.push_back({notes->phase, elements * (values * notes->shape.value_bytes + bytes), kernels, core});
 }
 
-void note_collective(Collective::Kind kind, int64_t bytes) {
-  if (notes) notes->work.collectives.push_back({kind, notes->phase, static_cast<double>(bytes)});
+void note_collective(Collective::Kind kind, double bytes) {
+  if (notes) notes->work.collectives.push_back({kind, notes->phase, bytes});
 }
 
 }  // namespace shardline

@@ -28,6 +28,6 @@ void note_product(int64_t m, int64_t n, int64_t k);
 // Sweep.
 void note_sweep(int64_t elements, double values, double bytes = 0, int kernels = 1, bool core = false);
 // bytes: see Collective.
-void note_collective(Collective::Kind kind, int64_t bytes);
+void note_collective(Collective::Kind kind, double bytes);
 
 }  // namespace shardline

@@ -28,7 +28,7 @@ void ExactSum::add(double value) {
   uint64_t mantissa = bits & ((uint64_t{1} << 52) - 1);
   if (exponent > 0) mantissa |= uint64_t{1} << 52;
   const int place = exponent > 0 ? exponent - 1 : 0;
-  const auto shifted = static_cast<unsigned __int128>(mantissa) << (place % kBits);
+  const unsigned __int128 unshifted = mantissa, shifted = unshifted << (place % kBits);
   auto* word = &words_[place / kBits];
   word[0] += int64_t(shifted) & kMask;
   word[1] += int64_t(shifted >> kBits) & kMask;
@@ -59,8 +59,11 @@ double ExactSum::value() const {
   carried.carry();
   // From the lowest word up: what is lost is less than half of the last bit of the result.
   long double sum = 0;
-  for (size_t i = 0; i < kInfinities; ++i)
-    sum += std::ldexp(static_cast<long double>(carried.words_[i]), static_cast<int>(i) * kBits - 1074);
+  for (size_t i = 0; i < kInfinities; ++i) {
+    const long double word = carried.words_[i];
+    const int place = i * kBits;
+    sum += std::ldexp(word, place - 1074);
+  }
   return sum;
 }
 

@@ -35,12 +35,12 @@ SHARDLINE_INLINE double widen(double x) {
   return x;
 }
 SHARDLINE_INLINE float widen(Bf16 x) {
-  return std::bit_cast<float>(static_cast<uint32_t>(x.bits) << 16);
+  return std::bit_cast<float>(uint32_t{x.bits} << 16);
 }
 SHARDLINE_INLINE float widen(Fp16 x) {
   constexpr uint32_t kExponents = 0x38000000u, kSmallestNormal = kExponents + 0x800000u;  // 112 steps; 2^-14
-  const uint32_t sign = static_cast<uint32_t>(x.bits & 0x8000u) << 16;
-  const uint32_t size = static_cast<uint32_t>(x.bits & 0x7fffu) << 13;
+  const uint32_t sign = (x.bits & 0x8000u) << 16;
+  const uint32_t size = (x.bits & 0x7fffu) << 13;
   const float tiny = std::bit_cast<float>(size + kSmallestNormal) - std::bit_cast<float>(kSmallestNormal);
   const uint32_t normal = size + (size >= 0x0f800000u ? 2 * kExponents : kExponents);  // no number: all ones
   return std::bit_cast<float>(sign | (size < 0x800000u ? std::bit_cast<uint32_t>(tiny) : normal));
@@ -60,7 +60,8 @@ template <>
 SHARDLINE_INLINE Bf16 narrow<Bf16>(float x) {
   const uint32_t bits = std::bit_cast<uint32_t>(x);
   const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-  return {static_cast<uint16_t>(x != x ? 0x7fc0u : rounded)};
+  const uint16_t stored = x != x ? 0x7fc0u : rounded;
+  return {stored};
 }
 template <>
 SHARDLINE_INLINE Fp16 narrow<Fp16>(float x) {
@@ -70,7 +71,8 @@ SHARDLINE_INLINE Fp16 narrow<Fp16>(float x) {
   const uint32_t tiny = std::bit_cast<uint32_t>(std::bit_cast<float>(size) + 0.5f) - std::bit_cast<uint32_t>(0.5f);
   const uint32_t beyond = size > 0x7f800000u ? 0x7e00u : 0x7c00u;  // not a number, or infinite
   const uint32_t in_range = size < 0x38800000u ? tiny : normal;
-  return {static_cast<uint16_t>(sign | (size >= 0x47800000u ? beyond : in_range))};
+  const uint16_t stored = sign | (size >= 0x47800000u ? beyond : in_range);
+  return {stored};
 }
 
 }  // namespace shardline

@@ -11,8 +11,10 @@ template <typename T>
 constexpr double norm_leaf(const T* g) {
   double lanes[4] = {};
   for (int64_t i = 0; i < kNormLeaf; i += 4)
-    for (int64_t lane = 0; lane < 4; ++lane)
-      lanes[lane] += static_cast<double>(g[i + lane]) * static_cast<double>(g[i + lane]);
+    for (int64_t lane = 0; lane < 4; ++lane) {
+      const double value = g[i + lane];
+      lanes[lane] += value * value;
+    }
   return (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]);
 }
 

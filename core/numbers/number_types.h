@@ -14,7 +14,7 @@ struct NumberTypes {
 };
 
 inline int64_t width_of(at::ScalarType type) {  // bytes of a number
-  return static_cast<int64_t>(c10::elementSize(type));
+  return c10::elementSize(type);
 }
 
 }  // namespace shardline

@@ -28,7 +28,7 @@ __attribute__((target("avx2"))) void keep_wide(const StreamWords& stream, uint64
   constexpr int kGroups = kWideBlocks / 4;
   const __m256i multiplier0 = _mm256_set1_epi64x(kPhiloxMultiplier0),
                 multiplier1 = _mm256_set1_epi64x(kPhiloxMultiplier1);
-  const __m256i low_half = _mm256_set1_epi64x(0xFFFFFFFF), limits = _mm256_set1_epi32(static_cast<int>(limit));
+  const __m256i low_half = _mm256_set1_epi64x(0xFFFFFFFF), limits = _mm256_set1_epi32(limit);
   for (int64_t done = 0; done < rounds; ++done, index += kWideBlocks, keep += 4 * kWideBlocks) {
     __m256i c0[kGroups], c1[kGroups], c2[kGroups], c3[kGroups];
 #pragma GCC unroll 2
@@ -113,8 +113,7 @@ void random_keep(const RandomStream& stream, uint64_t first, int64_t count, doub
   const StreamWords words = words_of(stream);
   const uint64_t limit = keep_limit(keep_probability);
 #ifdef SHARDLINE_PHILOX_AVX2
-  if (limit <= UINT32_MAX && __builtin_cpu_supports("avx2"))
-    return keep_all_wide(words, first, count, static_cast<uint32_t>(limit), keep);
+  if (limit <= UINT32_MAX && __builtin_cpu_supports("avx2")) return keep_all_wide(words, first, count, limit, keep);
 #endif
   for (int64_t done = 0; done < count;) done += keep_in_block(words, first + done, count - done, limit, keep + done);
 }

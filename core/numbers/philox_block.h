@@ -11,13 +11,20 @@ struct PhiloxBlock {
 constexpr uint32_t kPhiloxMultiplier0 = 0xD2511F53, kPhiloxMultiplier1 = 0xCD9E8D57;
 constexpr uint32_t kPhiloxWeyl0 = 0x9E3779B9, kPhiloxWeyl1 = 0xBB67AE85;
 
+constexpr uint32_t upper_half(uint64_t x) {
+  return x >> 32;
+}
+constexpr uint32_t lower_half(uint64_t x) {
+  return x;
+}
+
 // Philox4x32-10 of a counter.
 constexpr PhiloxBlock philox_block(PhiloxBlock c, uint32_t key0, uint32_t key1) {
   for (int round = 0; round < 10; ++round) {
     const uint64_t product0 = uint64_t{kPhiloxMultiplier0} * c.word[0];
     const uint64_t product1 = uint64_t{kPhiloxMultiplier1} * c.word[2];
-    c = {{static_cast<uint32_t>(product1 >> 32) ^ c.word[1] ^ key0, static_cast<uint32_t>(product1),
-          static_cast<uint32_t>(product0 >> 32) ^ c.word[3] ^ key1, static_cast<uint32_t>(product0)}};
+    c = {{upper_half(product1) ^ c.word[1] ^ key0, lower_half(product1), upper_half(product0) ^ c.word[3] ^ key1,
+          lower_half(product0)}};
     key0 += kPhiloxWeyl0;
     key1 += kPhiloxWeyl1;
   }
@@ -29,18 +36,17 @@ struct StreamWords {
   uint32_t high, sample, step, key0, key1;
 
   constexpr PhiloxBlock block(uint64_t index) const {
-    return philox_block({{static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32) | high, sample, step}}, key0,
-                        key1);
+    return philox_block({{lower_half(index), upper_half(index) | high, sample, step}}, key0, key1);
   }
 };
 
 constexpr StreamWords stream_words(uint64_t seed, uint32_t op, uint32_t step, uint32_t sample) {
-  return {op << 16, sample, step, static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)};
+  return {op << 16, sample, step, lower_half(seed), upper_half(seed)};
 }
 
 // A word w keeps its element if w < limit.
 constexpr uint64_t keep_limit(double keep_probability) {
-  return static_cast<uint64_t>(keep_probability * 4294967296.0);
+  return keep_probability * 4294967296.0;
 }
 
 }  // namespace shardline

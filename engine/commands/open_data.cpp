@@ -32,11 +32,12 @@ bool has_tokenizer(const std::string& directory) {
 
 // All options but the paths. Throws ConfigError if the tokenizer does not fit the model.
 TokenDataOptions token_data_options(const Config& config, const ModelSpec& spec) {
+  const int threads = std::max(1u, std::thread::hardware_concurrency());
   TokenDataOptions options{.format = config.data.format,
                            .text_column = config.data.text_column,
                            .vocab_size = spec.vocab_size,
                            .cache_folder = cache_folder(config),
-                           .threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()))};
+                           .threads = threads};
   // Token ids need no tokenizer; if text has none, the data reader reports it.
   const auto tokenizer = tokenizer_source(config);
   if (!config.data.tokenizer.empty() || has_tokenizer(tokenizer)) options.tokenizer = open_tokenizer(config);
@@ -53,10 +54,11 @@ DataError about_files(const std::vector<std::string>& paths, const DataError& er
 
 SampleOrderOptions sample_order(const Config& config, const Layout& layout, int64_t samples, bool train) {
   const auto& t = config.training;
+  const uint64_t seed = t.data_seed.value_or(t.seed);
   return {.samples = samples,
           .global_batch = train ? layout.global_batch() : layout.eval_batch * layout.replicas,
           .loader_batches = train ? layout.loader_batches : 1,
-          .seed = static_cast<uint64_t>(t.data_seed.value_or(t.seed)),
+          .seed = seed,
           .shuffle = train && config.data.shuffle,
           .drop_last = train && t.dataloader_drop_last};
 }
@@ -145,10 +147,9 @@ void check_validation_data(const Config& config, const PlannedModel& planned) {
 
 int64_t count_steps(const Config& config, int64_t steps_per_epoch) {
   const TrainingOptions& training = config.training;
-  const int64_t steps =
-      training.max_steps > 0
-          ? training.max_steps
-          : std::max<int64_t>(1, static_cast<int64_t>(std::ceil(training.num_train_epochs * steps_per_epoch)));
+  const int64_t steps = training.max_steps > 0
+                            ? training.max_steps
+                            : std::max<int64_t>(1, std::ceil(training.num_train_epochs * steps_per_epoch));
   try {
     learning_rate_options(training, steps);
   } catch (const ConfigError& error) {

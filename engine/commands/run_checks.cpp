@@ -50,9 +50,10 @@ void check_memory_cap(const Config& config, const Cluster& cluster, const Plan& 
   std::string parts;
   for (const auto& [name, bytes] : kPlannedClasses)
     if ((*most).*bytes > 0) parts += cat(parts.empty() ? "" : ", ", name, ' ', format_bytes((*most).*bytes));
+  const int64_t needed = most->total();
   throw ConfigError(cat("/runtime/memory_cap: rank ", most - memory.begin(), " needs ", format_bytes(most->total()),
                         " (", parts, ") by the plan, but the cap is ", format_bytes(cap), "; raise it to more than ",
-                        static_cast<int64_t>(most->total()),
+                        needed,
                         ", or use more smp_options.microbatches, activation_checkpointing or shard_optimizer_state"));
 }
 

@@ -30,7 +30,8 @@ std::string meaning_text(const Key& key) {
   std::string text = key.meaning;
   if (!key.advice.empty()) {
     std::string advice = key.advice;
-    if (text.empty()) advice[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(advice[0])));
+    const unsigned char first = advice[0];
+    if (text.empty()) advice[0] = std::toupper(first);
     text += text.empty() ? advice : " Instead: " + advice;
     text += ".";
   }

@@ -30,8 +30,8 @@ int64_t sample_token(const at::Tensor& logits, const Sampling& sampling, int64_t
   int64_t kept = 0;
   double mass = 0;
   while (kept < limit && (kept == 0 || mass < sampling.top_p)) mass += p[kept++];
-  const uint32_t word = random_word(
-      {.seed = sampling.seed, .op = kSamplingOp, .step = 0, .sample = static_cast<uint32_t>(sequence)}, position);
+  const uint32_t sample = sequence;
+  const uint32_t word = random_word({.seed = sampling.seed, .op = kSamplingOp, .step = 0, .sample = sample}, position);
   double left = (word + 0.5) / 4294967296.0 * mass;
   int64_t choice = 0;
   while (choice + 1 < kept && left >= p[choice]) left -= p[choice++];

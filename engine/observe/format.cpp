@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
+#include <cinttypes>
 #include <cmath>
 #include <cstdio>
 
@@ -24,18 +24,17 @@ std::string scaled(double value, double base, const std::vector<std::string>& un
 // "4m 05s": the larger unit and, with two digits, the smaller.
 std::string two_units(int64_t large, const char* large_unit, int64_t small, const char* small_unit) {
   std::array<char, 64> text;
-  std::snprintf(text.data(), text.size(), "%lld%s %02lld%s", static_cast<long long>(large), large_unit,
-                static_cast<long long>(small), small_unit);
+  std::snprintf(text.data(), text.size(), "%" PRId64 "%s %02" PRId64 "%s", large, large_unit, small, small_unit);
   return text.data();
 }
 
 size_t columns_of(const std::string& text) {  // code points of UTF-8
-  return std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; });
+  return std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; });
 }
 
 bool begins_like_a_number(const std::string& text) {
   const size_t first = text.find_first_not_of("+-.");
-  return first != std::string::npos && std::isdigit(static_cast<unsigned char>(text[first]));
+  return first != std::string::npos && text[first] >= '0' && text[first] <= '9';
 }
 
 struct Column {

@@ -45,7 +45,7 @@ std::string whole_percent(double fraction) {
 // At most `columns` bytes, without cutting a UTF-8 sequence.
 std::string cut(std::string text, size_t columns) {
   if (text.size() <= columns) return text;
-  while (columns > 0 && (static_cast<unsigned char>(text[columns]) & 0xc0) == 0x80) --columns;
+  while (columns > 0 && (text[columns] & 0xc0) == 0x80) --columns;
   text.resize(columns);
   return text;
 }

@@ -19,12 +19,12 @@ namespace {
 
 template <class Unsigned>
 void append_little_endian(std::string& out, Unsigned value) {
-  for (size_t byte = 0; byte < sizeof(Unsigned); ++byte) out += static_cast<char>(value >> (8 * byte) & 0xff);
+  for (size_t byte = 0; byte < sizeof(Unsigned); ++byte) out += value >> (8 * byte) & 0xff;
 }
 
 void append_varint(std::string& out, uint64_t value) {
-  for (; value >= 0x80; value >>= 7) out += static_cast<char>(value | 0x80);
-  out += static_cast<char>(value);
+  for (; value >= 0x80; value >>= 7) out += value | 0x80;
+  out += value;
 }
 
 enum WireType { varint = 0, fixed64 = 1, delimited = 2, fixed32 = 5 };
@@ -58,7 +58,8 @@ std::string summary(const Scalars& scalars) {
     std::string value;
     append_bytes(value, 1, tag);
     append_key(value, 2, fixed32);
-    append_little_endian(value, std::bit_cast<uint32_t>(static_cast<float>(scalar)));
+    const float simple_value = scalar;
+    append_little_endian(value, std::bit_cast<uint32_t>(simple_value));
     append_bytes(out, 1, value);
   }
   return out;
@@ -72,7 +73,7 @@ uint32_t masked_checksum(std::string_view bytes) {
 
 std::string record(std::string_view message) {
   std::string out;
-  append_little_endian(out, static_cast<uint64_t>(message.size()));
+  append_little_endian<uint64_t>(out, message.size());
   append_little_endian(out, masked_checksum(out));
   out += message;
   append_little_endian(out, masked_checksum(message));
@@ -81,7 +82,11 @@ std::string record(std::string_view message) {
 
 uint64_t little_endian(std::string_view bytes) {
   uint64_t value = 0;
-  for (size_t i = 0; i < bytes.size(); ++i) value |= uint64_t{static_cast<unsigned char>(bytes[i])} << (8 * i);
+  int shift = 0;
+  for (const unsigned char byte : bytes) {
+    value |= uint64_t{byte} << shift;
+    shift += 8;
+  }
   return value;
 }
 
@@ -103,7 +108,8 @@ std::string event_file(const std::string& directory, double wall_time) {
   if (error) throw RunError(cat("cannot create ", directory, ": ", error.message()));
   std::array<char, 256> host{};
   if (::gethostname(host.data(), host.size() - 1) != 0) host = {"unknown"};
-  return cat(directory, "/events.out.tfevents.", static_cast<int64_t>(wall_time), ".", host.data(), ".", ::getpid());
+  const int64_t seconds = wall_time;
+  return cat(directory, "/events.out.tfevents.", seconds, ".", host.data(), ".", ::getpid());
 }
 
 }  // namespace
@@ -119,7 +125,7 @@ uint32_t crc32c(std::string_view bytes) {
     return out;
   }();
   uint32_t crc = ~0u;
-  for (const char c : bytes) crc = crc >> 8 ^ remainders[(crc ^ static_cast<unsigned char>(c)) & 0xff];
+  for (const unsigned char byte : bytes) crc = crc >> 8 ^ remainders[(crc ^ byte) & 0xff];
   return ~crc;
 }
 
@@ -165,7 +171,7 @@ void TensorBoardWriter::add(const StepMetrics& metrics) {
                      {"train/samples_per_second", metrics.samples_per_second},
                      {"train/bubble_fraction", metrics.bubble_fraction},
                      {"train/exposed_communication_fraction", metrics.exposed_communication_fraction},
-                     {"train/peak_memory_bytes", static_cast<double>(largest_resident(metrics))}};
+                     {"train/peak_memory_bytes", largest_resident(metrics)}};
   if (metrics.loss_scale) scalars.emplace_back("train/loss_scale", metrics.loss_scale->scale);
   file_.write(tensorboard_record(clock_(), metrics.step, scalars));
 }

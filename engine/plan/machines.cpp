@@ -87,8 +87,7 @@ Cluster planning_cluster(const Config& config, int world_size, const Assumptions
   if (config.mpi.processes_per_host > 0)
     cluster.devices_per_node = std::min(cluster.devices_per_node, config.mpi.processes_per_host);
   cluster.nodes = assumed.nodes.value_or(cluster.nodes);
-  if (const int64_t cap = config.runtime.memory_cap; cap > 0)
-    cluster.memory_bytes = std::min(cluster.memory_bytes, static_cast<double>(cap));
+  if (const double cap = config.runtime.memory_cap; cap > 0) cluster.memory_bytes = std::min(cluster.memory_bytes, cap);
   if (states_on_host(config.smp, has_accelerators(config))) check_host(cluster);
   return cluster;
 }

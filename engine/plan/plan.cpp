@@ -1,5 +1,6 @@
 #include "engine/plan/plan.h"
 
+#include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -199,8 +200,8 @@ std::string plan_text(const Plan& plan, int width) {
                  {"global batch", cat(layout.global_batch(), " samples = ", layout.microbatch_size, " x ",
                                       layout.microbatches_per_accumulation(), " microbatches x ",
                                       layout.accumulation_steps, " accumulation x ", layout.replicas, " replicas")},
-                 {"schedule", cat(plan.train.name, ", bubble ",
-                                  static_cast<int>(1000 * bubble_fraction(plan.train)) / 10.0, " % with equal costs")},
+                 {"schedule", cat(plan.train.name, ", bubble ", std::trunc(1000 * bubble_fraction(plan.train)) / 10,
+                                  " % with equal costs")},
                  {"activations", activations_text(plan)},
                  {"sharded", to_string(layout.sharding, layout.replicas)}});
   std::vector<TableRow> stages;

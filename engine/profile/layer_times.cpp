@@ -7,6 +7,7 @@
 #include <numeric>
 #include <set>
 
+#include "core/enum_array.h"
 #include "core/error.h"
 #include "core/model/layer.h"
 #include "engine/config/rules/precision_rules.h"
@@ -99,24 +100,23 @@ class Measurement {
 
   Times run() {
     for (int i = 0; i < kWarmup; ++i) step();
-    std::vector<std::vector<double>> seconds[3];  // by op, by layer
-    for (auto& of_op : seconds) of_op.resize(plan_.workload.spec.layers.size());
+    EnumArray<Op, std::vector<std::vector<double>>, 3> seconds;  // by op, by layer
+    for (auto& of_op : seconds.elements) of_op.resize(plan_.workload.spec.layers.size());
     std::vector<double> before, join, update;
     for (int i = 0; i < steps_; ++i) {
       const StepRecords records = step();
       for (const auto& record : records.instructions)
         if (computes(record.instruction.op))
-          seconds[static_cast<size_t>(record.instruction.op)][record.instruction.chunk].push_back(record.end -
-                                                                                                  record.start);
+          seconds[record.instruction.op][record.instruction.chunk].push_back(record.end - record.start);
       before.push_back(records.instructions.front().start - records.start);
       join.push_back(records.gradients_complete - records.instructions.back().end);
       update.push_back(records.end - records.gradients_complete);
     }
     Times times{.before = median(before), .join = median(join), .update = median(update)};
     for (size_t layer = 0; layer < plan_.workload.spec.layers.size(); ++layer) {
-      times.forward.push_back(median(seconds[0][layer]));
-      times.backward_input.push_back(median(seconds[1][layer]));
-      times.backward_weight.push_back(median(seconds[2][layer]));
+      times.forward.push_back(median(seconds[Op::forward][layer]));
+      times.backward_input.push_back(median(seconds[Op::backward_input][layer]));
+      times.backward_weight.push_back(median(seconds[Op::backward_weight][layer]));
     }
     return times;
   }

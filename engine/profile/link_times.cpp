@@ -120,7 +120,7 @@ class Links {
     };
     Communicator& world = *groups_.world;
     const double reduction = seconds_of(world, device_, [&] { comm.all_reduce(gradients)->wait(); });
-    products = std::max(1, static_cast<int>(1.5 * reduction / seconds_of(world, device_, compute)));
+    products = std::max<int>(1, 1.5 * reduction / seconds_of(world, device_, compute));
     const double alone = seconds_of(world, device_, compute);
     const double both = seconds_of(world, device_, [&] {
       const auto work = comm.all_reduce(gradients);

@@ -46,8 +46,8 @@ void OpRecorder::end(const at::RecordFunction& op, at::ObserverContext*) {
 }
 
 double flops_of(const OpRecorder::Event& event) {
-  const auto size = [&](size_t argument, size_t dimension) {
-    return static_cast<double>(event.shapes.at(argument).at(dimension));
+  const auto size = [&](size_t argument, size_t dimension) -> double {
+    return event.shapes.at(argument).at(dimension);
   };
   // a [m, k] and b, whose `other` dimension is the one that a does not have
   const auto product = [&](size_t a, size_t b, size_t other) { return 2 * size(a, 0) * size(a, 1) * size(b, other); };

@@ -84,7 +84,7 @@ std::string in_use_text(at::Device device) {
   if (!is_accelerator(device)) return cat(format_bytes(memory_totals().peak_live), " by tensors of this process");
   const DeviceMemory memory = device_memory(device);
   const double free = free_device_memory(device), all = device_memory_size(device);
-  const double others = std::max(0.0, all - free - static_cast<double>(memory.reserved));
+  const double others = std::max(0.0, all - free - memory.reserved);
   return cat(format_bytes(memory.peak_allocated), " by tensors of this process, ", format_bytes(memory.peak_reserved),
              " with what it keeps for reuse; ", format_bytes(others),
              " by others, the driver and libraries; the device has ", format_bytes(all));
@@ -119,10 +119,8 @@ bool is_lack_of_memory(const std::string& text) {
 
 std::vector<DeviceRoom> gather_rooms(Communicator& world, at::Device device) {
   const auto ids = device_names(world, device);
-  const DeviceRoom mine{.id = ids[world.rank()],
-                        .text = device_text(device),
-                        .free_bytes = static_cast<double>(free_device_memory(device)),
-                        .bytes = static_cast<double>(device_memory_size(device))};
+  const double free_bytes = free_device_memory(device), bytes = device_memory_size(device);
+  const DeviceRoom mine{.id = ids[world.rank()], .text = device_text(device), .free_bytes = free_bytes, .bytes = bytes};
   std::vector<DeviceRoom> rooms;
   for (const auto& text : gather_strings(world, nlohmann::json(mine).dump()))
     rooms.push_back(nlohmann::json::parse(text).get<DeviceRoom>());

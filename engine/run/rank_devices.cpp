@@ -128,8 +128,8 @@ void check_device_memory(const std::string& which, double free_bytes, double all
 std::string device_text(at::Device device) {
   if (!is_accelerator(device)) return cat("host ", host_name());
   const auto facts = gpu_facts(device.index());
-  return cat("GPU ", static_cast<int>(device.index()), " of host ", host_name(),
-             facts ? cat(" (", facts->name, ")") : "");
+  const int index = device.index();
+  return cat("GPU ", index, " of host ", host_name(), facts ? cat(" (", facts->name, ")") : "");
 }
 
 std::vector<std::string> device_names(Communicator& world, at::Device device) {

@@ -131,11 +131,9 @@ LossTerm Trainer::accumulate_gradients(BatchSource& data, int64_t step) {
                         " samples has no token to predict: all labels are ignored"));
   parameters_.zero_gradients();
   // Every rank runs its stage's list; gradients are reduced over the replicas during the backward pass.
+  const uint64_t seed = config_.training.seed;
   last_run_ = executor_.run(plan_.train, microbatches,
-                            {.mode = Mode::train,
-                             .seed = static_cast<uint64_t>(config_.training.seed),
-                             .step = step,
-                             .loss_scale = loss_scale() / weight});
+                            {.mode = Mode::train, .seed = seed, .step = step, .loss_scale = loss_scale() / weight});
   parameters_.finish_gradients();
   gradients_complete_ = seconds_now();
   const LossTerm loss = total_loss(last_run_);

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "core/enum_array.h"
 #include "core/error.h"
 #include "models/files/hf_config_reader.h"
 
@@ -36,8 +37,8 @@ void read_causal_config(HfConfigReader& read, CausalConfig& c) {
 }
 
 std::string variant_of(const CausalConfig& c) {
-  static constexpr const char* activations[] = {"gelu", "gelu_tanh", "relu", "silu", "tanh"};
-  std::string text = activations[static_cast<size_t>(c.activation_function)];
+  static constexpr EnumArray<Activation, const char*, 5> activations = {"gelu", "gelu_tanh", "relu", "silu", "tanh"};
+  std::string text = activations[c.activation_function];
   if (c.embd_pdrop > 0) text += ", embedding dropout";
   if (c.attn_pdrop > 0) text += ", attention dropout";
   if (c.resid_pdrop > 0) text += ", residual dropout";

@@ -86,10 +86,10 @@ std::vector<FileBox> file_boxes(const SlicePart& part, const ParamSource& source
     FileBox box{std::vector<int64_t>(view.size()), std::vector<int64_t>(view.size()), local.values};
     std::vector<int64_t> dim_of_view(view.size());
     bool empty = false;
-    for (size_t d = 0; d < view.size(); ++d) {
+    for (int d = 0; d < std::ssize(view); ++d) {
       const size_t v = permute[d];
       dim_of_view[v] = d;
-      const bool split = spec.split_dim == static_cast<int>(d);
+      const bool split = spec.split_dim == d;
       // Where the box begins, seen from where the source does.
       const int64_t shift = local.begin[d] + (split ? spec.split(part.t, part.t_degree).begin : 0) -
                             (source.offset.empty() ? 0 : source.offset[d]);

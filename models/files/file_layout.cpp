@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/numbers/number_types.h"
 #include "models/files/hf_layout.h"
 #include "models/files/safetensors.h"
 
@@ -41,7 +42,7 @@ std::string file_name(const std::string& stem, int index, int count) {
 }  // namespace
 
 int64_t FileTensor::bytes() const {
-  return c10::multiply_integers(shape) * static_cast<int64_t>(c10::elementSize(dtype));
+  return c10::multiply_integers(shape) * width_of(dtype);
 }
 
 std::vector<FileTensor> file_tensors(const ModelSpec& spec, at::ScalarType dtype) {
@@ -58,18 +59,17 @@ std::vector<FileTensor> file_tensors(const ModelSpec& spec, at::ScalarType dtype
 
 FileLayout::FileLayout(std::vector<FileTensor> tensors, const std::string& stem, int64_t most_bytes) : stem_(stem) {
   auto parts = fill_files(std::move(tensors), most_bytes);
-  const int count = parts.size();
-  for (int i = 0; i < count; ++i) {
+  for (size_t i = 0; i < parts.size(); ++i) {
     // Holes are not allowed, so tensors of an odd size come last: all others start at a multiple of 8 bytes.
     std::stable_partition(parts[i].begin(), parts[i].end(), [](const FileTensor& t) { return t.bytes() % 8 == 0; });
     File& file = files_.emplace_back();
-    file.name = file_name(stem, i, count);
+    file.name = file_name(stem, i, parts.size());
     json header = {{"__metadata__", {{"format", "pt"}}}};
     for (const auto& tensor : parts[i]) {
       header[tensor.name] = {{"dtype", safetensors_dtype(tensor.dtype)},
                              {"shape", tensor.shape},
                              {"data_offsets", {file.bytes, file.bytes + tensor.bytes()}}};
-      const bool is_new = places_.emplace(tensor.name, Place{static_cast<size_t>(i), file.bytes}).second;
+      const bool is_new = places_.emplace(tensor.name, Place{i, file.bytes}).second;
       SL_ASSERT(is_new, "two parameters are stored as ", tensor.name);
       file.bytes += tensor.bytes();
     }
@@ -90,7 +90,7 @@ std::string FileLayout::index() const {
   if (files_.size() == 1) return "";
   int64_t data_bytes = 0;
   json weight_map = json::object();
-  for (const auto& file : files_) data_bytes += file.bytes - static_cast<int64_t>(file.head.size());
+  for (const auto& file : files_) data_bytes += file.bytes - std::ssize(file.head);
   for (const auto& [tensor, place] : places_) weight_map[tensor] = files_[place.file].name;
   return json{{"metadata", {{"total_size", data_bytes}}}, {"weight_map", weight_map}}.dump(2) + "\n";
 }

@@ -13,6 +13,7 @@
 #include "core/error.h"
 #include "core/files/json_data.h"
 #include "core/files/json_reader.h"
+#include "core/hex.h"
 #include "models/files/hf_layout.h"
 #include "models/files/safetensors_files.h"
 
@@ -42,11 +43,7 @@ class Hash {
     XXH3_64bits_update(state_.get(), bytes.data(), bytes.size());
   }
   void add(uint64_t number) { XXH3_64bits_update(state_.get(), &number, sizeof number); }
-  std::string hex() const {
-    char text[17];
-    std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(XXH3_64bits_digest(state_.get())));
-    return text;
-  }
+  std::string hex() const { return hex_digits(XXH3_64bits_digest(state_.get())); }
 
  private:
   std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state_;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/memory/tensor_data.h"
 #include "models/files/hf_layout.h"
 
 namespace shardline {
@@ -107,7 +108,7 @@ void HfWriter::write(const ParamSpec& param, const std::string& full_name, int t
     const int64_t row = view[cut] * unit, piece = range.length * unit;
 
     const auto& place = layout_.place(source.tensor);
-    const auto* bytes = static_cast<const char*>(values.const_data_ptr());
+    const auto* bytes = data_of<char>(values);
     for (int64_t r = 0; r < rows; ++r, bytes += piece)
       write_bytes(place.file, place.begin + r * row + range.begin * unit, std::string_view(bytes, piece), written);
   }

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "core/alignment.h"
 #include "core/error.h"
 #include "core/files/json_data.h"
 #include "core/files/mapped_file.h"
@@ -109,7 +110,7 @@ class EntryReader {
     bool overflow = false, empty = false;
     for (const auto size : entry.shape) {
       empty |= size == 0;
-      overflow |= __builtin_mul_overflow(bytes, static_cast<uint64_t>(std::max<int64_t>(size, 1)), &bytes);
+      overflow |= __builtin_mul_overflow(bytes, std::max<int64_t>(size, 1), &bytes);
     }
     if (overflow || std::cmp_greater(bytes, std::numeric_limits<int64_t>::max()))
       fail(cat("the sizes of ", at::IntArrayRef(entry.shape), " overflow 64 bits"));
@@ -204,7 +205,7 @@ at::Tensor SafetensorsFile::tensor(const std::string& name) const {
   const auto& found = entry(name);
   const auto bytes = bytes_of(name);
   if (bytes.empty()) return at::empty(found.shape, found.dtype);
-  if (reinterpret_cast<uintptr_t>(bytes.data()) % c10::elementSize(found.dtype) != 0) {
+  if (!is_aligned(bytes.data(), c10::elementSize(found.dtype))) {
     auto copy = at::empty(found.shape, found.dtype);
     std::memcpy(copy.mutable_data_ptr(), bytes.data(), bytes.size());
     return copy;
@@ -226,7 +227,7 @@ std::string safetensors_dtype(at::ScalarType dtype) {
 std::string safetensors_head(std::string text) {
   text.resize((text.size() + 7) / 8 * 8, ' ');
   std::string length(kLengthBytes, '\0');
-  for (size_t i = 0; i < kLengthBytes; ++i) length[i] = static_cast<char>(text.size() >> (8 * i) & 0xff);
+  for (size_t i = 0; i < kLengthBytes; ++i) length[i] = text.size() >> (8 * i) & 0xff;
   return length + text;
 }
 

@@ -184,7 +184,8 @@ struct Scaled {
 
   double tokens_ratio(int64_t other) const { return 1.0 * other / tokens; }
   int64_t bytes(int64_t traced, int64_t other_tokens, int64_t element_bytes) const {
-    return static_cast<int64_t>(traced * tokens_ratio(other_tokens)) * element_bytes / 4;
+    const int64_t scaled = traced * tokens_ratio(other_tokens);
+    return scaled * element_bytes / 4;
   }
 };
 
@@ -312,8 +313,7 @@ std::function<void(Parameter&)> values_of_modules(const ModuleModel& model, uint
     const PlainModule* owner = owner_of(modules, parameter.name);
     if (!owner) return;
     if (last.module != owner->name)
-      last =
-          values_of(*owner, random_word({.seed = seed, .op = kInitOp}, static_cast<uint64_t>(owner - modules.data())));
+      last = values_of(*owner, random_word({.seed = seed, .op = kInitOp}, owner - modules.data()));
     const at::NoGradGuard no_grad;
     if (const auto found = last.values.find(parameter.name); found != last.values.end())
       parameter.value.copy_(found->second);

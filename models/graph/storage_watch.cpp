@@ -14,8 +14,8 @@ thread_local StorageWatch* watch = nullptr;  // callbacks are plain functions
 
 // [.., m, k] x [.., k, n]
 Product product_of(const at::Tensor& a, const at::Tensor& b) {
-  return {
-      .m = a.size(-2), .n = b.size(-1), .k = a.size(-1), .count = a.dim() == 3 ? static_cast<double>(a.size(0)) : 1};
+  const double count = a.dim() == 3 ? a.size(0) : 1;
+  return {.m = a.size(-2), .n = b.size(-1), .k = a.size(-1), .count = count};
 }
 
 void add_products(const at::RecordFunction& op, std::vector<Product>& products) {

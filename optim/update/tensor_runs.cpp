@@ -9,9 +9,9 @@ namespace shardline {
 TensorRuns::TensorRuns(const TensorFactors& tensor, const TrainedPiece& piece, int t, int t_degree) : piece_(piece) {
   const ParamSpec& spec = *piece.spec;
   const auto shape = spec.local_shape(t, t_degree);
-  for (size_t d = 0; d < shape.size(); ++d) {
+  for (int d = 0; d < std::ssize(shape); ++d) {
     // Where the local parameter begins, seen from where the tensor does.
-    const bool split = spec.split_dim == static_cast<int>(d);
+    const bool split = spec.split_dim == d;
     const int64_t shift = (split ? spec.split(t, t_degree).begin : 0) - tensor.begin[d];
     row_ += shift * tensor.row_step[d];
     column_ += shift * tensor.column_step[d];

@@ -86,7 +86,7 @@ double flops(const LayerWork& work) {
 double update_bytes(const Workload& workload) {
   const bool master = workload.precision() != Precision::fp32;
   return 2 * workload.software.gradient_bytes + 2 * workload.software.optimizer_bytes + 8 +
-         (master ? static_cast<double>(width_of(workload.types.values)) : 0) + workload.software.extra_update_bytes;
+         (master ? width_of(workload.types.values) : 0) + workload.software.extra_update_bytes;
 }
 
 WorkShape whole_batch(const Workload& workload) {
@@ -129,22 +129,21 @@ LayerPrice layer_price(const Workload& workload, const Layout& layout, const Pri
   price.backward_input += price.recomputed;
 
   // With sharded gradients, each microbatch's gradients are reduced to their owners; sharded weights are gathered.
-  const auto shared =
-      layout.sharded() < Sharding::Level::gradients ? 0.0 : static_cast<double>(shared_parameters(layout, layer));
+  const double shared = layout.sharded() < Sharding::Level::gradients ? 0 : shared_parameters(layout, layer);
   if (shared > 0) {
     using Kind = Collective::Kind;
     const double scatter =
         pricing.collective(Kind::reduce_scatter, shared * workload.software.gradient_bytes, spans.shards);
-    const double gather = layout.sharded() == Sharding::Level::weights
-                              ? pricing.gathering(shared * static_cast<double>(width_of(workload.types.values)),
-                                                  spans.shards, workload.software.gather_way)
-                              : 0;
+    const double gather =
+        layout.sharded() == Sharding::Level::weights
+            ? pricing.gathering(shared * width_of(workload.types.values), spans.shards, workload.software.gather_way)
+            : 0;
     price.forward = std::max(price.forward, gather);
     price.backward_input = std::max(price.backward_input, gather + scatter - price.backward_weight);
   }
   if (!layout.offload.enabled) return price;
   if (const int64_t moved = moved_bytes(layout, index, layer_bytes(workload, layout, 0, index)); moved > 0) {
-    const double moving = pricing.to_host(static_cast<double>(moved));
+    const double moving = pricing.to_host(moved);
     price.forward_moving = std::max(0.0, moving - price.forward);
     price.backward_moving = std::max(0.0, moving - price.backward_input);
   }
@@ -155,7 +154,7 @@ double update_seconds(const Workload& workload, const Layout& layout, const Pric
   const double all = elements * update_bytes(workload);
   if (!layout.states_on_host) return pricing.sweep(all);
   const double gradients = elements * workload.software.gradient_bytes,
-               values = elements * static_cast<double>(width_of(workload.types.values));
+               values = elements * width_of(workload.types.values);
   const double norm = pricing.sweep(gradients);  // on the device
   return norm + std::max({pricing.to_host(gradients), pricing.to_host(values), pricing.host_sweep(all - gradients)});
 }

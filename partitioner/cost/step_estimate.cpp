@@ -54,8 +54,8 @@ class Step {
         std::max(0.0, reduced - step.pipeline_seconds) + tied_seconds(spans) + gathering_seconds(spans);
     step.seconds = step.pipeline_seconds + step.reduction_seconds + step.optimizer_seconds;
     step.bubble_fraction = 1 - busy(simulation) / (layout_.pipeline * step.seconds);
-    step.samples_per_second = static_cast<double>(workload_.global_batch) / step.seconds;
-    step.tokens_per_second = step.samples_per_second * static_cast<double>(workload_.sequence_length);
+    step.samples_per_second = workload_.global_batch / step.seconds;
+    step.tokens_per_second = step.samples_per_second * workload_.sequence_length;
     step.utilization =
         model_flops(workload_) / (step.seconds * layout_.world() * machines_.cluster.peak(workload_.precision()));
     const int nodes = machines_.cluster.nodes_of(layout_.world());
@@ -227,7 +227,7 @@ class Step {
 
   double gathering_seconds(const MeshSpans& spans) const {
     if (layout_.sharded() != Sharding::Level::optimizer && layout_.sharded() != Sharding::Level::gradients) return 0;
-    return pricing_.gathering(largest_stage() * static_cast<double>(width_of(workload_.types.values)), spans.shards,
+    return pricing_.gathering(largest_stage() * width_of(workload_.types.values), spans.shards,
                               workload_.software.gather_way);
   }
 

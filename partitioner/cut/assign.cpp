@@ -10,7 +10,7 @@ namespace shardline {
 void require_layers(size_t layers, const std::vector<int>& stage_of_chunk) {
   const size_t chunks = stage_of_chunk.size();
   if (layers >= chunks) return;
-  const auto stages = static_cast<size_t>(*std::max_element(stage_of_chunk.begin(), stage_of_chunk.end())) + 1;
+  const size_t stages = 1 + *std::max_element(stage_of_chunk.begin(), stage_of_chunk.end());
   if (chunks == stages)
     throw ConfigError(cat("pipeline_parallel_degree is ", stages, ", but the model has only ", layers,
                           " layers to place (embedding, blocks and head); use at most ", layers, " stages"));

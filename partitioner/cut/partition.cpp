@@ -50,7 +50,7 @@ class Costs {
   size_t chunks() const { return problem_.stage_of_chunk.size(); }
   size_t stage(size_t chunk) const { return problem_.stage_of_chunk[chunk]; }
   size_t stages() const {
-    return static_cast<size_t>(*std::max_element(problem_.stage_of_chunk.begin(), problem_.stage_of_chunk.end())) + 1;
+    return 1 + *std::max_element(problem_.stage_of_chunk.begin(), problem_.stage_of_chunk.end());
   }
   double cap(size_t stage) const { return problem_.memory_caps.empty() ? kNever : problem_.memory_caps[stage]; }
 
@@ -188,11 +188,10 @@ class Search {
  private:
   // Finds the largest class of layers that cost the same in any chunk; it bounds what still fits.
   void find_class() {
-    std::map<std::vector<double>, std::vector<size_t>> classes;
+    std::map<std::vector<float>, std::vector<size_t>> classes;
     for (size_t layer = 1; layer + 1 < costs_.layers(); ++layer) {
-      std::vector<double> cost;  // rounded, because differences of sums are not exact
-      for (size_t chunk = 0; chunk < costs_.chunks(); ++chunk)
-        cost.push_back(static_cast<double>(static_cast<float>(costs_.cost(chunk, layer, layer + 1))));
+      std::vector<float> cost;  // rounded, because differences of sums are not exact
+      for (size_t chunk = 0; chunk < costs_.chunks(); ++chunk) cost.push_back(costs_.cost(chunk, layer, layer + 1));
       classes[cost].push_back(layer);
     }
     const std::vector<size_t>* largest = nullptr;

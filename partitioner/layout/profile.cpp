@@ -77,7 +77,7 @@ std::string mismatch(const Profile& profile, const std::map<std::string, std::st
 }
 
 double link_seconds(const LinkMeasurement& link, double bytes) {
-  const auto size = [&](size_t i) { return static_cast<double>(link.bytes[i]); };
+  const auto size = [&](size_t i) -> double { return link.bytes[i]; };
   const size_t last = link.bytes.size() - 1;
   if (bytes <= size(0)) return link.seconds[0];
   if (bytes >= size(last)) return link.seconds[last] * bytes / size(last);

@@ -33,11 +33,11 @@ struct PublishedBytes {
 
 void add_head(PublishedBytes& bytes, const LayerWork& work, const WorkShape& shape) {
   const Product& product = work.products.front();
-  const auto columns = static_cast<double>(product.n);
-  const double logits = static_cast<double>(shape.tokens()) * columns * 4;
-  const double input = static_cast<double>(shape.rows() * shape.value_bytes * product.k);
+  const double columns = product.n;
+  const double logits = shape.tokens() * columns * 4;
+  const double input = shape.rows() * shape.value_bytes * product.k;
   bytes.kept = shape.fused ? 2 * input : 2 * input + logits;
-  bytes.passing = shape.fused ? kFusedRows * columns * static_cast<double>(4 + shape.value_bytes) : logits;
+  bytes.passing = shape.fused ? kFusedRows * columns * (4 + shape.value_bytes) : logits;
 }
 
 // The pairs of every linear, and while a block runs its two largest tensors.
@@ -46,11 +46,10 @@ void add_block(PublishedBytes& bytes, const LayerWork& work, const WorkShape& sh
   const bool attention = recomputed == Recompute::What::attention;
   bytes.kept = kept(attention ? recomputed : Recompute::What::nothing);
   for (const auto& product : work.products) {
-    const auto results = static_cast<double>(product.m) * static_cast<double>(product.n) * product.count;
-    if (product.phase == Phase::backward_weight)
-      bytes.pairs += static_cast<double>(product.k * (product.m + product.n) * shape.value_bytes);
+    const double rows = product.m, results = rows * product.n * product.count;
+    if (product.phase == Phase::backward_weight) bytes.pairs += product.k * (product.m + product.n) * shape.value_bytes;
     if (product.phase == Phase::forward && product.stored)
-      bytes.passing = std::max(bytes.passing, 2 * static_cast<double>(shape.value_bytes) * results);
+      bytes.passing = std::max(bytes.passing, 2.0 * shape.value_bytes * results);
   }
   if (attention) bytes.passing += kept(Recompute::What::nothing) - bytes.kept;  // what is recomputed
 }
@@ -59,18 +58,17 @@ LayerBytes published_bytes(const Workload& workload, const Layout& layout, size_
   const LayerSpec& layer = workload.spec.layers[index];
   const WorkShape shape = layout.work_shape(workload);
   const LayerWork work = layer.work(shape);
+  const double value_bytes = shape.value_bytes;
   PublishedBytes bytes;
   if (work.heads > 0)
     add_block(bytes, work, shape, layout.recomputed(index));
   else if (layer.output.empty())
     add_head(bytes, work, shape);
   else if (index == 0)
-    bytes.kept = static_cast<double>(border_bytes(layer, shape)) / static_cast<double>(shape.value_bytes);  // a mask
-  if (shape.sequence_parallel) bytes.passing += static_cast<double>(border_bytes(layer, shape) * layout.tensor);
-  const auto passing = static_cast<int64_t>(bytes.passing);
-  return {.input = input_bytes(workload, layout, index),
-          .kept = {static_cast<int64_t>(bytes.kept), static_cast<int64_t>(bytes.pairs)},
-          .passes = {passing, passing, passing}};
+    bytes.kept = border_bytes(layer, shape) / value_bytes;  // a mask
+  if (shape.sequence_parallel) bytes.passing += border_bytes(layer, shape) * layout.tensor;
+  const int64_t kept = bytes.kept, pairs = bytes.pairs, passing = bytes.passing;
+  return {.input = input_bytes(workload, layout, index), .kept = {kept, pairs}, .passes = {passing, passing, passing}};
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ MemoryFit memory_fit(const Cluster& cluster, const std::vector<MemoryBytes>& sta
   for (size_t stage = 0; stage < stages.size(); ++stage)
     if (stages[stage].total() > fit.bytes) {
       fit.bytes = stages[stage].total();
-      fit.stage = static_cast<int>(stage);
+      fit.stage = stage;
     }
   fit.fits = fit.bytes <= fit.limit;
   const auto& most = stages[fit.stage];

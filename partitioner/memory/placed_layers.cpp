@@ -7,7 +7,7 @@ PlacedLayers::PlacedLayers(const Workload& what, const Layout& how, const Schedu
     : workload(what), layout(how), train(schedule), mesh(how.mesh()), layers_of_chunk(schedule.stage_of_chunk.size()) {
   for (size_t layer = 0; layer < chunk_of_layer.size(); ++layer) {
     stage_of_layer.push_back(schedule.stage_of_chunk[chunk_of_layer[layer]]);
-    layers_of_chunk[chunk_of_layer[layer]].push_back(static_cast<int>(layer));
+    layers_of_chunk[chunk_of_layer[layer]].push_back(layer);
   }
 }
 

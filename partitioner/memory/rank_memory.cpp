@@ -16,9 +16,8 @@ constexpr double kCommunicatorBytes = 128 * kMiB;  // NCCL's channels of one com
 
 // Bytes of the optimizer's states for `elements` of a parameter.
 double optimizer_bytes(const Workload& workload, const ParamSpec& param, int64_t elements) {
-  if (!workload.software.own_ops) return workload.software.optimizer_bytes * static_cast<double>(elements);
-  return static_cast<double>(
-      optimizer_state_bytes(workload.optimizer, param, elements, static_cast<int>(width_of(workload.types.exact))));
+  if (!workload.software.own_ops) return workload.software.optimizer_bytes * elements;
+  return optimizer_state_bytes(workload.optimizer, param, elements, width_of(workload.types.exact));
 }
 
 // States that are as long as the values they update are padded in the same way.
@@ -37,9 +36,9 @@ double state_bytes(const Workload& workload, const ParameterElements& elements) 
 // host together with a copy of the gradients and, in half precision, of the rounded values.
 void add_states(MemoryBytes& bytes, const Workload& workload, const ParameterElements& elements, bool on_host) {
   const NumberTypes& types = workload.types;
-  const auto trained = static_cast<double>(elements.trained);
-  const double exact = static_cast<double>(width_of(types.exact)) * trained;
-  const double rounded = types.values == types.exact ? 0 : static_cast<double>(width_of(types.values)) * trained;
+  const double trained = elements.trained;
+  const double exact = width_of(types.exact) * trained;
+  const double rounded = types.values == types.exact ? 0 : width_of(types.values) * trained;
   const double states = state_bytes(workload, elements);
   if (on_host)
     bytes.host = states + 2 * exact + rounded;
@@ -54,11 +53,12 @@ MemoryBytes memory_of_rank(const Cluster& cluster, const PlacedLayers& placed, C
   const ParameterElements elements = parameter_elements(placed, at);
   const ActivationPeak peak = activation_peak(placed, at.p, layers, held);
   const MemoryBytes device = device_bytes(cluster, placed.layout);
-  MemoryBytes bytes{.weights = value * static_cast<double>(elements.values + elements.most_gathered),
-                    .gradients = software.gradient_bytes * static_cast<double>(elements.gradients + elements.most_open),
-                    .activations = static_cast<double>(peak.kept),
-                    .communication = static_cast<double>(peak.total - peak.in_use) + device.communication,
-                    .workspace = static_cast<double>(peak.in_use - peak.kept) + device.workspace};
+  MemoryBytes bytes;
+  bytes.weights = value * (elements.values + elements.most_gathered);
+  bytes.gradients = software.gradient_bytes * (elements.gradients + elements.most_open);
+  bytes.activations = peak.kept;
+  bytes.communication = (peak.total - peak.in_use) + device.communication;
+  bytes.workspace = (peak.in_use - peak.kept) + device.workspace;
   add_states(bytes, placed.workload, elements, placed.layout.states_on_host);
   return bytes;
 }
@@ -130,12 +130,12 @@ double least_state_bytes(const Workload& workload, const Layout& layout, const L
   double bytes = 0;
   for (const auto& param : layer.params) {
     const bool is_held = !beside.empty() && param.tied_to.starts_with(beside + ".");
-    if (!is_held) bytes += static_cast<double>(held(param, Level::weights) * width_of(types.values));
+    if (!is_held) bytes += held(param, Level::weights) * width_of(types.values);
     if (!param.trainable) continue;
-    bytes += static_cast<double>(held(param, Level::gradients) * workload.software.gradient_bytes);
+    bytes += held(param, Level::gradients) * workload.software.gradient_bytes;
     if (is_held || layout.states_on_host) continue;
     const int64_t trained = held(param, Level::optimizer);
-    if (types.values != types.exact) bytes += static_cast<double>(trained * width_of(types.exact));
+    if (types.values != types.exact) bytes += trained * width_of(types.exact);
     bytes += optimizer_bytes(workload, param, trained);
   }
   return bytes;
@@ -147,8 +147,8 @@ double least_pass_bytes(const Workload& workload, const Layout& layout, const La
   double values = 0, gradients = 0;
   for (const auto& param : layer.params) {
     if (weights && param.numel() < layout.sharding.whole_below) continue;
-    const auto elements = static_cast<double>(local_elements(param, layout.tensor));
-    if (weights) values += elements * static_cast<double>(width_of(workload.types.values));
+    const double elements = local_elements(param, layout.tensor);
+    if (weights) values += elements * width_of(workload.types.values);
     if (param.trainable) gradients += elements * workload.software.gradient_bytes;
   }
   return values + gradients / 2;

@@ -43,22 +43,19 @@ PartitionProblem partition_problem(const Workload& workload, const Machines& mac
   for (size_t layer = 0; layer < layers; ++layer) {
     const auto& spec = workload.spec.layers[layer];
     problem.seconds.push_back(prices[layer].whole());
-    const int64_t kept = kept_bytes(layout, layer, bytes[layer]) - moved_bytes(layout, layer, bytes[layer]);
-    problem.kept_bytes.push_back(static_cast<double>(kept));
+    problem.kept_bytes.push_back(kept_bytes(layout, layer, bytes[layer]) - moved_bytes(layout, layer, bytes[layer]));
     const bool is_beside_first = ends_meet && layer > 0 && layer + 1 == layers;
     problem.state_bytes.push_back(
         least_state_bytes(workload, layout, spec, is_beside_first ? workload.spec.layers.front().name : ""));
     if (layout.pipeline > 1)
-      problem.cut_seconds.push_back(
-          pricing.message(static_cast<double>(border_bytes(spec, layout.work_shape(workload))), near));
+      problem.cut_seconds.push_back(pricing.message(border_bytes(spec, layout.work_shape(workload)), near));
   }
   return problem;
 }
 
 // Cuts within the memory that states and kept activations may take, or without a limit if that is impossible.
 std::vector<int> cut_layers(PartitionProblem problem, double room) {
-  const auto stages =
-      static_cast<size_t>(*std::max_element(problem.stage_of_chunk.begin(), problem.stage_of_chunk.end())) + 1;
+  const size_t stages = 1 + *std::max_element(problem.stage_of_chunk.begin(), problem.stage_of_chunk.end());
   const auto free = partition(problem).chunk_of_layer;
   std::vector<double> bytes(stages);
   for (size_t layer = 0; layer < free.size(); ++layer) {

@@ -27,8 +27,8 @@ std::vector<int> choices(const std::vector<int>& asked, int of) {
   std::set<int> divisors;
   for (const int d : asked)
     if (of % d == 0) divisors.insert(d);
-  for (int64_t d = 1; asked.empty() && d * d <= of; ++d)
-    if (of % d == 0) divisors.insert({static_cast<int>(d), static_cast<int>(of / d)});
+  for (int d = 1; asked.empty() && d <= of / d; ++d)
+    if (of % d == 0) divisors.insert({d, of / d});
   return {divisors.begin(), divisors.end()};
 }
 
@@ -354,9 +354,9 @@ class Searcher {
       if (!needs.empty() && alike(layers[i], layers[i - 1]) && layout.recomputed(i) == layout.recomputed(i - 1))
         continue;
       const LayerBytes bytes = layer_bytes(workload, layout, 0, i);
-      const int64_t kept = kept_bytes(layout, i, bytes) - moved_bytes(layout, i, bytes);
-      needs.push_back({least_state_bytes(workload, layout, layers[i]), static_cast<double>(kept),
-                       least_pass_bytes(workload, layout, layers[i])});
+      const double kept = kept_bytes(layout, i, bytes) - moved_bytes(layout, i, bytes);
+      needs.push_back(
+          {least_state_bytes(workload, layout, layers[i]), kept, least_pass_bytes(workload, layout, layers[i])});
     }
     return needs;
   }

@@ -8,6 +8,7 @@
 #include <map>
 
 #include "core/error.h"
+#include "core/memory/tensor_data.h"
 #include "pipeline/activations/offload.h"
 
 namespace shardline {
@@ -46,8 +47,7 @@ class File {
   }
   void free(Place place) { free_.emplace((place.bytes + kPage - 1) / kPage * kPage, place.offset); }
 
-  void write(Place place, const void* data) {
-    const auto* from = static_cast<const char*>(data);
+  void write(Place place, const char* from) {
     for (int64_t done = 0; done < place.bytes;) {
       const ssize_t n = pwrite(fd_, from + done, place.bytes - done, place.offset + done);
       if (n < 0 && errno == EINTR) continue;
@@ -65,8 +65,7 @@ class File {
     written_ = place;
   }
 
-  void read(Place place, void* data) const {
-    auto* to = static_cast<char*>(data);
+  void read(Place place, char* to) const {
     for (int64_t done = 0; done < place.bytes;) {
       const ssize_t n = pread(fd_, to + done, place.bytes - done, place.offset + done);
       if (n < 0 && errno == EINTR) continue;
@@ -107,7 +106,7 @@ class AwayInFile : public Away {
     for (const auto& tensor : tensors) {
       const at::Tensor dense = tensor.detach().contiguous();
       stored_.push_back({file_->reserve(dense.nbytes()), dense.sizes().vec(), dense.options().requires_grad(false)});
-      file_->write(stored_.back().place, dense.const_data_ptr());
+      file_->write(stored_.back().place, data_of<char>(dense));
     }
   }
   ~AwayInFile() override {
@@ -118,10 +117,10 @@ class AwayInFile : public Away {
   int64_t fetch() override {
     SL_ASSERT(tensors_.empty(), "activations were fetched twice");
     int64_t bytes = 0;
-    std::vector<void*> targets;
+    std::vector<char*> targets;
     for (const auto& one : stored_) {
       tensors_.push_back(at::empty(one.sizes, one.options));
-      targets.push_back(tensors_.back().mutable_data_ptr());
+      targets.push_back(mutable_data_of<char>(tensors_.back()));
       bytes += one.place.bytes;
     }
     reading_ = std::async(std::launch::async, [this, targets] {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "core/enum_array.h"
+
 namespace shardline {
 namespace {
 
@@ -120,9 +122,7 @@ class Checker {
       refuse(stage, index, cat("the peer must be stage ", stage_of(chunk), ", which has chunk ", chunk));
   }
 
-  bool was(Op op, int microbatch, int chunk) const {
-    return done_[pair(microbatch, chunk)] >> static_cast<int>(op) & 1;
-  }
+  bool was(Op op, int microbatch, int chunk) const { return done_[pair(microbatch, chunk)][op]; }
 
   // Whether the neighbouring chunk's result is available: by a message, or because the neighbour is on this stage and
   // ran.
@@ -181,7 +181,7 @@ class Checker {
       case Op::end_gradients:
         break;
     }
-    done_[pair(microbatch, chunk)] |= 1 << static_cast<int>(op);
+    done_[pair(microbatch, chunk)][op] = true;
   }
 
   void advance(int& next, int stage, size_t index) const {
@@ -279,7 +279,7 @@ class Checker {
 
   const Schedule& schedule_;
   CheckReport report_;
-  std::vector<uint16_t> done_;                 // by pair: a bit for every Op that was seen
+  std::vector<EnumArray<Op, bool, 9>> done_;   // by pair: whether the Op was seen
   std::vector<int> next_input_, next_weight_;  // by chunk: the microbatch whose backward half is next
   int next_loss_ = 0;                          // the microbatch whose loss is next
   std::vector<bool> reduced_;                  // by chunk

@@ -1,14 +1,15 @@
 #include "pipeline/schedule/schedule.h"
 
+#include "core/enum_array.h"
 #include "core/error.h"
 
 namespace shardline {
 
 const char* to_string(Op op) {
-  static constexpr const char* names[] = {"forward",         "backward_input",  "backward_weight",
-                                          "send_activation", "recv_activation", "send_gradient",
-                                          "recv_gradient",   "end_gradients",   "settle_gradients"};
-  return names[static_cast<size_t>(op)];
+  static constexpr EnumArray<Op, const char*, 9> names = {"forward",         "backward_input",  "backward_weight",
+                                                          "send_activation", "recv_activation", "send_gradient",
+                                                          "recv_gradient",   "end_gradients",   "settle_gradients"};
+  return names[op];
 }
 
 std::string to_string(const Instruction& instruction) {

@@ -101,7 +101,8 @@ class Builder {
 
 Schedule build_schedule(const std::string& name, const std::vector<int>& stage_of_chunk, int microbatches,
                         const CellLists& cells) {
-  Schedule schedule{name, static_cast<int>(cells.size()), microbatches, stage_of_chunk, {}};
+  const int stages = cells.size();
+  Schedule schedule{name, stages, microbatches, stage_of_chunk, {}};
   Builder(schedule, cells).build();
   return with_reductions(std::move(schedule), false);
 }

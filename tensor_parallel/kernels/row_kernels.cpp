@@ -108,7 +108,7 @@ void add_row_sums(at::Tensor total, const at::Tensor& x) {
   SL_ASSERT(x.stride(1) == 1, "rows are contiguous; strides ", x.strides());
   const at::Tensor partial = at::zeros({blocks.count, n}, x.options().dtype(wide_type(x)));
   with_type_of(x, [&]<class S>(S) {
-    const S* from = static_cast<const S*>(x.const_data_ptr());
+    const S* from = data_of<S>(x);
     auto* to = numbers<Wide<S>>(partial);
     at::parallel_for(0, blocks.count, blocks.per_thread(n), [&](int64_t first, int64_t last) {
       for (int64_t b = first; b < last; ++b)

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/memory/tensor_data.h"
 #include "tensor_parallel/kernels/number_types.h"
 
 namespace shardline {
@@ -67,14 +68,14 @@ S* numbers(const at::Tensor& t) {
   if (!t.defined()) return nullptr;
   SL_ASSERT(t.is_contiguous() && t.element_size() == sizeof(S), "a kernel's tensors are contiguous; sizes ", t.sizes(),
             ", strides ", t.strides(), ", ", t.scalar_type());
-  return static_cast<S*>(t.mutable_data_ptr());
+  return mutable_data_of<S>(t);
 }
 template <class S>
 const S* constant_numbers(const at::Tensor& t) {
   if (!t.defined()) return nullptr;
   SL_ASSERT(t.is_contiguous() && t.element_size() == sizeof(S), "a kernel's tensors are contiguous; sizes ", t.sizes(),
             ", strides ", t.strides(), ", ", t.scalar_type());
-  return static_cast<const S*>(t.const_data_ptr());
+  return data_of<S>(t);
 }
 
 // The number of rows of n numbers that are worth a thread.

@@ -61,9 +61,10 @@ bool drops_out(const MicrobatchContext& context, const AttentionOptions& o) {
 
 AttentionDropout dropout_of(const MicrobatchContext& context, const AttentionOptions& o) {
   if (!drops_out(context, o)) return {};
+  const uint32_t step = context.step;
   return {.seed = context.seed,
           .op = o.dropout_op,
-          .step = static_cast<uint32_t>(context.step),
+          .step = step,
           .probability = o.dropout,
           .samples = context.batch->samples,
           .first_head = o.first_head,

@@ -113,9 +113,10 @@ uint32_t dropout_op(int64_t layer, int site) {
 DropoutRows dropout_rows(const TensorParallel& tp, const MicrobatchContext& context, int64_t layer, int site,
                          double probability) {
   const Microbatch& batch = *context.batch;
+  const uint32_t step = context.step;
   return {.seed = context.seed,
           .op = dropout_op(layer, site),
-          .step = static_cast<uint32_t>(context.step),
+          .step = step,
           .probability = context.mode == Mode::train ? probability : 0.0,
           .samples = batch.samples,
           .length = batch.length(),

@@ -38,7 +38,8 @@ at::Tensor RotaryTable::for_tensor(const at::Tensor& like) const {
       return table.values;
   const at::NoGradGuard no_grad;
   const MemoryScope scope(MemoryClass::workspace);
-  const auto exponents = at::arange(0, features_, 2, at::kDouble) / static_cast<double>(-features_);
+  const double divisor = -features_;
+  const auto exponents = at::arange(0, features_, 2, at::kDouble) / divisor;
   const auto angles = at::outer(at::arange(positions_, at::kDouble), at::pow(kBase, exponents));
   tables_.push_back({on_device(at::stack({angles.cos(), angles.sin()}).to(type), like.device()), stream});
   return tables_.back().values;

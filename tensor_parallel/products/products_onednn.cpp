@@ -35,6 +35,11 @@ std::vector<std::filesystem::path> places() {
   return places;
 }
 
+template <class Function>
+void find_function(void* library, const char* name, Function*& function) {
+  function = reinterpret_cast<Function*>(dlsym(library, name));
+}
+
 OnednnLibrary load() {
   OnednnLibrary library;
   for (const auto& place : places()) {
@@ -44,13 +49,13 @@ OnednnLibrary load() {
       library.why_not = dlerror();
       continue;
     }
-    const auto version =
-        reinterpret_cast<decltype(&shardline_onednn_version)>(dlsym(handle, "shardline_onednn_version"));
-    library.matmul = reinterpret_cast<decltype(&shardline_onednn_matmul)>(dlsym(handle, "shardline_onednn_matmul"));
-    library.prepared =
-        reinterpret_cast<decltype(&shardline_onednn_prepared)>(dlsym(handle, "shardline_onednn_prepared"));
-    library.multiplies_bf16 = reinterpret_cast<decltype(&shardline_onednn_multiplies_bf16)>(
-        dlsym(handle, "shardline_onednn_multiplies_bf16"))();
+    decltype(&shardline_onednn_version) version;
+    decltype(&shardline_onednn_multiplies_bf16) multiplies_bf16;
+    find_function(handle, "shardline_onednn_version", version);
+    find_function(handle, "shardline_onednn_matmul", library.matmul);
+    find_function(handle, "shardline_onednn_prepared", library.prepared);
+    find_function(handle, "shardline_onednn_multiplies_bf16", multiplies_bf16);
+    library.multiplies_bf16 = multiplies_bf16();
     library.name = version();
     return library;
   }

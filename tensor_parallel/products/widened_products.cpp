@@ -82,7 +82,7 @@ at::Tensor widened(Room& room, const at::Tensor& block) {
   const int64_t rows = block.size(0), columns = block.size(1);
   const at::Tensor copy = in_room(room, rows, columns);
   with_half_type_of(block, [&]<class S>(S) {
-    const S* from = static_cast<const S*>(block.const_data_ptr());
+    const S* from = data_of<S>(block);
     float* to = copy.mutable_data_ptr<float>();
     at::parallel_for(0, rows, rows_per_thread(columns), [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) widen_row(to + row * columns, from + row * block.stride(0), columns);
@@ -94,7 +94,7 @@ at::Tensor widened(Room& room, const at::Tensor& block) {
 void narrow_into(const at::Tensor& block, const at::Tensor& sums, const at::Tensor& bias, bool accumulate) {
   const int64_t rows = block.size(0), columns = block.size(1);
   with_half_type_of(block, [&]<class S>(S) {
-    S* to = static_cast<S*>(block.mutable_data_ptr());
+    S* to = mutable_data_of<S>(block);
     const float* from = sums.const_data_ptr<float>();
     const S* added = constant_numbers<S>(bias);
     at::parallel_for(0, rows, rows_per_thread(columns), [&](int64_t begin, int64_t end) {

@@ -169,7 +169,8 @@ std::shared_ptr<Communicator> MpiCommunicator::split(int color, const std::strin
   const at::Tensor number = at::empty({1}, at::kLong);
   number.mutable_data_ptr<int64_t>()[0] = world_->next_group;
   all_reduce(number, {.op = ReduceOp::max, .what = "split"})->wait();
-  Lane lane{world_->comm, static_cast<int>(number.const_data_ptr<int64_t>()[0]), world_->sequence_bits, {}, 0};
+  const int group = number.const_data_ptr<int64_t>()[0];
+  Lane lane{world_->comm, group, world_->sequence_bits, {}, 0};
   SL_ASSERT(lane.group < 1 << Lane::kGroupBits, "more than ", 1 << Lane::kGroupBits,
             " groups were split off one world");
   world_->next_group = lane.group + 1;

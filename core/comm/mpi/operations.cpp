@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "core/comm/communicator_reduce.h"
+#include "core/memory/tensor_data.h"
 
 namespace shardline::mpi {
 namespace {
@@ -21,8 +22,8 @@ class ExchangeOperation : public WaitableOperation {
     engine_ = &engine;
     const int me = lane_.rank, n = lane_.size();
     const auto& [op, input, output] = std::tie(request_.op, request_.input, request_.output);
-    const char* from = input.defined() ? static_cast<const char*>(input.const_data_ptr()) : nullptr;
-    char* to = output.defined() ? static_cast<char*>(output.mutable_data_ptr()) : nullptr;
+    const char* from = data_of<char>(input);
+    char* to = mutable_data_of<char>(output);
     switch (op) {
       case CommOp::send:
         return send(request_.peer, from, input.nbytes(), Lane::kMessage);
@@ -137,13 +138,11 @@ class ReduceOperation : public WaitableOperation {
   int64_t offset(int part, int64_t c) const { return begin_of(part) + c * chunk_; }
   int64_t length(int part, int64_t c) const { return std::min(chunk_, begin_of(part + 1) - offset(part, c)); }
 
-  const char* input(int part, int64_t c) const {
-    return static_cast<const char*>(request_.input.const_data_ptr()) + offset(part, c) * element_;
-  }
+  const char* input(int part, int64_t c) const { return data_of<char>(request_.input) + offset(part, c) * element_; }
   // all_reduce outputs the whole tensor, reduce_scatter only this rank's part.
   char* output(int part, int64_t c) const {
     const int64_t place = gathers_ ? offset(part, c) : c * chunk_;
-    return static_cast<char*>(request_.output.mutable_data_ptr()) + place * element_;
+    return mutable_data_of<char>(request_.output) + place * element_;
   }
   char* staging(int peer, int64_t c) const {
     return staging_.get() + ((c % slots_) * lane_.size() + peer) * chunk_ * element_;

@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "core/comm/communicator_reduce.h"
+#include "core/memory/tensor_data.h"
+#include "core/numbers/number_types.h"
 
 namespace shardline::mpi {
 namespace {
@@ -20,14 +22,6 @@ int64_t part_of_slot(int size) {
   return kSlotBytes / size / kLine * kLine;
 }
 
-const char* bytes_in(const at::Tensor& tensor) {
-  return static_cast<const char*>(tensor.const_data_ptr());
-}
-
-char* bytes_out(const at::Tensor& tensor) {
-  return static_cast<char*>(tensor.mutable_data_ptr());
-}
-
 // Tensors without elements may have no address.
 void copy(char* to, const char* from, int64_t bytes) {
   if (bytes > 0) std::memcpy(to, from, bytes);
@@ -36,10 +30,7 @@ void copy(char* to, const char* from, int64_t bytes) {
 class RankRounds : public Rounds {
  public:
   RankRounds(const CommRequest& request, int rank, int size)
-      : me_(rank),
-        size_(size),
-        from_(request.input.defined() ? bytes_in(request.input) : nullptr),
-        to_(request.output.defined() ? bytes_out(request.output) : nullptr) {}
+      : me_(rank), size_(size), from_(data_of<char>(request.input)), to_(mutable_data_of<char>(request.output)) {}
 
  protected:
   // Every rank visits the others in a different order, so that not all read the same slot at the same time.
@@ -79,7 +70,7 @@ class ReduceRounds : public RankRounds {
     std::vector<const void*> inputs;
     for (int rank = 0; rank < size_; ++rank)
       inputs.push_back(rank == me_ ? from_ + mine.in_input : slots[rank] + mine.in_slot);
-    reduce_in_order(op_, type_, inputs, outputs, mine.bytes / static_cast<int64_t>(c10::elementSize(type_)));
+    reduce_in_order(op_, type_, inputs, outputs, mine.bytes / width_of(type_));
   }
 
   virtual Part part_of(int rank, int64_t round) const = 0;

@@ -23,6 +23,10 @@ struct flock lock_of(int place) {
   return lock;
 }
 
+int64_t& token_at(char* begin) {
+  return *reinterpret_cast<int64_t*>(begin);
+}
+
 int64_t random_token() {
   std::random_device source;
   return uint64_t{source()} << 32 | source() | 1;
@@ -36,7 +40,7 @@ std::unique_ptr<SharedSegment> SharedSegment::make(size_t bytes) {
   if (segment->descriptor_ < 0 || ::ftruncate(segment->descriptor_, kPage + bytes) != 0 || !segment->map(bytes))
     return nullptr;
   segment->offer_ = {::getpid(), segment->descriptor_, random_token()};
-  *reinterpret_cast<int64_t*>(segment->begin_) = segment->offer_.token;
+  token_at(segment->begin_) = segment->offer_.token;
   return segment;
 }
 
@@ -47,7 +51,7 @@ std::unique_ptr<SharedSegment> SharedSegment::find(const Offer& offer, size_t by
   segment->descriptor_ = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
   // In another process namespace, this process id may belong to another process; the token identifies the right one.
   if (segment->descriptor_ < 0 || ::lseek(segment->descriptor_, 0, SEEK_END) != off_t(kPage + bytes) ||
-      !segment->map(bytes) || *reinterpret_cast<const int64_t*>(segment->begin_) != offer.token)
+      !segment->map(bytes) || token_at(segment->begin_) != offer.token)
     return nullptr;
   segment->offer_ = offer;
   return segment;

@@ -35,8 +35,7 @@ bool has_nccl() {
 namespace {
 
 static_assert(sizeof(NcclId) == sizeof(ncclUniqueId));
-static_assert(static_cast<int>(ncclSuccess) == kNcclSuccess && static_cast<int>(ncclInProgress) == kNcclInProgress &&
-              static_cast<int>(ncclRemoteError) == kNcclRemoteError);
+static_assert(ncclSuccess == kNcclSuccess && ncclInProgress == kNcclInProgress && ncclRemoteError == kNcclRemoteError);
 
 ncclComm_t comm_of(void* comm) {
   return static_cast<ncclComm_t>(comm);
@@ -77,6 +76,13 @@ ncclConfig_t non_blocking() {
   return config;
 }
 
+int unique_id(NcclId* id) {
+  ncclUniqueId unique = {};
+  const ncclResult_t result = ncclGetUniqueId(&unique);
+  std::memcpy(id->data(), &unique, sizeof unique);
+  return result;
+}
+
 int init_rank(void** comm, int size, const NcclId* id, int rank) {
   ncclUniqueId unique;
   std::memcpy(&unique, id->data(), sizeof unique);
@@ -105,7 +111,7 @@ NcclApi real_table() {
   api.device_type = c10::DeviceType::CUDA;
   api.built_version = NCCL_VERSION_CODE;
   api.get_version = [](int* version) -> int { return ncclGetVersion(version); };
-  api.get_unique_id = [](NcclId* id) -> int { return ncclGetUniqueId(reinterpret_cast<ncclUniqueId*>(id->data())); };
+  api.get_unique_id = unique_id;
   api.init_rank = init_rank;
   api.split = split;
   api.async_error = async_error;

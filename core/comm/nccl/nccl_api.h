@@ -13,7 +13,7 @@ namespace shardline {
 using NcclId = std::array<char, 128>;
 
 enum class NcclType { int8, uint8, int32, int64, float16, bfloat16, float32, float64 };
-enum NcclResult { kNcclSuccess = 0, kNcclRemoteError = 6, kNcclInProgress = 7 };
+constexpr int kNcclSuccess = 0, kNcclRemoteError = 6, kNcclInProgress = 7;
 
 // Whether this is a build with CUDA and NCCL.
 bool has_nccl();

@@ -5,6 +5,7 @@
 
 #include "core/comm/flight_ring.h"
 #include "core/device/accelerator.h"
+#include "core/memory/tensor_data.h"
 
 namespace shardline {
 namespace {
@@ -148,8 +149,8 @@ int NcclChannel::enqueue(const CommRequest& request) {
   const NcclApi& api = world_->api();
   const NcclType type = type_of(request.subject().scalar_type());
   const bool max = request.reduce == ReduceOp::max;
-  const void* from = request.input.defined() ? request.input.const_data_ptr() : nullptr;
-  void* to = request.output.defined() ? request.output.mutable_data_ptr() : nullptr;
+  const char* from = data_of<char>(request.input);
+  char* to = mutable_data_of<char>(request.output);
   void* const stream = stream_.native_handle();
   const size_t count = request.subject().numel();
   const int size = identity_->size();
@@ -173,8 +174,8 @@ int NcclChannel::enqueue(const CommRequest& request) {
   const size_t part = count / size, bytes = part * request.subject().element_size();
   int result = kNcclSuccess;
   for (int peer = 0; peer < size && goes_well(result); ++peer) {
-    result = api.send(static_cast<const char*>(from) + peer * bytes, part, type, peer, comm_, stream);
-    if (goes_well(result)) result = api.recv(static_cast<char*>(to) + peer * bytes, part, type, peer, comm_, stream);
+    result = api.send(from + peer * bytes, part, type, peer, comm_, stream);
+    if (goes_well(result)) result = api.recv(to + peer * bytes, part, type, peer, comm_, stream);
   }
   return result;
 }

@@ -8,6 +8,7 @@
 #include "core/comm/nccl/nccl_channel.h"
 #include "core/comm/timeouts.h"
 #include "core/device/accelerator.h"
+#include "core/memory/tensor_data.h"
 
 namespace shardline {
 namespace {
@@ -144,11 +145,11 @@ std::string checked_library(Communicator& control, const NcclApi& api) {
 // Broadcasts rank 0's unique id.
 NcclId shared_id(Communicator& control, const NcclApi& api, const std::string& library) {
   // The first byte of the message says whether there is an id, so that all ranks learn of a failure.
-  const at::Tensor message = at::zeros({1 + static_cast<int64_t>(sizeof(NcclId))}, at::kByte);
-  char* const bytes = static_cast<char*>(message.mutable_data_ptr());
   NcclId id{};
+  const at::Tensor message = at::zeros({1 + std::ssize(id)}, at::kByte);
+  char* const bytes = mutable_data_of<char>(message);
   if (control.rank() == 0) {
-    bytes[0] = static_cast<char>(api.get_unique_id(&id));
+    bytes[0] = api.get_unique_id(&id);
     std::memcpy(bytes + 1, id.data(), id.size());
   }
   control.broadcast(message, 0, {.what = "NCCL unique id", .timeout = timeouts().start_up})->wait();
@@ -162,7 +163,7 @@ NcclId shared_id(Communicator& control, const NcclApi& api, const std::string& l
 }  // namespace
 
 CommunicatorPtr make_nccl_world(CommunicatorPtr control, int device_index, const NcclApi& api) {
-  const at::Device device(api.device_type, static_cast<c10::DeviceIndex>(device_index));
+  const at::Device device(api.device_type, device_index);
   const at::Device current = c10::impl::VirtualGuardImpl(device.type()).getDevice();
   SL_ASSERT(current == device, "NCCL takes the thread's current device, which is ", current, ", not ", device);
   CommIdentity identity;

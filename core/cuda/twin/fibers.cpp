@@ -170,7 +170,7 @@ void Fibers::wait_for_change(const uint64_t& counter) {
 }
 
 void Fibers::run(int count, bool last_first, const std::function<void(int)>& body) {
-  while (static_cast<int>(fibers_.size()) < count) {
+  while (std::ssize(fibers_) < count) {
     auto fiber = std::make_unique<Fiber>();
     void* stack =
         mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

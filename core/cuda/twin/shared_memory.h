@@ -53,8 +53,14 @@ class SharedElement {
     *value_ = value;
     return *this;
   }
-  SharedElement& operator=(const SharedElement& other) { return *this = static_cast<T>(other); }
-  SharedElement& operator+=(const T& value) { return *this = static_cast<T>(*this) + value; }
+  SharedElement& operator=(const SharedElement& other) {
+    const T value = other;
+    return *this = value;
+  }
+  SharedElement& operator+=(const T& value) {
+    const T before = *this;
+    return *this = before + value;
+  }
   void add_atomically(const T& value) {
     history_->add_atomically(access_of_this_thread());
     *value_ += value;

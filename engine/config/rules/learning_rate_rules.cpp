@@ -107,7 +107,7 @@ void read_stable_decay(const SchedulerArguments& arguments, std::optional<int64_
   options.warmup_shape = arguments.shape("warmup_type", RateShape::linear, shapes);
   options.decay_shape = arguments.shape("decay_type", RateShape::cosine, shapes);
   options.floor = arguments.number("min_lr_ratio", 0, 0, 1);
-  const auto others = static_cast<int64_t>(options.warmup_steps) + options.decay_steps;
+  const int64_t warmup_steps = options.warmup_steps, others = warmup_steps + options.decay_steps;
   options.stable_steps = arguments.steps("num_stable_steps", std::max<int64_t>(0, total.value_or(others) - others), 0);
   if (total && others + (arguments.has("num_stable_steps") ? options.stable_steps : 0) > *total)
     throw ConfigError(cat("warm-up, num_stable_steps and num_decay_steps are ", others + options.stable_steps,

@@ -69,8 +69,8 @@ std::vector<std::string> shell_words(const std::string& text) {
 }
 
 std::string shell_quoted(const std::string& word) {
-  const auto is_plain = [](char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) || std::string("_-+=.,:/@%^").find(c) != std::string::npos;
+  const auto is_plain = [](unsigned char c) {
+    return std::isalnum(c) || std::string("_-+=.,:/@%^").find(c) != std::string::npos;
   };
   bool plain = !word.empty();
   std::string quoted = "'";

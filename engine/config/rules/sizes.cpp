@@ -181,7 +181,7 @@ Layout check_sizes(const Config& config, int world_size, const Complaint& compla
   // Evaluation cuts a replica's batch into as many microbatches.
   const std::int64_t evaluated = (layout.eval_batch + microbatches - 1) / microbatches;
   if (!check_tokens(config, evaluated, "training.per_device_eval_batch_size", complain) || !fits) return layout;
-  layout.microbatch_size = static_cast<int>(samples);
+  layout.microbatch_size = samples;
   layout.microbatches = microbatches * batch.accumulation_steps;
   layout.accumulation_steps = batch.accumulation_steps;
   return layout;

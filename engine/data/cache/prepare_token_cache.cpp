@@ -4,6 +4,7 @@
 
 #include "core/comm/timeouts.h"
 #include "core/error.h"
+#include "core/hex.h"
 #include "engine/data/cache/file_lock.h"
 #include "engine/data/cache/ordered_work.h"
 #include "engine/data/cache/partial_file.h"
@@ -19,10 +20,11 @@ namespace fs = std::filesystem;
 constexpr size_t kHashedBytes = size_t{64} << 20;  // between two reports
 
 std::string text_of(XXH128_hash_t digest) {
-  char text[33];
-  std::snprintf(text, sizeof text, "%016llx%016llx", static_cast<unsigned long long>(digest.high64),
-                static_cast<unsigned long long>(digest.low64));
-  return text;
+  return hex_digits(digest.high64) + hex_digits(digest.low64);
+}
+
+std::string_view bytes_of(const TokenCacheHeader& header) {
+  return {reinterpret_cast<const char*>(&header), sizeof header};
 }
 
 // Reports the two halves of the work: hashing the files, then checking or making the cache.
@@ -33,7 +35,8 @@ class Meter {
   void hashed(int64_t bytes) { report(hashed_ += bytes); }
   void second_half(int64_t done, int64_t total) {
     const double part = total > 0 ? 1.0 * done / total : 1;
-    report(bytes_ + static_cast<int64_t>(part * bytes_));
+    const int64_t done_bytes = part * bytes_;
+    report(bytes_ + done_bytes);
   }
   // Reading bytes again does not count as progress, but waiting processes must see that this one is alive.
   void read_again() { show(last_); }
@@ -203,7 +206,7 @@ class CacheWriter {
     header.digest[1] = digest.low64;
     header.ids_checksum = XXH3_64bits_digest(checksum_.get());
     header.checksum = header.expected_checksum();
-    file_.overwrite(0, {reinterpret_cast<const char*>(&header), sizeof header});
+    file_.overwrite(0, bytes_of(header));
     file_.commit();
   }
 
@@ -244,7 +247,7 @@ class CacheWriter {
     done_bytes_ = 0;
     border_ = {};
     const TokenCacheHeader header;  // until the cache is complete
-    file_.append({reinterpret_cast<const char*>(&header), sizeof header});
+    file_.append(bytes_of(header));
   }
 
   // False unless the file holds the ids that its note describes.

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "core/error.h"
+#include "core/hex.h"
 #include "engine/data/cache/token_cache_header.h"
 
 namespace shardline {
@@ -19,10 +20,7 @@ void widen(const char* from, int64_t count, int64_t* out) {
 }
 
 std::string hex(const uint64_t (&digest)[2]) {
-  char text[33];
-  std::snprintf(text, sizeof text, "%016llx%016llx", static_cast<unsigned long long>(digest[0]),
-                static_cast<unsigned long long>(digest[1]));
-  return text;
+  return hex_digits(digest[0]) + hex_digits(digest[1]);
 }
 
 }  // namespace

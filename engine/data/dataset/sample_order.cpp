@@ -86,7 +86,7 @@ void SampleOrder::shuffle(int64_t epoch) {
   permutation_.resize(options_.samples);
   std::iota(permutation_.begin(), permutation_.end(), 0u);
   // Seed and epoch each go through the generator, so that (1, 2) and (2, 1) are unrelated.
-  SplitMix64 random(SplitMix64(options_.seed).next() ^ SplitMix64(~static_cast<uint64_t>(epoch)).next());
+  SplitMix64 random(SplitMix64(options_.seed).next() ^ SplitMix64(~epoch).next());
   for (uint64_t left = permutation_.size(); left > 1; --left) {
     std::swap(permutation_[left - 1], permutation_[random.below(left)]);
   }

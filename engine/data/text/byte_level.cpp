@@ -33,7 +33,7 @@ std::optional<std::string> bytes_of_byte_level(std::string_view token) {
   static const std::unordered_map<char32_t, char> byte_of = [] {
     std::unordered_map<char32_t, char> table;
     const auto code_points = code_points_of_bytes();
-    for (int byte = 0; byte < 256; ++byte) table[code_points[byte]] = static_cast<char>(byte);
+    for (int byte = 0; byte < 256; ++byte) table[code_points[byte]] = byte;
     return table;
   }();
   if (!is_valid_utf8(token)) return std::nullopt;

@@ -20,8 +20,7 @@ std::string category_members(const std::string& name) {
   for (const UnicodeRange& range : unicode_additions()) {
     if (range.category[0] != name[0] || (name.size() == 2 && range.category[1] != name[1])) continue;
     char text[48];
-    std::snprintf(text, sizeof text, "\\x{%x}-\\x{%x}", static_cast<unsigned>(range.first),
-                  static_cast<unsigned>(range.last));
+    std::snprintf(text, sizeof text, "\\x{%x}-\\x{%x}", range.first, range.last);
     members += text;
   }
   return members;
@@ -81,8 +80,8 @@ class Translator {
 
   void escape() {
     if (at_ + 1 >= in_.size()) refuse(1);
-    const char kind = in_[at_ + 1];
-    const bool punctuation = kind > ' ' && kind < 0x7F && !std::isalnum(static_cast<unsigned char>(kind));
+    const unsigned char kind = in_[at_ + 1];
+    const bool punctuation = kind > ' ' && kind < 0x7F && !std::isalnum(kind);
     if (punctuation || kind == 'r' || kind == 'n' || kind == 't' || kind == 'f') {
       copy(2);
     } else if (kind == 's' || kind == 'S') {
@@ -139,10 +138,9 @@ std::string pcre2_pattern(std::string_view oniguruma) {
 
 std::string literal_pattern(std::string_view text) {
   std::string pattern;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
+  for (const unsigned char byte : text) {
     if (byte < 0x80 && !std::isalnum(byte) && byte > ' ') pattern += '\\';
-    pattern += c;
+    pattern += byte;
   }
   return pattern;
 }

@@ -56,7 +56,7 @@ SplitPattern::SplitPattern(const std::string& pattern, Keep keep) : pattern_(pat
   if (!code) {
     throw DataError(cat("the split pattern ", pattern, " is not valid at character ", where, ": ", message_of(error)));
   }
-  code_ = std::shared_ptr<void>(code, [](void* owned) { pcre2_code_free(static_cast<pcre2_code*>(owned)); });
+  code_ = std::shared_ptr<void>(code, pcre2_code_free);
   // Without machine code the interpreter does the same, slower.
   pcre2_jit_compile(code, PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD);
   bytes_behind_ = lookbehind_bytes(code, pattern);

@@ -6,9 +6,16 @@
 #include <cstdint>
 
 namespace shardline {
+namespace {
+
+const uint8_t* unsigned_bytes(std::string_view bytes) {
+  return reinterpret_cast<const uint8_t*>(bytes.data());
+}
+
+}  // namespace
 
 bool is_valid_utf8(std::string_view bytes) {
-  const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
+  const uint8_t* data = unsigned_bytes(bytes);
   const int64_t size = bytes.size();
   for (int64_t offset = 0; offset < size;) {
     if (data[offset] < 0x80) {
@@ -23,7 +30,7 @@ bool is_valid_utf8(std::string_view bytes) {
 }
 
 std::string replace_invalid_utf8(std::string_view bytes, std::vector<Utf8Repair>* repairs) {
-  const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
+  const uint8_t* data = unsigned_bytes(bytes);
   const int64_t size = bytes.size();
   std::string out;
   out.reserve(bytes.size());
@@ -42,7 +49,7 @@ std::string replace_invalid_utf8(std::string_view bytes, std::vector<Utf8Repair>
 }
 
 size_t code_point_start(std::string_view bytes, size_t offset) {
-  const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
+  const uint8_t* data = unsigned_bytes(bytes);
   for (size_t back = 1; back <= 3 && back <= offset && offset < bytes.size(); ++back) {
     if (U8_IS_TRAIL(data[offset - back])) continue;
     // The part that begins there may extend beyond `offset`.
@@ -57,18 +64,18 @@ void append_utf8(std::string& out, char32_t code_point) {
   uint8_t buffer[U8_MAX_LENGTH];
   int length = 0;
   U8_APPEND_UNSAFE(buffer, length, code_point);
-  out.append(reinterpret_cast<const char*>(buffer), length);
+  out.append(buffer, buffer + length);
 }
 
 char32_t next_code_point(std::string_view bytes, size_t& offset) {
-  const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
+  const uint8_t* data = unsigned_bytes(bytes);
   UChar32 code_point = 0;
   U8_NEXT_OR_FFFD(data, offset, bytes.size(), code_point);
   return code_point;
 }
 
 char32_t previous_code_point(std::string_view bytes, size_t& end) {
-  const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
+  const uint8_t* data = unsigned_bytes(bytes);
   // The macro looks back at most four bytes, with 32-bit places.
   const size_t from = end > U8_MAX_LENGTH ? end - U8_MAX_LENGTH : 0;
   int32_t place = end - from;

@@ -63,7 +63,8 @@ AddedTokenMatcher::AddedTokenMatcher(std::vector<AddedToken> tokens) {
     size_t offset = 0;
     any_begins_with_space_ |= is_white_space(next_code_point(token.content, offset));
     if (token.single_word) bytes_behind_ = 4;
-    by_first_byte_[static_cast<unsigned char>(token.content[0])].push_back(std::move(token));
+    const unsigned char first_byte = token.content[0];
+    by_first_byte_[first_byte].push_back(std::move(token));
   }
   for (auto& bucket : by_first_byte_) {
     std::stable_sort(bucket.begin(), bucket.end(),
@@ -73,7 +74,8 @@ AddedTokenMatcher::AddedTokenMatcher(std::vector<AddedToken> tokens) {
 
 const AddedToken* AddedTokenMatcher::match_at(std::string_view text, size_t offset, bool ends, bool& unsure) const {
   const std::string_view rest = text.substr(offset);
-  for (const AddedToken& token : by_first_byte_[static_cast<unsigned char>(text[offset])]) {
+  const unsigned char first_byte = text[offset];
+  for (const AddedToken& token : by_first_byte_[first_byte]) {
     if (rest.starts_with(token.content)) return &token;
     if (!ends && std::string_view(token.content).starts_with(rest)) {
       unsure = true;

@@ -32,8 +32,8 @@ WordMemory& memory_of_this_thread(uint64_t instance) {
   return memory;
 }
 
-uint64_t pair_key(int32_t left, int32_t right) {
-  return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
+uint64_t pair_key(uint32_t left, uint32_t right) {
+  return uint64_t{left} << 32 | right;
 }
 
 // A word while it is merged: a list of symbols by position.
@@ -68,10 +68,10 @@ BpeModel::BpeModel(const BpeVocabulary& vocabulary) : fuse_unknown_(vocabulary.f
     byte_ids_[byte] = found == vocabulary.ids.end() ? kGone : found->second;
   }
   if (vocabulary.unknown) unknown_ = id_of(*vocabulary.unknown, "its unk_token");
-  for (size_t rank = 0; rank < vocabulary.merges.size(); ++rank) {
+  for (int32_t rank = 0; rank < std::ssize(vocabulary.merges); ++rank) {
     const auto& [left, right] = vocabulary.merges[rank];
     const uint64_t pair = pair_key(id_of(left, "part of a merge"), id_of(right, "part of a merge"));
-    merges_[pair] = {static_cast<int32_t>(rank), id_of(left + right, "the result of a merge")};
+    merges_[pair] = {rank, id_of(left + right, "the result of a merge")};
   }
   if (vocabulary.ignore_merges) {
     for (const auto& [token, id] : vocabulary.ids) {
@@ -121,11 +121,10 @@ std::vector<int32_t> BpeModel::symbols(std::string_view word) const {
   std::vector<int32_t> ids;
   ids.reserve(word.size());
   bool after_unknown = false;
-  for (const char c : word) {
-    const auto byte = static_cast<unsigned char>(c);
+  for (const unsigned char byte : word) {
     const bool known = byte_ids_[byte] != kGone;
     if (!known && !unknown_) {
-      throw DataError(cat("the tokenizer has no token for byte ", static_cast<int>(byte), " and no unk_token"));
+      throw DataError(cat("the tokenizer has no token for byte ", int{byte}, " and no unk_token"));
     }
     if (known || !after_unknown || !fuse_unknown_) ids.push_back(known ? byte_ids_[byte] : *unknown_);
     after_unknown = !known;

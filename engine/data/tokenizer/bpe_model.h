@@ -39,9 +39,7 @@ class BpeModel {
     int32_t rank;
     int32_t id;
   };
-  static size_t pair_of_bytes(char left, char right) {
-    return static_cast<size_t>(static_cast<unsigned char>(left)) << 8 | static_cast<unsigned char>(right);
-  }
+  static size_t pair_of_bytes(unsigned char left, unsigned char right) { return size_t{left} << 8 | right; }
   void find_never_joined(const BpeVocabulary& vocabulary);
   std::vector<int32_t> whole_or_merged(std::string_view word) const;
   std::vector<int32_t> merged(std::string_view word) const;

@@ -8,8 +8,9 @@
 
 namespace shardline {
 std::vector<int32_t> ByteTokenizer::encode(std::string_view text) const {
-  const auto* bytes = reinterpret_cast<const uint8_t*>(text.data());
-  return {bytes, bytes + text.size()};
+  std::vector<int32_t> ids(text.size());
+  std::transform(text.begin(), text.end(), ids.begin(), [](unsigned char byte) { return byte; });
+  return ids;
 }
 
 // Every byte is a seam.
@@ -26,7 +27,7 @@ EncodedPart ByteTokenizer::encode_part(std::string_view text, const Seam& from, 
 std::string ByteTokenizer::decode(std::span<const int32_t> ids) const {
   std::string bytes;
   for (const int32_t id : ids) {
-    if (id >= 0 && id < 256) bytes += static_cast<char>(id);
+    if (id >= 0 && id < 256) bytes += id;
   }
   return replace_invalid_utf8(bytes);
 }

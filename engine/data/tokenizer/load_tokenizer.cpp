@@ -1,9 +1,8 @@
 #include <xxhash.h>
 
-#include <cstdio>
-
 #include "core/error.h"
 #include "core/files/mapped_file.h"
+#include "core/hex.h"
 #include "engine/data/tokenizer/bpe_tokenizer.h"
 #include "engine/data/tokenizer/byte_tokenizer.h"
 #include "engine/data/tokenizer/tokenizer.h"
@@ -26,9 +25,7 @@ std::string digest_of(const fs::path& folder, const fs::path& json) {
     const MappedFile file(path);
     digest = XXH3_64bits_withSeed(file.bytes().data(), file.size(), digest + 1);
   }
-  char text[17];
-  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(digest));
-  return text;
+  return hex_digits(digest);
 }
 
 TokenizerPtr build(BpeTokenizerSpec spec, const fs::path& folder, const fs::path& json) {

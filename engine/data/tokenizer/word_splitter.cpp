@@ -24,23 +24,24 @@ AddedTokenMatcher matcher(const WordRules& rules, bool in_normalized_text) {
 }
 
 void append_number(std::string& out, size_t value) {
-  for (; value >= 0x80; value >>= 7) out += static_cast<char>(value | 0x80);
-  out += static_cast<char>(value);
+  for (; value >= 0x80; value >>= 7) out += value | 0x80;
+  out += value;
 }
 
 size_t take_number(std::string_view& in) {
   size_t value = 0;
   for (int shift = 0; !in.empty() && shift < 63; shift += 7) {
-    const auto byte = static_cast<unsigned char>(in[0]);
+    const unsigned char byte = in[0];
+    const size_t bits = byte & 0x7F;
     in.remove_prefix(1);
-    value |= static_cast<size_t>(byte & 0x7F) << shift;
+    value |= bits << shift;
     if (byte < 0x80) break;
   }
   return value;
 }
 
 bool begins_code_point(std::string_view text, size_t offset) {
-  return offset >= text.size() || (static_cast<unsigned char>(text[offset]) & 0xC0) != 0x80;
+  return offset >= text.size() || (text[offset] & 0xC0) != 0x80;
 }
 
 bool within(const AddedTokenMatcher::Intervals& intervals, size_t offset) {

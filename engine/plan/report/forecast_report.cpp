@@ -116,7 +116,8 @@ void add_forecast(json& plan, const Forecast& f) {
   plan["node_hours"] = f.total_steps > 0 ? json(f.node_hours) : json();
   plan["cost"] = or_null(f.cost);
   plan["spot_cost"] = or_null(f.spot_cost);
-  plan["disk_bytes"] = static_cast<int64_t>(f.disk_bytes);
+  const int64_t disk_bytes = f.disk_bytes;
+  plan["disk_bytes"] = disk_bytes;
 }
 
 std::string forecast_text(const Forecast& f, const Plan& plan) {

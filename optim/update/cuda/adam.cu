@@ -1,6 +1,7 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "core/alignment.h"
 #include "core/cuda/launch.h"
 #include "optim/update/cuda/update_launches.h"
 
@@ -83,24 +84,26 @@ void start(const Ranges& ranges, const Factors& f, Number rounded, Stream stream
 }  // namespace
 
 void adam_step(const std::vector<AdamRange>& all, const AdamStep& s, Number rounded, Stream stream) {
-  const auto corrected = [&](double beta) { return 1 - std::pow(beta, static_cast<double>(s.step)); };
-  const Factors f{.decay = static_cast<float>(s.decoupled ? s.learning_rate * s.weight_decay : s.weight_decay),
-                  .gradient = static_cast<float>(s.gradient_factor),
-                  .most = static_cast<float>(s.max_gradient_value),
-                  .beta1 = static_cast<float>(s.beta1),
-                  .beta2 = static_cast<float>(s.beta2),
-                  .step_size = static_cast<float>(s.learning_rate / corrected(s.beta1)),
-                  .root_correction = static_cast<float>(std::sqrt(corrected(s.beta2))),
-                  .epsilon = static_cast<float>(s.epsilon),
-                  .device_gradient = s.device_factor,
-                  .decoupled = s.decoupled};
+  const double steps = s.step;
+  const auto corrected = [&](double beta) { return 1 - std::pow(beta, steps); };
+  Factors f;
+  f.decay = s.decoupled ? s.learning_rate * s.weight_decay : s.weight_decay;
+  f.gradient = s.gradient_factor;
+  f.most = s.max_gradient_value;
+  f.beta1 = s.beta1;
+  f.beta2 = s.beta2;
+  f.step_size = s.learning_rate / corrected(s.beta1);
+  f.root_correction = std::sqrt(corrected(s.beta2));
+  f.epsilon = s.epsilon;
+  f.device_gradient = s.device_factor;
+  f.decoupled = s.decoupled;
   Ranges ranges;
   for (const AdamRange& range : all) {
     bool aligned = range.count % 4 == 0;
     for (const float* start_of :
          std::initializer_list<const float*>{range.values, range.gradients, range.first, range.second})
-      aligned = aligned && reinterpret_cast<uintptr_t>(start_of) % 16 == 0;
-    aligned = aligned && reinterpret_cast<uintptr_t>(range.rounded) % 8 == 0;
+      aligned = aligned && is_aligned(start_of, 16);
+    aligned = aligned && is_aligned(range.rounded, 8);
     if (range.rounded != nullptr && rounded == Number::fp32)
       throw std::invalid_argument("rounded values are of half precision");
     if (!aligned) throw std::invalid_argument("ranges are multiples of four numbers, at multiples of 16 bytes");

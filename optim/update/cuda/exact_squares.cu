@@ -2,6 +2,7 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "core/alignment.h"
 #include "core/cuda/launch.h"
 #include "core/numbers/exact_sum.h"
 #include "core/numbers/norm_leaf.h"
@@ -19,7 +20,7 @@ using Word = unsigned long long;
 // Every lane has its own words, so that the lanes of a warp never add to the same word at once.
 SHARDLINE_DEVICE void add_to_words(const SharedArray<Word>& words, double value) {
   const uint64_t bits = double_to_bits(value);
-  const int exponent = static_cast<int>(bits >> 52 & 0x7ff), lane = lane_index();
+  const int exponent = bits >> 52 & 0x7ff, lane = lane_index();
   uint64_t mantissa = bits & ((uint64_t{1} << 52) - 1);
   if (exponent == 0x7ff) {
     add_atomically(words[(mantissa != 0 ? kNans : kInfinities) * kPlaces + lane], Word{1});
@@ -28,11 +29,11 @@ SHARDLINE_DEVICE void add_to_words(const SharedArray<Word>& words, double value)
   if (exponent > 0) mantissa |= uint64_t{1} << 52;
   const int place = exponent > 0 ? exponent - 1 : 0, word = place / kBits, shift = place % kBits;
   // 53 bits, shifted by up to 31: three words.
-  const uint64_t low = (mantissa & 0xffffffffu) << shift, high = (mantissa >> 32) << shift;
-  const uint64_t middle = (low >> 32) + (high & 0xffffffffu);
-  add_atomically(words[word * kPlaces + lane], static_cast<Word>(low & 0xffffffffu));
-  add_atomically(words[(word + 1) * kPlaces + lane], static_cast<Word>(middle));
-  add_atomically(words[(word + 2) * kPlaces + lane], static_cast<Word>(high >> 32));
+  const Word low = (mantissa & 0xffffffffu) << shift, high = (mantissa >> 32) << shift;
+  const Word middle = (low >> 32) + (high & 0xffffffffu);
+  add_atomically(words[word * kPlaces + lane], low & 0xffffffffu);
+  add_atomically(words[(word + 1) * kPlaces + lane], middle);
+  add_atomically(words[(word + 2) * kPlaces + lane], high >> 32);
 }
 
 SHARDLINE_KERNEL add_squares(const float* gradient, int64_t leaves, Word* total) {
@@ -73,12 +74,12 @@ SHARDLINE_KERNEL find_factor(ClipFactor a) {
     carried += a.words[word];
     const int64_t own = carried & 0xffffffff;
     carried >>= kBits;
-    if (own != 0) sum += static_cast<double>(own) * unit;
+    if (own != 0) sum += own * unit;
   }
   if (a.words[kInfinities] > 0) sum = INFINITY;
   if (a.words[kNans] > 0) sum = NAN;
   const double clip = a.most > 0 ? a.most / (sqrt(sum) / a.scale + 1e-6) : 1.0;
-  *a.factor = static_cast<float>((clip < 1.0 ? clip : 1.0) / a.scale);
+  *a.factor = (clip < 1.0 ? clip : 1.0) / a.scale;
 }
 
 }  // namespace
@@ -89,7 +90,7 @@ void clip_factor(const ClipFactor& a, Stream stream) {
 }
 
 void add_exact_squares(const float* gradient, int64_t count, int64_t* words, Stream stream) {
-  if (count % kNormLeaf != 0 || reinterpret_cast<uintptr_t>(gradient) % 16 != 0)
+  if (count % kNormLeaf != 0 || !is_aligned(gradient, 16))
     throw std::invalid_argument("gradients are whole leaves, at multiples of 16 bytes");
   const int64_t leaves = count / kNormLeaf;
   launch({.kernel = "add_exact_squares",

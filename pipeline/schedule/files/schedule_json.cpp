@@ -10,7 +10,9 @@ namespace {
 
 using nlohmann::json;
 
-constexpr Op kLastOp = Op::settle_gradients;
+constexpr Op kOps[] = {Op::forward,         Op::backward_input,  Op::backward_weight,
+                       Op::send_activation, Op::recv_activation, Op::send_gradient,
+                       Op::recv_gradient,   Op::end_gradients,   Op::settle_gradients};
 
 int read_int(const JsonValue& value) {
   return value.integer(std::numeric_limits<int>::min());
@@ -18,8 +20,8 @@ int read_int(const JsonValue& value) {
 
 Op read_op(const JsonValue& value) {
   const auto name = value.text();
-  for (int op = 0; op <= static_cast<int>(kLastOp); ++op)
-    if (name == to_string(static_cast<Op>(op))) return static_cast<Op>(op);
+  for (const Op op : kOps)
+    if (name == to_string(op)) return op;
   value.fail("unknown instruction");
 }
 

@@ -51,13 +51,16 @@ class ListScheduler {
   }
 
   std::optional<Cell> best(const Stage& stage, int now) const {
+    const auto next = [](CellWork work, const std::vector<Ends>& ends, int chunk) {
+      const int microbatch = ends[chunk].size();
+      return Cell{work, microbatch, chunk};
+    };
     for (auto chunk = stage.chunks.rbegin(); chunk != stage.chunks.rend(); ++chunk)
       if (can_backward(*chunk, now))
-        return Cell{rules_.backward == Backward::split ? CellWork::backward_input : CellWork::backward,
-                    static_cast<int>(backward_[*chunk].size()), *chunk};
+        return next(rules_.backward == Backward::split ? CellWork::backward_input : CellWork::backward, backward_,
+                    *chunk);
     for (auto chunk = stage.chunks.rbegin(); chunk != stage.chunks.rend(); ++chunk)
-      if (can_forward(stage, *chunk, now))
-        return Cell{CellWork::forward, static_cast<int>(forward_[*chunk].size()), *chunk};
+      if (can_forward(stage, *chunk, now)) return next(CellWork::forward, forward_, *chunk);
     if (!stage.weights.empty()) return stage.weights.front();
     return {};
   }

@@ -5,6 +5,7 @@
 #include <set>
 #include <sstream>
 
+#include "core/enum_array.h"
 #include "core/error.h"
 
 namespace shardline {
@@ -16,8 +17,8 @@ struct Colour {
   const char* name;
   int red, green, blue;
 };
-constexpr Colour kColours[] = {
-    {"forward", 130, 170, 232}, {"input gradient", 122, 200, 150}, {"weight gradient", 240, 184, 96}};
+constexpr EnumArray<Op, Colour, 3> kColours = {
+    {{"forward", 130, 170, 232}, {"input gradient", 122, 200, 150}, {"weight gradient", 240, 184, 96}}};
 
 std::string escaped(const std::string& text) {
   std::string result;
@@ -34,9 +35,9 @@ std::string number(double value) {
 
 // A row's later chunks are darker.
 std::string fill(Op op, size_t chunk_of_row, size_t chunks_of_row) {
-  const auto& colour = kColours[static_cast<size_t>(op)];
+  const auto& colour = kColours[op];
   const double shade = 1 - 0.35 * chunk_of_row / chunks_of_row;
-  const auto part = [&](int value) { return static_cast<int>(value * shade); };
+  const auto part = [&](int value) -> int { return value * shade; };
   return cat("rgb(", part(colour.red), ",", part(colour.green), ",", part(colour.blue), ")");
 }
 
@@ -75,9 +76,9 @@ void draw(std::ostream& out, const PictureRow& row, double y, double scale) {
 
 void legend(std::ostream& out, bool has_chunks, double y) {
   double x = kLeft;
-  for (const auto& colour : kColours) {
-    box(out, x, y - 11, 14, 14, fill(static_cast<Op>(&colour - kColours), 0, 1));
-    text(out, x + 20, y, colour.name);
+  for (const Op op : {Op::forward, Op::backward_input, Op::backward_weight}) {
+    box(out, x, y - 11, 14, 14, fill(op, 0, 1));
+    text(out, x + 20, y, kColours[op].name);
     x += 150;
   }
   if (has_chunks) text(out, x, y, "darker: later chunks");

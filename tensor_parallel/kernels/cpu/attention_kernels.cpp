@@ -99,7 +99,7 @@ class Mask {
 
   void make(int64_t sample, int64_t head, int64_t first, int64_t queries) {
     if (!drops_) return;
-    const auto number = static_cast<uint32_t>(dropout_.samples.const_data_ptr<int64_t>()[sample]);
+    const uint32_t number = dropout_.samples.const_data_ptr<int64_t>()[sample];
     const RandomStream stream{dropout_.seed, dropout_.op, dropout_.step, number};
     for (int64_t query = first; query < first + queries; ++query) {
       const int64_t row = (dropout_.first_head + head) * dropout_.max_positions + query;
@@ -242,9 +242,8 @@ std::tuple<at::Tensor, at::Tensor> attention_forward(const at::Tensor& q, const 
         mask.make(sample, head, block.first, block.queries);
         T* row = numbers<T>(room);
         for (int64_t i = 0; i < block.queries; ++i, row += room.stride(0))
-          lse[block.first + i] =
-              drop_softmax(row, mask.row(i), block.first + i + 1, block.keys,
-                           static_cast<T>(scale.scale * scale.divisor), static_cast<T>(mask.kept_scale()));
+          lse[block.first + i] = drop_softmax(row, mask.row(i), block.first + i + 1, block.keys,
+                                              scale.scale * scale.divisor, mask.kept_scale());
         multiply_values(result.rows(block.first, block.queries), scores, values.narrow(0, 0, block.keys));
       });
       result.store();
@@ -284,9 +283,8 @@ at::Tensor attention_backward(const at::Tensor& d_out, const at::Tensor& q, cons
         for (int64_t i = 0; i < block.queries; ++i, row += room.stride(0), gradient += room.stride(0)) {
           const int64_t query = block.first + i;
           const T along = dot(d_row + query * d_result.stride(0), out_row + query * result.stride(0), head_dim);
-          softmax_gradient(row, gradient, mask.row(i), query + 1, block.keys,
-                           static_cast<T>(scale.scale * scale.divisor), static_cast<T>(scale.scale),
-                           static_cast<T>(mask.kept_scale()), lse[query], along);
+          softmax_gradient(row, gradient, mask.row(i), query + 1, block.keys, scale.scale * scale.divisor, scale.scale,
+                           mask.kept_scale(), lse[query], along);
         }
         multiply_values(d_queries.rows(block.first, block.queries), d_scores, seen_keys);
         add_to_keys(d_keys.rows(0, block.keys), d_scores, asking);

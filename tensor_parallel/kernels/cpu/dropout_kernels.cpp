@@ -62,7 +62,7 @@ void for_chunks(const DropoutRows& rows, int64_t row, int64_t features, const Vi
   const double scale = !drops ? 1 : rows.probability < 1 ? 1 / (1 - rows.probability) : 0;
   RandomStream stream{rows.seed, rows.op, rows.step};
   if (drops)
-    stream.sample = static_cast<uint32_t>(rows.samples.const_data_ptr<int64_t>()[token / rows.length]);
+    stream.sample = rows.samples.const_data_ptr<int64_t>()[token / rows.length];
   else
     keep.fill(1);
   const int64_t position = drops ? rows.first_position + token % rows.length : 0;
@@ -93,7 +93,7 @@ at::Tensor bias_dropout_add_forward(const at::Tensor& x, const at::Tensor& bias,
   if (x.is_meta()) return y;
   const at::Tensor zeros = at::zeros({n}, like.options());  // enough for either type
   with_types_of(x.scalar_type(), like.scalar_type(), [&]<class S, class R>(S, R) {
-    const S *from = constant_numbers<S>(x), *no_bias = static_cast<const S*>(zeros.const_data_ptr());
+    const S *from = constant_numbers<S>(x), *no_bias = data_of<S>(zeros);
     const S* added = bias.defined() ? constant_numbers<S>(bias) : no_bias;
     const R *other = constant_numbers<R>(residual), *nothing = constant_numbers<R>(zeros);
     R* to = numbers<R>(y);

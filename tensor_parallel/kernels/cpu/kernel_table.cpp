@@ -1,8 +1,8 @@
 #include "tensor_parallel/kernels/kernel_table.h"
 
-#include <array>
 #include <atomic>
 
+#include "core/enum_array.h"
 #include "tensor_parallel/kernels/aten/aten_kernels.h"
 #ifdef SHARDLINE_CUDA
 #include "tensor_parallel/kernels/cuda/cuda_kernels.h"
@@ -11,7 +11,7 @@
 namespace shardline {
 namespace {
 
-std::array<std::atomic<const KernelTable*>, at::COMPILE_TIME_MAX_DEVICE_TYPES> chosen_tables;
+EnumArray<at::DeviceType, std::atomic<const KernelTable*>, at::COMPILE_TIME_MAX_DEVICE_TYPES> chosen_tables;
 
 const KernelTable kAten = {
     aten::layer_norm_forward,       aten::layer_norm_backward,     aten::rms_norm_forward,
@@ -24,7 +24,7 @@ const KernelTable kAten = {
 
 const KernelTable& kernels_for(const at::Tensor& tensor) {
   const at::DeviceType device = tensor.device().type();
-  if (const KernelTable* table = chosen_tables[static_cast<size_t>(device)]) return *table;
+  if (const KernelTable* table = chosen_tables[device]) return *table;
 #ifdef SHARDLINE_CUDA
   if (device == at::kCUDA) return cuda::kernel_table();
 #endif
@@ -32,7 +32,7 @@ const KernelTable& kernels_for(const at::Tensor& tensor) {
 }
 
 void use_table(at::DeviceType device, const KernelTable* table) {
-  chosen_tables[static_cast<size_t>(device)] = table;
+  chosen_tables[device] = table;
 }
 
 }  // namespace shardline

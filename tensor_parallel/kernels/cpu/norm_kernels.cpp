@@ -107,6 +107,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> layer_norm_forward(const at::Tens
   if (x.is_meta()) return {y, mean, rstd};
   with_types_of(weight.scalar_type(), x.scalar_type(), [&]<class W, class X>(W, X) {
     using T = Wide<X>;
+    const T small = epsilon;
     const NormForward<W, X> a{constant_numbers<X>(x),
                               constant_numbers<W>(weight),
                               constant_numbers<W>(bias),
@@ -114,7 +115,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> layer_norm_forward(const at::Tens
                               numbers<T>(mean),
                               numbers<T>(rstd),
                               n,
-                              static_cast<T>(epsilon)};
+                              small};
     at::parallel_for(0, rows, rows_per_thread(n), [&](int64_t begin, int64_t end) { norm(a, begin, end); });
   });
   return {y, mean, rstd};

@@ -40,7 +40,7 @@ void rotate_pairs_(at::Tensor x, const at::Tensor& table, const at::Tensor& posi
             x.strides());
   with_type_of(x, [&]<class S>(S) {
     using T = Wide<S>;
-    S* numbers_of_x = static_cast<S*>(x.mutable_data_ptr());
+    S* numbers_of_x = mutable_data_of<S>(x);
     const T* cosine = constant_numbers<T>(table);
     const int64_t* where = constant_numbers<int64_t>(position);
     at::parallel_for(0, rows, rows_per_thread(heads * head_dim), [&](int64_t begin, int64_t end) {

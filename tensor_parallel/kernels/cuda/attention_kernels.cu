@@ -109,7 +109,7 @@ bool read_packed(const AttentionCase& c, int64_t number_bytes, const HeadRows* r
   bool packed = c.head_dim * number_bytes % 16 == 0;
   for (int i = 0; i < count; ++i)
     for (const int64_t stride : {rows[i].batch_stride, rows[i].head_stride, rows[i].token_stride})
-      packed = packed && stride * number_bytes % 16 == 0 && reinterpret_cast<uintptr_t>(rows[i].data) % 16 == 0;
+      packed = packed && stride * number_bytes % 16 == 0 && is_aligned(rows[i].data, 16);
   return packed;
 }
 

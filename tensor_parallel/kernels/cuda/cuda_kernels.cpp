@@ -23,7 +23,7 @@ at::Tensor row_statistics(const at::Tensor& x) {
 
 // An RMS norm is a layer norm without mean and bias: both are undefined. Returns y and rstd; the mean is written.
 std::tuple<at::Tensor, at::Tensor> norm_forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
-                                                const at::Tensor& mean, double epsilon) {
+                                                const at::Tensor& mean, float epsilon) {
   const at::Tensor y = at::empty_like(x, weight.options()), rstd = row_statistics(x);
   norm_forward({.x = read(x),
                 .weight = read(weight),
@@ -33,7 +33,7 @@ std::tuple<at::Tensor, at::Tensor> norm_forward(const at::Tensor& x, const at::T
                 .rstd = written_as<float>(rstd),
                 .rows = x.size(0),
                 .n = x.size(1),
-                .epsilon = static_cast<float>(epsilon)},
+                .epsilon = epsilon},
                number_of(weight), number_of(x), current_stream(x));
   return {y, rstd};
 }
@@ -244,11 +244,12 @@ bool whole_cross_entropy_(at::Tensor logits, const at::Tensor& label, at::Tensor
   if (!has_kernels(logits)) return false;
   SL_ASSERT(logits.stride(1) == 1, "strides ", logits.strides());
   const at::Tensor loss = at::empty({logits.size(0)}, logits.options().dtype(at::kFloat));
+  const float scale = gradient_scale.value_or(0);
   whole_cross_entropy({.logits = logits.mutable_data_ptr(),
                        .label = read_as<int64_t>(label),
                        .loss = written_as<float>(loss),
                        .total = written_as<double>(total),
-                       .scale = static_cast<float>(gradient_scale.value_or(0)),
+                       .scale = scale,
                        .rows = logits.size(0),
                        .v = logits.size(1),
                        .row_stride = logits.stride(0),

@@ -14,8 +14,8 @@ struct Masks {
 };
 
 Masks masks_of(const RowDropout& rows) {
-  return {rows, rows.probability > 0 && rows.tokens > 0, keep_limit(1 - rows.probability),
-          static_cast<float>(rows.probability < 1 ? 1 / (1 - rows.probability) : 0)};
+  const float kept_scale = rows.probability < 1 ? 1 / (1 - rows.probability) : 0;
+  return {rows, rows.probability > 0 && rows.tokens > 0, keep_limit(1 - rows.probability), kept_scale};
 }
 
 // The mask of one row: the factors of its elements.
@@ -25,16 +25,15 @@ class RowMask {
     const int64_t token = m.rows.first_token + row;
     if (!m.drops || token >= m.rows.tokens) return;
     drops_ = true;
-    words_ =
-        stream_words(m.rows.seed, m.rows.op, m.rows.step, static_cast<uint32_t>(m.rows.samples[token / m.rows.length]));
-    start_ = static_cast<uint64_t>((token % m.rows.length + m.rows.first_position) * n);
+    words_ = stream_words(m.rows.seed, m.rows.op, m.rows.step, m.rows.samples[token / m.rows.length]);
+    start_ = (token % m.rows.length + m.rows.first_position) * n;
   }
 
   // factor[j] is that of column `column` + j. Four columns share a block of random words, because every row whose
   // length is a multiple of four begins a block.
   template <int kV>
   SHARDLINE_DEVICE void factors(int64_t column, float* factor) const {
-    const uint64_t element = start_ + static_cast<uint64_t>(column);
+    const uint64_t element = start_ + column;
     PhiloxBlock block{};
     if (drops_) block = words_.block(element / 4);
     SHARDLINE_UNROLLED

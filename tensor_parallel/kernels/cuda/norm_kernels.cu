@@ -20,6 +20,7 @@ SHARDLINE_KERNEL norm_rows(NormForward a) {
   W* y = static_cast<W*>(a.y) + row * a.n;
   const W *weight = static_cast<const W*>(a.weight), *bias = static_cast<const W*>(a.bias);
   const int64_t first = lane_index() * kV, step = kWarp * kV;
+  const float count = a.n;
   float mean = 0;
   if (a.mean != nullptr) {
     float sum = 0;
@@ -28,7 +29,7 @@ SHARDLINE_KERNEL norm_rows(NormForward a) {
       SHARDLINE_UNROLLED
       for (int j = 0; j < kV; ++j) sum += number(numbers.value[j]);
     }
-    mean = warp_sum(sum) / static_cast<float>(a.n);
+    mean = warp_sum(sum) / count;
   }
   float square = 0;
   for (int64_t i = first; i < a.n; i += step) {
@@ -39,7 +40,7 @@ SHARDLINE_KERNEL norm_rows(NormForward a) {
       square += centred * centred;
     }
   }
-  const float rstd = 1.0f / sqrtf(warp_sum(square) / static_cast<float>(a.n) + a.epsilon);
+  const float rstd = 1.0f / sqrtf(warp_sum(square) / count + a.epsilon);
   for (int64_t i = first; i < a.n; i += step) {
     const Pack<X, kV> numbers = load<kV>(x + i);
     const Pack<W, kV> scale = load<kV>(weight + i);
@@ -66,7 +67,7 @@ norm_gradient_rows(NormBackward a) {
   const W *weight = static_cast<const W*>(a.weight), *all_dy = static_cast<const W*>(a.dy);
   const X* all_x = static_cast<const X*>(a.x);
   X* all_dx = static_cast<X*>(a.dx);
-  const float count = static_cast<float>(a.n);
+  const float count = a.n;
   float weight_sum[kGroups][kV] = {}, bias_sum[kGroups][kV] = {};
   int turn = 0;
   for (int64_t row = block_x(); row < a.rows; row += blocks_x(), turn ^= 1) {
@@ -75,7 +76,7 @@ norm_gradient_rows(NormBackward a) {
     float sum = 0, along = 0;                        // the sums of scaled and of scaled * normed
     SHARDLINE_UNROLLED
     for (int group = 0; group < kGroups; ++group) {
-      const int64_t i = (group * block_threads() + thread_index()) * static_cast<int64_t>(kV);
+      const int64_t i = int64_t{kV} * (group * block_threads() + thread_index());
       if (i >= a.n) break;
       const Pack<W, kV> dy = load<kV>(all_dy + row * a.n + i), scale = load<kV>(weight + i);
       const Pack<X, kV> x = load<kV>(all_x + row * a.n + i);
@@ -108,7 +109,7 @@ norm_gradient_rows(NormBackward a) {
     const float shift = a.mean != nullptr ? sum / count : 0.0f;
     SHARDLINE_UNROLLED
     for (int group = 0; group < kGroups; ++group) {
-      const int64_t i = (group * block_threads() + thread_index()) * static_cast<int64_t>(kV);
+      const int64_t i = int64_t{kV} * (group * block_threads() + thread_index());
       if (i >= a.n) break;
       Pack<X, kV> dx;
       SHARDLINE_UNROLLED
@@ -121,7 +122,7 @@ norm_gradient_rows(NormBackward a) {
   float* bias_part = weight_part + blocks_x() * a.n;
   SHARDLINE_UNROLLED
   for (int group = 0; group < kGroups; ++group) {
-    const int64_t i = (group * block_threads() + thread_index()) * static_cast<int64_t>(kV);
+    const int64_t i = int64_t{kV} * (group * block_threads() + thread_index());
     SHARDLINE_UNROLLED
     for (int j = 0; j < kV && i < a.n; ++j) {
       if (a.weight_grad != nullptr) weight_part[i + j] = weight_sum[group][j];
@@ -165,13 +166,13 @@ void norm_backward(const NormBackward& a, Number layer, Number residual, Stream 
   const RowCut cut(a.rows);
   const int64_t columns = in_fours(a.n, a.x, a.dy, a.dx, a.weight) ? a.n / 4 : a.n;
   const int sums = (a.weight_grad != nullptr) + (a.bias_grad != nullptr);
-  const Launch how{
-      .kernel = "norm_backward",
-      .blocks_x = cut.blocks,
-      .threads = static_cast<int>(std::clamp<int64_t>((columns + kWarp - 1) / kWarp * kWarp, kWarp, kMostThreads)),
-      .shared_bytes = 2 * 2 * kWarp * sizeof(float),
-      .bytes_read = a.rows * (a.n * (bytes_of(layer) + bytes_of(residual)) + 8) + a.n * bytes_of(layer),
-      .bytes_written = a.rows * a.n * bytes_of(residual) + sums * cut.blocks * a.n * 4};
+  const int threads = std::clamp<int64_t>((columns + kWarp - 1) / kWarp * kWarp, kWarp, kMostThreads);
+  const Launch how{.kernel = "norm_backward",
+                   .blocks_x = cut.blocks,
+                   .threads = threads,
+                   .shared_bytes = 2 * 2 * kWarp * sizeof(float),
+                   .bytes_read = a.rows * (a.n * (bytes_of(layer) + bytes_of(residual)) + 8) + a.n * bytes_of(layer),
+                   .bytes_written = a.rows * a.n * bytes_of(residual) + sums * cut.blocks * a.n * 4};
   with_numbers(layer, residual, [&]<class W, class X>(W, X) { start_backward<W, X>(a, how, stream); });
   add_part_sums({{a.parts, a.parts + cut.blocks * a.n}, {a.weight_grad, a.bias_grad}, cut.blocks, a.n}, stream);
 }

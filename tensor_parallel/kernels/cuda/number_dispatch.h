@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <stdexcept>
 
+#include "core/alignment.h"
 #include "core/numbers/half_numbers.h"
 #include "tensor_parallel/kernels/cuda/cuda_launches.h"
 
@@ -42,7 +43,7 @@ void with_numbers(Number layer, Number residual, const Run& run) {
 // Whether rows of n numbers that start at these addresses can be read four at a time.
 template <class... Pointers>
 bool in_fours(int64_t n, const Pointers*... start) {
-  return n % 4 == 0 && ((reinterpret_cast<uintptr_t>(start) % 16 == 0) && ...);
+  return n % 4 == 0 && (is_aligned(start, 16) && ...);
 }
 
 }  // namespace shardline::cuda

@@ -20,7 +20,7 @@ struct RowCut {
 // How the columns of a row, or its groups of four columns, are assigned to threads, one each.
 struct StripCut {
   explicit StripCut(int64_t items)
-      : threads(static_cast<int>(std::clamp<int64_t>((items + kWarp - 1) / kWarp * kWarp, kWarp, 256))),
+      : threads(std::clamp<int64_t>((items + kWarp - 1) / kWarp * kWarp, kWarp, 256)),
         count((items + threads - 1) / threads) {}
   int threads;    // per block
   int64_t count;  // the number of blocks

@@ -1,0 +1,12 @@
+// Where memory begins.
+#pragma once
+#include <cstdint>
+
+namespace shardline {
+
+// Whether the address is a multiple of `bytes`, a power of two. That of nothing, null, is.
+inline bool is_aligned(const void* address, uintptr_t bytes) {
+  return reinterpret_cast<uintptr_t>(address) % bytes == 0;
+}
+
+}  // namespace shardline
