@@ -20,8 +20,7 @@ SHARDLINE_DEVICE ScoreGradient score_gradient(float score, float d_dropped, bool
 
 // dq of one block of queries, and d_out * out of their rows.
 template <class T, class S>
-SHARDLINE_KERNEL_FOR(T::kThreads)
-query_gradients(AttentionBackward a, AttentionSizes sizes) {
+SHARDLINE_KERNEL(T::kThreads, query_gradients, AttentionBackward a, AttentionSizes sizes) {
   constexpr int kEights = T::kColumns / 8;
   SharedRoom room;
   const auto queries = room.take<S>(T::kRows * T::kStride);
@@ -83,8 +82,7 @@ query_gradients(AttentionBackward a, AttentionSizes sizes) {
 
 // dk and dv of one block of keys, from all queries that see them.
 template <class T, class S>
-SHARDLINE_KERNEL_FOR(T::kThreads)
-key_gradients(AttentionBackward a, AttentionSizes sizes) {
+SHARDLINE_KERNEL(T::kThreads, key_gradients, AttentionBackward a, AttentionSizes sizes) {
   constexpr int kEights = T::kColumns / 8;
   SharedRoom room;
   const auto keys = room.take<S>(T::kRows * T::kStride);

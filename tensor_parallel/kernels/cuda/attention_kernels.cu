@@ -10,8 +10,7 @@ namespace {
 
 // One block of queries of one head, against all keys up to the last of them. Scores are in units of log 2.
 template <class T, class S>
-SHARDLINE_KERNEL_FOR(T::kThreads)
-attention_rows(AttentionForward a, AttentionSizes sizes) {
+SHARDLINE_KERNEL(T::kThreads, attention_rows, AttentionForward a, AttentionSizes sizes) {
   constexpr int kEights = T::kColumns / 8;
   SharedRoom room;
   const auto queries = room.take<S>(T::kRows * T::kStride);

@@ -23,6 +23,8 @@ FAULTS = {"tensor_parallel/kernels/cuda": [
      "    sync_block();\n    load_tile<T, T::kColumns>(queries", "    load_tile<T, T::kColumns>(queries"),
     ("a barrier is missing after tiles are loaded", "attention_kernels.cu",
      "    sync_block();\n    float score", "    float score"),
+    ("a launch has more threads than its kernel declares", "attention_kernels.cu", ".threads = T::kThreads,",
+     ".threads = T::kThreads + kWarp,"),
     ("an operand of the tensor cores is read without transposing", "attention_tiles.h", "load_matrices<true>(right",
      "load_matrices<false>(right", ATTENTION),
     ("the mask of dropout is one element off", "dropout_kernels.cu",
