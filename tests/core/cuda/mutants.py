@@ -20,7 +20,7 @@ FAULTS = {"tensor_parallel/kernels/cuda": [
      "four(query + 2 * t + 1 - turn % 2,", ATTENTION),
     ("a key sees the query before it", "attention_kernels.cu", "2 * t + i % 2 <= first", "2 * t + i % 2 <= 1 + first"),
     ("a barrier is missing before tiles change", "attention_backward_kernels.cu",
-     "    sync_block();\n    load_tile<T, T::kColumns>(queries", "    load_tile<T, T::kColumns>(queries"),
+     "    sync_block();\n    queries.load(query", "    queries.load(query"),
     ("a barrier is missing after tiles are loaded", "attention_kernels.cu",
      "    sync_block();\n    float score", "    float score"),
     ("a launch has more threads than its kernel declares", "attention_kernels.cu", ".threads = T::kThreads,",
