@@ -3,7 +3,12 @@
 // includes no torch header, and neither may a .cu file.
 //
 // Kernels use the functions below instead of CUDA's own names, take all shared memory from a SharedRoom, and are
-// started by launch() (core/cuda/launch.h).
+// started by launch() (core/cuda/launch.h). They are declared as
+//
+//   SHARDLINE_KERNEL(threads, name, parameters...) { ... }
+//
+// with the most threads that their blocks may have: the compiler limits the registers of a thread so that such a block
+// fits, and launch() refuses a larger one.
 #pragma once
 #include <cstdint>
 
@@ -12,11 +17,8 @@
 
 #ifdef __CUDACC__
 #include <cuda_runtime.h>
-#define SHARDLINE_KERNEL __global__ void
-// For blocks of up to `threads` threads: the compiler limits the registers of a thread so that such a block fits.
-// Without the limit, a kernel must be able to start with the largest blocks (tests/core/cuda/compile_for_gpus.py checks
-// it).
-#define SHARDLINE_KERNEL_FOR(threads) __global__ void __launch_bounds__(threads)
+#define SHARDLINE_KERNEL(threads, name, ...) \
+  __global__ void __launch_bounds__(threads) name(::shardline::cuda::BlockOf<threads> __VA_OPT__(, ) __VA_ARGS__)
 #define SHARDLINE_DEVICE __device__ __forceinline__
 #define SHARDLINE_UNROLLED _Pragma("unroll")  // before loops over arrays that should stay in registers
 #else
@@ -24,8 +26,7 @@
 #include <cmath>
 
 #include "core/cuda/twin/grid.h"
-#define SHARDLINE_KERNEL void
-#define SHARDLINE_KERNEL_FOR(threads) void
+#define SHARDLINE_KERNEL(threads, name, ...) void name(::shardline::cuda::BlockOf<threads> __VA_OPT__(, ) __VA_ARGS__)
 #define SHARDLINE_DEVICE inline
 #define SHARDLINE_UNROLLED
 #endif
@@ -33,6 +34,10 @@
 namespace shardline::cuda {
 
 constexpr int kWarp = 32;
+
+// The first parameter of every kernel: the most threads of a block, as part of the kernel's type.
+template <int kThreads>
+struct BlockOf {};
 
 #ifdef __CUDACC__
 

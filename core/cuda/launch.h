@@ -17,9 +17,14 @@ struct Launch {
   int64_t bytes_read = 0, bytes_written = 0;  // in device memory; an element counts once per pass over it
 };
 
-// Starts the kernel on the stream; does nothing if there are no blocks. Throws std::runtime_error with CUDA's message.
-template <class... Parameters>
-void launch(const Launch& how, Stream stream, void (*kernel)(Parameters...), Parameters... parameters) {
+// Starts the kernel on the stream; does nothing if there are no blocks. Throws std::invalid_argument if a block has
+// more threads than the kernel declares, and std::runtime_error with CUDA's message.
+template <int kMostThreads, class... Parameters>
+void launch(const Launch& how, Stream stream, void (*kernel)(BlockOf<kMostThreads>, Parameters...),
+            Parameters... parameters) {
+  if (how.threads > kMostThreads)
+    throw std::invalid_argument("kernel " + std::string(how.kernel) + ": blocks of " + std::to_string(how.threads) +
+                                " threads, but it declares " + std::to_string(kMostThreads) + " at most");
   if (how.blocks_x * how.blocks_y == 0) return;
   log_launch(how.kernel, how.bytes_read, how.bytes_written);
 #ifdef __CUDACC__
@@ -31,11 +36,11 @@ void launch(const Launch& how, Stream stream, void (*kernel)(Parameters...), Par
   if (how.shared_bytes > kWithoutAsking)
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, how.shared_bytes));
   const dim3 grid(how.blocks_x, how.blocks_y);
-  kernel<<<grid, how.threads, how.shared_bytes, stream>>>(parameters...);
+  kernel<<<grid, how.threads, how.shared_bytes, stream>>>(BlockOf<kMostThreads>{}, parameters...);
   check(cudaGetLastError());
 #else
   twin::run_grid(how.kernel, {how.blocks_x, how.blocks_y, 1}, how.threads, how.shared_bytes,
-                 [&] { kernel(parameters...); });
+                 [&] { kernel(BlockOf<kMostThreads>{}, parameters...); });
 #endif
 }
 

@@ -119,7 +119,7 @@ void NcclChannel::launch(const NcclBatchPtr& batch) {
   if (!state.busy) mark_end();
 }
 
-// NCCL takes one launch at a time.
+// NCCL accepts one launch at a time.
 void NcclChannel::finish_launch() {
   if (!launching_) return;
   const CommRequest& first = launching_->requests.front();
@@ -140,7 +140,7 @@ int NcclChannel::enqueue(const NcclBatch& batch) {
   int result = api.group_start();
   for (const CommRequest& request : batch.requests)
     if (goes_well(result)) result = enqueue(request);
-  // The group is closed in any case; the first error counts.
+  // The group is closed in any case; the first error is returned.
   const int ended = api.group_end();
   return goes_well(result) ? ended : result;
 }
@@ -184,7 +184,7 @@ void NcclChannel::refuse_after_failure(const CommRequest& request) {
   if (const std::string failure = world_->failure(); !failure.empty()) fail(request, {.error = failure});
 }
 
-// Ends the world, if nothing else has.
+// Fails the world, unless it has failed already.
 void NcclChannel::fail(const CommRequest& request, const NcclWorld::State& state,
                        std::optional<Work::TimePoint> since) {
   flight_ring().end(request.ticket, FlightState::failed);
@@ -194,7 +194,8 @@ void NcclChannel::fail(const CommRequest& request, const NcclWorld::State& state
   throw DistributedError(world_->failure());
 }
 
-// After success: what is under way is finished, then freed. After failure everything was aborted already.
+// If the world has not failed, waits for what is under way before freeing it; after a failure everything has been
+// aborted.
 void NcclChannel::close() {
   if (std::uncaught_exceptions() > 0) world_->fail("the rank stopped with an exception");
   try {
@@ -205,7 +206,8 @@ void NcclChannel::close() {
     if (error.empty()) error = world_->settle(comm_, timeouts().collective).error;
     if (!error.empty()) return world_->fail(error);
     const HostWait host_wait("the end of a group");
-    for (const NcclBatchPtr& batch : under_way_) batch->end.synchronize();  // at once: nothing is left under way
+    for (const NcclBatchPtr& batch : under_way_)
+      batch->end.synchronize();  // returns at once, since nothing is under way any more
   } catch (const std::exception& error) {
     return world_->fail(error);
   }

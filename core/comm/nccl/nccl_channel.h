@@ -1,7 +1,7 @@
-// One NCCL communicator with its stream, on the rank's thread; shared by the communicator and its works.
+// One NCCL communicator and its stream, which the rank's thread uses. The communicator and its works share it.
 //
-// NCCL puts operations into the stream in the background: it may need the other ranks for a connection first. Only then
-// may an event mark their end, so every step that needs the event waits for NCCL to get there.
+// NCCL enqueues operations on the stream in the background, because it may have to connect to other ranks first. An
+// event can mark their end only after that, so every function that needs the event waits until NCCL has enqueued them.
 #pragma once
 #include <list>
 #include <memory>
@@ -12,7 +12,7 @@ namespace shardline {
 
 class NcclChannel {
  public:
-  // Owns comm from here on.
+  // Takes ownership of comm.
   NcclChannel(NcclWorldPtr world, void* comm, std::shared_ptr<const CommIdentity> identity);
   ~NcclChannel();
   NcclChannel(const NcclChannel&) = delete;
@@ -20,18 +20,19 @@ class NcclChannel {
 
   void* comm() const { return comm_; }
 
-  // Collects a send or receive for the next launch. All three throw DistributedError after a failure of the world.
+  // Collects a send or receive for the next launch. This and the next two functions throw DistributedError after a
+  // failure of the world.
   NcclBatchPtr add_message(CommRequest request);
   NcclBatchPtr launch_collective(CommRequest request);
-  // Launches the messages that were collected, and waits until NCCL has put everything into the stream.
+  // Launches the messages that were collected, and waits until NCCL has enqueued everything on the stream.
   void flush();
-  // Launches the batch if that has not happened yet; waits until NCCL has put the one before into the stream.
+  // Launches the batch if that has not happened yet; waits until NCCL has enqueued the previous one.
   void start(const NcclBatchPtr& batch);
 
-  // Whether the batch is over, or its world has failed. Launches it if that has not happened yet; never blocks and
-  // never throws.
+  // Returns whether the batch has ended or its world has failed. Launches the batch if that has not happened yet. Never
+  // blocks and never throws.
   bool advance(const NcclBatchPtr& batch);
-  // Makes the current stream wait for the batch, of which `request` is one. Throws DistributedError as above.
+  // Makes the current stream wait for the batch, which contains `request`. Throws DistributedError as above.
   void wait_for(const NcclBatchPtr& batch, const CommRequest& request);
 
  private:
@@ -44,15 +45,15 @@ class NcclChannel {
   void refuse_after_failure(const CommRequest& request);
   [[noreturn]] void fail(const CommRequest& request, const NcclWorld::State& state,
                          std::optional<Work::TimePoint> since = std::nullopt);
-  void close();  // an error of the device fails the world
+  void close();  // if the device reports an error, the world fails
 
   NcclWorldPtr world_;
   void* comm_;
   std::shared_ptr<const CommIdentity> identity_;
   c10::Stream stream_;
-  NcclBatchPtr messages_;              // sends and receives that wait for their launch
-  NcclBatchPtr launching_;             // which NCCL is putting into the stream
-  std::list<NcclBatchPtr> under_way_;  // to free their tensors on this thread
+  NcclBatchPtr messages_;              // sends and receives that are not launched yet
+  NcclBatchPtr launching_;             // the batch that NCCL is enqueueing
+  std::list<NcclBatchPtr> under_way_;  // kept so that their tensors are freed on this thread
 };
 using NcclChannelPtr = std::shared_ptr<NcclChannel>;
 

@@ -27,7 +27,7 @@ static_assert(sizeof(Ranges) + sizeof(Factors) <= 4096, "what a launch can pass 
 
 // S: of rounded values.
 template <class S>
-SHARDLINE_KERNEL update(Ranges ranges, Factors f) {
+SHARDLINE_KERNEL(kThreads, update, Ranges ranges, Factors f) {
   int low = 0, high = ranges.count;
   while (high - low > 1) {
     const int middle = (low + high) / 2;

@@ -36,7 +36,7 @@ SHARDLINE_DEVICE void add_to_words(const SharedArray<Word>& words, double value)
   add_atomically(words[(word + 2) * kPlaces + lane], high >> 32);
 }
 
-SHARDLINE_KERNEL add_squares(const float* gradient, int64_t leaves, Word* total) {
+SHARDLINE_KERNEL(kThreads, add_squares, const float* gradient, int64_t leaves, Word* total) {
   SharedRoom room;
   const auto words = room.take<Word>(kWords * kPlaces), sums = room.take<Word>(kWords);
   for (int i = thread_index(); i < kWords * kPlaces; i += kThreads) words[i] = 0;
@@ -65,7 +65,7 @@ SHARDLINE_KERNEL add_squares(const float* gradient, int64_t leaves, Word* total)
 }
 
 // Runs on one thread, because the words depend on each other.
-SHARDLINE_KERNEL find_factor(ClipFactor a) {
+SHARDLINE_KERNEL(kWarp, find_factor, ClipFactor a) {
   if (thread_index() > 0) return;
   int64_t carried = 0;
   double sum = 0, unit = 0x1p-1074;  // `unit` is that of a word; added from the lowest up, what is lost is below the

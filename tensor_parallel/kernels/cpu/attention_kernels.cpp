@@ -1,6 +1,6 @@
-// Causal attention, a block of queries of one (sample, head) at a time: its scores [queries, keys] are the only matrix
-// of that kind a thread ever holds. The backward pass makes them, and the mask of a dropout, again. Of half-precision
-// tensors a thread also holds one head's rows in fp32.
+// Causal attention. A thread computes a block of queries of one (sample, head) at a time, and the scores of this block
+// [queries, keys] are the only ones that it holds. The backward pass recomputes the scores and the dropout mask. For
+// half-precision tensors a thread also holds one head's rows in fp32.
 #include <ATen/Parallel.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/addmm.h>
@@ -25,12 +25,12 @@ namespace shardline {
 namespace {
 
 constexpr int64_t kBlock = 64;  // queries
-// Keys of one product: a block of queries that sees more of them takes several, so that the number of different
+// Keys of one product. A block of queries that sees more keys needs several products, so that the number of different
 // products does not grow with the length (onednn/onednn.h).
 constexpr int64_t kKeys = 1024;
 
-// One row of scores becomes probabilities of the keys up to the query, and 0 after it up to `width`; what is multiplied
-// with the values is scaled and masked. Returns the log of the sum of exponentials.
+// Replaces a row of scores by the probabilities of the keys up to the query, scaled and masked as they are multiplied
+// with the values, and by 0 from there up to `width`. Returns the log of the sum of exponentials.
 template <class T>
 SHARDLINE_INLINE T drop_softmax_of(T* row, const uint8_t* keep, int64_t keys, int64_t width, T scale, T kept_scale) {
   T largest = -std::numeric_limits<T>::infinity();
@@ -54,9 +54,9 @@ SHARDLINE_VECTORISED double drop_softmax(double* row, const uint8_t* keep, int64
   return drop_softmax_of(row, keep, keys, width, scale, kept_scale);
 }
 
-// One row of scores becomes the masked probabilities, and the row of their gradient becomes that of the scores.
-// score_scale is that of what the row holds, scale that of the products of queries and keys; along: the sum of d_out *
-// out over the row's features.
+// Replaces a row of scores by the masked probabilities, and the row of their gradients by the gradients of the scores.
+// score_scale multiplies the stored scores, scale the products of queries and keys; along is the sum of d_out * out
+// over the row's features.
 template <class T>
 SHARDLINE_INLINE void softmax_gradient_of(T* row, T* gradient, const uint8_t* keep, int64_t keys, int64_t width,
                                           T score_scale, T scale, T kept_scale, T log_sum_exp, T along) {
@@ -91,7 +91,7 @@ SHARDLINE_VECTORISED double dot(const double* a, const double* b, int64_t n) {
   return dot_of(a, b, n);
 }
 
-// The mask of a block of queries, a row of `length` bytes each.
+// The mask of a block of queries, with a row of `length` bytes for each.
 class Mask {
  public:
   Mask(const AttentionDropout& dropout, int64_t length)
@@ -121,7 +121,7 @@ class Mask {
 };
 
 struct Block {
-  int64_t first, queries, keys;  // keys: all that its last query sees
+  int64_t first, queries, keys;  // keys: those that its last query sees
 };
 
 template <class Visit>
@@ -132,7 +132,8 @@ void for_blocks(int64_t length, const Visit& visit) {
   }
 }
 
-// Runs visit(sample, head) for all of q's, on all threads; below autograd, which other threads do not know to be off.
+// Calls visit(sample, head) for every sample and head of q, on all threads. It runs below autograd, because disabling
+// autograd does not affect other threads.
 template <class Visit>
 void for_heads(const at::Tensor& q, const Visit& visit) {
   const int64_t heads = q.size(1);
@@ -156,12 +157,13 @@ at::Tensor with_dense_rows(const at::Tensor& t) {
   return t.stride(3) == 1 ? t : t.contiguous();
 }
 
-// A head's rows as the products take them.
+// A head's rows in the type in which products are computed.
 at::Tensor wide_head(const at::Tensor& t, int64_t sample, int64_t head) {
   return head_of(t, sample, head).to(wide_type(t));
 }
 
-// A head's part of a result: written in place where the result is wide, else in fp32 until it is stored.
+// A head's part of a result. If the result is fp32 or wider, the part is written in place; otherwise it is kept in fp32
+// until it is stored.
 class HeadResult {
  public:
   HeadResult(const at::Tensor& t, int64_t sample, int64_t head)
@@ -176,8 +178,8 @@ class HeadResult {
   at::Tensor part_, wide_;
 };
 
-// A thread's room for one block of scores. The stride of its rows follows from the length alone, and is not a power of
-// two.
+// Returns room for one block of scores of a thread. The stride of its rows depends only on the length and is not a
+// power of two.
 at::Tensor score_room(const at::Tensor& q) {
   const int64_t stride = q.size(2) / 16 * 16 + 16;
   return at::empty({kBlock, stride}, q.options().dtype(wide_type(q)));

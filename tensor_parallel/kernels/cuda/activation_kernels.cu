@@ -47,7 +47,7 @@ SHARDLINE_DEVICE float slope_of(float u) {
 }
 
 template <ActivationKind kind, int kV, class S>
-SHARDLINE_KERNEL activate(const S* x, const S* bias, S* y, int64_t n, int64_t strips) {
+SHARDLINE_KERNEL(StripCut::kMostThreads, activate, const S* x, const S* bias, S* y, int64_t n, int64_t strips) {
   const int64_t row = block_x() / strips;
   const int64_t column = (block_x() % strips * block_threads() + thread_index()) * kV;
   if (column >= n) return;
@@ -61,8 +61,8 @@ SHARDLINE_KERNEL activate(const S* x, const S* bias, S* y, int64_t n, int64_t st
 }
 
 template <ActivationKind kind, int kV, class S>
-SHARDLINE_KERNEL activation_gradient(const S* dy, const S* x, const S* bias, S* dx, float* parts, int64_t n,
-                                     RowCut cut) {
+SHARDLINE_KERNEL(StripCut::kMostThreads, activation_gradient, const S* dy, const S* x, const S* bias, S* dx,
+                 float* parts, int64_t n, RowCut cut) {
   const int64_t column = (block_x() * block_threads() + thread_index()) * kV;
   if (column >= n) return;
   const int64_t first = block_y() * cut.block_rows;

@@ -1,42 +1,61 @@
-// The gradients of attention in two launches without atomic additions: the rows of queries, then those of keys. Scores
-// and masks are made again in both.
+// The gradients of attention in two launches without atomic additions, the first for the rows of queries, the second
+// for those of keys. Both recompute the scores and the masks.
 #include "tensor_parallel/kernels/cuda/attention_tiles.h"
 #include "tensor_parallel/kernels/cuda/number_dispatch.h"
 
 namespace shardline::cuda {
 namespace {
 
-// The probability, and its gradient times it, of one score. along: of the row.
-struct ScoreGradient {
-  float dropped, d_score;
+// What the gradient of a score depends on besides products. The gradient is 0 if the query does not see the key.
+struct ScoreQuery {
+  bool sees;
+  float log_sum_exp, along;  // along: d_out * out, summed over a head's features
 };
-SHARDLINE_DEVICE ScoreGradient score_gradient(float score, float d_dropped, bool seen, bool kept, float log_sum_exp,
-                                              float along, float kept_scale, float scale) {
-  if (!seen) return {0.0f, 0.0f};
-  const float probability = exponential2(score * (scale * kLog2E) - log_sum_exp * kLog2E);
-  const float factor = kept ? kept_scale : 0.0f;
-  return {probability * factor, probability * (d_dropped * factor - along) * scale};
+
+// The products from which the gradients of scores follow, for this warp's rows and the columns of a tile: of queries
+// and keys, and of gradients of results and values.
+template <class T, class Rows, class Columns>
+SHARDLINE_DEVICE void multiply_pairs(float (&score)[T::kColumns / 8][4], float (&d_dropped)[T::kColumns / 8][4],
+                                     const Rows& rows, const Columns& columns) {
+  multiply_rows<T>(score, rows.first_tile, warp_index() * 16, columns.first_tile);
+  multiply_rows<T>(d_dropped, rows.second_tile, warp_index() * 16, columns.second_tile);
 }
 
-// dq of one block of queries, and d_out * out of their rows.
+// Replaces these products by the probabilities after dropout and by the gradients of the scores. query_of(half, column)
+// returns what belongs to row g + 8 * half and a column of the tile.
+template <class T, class QueryOf>
+SHARDLINE_DEVICE void to_gradients(float (&score)[T::kColumns / 8][4], float (&d_dropped)[T::kColumns / 8][4],
+                                   uint32_t kept, float kept_scale, float scale, const QueryOf& query_of) {
+  const int t = lane_index() % 4;
+  SHARDLINE_UNROLLED
+  for (int n = 0; n < T::kColumns / 8; ++n) {
+    SHARDLINE_UNROLLED
+    for (int i = 0; i < 4; ++i) {
+      const ScoreQuery query = query_of(i / 2, 8 * n + 2 * t + i % 2);
+      if (query.sees) {
+        const float probability = exponential2(score[n][i] * (scale * kLog2E) - query.log_sum_exp * kLog2E);
+        const float factor = (kept >> (4 * n + i) & 1u) != 0 ? kept_scale : 0.0f;
+        score[n][i] = probability * factor;
+        d_dropped[n][i] = probability * (d_dropped[n][i] * factor - query.along) * scale;
+      } else {
+        score[n][i] = d_dropped[n][i] = 0;
+      }
+    }
+  }
+}
+
+// Computes dq of one block of queries, and the sums of d_out * out over the features of each of its rows.
 template <class T, class S>
-SHARDLINE_KERNEL_FOR(T::kThreads)
-query_gradients(AttentionBackward a, AttentionSizes sizes) {
+SHARDLINE_KERNEL(T::kThreads, query_gradients, AttentionBackward a, AttentionSizes sizes) {
   constexpr int kEights = T::kColumns / 8;
   SharedRoom room;
-  const auto queries = room.take<S>(T::kRows * T::kStride);
-  const auto d_outs = room.take<S>(T::kRows * T::kStride);
-  const auto keys = room.take<S>(T::kColumns * T::kStride);
-  const auto values = room.take<S>(T::kColumns * T::kStride);
   const int64_t batch = block_y() / sizes.heads, head = block_y() % sizes.heads;
   const int64_t first = (blocks_x() - 1 - block_x()) * T::kRows;
   const int g = lane_index() / 4, t = lane_index() % 4, warp_row = warp_index() * 16;
+  const TilePair<T, T::kRows, S> queries(room, a.q, a.d_out, batch, head);
+  const TilePair<T, T::kColumns, S> keys(room, a.k, a.v, batch, head);
   const HeadMask mask(sizes, batch, head);
-  const S *k = head_start<S>(a.k, batch, head), *v = head_start<S>(a.v, batch, head);
-  load_tile<T, T::kRows>(queries, static_cast<const S*>(head_start<S>(a.q, batch, head)), a.q.token_stride, first,
-                         sizes);
-  load_tile<T, T::kRows>(d_outs, static_cast<const S*>(head_start<S>(a.d_out, batch, head)), a.d_out.token_stride,
-                         first, sizes);
+  queries.load(first, sizes);
   sync_block();
 
   float along[2] = {0, 0}, log_sum_exp[2] = {0, 0};
@@ -45,8 +64,9 @@ query_gradients(AttentionBackward a, AttentionSizes sizes) {
     const int64_t row = first + warp_row + g + 8 * half;
     if (row < sizes.length) {
       const S* out = head_start<S>(a.out, batch, head) + row * a.out.token_stride;
+      const int place = (warp_row + g + 8 * half) * T::kStride;
       for (int64_t d = t; d < sizes.head_dim; d += 4)
-        along[half] += number(out[d]) * number(static_cast<S>(d_outs[(warp_row + g + 8 * half) * T::kStride + d]));
+        along[half] += number(out[d]) * number(static_cast<S>(queries.second_tile[place + d]));
       log_sum_exp[half] = a.log_sum_exp[block_y() * sizes.length + row];
     }
     along[half] += shuffle_xor(along[half], 1);
@@ -58,75 +78,50 @@ query_gradients(AttentionBackward a, AttentionSizes sizes) {
   const int64_t end = first + T::kRows < sizes.length ? first + T::kRows : sizes.length;
   for (int64_t key = 0; key < end; key += T::kColumns) {
     sync_block();
-    load_tile<T, T::kColumns>(keys, k, a.k.token_stride, key, sizes);
-    load_tile<T, T::kColumns>(values, v, a.v.token_stride, key, sizes);
+    keys.load(key, sizes);
     sync_block();
-    float score[kEights][4] = {}, d_dropped[kEights][4] = {};
-    multiply_rows<T>(score, queries, warp_row, keys);
-    multiply_rows<T>(d_dropped, d_outs, warp_row, values);
-    const uint32_t kept = mask.of_queries<kEights>(first + warp_row, key);
-    SHARDLINE_UNROLLED
-    for (int n = 0; n < kEights; ++n) {
-      SHARDLINE_UNROLLED
-      for (int i = 0; i < 4; ++i) {
-        const int64_t row = first + warp_row + g + i / 2 * 8, column = key + 8 * n + 2 * t + i % 2;
-        score[n][i] = score_gradient(score[n][i], d_dropped[n][i], column <= row && row < sizes.length,
-                                     (kept >> (4 * n + i) & 1u) != 0, log_sum_exp[i / 2], along[i / 2],
-                                     mask.kept_scale(), sizes.scale)
-                          .d_score;
-      }
-    }
-    multiply_columns<T>(dq, score, keys);
+    float score[kEights][4] = {}, d_score[kEights][4] = {};
+    multiply_pairs<T>(score, d_score, queries, keys);
+    to_gradients<T>(score, d_score, mask.of_queries<kEights>(first + warp_row, key), mask.kept_scale(), sizes.scale,
+                    [&](int half, int column) -> ScoreQuery {
+                      const int64_t row = first + warp_row + g + 8 * half;
+                      return {key + column <= row && row < sizes.length, log_sum_exp[half], along[half]};
+                    });
+    multiply_columns<T>(dq, d_score, keys.first_tile);
   }
   store_rows<T>(head_start<S>(a.dq, batch, head), a.dq.token_stride, first + warp_row, dq, 1, 1, sizes);
 }
 
-// dk and dv of one block of keys, from all queries that see them.
+// Computes dk and dv of one block of keys from all queries that see them.
 template <class T, class S>
-SHARDLINE_KERNEL_FOR(T::kThreads)
-key_gradients(AttentionBackward a, AttentionSizes sizes) {
+SHARDLINE_KERNEL(T::kThreads, key_gradients, AttentionBackward a, AttentionSizes sizes) {
   constexpr int kEights = T::kColumns / 8;
   SharedRoom room;
-  const auto keys = room.take<S>(T::kRows * T::kStride);
-  const auto values = room.take<S>(T::kRows * T::kStride);
-  const auto queries = room.take<S>(T::kColumns * T::kStride);
-  const auto d_outs = room.take<S>(T::kColumns * T::kStride);
   const int64_t batch = block_y() / sizes.heads, head = block_y() % sizes.heads;
-  const int64_t first = block_x() * T::kRows;  // the first keys are seen by most
-  const int g = lane_index() / 4, t = lane_index() % 4, warp_row = warp_index() * 16;
+  const int64_t first = block_x() * T::kRows;  // the blocks of the first keys take longest and start first
+  const int g = lane_index() / 4, warp_row = warp_index() * 16;
+  const TilePair<T, T::kRows, S> keys(room, a.k, a.v, batch, head);
+  const TilePair<T, T::kColumns, S> queries(room, a.q, a.d_out, batch, head);
   const HeadMask mask(sizes, batch, head);
-  // Of the queries. The tiles of fp32 leave no shared memory for them.
+  // These values of the queries are read from global memory, because fp32 tiles leave no shared memory for them.
   const float *log_sum_exp = a.log_sum_exp + block_y() * sizes.length, *along = a.along + block_y() * sizes.length;
-  const S *q = head_start<S>(a.q, batch, head), *d_out = head_start<S>(a.d_out, batch, head);
-  load_tile<T, T::kRows>(keys, static_cast<const S*>(head_start<S>(a.k, batch, head)), a.k.token_stride, first, sizes);
-  load_tile<T, T::kRows>(values, static_cast<const S*>(head_start<S>(a.v, batch, head)), a.v.token_stride, first,
-                         sizes);
+  keys.load(first, sizes);
 
   float dk[T::kDim / 8][4] = {}, dv[T::kDim / 8][4] = {};
   for (int64_t query = first; query < sizes.length; query += T::kColumns) {
     sync_block();
-    load_tile<T, T::kColumns>(queries, q, a.q.token_stride, query, sizes);
-    load_tile<T, T::kColumns>(d_outs, d_out, a.d_out.token_stride, query, sizes);
+    queries.load(query, sizes);
     sync_block();
-    float score[kEights][4] = {}, d_dropped[kEights][4] = {};
-    multiply_rows<T>(score, keys, warp_row, queries);
-    multiply_rows<T>(d_dropped, values, warp_row, d_outs);
-    const uint32_t kept = mask.of_keys<kEights>(first + warp_row, query);
-    SHARDLINE_UNROLLED
-    for (int n = 0; n < kEights; ++n) {
-      SHARDLINE_UNROLLED
-      for (int i = 0; i < 4; ++i) {
-        const int64_t row = first + warp_row + g + i / 2 * 8, column = query + 8 * n + 2 * t + i % 2;
-        const bool exists = column < sizes.length;
-        const ScoreGradient gradient = score_gradient(
-            score[n][i], d_dropped[n][i], row <= column && exists, (kept >> (4 * n + i) & 1u) != 0,
-            exists ? log_sum_exp[column] : 0.0f, exists ? along[column] : 0.0f, mask.kept_scale(), sizes.scale);
-        score[n][i] = gradient.dropped;
-        d_dropped[n][i] = gradient.d_score;
-      }
-    }
-    multiply_columns<T>(dv, score, d_outs);
-    multiply_columns<T>(dk, d_dropped, queries);
+    float dropped[kEights][4] = {}, d_score[kEights][4] = {};
+    multiply_pairs<T>(dropped, d_score, keys, queries);
+    to_gradients<T>(dropped, d_score, mask.of_keys<kEights>(first + warp_row, query), mask.kept_scale(), sizes.scale,
+                    [&](int half, int column) -> ScoreQuery {
+                      const int64_t key = first + warp_row + g + 8 * half, of = query + column;
+                      const bool exists = of < sizes.length;
+                      return {key <= of && exists, exists ? log_sum_exp[of] : 0.0f, exists ? along[of] : 0.0f};
+                    });
+    multiply_columns<T>(dv, dropped, queries.second_tile);
+    multiply_columns<T>(dk, d_score, queries.first_tile);
   }
   store_rows<T>(head_start<S>(a.dk, batch, head), a.dk.token_stride, first + warp_row, dk, 1, 1, sizes);
   store_rows<T>(head_start<S>(a.dv, batch, head), a.dv.token_stride, first + warp_row, dv, 1, 1, sizes);

@@ -1,5 +1,5 @@
-// Attention without a matrix of scores in memory: Dao et al. 2022 (arXiv 2205.14135), in the form of Dao 2023 (arXiv
-// 2307.08691), with the masks of core/numbers/philox.h.
+// Attention that never stores the matrix of scores (Dao et al. 2022, arXiv 2205.14135, in the form of Dao 2023, arXiv
+// 2307.08691), with the dropout masks of core/numbers/philox.h.
 #include <stdexcept>
 
 #include "tensor_parallel/kernels/cuda/attention_tiles.h"
@@ -8,39 +8,36 @@
 namespace shardline::cuda {
 namespace {
 
-// One block of queries of one head, against all keys up to the last of them. Scores are in units of log 2.
+// Computes the results of one block of queries of one head from all keys up to its last query. Scores are multiplied by
+// log2(e), so that exponentials are powers of two.
 template <class T, class S>
-SHARDLINE_KERNEL_FOR(T::kThreads)
-attention_rows(AttentionForward a, AttentionSizes sizes) {
+SHARDLINE_KERNEL(T::kThreads, attention_rows, AttentionForward a, AttentionSizes sizes) {
   constexpr int kEights = T::kColumns / 8;
   SharedRoom room;
   const auto queries = room.take<S>(T::kRows * T::kStride);
-  const auto keys = room.take<S>(T::kColumns * T::kStride);
-  const auto values = room.take<S>(T::kColumns * T::kStride);
   const int64_t batch = block_y() / sizes.heads, head = block_y() % sizes.heads;
-  const int64_t first = (blocks_x() - 1 - block_x()) * T::kRows;  // the longest rows begin first
+  const TilePair<T, T::kColumns, S> seen(room, a.k, a.v, batch, head);
+  const int64_t first = (blocks_x() - 1 - block_x()) * T::kRows;  // the blocks with the longest rows start first
   const int g = lane_index() / 4, t = lane_index() % 4, warp_row = warp_index() * 16;
   const HeadMask mask(sizes, batch, head);
-  const S *k = head_start<S>(a.k, batch, head), *v = head_start<S>(a.v, batch, head);
   load_tile<T, T::kRows>(queries, static_cast<const S*>(head_start<S>(a.q, batch, head)), a.q.token_stride, first,
                          sizes);
 
   float mixed[T::kDim / 8][4] = {};
-  float largest[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};  // of rows g and g + 8; sum: of this lane's columns
+  float largest[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};  // for rows g and g + 8; sum covers this lane's columns
   const int64_t end = first + T::kRows < sizes.length ? first + T::kRows : sizes.length;
   for (int64_t key = 0; key < end; key += T::kColumns) {
-    sync_block();  // the tiles of the round before are not needed any more
-    load_tile<T, T::kColumns>(keys, k, a.k.token_stride, key, sizes);
-    load_tile<T, T::kColumns>(values, v, a.v.token_stride, key, sizes);
+    sync_block();  // no warp needs the tiles of the previous iteration any more
+    seen.load(key, sizes);
     sync_block();
     float score[kEights][4] = {};
-    multiply_rows<T>(score, queries, warp_row, keys);
+    multiply_rows<T>(score, queries, warp_row, seen.first_tile);
     float top[2] = {largest[0], largest[1]};
     SHARDLINE_UNROLLED
     for (int n = 0; n < kEights; ++n) SHARDLINE_UNROLLED
     for (int i = 0; i < 4; ++i) {
-      const bool seen = key + 8 * n + 2 * t + i % 2 <= first + warp_row + g + i / 2 * 8;
-      score[n][i] = seen ? score[n][i] * (sizes.scale * kLog2E) : -INFINITY;
+      const bool counts = key + 8 * n + 2 * t + i % 2 <= first + warp_row + g + i / 2 * 8;
+      score[n][i] = counts ? score[n][i] * (sizes.scale * kLog2E) : -INFINITY;
       top[i / 2] = score[n][i] > top[i / 2] ? score[n][i] : top[i / 2];
     }
     SHARDLINE_UNROLLED
@@ -70,14 +67,14 @@ attention_rows(AttentionForward a, AttentionSizes sizes) {
         score[n][i] = (kept >> (4 * n + i) & 1u) != 0 ? probability : 0.0f;
       }
     }
-    multiply_columns<T>(mixed, score, values);
+    multiply_columns<T>(mixed, score, seen.second_tile);
   }
   SHARDLINE_UNROLLED
   for (int half = 0; half < 2; ++half) {
     sum[half] += shuffle_xor(sum[half], 1);
     sum[half] += shuffle_xor(sum[half], 2);
     const int64_t row = first + warp_row + g + 8 * half;
-    if (t == 0 && row < sizes.length)  // a row without any finite score has none
+    if (t == 0 && row < sizes.length)  // NaN for a row without any finite score
       a.log_sum_exp[block_y() * sizes.length + row] =
           sum[half] > 0 ? largest[half] * kLn2 + logf(sum[half]) : bits_to_float(0x7fc00000u);
   }

@@ -1,7 +1,7 @@
-// What the kernels of attention share: tiles of a head's rows in shared memory, products of them by warps, and dropout
-// masks. A warp computes 16 rows of a matrix; lane L, of group g = L / 4 and number t = L % 4 in it, holds of every
-// eight columns the elements (g, 2t), (g, 2t + 1), (g + 8, 2t) and (g + 8, 2t + 1), which is how tensor cores return
-// products. fp32 is multiplied without them, in the same arrangement.
+// Parts that the attention kernels share: tiles of a head's rows in shared memory, their products, which warps compute,
+// and dropout masks. A warp computes 16 rows of a matrix. Of every eight columns, lane L holds the elements (g, 2t),
+// (g, 2t + 1), (g + 8, 2t) and (g + 8, 2t + 1), where g = L / 4 and t = L % 4: the arrangement in which tensor cores
+// return products. fp32 products, which do not use tensor cores, have the same arrangement.
 #pragma once
 #include <type_traits>
 
@@ -13,11 +13,12 @@ namespace shardline::cuda {
 
 constexpr float kLog2E = 1.44269504088896340736f, kLn2 = 0.69314718055994530942f;
 
-// Shared memory of a block at most, on GPUs of compute capability 8.6 and 8.9 (CUDA C++ Programming Guide, "Technical
-// Specifications per Compute Capability"); others from 8.0 on have more.
+// The most shared memory that a block may have on GPUs of compute capability 8.6 and 8.9 (CUDA C++ Programming Guide,
+// "Technical Specifications per Compute Capability"); others from 8.0 on allow more.
 constexpr size_t kMostSharedBytes = 99 * 1024;
 
-// kRows of one matrix meet kColumns rows of another at a time; both have up to kDim features.
+// The sizes of tiles: kRows rows of one matrix are multiplied with kColumns rows of another at a time. Both have up to
+// kDim features.
 template <class S, int kDim_>
 struct Tiling {
   static constexpr int kDim = kDim_;
@@ -26,14 +27,15 @@ struct Tiling {
   static constexpr int kRows = 16 * kWarps;
   static constexpr int kColumns = kDim <= 64 ? 64 : 32;
   static constexpr int kPack = 16 / sizeof(S);
-  static constexpr int kStride = kDim + kPack;  // of rows in shared memory: they begin in different banks
-  // The shared memory of a block: rows of one matrix forward and of two backward, and columns of two.
+  static constexpr int kStride = kDim + kPack;  // between rows in shared memory, which thus begin in different banks
+  // The shared memory of a block, with kRows rows of one matrix in the forward pass and of two in the backward pass,
+  // and kColumns rows of two others.
   static constexpr size_t kForwardBytes = (kRows + 2 * kColumns) * kStride * sizeof(S);
   static constexpr size_t kBackwardBytes = (2 * kRows + 2 * kColumns) * kStride * sizeof(S);
   static_assert(kForwardBytes <= kMostSharedBytes && kBackwardBytes <= kMostSharedBytes);
 };
 
-// What a launch passes by value.
+// The arguments that a launch passes by value.
 struct AttentionSizes {
   int64_t heads = 0, length = 0, head_dim = 0;
   float scale = 1;
@@ -51,7 +53,7 @@ SHARDLINE_DEVICE S* head_start(const HeadRows& rows, int64_t batch, int64_t head
   return static_cast<S*>(rows.data) + batch * rows.batch_stride + head * rows.head_stride;
 }
 
-// Rows first to first + kRows - 1 of a head, zero where there is none and beyond the head's features.
+// Loads rows first to first + kRows - 1 of a head. Rows that do not exist and features beyond the head's are zero.
 template <class T, int kRows, class S>
 SHARDLINE_DEVICE void load_tile(const SharedArray<S>& tile, const S* head, int64_t token_stride, int64_t first,
                                 const AttentionSizes& sizes) {
@@ -71,6 +73,32 @@ SHARDLINE_DEVICE void load_tile(const SharedArray<S>& tile, const S* head, int64
     store<T::kPack>(tile, row * T::kStride + column, pack);
   }
 }
+
+// Tiles of kRows rows of two matrices of a head that are loaded together: queries and gradients of results, or keys and
+// values.
+template <class T, int kRows, class S>
+class TilePair {
+ public:
+  SHARDLINE_DEVICE TilePair(SharedRoom& room, const HeadRows& first, const HeadRows& second, int64_t batch,
+                            int64_t head)
+      : first_tile(room.take<S>(kRows * T::kStride)),
+        second_tile(room.take<S>(kRows * T::kStride)),
+        first_head_(head_start<S>(first, batch, head)),
+        second_head_(head_start<S>(second, batch, head)),
+        first_stride_(first.token_stride),
+        second_stride_(second.token_stride) {}
+
+  SHARDLINE_DEVICE void load(int64_t row, const AttentionSizes& sizes) const {
+    load_tile<T, kRows>(first_tile, first_head_, first_stride_, row, sizes);
+    load_tile<T, kRows>(second_tile, second_head_, second_stride_, row, sizes);
+  }
+
+  const SharedArray<S> first_tile, second_tile;
+
+ private:
+  const S *first_head_, *second_head_;
+  int64_t first_stride_, second_stride_;
+};
 
 // sum [16, kColumns] += rows a_row to a_row + 15 of a, times the transpose of the first kColumns rows of b.
 template <class T, class S>
@@ -107,7 +135,7 @@ SHARDLINE_DEVICE void multiply_rows(float (&sum)[T::kColumns / 8][4], const Shar
   }
 }
 
-// sum [16, kDim] += left [16, kColumns] times the first kColumns rows of b; half precision: left is rounded to it.
+// sum [16, kDim] += left [16, kColumns] times the first kColumns rows of b. In half precision, left is rounded first.
 template <class T, class S>
 SHARDLINE_DEVICE void multiply_columns(float (&sum)[T::kDim / 8][4], const float (&left)[T::kColumns / 8][4],
                                        const SharedArray<S>& b) {
@@ -161,8 +189,8 @@ SHARDLINE_DEVICE void store_rows(S* head, int64_t token_stride, int64_t first, c
   }
 }
 
-// Which probabilities of one head are kept. Four neighbouring keys of a query are a block of words; each of the four
-// lanes that hold them makes one block of four, and they exchange the results.
+// The dropout mask of one head. Four neighbouring keys of a query share a block of random words. Of the four blocks
+// that a group of four lanes needs, each lane computes one, and the lanes exchange the results.
 class HeadMask {
  public:
   SHARDLINE_DEVICE HeadMask(const AttentionSizes& sizes, int64_t batch, int64_t head)
@@ -177,15 +205,15 @@ class HeadMask {
 
   SHARDLINE_DEVICE float kept_scale() const { return kept_scale_; }
 
-  // Of kEights times eight columns, bit 4 n + i: whether this lane's element i of the n-th eight is kept. Rows are
-  // queries, columns keys; `query` and `key` are the first ones.
+  // Returns the mask of this lane's elements in kEights times eight columns: bit 4 n + i is 1 if element i of the n-th
+  // eight is kept. Rows are queries and columns are keys, beginning with `query` and `key`.
   template <int kEights>
   SHARDLINE_DEVICE uint32_t of_queries(int64_t query, int64_t key) const {
     uint32_t kept = 0;
     for (int n = 0; n < kEights; ++n) kept |= eight_of_queries(query, key + 8 * n) << (4 * n);
     return kept;
   }
-  // The same where rows are keys and columns queries.
+  // The same with keys as rows and queries as columns.
   template <int kEights>
   SHARDLINE_DEVICE uint32_t of_keys(int64_t key, int64_t query) const {
     uint32_t kept = 0;
@@ -199,7 +227,7 @@ class HeadMask {
     const int g = lane_index() / 4, t = lane_index() % 4;
     if (!aligned_) return one_by_one(query + g, 8, key + 2 * t, 0, 1);
     const uint32_t all = exchanged(four(query + g + t % 2 * 8, key + t / 2 * 4), t, 1);
-    const uint32_t mine = all >> (t / 2 * 8);  // the fours of rows g and g + 8
+    const uint32_t mine = all >> (t / 2 * 8);  // the bits of rows g and g + 8
     return (mine >> (t % 2 * 2) & 3u) | (mine >> (4 + t % 2 * 2) & 3u) << 2;
   }
 
@@ -223,13 +251,14 @@ class HeadMask {
     for (int i = 0; i < 4; ++i) kept |= static_cast<uint32_t>(block.word[i] < limit_) << i;
     return kept;
   }
-  // The fours of the four lanes that are `stride` apart, in the order of their turns.
+  // Returns the bits of the four lanes that are `stride` apart, in the order of their turns.
   SHARDLINE_DEVICE uint32_t exchanged(uint32_t mine, int turn, int stride) const {
     uint32_t all = mine << (4 * turn);
     all |= shuffle_xor(all, stride);
     return all | shuffle_xor(all, 2 * stride);
   }
-  // Elements 2 and 3 are query_step queries and key_step keys on; the odd ones the next key, or the next query.
+  // Elements 2 and 3 are query_step queries and key_step keys after elements 0 and 1. Elements 1 and 3 belong to the
+  // next key if next_key is 1, otherwise to the next query.
   SHARDLINE_DEVICE uint32_t one_by_one(int64_t query, int query_step, int64_t key, int key_step, int next_key) const {
     uint32_t kept = 0;
     SHARDLINE_UNROLLED
@@ -248,7 +277,7 @@ class HeadMask {
   float kept_scale_;
 };
 
-// Calls run(Tiling<S, dim>{}) for the narrowest tiles that hold a head.
+// Calls run(Tiling<S, dim>{}) with the narrowest tiles that hold a head.
 template <class S, class Run>
 void with_tiling(int64_t head_dim, const Run& run) {
   if (head_dim <= 64) return run(Tiling<S, 64>{});

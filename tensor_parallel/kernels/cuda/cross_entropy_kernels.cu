@@ -71,7 +71,7 @@ SHARDLINE_DEVICE void gradient_of_row(S* row, int64_t v, int64_t label, float lo
 }
 
 template <int kV, class S>
-SHARDLINE_KERNEL cross_entropy_rows(CrossEntropyStats a) {
+SHARDLINE_KERNEL(kThreads, cross_entropy_rows, CrossEntropyStats a) {
   SharedRoom room;
   const int64_t row = block_x();
   const S* logits = static_cast<const S*>(a.logits) + row * a.row_stride;
@@ -84,7 +84,7 @@ SHARDLINE_KERNEL cross_entropy_rows(CrossEntropyStats a) {
 }
 
 template <int kV, class S>
-SHARDLINE_KERNEL cross_entropy_gradient_rows(CrossEntropyGradient a) {
+SHARDLINE_KERNEL(kThreads, cross_entropy_gradient_rows, CrossEntropyGradient a) {
   const int64_t row = block_x(), label = a.label[row] < a.v ? a.label[row] : -1;
   gradient_of_row<kV>(static_cast<S*>(a.logits) + row * a.row_stride, a.v, label, a.log_sum_exp[row], a.scale[row]);
 }
@@ -92,7 +92,7 @@ SHARDLINE_KERNEL cross_entropy_gradient_rows(CrossEntropyGradient a) {
 // Both of the above for a vocabulary that is not split, in one pass over memory: the gradient finds the row in the
 // cache.
 template <int kV, class S>
-SHARDLINE_KERNEL cross_entropy_whole_rows(WholeCrossEntropy a) {
+SHARDLINE_KERNEL(kThreads, cross_entropy_whole_rows, WholeCrossEntropy a) {
   SharedRoom room;
   const int64_t row = block_x(), label = a.label[row];
   S* logits = static_cast<S*>(a.logits) + row * a.row_stride;
@@ -110,7 +110,7 @@ SHARDLINE_KERNEL cross_entropy_whole_rows(WholeCrossEntropy a) {
 }
 
 // Adds the losses of rows whose label is not negative, and their number, in fp64 and always in the same order.
-SHARDLINE_KERNEL add_losses(const float* loss, const int64_t* label, double* total, int64_t rows) {
+SHARDLINE_KERNEL(kThreads, add_losses, const float* loss, const int64_t* label, double* total, int64_t rows) {
   SharedRoom room;
   const auto sums = room.take<double>(kThreads), counts = room.take<double>(kThreads);
   double sum = 0, count = 0;

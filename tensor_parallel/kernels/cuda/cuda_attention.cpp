@@ -28,8 +28,8 @@ bool is_for_flash(const at::Tensor& q, const AttentionDropout& dropout) {
   return dropout.probability == 0 && is_accelerator(q) && is_half && has_size && q.numel() > 0;
 }
 
-// Flash attention (Dao 2023, arXiv 2307.08691). It reads q, k and v where they are, and its results are laid out like
-// [batch, length, heads, head_dim].
+// Flash attention (Dao 2023, arXiv 2307.08691). It reads strided q, k and v without copying them, and its results are
+// laid out like [batch, length, heads, head_dim].
 std::tuple<at::Tensor, at::Tensor> flash_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                                  double scale) {
   const auto results = at::_scaled_dot_product_flash_attention(q, k, v, 0.0, /*is_causal=*/true,
@@ -37,7 +37,7 @@ std::tuple<at::Tensor, at::Tensor> flash_forward(const at::Tensor& q, const at::
   return {std::get<0>(results), std::get<1>(results)};
 }
 
-// Torch allocates the three gradients itself; one launch moves them to where the layer before takes them.
+// Torch allocates the three gradients itself; one launch copies them to the tensor that the layer before takes.
 at::Tensor flash_backward(const at::Tensor& d_out, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                           const at::Tensor& out, const at::Tensor& log_sum_exp, double scale) {
   const at::Tensor equal_lengths;
@@ -48,7 +48,8 @@ at::Tensor flash_backward(const at::Tensor& d_out, const at::Tensor& q, const at
   return at::stack({dq.transpose(1, 2), dk.transpose(1, 2), dv.transpose(1, 2)}, 2);
 }
 
-// A copy, where one is made, may be dropped once the launch is queued: its memory goes back to the same stream.
+// The caller may drop the copy, if one is made, as soon as the launch is queued, because only later work of the same
+// stream can reuse its memory.
 at::Tensor with_dense_rows(const at::Tensor& t) {
   return t.stride(3) == 1 ? t : t.contiguous();
 }

@@ -10,18 +10,18 @@
 namespace shardline::cuda {
 namespace {
 
-// Room for sums by block of rows, for gradients of which at least one is wanted.
+// Returns room for the partial sums of blocks of rows; empty if none of the gradients that they add up to is wanted.
 at::Tensor parts_for(const at::Tensor& like, int64_t sums, bool wanted) {
   const int64_t count = wanted ? sums * part_floats(like.size(0), like.size(1)) : 0;
   return at::empty({count}, like.options().dtype(at::kFloat));
 }
 
-// Numbers that a norm keeps of every row.
+// Returns room for a statistic that a norm saves for each row.
 at::Tensor row_statistics(const at::Tensor& x) {
   return at::empty({x.size(0)}, x.options().dtype(at::kFloat));
 }
 
-// An RMS norm is a layer norm without mean and bias: both are undefined. Returns y and rstd; the mean is written.
+// For an RMS norm, which has neither, mean and bias are undefined. Returns y and rstd, and fills mean.
 std::tuple<at::Tensor, at::Tensor> norm_forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                                                 const at::Tensor& mean, float epsilon) {
   const at::Tensor y = at::empty_like(x, weight.options()), rstd = row_statistics(x);
@@ -175,7 +175,7 @@ void add_column_sums(at::Tensor total, const at::Tensor& x) {
 at::Tensor bias_dropout_backward(const at::Tensor& dy, const DropoutRows& rows, at::Tensor bias_grad,
                                  int64_t valid_rows, at::ScalarType branch) {
   if (!has_kernels(dy)) return aten::bias_dropout_backward(dy, rows, bias_grad, valid_rows, branch);
-  if (rows.probability == 0 && branch == dy.scalar_type()) {  // the gradient goes on as it is
+  if (rows.probability == 0 && branch == dy.scalar_type()) {  // the gradient passes through unchanged
     if (bias_grad.defined()) add_column_sums(bias_grad, dy.narrow(0, 0, valid_rows));
     return dy;
   }

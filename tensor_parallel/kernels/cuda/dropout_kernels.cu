@@ -51,7 +51,8 @@ class RowMask {
 };
 
 template <int kV, class S, class R>
-SHARDLINE_KERNEL drop_and_add(const S* x, const S* bias, const R* residual, R* y, int64_t n, int64_t strips, Masks m) {
+SHARDLINE_KERNEL(StripCut::kMostThreads, drop_and_add, const S* x, const S* bias, const R* residual, R* y, int64_t n,
+                 int64_t strips, Masks m) {
   const int64_t row = block_x() / strips;
   const int64_t column = (block_x() % strips * block_threads() + thread_index()) * kV;
   if (column >= n) return;
@@ -70,7 +71,8 @@ SHARDLINE_KERNEL drop_and_add(const S* x, const S* bias, const R* residual, R* y
 }
 
 template <int kV, class S, class R>
-SHARDLINE_KERNEL drop_gradient(const R* dy, S* dx, float* parts, int64_t n, int64_t valid_rows, RowCut cut, Masks m) {
+SHARDLINE_KERNEL(StripCut::kMostThreads, drop_gradient, const R* dy, S* dx, float* parts, int64_t n, int64_t valid_rows,
+                 RowCut cut, Masks m) {
   const int64_t column = (block_x() * block_threads() + thread_index()) * kV;
   if (column >= n) return;
   const int64_t first = block_y() * cut.block_rows;

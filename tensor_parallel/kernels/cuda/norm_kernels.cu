@@ -13,7 +13,7 @@ constexpr int kMostThreads = 1024;  // per block in the backward pass
 // W: the type of the layer's numbers, X: that of the residual stream's. kV of them are read at once. The second and
 // third pass over a row find it in the cache.
 template <int kV, class W, class X>
-SHARDLINE_KERNEL norm_rows(NormForward a) {
+SHARDLINE_KERNEL(kForwardWarps* kWarp, norm_rows, NormForward a) {
   const int64_t row = block_x() * kForwardWarps + warp_index();
   if (row >= a.rows) return;
   const X* x = static_cast<const X*>(a.x) + row * a.n;
@@ -59,8 +59,7 @@ SHARDLINE_KERNEL norm_rows(NormForward a) {
 
 // A block takes every blocks_x()-th row. A thread has the same columns of all of them: kGroups times kV neighbours.
 template <int kV, int kGroups, class W, class X>
-SHARDLINE_KERNEL_FOR(kMostThreads)
-norm_gradient_rows(NormBackward a) {
+SHARDLINE_KERNEL(kMostThreads, norm_gradient_rows, NormBackward a) {
   SharedRoom room;
   const int warps = block_threads() / kWarp;
   const auto sums = room.take<float>(2 * 2 * kWarp);  // for two rows in turn, so that a row needs only one barrier

@@ -7,7 +7,7 @@ namespace {
 
 // Rotates one row; a thread takes every block_threads()-th pair of it.
 template <class S>
-SHARDLINE_KERNEL turn_rows(RotatePairs a) {
+SHARDLINE_KERNEL(StripCut::kMostThreads, turn_rows, RotatePairs a) {
   const int64_t row = block_x();
   S* x = static_cast<S*>(a.x) + row * a.row_stride;
   const float* cosine = a.table + a.position[row] * a.pairs;

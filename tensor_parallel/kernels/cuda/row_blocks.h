@@ -20,8 +20,9 @@ struct RowCut {
 // How the columns of a row, or its groups of four columns, are assigned to threads, one each.
 struct StripCut {
   explicit StripCut(int64_t items)
-      : threads(std::clamp<int64_t>((items + kWarp - 1) / kWarp * kWarp, kWarp, 256)),
+      : threads(std::clamp<int64_t>((items + kWarp - 1) / kWarp * kWarp, kWarp, kMostThreads)),
         count((items + threads - 1) / threads) {}
+  static constexpr int kMostThreads = 256;
   int threads;    // per block
   int64_t count;  // the number of blocks
 };

@@ -25,12 +25,12 @@ SHARDLINE_DEVICE void add_columns(const S* x, int64_t rows, int64_t stride, int6
   total[column] += all;
 }
 
-SHARDLINE_KERNEL add_parts(PartSums a) {
+SHARDLINE_KERNEL(kPartStripes* kWarp, add_parts, PartSums a) {
   add_columns<kPartStripes>(a.part[block_y()], a.blocks, a.n, a.n, a.total[block_y()]);
 }
 
 template <class S>
-SHARDLINE_KERNEL add_rows(ColumnSums a) {
+SHARDLINE_KERNEL(kRowStripes* kWarp, add_rows, ColumnSums a) {
   add_columns<kRowStripes>(static_cast<const S*>(a.x), a.rows, a.row_stride, a.n, a.total);
 }
 

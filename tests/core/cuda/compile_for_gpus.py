@@ -3,7 +3,7 @@
 
   compile_for_gpus.py NVCC OPTION... -o OBJECT      OPTION: also the PTX of one architecture among the code
 
-The largest block has the threads that the kernel declares (SHARDLINE_KERNEL_FOR in core/cuda/device_code.h), else 1024.
+The largest block has the threads that the kernel declares (SHARDLINE_KERNEL in core/cuda/device_code.h), else 1024.
 A GPU refuses to start a block for which it lacks registers, and only there would it be seen.
 """
 import pathlib
@@ -49,7 +49,7 @@ def main():
         threads = declared.get(kernel, LARGEST_BLOCK)
         if registers_of_block(registers, threads) > REGISTERS:
             unlaunchable.append(f"{kernel} for {architecture} uses {registers} registers, too many for a block of "
-                                f"{threads} threads; declare its blocks with SHARDLINE_KERNEL_FOR")
+                                f"{threads} threads; declare its blocks with SHARDLINE_KERNEL")
     if unlaunchable or not used:
         target.unlink()
         sys.exit("\n".join(unlaunchable) or "no kernel in the output of ptxas:\n" + done.stderr)

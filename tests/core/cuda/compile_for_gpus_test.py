@@ -9,12 +9,12 @@ import sys
 
 nvcc, root, folder = sys.argv[1], pathlib.Path(sys.argv[2]), pathlib.Path(sys.argv[3])
 source = (root / "tensor_parallel/kernels/cuda/norm_kernels.cu").read_text()
-bound = "SHARDLINE_KERNEL_FOR(kMostThreads)"
+bound = "SHARDLINE_KERNEL(kMostThreads, norm_gradient_rows, "
 if source.count(bound) != 1:
     sys.exit(f"norm_kernels.cu has {bound} {source.count(bound)} times; bring this test up to date")
 folder.mkdir(parents=True, exist_ok=True)
 changed, made = folder / "norm_kernels.cu", folder / "norm_kernels.o"
-changed.write_text(source.replace(bound, "SHARDLINE_KERNEL"))
+changed.write_text(source.replace(bound, "__global__ void norm_gradient_rows(BlockOf<kMostThreads>, "))
 run = subprocess.run([sys.executable, root / "tests/core/cuda/compile_for_gpus.py", nvcc, "-std=c++20",
                       "--expt-relaxed-constexpr", "-O2", f"-I{root}", "-gencode", "arch=compute_80,code=sm_80",
                       "-gencode", "arch=compute_80,code=compute_80", "-c", changed, "-o", made],

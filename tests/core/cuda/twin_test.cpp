@@ -13,8 +13,8 @@ using Catch::Matchers::Contains;
 
 constexpr int kThreads = 64;
 
-template <class... Parameters>
-void start(void (*kernel)(Parameters...), Parameters... parameters) {
+template <int kMostThreads, class... Parameters>
+void start(void (*kernel)(BlockOf<kMostThreads>, Parameters...), Parameters... parameters) {
   launch({.kernel = "tested", .blocks_x = 2, .threads = kThreads, .shared_bytes = kThreads * sizeof(float)}, nullptr,
          kernel, parameters...);
 }
@@ -22,7 +22,7 @@ void start(void (*kernel)(Parameters...), Parameters... parameters) {
 // What the neighbour wrote, or what this thread wrote before the neighbour may have read it.
 enum class Fault { none, no_barrier_before_read, no_barrier_before_write, warp_barrier_only, outside, unwritten };
 
-SHARDLINE_KERNEL rotate(float* out, Fault fault) {
+SHARDLINE_KERNEL(kThreads, rotate, float* out, Fault fault) {
   SharedRoom room;
   const auto values = room.take<float>(kThreads);
   const int me = thread_index(), next = (me + 1) % kThreads;
@@ -37,7 +37,7 @@ SHARDLINE_KERNEL rotate(float* out, Fault fault) {
   }
 }
 
-SHARDLINE_KERNEL rotate_in_warps(float* out, bool barrier) {
+SHARDLINE_KERNEL(kThreads, rotate_in_warps, float* out, bool barrier) {
   SharedRoom room;
   const auto values = room.take<float>(kThreads);
   const int me = thread_index(), next = warp_index() * kWarp + (lane_index() + 1) % kWarp;
@@ -50,31 +50,35 @@ SHARDLINE_KERNEL rotate_in_warps(float* out, bool barrier) {
   }
 }
 
-SHARDLINE_KERNEL reduce(float* out) {
+SHARDLINE_KERNEL(kThreads, reduce, float* out) {
   const float sum = warp_sum(static_cast<float>(thread_index()));
   const float most = warp_max(static_cast<float>(-thread_index()));
   out[block_x() * kThreads + thread_index()] = sum + 1000 * most;
 }
 
-SHARDLINE_KERNEL diverge(int returning) {
+SHARDLINE_KERNEL(kThreads, diverge, int returning) {
   if (thread_index() < returning) return;
   sync_block();
 }
 
-SHARDLINE_KERNEL mix_exchanges() {
+SHARDLINE_KERNEL(kThreads, mix_exchanges) {
   if (lane_index() < 7)
     sync_warp();
   else
     warp_sum(1);
 }
 
-SHARDLINE_KERNEL take_too_much() {
+SHARDLINE_KERNEL(kThreads, take_too_much) {
   SharedRoom room;
   room.take<float>(kThreads);
   room.take<float>(1);
 }
 
-SHARDLINE_KERNEL count_atomically(uint64_t* out, bool reads_at_once) {
+SHARDLINE_KERNEL(kThreads - 1, declare_less, float* out) {
+  out[block_x() * kThreads + thread_index()] = 1;
+}
+
+SHARDLINE_KERNEL(kThreads, count_atomically, uint64_t* out, bool reads_at_once) {
   SharedRoom room;
   const auto total = room.take<unsigned long long>(1);
   if (thread_index() == 0) total[0] = 0;
@@ -130,6 +134,12 @@ TEST_CASE("shared memory that was not written, not launched with or outside of i
   CHECK_THROWS_WITH(run_with(Fault::outside), Contains("element 64 of a shared array of 64"));
   CHECK_THROWS_WITH(run_with(Fault::unwritten), Contains("nothing was written to"));
   CHECK_THROWS_WITH(start(take_too_much), Contains("bytes of shared memory of a launch with 256"));
+}
+
+TEST_CASE("a launch whose blocks have more threads than the kernel declares is refused") {
+  std::vector<float> out(2 * kThreads);
+  CHECK_THROWS_WITH(start(declare_less, out.data()), "kernel tested: blocks of 64 threads, but it declares 63 at most");
+  CHECK(out == std::vector<float>(2 * kThreads));
 }
 
 TEST_CASE("barriers and exchanges that not all threads reach are errors") {
