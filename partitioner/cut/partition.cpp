@@ -97,8 +97,10 @@ Ends by_dynamic_programming(const Costs& costs, bool with_caps) {
       if ((i == 0) != (c == 0)) continue;
       const double before = c > 0 ? costs.cut(c - 1, i) : 0;
       for (size_t j = i + 1; j <= n; ++j) {
-        if (best[c + 1][j] == kNever || (with_caps && costs.bytes(c, i, j) > costs.cap(costs.stage(c)))) continue;
-        const double own = costs.cost(c, i, j) + before + (c + 1 < chunks ? costs.cut(c, j) : 0);
+        const double layers = costs.cost(c, i, j) + before;
+        if (layers >= best[c][i] || (with_caps && costs.bytes(c, i, j) > costs.cap(costs.stage(c)))) break;
+        if (best[c + 1][j] == kNever) continue;
+        const double own = layers + (c + 1 < chunks ? costs.cut(c, j) : 0);
         const double cost = std::max(own, best[c + 1][j]);
         if (cost < best[c][i]) {  // the smallest j wins, so that earlier stages are lighter
           best[c][i] = cost;

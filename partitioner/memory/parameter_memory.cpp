@@ -3,7 +3,11 @@
 #include <algorithm>
 #include <deque>
 #include <map>
+#include <optional>
 #include <set>
+#include <string>
+#include <tuple>
+#include <utility>
 
 #include "optim/flat/reduction_overlap.h"
 #include "pipeline/activations/acquired_layers.h"
@@ -14,48 +18,91 @@ namespace {
 
 using Level = Sharding::Level;
 
-// The flat layouts of a stage: one of each layer's own parameters and one of each tied parameter.
+// Whether the layers' own parameters have the same flat layout.
+bool laid_out_alike(const LayerSpec& a, const LayerSpec& b) {
+  const auto key = [](const ParamSpec& param) {
+    return std::tie(param.shape, param.split_dim, param.trainable, param.decays, param.partial_over_t, param.deferred);
+  };
+  return std::ranges::equal(a.params, b.params,
+                            [&](const ParamSpec& one, const ParamSpec& other) { return key(one) == key(other); });
+}
+
+// The flat layouts of a stage: one of each layer's own parameters and one of each tied parameter, by number.
 class StageLayouts {
  public:
   StageLayouts(const PlacedLayers& placed, Coordinates at) : placed_(placed), at_(at) {
-    const ModelSpec& spec = placed.workload.spec;
-    std::set<std::string> tied;
-    for (const auto& layer : spec.layers)
+    const auto& layers = placed.workload.spec.layers;
+    std::map<std::string, std::optional<size_t>> tied;  // by full name, the layout's number if the stage has one
+    for (const auto& layer : layers)
       for (const auto& param : layer.params)
-        if (!param.tied_to.empty()) tied.insert(param.tied_to);
-    for (size_t l = 0; l < spec.layers.size(); ++l) {
-      if (placed.stage_of_layer[l] != at.p) continue;
-      const LayerSpec& layer = spec.layers[l];
-      std::vector<NamedParam> own;
-      for (const auto& param : layer.params) {
-        const std::string name = param.tied_to.empty() ? layer.full_name(param) : param.tied_to;
-        if (tied.contains(name))
-          use(l, name, {{name, &spec.param(name)}});
-        else
-          own.push_back({name, &param});
-      }
-      use(l, layer.name, own);
+        if (!param.tied_to.empty()) tied[param.tied_to];
+    of_layer_.resize(layers.size());
+    const LayerSpec* before = nullptr;  // the previous layer, if the last layout is that of all its parameters
+    for (size_t l = 0; l < layers.size(); ++l) {
+      const LayerSpec& layer = layers[l];
+      const bool here = placed.stage_of_layer[l] == at.p, shares = shares_parameters(layer, tied);
+      if (here && !shares)
+        use(l, before && laid_out_alike(*before, layer) ? hold(layouts_.back()) : hold(own_parameters(layer, tied)));
+      else if (here)
+        use_shared(l, tied);
+      before = here && !shares ? &layer : nullptr;
     }
   }
 
-  const std::map<std::string, FlatLayout>& all() const { return layouts_; }
-  const std::vector<std::string>& of_layer(int layer) const { return of_layer_.at(layer); }
-  const FlatLayout& at(const std::string& name) const { return layouts_.at(name); }
-  const std::vector<std::string>& uses() const { return uses_; }  // each use has its own gradients
+  const std::vector<const FlatLayout*>& all() const { return all_; }
+  const FlatLayout& at(size_t number) const { return *all_[number]; }
+  const std::vector<size_t>& of_layer(int layer) const { return of_layer_[layer]; }
+  const std::vector<size_t>& uses() const { return uses_; }  // each use has its own gradients
 
  private:
-  void use(int layer, const std::string& name, const std::vector<NamedParam>& params) {
-    if (!layouts_.contains(name))
-      layouts_[name] = flat_layout(params, at_.t, placed_.mesh.t(), placed_.layout.sharding);
-    of_layer_[layer].push_back(name);
-    uses_.push_back(name);
+  using Tied = std::map<std::string, std::optional<size_t>>;
+
+  static bool shares_parameters(const LayerSpec& layer, const Tied& tied) {
+    return std::ranges::any_of(layer.params, [](const ParamSpec& param) { return !param.tied_to.empty(); }) ||
+           std::ranges::any_of(tied, [&](const auto& one) { return one.first.starts_with(layer.name + "."); });
+  }
+
+  static std::string shared_name(const LayerSpec& layer, const ParamSpec& param) {
+    return param.tied_to.empty() ? layer.full_name(param) : param.tied_to;
+  }
+
+  FlatLayout laid_out(const std::vector<NamedParam>& params) const {
+    return flat_layout(params, at_.t, placed_.layout.tensor, placed_.layout.sharding);
+  }
+  FlatLayout own_parameters(const LayerSpec& layer, const Tied& tied) const {
+    std::vector<NamedParam> own;
+    for (const auto& param : layer.params)
+      if (tied.empty() || !tied.contains(shared_name(layer, param))) own.push_back({"", &param});
+    return laid_out(own);
+  }
+
+  void use_shared(size_t l, Tied& tied) {
+    const ModelSpec& spec = placed_.workload.spec;
+    for (const auto& param : spec.layers[l].params) {
+      const auto found = tied.find(shared_name(spec.layers[l], param));
+      if (found == tied.end()) continue;
+      if (!found->second) found->second = hold(laid_out({{"", &spec.param(found->first)}}));
+      use(l, *found->second);
+    }
+    use(l, hold(own_parameters(spec.layers[l], tied)));
+  }
+
+  size_t hold(FlatLayout&& layout) { return hold(layouts_.emplace_back(std::move(layout))); }
+  size_t hold(const FlatLayout& layout) {
+    all_.push_back(&layout);
+    return all_.size() - 1;
+  }
+  void use(size_t layer, size_t number) {
+    of_layer_[layer].push_back(number);
+    uses_.push_back(number);
   }
 
   const PlacedLayers& placed_;
   Coordinates at_;
-  std::map<std::string, FlatLayout> layouts_;
-  std::map<int, std::vector<std::string>> of_layer_;
-  std::vector<std::string> uses_;
+  std::deque<FlatLayout> layouts_;  // neighbours that are alike share one
+  std::vector<const FlatLayout*> all_;
+  std::vector<std::vector<size_t>> of_layer_;
+  std::vector<size_t> uses_;
 };
 
 bool is_gathered(const Segment& segment, const Sharding& sharding) {
@@ -76,25 +123,31 @@ int64_t part_of(const FlatLayout::Place& place, const Segment& segment, Coordina
 }
 
 // The most elements that are gathered at a time: a layer's values while it is used, together with the next layer's.
-int64_t most_gathered(const StageLayouts& layouts, const std::vector<int>& acquired, const Sharding& sharding) {
-  const auto elements = [&](const std::set<std::string>& names) {
+int64_t most_gathered(const StageLayouts& layouts, const std::vector<int>& acquired, size_t layers,
+                      const Sharding& sharding) {
+  const auto elements = [&](const std::set<size_t>& numbers) {
     int64_t sum = 0;
-    for (const auto& name : names)
-      for (const auto& segment : layouts.at(name).segments)
+    for (const size_t number : numbers)
+      for (const auto& segment : layouts.at(number).segments)
         if (is_gathered(segment, sharding)) sum += segment.length;
     return sum;
   };
+  const auto elements_with = [&](int layer, int next) {
+    const auto& now = layouts.of_layer(layer);
+    const auto& after = layouts.of_layer(next);
+    std::set<size_t> numbers(now.begin(), now.end());
+    if (sharding.most_gathered == 0 ||
+        elements(numbers) + elements({after.begin(), after.end()}) <= sharding.most_gathered)
+      numbers.insert(after.begin(), after.end());
+    return elements(numbers);
+  };
   int64_t most = 0;
+  std::vector<bool> seen(layers * layers);  // pairs of layers
   for (size_t i = 0; i < acquired.size(); ++i) {
-    const auto& now = layouts.of_layer(acquired[i]);
-    std::set<std::string> names(now.begin(), now.end());
-    if (i + 1 < acquired.size()) {
-      const auto& next = layouts.of_layer(acquired[i + 1]);
-      const std::set<std::string> after(next.begin(), next.end());
-      if (sharding.most_gathered == 0 || elements(names) + elements(after) <= sharding.most_gathered)
-        names.insert(after.begin(), after.end());
-    }
-    most = std::max(most, elements(names));
+    const int layer = acquired[i], next = acquired[i + 1 < acquired.size() ? i + 1 : i];
+    const size_t pair = layer * layers + next;
+    if (!seen[pair]) most = std::max(most, elements_with(layer, next));
+    seen[pair] = true;
   }
   return most;
 }
@@ -102,23 +155,35 @@ int64_t most_gathered(const StageLayouts& layouts, const std::vector<int>& acqui
 // The elements of the gradients that are open or being reduced, as GradientReductions opens and closes them.
 class OpenGradients {
  public:
-  OpenGradients(const StageLayouts& layouts, const Sharding& sharding) : layouts_(layouts), sharding_(sharding) {}
+  OpenGradients(const StageLayouts& layouts, size_t layers, const Sharding& sharding) : sharding_(sharding) {
+    for (auto& of_layer : of_layer_) of_layer.resize(layers);
+    for (size_t layer = 0; layer < layers; ++layer)
+      for (const size_t number : layouts.of_layer(static_cast<int>(layer)))
+        for (const auto& segment : layouts.at(number).segments) {
+          if (!is_reduced(segment, sharding_)) continue;
+          of_layer_[segment.deferred][layer].push_back(parts_.size());
+          parts_.push_back(
+              {.layer = static_cast<int>(layer), .whole = segment.length, .shard = segment.shard_length()});
+        }
+  }
 
   void open(int layer, bool deferred) {
-    while (std::any_of(under_way_.begin(), under_way_.end(), [&](const Reduction& r) {
-      return must_end_before(sharding_, r.whole, r.layer, layer, closed_);
+    while (std::ranges::any_of(under_way_, [&](const Reduction& reduction) {
+      const Part& part = parts_[reduction.part];
+      return must_end_before(sharding_, part.whole, part.layer, layer, closed_);
     }))
       complete_oldest();
-    for (const auto* segment : of(layer, deferred))
-      if (open_.insert({layer, segment}).second) add(segment->length);
+    for (const size_t part : of_layer_[deferred][layer])
+      if (!std::exchange(parts_[part].is_open, true)) add(parts_[part].whole);
   }
   void close(int layer, bool deferred) {
     closed_ = layer;
-    for (const auto* segment : of(layer, deferred)) {
-      open_.erase({layer, segment});
-      const int64_t part = taken_.contains({layer, segment}) ? segment->shard_length() : 0;
-      add(part);
-      under_way_.push_back({layer, segment, segment->length, part});
+    for (const size_t number : of_layer_[deferred][layer]) {
+      Part& part = parts_[number];
+      part.is_open = false;
+      const int64_t received = part.is_taken ? part.shard : 0;
+      add(received);
+      under_way_.push_back({number, part.whole + received});
     }
   }
   void settle() {
@@ -127,41 +192,38 @@ class OpenGradients {
   int64_t most() const { return most_; }
 
  private:
-  struct Reduction {
+  // The gradients of one use of a segment.
+  struct Part {
     int layer;
-    const Segment* segment;
-    int64_t whole, part;
+    int64_t whole, shard;  // elements
+    bool is_open = false, is_taken = false;
+  };
+  struct Reduction {
+    size_t part;
+    int64_t elements;
   };
 
-  std::vector<const Segment*> of(int layer, bool deferred) const {
-    std::vector<const Segment*> segments;
-    for (const auto& name : layouts_.of_layer(layer))
-      for (const auto& segment : layouts_.at(name).segments)
-        if (is_reduced(segment, sharding_) && segment.deferred == deferred) segments.push_back(&segment);
-    return segments;
-  }
   void add(int64_t elements) {
     now_ += elements;
     most_ = std::max(most_, now_);
   }
   void complete_oldest() {
-    const Reduction& oldest = under_way_.front();
-    taken_.insert({oldest.layer, oldest.segment});
-    now_ -= oldest.whole + oldest.part;
+    parts_[under_way_.front().part].is_taken = true;
+    now_ -= under_way_.front().elements;
     under_way_.pop_front();
   }
 
-  const StageLayouts& layouts_;
   const Sharding& sharding_;
+  std::vector<Part> parts_;
+  std::vector<std::vector<size_t>> of_layer_[2];  // by whether they are deferred, and by layer of the model
   std::deque<Reduction> under_way_;
-  std::set<std::pair<int, const Segment*>> taken_, open_;
   int closed_ = -1;
   int64_t now_ = 0, most_ = 0;
 };
 
-int64_t most_open(const StageLayouts& layouts, const std::vector<Instruction>& list,
-                  const std::vector<std::vector<int>>& layers_of_chunk, const Sharding& sharding) {
-  OpenGradients gradients(layouts, sharding);
+int64_t most_open(const StageLayouts& layouts, const std::vector<Instruction>& list, const PlacedLayers& placed) {
+  const auto& layers_of_chunk = placed.layers_of_chunk;
+  OpenGradients gradients(layouts, placed.stage_of_layer.size(), placed.layout.sharding);
   for (size_t i = 0; i < list.size(); ++i) {
     const auto& layers = layers_of_chunk[list[i].chunk];
     const bool whole_backward = list[i].op == Op::backward_input && weights_follow(list, i);
@@ -184,18 +246,18 @@ int64_t most_open(const StageLayouts& layouts, const std::vector<Instruction>& l
 ParameterElements parameter_elements(const PlacedLayers& placed, Coordinates at) {
   const StageLayouts layouts(placed, at);
   ParameterElements elements;
-  for (const auto& [name, layout] : layouts.all())
-    for (const auto& segment : layout.segments) {
+  for (const FlatLayout* layout : layouts.all())
+    for (const auto& segment : layout->segments) {
       elements.values += is_gathered(segment, placed.layout.sharding) ? segment.shard_length() : segment.length;
       if (segment.trainable) elements.trained += segment.shard_length();
     }
-  for (const auto& [name, layout] : layouts.all())
-    for (const auto& place : layout.places)
+  for (const FlatLayout* layout : layouts.all())
+    for (const auto& place : layout->places)
       if (place.param.spec->trainable)
         elements.trained_parts.emplace_back(place.param.spec,
-                                            part_of(place, layout.segments[place.segment], at, placed));
-  for (const auto& name : layouts.uses())
-    for (const auto& segment : layouts.at(name).segments)
+                                            part_of(place, layout->segments[place.segment], at, placed));
+  for (const size_t number : layouts.uses())
+    for (const auto& segment : layouts.at(number).segments)
       if (segment.trainable)
         elements.gradients += is_reduced(segment, placed.layout.sharding) ? segment.shard_length() : segment.length;
   if (placed.layout.sharding.level < Level::gradients) return elements;
@@ -204,16 +266,17 @@ ParameterElements parameter_elements(const PlacedLayers& placed, Coordinates at)
   const auto& layers = placed.layers_of_chunk;
   std::vector<std::vector<LayerGroup>> groups;
   for (const auto& chunk : layers) groups.push_back(layer_groups(chunk, placed.layout.recompute));
-  elements.most_gathered = most_gathered(layouts, acquired_layers(list, layers, groups), placed.layout.sharding);
-  elements.most_open = most_open(layouts, list, layers, placed.layout.sharding);
+  elements.most_gathered = most_gathered(layouts, acquired_layers(list, layers, groups), placed.stage_of_layer.size(),
+                                         placed.layout.sharding);
+  elements.most_open = most_open(layouts, list, placed);
   return elements;
 }
 
 std::vector<Segment> gradient_segments(const PlacedLayers& placed, Coordinates at) {
   const StageLayouts layouts(placed, at);
   std::vector<Segment> segments;
-  for (const auto& name : layouts.uses())
-    for (const auto& segment : layouts.at(name).segments)
+  for (const size_t number : layouts.uses())
+    for (const auto& segment : layouts.at(number).segments)
       if (segment.trainable && segment.length > 0) segments.push_back(segment);
   return segments;
 }

@@ -141,19 +141,6 @@ double least_state_bytes(const Workload& workload, const Layout& layout, const L
   return bytes;
 }
 
-double least_pass_bytes(const Workload& workload, const Layout& layout, const LayerSpec& layer) {
-  const bool weights = layout.sharded() == Sharding::Level::weights;
-  if (layout.sharded() < Sharding::Level::gradients) return 0;
-  double values = 0, gradients = 0;
-  for (const auto& param : layer.params) {
-    if (weights && param.numel() < layout.sharding.whole_below) continue;
-    const double elements = local_elements(param, layout.tensor);
-    if (weights) values += elements * width_of(workload.types.values);
-    if (param.trainable) gradients += elements * workload.software.gradient_bytes;
-  }
-  return values + gradients / 2;
-}
-
 MemoryBytes device_bytes(const Cluster& cluster, const Layout& layout) {
   if (cluster.multiprocessors == 0) return {};
   const int groups = (layout.tensor > 1) + (layout.replicas > 1) + 2 * (layout.pipeline > 1);

@@ -54,10 +54,6 @@ std::vector<std::vector<int64_t>> border_bytes_held(const PlacedLayers& placed);
 double least_state_bytes(const Workload& workload, const Layout& layout, const LayerSpec& layer,
                          const std::string& beside = "");
 
-// A lower bound of what a rank that holds the layer needs while it runs it, besides its states: values that are
-// gathered for a pass, and gradients before their reduction, those of products or the others.
-double least_pass_bytes(const Workload& workload, const Layout& layout, const LayerSpec& layer);
-
 // The runtime (workspace) and the communicators (communication) of an accelerator; nothing on CPUs.
 MemoryBytes device_bytes(const Cluster& cluster, const Layout& layout);
 

@@ -53,10 +53,10 @@ PartitionProblem partition_problem(const Workload& workload, const Machines& mac
   return problem;
 }
 
-// Cuts within the memory that states and kept activations may take, or without a limit if that is impossible.
-std::vector<int> cut_layers(PartitionProblem problem, double room) {
+// Cuts within the memory that states and kept activations may take, or without a limit if that is impossible. free: the
+// cut without a limit.
+std::vector<int> cut_layers(PartitionProblem problem, const std::vector<int>& free, double room) {
   const size_t stages = 1 + *std::max_element(problem.stage_of_chunk.begin(), problem.stage_of_chunk.end());
-  const auto free = partition(problem).chunk_of_layer;
   std::vector<double> bytes(stages);
   for (size_t layer = 0; layer < free.size(); ++layer) {
     const size_t chunk = free[layer];
@@ -94,17 +94,18 @@ Cut cut_model(const Workload& workload, const Machines& machines, const Layout& 
   require_layers(workload.spec.layers.size(), schedule.stage_of_chunk);
   const Cluster& cluster = machines.cluster;
   const auto problem = partition_problem(workload, machines, layout, schedule, spans, prices, memory_weight);
-  const auto cut_within = [&](double room) {
-    Cut cut{cut_layers(problem, room), {}};
-    cut.memory = memory_by_stage(cluster, {workload, layout, schedule, cut.chunk_of_layer});
-    return cut;
+  const auto free = partition(problem).chunk_of_layer;
+  const auto with_memory = [&](const std::vector<int>& chunk_of_layer) {
+    return Cut{chunk_of_layer, memory_by_stage(cluster, {workload, layout, schedule, chunk_of_layer})};
   };
-  const Cut cut = cut_within(cluster.memory_bytes);
+  const Cut cut = with_memory(cut_layers(problem, free, cluster.memory_bytes));
   const MemoryFit fit = memory_fit(cluster, cut.memory);
   // Communication and workspace need memory, too.
   const MemoryBytes& most = cut.memory[fit.stage];
   const double room = cluster.memory_bytes - most.communication - most.workspace;
-  return fit.fits || room <= 0 ? cut : cut_within(room);
+  if (fit.fits || room <= 0) return cut;
+  const auto narrower = cut_layers(problem, free, room);
+  return narrower == cut.chunk_of_layer ? cut : with_memory(narrower);
 }
 
 PlannedLayout describe_layout(const Workload& workload, const Machines& machines, const Layout& layout,

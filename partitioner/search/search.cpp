@@ -12,7 +12,7 @@
 #include <tuple>
 
 #include "core/error.h"
-#include "partitioner/memory/layer_bytes.h"
+#include "partitioner/search/block_bounds.h"
 
 namespace shardline {
 namespace {
@@ -184,41 +184,6 @@ class Enumeration {
   bool with_poor_ = false;
 };
 
-// A lower bound of the microbatches that stage s keeps, in units of a whole stage. One microbatch is a bound for every
-// schedule, but a loose one: the search then simulates many layouts that cannot fit. A kind that SearchSpace::schedules
-// lists needs a case of its own.
-double least_kept(const Layout& layout, int stage) {
-  const int p = layout.pipeline, m = layout.microbatches, v = layout.chunks_per_stage;
-  if (layout.active_microbatches > 0) return 1;
-  switch (layout.schedule.kind) {
-    case ScheduleKind::simple:
-      return m;
-    case ScheduleKind::interleaved_1f1b:
-      return std::min<double>(m, (2.0 * (p - stage - 1) + (v - 1.0) * p + 1) / v);
-    case ScheduleKind::interleaved:
-    case ScheduleKind::zb_h1:
-      return std::min(m, p - stage);
-    default:
-      return 1;
-  }
-}
-
-// The blocks-th smallest multiple of the numbers in `least`: if stages need that many bytes or more for each block, the
-// largest stage needs at least this.
-double least_of_largest_stage(const std::vector<double>& least, int blocks) {
-  std::vector<int> placed(least.size());
-  double largest = 0;
-  for (int block = 0; block < blocks; ++block) {
-    const auto with_one_more = [&](size_t stage) { return (placed[stage] + 1) * least[stage]; };
-    size_t smallest = 0;
-    for (size_t stage = 1; stage < least.size(); ++stage)
-      if (with_one_more(stage) < with_one_more(smallest)) smallest = stage;
-    largest = with_one_more(smallest);
-    ++placed[smallest];
-  }
-  return largest;
-}
-
 std::string in_gib(double bytes) {
   return cat(std::round(bytes / 1073741824.0 * 100) / 100);
 }
@@ -285,11 +250,17 @@ class Searcher {
   // Entries of the layouts whose blocks may fit on the stages; the others become losers. Bounds do not depend on each
   // other and are computed in parallel.
   std::vector<Entry> bounds(const std::vector<Layout>& layouts) {
-    for (const auto& layout : layouts) spans(layout), workload(layout);
-    std::vector<Entry> all(layouts.size()), entries;
-    at::parallel_for(0, std::ssize(layouts), 256, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) all[i] = bound(layouts[i]);
+    std::vector<std::pair<const Layout*, Shared*>> to_compute;  // with a layout that has it
+    for (const auto& layout : layouts) {
+      const auto [entry, is_new] = shared_.try_emplace(key_of_shared(layout));
+      if (is_new) to_compute.emplace_back(&layout, &entry->second);
+      if (is_new) spans(layout), workload(layout);
+    }
+    at::parallel_for(0, std::ssize(to_compute), 16, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) *to_compute[i].second = compute_shared(*to_compute[i].first);
     });
+    std::vector<Entry> all, entries;
+    for (const auto& layout : layouts) all.push_back(bound(layout));
     for (auto& entry : all) {
       if (entry.cannot_fit.empty())
         entries.push_back(std::move(entry));
@@ -299,16 +270,43 @@ class Searcher {
     return entries;
   }
 
-  Entry bound(const Layout& layout) const {
-    Entry entry{layout};
+  // What layouts share that differ only in the order of the work, in chunks, and in the number of microbatches.
+  struct Shared {
+    std::vector<LayerPrice> prices;
+    double work = 0, largest = 0, way = 0;  // seconds: of all layers, of the largest, of all there and back
+    std::vector<BlockNeed> needs;           // of the blocks; neighbours that are alike appear once
+  };
+  using SharedKey = std::tuple<SpansKey, int, Sharding::Level, bool, bool, bool, bool, size_t>;
+  SharedKey key_of_shared(const Layout& layout) {
+    auto known = std::ranges::find(recomputes_, layout.recompute);
+    if (known == recomputes_.end()) known = recomputes_.insert(known, layout.recompute);
+    const size_t recompute = known - recomputes_.begin();
+    return {key_of_spans(layout),
+            layout.microbatch_size,
+            layout.sharding.level,
+            layout.sequence_parallel,
+            layout.offload.enabled,
+            layout.offload.everything,
+            has_whole_backwards(layout.schedule),
+            recompute};
+  }
+
+  Shared compute_shared(const Layout& layout) const {
     const Workload& workload = workloads_.at(key_of_workload(layout));
-    const auto prices = layer_prices(workload, machines_, layout, spans_.at(key_of_spans(layout)));
-    double work = 0, largest = 0, way = 0;
-    for (const auto& price : prices) {
-      work += price.whole();
-      way += price.forward + price.backward_input;
-      largest = std::max(largest, price.whole());
+    Shared shared{.prices = layer_prices(workload, machines_, layout, spans_.at(key_of_spans(layout)))};
+    for (const auto& price : shared.prices) {
+      shared.work += price.whole();
+      shared.way += price.forward + price.backward_input;
+      shared.largest = std::max(shared.largest, price.whole());
     }
+    shared.needs = block_needs(workload, layout);
+    return shared;
+  }
+
+  Entry bound(const Layout& layout) {
+    Entry entry{layout};
+    const Shared& shared = shared_.at(key_of_shared(layout));
+    const auto& [prices, work, largest, way, needs] = shared;
     const double m = layout.microbatches;
     // The last stage waits until the first microbatch has passed all other stages, and they wait for its gradient to
     // come back.
@@ -317,48 +315,19 @@ class Searcher {
     const double seconds = m * std::max(work / layout.pipeline, largest) + fill;
 
     const double room = machines_.cluster.memory_bytes;
-    const auto needs = block_needs(workload, layout);
-    std::vector<double> least;  // by stage: of a block there
-    const double passing = needs.empty() ? 0 : std::ranges::min_element(needs, {}, &BlockNeed::passing)->passing;
-    double places = 0;
-    for (int stage = 0; stage < layout.pipeline; ++stage) {
-      least.push_back(std::numeric_limits<double>::infinity());
-      for (const auto& need : needs)
-        least.back() = std::min(least.back(), need.states + least_kept(layout, stage) * need.kept);
-      places += std::floor((room - passing) / least.back());
-    }
-    const int blocks = workload.spec.block_count();
-    if (places < blocks) {
-      entry.bytes = least_of_largest_stage(least, blocks) + passing;
+    const StageNeeds stages(layout, needs);
+    const int blocks = workload_.spec.block_count();
+    if (stages.places(room) < blocks) {
+      entry.bytes = stages.of_largest_stage(blocks);
       entry.cannot_fit = cat("needs ", in_gib(entry.bytes), " GiB or more of ", in_gib(room),
-                             " for states and kept activations alone");
+                             " for states and activations of the blocks alone");
     } else if (ranking_ == Ranking::memory) {
       const MemoryBytes device = device_bytes(machines_.cluster, layout);
-      entry.score = least_of_largest_stage(least, blocks) + passing + device.communication + device.workspace;
+      entry.score = stages.of_largest_stage(blocks) + device.communication + device.workspace;
     } else {
       entry.score = score(layout, seconds, 0);
     }
     return entry;
-  }
-
-  struct BlockNeed {
-    double states = 0, kept = 0;  // kept: of a microbatch
-    double passing = 0;           // while the block runs, besides states
-  };
-  // The blocks; neighbours that are alike appear once.
-  std::vector<BlockNeed> block_needs(const Workload& workload, const Layout& layout) const {
-    const auto& layers = workload.spec.layers;
-    std::vector<BlockNeed> needs;
-    for (size_t i = 0; i < layers.size(); ++i) {
-      if (!layers[i].is_block) continue;
-      if (!needs.empty() && alike(layers[i], layers[i - 1]) && layout.recomputed(i) == layout.recomputed(i - 1))
-        continue;
-      const LayerBytes bytes = layer_bytes(workload, layout, 0, i);
-      const double kept = kept_bytes(layout, i, bytes) - moved_bytes(layout, i, bytes);
-      needs.push_back(
-          {least_state_bytes(workload, layout, layers[i]), kept, least_pass_bytes(workload, layout, layers[i])});
-    }
-    return needs;
   }
 
   double score(const PlannedLayout& planned) const {
@@ -383,11 +352,16 @@ class Searcher {
     const auto& where = spans(entry.layout);
     const auto& list = schedule(entry.layout);
     const Workload& what = workload(entry.layout);
-    const auto prices = layer_prices(what, machines_, entry.layout, where);
+    const auto& prices = shared_.at(key_of_shared(entry.layout)).prices;
     const Cut cut = cut_model(what, machines_, entry.layout, list, where, prices, space_.memory_weight);
-    // Most layouts with good bounds do not fit; their steps need no estimate.
-    if (const auto fit = memory_fit(machines_.cluster, cut.memory); !fit.fits) {
+    // Most layouts with good bounds do not fit, or need more than those with a place; their steps need no estimate.
+    const auto fit = memory_fit(machines_.cluster, cut.memory);
+    if (!fit.fits) {
       result_.losers.push_back({entry.layout, fit.why, false, fit.bytes});
+      return;
+    }
+    if (full && ranking_ == Ranking::memory && fit.bytes >= score(result_.best.back())) {
+      result_.losers.push_back({entry.layout, text_of(fit.bytes), true});
       return;
     }
     auto planned = describe_layout(what, machines_, entry.layout, list, where, prices, cut);
@@ -443,6 +417,8 @@ class Searcher {
   std::map<SpansKey, MeshSpans> spans_;
   std::map<std::pair<int, bool>, Workload> workloads_;  // with the specs that layouts have
   std::map<std::tuple<ScheduleSource, int, int, int, bool>, Schedule> schedules_;
+  std::vector<std::vector<Recompute>> recomputes_;  // that layouts have
+  std::map<SharedKey, Shared> shared_;
 };
 
 }  // namespace

@@ -1,101 +1,159 @@
 #include "pipeline/activations/activation_bytes.h"
 
+#include <optional>
+
 #include "pipeline/schedule/schedule_simulation.h"
 
 namespace shardline {
 namespace {
+
+// What an instruction does to the live bytes, relative to those at its begin. It is the same for all microbatches.
+struct Effect {
+  int64_t in_use = 0;   // the most bytes in use
+  int64_t kept = 0;     // the most bytes that are kept
+  int64_t after = 0;    // the bytes that are kept at its end
+  int64_t away = 0;     // of a forward whose result may leave: bytes that are moved out, which `after` leaves out
+  int64_t waiting = 0;  // of a backward that is not drained: the weight pairs that wait
+
+  void pass(int64_t bytes) { in_use = std::max(in_use, after + bytes); }
+  void add(int64_t bytes) { kept = std::max(kept, after += bytes); }
+  void remove(int64_t bytes) { after -= bytes; }
+};
+
+// The effects of a chunk's instructions.
+class ChunkEffects {
+ public:
+  ChunkEffects(const std::vector<int>& layers, const ActivationChoices& choices, const std::vector<LayerBytes>& bytes)
+      : layers_(layers), choices_(choices), bytes_(bytes), groups_(layer_groups(layers, choices.recompute)) {
+    for (const bool out : {false, true}) forward[out] = forward_effect(out);
+    for (const bool drain : {false, true}) backward[drain] = backward_effect(drain);
+  }
+
+  Effect forward[2];   // by whether what may leave is moved out
+  Effect backward[2];  // by whether weight gradients are computed immediately
+
+ private:
+  const LayerBytes& bytes(size_t i) const { return bytes_[layers_[i]]; }
+
+  Effect forward_effect(bool out) const {
+    Effect effect;
+    for (const LayerGroup& group : groups_) {
+      const LayerBytes& first = bytes(group.first);
+      for (size_t i = group.first; i < group.first + group.count; ++i)
+        effect.pass((i == group.first ? 0 : first.input) + bytes(i).input + bytes(i).passes.forward);
+      const int64_t kept = group.recomputed ? first.input : first.kept.activations;
+      effect.add(kept);
+      if (!out || !may_move_out(choices_.offload, group.recomputed)) continue;
+      effect.remove(kept);
+      effect.away += kept;
+    }
+    return effect;
+  }
+
+  Effect backward_effect(bool drain) const {
+    Effect effect;
+    for (size_t g = groups_.size(); g-- > 0;) {
+      const LayerGroup& group = groups_[g];
+      for (size_t i = group.first; group.recomputed && i < group.first + group.count; ++i) {
+        const int64_t input = bytes(i).input;
+        effect.pass(gradient(group.first + group.count - 1) + (i == group.first ? 0 : input) + bytes(i).passes.forward);
+        effect.add(bytes(i).kept.activations - (i == group.first ? input : 0));
+      }
+      for (size_t i = group.first + group.count; i-- > group.first;) {
+        const auto& [input, kept, passes] = bytes(i);
+        effect.pass(gradient(i) + (drain ? passes.backward : passes.input_gradient));
+        effect.remove(kept.activations);
+        if (drain) continue;
+        effect.add(kept.weight_pairs);
+        effect.waiting += kept.weight_pairs;
+      }
+    }
+    return effect;
+  }
+
+  // The gradient of a layer's result, which is as large as the next layer's input.
+  int64_t gradient(size_t i) const {
+    const size_t next = layers_[i] + 1;
+    return next < bytes_.size() ? bytes_[next].input : 0;
+  }
+
+  const std::vector<int>& layers_;
+  const ActivationChoices& choices_;
+  const std::vector<LayerBytes>& bytes_;
+  const std::vector<LayerGroup> groups_;
+};
 
 class Walk {
  public:
   Walk(const Schedule& schedule, int stage, const std::vector<std::vector<int>>& layers_of_chunk,
        const ActivationChoices& choices, const std::vector<LayerBytes>& bytes, const std::vector<int64_t>& messages)
       : list_(schedule.instructions[stage]),
-        layers_of_chunk_(layers_of_chunk),
-        choices_(choices),
-        bytes_(bytes),
-        messages_(messages) {}
+        offload_(choices.offload),
+        messages_(messages),
+        microbatches_(schedule.microbatches),
+        effects_(schedule.chunks()),
+        passes_(schedule.chunks() * static_cast<size_t>(schedule.microbatches)) {
+    for (int chunk = 0; chunk < schedule.chunks(); ++chunk)
+      if (schedule.stage_of_chunk[chunk] == stage) effects_[chunk].emplace(layers_of_chunk[chunk], choices, bytes);
+    for (size_t i = 0; i < list_.size(); ++i)
+      if (list_[i].op == Op::backward_input) pass_of(list_[i]).backward = i;
+  }
 
   ActivationPeak peak() {
-    const size_t horizon = choices_.offload.horizon;
-    const auto backward_of = backward_instructions(list_);
+    const size_t horizon = offload_.horizon;
     for (size_t i = 0; i < list_.size(); ++i) {
-      const auto& [op, microbatch, chunk, peer] = list_[i];
-      place_ = i;
-      if (choices_.offload.enabled && i + horizon < list_.size()) come_back(list_[i + horizon]);
-      pass(0);
-      if (op == Op::forward && backward_of.contains({microbatch, chunk}))
-        forward(list_[i], moves_out(choices_.offload, i, backward_of.at({microbatch, chunk})));
-      if (op == Op::backward_input) backward(list_[i], weights_follow(list_, i));
-      if (op == Op::backward_weight) live_.remove(waiting_[{microbatch, chunk}]);
+      if (offload_.enabled && i + horizon < list_.size()) come_back(list_[i + horizon]);
+      use(0, i);
+      const Instruction& instruction = list_[i];
+      if (!computes(instruction.op)) continue;
+      const ChunkEffects& chunk = *effects_[instruction.chunk];
+      Pass& pass = pass_of(instruction);
+      if (instruction.op == Op::forward && pass.backward) {
+        const bool out = moves_out(offload_, i, *pass.backward);
+        apply(chunk.forward[out], i);
+        pass.away = chunk.forward[out].away;
+      } else if (instruction.op == Op::backward_input) {
+        const bool drain = weights_follow(list_, i);
+        apply(chunk.backward[drain], i);
+        pass.waiting = chunk.backward[drain].waiting;
+      } else if (instruction.op == Op::backward_weight) {
+        live_.remove(pass.waiting);
+      }
     }
     return {live_.peak(), in_use_, total_};
   }
 
  private:
-  const LayerBytes& bytes(const std::vector<int>& layers, size_t i) const { return bytes_[layers[i]]; }
-  const std::vector<int>& layers_of(const Instruction& instruction) const {
-    return layers_of_chunk_[instruction.chunk];
+  // A microbatch in a chunk.
+  struct Pass {
+    std::optional<size_t> backward;  // the place of its backward_input
+    int64_t away = 0, waiting = 0;   // bytes
+  };
+  Pass& pass_of(const Instruction& at) {
+    return passes_[static_cast<size_t>(at.chunk) * microbatches_ + at.microbatch];
   }
 
-  void forward(const Instruction& instruction, bool out) {
-    const auto& layers = layers_of(instruction);
-    for (const LayerGroup& group : layer_groups(layers, choices_.recompute)) {
-      const LayerBytes& first = bytes(layers, group.first);
-      for (size_t i = group.first; i < group.first + group.count; ++i)
-        pass((i == group.first ? 0 : first.input) + bytes(layers, i).input + bytes(layers, i).passes.forward);
-      const int64_t kept = group.recomputed ? first.input : first.kept.activations;
-      live_.add(kept);
-      if (!out || !may_move_out(choices_.offload, group.recomputed)) continue;
-      live_.remove(kept);
-      away_[{instruction.microbatch, instruction.chunk}] += kept;
-    }
+  void apply(const Effect& effect, size_t place) {
+    use(effect.in_use, place);
+    live_.add(effect.kept);
+    live_.remove(effect.kept - effect.after);
   }
 
   void come_back(const Instruction& instruction) {
-    if (instruction.op != Op::backward_input) return;
-    if (const auto found = away_.extract({instruction.microbatch, instruction.chunk})) live_.add(found.mapped());
+    if (instruction.op == Op::backward_input) live_.add(std::exchange(pass_of(instruction).away, 0));
   }
 
-  void backward(const Instruction& instruction, bool drain) {
-    const auto& layers = layers_of(instruction);
-    const auto groups = layer_groups(layers, choices_.recompute);
-    for (size_t g = groups.size(); g-- > 0;) {
-      const LayerGroup& group = groups[g];
-      for (size_t i = group.first; group.recomputed && i < group.first + group.count; ++i) {
-        const int64_t input = bytes(layers, i).input;
-        pass(gradient(layers, group.first + group.count - 1) + (i == group.first ? 0 : input) +
-             bytes(layers, i).passes.forward);
-        live_.add(bytes(layers, i).kept.activations - (i == group.first ? input : 0));
-      }
-      for (size_t i = group.first + group.count; i-- > group.first;) {
-        const auto& [input, kept, passes] = bytes(layers, i);
-        pass(gradient(layers, i) + (drain ? passes.backward : passes.input_gradient));
-        live_.remove(kept.activations);
-        if (drain) continue;
-        live_.add(kept.weight_pairs);
-        waiting_[{instruction.microbatch, instruction.chunk}] += kept.weight_pairs;
-      }
-    }
-  }
-
-  // The gradient of a layer's result, which is as large as the next layer's input.
-  int64_t gradient(const std::vector<int>& layers, size_t i) const {
-    const size_t next = layers[i] + 1;
-    return next < bytes_.size() ? bytes_[next].input : 0;
-  }
-
-  void pass(int64_t bytes) {
+  void use(int64_t bytes, size_t place) {
     in_use_ = std::max(in_use_, live_.now() + bytes);
-    total_ = std::max(total_, live_.now() + bytes + messages_[place_]);
+    total_ = std::max(total_, live_.now() + bytes + messages_[place]);
   }
 
   const std::vector<Instruction>& list_;
-  const std::vector<std::vector<int>>& layers_of_chunk_;
-  const ActivationChoices& choices_;
-  const std::vector<LayerBytes>& bytes_;
+  const OffloadOptions& offload_;
   const std::vector<int64_t>& messages_;
-  size_t place_ = 0;                                       // index in the list
-  std::map<std::pair<int, int>, int64_t> away_, waiting_;  // by microbatch and chunk
+  const size_t microbatches_;
+  std::vector<std::optional<ChunkEffects>> effects_;  // by chunk; unset on other stages
+  std::vector<Pass> passes_;                          // by chunk and microbatch
   LiveBytes live_;
   int64_t in_use_ = 0, total_ = 0;
 };

@@ -1,26 +1,23 @@
 #include "pipeline/schedule/messages_held.h"
 
-#include <algorithm>
 #include <map>
 #include <tuple>
 
 namespace shardline {
 namespace {
 
-using Channel = std::pair<int, int>;  // from, to
-
-// When each message of a channel may leave its sender because its receive is posted: at the end of the previous
+// By sender: when each message to the receiver may leave because its receive is posted: at the end of the previous
 // receive.
-std::map<Channel, std::vector<double>> posted_times(const Schedule& schedule, const Simulation& simulation) {
-  std::map<Channel, std::vector<double>> times;
-  for (int stage = 0; stage < schedule.stages; ++stage) {
-    const auto& list = schedule.instructions[stage];
-    for (size_t i = 0; i < list.size(); ++i) {
-      if (!is_receive(list[i].op)) continue;
-      auto& channel = times[{list[i].peer, stage}];
-      if (channel.empty()) channel.push_back(0);
-      channel.push_back(simulation.intervals[stage][i].end);
-    }
+using PostedTimes = std::map<int, std::vector<double>>;
+
+PostedTimes posted_times(const Schedule& schedule, const Simulation& simulation, int receiver) {
+  PostedTimes times;
+  const auto& list = schedule.instructions[receiver];
+  for (size_t i = 0; i < list.size(); ++i) {
+    if (!is_receive(list[i].op)) continue;
+    auto& of_sender = times[list[i].peer];
+    if (of_sender.empty()) of_sender.push_back(0);
+    of_sender.push_back(simulation.intervals[receiver][i].end);
   }
   return times;
 }
@@ -35,31 +32,34 @@ Instruction use_of(const Instruction& receive) {
 
 std::vector<std::vector<int>> messages_held(const Schedule& schedule, const InstructionCost& cost) {
   const Simulation simulation = simulate(schedule, kUnboundedSends, cost);
-  const auto posted = posted_times(schedule, simulation);
+  std::vector<PostedTimes> posted;  // by receiver
+  for (int stage = 0; stage < schedule.stages; ++stage) posted.push_back(posted_times(schedule, simulation, stage));
   std::vector<std::vector<int>> held(schedule.stages);
   for (int stage = 0; stage < schedule.stages; ++stage) {
     const auto& list = schedule.instructions[stage];
-    std::map<int, int> expected, sent;              // by peer
-    std::vector<std::tuple<Op, int, int>> waiting;  // received and not used yet
-    std::vector<double> sending;                    // when each may leave
-    for (const auto& instruction : list) expected[instruction.peer] += is_receive(instruction.op);
+    std::vector<int> expected(schedule.stages), sent(schedule.stages);  // by peer
+    int ahead = 0;                                                      // peers from which a message is expected
+    std::vector<std::tuple<Op, int, int>> waiting;                      // received and not used yet
+    std::vector<double> sending;                                        // when each may leave
+    for (const auto& instruction : list)
+      if (is_receive(instruction.op) && expected[instruction.peer]++ == 0) ++ahead;
+    held[stage].reserve(list.size());
     for (size_t i = 0; i < list.size(); ++i) {
       const auto& instruction = list[i];
       if (is_receive(instruction.op)) {
-        --expected[instruction.peer];
+        if (--expected[instruction.peer] == 0) --ahead;
         const auto use = use_of(instruction);
         waiting.emplace_back(use.op, use.microbatch, use.chunk);
       }
-      std::erase(waiting, std::tuple(instruction.op, instruction.microbatch, instruction.chunk));
+      if (computes(instruction.op))
+        std::erase(waiting, std::tuple(instruction.op, instruction.microbatch, instruction.chunk));
       if (is_send(instruction.op)) {
         const double now = simulation.intervals[stage][i].start;
         std::erase_if(sending, [&](double leaves) { return leaves <= now; });
         const size_t message = sent[instruction.peer]++;
-        sending.push_back(posted.at({stage, instruction.peer})[message]);
+        sending.push_back(posted[instruction.peer].at(stage)[message]);
       }
-      const auto ahead =
-          std::count_if(expected.begin(), expected.end(), [](const auto& peer) { return peer.second > 0; });
-      held[stage].push_back(ahead + waiting.size() + sending.size());
+      held[stage].push_back(ahead + static_cast<int>(waiting.size() + sending.size()));
     }
   }
   return held;

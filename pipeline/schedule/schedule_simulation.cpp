@@ -1,22 +1,26 @@
 #include "pipeline/schedule/schedule_simulation.h"
 
 #include <algorithm>
-#include <unordered_map>
 
 namespace shardline {
 namespace {
 
-struct MessageTimes {
+struct Channel {
+  int receiver = 0;
   std::vector<double> arrived;  // when message i arrives
   std::vector<double> wanted;   // when the receiver reached receive i
+  size_t received = 0;          // messages
 };
 
 class Simulator {
  public:
   Simulator(const Schedule& schedule, int send_buffers, const InstructionCost& cost, const MessageTime& message)
-      : schedule_(schedule), send_buffers_(send_buffers), cost_(cost), message_(message) {
+      : schedule_(schedule),
+        send_buffers_(send_buffers),
+        cost_(cost),
+        message_(message),
+        channels_(schedule.instructions.size()) {
     result_.intervals.resize(schedule.instructions.size());
-    received_.resize(schedule.instructions.size());
     clock_.resize(schedule.instructions.size());
     for (size_t stage = 0; stage < schedule.instructions.size(); ++stage) {
       result_.intervals[stage].reserve(schedule.instructions[stage].size());
@@ -38,7 +42,11 @@ class Simulator {
   }
 
  private:
-  MessageTimes& channel(int from, int to) { return channels_[int64_t{from} * schedule_.stages + to]; }
+  Channel& channel(int from, int to) {
+    auto& all = channels_[from];  // to a few stages
+    const auto found = std::ranges::find(all, to, &Channel::receiver);
+    return found != all.end() ? *found : all.emplace_back(Channel{to});
+  }
 
   bool execute(int stage, const Instruction& instruction) {
     if (is_send(instruction.op)) return send(stage, instruction.peer);
@@ -64,13 +72,12 @@ class Simulator {
 
   bool receive(int stage, int peer) {
     auto& from_peer = channel(peer, stage);
-    auto& received = received_[stage][peer];
-    if (from_peer.wanted.size() == received) {
+    if (from_peer.wanted.size() == from_peer.received) {
       from_peer.wanted.push_back(clock_[stage]);
       runnable_.push_back(peer);
     }
-    if (from_peer.arrived.size() <= received) return false;
-    const double now = std::max(clock_[stage], from_peer.arrived[received++]);
+    if (from_peer.arrived.size() <= from_peer.received) return false;
+    const double now = std::max(clock_[stage], from_peer.arrived[from_peer.received++]);
     finish(stage, now, now);
     return true;
   }
@@ -84,8 +91,7 @@ class Simulator {
   const size_t send_buffers_;
   const InstructionCost& cost_;
   const MessageTime& message_;
-  std::unordered_map<int64_t, MessageTimes> channels_;
-  std::vector<std::unordered_map<int, size_t>> received_;  // by stage and peer
+  std::vector<std::vector<Channel>> channels_;  // by sender
   std::vector<double> clock_;
   std::vector<int> runnable_;
   Simulation result_;
