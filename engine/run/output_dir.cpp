@@ -28,6 +28,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kPreviousModel = "previous-model";
+constexpr const char* kStopFile = "stop";
 constexpr const char* kTensorBoardFile = "events.out.tfevents.";  // what their names begin with
 
 // Files that were being written: of a model, mostly, whose files are made before the first step.
@@ -41,7 +42,8 @@ bool tells_of_no_step(const fs::path& entry, std::error_code& error) {
   if (name == "metrics.jsonl" || name == "timeline") return fs::is_empty(entry, error);
   if (name.starts_with(kTensorBoardFile)) return fs::file_size(entry, error) <= tensorboard_version_record(0).size();
   return name == "flight" || name == ".cache" || name == kProfileFile || name == OutputLock::kFile ||
-         name == "config.resolved.json" || name == "plan.json" || name == "schedule.svg" || is_unfinished(entry);
+         name == kStopFile || name == "config.resolved.json" || name == "plan.json" || name == "schedule.svg" ||
+         is_unfinished(entry);
 }
 
 bool holds_nothing(const fs::path& dir, std::error_code& error) {
@@ -160,8 +162,19 @@ void check_new_directory(const fs::path& dir) {
 bool continues(const Config& config, const fs::path& dir) {
   const auto source = resume_source(config.training);
   if (source.kind == ResumeSource::Kind::fresh || !fs::exists(dir / "config.resolved.json")) return false;
-  if (source.kind == ResumeSource::Kind::path) return is_at_or_below(source.path, checkpoint_directory(config));
-  return !checkpoints_in(checkpoint_directory(config)).empty() || !fs::exists(dir / "config.json");
+  const bool has_checkpoints = !checkpoints_in(checkpoint_directory(config)).empty();
+  const bool ended_early = !has_checkpoints && !fs::exists(dir / "config.json");
+  if (source.kind == ResumeSource::Kind::path)
+    return ended_early || is_at_or_below(source.path, checkpoint_directory(config));
+  return ended_early || has_checkpoints;
+}
+
+// Of attempts that ended while they saved. Their ranks may still live, but find the directories no more.
+void remove_unfinished_checkpoints(const fs::path& directory) {
+  std::vector<fs::path> unfinished;
+  for (const auto& entry : fs::directory_iterator(directory))
+    if (is_unfinished_checkpoint(entry.path().filename())) unfinished.push_back(entry.path());
+  for (const auto& path : unfinished) fs::remove_all(path);
 }
 
 // They stay, under names that are not those of checkpoints.
@@ -239,6 +252,20 @@ void check_output_dir(const Config& config, const ModelSpec& spec) {
   check_room(config, spec);
 }
 
+fs::path stop_file(const Config& config) {
+  return fs::path(config.output_dir) / kStopFile;
+}
+
+bool is_asked_by_file(const Config& config) {
+  std::error_code ignored;
+  return fs::exists(stop_file(config), ignored);
+}
+
+void remove_stop_file(const Config& config) {
+  std::error_code ignored;
+  fs::remove(stop_file(config), ignored);
+}
+
 fs::path previous_model(const Config& config) {
   return fs::path(config.output_dir) / kPreviousModel;
 }
@@ -255,6 +282,7 @@ OutputLock prepare_output_dir(const Config& config, const ModelSpec& spec, std::
     if (is_record(entry.path().filename()) && !(resumed && is_kept_record(entry.path().filename())))
       records.push_back(entry.path());
   for (const auto& record : records) fs::remove_all(record);
+  remove_unfinished_checkpoints(checkpoint_directory(config));
   if (resumed) keep_records_until(dir, *resumed);
   // Checkpoints of an earlier run, or of an attempt that continued after the step from which this run continues.
   auto later = checkpoints_in(checkpoint_directory(config));

@@ -8,6 +8,8 @@
 #include <cstring>
 #include <ctime>
 #include <fstream>
+#include <iterator>
+#include <random>
 #include <utility>
 
 #include "core/comm/communicator_base.h"
@@ -35,6 +37,11 @@ std::string this_process() {
   return cat("process ", ::getpid(), " on host ", host_name(), ", started ", now, '\n');
 }
 
+std::string new_id() {
+  std::random_device random;
+  return cat(std::hex, random(), random());
+}
+
 [[noreturn]] void refuse(const fs::path& file) {
   std::ifstream in(file);
   std::string holder;
@@ -52,7 +59,7 @@ bool is_named(const fs::path& file, int fd) {
 
 }  // namespace
 
-OutputLock::OutputLock(const fs::path& directory) : path_(directory / kFile) {
+OutputLock::OutputLock(const fs::path& directory) : path_(directory / kFile), id_(new_id()) {
   do {
     if (fd_ >= 0) ::close(fd_);
     fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
@@ -64,19 +71,36 @@ OutputLock::OutputLock(const fs::path& directory) : path_(directory / kFile) {
     ::close(fd_);
     refuse(path_);
   } while (!is_named(path_, fd_));
-  const std::string holder = this_process();
+  contents_ = this_process() + id_ + "\n";
   // On a full disk the lock still holds, but others do not learn who has it.
   if (::ftruncate(fd_, 0) == 0) [[maybe_unused]]
-    const auto written = ::pwrite(fd_, holder.data(), holder.size(), 0);
+    const auto written = ::pwrite(fd_, contents_.data(), contents_.size(), 0);
 }
 
 OutputLock::OutputLock(OutputLock&& other) noexcept
-    : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)) {}
+    : path_(std::move(other.path_)),
+      fd_(std::exchange(other.fd_, -1)),
+      id_(std::move(other.id_)),
+      contents_(std::move(other.contents_)) {}
 
 OutputLock::~OutputLock() {
   if (fd_ < 0) return;
-  ::unlink(path_.c_str());
+  if (is_held()) ::unlink(path_.c_str());
   ::close(fd_);
+}
+
+// The file is opened again, so that a network file system looks whether it has changed. A file that is not there or is
+// empty says nothing.
+bool OutputLock::is_held() const {
+  std::ifstream file(path_, std::ios::binary);
+  const std::string found{std::istreambuf_iterator<char>(file), {}};
+  return found.empty() || found == contents_;
+}
+
+void OutputLock::require_held() const {
+  if (!is_held())
+    throw RunError(cat("/output_dir: another run has taken ", path_.parent_path().string(),
+                       " over, which this one could not notice; it ends here and leaves the files to that one"));
 }
 
 void check_not_in_use(const fs::path& directory) {

@@ -1,6 +1,7 @@
 // One process at a time writes to an output directory.
 #pragma once
 #include <filesystem>
+#include <string>
 
 namespace shardline {
 
@@ -15,12 +16,21 @@ class OutputLock {
   OutputLock(OutputLock&& other) noexcept;
   OutputLock& operator=(OutputLock&&) = delete;
 
+  // A word that no other holder has had.
+  const std::string& id() const { return id_; }
+  // Throws RunError if another process has locked the directory since. That happens where the file system's locks do
+  // not work or end with a lost connection: a run that was cut off must not write into the run that replaced it.
+  void require_held() const;
+
   // name of the lock file
   static constexpr const char* kFile = ".lock";
 
  private:
+  bool is_held() const;
+
   std::filesystem::path path_;
   int fd_ = -1;
+  std::string id_, contents_;
 };
 
 // Throws the same ConfigError; changes nothing.
