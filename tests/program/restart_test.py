@@ -97,7 +97,8 @@ class Restarts(RestartTest):
             self.kill_rank(1)
             self.assert_gone_or_new(process)
             metrics = self.dir / "out/metrics.jsonl"
-            self.wait_for(lambda: process.poll() is not None or metrics.read_bytes().count(b"\n") < 3, "a new attempt")
+            self.wait_for(lambda: process.poll() is not None or not metrics.exists() or
+                          metrics.read_bytes().count(b"\n") < 3, "a new attempt")
         result = self.finish(process)
         self.assertEqual(result.code, 1, str(result))
         self.assertIn("attempt 2 of at most 4 starts as the first one did: no checkpoint was saved", result.err)
@@ -228,8 +229,10 @@ class Hosts(RestartTest):
                 pass
 
     def test_goes_on_without_a_host(self):
-        self.train(**self.sections(p=1, communicator="local", mpi={"max_restarts": 0}, output_dir="whole"))
-        process = self.start_training(**self.on_hosts(["hosta", "hostb"], mpi={"elastic": True}))
+        runtime = {"dtype": "float64"}  # so that only rounding differs, and that by little
+        self.train(**self.sections(p=1, communicator="local", mpi={"max_restarts": 0}, runtime=runtime,
+                                   output_dir="whole"))
+        process = self.start_training(**self.on_hosts(["hosta", "hostb"], mpi={"elastic": True}, runtime=runtime))
         self.wait_for_checkpoint()
         self.lose("hostb")
         result = self.finish(process)
@@ -238,7 +241,7 @@ class Hosts(RestartTest):
                       result.err)
         self.assertEqual([line["step"] for line in self.metrics()], list(range(1, STEPS + 1)))
         for line, (_, loss, _, _) in zip(self.metrics(), self.numbers("whole")):
-            self.assertAlmostEqual(line["loss"], loss, delta=1e-4)
+            self.assertAlmostEqual(line["loss"], loss, delta=1e-9)
 
     def test_waits_for_a_host(self):
         process = self.start_training(**self.on_hosts(["hosta", "hostb"]))
