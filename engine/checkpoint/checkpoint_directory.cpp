@@ -28,14 +28,6 @@ std::optional<int64_t> step_of_checkpoint(const std::string& name) {
   return step;
 }
 
-std::string unfinished_name(int64_t step, const std::string& run_id) {
-  return cat(checkpoint_name(step), run_id.empty() ? "" : ".", run_id, kUnfinishedSuffix);
-}
-
-bool is_unfinished_checkpoint(const std::string& name) {
-  return name.ends_with(kUnfinishedSuffix) && step_of_checkpoint(name.substr(0, name.find('.')));
-}
-
 std::vector<CheckpointPlace> checkpoints_in(const fs::path& directory) {
   std::vector<CheckpointPlace> places;
   std::error_code error;

@@ -13,9 +13,6 @@ inline constexpr const char* kNewestFile = "newest";  // names the newest checkp
 
 std::string checkpoint_name(int64_t step);                           // "checkpoint-500"
 std::optional<int64_t> step_of_checkpoint(const std::string& name);  // and back
-// "checkpoint-500.3fa2.incomplete": while the run with this id writes it. An empty id is left out.
-std::string unfinished_name(int64_t step, const std::string& run_id);
-bool is_unfinished_checkpoint(const std::string& name);
 
 struct CheckpointPlace {
   int64_t step;

@@ -107,10 +107,7 @@ std::vector<BlockToWrite> CheckpointSaver::blocks_to_write() const {
 void CheckpointSaver::start(int64_t step, std::map<std::string, std::string> files, int64_t best) {
   finish();
   const std::string path = file_in(parts_.directory, checkpoint_name(step));
-  started_ = {.step = step,
-              .best = best,
-              .unfinished = file_in(parts_.directory, unfinished_name(step, parts_.run_id)),
-              .path = path};
+  started_ = {.step = step, .best = best, .unfinished = path + kUnfinishedSuffix, .path = path};
   const bool first = world_->rank() == 0;
   const std::string failure = broadcast_string(*world_, first ? make_files() : "", 0);
   if (!failure.empty()) return give_up(failure);
@@ -145,7 +142,6 @@ void CheckpointSaver::publish() {
       std::vector<BlockToWrite>{}, [this, manifest = std::move(manifest), started = *started_] {
         write_file(file_in(started.unfinished, kManifestFile), manifest_text(manifest));
         sync_directory(started.unfinished);
-        if (parts_.check_may_publish) parts_.check_may_publish();
         publish_directory(started.unfinished, started.path);
         published_ = true;
         write_file(file_in(parts_.directory, kNewestFile), checkpoint_name(started.step) + "\n");

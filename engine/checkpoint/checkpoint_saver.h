@@ -32,10 +32,6 @@ struct CheckpointSaverParts {
   std::map<std::string, std::string> files;  // on rank 0: contents by name of the files that all checkpoints have
   int64_t keep = 0;                          // most checkpoints that stay; 0: all
   int64_t block_bytes = 4 << 20;             // see block_plan.h; a multiple of 4096
-  // The same on all ranks: names what is not complete yet, so that ranks of another attempt write elsewhere.
-  std::string run_id;
-  // On rank 0, before a checkpoint gets its name: throws if this run may not publish any more.
-  std::function<void()> check_may_publish;
 };
 
 class CheckpointSaver {

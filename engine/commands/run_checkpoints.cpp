@@ -102,11 +102,7 @@ CheckpointSaver& RunCheckpoints::saver() {
     parts.optimizer = &parts_.trainer.optimizer();
     parts.optimizer_options = optimizer_options(training);
   }
-  if (parts_.context.first()) {
-    parts.files = files_of_all(parts_);
-    parts.check_may_publish = [lock = parts_.lock] { lock->require_held(); };
-  }
-  parts.run_id = broadcast_string(*parts_.context.world, parts_.lock ? parts_.lock->id() : "", 0);
+  if (parts_.context.first()) parts.files = files_of_all(parts_);
   saver_ = std::make_unique<CheckpointSaver>(std::move(parts));
   return *saver_;
 }

@@ -10,7 +10,6 @@
 #include "engine/commands/job_parts.h"
 #include "engine/commands/open_data.h"
 #include "engine/observe/metrics.h"
-#include "engine/run/output_lock.h"
 #include "engine/run/run_records.h"
 
 namespace shardline {
@@ -36,7 +35,6 @@ struct RunCheckpointsParts {
   const DatasetSource& data;
   int64_t total_steps;
   std::string resolved_config;  // text of config.resolved.json
-  const OutputLock* lock;       // on rank 0
 };
 
 class RunCheckpoints {

@@ -203,8 +203,7 @@ void train(const Config& config, RankContext& context, JobParts& parts) {
   const auto start = std::chrono::steady_clock::now();
   Trainer trainer({config, parts.plan, parts.model, parts.groups, device}, steps);
   RunRecords records(config, context, steps);
-  RunCheckpoints checkpoints(
-      {config, parts, context, trainer, *data.train, steps, resolved_config, lock ? &*lock : nullptr}, records);
+  RunCheckpoints checkpoints({config, parts, context, trainer, *data.train, steps, resolved_config}, records);
   if (point) checkpoints.check_curve(*point);
   const auto show = records.show("bytes of the model read");
   if (!point) {

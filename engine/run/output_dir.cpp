@@ -169,14 +169,6 @@ bool continues(const Config& config, const fs::path& dir) {
   return ended_early || has_checkpoints;
 }
 
-// Of attempts that ended while they saved. Their ranks may still live, but find the directories no more.
-void remove_unfinished_checkpoints(const fs::path& directory) {
-  std::vector<fs::path> unfinished;
-  for (const auto& entry : fs::directory_iterator(directory))
-    if (is_unfinished_checkpoint(entry.path().filename())) unfinished.push_back(entry.path());
-  for (const auto& path : unfinished) fs::remove_all(path);
-}
-
 // They stay, under names that are not those of checkpoints.
 void set_aside(const std::vector<CheckpointPlace>& places) {
   for (const auto& place : places) {
@@ -282,7 +274,6 @@ OutputLock prepare_output_dir(const Config& config, const ModelSpec& spec, std::
     if (is_record(entry.path().filename()) && !(resumed && is_kept_record(entry.path().filename())))
       records.push_back(entry.path());
   for (const auto& record : records) fs::remove_all(record);
-  remove_unfinished_checkpoints(checkpoint_directory(config));
   if (resumed) keep_records_until(dir, *resumed);
   // Checkpoints of an earlier run, or of an attempt that continued after the step from which this run continues.
   auto later = checkpoints_in(checkpoint_directory(config));
