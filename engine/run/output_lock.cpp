@@ -37,11 +37,6 @@ std::string this_process() {
   return cat("process ", ::getpid(), " on host ", host_name(), ", started ", now, '\n');
 }
 
-std::string new_id() {
-  std::random_device random;
-  return cat(std::hex, random(), random());
-}
-
 [[noreturn]] void refuse(const fs::path& file) {
   std::ifstream in(file);
   std::string holder;
@@ -59,7 +54,7 @@ bool is_named(const fs::path& file, int fd) {
 
 }  // namespace
 
-OutputLock::OutputLock(const fs::path& directory) : path_(directory / kFile), id_(new_id()) {
+OutputLock::OutputLock(const fs::path& directory) : path_(directory / kFile) {
   do {
     if (fd_ >= 0) ::close(fd_);
     fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
@@ -71,17 +66,15 @@ OutputLock::OutputLock(const fs::path& directory) : path_(directory / kFile), id
     ::close(fd_);
     refuse(path_);
   } while (!is_named(path_, fd_));
-  contents_ = this_process() + id_ + "\n";
+  std::random_device random;
+  contents_ = cat(this_process(), std::hex, random(), random(), '\n');
   // On a full disk the lock still holds, but others do not learn who has it.
   if (::ftruncate(fd_, 0) == 0) [[maybe_unused]]
     const auto written = ::pwrite(fd_, contents_.data(), contents_.size(), 0);
 }
 
 OutputLock::OutputLock(OutputLock&& other) noexcept
-    : path_(std::move(other.path_)),
-      fd_(std::exchange(other.fd_, -1)),
-      id_(std::move(other.id_)),
-      contents_(std::move(other.contents_)) {}
+    : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)), contents_(std::move(other.contents_)) {}
 
 OutputLock::~OutputLock() {
   if (fd_ < 0) return;

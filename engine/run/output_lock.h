@@ -16,8 +16,6 @@ class OutputLock {
   OutputLock(OutputLock&& other) noexcept;
   OutputLock& operator=(OutputLock&&) = delete;
 
-  // A word that no other holder has had.
-  const std::string& id() const { return id_; }
   // Throws RunError if another process has locked the directory since. That happens where the file system's locks do
   // not work or end with a lost connection: a run that was cut off must not write into the run that replaced it.
   void require_held() const;
@@ -30,7 +28,7 @@ class OutputLock {
 
   std::filesystem::path path_;
   int fd_ = -1;
-  std::string id_, contents_;
+  std::string contents_;  // of the file, different for each holder
 };
 
 // Throws the same ConfigError; changes nothing.

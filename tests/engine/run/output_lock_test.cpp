@@ -12,13 +12,6 @@ namespace shardline::output_lock_test {
 using Catch::Matchers::Contains;
 namespace fs = std::filesystem;
 
-TEST_CASE("A holder of the lock has a name of its own", "[output_lock]") {
-  const TempFolder one, other;
-  const OutputLock first(one.path()), second(other.path());
-  CHECK(first.id() != second.id());
-  first.require_held();
-}
-
 TEST_CASE("A holder notices that another process has taken its place", "[output_lock]") {
   const TempFolder folder;
   {
