@@ -84,6 +84,7 @@ void DiskFile::write_with(int fd, int64_t offset, std::string_view bytes) {
     const ssize_t written = ::pwrite(fd, bytes.data(), bytes.size(), offset);
     if (written < 0 && errno == EINTR) continue;
     if (written < 0 && errno == EINVAL && fd == direct_) {  // this file system wants another alignment
+      ::close(std::exchange(direct_, -1));
       fd = fd_;
       continue;
     }
@@ -106,7 +107,7 @@ void exchange_files(const std::string& one, const std::string& other) {
   if (::renameat2(AT_FDCWD, one.c_str(), AT_FDCWD, other.c_str(), RENAME_EXCHANGE) == 0) return;
   if (errno != EINVAL && errno != ENOSYS)
     throw RunError(cat(one, ": cannot be exchanged with ", other, ": ", std::strerror(errno)));
-  const std::string aside = other + ".replaced.incomplete";
+  const std::string aside = other + kReplacedSuffix;
   rename_file(other, aside);
   rename_file(one, other);
   rename_file(aside, one);
@@ -125,6 +126,22 @@ void write_file(const std::string& path, std::string_view text) {
     std::filesystem::remove(unfinished, ignored);
     throw;
   }
+}
+
+void sync_file(const std::string& path) {
+  DiskFile::open(path).sync();
+}
+
+void make_directories(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const fs::path whole = fs::absolute(path), directory = whole.has_filename() ? whole : whole.parent_path();
+  if (fs::is_directory(directory, error) || !directory.has_relative_path()) return;
+  const fs::path parent = directory.parent_path();
+  make_directories(parent.string());
+  fs::create_directory(directory, error);
+  if (error) throw RunError(cat(path, ": cannot be created: ", error.message()));
+  sync_directory(parent.string());
 }
 
 void sync_directory(const std::string& path) {

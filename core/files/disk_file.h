@@ -21,6 +21,7 @@ class DiskFile {
   // Gives the file this size and, if the file system supports it, reserves disk space for all of it.
   void reserve(int64_t bytes);
   void write_at(int64_t offset, std::string_view bytes);
+  bool bypasses_cache() const { return direct_ >= 0; }  // all but unaligned ends
   // Returns when everything written is on the disk.
   void sync();
 
@@ -39,9 +40,15 @@ class DiskFile {
 // write_file could not complete is removed.
 void rename_file(const std::string& from, const std::string& to);
 void write_file(const std::string& path, std::string_view text);
-// Gives each of two files or directories the name of the other, atomically where the file system can do that.
+// Gives each of two files or directories the name of the other, atomically where the file system can do that. Elsewhere
+// `other` has the suffix in the meantime.
+inline constexpr const char* kReplacedSuffix = ".replaced.incomplete";
 void exchange_files(const std::string& one, const std::string& other);
 // Makes creations, renames and removals in a directory durable.
 void sync_directory(const std::string& path);
+// Makes durable what any process has written to a file so far.
+void sync_file(const std::string& path);
+// Makes a directory and those above it that do not exist, durably. All errors are RunErrors.
+void make_directories(const std::string& path);
 
 }  // namespace shardline

@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <map>
+#include <utility>
 
+#include "core/comm/timeouts.h"
 #include "core/error.h"
 #include "core/files/disk_file.h"
 #include "engine/checkpoint/manifest.h"
@@ -14,45 +16,86 @@ namespace {
 
 constexpr int kLowPriority = 10;
 
+// A file of the checkpoint, and how much of what was written to it may not be on the disk yet.
+struct OpenFile {
+  DiskFile file;
+  int64_t unsynced = 0;
+};
+
 }  // namespace
 
-BackgroundWriter::BackgroundWriter(std::vector<BlockToWrite> blocks, std::function<void()> last)
-    : blocks_(std::move(blocks)), last_(std::move(last)) {
-  thread_ = std::thread([this, rank = current_rank()] {
+BackgroundWriter::BackgroundWriter(std::vector<BlockToWrite> blocks, std::shared_ptr<const void> memory,
+                                   std::function<void()> last)
+    : work_(std::make_shared<Work>()) {
+  work_->blocks = std::move(blocks);
+  work_->memory = std::move(memory);
+  work_->last = std::move(last);
+  thread_ = std::thread([work = work_, rank = current_rank()] {
     set_current_rank(rank);
     ::setpriority(PRIO_PROCESS, ::gettid(), kLowPriority);  // of this thread alone, on Linux
-    try {
-      write_all();
-      if (last_) last_();
-    } catch (const std::exception& error) {
-      error_ = error.what();
-    }
-    done_ = true;
+    work->run();
   });
 }
 
 BackgroundWriter::~BackgroundWriter() {
-  wait();
+  if (!thread_.joinable()) return;
+  work_->abandoned = true;
+  work_->done ? thread_.join() : thread_.detach();
 }
 
-void BackgroundWriter::wait() {
+void BackgroundWriter::wait(const std::function<void(int64_t)>& arrived) {
+  const TimeLimit limit = timeouts().collective;
+  int64_t known = -1;
+  for (auto since = std::chrono::steady_clock::now(); !is_done();) {
+    const auto now = std::chrono::steady_clock::now();
+    if (const int64_t written = written_bytes(); written > known) {
+      known = written, since = now;
+      if (arrived) arrived(known);
+    }
+    if (now - since > limit.time)
+      throw RunError(cat("the disk of the checkpoints has taken no bytes for ", limit.time.count() / 1000.0, " s",
+                         limit.advice()));
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
   if (thread_.joinable()) thread_.join();
 }
 
-void BackgroundWriter::write_all() {
-  std::map<std::string, DiskFile> files;
-  for (auto& block : blocks_) {
+void BackgroundWriter::Work::run() {
+  try {
+    write_blocks();
+    if (last && !abandoned) last();
+  } catch (const std::exception& failure) {
+    error = failure.what();
+  }
+  done = true;
+}
+
+void BackgroundWriter::Work::write_blocks() {
+  std::map<std::string, OpenFile> files;
+  const auto sync = [this](OpenFile& open) {
+    open.file.sync();
+    written += std::exchange(open.unsynced, 0);
+  };
+  for (auto& block : blocks) {
+    if (abandoned) return;
     auto file = files.find(block.path);
-    if (file == files.end()) file = files.emplace(block.path, DiskFile::open_uncached(block.path)).first;
+    if (file == files.end()) file = files.emplace(block.path, OpenFile{DiskFile::open_uncached(block.path)}).first;
+    OpenFile& open = file->second;
     int64_t begin = block.begin;
     for (const int64_t end : block.piece_ends) {
       block.checksums.push_back(checksum(block.bytes.substr(begin - block.begin, end - begin)));
       begin = end;
     }
-    file->second.write_at(block.begin, block.bytes);
-    written_ += block.bytes.size();
+    open.file.write_at(block.begin, block.bytes);
+    // Where they are not on the disk yet, syncing all of them at the end would take its time without progress.
+    open.unsynced += block.bytes.size();
+    if (open.file.bypasses_cache())
+      written += std::exchange(open.unsynced, 0);
+    else if (open.unsynced >= kMostUnsynced)
+      sync(open);
   }
-  for (auto& [path, file] : files) file.sync();
+  for (auto& [path, open] : files)
+    if (!abandoned) sync(open);
 }
 
 }  // namespace shardline

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -23,27 +24,41 @@ class BackgroundWriter {
  public:
   // Starts a thread of low priority that writes the blocks, syncs their files, and then calls `last` (which may throw).
   // Blocks bypass the page cache where the file system allows it: they are not read soon, and copying them there takes
-  // time from training.
-  BackgroundWriter(std::vector<BlockToWrite> blocks, std::function<void()> last);
-  ~BackgroundWriter();  // waits
+  // time from training. memory: what holds the blocks' bytes and whatever `last` uses; released with the work.
+  BackgroundWriter(std::vector<BlockToWrite> blocks, std::shared_ptr<const void> memory, std::function<void()> last);
+  // Does not wait, because a rank that fails must end the job, however slow its disk is: work that is not done ends
+  // after the present call of the system, or with the process. Its files remain incomplete.
+  ~BackgroundWriter();
   BackgroundWriter(const BackgroundWriter&) = delete;
   BackgroundWriter& operator=(const BackgroundWriter&) = delete;
 
-  bool is_done() const { return done_; }
-  int64_t written_bytes() const { return written_; }
-  void wait();
+  bool is_done() const { return work_->done; }
+  // On the disk. They grow while the work goes on, at the latest with every kMostUnsynced of them.
+  int64_t written_bytes() const { return work_->written; }
+  // Waits until the work is done, with the time limit of a collective (core/comm/timeouts.h), which starts again
+  // whenever bytes have arrived on the disk; `arrived` is called with all of them then. Throws RunError.
+  void wait(const std::function<void(int64_t bytes)>& arrived = {});
   // After wait(): why the work failed; empty if it did not.
-  const std::string& error() const { return error_; }
-  const std::vector<BlockToWrite>& blocks() const { return blocks_; }
+  const std::string& error() const { return work_->error; }
+  const std::vector<BlockToWrite>& blocks() const { return work_->blocks; }
+
+  static constexpr int64_t kMostUnsynced = 64 << 20;
 
  private:
-  void write_all();
+  // Shared with the thread, which may outlive the writer.
+  struct Work {
+    std::vector<BlockToWrite> blocks;
+    std::shared_ptr<const void> memory;
+    std::function<void()> last;
+    std::string error;
+    std::atomic<bool> done = false, abandoned = false;
+    std::atomic<int64_t> written = 0;
 
-  std::vector<BlockToWrite> blocks_;
-  std::function<void()> last_;
-  std::string error_;
-  std::atomic<bool> done_ = false;
-  std::atomic<int64_t> written_ = 0;
+    void run();
+    void write_blocks();
+  };
+
+  std::shared_ptr<Work> work_;
   std::thread thread_;
 };
 

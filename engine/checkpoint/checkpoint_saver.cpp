@@ -42,8 +42,7 @@ void add_pieces(const std::string& report, const CheckpointContents& contents, M
 
 // The ranks that see the directory of rank 0, which makes it.
 std::vector<int> writers_of(const std::string& directory, Communicator& world) {
-  std::error_code ignored;
-  if (world.rank() == 0) fs::create_directories(directory, ignored);
+  if (world.rank() == 0) make_directories(directory);
   const auto reasons = reasons_against_sharing(directory, world, /*asks=*/true);
   std::vector<int> writers;
   for (size_t rank = 0; rank < reasons.size(); ++rank)
@@ -61,6 +60,27 @@ void publish_directory(const std::string& unfinished, const std::string& path) {
   if (replaces) fs::remove_all(unfinished, ignored);
 }
 
+std::string failure_of(const std::function<void()>& work) {
+  try {
+    work();
+    return "";
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+}
+
+// The one that was just saved and the best stay, and earlier ones from the newest on while the limit allows it. Later
+// ones are not of this run, and no concern of it.
+void remove_old(const std::string& directory, int64_t keep, int64_t saved, int64_t best) {
+  if (keep == 0) return;
+  const auto places = checkpoints_in(directory);
+  const bool has_best =
+      best != saved && std::ranges::any_of(places, [&](const auto& place) { return place.step == best; });
+  int64_t room = keep - 1 - (has_best ? 1 : 0);
+  for (const auto& [step, path] : places)
+    if (step < saved && step != best && room-- <= 0) remove_checkpoint(path);
+}
+
 }  // namespace
 
 CheckpointSaver::CheckpointSaver(CheckpointSaverParts parts)
@@ -68,26 +88,20 @@ CheckpointSaver::CheckpointSaver(CheckpointSaverParts parts)
       world_(parts_.parameters.groups().world),
       contents_(parts_.spec, parts_.parameters.trained_type(), parts_.optimizer_options),
       snapshot_(contents_, held_parts(contents_, parts_.parameters, parts_.optimizer), world_,
-                writers_of(parts_.directory, *world_), parts_.block_bytes) {}
-
-CheckpointSaver::~CheckpointSaver() {
-  writer_.reset();  // waits; what is not published stays under its unfinished name
-  publisher_.reset();
+                writers_of(parts_.directory, *world_), parts_.block_bytes) {
+  attempt_ = broadcast_string(*world_, world_->rank() == 0 ? claim_directory(parts_.directory) : "", 0);
 }
 
 // On rank 0. Returns why it failed.
 std::string CheckpointSaver::make_files() const {
-  try {
+  return failure_of([&] {
     std::error_code error;
     fs::remove_all(started_->unfinished, error);
     fs::create_directories(started_->unfinished, error);
     if (error) throw RunError(cat(started_->unfinished, ": cannot be created: ", error.message()));
     for (const auto* file : contents_.files())
       DiskFile::create(file_in(started_->unfinished, file->name)).reserve(file->bytes);
-    return "";
-  } catch (const std::exception& error) {
-    return error.what();
-  }
+  });
 }
 
 std::vector<BlockToWrite> CheckpointSaver::blocks_to_write() const {
@@ -107,19 +121,22 @@ std::vector<BlockToWrite> CheckpointSaver::blocks_to_write() const {
 void CheckpointSaver::start(int64_t step, std::map<std::string, std::string> files, int64_t best) {
   finish();
   const std::string path = file_in(parts_.directory, checkpoint_name(step));
-  started_ = {.step = step, .best = best, .unfinished = path + kUnfinishedSuffix, .path = path};
+  started_ = {.step = step, .best = best, .unfinished = cat(path, ".", attempt_, kUnfinishedSuffix), .path = path};
   const bool first = world_->rank() == 0;
   const std::string failure = broadcast_string(*world_, first ? make_files() : "", 0);
-  if (!failure.empty()) return give_up(failure);
+  if (!failure.empty()) {
+    if (first) give_up(*started_, failure);
+    return started_.reset();
+  }
   snapshot_.take();
   if (first) {
-    started_->small_files = parts_.files;
-    files.merge(started_->small_files);
-    started_->small_files = std::move(files);
-    for (auto& [name, text] : contents_.indexes()) started_->small_files[name] = text;
+    Files all = parts_.files;
+    files.merge(all);
+    for (auto& [name, text] : contents_.indexes()) files[name] = text;
   }
-  writer_ = std::make_unique<BackgroundWriter>(blocks_to_write(), [this] {
-    for (const auto& [name, text] : started_->small_files) write_file(file_in(started_->unfinished, name), text);
+  started_->small_files = std::make_shared<const Files>(std::move(files));
+  writer_ = std::make_unique<BackgroundWriter>(blocks_to_write(), snapshot_.memory(), [started = *started_] {
+    for (const auto& [name, text] : *started.small_files) write_file(file_in(started.unfinished, name), text);
   });
 }
 
@@ -127,25 +144,30 @@ void CheckpointSaver::publish() {
   writer_->wait();
   const auto reports = gather_strings(*world_, report_of(*writer_, snapshot_.blocks()));
   writer_.reset();
-  for (const auto& report : reports)
-    if (report.front() == '!') return give_up(report.substr(1));
-  if (world_->rank() != 0) return started_.reset();
+  const auto failed = std::ranges::find_if(reports, [](const auto& report) { return report.front() == '!'; });
+  if (world_->rank() == 0 && failed != reports.end()) give_up(*started_, failed->substr(1));
+  if (world_->rank() != 0 || failed != reports.end()) return started_.reset();
   wait_for_publisher();
   Manifest manifest{.step = started_->step};
   for (const auto& report : reports) add_pieces(report, contents_, manifest);
   for (auto& [name, pieces] : manifest.files)
     std::ranges::sort(pieces, [](const auto& a, const auto& b) { return a.end < b.end; });
-  for (const auto& [name, text] : started_->small_files) manifest.files[name] = pieces_of(text);
-  publishing_ = started_->step;
-  published_ = false;
+  for (const auto& [name, text] : *started_->small_files) manifest.files[name] = pieces_of(text);
+  publishing_ = std::make_shared<Publishing>(*started_);
   publisher_ = std::make_unique<BackgroundWriter>(
-      std::vector<BlockToWrite>{}, [this, manifest = std::move(manifest), started = *started_] {
+      std::vector<BlockToWrite>{}, nullptr,
+      [manifest = std::move(manifest), publishing = publishing_, directory = parts_.directory, keep = parts_.keep,
+       attempt = attempt_, sync_records = parts_.sync_records] {
+        const Started& started = publishing->started;
+        const std::string unsynced = sync_records ? failure_of(sync_records) : "";
         write_file(file_in(started.unfinished, kManifestFile), manifest_text(manifest));
         sync_directory(started.unfinished);
+        require_claim(directory, attempt);
         publish_directory(started.unfinished, started.path);
-        published_ = true;
-        write_file(file_in(parts_.directory, kNewestFile), checkpoint_name(started.step) + "\n");
-        remove_old(started.step, started.best);
+        publishing->published = true;
+        write_file(file_in(directory, kNewestFile), checkpoint_name(started.step) + "\n");
+        remove_old(directory, keep, started.step, started.best);
+        if (!unsynced.empty()) throw RunError(unsynced);
       });
   started_.reset();
 }
@@ -154,10 +176,14 @@ void CheckpointSaver::publish() {
 void CheckpointSaver::wait_for_publisher() {
   if (!publisher_) return;
   publisher_->wait();
-  if (published_) last_saved_ = publishing_;
-  if (!publisher_->error().empty())
-    failure_ =
-        cat(checkpoint_name(publishing_), published_ ? " was saved, but: " : " was not saved: ", publisher_->error());
+  const Started& started = publishing_->started;
+  const std::string name = checkpoint_name(started.step);
+  if (publishing_->published) {
+    last_saved_ = started.step;
+    if (!publisher_->error().empty()) failure_ = cat(name, " was saved, but: ", publisher_->error());
+  } else {
+    give_up(started, publisher_->error());
+  }
   publisher_.reset();
 }
 
@@ -167,38 +193,17 @@ void CheckpointSaver::finish(const LongWork::Show& show) {
     return;
   }
   LongWork work(*world_, "writing a checkpoint", show);
-  for (int64_t reported = -1; reported < snapshot_.total_bytes();) {
-    const bool is_last = !is_writing();
-    if (const int64_t written = writer_->written_bytes(); written > reported)
-      work.report(reported = written, snapshot_.total_bytes());
-    if (is_last) break;
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  writer_->wait();
+  writer_->wait([&](int64_t written) { work.report(written, snapshot_.total_bytes()); });
   work.finish();
   publish();
   wait_for_publisher();
 }
 
-void CheckpointSaver::give_up(const std::string& reason) {
-  if (world_->rank() == 0) {
-    failure_ = cat(checkpoint_name(started_->step), " was not saved: ", reason);
-    std::error_code ignored;
-    fs::remove_all(started_->unfinished, ignored);
-  }
-  started_.reset();
-}
-
-// The one that was just saved and the best stay, and earlier ones from the newest on while the limit allows it. Later
-// ones are not of this run, and no concern of it.
-void CheckpointSaver::remove_old(int64_t saved, int64_t best) const {
-  if (parts_.keep == 0) return;
-  const auto places = checkpoints_in(parts_.directory);
-  const bool has_best =
-      best != saved && std::ranges::any_of(places, [&](const auto& place) { return place.step == best; });
-  int64_t room = parts_.keep - 1 - (has_best ? 1 : 0);
-  for (const auto& [step, path] : places)
-    if (step < saved && step != best && room-- <= 0) remove_checkpoint(path);
+// On rank 0.
+void CheckpointSaver::give_up(const Started& started, const std::string& reason) {
+  failure_ = cat(checkpoint_name(started.step), " was not saved: ", reason);
+  std::error_code ignored;
+  fs::remove_all(started.unfinished, ignored);
 }
 
 std::string CheckpointSaver::take_failure() {

@@ -1,8 +1,9 @@
 // Saves checkpoints of a training run: directories checkpoint-<step> that transformers opens as models, with the
 // optimizer's state in the same coordinates (contents.h), trainer_state.json, the resolved config and a manifest.
 //
-// A checkpoint appears complete or not at all. It is written into checkpoint-<step>.incomplete, brought onto the disk,
-// gets its manifest and then its name. All ranks call the same functions in the same order:
+// A checkpoint appears complete or not at all. It is written into checkpoint-<step>.<attempt>.incomplete, brought onto
+// the disk, gets its manifest and then its name, unless a later attempt has claimed the directory. All ranks call the
+// same functions in the same order:
 //
 //   start()    copies the present values; training may go on while the ranks write their blocks in the background
 //   publish()  once is_writing() is false on every rank
@@ -30,17 +31,24 @@ struct CheckpointSaverParts {
   Optimizer* optimizer = nullptr;  // null: checkpoints without its state
   std::optional<OptimizerOptions> optimizer_options;
   std::map<std::string, std::string> files;  // on rank 0: contents by name of the files that all checkpoints have
-  int64_t keep = 0;                          // most checkpoints that stay; 0: all
-  int64_t block_bytes = 4 << 20;             // see block_plan.h; a multiple of 4096
+  // On rank 0: brings onto the disk what a checkpoint relies on beside it. Called from another thread before the
+  // checkpoint appears, which does not depend on its success.
+  std::function<void()> sync_records = {};
+  int64_t keep = 0;               // most checkpoints that stay; 0: all
+  int64_t block_bytes = 4 << 20;  // see block_plan.h; a multiple of 4096
 };
 
 class CheckpointSaver {
  public:
   // Collective over the world, as are start(), publish() and finish(). The memory of the values must stay where it is.
   explicit CheckpointSaver(CheckpointSaverParts parts);
-  ~CheckpointSaver();
+  // What is not complete stays under its unfinished name; see BackgroundWriter about work that is under way.
+  ~CheckpointSaver() = default;
   CheckpointSaver(const CheckpointSaver&) = delete;
   CheckpointSaver& operator=(const CheckpointSaver&) = delete;
+
+  // Of this rank, in host memory, from the first start() on.
+  int64_t memory_bytes() const { return snapshot_.memory_bytes(); }
 
   // trainer_state, files: on rank 0, in addition to those of all checkpoints. best: the step of the checkpoint that is
   // never removed; -1: there is none. Finishes an earlier checkpoint first. A checkpoint that cannot be made is given
@@ -60,26 +68,32 @@ class CheckpointSaver {
   int64_t last_saved() const { return last_saved_; }
 
  private:
+  using Files = std::map<std::string, std::string>;  // contents by name
   struct Started {
     int64_t step = 0, best = -1;
-    std::string unfinished, path;                    // directories
-    std::map<std::string, std::string> small_files;  // contents by name, on rank 0
+    std::string unfinished, path;              // directories
+    std::shared_ptr<const Files> small_files;  // on rank 0
+  };
+  struct Publishing {
+    explicit Publishing(Started checkpoint) : started(std::move(checkpoint)) {}
+    const Started started;
+    std::atomic<bool> published = false;  // the directory has its name
   };
   std::string make_files() const;
   std::vector<BlockToWrite> blocks_to_write() const;
   void wait_for_publisher();
-  void give_up(const std::string& reason);
-  void remove_old(int64_t saved, int64_t best) const;
+  void give_up(const Started& started, const std::string& reason);
 
   CheckpointSaverParts parts_;
   CommunicatorPtr world_;
   CheckpointContents contents_;
   Snapshot snapshot_;
+  std::string attempt_;
   std::optional<Started> started_;
   std::unique_ptr<BackgroundWriter> writer_;     // of this rank's blocks, and on rank 0 of the small files
   std::unique_ptr<BackgroundWriter> publisher_;  // on rank 0
-  std::atomic<bool> published_ = false;          // the directory has its name
-  int64_t publishing_ = -1, last_saved_ = -1;
+  std::shared_ptr<Publishing> publishing_;       // by the publisher
+  int64_t last_saved_ = -1;
   std::string failure_;
 };
 

@@ -3,6 +3,8 @@
 #include <c10/util/accumulate.h>
 
 #include "core/error.h"
+#include "engine/config/rules/optimizer_rules.h"
+#include "engine/config/rules/precision_rules.h"
 #include "models/files/hf_layout.h"
 
 namespace shardline {
@@ -75,6 +77,13 @@ std::vector<std::pair<std::string, std::string>> CheckpointContents::indexes() c
   for (const auto& layout : layouts_)
     if (auto text = layout.index(); !text.empty()) indexes.emplace_back(layout.index_name(), std::move(text));
   return indexes;
+}
+
+int64_t checkpoint_bytes(const Config& config, const ModelSpec& spec) {
+  const TrainingOptions& training = config.training;
+  if (training.save_strategy == SaveStrategy::no) return 0;
+  const auto optimizer = training.save_only_model ? std::nullopt : std::optional(optimizer_options(training));
+  return CheckpointContents(spec, number_types(config).exact, optimizer).total_bytes();
 }
 
 std::vector<HeldPart> held_parts(const CheckpointContents& contents, StageParameters& parameters,

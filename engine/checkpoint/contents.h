@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/model/model_spec.h"
+#include "engine/config/keys/options.h"
 #include "models/files/file_boxes.h"
 #include "models/files/file_layout.h"
 #include "optim/update/optimizer.h"
@@ -53,6 +54,9 @@ class CheckpointContents {
 
 // "h.0.attn.c_attn.weight" and "exp_avg" -> the name of that state in the optimizer's files.
 std::string state_name(const std::string& tensor, const std::string& state);
+
+// Of the tensors of a checkpoint of the run; 0 if the config wants none.
+int64_t checkpoint_bytes(const Config& config, const ModelSpec& spec);
 
 // Elements of a tensor that this rank holds.
 struct HeldPart {

@@ -1,17 +1,21 @@
 #include "engine/checkpoint/manifest.h"
 
+#include <fcntl.h>
+#include <unistd.h>
 #include <xxhash.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
 #include "core/files/json_data.h"
-#include "core/files/mapped_file.h"
 #include "models/files/hf_layout.h"
 #include "models/files/safetensors.h"
 
@@ -23,7 +27,8 @@ using nlohmann::json;
 
 constexpr const char* kFormat = "shardline checkpoint";
 constexpr int kVersion = 1;
-constexpr size_t kLargestManifest = 1 << 30;  // bytes
+constexpr size_t kLargestManifest = 256 << 20;  // bytes: of more than 30 TB of files
+constexpr size_t kSmallManifest = 1 << 20;
 constexpr double kLargestFile = 1LL << 53;
 
 std::string hex(uint64_t number) {
@@ -68,22 +73,79 @@ std::vector<FilePiece> read_pieces(const JsonValue& list) {
   return pieces;
 }
 
-// "h.0.attn.c_attn.weight", or what else has these bytes of a file.
+// Of the other files of its directory, which a manifest that describes them is shorter than, unless it is small.
+size_t bytes_beside(const fs::path& manifest) {
+  size_t bytes = 0;
+  std::error_code error;
+  for (fs::directory_iterator entry(manifest.parent_path(), error), end; !error && entry != end; entry.increment(error))
+    if (std::error_code ignored; entry->path() != manifest && entry->is_regular_file(ignored))
+      bytes += entry->file_size(ignored);
+  return bytes;
+}
+
+// A file that is read, not mapped: where a disk fails that is an error, and not the end of the process.
+class PieceReader {
+ public:
+  explicit PieceReader(const std::string& path) : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+    if (fd_ < 0) throw RunError(cat(path, ": cannot be opened: ", std::strerror(errno)));
+  }
+  ~PieceReader() { ::close(fd_); }
+  PieceReader(const PieceReader&) = delete;
+  PieceReader& operator=(const PieceReader&) = delete;
+
+  // Calls take(bytes) for the bytes from `begin` to `end`, in parts. Throws RunError.
+  template <class Take>
+  void read(int64_t begin, int64_t end, const Take& take) {
+    while (begin < end) {
+      const ssize_t count = ::pread(fd_, buffer_.data(), std::min<int64_t>(buffer_.size(), end - begin), begin);
+      if (count < 0 && errno == EINTR) continue;
+      if (count < 0) throw RunError(cat("cannot be read: ", std::strerror(errno)));
+      if (count == 0) throw RunError("are no longer there");
+      take(std::string_view(buffer_.data(), count));
+      begin += count;
+    }
+  }
+
+  uint64_t checksum(int64_t begin, int64_t end) {
+    XXH3_64bits_reset(state_.get());
+    read(begin, end, [&](std::string_view bytes) { XXH3_64bits_update(state_.get(), bytes.data(), bytes.size()); });
+    return XXH3_64bits_digest(state_.get());
+  }
+
+ private:
+  int fd_;
+  std::vector<char> buffer_ = std::vector<char>(1 << 20);
+  std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state_{XXH3_createState(), XXH3_freeState};
+};
+
+// "h.0.attn.c_attn.weight: ", or what else has these bytes of a file.
 std::string owner_of(const std::string& path, int64_t begin) {
   if (!path.ends_with(".safetensors")) return "";
   try {
+    PieceReader reader(path);
+    uint64_t header = 0;
+    reader.read(0, sizeof header, [&](std::string_view bytes) { std::memcpy(&header, bytes.data(), bytes.size()); });
+    const int64_t data = sizeof header + std::min<uint64_t>(header, begin);
+    reader.read(0, data, [](std::string_view) {});  // it is mapped next
+    if (begin < data) return "header: ";
     const SafetensorsFile file(path);
-    const int64_t data = file.size() - [&] {
-      uint64_t bytes = 0;
-      for (const auto& [name, entry] : file.tensors()) bytes = std::max(bytes, entry.end);
-      return bytes;
-    }();
     for (const auto& [name, entry] : file.tensors())
       if (begin >= data + static_cast<int64_t>(entry.begin) && begin < data + static_cast<int64_t>(entry.end))
         return name + ": ";
-  } catch (const DataError&) {  // the header itself is damaged
+  } catch (const RunError&) {  // the header itself is damaged
   }
   return "header: ";
+}
+
+// Why a piece is damaged; empty if it is not.
+std::string damage_of(PieceReader& reader, const std::string& path, int64_t begin, const FilePiece& piece) {
+  const std::string place = cat("bytes ", begin, " to ", piece.end, " ");
+  try {
+    if (reader.checksum(begin, piece.end) == piece.checksum) return "";
+  } catch (const RunError& error) {
+    return cat(place, error.what());
+  }
+  return cat(owner_of(path, begin), place, "differ from their checksum");
 }
 
 }  // namespace
@@ -124,7 +186,9 @@ Manifest read_manifest(const std::string& directory) {
   std::error_code error;
   const auto bytes = fs::file_size(path, error);
   if (error) throw DataError(cat(path, ": cannot be read: ", error.message(), "; a checkpoint is complete with it"));
-  if (bytes > kLargestManifest) throw DataError(cat(path, ": may have ", kLargestManifest, " bytes; it has ", bytes));
+  const size_t most = std::min(kLargestManifest, std::max(kSmallManifest, bytes_beside(path)));
+  if (bytes > most)
+    throw DataError(cat(path, ": has ", bytes, " bytes, but may have ", most, " beside the files here; it is damaged"));
   std::ifstream file(path, std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   if (!file) throw DataError(cat(path, ": cannot be read"));
@@ -159,16 +223,13 @@ std::vector<std::string> find_damage(const std::string& directory, const Manifes
     } else if (static_cast<int64_t>(bytes) != wanted) {
       damage.push_back(cat(name, ": has ", bytes, " bytes instead of ", wanted));
     } else if (wanted > 0) {
-      const MappedFile file(path);
+      PieceReader reader(path);
       int64_t begin = 0;
       for (const auto& piece : pieces) {
-        const auto text = file.bytes().substr(begin, piece.end - begin);
         if (number++ % parts == part) {
-          if (checksum(text) != piece.checksum)
-            damage.push_back(cat(name, ": ", owner_of(path, begin), "bytes ", begin, " to ", piece.end,
-                                 " differ from their checksum"));
-          file.release(text);
-          if (read) read(text.size());
+          if (const auto reason = damage_of(reader, path, begin, piece); !reason.empty())
+            damage.push_back(cat(name, ": ", reason));
+          if (read) read(piece.end - begin);
         }
         begin = piece.end;
       }

@@ -40,8 +40,10 @@ std::vector<FilePiece> pieces_of(std::string_view text);
 Manifest read_manifest(const std::string& directory);
 
 // Compares the files with the manifest. Returns a line for each file that is missing or has another length, and for
-// each piece that differs: "model.safetensors: h.0.attn.c_attn.weight: bytes 4096 to 8192 differ from their checksum".
-// Only pieces whose number over all files is `part` modulo `parts` are read; `read` receives their bytes.
+// each piece that differs or cannot be read: "model.safetensors: h.0.attn.c_attn.weight: bytes 4096 to 8192 differ from
+// their checksum", "model.safetensors: bytes 4096 to 8192 cannot be read: Input/output error". Throws RunError if a
+// file cannot be opened. Only pieces whose number over all files is `part` modulo `parts` are read; `read` receives
+// their bytes.
 std::vector<std::string> find_damage(const std::string& directory, const Manifest& manifest, int part = 0,
                                      int parts = 1, const std::function<void(int64_t bytes)>& read = {});
 

@@ -2,12 +2,12 @@
 
 #include <filesystem>
 #include <map>
-#include <random>
 #include <thread>
 
 #include "core/comm/communicator_base.h"
 #include "core/error.h"
 #include "core/files/disk_file.h"
+#include "engine/checkpoint/checkpoint_directory.h"
 
 namespace shardline {
 namespace {
@@ -16,8 +16,7 @@ namespace fs = std::filesystem;
 
 // A random name: it has not been looked up before, so no file system has cached that it does not exist.
 std::string new_name() {
-  std::random_device random;
-  return cat("shared-", std::hex, random(), random(), ".incomplete");
+  return cat(kSharedPrefix, random_digits(), kUnfinishedSuffix);
 }
 
 // Why this rank cannot write there; empty if it can.

@@ -27,6 +27,14 @@ int64_t elements_of(const std::vector<at::Tensor>& boxes) {
   return elements;
 }
 
+std::shared_ptr<char> map_memory(size_t bytes) {
+  void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED)
+    throw RunError(cat("no memory for a snapshot of ", bytes, " bytes: ", std::strerror(errno)));
+  ::madvise(memory, bytes, MADV_HUGEPAGE);  // fewer page faults in the first one
+  return {static_cast<char*>(memory), [bytes](char* mapped) { ::munmap(mapped, bytes); }};
+}
+
 // Calls see(box in `wanted`, box in `held`) for what both have.
 template <class See>
 void for_common(const std::vector<FileBox>& wanted, const std::vector<FileBox>& held, const See& see) {
@@ -47,12 +55,7 @@ Snapshot::Snapshot(const CheckpointContents& contents, const std::vector<HeldPar
   for (const auto& part : parts) parts_[part.tensor].push_back(part);
   for (const auto& block : plan_.blocks)
     if (block.writer == world_->rank()) blocks_.push_back(block);
-  memory_bytes_ = std::max<int64_t>(std::ssize(blocks_) * block_bytes_, 1);
-  void* memory = ::mmap(nullptr, memory_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED)
-    throw RunError(cat("no memory for a snapshot of ", memory_bytes_, " bytes: ", std::strerror(errno)));
-  memory_ = static_cast<char*>(memory);
-  ::madvise(memory_, memory_bytes_, MADV_HUGEPAGE);  // fewer page faults in the first one
+  memory_ = map_memory(std::max<int64_t>(std::ssize(blocks_) * block_bytes_, 1));
 
   std::vector<size_t> seen(world_->size());  // blocks of each writer
   for (const auto& block : plan_.blocks) {
@@ -63,10 +66,6 @@ Snapshot::Snapshot(const CheckpointContents& contents, const std::vector<HeldPar
     else
       plan_messages_to(block, rounds_[round]);
   }
-}
-
-Snapshot::~Snapshot() {
-  ::munmap(memory_, memory_bytes_);
 }
 
 std::string_view Snapshot::bytes(size_t block) const {

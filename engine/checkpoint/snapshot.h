@@ -15,16 +15,17 @@ class Snapshot {
   // ranks that can write, ascending.
   Snapshot(const CheckpointContents& contents, const std::vector<HeldPart>& parts, CommunicatorPtr world,
            const std::vector<int>& writers, int64_t block_bytes);
-  ~Snapshot();
   Snapshot(const Snapshot&) = delete;
   Snapshot& operator=(const Snapshot&) = delete;
 
   // Copies the present values. Every rank sends and receives the elements of at most one block at a time.
   void take();
 
-  const std::vector<Block>& blocks() const { return blocks_; }  // that this rank writes, in the order of their bytes
-  std::string_view bytes(size_t block) const;                   // of the last take(); aligned to pages
+  const std::vector<Block>& blocks() const { return blocks_; }    // that this rank writes, in the order of their bytes
+  std::string_view bytes(size_t block) const;                     // of the last take(); aligned to pages
+  std::shared_ptr<const void> memory() const { return memory_; }  // of all blocks: it may outlive the snapshot
   int64_t total_bytes() const;
+  int64_t memory_bytes() const { return std::ssize(blocks_) * block_bytes_; }  // once it was taken; none before
 
  private:
   struct Copy {
@@ -38,7 +39,7 @@ class Snapshot {
   struct Round {
     std::vector<Message> sends, receives;
   };
-  char* memory_of(size_t block) const { return memory_ + static_cast<int64_t>(block) * block_bytes_; }
+  char* memory_of(size_t block) const { return memory_.get() + static_cast<int64_t>(block) * block_bytes_; }
   void plan_block(size_t index, const Block& block);
   void plan_messages_to(const Block& block, Round& round);
   void exchange(Round& round);
@@ -49,8 +50,7 @@ class Snapshot {
   BlockPlan plan_;
   std::vector<std::vector<HeldPart>> parts_;  // of this rank, by tensor
   std::vector<Block> blocks_;
-  char* memory_ = nullptr;
-  int64_t memory_bytes_ = 0;
+  std::shared_ptr<char> memory_;
   std::vector<Copy> copies_;   // of values that this rank holds
   std::vector<Round> rounds_;  // the n-th one fills the n-th block of every rank
 };

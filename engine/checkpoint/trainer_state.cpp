@@ -1,6 +1,7 @@
 #include "engine/checkpoint/trainer_state.h"
 
 #include <cmath>
+#include <limits>
 
 #include "core/files/json_data.h"
 
@@ -9,16 +10,20 @@ namespace {
 
 using nlohmann::json;
 
-constexpr double kMostSteps = 1LL << 53;
+// No arithmetic with numbers up to these overflows.
+constexpr double kMostSteps = 1LL << 40, kMostEpochs = 1LL << 31, kMostSamples = 1LL << 53;
 
-int64_t count_at(const JsonValue& object, const char* key) {
+JsonValue member(const JsonValue& object, const char* key) {
   if (!object.has(key)) object.fail(cat("must have \"", key, '"'), "take another checkpoint");
-  return object.at(key).require(json_integer(-1, kMostSteps)).get<int64_t>();
+  return object.at(key);
 }
 
-double number_at(const JsonValue& object, const char* key) {
-  if (!object.has(key)) object.fail(cat("must have \"", key, '"'), "take another checkpoint");
-  return object.at(key).require(json_number(-INFINITY)).get<double>();
+int64_t count_at(const JsonValue& object, const char* key, double least = 0, double most = kMostSteps) {
+  return member(object, key).require(json_integer(least, most)).get<int64_t>();
+}
+
+double number_at(const JsonValue& object, const char* key, double least = -INFINITY, double most = INFINITY) {
+  return member(object, key).require(json_number(least, most)).get<double>();
 }
 
 json scaler_json(const std::optional<LossScaler::State>& state) {
@@ -32,10 +37,10 @@ json scaler_json(const std::optional<LossScaler::State>& state) {
 
 LossScaler::State scaler_from(const JsonValue& object) {
   object.require(json_object());
-  return {.scale = number_at(object, "scale"),
+  return {.scale = number_at(object, "scale", std::numeric_limits<double>::min()),
           .step = count_at(object, "step"),
-          .last_overflow = count_at(object, "last_overflow"),
-          .hysteresis = count_at(object, "hysteresis"),
+          .last_overflow = count_at(object, "last_overflow", -1),
+          .hysteresis = count_at(object, "hysteresis", 1),
           .skipped = count_at(object, "skipped")};
 }
 
@@ -80,19 +85,19 @@ TrainerState parse_trainer_state(const std::string& text, const std::string& pat
   const JsonValue own = root.at("shardline");
   own.require(json_object());
   TrainerState state;
-  state.step = count_at(root, "global_step");
   state.total_steps = count_at(root, "max_steps");
-  state.epoch = number_at(root, "epoch");
-  state.tokens = count_at(root, "num_input_tokens_seen");
-  state.samples = count_at(own, "samples");
-  state.updates = count_at(own, "updates");
-  state.logged_steps = count_at(own, "logged_steps");
+  state.step = count_at(root, "global_step", 0, state.total_steps);
+  state.epoch = number_at(root, "epoch", 0, kMostEpochs);
+  state.tokens = count_at(root, "num_input_tokens_seen", 0, kMostSamples);
+  state.samples = count_at(own, "samples", 0, kMostSamples);
+  state.updates = count_at(own, "updates", 0, state.step);
+  state.logged_steps = count_at(own, "logged_steps", 0, state.step);
   state.logged_loss = own.has("logged_loss") ? number_at(own, "logged_loss") : NAN;
   if (own.has("loss_scaler")) state.loss_scaler = scaler_from(own.at("loss_scaler"));
   if (own.has("curve")) state.curve = own.at("curve").require(json_object());
   if (root.has("log_history")) state.log_history = root.at("log_history").require(json_array());
   if (root.has("best_metric"))
-    state.best = {number_at(root, "best_metric"), count_at(root, "best_global_step"),
+    state.best = {number_at(root, "best_metric"), count_at(root, "best_global_step", 0, state.step),
                   root.text("best_model_checkpoint", "")};
   return state;
 }

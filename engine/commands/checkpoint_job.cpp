@@ -45,14 +45,16 @@ std::string checkpoint_text(const std::string& path) {
   const std::string checkpoint = checkpoint_at(path);
   const Manifest manifest = read_manifest(checkpoint);
   const TrainerState state = read_trainer_state(checkpoint);
-  const auto config = read_data_json(file_in(checkpoint, kConfigFile));
+  const std::string config_file = file_in(checkpoint, kConfigFile);
+  const auto config = read_data_json(config_file);
   std::vector<TableRow> rows = {
       {"checkpoint", checkpoint},
       {"step", cat(state.step, " of ", state.total_steps, ", epoch ", state.epoch)},
       {"trained on", cat(state.samples, " samples, ", state.tokens, " tokens")},
-      {"model", cat(config.value("model_type", "?"), ", ", tensors_text(checkpoint, kModelStem))},
-      {"optimizer", cat(state.curve.value("/training/optim", "?"), ", ", tensors_text(checkpoint, kOptimizerStem), ", ",
-                        state.updates, " updates")}};
+      {"model",
+       cat(JsonValue(config, config_file).text("model_type", "?"), ", ", tensors_text(checkpoint, kModelStem))},
+      {"optimizer", cat(JsonValue(state.curve, file_in(checkpoint, kTrainerStateFile)).text("/training/optim", "?"),
+                        ", ", tensors_text(checkpoint, kOptimizerStem), ", ", state.updates, " updates")}};
   if (state.loss_scaler) rows.push_back({"loss scale", cat(state.loss_scaler->scale)});
   if (state.best) rows.push_back({"best metric", cat(state.best->metric, " after step ", state.best->step)});
   int64_t bytes = 0;

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <cstdlib>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "core/comm/communicator_base.h"
@@ -14,6 +13,7 @@
 #include "core/error.h"
 #include "engine/commands/job.h"
 #include "engine/observe/format.h"
+#include "engine/observe/memory_usage.h"
 #include "engine/run/local_cluster.h"
 #include "engine/run/rank_devices.h"
 #include "tensor_parallel/products/products.h"
@@ -48,17 +48,6 @@ json versions_json() {
           {"onednn", or_null(onednn.substr(onednn.rfind(' ') + 1))},
           {"mpi", or_null(mpi_library())},
           {"cuda", cuda_json()}};
-}
-
-// MemAvailable in /proc/meminfo: the bytes that programs can allocate without swapping. 0 if that file does not exist.
-int64_t available_memory() {
-  std::ifstream file("/proc/meminfo");
-  for (std::string key; file >> key;) {
-    int64_t kibibytes = 0;
-    if (key == "MemAvailable:" && file >> kibibytes) return 1024 * kibibytes;
-    std::getline(file, key);
-  }
-  return 0;
 }
 
 json host_json() {

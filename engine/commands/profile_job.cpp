@@ -97,7 +97,7 @@ void profile_job(const Config& run, const std::string& path, RankContext& contex
   std::optional<OutputLock> lock;  // a run in the same directory would disturb the measurement
   if (!earlier && path.empty() && context.first()) {
     fs::create_directories(config.output_dir);
-    lock.emplace(config.output_dir);
+    lock.emplace(config.output_dir, "/output_dir", config.output_dir);
   }
   Profile profile;
   if (earlier)

@@ -5,11 +5,13 @@
 #include <ostream>
 
 #include "core/error.h"
+#include "core/files/disk_file.h"
 #include "engine/checkpoint/checkpoint_reader.h"
 #include "engine/checkpoint/curve_settings.h"
 #include "engine/config/rules/optimizer_rules.h"
 #include "engine/config/rules/precision_rules.h"
 #include "engine/config/rules/saving_rules.h"
+#include "engine/run/memory_room.h"
 #include "engine/run/model_saver.h"
 #include "models/files/hf_layout.h"
 #include "models/files/hf_writer.h"
@@ -77,6 +79,11 @@ RunCheckpoints::RunCheckpoints(const RunCheckpointsParts& parts, RunRecords& rec
   const Config& config = parts.config;
   const TrainingOptions& training = config.training;
   const Layout& layout = parts.job.plan.layout;
+  try {
+    check_evaluated_saves(training, parts.total_steps);  // a share of the steps is known only now
+  } catch (const ConfigError& error) {
+    throw ConfigError(cat("/training/load_best_model_at_end: ", error.what()));
+  }
   curve_ = curve_settings(config, {.global_batch = layout.global_batch(),
                                    .loader_batches = layout.loader_batches,
                                    .total_steps = parts.total_steps,
@@ -102,8 +109,14 @@ CheckpointSaver& RunCheckpoints::saver() {
     parts.optimizer = &parts_.trainer.optimizer();
     parts.optimizer_options = optimizer_options(training);
   }
-  if (parts_.context.first()) parts.files = files_of_all(parts_);
-  saver_ = std::make_unique<CheckpointSaver>(std::move(parts));
+  if (parts_.context.first()) {
+    parts.files = files_of_all(parts_);
+    parts.sync_records = [metrics = file_in(parts_.config.output_dir, "metrics.jsonl")] { sync_file(metrics); };
+  }
+  auto saver = std::make_unique<CheckpointSaver>(std::move(parts));
+  const RankContext& context = parts_.context;
+  check_snapshot_room(gather_host_needs(*context.world, context.host_of, saver->memory_bytes()));
+  saver_ = std::move(saver);
   return *saver_;
 }
 
@@ -145,7 +158,6 @@ void RunCheckpoints::observe(const StepMetrics& metrics) {
   state_.logged_loss += metrics.loss;
   ++state_.logged_steps;
   newest_metric_.reset();
-  newest_is_best_ = false;
   if (metrics.step % state_.logging_steps != 0) return;
   const auto finite = [](double value) { return std::isfinite(value) ? json(value) : json(nullptr); };
   state_.log_history.push_back({{"epoch", metrics.epoch},
@@ -170,15 +182,30 @@ void RunCheckpoints::observe(const EvaluationMetrics& metrics) {
   if (training.save_strategy != SaveStrategy::best &&
       !saves_after(training, metrics.step, parts_.total_steps, parts_.data.steps_per_epoch()))
     return;
-  newest_is_best_ = !state_.best || (larger_is_better(training) ? *newest_metric_ > state_.best->metric
-                                                                : *newest_metric_ < state_.best->metric);
-  if (newest_is_best_) state_.best = {*newest_metric_, metrics.step, ""};
+  settle_candidate();
+  const auto& best = state_.best;
+  const double metric = *newest_metric_;
+  if (best && !(larger_is_better(training) ? metric > best->metric : metric < best->metric)) return;
+  candidate_ = {metric, metrics.step, file_in(checkpoint_directory(parts_.config), checkpoint_name(metrics.step))};
+}
+
+// It becomes the best evaluation once its checkpoint is on the disk. Until then the earlier best one is kept.
+void RunCheckpoints::settle_candidate() {
+  if (!candidate_) return;
+  finish();
+  if (is_saved(candidate_->step)) state_.best = candidate_;
+  candidate_.reset();
+}
+
+bool RunCheckpoints::is_saved(int64_t step) const {
+  const bool here = resumed_ == step || (parts_.context.first() && saver_ && saver_->last_saved() == step);
+  return broadcast_string(*parts_.context.world, here ? "yes" : "no", 0) == "yes";
 }
 
 void RunCheckpoints::save_if_due(bool evaluated) {
   const TrainingOptions& training = parts_.config.training;
   const bool due = training.save_strategy == SaveStrategy::best
-                       ? evaluated && newest_is_best_
+                       ? evaluated && candidate_ && candidate_->step == state_.step
                        : saves_after(training, state_.step, parts_.total_steps, parts_.data.steps_per_epoch());
   if (due && started_ != state_.step) start();
 }
@@ -190,13 +217,14 @@ void RunCheckpoints::start() {
 
 void RunCheckpoints::start_saver() {
   CheckpointSaver& saver = this->saver();
-  if (state_.best && state_.best->step == state_.step)
-    state_.best->checkpoint = file_in(checkpoint_directory(parts_.config), checkpoint_name(state_.step));
+  if (candidate_ && candidate_->step != state_.step) settle_candidate();
   state_.updates = parts_.trainer.optimizer().updates();
   state_.loss_scaler = parts_.trainer.loss_scaler_state();
+  TrainerState state = state_;
+  if (candidate_) state.best = candidate_;  // as it is once this checkpoint is there
   std::map<std::string, std::string> files;
-  if (parts_.context.first()) files[kTrainerStateFile] = trainer_state_text(state_);
-  saver.start(state_.step, std::move(files), state_.best ? state_.best->step : -1);
+  if (parts_.context.first()) files[kTrainerStateFile] = trainer_state_text(state);
+  saver.start(state.step, std::move(files), state.best ? state.best->step : -1);
   started_ = state_.step;
 }
 
@@ -223,20 +251,16 @@ void RunCheckpoints::finish() {
 std::string RunCheckpoints::save_now() {
   finish();
   const std::string path = file_in(checkpoint_directory(parts_.config), checkpoint_name(state_.step));
-  const bool first = parts_.context.first();
-  const auto is_saved = [&] {
-    const bool here = resumed_ == state_.step || (first && saver_ && saver_->last_saved() == state_.step);
-    return broadcast_string(*parts_.context.world, here ? "yes" : "no", 0) == "yes";
-  };
-  if (is_saved()) return path;
+  if (is_saved(state_.step)) return path;
   start_saver();
   saver_->finish(records_.show("bytes of the checkpoint written"));
-  const std::string failure = broadcast_string(*parts_.context.world, first ? saver_->take_failure() : "", 0);
-  if (!is_saved()) throw RunError(failure.empty() ? path + " was not saved" : failure);
+  const std::string failure = broadcast_string(*parts_.context.world, saver_->take_failure(), 0);
+  if (!is_saved(state_.step)) throw RunError(failure.empty() ? path + " was not saved" : failure);
   return path;
 }
 
 std::string RunCheckpoints::best_checkpoint() {
+  settle_candidate();
   if (!state_.best) return "";
   const std::string path = file_in(checkpoint_directory(parts_.config), checkpoint_name(state_.best->step));
   const auto damage = verify_checkpoint(path, *parts_.context.world, records_.show("bytes of the best model verified"));

@@ -39,7 +39,7 @@ struct RunCheckpointsParts {
 
 class RunCheckpoints {
  public:
-  // Collective over the world, as are all functions but the observers.
+  // Collective over the world, as are all functions that are not const or observe a step.
   RunCheckpoints(const RunCheckpointsParts& parts, RunRecords& records);
 
   // Throws ConfigError if settings that determine the curve differ, unless the config accepts that.
@@ -52,6 +52,7 @@ class RunCheckpoints {
   void prepare();
 
   void observe(const StepMetrics& metrics);
+  // Waits for the checkpoint of an evaluation before that may be the best one.
   void observe(const EvaluationMetrics& metrics);
 
   // Starts a checkpoint after the last observed step if the config wants one there. evaluated: the step was.
@@ -73,13 +74,15 @@ class RunCheckpoints {
   void start();
   void start_saver();
   void report_failure();
+  void settle_candidate();
+  bool is_saved(int64_t step) const;
 
   RunCheckpointsParts parts_;
   RunRecords& records_;
   nlohmann::json curve_;
   TrainerState state_;
   std::optional<double> newest_metric_;  // of the last evaluation
-  bool newest_is_best_ = false;
+  std::optional<BestEvaluation> candidate_;  // better than state_.best, but not known to be saved
   int64_t started_ = -1, resumed_ = -1;  // steps of checkpoints
   std::unique_ptr<CheckpointSaver> saver_;
 };

@@ -107,12 +107,19 @@ StepFlags agree(Communicator& world, const StepFlags& mine) {
   return {all[0], all[1], all[2], all[3]};
 }
 
-// The command line with which the run continues: that of this process, and a setting that replaces earlier ones.
+// The command line with which the run continues: that of this process, where one setting replaces an earlier one.
 std::string resuming_command(const std::string& checkpoint) {
+  const std::string setting = "training.resume_from_checkpoint=";
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
   std::string command;
-  for (std::string word; std::getline(file, word, '\0');) command += shell_quoted(word) + " ";
-  return cat(command, "--set ", shell_quoted("training.resume_from_checkpoint=" + checkpoint));
+  bool is_setting = false;  // the words after --set are, up to the next option
+  for (std::string word; std::getline(file, word, '\0');) {
+    const bool is_option = word.starts_with("-");
+    if (is_option) is_setting = word == "--set";
+    if (word.starts_with("--set=" + setting) || (is_setting && (is_option || word.starts_with(setting)))) continue;
+    command += cat(is_setting ? "--set " : "", shell_quoted(word), " ");
+  }
+  return cat(command, "--set ", shell_quoted(setting + checkpoint));
 }
 
 bool evaluates_after(const Config& config, int64_t step, int64_t total, const DatasetSource& train) {
@@ -158,24 +165,25 @@ std::string check_devices(const JobParts& parts, const RankContext& context) {
 void train(const Config& config, RankContext& context, JobParts& parts) {
   const at::Device device = context.device;
   const std::string shared = check_devices(parts, context);
-  const std::optional<ResumePoint> point = find_resume_point(config, context);
-  std::optional<OutputLock> lock;  // until the end of the run
+  std::vector<OutputLock> locks;  // until the end of the run
   if (context.first()) {
     // The launcher has checked the run before, but ranks may be started without it.
     check_run(config, {parts.model, *parts.machines, parts.plan}, RunMoment::starting);
     check_resume(config);
-    lock.emplace(prepare_output_dir(config, parts.model.spec, point ? std::optional(point->state.step) : std::nullopt));
+    locks = lock_output_dir(config, parts.model.spec);
   }
   context.world->barrier({.what = "output directory"});
+  const std::optional<ResumePoint> point = find_resume_point(config, context);
   ModelSaver saver(config.output_dir, parts.model, number_types(config).exact, tokenizer_source(config), parts.groups);
   keep_flight_records(config, context);
   TokenData data = open_data(config, parts.model, parts.plan.layout, context, /*with_train=*/true);
   const int64_t steps = count_steps(config, data.train->steps_per_epoch());
 
   std::optional<Forecast> forecast;
+  nlohmann::json plan;
   std::string resolved_config;
   if (context.out) {
-    nlohmann::json plan = plan_json(parts.plan);
+    plan = plan_json(parts.plan);
     *context.out << settings_text(config, parts.model, data, steps, context) << '\n'
                  << plan_text(parts.plan, context.console.columns) << '\n'
                  << traffic_text(config, parts, device);
@@ -190,14 +198,9 @@ void train(const Config& config, RankContext& context, JobParts& parts) {
     }
     if (!shared.empty()) *context.out << "warning: " << shared << '\n';
     for (const auto& note : notes(config, is_accelerator(device))) *context.out << "note: " << note << '\n';
-    if (const auto earlier = previous_model(config); fs::exists(earlier))
-      *context.out << "note: the earlier model is kept in " << earlier.string() << " until the new one is saved\n";
     resolved_config = json_text(resolved(
         config,
         {{"sizes", plan["sizes"]}, {"tensor_parallel_units", plan["tensor_parallel_units"]}, {"total_steps", steps}}));
-    write_file(config.output_dir + "/config.resolved.json", resolved_config);
-    write_file(config.output_dir + "/plan.json", json_text(plan));
-    write_schedule_picture(parts.plan, config.output_dir + "/schedule.svg");
   }
 
   const auto start = std::chrono::steady_clock::now();
@@ -215,6 +218,17 @@ void train(const Config& config, RankContext& context, JobParts& parts) {
   }
 
   checkpoints.prepare();
+
+  context.world->barrier({.what = "everything that can refuse the run"});
+  if (context.out) {
+    replace_earlier_run(config, point ? std::optional(point->state.step) : std::nullopt);
+    if (const auto earlier = previous_model(config); fs::exists(earlier))
+      *context.out << "note: the earlier model is kept in " << earlier.string() << " until the new one is saved\n";
+    write_file(config.output_dir + "/config.resolved.json", resolved_config);
+    write_file(config.output_dir + "/plan.json", json_text(plan));
+    write_schedule_picture(parts.plan, config.output_dir + "/schedule.svg");
+  }
+  records.open(config);
   StepTimelines timelines(config, parts.plan, context, records);
   double epoch = point ? point->state.epoch : 0;
   const auto evaluate = [&](int64_t step) {
@@ -257,7 +271,7 @@ void train(const Config& config, RankContext& context, JobParts& parts) {
     const StepMetrics metrics = trainer.train_step(*data.train, step);
     timelines.finish(step, trainer.last_step());
     epoch = metrics.epoch;
-    if (lock) lock->require_held();
+    for (const auto& lock : locks) lock.require_held();
     records.step(metrics);
     checkpoints.observe(metrics);
     if (step == steps) break;
@@ -270,7 +284,7 @@ void train(const Config& config, RankContext& context, JobParts& parts) {
   // is a checkpoint.
   const bool wants_best = config.training.load_best_model_at_end;
   const auto save_model = [&] {
-    if (lock) lock->require_held();
+    for (const auto& lock : locks) lock.require_held();
     saver.save(trainer.parameters(), records.show("bytes of the model written"));
     enter_phase(RunPhase::saved);
   };

@@ -22,6 +22,7 @@
 #include "engine/launch/rank_messages.h"
 #include "engine/launch/stop_signals.h"
 #include "engine/run/ranks.h"
+#include "engine/run/stop.h"
 
 namespace shardline {
 namespace {
@@ -34,8 +35,8 @@ constexpr auto kTimeToRelease = 5s;  // of ranks whose mpirun has ended
 constexpr auto kTimeToAnswer = 20s;  // of a host
 
 std::atomic<int> requests{0};
-void count_request(int) {
-  ++requests;
+void count_request(int signal) {
+  if (request_stop(signal) || requests == 0) ++requests;
 }
 
 // In the child process: becomes mpirun.

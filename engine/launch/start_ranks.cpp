@@ -15,6 +15,7 @@
 #include "engine/launch/lifelines.h"
 #include "engine/launch/rank_messages.h"
 #include "engine/run/ranks.h"
+#include "engine/run/stop.h"
 
 namespace shardline {
 namespace {
@@ -70,7 +71,8 @@ void end_with_launcher() {
 
 int report_error(const std::exception& error, std::ostream& log) {
   if (dynamic_cast<const StoppedAfterSaving*>(&error)) {
-    if (current_rank() <= 0) log << error.what() << std::endl;
+    if (current_rank() > 0) return 0;  // mpirun ends the other ranks after the first code that is not 0
+    log << error.what() << std::endl;
     return kExitStopped;
   }
   log << "error: " << error.what() << std::endl;

@@ -26,7 +26,7 @@ void end_with_launcher();
 Console console_of_job();
 
 // Prints the error and returns the exit code: 2 for mistakes in the config or on the command line, 3 if the run stopped
-// after saving a checkpoint, otherwise 1.
+// after saving a checkpoint, otherwise 1. A run that stopped is the first rank's to report: for the others 0.
 int report_error(const std::exception& error, std::ostream& log);
 
 // Call it when a rank of an MPI job fails: its message becomes the last one that the job prints, and the job's exit

@@ -20,8 +20,7 @@ bool has_launcher = false;
 // may get the first one twice, from a batch system and from its launcher, and leaves the second one to the launcher.
 // mpirun's SIGUSR1 is repeated by the launcher.
 bool ends_at_once(int signal) {
-  const bool again = signal != SIGUSR1 && stop_signal() != 0 && !has_launcher;
-  request_stop(signal);
+  const bool again = request_stop(signal) && signal != SIGUSR1 && !has_launcher;
   return again || run_phase() == RunPhase::preparing;
 }
 

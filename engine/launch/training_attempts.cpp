@@ -116,7 +116,8 @@ class Attempts {
     const auto limit = std::chrono::seconds(config_.mpi.host_timeout) + 10s;
     for (const auto deadline = Clock::now() + limit;; sleep(500ms)) {
       try {
-        return check_not_in_use(config_.output_dir);
+        check_not_in_use(config_.output_dir, "/output_dir");
+        return check_not_in_use(checkpoint_directory(config_), "/training/checkpoint_dir");
       } catch (const ConfigError&) {
         if (Clock::now() >= deadline) throw;
       }

@@ -1,6 +1,7 @@
 #include "engine/plan/forecast.h"
 
 #include "core/error.h"
+#include "engine/checkpoint/contents.h"
 #include "engine/config/config.h"
 #include "engine/observe/format.h"
 #include "engine/plan/assignment.h"
@@ -65,6 +66,7 @@ Forecast make_forecast(const Config& config, const Machines& machines, const Pla
         config, with_layout(config, plan.layout, forecast.advice->layout, plan.workload.precision(), machines.cluster));
   const HfWriter model(config.output_dir, plan.workload.spec, plan.workload.types.exact);
   forecast.disk_bytes = model.total_bytes();
+  forecast.snapshot_bytes = 1.0 * checkpoint_bytes(config, plan.workload.spec) / plan.mesh.size();
   add_totals(config, forecast);
   return forecast;
 }

@@ -26,6 +26,7 @@ struct Forecast {
   double total_seconds = 0, node_hours = 0;
   std::optional<double> cost, spot_cost;  // unset if the cluster states no prices
   double disk_bytes = 0;                  // of the saved model
+  double snapshot_bytes = 0;              // in host memory, by rank on average: the copy of a checkpoint being written
 
   bool fits(size_t rank) const { return memory[rank].total() <= cluster.memory_bytes; }
 };
@@ -39,7 +40,8 @@ Forecast make_forecast(const Config& config, const Machines& machines, const Pla
 std::string forecast_picture(const Machines& machines, const Plan& plan);
 
 // Adds a forecast's keys to those of plan_json: step_seconds, bubble_fraction, tokens_per_second, ..., and to each
-// entry of `ranks` memory_bytes and fits, and host_bytes if states are on the host.
+// entry of `ranks` memory_bytes and fits, host_bytes if states are on the host, and snapshot_bytes if checkpoints are
+// saved.
 void add_forecast(nlohmann::json& plan, const Forecast& forecast);
 std::string forecast_text(const Forecast& forecast, const Plan& plan);
 

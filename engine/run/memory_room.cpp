@@ -7,15 +7,18 @@
 #include <new>
 #include <nlohmann/json.hpp>
 
+#include "core/comm/communicator_base.h"
 #include "core/device/accelerator.h"
 #include "core/error.h"
 #include "core/memory/caching_allocator.h"
 #include "engine/observe/format.h"
+#include "engine/observe/memory_usage.h"
 #include "engine/run/rank_devices.h"
 
 namespace shardline {
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(DeviceRoom, id, text, free_bytes, bytes)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(HostNeed, host, name, available_bytes, bytes)
 
 namespace {
 
@@ -156,6 +159,34 @@ void check_rooms(const std::vector<DeviceRoom>& rooms, const std::vector<MemoryB
                 "CUDA_VISIBLE_DEVICES"
               : "",
           "\n  to use less: ", advice(planned[rank]), kEffect));
+}
+
+std::vector<HostNeed> gather_host_needs(Communicator& world, const std::vector<int>& host_of, double bytes) {
+  const HostNeed mine{.host = host_of.empty() ? 0 : host_of[world.rank()],
+                      .name = host_name(),
+                      .available_bytes = static_cast<double>(available_memory()),
+                      .bytes = bytes};
+  std::vector<HostNeed> needs;
+  for (const auto& text : gather_strings(world, nlohmann::json(mine).dump()))
+    needs.push_back(nlohmann::json::parse(text).get<HostNeed>());
+  return needs;
+}
+
+void check_snapshot_room(const std::vector<HostNeed>& needs) {
+  std::map<int, HostNeed> hosts;
+  std::map<int, int> ranks;
+  for (const auto& need : needs) {
+    const auto [host, is_new] = hosts.try_emplace(need.host, need);
+    if (!is_new) host->second.bytes += need.bytes;
+    ++ranks[need.host];
+  }
+  for (const auto& [first, host] : hosts)
+    if (host.available_bytes > 0 && host.bytes > host.available_bytes)
+      throw RunError(
+          cat("checkpoints are copied into memory before they are written; on host ", host.name, " this needs ",
+              format_bytes(host.bytes), " for ", ranks[first], " rank(s), but ", format_bytes(host.available_bytes),
+              " are available\n  to use less: training.save_only_model true, fewer ranks on this host and "
+              "more on others, or training.save_strategy \"no\" for a run that saves its final model alone"));
 }
 
 std::string sharing_note(const std::vector<DeviceRoom>& rooms) {

@@ -23,6 +23,19 @@ std::vector<DeviceRoom> gather_rooms(Communicator& world, at::Device device);
 // planned: by rank, the bytes of tensors. RunError if a device has not enough free memory for what its ranks need.
 void check_rooms(const std::vector<DeviceRoom>& rooms, const std::vector<MemoryBytes>& planned);
 
+// What a rank is about to use of its host's memory.
+struct HostNeed {
+  int host = 0;  // the first rank there
+  std::string name;
+  double available_bytes = 0;  // 0: unknown
+  double bytes = 0;
+};
+// Returns one entry per rank. Collective. host_of: see RankContext.
+std::vector<HostNeed> gather_host_needs(Communicator& world, const std::vector<int>& host_of, double bytes);
+
+// RunError if the copies of a checkpoint need more memory than a host has available.
+void check_snapshot_room(const std::vector<HostNeed>& needs);
+
 // "4 ranks share 2 devices: ..." if ranks share any, else empty.
 std::string sharing_note(const std::vector<DeviceRoom>& rooms);
 

@@ -6,12 +6,13 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <vector>
 
 #include "core/error.h"
+#include "core/files/disk_file.h"
 #include "engine/checkpoint/checkpoint_directory.h"
 #include "engine/checkpoint/contents.h"
-#include "engine/config/rules/optimizer_rules.h"
 #include "engine/config/rules/precision_rules.h"
 #include "engine/config/rules/saving_rules.h"
 #include "engine/observe/format.h"
@@ -27,7 +28,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kPreviousModel = "previous-model";
+constexpr const char *kOutputKey = "/output_dir", *kCheckpointsKey = "/training/checkpoint_dir";
+constexpr const char *kPreviousModel = "previous-model", *kMovingModel = "previous-model.moving";
+constexpr const char* kOneCheckpoint = "a checkpoint";
 constexpr const char* kStopFile = "stop";
 constexpr const char* kTensorBoardFile = "events.out.tfevents.";  // what their names begin with
 
@@ -42,8 +45,8 @@ bool tells_of_no_step(const fs::path& entry, std::error_code& error) {
   if (name == "metrics.jsonl" || name == "timeline") return fs::is_empty(entry, error);
   if (name.starts_with(kTensorBoardFile)) return fs::file_size(entry, error) <= tensorboard_version_record(0).size();
   return name == "flight" || name == ".cache" || name == kProfileFile || name == OutputLock::kFile ||
-         name == kStopFile || name == "config.resolved.json" || name == "plan.json" || name == "schedule.svg" ||
-         is_unfinished(entry);
+         name == kAttemptFile || name == kStopFile || name == "config.resolved.json" || name == "plan.json" ||
+         name == "schedule.svg" || is_unfinished(entry);
 }
 
 bool holds_nothing(const fs::path& dir, std::error_code& error) {
@@ -71,7 +74,12 @@ std::vector<fs::path> model_files(const fs::path& dir) {
 // the run may have been started with it, and a user's only copy must not be removed while the run can still fail.
 bool is_record(const fs::path& name) {
   return name == "metrics.jsonl" || name == "plan.json" || name == "timeline" || name == "schedule.svg" ||
-         name == "flight" || name.string().starts_with(kTensorBoardFile) || is_unfinished(name);
+         name.string().starts_with(kTensorBoardFile);
+}
+
+// Entries that belong to the process that wrote them, and end with it.
+bool is_of_attempt(const fs::path& name) {
+  return name == "flight" || is_unfinished(name);
 }
 
 // Records that a run continues.
@@ -88,12 +96,20 @@ void keep_records_until(const fs::path& dir, int64_t step) {
   for (const auto& file : events) keep_events_until(file, step);
 }
 
+void remove_entries(const fs::path& dir, const std::function<bool(const fs::path& name)>& wanted) {
+  std::vector<fs::path> entries;
+  for (const auto& entry : fs::directory_iterator(dir))
+    if (wanted(entry.path().filename())) entries.push_back(entry.path());
+  for (const auto& entry : entries) fs::remove_all(entry);
+}
+
 // Entries of an earlier run that a new one removes or moves.
 std::vector<fs::path> replaced_by_run(const fs::path& dir) {
   std::vector<fs::path> entries = model_files(dir);
   for (const auto& entry : fs::directory_iterator(dir)) {
     const auto name = entry.path().filename();
-    if (is_record(name) || name == kPreviousModel) entries.push_back(entry.path());
+    if (is_record(name) || is_of_attempt(name) || name == kPreviousModel || name == kMovingModel)
+      entries.push_back(entry.path());
   }
   return entries;
 }
@@ -115,6 +131,13 @@ std::vector<fs::path> files_read_from(const std::string& source) {
   for (fs::directory_iterator entry(source, ignored), end; entry != end; entry.increment(ignored))
     files.push_back(entry->path());
   return files;
+}
+
+// Whether checkpoint_dir is another directory than output_dir.
+bool has_checkpoints_elsewhere(const Config& config) {
+  std::error_code ignored;
+  const std::string directory = checkpoint_directory(config);
+  return directory != config.output_dir && !fs::equivalent(directory, config.output_dir, ignored);
 }
 
 // Checkpoints that a run which does not continue them would replace.
@@ -202,44 +225,102 @@ double allocated_bytes(const fs::path& file) {
   return ::stat(file.c_str(), &status) == 0 ? 512.0 * status.st_blocks : 0;
 }
 
-// Unfinished files of a run that was killed; they are removed before the new model's files are created.
+// Of unfinished files, of models and of checkpoints, of a run that was killed; they are removed before others are made.
 double bytes_of_unfinished_files(const fs::path& dir) {
   double bytes = 0;
   std::error_code error;
-  for (fs::directory_iterator entry(dir, error); !error && entry != fs::directory_iterator(); entry.increment(error))
-    if (is_unfinished(entry->path()) && entry->is_regular_file(error)) bytes += allocated_bytes(entry->path());
+  for (fs::directory_iterator entry(dir, error); !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    if (!is_unfinished(entry->path())) continue;
+    bytes += allocated_bytes(entry->path());
+    std::error_code ignored;
+    for (fs::directory_iterator file(entry->path(), ignored), end; !ignored && file != end; file.increment(ignored))
+      bytes += allocated_bytes(file->path());
+  }
   return bytes;
 }
 
-// The bytes of one checkpoint in output_dir; how many there will be is not known yet.
-double checkpoint_bytes(const Config& config, const ModelSpec& spec) {
+// Checkpoints that a run must find room for: those that it keeps and the one that is being saved, less those that it
+// has. Without a limit nobody knows how many it will be, but one must have room.
+int64_t checkpoints_to_come(const Config& config) {
   const TrainingOptions& training = config.training;
-  if (training.save_strategy == SaveStrategy::no || training.checkpoint_dir) return 0;
-  const auto optimizer = training.save_only_model ? std::nullopt : std::optional(optimizer_options(training));
-  return CheckpointContents(spec, number_types(config).exact, optimizer).total_bytes();
+  if (training.save_strategy == SaveStrategy::no) return 0;
+  if (!training.save_total_limit) return 1;
+  const int64_t kept = std::max<int64_t>(*training.save_total_limit, looks_for_best(training) ? 2 : 1);
+  const bool continues = resume_source(training).kind != ResumeSource::Kind::fresh;
+  const int64_t there = continues ? std::ssize(checkpoints_in(checkpoint_directory(config))) : 0;
+  return std::max<int64_t>(1, kept + 1 - there);
+}
+
+// What a run writes into a directory.
+struct DiskNeed {
+  const char* key;
+  fs::path directory;
+  std::vector<std::string> what;
+  double bytes = 0;
+
+  void add(const std::string& thing, double size) {
+    what.push_back(thing);
+    bytes += size;
+  }
+};
+
+// The directory itself, or the one above it that exists.
+fs::path existing_part(const fs::path& directory) {
+  std::error_code error;
+  fs::path there = fs::absolute(directory);
+  while (!fs::exists(there, error) && there.has_relative_path()) there = there.parent_path();
+  return there;
+}
+
+bool on_one_disk(const fs::path& one, const fs::path& other) {
+  struct stat a = {}, b = {};
+  return ::stat(one.c_str(), &a) == 0 && ::stat(other.c_str(), &b) == 0 && a.st_dev == b.st_dev;
+}
+
+std::string listed(const std::vector<std::string>& things) {
+  std::string text;
+  for (size_t i = 0; i < things.size(); ++i)
+    text += cat(i == 0 ? "" : i + 1 < things.size() ? ", " : " and ", things[i]);
+  return text;
+}
+
+void check_room(const DiskNeed& need, double unfinished) {
+  const std::string name = fs::path(need.key).filename();
+  const fs::path there = existing_part(need.directory);
+  if (access(there.c_str(), W_OK | X_OK) != 0)
+    throw ConfigError(
+        cat(need.key, ": cannot write in ", there.string(), ": ", std::strerror(errno), "; choose another ", name));
+  std::error_code error;
+  const double available = fs::space(there, error).available + unfinished;
+  if (!error && available < need.bytes)
+    throw RunError(cat(need.key, ": ", listed(need.what),
+                       need.what == std::vector<std::string>{kOneCheckpoint} ? " needs " : " need ",
+                       format_bytes(need.bytes), ", but ", there.string(), " has ", format_bytes(available),
+                       " left; free some room there or choose another ", name));
 }
 
 void check_room(const Config& config, const ModelSpec& spec) {
-  std::error_code error;
-  fs::path there = fs::absolute(config.output_dir);
-  while (!fs::exists(there, error) && there.has_relative_path()) there = there.parent_path();
-  if (access(there.c_str(), W_OK | X_OK) != 0)
-    throw ConfigError(cat("/output_dir: cannot write in ", there.string(), ": ", std::strerror(errno),
-                          "; choose another output_dir"));
+  DiskNeed output{kOutputKey, config.output_dir, {}}, apart{kCheckpointsKey, checkpoint_directory(config), {}};
   const HfWriter model(config.output_dir, spec, number_types(config).exact);
-  const double needed = model.total_bytes() + flight_file_bytes(config) + checkpoint_bytes(config, spec);
-  const auto space = fs::space(there, error);
-  const double available = space.available + bytes_of_unfinished_files(config.output_dir);
-  if (!error && available < needed)
-    throw RunError(cat("/output_dir: the model", checkpoint_bytes(config, spec) > 0 ? ", a checkpoint" : "",
-                       " and the records of the ranks need ", format_bytes(needed), ", but ", there.string(), " has ",
-                       format_bytes(available), " left; free some room there or choose another output_dir"));
+  const int64_t count = checkpoints_to_come(config);
+  const bool elsewhere = has_checkpoints_elsewhere(config);
+  const bool is_apart = elsewhere && !on_one_disk(existing_part(output.directory), existing_part(apart.directory));
+  output.add("the model", model.total_bytes());
+  if (count > 0)
+    (is_apart ? apart : output)
+        .add(count == 1 ? kOneCheckpoint : cat(count, " checkpoints"), count * checkpoint_bytes(config, spec));
+  output.add("the records of the ranks", flight_file_bytes(config));
+  const double unfinished = bytes_of_unfinished_files(output.directory);
+  const double apart_unfinished = elsewhere ? bytes_of_unfinished_files(apart.directory) : 0;
+  check_room(output, unfinished + (is_apart ? 0 : apart_unfinished));
+  if (elsewhere) check_room(apart, apart_unfinished);
 }
 
 }  // namespace
 
 void check_output_dir(const Config& config, const ModelSpec& spec) {
-  check_not_in_use(config.output_dir);
+  check_not_in_use(config.output_dir, kOutputKey);
+  if (has_checkpoints_elsewhere(config)) check_not_in_use(checkpoint_directory(config), kCheckpointsKey);
   check_contents(config);
   check_room(config, spec);
 }
@@ -262,28 +343,38 @@ fs::path previous_model(const Config& config) {
   return fs::path(config.output_dir) / kPreviousModel;
 }
 
-OutputLock prepare_output_dir(const Config& config, const ModelSpec& spec, std::optional<int64_t> resumed) try {
+std::vector<OutputLock> lock_output_dir(const Config& config, const ModelSpec& spec) try {
   check_output_dir(config, spec);
-  const fs::path dir = config.output_dir, previous = previous_model(config);
-  fs::create_directories(dir);
-  fs::create_directories(checkpoint_directory(config));
-  OutputLock lock(dir);
+  const fs::path dir = config.output_dir;
+  make_directories(config.output_dir);
+  make_directories(checkpoint_directory(config));
+  std::vector<OutputLock> locks;
+  locks.emplace_back(dir, kOutputKey, config.output_dir);
+  if (has_checkpoints_elsewhere(config))
+    locks.emplace_back(checkpoint_directory(config), kCheckpointsKey, config.output_dir);
   check_contents(config);  // again: another run may have ended since the first check
-  std::vector<fs::path> records;
-  for (const auto& entry : fs::directory_iterator(dir))
-    if (is_record(entry.path().filename()) && !(resumed && is_kept_record(entry.path().filename())))
-      records.push_back(entry.path());
-  for (const auto& record : records) fs::remove_all(record);
+  remove_unfinished(checkpoint_directory(config));
+  remove_entries(dir, is_of_attempt);
+  return locks;
+} catch (const fs::filesystem_error& error) {
+  throw RunError(cat("/output_dir: cannot be prepared: ", error.what()));
+}
+
+void replace_earlier_run(const Config& config, std::optional<int64_t> resumed) try {
+  const fs::path dir = config.output_dir, previous = previous_model(config);
+  remove_entries(dir, [&](const fs::path& name) { return is_record(name) && !(resumed && is_kept_record(name)); });
   if (resumed) keep_records_until(dir, *resumed);
   // Checkpoints of an earlier run, or of an attempt that continued after the step from which this run continues.
   auto later = checkpoints_in(checkpoint_directory(config));
   std::erase_if(later, [&](const CheckpointPlace& place) { return resumed && place.step <= *resumed; });
   set_aside(later);
-  if (!fs::exists(dir / "config.json")) return lock;
+  // A run that is killed here leaves a model in two parts, which the next run puts together.
+  const fs::path moving = dir / kMovingModel;
+  if (fs::exists(dir / "config.json")) fs::create_directory(moving);
+  if (!fs::exists(moving)) return;
+  for (const auto& file : model_files(dir)) fs::rename(file, moving / file.filename());
   fs::remove_all(previous);
-  fs::create_directory(previous);
-  for (const auto& file : model_files(dir)) fs::rename(file, previous / file.filename());
-  return lock;
+  fs::rename(moving, previous);
 } catch (const fs::filesystem_error& error) {
   throw RunError(cat("/output_dir: cannot be prepared: ", error.what()));
 }

@@ -2,6 +2,7 @@
 #pragma once
 #include <filesystem>
 #include <optional>
+#include <vector>
 
 #include "core/model/model_spec.h"
 #include "engine/config/keys/options.h"
@@ -12,9 +13,9 @@ namespace shardline {
 // The result of `shardline profile`; a run leaves it in place.
 inline constexpr const char* kProfileFile = "profile.json";
 
-// Throws ConfigError if another run uses the directory, if files would be overwritten, or if it cannot be created or
-// written to; RunError if the disk lacks space for the run's files.
-// A run that continues from a checkpoint finds its own files there.
+// Throws ConfigError if another run uses the directory or that of the checkpoints, if files would be overwritten, or if
+// it cannot be created or written to; RunError if the disk lacks space for the run's files. A run that continues from a
+// checkpoint finds its own files there.
 void check_output_dir(const Config& config, const ModelSpec& spec);
 
 // A file with which people and scripts ask a run to stop, as with a signal, from any host: output_dir/stop.
@@ -25,12 +26,15 @@ void remove_stop_file(const Config& config);  // the request has been heard
 // Where an earlier run's model is kept until the new run has saved its own.
 std::filesystem::path previous_model(const Config& config);
 
-// Checks, creates and locks the directory; the lock lasts as long as the result. Removes records of an earlier run and
-// moves its model to previous_model(), so that a run that fails leaves nothing that looks like its result; its
-// checkpoints get names that are not those of checkpoints. resumed: the step after which the run continues; records and
-// checkpoints up to it stay.
-[[nodiscard]] OutputLock prepare_output_dir(const Config& config, const ModelSpec& spec,
-                                            std::optional<int64_t> resumed = {});
+// Checks, creates and locks the directory and that of the checkpoints; the locks last as long as the result. Of what is
+// there, only what an earlier process left unfinished is removed, and its flight records.
+[[nodiscard]] std::vector<OutputLock> lock_output_dir(const Config& config, const ModelSpec& spec);
+
+// Call it under the lock, once nothing can refuse the run any more. Removes records of an earlier run and moves its
+// model to previous_model(), so that a run that fails leaves nothing that looks like its result; its checkpoints get
+// names that are not those of checkpoints. resumed: the step after which the run continues; records and checkpoints up
+// to it stay.
+void replace_earlier_run(const Config& config, std::optional<int64_t> resumed = {});
 
 // Call it after the new model is complete.
 void remove_previous_model(const Config& config);

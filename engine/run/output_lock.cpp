@@ -29,20 +29,22 @@ struct flock whole_file() {
   return lock;
 }
 
-std::string this_process() {
+std::string this_process(const std::string& output_dir) {
   char now[32] = {};
   const std::time_t seconds = std::time(nullptr);
   struct tm utc = {};
   std::strftime(now, sizeof now, "%Y-%m-%d %H:%M:%S UTC", ::gmtime_r(&seconds, &utc));
-  return cat("process ", ::getpid(), " on host ", host_name(), ", started ", now, '\n');
+  return cat("process ", ::getpid(), " on host ", host_name(), ", started ", now, ", output_dir ",
+             fs::absolute(output_dir).lexically_normal().string(), '\n');
 }
 
-[[noreturn]] void refuse(const fs::path& file) {
+[[noreturn]] void refuse(const fs::path& file, const std::string& key) {
   std::ifstream in(file);
   std::string holder;
   std::getline(in, holder);
-  throw ConfigError(cat("/output_dir: ", file.parent_path().string(), " is in use by another run",
-                        holder.empty() ? "" : ": " + holder, "; wait until it ends, or choose another output_dir"));
+  throw ConfigError(cat(key, ": ", file.parent_path().string(), " is in use by another run",
+                        holder.empty() ? "" : ": " + holder, "; wait until it ends, or choose another ",
+                        fs::path(key).filename().string()));
 }
 
 // Whether the name still refers to the open file: the previous holder removes the file when it ends.
@@ -54,20 +56,21 @@ bool is_named(const fs::path& file, int fd) {
 
 }  // namespace
 
-OutputLock::OutputLock(const fs::path& directory) : path_(directory / kFile) {
+OutputLock::OutputLock(const fs::path& directory, const std::string& key, const std::string& output_dir)
+    : path_(directory / kFile) {
   do {
     if (fd_ >= 0) ::close(fd_);
     fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (fd_ < 0)
-      throw RunError(cat("/output_dir: ", path_.string(), " cannot be created: ", std::strerror(errno),
-                         "; choose another output_dir"));
+      throw RunError(cat(key, ": ", path_.string(), " cannot be created: ", std::strerror(errno), "; choose another ",
+                         fs::path(key).filename().string()));
     struct flock lock = whole_file();
     if (::fcntl(fd_, F_OFD_SETLK, &lock) == 0 || (errno != EAGAIN && errno != EACCES)) continue;
     ::close(fd_);
-    refuse(path_);
+    refuse(path_, key);
   } while (!is_named(path_, fd_));
   std::random_device random;
-  contents_ = cat(this_process(), std::hex, random(), random(), '\n');
+  contents_ = cat(this_process(output_dir), std::hex, random(), random(), '\n');
   // On a full disk the lock still holds, but others do not learn who has it.
   if (::ftruncate(fd_, 0) == 0) [[maybe_unused]]
     const auto written = ::pwrite(fd_, contents_.data(), contents_.size(), 0);
@@ -92,18 +95,18 @@ bool OutputLock::is_held() const {
 
 void OutputLock::require_held() const {
   if (!is_held())
-    throw RunError(cat("/output_dir: another run has taken ", path_.parent_path().string(),
+    throw RunError(cat("another run has taken ", path_.parent_path().string(),
                        " over, which this one could not notice; it ends here and leaves the files to that one"));
 }
 
-void check_not_in_use(const fs::path& directory) {
+void check_not_in_use(const fs::path& directory, const std::string& key) {
   const fs::path file = directory / OutputLock::kFile;
   const int fd = ::open(file.c_str(), O_RDWR | O_CLOEXEC);
   if (fd < 0) return;
   struct flock lock = whole_file();
   const bool known = ::fcntl(fd, F_OFD_GETLK, &lock) == 0;
   ::close(fd);
-  if (known && lock.l_type != F_UNLCK) refuse(file);
+  if (known && lock.l_type != F_UNLCK) refuse(file, key);
 }
 
 }  // namespace shardline

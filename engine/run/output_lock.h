@@ -1,4 +1,4 @@
-// One process at a time writes to an output directory.
+// One process at a time writes to an output directory, or to a directory of checkpoints.
 #pragma once
 #include <filesystem>
 #include <string>
@@ -9,9 +9,10 @@ namespace shardline {
 // works between hosts if the file system's locks do (NFS, unless it is mounted with nolock).
 class OutputLock {
  public:
-  // Locks a directory that exists. Throws ConfigError if another process holds the lock, with its host, process id and
-  // start time; RunError if the file cannot be created. On a file system without locks, every process gets the lock.
-  explicit OutputLock(const std::filesystem::path& directory);
+  // Locks a directory that exists, for a run that writes to output_dir. key: of the config, that names the directory.
+  // Throws ConfigError if another process holds the lock, with its host, process id, start time and output_dir;
+  // RunError if the file cannot be created. On a file system without locks, every process gets the lock.
+  OutputLock(const std::filesystem::path& directory, const std::string& key, const std::string& output_dir);
   ~OutputLock();  // removes the file
   OutputLock(OutputLock&& other) noexcept;
   OutputLock& operator=(OutputLock&&) = delete;
@@ -32,6 +33,6 @@ class OutputLock {
 };
 
 // Throws the same ConfigError; changes nothing.
-void check_not_in_use(const std::filesystem::path& directory);
+void check_not_in_use(const std::filesystem::path& directory, const std::string& key);
 
 }  // namespace shardline

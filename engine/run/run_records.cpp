@@ -18,6 +18,10 @@ RunRecords::RunRecords(const Config& config, const RankContext& context, int64_t
   if (!context.out) return;
   progress_.emplace(*context.out, context.console,
                     Progress::LoggedSteps{config.training.logging_steps, config.training.logging_first_step});
+}
+
+void RunRecords::open(const Config& config) {
+  if (!progress_) return;
   log_ = std::make_unique<MetricsLog>(config.output_dir + "/metrics.jsonl");
   const auto& to = config.training.report_to;
   if (std::ranges::find(to, Tracker::tensorboard) != to.end())

@@ -21,9 +21,10 @@ namespace shardline {
 
 class RunRecords {
  public:
-  // Throws RunError if the files cannot be created.
   RunRecords(const Config& config, const RankContext& context, int64_t total_steps);
 
+  // Creates or continues the files. Throws RunError if it cannot. Call it before there are steps or evaluations.
+  void open(const Config& config);
   void step(const StepMetrics& metrics);
   void evaluation(const EvaluationMetrics& metrics);
   // Calls `write`, which makes another record. An exception counts as a gap in `what`.

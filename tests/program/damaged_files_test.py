@@ -183,6 +183,15 @@ class Rights(ProgramTest):
         os.chmod(self.dir / "open", 0o333)  # may be written, not listed
         self.refuse("open", output_dir="open")
 
+    def test_checkpoint_dir(self):
+        """Checkpoints that cannot be listed are not taken for none."""
+        os.chmod(self.dir / "open", 0o333)
+        (self.dir / "out").mkdir()
+        os.chmod(self.dir / "out", 0o777)
+        for source in (True, "auto"):
+            self.refuse("open: the checkpoints there cannot be listed",
+                        training={"checkpoint_dir": "open", "resume_from_checkpoint": source})
+
     def test_unreadable_files(self):
         os.chmod(self.dir / "text.txt", 0)
         self.refuse("text.txt", output_dir="open/out")

@@ -110,6 +110,16 @@ class Forecasts(ProgramTest):
         self.expect(0, "train", config, says=["note: the run has no forecast", reason, "saved the model"])
         self.assertEqual(len(self.metrics()), 3)
 
+    def test_the_copies_of_a_checkpoint_are_as_large_as_its_files(self):
+        config = self.config(p=2)
+        plan = self.plan(config, "--cluster", P4D)
+        self.expect(0, "plan", config, "--cluster", P4D, says="copies a checkpoint before it is written: ")
+        self.expect(0, "train", config)
+        files = sum(file.stat().st_size for file in (self.dir / "out/checkpoint-3").glob("*.safetensors"))
+        self.assertAlmostEqual(sum(rank["snapshot_bytes"] for rank in plan["ranks"]), files, delta=2)
+        none = self.plan(config, "--cluster", P4D, "--set", "training.save_strategy=no")
+        self.assertNotIn("snapshot_bytes", none["ranks"][0])
+
     def test_optimizer_states_on_the_host_are_shown_next_to_the_devices(self):
         config = self.config(p=2, t=2, training={"use_cpu": False}, runtime={"device": "auto"})
         key = ("--set", "smp_options.offload_optimizer_states=true")
@@ -117,6 +127,7 @@ class Forecasts(ProgramTest):
         self.check_contract(here)
         for device, host in zip(there["ranks"], here["ranks"]):
             self.assertNotIn("host_bytes", device)
+            self.assertEqual(device["snapshot_bytes"], host["snapshot_bytes"])
             states = device["memory_bytes"]["optimizer"]
             self.assertEqual(host["memory_bytes"]["optimizer"], 0)
             self.assertEqual(device["memory_bytes"]["total"] - host["memory_bytes"]["total"], states)

@@ -17,6 +17,7 @@ LAYOUTS = {"one": {"communicator": "local"},
            "ZeRO": {"communicator": "mpi", "smp_options": {"shard_optimizer_state": True},
                     "mpi_options": {"processes_per_host": 2}}}
 KILLS = int(os.environ.get("SHARDLINE_KILLS", "8"))  # in all
+CAN_MOUNT = subprocess.run(["unshare", "-mu", "true"], stderr=subprocess.DEVNULL).returncode == 0
 SEED = int(os.environ.get("SHARDLINE_KILL_SEED", "1"))
 
 
@@ -66,6 +67,44 @@ class Resume(ProgramTest):
                 shutil.rmtree(self.dir / folder)
                 shutil.rmtree(self.dir / f"whole-{layout}")
 
+    def test_a_continued_run_that_is_stopped_again(self):
+        """The command that it prints replaces the setting of the command before."""
+        sections = self.sections("one", training={"max_steps": 300, "save_strategy": "no"})
+        process = self.start("train", self.config(**sections), "--set", "training.seed=3", "training.data_seed=4")
+        steps = 0
+        for _ in range(2):
+            self.addCleanup(process.kill)
+            self.wait_for_steps(steps + 5)
+            process.terminate()
+            result = self.finish(process)
+            self.assertEqual(result.code, 3, str(result))
+            command = self.printed_command(result)
+            self.assertEqual(sum("resume_from_checkpoint" in word for word in command), 1, command)
+            self.assertEqual(command.count("--set"), 3, command)
+            steps = len(self.metrics())
+            process = self.start(*command[1:])
+        self.assertEqual(self.finish(process).code, 0)
+        again = self.metrics()
+        self.expect(0, "train", self.config(**dict(sections, output_dir="whole")), "--set", "training.seed=3",
+                    "training.data_seed=4")
+        self.assertEqual([line["loss"] for line in again], [line["loss"] for line in self.metrics("whole")])
+
+    def test_what_a_checkpoint_needs_is_read_before_the_first_step(self):
+        self.train(output_dir="earlier")
+        (self.dir / "tokenizer").mkdir()
+        for name in ("tokenizer.json", "tokenizer_config.json"):
+            shutil.copy(self.dir / "earlier" / name, self.dir / "tokenizer")
+        process = self.start("train", self.config(**self.sections(
+            "one", data={"tokenizer": "tokenizer"}, training={"max_steps": 1000000, "save_steps": 1000000})))
+        self.addCleanup(process.kill)
+        self.wait_for_steps()
+        shutil.rmtree(self.dir / "tokenizer")
+        process.terminate()
+        result = self.finish(process)
+        self.assertEqual(result.code, 3, str(result))
+        steps = len(self.metrics())
+        self.assertTrue((self.dir / f"out/checkpoint-{steps}/tokenizer.json").exists())
+
     def test_signal_to_one_rank(self):
         process = self.start("train", self.config(**self.sections("mpi", training={"max_steps": 1000000})))
         self.addCleanup(process.kill)
@@ -74,6 +113,19 @@ class Resume(ProgramTest):
         result = self.finish(process)
         self.assertEqual(result.code, 3, str(result))
         self.assert_all_gone()
+
+    def test_signals_of_a_terminal_that_closes(self):
+        """SIGHUP and SIGTERM together are one request."""
+        for layout in ("one", "mpi"):
+            with self.subTest(layout):
+                process = self.start("train", self.config(output_dir=layout, **self.sections(
+                    layout, training={"max_steps": 1000000, "save_steps": 1000000})))
+                self.addCleanup(process.kill)
+                self.wait_for_steps(folder=layout)
+                process.send_signal(signal.SIGHUP)
+                process.send_signal(signal.SIGTERM)
+                result = self.finish(process)
+                self.assertEqual(result.code, 3, str(result))
 
     def test_time_limit(self):
         result = self.run_program("train", self.config(**self.sections(
@@ -131,25 +183,93 @@ class Resume(ProgramTest):
         for line, (_, loss, _, _) in zip(self.metrics(), whole):
             self.assertAlmostEqual(line["loss"], loss, delta=2e-5)
 
-    @unittest.skipUnless(subprocess.run(["unshare", "-mu", "true"], stderr=subprocess.DEVNULL).returncode == 0,
-                         "cannot mount")
+    def run_with_mounts(self, script):
+        return subprocess.run(["unshare", "-m", "bash", "-c", script], cwd=self.dir, env=self.env, capture_output=True,
+                              text=True, timeout=LIMIT)
+
+    @unittest.skipUnless(CAN_MOUNT, "cannot mount")
     def test_full_disk(self):
         """A checkpoint that does not fit is given up, and the run goes on; the last good one stays."""
         script = ("mkdir small && mount -t tmpfs -o size=3m tmpfs small && "
                   f"{PROGRAM} train config.json; code=$?; find small | sort; "
                   f"{PROGRAM} train config.json --set training.resume_from_checkpoint=auto "
-                  "--set training.max_steps=20 --set training.resume_with_changes=true; exit $code")
+                  "--set training.max_steps=20 --set training.save_strategy=no; exit $code")
         larger = {"config": dict(TINY["model"]["config"], n_embd=64, n_layer=4)}
         self.config(model=larger, training={"max_steps": 20, "save_steps": 5, "checkpoint_dir": "small"},
                     runtime={"timeline_steps": 0})
-        run = subprocess.run(["unshare", "-m", "bash", "-c", script], cwd=self.dir, env=self.env, capture_output=True,
-                             text=True, timeout=LIMIT)
+        run = self.run_with_mounts(script)
         self.assertEqual(run.returncode, 1, run.stdout + run.stderr)
         self.assertIn("small/checkpoint-5/manifest.json", run.stdout)
         self.assertNotIn("incomplete", run.stdout.split("small\n")[1].split("\n\n")[0])
         self.assertIn("checkpoint-10 was not saved", run.stdout)
         self.assertIn("free some room there", run.stdout)
         self.assertIn("continues small/checkpoint-5 after step 5", run.stdout)
+
+
+    @unittest.skipUnless(CAN_MOUNT, "cannot mount")
+    def test_room_for_checkpoints(self):
+        """All that a run will keep, on whichever disk, must have room before it starts."""
+        larger = {"config": dict(TINY["model"]["config"], n_embd=64, n_layer=4)}
+        self.config(model=larger, training={"max_steps": 20, "save_steps": 5, "save_total_limit": 2,
+                                            "checkpoint_dir": "disk/checkpoints"})
+        mount = "mkdir -p disk && mount -t tmpfs -o size={}m tmpfs disk && "
+        run = self.run_with_mounts(mount.format(6) + f"{PROGRAM} train config.json")
+        self.assertEqual(run.returncode, 1, run.stdout + run.stderr)
+        self.assertRegex(run.stderr, r"/training/checkpoint_dir: 3 checkpoints need .* MiB, but .*/disk has 6.0 MiB left; "
+                                     "free some room there or choose another checkpoint_dir")
+        self.assertFalse((self.dir / "out").exists())
+        # Those that are there already need no more.
+        run = self.run_with_mounts(mount.format(9) + f"{PROGRAM} train config.json && {PROGRAM} train config.json "
+                                   "--set training.resume_from_checkpoint=disk/checkpoints/checkpoint-15")
+        self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
+
+    @unittest.skipUnless(CAN_MOUNT, "cannot mount")
+    def test_memory_for_checkpoints(self):
+        """A host without room for the copy of a checkpoint is found before the first step."""
+        (self.dir / "meminfo").write_text("MemTotal: 1000000 kB\nMemAvailable: 1000 kB\n")
+        larger = {"config": dict(TINY["model"]["config"], n_embd=64, n_layer=4)}
+        for layout in ("one", "ZeRO"):
+            with self.subTest(layout):
+                self.config(**dict(self.sections(layout), model=larger, output_dir=layout))
+                run = self.run_with_mounts(f"mount --bind meminfo /proc/meminfo && {PROGRAM} train config.json")
+                self.assertEqual(run.returncode, 1, run.stdout + run.stderr)
+                self.assertIn("but 1000.0 KiB are available", run.stderr)
+                self.assertIn("training.save_only_model", run.stderr)
+                self.assertFalse((self.dir / layout / "metrics.jsonl").exists())
+
+    @unittest.skipUnless(CAN_MOUNT, "cannot mount")
+    def test_stop_on_a_full_disk(self):
+        """A run that cannot save what it stops after does not claim that it has."""
+        larger = {"config": dict(TINY["model"]["config"], n_embd=64, n_layer=4)}
+        for layout in ("one", "mpi"):
+            with self.subTest(layout):
+                self.config(**dict(self.sections(layout), model=larger, output_dir=layout, training={
+                    "max_steps": 1000000, "max_run_seconds": 1, "save_strategy": "no", "checkpoint_dir": "small"}))
+                run = self.run_with_mounts("mkdir -p small && mount -t tmpfs -o size=1m tmpfs small && "
+                                           f"{PROGRAM} train config.json; code=$?; ls small; exit $code")
+                self.assertEqual(run.returncode, 1, run.stdout + run.stderr)
+                self.assertIn("was not saved", run.stderr)
+                self.assertIn("free some room there", run.stderr)
+                self.assertNotIn("and saved", run.stderr)
+                self.assertNotIn("to continue", run.stderr)
+                self.assertNotRegex(run.stdout, r"(?m)^checkpoint-\d")
+
+    @unittest.skipUnless(CAN_MOUNT, "cannot mount")
+    def test_best_checkpoint_that_cannot_be_saved(self):
+        """The best one is the best of those that were saved."""
+        self.config(model=MODEL, data={"validation_split_percentage": 20}, training={
+            "max_steps": 8, "save_steps": 4, "eval_strategy": "steps", "eval_steps": 4, "load_best_model_at_end": True,
+            "save_total_limit": 1})
+        # The loss falls, so that step 8 has the best evaluation.
+        run = self.run_with_mounts("mkdir -p disk/checkpoint-8 && mount -t tmpfs tmpfs disk/checkpoint-8 && "
+                                   f"{PROGRAM} train config.json --set training.checkpoint_dir=disk")
+        self.assertEqual(run.returncode, 1, run.stdout + run.stderr)
+        losses = [line["eval_loss"] for line in self.metrics() if "eval_loss" in line]
+        self.assertLess(losses[1], losses[0])
+        self.assertIn("checkpoint-8 was not saved", run.stdout)
+        self.assertIn("the best model is that of disk/checkpoint-4", run.stdout)
+        self.assertEqual((self.dir / "out/model.safetensors").read_bytes(),
+                         (self.dir / "disk/checkpoint-4/model.safetensors").read_bytes())
 
 
 if __name__ == "__main__":

@@ -23,15 +23,22 @@ void check_best(const Config& config, const Complaint& complain) {
   if ((t.save_strategy == SaveStrategy::epoch) != (t.eval_strategy == EvalStrategy::epoch))
     return complain(key, "true needs an evaluation of each checkpoint, but save_strategy and eval_strategy differ",
                     "use the same for both");
-  const int eval_steps = t.eval_steps.value_or(t.logging_steps);
-  if (t.save_strategy == SaveStrategy::steps && t.save_steps >= 1 && std::fmod(t.save_steps, eval_steps) != 0)
-    complain(key,
-             cat("true needs an evaluation of each checkpoint, but save_steps ", t.save_steps,
-                 " is not a multiple of eval_steps ", eval_steps),
-             cat("use ", std::max(1.0, std::round(t.save_steps / eval_steps)) * eval_steps));
+  if (t.save_steps >= 1 || t.max_steps > 0)
+    report_mistakes([&] { check_evaluated_saves(t, t.max_steps); },
+                    [&](const std::string& rule, const std::string& advice) { complain(key, rule, advice); });
 }
 
 }  // namespace
+
+void check_evaluated_saves(const TrainingOptions& t, int64_t total_steps) {
+  if (!t.load_best_model_at_end || t.save_strategy != SaveStrategy::steps) return;
+  const int64_t saves = steps_between_saves(t, total_steps), evaluations = t.eval_steps.value_or(t.logging_steps);
+  if (saves % evaluations == 0) return;
+  const std::string share = t.save_steps < 1 ? cat(", ", t.save_steps, " of ", total_steps, ',') : "";
+  throw ConfigError(cat("true needs an evaluation of each checkpoint, but save_steps ", saves, share,
+                        " is not a multiple of eval_steps ", evaluations, "; use ",
+                        std::max<int64_t>(1, (saves + evaluations / 2) / evaluations) * evaluations));
+}
 
 ResumeSource resume_source(const TrainingOptions& training) {
   const auto& value = training.resume_from_checkpoint;

@@ -24,6 +24,9 @@ bool saves_after(const TrainingOptions& training, int64_t step, int64_t total_st
 // save_steps as steps.
 int64_t steps_between_saves(const TrainingOptions& training, int64_t total_steps);
 
+// Throws ConfigError("RULE; ADVICE") if load_best_model_at_end is true and a checkpoint would have no evaluation.
+void check_evaluated_saves(const TrainingOptions& training, int64_t total_steps);
+
 // The name of a value in metrics.jsonl by which evaluations are compared: "eval_loss".
 std::string best_metric(const TrainingOptions& training);
 bool larger_is_better(const TrainingOptions& training);

@@ -40,7 +40,7 @@ std::string run_text(const Forecast& f) {
              " node hours, costs ", money(f.cost, f.spot_cost));
 }
 
-// Empty if no optimizer state is on the host.
+// Empty if no optimizer state is on the host, and no checkpoint is copied there.
 std::string host_text(const Forecast& f) {
   std::vector<double> by_node(f.cluster.nodes);
   double most = 0;
@@ -48,9 +48,15 @@ std::string host_text(const Forecast& f) {
     most = std::max(most, f.memory[rank].host);
     by_node[f.cluster.node_of(rank)] += f.memory[rank].host;
   }
-  if (most == 0) return "";
-  return cat("has the optimizer's states: up to ", format_bytes(most), " per rank, ",
-             format_bytes(*std::max_element(by_node.begin(), by_node.end())), " per node");
+  std::string text;
+  if (most > 0)
+    text = cat("has the optimizer's states: up to ", format_bytes(most), " per rank, ",
+               format_bytes(*std::max_element(by_node.begin(), by_node.end())), " per node");
+  if (f.snapshot_bytes > 0)
+    text += cat(text.empty() ? "" : "; ", "copies a checkpoint before it is written: ", format_bytes(f.snapshot_bytes),
+                " per rank, ", format_bytes(f.snapshot_bytes * f.memory.size() / f.cluster.nodes_of(f.layout.world())),
+                " per node");
+  return text;
 }
 
 // A row for each stage: its rank with the most memory.
@@ -100,6 +106,7 @@ void add_forecast(json& plan, const Forecast& f) {
   for (size_t rank = 0; rank < f.memory.size(); ++rank) {
     plan["ranks"][rank]["memory_bytes"] = bytes_json(f.memory[rank]);
     if (f.memory[rank].host > 0) plan["ranks"][rank]["host_bytes"] = whole(f.memory[rank].host);
+    if (f.snapshot_bytes > 0) plan["ranks"][rank]["snapshot_bytes"] = whole(f.snapshot_bytes);
     plan["ranks"][rank]["fits"] = f.fits(rank);
   }
   plan["parameters"] = f.parameters;

@@ -96,6 +96,18 @@ TEST_CASE("any flipped bit of a file is found and named by its tensor") {
   CHECK(damage() == std::vector<std::string>{"config.json: is missing or empty"});
 }
 
+TEST_CASE("bytes that cannot be read are damage with a place, not the end of the process") {
+  const Checkpoint checkpoint;
+  int pieces = 0;
+  const auto shorten = [&](int64_t) {
+    if (++pieces == 2) std::filesystem::resize_file(checkpoint.scratch / "model.safetensors", 0);  // after its first
+  };
+  const auto manifest = read_manifest(checkpoint.scratch.path());
+  const auto damage = find_damage(checkpoint.scratch.path(), manifest, 0, 1, shorten);
+  CHECK(damage.size() == manifest.files.at("model.safetensors").size() - 1);
+  CHECK(damage.front() == "model.safetensors: bytes 32 to 64 are no longer there");
+}
+
 TEST_CASE("a manifest names files of its directory alone") {
   for (const std::string name : {"../config.json", "/etc/passwd", "a/b", "..", ".", "", kManifestFile}) {
     CAPTURE(name);
@@ -104,6 +116,16 @@ TEST_CASE("a manifest names files of its directory alone") {
   CHECK_THROWS_AS(parse_manifest(manifest_text({.step = 1, .files = {{"a", {{5, 1}, {5, 1}}}}}), "m"), DataError);
   CHECK_THROWS_AS(parse_manifest(manifest_text({.step = 1, .files = {{"a", {}}}}), "m"), DataError);
   CHECK_THROWS_AS(parse_manifest(manifest_text({.step = -1, .files = {}}), "m"), DataError);
+}
+
+TEST_CASE("a manifest that is larger than the files that it describes is not read") {
+  const Checkpoint checkpoint;
+  std::filesystem::resize_file(checkpoint.scratch / kManifestFile, (1 << 20) + 1);
+  CHECK_THAT(message_of<DataError>([&] { read_manifest(checkpoint.scratch.path()); }),
+             Contains("has 1048577 bytes, but may have 1048576"));
+  std::filesystem::resize_file(checkpoint.scratch / "config.json", 1LL << 32);
+  std::filesystem::resize_file(checkpoint.scratch / kManifestFile, (256 << 20) + 1);
+  CHECK_THAT(message_of<DataError>([&] { read_manifest(checkpoint.scratch.path()); }), Contains("may have 268435456"));
 }
 
 TEST_CASE("the state of a run is read as it was written") {
@@ -125,6 +147,38 @@ TEST_CASE("the state of a run is read as it was written") {
   CHECK(again.log_history == state.log_history);
   CHECK(again.logged_loss == state.logged_loss);
   CHECK_THROWS_AS(parse_trainer_state("{\"global_step\": 3}", "t"), DataError);
+}
+
+TEST_CASE("a state of a run that no run can have is refused by its key") {
+  TrainerState state{.step = 12, .total_steps = 40, .epoch = 1.5, .samples = 96, .tokens = 1536, .updates = 11};
+  state.loss_scaler = LossScaler::State{.scale = 1024, .step = 12, .last_overflow = 3, .hysteresis = 1, .skipped = 1};
+  state.best = BestEvaluation{2.25, 10, "out/checkpoint-10"};
+  const auto text = trainer_state_text(state);
+  CHECK(parse_trainer_state(text, "t").step == 12);
+  const std::map<std::string, std::vector<nlohmann::json>> hostile = {
+      {"/global_step", {-1, 41, 1e300, 1.5, "3", nullptr}},
+      {"/max_steps", {-1, 9e15}},
+      {"/epoch", {-0.5, 1e300}},
+      {"/num_input_tokens_seen", {-1, 1e300}},
+      {"/best_global_step", {-1, 13, nullptr}},
+      {"/best_model_checkpoint", {7}},
+      {"/log_history", {"text"}},
+      {"/shardline/samples", {-1, 1e300}},
+      {"/shardline/updates", {-1, 13}},
+      {"/shardline/logged_steps", {-1, 13}},
+      {"/shardline/loss_scaler/scale", {0, -1024}},
+      {"/shardline/loss_scaler/step", {-1, 1e300}},
+      {"/shardline/loss_scaler/last_overflow", {-2}},
+      {"/shardline/loss_scaler/hysteresis", {0, 1e300}},
+      {"/shardline/curve", {nlohmann::json::array({1})}}};
+  for (const auto& [key, values] : hostile)
+    for (const auto& value : values) {
+      auto changed = nlohmann::json::parse(text);
+      changed[nlohmann::json::json_pointer(key)] = value;
+      CAPTURE(key, value.dump());
+      CHECK_THAT(message_of<DataError>([&] { parse_trainer_state(changed.dump(), "t"); }),
+                 Contains(key.substr(key.rfind('/') + 1)));
+    }
 }
 
 }  // namespace shardline::manifest_test

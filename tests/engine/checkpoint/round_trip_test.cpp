@@ -3,6 +3,7 @@
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "core/comm/threads_communicator.h"
 #include "core/error.h"
@@ -70,21 +71,22 @@ struct Run {
     read_optimizer_state(checkpoint, trainer.parameters(), trainer.optimizer(), *options(), model.spec);
   }
 
-  std::unique_ptr<CheckpointSaver> saver(const std::string& directory) {
+  std::unique_ptr<CheckpointSaver> saver(const std::string& directory, int64_t keep = 0) {
     return std::make_unique<CheckpointSaver>(CheckpointSaverParts{.directory = directory,
                                                                   .spec = model.spec,
                                                                   .parameters = trainer.parameters(),
                                                                   .optimizer = &trainer.optimizer(),
                                                                   .optimizer_options = options(),
                                                                   .files = {{"config.json", model.hf_config.dump()}},
+                                                                  .keep = keep,
                                                                   // Most tensors are in several blocks, and most ranks
                                                                   // write several.
                                                                   .block_bytes = 4096});
   }
 
-  void save(const std::string& directory, int64_t step) {
-    const auto saver = this->saver(directory);
-    saver->start(step, {});
+  void save(const std::string& directory, int64_t step, int64_t keep = 0, int64_t best = -1) {
+    const auto saver = this->saver(directory, keep);
+    saver->start(step, {}, best);
     saver->finish();
     if (groups.rank == 0) CHECK(saver->take_failure() == "");
   }
@@ -178,6 +180,73 @@ void check_all_grids(const Job& job) {
 
 TEST_CASE("a checkpoint that any grid reads and saves again keeps its bytes") {
   check_all_grids({});
+}
+
+TEST_CASE("rotation keeps the checkpoint just saved, the best one, and those of later steps") {
+  const ScratchDirectory scratch;
+  const auto steps_after = [&](int64_t step, int64_t keep, int64_t best) {
+    run_ranks(1, [&](CommunicatorPtr world) {
+      Run run({}, {}, world);
+      fill_parameters(run.config.model, run.model, 7, run.trainer.parameters());
+      run.save(scratch.path(), step, keep, best);
+    });
+    std::vector<int64_t> steps;
+    for (const auto& place : checkpoints_in(scratch.path())) steps.push_back(place.step);
+    return steps;
+  };
+  using Steps = std::vector<int64_t>;
+  CHECK(steps_after(20, 1, -1) == Steps{20});
+  CHECK(steps_after(5, 1, -1) == Steps{20, 5});
+  CHECK(steps_after(7, 1, 5) == Steps{20, 7, 5});
+  CHECK(steps_after(9, 2, 5) == Steps{20, 9, 5});
+  CHECK(steps_after(11, 3, 11) == Steps{20, 11, 9, 5});
+  CHECK(steps_after(12, 2, 12) == Steps{20, 12, 11});
+}
+
+TEST_CASE(
+    "records are on the disk before the checkpoint that relies on them appears, which is saved without them, too") {
+  const ScratchDirectory scratch;
+  run_ranks(1, [&](CommunicatorPtr world) {
+    Run run({}, {}, world);
+    fill_parameters(run.config.model, run.model, 7, run.trainer.parameters());
+    std::vector<bool> there;
+    CheckpointSaver saver({.directory = scratch.path(),
+                           .spec = run.model.spec,
+                           .parameters = run.trainer.parameters(),
+                           .sync_records = [&] {
+                             there.push_back(fs::exists(scratch / "checkpoint-1"));
+                             if (there.size() == 2) throw RunError("disk of records");
+                           }});
+    saver.start(1, {});
+    saver.finish();
+    CHECK(saver.take_failure().empty());
+    saver.start(2, {});
+    saver.finish();
+    CHECK(saver.take_failure() == "checkpoint-2 was saved, but: disk of records");
+    CHECK(there == std::vector{false, true});
+    CHECK(saver.last_saved() == 2);
+  });
+}
+
+TEST_CASE("an attempt whose directory another one has claimed saves there no more") {
+  const ScratchDirectory scratch;
+  run_ranks(2, [&](CommunicatorPtr world) {
+    Run run({}, {2}, world);
+    fill_parameters(run.config.model, run.model, 7, run.trainer.parameters());
+    const auto earlier = run.saver(scratch.path());
+    earlier->start(1, {});
+    earlier->finish();
+    const auto later = run.saver(scratch.path());
+    earlier->start(2, {});
+    earlier->finish();
+    if (world->rank() == 0) CHECK_THAT(earlier->take_failure(), Catch::Contains("a later run has taken"));
+    later->start(2, {});
+    later->finish();
+    if (world->rank() == 0) CHECK(later->take_failure().empty());
+  });
+  std::set<std::string> left;
+  for (const auto& entry : fs::directory_iterator(scratch.path())) left.insert(entry.path().filename());
+  CHECK(left == std::set<std::string>{".attempt", "checkpoint-1", "checkpoint-2", "newest"});
 }
 
 TEST_CASE("the same with other optimizers, models and precisions") {

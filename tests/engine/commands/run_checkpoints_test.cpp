@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "engine/checkpoint/checkpoint_directory.h"
@@ -26,6 +27,15 @@ constexpr int kSteps = 20, kStop = 13;  // an epoch has 16, the last one of whic
 std::string bytes_of(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// The bytes of all files below a directory, by path. Flight records are those of the process.
+std::map<std::string, std::string> files_in(const fs::path& directory) {
+  std::map<std::string, std::string> files;
+  for (const auto& entry : fs::recursive_directory_iterator(directory))
+    if (entry.is_regular_file() && !entry.path().string().ends_with("flight/rank-0"))
+      files[fs::relative(entry.path(), directory)] = bytes_of(entry.path());
+  return files;
 }
 
 std::vector<json> metrics_of(const std::string& directory) {
@@ -260,6 +270,32 @@ TEST_CASE("settings that would change the curve are named, and need a word") {
   CHECK_THAT(train(file), Contains("with changes"));
 }
 
+TEST_CASE("a run that is refused changes nothing") {
+  const RunFolder folder("resume-refused");
+  const json file = long_run(folder, "out");
+  train(file);
+  const fs::path damaged = folder / "out/checkpoint-12";
+  fs::copy(folder / "out/checkpoint-13", damaged);
+  fs::resize_file(damaged / "optimizer.safetensors", 1000);
+  const auto before = files_in(folder / "out");
+  CHECK(before.contains("model.safetensors"));
+  const json from = {{"resume_from_checkpoint", folder / "out/checkpoint-13"}, {"resume_with_changes", true}};
+  const std::vector<json> refused = {
+      {{"training", {{"resume_with_changes", false}, {"learning_rate", 2e-3}}}},  // another curve
+      {{"model", {{"config", {{"n_layer", 3}}}}}},                                // other names
+      {{"model", {{"config", {{"n_embd", 48}}}}}},                                // other shapes
+      {{"training", {{"optim", "adafactor"}}}},                                   // other states
+      {{"training", {{"resume_from_checkpoint", damaged}}}}};
+  for (const json& changes : refused) {
+    CAPTURE(changes.dump());
+    json again = file;
+    again.merge_patch({{"training", from}});
+    again.merge_patch(changes);
+    CHECK_FALSE(message_of<Error>([&] { train(again); }).empty());
+    CHECK(files_in(folder / "out") == before);
+  }
+}
+
 TEST_CASE("the best checkpoint stays and becomes the model") {
   const RunFolder folder("resume-best");
   // The loss falls, so the first evaluation has the largest one.
@@ -286,6 +322,47 @@ TEST_CASE("the best checkpoint stays and becomes the model") {
   CHECK(kept == std::vector<int64_t>{kSteps, best_step});
   CHECK(bytes_of(folder / "out/model.safetensors") ==
         bytes_of(folder / cat("out/checkpoint-", best_step, "/model.safetensors")));
+}
+
+TEST_CASE("a share of the steps that gives checkpoints without evaluations is refused once the steps are known") {
+  const RunFolder folder("resume-share");
+  const json file = long_run(folder, "out",
+                             {{"training",
+                               {{"max_steps", nullptr},
+                                {"num_train_epochs", 1},
+                                {"save_steps", 0.3},  // 5 of 16
+                                {"eval_strategy", "steps"},
+                                {"eval_steps", 4},
+                                {"load_best_model_at_end", true}}},
+                              {"data", {{"validation_split_percentage", 10}}}});
+  CHECK_THAT(message_of<ConfigError>([&] { train(file); }),
+             Contains("/training/load_best_model_at_end: ") && Contains("is not a multiple of eval_steps 4"));
+  CHECK_FALSE(fs::exists(folder / "out/metrics.jsonl"));
+}
+
+TEST_CASE(
+    "a best checkpoint that is damaged by the end of the run is reported, and the last weights become the model") {
+  const RunFolder folder("resume-damaged-best");
+  json file = long_run(folder, "out",
+                       {{"training",
+                         {{"save_steps", 4},
+                          {"eval_strategy", "steps"},
+                          {"eval_steps", 4},
+                          {"greater_is_better", true},
+                          {"load_best_model_at_end", true}}},
+                        {"data", {{"validation_split_percentage", 10}}}});
+  train(file);
+  const fs::path out = folder / "out";
+  const std::string best = json::parse(bytes_of(out / "checkpoint-20/trainer_state.json"))["best_model_checkpoint"];
+  REQUIRE(best != out / "checkpoint-20");
+  std::string weights = bytes_of(fs::path(best) / "model.safetensors");
+  weights[weights.size() / 2] ^= 1;
+  std::ofstream(fs::path(best) / "model.safetensors", std::ios::binary) << weights;
+  file["training"]["resume_from_checkpoint"] = out / "checkpoint-16";
+  CHECK_THAT(message_of<RunError>([&] { train(file); }), Contains("the model is saved in") && Contains(best) &&
+                                                             Contains("differ from their checksum") &&
+                                                             Contains("so the last weights become the model"));
+  CHECK(bytes_of(out / "model.safetensors") == bytes_of(out / "checkpoint-20/model.safetensors"));
 }
 
 }  // namespace shardline::run_checkpoints_test

@@ -72,7 +72,8 @@ ModelSpec small_model() {
 }
 
 void prepare(const Config& config) {
-  const OutputLock lock = prepare_output_dir(config, small_model());
+  const auto locks = lock_output_dir(config, small_model());
+  replace_earlier_run(config);
 }
 
 std::string refusal(const Config& config) {
@@ -166,14 +167,48 @@ TEST_CASE("An earlier run's records go, its model waits in previous-model, and o
   CHECK(read_file(earlier.path("out/previous-model/config.json")) == "new");
 }
 
+TEST_CASE("A model that a killed run was moving is put together, and replaces the one that waits", "[output_dir]") {
+  const TempFolder folder;
+  const Config config = config_for(folder.path() / "out");
+  for (const char* name : {"previous-model/config.json", "previous-model/model.safetensors"})
+    folder.write(cat("out/", name), "old");
+  for (const char* name :
+       {"previous-model.moving/config.json", "previous-model.moving/tokenizer.json", "model.safetensors"})
+    folder.write(cat("out/", name), "new");
+  prepare(config);
+  for (const char* name : {"config.json", "tokenizer.json", "model.safetensors"})
+    CHECK(read_file(folder.path() / "out/previous-model" / name) == "new");
+  CHECK(std::distance(fs::directory_iterator(config.output_dir), fs::directory_iterator()) == 1);
+}
+
+TEST_CASE("What killed runs left of checkpoints goes", "[output_dir]") {
+  const TempFolder folder;
+  for (const char* name :
+       {"checkpoint-5.0123456789abcdef.incomplete", "checkpoint-6.incomplete", "checkpoint-7",
+        "checkpoint-8.replaced.incomplete", "checkpoint-9.replaced.incomplete", "checkpoint-9", "notes.incomplete"})
+    folder.write(cat("checkpoints/", name, "/manifest.json"), name);
+  folder.write("checkpoints/shared-0123456789abcdef.incomplete", "");
+  folder.write("checkpoints/newest.incomplete", "");
+  prepare(
+      config_for(folder.path() / "out", {{"training",
+                                          {{"checkpoint_dir", folder.path() / "checkpoints"},
+                                           {"resume_from_checkpoint", folder.path() / "checkpoints/checkpoint-9"}}}}));
+  std::set<std::string> left;
+  for (const auto& entry : fs::directory_iterator(folder.path() / "checkpoints")) left.insert(entry.path().filename());
+  // The one that was about to be replaced is there again, and a stranger's directory is not touched.
+  CHECK(left == std::set<std::string>{"checkpoint-7.superseded", "checkpoint-8.superseded", "checkpoint-9.superseded",
+                                      "notes.incomplete"});
+  CHECK(read_file(folder.path() / "checkpoints/checkpoint-9.superseded/manifest.json") == "checkpoint-9");
+}
+
 TEST_CASE("One run at a time has an output directory", "[output_dir]") {
   const Earlier earlier;
   const Config config = config_for(earlier.path("out"));
-  std::optional<OutputLock> first = prepare_output_dir(config, small_model());
+  std::optional<std::vector<OutputLock>> first = lock_output_dir(config, small_model());
   const auto during = earlier.files("out");
   CHECK(during.contains(OutputLock::kFile));
   for (const auto& said : {refusal(config), message_of<ConfigError>([&] { prepare(config); }),
-                           message_of<ConfigError>([&] { OutputLock(earlier.path("out")); })})
+                           message_of<ConfigError>([&] { OutputLock(earlier.path("out"), "/output_dir", "out"); })})
     CHECK_THAT(said, Contains("/output_dir: ") && Contains(cat("is in use by another run: process ", ::getpid())) &&
                          Contains(" on host ") && Contains(", started 2") && Contains("choose another output_dir"));
   CHECK(earlier.files("out") == during);
@@ -185,8 +220,33 @@ TEST_CASE("One run at a time has an output directory", "[output_dir]") {
   // What a killed run left is no lock.
   earlier.write(cat("out/", OutputLock::kFile), "process 1 on host of long ago\n");
   check_output_dir(config, small_model());
-  first.emplace(prepare_output_dir(config, small_model()));
+  first.emplace(lock_output_dir(config, small_model()));
   CHECK_THAT(read_file(earlier.path("out") / OutputLock::kFile), Contains(std::to_string(::getpid())));
+}
+
+TEST_CASE("One run at a time has a directory of checkpoints", "[output_dir]") {
+  const TempFolder folder;
+  const std::string shared = folder.path() / "checkpoints";
+  const auto run = [&](const std::string& out, const std::string& checkpoints) {
+    return config_for(folder.path() / out, {{"training", {{"checkpoint_dir", checkpoints}}}});
+  };
+  std::optional<std::vector<OutputLock>> first = lock_output_dir(run("one", shared), small_model());
+  // By either key, and however the path is spelled.
+  const std::string other = shared + "/../checkpoints/";
+  for (const auto& said : {refusal(run("two", shared)), refusal(run("two", other)), message_of<ConfigError>([&] {
+                             const auto locks = lock_output_dir(run("two", shared), small_model());
+                           })})
+    CHECK_THAT(said, Contains("/training/checkpoint_dir: ") && Contains(cat("another run: process ", ::getpid())) &&
+                         Contains("output_dir " + (folder.path() / "one").string()) &&
+                         Contains("choose another checkpoint_dir"));
+  CHECK_THAT(refusal(config_for(shared)), Contains("/output_dir: ") && Contains("in use by another run"));
+  CHECK_FALSE(fs::exists(folder.path() / "two/.lock"));
+
+  first.reset();
+  folder.write("checkpoints/.lock", "process 1 on host of long ago\n");  // of a run that was killed
+  first.emplace(lock_output_dir(run("two", other), small_model()));
+  first.emplace(lock_output_dir(run("three", folder.path() / "three/."), small_model()));  // the same directory
+  CHECK(first->size() == 1);
 }
 
 TEST_CASE("A run does not replace what it reads, however the paths are spelled", "[output_dir]") {
@@ -235,7 +295,7 @@ TEST_CASE("A disk without room for the model is found before anything is removed
   large["n_embd"] = 1 << 23;  // 8e14 parameters
   const Config config = config_for(earlier.path("out"), {{"model", {{"config", large}}}});
   const ModelSpec spec = open_model(config).spec;
-  CHECK_THAT(message_of<RunError>([&] { const OutputLock lock = prepare_output_dir(config, spec); }),
+  CHECK_THAT(message_of<RunError>([&] { const auto locks = lock_output_dir(config, spec); }),
              Contains("/output_dir: the model, a checkpoint and the records of the ranks need ") &&
                  Contains("PiB, but ") && Contains(" left; free some room"));
   CHECK(earlier.files("out") == before);

@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 TEST_CASE("A holder notices that another process has taken its place", "[output_lock]") {
   const TempFolder folder;
   {
-    const OutputLock lock(folder.path());
+    const OutputLock lock(folder.path(), "/output_dir", "out");
     // As on a file system on which locks end with a lost connection.
     folder.write(OutputLock::kFile, "process 7 on host b, started 2026-01-01 00:00:00 UTC\nabc\n");
     CHECK_THAT(message_of<RunError>([&] { lock.require_held(); }),
@@ -26,7 +26,7 @@ TEST_CASE("A holder notices that another process has taken its place", "[output_
 
 TEST_CASE("A lock file that somebody has removed does not end a run", "[output_lock]") {
   const TempFolder folder;
-  const OutputLock lock(folder.path());
+  const OutputLock lock(folder.path(), "/output_dir", "out");
   fs::remove(folder.path() / OutputLock::kFile);
   lock.require_held();
 }

@@ -53,6 +53,7 @@ TEST_CASE("records that cannot be written are reported once, do not end the run,
   std::ostringstream out;
   RankContext context{.world = make_local_world(), .device_world = nullptr, .out = &out};
   RunRecords records(config, context, 100);
+  records.open(config);
   const auto step = [&](int64_t number) { records.step({.step = number, .loss = 1}); };
   step(1);
   const auto metrics = [&] { return contents(scratch / "metrics.jsonl"); };
@@ -83,6 +84,7 @@ TEST_CASE("ranks without a console record nothing") {
                                      "records test");
   RankContext context{.world = make_local_world(), .device_world = nullptr};
   RunRecords records(config, context, 1);
+  records.open(config);
   records.step({.step = 1});
   records.finish();
   CHECK(records.gaps().empty());

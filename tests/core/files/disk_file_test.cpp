@@ -1,0 +1,34 @@
+#include "core/files/disk_file.h"
+
+#include <filesystem>
+
+#include "core/error.h"
+#include "tests/engine/data/temp_folder.h"
+
+#include "tests/catch.h"
+
+namespace shardline::disk_file_test {
+
+using Catch::Contains;
+namespace fs = std::filesystem;
+
+TEST_CASE("directories are made with those above them") {
+  const TempFolder folder;
+  for (const char* name : {"a/b/c", "a/b/d/", "e/.", "a/b/../f", "a"}) {
+    CAPTURE(name);
+    make_directories(folder.path() / name);
+    CHECK(fs::is_directory(folder.path() / name));
+  }
+  folder.write("file", "");
+  CHECK_THAT(message_of<RunError>([&] { make_directories(folder.path() / "file/g"); }), Contains("cannot be created"));
+  CHECK_THROWS_AS(make_directories(folder.path() / "file"), RunError);
+}
+
+TEST_CASE("what any process has written to a file can be synced") {
+  const TempFolder folder;
+  sync_file(folder.write("file", "text"));
+  CHECK(read_file(folder.path() / "file") == "text");
+  CHECK_THROWS_AS(sync_file(folder.path() / "missing"), RunError);
+}
+
+}  // namespace shardline::disk_file_test

@@ -1,0 +1,91 @@
+#include "engine/checkpoint/background_writer.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <chrono>
+
+#include "core/comm/timeouts.h"
+#include "core/error.h"
+#include "engine/checkpoint/manifest.h"
+#include "tests/engine/data/temp_folder.h"
+
+#include "tests/catch.h"
+
+namespace shardline::background_writer_test {
+
+using Catch::Contains;
+using std::chrono::seconds;
+
+namespace {
+
+// While it lives, ranks wait for this long.
+struct Limit {
+  explicit Limit(std::chrono::milliseconds limit) {
+    set_timeouts({.start_up = before.start_up, .collective = {limit, kTimeoutKey}, .point_to_point = limit});
+  }
+  ~Limit() { set_timeouts(before); }
+  const Timeouts before = timeouts();
+};
+
+// A file that cannot be opened until somebody reads it: a disk that does not answer.
+struct SilentFile {
+  explicit SilentFile(const std::string& name) : path(name) { REQUIRE(::mkfifo(path.c_str(), 0600) == 0); }
+  ~SilentFile() { ::close(reader); }
+  void answer() { reader = ::open(path.c_str(), O_RDONLY | O_NONBLOCK); }
+  std::string path;
+  int reader = -1;
+};
+
+}  // namespace
+
+TEST_CASE("blocks are written with the checksums of their pieces") {
+  const TempFolder folder;
+  const std::string one = folder.write("one", std::string(10, '.')), other = folder.write("other", "");
+  bool was_last = false;
+  BackgroundWriter writer({{one, 2, "abcdef", {4, 8}}, {other, 0, "xyz", {3}}, {one, 8, "gh", {10}}}, nullptr,
+                          [&] { was_last = read_file(other) == "xyz"; });
+  int64_t most = 0;
+  writer.wait([&](int64_t bytes) { most = bytes; });
+  CHECK(writer.error().empty());
+  CHECK(was_last);
+  CHECK(writer.written_bytes() == 11);
+  CHECK(most <= 11);
+  CHECK(read_file(one) == "..abcdefgh");
+  CHECK(writer.blocks()[0].checksums == std::vector{checksum("ab"), checksum("cdef")});
+}
+
+TEST_CASE("what cannot be written is an error, and nothing comes after it") {
+  const TempFolder folder;
+  bool was_last = false;
+  BackgroundWriter writer({{folder.path() / "missing", 0, "abc", {3}}}, nullptr, [&] { was_last = true; });
+  writer.wait();
+  CHECK_THAT(writer.error(), Contains("missing: cannot be opened"));
+  CHECK_FALSE(was_last);
+}
+
+TEST_CASE("waiting for a disk that does not answer ends with the limit, and a writer that is dropped does not wait") {
+  const TempFolder folder;
+  const Limit limit(std::chrono::milliseconds(300));
+  SilentFile file(folder.path() / "silent");
+  auto memory = std::make_shared<std::string>("abc");
+  const std::string_view bytes = *memory;
+  const std::weak_ptr<std::string> held = memory;
+  const auto begin = std::chrono::steady_clock::now();
+  const auto was_last = std::make_shared<std::atomic<bool>>(false);
+  {
+    BackgroundWriter writer({{file.path, 0, bytes, {3}}}, std::move(memory), [was_last] { *was_last = true; });
+    CHECK_THAT(message_of<RunError>([&] { writer.wait(); }),
+               Contains("has taken no bytes for 0.3 s") && Contains(kTimeoutKey));
+    CHECK_FALSE(writer.is_done());
+  }
+  CHECK(std::chrono::steady_clock::now() - begin < seconds(20));
+  CHECK_FALSE(held.expired());  // the thread may still use it
+  file.answer();
+  while (!held.expired() && std::chrono::steady_clock::now() - begin < seconds(60)) ::usleep(1000);
+  CHECK(held.expired());
+  CHECK_FALSE(*was_last);
+}
+
+}  // namespace shardline::background_writer_test

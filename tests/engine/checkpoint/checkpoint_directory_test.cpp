@@ -1,0 +1,39 @@
+#include "engine/checkpoint/checkpoint_directory.h"
+
+#include "core/error.h"
+#include "engine/checkpoint/manifest.h"
+#include "tests/engine/data/temp_folder.h"
+
+#include "tests/catch.h"
+
+namespace shardline::checkpoint_directory_test {
+
+using Catch::Contains;
+namespace fs = std::filesystem;
+
+TEST_CASE("checkpoints are complete directories with the name of a step, the newest first") {
+  const TempFolder folder;
+  for (const char* name : {"checkpoint-9", "checkpoint-10", "checkpoint-07", "checkpoint--1", "checkpoint-8.superseded",
+                           "checkpoint-12.incomplete", "checkpoint-99999999999999999999", "other"})
+    folder.write(cat(name, "/", kManifestFile), "{}");
+  folder.write("checkpoint-11/config.json", "{}");
+  folder.write("checkpoint-13", "a file");
+  std::vector<int64_t> steps;
+  for (const auto& place : checkpoints_in(folder.path())) steps.push_back(place.step);
+  CHECK(steps == std::vector<int64_t>{10, 9});
+}
+
+TEST_CASE("a directory of checkpoints that cannot be read is not one without checkpoints") {
+  const TempFolder folder;
+  CHECK(checkpoints_in(folder.path()).empty());
+  CHECK(checkpoints_in(folder.path() / "missing").empty());
+  const fs::path loop = folder.path() / "loop";
+  fs::create_symlink(loop, loop);
+  CHECK_THAT(message_of<RunError>([&] { checkpoints_in(loop); }),
+             Contains(loop.string()) && Contains("cannot be listed"));
+  // Nor does the only checkpoint vanish whose manifest cannot be looked for.
+  fs::create_symlink(loop, folder.path() / "checkpoint-5");
+  CHECK(checkpoints_in(folder.path()).size() == 1);
+}
+
+}  // namespace shardline::checkpoint_directory_test

@@ -1,0 +1,34 @@
+#include "engine/config/rules/saving_rules.h"
+
+#include "tests/engine/config/training_config.h"
+
+#include "tests/catch.h"
+
+namespace shardline::saving_rules_test {
+
+using Catch::Contains;
+using nlohmann::json;
+
+TEST_CASE("each checkpoint has an evaluation if the best one is to be found") {
+  const auto mistake = [](const json& save_steps, const json& max_steps) {
+    return mistake_in({{"load_best_model_at_end", true},
+                       {"eval_strategy", "steps"},
+                       {"eval_steps", 4},
+                       {"save_steps", save_steps},
+                       {"max_steps", max_steps}});
+  };
+  CHECK(mistake(8, 20) == "");
+  CHECK_THAT(mistake(10, 20), Contains("save_steps 10 is not a multiple of eval_steps 4") && Contains("use 12"));
+  // A share is checked as soon as the number of all steps is known.
+  CHECK(mistake(0.2, 20) == "");
+  CHECK_THAT(mistake(0.25, 20), Contains("save_steps 5, 0.25 of 20, is not a multiple of eval_steps 4; use 4"));
+  CHECK(mistake(0.25, -1) == "");
+  TrainingOptions training;
+  training.load_best_model_at_end = true;
+  training.save_steps = 0.25;
+  training.eval_steps = 4;
+  CHECK_NOTHROW(check_evaluated_saves(training, 32));
+  CHECK_THROWS_AS(check_evaluated_saves(training, 20), ConfigError);
+}
+
+}  // namespace shardline::saving_rules_test
