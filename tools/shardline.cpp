@@ -17,6 +17,7 @@
 #include "engine/config/config.h"
 #include "engine/launch/start_ranks.h"
 #include "engine/launch/stop_signals.h"
+#include "engine/launch/training_attempts.h"
 #include "engine/plan/layout_search.h"
 #include "engine/run/ranks.h"
 #include "partitioner/layout/cluster.h"
@@ -50,16 +51,44 @@ Config load(CommandLine& line) {
   return read_config(line.config, line.overrides);
 }
 
-// Runs a command on all ranks. If ranks must be started first, `check` is called before that.
-int on_ranks(CommandLine& line, std::vector<std::string> arguments, const std::function<void(const Config&)>& check,
-             const std::function<void(const Config&, RankContext&)>& command) {
-  const size_t given = line.overrides.size();
-  const Config config = load(line);
+// What `load` has added to the command line, as arguments.
+std::vector<std::string> with_settings(std::vector<std::string> arguments, const CommandLine& line, size_t given) {
   for (size_t i = given; i < line.overrides.size(); ++i)
     arguments.insert(arguments.end(), {"--set", line.overrides[i]});
-  if (!mpi_is_launched()) check(config);
-  if (needs_mpirun(config)) return start_ranks(config, arguments, std::cerr);
+  return arguments;
+}
+
+using Check = std::function<void(const Config&)>;
+using RankCommand = std::function<void(const Config&, RankContext&)>;
+
+void run_on_these_ranks(const Config& config, const RankCommand& command) {
   run_on_ranks(config, std::cout, console_of_job(), [&](RankContext& context) { command(config, context); });
+}
+
+// Runs a command on all ranks. If ranks must be started first, `check` is called before that.
+int on_ranks(CommandLine& line, const std::vector<std::string>& arguments, const Check& check,
+             const RankCommand& command) {
+  const size_t given = line.overrides.size();
+  const Config config = load(line);
+  if (!mpi_is_launched()) check(config);
+  if (needs_mpirun(config)) return start_ranks(config, with_settings(arguments, line, given), std::cerr);
+  run_on_these_ranks(config, command);
+  return 0;
+}
+
+// The same for training, whose ranks may be started several times.
+int run_training(CommandLine& line, const std::vector<std::string>& arguments) {
+  const std::vector<std::string> given = line.overrides;
+  const auto job_with = [&](const std::vector<std::string>& settings) {
+    line.overrides = given;
+    line.overrides.insert(line.overrides.end(), settings.begin(), settings.end());
+    const Config config = load(line);
+    if (!mpi_is_launched()) check_train(config);
+    return TrainingJob{config, with_settings(arguments, line, given.size())};
+  };
+  const TrainingJob job = job_with({});
+  if (needs_mpirun(job.config)) return train_on_ranks({job, line.plan.written.has_value(), job_with}, std::cerr);
+  run_on_these_ranks(job.config, train_job);
   return 0;
 }
 
@@ -197,7 +226,7 @@ int run(int argc, char** argv) {
   handle_stop_signals(*train ? "error: stopped by a signal before the first step; there is nothing to save\n"
                              : "error: stopped by a signal\n");
   if (*train) std::signal(SIGPIPE, SIG_IGN);  // a run continues if the reader of its output exits
-  if (*train) return on_ranks(line, arguments, check_train, train_job);
+  if (*train) return run_training(line, arguments);
   if (*eval)
     return on_ranks(line, arguments, check_evaluate, [](const Config& config, RankContext& context) {
       if (context.first()) std::cerr << used_model_line(config) << '\n' << samples_line(config) << std::endl;
@@ -229,6 +258,7 @@ int main(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);  // a file that grows too large is an error with a message
   use_caching_allocator();
   end_job_with_message_of_failed_rank();
+  end_with_launcher();
   try {
     const int code = run(argc, argv);
     if (!std::cout.flush()) throw RunError(cat("standard output cannot be written: ", std::strerror(errno)));

@@ -95,15 +95,16 @@ std::string traffic_text(const Config& config, const JobParts& parts, at::Device
 
 // Why a run ends before its last step, as all ranks agree on it, and what they know of a checkpoint.
 struct StepFlags {
-  int64_t signal = 0, out_of_time = 0, writes_checkpoint = 0;
+  int64_t signal = 0, out_of_time = 0, stop_file = 0, writes_checkpoint = 0;
 
-  bool stops() const { return signal != 0 || out_of_time != 0; }
+  bool stops() const { return signal != 0 || out_of_time != 0 || stop_file != 0; }
 };
 
 StepFlags agree(Communicator& world, const StepFlags& mine) {
-  auto flags = at::tensor({mine.signal, mine.out_of_time, mine.writes_checkpoint}, at::kLong);
+  auto flags = at::tensor({mine.signal, mine.out_of_time, mine.stop_file, mine.writes_checkpoint}, at::kLong);
   world.all_reduce(flags, {.op = ReduceOp::max, .what = "stop?"})->wait();
-  return {flags[0].item<int64_t>(), flags[1].item<int64_t>(), flags[2].item<int64_t>()};
+  const auto* all = flags.const_data_ptr<int64_t>();
+  return {all[0], all[1], all[2], all[3]};
 }
 
 // The command line with which the run continues: that of this process, where one setting replaces an earlier one.
@@ -242,10 +243,14 @@ void train(const Config& config, RankContext& context, JobParts& parts) {
     const bool late = limit && std::chrono::steady_clock::now() - start >= std::chrono::seconds(*limit);
     const StepFlags flags = agree(*context.world, {.signal = stop_signal(),
                                                    .out_of_time = context.first() && late,
+                                                   .stop_file = context.first() && is_asked_by_file(config),
                                                    .writes_checkpoint = checkpoints.is_writing()});
     if (checkpoints.is_pending() && !flags.writes_checkpoint) checkpoints.publish();
     if (!flags.stops()) return;
-    const std::string why = flags.signal ? "a signal" : cat("training.max_run_seconds ", limit.value_or(0));
+    const std::string why = flags.signal      ? "a signal"
+                            : flags.stop_file ? "the file " + stop_file(config).string()
+                                              : cat("training.max_run_seconds ", limit.value_or(0));
+    if (context.first()) remove_stop_file(config);
     records.finish();
     if (step == 0) throw Interrupted(cat("stopped by ", why, " before the first step; there is nothing to save"));
     const std::string path = checkpoints.save_now();
@@ -266,6 +271,7 @@ void train(const Config& config, RankContext& context, JobParts& parts) {
     const StepMetrics metrics = trainer.train_step(*data.train, step);
     timelines.finish(step, trainer.last_step());
     epoch = metrics.epoch;
+    for (const auto& lock : locks) lock.require_held();
     records.step(metrics);
     checkpoints.observe(metrics);
     if (step == steps) break;
@@ -278,6 +284,7 @@ void train(const Config& config, RankContext& context, JobParts& parts) {
   // is a checkpoint.
   const bool wants_best = config.training.load_best_model_at_end;
   const auto save_model = [&] {
+    for (const auto& lock : locks) lock.require_held();
     saver.save(trainer.parameters(), records.show("bytes of the model written"));
     enter_phase(RunPhase::saved);
   };
@@ -306,6 +313,7 @@ void train(const Config& config, RankContext& context, JobParts& parts) {
     throw RunError(cat("the model is saved in ", config.output_dir, ", but: ", error.what()));
   }
   if (!context.out) return;
+  remove_stop_file(config);  // a request that came too late
   if (const auto warning = records.warning(); !warning.empty()) *context.out << "warning: " << warning << '\n';
   *context.out << "saved the model in " << config.output_dir << '\n';
 }

@@ -51,22 +51,23 @@ std::string RankMessages::killed_rank() const {
              " ", match[5].str(), "; the job ended");
 }
 
-void RankMessages::tell_failure(int exit_code, bool stopped) {
+std::string RankMessages::failure(int exit_code, bool stopped) {
   if (!rest_.empty()) add("\n");
+  std::string text;
   std::vector<std::string> said;
   for (const auto& [rank, reason] : failures_) {
     if (std::find(said.begin(), said.end(), reason) != said.end()) continue;
     said.push_back(reason);
-    log_ << (stopped ? cat("error: ", reason, "\n") : rank_error(rank, reason));
+    text += stopped ? cat("error: ", reason, "\n") : rank_error(rank, reason);
   }
   if (stopped) {
-    if (failures_.empty()) log_ << "error: stopped by a signal\n";
+    if (failures_.empty()) text += "error: stopped by a signal\n";
   } else if (const auto killed = killed_rank(); !killed.empty()) {
-    log_ << "error: " << killed << '\n';
+    text += cat("error: ", killed, '\n');
   } else if (failures_.empty() && !said_error_) {
-    log_ << notices_ << "error: mpirun ended with exit code " << exit_code << '\n';
+    text += cat(notices_, "error: mpirun ended with exit code ", exit_code, '\n');
   }
-  log_ << std::flush;
+  return text;
 }
 
 }  // namespace shardline

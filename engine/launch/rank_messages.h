@@ -16,10 +16,10 @@ class RankMessages {
   explicit RankMessages(std::ostream& log) : log_(log) {}
 
   void add(const std::string& bytes);
-  // Reports the end of a failed job. Errors of several ranks are reported once; a rank that a signal killed comes last.
-  // stopped: the user asked for the end, and no rank is to blame. Mpirun's notices are shown if there is nothing
-  // better.
-  void tell_failure(int exit_code, bool stopped);
+  // The lines that report the end of a failed job. Errors of several ranks are reported once; a rank that a signal
+  // killed comes last. stopped: the user asked for the end, and no rank is to blame. Mpirun's notices are shown if
+  // there is nothing better. Empty if an error was passed on already.
+  std::string failure(int exit_code, bool stopped);
 
  private:
   struct Failure {

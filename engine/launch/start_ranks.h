@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/config/keys/options.h"
+#include "engine/launch/mpirun_process.h"
 #include "engine/observe/progress.h"
 
 namespace shardline {
@@ -13,6 +14,13 @@ namespace shardline {
 // Starts the ranks with this program and `arguments`, prints the command to `log`, passes signals on and waits. Returns
 // the program's exit code.
 int start_ranks(const Config& config, const std::vector<std::string>& arguments, std::ostream& log);
+
+// The same without the signals and the last message: one attempt.
+MpirunEnd run_ranks_of(const Config& config, const std::vector<std::string>& arguments, std::ostream& log);
+int exit_code_of_program(const MpirunEnd& end);
+
+// In a rank that a launcher started: ends the process when the launcher is gone or cannot be reached.
+void end_with_launcher();
 
 // The console of standard output, also through mpirun; not a terminal if that is unknown.
 Console console_of_job();

@@ -3,20 +3,24 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 
 #include "core/comm/mpi_communicator.h"
+#include "engine/launch/lifelines.h"
 #include "engine/run/stop.h"
 
 namespace shardline {
 namespace {
 
 const char* words = "";
+bool has_launcher = false;
 
-// Records the request. Whether it ends the process at once: nothing is lost by that, or it is the second one. mpirun's
-// SIGUSR1 is repeated by the launcher.
+// Records the request. Whether it ends the process at once: nothing is lost by that, or it is the second one. A rank
+// may get the first one twice, from a batch system and from its launcher, and leaves the second one to the launcher.
+// mpirun's SIGUSR1 is repeated by the launcher.
 bool ends_at_once(int signal) {
-  const bool again = request_stop(signal) && signal != SIGUSR1;
+  const bool again = request_stop(signal) && signal != SIGUSR1 && !has_launcher;
   return again || run_phase() == RunPhase::preparing;
 }
 
@@ -53,6 +57,7 @@ bool ignores_hangup(int signal) {
 
 void handle_stop_signals(const char* last_words) {
   words = last_words;
+  has_launcher = mpi_is_launched() && std::getenv(kLifelineVariable) != nullptr;
   const auto handler = mpi_is_launched() ? on_signal_of_mpirun : on_signal;
   for (const int signal : {SIGINT, SIGTERM, SIGUSR1, SIGHUP})
     if (!ignores_hangup(signal)) std::signal(signal, handler);

@@ -31,6 +31,7 @@ namespace fs = std::filesystem;
 constexpr const char *kOutputKey = "/output_dir", *kCheckpointsKey = "/training/checkpoint_dir";
 constexpr const char *kPreviousModel = "previous-model", *kMovingModel = "previous-model.moving";
 constexpr const char* kOneCheckpoint = "a checkpoint";
+constexpr const char* kStopFile = "stop";
 constexpr const char* kTensorBoardFile = "events.out.tfevents.";  // what their names begin with
 
 // Files that were being written: of a model, mostly, whose files are made before the first step.
@@ -44,8 +45,8 @@ bool tells_of_no_step(const fs::path& entry, std::error_code& error) {
   if (name == "metrics.jsonl" || name == "timeline") return fs::is_empty(entry, error);
   if (name.starts_with(kTensorBoardFile)) return fs::file_size(entry, error) <= tensorboard_version_record(0).size();
   return name == "flight" || name == ".cache" || name == kProfileFile || name == OutputLock::kFile ||
-         name == kAttemptFile || name == "config.resolved.json" || name == "plan.json" || name == "schedule.svg" ||
-         is_unfinished(entry);
+         name == kAttemptFile || name == kStopFile || name == "config.resolved.json" || name == "plan.json" ||
+         name == "schedule.svg" || is_unfinished(entry);
 }
 
 bool holds_nothing(const fs::path& dir, std::error_code& error) {
@@ -184,8 +185,11 @@ void check_new_directory(const fs::path& dir) {
 bool continues(const Config& config, const fs::path& dir) {
   const auto source = resume_source(config.training);
   if (source.kind == ResumeSource::Kind::fresh || !fs::exists(dir / "config.resolved.json")) return false;
-  if (source.kind == ResumeSource::Kind::path) return is_at_or_below(source.path, checkpoint_directory(config));
-  return !checkpoints_in(checkpoint_directory(config)).empty() || !fs::exists(dir / "config.json");
+  const bool has_checkpoints = !checkpoints_in(checkpoint_directory(config)).empty();
+  const bool ended_early = !has_checkpoints && !fs::exists(dir / "config.json");
+  if (source.kind == ResumeSource::Kind::path)
+    return ended_early || is_at_or_below(source.path, checkpoint_directory(config));
+  return ended_early || has_checkpoints;
 }
 
 // They stay, under names that are not those of checkpoints.
@@ -319,6 +323,20 @@ void check_output_dir(const Config& config, const ModelSpec& spec) {
   if (has_checkpoints_elsewhere(config)) check_not_in_use(checkpoint_directory(config), kCheckpointsKey);
   check_contents(config);
   check_room(config, spec);
+}
+
+fs::path stop_file(const Config& config) {
+  return fs::path(config.output_dir) / kStopFile;
+}
+
+bool is_asked_by_file(const Config& config) {
+  std::error_code ignored;
+  return fs::exists(stop_file(config), ignored);
+}
+
+void remove_stop_file(const Config& config) {
+  std::error_code ignored;
+  fs::remove(stop_file(config), ignored);
 }
 
 fs::path previous_model(const Config& config) {

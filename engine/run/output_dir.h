@@ -18,6 +18,11 @@ inline constexpr const char* kProfileFile = "profile.json";
 // checkpoint finds its own files there.
 void check_output_dir(const Config& config, const ModelSpec& spec);
 
+// A file with which people and scripts ask a run to stop, as with a signal, from any host: output_dir/stop.
+std::filesystem::path stop_file(const Config& config);
+bool is_asked_by_file(const Config& config);
+void remove_stop_file(const Config& config);  // the request has been heard
+
 // Where an earlier run's model is kept until the new run has saved its own.
 std::filesystem::path previous_model(const Config& config);
 

@@ -8,6 +8,8 @@
 #include <cstring>
 #include <ctime>
 #include <fstream>
+#include <iterator>
+#include <random>
 #include <utility>
 
 #include "core/comm/communicator_base.h"
@@ -67,19 +69,34 @@ OutputLock::OutputLock(const fs::path& directory, const std::string& key, const 
     ::close(fd_);
     refuse(path_, key);
   } while (!is_named(path_, fd_));
-  const std::string holder = this_process(output_dir);
+  std::random_device random;
+  contents_ = cat(this_process(output_dir), std::hex, random(), random(), '\n');
   // On a full disk the lock still holds, but others do not learn who has it.
   if (::ftruncate(fd_, 0) == 0) [[maybe_unused]]
-    const auto written = ::pwrite(fd_, holder.data(), holder.size(), 0);
+    const auto written = ::pwrite(fd_, contents_.data(), contents_.size(), 0);
 }
 
 OutputLock::OutputLock(OutputLock&& other) noexcept
-    : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)) {}
+    : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)), contents_(std::move(other.contents_)) {}
 
 OutputLock::~OutputLock() {
   if (fd_ < 0) return;
-  ::unlink(path_.c_str());
+  if (is_held()) ::unlink(path_.c_str());
   ::close(fd_);
+}
+
+// The file is opened again, so that a network file system looks whether it has changed. A file that is not there or is
+// empty says nothing.
+bool OutputLock::is_held() const {
+  std::ifstream file(path_, std::ios::binary);
+  const std::string found{std::istreambuf_iterator<char>(file), {}};
+  return found.empty() || found == contents_;
+}
+
+void OutputLock::require_held() const {
+  if (!is_held())
+    throw RunError(cat("another run has taken ", path_.parent_path().string(),
+                       " over, which this one could not notice; it ends here and leaves the files to that one"));
 }
 
 void check_not_in_use(const fs::path& directory, const std::string& key) {

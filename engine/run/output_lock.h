@@ -17,12 +17,19 @@ class OutputLock {
   OutputLock(OutputLock&& other) noexcept;
   OutputLock& operator=(OutputLock&&) = delete;
 
+  // Throws RunError if another process has locked the directory since. That happens where the file system's locks do
+  // not work or end with a lost connection: a run that was cut off must not write into the run that replaced it.
+  void require_held() const;
+
   // name of the lock file
   static constexpr const char* kFile = ".lock";
 
  private:
+  bool is_held() const;
+
   std::filesystem::path path_;
   int fd_ = -1;
+  std::string contents_;  // of the file, different for each holder
 };
 
 // Throws the same ConfigError; changes nothing.

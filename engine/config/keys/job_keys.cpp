@@ -118,6 +118,17 @@ std::vector<Key> mpi_keys() {
       honoured("hosts", mpi, &MpiOptions::hosts, json_texts(),
                "Host names; unset: the hosts of the allocation (Slurm, PBS, LSF, Grid Engine), or this host if there "
                "is none."),
+      honoured("max_restarts", mpi, &MpiOptions::max_restarts, json_integer(0, 1 << 20),
+               "How often `train` starts its ranks again, from the newest intact checkpoint, after a rank, a host or "
+               "mpirun has died. It gives up earlier if two attempts in succession save no checkpoint."),
+      honoured(
+          "elastic", mpi, &MpiOptions::elastic, json_boolean(),
+          "true: a restart leaves out hosts that do not answer. P and T stay unless they are `auto`, D shrinks, and "
+          "the global batch stays. false: it waits for them, up to training.ddp_timeout."),
+      honoured(
+          "host_timeout", mpi, &MpiOptions::host_timeout, json_integer(3, 86400),
+          "Seconds without an answer after which a host counts as lost, and after which ranks that cannot reach the "
+          "launcher end themselves."),
   };
 }
 

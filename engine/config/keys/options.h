@@ -144,6 +144,9 @@ struct MpiOptions {
   int processes_per_host = 0;      // 0: P x T on one host
   std::string custom_mpi_options;  // words for the mpirun line, see engine/config/rules/shell_words.h
   std::vector<std::string> hosts;  // names; empty: those of the allocation, else this host; see hosts_of()
+  int max_restarts = 0;
+  bool elastic = false;
+  int host_timeout = 60;  // seconds
   bool operator==(const MpiOptions&) const = default;
 };
 

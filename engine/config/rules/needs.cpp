@@ -106,6 +106,9 @@ const std::vector<Need>& needs() {
   const auto without_tensor_parallelism = [](const Run& run) {
     return when(run.smp().tensor_parallel_degree == 1, "with tensor_parallel_degree 1");
   };
+  const auto without_mpirun = [](const Run& run) {
+    return when(!starts_mpirun(run), "where no ranks are started with mpirun");
+  };
   const auto without_data = [](const Run& run) {
     return when(!has_evaluation_data(run), "without data to evaluate on");
   };
@@ -215,8 +218,14 @@ const std::vector<Need>& needs() {
        [](const Run& run) {
          return when(!states_on_host(run.smp(), run.on_gpus), "on CPU ranks, which have them in the host's memory");
        }},
-      {"mpi_options.custom_mpi_options",
-       [](const Run& run) { return when(!starts_mpirun(run), "where no ranks are started with mpirun"); }},
+      {"mpi_options.custom_mpi_options", without_mpirun},
+      {"mpi_options.max_restarts", without_mpirun},
+      {"mpi_options.host_timeout", without_mpirun},
+      {"mpi_options.elastic",
+       [](const Run& run) {
+         if (run.config.mpi.max_restarts == 0) return std::string("without max_restarts");
+         return when(used_hosts(run.config) == 1, "on one host");
+       }},
       {"runtime.timeline_first_step",
        [](const Run& run) {
          const int steps = run.training().max_steps, first = run.config.runtime.timeline_first_step;

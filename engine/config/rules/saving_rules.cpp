@@ -99,6 +99,9 @@ void check_saving(const Config& config, const Complaint& complain) {
     complain("training.metric_for_best_model",
              cat("must name a metric of the evaluation; there is none called \"", metric, '"'),
              "use \"loss\" or \"perplexity\"");
+  if (config.mpi.max_restarts > 0 && (t.save_strategy == SaveStrategy::no || t.save_only_model))
+    complain("mpi_options.max_restarts", "needs checkpoints from which a run can continue",
+             t.save_only_model ? "set training.save_only_model to false" : "set training.save_strategy to \"steps\"");
   check_best(config, complain);
 }
 

@@ -1,0 +1,13 @@
+// Exit codes of the program and of its ranks.
+#pragma once
+
+namespace shardline {
+
+inline constexpr int kExitFailed = 1;
+inline constexpr int kExitConfig = 2;   // a mistake in the config or on the command line
+inline constexpr int kExitStopped = 3;  // asked to stop, after saving a checkpoint
+// Only from ranks to their launcher, which returns kExitFailed: a file of the user is broken, and a restart would find
+// it again.
+inline constexpr int kExitBadData = 4;
+
+}  // namespace shardline

@@ -1,0 +1,55 @@
+#include "engine/launch/fewer_hosts.h"
+
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "engine/config/rules/sizes.h"
+
+namespace shardline {
+
+std::string host_list(const std::vector<std::string>& hosts) {
+  std::string text;
+  for (const auto& host : hosts) text += cat(text.empty() ? "" : ", ", host);
+  return text;
+}
+
+std::string hosts_setting(const std::vector<std::string>& hosts) {
+  return "mpi_options.hosts=" + nlohmann::json(hosts).dump();
+}
+
+std::vector<std::string> settings_on_hosts(const Config& config, const std::vector<std::string>& hosts) {
+  const Layout all = resolve_sizes(config, configured_world_size(config));
+  const int world = config.mpi.processes_per_host * static_cast<int>(hosts.size()), degrees = all.pipeline * all.tensor;
+  if (world % degrees != 0)
+    throw ConfigError(cat(world, " ranks are not a multiple of P x T = ", all.pipeline, " x ", all.tensor));
+  const int replicas = world / degrees;
+  const int64_t batch = all.global_batch();
+  if (batch % replicas != 0) throw ConfigError(cat("D = ", replicas, " does not divide the global batch ", batch));
+  // From as many accumulation steps on with which a microbatch is no larger than it was.
+  const int64_t least = (int64_t{all.accumulation_steps} * all.replicas + replicas - 1) / replicas;
+  for (int64_t steps = least; steps * config.smp.microbatches <= batch / replicas; ++steps)
+    if (batch % (replicas * steps * config.smp.microbatches) == 0)
+      return {hosts_setting(hosts), "training.per_device_train_batch_size=null",
+              cat("training.global_batch_size=", batch), cat("training.gradient_accumulation_steps=", steps)};
+  throw ConfigError(cat("the global batch ", batch, " cannot be divided among D = ", replicas, " x ",
+                        config.smp.microbatches, " microbatches x at least ", least, " accumulation steps"));
+}
+
+FewerHosts choose_hosts(const std::vector<std::string>& answering,
+                        const std::function<std::vector<std::string>(const std::vector<std::string>& hosts)>& settings,
+                        const std::function<void(const std::vector<std::string>& settings)>& check) {
+  FewerHosts chosen{answering, {}, ""};
+  for (; !chosen.hosts.empty(); chosen.hosts.pop_back()) {
+    try {
+      chosen.settings = settings(chosen.hosts);
+      check(chosen.settings);
+      return chosen;
+    } catch (const ConfigError& error) {
+      chosen.why_not_more +=
+          cat(chosen.why_not_more.empty() ? "" : "; ", "on ", chosen.hosts.size(), ": ", error.what());
+    }
+  }
+  throw ConfigError(cat("no number of the ", answering.size(), " hosts that answer can go on: ", chosen.why_not_more));
+}
+
+}  // namespace shardline

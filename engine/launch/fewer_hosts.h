@@ -1,0 +1,32 @@
+// How a run goes on when some of its hosts do not answer (mpi_options.elastic).
+#pragma once
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "engine/config/keys/options.h"
+
+namespace shardline {
+
+// Settings, as for --set, with which the run uses these hosts: P and T stay, D shrinks, the global batch stays, and
+// microbatches do not grow because there are more accumulation steps. Throws ConfigError if the numbers do not divide.
+// config: of the run on all its hosts.
+std::vector<std::string> settings_on_hosts(const Config& config, const std::vector<std::string>& hosts);
+
+struct FewerHosts {
+  std::vector<std::string> hosts, settings;
+  std::string why_not_more;  // hosts, although more answer; a sentence's part for each number of hosts, or empty
+};
+// The largest number of these hosts, from the first one on, with which the run can go on. settings: for a number of
+// hosts; check: throws ConfigError for settings with which the run cannot start. Throws ConfigError with all reasons if
+// there are none.
+FewerHosts choose_hosts(const std::vector<std::string>& answering,
+                        const std::function<std::vector<std::string>(const std::vector<std::string>& hosts)>& settings,
+                        const std::function<void(const std::vector<std::string>& settings)>& check);
+
+// "a, b"
+std::string host_list(const std::vector<std::string>& hosts);
+// "mpi_options.hosts=[...]"
+std::string hosts_setting(const std::vector<std::string>& hosts);
+
+}  // namespace shardline

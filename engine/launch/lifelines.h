@@ -1,0 +1,62 @@
+// Connections between the launcher and its ranks that carry nothing: they show whether the other side is there.
+//
+// mpirun notices a lost host late or never, and ranks that it can no longer reach would live on. So every rank holds a
+// TCP connection to the launcher. The kernels of both hosts probe it, whatever the processes do or whether they are
+// stopped. If it ends, the rank ends its process: the launcher has ended, has ended the attempt, or cannot be reached.
+// The launcher learns which hosts do not answer.
+#pragma once
+#include <chrono>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace shardline {
+
+// The launcher's side. Not thread-safe.
+class Lifelines {
+ public:
+  // Listens on all addresses of this host. limit: how long a peer may be silent. Throws RunError.
+  explicit Lifelines(std::chrono::seconds limit);
+  ~Lifelines();
+  Lifelines(const Lifelines&) = delete;
+  Lifelines& operator=(const Lifelines&) = delete;
+
+  // The value of kLifelineVariable for the ranks.
+  std::string address() const;
+
+  // Accepts ranks that connect and notices those that have gone; does not wait.
+  void attend();
+  int connected() const;
+  // Hosts that did not answer within the limit. A rank that ends is not silent: its host closes the connection.
+  const std::vector<std::string>& silent_hosts() const { return silent_hosts_; }
+  // Lets all ranks end that are connected.
+  void let_go();
+  // The same, and waits until they have ended or `patience` is over. Returns the hosts of the rest.
+  std::vector<std::string> release(std::chrono::milliseconds patience);
+
+ private:
+  struct Line {
+    int socket = -1;
+    std::string greeting;  // what has arrived of it
+    std::string host;      // once it is complete
+  };
+  bool accept_one();
+  void read_from(Line& line);
+  bool greets(Line& line) const;
+
+  std::chrono::seconds limit_;
+  int listener_ = -1, port_ = 0;
+  std::string token_;  // ranks of this attempt know it
+  std::vector<Line> lines_;
+  std::vector<std::string> silent_hosts_;
+};
+
+// Open MPI passes variables that begin with OMPI_ on to ranks on other hosts.
+inline constexpr const char* kLifelineVariable = "OMPI_SHARDLINE_LIFELINE";
+
+// The ranks' side: connects to the launcher at `address` in the background and calls `lost` when the connection ends.
+// `unreachable` gets the reason if there is none in the first place; the rank then lives without it.
+void hold_lifeline(const std::string& address, std::function<void()> lost,
+                   std::function<void(const std::string& reason)> unreachable);
+
+}  // namespace shardline

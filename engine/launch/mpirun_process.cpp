@@ -1,0 +1,201 @@
+#include "engine/launch/mpirun_process.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <iostream>
+#include <map>
+#include <thread>
+
+#include "core/error.h"
+#include "engine/launch/exit_codes.h"
+#include "engine/launch/fewer_hosts.h"
+#include "engine/launch/lifelines.h"
+#include "engine/launch/rank_messages.h"
+#include "engine/launch/stop_signals.h"
+#include "engine/run/ranks.h"
+#include "engine/run/stop.h"
+
+namespace shardline {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kTimeToEnd = 5s;      // of an mpirun whose ranks end or are lost, before it is killed
+constexpr auto kTimeToRelease = 5s;  // of ranks whose mpirun has ended
+constexpr auto kTimeToAnswer = 20s;  // of a host
+
+std::atomic<int> requests{0};
+void count_request(int signal) {
+  if (request_stop(signal) || requests == 0) ++requests;
+}
+
+// In the child process: becomes mpirun.
+[[noreturn]] void become_mpirun(const std::vector<std::string>& command, int errors) {
+  setpgid(0, 0);                     // a Ctrl-C reaches the ranks once, through the launcher
+  prctl(PR_SET_PDEATHSIG, SIGKILL);  // mpirun ends if the launcher is killed
+  std::signal(SIGUSR1, SIG_IGN);     // until the ranks are ready for it; the launcher repeats it
+  // Batch systems and containers signal every process of a job. mpirun would kill the ranks before they have saved.
+  sigset_t stops;
+  sigemptyset(&stops);
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&stops, signal);
+  sigprocmask(SIG_BLOCK, &stops, nullptr);  // its ranks begin without this
+  dup2(errors, STDERR_FILENO);
+  if (const int nothing = open("/dev/null", O_RDONLY); nothing >= 0) dup2(nothing, STDIN_FILENO);
+  std::vector<char*> argv;
+  for (const auto& word : command) argv.push_back(const_cast<char*>(word.c_str()));
+  argv.push_back(nullptr);
+  execvp(argv[0], argv.data());
+  std::cerr << "error: cannot start mpirun: " << std::strerror(errno)
+            << "; install Open MPI, or use runtime.communicator=threads" << std::endl;
+  _exit(kExitConfig);
+}
+
+// mpirun and its daemons notice a lost connection as soon as the launcher does, instead of after eight minutes.
+void probe_daemons(std::chrono::seconds limit) {
+  const auto set = [](const char* name, int64_t value) { setenv(name, std::to_string(value).c_str(), 0); };
+  set("OMPI_MCA_oob_tcp_keepalive_time", std::max<int64_t>(1, limit.count() / 3));
+  set("OMPI_MCA_oob_tcp_keepalive_intvl", std::max<int64_t>(1, limit.count() / 6));
+  set("OMPI_MCA_oob_tcp_keepalive_probes", 4);
+}
+
+// A running mpirun, from its start to its end.
+class Mpirun {
+ public:
+  Mpirun(pid_t process, int errors, Lifelines& lifelines, RankMessages& messages)
+      : process_(process), errors_(errors), lifelines_(lifelines), messages_(messages) {}
+
+  // Returns its status.
+  int wait() {
+    while (true) {
+      int status = 0;
+      const bool ended = waitpid(process_, &status, WNOHANG) == process_;
+      pass_on_messages(ended);
+      if (ended) return status;
+      lifelines_.attend();
+      end_where_needed();
+    }
+  }
+
+ private:
+  void pass_on_messages(bool ended) {
+    pollfd readable{.fd = errors_, .events = POLLIN, .revents = 0};
+    char bytes[4096];
+    ssize_t count = -1;
+    while (poll(&readable, 1, ended ? 0 : 200) > 0 && (count = read(errors_, bytes, sizeof bytes)) > 0) {
+      messages_.add({bytes, static_cast<size_t>(count)});
+      if (!ended) return;
+    }
+    if (count == 0 && !ended) std::this_thread::sleep_for(20ms);
+  }
+
+  // mpirun passes SIGUSR1 on to the ranks, which finish their step. When ranks end, mpirun ends the others and itself,
+  // unless it waits for a host that does not answer.
+  void end_where_needed() {
+    if (requests > 1) lifelines_.let_go();
+    if (requests > 1 || !lifelines_.silent_hosts().empty()) kill_after(kTimeToEnd);
+    const auto now = Clock::now();
+    if (now >= kill_at_) kill(process_, SIGKILL);
+    if (requests != 1 || now < signal_at_) return;
+    kill(process_, SIGUSR1);
+    signal_at_ = now + 1s;
+  }
+
+  void kill_after(std::chrono::seconds time) {
+    if (kill_at_ == Clock::time_point::max()) kill_at_ = Clock::now() + time;
+  }
+
+  pid_t process_;
+  int errors_;
+  Lifelines& lifelines_;
+  RankMessages& messages_;
+  Clock::time_point signal_at_ = Clock::now(), kill_at_ = Clock::time_point::max();
+};
+
+}  // namespace
+
+void count_stop_requests() {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1})
+    if (!ignores_hangup(signal)) std::signal(signal, count_request);
+}
+
+int stop_requests() {
+  return requests;
+}
+
+pid_t start_mpirun(const std::vector<std::string>& command, int errors) {
+  const pid_t mpirun = fork();
+  if (mpirun < 0) throw RunError(cat("cannot start mpirun: ", std::strerror(errno)));
+  if (mpirun == 0) become_mpirun(command, errors);
+  return mpirun;
+}
+
+MpirunEnd run_mpirun(const std::vector<std::string>& command, std::chrono::seconds host_timeout, std::ostream& log) {
+  probe_daemons(host_timeout);
+  Lifelines lifelines(host_timeout);
+  setenv(kLifelineVariable, lifelines.address().c_str(), 1);
+  int errors[2];
+  if (pipe2(errors, O_CLOEXEC) != 0) throw RunError(cat("cannot make a pipe: ", std::strerror(errno)));
+  const pid_t process = start_mpirun(command, errors[1]);
+  close(errors[1]);
+  RankMessages messages(log);
+  const int status = Mpirun(process, errors[0], lifelines, messages).wait();
+  close(errors[0]);
+  const auto out_of_reach = lifelines.release(kTimeToRelease);
+  if (!out_of_reach.empty())
+    log << "ranks on " << host_list(out_of_reach) << " cannot be reached; they end themselves within "
+        << host_timeout.count() << " s" << std::endl;
+
+  const auto& silent = lifelines.silent_hosts();
+  const bool stopped = requests > 0;
+  if (!silent.empty() && !stopped)
+    return {kExitFailed, cat("error: ", host_list(silent), silent.size() > 1 ? " do" : " does", " not answer since ",
+                             host_timeout.count(), " s (mpi_options.host_timeout)\n")};
+  if (WIFSIGNALED(status) && !stopped)
+    return {kExitFailed,
+            cat("error: mpirun was ended by signal ", WTERMSIG(status), " (", strsignal(WTERMSIG(status)), ")\n")};
+  int code = WIFEXITED(status) ? WEXITSTATUS(status) : kExitFailed;
+  if (code == 0 || code == kExitStopped) return {code, ""};  // rank 0 has said why it stopped, and how to continue
+  if (code != kExitConfig && code != kExitBadData) code = kExitFailed;
+  return {code, messages.failure(code, stopped)};
+}
+
+std::vector<std::string> hosts_that_answer(const Config& config, const std::vector<std::string>& hosts) {
+  const int nothing = open("/dev/null", O_WRONLY | O_CLOEXEC);
+  std::map<pid_t, std::string> asked;
+  for (const auto& host : hosts) {
+    Config one = config;
+    one.mpi.hosts = {host};
+    one.mpi.processes_per_host = 1;
+    asked[start_mpirun(mpirun_command(one, "true", {}), nothing)] = host;
+  }
+  if (nothing >= 0) close(nothing);
+  std::vector<std::string> found;
+  for (const auto deadline = Clock::now() + kTimeToAnswer; !asked.empty(); std::this_thread::sleep_for(20ms)) {
+    const bool over = Clock::now() >= deadline || requests > 0;
+    std::erase_if(asked, [&](const auto& question) {
+      const auto& [process, host] = question;
+      if (over) kill(process, SIGKILL);
+      int status = 0;
+      if (waitpid(process, &status, over ? 0 : WNOHANG) != process) return false;
+      if (WIFEXITED(status) && WEXITSTATUS(status) == 0) found.push_back(host);
+      return true;
+    });
+  }
+  // In the order of the config, which places the ranks.
+  std::vector<std::string> answering;
+  for (const auto& host : hosts)
+    if (std::ranges::find(found, host) != found.end()) answering.push_back(host);
+  return answering;
+}
+
+}  // namespace shardline

@@ -1,0 +1,36 @@
+// An mpirun that the launcher starts, and the launcher's part in its ranks' life: it passes signals on, notices hosts
+// that do not answer, and leaves no rank behind.
+#pragma once
+#include <sys/types.h>
+
+#include <chrono>
+#include <iosfwd>
+#include <string>
+#include <vector>
+
+#include "engine/config/keys/options.h"
+
+namespace shardline {
+
+// From now on signals that ask a run to stop are counted instead of ending this process.
+void count_stop_requests();
+int stop_requests();
+
+// Starts the command in a process group of its own, which ends if this process does. It reads nothing and writes errors
+// to the descriptor. Throws RunError.
+pid_t start_mpirun(const std::vector<std::string>& command, int errors);
+
+struct MpirunEnd {
+  int exit_code = 0;    // see exit_codes.h
+  std::string failure;  // "error: ..." lines that say what ended it; empty if exit_code is 0, or if ranks have said why
+};
+// Runs the ranks and waits for them. What they write to standard error goes to `log`, except the failure. The first
+// request to stop asks the ranks to finish their step, the second one ends them. When it returns, no rank is left on a
+// host that answers; on others they end themselves within host_timeout.
+MpirunEnd run_mpirun(const std::vector<std::string>& command, std::chrono::seconds host_timeout, std::ostream& log);
+
+// Those of `hosts` on which mpirun, with the options of the config, can start a program now. Stops early on a request
+// to stop.
+std::vector<std::string> hosts_that_answer(const Config& config, const std::vector<std::string>& hosts);
+
+}  // namespace shardline

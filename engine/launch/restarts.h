@@ -1,0 +1,28 @@
+// When a training job whose ranks have ended is started again.
+#pragma once
+#include <string>
+
+namespace shardline {
+
+// How one attempt to run the ranks ended.
+struct AttemptEnd {
+  int exit_code = 0;             // see exit_codes.h
+  bool asked_to_stop = false;    // by a signal to the launcher
+  bool saved_something = false;  // a checkpoint was published during the attempt
+};
+
+class Restarts {
+ public:
+  explicit Restarts(int most) : most_(most) {}
+
+  // Whether the ranks are started again after this. If not, reason() says why, unless there was nothing to decide.
+  bool again_after(const AttemptEnd& end);
+  const std::string& reason() const { return reason_; }
+  int attempts() const { return attempts_; }  // that have ended
+
+ private:
+  int most_, attempts_ = 0, without_progress_ = 0;
+  std::string reason_;
+};
+
+}  // namespace shardline

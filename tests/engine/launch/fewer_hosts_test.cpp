@@ -1,0 +1,101 @@
+#include "engine/launch/fewer_hosts.h"
+
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "engine/config/config.h"
+#include "engine/config/rules/sizes.h"
+#include "tests/engine/data/temp_folder.h"
+
+#include "tests/catch.h"
+
+namespace shardline::fewer_hosts_test {
+
+using Catch::Matchers::Contains;
+
+namespace {
+
+using Names = std::vector<std::string>;
+
+nlohmann::json on_four_hosts(const nlohmann::json& changes) {
+  nlohmann::json file = {{"model", {{"config", {{"model_type", "gpt2"}}}}},
+                         {"data", {{"train", "text.txt"}, {"tokenizer", "bytes"}}},
+                         {"mpi_options", {{"hosts", {"a", "b", "c", "d"}}, {"processes_per_host", 2}}},
+                         {"output_dir", "out"}};
+  file.merge_patch(changes);
+  return file;
+}
+
+Config config_of(const nlohmann::json& changes, const Names& settings = {}) {
+  return parse_config(on_four_hosts(changes).dump(), "run.json", settings);
+}
+
+Layout layout_of(const Config& config) {
+  return resolve_sizes(config, configured_world_size(config));
+}
+
+}  // namespace
+
+TEST_CASE("Fewer hosts keep the global batch, with microbatches that are no larger", "[fewer_hosts]") {
+  const std::vector<nlohmann::json> ways = {
+      {{"training", {{"global_batch_size", 48}}}, {"smp_options", {{"microbatches", 2}}}},
+      {{"training", {{"global_batch_size", 48}, {"gradient_accumulation_steps", 2}}}},
+      {{"training", {{"per_device_train_batch_size", 6}}}},
+      {{"training", {{"per_device_train_batch_size", 3}, {"gradient_accumulation_steps", 2}}}},
+      {{"training", {{"per_device_train_batch_size", 6}, {"global_batch_size", 48}}}},
+      {{"training", {{"per_device_train_batch_size", 6}}},
+       {"smp_options", {{"tensor_parallel_degree", 2}, {"microbatches", 2}}}}};
+  for (const auto& changes : ways) {
+    const Config config = config_of(changes);
+    const Layout all = layout_of(config);
+    for (const Names& hosts : {Names{"a", "c", "d"}, Names{"b", "d"}, Names{"c"}}) {
+      INFO(changes << " on " << hosts.size());
+      const Config fewer = config_of(changes, settings_on_hosts(config, hosts));
+      const Layout layout = layout_of(fewer);
+      CHECK(fewer.mpi.hosts == hosts);
+      CHECK(layout.global_batch() == all.global_batch());
+      CHECK(layout.pipeline == all.pipeline);
+      CHECK(layout.tensor == all.tensor);
+      CHECK(layout.replicas * 4 == all.replicas * static_cast<int>(hosts.size()));
+      CHECK(layout.microbatch_size <= all.microbatch_size);
+      CHECK(layout.accumulation_steps >= all.accumulation_steps);
+    }
+  }
+}
+
+TEST_CASE("Numbers that do not divide are named", "[fewer_hosts]") {
+  const Config config = config_of({{"training", {{"global_batch_size", 64}}}});
+  CHECK_THAT(message_of<ConfigError>([&] {
+               settings_on_hosts(config, {"a", "b", "c"});
+             }),
+             Contains("D = 6 does not divide the global batch 64"));
+  const Config deep = config_of({{"training", {{"global_batch_size", 64}}},
+                                 {"smp_options", {{"pipeline_parallel_degree", 4}, {"microbatches", 4}}}});
+  CHECK_THAT(message_of<ConfigError>([&] {
+               settings_on_hosts(deep, {"a", "b", "c"});
+             }),
+             Contains("6 ranks are not a multiple of P x T = 4 x 1"));
+  const Config tight = config_of({{"training", {{"global_batch_size", 48}}}, {"smp_options", {{"microbatches", 6}}}});
+  CHECK_THAT(message_of<ConfigError>([&] {
+               settings_on_hosts(tight, {"a", "b", "c"});
+             }),
+             Contains("D = 6 x 6 microbatches x at least 2 accumulation steps"));
+}
+
+TEST_CASE("The largest number of hosts that works is chosen", "[fewer_hosts]") {
+  const Config config = config_of({{"training", {{"global_batch_size", 64}}}});
+  int checks = 0;
+  const auto settings = [&](const Names& hosts) { return settings_on_hosts(config, hosts); };
+  const auto chosen = choose_hosts({"b", "c", "d"}, settings, [&](const Names&) { ++checks; });
+  CHECK(chosen.hosts == Names{"b", "c"});
+  CHECK(chosen.settings == settings({"b", "c"}));
+  CHECK_THAT(chosen.why_not_more, Contains("on 3: D = 6 does not divide the global batch 64"));
+  CHECK(checks == 1);
+
+  const auto none = [&] {
+    choose_hosts({"a", "b"}, settings, [](const Names&) { throw ConfigError("memory is short"); });
+  };
+  CHECK_THAT(message_of<ConfigError>(none), Contains("on 2: memory is short; on 1: memory is short"));
+}
+
+}  // namespace shardline::fewer_hosts_test

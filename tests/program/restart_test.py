@@ -1,0 +1,334 @@
+"""A job whose ranks, hosts or mpirun die is started again; what cannot be changed by that ends it."""
+import os
+import pathlib
+import shlex
+import subprocess
+import time
+
+from harness import LIMIT, PROGRAM, TINY, ProgramTest, signal, unittest
+
+STEPS = 400
+MODEL = {"config": dict(TINY["model"]["config"], attn_pdrop=0.1)}
+
+
+def can(*command):
+    return subprocess.run(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL).returncode == 0
+
+
+class RestartTest(ProgramTest):
+    def sections(self, training=None, mpi=None, **more):
+        sections = dict({"p": 2, "communicator": "mpi", "model": MODEL}, **more)
+        sections["training"] = {"max_steps": STEPS, "save_steps": 50, **(training or {})}
+        sections["mpi_options"] = {"max_restarts": 3, **(mpi or {})}
+        return sections
+
+    def numbers(self, folder="out"):
+        return [(line["step"], line["loss"], line["grad_norm"], line["learning_rate"]) for line in self.metrics(folder)]
+
+    def start_training(self, **sections):
+        process = self.start("train", self.config(**sections))
+        self.addCleanup(process.kill)
+        return process
+
+    def checkpoints(self, folder="out"):
+        return sorted(int(path.parent.name.split("-")[1])
+                      for path in (self.dir / folder).glob("checkpoint-*/manifest.json")
+                      if path.parent.name.split("-")[1].isdigit())
+
+    def wait_for_checkpoint(self, above=0, folder="out"):
+        return self.wait_for(lambda: [step for step in self.checkpoints(folder) if step > above],
+                             f"a checkpoint after step {above}")[-1]
+
+    def kill(self, pid):
+        os.kill(pid, signal.SIGKILL)
+
+    def kill_rank(self, rank):
+        self.kill(self.wait_for(lambda: next((p for p, r in self.processes().items() if r == rank), None), "a rank"))
+
+    def mpirun_of(self, process):
+        children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        return int(children[0])
+
+
+class Restarts(RestartTest):
+    def test_killed_ranks_and_mpirun(self):
+        """The run continues with the same bits, and its records read like those of one run."""
+        self.train(**self.sections(output_dir="whole"))
+        for victim in ("rank 0", "rank 1", "mpirun"):
+            with self.subTest(victim):
+                folder = victim.replace(" ", "-")
+                process = self.start_training(**self.sections(output_dir=folder))
+                self.wait_for_checkpoint(folder=folder)
+                self.kill(self.mpirun_of(process) if victim == "mpirun" else self.pid_of_rank(int(victim[-1])))
+                result = self.finish(process)
+                self.assertEqual(result.code, 0, str(result))
+                self.assertEqual(result.errors, [], str(result))
+                self.assertIn("attempt 1 failed:\n  " + {"mpirun": "mpirun was ended by signal 9"}.get(victim, victim),
+                              result.err)
+                self.assertRegex(result.err, rf"attempt 2 of at most 4 continues {folder}/checkpoint-\d+\n")
+                self.assertRegex(result.out, rf"(?m)^continues {folder}/checkpoint-\d+ after step \d+$")
+                self.assertEqual(self.numbers(folder), self.numbers("whole"))
+                self.assertEqual((self.dir / folder / "model.safetensors").read_bytes(),
+                                 (self.dir / "whole/model.safetensors").read_bytes())
+                self.assert_all_gone()
+
+    def test_as_often_as_allowed(self):
+        process = self.start_training(**self.sections(training={"max_steps": 1000000}, mpi={"max_restarts": 2}))
+        step = 0
+        for _ in range(3):
+            step = self.wait_for_checkpoint(above=step)
+            self.kill_rank(1)
+            self.assert_gone_or_new(process)
+        result = self.finish(process)
+        self.assertEqual(result.code, 1, str(result))
+        self.assertIn("the run was started again 2 times, which is all that mpi_options.max_restarts allows", result.err)
+        self.assertRegex(result.last, "^error: rank 1 .* was killed by signal 9")
+        self.assert_all_gone()
+
+    def assert_gone_or_new(self, process):
+        """Waits until the ranks of the attempt have ended."""
+        before = {pid for pid, rank in self.processes().items() if rank is not None}
+        self.wait_for(lambda: not before & set(self.processes()), "the end of the ranks")
+
+    def test_crash_loop(self):
+        process = self.start_training(**self.sections(training={"max_steps": 1000000, "save_steps": 1000000}))
+        for _ in range(2):
+            self.wait_for_steps(3)
+            self.kill_rank(1)
+            self.assert_gone_or_new(process)
+            metrics = self.dir / "out/metrics.jsonl"
+            self.wait_for(lambda: process.poll() is not None or not metrics.exists() or
+                          metrics.read_bytes().count(b"\n") < 3, "a new attempt")
+        result = self.finish(process)
+        self.assertEqual(result.code, 1, str(result))
+        self.assertIn("attempt 2 of at most 4 starts as the first one did: no checkpoint was saved", result.err)
+        self.assertIn("the last 2 attempts saved no checkpoint, so the run is not started again", result.err)
+        self.assertRegex(result.last, "^error: rank 1 .* was killed by signal 9")
+
+    def test_what_a_restart_cannot_change(self):
+        """Mistakes in the config or in files that only the ranks find."""
+        self.train(**self.sections(training={"max_steps": 5}))
+        changed = self.config(**self.sections(training={"learning_rate": 0.5, "resume_from_checkpoint": "auto"}))
+        (self.dir / "text.jsonl").write_text('{"text": 1}\n')
+        broken = self.config("broken.json", **self.sections(output_dir="broken", data={"train": "text.jsonl"}))
+        for code, config, says in ((2, changed, "/training/learning_rate: 0.01 in the checkpoint"),
+                                   (1, broken, "text.jsonl")):
+            with self.subTest(says):
+                result = self.expect(code, "train", config, says=says)
+                self.assertNotIn("attempt", result.err)
+
+    def test_restart_from_the_checkpoint_of_another_run(self):
+        """Until it has saved a checkpoint itself, the job starts from the other run's."""
+        self.train(**self.sections(training={"max_steps": 100, "lr_scheduler_type": "constant"}, output_dir="other"))
+        process = self.start_training(**self.sections(training={
+            "lr_scheduler_type": "constant", "save_steps": 1000000, "resume_from_checkpoint": "other/checkpoint-100"}))
+        self.wait_for_steps(3)
+        self.kill_rank(1)
+        result = self.finish(process)
+        self.assertEqual(result.code, 0, str(result))
+        self.assertEqual(result.out.count("continues other/checkpoint-100 after step 100"), 2, str(result))
+        self.assertEqual([line["step"] for line in self.metrics()], list(range(101, STEPS + 1)))
+
+    def test_signals(self):
+        """The first one stops a restarted run as any other; a run that is asked to stop is not started again."""
+        process = self.start_training(**self.sections(training={"max_steps": 1000000}))
+        step = self.wait_for_checkpoint()
+        self.kill_rank(0)
+        self.wait_for_checkpoint(above=step)
+        process.terminate()
+        result = self.finish(process)
+        self.assertEqual(result.code, 3, str(result))
+        self.assertIn("to continue:", result.err)
+        self.assertNotIn("attempt 3", result.err)
+        self.assert_all_gone()
+
+        process = self.start_training(**self.sections(training={"max_steps": 1000000}, output_dir="again"))
+        self.wait_for_checkpoint(folder="again")
+        os.kill(self.pid_of_rank(1), signal.SIGSTOP)  # no step ends any more
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        result = self.finish(process)
+        self.assertEqual(result.code, 1, str(result))
+        self.assertNotIn("attempt", result.err)
+        self.assert_all_gone()
+
+    def test_ranks_end_without_their_launcher(self):
+        """Even if mpirun, which should end them, does nothing."""
+        process = self.start_training(**self.sections(training={"max_steps": 1000000}))
+        self.wait_for_steps()
+        mpirun = self.mpirun_of(process)
+        os.kill(mpirun, signal.SIGSTOP)
+        self.addCleanup(lambda: self.end_stopped(mpirun))
+        process.kill()
+        self.wait_for(lambda: all(rank is None for rank in self.processes().values()), "the end of the ranks", 30)
+
+    def end_stopped(self, pid):
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+
+class Stops(RestartTest):
+    def test_stop_file(self):
+        for communicator in ("mpi", "threads"):
+            with self.subTest(communicator):
+                process = self.start_training(**self.sections(training={"max_steps": 1000000}, output_dir=communicator,
+                                                              communicator=communicator))
+                self.wait_for_steps(folder=communicator)
+                (self.dir / communicator / "stop").touch()
+                result = self.finish(process)
+                self.assertEqual(result.code, 3, str(result))
+                self.assertRegex(result.err, rf"stopped by the file {communicator}/stop after step \d+")
+                self.assertFalse((self.dir / communicator / "stop").exists())
+
+    @unittest.skipUnless(can("unshare", "--pid", "--fork", "--mount-proc", "true"), "cannot make pid namespaces")
+    def test_first_process_of_a_container(self):
+        """It gets SIGTERM when the container is stopped; the kernel ends what is left when it ends."""
+        process = subprocess.Popen(
+            ["unshare", "--pid", "--fork", "--mount-proc", PROGRAM, "train",
+             self.config(**self.sections(training={"max_steps": 1000000}))],
+            cwd=self.dir, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(process.kill)
+        self.wait_for_steps()
+        os.kill(self.mpirun_of(process), signal.SIGTERM)  # the child of unshare
+        result = self.finish(process)
+        self.assertEqual(result.code, 3, str(result))
+        self.assertRegex(result.err, r"stopped by a signal after step \d+ of 1000000 and saved out/checkpoint-")
+        self.assert_all_gone()
+
+
+AGENT = """#!/bin/sh
+# Stands in for ssh: a host is this machine under another name, or a network namespace of that name.
+host=$1; shift
+if [ -e {folder}/down-$host ]; then echo "ssh: connect to host $host: No route to host" >&2; exit 255; fi
+exec {enter} unshare -u sh -c 'hostname "$0"; exec env -i PATH="$PATH" sh -c "$1"' "$host" "$*"
+"""
+
+
+@unittest.skipUnless(can("unshare", "-u", "true"), "cannot make host names")
+class Hosts(RestartTest):
+    def on_hosts(self, hosts, enter="", **more):
+        agent = self.dir / "agent"
+        agent.write_text(AGENT.format(folder=self.dir, enter=enter))
+        agent.chmod(0o755)
+        mpi = {"hosts": hosts, "processes_per_host": 1, "custom_mpi_options": f"--mca plm_rsh_agent {agent}",
+               **more.pop("mpi", {})}
+        return self.sections(p=1, mpi=mpi, **more)
+
+    def lose(self, host):
+        """Ends all processes of a host, which does not answer any more."""
+        (self.dir / f"down-{host}").touch()
+        for pid in self.processes():
+            try:
+                nodename = subprocess.run(["nsenter", "-u", "-t", str(pid), "hostname"], capture_output=True, text=True)
+                if nodename.stdout.strip() == host:
+                    self.kill(pid)
+            except ProcessLookupError:
+                pass
+
+    def test_goes_on_without_a_host(self):
+        runtime = {"dtype": "float64"}  # so that only rounding differs, and that by little
+        self.train(**self.sections(p=1, communicator="local", mpi={"max_restarts": 0}, runtime=runtime,
+                                   output_dir="whole"))
+        process = self.start_training(**self.on_hosts(["hosta", "hostb"], mpi={"elastic": True}, runtime=runtime))
+        self.wait_for_checkpoint()
+        self.lose("hostb")
+        result = self.finish(process)
+        self.assertEqual(result.code, 0, str(result))
+        self.assertIn("goes on without hostb, on hosta: D 2 -> 1, accumulation steps 1 -> 2; the global batch stays 8",
+                      result.err)
+        self.assertEqual([line["step"] for line in self.metrics()], list(range(1, STEPS + 1)))
+        for line, (_, loss, _, _) in zip(self.metrics(), self.numbers("whole")):
+            self.assertAlmostEqual(line["loss"], loss, delta=1e-9)
+
+    def test_waits_for_a_host(self):
+        process = self.start_training(**self.on_hosts(["hosta", "hostb"]))
+        self.wait_for_checkpoint()
+        self.lose("hostb")
+        for line in process.stderr:
+            if line == "waits until these hosts answer: hostb\n":
+                break
+        (self.dir / "down-hostb").unlink()
+        result = self.finish(process)
+        self.assertEqual(result.code, 0, str(result))
+        self.assertRegex(result.err, r"attempt 2 of at most 4 continues out/checkpoint-\d+\n")
+        self.assertEqual([line["step"] for line in self.metrics()], list(range(1, STEPS + 1)))
+
+    def test_signal_while_it_waits(self):
+        process = self.start_training(**self.on_hosts(["hosta", "hostb"], training={"max_steps": 1000000}))
+        step = self.wait_for_checkpoint()
+        self.lose("hostb")
+        for line in process.stderr:
+            if line == "waits until these hosts answer: hostb\n":
+                break
+        process.terminate()
+        result = self.finish(process, 30)
+        self.assertEqual(result.code, 3, str(result))
+        self.assertIn("stopped on request before the run started again; the newest checkpoint is out/checkpoint-",
+                      result.err)
+        self.assertIn("--set training.resume_from_checkpoint=out/checkpoint-", result.last)
+        self.assert_all_gone()
+
+
+def make_namespaces():
+    """Two hosts, each with a network of its own, and a link between them; whether that works here."""
+    commands = """ip netns add sl-a && ip netns add sl-b && ip link add va netns sl-a type veth peer name vb netns sl-b &&
+        ip -n sl-a address add 10.213.77.1/24 dev va && ip -n sl-b address add 10.213.77.2/24 dev vb &&
+        for host in a b; do ip -n sl-$host link set lo up && ip -n sl-$host link set v$host up || exit; done"""
+    return can("sh", "-c", commands)
+
+
+def remove_namespaces():
+    can("sh", "-c", "ip netns delete sl-a; ip netns delete sl-b")
+
+
+class Links(Hosts):
+    """Hosts are network namespaces."""
+
+    def setUp(self):
+        super().setUp()
+        remove_namespaces()
+        self.addCleanup(remove_namespaces)
+        if not make_namespaces():
+            self.skipTest("cannot make network namespaces")
+
+    test_goes_on_without_a_host = test_waits_for_a_host = test_signal_while_it_waits = None
+
+    def test_link_that_goes_down_and_comes_back(self):
+        sections = self.on_hosts(["sl-a", "sl-b"], enter="ip netns exec $host", training={"max_steps": 1000000},
+                                 mpi={"host_timeout": 6})
+        config = self.config(**sections)
+        process = subprocess.Popen(
+            ["ip", "netns", "exec", "sl-a", "unshare", "-u", "sh", "-c", f"hostname sl-a; exec {PROGRAM} train {config}"],
+            cwd=self.dir, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(process.kill)
+        self.wait_for_checkpoint()
+        (self.dir / "down-sl-b").touch()
+        begin = time.monotonic()
+        self.assertTrue(can("ip", "-n", "sl-a", "link", "set", "va", "down"))
+        lines = []
+        for line in process.stderr:
+            lines.append(line)
+            if line == "waits until these hosts answer: sl-b\n":
+                break
+        self.assertIn("  sl-b does not answer since 6 s (mpi_options.host_timeout)\n", lines)
+        self.assertLess(time.monotonic() - begin, 60)
+        # The link is still down.
+        self.wait_for(lambda: all(rank is None for rank in self.processes().values()), "the end of the ranks", 20)
+        step = self.checkpoints()[-1]
+        self.assertTrue(can("ip", "-n", "sl-a", "link", "set", "va", "up"))
+        (self.dir / "down-sl-b").unlink()
+        self.wait_for_checkpoint(above=step)
+        (self.dir / "out/stop").touch()
+        result = self.finish(process)
+        self.assertEqual(result.code, 3, str(result))
+        self.assertRegex(result.err, r"attempt 2 of at most 4 continues out/checkpoint-\d+\n")
+        steps = [line["step"] for line in self.metrics()]
+        self.assertEqual(steps, list(range(1, len(steps) + 1)))
+        self.assert_all_gone()
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
