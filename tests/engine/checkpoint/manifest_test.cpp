@@ -1,8 +1,7 @@
-#include "engine/checkpoint/manifest.h"
-
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "engine/checkpoint/piece_files.h"
 #include "engine/checkpoint/trainer_state.h"
 #include "models/files/file_layout.h"
 #include "tests/models/files/files.h"
