@@ -24,21 +24,29 @@ std::optional<Number> whole_number(std::string_view text) {
   return number;
 }
 
+// None if there is no such directory.
+std::vector<fs::path> entries_of(const fs::path& directory) {
+  std::vector<fs::path> entries;
+  std::error_code error;
+  for (fs::directory_iterator entry(directory, error), end; !error && entry != end; entry.increment(error))
+    entries.push_back(entry->path());
+  if (error && error != std::errc::no_such_file_or_directory && error != std::errc::not_a_directory)
+    throw RunError(cat(directory.string(), ": the checkpoints there cannot be listed: ", error.message()));
+  return entries;
+}
+
 // The names in a directory of checkpoints and parts whose name, without that of a part, `is_wanted`; of one checkpoint
 // the complete one first. See checkpoints_in.
 template <class IsWanted>
 std::vector<std::string> names_in(const fs::path& directory, const IsWanted& is_wanted) {
   std::vector<std::string> names;
-  std::error_code error;
-  for (fs::directory_iterator entry(directory, error), end; !error && entry != end; entry.increment(error)) {
-    const std::string name = entry->path().filename().string();
+  for (const auto& path : entries_of(directory)) {
+    const std::string name = path.filename().string();
     std::error_code unreadable;  // what it is will show when it is read
     if (is_wanted(checkpoint_of_part(name).value_or(name)) &&
-        (fs::exists(entry->path() / kManifestFile, unreadable) || unreadable))
+        (fs::exists(path / kManifestFile, unreadable) || unreadable))
       names.push_back(name);
   }
-  if (error && error != std::errc::no_such_file_or_directory && error != std::errc::not_a_directory)
-    throw RunError(cat(directory.string(), ": the checkpoints there cannot be listed: ", error.message()));
   std::ranges::sort(names);
   return names;
 }
@@ -114,15 +122,11 @@ void remove_checkpoint(const fs::path& path) {
 }
 
 void remove_unfinished(const fs::path& directory) {
-  std::vector<fs::path> unfinished;
-  for (const auto& entry : fs::directory_iterator(directory))
-    if (const auto name = entry.path().filename().string();
-        name.ends_with(kUnfinishedSuffix) &&
-        (name.starts_with(kPrefix) || name.starts_with(kSharedPrefix) || name.starts_with(kNewestFile)))
-      unfinished.push_back(entry.path());
-  for (const auto& path : unfinished) {
-    const std::string name = path.string();
-    const fs::path other = name.substr(0, name.rfind(kReplacedSuffix));
+  for (const auto& path : entries_of(directory)) {
+    const std::string name = path.filename().string(), whole = path.string();
+    const bool is_ours = name.starts_with(kPrefix) || name.starts_with(kSharedPrefix) || name.starts_with(kNewestFile);
+    if (!is_ours || !name.ends_with(kUnfinishedSuffix)) continue;
+    const fs::path other = whole.substr(0, whole.rfind(kReplacedSuffix));
     if (name.ends_with(kReplacedSuffix) && !fs::exists(other))
       fs::rename(path, other);  // its run was killed before the checkpoint that replaces it was there
     else
