@@ -23,6 +23,7 @@
 #include "core/memory/caching_allocator.h"
 #include "engine/checkpoint/checkpoint_reader.h"
 #include "engine/checkpoint/checkpoint_saver.h"
+#include "engine/checkpoint/checkpoint_union.h"
 #include "engine/commands/job_parts.h"
 #include "engine/config/config.h"
 #include "engine/config/rules/optimizer_rules.h"
@@ -103,6 +104,7 @@ class Bench {
  private:
   void measure_saving(nlohmann::json& line) {
     CheckpointSaverParts parts{.directory = options_.directory,
+                               .stores = find_stores(options_.directory, *context_.world),
                                .spec = parts_.model.spec,
                                .parameters = trainer_.parameters(),
                                .optimizer = &trainer_.optimizer(),
@@ -146,7 +148,7 @@ class Bench {
     const double copy = steady_seconds() - start;
     for (bool done = false; !done; ++steps) {
       train(1);
-      if (saver.is_pending() && !any(saver.is_writing())) saver.publish();
+      if (saver.is_pending() && !any(saver.is_writing())) saver.proceed();
       done = !any(context_.first() && !watch.seconds());
       const double now = steady_seconds();
       stall += now - start - plain;
@@ -172,10 +174,11 @@ class Bench {
   }
 
   double read(const std::string& path) {
+    const Stores stores = find_stores(fs::path(path).parent_path(), *context_.world);
     if (context_.first()) drop_from_page_cache(path);
     context_.world->barrier();
     const double start = steady_seconds();
-    const auto damage = verify_checkpoint(path, *context_.world);
+    const auto damage = complete_checkpoint(path, stores, *context_.world);
     if (!damage.empty()) throw DataError(damage.front());
     load_checkpoint_parameters(path, parts_, trainer_.parameters());
     read_optimizer_state(path, trainer_.parameters(), trainer_.optimizer(), optimizer_options(config_.training),

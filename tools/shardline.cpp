@@ -199,7 +199,7 @@ int run(int argc, char** argv) {
   auto* flight = app.add_subcommand("flight", "Show the last communication calls of each rank of a training run");
   flight->add_option("output_dir", line.output_dir, "output_dir of the run")->required();
   std::string checkpoint_path;
-  auto* checkpoint = app.add_subcommand("checkpoint", "Inspect or verify a checkpoint");
+  auto* checkpoint = app.add_subcommand("checkpoint", "Inspect, verify or merge checkpoints");
   checkpoint->require_subcommand(1);
   auto* inspect = checkpoint->add_subcommand("inspect", "Show what a checkpoint contains");
   auto* verify = checkpoint->add_subcommand("verify", "Compare every byte of a checkpoint with its checksums");
@@ -207,6 +207,11 @@ int run(int argc, char** argv) {
     sub->add_option("path", checkpoint_path, "A checkpoint, or a directory whose newest one is taken")
         ->required()
         ->check(CLI::ExistingDirectory);
+  std::vector<std::string> parts;
+  auto* merge = checkpoint->add_subcommand("merge", "Make a complete checkpoint of the parts that hosts have saved");
+  merge->add_option("part", parts, "Directories of its parts")->required()->check(CLI::ExistingDirectory);
+  merge->add_option("--output", checkpoint_path, "Directory of the complete checkpoint, which must not exist")
+      ->required();
   add_generate_options(*generate, line);
   for (auto* sub : {generate, plan, info}) sub->add_flag("--json", line.json, "Print JSON");
   profile->add_option("--output", line.profile, "File to write; default: OUTPUT_DIR/profile.json");
@@ -246,6 +251,7 @@ int run(int argc, char** argv) {
                     [&](const Config& config, RankContext& context) { profile_job(config, line.profile, context); });
   if (*flight) print_flights(line.output_dir);
   if (*inspect) std::cout << checkpoint_text(checkpoint_path);
+  if (*merge) std::cout << merge_checkpoint(parts, checkpoint_path);
   if (*verify) std::cout << verified_text(checkpoint_path);
   if (*plan) std::cout << run_plan(line);
   if (*info) std::cout << info_text(line.config.empty() ? std::nullopt : std::optional(load(line)), line.json);

@@ -136,28 +136,30 @@ int sender_to(int writer, const Holding& holding) {
 }
 
 BlockPlan make_block_plan(const CheckpointContents& contents, const std::vector<HeldPart>& parts, Communicator& world,
-                          const std::vector<int>& writers, int64_t block_bytes) {
+                          const std::vector<std::vector<int>>& writers, int64_t block_bytes) {
   BlockPlan plan;
   plan.holdings = gather_holdings(contents, parts, world);
   const BlockShares shares(contents, plan.holdings);
-  std::vector<int> holders;  // of the run of blocks that begins at `begin`
-  size_t begin = 0;
-  for (size_t file = 0; file < contents.files().size(); ++file) {
-    const int64_t bytes = contents.files()[file]->bytes;
-    for (int64_t from = 0; from < bytes; from += block_bytes) {
-      const Block block{file, from, std::min(block_bytes, bytes - from), 0};
-      std::vector<int> of_block;
-      std::ranges::set_intersection(shares.main_holders(block), writers, std::back_inserter(of_block));
-      if (of_block.empty()) of_block = writers;
-      if (of_block != holders) {
-        divide(plan.blocks, begin, plan.blocks.size(), holders);
-        begin = plan.blocks.size();
-        holders = std::move(of_block);
+  for (const auto& group : writers) {
+    std::vector<int> holders;  // of the run of blocks that begins at `begin`
+    size_t begin = plan.blocks.size();
+    for (size_t file = 0; file < contents.files().size(); ++file) {
+      const int64_t bytes = contents.files()[file]->bytes;
+      for (int64_t from = 0; from < bytes; from += block_bytes) {
+        const Block block{file, from, std::min(block_bytes, bytes - from), 0};
+        std::vector<int> of_block;
+        std::ranges::set_intersection(shares.main_holders(block), group, std::back_inserter(of_block));
+        if (of_block.empty()) of_block = group;
+        if (of_block != holders) {
+          divide(plan.blocks, begin, plan.blocks.size(), holders);
+          begin = plan.blocks.size();
+          holders = std::move(of_block);
+        }
+        plan.blocks.push_back(block);
       }
-      plan.blocks.push_back(block);
     }
+    divide(plan.blocks, begin, plan.blocks.size(), holders);
   }
-  divide(plan.blocks, begin, plan.blocks.size(), holders);
   return plan;
 }
 

@@ -25,14 +25,14 @@ struct Holding {
 
 // Equal on all ranks.
 struct BlockPlan {
-  std::vector<Block> blocks;                   // in the order of their bytes
+  std::vector<Block> blocks;                   // of one group of writers after the other, in the order of their bytes
   std::vector<std::vector<Holding>> holdings;  // by tensor
 };
 
-// Collective over the world. parts: of this rank. writers: the ranks that can write, ascending, at least one. Throws
-// InvariantError if an element is held by no rank.
+// Collective over the world. parts: of this rank. writers: groups of ranks that can write, ascending; each group writes
+// every block. Throws InvariantError if an element is held by no rank.
 BlockPlan make_block_plan(const CheckpointContents& contents, const std::vector<HeldPart>& parts, Communicator& world,
-                          const std::vector<int>& writers, int64_t block_bytes);
+                          const std::vector<std::vector<int>>& writers, int64_t block_bytes);
 
 // The elements of a tensor that are in a block, as a range of the flat tensor.
 struct BlockRange {

@@ -14,7 +14,15 @@ namespace shardline {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr std::string_view kPrefix = "checkpoint-";
+constexpr std::string_view kPrefix = "checkpoint-", kPart = ".part-", kOf = "-of-";
+
+template <class Number>
+std::optional<Number> whole_number(std::string_view text) {
+  Number number = 0;
+  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || rest != text.data() + text.size()) return {};
+  return number;
+}
 
 // None if there is no such directory.
 std::vector<fs::path> entries_of(const fs::path& directory) {
@@ -27,6 +35,22 @@ std::vector<fs::path> entries_of(const fs::path& directory) {
   return entries;
 }
 
+// The names in a directory of checkpoints and parts whose name, without that of a part, `is_wanted`; of one checkpoint
+// the complete one first. See checkpoints_in.
+template <class IsWanted>
+std::vector<std::string> names_in(const fs::path& directory, const IsWanted& is_wanted) {
+  std::vector<std::string> names;
+  for (const auto& path : entries_of(directory)) {
+    const std::string name = path.filename().string();
+    std::error_code unreadable;  // what it is will show when it is read
+    if (is_wanted(checkpoint_of_part(name).value_or(name)) &&
+        (fs::exists(path / kManifestFile, unreadable) || unreadable))
+      names.push_back(name);
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
 }  // namespace
 
 std::string checkpoint_name(int64_t step) {
@@ -35,11 +59,24 @@ std::string checkpoint_name(int64_t step) {
 
 std::optional<int64_t> step_of_checkpoint(const std::string& name) {
   if (!name.starts_with(kPrefix)) return {};
-  int64_t step = 0;
-  const char *begin = name.data() + kPrefix.size(), *end = name.data() + name.size();
-  const auto [rest, error] = std::from_chars(begin, end, step);
-  if (error != std::errc() || rest != end || step < 0 || checkpoint_name(step) != name) return {};
-  return step;
+  const auto step = whole_number<int64_t>(std::string_view(name).substr(kPrefix.size()));
+  return step && *step >= 0 && checkpoint_name(*step) == name ? step : std::nullopt;
+}
+
+std::string part_path(const std::string& checkpoint, const PartNumber& part) {
+  return cat(checkpoint, kPart, part.number, kOf, part.count);
+}
+
+std::optional<std::string> checkpoint_of_part(const std::string& path) {
+  const size_t begin = path.rfind(kPart), of = path.rfind(kOf);
+  if (begin == std::string::npos || of == std::string::npos || of < begin) return {};
+  const std::string_view text = path;
+  const auto number = whole_number<int>(text.substr(begin + kPart.size(), of - begin - kPart.size()));
+  const auto count = whole_number<int>(text.substr(of + kOf.size()));
+  const std::string checkpoint = path.substr(0, begin);
+  if (!number || !count || *number < 1 || *number > *count || part_path(checkpoint, {*number, *count}) != path)
+    return {};
+  return checkpoint;
 }
 
 std::string random_digits() {
@@ -51,13 +88,27 @@ std::string random_digits() {
 
 std::vector<CheckpointPlace> checkpoints_in(const fs::path& directory) {
   std::vector<CheckpointPlace> places;
-  for (const auto& path : entries_of(directory)) {
-    const auto step = step_of_checkpoint(path.filename().string());
-    std::error_code unreadable;  // what it is will show when it is read
-    if (step && (fs::exists(path / kManifestFile, unreadable) || unreadable)) places.push_back({*step, path});
-  }
-  std::ranges::sort(places, [](const auto& a, const auto& b) { return a.step > b.step; });
+  for (const auto& name : names_in(directory, step_of_checkpoint))
+    places.push_back({*step_of_checkpoint(checkpoint_of_part(name).value_or(name)), directory / name});
+  std::ranges::stable_sort(places, [](const auto& a, const auto& b) { return a.step > b.step; });
   return places;
+}
+
+std::vector<std::string> places_of(const std::string& checkpoint) {
+  const fs::path directory = fs::path(checkpoint).parent_path(), name = fs::path(checkpoint).filename();
+  std::vector<std::string> places;
+  for (const auto& entry :
+       names_in(directory.empty() ? "." : directory, [&](const auto& other) { return other == name; }))
+    places.push_back(checkpoint + entry.substr(name.string().size()));
+  return places;
+}
+
+void publish_checkpoint(const std::string& unfinished, const std::string& path) {
+  std::error_code ignored;
+  const bool replaces = fs::exists(path, ignored);
+  replaces ? exchange_files(unfinished, path) : rename_file(unfinished, path);
+  sync_directory(fs::path(path).parent_path().string());
+  if (replaces) fs::remove_all(unfinished, ignored);
 }
 
 void remove_checkpoint(const fs::path& path) {
@@ -83,10 +134,8 @@ void remove_unfinished(const fs::path& directory) {
   }
 }
 
-std::string claim_directory(const fs::path& directory) {
-  const std::string attempt = random_digits();
+void claim_directory(const fs::path& directory, const std::string& attempt) {
   write_file((directory / kAttemptFile).string(), attempt + "\n");
-  return attempt;
 }
 
 void require_claim(const fs::path& directory, const std::string& attempt) {

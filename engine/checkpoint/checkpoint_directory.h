@@ -1,4 +1,5 @@
-// The names of checkpoints in a directory.
+// The names of checkpoints in a directory. A checkpoint is a directory that is complete, or several parts of it: where
+// hosts do not share the directory, each has the part that its ranks wrote.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -15,17 +16,32 @@ inline constexpr const char* kNewestFile = "newest";     // names the newest che
 std::string checkpoint_name(int64_t step);                           // "checkpoint-500"
 std::optional<int64_t> step_of_checkpoint(const std::string& name);  // and back
 
+struct PartNumber {
+  int number = 1, count = 1;  // number: from 1 to count
+  auto operator<=>(const PartNumber&) const = default;
+};
+// The directory of a part of a checkpoint: "checkpoint-500.part-1-of-2".
+std::string part_path(const std::string& checkpoint, const PartNumber& part);
+// And back: the path of the checkpoint; unset if it is not that of a part.
+std::optional<std::string> checkpoint_of_part(const std::string& path);
+
 // 16 hexadecimal digits, different every time.
 std::string random_digits();
 
 struct CheckpointPlace {
   int64_t step;
-  std::filesystem::path path;
+  std::filesystem::path path;  // of a complete checkpoint or of a part
 };
-// Directories that have a checkpoint's name and a manifest, the newest first, and those of which that cannot be known.
-// None if there is no such directory. Throws RunError if it cannot be read.
+// Directories that have the name of a checkpoint, or of a part of one, and a manifest, and those of which that cannot
+// be known: the newest first, and of one step the complete one first. None if there is no such directory. Throws
+// RunError if it cannot be read.
 std::vector<CheckpointPlace> checkpoints_in(const std::filesystem::path& directory);
+// The same of the checkpoint at this path, whose name need not be that of a step, and of the parts beside it.
+std::vector<std::string> places_of(const std::string& checkpoint);
 
+// Gives a checkpoint, or a part of one, its name when its files are on the disk. Another one of that name, from an
+// earlier attempt, is there until then.
+void publish_checkpoint(const std::string& unfinished, const std::string& path);
 // Removes a checkpoint in an order in which what is left is never taken for one.
 void remove_checkpoint(const std::filesystem::path& path);
 
@@ -34,7 +50,7 @@ void remove_unfinished(const std::filesystem::path& directory);
 
 // An attempt of a run to train: from its start to its end in any way. The last one that has claimed a directory is the
 // only one whose checkpoints appear there, also if an earlier one, on a host that was cut off, still runs.
-std::string claim_directory(const std::filesystem::path& directory);  // the new attempt's name
+void claim_directory(const std::filesystem::path& directory, const std::string& attempt);
 // Throws RunError if a later attempt has claimed the directory.
 void require_claim(const std::filesystem::path& directory, const std::string& attempt);
 inline constexpr const char* kAttemptFile = ".attempt";  // names it

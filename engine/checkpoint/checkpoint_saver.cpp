@@ -1,15 +1,15 @@
 #include "engine/checkpoint/checkpoint_saver.h"
 
-#include <ATen/ops/tensor.h>
-
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
 
 #include "core/error.h"
 #include "core/files/disk_file.h"
 #include "engine/checkpoint/checkpoint_directory.h"
-#include "engine/checkpoint/shared_directory.h"
+#include "engine/checkpoint/piece_files.h"
 #include "models/files/hf_layout.h"
 
 namespace shardline {
@@ -17,47 +17,57 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What a rank reports of its blocks: an error, or its pieces.
+// What a rank reports of its blocks.
 struct PieceRow {
   int64_t file, end;
   uint64_t checksum;
 };
 
-std::string report_of(const BackgroundWriter& writer, const std::vector<Block>& blocks) {
-  if (!writer.error().empty()) return "!" + writer.error();
-  std::vector<PieceRow> rows;
-  for (size_t i = 0; i < blocks.size(); ++i) {
-    const auto& block = writer.blocks()[i];
-    for (size_t piece = 0; piece < block.piece_ends.size(); ++piece)
-      rows.push_back({static_cast<int64_t>(blocks[i].file), block.piece_ends[piece], block.checksums[piece]});
-  }
-  return "=" + std::string(reinterpret_cast<const char*>(rows.data()), rows.size() * sizeof(PieceRow));
-}
-
-void add_pieces(const std::string& report, const CheckpointContents& contents, Manifest& manifest) {
+std::vector<PieceRow> rows_of(const std::string& report) {
   std::vector<PieceRow> rows((report.size() - 1) / sizeof(PieceRow));
   std::memcpy(rows.data(), report.data() + 1, rows.size() * sizeof(PieceRow));
-  for (const auto& row : rows) manifest.files[contents.files()[row.file]->name].push_back({row.end, row.checksum});
+  return rows;
 }
 
-// The ranks that see the directory of rank 0, which makes it.
-std::vector<int> writers_of(const std::string& directory, Communicator& world) {
-  if (world.rank() == 0) make_directories(directory);
-  const auto reasons = reasons_against_sharing(directory, world, /*asks=*/true);
-  std::vector<int> writers;
-  for (size_t rank = 0; rank < reasons.size(); ++rank)
-    if (reasons[rank].empty()) writers.push_back(rank);
-  return writers;
+// Ranks report "=" and a result, or "!" and an error. Empty if there is no error.
+std::string first_failure(const std::vector<std::string>& reports) {
+  for (const auto& report : reports)
+    if (report.front() == '!') return report.substr(1);
+  return "";
 }
 
-// Gives the directory its name. Another checkpoint of that name, from an earlier attempt, is there until then.
-void publish_directory(const std::string& unfinished, const std::string& path) {
-  const std::string parent = fs::path(path).parent_path().string();
-  std::error_code ignored;
-  const bool replaces = fs::exists(path, ignored);
-  replaces ? exchange_files(unfinished, path) : rename_file(unfinished, path);
-  sync_directory(parent);
-  if (replaces) fs::remove_all(unfinished, ignored);
+// Groups of ranks of which each writes every block.
+std::vector<std::vector<int>> writers_of(const CheckpointSaverParts& parts) {
+  std::vector<std::vector<int>> groups;
+  for (const size_t store : parts.stores.writable()) {
+    if (groups.empty() || parts.on_each_store) groups.emplace_back();
+    const auto& ranks = parts.stores.all[store].ranks;
+    groups.back().insert(groups.back().end(), ranks.begin(), ranks.end());
+  }
+  for (auto& group : groups) std::ranges::sort(group);
+  std::string obstacles;
+  for (const auto& store : parts.stores.all) obstacles += cat("\n  host ", store.host, ": ", store.obstacle);
+  if (groups.empty()) throw RunError(cat("no checkpoints can be saved in ", parts.directory, ":", obstacles));
+  return groups;
+}
+
+// That of this rank's store.
+std::optional<ManifestPart> part_of(const CheckpointSaverParts& parts) {
+  const auto writable = parts.stores.writable();
+  if (parts.on_each_store || writable.size() < 2) return {};
+  ManifestPart part{.part = {.count = static_cast<int>(writable.size())}};
+  for (size_t i = 0; i < writable.size(); ++i) {
+    part.hosts.push_back(parts.stores.all[writable[i]].host);
+    if (writable[i] == parts.stores.mine) part.part.number = i + 1;
+  }
+  return part;
+}
+
+// Gives all ranks the files of rank 0.
+void broadcast_files(std::map<std::string, std::string>& files, Communicator& world) {
+  const auto bytes = nlohmann::json::to_msgpack(files);
+  const std::string text = broadcast_string(world, {bytes.begin(), bytes.end()}, 0);
+  files = nlohmann::json::from_msgpack(text).get<std::map<std::string, std::string>>();
 }
 
 std::string failure_of(const std::function<void()>& work) {
@@ -76,9 +86,16 @@ void remove_old(const std::string& directory, int64_t keep, int64_t saved, int64
   const auto places = checkpoints_in(directory);
   const bool has_best =
       best != saved && std::ranges::any_of(places, [&](const auto& place) { return place.step == best; });
-  int64_t room = keep - 1 - (has_best ? 1 : 0);
-  for (const auto& [step, path] : places)
-    if (step < saved && step != best && room-- <= 0) remove_checkpoint(path);
+  int64_t room = keep - 1 - (has_best ? 1 : 0), kept = -1;
+  for (const auto& [step, path] : places) {
+    if (step >= saved || step == best || step == kept) continue;
+    if (room > 0) {
+      --room;
+      kept = step;
+    } else {
+      remove_checkpoint(path);
+    }
+  }
 }
 
 }  // namespace
@@ -87,21 +104,40 @@ CheckpointSaver::CheckpointSaver(CheckpointSaverParts parts)
     : parts_(std::move(parts)),
       world_(parts_.parameters.groups().world),
       contents_(parts_.spec, parts_.parameters.trained_type(), parts_.optimizer_options),
-      snapshot_(contents_, held_parts(contents_, parts_.parameters, parts_.optimizer), world_,
-                writers_of(parts_.directory, *world_), parts_.block_bytes) {
-  attempt_ = broadcast_string(*world_, world_->rank() == 0 ? claim_directory(parts_.directory) : "", 0);
+      writers_(writers_of(parts_)),
+      snapshot_(contents_, held_parts(contents_, parts_.parameters, parts_.optimizer), world_, writers_,
+                parts_.block_bytes),
+      leads_(parts_.stores.leads(world_->rank()) && parts_.stores.all[parts_.stores.mine].obstacle.empty()),
+      part_(part_of(parts_)),
+      bytes_(contents_.files().size()) {
+  attempt_ = broadcast_string(*world_, world_->rank() == 0 ? random_digits() : "", 0);
+  if (leads_) claim_directory(parts_.directory, attempt_);
+  for (const auto& block : snapshot_.blocks_of_all()) {
+    if (!std::ranges::binary_search(parts_.stores.all[parts_.stores.mine].ranks, block.writer)) continue;
+    if (block.writer == world_->rank()) begins_.push_back(bytes_[block.file]);
+    bytes_[block.file] += block.length;
+  }
 }
 
-// On rank 0. Returns why it failed.
+// "!" and an error of this rank, as first_failure expects it.
+std::string CheckpointSaver::error_text(const std::string& error) const {
+  const auto& stores = parts_.stores;
+  return cat("!", stores.all.size() > 1 ? cat("host ", stores.all[stores.mine].host, ": ") : "", error);
+}
+
+// On leaders.
 std::string CheckpointSaver::make_files() const {
-  return failure_of([&] {
+  const std::string failure = failure_of([&] {
     std::error_code error;
     fs::remove_all(started_->unfinished, error);
     fs::create_directories(started_->unfinished, error);
     if (error) throw RunError(cat(started_->unfinished, ": cannot be created: ", error.message()));
-    for (const auto* file : contents_.files())
-      DiskFile::create(file_in(started_->unfinished, file->name)).reserve(file->bytes);
+    for (size_t file = 0; file < bytes_.size(); ++file)
+      if (bytes_[file] > 0)
+        DiskFile::create(file_in(started_->unfinished, stored_name(contents_.files()[file]->name, !!part_)))
+            .reserve(bytes_[file]);
   });
+  return failure.empty() ? "=" : error_text(failure);
 }
 
 std::vector<BlockToWrite> CheckpointSaver::blocks_to_write() const {
@@ -111,99 +147,148 @@ std::vector<BlockToWrite> CheckpointSaver::blocks_to_write() const {
     std::vector<int64_t> borders;
     for (const auto& range : ranges_of(contents_, block)) borders.push_back(range.byte_in_block);
     auto ends = piece_ends(block.length, parts_.block_bytes, borders);
-    for (auto& end : ends) end += block.begin;
-    blocks.push_back({file_in(started_->unfinished, contents_.files()[block.file]->name), block.begin,
-                      snapshot_.bytes(i), std::move(ends)});
+    for (auto& end : ends) end += begins_[i];
+    blocks.push_back({file_in(started_->unfinished, stored_name(contents_.files()[block.file]->name, !!part_)),
+                      begins_[i], snapshot_.bytes(i), std::move(ends)});
   }
   return blocks;
 }
 
 void CheckpointSaver::start(int64_t step, std::map<std::string, std::string> files, int64_t best) {
   finish();
-  const std::string path = file_in(parts_.directory, checkpoint_name(step));
+  const std::string checkpoint = file_in(parts_.directory, checkpoint_name(step));
+  const std::string path = part_ ? part_path(checkpoint, part_->part) : checkpoint;
   started_ = {.step = step, .best = best, .unfinished = cat(path, ".", attempt_, kUnfinishedSuffix), .path = path};
-  const bool first = world_->rank() == 0;
-  const std::string failure = broadcast_string(*world_, first ? make_files() : "", 0);
-  if (!failure.empty()) {
-    if (first) give_up(*started_, failure);
-    return started_.reset();
-  }
+  stage_ = Stage::writing;
+  const std::string failure = first_failure(gather_strings(*world_, leads_ ? make_files() : "="));
+  if (!failure.empty()) return give_up(failure);
   snapshot_.take();
-  if (first) {
-    Files all = parts_.files;
-    files.merge(all);
-    for (auto& [name, text] : contents_.indexes()) files[name] = text;
-  }
-  started_->small_files = std::make_shared<const Files>(std::move(files));
-  writer_ = std::make_unique<BackgroundWriter>(blocks_to_write(), snapshot_.memory(), [started = *started_] {
-    for (const auto& [name, text] : *started.small_files) write_file(file_in(started.unfinished, name), text);
-  });
+  Files all = parts_.files;
+  files.merge(all);
+  if (parts_.stores.all.size() > 1) broadcast_files(files, *world_);
+  for (auto& [name, text] : contents_.indexes()) files[name] = text;
+  if (leads_) started_->small_files = std::make_shared<const Files>(std::move(files));
+  work_ =
+      std::make_unique<BackgroundWriter>(blocks_to_write(), snapshot_.memory(),
+                                         [started = *started_, in_part = !!part_, sync_records = parts_.sync_records] {
+                                           if (sync_records) *started.unsynced = failure_of(sync_records);
+                                           if (!started.small_files) return;
+                                           for (const auto& [name, text] : *started.small_files)
+                                             write_file(file_in(started.unfinished, stored_name(name, in_part)), text);
+                                         });
 }
 
-void CheckpointSaver::publish() {
-  writer_->wait();
-  const auto reports = gather_strings(*world_, report_of(*writer_, snapshot_.blocks()));
-  writer_.reset();
-  const auto failed = std::ranges::find_if(reports, [](const auto& report) { return report.front() == '!'; });
-  if (world_->rank() == 0 && failed != reports.end()) give_up(*started_, failed->substr(1));
-  if (world_->rank() != 0 || failed != reports.end()) return started_.reset();
-  wait_for_publisher();
-  Manifest manifest{.step = started_->step};
-  for (const auto& report : reports) add_pieces(report, contents_, manifest);
+// What this rank has to say about the stage that it has done.
+std::string CheckpointSaver::report() const {
+  if (work_ && !work_->error().empty()) return error_text(work_->error());
+  std::vector<PieceRow> rows;
+  for (size_t i = 0; stage_ == Stage::writing && i < snapshot_.blocks().size(); ++i) {
+    const Block& of_file = snapshot_.blocks()[i];
+    const BlockToWrite& written = work_->blocks()[i];
+    for (size_t piece = 0; piece < written.piece_ends.size(); ++piece)
+      rows.push_back({static_cast<int64_t>(of_file.file), of_file.begin + written.piece_ends[piece] - written.begin,
+                      written.checksums[piece]});
+  }
+  return "=" + std::string(reinterpret_cast<const char*>(rows.data()), rows.size() * sizeof(PieceRow));
+}
+
+// That of this store.
+Manifest CheckpointSaver::make_manifest(const std::vector<std::string>& reports) const {
+  const auto& mine = parts_.stores.all[parts_.stores.mine].ranks;
+  Manifest manifest{.step = started_->step, .part = part_};
+  std::set<std::pair<std::string, int64_t>> here;  // ends of pieces
+  for (const auto& group : writers_) {
+    if (!std::ranges::binary_search(group, mine.front())) continue;
+    for (const int rank : group)
+      for (const auto& row : rows_of(reports[rank])) {
+        const std::string& name = contents_.files()[row.file]->name;
+        manifest.files[name].push_back({row.end, row.checksum});
+        if (std::ranges::binary_search(mine, rank)) here.emplace(name, row.end);
+      }
+  }
   for (auto& [name, pieces] : manifest.files)
     std::ranges::sort(pieces, [](const auto& a, const auto& b) { return a.end < b.end; });
-  for (const auto& [name, text] : *started_->small_files) manifest.files[name] = pieces_of(text);
-  publishing_ = std::make_shared<Publishing>(*started_);
-  publisher_ = std::make_unique<BackgroundWriter>(
-      std::vector<BlockToWrite>{}, nullptr,
-      [manifest = std::move(manifest), publishing = publishing_, directory = parts_.directory, keep = parts_.keep,
-       attempt = attempt_, sync_records = parts_.sync_records] {
-        const Started& started = publishing->started;
-        const std::string unsynced = sync_records ? failure_of(sync_records) : "";
-        write_file(file_in(started.unfinished, kManifestFile), manifest_text(manifest));
-        sync_directory(started.unfinished);
-        require_claim(directory, attempt);
-        publish_directory(started.unfinished, started.path);
-        publishing->published = true;
-        write_file(file_in(directory, kNewestFile), checkpoint_name(started.step) + "\n");
-        remove_old(directory, keep, started.step, started.best);
-        if (!unsynced.empty()) throw RunError(unsynced);
-      });
-  started_.reset();
+  for (const auto& [name, text] : *started_->small_files) {
+    manifest.files[name] = pieces_of(text);
+    here.emplace(name, text.size());
+  }
+  if (part_)
+    for (const auto& [name, pieces] : manifest.files)
+      for (size_t i = 0; i < pieces.size(); ++i)
+        if (here.contains({name, pieces[i].end})) add_piece(*manifest.part, name, i);
+  return manifest;
 }
 
-// On rank 0.
-void CheckpointSaver::wait_for_publisher() {
-  if (!publisher_) return;
-  publisher_->wait();
-  const Started& started = publishing_->started;
-  const std::string name = checkpoint_name(started.step);
-  if (publishing_->published) {
-    last_saved_ = started.step;
-    if (!publisher_->error().empty()) failure_ = cat(name, " was saved, but: ", publisher_->error());
-  } else {
-    give_up(started, publisher_->error());
+void CheckpointSaver::proceed() {
+  if (work_) work_->wait();
+  const auto reports = gather_strings(*world_, report());
+  const bool done_here = work_ && work_->error().empty();
+  const std::string failure = first_failure(reports);
+  work_.reset();
+  switch (stage_) {
+    case Stage::idle:
+      return;
+    case Stage::writing:
+      if (!failure.empty()) return give_up(failure);
+      stage_ = Stage::publishing;
+      if (leads_)
+        lead(
+            [manifest = make_manifest(reports), started = *started_, directory = parts_.directory, attempt = attempt_] {
+              write_file(file_in(started.unfinished, kManifestFile), manifest_text(manifest));
+              sync_directory(started.unfinished);
+              require_claim(directory, attempt);
+              publish_checkpoint(started.unfinished, started.path);
+            });
+      return;
+    case Stage::publishing:
+      if (!failure.empty()) return give_up(failure, /*is_published=*/done_here);
+      stage_ = Stage::tidying;
+      last_saved_ = started_->step;
+      if (leads_)
+        lead([started = *started_, directory = parts_.directory, keep = parts_.keep] {
+          write_file(file_in(directory, kNewestFile), checkpoint_name(started.step) + "\n");
+          remove_old(directory, keep, started.step, started.best);
+        });
+      return;
+    case Stage::tidying:
+      if (const auto& reason = failure.empty() ? *started_->unsynced : failure; !reason.empty())
+        fail(cat("was saved, but: ", reason));
+      stage_ = Stage::idle;
+      started_.reset();
   }
-  publisher_.reset();
+}
+
+void CheckpointSaver::lead(std::function<void()> work) {
+  work_ = std::make_unique<BackgroundWriter>(std::vector<BlockToWrite>{}, nullptr, std::move(work));
 }
 
 void CheckpointSaver::finish(const LongWork::Show& show) {
-  if (!is_pending()) {  // what is being published concerns rank 0 alone
-    wait_for_publisher();
-    return;
+  while (is_pending()) {
+    if (stage_ == Stage::writing) {
+      LongWork work(*world_, "writing a checkpoint", show);
+      work_->wait([&](int64_t written) { work.report(written, snapshot_.total_bytes()); });
+      work.finish();
+    }
+    proceed();
   }
-  LongWork work(*world_, "writing a checkpoint", show);
-  writer_->wait([&](int64_t written) { work.report(written, snapshot_.total_bytes()); });
-  work.finish();
-  publish();
-  wait_for_publisher();
 }
 
-// On rank 0.
-void CheckpointSaver::give_up(const Started& started, const std::string& reason) {
-  failure_ = cat(checkpoint_name(started.step), " was not saved: ", reason);
-  std::error_code ignored;
-  fs::remove_all(started.unfinished, ignored);
+// A checkpoint that not all stores have is removed from the others: is_published says that this one has it.
+void CheckpointSaver::give_up(const std::string& reason, bool is_published) {
+  fail("was not saved: " + reason);
+  if (leads_) {
+    try {
+      if (is_published) remove_checkpoint(started_->path);
+      fs::remove_all(started_->unfinished);
+    } catch (const std::exception&) {  // there is a failure to report already
+    }
+  }
+  stage_ = Stage::idle;
+  started_.reset();
+}
+
+void CheckpointSaver::fail(const std::string& what) {
+  if (world_->rank() == 0) failure_ = cat(checkpoint_name(started_->step), " ", what);
 }
 
 std::string CheckpointSaver::take_failure() {

@@ -2,14 +2,14 @@
 // optimizer's state in the same coordinates (contents.h), trainer_state.json, the resolved config and a manifest.
 //
 // A checkpoint appears complete or not at all. It is written into checkpoint-<step>.<attempt>.incomplete, brought onto
-// the disk, gets its manifest and then its name, unless a later attempt has claimed the directory. All ranks call the
-// same functions in the same order:
+// the disk, gets its manifest and then its name, unless a later attempt has claimed the directory. Older ones are
+// removed once that is the case in all stores. Where there are several stores, each gets the part of the checkpoint
+// that its ranks write, or all of it. All ranks call the same functions in the same order:
 //
 //   start()    copies the present values; training may go on while the ranks write their blocks in the background
-//   publish()  once is_writing() is false on every rank
+//   proceed()  whenever is_pending() and is_writing() is false on every rank: begins the next stage
 //   finish()   before the end of the run
 #pragma once
-#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -21,11 +21,14 @@
 #include "engine/checkpoint/contents.h"
 #include "engine/checkpoint/manifest.h"
 #include "engine/checkpoint/snapshot.h"
+#include "engine/checkpoint/stores.h"
 
 namespace shardline {
 
 struct CheckpointSaverParts {
-  std::string directory;  // where the checkpoints are made
+  std::string directory;       // where the checkpoints are made
+  Stores stores;               // of the directory
+  bool on_each_store = false;  // every store gets all of a checkpoint
   const ModelSpec& spec;
   StageParameters& parameters;
   Optimizer* optimizer = nullptr;  // null: checkpoints without its state
@@ -40,7 +43,8 @@ struct CheckpointSaverParts {
 
 class CheckpointSaver {
  public:
-  // Collective over the world, as are start(), publish() and finish(). The memory of the values must stay where it is.
+  // Collective over the world, as are start(), proceed() and finish(). The memory of the values must stay where it is.
+  // Throws RunError if no store can be written to.
   explicit CheckpointSaver(CheckpointSaverParts parts);
   // What is not complete stays under its unfinished name; see BackgroundWriter about work that is under way.
   ~CheckpointSaver() = default;
@@ -54,45 +58,52 @@ class CheckpointSaver {
   // never removed; -1: there is none. Finishes an earlier checkpoint first. A checkpoint that cannot be made is given
   // up; see take_failure.
   void start(int64_t step, std::map<std::string, std::string> files, int64_t best = -1);
-  bool is_pending() const { return writer_ != nullptr; }  // started and not yet published; the same on all ranks
-  bool is_writing() const { return writer_ && !writer_->is_done(); }  // on this rank
-  // Call it when no rank is writing.
-  void publish();
+  bool is_pending() const { return stage_ != Stage::idle; }       // the same on all ranks
+  bool is_writing() const { return work_ && !work_->is_done(); }  // on this rank
+  void proceed();
   // Waits for everything that was started, with a time limit that is renewed while bytes arrive on the disk. `show`
   // receives the bytes of all ranks.
   void finish(const LongWork::Show& show = {});
 
   // On rank 0: why checkpoints could not be saved since the last call; empty if all were.
   std::string take_failure();
-  // On rank 0: the step of the last checkpoint that is complete on the disk; -1: none.
+  // The step of the last checkpoint that is complete in all stores; -1: none.
   int64_t last_saved() const { return last_saved_; }
 
  private:
+  // writing: blocks, and the leader the small files. publishing: the leader, the manifest and the name. tidying: the
+  // leader, what comes after that in all stores.
+  enum class Stage { idle, writing, publishing, tidying };
   using Files = std::map<std::string, std::string>;  // contents by name
   struct Started {
     int64_t step = 0, best = -1;
     std::string unfinished, path;              // directories
-    std::shared_ptr<const Files> small_files;  // on rank 0
-  };
-  struct Publishing {
-    explicit Publishing(Started checkpoint) : started(std::move(checkpoint)) {}
-    const Started started;
-    std::atomic<bool> published = false;  // the directory has its name
+    std::shared_ptr<const Files> small_files;  // on leaders
+    // On rank 0: why the records are not on the disk.
+    std::shared_ptr<std::string> unsynced = std::make_shared<std::string>();
   };
   std::string make_files() const;
   std::vector<BlockToWrite> blocks_to_write() const;
-  void wait_for_publisher();
-  void give_up(const Started& started, const std::string& reason);
+  std::string error_text(const std::string& error) const;
+  std::string report() const;
+  Manifest make_manifest(const std::vector<std::string>& reports) const;
+  void lead(std::function<void()> work);
+  void give_up(const std::string& reason, bool is_published = false);
+  void fail(const std::string& what);
 
   CheckpointSaverParts parts_;
   CommunicatorPtr world_;
   CheckpointContents contents_;
+  std::vector<std::vector<int>> writers_;  // see make_block_plan
   Snapshot snapshot_;
+  bool leads_;                        // this rank's store, which can be written to
+  std::optional<ManifestPart> part_;  // of this rank's store; unset: it gets all of a checkpoint
+  std::vector<int64_t> begins_;       // of the snapshot's blocks in the store's files
+  std::vector<int64_t> bytes_;        // of the store's files
   std::string attempt_;
+  Stage stage_ = Stage::idle;
   std::optional<Started> started_;
-  std::unique_ptr<BackgroundWriter> writer_;     // of this rank's blocks, and on rank 0 of the small files
-  std::unique_ptr<BackgroundWriter> publisher_;  // on rank 0
-  std::shared_ptr<Publishing> publishing_;       // by the publisher
+  std::unique_ptr<BackgroundWriter> work_;  // of this rank for the stage; null: nothing
   int64_t last_saved_ = -1;
   std::string failure_;
 };

@@ -1,23 +1,17 @@
 #include "engine/checkpoint/manifest.h"
 
-#include <fcntl.h>
-#include <unistd.h>
 #include <xxhash.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
 #include "core/files/json_data.h"
 #include "models/files/hf_layout.h"
-#include "models/files/safetensors.h"
 
 namespace shardline {
 namespace {
@@ -29,7 +23,7 @@ constexpr const char* kFormat = "shardline checkpoint";
 constexpr int kVersion = 1;
 constexpr size_t kLargestManifest = 256 << 20;  // bytes: of more than 30 TB of files
 constexpr size_t kSmallManifest = 1 << 20;
-constexpr double kLargestFile = 1LL << 53;
+constexpr double kLargestFile = 1LL << 53, kMostParts = 1 << 20;
 
 std::string hex(uint64_t number) {
   char text[17];
@@ -44,13 +38,23 @@ uint64_t from_hex(const JsonValue& value) {
   return std::stoull(text, nullptr, 16);
 }
 
+json part_json(const ManifestPart& part) {
+  json pieces = json::object();
+  for (const auto& [name, ranges] : part.pieces)
+    for (const auto& range : ranges) pieces[name].push_back({range.begin, range.end});
+  return {
+      {"number", part.part.number}, {"count", part.part.count}, {"hosts", part.hosts}, {"pieces", std::move(pieces)}};
+}
+
 json body_of(const Manifest& manifest) {
   json files = json::object();
   for (const auto& [name, pieces] : manifest.files) {
     json& list = files[name] = json::array();
     for (const auto& piece : pieces) list.push_back({piece.end, hex(piece.checksum)});
   }
-  return {{"format", kFormat}, {"version", kVersion}, {"step", manifest.step}, {"files", std::move(files)}};
+  json body = {{"format", kFormat}, {"version", kVersion}, {"step", manifest.step}, {"files", std::move(files)}};
+  if (manifest.part) body["part"] = part_json(*manifest.part);
+  return body;
 }
 
 // A name within the directory, never a path.
@@ -83,75 +87,58 @@ size_t bytes_beside(const fs::path& manifest) {
   return bytes;
 }
 
-// A file that is read, not mapped: where a disk fails that is an error, and not the end of the process.
-class PieceReader {
- public:
-  explicit PieceReader(const std::string& path) : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
-    if (fd_ < 0) throw RunError(cat(path, ": cannot be opened: ", std::strerror(errno)));
+std::vector<PieceRange> read_ranges(const JsonValue& list, int64_t pieces) {
+  list.require(json_array());
+  std::vector<PieceRange> ranges;
+  for (const auto& item : list.items()) {
+    item.require(json_array());
+    const auto values = item.items();
+    if (values.size() != 2) item.fail("must be [begin, end]");
+    const double least = ranges.empty() ? 0 : ranges.back().end + 1.0;
+    const auto begin = values[0].require(json_integer(least, pieces - 1.0)).get<int64_t>();
+    ranges.push_back({begin, values[1].require(json_integer(begin + 1.0, pieces)).get<int64_t>()});
   }
-  ~PieceReader() { ::close(fd_); }
-  PieceReader(const PieceReader&) = delete;
-  PieceReader& operator=(const PieceReader&) = delete;
-
-  // Calls take(bytes) for the bytes from `begin` to `end`, in parts. Throws RunError.
-  template <class Take>
-  void read(int64_t begin, int64_t end, const Take& take) {
-    while (begin < end) {
-      const ssize_t count = ::pread(fd_, buffer_.data(), std::min<int64_t>(buffer_.size(), end - begin), begin);
-      if (count < 0 && errno == EINTR) continue;
-      if (count < 0) throw RunError(cat("cannot be read: ", std::strerror(errno)));
-      if (count == 0) throw RunError("are no longer there");
-      take(std::string_view(buffer_.data(), count));
-      begin += count;
-    }
-  }
-
-  uint64_t checksum(int64_t begin, int64_t end) {
-    XXH3_64bits_reset(state_.get());
-    read(begin, end, [&](std::string_view bytes) { XXH3_64bits_update(state_.get(), bytes.data(), bytes.size()); });
-    return XXH3_64bits_digest(state_.get());
-  }
-
- private:
-  int fd_;
-  std::vector<char> buffer_ = std::vector<char>(1 << 20);
-  std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state_{XXH3_createState(), XXH3_freeState};
-};
-
-// "h.0.attn.c_attn.weight: ", or what else has these bytes of a file.
-std::string owner_of(const std::string& path, int64_t begin) {
-  if (!path.ends_with(".safetensors")) return "";
-  try {
-    PieceReader reader(path);
-    uint64_t header = 0;
-    reader.read(0, sizeof header, [&](std::string_view bytes) { std::memcpy(&header, bytes.data(), bytes.size()); });
-    const int64_t data = sizeof header + std::min<uint64_t>(header, begin);
-    reader.read(0, data, [](std::string_view) {});  // it is mapped next
-    if (begin < data) return "header: ";
-    const SafetensorsFile file(path);
-    for (const auto& [name, entry] : file.tensors())
-      if (begin >= data + static_cast<int64_t>(entry.begin) && begin < data + static_cast<int64_t>(entry.end))
-        return name + ": ";
-  } catch (const RunError&) {  // the header itself is damaged
-  }
-  return "header: ";
+  if (ranges.empty()) list.fail("must have a range");
+  return ranges;
 }
 
-// Why a piece is damaged; empty if it is not.
-std::string damage_of(PieceReader& reader, const std::string& path, int64_t begin, const FilePiece& piece) {
-  const std::string place = cat("bytes ", begin, " to ", piece.end, " ");
-  try {
-    if (reader.checksum(begin, piece.end) == piece.checksum) return "";
-  } catch (const RunError& error) {
-    return cat(place, error.what());
+ManifestPart read_part(const JsonValue& value, const Manifest& manifest) {
+  value.require(json_object());
+  value.require_keys_among({"number", "count", "hosts", "pieces"});
+  for (const char* key : {"number", "count", "hosts", "pieces"})
+    if (!value.has(key)) value.fail(cat("must have \"", key, '"'), "take another checkpoint");
+  ManifestPart part;
+  part.part.count = value.at("count").require(json_integer(1, kMostParts)).get<int>();
+  part.part.number = value.at("number").require(json_integer(1, part.part.count)).get<int>();
+  value.at("hosts").require(json_texts());
+  for (const auto& host : value.at("hosts").items()) part.hosts.push_back(host.text());
+  if (std::ssize(part.hosts) != part.part.count) value.at("hosts").fail("must name a host for each part");
+  value.at("pieces").require(json_object());
+  for (const auto& [name, list] : value.at("pieces").members()) {
+    const auto file = manifest.files.find(name);
+    if (file == manifest.files.end()) list.fail("must be of a file of the checkpoint");
+    part.pieces[name] = read_ranges(list, file->second.size());
   }
-  return cat(owner_of(path, begin), place, "differ from their checksum");
+  return part;
 }
 
 }  // namespace
 
 uint64_t checksum(std::string_view bytes) {
   return XXH3_64bits(bytes.data(), bytes.size());
+}
+
+Manifest whole_manifest(Manifest manifest) {
+  manifest.part.reset();
+  return manifest;
+}
+
+void add_piece(ManifestPart& part, const std::string& file, int64_t piece) {
+  auto& ranges = part.pieces[file];
+  if (!ranges.empty() && ranges.back().end == piece)
+    ++ranges.back().end;
+  else
+    ranges.push_back({piece, piece + 1});
 }
 
 std::string manifest_text(const Manifest& manifest) {
@@ -163,7 +150,7 @@ std::string manifest_text(const Manifest& manifest) {
 Manifest parse_manifest(const std::string& text, const std::string& path) {
   const json parsed = parse_data_json(text, path);
   const JsonValue root(parsed, path);
-  root.require_keys_among({"format", "version", "step", "files", "checksum"});
+  root.require_keys_among({"format", "version", "step", "files", "part", "checksum"});
   for (const char* key : {"format", "version", "step", "files", "checksum"})
     if (!root.has(key)) root.fail(cat("must have \"", key, '"'), "take another checkpoint");
   if (root.at("format").text() != kFormat) root.at("format").fail(cat("must be \"", kFormat, '"'));
@@ -176,6 +163,7 @@ Manifest parse_manifest(const std::string& text, const std::string& path) {
     if (!is_plain_name(name)) list.fail("must be the list of a file in the same directory");
     manifest.files[name] = read_pieces(list);
   }
+  if (root.has("part")) manifest.part = read_part(root.at("part"), manifest);
   // Any other text with the same contents, and any other contents with this checksum, is damage.
   if (manifest_text(manifest) != text) root.fail("differs from its checksum", "it is damaged; take another checkpoint");
   return manifest;
@@ -207,35 +195,6 @@ std::vector<int64_t> piece_ends(int64_t bytes, int64_t block_bytes, const std::v
 
 std::vector<FilePiece> pieces_of(std::string_view text) {
   return {{static_cast<int64_t>(text.size()), checksum(text)}};
-}
-
-std::vector<std::string> find_damage(const std::string& directory, const Manifest& manifest, int part, int parts,
-                                     const std::function<void(int64_t)>& read) {
-  std::vector<std::string> damage;
-  int64_t number = 0;
-  for (const auto& [name, pieces] : manifest.files) {
-    const std::string path = file_in(directory, name);
-    std::error_code error;
-    const auto bytes = fs::is_regular_file(path, error) ? fs::file_size(path, error) : 0;
-    const int64_t wanted = pieces.back().end;
-    if (error || (bytes == 0 && wanted > 0)) {
-      damage.push_back(cat(name, ": is missing or empty"));
-    } else if (static_cast<int64_t>(bytes) != wanted) {
-      damage.push_back(cat(name, ": has ", bytes, " bytes instead of ", wanted));
-    } else if (wanted > 0) {
-      PieceReader reader(path);
-      int64_t begin = 0;
-      for (const auto& piece : pieces) {
-        if (number++ % parts == part) {
-          if (const auto reason = damage_of(reader, path, begin, piece); !reason.empty())
-            damage.push_back(cat(name, ": ", reason));
-          if (read) read(piece.end - begin);
-        }
-        begin = piece.end;
-      }
-    }
-  }
-  return damage;
 }
 
 }  // namespace shardline

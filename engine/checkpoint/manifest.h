@@ -1,12 +1,15 @@
 // manifest.json: the files of a checkpoint with their lengths and checksums, and a checksum of itself. It is written
-// last: a directory without it is not a checkpoint.
+// last: a directory without it is not a checkpoint. That of a part of a checkpoint names all pieces of the whole
+// checkpoint as well, and which of them are in the part.
 #pragma once
 #include <cstdint>
-#include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "engine/checkpoint/checkpoint_directory.h"
 
 namespace shardline {
 
@@ -19,11 +22,30 @@ struct FilePiece {
   bool operator==(const FilePiece&) const = default;
 };
 
+struct PieceRange {
+  int64_t begin = 0, end = 0;  // the number of a piece of its file, and that after the last one
+  bool operator==(const PieceRange&) const = default;
+};
+
+// What is in the directory of a part of a checkpoint.
+struct ManifestPart {
+  PartNumber part;
+  std::vector<std::string> hosts;                         // that wrote the parts, by number
+  std::map<std::string, std::vector<PieceRange>> pieces;  // by name of the file; ascending, not empty
+  bool operator==(const ManifestPart&) const = default;
+};
+
 struct Manifest {
   int64_t step = 0;
   std::map<std::string, std::vector<FilePiece>> files;  // by name; pieces in order, the last one ends the file
+  std::optional<ManifestPart> part;                     // unset: every piece is there
   bool operator==(const Manifest&) const = default;
 };
+
+// That of the complete checkpoint.
+Manifest whole_manifest(Manifest manifest);
+// Adds a piece to the part, after those before it.
+void add_piece(ManifestPart& part, const std::string& file, int64_t piece);
 
 uint64_t checksum(std::string_view bytes);
 
@@ -38,13 +60,5 @@ std::vector<FilePiece> pieces_of(std::string_view text);
 
 // Reads the manifest of a directory. Throws DataError.
 Manifest read_manifest(const std::string& directory);
-
-// Compares the files with the manifest. Returns a line for each file that is missing or has another length, and for
-// each piece that differs or cannot be read: "model.safetensors: h.0.attn.c_attn.weight: bytes 4096 to 8192 differ from
-// their checksum", "model.safetensors: bytes 4096 to 8192 cannot be read: Input/output error". Throws RunError if a
-// file cannot be opened. Only pieces whose number over all files is `part` modulo `parts` are read; `read` receives
-// their bytes.
-std::vector<std::string> find_damage(const std::string& directory, const Manifest& manifest, int part = 0,
-                                     int parts = 1, const std::function<void(int64_t bytes)>& read = {});
 
 }  // namespace shardline

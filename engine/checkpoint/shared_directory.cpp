@@ -14,13 +14,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A random name: it has not been looked up before, so no file system has cached that it does not exist.
-std::string new_name() {
-  return cat(kSharedPrefix, random_digits(), kUnfinishedSuffix);
-}
+}  // namespace
 
-// Why this rank cannot write there; empty if it can.
-std::string reason_against(const fs::path& file, std::chrono::milliseconds patience) {
+std::string reason_against_writing(const std::string& file, std::chrono::milliseconds patience) {
   const auto deadline = std::chrono::steady_clock::now() + patience;
   while (true) {
     try {
@@ -33,24 +29,18 @@ std::string reason_against(const fs::path& file, std::chrono::milliseconds patie
   }
 }
 
-}  // namespace
-
-std::vector<std::string> reasons_against_sharing(const std::string& directory, Communicator& world, bool asks,
-                                                 std::chrono::milliseconds patience) {
-  const bool first = world.rank() == 0;
-  const std::string name = broadcast_string(world, first ? new_name() : "", 0);
-  const fs::path file = fs::path(directory) / name;
-  if (first) DiskFile::create(file);
-  world.barrier({.what = "a file to look for"});
-  auto reasons = gather_strings(world, asks ? reason_against(file, patience) : "");
-  std::error_code ignored;
-  if (first) fs::remove(file, ignored);
-  return reasons;
-}
-
 void require_shared_directory(const std::string& directory, Communicator& world, bool must_write,
                               std::chrono::milliseconds patience) {
-  const auto reasons = reasons_against_sharing(directory, world, must_write, patience);
+  const bool first = world.rank() == 0;
+  // A random name has not been looked up before, so no file system has cached that it does not exist.
+  const std::string name =
+      broadcast_string(world, first ? cat(kSharedPrefix, random_digits(), kUnfinishedSuffix) : "", 0);
+  const std::string file = fs::path(directory) / name;
+  if (first) DiskFile::create(file);
+  world.barrier({.what = "a file to look for"});
+  const auto reasons = gather_strings(world, must_write ? reason_against_writing(file, patience) : "");
+  std::error_code ignored;
+  if (first) fs::remove(file, ignored);
   const auto hosts = gather_strings(world, host_name());
   std::map<std::string, std::string> ranks_of_host, reason_of_host;
   for (size_t rank = 0; rank < reasons.size(); ++rank) {

@@ -8,10 +8,9 @@
 
 namespace shardline {
 
-// Collective over `world`. Rank 0 has created `directory` and puts a file there; every rank that `asks` looks for it,
-// as below. Returns by rank what keeps it from writing there; empty: nothing, or it does not ask.
-std::vector<std::string> reasons_against_sharing(const std::string& directory, Communicator& world, bool asks,
-                                                 std::chrono::milliseconds patience = std::chrono::seconds(10));
+// Opens a file for writing, trying for up to `patience`, because network file systems show new files late. Returns why
+// it cannot; empty if it can.
+std::string reason_against_writing(const std::string& file, std::chrono::milliseconds patience);
 
 // Collective over `world`. Rank 0 has created `directory` and puts a file there; every rank with `must_write` looks for
 // it and opens it for writing. It looks for up to `patience`, because network file systems show new files late. Throws

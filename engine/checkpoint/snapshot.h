@@ -11,16 +11,17 @@ namespace shardline {
 
 class Snapshot {
  public:
-  // Collective over the world, as is take(). parts: of this rank; their memory must stay where it is. writers: the
-  // ranks that can write, ascending.
+  // Collective over the world, as is take(). parts: of this rank; their memory must stay where it is. writers: see
+  // make_block_plan.
   Snapshot(const CheckpointContents& contents, const std::vector<HeldPart>& parts, CommunicatorPtr world,
-           const std::vector<int>& writers, int64_t block_bytes);
+           const std::vector<std::vector<int>>& writers, int64_t block_bytes);
   Snapshot(const Snapshot&) = delete;
   Snapshot& operator=(const Snapshot&) = delete;
 
   // Copies the present values. Every rank sends and receives the elements of at most one block at a time.
   void take();
 
+  const std::vector<Block>& blocks_of_all() const { return plan_.blocks; }  // see BlockPlan
   const std::vector<Block>& blocks() const { return blocks_; }    // that this rank writes, in the order of their bytes
   std::string_view bytes(size_t block) const;                     // of the last take(); aligned to pages
   std::shared_ptr<const void> memory() const { return memory_; }  // of all blocks: it may outlive the snapshot

@@ -52,10 +52,13 @@ std::string plan_job(const Config& config, const PlanOptions& options);
 // `shardline info`: versions, processors, GPUs and the links between them, and where ranks of `config` would compute.
 std::string info_text(const std::optional<Config>& config, bool json);
 
-// `shardline checkpoint inspect` and `verify`. path: a checkpoint, or a directory with checkpoints, of which the newest
-// is taken. Throws ConfigError if there is none, DataError if it is damaged.
+// `shardline checkpoint inspect` and `verify`. path: a checkpoint or a part of one, or a directory with checkpoints, of
+// which the newest is taken. Throws ConfigError if there is none, DataError if it is damaged.
 std::string checkpoint_text(const std::string& path);
 std::string verified_text(const std::string& path);
+// `shardline checkpoint merge`: makes a complete checkpoint of its parts, at least one of them. Throws ConfigError if
+// the output exists, DataError if the parts are not of one checkpoint or if pieces of it are missing or damaged.
+std::string merge_checkpoint(const std::vector<std::string>& parts, const std::string& output);
 
 // A config for the model in `directory` on one rank, for eval and generate.
 Config config_of_directory(const std::string& directory, const std::vector<std::string>& overrides);

@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "core/files/disk_file.h"
 #include "engine/checkpoint/checkpoint_reader.h"
+#include "engine/checkpoint/checkpoint_union.h"
 #include "engine/checkpoint/curve_settings.h"
 #include "engine/config/rules/optimizer_rules.h"
 #include "engine/config/rules/precision_rules.h"
@@ -27,6 +28,31 @@ std::string no_checkpoint(const std::string& directory) {
              " has no checkpoint; use \"auto\" to start from the beginning in this case, or name a checkpoint");
 }
 
+// The checkpoint that a path names, or a part of it.
+std::string named_checkpoint(const std::string& path) {
+  const std::string name = fs::path(path).has_filename() ? path : fs::path(path).parent_path().string();
+  return checkpoint_of_part(name).value_or(name);
+}
+
+std::string no_checkpoint_at(const std::string& path) {
+  return cat("/training/resume_from_checkpoint: ", path, " has no ", kManifestFile,
+             "; name the directory of a complete checkpoint, such as OUTPUT_DIR/checkpoint-500");
+}
+
+// Collective: completes the checkpoint at `path` in all stores, or throws.
+void complete_named(const std::string& path, const Config& config, const Stores& stores, Communicator& world) {
+  bool is_there = false;
+  for (const auto& places : gather_strings(world, cat(places_of(path).size()))) is_there |= places != "0";
+  if (!is_there) throw ConfigError(no_checkpoint_at(path));
+  const std::string directory = fs::path(path).parent_path().string();
+  const bool is_known = directory == fs::path(checkpoint_directory(config));
+  std::string lines;
+  for (const auto& line :
+       complete_checkpoint(path, is_known ? stores : find_stores(directory.empty() ? "." : directory, world), world))
+    lines += "\n  " + line;
+  if (!lines.empty()) throw DataError(cat(path, " is damaged; resume from another checkpoint:", lines));
+}
+
 // Files of a checkpoint that do not change during a run.
 std::map<std::string, std::string> files_of_all(const RunCheckpointsParts& parts) {
   auto files = companions_of(parts.job.model, tokenizer_source(parts.config));
@@ -38,28 +64,25 @@ std::map<std::string, std::string> files_of_all(const RunCheckpointsParts& parts
 }  // namespace
 
 void check_resume(const Config& config) {
+  if (used_hosts(config) > 1) return;
   const ResumeSource source = resume_source(config.training);
   if (source.kind == ResumeSource::Kind::newest && checkpoints_in(checkpoint_directory(config)).empty())
     throw ConfigError(no_checkpoint(checkpoint_directory(config)));
-  std::error_code ignored;
-  if (source.kind == ResumeSource::Kind::path && !fs::exists(fs::path(source.path) / kManifestFile, ignored))
-    throw ConfigError(cat("/training/resume_from_checkpoint: ", source.path, " has no ", kManifestFile,
-                          "; name the directory of a complete checkpoint, such as OUTPUT_DIR/checkpoint-500"));
+  if (source.kind == ResumeSource::Kind::path && places_of(named_checkpoint(source.path)).empty())
+    throw ConfigError(no_checkpoint_at(source.path));
 }
 
-std::optional<ResumePoint> find_resume_point(const Config& config, RankContext& context) {
+std::optional<ResumePoint> find_resume_point(const Config& config, const Stores& stores, RankContext& context) {
   const ResumeSource source = resume_source(config.training);
   if (source.kind == ResumeSource::Kind::fresh) return {};
   std::optional<std::string> path;
   if (source.kind == ResumeSource::Kind::path) {
-    path = source.path;
-    std::string lines;
-    for (const auto& line : verify_checkpoint(source.path, *context.world)) lines += "\n  " + line;
-    if (!lines.empty()) throw DataError(cat(source.path, " is damaged; resume from another checkpoint:", lines));
+    path = named_checkpoint(source.path);
+    complete_named(*path, config, stores, *context.world);
   } else {
     const std::string directory = checkpoint_directory(config);
     std::vector<std::string> skipped;
-    path = newest_intact_checkpoint(directory, *context.world, skipped);
+    path = complete_newest_checkpoint(directory, stores, *context.world, skipped);
     if (context.out)
       for (const auto& line : skipped) *context.out << "warning: " << line << std::endl;
     if (!path && source.kind == ResumeSource::Kind::newest)
@@ -102,6 +125,8 @@ CheckpointSaver& RunCheckpoints::saver() {
   if (saver_) return *saver_;
   const TrainingOptions& training = parts_.config.training;
   CheckpointSaverParts parts{.directory = checkpoint_directory(parts_.config),
+                             .stores = parts_.stores,
+                             .on_each_store = training.save_on_each_node,
                              .spec = parts_.job.model.spec,
                              .parameters = parts_.trainer.parameters(),
                              .keep = training.save_total_limit.value_or(0)};
@@ -237,8 +262,8 @@ void RunCheckpoints::report_failure() {
   if (!failure.empty()) records_.attempt("checkpoints", [&] { throw RunError(failure); });
 }
 
-void RunCheckpoints::publish() {
-  saver_->publish();
+void RunCheckpoints::proceed() {
+  saver_->proceed();
   report_failure();
 }
 
@@ -263,7 +288,8 @@ std::string RunCheckpoints::best_checkpoint() {
   settle_candidate();
   if (!state_.best) return "";
   const std::string path = file_in(checkpoint_directory(parts_.config), checkpoint_name(state_.best->step));
-  const auto damage = verify_checkpoint(path, *parts_.context.world, records_.show("bytes of the best model verified"));
+  const auto damage = complete_checkpoint(path, parts_.stores, *parts_.context.world,
+                                          records_.show("bytes of the best model verified"));
   if (damage.empty()) return path;
   records_.attempt("the best model", [&] {
     throw RunError(cat(path, " cannot be read, so the last weights become the model: ", damage.front()));

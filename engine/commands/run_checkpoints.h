@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/checkpoint/checkpoint_saver.h"
+#include "engine/checkpoint/stores.h"
 #include "engine/checkpoint/trainer_state.h"
 #include "engine/commands/job_parts.h"
 #include "engine/commands/open_data.h"
@@ -16,21 +17,23 @@ namespace shardline {
 
 // What a run continues from.
 struct ResumePoint {
-  std::string path;  // of an intact checkpoint
+  std::string path;  // of an intact checkpoint, which is complete in all stores
   TrainerState state;
 };
 // Collective over the world. Unset if the run starts from the beginning. Throws ConfigError if training asks for a
 // checkpoint and there is none, DataError if the one that it names is damaged. Damaged ones that are left out are
-// reported to context.out.
-std::optional<ResumePoint> find_resume_point(const Config& config, RankContext& context);
+// reported to context.out. stores: of the directory of checkpoints.
+std::optional<ResumePoint> find_resume_point(const Config& config, const Stores& stores, RankContext& context);
 
-// Checks that need no ranks: ConfigError if the config asks for a checkpoint that is not there.
+// Checks that need no ranks: ConfigError if the config asks for a checkpoint that is not there. Where there are several
+// hosts, it may be on others.
 void check_resume(const Config& config);
 
 struct RunCheckpointsParts {
   const Config& config;
   const JobParts& job;
   RankContext& context;
+  const Stores& stores;  // of the directory of checkpoints
   Trainer& trainer;
   const DatasetSource& data;
   int64_t total_steps;
@@ -57,10 +60,10 @@ class RunCheckpoints {
 
   // Starts a checkpoint after the last observed step if the config wants one there. evaluated: the step was.
   void save_if_due(bool evaluated);
-  // Whether this rank still writes a checkpoint; once no rank does, publish() completes it.
+  // Whether this rank still writes for a checkpoint; once no rank does, proceed() goes on with it.
   bool is_pending() const { return saver_ && saver_->is_pending(); }
   bool is_writing() const { return saver_ && saver_->is_writing(); }
-  void publish();
+  void proceed();
   // Saves a checkpoint now, unless there is one of this step, and completes everything. Returns its directory. Throws
   // RunError if it cannot be saved.
   std::string save_now();

@@ -173,7 +173,12 @@ void train(const Config& config, RankContext& context, JobParts& parts) {
     locks = lock_output_dir(config, parts.model.spec);
   }
   context.world->barrier({.what = "output directory"});
-  const std::optional<ResumePoint> point = find_resume_point(config, context);
+  const Stores stores = find_stores(checkpoint_directory(config), *context.world);
+  const bool leads_other_store =
+      stores.leads(context.world->rank()) && stores.all[stores.mine].obstacle.empty() && !context.first();
+  if (leads_other_store) locks.push_back(lock_checkpoint_directory(config));
+  const std::optional<ResumePoint> point = find_resume_point(config, stores, context);
+  const auto resumed = point ? std::optional(point->state.step) : std::nullopt;
   ModelSaver saver(config.output_dir, parts.model, number_types(config).exact, tokenizer_source(config), parts.groups);
   keep_flight_records(config, context);
   TokenData data = open_data(config, parts.model, parts.plan.layout, context, /*with_train=*/true);
@@ -206,7 +211,7 @@ void train(const Config& config, RankContext& context, JobParts& parts) {
   const auto start = std::chrono::steady_clock::now();
   Trainer trainer({config, parts.plan, parts.model, parts.groups, device}, steps);
   RunRecords records(config, context, steps);
-  RunCheckpoints checkpoints({config, parts, context, trainer, *data.train, steps, resolved_config}, records);
+  RunCheckpoints checkpoints({config, parts, context, stores, trainer, *data.train, steps, resolved_config}, records);
   if (point) checkpoints.check_curve(*point);
   const auto show = records.show("bytes of the model read");
   if (!point) {
@@ -220,8 +225,9 @@ void train(const Config& config, RankContext& context, JobParts& parts) {
   checkpoints.prepare();
 
   context.world->barrier({.what = "everything that can refuse the run"});
+  if (leads_other_store) set_aside_checkpoints(config, resumed);
   if (context.out) {
-    replace_earlier_run(config, point ? std::optional(point->state.step) : std::nullopt);
+    replace_earlier_run(config, resumed);
     if (const auto earlier = previous_model(config); fs::exists(earlier))
       *context.out << "note: the earlier model is kept in " << earlier.string() << " until the new one is saved\n";
     write_file(config.output_dir + "/config.resolved.json", resolved_config);
@@ -245,7 +251,7 @@ void train(const Config& config, RankContext& context, JobParts& parts) {
                                                    .out_of_time = context.first() && late,
                                                    .stop_file = context.first() && is_asked_by_file(config),
                                                    .writes_checkpoint = checkpoints.is_writing()});
-    if (checkpoints.is_pending() && !flags.writes_checkpoint) checkpoints.publish();
+    if (checkpoints.is_pending() && !flags.writes_checkpoint) checkpoints.proceed();
     if (!flags.stops()) return;
     const std::string why = flags.signal      ? "a signal"
                             : flags.stop_file ? "the file " + stop_file(config).string()

@@ -9,6 +9,7 @@
 #include <functional>
 #include <vector>
 
+#include "core/comm/communicator_base.h"
 #include "core/error.h"
 #include "core/files/disk_file.h"
 #include "engine/checkpoint/checkpoint_directory.h"
@@ -29,6 +30,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char *kOutputKey = "/output_dir", *kCheckpointsKey = "/training/checkpoint_dir";
+constexpr const char* kHasCheckpoints =
+    " has checkpoints already; choose another one, continue them with training.resume_from_checkpoint, or set "
+    "training.overwrite_output_dir to true";
 constexpr const char *kPreviousModel = "previous-model", *kMovingModel = "previous-model.moving";
 constexpr const char* kOneCheckpoint = "a checkpoint";
 constexpr const char* kStopFile = "stop";
@@ -55,6 +59,19 @@ bool holds_nothing(const fs::path& dir, std::error_code& error) {
   for (; !error && entry != fs::directory_iterator(); entry.increment(error))
     nothing = nothing && tells_of_no_step(entry->path(), error);
   return nothing;
+}
+
+// What a host gets from others when it takes the place of one that was lost.
+bool holds_checkpoints_alone(const fs::path& dir) {
+  std::error_code error;
+  fs::directory_iterator entry(dir, error);
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    const std::string name = entry->path().filename();
+    if (!tells_of_no_step(entry->path(), error) && !step_of_checkpoint(checkpoint_of_part(name).value_or(name)) &&
+        name != kNewestFile && name != kAttemptFile)
+      return false;
+  }
+  return !error;
 }
 
 // config.json is first, so that it is moved first: a directory without it is not a model.
@@ -184,30 +201,21 @@ void check_new_directory(const fs::path& dir) {
 // its first checkpoint.
 bool continues(const Config& config, const fs::path& dir) {
   const auto source = resume_source(config.training);
-  if (source.kind == ResumeSource::Kind::fresh || !fs::exists(dir / "config.resolved.json")) return false;
+  if (source.kind == ResumeSource::Kind::fresh) return false;
+  if (!fs::exists(dir / "config.resolved.json")) return holds_checkpoints_alone(dir);
   const bool has_checkpoints = !checkpoints_in(checkpoint_directory(config)).empty();
   const bool ended_early = !has_checkpoints && !fs::exists(dir / "config.json");
   if (source.kind == ResumeSource::Kind::path)
     return ended_early || is_at_or_below(source.path, checkpoint_directory(config));
-  return ended_early || has_checkpoints;
-}
-
-// They stay, under names that are not those of checkpoints.
-void set_aside(const std::vector<CheckpointPlace>& places) {
-  for (const auto& place : places) {
-    fs::path aside = place.path.string() + ".superseded";
-    for (int number = 2; fs::exists(aside); ++number) aside = cat(place.path.string(), ".superseded-", number);
-    fs::rename(place.path, aside);
-  }
+  // Where there are several hosts, others may have the checkpoints.
+  return used_hosts(config) > 1 || ended_early || has_checkpoints;
 }
 
 void check_contents(const Config& config) {
   const fs::path dir = config.output_dir;
   std::error_code error;
   if (config.training.checkpoint_dir && !config.training.overwrite_output_dir && !replaced_checkpoints(config).empty())
-    throw ConfigError(cat("/training/checkpoint_dir: ", *config.training.checkpoint_dir,
-                          " has checkpoints already; choose another one, continue them with "
-                          "training.resume_from_checkpoint, or set training.overwrite_output_dir to true"));
+    throw ConfigError(cat("/training/checkpoint_dir: ", *config.training.checkpoint_dir, kHasCheckpoints));
   const auto status = fs::status(dir, error);
   if (!fs::exists(status)) return check_new_directory(dir);
   if (!fs::is_directory(status)) throw ConfigError(cat("/output_dir: ", dir.string(), " is a file; name a directory"));
@@ -360,14 +368,32 @@ std::vector<OutputLock> lock_output_dir(const Config& config, const ModelSpec& s
   throw RunError(cat("/output_dir: cannot be prepared: ", error.what()));
 }
 
+OutputLock lock_checkpoint_directory(const Config& config) {
+  const std::string directory = checkpoint_directory(config);
+  const char* const key = has_checkpoints_elsewhere(config) ? kCheckpointsKey : kOutputKey;
+  if (!config.training.overwrite_output_dir && !replaced_checkpoints(config).empty())
+    throw ConfigError(cat(key, ": ", directory, " on host ", host_name(), kHasCheckpoints));
+  OutputLock lock(directory, key, config.output_dir);
+  remove_unfinished(directory);
+  return lock;
+}
+
+// Checkpoints of an earlier run, or of an attempt that continued after the step from which this run continues, stay
+// under names that are not those of checkpoints.
+void set_aside_checkpoints(const Config& config, std::optional<int64_t> resumed) {
+  for (const auto& [step, path] : checkpoints_in(checkpoint_directory(config))) {
+    if (resumed && step <= *resumed) continue;
+    fs::path aside = path.string() + ".superseded";
+    for (int number = 2; fs::exists(aside); ++number) aside = cat(path.string(), ".superseded-", number);
+    fs::rename(path, aside);
+  }
+}
+
 void replace_earlier_run(const Config& config, std::optional<int64_t> resumed) try {
   const fs::path dir = config.output_dir, previous = previous_model(config);
   remove_entries(dir, [&](const fs::path& name) { return is_record(name) && !(resumed && is_kept_record(name)); });
   if (resumed) keep_records_until(dir, *resumed);
-  // Checkpoints of an earlier run, or of an attempt that continued after the step from which this run continues.
-  auto later = checkpoints_in(checkpoint_directory(config));
-  std::erase_if(later, [&](const CheckpointPlace& place) { return resumed && place.step <= *resumed; });
-  set_aside(later);
+  set_aside_checkpoints(config, resumed);
   // A run that is killed here leaves a model in two parts, which the next run puts together.
   const fs::path moving = dir / kMovingModel;
   if (fs::exists(dir / "config.json")) fs::create_directory(moving);

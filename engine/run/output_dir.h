@@ -30,11 +30,17 @@ std::filesystem::path previous_model(const Config& config);
 // there, only what an earlier process left unfinished is removed, and its flight records.
 [[nodiscard]] std::vector<OutputLock> lock_output_dir(const Config& config, const ModelSpec& spec);
 
+// The same on a host that has a directory of checkpoints of its own, for that alone. Throws ConfigError if there are
+// checkpoints that the run would neither continue nor replace.
+[[nodiscard]] OutputLock lock_checkpoint_directory(const Config& config);
+
 // Call it under the lock, once nothing can refuse the run any more. Removes records of an earlier run and moves its
 // model to previous_model(), so that a run that fails leaves nothing that looks like its result; its checkpoints get
 // names that are not those of checkpoints. resumed: the step after which the run continues; records and checkpoints up
 // to it stay.
 void replace_earlier_run(const Config& config, std::optional<int64_t> resumed = {});
+// What replace_earlier_run does with checkpoints.
+void set_aside_checkpoints(const Config& config, std::optional<int64_t> resumed);
 
 // Call it after the new model is complete.
 void remove_previous_model(const Config& config);

@@ -152,4 +152,4 @@ def as_nobody():
         os.setuid(65534)
 
 
-__all__ = ["LIMIT", "PROGRAM", "ProgramTest", "ROOT", "as_nobody", "signal", "tiny", "unittest"]
+__all__ = ["LIMIT", "PROGRAM", "ProgramTest", "ROOT", "Result", "as_nobody", "signal", "tiny", "unittest"]

@@ -71,6 +71,7 @@ struct TrainingOptions {
   double save_steps = 500;                    // between checkpoints; below 1: that share of all steps
   std::optional<int> save_total_limit;        // most checkpoints that are kept; unset: all
   bool save_only_model = false;               // checkpoints without the optimizer's state
+  bool save_on_each_node = false;             // all of a checkpoint in each directory; see engine/checkpoint/stores.h
   std::optional<std::string> checkpoint_dir;  // of the checkpoints; unset: output_dir
   nlohmann::json resume_from_checkpoint;      // see engine/config/rules/saving_rules.h
   bool resume_with_changes = false;           // continue although settings of the curve differ

@@ -266,7 +266,10 @@ std::vector<Key> saving_keys() {
       honoured("save_only_model", training_section, &Training::save_only_model, json_boolean(),
                "Checkpoints without the optimizer's state, from which training cannot continue."),
       refused("save_safetensors", true, "Version 4: safetensors, not pickle.", "leave it out: this is always the case"),
-      no_effect("save_on_each_node", json_boolean(), false, "each file is written once"),
+      honoured(
+          "save_on_each_node", training_section, &Training::save_on_each_node, json_boolean(),
+          "Where hosts do not share checkpoint_dir: save all of a checkpoint on each of them, so that none is lost "
+          "with a host. Without it, each host saves the part that its ranks write."),
       no_effect("enable_jit_checkpoint", json_boolean(), false,
                 "a run that is asked to stop always saves a checkpoint"),
       honoured("checkpoint_dir", training_section, &Training::checkpoint_dir, json_text(),

@@ -1,8 +1,7 @@
-#include "engine/checkpoint/manifest.h"
-
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "engine/checkpoint/piece_files.h"
 #include "engine/checkpoint/trainer_state.h"
 #include "models/files/file_layout.h"
 #include "tests/models/files/files.h"
@@ -58,6 +57,30 @@ TEST_CASE("a manifest is read as it was written") {
   CHECK(parse_manifest(manifest_text(manifest), "m") == manifest);
   CHECK(piece_ends(100, 32, {40, 0, 100}) == std::vector<int64_t>{32, 40, 64, 96, 100});
   CHECK(piece_ends(0, 32) == std::vector<int64_t>{0});
+}
+
+TEST_CASE("the manifest of a part says which pieces are there, and one that cannot be is refused") {
+  Manifest manifest = small_manifest();
+  manifest.part = ManifestPart{.part = {.number = 2, .count = 2}, .hosts = {"a", "b"}};
+  for (const int64_t piece : {0, 2}) add_piece(*manifest.part, "model.safetensors", piece);
+  CHECK(manifest.part->pieces.at("model.safetensors") == std::vector<PieceRange>{{0, 1}, {2, 3}});
+  CHECK(parse_manifest(manifest_text(manifest), "m") == manifest);
+  CHECK(whole_manifest(manifest) == small_manifest());
+  const auto refusal = [&](const auto& change) {
+    Manifest other = manifest;
+    change(*other.part);
+    return message_of<DataError>([&] { parse_manifest(manifest_text(other), "m"); });
+  };
+  CHECK_THAT(refusal([](ManifestPart& part) { part.part.number = 3; }), Contains("/part/number"));
+  CHECK_THAT(refusal([](ManifestPart& part) { part.part.number = 0; }), Contains("/part/number"));
+  CHECK_THAT(refusal([](ManifestPart& part) { part.part.count = 3; }), Contains("/part/hosts"));
+  CHECK_THAT(refusal([](ManifestPart& part) { part.pieces["other"] = {{0, 1}}; }), Contains("/part/pieces/other"));
+  auto& ranges = manifest.part->pieces["model.safetensors"];
+  for (const auto& wrong : std::vector<std::vector<PieceRange>>{
+           {{0, 4}}, {{-1, 1}}, {{1, 1}}, {{2, 1}}, {{3, 4}}, {{1, 2}, {0, 1}}, {{0, 2}, {1, 3}}, {{0, 1}, {1, 2}}}) {
+    ranges = wrong;
+    CHECK_THAT(refusal([](ManifestPart&) {}), Contains("/part/pieces/model.safetensors"));
+  }
 }
 
 TEST_CASE("any flipped bit of a manifest is found") {

@@ -1,5 +1,5 @@
-// A run that stops on one layout and continues on another has the losses, the gradient norms and the weights of one that
-// was never stopped, to rounding in float64. The test of all pairs writes docs/resume.md.
+// A run that stops on one layout and continues on another has the losses, the gradient norms and the weights of one
+// that was never stopped, to rounding in float64. The test of all pairs writes docs/resume.md.
 #include <ATen/core/Tensor.h>
 
 #include <array>
@@ -37,37 +37,44 @@ const std::vector<Grid>& grids() {
       {"D=4, ZeRO-1", 4, {{"shard_optimizer_state", true}}},
       {"D=3, ZeRO-2", 3, {{"shard_optimizer_state", true}, {"shard_gradients", true}}},
       {"D=4, ZeRO-3", 4, {{"sharded_data_parallel_degree", 4}, {"sdp_param_persistence_threshold", 0}}},
-      {"D=4 T=2, sharded by 2", 8,
+      {"D=4 T=2, sharded by 2",
+       8,
        {{"sharded_data_parallel_degree", 2}, {"tensor_parallel_degree", 2}, {"sdp_param_persistence_threshold", 0}}},
-      {"P=2 T=2 D=2 spread, ZeRO-1", 8,
+      {"P=2 T=2 D=2 spread, ZeRO-1",
+       8,
        {{"pipeline_parallel_degree", 2},
         {"tensor_parallel_degree", 2},
         {"microbatches", 2},
         {"placement_strategy", "spread"},
         {"shard_optimizer_state", true}}},
-      {"P=4 simple, all recomputed", 4,
+      {"P=4 simple, all recomputed",
+       4,
        {{"pipeline_parallel_degree", 4},
         {"pipeline", "simple"},
         {"microbatches", 4},
         {"activation_checkpointing", "each"}}},
-      {"P=2 in 4 chunks", 2,
+      {"P=2 in 4 chunks",
+       2,
        {{"pipeline_parallel_degree", 2},
         {"pipeline", "interleaved_1f1b"},
         {"virtual_pipeline_degree", 2},
         {"microbatches", 4}}},
       {"P=2 dualpipev", 2, {{"pipeline_parallel_degree", 2}, {"pipeline", "dualpipev"}, {"microbatches", 4}}},
-      {"P=3 T=2, recomputed and offloaded", 6,
+      {"P=3 T=2, recomputed and offloaded",
+       6,
        {{"pipeline_parallel_degree", 3},
         {"tensor_parallel_degree", 2},
         {"microbatches", 3},
         {"activation_checkpointing", "contiguous"},
         {"offload_activations", true}}},
-      {"T=3 D=2 PTD, sharded by 2", 6,
+      {"T=3 D=2 PTD, sharded by 2",
+       6,
        {{"tensor_parallel_degree", 3},
         {"placement_strategy", "PTD"},
         {"sharded_data_parallel_degree", 2},
         {"sdp_param_persistence_threshold", 0}}},
-      {"P=2 D=2 zb_h1, selective", 4,
+      {"P=2 D=2 zb_h1, selective",
+       4,
        {{"pipeline_parallel_degree", 2},
         {"pipeline", "zb_h1"},
         {"microbatches", 4},
@@ -135,13 +142,13 @@ class Matrix {
 
  private:
   json run_on(const std::string& output, const Grid& grid) const {
-    return long_run(folder_, output,
-                    {{"model", {{"config", {{"n_layer", 5}}}}},
-                     {"training",
-                      {{"report_to", "none"}, {"global_batch_size", 24}, {"max_steps", kAll}, {"save_steps", kFirst}}},
-                     {"smp_options", grid.smp},
-                     {"mpi_options", {{"processes_per_host", grid.ranks}}},
-                     {"runtime", {{"dtype", "float64"}, {"timeline_steps", 0}}}});
+    return long_run(
+        folder_, output,
+        {{"model", {{"config", {{"n_layer", 5}}}}},
+         {"training", {{"report_to", "none"}, {"global_batch_size", 24}, {"max_steps", kAll}, {"save_steps", kFirst}}},
+         {"smp_options", grid.smp},
+         {"mpi_options", {{"processes_per_host", grid.ranks}}},
+         {"runtime", {{"dtype", "float64"}, {"timeline_steps", 0}}}});
   }
 
   RunFolder folder_{"resume-matrix"};
@@ -171,10 +178,12 @@ void write_docs(const std::vector<std::vector<Differences>>& found) {
       largest.weights = std::max(largest.weights, cell.weights);
     }
   docs << "\nThe table has the largest relative difference of a loss from the run of one process that was never\n"
-          "stopped, in float64: saved by the layout of the row, continued by that of the column. Over all pairs, losses\n"
+          "stopped, in float64: saved by the layout of the row, continued by that of the column. Over all pairs, "
+          "losses\n"
           "differ by at most "
        << power_of_ten(largest.loss) << ", gradient norms by " << power_of_ten(largest.norm)
-       << ", and final weights by " << power_of_ten(largest.weights) << "\nof the largest value of their tensor.\n\n|   |";
+       << ", and final weights by " << power_of_ten(largest.weights)
+       << "\nof the largest value of their tensor.\n\n|   |";
   for (size_t j = 0; j < found.size(); ++j) docs << ' ' << j + 1 << " |";
   docs << "\n| --- |";
   for (size_t j = 0; j < found.size(); ++j) docs << " --- |";

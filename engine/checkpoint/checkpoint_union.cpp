@@ -1,0 +1,389 @@
+#include "engine/checkpoint/checkpoint_union.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "core/error.h"
+#include "core/files/disk_file.h"
+#include "engine/checkpoint/checkpoint_directory.h"
+#include "models/files/hf_layout.h"
+
+namespace shardline {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+// Where a store has a piece: nowhere, damaged in its sources, intact in one of them, or in the complete one at `path`.
+constexpr char kNowhere = '-', kDamaged = 'x', kInSource = 's', kAtPath = 'p';
+constexpr size_t kMostGaps = 8;  // pieces of a file that are described
+
+bool is_intact(char presence) {
+  return presence == kInSource || presence == kAtPath;
+}
+
+int64_t bytes_of(const CheckpointPiece& piece) {
+  return piece.end - piece.begin;
+}
+
+int64_t bytes_of(const std::vector<CheckpointPiece>& pieces) {
+  int64_t bytes = 0;
+  for (const auto& piece : pieces) bytes += bytes_of(piece);
+  return bytes;
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  for (size_t begin = 0, end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1)
+    lines.push_back(text.substr(begin, end - begin));
+  return lines;
+}
+
+// Lines of all ranks, each once.
+std::vector<std::string> gather_lines(Communicator& world, const std::string& mine) {
+  std::vector<std::string> lines;
+  std::set<std::string> known;
+  for (const auto& text : gather_strings(world, mine))
+    for (auto& line : lines_of(text))
+      if (known.insert(line).second) lines.push_back(std::move(line));
+  return lines;
+}
+
+void throw_lines(Communicator& world, const std::string& what, const std::string& mine) {
+  std::string text;
+  for (const auto& line : gather_lines(world, mine)) text += "\n  " + line;
+  if (!text.empty()) throw RunError(what + text);
+}
+
+std::string unfinished(const std::string& path) {
+  return path + kUnfinishedSuffix;
+}
+
+}  // namespace
+
+struct CheckpointUnion::Listed {
+  int leader;
+  uint64_t digest;
+  std::optional<PartNumber> part;
+  std::vector<std::string> hosts;  // of the parts
+};
+
+CheckpointUnion::CheckpointUnion(std::string path, const std::vector<std::string>& sources, const Stores& stores,
+                                 Communicator& world, const LongWork::Show& show)
+    : path_(std::move(path)), stores_(stores), world_(world) {
+  gaps_ = gather_lines(world_, open(sources));
+  const auto listed = list_sources();
+  if (listed.empty() && gaps_.empty()) gaps_.push_back(cat(path_, ": there is no checkpoint and no part of it"));
+  std::vector<uint64_t> tried;
+  for (const auto& one : listed) {
+    if (std::ranges::find(tried, one.digest) != tried.end()) continue;
+    tried.push_back(one.digest);
+    choose(one);
+    const auto damage = gather_lines(world_, verify(show));
+    const auto missing = missing_pieces();
+    if (missing.empty()) {
+      gaps_.clear();
+      return;
+    }
+    gaps_.insert(gaps_.end(), damage.begin(), damage.end());
+    for (auto& line : gather_lines(world_, describe_absent(missing, listed, one.digest)))
+      gaps_.push_back(std::move(line));
+  }
+}
+
+// "host beta: out/checkpoint-5.part-2-of-2: ", as far as there can be a doubt.
+std::string CheckpointUnion::prefix_of(const std::string& source) const {
+  return cat(stores_.all.size() > 1 ? cat("host ", stores_.all[stores_.mine].host, ": ") : "",
+             source == path_ ? "" : source + ": ");
+}
+
+// Returns lines about sources without a manifest that can be read.
+std::string CheckpointUnion::open(const std::vector<std::string>& paths) {
+  std::string lines;
+  for (const auto& path : paths) {
+    try {
+      Manifest manifest = read_manifest(path);
+      const uint64_t digest = checksum(manifest_text(whole_manifest(manifest)));
+      sources_.push_back({path, std::move(manifest), digest});
+    } catch (const std::exception& error) {
+      lines +=
+          cat(stores_.all.size() > 1 ? cat("host ", stores_.all[stores_.mine].host, ": ") : "", error.what(), "\n");
+    }
+  }
+  return lines;
+}
+
+std::vector<CheckpointUnion::Listed> CheckpointUnion::list_sources() const {
+  json mine = json::array();
+  for (const auto& source : sources_) {
+    const auto& part = source.manifest.part;
+    mine.push_back({{"digest", source.digest},
+                    {"number", part ? part->part.number : 0},
+                    {"count", part ? part->part.count : 0},
+                    {"hosts", part ? part->hosts : std::vector<std::string>()}});
+  }
+  std::vector<Listed> listed;
+  const auto texts = gather_strings(world_, stores_.leads(world_.rank()) ? mine.dump() : "[]");
+  for (size_t rank = 0; rank < texts.size(); ++rank)
+    for (const auto& source : json::parse(texts[rank])) {
+      const PartNumber part{source["number"].get<int>(), source["count"].get<int>()};
+      listed.push_back({static_cast<int>(rank), source["digest"].get<uint64_t>(),
+                        part.count > 0 ? std::optional(part) : std::nullopt,
+                        source["hosts"].get<std::vector<std::string>>()});
+    }
+  return listed;
+}
+
+void CheckpointUnion::choose(const Listed& one) {
+  std::string text;
+  for (const auto& source : sources_)
+    if (source.digest == one.digest) text = manifest_text(whole_manifest(source.manifest));
+  whole_ = parse_manifest(broadcast_string(world_, text, one.leader), file_in(path_, kManifestFile));
+  pieces_ = all_pieces(whole_);
+  intact_.assign(pieces_.size(), nullptr);
+  files_.clear();
+  for (const auto& source : sources_)
+    if (source.digest == one.digest) files_.emplace_back(&source, nullptr);
+}
+
+// The rank of a store that verifies, sends or receives a piece.
+int CheckpointUnion::rank_for(size_t store, size_t piece) const {
+  const auto& ranks = stores_.all[store].ranks;
+  return ranks[piece % ranks.size()];
+}
+
+// Returns lines about what is damaged.
+std::string CheckpointUnion::verify(const LongWork::Show& show) {
+  std::string lines;
+  for (auto& [source, files] : files_) {
+    try {
+      files = std::make_unique<PieceFiles>(source->path, source->manifest);
+      for (const auto& line : files->wrong_files()) lines += cat(prefix_of(source->path), line, "\n");
+    } catch (const RunError& error) {
+      lines += cat(prefix_of(source->path), error.what(), "\n");
+    }
+  }
+  LongWork work(world_, "verifying a checkpoint", show);
+  const int64_t total = bytes_of(pieces_) / std::ssize(stores_.all[stores_.mine].ranks);
+  int64_t done = 0;
+  std::string mine;  // of the pieces that this rank verifies
+  for (size_t piece = 0; piece < pieces_.size(); ++piece) {
+    if (rank_for(stores_.mine, piece) != world_.rank()) continue;
+    char presence = kNowhere;
+    for (const auto& [source, files] : files_) {
+      if (is_intact(presence)) break;
+      if (!files || !files->lists(piece)) continue;
+      presence = kDamaged;
+      if (!files->has(piece)) continue;
+      const std::string damage = files->damage_of(piece);
+      if (damage.empty()) {
+        presence = source->path == path_ ? kAtPath : kInSource;
+        intact_[piece] = files.get();
+      } else {
+        lines += cat(prefix_of(source->path), damage, "\n");
+      }
+    }
+    mine += presence;
+    if (bytes_of(pieces_[piece]) > 0) work.report(done += bytes_of(pieces_[piece]), std::max(total, done));
+  }
+  work.finish();
+  const auto texts = gather_strings(world_, mine);
+  presence_.assign(stores_.all.size(), std::string(pieces_.size(), kNowhere));
+  std::vector<size_t> next(texts.size());
+  for (size_t store = 0; store < stores_.all.size(); ++store)
+    for (size_t piece = 0; piece < pieces_.size(); ++piece) {
+      const int rank = rank_for(store, piece);
+      presence_[store][piece] = texts[rank].at(next[rank]++);
+    }
+  return lines;
+}
+
+bool CheckpointUnion::has_everything(size_t store) const {
+  return presence_[store].find_first_not_of(kAtPath) == std::string::npos;
+}
+
+// Those that no store has.
+std::vector<size_t> CheckpointUnion::missing_pieces() const {
+  std::vector<size_t> missing;
+  for (size_t piece = 0; piece < pieces_.size(); ++piece)
+    if (std::ranges::none_of(presence_, [&](const auto& of_store) { return is_intact(of_store[piece]); }))
+      missing.push_back(piece);
+  return missing;
+}
+
+// The parts of the checkpoint that no host has.
+std::string CheckpointUnion::absent_parts(const std::vector<Listed>& listed, uint64_t digest) const {
+  std::map<PartNumber, std::string> absent;  // their hosts
+  for (const auto& one : listed)
+    if (one.digest == digest && one.part)
+      for (int number = 1; number <= one.part->count; ++number)
+        absent[{number, one.part->count}] = one.hosts[number - 1];
+  for (const auto& one : listed)
+    if (one.digest == digest && one.part) absent.erase(*one.part);
+  std::string lines;
+  for (const auto& [part, host] : absent)
+    lines += cat("part ", part.number, " of ", part.count, ", which host ", host, " wrote, is not there\n");
+  return lines;
+}
+
+// This rank's lines about missing pieces, other than those that are known to be damaged. A rank that has the head of a
+// file, with the names of its tensors, speaks of the file.
+std::string CheckpointUnion::describe_absent(const std::vector<size_t>& missing, const std::vector<Listed>& listed,
+                                             uint64_t digest) const {
+  std::string lines = world_.rank() == 0 ? absent_parts(listed, digest) : "";
+  std::map<std::string, size_t> described;  // pieces by file
+  for (const size_t piece : missing) {
+    if (std::ranges::any_of(presence_, [&](const auto& of_store) { return of_store[piece] == kDamaged; })) continue;
+    size_t head = piece;
+    while (pieces_[head].begin > 0) --head;
+    int speaker = 0;
+    for (size_t store = stores_.all.size(); store-- > 0;)
+      if (is_intact(presence_[store][head])) speaker = rank_for(store, head);
+    if (world_.rank() != speaker) continue;
+    const auto& [file, begin, end, checksum] = pieces_[piece];
+    if (++described[file] <= kMostGaps)
+      lines += cat(intact_[head] ? intact_[head]->describe(piece) : cat(file, ": bytes ", begin, " to ", end),
+                   " are intact nowhere\n");
+  }
+  for (const auto& [file, count] : described)
+    if (count > kMostGaps) lines += cat(file, ": and ", count - kMostGaps, " more pieces\n");
+  return lines;
+}
+
+// On the leader of a store that gets the checkpoint. Returns lines about what is wrong there.
+std::string CheckpointUnion::prepare() const {
+  const Store& store = stores_.all[stores_.mine];
+  if (!store.obstacle.empty()) return cat("host ", store.host, ": ", store.obstacle, "\n");
+  try {
+    std::error_code error;
+    const std::string folder = unfinished(path_);
+    fs::remove_all(folder, error);
+    fs::create_directories(folder, error);
+    if (error) throw RunError(cat(folder, ": cannot be created: ", error.message()));
+    const int64_t needed = bytes_of(pieces_);
+    const auto space = fs::space(folder, error);
+    if (!error && space.available < static_cast<uint64_t>(needed))
+      throw RunError(cat(path_, " needs ", needed, " bytes, but ", fs::path(path_).parent_path().string(), " has ",
+                         space.available, " left; free some room there"));
+    for (const auto& [name, pieces] : whole_.files) DiskFile::create(file_in(folder, name)).reserve(pieces.back().end);
+    return "";
+  } catch (const std::exception& error) {
+    return cat("host ", store.host, ": ", error.what(), "\n");
+  }
+}
+
+void CheckpointUnion::send_pieces(const std::vector<size_t>& targets, const LongWork::Show& show) {
+  const auto messages = world_.split(0, "checkpoint");
+  LongWork work(world_, "completing a checkpoint", show);
+  const int rank = world_.rank();
+  std::map<std::string, DiskFile> written;
+  int64_t done = 0, total = 0;
+  const auto write = [&](const CheckpointPiece& piece, std::string_view bytes) {
+    if (checksum(bytes) != piece.checksum)
+      throw DataError(cat("host ", stores_.all[stores_.mine].host, ": ", path_, ": ", piece.file, ": bytes ",
+                          piece.begin, " to ", piece.end, " differ from their checksum after they were sent here"));
+    auto file = written.find(piece.file);
+    if (file == written.end())
+      file = written.emplace(piece.file, DiskFile::open(file_in(unfinished(path_), piece.file))).first;
+    file->second.write_at(piece.begin, bytes);
+    work.report(done += bytes.size(), total);
+  };
+  for (size_t piece = 0; piece < pieces_.size(); ++piece)
+    for (const size_t target : targets)
+      if (rank_for(target, piece) == rank) total += bytes_of(pieces_[piece]);
+  // All ranks go through the pieces in the same order, so that no two of them wait for each other.
+  for (size_t piece = 0; piece < pieces_.size(); ++piece) {
+    if (bytes_of(pieces_[piece]) == 0) continue;
+    std::vector<size_t> owners;
+    for (size_t store = 0; store < stores_.all.size(); ++store)
+      if (is_intact(presence_[store][piece])) owners.push_back(store);
+    for (const size_t target : targets) {
+      const int receiver = rank_for(target, piece);
+      if (is_intact(presence_[target][piece])) {
+        if (receiver == rank) write(pieces_[piece], intact_[piece]->read(piece));
+        continue;
+      }
+      const int sender = rank_for(owners[(piece + target) % owners.size()], piece);
+      if (sender == rank) {
+        std::string bytes = intact_[piece]->read(piece);
+        const auto tensor = at::from_blob(bytes.data(), {std::ssize(bytes)}, at::kByte);
+        work.await(*messages->send(tensor, receiver, {.what = "a piece of a checkpoint"}));
+      } else if (receiver == rank) {
+        const auto tensor = at::empty({bytes_of(pieces_[piece])}, at::kByte);
+        work.await(*messages->recv(tensor, sender, {.what = "a piece of a checkpoint"}));
+        write(pieces_[piece], {static_cast<const char*>(tensor.const_data_ptr()), static_cast<size_t>(tensor.numel())});
+      }
+    }
+  }
+  for (auto& [name, file] : written) file.sync();
+  work.finish();
+}
+
+// On the leader of a store that got the checkpoint.
+std::string CheckpointUnion::publish() const {
+  try {
+    write_file(file_in(unfinished(path_), kManifestFile), manifest_text(whole_));
+    sync_directory(unfinished(path_));
+    publish_checkpoint(unfinished(path_), path_);
+    return "";
+  } catch (const std::exception& error) {
+    return cat("host ", stores_.all[stores_.mine].host, ": ", error.what(), "\n");
+  }
+}
+
+void CheckpointUnion::complete(const LongWork::Show& show) {
+  SL_ASSERT(gaps_.empty(), "a checkpoint with gaps cannot be completed");
+  std::vector<size_t> targets;
+  for (size_t store = 0; store < stores_.all.size(); ++store)
+    if (!has_everything(store)) targets.push_back(store);
+  if (targets.empty()) return;
+  const bool leads = stores_.leads(world_.rank()) && !has_everything(stores_.mine);
+  const std::string what = path_ + " cannot be completed on all hosts:";
+  throw_lines(world_, what, leads ? prepare() : "");
+  send_pieces(targets, show);
+  throw_lines(world_, what, leads ? publish() : "");
+}
+
+std::vector<std::string> complete_checkpoint(const std::string& path, const Stores& stores, Communicator& world,
+                                             const LongWork::Show& show) {
+  const auto sources = places_of(path);
+  CheckpointUnion checkpoint(path, sources, stores, world, show);
+  if (!checkpoint.gaps().empty()) return checkpoint.gaps();
+  checkpoint.complete(show);
+  std::string failure;
+  try {
+    if (stores.leads(world.rank()))
+      for (const auto& source : sources)
+        if (checkpoint_of_part(source)) remove_checkpoint(source);
+  } catch (const RunError& error) {
+    failure = cat(error.what(), "\n");
+  }
+  throw_lines(world, "parts of a checkpoint cannot be removed:", failure);
+  return {};
+}
+
+std::optional<std::string> complete_newest_checkpoint(const std::string& directory, const Stores& stores,
+                                                      Communicator& world, std::vector<std::string>& skipped,
+                                                      const LongWork::Show& show) {
+  std::string mine;
+  if (stores.leads(world.rank()))
+    for (const auto& place : checkpoints_in(directory)) mine += cat(place.step, "\n");
+  std::set<int64_t, std::greater<>> steps;
+  for (const auto& step : gather_lines(world, mine)) steps.insert(std::stoll(step));
+  for (const int64_t step : steps) {
+    const std::string path = file_in(directory, checkpoint_name(step));
+    const auto gaps = complete_checkpoint(path, stores, world, show);
+    if (gaps.empty()) return path;
+    skipped.push_back(cat(path, " is damaged and left out: ", gaps.front(),
+                          gaps.size() > 1 ? cat(" (and ", gaps.size() - 1, " more)") : ""));
+  }
+  return {};
+}
+
+}  // namespace shardline

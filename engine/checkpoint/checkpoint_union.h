@@ -1,0 +1,83 @@
+// A checkpoint as all stores have it together: complete in one of them, or in parts that make a complete one. It
+// becomes complete in every store before anything else reads it.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/comm/long_work.h"
+#include "engine/checkpoint/manifest.h"
+#include "engine/checkpoint/piece_files.h"
+#include "engine/checkpoint/stores.h"
+
+namespace shardline {
+
+class CheckpointUnion {
+ public:
+  // Collective over `world`, as is complete(). path: of the complete checkpoint, also if there is none yet. sources:
+  // directories of this rank's store with pieces of it. Compares every byte of them with its checksum; the ranks of a
+  // store divide them. `show` receives the bytes of all ranks. Directories of which another checkpoint is made than the
+  // one that is complete count as nothing.
+  CheckpointUnion(std::string path, const std::vector<std::string>& sources, const Stores& stores, Communicator& world,
+                  const LongWork::Show& show = {});
+
+  // Why it cannot be read, by host, file and tensor; the same on all ranks. Empty: every piece is intact in some store.
+  const std::vector<std::string>& gaps() const { return gaps_; }
+
+  // Call it if there are no gaps. Copies what stores lack from those that have it, so that the checkpoint is complete
+  // at `path` in every store. Each rank holds a piece at a time. Throws RunError if a store has no room for it or
+  // cannot be written to.
+  void complete(const LongWork::Show& show = {});
+
+ private:
+  struct Source {
+    std::string path;
+    Manifest manifest;
+    uint64_t digest;  // of the complete checkpoint's manifest
+  };
+  // What a leader reports of a source.
+  struct Listed;
+
+  std::string open(const std::vector<std::string>& paths);
+  std::vector<Listed> list_sources() const;
+  void choose(const Listed& one);
+  std::string verify(const LongWork::Show& show);
+  std::vector<size_t> missing_pieces() const;
+  std::string absent_parts(const std::vector<Listed>& listed, uint64_t digest) const;
+  std::string describe_absent(const std::vector<size_t>& missing, const std::vector<Listed>& listed,
+                              uint64_t digest) const;
+  int rank_for(size_t store, size_t piece) const;
+  bool has_everything(size_t store) const;
+  std::string prepare() const;
+  std::string publish() const;
+  void send_pieces(const std::vector<size_t>& targets, const LongWork::Show& show);
+  std::string prefix_of(const std::string& source) const;
+
+  std::string path_;
+  const Stores& stores_;
+  Communicator& world_;
+  std::vector<Source> sources_;
+  // The checkpoint that was chosen, and this store's sources of it.
+  Manifest whole_;
+  std::vector<CheckpointPiece> pieces_;
+  std::vector<std::pair<const Source*, std::unique_ptr<PieceFiles>>> files_;
+  std::vector<const PieceFiles*> intact_;  // by piece that this rank has verified: where it is intact
+  std::vector<std::string> presence_;      // by store: a character for each piece, see checkpoint_union.cpp
+  std::vector<std::string> gaps_;
+};
+
+// Collective over `world`: the same for the checkpoint at `path` and its parts beside it, on all stores. If there are
+// no gaps, the checkpoint becomes complete in every store, and its parts are removed. Returns the gaps.
+std::vector<std::string> complete_checkpoint(const std::string& path, const Stores& stores, Communicator& world,
+                                             const LongWork::Show& show = {});
+
+// Collective over `world`: the newest checkpoint of which the stores have every piece; it becomes complete in every
+// store. directory: on each rank that of its store. `skipped` gets a line for each one with gaps. Returns its path;
+// unset if there is none.
+std::optional<std::string> complete_newest_checkpoint(const std::string& directory, const Stores& stores,
+                                                      Communicator& world, std::vector<std::string>& skipped,
+                                                      const LongWork::Show& show = {});
+
+}  // namespace shardline

@@ -1,0 +1,34 @@
+// Which ranks share the directory of checkpoints: hosts may have a directory of that name each.
+#pragma once
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "core/comm/communicator.h"
+
+namespace shardline {
+
+// A directory and the ranks that see it.
+struct Store {
+  std::vector<int> ranks;  // ascending; the first one leads: it makes, renames and removes what is in the directory
+  std::string host;        // of the leader
+  std::string obstacle;    // why the ranks cannot write there; empty: they can
+};
+
+// Equal on all ranks, except for `mine`.
+struct Stores {
+  std::vector<Store> all;  // in the order of their leaders; each rank is in one of them
+  size_t mine = 0;         // that of this rank
+
+  bool leads(int rank) const { return all[mine].ranks.front() == rank; }
+  // Those that can be written to.
+  std::vector<size_t> writable() const;
+};
+
+// Collective over `world`. Makes `directory`, whose name may differ between ranks. One rank of each host puts a file
+// there, and every rank looks for these files and opens them for writing: for up to `patience` on a network file
+// system, because those show new files late.
+Stores find_stores(const std::string& directory, Communicator& world,
+                   std::chrono::milliseconds patience = std::chrono::seconds(10));
+
+}  // namespace shardline

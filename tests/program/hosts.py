@@ -1,0 +1,178 @@
+"""Hosts of a cluster, on one machine: each has its own network, its own name and its own disk.
+
+A host is three namespaces of the kernel (network, names, mounts), which a sleeping process keeps. A bridge connects the
+hosts; mpirun enters them through a script that takes the place of ssh. All see the test's folder, as a file system that
+they share, except for `disk`, which is a directory of each host's own.
+"""
+import ctypes
+import os
+import pathlib
+import shlex
+import shutil
+import subprocess
+import time
+import unittest
+
+from harness import LIMIT, PROGRAM, ProgramTest, Result, signal
+
+NAMES = ["alpha", "beta", "gamma"]
+NETWORK = "10.213.77"
+
+
+def obstacle():
+    """Why this machine cannot have hosts; empty if it can."""
+    if os.geteuid() != 0:
+        return "needs root"
+    for tool in ("ip", "nsenter", "unshare", "mpirun"):
+        if not shutil.which(tool):
+            return f"needs {tool}"
+    bridge = ["unshare", "-nmu", "ip", "link", "add", "bridge0", "type", "bridge"]
+    tried = subprocess.run(bridge, capture_output=True, text=True)
+    return "" if tried.returncode == 0 else f"cannot make network namespaces: {tried.stderr.strip()}"
+
+
+def keep_namespaces(*kinds):
+    """A process that has namespaces of its own and ends with this one."""
+    prctl, die = ctypes.CDLL(None).prctl, 1  # PR_SET_PDEATHSIG
+    nothing = subprocess.DEVNULL
+    return subprocess.Popen(["unshare", *kinds, "sleep", "infinity"], stdin=nothing, stdout=nothing, stderr=nothing,
+                            start_new_session=True, preexec_fn=lambda: prctl(die, signal.SIGKILL))
+
+
+def end(process):
+    process.kill()
+    process.wait()
+
+
+class Host:
+    def __init__(self, folder, name, address):
+        self.name, self.address = name, address
+        self.disk = folder / f"disk-of-{name}"  # where others see what is its `disk`
+        self.disk.mkdir()
+        self.keeper = keep_namespaces("-nmu", "--propagation", "private")
+        wait_until(lambda: all(os.readlink(f"/proc/{self.keeper.pid}/ns/{kind}") != os.readlink(f"/proc/self/ns/{kind}")
+                               for kind in ("net", "mnt", "uts")), "namespaces")
+        self.sh(f"hostname {name} && mount --bind {shlex.quote(str(self.disk))} {shlex.quote(str(folder / 'disk'))} && "
+                f"mount --bind {shlex.quote(str(folder / 'names'))} /etc/hosts && ip link set lo up")
+
+    def enter(self):
+        """The words before a command that runs on this host."""
+        return ["nsenter", "-t", str(self.keeper.pid), "-n", "-m", "-u"]
+
+    def sh(self, script):
+        subprocess.run([*self.enter(), "sh", "-ec", script], check=True)
+
+    def set_link(self, state):
+        """Its cable: "up" or "down"."""
+        self.sh(f"ip link set eth0 {state}")
+
+    def processes(self):
+        """Process ids of what runs on this host, also if nobody waits for it any more."""
+        network = os.readlink(f"/proc/{self.keeper.pid}/ns/net")
+        found = []
+        for folder in pathlib.Path("/proc").glob("[0-9]*"):
+            try:
+                if int(folder.name) != self.keeper.pid and os.readlink(folder / "ns/net") == network:
+                    found.append(int(folder.name))
+            except OSError:
+                pass
+        return found
+
+    def kill_all(self):
+        """A power failure."""
+        while pids := self.processes():
+            for pid in pids:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+            time.sleep(0.02)
+
+    def end(self):
+        self.kill_all()
+        end(self.keeper)
+
+    def empty_disk(self):
+        for entry in self.disk.iterdir():
+            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+
+
+def wait_until(condition, what, limit=30):
+    end = time.monotonic() + limit
+    while not condition():
+        if time.monotonic() > end:
+            raise TimeoutError(f"waited {limit} s for {what}")
+        time.sleep(0.01)
+
+
+@unittest.skipIf(obstacle(), obstacle())
+class HostsTest(ProgramTest):
+    """Tests with `self.hosts`. The launcher runs on the first one."""
+    count = 2
+
+    def setUp(self):
+        super().setUp()
+        (self.dir / "disk").mkdir()
+        self.started = 0
+        addresses = [f"{NETWORK}.{i + 1}" for i in range(self.count)]
+        names = "".join(f"{address} {name}\n" for address, name in zip(addresses, NAMES))
+        (self.dir / "names").write_text("127.0.0.1 localhost\n" + names)
+        # A host of its own is the switch, so that nothing of this machine's network changes.
+        self.switch = keep_namespaces("-n")
+        self.addCleanup(end, self.switch)
+        wait_until(lambda: os.readlink(f"/proc/{self.switch.pid}/ns/net") != os.readlink("/proc/self/ns/net"), "a switch")
+        self.in_switch("ip link add bridge0 type bridge && ip link set bridge0 up")
+        self.hosts = []
+        for i in range(self.count):
+            host = Host(self.dir, NAMES[i], addresses[i])
+            self.addCleanup(host.end)
+            self.hosts.append(host)
+            self.in_switch(f"ip link add port{i} type veth peer name eth0 netns {host.keeper.pid} && "
+                           f"ip link set port{i} master bridge0 up")
+            host.sh(f"ip addr add {host.address}/24 dev eth0 && ip link set eth0 up")
+        self.write_agent()
+
+    def in_switch(self, script):
+        subprocess.run(["nsenter", "-t", str(self.switch.pid), "-n", "sh", "-ec", script], check=True)
+
+    def write_agent(self):
+        """Open MPI calls it as ssh: HOST, then words that make a command of the shell."""
+        choices = "".join(f"  {host.name}) exec {shlex.join(host.enter())} sh -c \"$*\" ;;\n" for host in self.hosts)
+        agent = self.dir / "agent"
+        agent.write_text(f'#!/bin/sh\nhost=$1\nshift\ncase $host in\n{choices}esac\necho "no host $host" >&2\nexit 1\n')
+        agent.chmod(0o755)
+
+    def on_hosts(self, per_host=1, mpi_options=None, **sections):
+        """Sections of a config whose ranks are on all hosts."""
+        options = (f"--mca plm_rsh_agent {self.dir}/agent --mca btl self,vader,tcp --mca btl_tcp_if_include eth0 "
+                   "--mca oob_tcp_if_include eth0")
+        return dict(sections, communicator="mpi", mpi_options={
+            "hosts": [host.name for host in self.hosts], "processes_per_host": per_host, "custom_mpi_options": options,
+            **(mpi_options or {})})
+
+    def start(self, *arguments, host=0, **options):
+        # Into files: processes of a host that is cut off keep a pipe open.
+        self.started += 1
+        with open(self.output(self.started, "out"), "w") as out, open(self.output(self.started, "err"), "w") as err:
+            process = subprocess.Popen([*self.hosts[host].enter(), f"--wd={self.dir}", PROGRAM, *arguments],
+                                       env=self.env, stdin=subprocess.DEVNULL, stdout=out, stderr=err, **options)
+        process.number = self.started
+        return process
+
+    def output(self, number, kind):
+        return self.dir / f"std{kind}-{number}"
+
+    def finish(self, process, limit=LIMIT):
+        begin = time.monotonic()
+        try:
+            process.wait(limit)
+        except subprocess.TimeoutExpired:
+            end(process)
+            process.returncode = "limit"
+        out, err = (self.output(process.number, kind).read_text(errors="replace") for kind in ("out", "err"))
+        result = Result(process.returncode, out, err, time.monotonic() - begin)
+        self.assertNotEqual(result.code, "limit", f"{' '.join(process.args)} hangs\n{result}")
+        return result
+
+
+__all__ = ["Host", "HostsTest", "LIMIT", "unittest"]
