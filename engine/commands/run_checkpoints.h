@@ -81,9 +81,9 @@ class RunCheckpoints {
   RunRecords& records_;
   nlohmann::json curve_;
   TrainerState state_;
-  std::optional<double> newest_metric_;  // of the last evaluation
+  std::optional<double> newest_metric_;      // of the last evaluation
   std::optional<BestEvaluation> candidate_;  // better than state_.best, but not known to be saved
-  int64_t started_ = -1, resumed_ = -1;  // steps of checkpoints
+  int64_t started_ = -1, resumed_ = -1;      // steps of checkpoints
   std::unique_ptr<CheckpointSaver> saver_;
 };
 
