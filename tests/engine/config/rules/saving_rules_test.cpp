@@ -17,12 +17,13 @@ TEST_CASE("each checkpoint has an evaluation if the best one is to be found") {
                        {"save_steps", save_steps},
                        {"max_steps", max_steps}});
   };
-  CHECK(mistake(8, 20) == "");
+  CHECK_THAT(mistake(8, 20), !Contains("load_best_model_at_end"));
   CHECK_THAT(mistake(10, 20), Contains("save_steps 10 is not a multiple of eval_steps 4") && Contains("use 12"));
   // A share is checked as soon as the number of all steps is known.
-  CHECK(mistake(0.2, 20) == "");
-  CHECK_THAT(mistake(0.25, 20), Contains("save_steps 5, 0.25 of 20, is not a multiple of eval_steps 4; use 4"));
-  CHECK(mistake(0.25, -1) == "");
+  CHECK_THAT(mistake(0.2, 20), !Contains("load_best_model_at_end"));
+  CHECK_THAT(mistake(0.25, 20),
+             Contains("save_steps 5, 0.25 of 20, is not a multiple of eval_steps 4; got true; use 4"));
+  CHECK_THAT(mistake(0.25, -1), !Contains("load_best_model_at_end"));
   TrainingOptions training;
   training.load_best_model_at_end = true;
   training.save_steps = 0.25;
