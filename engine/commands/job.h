@@ -57,6 +57,10 @@ std::string info_text(const std::optional<Config>& config, bool json);
 std::string checkpoint_text(const std::string& path);
 std::string verified_text(const std::string& path);
 
+// `shardline doctor`: what each rank of a training run was doing or does, and why the run ended or does not go on.
+// Throws ConfigError if the run has left no records, DataError if they are damaged.
+std::string doctor_text(const std::string& output_dir, bool json);
+
 // A config for the model in `directory` on one rank, for eval and generate.
 Config config_of_directory(const std::string& directory, const std::vector<std::string>& overrides);
 

@@ -41,17 +41,17 @@ void RankMessages::add_line(const std::string& line) {
   }
 }
 
-std::string RankMessages::killed_rank() const {
+std::optional<RankMessages::Killed> RankMessages::killed_rank() const {
   static const std::regex notice(
       R"(process rank (\d+) with PID (\d+) on node (\S+)\s+exited on\s+signal (\d+) ?(\([^)]*\))?)");
   std::smatch match;
-  if (!std::regex_search(notices_, match, notice)) return {};
+  if (!std::regex_search(notices_, match, notice)) return std::nullopt;
   const std::string process = match[2] == "0" ? "" : cat("process ", match[2].str(), " ");
-  return cat("rank ", match[1].str(), " (", process, "on ", match[3].str(), ") was killed by signal ", match[4].str(),
-             " ", match[5].str(), "; the job ended");
+  return Killed{std::stoi(match[1]), cat(process, "on ", match[3].str()),
+                cat("was killed by signal ", match[4].str(), " ", match[5].str())};
 }
 
-void RankMessages::tell_failure(int exit_code, bool stopped) {
+void RankMessages::tell_failure(int exit_code, bool stopped, const std::string& explanation) {
   if (!rest_.empty()) add("\n");
   std::vector<std::string> said;
   for (const auto& [rank, reason] : failures_) {
@@ -61,8 +61,10 @@ void RankMessages::tell_failure(int exit_code, bool stopped) {
   }
   if (stopped) {
     if (failures_.empty()) log_ << "error: stopped by a signal\n";
-  } else if (const auto killed = killed_rank(); !killed.empty()) {
-    log_ << "error: " << killed << '\n';
+  } else if (!explanation.empty()) {
+    log_ << explanation;
+  } else if (const auto killed = killed_rank()) {
+    log_ << cat("error: rank ", killed->rank, " (", killed->process, ") ", killed->how, "; the job ended\n");
   } else if (failures_.empty() && !said_error_) {
     log_ << notices_ << "error: mpirun ended with exit code " << exit_code << '\n';
   }

@@ -13,11 +13,15 @@
 #include <cstring>
 #include <filesystem>
 #include <iostream>
+#include <mutex>
 #include <thread>
+#include <utility>
 
 #include "core/comm/mpi_communicator.h"
 #include "core/error.h"
+#include "core/flight/flight_ring.h"
 #include "engine/config/rules/shell_words.h"
+#include "engine/launch/hang_report.h"
 #include "engine/launch/rank_messages.h"
 #include "engine/launch/stop_signals.h"
 #include "engine/run/ranks.h"
@@ -91,6 +95,7 @@ int start_ranks(const Config& config, const std::vector<std::string>& arguments,
   for (const auto& word : command) log << ' ' << shell_quoted(word);
   log << std::endl;
   set_environment_of_ranks();
+  const auto began = std::chrono::system_clock::now();
 
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1})
     if (!ignores_hangup(signal)) std::signal(signal, count_request);
@@ -110,16 +115,27 @@ int start_ranks(const Config& config, const std::vector<std::string>& arguments,
   }
   const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 1;
   if (code == kExitStopped) return code;  // rank 0 has said why, and how to continue
-  if (code != 0) messages.tell_failure(code, stop_requests > 0);
+  if (code != 0)
+    messages.tell_failure(code, stop_requests > 0,
+                          code == 2 ? "" : report_of_ended_job(config.output_dir, began, messages.killed_rank()));
   return code == 0 || code == 2 ? code : 1;
 }
 
 int report_error(const std::exception& error, std::ostream& log) {
-  if (dynamic_cast<const StoppedAfterSaving*>(&error)) {
-    if (current_rank() <= 0) log << error.what() << std::endl;
-    return kExitStopped;
+  // A thread may report the same error as the end of all threads (stuck_threads.h); once is enough.
+  static std::mutex one_at_a_time;
+  static bool reported = false;
+  const std::lock_guard lock(one_at_a_time);
+  const bool saved = dynamic_cast<const StoppedAfterSaving*>(&error);
+  if (!std::exchange(reported, true)) {
+    if (!saved)
+      log << "error: " << error.what() << '\n';
+    else if (current_rank() <= 0)
+      log << error.what() << '\n';
+    if (dynamic_cast<const DistributedError*>(&error)) log << report_of_threads();
+    log << std::flush;
   }
-  log << "error: " << error.what() << std::endl;
+  if (saved) return kExitStopped;
   return dynamic_cast<const ConfigError*>(&error) ? 2 : 1;
 }
 
@@ -134,7 +150,9 @@ Console console_of_job() {
 
 void end_job_with_message_of_failed_rank() {
   set_mpi_abort_handler([](const std::string& reason) {
+    flight_ring().end_rank(current_rank(), FlightEnd::gave_up, reason);  // unless the rank has said more
     std::cerr << rank_error(current_rank(), reason) << std::flush;
+    if (std::getenv(kConsole) == nullptr) std::cerr << report_of_failing_rank() << std::flush;
     try {
       if (std::current_exception()) throw;
     } catch (const ConfigError&) {

@@ -11,6 +11,7 @@
 #include "core/comm/clock.h"
 #include "core/device/accelerator.h"
 #include "core/error.h"
+#include "core/flight/flight_ring.h"
 #include "core/memory/caching_allocator.h"
 #include "engine/config/rules/learning_rate_rules.h"
 #include "engine/config/rules/optimizer_rules.h"
@@ -123,6 +124,7 @@ LossTerm Trainer::total_loss(const RunResult& run) {
 
 LossTerm Trainer::accumulate_gradients(BatchSource& data, int64_t step) {
   // Every rank of a replica reads the replica's samples itself; only borders are sent.
+  set_flight_instruction("reading the batch");
   std::vector<Microbatch> microbatches;
   last_batch_ = read_microbatches(data, step - 1, plan_.train.microbatches, microbatches);
   const int64_t weight = last_batch_.weight;
@@ -136,6 +138,7 @@ LossTerm Trainer::accumulate_gradients(BatchSource& data, int64_t step) {
                              .seed = static_cast<uint64_t>(config_.training.seed),
                              .step = step,
                              .loss_scale = loss_scale() / weight});
+  set_flight_instruction("finishing the gradients");
   parameters_.finish_gradients();
   gradients_complete_ = seconds_now();
   const LossTerm loss = total_loss(last_run_);
@@ -152,9 +155,11 @@ double Trainer::seconds_now() const {
 StepMetrics Trainer::train_step(BatchSource& data, int64_t step) {
   const double waited = waited_seconds();
   step_start_ = steady_seconds();
+  set_flight_step(step);
   const LossTerm loss = accumulate_gradients(data, step);
   // Each rank sums its share of the squares; all get the same norm, and so agree on whether a gradient overflowed.
   // Where that does not matter, the host need not know the norm before the update.
+  set_flight_instruction("updating the weights");
   const double scale = loss_scale();
   GradientNorm gradient_norm(parameters_);
   const bool overflowed = loss_scaler_ && !std::isfinite(gradient_norm.value());
@@ -168,6 +173,7 @@ StepMetrics Trainer::train_step(BatchSource& data, int64_t step) {
     parameters_.publish_values();
   }
   const double norm = gradient_norm.value() / scale;
+  set_flight_instruction("");
   take_records();  // of a run that is over, since the norm is known
   step_end_ = seconds_now();
   const double seconds = step_end_ - step_start_;
