@@ -143,7 +143,9 @@ void FlightRing::wait(uint64_t ticket) {
 void FlightRing::end(uint64_t ticket, FlightState state) {
   FlightRecord& slot = tables_->slot(ticket);
   if (std::atomic_ref<uint64_t>(slot.ticket).load(std::memory_order_acquire) != ticket) return;
-  slot.end_ns = now_ns();
+  const int64_t now = now_ns();
+  end_gap(now);
+  slot.end_ns = now;
   slot.state = state;
 }
 
