@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <thread>
 
 #include "core/error.h"
 #include "core/flight/flight_ring.h"
@@ -68,8 +67,6 @@ std::string report_of_failing_rank() {
   const int claim = ::open((own_folder() / "reported").c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0644);
   if (claim < 0) return "";
   ::close(claim);
-  // Limits of other ranks expire at the same moment; the report comes after their errors.
-  std::this_thread::sleep_for(std::chrono::milliseconds(300));
   return or_note([] { return report(read_job_records(own_folder(), /*runs=*/true)); });
 }
 
