@@ -8,15 +8,16 @@
 #include <iostream>
 #include <set>
 
-#include "core/comm/flight_ring.h"
 #include "core/comm/mpi_communicator.h"
 #include "core/error.h"
+#include "core/flight/flight_file.h"
 #include "core/memory/caching_allocator.h"
 #include "engine/commands/job.h"
 #include "engine/commands/used_model.h"
 #include "engine/config/config.h"
 #include "engine/launch/start_ranks.h"
 #include "engine/launch/stop_signals.h"
+#include "engine/launch/stuck_threads.h"
 #include "engine/launch/training_attempts.h"
 #include "engine/plan/layout_search.h"
 #include "engine/run/ranks.h"
@@ -62,7 +63,8 @@ using Check = std::function<void(const Config&)>;
 using RankCommand = std::function<void(const Config&, RankContext&)>;
 
 void run_on_these_ranks(const Config& config, const RankCommand& command) {
-  run_on_ranks(config, std::cout, console_of_job(), [&](RankContext& context) { command(config, context); });
+  run_on_ranks(config, std::cout, console_of_job(),
+               [&](RankContext& context) { run_with_end([&] { command(config, context); }); });
 }
 
 // Runs a command on all ranks. If ranks must be started first, `check` is called before that.
@@ -171,10 +173,11 @@ void print_flights(const std::filesystem::path& output_dir) {
   if (!std::filesystem::is_directory(folder))
     throw ConfigError(cat(folder.string(), " is not a folder; give the output_dir of a training run"));
   std::set<std::filesystem::path> files;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) files.insert(entry.path());
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    if (entry.path().filename().string().starts_with("rank-")) files.insert(entry.path());
   for (const auto& file : files) {
     std::cout << file.filename().string() << '\n';
-    print_flight(std::cout, read_flight_file(file));
+    print_flight(std::cout, read_flight_file(file).records);
   }
 }
 
@@ -197,7 +200,9 @@ int run(int argc, char** argv) {
   auto* plan = command("plan", "Show what would run where, without starting anything");
   auto* info = command("info", "Show versions, devices and links of this host, and what a config would use of them");
   auto* flight = app.add_subcommand("flight", "Show the last communication calls of each rank of a training run");
-  flight->add_option("output_dir", line.output_dir, "output_dir of the run")->required();
+  auto* doctor = app.add_subcommand("doctor", "Show why a training run ended or hangs, from the records of its ranks");
+  for (auto* sub : {flight, doctor})
+    sub->add_option("output_dir", line.output_dir, "output_dir of the run")->required();
   std::string checkpoint_path;
   auto* checkpoint = app.add_subcommand("checkpoint", "Inspect, verify or merge checkpoints");
   checkpoint->require_subcommand(1);
@@ -213,14 +218,15 @@ int run(int argc, char** argv) {
   merge->add_option("--output", checkpoint_path, "Directory of the complete checkpoint, which must not exist")
       ->required();
   add_generate_options(*generate, line);
-  for (auto* sub : {generate, plan, info}) sub->add_flag("--json", line.json, "Print JSON");
+  for (auto* sub : {generate, plan, info, doctor}) sub->add_flag("--json", line.json, "Print JSON");
   profile->add_option("--output", line.profile, "File to write; default: OUTPUT_DIR/profile.json");
   for (auto* sub : {plan, info}) sub->get_option("config")->required(false);
   add_plan_options(*plan, line);
   const auto is_named = [&](const CLI::App* sub) { return sub->get_name() == argv[1]; };
   if (argc > 1 && argv[1][0] != '-' && app.get_subcommands(is_named).empty())
-    throw ConfigError(cat("\"", argv[1],
-                          "\" is not a command; use train, eval, generate, profile, plan, checkpoint, info or flight"));
+    throw ConfigError(
+        cat("\"", argv[1],
+            "\" is not a command; use train, eval, generate, profile, plan, checkpoint, info, flight or doctor"));
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -250,6 +256,7 @@ int run(int argc, char** argv) {
     return on_ranks(line, arguments, check_profile,
                     [&](const Config& config, RankContext& context) { profile_job(config, line.profile, context); });
   if (*flight) print_flights(line.output_dir);
+  if (*doctor) std::cout << doctor_text(line.output_dir, line.json);
   if (*inspect) std::cout << checkpoint_text(checkpoint_path);
   if (*merge) std::cout << merge_checkpoint(parts, checkpoint_path);
   if (*verify) std::cout << verified_text(checkpoint_path);

@@ -6,11 +6,11 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstring>
+#include <string_view>
 
 #include "core/comm/communicator_reduce.h"
-#include "core/comm/flight_ring.h"
 #include "core/comm/timeouts.h"
+#include "core/flight/flight_ring.h"
 
 namespace shardline {
 namespace {
@@ -44,22 +44,23 @@ std::string seconds(std::chrono::steady_clock::duration time) {
   return text;
 }
 
-template <size_t n>
-void fill(char (&field)[n], const std::string& text) {
-  std::memcpy(field, text.data(), std::min(text.size(), n - 1));
-}
-
 uint64_t record_start(const CommRequest& request, const CommIdentity& identity) {
   FlightRecord record;
   record.sequence = request.sequence;
   record.rank = identity.members[identity.rank];
   record.peer = request.peer;
-  fill(record.op, name_of(request.op));
-  fill(record.group, identity.name);
-  fill(record.what, request.what);
-  fill(record.dtype, request.type);
-  fill(record.shape, request.shape);
-  return flight_ring().begin(record);
+  if (const at::Tensor& tensor = request.subject(); tensor.defined()) record.elements = tensor.numel();
+  fill_text(record.op, name_of(request.op));
+  fill_text(record.what, request.what);
+  fill_text(record.dtype, request.type);
+  fill_text(record.shape, request.shape);
+  return flight_ring().begin(record, identity);
+}
+
+// The same on all ranks that agree on the parts, and unlikely to be that of anything else.
+uint64_t hash_of(std::string_view text, uint64_t hash = 0xcbf29ce484222325) {
+  for (const unsigned char c : text) hash = (hash ^ c) * 0x100000001b3;  // FNV-1a
+  return hash;
 }
 
 CommRequest request_for(CommOp op, const at::Tensor& input, const at::Tensor& output) {
@@ -133,9 +134,32 @@ DistributedError CommIdentity::error(const CommRequest& request, const std::stri
 DistributedError CommIdentity::timed_out(const CommRequest& request, Work::TimePoint since) const {
   return error(request,
                cat("the time limit has passed: another rank is slow, has stopped, or is waiting for something else. "
-                   "The command 'shardline flight OUTPUT_DIR' shows what each rank was doing",
+                   "The command 'shardline doctor OUTPUT_DIR' shows what each rank was doing",
                    request.limit.advice()),
                since);
+}
+
+CommIdentity CommIdentity::of_world(int rank, int size, const std::string& library) {
+  CommIdentity identity;
+  identity.name = "world";
+  identity.id = hash_of(identity.name, hash_of(library));
+  identity.rank = rank;
+  identity.library = library;
+  for (int member = 0; member < size; ++member) identity.members.push_back(member);
+  return identity;
+}
+
+// Groups of one split share no rank, so the first one tells them apart.
+CommIdentity CommunicatorBase::identity_of_part(const std::vector<int>& ranks, const std::string& part_name) {
+  CommIdentity part;
+  part.name = part_name;
+  part.id = hash_of(cat("split ", splits_++, " from ", ranks.front()), identity_->id);
+  part.library = identity_->library;
+  for (const int member : ranks) {
+    if (member == rank()) part.rank = part.members.size();
+    part.members.push_back(identity_->members[member]);
+  }
+  return part;
 }
 
 CommunicatorBase::CommunicatorBase(CommIdentity identity)

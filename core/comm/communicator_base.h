@@ -9,6 +9,7 @@
 
 #include "core/comm/communicator.h"
 #include "core/error.h"
+#include "core/flight/flight_record.h"
 
 namespace shardline {
 
@@ -39,12 +40,14 @@ struct CommRequest {
   }
 };
 
-// Names the rank in errors; shared with the works, which may outlive the communicator.
-struct CommIdentity {
-  std::string name;          // of the group
-  int rank = 0;              // in the group
-  std::vector<int> members;  // world rank by rank in the group
-  std::string library;       // "Open MPI 4.1.4"
+// A group as one of its ranks sees it. Names the rank in errors; shared with the works, which may outlive the
+// communicator.
+struct CommIdentity : FlightGroup {
+  int rank = 0;         // in the group
+  std::string library;  // "Open MPI 4.1.4"
+
+  // All ranks, in a communicator over this library ("" for none).
+  static CommIdentity of_world(int rank, int size, const std::string& library = "");
 
   int size() const { return members.size(); }
   // "rank 1 on host a: recv number 3 of float32 [4, 8] from rank 0 in group pp 0>1 of 2 ranks (for recv_activation)
@@ -78,13 +81,15 @@ class CommunicatorBase : public Communicator {
   virtual WorkPtr start(CommRequest request) = 0;
 
   const std::shared_ptr<const CommIdentity>& identity() const { return identity_; }
+  // This rank's part of the next split, which consists of these ranks of the group.
+  CommIdentity identity_of_part(const std::vector<int>& ranks, const std::string& name);
 
  private:
   WorkPtr issue(CommRequest request, const CommOptions& options);
   [[noreturn]] void refuse(const CommRequest& request, const std::string& rule) const;
 
   std::shared_ptr<const CommIdentity> identity_;
-  uint64_t next_collective_ = 0;
+  uint64_t next_collective_ = 0, splits_ = 0;
   std::map<std::pair<CommOp, int>, uint64_t> next_of_pair_;
 };
 

@@ -1,7 +1,7 @@
 #include "core/comm/fake_communicator.h"
 
 #include "core/comm/communicator_base.h"
-#include "core/comm/flight_ring.h"
+#include "core/flight/flight_ring.h"
 
 namespace shardline {
 namespace {
@@ -15,17 +15,15 @@ class FakeCommunicator : public CommunicatorBase {
     if (!colors_)
       throw ConfigError(cat("a dry run cannot split the group ", group_name, " off ", name(),
                             " without knowing the colors of all ranks; give them to make_fake_world"));
-    CommIdentity part;
-    part.name = group_name;
-    for (const int member : identity()->members) {
-      const bool is_me = member == identity()->members[rank()];
+    std::vector<int> ranks;
+    for (int other = 0; other < size(); ++other) {
+      const int member = identity()->members[other];
       const int its_color = colors_(group_name, member);
-      SL_ASSERT(!is_me || its_color == color, "rank ", member, " splits ", group_name, " with color ", color,
+      SL_ASSERT(other != rank() || its_color == color, "rank ", member, " splits ", group_name, " with color ", color,
                 " but the dry run was told ", its_color);
-      if (is_me) part.rank = part.members.size();
-      if (its_color == color) part.members.push_back(member);
+      if (its_color == color) ranks.push_back(other);
     }
-    return std::make_shared<FakeCommunicator>(std::move(part), colors_);
+    return std::make_shared<FakeCommunicator>(identity_of_part(ranks, group_name), colors_);
   }
 
   void abort(const std::string& reason) override { aborted_ = reason; }
@@ -46,11 +44,7 @@ class FakeCommunicator : public CommunicatorBase {
 
 CommunicatorPtr make_fake_world(int rank, int size, FakeColors colors) {
   SL_ASSERT(size > 0 && rank >= 0 && rank < size, "rank ", rank, " of ", size);
-  CommIdentity identity;
-  identity.name = "world";
-  identity.rank = rank;
-  for (int member = 0; member < size; ++member) identity.members.push_back(member);
-  return std::make_shared<FakeCommunicator>(std::move(identity), std::move(colors));
+  return std::make_shared<FakeCommunicator>(CommIdentity::of_world(rank, size), std::move(colors));
 }
 
 }  // namespace shardline

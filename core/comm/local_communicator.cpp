@@ -5,7 +5,7 @@
 #include <deque>
 
 #include "core/comm/communicator_base.h"
-#include "core/comm/flight_ring.h"
+#include "core/flight/flight_ring.h"
 
 namespace shardline {
 namespace {
@@ -15,9 +15,7 @@ class LocalCommunicator : public CommunicatorBase {
   explicit LocalCommunicator(CommIdentity identity) : CommunicatorBase(std::move(identity)) {}
 
   std::shared_ptr<Communicator> split(int, const std::string& group_name) override {
-    CommIdentity part = *identity();
-    part.name = group_name;
-    return std::make_shared<LocalCommunicator>(std::move(part));
+    return std::make_shared<LocalCommunicator>(identity_of_part({0}, group_name));
   }
 
   void abort(const std::string& reason) override { aborted_ = reason; }
@@ -55,10 +53,7 @@ class LocalCommunicator : public CommunicatorBase {
 }  // namespace
 
 CommunicatorPtr make_local_world() {
-  CommIdentity identity;
-  identity.name = "world";
-  identity.members = {0};
-  return std::make_shared<LocalCommunicator>(std::move(identity));
+  return std::make_shared<LocalCommunicator>(CommIdentity::of_world(0, 1));
 }
 
 }  // namespace shardline

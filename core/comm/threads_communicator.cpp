@@ -15,9 +15,9 @@
 #include "core/comm/communicator_base.h"
 #include "core/comm/communicator_reduce.h"
 #include "core/comm/device_moves.h"
-#include "core/comm/flight_ring.h"
 #include "core/device/accelerator.h"
 #include "core/device/stream_wait.h"
+#include "core/flight/flight_ring.h"
 #include "core/memory/tensor_data.h"
 
 namespace shardline {
@@ -165,6 +165,7 @@ class ThreadWork : public Work {
   void await_others(TimePoint since) {
     const TimePoint deadline = since + request_.limit.time;
     std::unique_lock lock(world_->mutex);
+    if (!is_over()) flight_ring().wait(request_.ticket);
     while (!is_over()) {
       if (meeting_->moving)
         meeting_->changed.wait(lock);
@@ -352,12 +353,7 @@ void ThreadCommunicator::take_payload(std::unique_lock<std::mutex>& lock, Meetin
 
 std::shared_ptr<Communicator> ThreadCommunicator::split(int color, const std::string& group_name) {
   const std::vector<int> ranks = ranks_of_color(*this, color);
-  CommIdentity part;
-  part.name = group_name;
-  for (const int member : ranks) {
-    if (member == rank()) part.rank = part.members.size();
-    part.members.push_back(identity()->members[member]);
-  }
+  CommIdentity part = identity_of_part(ranks, group_name);
   // The first rank of the new group creates it, the last removes the entry by which it was found.
   std::lock_guard lock(world_->mutex);
   const auto key = std::make_tuple(group_.get(), splits_++, color);
@@ -400,17 +396,12 @@ std::shared_ptr<Communicator> ThreadCommunicator::split(int color, const std::st
 
 std::vector<CommunicatorPtr> make_thread_world(int n) {
   SL_ASSERT(n > 0, "a world of ", n, " ranks");
-  CommIdentity identity;
-  identity.name = "world";
-  for (int rank = 0; rank < n; ++rank) identity.members.push_back(rank);
   const auto world = std::make_shared<ThreadWorld>();
   const auto group = std::make_shared<ThreadGroup>();
   world->groups.push_back(group);
   std::vector<CommunicatorPtr> ranks;
-  for (int rank = 0; rank < n; ++rank) {
-    identity.rank = rank;
-    ranks.push_back(std::make_shared<ThreadCommunicator>(world, group, identity));
-  }
+  for (int rank = 0; rank < n; ++rank)
+    ranks.push_back(std::make_shared<ThreadCommunicator>(world, group, CommIdentity::of_world(rank, n)));
   return ranks;
 }
 

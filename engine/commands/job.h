@@ -60,6 +60,10 @@ std::string verified_text(const std::string& path);
 // the output exists, DataError if the parts are not of one checkpoint or if pieces of it are missing or damaged.
 std::string merge_checkpoint(const std::vector<std::string>& parts, const std::string& output);
 
+// `shardline doctor`: what each rank of a training run was doing or does, and why the run ended or does not go on.
+// Throws ConfigError if the run has left no records, DataError if they are damaged.
+std::string doctor_text(const std::string& output_dir, bool json);
+
 // A config for the model in `directory` on one rank, for eval and generate.
 Config config_of_directory(const std::string& directory, const std::vector<std::string>& overrides);
 

@@ -21,6 +21,7 @@
 #include "engine/config/config.h"
 #include "engine/config/rules/precision_rules.h"
 #include "engine/config/rules/shell_words.h"
+#include "engine/config/rules/sizes.h"
 #include "engine/observe/format.h"
 #include "engine/plan/replica_traffic.h"
 #include "engine/run/flight_files.h"
@@ -180,7 +181,7 @@ void train(const Config& config, RankContext& context, JobParts& parts) {
   const std::optional<ResumePoint> point = find_resume_point(config, stores, context);
   const auto resumed = point ? std::optional(point->state.step) : std::nullopt;
   ModelSaver saver(config.output_dir, parts.model, number_types(config).exact, tokenizer_source(config), parts.groups);
-  keep_flight_records(config, context);
+  keep_flight_records(config, context, parts.plan.mesh);
   TokenData data = open_data(config, parts.model, parts.plan.layout, context, /*with_train=*/true);
   const int64_t steps = count_steps(config, data.train->steps_per_epoch());
 
@@ -328,7 +329,7 @@ void train(const Config& config, RankContext& context, JobParts& parts) {
 
 void train_job(const Config& config, RankContext& context) {
   JobParts parts = make_parts(config, context);
-  explain_memory(parts, context, /*trains=*/true, [&] { train(config, context, parts); });
+  note_end_of_rank([&] { explain_memory(parts, context, /*trains=*/true, [&] { train(config, context, parts); }); });
 }
 
 void check_evaluate(const Config& config) {

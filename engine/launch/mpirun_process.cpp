@@ -19,7 +19,6 @@
 #include "engine/launch/exit_codes.h"
 #include "engine/launch/fewer_hosts.h"
 #include "engine/launch/lifelines.h"
-#include "engine/launch/rank_messages.h"
 #include "engine/launch/stop_signals.h"
 #include "engine/run/ranks.h"
 #include "engine/run/stop.h"
@@ -139,7 +138,8 @@ pid_t start_mpirun(const std::vector<std::string>& command, int errors) {
   return mpirun;
 }
 
-MpirunEnd run_mpirun(const std::vector<std::string>& command, std::chrono::seconds host_timeout, std::ostream& log) {
+MpirunEnd run_mpirun(const std::vector<std::string>& command, std::chrono::seconds host_timeout, std::ostream& log,
+                     const ExplainFailure& explain) {
   probe_daemons(host_timeout);
   Lifelines lifelines(host_timeout);
   setenv(kLifelineVariable, lifelines.address().c_str(), 1);
@@ -166,7 +166,8 @@ MpirunEnd run_mpirun(const std::vector<std::string>& command, std::chrono::secon
   int code = WIFEXITED(status) ? WEXITSTATUS(status) : kExitFailed;
   if (code == 0 || code == kExitStopped) return {code, ""};  // rank 0 has said why it stopped, and how to continue
   if (code != kExitConfig && code != kExitBadData) code = kExitFailed;
-  return {code, messages.failure(code, stopped)};
+  const bool explains = code == kExitFailed && !stopped;
+  return {code, messages.failure(code, stopped, explains ? explain(messages.killed_rank()) : "")};
 }
 
 std::vector<std::string> hosts_that_answer(const Config& config, const std::vector<std::string>& hosts) {

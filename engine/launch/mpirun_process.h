@@ -4,11 +4,14 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <functional>
 #include <iosfwd>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "engine/config/keys/options.h"
+#include "engine/launch/rank_messages.h"
 
 namespace shardline {
 
@@ -27,7 +30,10 @@ struct MpirunEnd {
 // Runs the ranks and waits for them. What they write to standard error goes to `log`, except the failure. The first
 // request to stop asks the ranks to finish their step, the second one ends them. When it returns, no rank is left on a
 // host that answers; on others they end themselves within host_timeout.
-MpirunEnd run_mpirun(const std::vector<std::string>& command, std::chrono::seconds host_timeout, std::ostream& log);
+// explain: last lines of a failure that say more than mpirun does; it receives the rank that a signal killed, if any.
+using ExplainFailure = std::function<std::string(const std::optional<RankMessages::Killed>& killed)>;
+MpirunEnd run_mpirun(const std::vector<std::string>& command, std::chrono::seconds host_timeout, std::ostream& log,
+                     const ExplainFailure& explain);
 
 // Those of `hosts` on which mpirun, with the options of the config, can start a program now. Stops early on a request
 // to stop.

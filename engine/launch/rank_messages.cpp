@@ -41,17 +41,17 @@ void RankMessages::add_line(const std::string& line) {
   }
 }
 
-std::string RankMessages::killed_rank() const {
+std::optional<RankMessages::Killed> RankMessages::killed_rank() const {
   static const std::regex notice(
       R"(process rank (\d+) with PID (\d+) on node (\S+)\s+exited on\s+signal (\d+) ?(\([^)]*\))?)");
   std::smatch match;
-  if (!std::regex_search(notices_, match, notice)) return {};
+  if (!std::regex_search(notices_, match, notice)) return std::nullopt;
   const std::string process = match[2] == "0" ? "" : cat("process ", match[2].str(), " ");
-  return cat("rank ", match[1].str(), " (", process, "on ", match[3].str(), ") was killed by signal ", match[4].str(),
-             " ", match[5].str(), "; the job ended");
+  return Killed{std::stoi(match[1]), cat(process, "on ", match[3].str()),
+                cat("was killed by signal ", match[4].str(), " ", match[5].str())};
 }
 
-std::string RankMessages::failure(int exit_code, bool stopped) {
+std::string RankMessages::failure(int exit_code, bool stopped, const std::string& explanation) {
   if (!rest_.empty()) add("\n");
   std::string text;
   std::vector<std::string> said;
@@ -62,8 +62,10 @@ std::string RankMessages::failure(int exit_code, bool stopped) {
   }
   if (stopped) {
     if (failures_.empty()) text += "error: stopped by a signal\n";
-  } else if (const auto killed = killed_rank(); !killed.empty()) {
-    text += cat("error: ", killed, '\n');
+  } else if (!explanation.empty()) {
+    text += explanation;
+  } else if (const auto killed = killed_rank()) {
+    text += cat("error: rank ", killed->rank, " (", killed->process, ") ", killed->how, "; the job ended\n");
   } else if (failures_.empty() && !said_error_) {
     text += cat(notices_, "error: mpirun ended with exit code ", exit_code, '\n');
   }

@@ -1,6 +1,7 @@
 // Turns what mpirun and its ranks write to standard error into a last message that names what ended the job.
 #pragma once
 #include <iosfwd>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,10 +17,18 @@ class RankMessages {
   explicit RankMessages(std::ostream& log) : log_(log) {}
 
   void add(const std::string& bytes);
+  // The rank that a signal killed, if mpirun has reported one.
+  struct Killed {
+    int rank = 0;
+    std::string process;  // "process 712 on host a"
+    std::string how;      // "was killed by signal 9 (Killed)"
+  };
+  std::optional<Killed> killed_rank() const;
+
   // The lines that report the end of a failed job. Errors of several ranks are reported once; a rank that a signal
-  // killed comes last. stopped: the user asked for the end, and no rank is to blame. Mpirun's notices are shown if
-  // there is nothing better. Empty if an error was passed on already.
-  std::string failure(int exit_code, bool stopped);
+  // killed comes last. stopped: the user asked for the end, and no rank is to blame. explanation: last lines that say
+  // more than mpirun does. Its notices are shown if there is nothing better. Empty if an error was passed on already.
+  std::string failure(int exit_code, bool stopped, const std::string& explanation = "");
 
  private:
   struct Failure {
@@ -27,7 +36,6 @@ class RankMessages {
     std::string reason;
   };
   void add_line(const std::string& line);
-  std::string killed_rank() const;
 
   std::ostream& log_;
   std::string rest_;  // of an incomplete line

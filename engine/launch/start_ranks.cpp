@@ -6,12 +6,16 @@
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
+#include <mutex>
+#include <utility>
 
 #include "core/comm/communicator_base.h"
 #include "core/comm/mpi_communicator.h"
 #include "core/error.h"
+#include "core/flight/flight_ring.h"
 #include "engine/config/rules/shell_words.h"
 #include "engine/launch/exit_codes.h"
+#include "engine/launch/hang_report.h"
 #include "engine/launch/lifelines.h"
 #include "engine/launch/rank_messages.h"
 #include "engine/run/ranks.h"
@@ -43,7 +47,9 @@ MpirunEnd run_ranks_of(const Config& config, const std::vector<std::string>& arg
   for (const auto& word : command) log << ' ' << shell_quoted(word);
   log << std::endl;
   set_environment_of_ranks();
-  return run_mpirun(command, std::chrono::seconds(config.mpi.host_timeout), log);
+  const auto began = std::chrono::system_clock::now();
+  return run_mpirun(command, std::chrono::seconds(config.mpi.host_timeout), log,
+                    [&](const auto& killed) { return report_of_ended_job(config.output_dir, began, killed); });
 }
 
 int start_ranks(const Config& config, const std::vector<std::string>& arguments, std::ostream& log) {
@@ -70,12 +76,21 @@ void end_with_launcher() {
 }
 
 int report_error(const std::exception& error, std::ostream& log) {
+  // A thread may report the same error as the end of all threads (stuck_threads.h); once is enough.
+  static std::mutex one_at_a_time;
+  static bool reported = false;
+  const std::lock_guard lock(one_at_a_time);
+  const bool is_first = !std::exchange(reported, true);
   if (dynamic_cast<const StoppedAfterSaving*>(&error)) {
     if (current_rank() > 0) return 0;  // mpirun ends the other ranks after the first code that is not 0
-    log << error.what() << std::endl;
+    if (is_first) log << error.what() << std::endl;
     return kExitStopped;
   }
-  log << "error: " << error.what() << std::endl;
+  if (is_first) {
+    log << "error: " << error.what() << '\n';
+    if (dynamic_cast<const DistributedError*>(&error)) log << report_of_threads();
+    log << std::flush;
+  }
   return dynamic_cast<const ConfigError*>(&error) ? kExitConfig : kExitFailed;
 }
 
@@ -90,7 +105,9 @@ Console console_of_job() {
 
 void end_job_with_message_of_failed_rank() {
   set_mpi_abort_handler([](const std::string& reason) {
+    flight_ring().end_rank(current_rank(), FlightEnd::gave_up, reason);  // unless the rank has said more
     std::cerr << rank_error(current_rank(), reason) << std::flush;
+    if (std::getenv(kConsole) == nullptr) std::cerr << report_of_failing_rank() << std::flush;
     try {
       if (std::current_exception()) throw;
     } catch (const ConfigError&) {

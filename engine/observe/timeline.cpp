@@ -62,11 +62,11 @@ Span span_of(const Mesh& mesh, const FlightRecord& flight, double offset) {
   const std::string op = flight.op, group = flight.group;
   const bool message = op == "send" || op == "recv";
   Span span{.lane = message ? "messages" : "collectives",
-            .name = cat(op, ", ", flight.instruction[0] != 0 && message ? flight.instruction : flight.what),
+            .name = cat(op, ", ", flight.what),
             .start = flight.start_ns * 1e-9 + offset,
             .end = flight.end_ns * 1e-9 + offset,
             .detail = cat(flight.dtype, " ", flight.shape, " in ", group, ", for ", flight.what,
-                          flight.instruction[0] != 0 ? ", " : "", flight.instruction)};
+                          flight.place.instruction[0] != 0 ? ", " : "", flight.place.instruction)};
   if (message && group.starts_with("pp ")) {
     span.arrow = arrow_of(mesh, flight);
     span.arrow_begins = op == "send";

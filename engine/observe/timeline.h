@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/comm/flight_ring.h"
+#include "core/flight/flight_record.h"
 #include "core/model/mesh.h"
 #include "pipeline/schedule/instruction_records.h"
 

@@ -1,10 +1,13 @@
 #include "engine/run/flight_files.h"
 
 #include <filesystem>
+#include <fstream>
 
-#include "core/comm/flight_ring.h"
+#include "core/comm/communicator_base.h"
 #include "core/error.h"
+#include "core/flight/flight_ring.h"
 #include "engine/config/rules/sizes.h"
+#include "engine/observe/doctor/job_records.h"
 
 namespace shardline {
 namespace {
@@ -18,19 +21,50 @@ bool shares_file(const Config& config) {
   return resolved_communicator(config) == CommunicatorChoice::threads;
 }
 
+FlightRing::Options ring_options(const Config& config, int rank, int world_size) {
+  FlightRing::Options options{.capacity = records_kept(config), .first_rank = rank, .world_size = world_size};
+  if (shares_file(config)) options.ranks = world_size;
+  return options;
+}
+
 }  // namespace
 
-void keep_flight_records(const Config& config, const RankContext& context) {
+void keep_flight_records(const Config& config, const RankContext& context, const Mesh& mesh) {
+  const int rank = context.world->rank();
+  JobPlaces places{.hosts = gather_strings(*context.world, host_name())};
+  for (int other = 0; other < mesh.size(); ++other) places.stages.push_back(mesh.at(other).p);
   if (shares_file(config) && !context.first()) return;
-  const std::filesystem::path folder = std::filesystem::path(config.output_dir) / "flight";
+  const auto folder = flight_folder(config.output_dir);
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  open_flight_ring(folder / cat("rank-", context.world->rank()), records_kept(config));
+  if (context.local_rank == 0) write_job_places(folder, rank, places);
+  FlightRing::Options options = ring_options(config, rank, mesh.size());
+  options.path = folder / cat("rank-", rank);
+  open_flight_ring(options);
 }
 
 double flight_file_bytes(const Config& config) {
-  const int files = shares_file(config) ? 1 : configured_world_size(config);
-  return 1.0 * sizeof(FlightRecord) * records_kept(config) * files;
+  const int world_size = configured_world_size(config), files = shares_file(config) ? 1 : world_size;
+  return 1.0 * files * FlightRing::bytes_of(ring_options(config, 0, world_size));
+}
+
+void note_end_of_rank(const std::function<void()>& run) {
+  const auto note = [](FlightEnd end, const std::string& reason) {
+    flight_ring().end_rank(current_rank(), end, reason);
+  };
+  try {
+    run();
+    note(FlightEnd::done, "");
+  } catch (const Interrupted& error) {
+    note(FlightEnd::done, error.what());
+    throw;
+  } catch (const DistributedError& error) {
+    note(FlightEnd::gave_up, error.what());
+    throw;
+  } catch (const std::exception& error) {
+    note(FlightEnd::failed, error.what());
+    throw;
+  }
 }
 
 }  // namespace shardline

@@ -1,14 +1,20 @@
-// output_dir/flight: what every process was waiting for, readable after it was killed.
+// output_dir/flight: what every rank did last and was waiting for, readable after its process was killed.
 #pragma once
+#include <functional>
+
+#include "core/model/mesh.h"
 #include "engine/config/keys/options.h"
 #include "engine/run/ranks.h"
 
 namespace shardline {
 
-// Throws RunError if the file cannot be created. Ranks that are threads write to the file of rank 0.
-void keep_flight_records(const Config& config, const RankContext& context);
+// Collective. Throws RunError if the files cannot be created. Ranks that are threads share the file of rank 0.
+void keep_flight_records(const Config& config, const RankContext& context, const Mesh& mesh);
 
 // The disk space that the files of all ranks take.
 double flight_file_bytes(const Config& config);
+
+// Calls `run` and writes down how it ended for this rank.
+void note_end_of_rank(const std::function<void()>& run);
 
 }  // namespace shardline

@@ -12,6 +12,7 @@
 #include "core/comm/clock.h"
 #include "core/error.h"
 #include "core/files/disk_file.h"
+#include "core/flight/flight_ring.h"
 #include "engine/observe/timeline_page.h"
 
 namespace shardline {

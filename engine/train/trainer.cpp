@@ -11,6 +11,7 @@
 #include "core/comm/clock.h"
 #include "core/device/accelerator.h"
 #include "core/error.h"
+#include "core/flight/flight_ring.h"
 #include "core/memory/caching_allocator.h"
 #include "engine/config/rules/learning_rate_rules.h"
 #include "engine/config/rules/optimizer_rules.h"
@@ -123,6 +124,7 @@ LossTerm Trainer::total_loss(const RunResult& run) {
 
 LossTerm Trainer::accumulate_gradients(BatchSource& data, int64_t step) {
   // Every rank of a replica reads the replica's samples itself; only borders are sent.
+  set_flight_instruction("reading the batch");
   std::vector<Microbatch> microbatches;
   last_batch_ = read_microbatches(data, step - 1, plan_.train.microbatches, microbatches);
   const int64_t weight = last_batch_.weight;
@@ -134,6 +136,7 @@ LossTerm Trainer::accumulate_gradients(BatchSource& data, int64_t step) {
   const uint64_t seed = config_.training.seed;
   last_run_ = executor_.run(plan_.train, microbatches,
                             {.mode = Mode::train, .seed = seed, .step = step, .loss_scale = loss_scale() / weight});
+  set_flight_instruction("finishing the gradients");
   parameters_.finish_gradients();
   gradients_complete_ = seconds_now();
   const LossTerm loss = total_loss(last_run_);
@@ -150,9 +153,11 @@ double Trainer::seconds_now() const {
 StepMetrics Trainer::train_step(BatchSource& data, int64_t step) {
   const double waited = waited_seconds();
   step_start_ = steady_seconds();
+  set_flight_step(step);
   const LossTerm loss = accumulate_gradients(data, step);
   // Each rank sums its share of the squares; all get the same norm, and so agree on whether a gradient overflowed.
   // Where that does not matter, the host need not know the norm before the update.
+  set_flight_instruction("updating the weights");
   const double scale = loss_scale();
   GradientNorm gradient_norm(parameters_);
   const bool overflowed = loss_scaler_ && !std::isfinite(gradient_norm.value());
@@ -166,6 +171,7 @@ StepMetrics Trainer::train_step(BatchSource& data, int64_t step) {
     parameters_.publish_values();
   }
   const double norm = gradient_norm.value() / scale;
+  set_flight_instruction("");
   take_records();  // of a run that is over, since the norm is known
   step_end_ = seconds_now();
   const double seconds = step_end_ - step_start_;

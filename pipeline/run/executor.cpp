@@ -7,6 +7,7 @@
 
 #include "core/device/accelerator.h"
 #include "core/error.h"
+#include "core/flight/flight_ring.h"
 #include "core/memory/caching_allocator.h"
 #include "core/model/backward.h"
 #include "pipeline/activations/acquired_layers.h"
@@ -141,6 +142,7 @@ void Executor::forward(const Pass& pass) {
 // Runs a layer without an autograd graph.
 Border Executor::run_layer(int layer, const Border& input, MicrobatchContext& context) {
   at::NoGradGuard no_grad;
+  set_flight_layer(stage_.spec->layers[layer].name);
   context.weight_grads = nullptr;
   context.cache = settings_.caches.empty() ? nullptr : settings_.caches[layer];
   parameters_.acquire(layer);
@@ -152,6 +154,7 @@ Border Executor::run_layer(int layer, const Border& input, MicrobatchContext& co
 // Runs a layer with an autograd graph from the gradients of the output to `kept.input`.
 Border Executor::keep_layer(int layer, const Border& input, KeptLayer& kept, MicrobatchContext& context) {
   at::AutoGradMode grad(true);
+  set_flight_layer(stage_.spec->layers[layer].name);
   kept.input = detached(input, true);
   context.weight_grads = &kept.weight_grads;
   context.recompute_attention =
@@ -201,6 +204,7 @@ void Executor::backward_input(const Pass& pass, bool drain) {
 // Computes the gradients of a layer's input from those of its output.
 Border Executor::layer_backward(int layer, KeptLayer& kept, const Border& d_output, bool drain) {
   const MemoryScope scope(MemoryClass::activations);
+  set_flight_layer(stage_.spec->layers[layer].name);
   bring_back(kept);
   kept.weight_grads.immediate = drain;
   parameters_.acquire(layer);
@@ -219,6 +223,7 @@ void Executor::backward_weight(const Pass& pass) {
   for (size_t i = kept.size(); i-- > 0;) {
     if (kept[i].weight_grads.immediate) continue;  // finished in backward_input
     const int layer = layers_of(pass)[i];
+    set_flight_layer(stage_.spec->layers[layer].name);
     parameters_.open_gradients(layer, true);
     kept[i].weight_grads.drain();
     kept_.count(kept[i]);

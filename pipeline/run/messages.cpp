@@ -5,7 +5,6 @@
 
 #include <algorithm>
 
-#include "core/comm/flight_ring.h"
 #include "core/comm/timeouts.h"
 #include "core/device/accelerator.h"
 #include "core/error.h"
@@ -13,6 +12,15 @@
 
 namespace shardline {
 namespace {
+
+// The same at both ends of a message.
+std::string border_name(const Instruction& message) {
+  const bool activation = message.op == Op::send_activation || message.op == Op::recv_activation;
+  const int chunk = message.op == Op::send_activation ? message.chunk + 1
+                    : message.op == Op::send_gradient ? message.chunk - 1
+                                                      : message.chunk;
+  return cat(activation ? "activation" : "gradient", ", microbatch ", message.microbatch, ", chunk ", chunk);
+}
 
 using StagePairs = std::vector<std::pair<int, int>>;
 
@@ -92,16 +100,13 @@ void Messages::post_next(int peer, Incoming& incoming) {
   incoming.expected.pop_front();
   Communicator& from_peer = channel(peer, stage_);
   Message message;
-  const std::string current = flight_instruction();
-  set_flight_instruction(to_string(instruction));
+  const std::string what = border_name(instruction);
   const MemoryScope scope(MemoryClass::communication);
   for (const auto& sizes : shapes_(instruction)) {
     message.border.push_back(at::empty(sizes, options_));
-    message.works.push_back(
-        from_peer.recv(message.border.back(), 1 - from_peer.rank(), {.what = to_string(instruction.op)}));
+    message.works.push_back(from_peer.recv(message.border.back(), 1 - from_peer.rank(), {.what = what.c_str()}));
   }
   for (const auto& work : message.works) work->start();
-  set_flight_instruction(current);
   incoming.posted.push_back(std::move(message));
 }
 
@@ -119,10 +124,10 @@ void Messages::send(const Border& border, const Instruction& instruction) {
   forget_finished_sends();
   Communicator& to_peer = channel(stage_, instruction.peer);
   Message message;
+  const std::string what = border_name(instruction);
   for (const auto& tensor : border) {
     message.border.push_back(tensor.detach().contiguous());
-    message.works.push_back(
-        to_peer.send(message.border.back(), 1 - to_peer.rank(), {.what = to_string(instruction.op)}));
+    message.works.push_back(to_peer.send(message.border.back(), 1 - to_peer.rank(), {.what = what.c_str()}));
   }
   for (const auto& work : message.works) work->start();
   sends_.push_back(std::move(message));

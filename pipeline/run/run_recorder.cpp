@@ -1,7 +1,7 @@
 #include "pipeline/run/run_recorder.h"
 
-#include "core/comm/flight_ring.h"
 #include "core/device/accelerator.h"
+#include "core/flight/flight_ring.h"
 #include "core/memory/caching_allocator.h"
 
 namespace shardline {

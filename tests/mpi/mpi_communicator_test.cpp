@@ -9,9 +9,9 @@
 #include <fstream>
 #include <thread>
 
-#include "core/comm/flight_ring.h"
 #include "core/comm/threads_communicator.h"
 #include "core/error.h"
+#include "core/flight/flight_ring.h"
 #include "tests/core/comm/communicator_suite.h"
 #include "tests/mpi/mpi_main.h"
 

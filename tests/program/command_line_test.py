@@ -18,7 +18,7 @@ class CommandLine(ProgramTest):
     def test_usage_errors(self):
         config = self.config()
         for arguments, says in [
-            (["frobnicate"], ["frobnicate", "train, eval, generate, profile, plan, checkpoint, info or flight"]),
+            (["frobnicate"], ["frobnicate", "train, eval, generate, profile, plan, checkpoint, info, flight or doctor"]),
             ([], "subcommand"),
             (["train"], "config"),
             (["train", "missing.json"], "missing.json"),
@@ -36,6 +36,7 @@ class CommandLine(ProgramTest):
             (["generate", config, "--prompts", "missing.txt"], "missing.txt"),
             (["eval", config, "--set", "model.init=random"], "data.validation"),
             (["flight", "no-such-run"], "no-such-run"),
+            (["doctor", "no-such-run"], "no-such-run"),
         ]:
             with self.subTest(arguments):
                 self.expect(2, *arguments, says=says)

@@ -109,7 +109,9 @@ class Failures(RanksTest):
                 os.kill(self.pid_of_rank(rank), signal.SIGKILL)
                 result = self.end(process)
                 self.assertEqual(result.code, 1, str(result))
-                self.assertRegex(result.last, rf"^error: rank {rank} \(.*\) was killed by signal 9", str(result))
+                self.assertRegex(result.last, rf"^error: rank {rank} \(host \S+, stage {rank // 2}\) was killed by "
+                                              r"signal 9 \(Killed\); .*last seen in .*step \d+", str(result))
+                self.assert_doctor_agrees(result, "killed", [rank], f"out{rank}")
                 self.assert_no_finished_model(f"out{rank}")
 
     def test_rank_that_throws(self):
@@ -125,7 +127,8 @@ class Failures(RanksTest):
 
     def test_hanging_rank(self):
         process = self.start_training(training={"ddp_timeout": 5})
-        self.assert_ends_hanging(process, "training.ddp_timeout")
+        result = self.assert_ends_hanging(process, "training.ddp_timeout")
+        self.assert_doctor_agrees(result, "behind", [1])
         flights = self.expect(0, "flight", "out").out
         for rank in range(4):
             self.assertIn(f"rank-{rank}\n", flights)
@@ -140,9 +143,24 @@ class Failures(RanksTest):
         os.kill(self.pid_of_rank(1), signal.SIGSTOP)
         result = self.end(process)
         self.assertEqual(result.code, 1, str(result))
-        # mpirun wakes the hanging rank to end it, which then may have the last word.
-        self.assertRegex(result.last, r"^error: rank \d: .*limit 5", str(result))
         self.assertRegex(result.errors[0], rf"^error: rank [023]: .*limit 5.*{setting} sets this limit", str(result))
+        # mpirun wakes the hanging rank to end it, which changes nothing in the answer.
+        self.assertRegex(result.last, r"^error: rank 1 \(host \S+, stage 0\) .*no sign of life for", str(result))
+        return result
+
+    def assert_doctor_agrees(self, result, cause, culprits, folder="out"):
+        later = json.loads(self.expect(0, "doctor", folder, "--json").out)
+        self.assertEqual((later["cause"], later["culprits"]), (cause, culprits), str(result))
+        self.assertEqual("error: " + later["verdict"], result.last)
+        self.assertEqual(self.expect(0, "doctor", folder).out.splitlines()[-1], later["verdict"])
+
+    def test_doctor_while_ranks_work_and_when_they_have_ended(self):
+        process = self.start_training(steps=200)
+        while process.poll() is None:
+            later = json.loads(self.expect(0, "doctor", "out", "--json").out)
+            self.assertEqual((later["cause"], later["culprits"]), ("none", []), later["verdict"])
+        self.assertEqual(self.end(process).code, 0)
+        self.assertEqual(self.expect(0, "doctor", "out").out.splitlines()[-1], "no fault: all ranks ended in order")
 
     def test_config_error_on_ranks_gives_2(self):
         """Started by people's own mpirun, nothing is checked before there are ranks."""

@@ -5,12 +5,12 @@
 #include <cstdlib>
 
 #include "core/comm/communicator_base.h"
-#include "core/comm/flight_ring.h"
 #include "core/comm/mpi/engine.h"
 #include "core/comm/mpi/operations.h"
 #include "core/comm/mpi/shared_lane.h"
 #include "core/comm/mpi_communicator.h"
 #include "core/device/accelerator.h"
+#include "core/flight/flight_ring.h"
 #include "core/memory/copy_streams.h"
 
 namespace shardline {
@@ -51,6 +51,7 @@ class MpiWork : public Work {
 
  protected:
   void await(TimePoint since) override {
+    if (!completion_->over()) flight_ring().wait(request_.ticket);
     if (!completion_->wait_until(since + request_.limit.time)) {
       flight_ring().end(request_.ticket, FlightState::failed);
       throw identity_->timed_out(request_, since);
@@ -174,13 +175,8 @@ std::shared_ptr<Communicator> MpiCommunicator::split(int color, const std::strin
   SL_ASSERT(lane.group < 1 << Lane::kGroupBits, "more than ", 1 << Lane::kGroupBits,
             " groups were split off one world");
   world_->next_group = lane.group + 1;
-  CommIdentity part;
-  part.name = group_name;
-  part.library = identity()->library;
-  for (const int member : ranks) {
-    if (member == rank()) part.rank = lane.rank = part.members.size();
-    part.members.push_back(identity()->members[member]);
-  }
+  CommIdentity part = identity_of_part(ranks, group_name);
+  lane.rank = part.rank;
   lane.members = part.members;
   std::shared_ptr<SharedLane> shared = share_memory(ranks, lane);
   return std::make_shared<MpiCommunicator>(world_, std::move(lane), std::move(shared), std::move(part));
@@ -242,11 +238,7 @@ MpiWorld make_mpi_world(const void* callers_mpi_comm) {
   set_current_rank(rank);
   result.host_of = world->host_of;
 
-  CommIdentity identity;
-  identity.name = "world";
-  identity.rank = rank;
-  identity.library = result.library;
-  for (int member = 0; member < size; ++member) identity.members.push_back(member);
+  CommIdentity identity = CommIdentity::of_world(rank, size, result.library);
   Lane lane{world->comm, world->next_group++, world->sequence_bits, identity.members, rank};
   const auto messages = std::make_shared<MpiCommunicator>(world, std::move(lane), nullptr, std::move(identity));
   result.comm = messages->split(0, "world");

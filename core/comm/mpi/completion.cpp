@@ -1,6 +1,6 @@
 #include "core/comm/mpi/completion.h"
 
-#include "core/comm/flight_ring.h"
+#include "core/flight/flight_ring.h"
 
 namespace shardline::mpi {
 

@@ -14,6 +14,7 @@
 #include "core/comm/mpi_communicator.h"
 #include "core/comm/timeouts.h"
 #include "core/error.h"
+#include "core/flight/flight_ring.h"
 
 namespace shardline {
 
@@ -37,6 +38,7 @@ using std::chrono::microseconds;
 constexpr microseconds kSpin{100};
 constexpr microseconds kFirstSleep{20};
 constexpr microseconds kLongestSleep{100};
+constexpr std::chrono::milliseconds kBeat{kFlightBeatMilliseconds};
 
 std::mutex process_mutex;
 std::weak_ptr<Engine> engine_of_process;
@@ -319,13 +321,15 @@ void Engine::live() {
     std::unique_lock lock(mutex_);
     const auto has_work = [&] { return !queue_.empty() || (stopping_ && is_idle()); };
     if (is_idle()) {
-      wake_.wait(lock, has_work);
+      flight_ring().beat();
+      if (!wake_.wait_for(lock, kBeat, has_work)) continue;
       if (queue_.empty()) break;  // stopping
       last_progress = Clock::now();
     } else if (Clock::now() - last_progress < kSpin) {
       lock.unlock();
       std::this_thread::yield();
     } else {
+      flight_ring().beat();
       if (wake_.wait_for(lock, sleep, [&] { return !queue_.empty(); })) last_progress = Clock::now();
       sleep = std::min(2 * sleep, kLongestSleep);
     }

@@ -3,8 +3,8 @@
 #include <exception>
 #include <utility>
 
-#include "core/comm/flight_ring.h"
 #include "core/device/accelerator.h"
+#include "core/flight/flight_ring.h"
 #include "core/memory/tensor_data.h"
 
 namespace shardline {
@@ -95,6 +95,7 @@ bool NcclChannel::advance(const NcclBatchPtr& batch) {
 
 void NcclChannel::wait_for(const NcclBatchPtr& batch, const CommRequest& request) {
   refuse_after_failure(request);
+  flight_ring().wait(request.ticket);
   const auto wait = std::make_shared<StreamWait>(stream_.device());
   start(batch);
   if (batch == launching_) finish_launch();

@@ -104,11 +104,7 @@ std::shared_ptr<Communicator> NcclCommunicator::split(int color, const std::stri
   channel_->flush();
   const std::vector<int> ranks = ranks_of_color(*control_, color);
   CommunicatorPtr control = control_->split(color, group_name);
-  CommIdentity part;
-  part.name = group_name;
-  part.library = identity()->library;
-  part.rank = control->rank();
-  for (const int member : ranks) part.members.push_back(identity()->members[member]);
+  CommIdentity part = identity_of_part(ranks, group_name);
   // NCCL requires colors that are not negative; the lowest rank of the group is one.
   void* comm = nullptr;
   int result = kNcclSuccess;
@@ -166,11 +162,7 @@ CommunicatorPtr make_nccl_world(CommunicatorPtr control, int device_index, const
   const at::Device device(api.device_type, device_index);
   const at::Device current = c10::impl::VirtualGuardImpl(device.type()).getDevice();
   SL_ASSERT(current == device, "NCCL takes the thread's current device, which is ", current, ", not ", device);
-  CommIdentity identity;
-  identity.name = control->name();
-  identity.rank = control->rank();
-  identity.library = checked_library(*control, api);
-  for (int member = 0; member < control->size(); ++member) identity.members.push_back(member);
+  CommIdentity identity = CommIdentity::of_world(control->rank(), control->size(), checked_library(*control, api));
   const NcclId id = shared_id(*control, api, identity.library);
 
   const auto world = std::make_shared<NcclWorld>(api, device, control);

@@ -16,9 +16,9 @@
 #include <vector>
 
 #include "core/comm/communicator_base.h"
-#include "core/comm/flight_ring.h"
 #include "core/comm/nccl/nccl_api.h"
 #include "core/device/stream_wait.h"
+#include "core/flight/flight_ring.h"
 
 namespace shardline {
 

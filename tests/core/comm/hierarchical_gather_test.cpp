@@ -10,9 +10,9 @@
 #include <chrono>
 #include <thread>
 
-#include "core/comm/flight_ring.h"
 #include "core/comm/threads_communicator.h"
 #include "core/error.h"
+#include "core/flight/flight_ring.h"
 #include "tests/core/comm/communicator_suite.h"
 
 #include "tests/catch.h"

@@ -1,0 +1,165 @@
+#include "core/flight/flight_file.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iomanip>
+#include <limits>
+#include <ostream>
+#include <utility>
+
+#include "core/error.h"
+#include "core/flight/flight_layout.h"
+
+namespace shardline {
+namespace {
+
+constexpr uint32_t kMostRanks = 1 << 20;
+constexpr uint64_t kMostBytes = uint64_t{1} << 32;
+
+// Ends the text inside its field and replaces what a terminal might obey.
+template <size_t n>
+void make_plain(char (&field)[n]) {
+  field[n - 1] = '\0';
+  for (char* c = field; *c != '\0'; ++c)
+    if (*c < ' ' || *c > '~') *c = '?';
+}
+
+// Leaves room for differences.
+void make_time(int64_t& ns) {
+  if (ns < 0 || ns > std::numeric_limits<int64_t>::max() / 2) ns = 0;
+}
+
+void make_plain(FlightPlace& place) {
+  make_time(place.since_ns);
+  make_plain(place.instruction);
+  make_plain(place.layer);
+}
+
+void make_plain(FlightRecord& record) {
+  for (int64_t* time : {&record.start_ns, &record.wait_ns, &record.end_ns}) make_time(*time);
+  make_plain(record.op);
+  make_plain(record.group);
+  make_plain(record.dtype);
+  make_plain(record.shape);
+  make_plain(record.what);
+  make_plain(record.place);
+}
+
+// The bytes of a table, copied into objects.
+template <class T>
+std::vector<T> table_of(const std::string& bytes, uint64_t offset, uint64_t count) {
+  std::vector<T> table(count);
+  if (count > 0) std::memcpy(table.data(), bytes.data() + offset, count * sizeof(T));
+  return table;
+}
+
+// The whole file, once its size is that which its header states.
+std::string read_bytes(const std::string& path, flight::Header& header) {
+  std::ifstream in(path, std::ios::binary);
+  std::error_code error;
+  const uint64_t size = std::filesystem::file_size(path, error);
+  if (!in || error) throw DataError(cat("the flight ring file ", path, " cannot be opened"));
+  const auto refuse = [&] { throw DataError(cat(path, " is not a flight ring of this version of shardline")); };
+  char begin[sizeof header];
+  if (!in.read(begin, sizeof begin) || std::memcmp(begin, flight::kMagic, sizeof flight::kMagic) != 0) refuse();
+  std::memcpy(&header, begin, sizeof header);
+  if (header.record_bytes != sizeof(FlightRecord) || header.world_size > kMostRanks || header.first_rank < 0 ||
+      uint64_t{header.ranks} + header.first_rank > header.world_size)
+    refuse();
+  const uint64_t stated = flight::Offsets(header).end;
+  if (stated != size) throw DataError(cat(path, " has ", size, " bytes, but its header describes ", stated));
+  if (size > kMostBytes) throw DataError(cat(path, " has ", size, " bytes, more than any flight ring"));
+  std::string bytes(size, '\0');
+  in.seekg(0);
+  if (!in.read(bytes.data(), bytes.size())) throw DataError(cat(path, " cannot be read"));
+  return bytes;
+}
+
+std::vector<FlightGroup> groups_in(const std::string& bytes, const flight::Header& header,
+                                   const flight::Offsets& offsets) {
+  const auto members = table_of<int32_t>(bytes, offsets.members, header.members);
+  std::vector<FlightGroup> groups;
+  for (auto& entry : table_of<flight::Group>(bytes, offsets.groups, std::min(header.groups, header.groups_used))) {
+    make_plain(entry.name);
+    if (uint64_t{entry.first_member} + entry.size > members.size()) continue;
+    const auto first = members.begin() + entry.first_member;
+    FlightGroup group{entry.id, entry.name, {first, first + entry.size}};
+    if (std::all_of(group.members.begin(), group.members.end(),
+                    [&](int rank) { return rank >= 0 && std::cmp_less(rank, header.world_size); }))
+      groups.push_back(std::move(group));
+  }
+  return groups;
+}
+
+bool is_possible(const FlightRecord& record, uint32_t world_size) {
+  return record.ticket != 0 && record.rank >= 0 && std::cmp_less(record.rank, world_size) && record.peer >= -1 &&
+         std::cmp_less(record.peer, world_size) && record.elements >= 0 && record.state >= FlightState::running &&
+         record.state <= FlightState::failed;
+}
+
+}  // namespace
+
+std::optional<uint64_t> FlightFile::begun(uint64_t group_id, int rank, FlightStream stream, int peer) const {
+  const auto found = streams.find(flight::stream_key(group_id, rank, stream, peer));
+  if (found != streams.end()) return found->second;
+  return counts_all ? std::optional<uint64_t>(0) : std::nullopt;
+}
+
+FlightFile read_flight_file(const std::string& path) {
+  flight::Header header{};
+  const std::string bytes = read_bytes(path, header);
+  const flight::Offsets offsets(header);
+  make_plain(header.host);
+
+  FlightFile file{.host = header.host,
+                  .world_size = static_cast<int>(header.world_size),
+                  .opened_ns = header.opened_ns,
+                  .beat_ns = header.beat_ns,
+                  .gap_begin_ns = header.gap_begin_ns,
+                  .gap_end_ns = header.gap_end_ns,
+                  .groups = groups_in(bytes, header, offsets),
+                  .counts_all = (header.flags & flight::kFull) == 0};
+  for (int64_t* time : {&file.opened_ns, &file.beat_ns, &file.gap_begin_ns, &file.gap_end_ns}) make_time(*time);
+  int rank = header.first_rank;
+  for (auto& entry : table_of<flight::Rank>(bytes, offsets.ranks, header.ranks)) {
+    make_plain(entry.place);
+    make_plain(entry.before_gap);
+    make_plain(entry.reason);
+    make_time(entry.end_ns);
+    const bool known = entry.end >= FlightEnd::none && entry.end <= FlightEnd::gave_up;
+    file.ranks.push_back({.rank = rank++,
+                          .place = entry.place,
+                          .before_gap = entry.before_gap,
+                          .end = known ? entry.end : FlightEnd::none,
+                          .end_ns = entry.end_ns,
+                          .reason = entry.reason});
+  }
+  for (const auto& entry : table_of<flight::Stream>(bytes, offsets.streams, header.streams))
+    if (entry.key != 0) file.streams.emplace(entry.key, entry.begun);
+  for (auto& record : table_of<FlightRecord>(bytes, offsets.records, header.capacity)) {
+    if (!is_possible(record, header.world_size)) continue;
+    make_plain(record);
+    file.records.push_back(record);
+  }
+  std::sort(file.records.begin(), file.records.end(), [](const auto& a, const auto& b) { return a.ticket < b.ticket; });
+  return file;
+}
+
+void print_flight(std::ostream& out, const std::vector<FlightRecord>& records) {
+  for (const FlightRecord& record : records) {
+    const char* states[] = {"RUNNING", "done   ", "FAILED "};
+    out << states[static_cast<int>(record.state)] << " rank " << record.rank << ' ' << record.op << ' ' << record.group
+        << " #" << record.sequence;
+    if (record.peer >= 0) out << " peer " << record.peer;
+    if (record.dtype[0] != '\0') out << ' ' << record.dtype << ' ' << record.shape;
+    if (record.what[0] != '\0') out << " for " << record.what;
+    if (record.place.instruction[0] != '\0') out << " in " << record.place.instruction;
+    if (record.place.layer[0] != '\0') out << " of " << record.place.layer;
+    if (record.end_ns != 0)
+      out << ' ' << std::fixed << std::setprecision(3) << 1e-6 * (record.end_ns - record.start_ns) << " ms";
+    out << '\n';
+  }
+}
+
+}  // namespace shardline

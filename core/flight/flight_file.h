@@ -1,0 +1,45 @@
+// Reads the file of a flight ring, of a process that may still run, was killed, or was never ours: a file may contain
+// anything, and what is returned is safe to use.
+#pragma once
+#include <iosfwd>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "core/flight/flight_record.h"
+
+namespace shardline {
+
+struct FlightFile {
+  struct Rank {
+    int rank = 0;
+    FlightPlace place, before_gap;
+    FlightEnd end = FlightEnd::none;
+    int64_t end_ns = 0;
+    std::string reason;
+  };
+
+  std::string host;
+  int world_size = 0;
+  int64_t opened_ns = 0;
+  int64_t beat_ns = 0;                       // the last sign of life of the process; 0: it gives none
+  int64_t gap_begin_ns = 0, gap_end_ns = 0;  // the last long time without one; 0: none
+  std::vector<Rank> ranks;
+  std::vector<FlightGroup> groups;                 // members are ranks of the world
+  std::vector<FlightRecord> records;               // oldest first; rank and peer are ranks that exist, or -1
+  std::unordered_map<uint64_t, uint64_t> streams;  // internal to begun()
+  bool counts_all = true;
+
+  // How many operations of a stream the rank has begun since its group exists; none if that is not known. peer: rank in
+  // the group, for messages.
+  std::optional<uint64_t> begun(uint64_t group_id, int rank, FlightStream stream, int peer = -1) const;
+};
+
+// Throws DataError for a file that is not a flight ring, or is cut.
+FlightFile read_flight_file(const std::string& path);
+
+// One line per record: state, ranks, operation and duration.
+void print_flight(std::ostream& out, const std::vector<FlightRecord>& records);
+
+}  // namespace shardline

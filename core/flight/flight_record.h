@@ -1,0 +1,66 @@
+// What a rank writes down about its operations with other ranks and about the place of its program, in types that can
+// be mapped from a file. Text is cut to its field and ends with 0. Times are nanoseconds since the epoch, 0 for never.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace shardline {
+
+enum class FlightState : int32_t { running = 0, done = 1, failed = 2 };
+
+// Where a rank's program is.
+struct FlightPlace {
+  int64_t since_ns = 0;
+  int64_t step = 0;     // of training, from 1; 0: none has begun
+  uint64_t serial = 0;  // counts the places before this one: equal on ranks that run the same instructions
+  char instruction[72] = {};
+  char layer[40] = {};
+};
+
+// One operation.
+struct FlightRecord {
+  uint64_t ticket = 0;    // counts the operations of this process, from 1
+  uint64_t sequence = 0;  // number of this operation in its group or pair
+  uint64_t group_id = 0;  // see FlightGroup
+  int64_t start_ns = 0;
+  int64_t wait_ns = 0;  // when the rank began to wait for it
+  int64_t end_ns = 0;
+  int64_t elements = 0;  // of the tensor that the ranks must agree on
+  FlightState state = FlightState::running;
+  int32_t rank = -1;  // in the world
+  int32_t peer = -1;  // partner or root in the group; -1: none
+  char op[20] = {};
+  char group[32] = {};
+  char dtype[16] = {};
+  char shape[40] = {};
+  char what[72] = {};
+  FlightPlace place;  // when it began
+};
+
+// A group of ranks. Its id is the same on all of them, and no other group of the job has it.
+struct FlightGroup {
+  uint64_t id = 0;
+  std::string name;
+  std::vector<int> members;  // world rank by rank in the group
+};
+
+// How a rank ended, as far as it could write that down: in order, by an error of its own, or because an operation
+// between ranks failed.
+enum class FlightEnd : int32_t { none = 0, done = 1, failed = 2, gave_up = 3 };
+
+// The operations that are numbered together: collectives of a group, sends to a rank of it, receives from one.
+enum class FlightStream : uint32_t { collective = 0, send = 1, recv = 2 };
+
+template <size_t n>
+void fill_text(char (&field)[n], std::string_view text) {
+  const size_t length = std::min(text.size(), n - 1);
+  std::memcpy(field, text.data(), length);
+  std::memset(field + length, 0, n - length);
+}
+
+}  // namespace shardline

@@ -1,0 +1,81 @@
+// The last operations between ranks, in a ring of fixed records. With a path the ring lies in a memory-mapped file, so
+// it can be read after the process was killed (flight_file.h): what every rank was waiting for is the first question
+// about a hang. Beside the ring there is what the answer needs and a ring would forget: the members of each group, how
+// many operations of each kind a rank has begun in it, and where the rank's program is.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "core/flight/flight_record.h"
+
+namespace shardline {
+
+class FlightRing {
+ public:
+  struct Options {
+    std::string path = {};                          // "": memory only
+    int capacity = 1024;                            // records
+    int first_rank = 0, ranks = 1, world_size = 1;  // the ranks that this process runs
+  };
+
+  // Throws RunError if the file cannot be made.
+  explicit FlightRing(const Options& options);
+  ~FlightRing();
+  FlightRing(const FlightRing&) = delete;
+  FlightRing& operator=(const FlightRing&) = delete;
+
+  // The bytes of the file.
+  static int64_t bytes_of(const Options& options);
+
+  // Stores a copy and returns its ticket; start time, place and group are filled in here. From any thread, without
+  // locks unless the group is new.
+  uint64_t begin(const FlightRecord& record, const FlightGroup& group);
+  // The rank waits for it from now on. Both do nothing if the record was overwritten meanwhile.
+  void wait(uint64_t ticket);
+  void end(uint64_t ticket, FlightState state);
+  // The ticket of the operation that begins next.
+  uint64_t next_ticket() const;
+  // The records present, oldest first.
+  std::vector<FlightRecord> records() const;
+
+  // Of a rank of this process; nothing happens for other ranks.
+  void set_place(int rank, const FlightPlace& place);
+  // The first call for a rank counts.
+  void end_rank(int rank, FlightEnd end, const std::string& reason);
+  // A sign of life of this process: its thread for messages gives one several times a second. A long gap between two is
+  // kept, with the place of the rank: a process that was stopped, and wakes up when its job ends, shows it.
+  void beat();
+
+  const std::string& path() const { return path_; }
+
+ private:
+  struct Tables;
+
+  void end_gap(int64_t now);
+  bool knows(const FlightGroup& group);
+  void count(uint64_t stream, uint64_t begun);
+
+  std::string path_;
+  char* memory_ = nullptr;
+  size_t bytes_ = 0;
+  std::unique_ptr<Tables> tables_;
+  std::mutex mutex_;  // guards what is added to the tables of groups and streams, and gaps
+};
+
+// How often FlightRing::beat() should be called at least, and what is a gap.
+inline constexpr int kFlightBeatMilliseconds = 250, kFlightGapMilliseconds = 1000;
+
+// The ring of this process: in memory until open_flight_ring gives it a file. Records begun before stay in memory.
+FlightRing& flight_ring();
+void open_flight_ring(const FlightRing::Options& options);
+
+// Where this thread's rank is from now on, for its records and for readers of the file. An instruction is the next
+// place; a layer is a part of it, and a new instruction begins without one. "" for none.
+void set_flight_step(int64_t step);
+void set_flight_instruction(const std::string& text);
+void set_flight_layer(const std::string& name);
+
+}  // namespace shardline

@@ -1,0 +1,73 @@
+#include "engine/launch/hang_report.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "core/error.h"
+#include "core/flight/flight_ring.h"
+#include "engine/observe/doctor/diagnosis_text.h"
+#include "engine/observe/doctor/job_records.h"
+
+namespace shardline {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kMostLines = 16;
+
+std::string report(const JobRecords& job) {
+  const Diagnosis diagnosis = diagnose(job);
+  if (diagnosis.cause == Cause::none || diagnosis.cause == Cause::failed) return "";
+  return cat("what the ranks were doing:\n", situations_text(diagnosis, kMostLines), "error: ", verdict(diagnosis),
+             '\n');
+}
+
+template <class Function>
+std::string or_note(const Function& make) {
+  try {
+    return make();
+  } catch (const std::exception& error) {
+    return cat("note: the records of the ranks do not explain the failure: ", error.what(), '\n');
+  }
+}
+
+// Of this process; empty if it keeps its records in memory.
+fs::path own_folder() {
+  return fs::path(flight_ring().path()).parent_path();
+}
+
+}  // namespace
+
+std::string report_of_ended_job(const std::string& output_dir, std::chrono::system_clock::time_point began,
+                                const std::optional<RankMessages::Killed>& killed) {
+  const fs::path folder = flight_folder(output_dir);
+  std::error_code error;
+  if (!fs::is_directory(folder, error)) return "";
+  return or_note([&]() -> std::string {
+    JobRecords job = read_job_records(folder, /*runs=*/false);
+    if (job.opened_ns < std::chrono::duration_cast<std::chrono::nanoseconds>(began.time_since_epoch()).count())
+      return "";
+    if (killed) {
+      job.killed = {killed->rank, killed->how};
+      write_killed(folder, *job.killed);
+    }
+    return report(job);
+  });
+}
+
+std::string report_of_threads() {
+  if (own_folder().empty()) return "";
+  return or_note([] { return report(read_job_records(own_folder(), /*runs=*/false)); });
+}
+
+std::string report_of_failing_rank() {
+  if (own_folder().empty()) return "";
+  const int claim = ::open((own_folder() / "reported").c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0644);
+  if (claim < 0) return "";
+  ::close(claim);
+  return or_note([] { return report(read_job_records(own_folder(), /*runs=*/true)); });
+}
+
+}  // namespace shardline

@@ -1,0 +1,90 @@
+// Why a job between ranks ended or does not go on, from what its ranks wrote down until the first of them failed. A
+// pure function: the same records give the same answer at any time, on any machine, from as many ranks as left records.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/flight/flight_file.h"
+
+namespace shardline {
+
+// What is known of a job.
+struct JobRecords {
+  // The records of one rank. Ranks that are threads share a file.
+  struct Rank {
+    std::shared_ptr<const FlightFile> file;
+    FlightFile::Rank state;
+    std::vector<FlightRecord> records;  // its own, oldest first
+  };
+  int world_size = 0;
+  std::vector<std::string> hosts;  // by rank; empty: not known
+  std::vector<int> stages;         // by rank; empty: not known
+  std::map<int, Rank> ranks;       // of which there are records
+  // What ended the job according to its launcher: a rank, and "was killed by signal 9 (Killed)".
+  struct Killed {
+    int rank = 0;
+    std::string how;
+  };
+  std::optional<Killed> killed;
+  int64_t opened_ns = 0;  // when the last of the files was made
+  int64_t now_ns = 0;     // while the job runs; 0: it has ended
+};
+
+// The first of these that the records show.
+enum class Cause {
+  none,         // nothing went wrong, as far as the records show
+  killed,       // the launcher knows it
+  failed,       // ranks failed by themselves
+  disagrees,    // ranks ask for different things in the same place
+  skipped,      // a rank has left out an operation, and went on
+  behind,       // a rank has not begun what others wait for, and waits for nobody
+  unreachable,  // ranks wait for one whose records are not here
+  undelivered,  // all that take part in an operation have begun it, and it does not end
+  circle,       // ranks wait for each other
+  silent,       // a process gave no sign of life while others did
+};
+const char* to_string(Cause cause);
+
+// An operation that a rank waits for, and the ranks that keep it from ending.
+struct Wait {
+  FlightRecord operation;
+  double seconds = 0;
+  std::vector<int> members;    // of its group
+  std::vector<int> not_begun;  // of them
+  std::vector<int> silent;     // of those that have begun it
+  std::vector<int> unknown;    // of which there are no records
+};
+
+struct RankSituation {
+  int rank = 0;
+  std::string host;
+  int stage = -1;  // -1: not known
+  bool has_records = false;
+  FlightPlace place;
+  double seconds_there = 0;   // at this place
+  double silent_seconds = 0;  // without a sign of life; 0: not silent
+  FlightEnd end = FlightEnd::none;
+  std::string reason;
+  std::optional<Wait> wait;
+};
+
+struct Diagnosis {
+  Cause cause = Cause::none;
+  std::vector<int> culprits;  // ascending; for `undelivered` and `circle` those that wait
+  // The operation that was not done or not agreed on, as one of the others asked for it.
+  std::optional<FlightRecord> operation;
+  std::optional<FlightRecord> other;  // disagrees: what a culprit asks for in its place; skipped: what it did there
+  double waited = 0;                  // seconds, for the operation
+  uint64_t missing = 0;               // behind: collectives or messages that the first culprit is behind
+  std::string how;                    // killed
+  bool is_running = false;
+  std::vector<RankSituation> ranks;  // all, ascending
+};
+
+Diagnosis diagnose(const JobRecords& job);
+
+}  // namespace shardline

@@ -1,0 +1,100 @@
+"""What one of four ranks does wrong is named within the limit of a wait and two seconds, and `shardline doctor` says the
+same afterwards.
+
+  faults_test.py MPIRUN FAULTY_RANK SHARDLINE
+"""
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+LIMIT = float(os.environ["SHARDLINE_TIMEOUT_SECONDS"])
+MPIRUN, FAULTY_RANK, SHARDLINE = sys.argv[1:4]
+RANK_1 = r"rank 1 \(host \S+, stage 0\)"
+
+
+class Faults(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.dir = folder.name
+
+    def run_job(self, fault, *options):
+        """Returns the exit code, the lines of standard error, and the seconds from the fault to the last of them."""
+        mpirun = [MPIRUN, "--quiet", *options, "-np", "4"] if options != ("threads",) else []
+        process = subprocess.Popen([*mpirun, FAULTY_RANK, fault, self.dir, *([] if mpirun else options)],
+                                   stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(process.stderr.close)
+        lines, began, named = [], None, None
+        for line in process.stderr:
+            if line.startswith("fault at "):
+                began = float(line.split()[2])
+                continue
+            lines.append(line.rstrip("\n"))
+            if line.startswith("error: ") and not re.match(r"error: rank \d: ", line):
+                named = time.time()
+        return process.wait(60), lines, named - began if began and named else None
+
+    def check(self, fault, cause, culprits, verdict, *options):
+        code, lines, seconds = self.run_job(fault, *options)
+        said = "\n".join(lines)
+        if "--enable-recovery" not in options:  # which makes mpirun say 0
+            self.assertNotEqual(code, 0, said)
+        self.assertIsNotNone(seconds, said)
+        self.assertLess(seconds, LIMIT + 2, said)
+        errors = [line for line in lines if line.startswith("error: ")]
+        self.assertRegex("\n".join(errors), verdict, said)
+        later = json.loads(subprocess.run([SHARDLINE, "doctor", self.dir, "--json"], check=True, capture_output=True,
+                                          text=True).stdout)
+        self.assertEqual((later["cause"], later["culprits"]), (cause, culprits), f"{said}\n{later['verdict']}")
+        self.assertRegex(later["verdict"], verdict)
+        text = subprocess.run([SHARDLINE, "doctor", self.dir], check=True, capture_output=True, text=True).stdout
+        self.assertEqual(text.splitlines()[-1], later["verdict"])
+
+    def test_no_fault(self):
+        code, lines, _ = self.run_job("none")
+        self.assertEqual((code, [line for line in lines if line.startswith("error: ")]), (0, []), lines)
+        text = subprocess.run([SHARDLINE, "doctor", self.dir], check=True, capture_output=True, text=True).stdout
+        self.assertEqual(text.splitlines()[-1], "no fault: all ranks ended in order")
+
+    def test_rank_that_stops(self):
+        self.check("stops", "behind", [1],
+                   RANK_1 + r" is 1 collective behind on 'dp': rank 0 waited .* for all_reduce number 9 of float32 "
+                   r"\[768\] in group 'dp' of ranks 0-1 \(for gradients of h\.2\); last seen in backward_input of h\.2, "
+                   r"microbatch 0, chunk 0, step 3 .*no sign of life")
+
+    def test_thread_that_stops(self):
+        self.check("stops", "behind", [1],
+                   RANK_1 + r" is 1 collective behind on 'dp': .*\(for gradients of h\.2\); last seen in backward_input of "
+                   r"h\.2, microbatch 0, chunk 0, step 3", "threads")
+
+    def test_rank_that_dies(self):
+        self.check("dies", "behind", [1],
+                   RANK_1 + r" is 1 collective behind on 'dp': .*\(for gradients of h\.2\); .*no sign of life",
+                   "--enable-recovery")
+
+    def test_rank_that_skips_a_collective(self):
+        self.check("skips", "skipped", [1],
+                   RANK_1 + r" has skipped all_reduce number 9 .*\(for gradients of h\.2\).*: it went on with all_reduce "
+                   r"number 9 .*\(for gradients of h\.1\)")
+
+    def test_rank_that_sends_another_size(self):
+        self.check("size", "disagrees", [0, 1], r"sizes differ: 768 on rank 0, 1536 on rank 1")
+
+    def test_message_that_its_sender_keeps(self):
+        self.check("keeps", "behind", [1],
+                   RANK_1 + r" has not sent a message: rank 3 waited .* for recv number 2 .* from rank 1 in group "
+                   r"'pp 0>1' \(for activation, microbatch 0, chunk 1\); it waits for all_reduce number \d+ .*\(for loss\)")
+
+    def test_message_that_is_held_back(self):
+        self.check("holds", "undelivered", [3],
+                   r"rank 3 \(host \S+, stage 1\) waited .* for recv number 2 .* from rank 1 in group 'pp 0>1' \(for "
+                   r"activation, microbatch 0, chunk 1\), which the other rank has begun, too: the message is held back")
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
