@@ -1,4 +1,4 @@
-# Sourced by quickstart.sh and test.sh: makes sure that the machine has what the build needs.
+# Sourced by quickstart.sh, test.sh and fuzz.sh: makes sure that the machine has what the build needs.
 #
 #   setup_packages WHAT...      installs missing Debian/Ubuntu packages, or prints the command to run and exits with 2
 #   setup_torch FOLDER OPTION...  sets TORCH_ROOT: an installed LibTorch, or the pinned one, downloaded into the folder
@@ -40,6 +40,12 @@ mpi_needs=("libopenmpi-dev: command mpicxx" "openmpi-bin: command mpirun")
 # Debian's oneDNN has a GPU half, for which its CMake files want OpenCL.
 onednn_needs=("libdnnl-dev: header dnnl.hpp" "ocl-icd-opencl-dev: header CL/cl.h")
 test_needs=("catch2: header catch2/catch.hpp" "clang-format: command clang-format")
+fuzz_needs=(
+  "clang-14: command clang++-14"
+  "libclang-rt-14-dev: clang_library fuzzer"
+  "llvm-14: command llvm-symbolizer-14"
+  "patch: command patch"
+)
 pip_needs=("python3-pip: pip")
 
 say() { echo "== $*" >&2; }
@@ -76,6 +82,7 @@ is_there() {
   case $1 in
     command) command -v "$2" > /dev/null ;;
     header) echo "#include <$2>" | g++ -std=c++20 ${CPPFLAGS:-} ${CXXFLAGS:-} -E -x c++ - > /dev/null 2>&1 ;;
+    clang_library) [ -e "$(clang++-14 -print-runtime-dir 2> /dev/null)/libclang_rt.$2-$(uname -m).a" ] ;;
     pip) python3 -m pip --version > /dev/null 2>&1 ;;
   esac
 }
@@ -119,12 +126,13 @@ install_needs() {
     "(this distribution may have another version under that name; Debian 12 is what the project is tested on)"
 }
 
-# setup_packages [test] [CMAKE_OPTION...]
+# setup_packages [test|fuzz] [CMAKE_OPTION...]; the tests have a turn of fuzzing, too
 setup_packages() {
   local needs=("${build_needs[@]}") options=" $* "
   [[ $options == *" -DSHARDLINE_MPI=OFF "* ]] || needs+=("${mpi_needs[@]}")
   [[ $options == *" -DSHARDLINE_ONEDNN=OFF "* ]] || needs+=("${onednn_needs[@]}")
-  [[ $options != *" test "* ]] || needs+=("${test_needs[@]}")
+  [[ $options != *" test "* ]] || needs+=("${test_needs[@]}" "${fuzz_needs[@]}")
+  [[ $options != *" fuzz "* ]] || needs+=("${fuzz_needs[@]}")
   install_needs "${needs[@]}"
 }
 

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Everything that must pass before a change is merged: layout, format, build with warnings as errors, tests.
+# Everything that must pass before a change is merged: layout, format, build with warnings as errors, tests, and a short
+# turn of fuzzing.
 #
 #   tools/test.sh [--all] [CMAKE_OPTION...]      --all: also the tests labelled slow
 #
-# Builds in build-test/. Works in a fresh clone and without a terminal; CI runs exactly this.
+# Builds in build-test/ and build-fuzz/. Works in a fresh clone and without a terminal; CI runs exactly this.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source tools/setup.sh
@@ -39,5 +40,6 @@ timed "layout and format" check_sources
 timed "LibTorch" setup_torch "$PWD/build" "$@"
 timed "nvcc" setup_nvcc "$PWD/build"
 timed "configure and build" build "$@"
+timed "fuzzing" python3 tests/fuzz/fuzz.py --short
 timed "tests" run_tests
 report_times

@@ -17,6 +17,8 @@ using nlohmann::json;
 
 constexpr std::size_t kDeepest = 64;  // levels of nesting; hand-written files stay far below
 
+constexpr std::size_t kMostProblems = 100;  // of a document; each repeats the path of its key
+
 // Builds the value and notices what nlohmann's own builder passes over in silence: keys that are given twice.
 class StrictBuilder : public nlohmann::json_sax<json> {
  public:
@@ -73,7 +75,7 @@ class StrictBuilder : public nlohmann::json_sax<json> {
       return &parent.back();
     }
     const auto old = parent.find(key_);
-    if (old != parent.end())
+    if (old != parent.end() && document_.problems.size() < kMostProblems)
       document_.problems.push_back(
           json_mistake(cat(document_.file, ": ", pointer(), "/", json_escaped(key_)), "the key is given twice", nullptr,
                        cat("first ", json_shown(*old), ", then ", json_shown(value), "; keep one")));

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/files/json_text.h"
 
 namespace shardline {
 namespace {
@@ -56,7 +57,7 @@ bool JsonType::accepts(const json& value) const {
 std::string JsonType::repair(const json& value) const {
   if (value.is_null()) return "leave the key out to get its default";
   if (value.is_string()) {
-    const json inside = json::parse(value.get<std::string>(), nullptr, false);
+    const json inside = json_in_text(value.get<std::string>());
     if (!inside.is_discarded() && !inside.is_string() && accepts(inside))
       return cat("write ", inside, " without quotes");
   }

@@ -14,6 +14,7 @@
 namespace shardline {
 namespace {
 
+constexpr size_t kLongest = 1024;                 // characters; std::regex needs stack for each of them
 constexpr const char* kOnlyRegex = "\\()|+^${}";  // occur in no name, and have no meaning in a shell pattern
 
 bool looks_like_regex(const std::string& text) {
@@ -87,6 +88,8 @@ std::string advice_for(const std::string& text, const std::vector<std::string>& 
 }  // namespace
 
 NamePattern::NamePattern(const std::string& text) : text_(text) {
+  if (text.size() > kLongest)
+    throw ConfigError(cat("a pattern of ", text.size(), " characters is longer than any name; use at most ", kLongest));
   if (looks_like_regex(text))
     throw ConfigError(cat("\"", text,
                           "\" is a regular expression, but names are selected by * ? and [] as in a shell; ",

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/error.h"
 #include "core/files/json_data.h"
 
 namespace shardline {

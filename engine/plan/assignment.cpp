@@ -1,12 +1,11 @@
 #include "engine/plan/assignment.h"
 
 #include <algorithm>
-#include <map>
 #include <numeric>
 
 #include "core/error.h"
-#include "core/files/json_reader.h"
 #include "engine/config/keys/partition_rules.h"
+#include "engine/plan/partition_file.h"
 #include "engine/plan/plan.h"
 #include "partitioner/cut/assign.h"
 #include "partitioner/search/planned_layout.h"
@@ -86,67 +85,6 @@ std::vector<int> assigned_by_hand(const Config& config, const ModelSpec& spec, c
   return chunks;
 }
 
-// Reads a partition file. The k-th list of a stage is its k-th chunk. Errors say which part of the file does not match
-// this model and schedule.
-class PartitionFile {
- public:
-  PartitionFile(const std::string& path, const ModelSpec& spec, const Schedule& schedule)
-      : where_("partition_file " + path), spec_(spec), schedule_(schedule), document_(read_json_file(path)) {
-    JsonReader(document_).throw_problems();
-  }
-
-  std::vector<int> chunk_of_layer() {
-    const auto& file = document_.value;
-    if (!file.is_object() || !file.contains("stages") || !file["stages"].is_array())
-      fail("has no list \"stages\"; name the plan.json of a run");
-    const auto& stages = file["stages"];
-    if (std::ssize(stages) != schedule_.stages)
-      fail(cat("has ", stages.size(), " stages, but pipeline_parallel_degree is ", schedule_.stages));
-    for (int stage = 0; stage < schedule_.stages; ++stage) read_stage(stage, stages[stage]);
-    std::string missing;
-    std::vector<int> chunks;
-    for (const auto& layer : spec_.layers) {
-      const auto found = chunk_of_name_.find(layer.name);
-      if (found == chunk_of_name_.end()) missing += cat(missing.empty() ? "" : ", ", layer.name);
-      chunks.push_back(found == chunk_of_name_.end() ? 0 : found->second);
-    }
-    if (!missing.empty()) fail(cat("does not place ", missing, " of the model"));
-    check_chunks(where_, spec_, schedule_, chunks);
-    return chunks;
-  }
-
- private:
-  [[noreturn]] void fail(const std::string& what) const { throw ConfigError(cat(where_, ": ", what)); }
-
-  void read_stage(int stage, const nlohmann::json& entry) {
-    if (!entry.is_object() || !entry.contains("chunks") || !entry["chunks"].is_array())
-      fail(cat("stage ", stage, " has no list \"chunks\""));
-    if (entry.contains("stage") && entry["stage"] != stage)
-      fail(cat("stage ", stage, " is called ", entry["stage"].dump(), "; stages must be in order"));
-    std::vector<int> chunks;
-    for (int chunk = 0; chunk < schedule_.chunks(); ++chunk)
-      if (schedule_.stage_of_chunk[chunk] == stage) chunks.push_back(chunk);
-    if (entry["chunks"].size() != chunks.size())
-      fail(cat("stage ", stage, " has ", entry["chunks"].size(), " chunks, but the schedule \"", schedule_.name,
-               "\" gives it ", chunks.size()));
-    for (size_t i = 0; i < chunks.size(); ++i)
-      for (const auto& name : entry["chunks"][i]) place(name, chunks[i]);
-  }
-
-  void place(const nlohmann::json& name, int chunk) {
-    const auto known = std::any_of(spec_.layers.begin(), spec_.layers.end(),
-                                   [&](const LayerSpec& layer) { return name == layer.name; });
-    if (!known) fail(cat("places ", name.dump(), ", which is not a layer of the model"));
-    if (!chunk_of_name_.emplace(name.get<std::string>(), chunk).second) fail(cat("places ", name.dump(), " twice"));
-  }
-
-  const std::string where_;
-  const ModelSpec& spec_;
-  const Schedule& schedule_;
-  const JsonDocument document_;
-  std::map<std::string, int> chunk_of_name_;
-};
-
 }  // namespace
 
 std::vector<int> assign_layers(const Config& config, const ResolvedRun& run, const Machines& machines) {
@@ -154,8 +92,12 @@ std::vector<int> assign_layers(const Config& config, const ResolvedRun& run, con
   require_links(machines.cluster, layout);
   const Schedule schedule = training_schedule(layout);
   require_layers(workload.spec.layers.size(), schedule.stage_of_chunk);
-  if (config.smp.load_partition)
-    return PartitionFile(config.smp.partition_file, workload.spec, schedule).chunk_of_layer();
+  if (config.smp.load_partition) {
+    const auto& path = config.smp.partition_file;
+    const auto chunks = read_partition_file(path, workload.spec, schedule);
+    check_chunks("partition_file " + path, workload.spec, schedule, chunks);
+    return chunks;
+  }
   if (!config.smp.auto_partition) return assigned_by_hand(config, workload.spec, schedule);
   const auto spans = mesh_spans(layout.mesh(), machines.cluster.devices_per_node, layout.sharding.degree);
   return cut_model(workload, machines, layout, schedule, spans, layer_prices(workload, machines, layout, spans),

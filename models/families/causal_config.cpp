@@ -8,8 +8,9 @@
 
 namespace shardline {
 namespace {
+constexpr int64_t kMostLayers = 1 << 16;  // each has a description of some kilobytes
 constexpr double kMostParameters = 1e15;  // their bytes, states of the optimizer included, are a 64-bit integer
-}
+}  // namespace
 
 void read_causal_config(HfConfigReader& read, CausalConfig& c) {
   read.size("vocab_size", nullptr, c.vocab_size);
@@ -27,6 +28,7 @@ void read_causal_config(HfConfigReader& read, CausalConfig& c) {
   read.flag("tie_word_embeddings", c.tie_word_embeddings);
   if (c.n_embd % c.n_head != 0)
     read.complain({"n_embd", "n_head"}, cat("n_embd (", c.n_embd, ") must be a multiple of n_head (", c.n_head, ")"));
+  if (c.n_layer > kMostLayers) read.complain({"n_layer"}, cat("must be at most ", kMostLayers));
   const double parameters = 1.0 * c.n_layer * c.n_embd * (4.0 * c.n_embd + 2.0 * c.inner());
   if (parameters > kMostParameters)
     read.complain({"n_embd", "n_layer"},

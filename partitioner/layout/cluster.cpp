@@ -5,7 +5,8 @@
 namespace shardline {
 namespace {
 
-constexpr double kLeast = 1e-9;  // smallest value of a key that must be positive
+// Of rates, sizes, prices and times in the file's units: what is computed from them stays finite.
+constexpr double kLeast = 1e-9, kMost = 1e15;
 
 class ClusterReader {
  public:
@@ -16,8 +17,8 @@ class ClusterReader {
     cluster.name = text(root_, "name");
     cluster.nodes = number(root_, "nodes", json_integer(1, Cluster::kMostNodes));
     cluster.devices_per_node = number(root_, "devices_per_node", json_integer(1, Cluster::kMostDevicesOfNode));
-    cluster.hourly_price = optional(root_, "hourly_price", json_number(0));
-    cluster.spot_price = optional(root_, "spot_price", json_number(0));
+    cluster.hourly_price = optional(root_, "hourly_price", json_number(0, kMost));
+    cluster.spot_price = optional(root_, "spot_price", json_number(0, kMost));
     read_prices(cluster);
     read_device(cluster);
     cluster.intra_node = link("intra_node", cluster.devices_per_node > 1);
@@ -60,14 +61,14 @@ class ClusterReader {
   void read_device(Cluster& cluster) {
     auto device = root_.child("device");
     cluster.device = text(device, "name");
-    cluster.memory_bytes = number(device, "memory_gib", json_number(kLeast)) * 1073741824.0;
-    cluster.memory_bytes_per_second = number(device, "memory_bandwidth_gbs", json_number(kLeast)) * 1e9;
+    cluster.memory_bytes = number(device, "memory_gib", json_number(kLeast, kMost)) * 1073741824.0;
+    cluster.memory_bytes_per_second = number(device, "memory_bandwidth_gbs", json_number(kLeast, kMost)) * 1e9;
     cluster.multiprocessors = optional(device, "multiprocessors", json_integer(1)).value_or(0);
-    if (const auto us = optional(device, "launch_us", json_number(0))) cluster.launch_seconds = *us * 1e-6;
+    if (const auto us = optional(device, "launch_us", json_number(0, kMost))) cluster.launch_seconds = *us * 1e-6;
     auto peak = device.child("peak_tflops");
-    cluster.peak_flops[Precision::fp32] = number(peak, "fp32", json_number(kLeast)) * 1e12;
+    cluster.peak_flops[Precision::fp32] = number(peak, "fp32", json_number(kLeast, kMost)) * 1e12;
     for (const auto& [key, precision] : {std::pair{"fp16", Precision::fp16}, {"bf16", Precision::bf16}}) {
-      const auto rate = optional(peak, key, json_number(kLeast));
+      const auto rate = optional(peak, key, json_number(kLeast, kMost));
       if (!rate) continue;
       cluster.peak_flops[precision] = *rate * 1e12;
       if (cluster.peak_flops[precision] < cluster.peak_flops[Precision::fp32])
@@ -88,15 +89,15 @@ class ClusterReader {
     return link;
   }
   Link link_in(JsonReader& reader) {
-    return {number(reader, "bandwidth_gbs", json_number(kLeast)) * 1e9,
-            number(reader, "latency_us", json_number(0)) * 1e-6};
+    return {number(reader, "bandwidth_gbs", json_number(kLeast, kMost)) * 1e9,
+            number(reader, "latency_us", json_number(0, kMost)) * 1e-6};
   }
 
   void read_host(Cluster& cluster) {
     if (!root_.has("host")) return;
     auto reader = root_.child("host");
     cluster.host = link_in(reader);
-    const auto memory = optional(reader, "memory_bandwidth_gbs", json_number(kLeast));
+    const auto memory = optional(reader, "memory_bandwidth_gbs", json_number(kLeast, kMost));
     cluster.host_memory_bytes_per_second = memory.value_or(0) * 1e9;
     reader.report_unknown_keys();
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
@@ -23,8 +24,31 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Profile, valid_for, device, layers, links, cl
 
 namespace {
 
+constexpr double kMostBytes = 1LL << 53;
+
 void require(bool holds, const std::string& path, const std::string& rule) {
   if (!holds) throw DataError(cat(path, ": ", rule, "; measure again with shardline profile"));
+}
+
+// nlohmann reads 3.7 and true as the integers 3 and 1, and cuts what does not fit.
+void require_integers(const JsonValue& value, double largest) {
+  static const std::map<std::string, double> integers = {{"kept_bytes", kMostBytes},
+                                                         {"border_bytes", kMostBytes},
+                                                         {"parameters", kMostBytes},
+                                                         {"calls", kMostBytes},
+                                                         {"shapes", kMostBytes},
+                                                         {"bytes", kMostBytes},
+                                                         {"ranks", std::numeric_limits<int>::max()}};
+  if (value.json().is_object()) {
+    for (const auto& [key, member] : value.members()) {
+      const auto found = integers.find(key);
+      require_integers(member, found == integers.end() ? 0 : found->second);
+    }
+  } else if (value.json().is_array()) {
+    for (const auto& item : value.items()) require_integers(item, largest);
+  } else if (largest > 0) {
+    value.require(json_integer(0, largest));
+  }
 }
 
 bool is_amount(double number) {
@@ -108,6 +132,7 @@ void write_profile(const Profile& profile, const std::string& path) {
 
 Profile read_profile(const std::string& path) {
   const nlohmann::json json = read_data_json(path);
+  require_integers(JsonValue(json, path), 0);
   Profile profile;
   try {
     profile = json.get<Profile>();

@@ -135,7 +135,8 @@ class Checker {
 
   void check_order(int stage, size_t index) {
     const auto& instruction = list(stage)[index];
-    const auto [op, microbatch, chunk, peer] = instruction;
+    const Op op = instruction.op;
+    const int microbatch = instruction.microbatch, chunk = instruction.chunk;
     if (op == Op::end_gradients) {
       if (reduced_[chunk]) refuse(stage, index, "comes a second time");
       if (next_weight_[chunk] < schedule_.microbatches)

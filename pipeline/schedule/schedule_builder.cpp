@@ -23,6 +23,7 @@ class Builder {
   Builder(Schedule& schedule, const CellLists& cells) : schedule_(schedule), cells_(cells) {}
 
   void build() {
+    check_count();
     place_in_channel_.assign(size_t{2} * schedule_.microbatches * schedule_.stage_of_chunk.size(), -1);
     for (int stage = 0; stage < schedule_.stages; ++stage)
       for (const auto& cell : cells_[stage]) announce(stage, cell);
@@ -41,6 +42,15 @@ class Builder {
   int& place_in_channel(Op receive, int microbatch, int chunk) {
     const int kind = receive == Op::recv_activation ? 0 : schedule_.chunks();
     return place_in_channel_[size_t(kind + chunk) * schedule_.microbatches + microbatch];
+  }
+
+  // What is kept for each pair must be in proportion to the cells.
+  void check_count() const {
+    int64_t count = 0;
+    for (const auto& list : cells_) count += std::ssize(list);
+    if (schedule_.microbatches < 1 || count < int64_t{schedule_.microbatches} * schedule_.chunks())
+      throw ConfigError(cat("schedule \"", schedule_.name, "\": ", count, " cells are too few for ",
+                            schedule_.microbatches, " microbatches through ", schedule_.chunks(), " chunks"));
   }
 
   // Adds the message that the cell will send to the receiver's order.

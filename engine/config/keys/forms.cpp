@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "core/error.h"
+#include "core/files/json_text.h"
 #include "engine/config/keys/registry.h"
 
 namespace shardline {
@@ -130,8 +131,28 @@ std::string first_new_place(const json& document, Pointer place) {
   return place.to_string();
 }
 
+bool is_utf8(const std::string& text) try {
+  (void)json(text).dump();
+  return true;
+} catch (const json::type_error&) {
+  return false;
+}
+
+// Whether the path names an item of a list beyond the one after its last: nlohmann would fill the gap with nulls.
+bool leaves_gap(const json& document, Pointer place) {
+  for (; !place.empty(); place.pop_back()) {
+    const std::string step = place.back();
+    if (step.empty() || step.find_first_not_of("0123456789") != std::string::npos) continue;
+    const Pointer parent = place.parent_pointer();
+    const json list = document.contains(parent) ? document[parent] : json();
+    if (list.is_object()) continue;
+    if (step.size() > 9 || std::stoul(step) > (list.is_array() ? list.size() : 0)) return true;
+  }
+  return false;
+}
+
 json override_value(const std::string& text) {
-  const json value = json::parse(text, nullptr, false);
+  const json value = json_in_text(text);
   return value.is_discarded() ? json(text) : value;
 }
 
@@ -180,6 +201,7 @@ void apply_override(JsonDocument& document, const std::string& assignment) {
   const auto complain = [&](const std::string& what) {
     document.problems.push_back(cat("--set ", assignment, ": ", what));
   };
+  if (!is_utf8(assignment)) return complain("must be UTF-8, as all JSON is");
   const auto equals = assignment.find('=');
   if (equals == std::string::npos || equals == 0) return complain("must be path=value, as in training.max_steps=10");
   const std::vector<std::string> steps = path_steps(assignment.substr(0, equals));
@@ -188,6 +210,7 @@ void apply_override(JsonDocument& document, const std::string& assignment) {
   const std::string pointer = pointer_of(document.value, steps);
   try {
     const Pointer place(pointer);
+    if (leaves_gap(document.value, place)) return complain("the list has fewer items; name one of them, or the next");
     document.origins[first_new_place(document.value, place)] = "--set " + assignment;
     json& parent = document.value[place.parent_pointer()];
     if (!parent.is_object() && !parent.is_null() && !parent.is_array())

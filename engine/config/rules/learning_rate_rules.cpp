@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "core/files/json_text.h"
 
 namespace shardline {
 namespace {
@@ -40,7 +41,7 @@ std::vector<std::string> arguments_of(RateSchedule schedule) {
 class SchedulerArguments {
  public:
   SchedulerArguments(RateSchedule schedule, const json& given) : given_(given) {
-    if (given_.is_string()) given_ = json::parse(given.get<std::string>(), nullptr, false);
+    if (given_.is_string()) given_ = json_in_text(given.get<std::string>());
     if (given_.is_null()) given_ = json::object();
     if (!given_.is_object()) throw ConfigError("must be an object; write it as {\"num_cycles\": 0.5}");
     const std::vector<std::string> names = arguments_of(schedule);

@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <memory>
+#include <utility>
 
 #include "core/error.h"
 #include "core/hex.h"
@@ -38,6 +39,8 @@ TokenCache::TokenCache(const std::filesystem::path& path) : file_(path) {
   check(header.width == 2 || header.width == 4, "its ids have ", header.width, " bytes");
   check(header.tokens <= file_.size() && sizeof header + header.tokens * header.width == file_.size(), "it has ",
         file_.size(), " bytes for ", header.tokens, " tokens of ", header.width, " bytes");
+  check(std::in_range<int64_t>(header.documents) && std::in_range<int64_t>(header.vocab_size), "it has ",
+        header.documents, " documents and a vocabulary of ", header.vocab_size);
   width_ = header.width;
   size_ = header.tokens;
   documents_ = header.documents;

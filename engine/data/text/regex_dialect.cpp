@@ -10,6 +10,8 @@
 namespace shardline {
 namespace {
 
+constexpr size_t kLongest = 4096;  // bytes; the five of \p{L} alone become hundreds
+
 // Unicode White_Space; PCRE2's own \s also takes U+180E.
 constexpr const char* kWhiteSpace =
     "\\t-\\r\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}";
@@ -54,6 +56,7 @@ class Translator {
  private:
   void plain_character(char c) {
     if (c == '^' || c == '$') refuse(1);
+    if (c == '(' && follows("(*")) refuse(2);
     if (c == '(' && follows("(?")) check_group();
     if (c == '{' && follows("{,")) refuse(2);
     if (c == '}' && follows("}+")) refuse(2);
@@ -133,6 +136,8 @@ class Translator {
 }  // namespace
 
 std::string pcre2_pattern(std::string_view oniguruma) {
+  if (oniguruma.size() > kLongest)
+    throw DataError(cat("a split pattern of ", oniguruma.size(), " bytes is not supported; it may have ", kLongest));
   return Translator(oniguruma).run();
 }
 

@@ -7,7 +7,7 @@ namespace shardline {
 
 // Returns the same pattern for PCRE2 with UTF and UCP: \s, \d and \p{general category} are spelled out where the two
 // engines or their Unicode versions differ. Throws a DataError that names any construct which has another meaning in
-// PCRE2 and is not rewritten (\w \b \h ^ $ scripts, nested classes, ...).
+// PCRE2 and is not rewritten (\w \b \h ^ $ (* scripts, nested classes, ...), and for a pattern of more than 4096 bytes.
 std::string pcre2_pattern(std::string_view oniguruma);
 
 // A pattern that matches exactly this text.

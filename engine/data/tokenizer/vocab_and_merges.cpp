@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <charconv>
 #include <map>
+#include <unordered_set>
 
 #include "core/error.h"
 #include "core/files/json_data.h"
@@ -48,7 +49,7 @@ int32_t id_in(const std::string& key, const JsonValue& token) {
 // Collects added tokens from the files that may define them; the first definition wins.
 class AddedTokenFiles {
  public:
-  explicit AddedTokenFiles(BpeTokenizerSpec& spec) : spec_(spec) {}
+  explicit AddedTokenFiles(BpeTokenizerSpec& spec) : spec_(spec), next_(spec.vocabulary.ids.size()) {}
 
   // tokenizer_config.json: {"added_tokens_decoder": {"50256": {content and flags}}}
   void read_decoder(const JsonValue& config) {
@@ -89,16 +90,16 @@ class AddedTokenFiles {
  private:
   // Without an id: the vocabulary's, else the next free one.
   void add(AddedToken token, std::optional<int32_t> id) {
-    const auto same = [&](const AddedToken& other) { return other.content == token.content; };
-    if (token.content.empty() || std::any_of(spec_.words.added.begin(), spec_.words.added.end(), same)) return;
+    if (token.content.empty() || !added_.insert(token.content).second) return;
     const auto known = spec_.vocabulary.ids.find(token.content);
-    int32_t next = spec_.vocabulary.ids.size();
-    for (const AddedToken& other : spec_.words.added) next = std::max(next, other.id + 1);
-    token.id = id ? *id : known != spec_.vocabulary.ids.end() ? known->second : next;
+    token.id = id ? *id : known != spec_.vocabulary.ids.end() ? known->second : next_;
+    next_ = std::max(next_, token.id + 1);
     spec_.words.added.push_back(std::move(token));
   }
 
   BpeTokenizerSpec& spec_;
+  std::unordered_set<std::string> added_;  // contents
+  int32_t next_;                           // id
 };
 
 }  // namespace

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <charconv>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
 
 #include "core/error.h"
 #include "core/files/json_data.h"
+#include "core/files/json_reader.h"
 #include "pipeline/schedule/schedule_builder.h"
 #include "pipeline/schedule/schedule_simulation.h"
 
@@ -63,17 +65,17 @@ void join_whole_backwards(CellLists& cells) {
 
 // The stage of each chunk: the one that has cells for it.
 std::vector<int> stages_of_chunks(const CellLists& cells, const std::string& name) {
-  std::vector<int> stages;
+  std::map<int, int> stage_of;
   for (int stage = 0; stage < std::ssize(cells); ++stage)
-    for (const auto& cell : cells[stage]) {
-      const size_t chunk = cell.chunk;
-      if (chunk >= stages.size()) stages.resize(chunk + 1, -1);
-      if (stages[chunk] >= 0 && stages[chunk] != stage)
-        throw ConfigError(cat(name, ": chunk ", chunk, " has cells on the stages ", stages[chunk], " and ", stage));
-      stages[chunk] = stage;
-    }
-  for (size_t chunk = 0; chunk < stages.size(); ++chunk)
-    if (stages[chunk] < 0) throw ConfigError(cat(name, ": chunk ", chunk, " has no cells, but a later one has"));
+    for (const auto& cell : cells[stage])
+      if (const int other = stage_of.emplace(cell.chunk, stage).first->second; other != stage)
+        throw ConfigError(cat(name, ": chunk ", cell.chunk, " has cells on the stages ", other, " and ", stage));
+  std::vector<int> stages;
+  for (const auto& [chunk, stage] : stage_of) {
+    if (chunk != std::ssize(stages))
+      throw ConfigError(cat(name, ": chunk ", stages.size(), " has no cells, but a later one has"));
+    stages.push_back(stage);
+  }
   return stages;
 }
 
@@ -149,10 +151,10 @@ Schedule read_schedule_file(const std::string& path) {
   std::string text{std::istreambuf_iterator<char>(file), {}};
   if (!file) throw ConfigError(cat("the schedule ", path, " cannot be read; smp_options.pipeline names it"));
   if (path.ends_with(".csv")) return schedule_from_cells(text, path);
-  const json parsed = json::parse(text, nullptr, false);
-  if (parsed.is_discarded()) throw ConfigError(cat("the schedule ", path, " is not JSON"));
-  if (parsed.is_array()) return from_rows(parsed, path);
-  auto schedule = schedule_from_json(parsed, path);
+  const JsonDocument document = parse_json(text, path);
+  if (!document.problems.empty()) throw ConfigError(document.problems.front());
+  if (document.value.is_array()) return from_rows(document.value, path);
+  auto schedule = schedule_from_json(document.value, path);
   schedule.name = path;
   return with_reductions(with_messages(schedule), false);
 }

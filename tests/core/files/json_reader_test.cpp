@@ -1,6 +1,7 @@
 #include "core/files/json_reader.h"
 
 #include "core/error.h"
+#include "core/files/json_text.h"
 
 #include "tests/catch.h"
 
@@ -117,6 +118,23 @@ TEST_CASE("All mistakes of a document are reported at once", "[json_reader]") {
         "c.json: /training/max_stesp: unknown key; got 5; did you mean max_steps?\n"
         "c.json: /inner: must be an object; got 3\n"
         "c.json: /zzz: unknown key; got 0; the keys here are absent, inner, training, x");
+}
+
+TEST_CASE("A text inside a file is not read deeper than a file", "[json_reader]") {
+  CHECK_THAT(reading("\"[1, 2]\"", json_array()), Contains("write [1,2] without quotes"));
+  const std::string deep = std::string(200000, '[') + std::string(200000, ']');
+  CHECK_THAT(reading('"' + deep + '"', json_array()), StartsWith("f: /key: must be an array; got \"[[["));
+  CHECK(json_in_text(deep).is_discarded());
+  CHECK(json_in_text("{\"a\": [1]}") == nlohmann::json{{"a", {1}}});
+}
+
+TEST_CASE("The report of keys that are given twice does not grow with their number", "[json_reader]") {
+  const std::string path(10000, 'x');
+  std::string text = "{\"" + path + "\": {\"a\": 1";
+  for (int i = 0; i < 1000; ++i) text += ", \"a\": 1";
+  const JsonDocument document = parse_json(text + "}}", "f");
+  CHECK(document.problems.size() == 100);
+  CHECK_THAT(document.problems.back(), Contains("/a: the key is given twice"));
 }
 
 TEST_CASE("A document that is not an object is one mistake", "[json_reader]") {

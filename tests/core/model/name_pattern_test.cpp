@@ -97,6 +97,12 @@ TEST_CASE("sets of characters that have no end or were meant as numbers are refu
   }
 }
 
+TEST_CASE("a pattern is not longer than names are") {
+  CHECK(NamePattern(std::string(1024, '*')).matches("h.0"));
+  CHECK_THROWS_WITH(NamePattern("^" + std::string(200000, '*')),
+                    "a pattern of 200001 characters is longer than any name; use at most 1024");
+}
+
 TEST_CASE("a pattern that matches nothing is refused with one that does, or the nearest name") {
   CHECK(mistake_of("h.1.*").empty());
   CHECK(mistake_of("mlp") == "/key: \"mlp\" matches no unit; patterns match whole names: write \"*mlp*\"");

@@ -149,6 +149,11 @@ TEST_CASE("sizes whose products are beyond 64-bit integers are refused") {
              Contains("the blocks would have 1.1") && Contains("more than 1e+15"));
 }
 
+TEST_CASE("a small config does not describe millions of layers") {
+  const json many = {{"n_embd", 1}, {"n_head", 1}, {"n_layer", 1 << 24}};
+  CHECK_THAT(complaint(many), Contains("/n_layer: must be at most 65536; got 16777216"));
+}
+
 TEST_CASE("a family that is not known is an error that lists those that are") {
   for (const json& config : {json{{"model_type", "bloom"}}, json{{"model_type", 7}}, json::object()})
     CHECK_THROWS_WITH(model_spec(config, "config.json", false),

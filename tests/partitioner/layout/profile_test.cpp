@@ -62,6 +62,11 @@ TEST_CASE("a damaged profile is refused with the place") {
   refused("/layers/0/forward_seconds", -1, "h.0: times and sizes must be finite");
   refused("/layers/0/forward_seconds", "soon", "is not a profile");
   refused("/layers", 7, "is not a profile");
+  refused("/layers/0/kept_bytes", 8192.5, "/layers/0/kept_bytes: must be an integer >= 0");
+  refused("/layers/0/parameters", true, "/layers/0/parameters: must be an integer");
+  refused("/layers/0/border_bytes", 1e300, "/layers/0/border_bytes: must be an integer");
+  refused("/layers/0/forward_ops/0/shapes/0/0", 0.5, "/layers/0/forward_ops/0/shapes/0/0: must be an integer");
+  refused("/links/0/ranks", 4294967298, "/links/0/ranks: must be an integer");
   refused("/links/0/bytes", {1000, 1000, 4000}, "all_reduce over tp: bytes must be positive and ascending");
   refused("/links/0/bytes", {1000, 2000}, "needs a time for every size");
   refused("/links/0/ranks", 1, "needs at least 2 ranks; got 1");

@@ -7,6 +7,7 @@
 #include <array>
 #include <atomic>
 #include <csignal>
+#include <cstring>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -14,6 +15,7 @@
 #include "engine/data/cache/file_lock.h"
 #include "engine/data/cache/ordered_work.h"
 #include "engine/data/cache/partial_file.h"
+#include "engine/data/cache/token_cache_header.h"
 #include "engine/data/source/data_source.h"
 #include "tests/engine/data/temp_folder.h"
 
@@ -246,6 +248,16 @@ TEST_CASE("a damaged or truncated cache is noticed and made again") {
     CHECK_THAT(message_of<DataError>([&] { TokenCache cache(path); }), Contains(std::to_string(size) + " bytes"));
     prepare_token_cache(options);
     CHECK(read_file(path) == good);
+  }
+  for (const size_t offset : {offsetof(TokenCacheHeader, documents), offsetof(TokenCacheHeader, vocab_size)}) {
+    TokenCacheHeader header;
+    std::memcpy(&header, good.data(), sizeof header);
+    std::memset(reinterpret_cast<char*>(&header) + offset, 0xff, sizeof(uint64_t));
+    header.checksum = header.expected_checksum();
+    std::string bad = good;
+    std::memcpy(bad.data(), &header, sizeof header);
+    folder.write("cache/deep/" + path.filename().string(), bad);
+    CHECK_THAT(message_of<DataError>([&] { TokenCache cache(path); }), Contains("it has ") && Contains("documents"));
   }
   std::string outside = good;
   outside[129] = 1;  // the high byte of the first id: behind the vocabulary

@@ -216,19 +216,22 @@ TEST_CASE("components that would give other ids are refused by name") {
 }
 
 TEST_CASE("split patterns with another meaning in Oniguruma are refused, with the construct") {
-  for (const auto& [pattern, construct] : std::vector<std::pair<std::string, std::string>>{{"\\w+", "\\w"},
-                                                                                           {"a\\b", "\\b"},
-                                                                                           {"\\h", "\\h"},
-                                                                                           {"^a", "^"},
-                                                                                           {"a$", "$"},
-                                                                                           {"\\p{Han}+", "\\p{Han}"},
-                                                                                           {"[a-z&&[^b]]", "&&"},
-                                                                                           {"[^\\S]", "\\S"},
-                                                                                           {"(?m:.)", "(?m:"},
-                                                                                           {"(?<name>a)", "(?<n"},
-                                                                                           {"a{,3}", "{,"},
-                                                                                           {"(a", "not valid"},
-                                                                                           {"\\", "\\"}}) {
+  for (const auto& [pattern, construct] :
+       std::vector<std::pair<std::string, std::string>>{{"\\w+", "\\w"},
+                                                        {"a\\b", "\\b"},
+                                                        {"\\h", "\\h"},
+                                                        {"^a", "^"},
+                                                        {"a$", "$"},
+                                                        {"\\p{Han}+", "\\p{Han}"},
+                                                        {"[a-z&&[^b]]", "&&"},
+                                                        {"[^\\S]", "\\S"},
+                                                        {"(?m:.)", "(?m:"},
+                                                        {"(?<name>a)", "(?<n"},
+                                                        {"a{,3}", "{,"},
+                                                        {"(*ACCEPT)a", "(*"},
+                                                        {std::string(5000, 'a'), "5000 bytes"},
+                                                        {"(a", "not valid"},
+                                                        {"\\", "\\"}}) {
     json content = json::parse(read_file(kGolden + "llama3/tokenizer.json"));
     content["/pre_tokenizer/pretokenizers/0/pattern/Regex"_json_pointer] = pattern;
     CHECK_THAT(refusal(content), Catch::Contains(construct));

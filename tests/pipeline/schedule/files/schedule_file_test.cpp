@@ -105,10 +105,28 @@ TEST_CASE("files with mistakes are refused by line and cell") {
   CHECK(contains(refusal("F0/0 B0/0\nF0/0 B0/0"), "chunk 0 has cells on the stages 0 and 1"));
   CHECK(contains(refusal("F0/0 F0/2"), "chunk 1 has no cells"));
   CHECK(contains(message_of([] { read_schedule_file("/nowhere/x.csv"); }), "/nowhere/x.csv cannot be read"));
-  CHECK(contains(message_of([] { read_schedule_file(written("broken.json", "[[")); }), "is not JSON"));
+  CHECK(contains(message_of([] { read_schedule_file(written("broken.json", "[[")); }), "not JSON"));
   CHECK(contains(message_of([] { read_schedule_file(written("row.json", "[1]")); }), "/0: must be an array; got 1"));
   CHECK(
       contains(message_of([] { read_schedule_file(written("cell.json", "[[1]]")); }), "/0/0: must be a string; got 1"));
+}
+
+TEST_CASE("a small file does not make a large schedule") {
+  const auto sized = [](int microbatches) {
+    const nlohmann::json file = {{"name", "x"},
+                                 {"stages", 1},
+                                 {"microbatches", microbatches},
+                                 {"stage_of_chunk", {0}},
+                                 {"instructions", {nlohmann::json::array()}}};
+    return message_of([&] { read_schedule_file(written("sized.json", file.dump())); });
+  };
+  CHECK(contains(sized(1000000000), "0 cells are too few for 1000000000 microbatches through 1 chunks"));
+  CHECK(contains(sized(-1), "0 cells are too few for -1 microbatches"));
+  CHECK(contains(message_of([] { schedule_from_cells("F0/0 F1000000/1", "x.csv"); }), "2 cells are too few for"));
+  const std::string deep = std::string(200000, '[') + std::string(200000, ']');
+  CHECK(contains(message_of([&] { read_schedule_file(written("deep.json", deep)); }), "levels of nesting"));
+  const auto twice = written("twice.json", R"({"name": "x", "name": "y"})");
+  CHECK(contains(message_of([&] { read_schedule_file(twice); }), "/name: the key is given twice"));
 }
 
 TEST_CASE("a file for another run, or one that cannot work, is refused with the reason") {

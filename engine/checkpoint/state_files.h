@@ -1,0 +1,27 @@
+// The files of a checkpoint that hold the optimizer's state.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <string>
+
+#include "models/files/safetensors.h"
+
+namespace shardline {
+
+class StateFiles {
+ public:
+  // Throws DataError for a broken index or file; a checkpoint without states is an error only when one is needed.
+  explicit StateFiles(const std::string& checkpoint);
+
+  // A view of the mapped file, read-only. Throws DataError unless the checkpoint has the tensor in this shape and in a
+  // floating type.
+  at::Tensor tensor(const std::string& name, at::IntArrayRef shape) const;
+
+ private:
+  std::string checkpoint_;
+  std::map<std::string, SafetensorsFile> files_;
+  std::map<std::string, const SafetensorsFile*> file_of_;
+};
+
+}  // namespace shardline

@@ -1,0 +1,59 @@
+// A config with the settings of its command line ("--set", one a line) and the config.json of its model, whose
+// directory the config calls "@model". What is accepted is read again from its resolved form as an equal config.
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "engine/config/config.h"
+#include "tests/fuzz/fuzz.h"
+
+namespace shardline::config_fuzz {
+namespace {
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    if (end > begin) lines.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return lines;
+}
+
+std::string with_model(std::string text) {
+  const std::string word = "@model", path = fuzz::folder().string();
+  for (size_t place = 0; (place = text.find(word, place)) != std::string::npos; place += path.size())
+    text.replace(place, word.size(), path);
+  return text;
+}
+
+}  // namespace
+
+FUZZ_TARGET(config) {
+  auto files = fuzz::files_of(data, size, {"run.json", "--set", "config.json"});
+  const std::string text = with_model(files["run.json"]);
+  const std::vector<std::string> settings = lines_of(with_model(files["--set"]));
+  files.erase("run.json");
+  files.erase("--set");
+  fuzz::fill_folder(files);
+  constexpr fuzz::Allowance for_tables{.fixed = 4 << 20};  // of keys, made at the first read
+  std::optional<Config> config;
+  const size_t bytes = size + text.size();
+  if (!fuzz::accepts(
+          bytes, [&] { config = parse_config(text, "run.json", settings); }, for_tables))
+    return;
+  const std::string written = resolved(*config).dump();
+  std::optional<Config> again;
+  fuzz::accepts(bytes + written.size(), [&] {
+    try {
+      again = parse_config(written, "resolved.json");
+    } catch (const ConfigError& error) {
+      fuzz::found(cat("the resolved config is refused: ", error.what(), "\n", written));
+    }
+  });
+  FUZZ_REQUIRE(*again == *config, "the config changes when it is written: ", written);
+  FUZZ_REQUIRE(settings_between(*config, *again).empty(), "equal configs differ in their settings");
+  for (const bool on_accelerators : {false, true}) notes(*config, on_accelerators);
+}
+
+}  // namespace shardline::config_fuzz

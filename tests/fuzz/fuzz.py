@@ -1,0 +1,264 @@
+"""Builds and runs the fuzz targets; tools/fuzz.sh calls it with the packages and LibTorch in place.
+
+  tools/fuzz.sh [--runs N | --seconds N] [TARGET...]   N inputs over all targets (1000000), or N seconds for each
+  tools/fuzz.sh --short [TARGET...]                    the turn of tools/test.sh: the targets without torch, some seconds
+  tools/fuzz.sh --coverage [TARGET...]                 the lines of each parser that the inputs reach; fails below 90 %
+  tools/fuzz.sh --planted [PATCH...]                   each bug of tests/fuzz/planted is found within its number of runs
+
+Inputs that reach something new are kept in build-fuzz/corpus/TARGET, from which later turns start. An input that breaks
+a promise is build-fuzz/findings/TARGET-...; `build-fuzz/tests/fuzz/PROGRAM --target=TARGET FILE` reads it again, where
+PROGRAM is fuzz_text, fuzz_tensors or fuzz_config.
+"""
+import argparse
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+HERE = ROOT / "tests/fuzz"
+BUILD = ROOT / "build-fuzz"
+
+# The files that each target's promises are about; --coverage looks at their lines.
+PARSERS = {
+    "json": ["core/files/json_reader.cpp", "core/files/json_type.cpp", "core/files/json_data.cpp"],
+    "cluster": ["partitioner/layout/cluster.cpp"],
+    "profile": ["partitioner/layout/profile.cpp", "partitioner/layout/profiled_cluster.cpp"],
+    "schedule": ["pipeline/schedule/files/*.cpp"],
+    "tokenizer": ["engine/data/tokenizer/[!b]*.cpp", "engine/data/tokenizer/bpe_*.cpp", "engine/data/text/*.cpp"],
+    "text": ["engine/data/source/jsonl.cpp", "engine/data/source/data_source.cpp"],
+    "tokens": ["engine/data/source/token_file.cpp", "engine/data/cache/token_cache.cpp"],
+    "trainer_state": ["engine/checkpoint/trainer_state.cpp"],
+    "partition_file": ["engine/plan/partition_file.cpp"],
+    "safetensors": ["models/files/safetensors.cpp"],
+    "model_directory": ["models/files/hf_directory.cpp", "models/files/safetensors_files.cpp"],
+    "optimizer_state": ["engine/checkpoint/state_files.cpp"],
+    "manifest": ["engine/checkpoint/manifest.cpp"],
+    "config": ["engine/config/config.cpp", "engine/config/keys/forms.cpp", "engine/config/keys/spellings.cpp",
+               "engine/config/keys/*_rules.cpp", "engine/config/keys/memory_cap.cpp", "engine/config/rules/checks.cpp",
+               "engine/config/rules/learning_rate_rules.cpp", "engine/config/rules/shell_words.cpp",
+               "engine/config/rules/sizes.cpp", "models/files/hf_config_reader.cpp"],
+}
+WITH_TORCH = {"safetensors": "fuzz_tensors", "model_directory": "fuzz_tensors", "optimizer_state": "fuzz_tensors",
+              "manifest": "fuzz_tensors", "config": "fuzz_config"}
+WITHOUT_TORCH = [target for target in PARSERS if target not in WITH_TORCH]
+LEAST_COVERED = 90  # percent of a file's lines
+SHORT_RUNS = 2000  # of each target
+
+OPTIONS = ["-timeout=20", "-rss_limit_mb=2048", "-malloc_limit_mb=256", "-print_final_stats=1", "-verbosity=0",
+           "-print_funcs=0"]
+ENVIRONMENT = {
+    "ASAN_OPTIONS": "detect_leaks=0:quarantine_size_mb=16:detect_odr_violation=0",
+    "UBSAN_OPTIONS": "print_stacktrace=1",
+    "LLVM_PROFILE_FILE": "/dev/null",  # but for --coverage
+    "OMP_NUM_THREADS": "1",
+}
+FINDING = re.compile(r"FINDING: |ERROR: AddressSanitizer|runtime error: |ERROR: libFuzzer|LeakSanitizer")
+
+
+class Fuzzer:
+    """The binaries of a build folder, and how they are run."""
+
+    def __init__(self, source, build, options=()):
+        self.source, self.build, self.options = source, build, list(options)
+
+    def configure(self):
+        self.build.mkdir(parents=True, exist_ok=True)
+        log = self.build / "configure.log"
+        command = ["cmake", "--preset", "fuzz", "-B", self.build, f"-DTORCH_ROOT={os.environ['TORCH_ROOT']}"]
+        with open(log, "wb") as out:
+            if subprocess.run([*command, *self.options], cwd=self.source, stdout=out, stderr=out).returncode != 0:
+                sys.exit(log.read_text())
+
+    def program(self, target):
+        return self.build / "tests/fuzz" / WITH_TORCH.get(target, "fuzz_text")
+
+    def make(self, targets):
+        programs = sorted({self.program(target).name for target in targets})
+        subprocess.run(["cmake", "--build", self.build, "--target", *programs], check=True, stdout=sys.stderr)
+
+    def run(self, target, folders, options=(), environment=None):
+        """The finished process, its output, and the inputs that it read."""
+        command = [self.program(target), f"--target={target}", *OPTIONS, f"-dict={BUILD}/seeds/{target}.dict",
+                   *options, *folders]
+        with scratch_folder() as scratch:
+            ended = subprocess.run(command, env={**os.environ, **ENVIRONMENT, **(environment or {}), "TMPDIR": scratch},
+                                   capture_output=True, cwd=self.build)
+        output = (ended.stdout + ended.stderr).decode("utf-8", "replace")
+        inputs = re.search(r"stat::number_of_executed_units: (\d+)", output)
+        return ended, output, int(inputs[1]) if inputs else 0
+
+
+def scratch_folder():
+    """A folder for the files of a target, in memory where that is possible."""
+    memory = "/dev/shm"
+    return tempfile.TemporaryDirectory(prefix="shardline-fuzz-", dir=memory if os.access(memory, os.W_OK) else BUILD)
+
+
+def make_seeds():
+    subprocess.run([sys.executable, HERE / "make_corpus.py", BUILD / "seeds"], check=True)
+
+
+def seeds_of(target):
+    return BUILD / "seeds" / target
+
+
+def grown(target):
+    """The inputs that earlier turns have kept."""
+    folder = BUILD / "corpus" / target
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def turn(fuzzer, target, options, keep):
+    """Runs a target; returns the inputs that it read, or none after a finding, which is printed."""
+    findings = BUILD / "findings"
+    findings.mkdir(exist_ok=True)
+    folders = [grown(target), seeds_of(target)] if keep else [seeds_of(target)]
+    begin = time.monotonic()
+    ended, output, inputs = fuzzer.run(target, folders, [*options, f"-artifact_prefix={findings}/{target}-"])
+    seconds = time.monotonic() - begin
+    if ended.returncode != 0:
+        print(output[-20000:])
+        print(f"{target}: a finding (exit code {ended.returncode})", flush=True)
+        return None
+    print(f"{target:16} {inputs:9} inputs {seconds:7.1f} s {inputs / max(seconds, 0.1):8.0f} a second", flush=True)
+    return inputs
+
+
+def run(targets, options, keep=True, at_once=1):
+    make_seeds()
+    fuzzer = Fuzzer(ROOT, BUILD)
+    fuzzer.configure()
+    fuzzer.make(targets)
+    with ThreadPoolExecutor(at_once) as pool:
+        inputs = list(pool.map(lambda target: turn(fuzzer, target, options, keep), targets))
+    broken = sum(count is None for count in inputs)
+    print(f"{sum(count or 0 for count in inputs)} inputs over {len(targets)} targets, {broken} findings")
+    return 1 if broken else 0
+
+
+def coverage(targets):
+    make_seeds()
+    fuzzer = Fuzzer(ROOT, BUILD)
+    fuzzer.configure()
+    fuzzer.make(targets)
+    profiles = []
+    for target in targets:
+        profile = BUILD / f"{target}.profraw"
+        ended, output, _ = fuzzer.run(target, [grown(target), seeds_of(target)], ["-runs=0"],
+                                      {"LLVM_PROFILE_FILE": str(profile)})
+        if ended.returncode != 0:
+            sys.exit(output[-5000:])
+        profiles.append(profile)
+    merged = BUILD / "all.profdata"
+    subprocess.run(["llvm-profdata-14", "merge", "-o", merged, *profiles], check=True)
+    objects = [f"-object={program}" for program in sorted({fuzzer.program(target) for target in targets})]
+    exported = subprocess.run(["llvm-cov-14", "export", "-summary-only", f"-instr-profile={merged}", *objects],
+                              check=True, capture_output=True).stdout
+    lines = {file["filename"]: file["summary"]["lines"] for file in json.loads(exported)["data"][0]["files"]}
+    return report_coverage(targets, lines)
+
+
+def report_coverage(targets, lines):
+    low = 0
+    print(f"{'target':16} {'lines':>6} {'covered':>8}         file")
+    for target in targets:
+        for file in sorted(file for pattern in PARSERS[target] for file in ROOT.glob(pattern)):
+            found = lines.get(str(file))
+            if not found or found["count"] == 0:
+                print(f"{target:16} not compiled into a target: {file.relative_to(ROOT)}")
+                low += 1
+                continue
+            few = found["percent"] < LEAST_COVERED
+            low += few
+            print(f"{target:16} {found['count']:6} {found['covered']:8} {found['percent']:5.1f} %"
+                  f" {file.relative_to(ROOT)}{'   below ' + str(LEAST_COVERED) + ' %' if few else ''}")
+    print(f"{low} files below {LEAST_COVERED} %" if low else f"all files at {LEAST_COVERED} % or above")
+    return 1 if low else 0
+
+
+def head_of(patch):
+    """target and runs of a patch, from its first lines."""
+    words = dict(re.findall(r"^(target|runs): (\S+)$", patch.read_text(), re.M))
+    return words["target"], int(words["runs"])
+
+
+def planted(patches):
+    make_seeds()
+    source = BUILD / "planted/source"
+    copy_sources(source)
+    changed = {name for patch in patches for name in re.findall(r"^\+\+\+ b/(\S+)", patch.read_text(), re.M)}
+    apart = ";".join(str(source / name) for name in sorted(changed))
+    fuzzer = Fuzzer(source, BUILD / "planted/build", [f"-DSHARDLINE_FUZZ_APART={apart}"])
+    fuzzer.configure()
+    targets = sorted({head_of(patch)[0] for patch in patches})
+    fuzzer.make(targets)
+    missed = 0
+    for target in targets:  # without a bug there is no finding
+        runs = max(head_of(patch)[1] for patch in patches if head_of(patch)[0] == target)
+        missed += not check_patch(fuzzer, None, target, runs)
+    for patch in patches:
+        target, runs = head_of(patch)
+        subprocess.run(["patch", "-p1", "--quiet", "-i", patch], cwd=source, check=True)
+        fuzzer.make([target])
+        missed += not check_patch(fuzzer, patch, target, runs)
+        subprocess.run(["patch", "-p1", "--quiet", "-R", "-i", patch], cwd=source, check=True)
+    print(f"{len(patches)} planted bugs, {missed} not as expected")
+    return 1 if missed else 0
+
+
+def check_patch(fuzzer, patch, target, runs):
+    ended, output, inputs = fuzzer.run(target, [seeds_of(target)],
+                                       [f"-runs={runs}", "-seed=1", f"-artifact_prefix={fuzzer.build}/"])
+    is_found = ended.returncode != 0 and FINDING.search(output) is not None
+    what = FINDING.search(output)
+    line = output[what.start():].split("\n")[0][:100] if what else f"no finding in {inputs} inputs"
+    print(f"{patch.stem if patch else 'no bug':40} {target:16} {line}", flush=True)
+    return is_found == (patch is not None)
+
+
+def copy_sources(to):
+    """The tracked and new files of the tree; those that are as they were keep their times."""
+    listing = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT,
+                             check=True, capture_output=True).stdout.decode()
+    for name in filter(None, listing.split("\0")):
+        old, new = ROOT / name, to / name
+        if not old.is_file() or new.exists() and new.read_bytes() == old.read_bytes():
+            continue
+        new.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(old, new)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=1_000_000)
+    parser.add_argument("--seconds", type=int)
+    mode = parser.add_mutually_exclusive_group()
+    for name in ("short", "coverage", "planted"):
+        mode.add_argument(f"--{name}", action="store_true")
+    parser.add_argument("names", nargs="*", metavar="TARGET")
+    asked = parser.parse_args()
+    if asked.planted:
+        patches = sorted((HERE / "planted").glob("*.patch"))
+        return planted([patch for patch in patches if not asked.names or patch.stem in asked.names])
+    targets = asked.names or (WITHOUT_TORCH if asked.short else list(PARSERS))
+    unknown = [name for name in targets if name not in PARSERS]
+    if unknown:
+        sys.exit(f"there is no target {unknown[0]}; there are {' '.join(PARSERS)}")
+    if asked.coverage:
+        return coverage(targets)
+    if asked.short:
+        return run(targets, [f"-runs={SHORT_RUNS}", "-seed=1"], keep=False, at_once=os.cpu_count())
+    limit = f"-max_total_time={asked.seconds}" if asked.seconds else f"-runs={-(-asked.runs // len(targets))}"
+    return run(targets, [limit])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

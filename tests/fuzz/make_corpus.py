@@ -1,0 +1,123 @@
+"""Writes the inputs that fuzzing starts from to OUT/<target>/: those of corpus/, files of the project that are of the
+same formats, and binary ones. And OUT/<target>.dict, words of the format.
+
+  make_corpus.py OUT
+"""
+import json
+import pathlib
+import re
+import shutil
+import struct
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+
+
+def files(*parts):
+    """An input of several files, as files_of in fuzz.h reads it, from (name, bytes)."""
+    return b"\n".join(b"=== " + name.encode() + b"\n" + content for name, content in parts)
+
+
+def megatron(width, code, ids, bounds, modes=b""):
+    """A pair of two sequences: its .bin and its .idx."""
+    kind = {1: "B", 2: "H", 4: "i", 8: "q"}[width]
+    data = struct.pack(f"<{len(ids)}{kind}", *ids)
+    lengths = [1, len(ids) - 1]
+    index = b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, code, 2, len(bounds)) + struct.pack("<2i2q", *lengths, 0, width)
+    return files(("data.bin", data), ("data.idx", index + struct.pack(f"<{len(bounds)}q", *bounds) + modes))
+
+
+def llmc(magic, version, kind, ids):
+    return files(("data.bin", struct.pack("<3i", magic, version, len(ids)) + bytes(1012) +
+                  struct.pack(f"<{len(ids)}{kind}", *ids)))
+
+
+def token_cache(width, ids, vocabulary=100):
+    """As TokenCacheHeader has it; the target repairs the checksum."""
+    header = b"SLTOKENS" + struct.pack("<2I14Q", 2, width, len(ids), 1, vocabulary, *[0] * 11)
+    return files(("cache.tokens", header + struct.pack(f"<{len(ids)}{'HI'[width // 4]}", *ids)))
+
+
+def tokens():
+    yield "raw", files(("data.bin", struct.pack("<4H", 1, 2, 3, 50256)))
+    yield "odd", files(("data.bin", b"abc"))
+    for width, code in ((1, 1), (1, 2), (2, 3), (4, 4), (8, 5), (2, 8)):
+        yield f"megatron_{code}", megatron(width, code, [1, 2, 3], [0, 1, 2])
+    yield "megatron_modes", megatron(2, 8, [1, 2, 3], [0, 2], modes=b"\0\1")
+    yield "megatron_negative", megatron(4, 4, [1, -2, 3], [0, 2])
+    yield "llmc_gpt2", llmc(20240520, 1, "H", [5, 6, 7])
+    yield "llmc_llama3", llmc(20240801, 7, "I", [5, 6, 70000])
+    yield "llmc_version", llmc(20240520, 2, "H", [5])
+    yield "cache_2", token_cache(2, [1, 2, 99])
+    yield "cache_4", token_cache(4, [1, 2, 100])
+
+
+def safetensors(header, data):
+    text = json.dumps(header, separators=(",", ":")).encode()
+    return struct.pack("<Q", len(text)) + text + data
+
+
+def safetensors_files():
+    tensor = {"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}
+    yield "whole", safetensors(tensor, bytes(8))
+    yield "short", safetensors(tensor, bytes(7))
+    yield "unaligned", safetensors({"b": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]},
+                                    "a": {"dtype": "F64", "shape": [1], "data_offsets": [1, 9]}}, bytes(9))
+    yield "long_header", struct.pack("<Q", 1 << 40) + b"{}"
+    yield "seven_bytes", bytes(7)
+    yield "zero_byte", struct.pack("<Q", 3) + b"{}\0"
+
+
+def manifests():
+    weights = safetensors({"wte": {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}}, bytes(16))
+    none = "0" * 16
+    pieces = {"model.safetensors": [[8, none], [len(weights) - 16, none], [len(weights), none]],
+              "trainer_state.json": [[2, none]], "gone.json": [[4, none]]}
+    manifest = {"checksum": none, "files": pieces, "format": "shardline checkpoint", "step": 500, "version": 1}
+    text = json.dumps(manifest, separators=(",", ":")).encode()
+    yield "files", files(("manifest.json", text), ("model.safetensors", weights), ("trainer_state.json", b"{}"))
+    yield "broken_header", files(("manifest.json", text), ("model.safetensors", bytes(len(weights))))
+
+
+BINARY = {"tokens": tokens, "safetensors": safetensors_files, "manifest": manifests}
+
+# Files of the project.
+SHARED = {
+    "config": ["configs/*.json"],
+    "cluster": ["configs/clusters/*.json"],
+    "json": ["configs/clusters/h200.json"],
+    "safetensors": ["tests/models/golden/*.safetensors", "tests/models/golden/sharded/*.safetensors"],
+    "tokenizer": ["tests/engine/data/golden/llama3/tokenizer.json"],
+}
+
+
+def config_words():
+    """The keys of docs/config.md and the words that they take."""
+    text = (ROOT / "docs/config.md").read_text()
+    words = set(re.findall(r"^\| `(\w+)`", text, re.M)) | set(re.findall(r"\"([\w*.-]+)\"", text))
+    return sorted(words | {"model", "data", "training", "smp_options", "mpi_options", "runtime", "distribution"})
+
+
+def main():
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    out = pathlib.Path(sys.argv[1])
+    for folder in sorted((HERE / "corpus").iterdir()):
+        target = out / folder.name
+        shutil.rmtree(target, ignore_errors=True)
+        shutil.copytree(folder, target)
+        for pattern in SHARED.get(folder.name, []):
+            for file in sorted(ROOT.glob(pattern)):
+                shutil.copy(file, target / ("-".join(file.relative_to(ROOT).parts)))
+        for name, content in BINARY.get(folder.name, lambda: [])():
+            (target / name).write_bytes(content)
+        words = (HERE / "words" / f"{folder.name}.dict")
+        text = words.read_text() if words.exists() else ""
+        if folder.name == "config":
+            text += "".join(f'"\\"{word}\\""\n' for word in config_words())
+        (out / f"{folder.name}.dict").write_text(text)
+
+
+if __name__ == "__main__":
+    main()

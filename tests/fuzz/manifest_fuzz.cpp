@@ -1,0 +1,56 @@
+// manifest.json of a checkpoint, as it is and with its checksum repaired, and the files that it is compared with. An
+// accepted manifest names files of its directory only, in pieces that ascend, and is written as it was read.
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "engine/checkpoint/manifest.h"
+#include "tests/fuzz/fuzz.h"
+
+namespace shardline::manifest_fuzz {
+namespace {
+
+using nlohmann::json;
+
+// The text with the checksum that it should have; the text itself if that is not even an object.
+std::string repaired(const std::string& text) {
+  json manifest = json::parse(text, nullptr, false);
+  if (!manifest.is_object()) return text;
+  manifest.erase("checksum");
+  char hex[17];
+  std::snprintf(hex, sizeof hex, "%016llx", static_cast<unsigned long long>(checksum(manifest.dump())));
+  manifest["checksum"] = hex;
+  return manifest.dump() + "\n";
+}
+
+void read_text(const std::string& text, size_t size) {
+  std::optional<Manifest> manifest;
+  if (!fuzz::accepts(size + text.size(), [&] { manifest = parse_manifest(text, "manifest.json"); })) return;
+  FUZZ_REQUIRE(manifest_text(*manifest) == text, "the manifest changes when it is written");
+  FUZZ_REQUIRE(manifest->step >= 0, manifest->step);
+  for (const auto& [name, pieces] : manifest->files) {
+    FUZZ_REQUIRE(!name.empty() && name.find('/') == std::string::npos && name != ".." && name != ".", name);
+    FUZZ_REQUIRE(name.find('\0') == std::string::npos && name != kManifestFile, name);
+    int64_t end = -1;
+    for (const auto& piece : pieces) {
+      FUZZ_REQUIRE(piece.end > end, name, " has a piece that ends at ", piece.end, " after ", end);
+      end = piece.end;
+    }
+    FUZZ_REQUIRE(end >= 0, name, " has no piece");
+  }
+  constexpr fuzz::Allowance for_lines{.per_byte = 1024};  // of damage, one for each piece
+  fuzz::accepts(
+      text.size() + size, [&] { find_damage(fuzz::folder().string(), *manifest); }, for_lines);
+}
+
+}  // namespace
+
+FUZZ_TARGET(manifest) {
+  auto files = fuzz::files_of(data, size, {"manifest.json", "model.safetensors", "trainer_state.json"});
+  fuzz::fill_folder(files);
+  const std::string text = files["manifest.json"];
+  fuzz::accepts(size, [&] { read_manifest(fuzz::folder().string()); });
+  read_text(text, size);
+  read_text(repaired(text), size);
+}
+
+}  // namespace shardline::manifest_fuzz

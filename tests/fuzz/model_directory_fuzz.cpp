@@ -1,0 +1,72 @@
+// A model directory: config.json, and one file of weights or an index and two shards, of which the input has the
+// headers. Where the directory fits a small model, every parameter of it can be read.
+#include <ATen/ops/empty.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "models/files/hf_directory.h"
+#include "tests/fuzz/safetensors_input.h"
+
+namespace shardline::model_directory_fuzz {
+namespace {
+
+// "wte" as it is, split over two ranks; "h.0.w" transposed in the file.
+const ModelSpec& small_model() {
+  static const ModelSpec model = [] {
+    ModelSpec spec{.family = "small"};
+    spec.layers = {{.name = "wte", .params = {{.name = "weight", .shape = {4, 3}, .split_dim = 0}}},
+                   {.name = "h.0", .params = {{.name = "w", .shape = {2, 3}}}, .ignored_tensors = {"h.0.mask"}}};
+    spec.layers[0].params[0].sources = {{.tensor = "transformer.wte.weight"}};
+    spec.layers[1].params[0].sources = {{.tensor = "transformer.h.0.w", .view = {3, 2}, .permute = {1, 0}}};
+    return spec;
+  }();
+  return model;
+}
+
+// Every file that an index names is in its directory.
+void check_index(const std::string& text) {
+  const auto index = nlohmann::json::parse(text, nullptr, false);
+  if (!index.is_object() || !index.contains("weight_map")) return;
+  for (const auto& [tensor, file] : index["weight_map"].items())
+    FUZZ_REQUIRE(file.get<std::string>().find('/') == std::string::npos, tensor, " is in ", file);
+}
+
+void read_model(const HfDirectory& directory) {
+  for (const auto& layer : small_model().layers)
+    for (const auto& param : layer.params)
+      for (int t = 0; t < 2; ++t) {
+        int64_t copied = 0;
+        const at::Tensor values = at::empty(param.local_shape(t, 2), at::kFloat);
+        directory.read(param, layer.full_name(param), t, 2, values, [&](int64_t bytes) { copied += bytes; });
+        FUZZ_REQUIRE(copied == static_cast<int64_t>(values.nbytes()), layer.full_name(param), ": ", copied, " bytes");
+      }
+}
+
+}  // namespace
+
+FUZZ_TARGET(model_directory) {
+  auto files = fuzz::files_of(data, size,
+                              {"config.json", "model.safetensors", "model.safetensors.index.json",
+                               "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"});
+  for (auto& [name, text] : files)
+    if (name.ends_with(".safetensors")) text = fuzz::safetensors_of(text);
+  fuzz::fill_folder(files);
+  constexpr fuzz::Allowance for_tensors{.fixed = 4 << 20};
+  std::unique_ptr<const HfDirectory> directory;
+  const std::string path = fuzz::folder().string();
+  if (!fuzz::accepts(
+          size, [&] { directory = std::make_unique<HfDirectory>(path, "transformer."); }, for_tensors))
+    return;
+  FUZZ_REQUIRE(directory->config().is_object(), "config.json");
+  if (!files.contains("model.safetensors")) check_index(files["model.safetensors.index.json"]);
+  FUZZ_REQUIRE(!directory->digest().empty(), "no digest");
+  if (!fuzz::accepts(
+          size, [&] { directory->check_names(small_model()); }, for_tensors))
+    return;
+  FUZZ_REQUIRE(fuzz::accepts(
+                   size, [&] { read_model(*directory); }, for_tensors),
+               "a model that fits is not read");
+}
+
+}  // namespace shardline::model_directory_fuzz

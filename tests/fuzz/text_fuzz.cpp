@@ -1,0 +1,85 @@
+// Text and JSON Lines: the input as either. The pieces of a text, joined, have the ids of the whole; every line that is
+// not blank is a document.
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "engine/data/source/data_source.h"
+#include "engine/data/source/jsonl.h"
+#include "tests/fuzz/fuzz.h"
+
+namespace shardline::text_fuzz {
+namespace {
+
+TokenizerPtr words() {
+  static const TokenizerPtr tokenizer = [] {
+    const std::string path = fuzz::file_with("tokenizer.json", R"({"model": {"type": "BPE", "unk_token": "?",
+      "vocab": {"?": 0, "a": 1, "b": 2, "ab": 3, "\u0120": 4, "\u0120a": 5, "\u010a": 6},
+      "merges": ["a b", "\u0120 a"]}, "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
+      {"type": "Split", "pattern": {"Regex": "\\p{N}{1,3}"}, "behavior": "Isolated"},
+      {"type": "ByteLevel", "add_prefix_space": false}]}})");
+    return load_tokenizer(path);
+  }();
+  return tokenizer;
+}
+
+std::vector<int32_t> joined(const DataSource& source) {
+  std::vector<int32_t> ids;
+  Seam border;
+  for (int64_t piece = 0; piece < source.pieces(); ++piece) {
+    const auto more = source.join(piece, source.encode(piece), border);
+    ids.insert(ids.end(), more.begin(), more.end());
+  }
+  return ids;
+}
+
+void read_as_text(const std::string& text, const TokenizerPtr& tokenizer) {
+  const DataFile file{fuzz::file_with("data.txt", text), DataFormat::text};
+  fuzz::accepts(text.size(), [&] { open_data_source(file, {}); });
+  const int64_t piece_bytes = std::max<int64_t>(11, std::ssize(text) / 8);
+  const auto source = open_data_source(file, {.tokenizer = tokenizer, .piece_bytes = piece_bytes});
+  int64_t bytes = 0;
+  for (int64_t piece = 0; piece < source->pieces(); ++piece) bytes += source->piece_bytes(piece);
+  FUZZ_REQUIRE(source->documents() == 1 && bytes == std::ssize(text), "pieces have ", bytes, " of ", text.size());
+  std::vector<int32_t> ids;
+  const bool accepted = fuzz::accepts(text.size(), [&] { ids = joined(*source); });
+  FUZZ_REQUIRE(accepted == (text.find('\0') == std::string::npos), "text is refused if and only if it has a NUL byte");
+  if (accepted) FUZZ_REQUIRE(ids == tokenizer->encode(text), "pieces have other ids than the whole");
+}
+
+void read_as_lines(const std::string& text, const TokenizerPtr& tokenizer) {
+  const DataFile file{fuzz::file_with("data.jsonl", text), DataFormat::jsonl};
+  std::unique_ptr<DataSource> source;
+  std::vector<int32_t> ids, expected;
+  fuzz::accepts(text.size(), [&] { source = open_data_source(file, {.tokenizer = tokenizer, .piece_bytes = 40}); });
+  FUZZ_REQUIRE(source, "a JSONL file is opened whatever its lines hold");
+  int64_t bytes = 0;
+  for (int64_t piece = 0; piece < source->pieces(); ++piece) bytes += source->piece_bytes(piece);
+  FUZZ_REQUIRE(bytes == std::ssize(text), "pieces have ", bytes, " bytes of ", text.size());
+  const bool accepted = fuzz::accepts(text.size(), [&] { ids = joined(*source); });
+  fuzz::accepts(text.size(), [&] { check_data_files({file.path.string()}, DataFormat::jsonl, "text"); });
+  if (!accepted) return;
+  int64_t documents = 0;
+  std::string_view rest = text;
+  while (!rest.empty()) {
+    const auto line = take_line(rest);
+    if (is_blank_line(line)) continue;
+    ++documents;
+    const auto more = tokenizer->encode(nlohmann::json::parse(line).at("text").get<std::string>());
+    expected.insert(expected.end(), more.begin(), more.end());
+  }
+  FUZZ_REQUIRE(documents == source->documents() && ids == expected, documents, " documents");
+}
+
+}  // namespace
+
+FUZZ_TARGET(text) {
+  const std::string text = fuzz::text_of(data, size);
+  static const TokenizerPtr bytes = load_tokenizer("bytes");
+  for (const auto& tokenizer : {bytes, words()}) {
+    read_as_text(text, tokenizer);
+    read_as_lines(text, tokenizer);
+  }
+}
+
+}  // namespace shardline::text_fuzz
