@@ -58,7 +58,7 @@ JobParts make_parts(const Config& config, const RankContext& context) {
     require_equal(world, "schedule file", nlohmann::json(read_schedule_file(config.smp.pipeline.path)).dump());
 
   const auto with_groups = [&](ModelSource source, std::optional<Machines> machines, Plan plan) {
-    RankGroups groups = make_rank_groups(plan.mesh, context.world, context.device_world);
+    RankGroups groups = make_rank_groups(plan.layout.mesh(), context.world, context.device_world);
     groups.host_of = context.host_of;
     return JobParts{std::move(source), std::move(machines), std::move(plan), std::move(groups)};
   };
