@@ -131,7 +131,8 @@ Measured measure_steps(const Config& config, const Options& options, JobParts& p
   return measured;
 }
 
-void measure(const Config& config, const Options& options, RankContext& context) {
+void measure(const Config& written, const Options& options, RankContext& context) {
+  const Config config = completed_config(written, *context.world);
   JobParts parts = make_parts(config, context);
   const auto [seconds, losses, pipelines, metrics] = measure_steps(config, options, parts, context);
   DeviceMeasurement device;  // after the steps, whose memory is free by now

@@ -38,11 +38,13 @@ struct CommandLine {
   std::string output_dir;
 };
 
-// Reads the config and replaces "auto" by numbers, which are added to the command line's overrides.
-Config load(CommandLine& line) {
+// Reads the config and replaces "auto" by numbers, which are added to the command line's overrides. on_ranks: this
+// process is a rank if mpirun has started it, and then the first rank chooses these numbers for all (completed_config).
+Config load(CommandLine& line, bool on_ranks = false) {
   const bool directory = std::filesystem::is_directory(line.config);
   if (directory) return config_of_directory(line.config, line.overrides);
   Config config = read_config(line.config, line.overrides);
+  if (on_ranks && is_started_rank(config)) return config;
   const auto chosen = settings_between(config, with_chosen_degrees(config, line.plan.assumed));
   if (chosen.empty()) return config;
   line.plan.written = config;
@@ -54,7 +56,7 @@ Config load(CommandLine& line) {
 int on_ranks(CommandLine& line, std::vector<std::string> arguments, const std::function<void(const Config&)>& check,
              const std::function<void(const Config&, RankContext&)>& command) {
   const size_t given = line.overrides.size();
-  const Config config = load(line);
+  const Config config = load(line, /*on_ranks=*/true);
   for (size_t i = given; i < line.overrides.size(); ++i)
     arguments.insert(arguments.end(), {"--set", line.overrides[i]});
   if (!mpi_is_launched()) check(config);

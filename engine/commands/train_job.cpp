@@ -298,7 +298,8 @@ void train(const Config& config, RankContext& context, JobParts& parts) {
 
 }  // namespace
 
-void train_job(const Config& config, RankContext& context) {
+void train_job(const Config& written, RankContext& context) {
+  const Config config = completed_config(written, *context.world);
   JobParts parts = make_parts(config, context);
   explain_memory(parts, context, /*trains=*/true, [&] { train(config, context, parts); });
 }
@@ -309,9 +310,10 @@ void check_evaluate(const Config& config) {
   check_validation_data(config, plan_model(config, configured_world_size(config)));
 }
 
-void evaluate_job(const Config& config, RankContext& context) {
-  require_weights(config);
-  require_validation(config);
+void evaluate_job(const Config& written, RankContext& context) {
+  require_weights(written);
+  require_validation(written);
+  const Config config = completed_config(written, *context.world);
   JobParts parts = make_parts(config, context);
   TokenData data = open_data(config, parts.model, parts.plan.layout, context, /*with_train=*/false);
   LossTerm loss;
