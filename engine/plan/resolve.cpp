@@ -66,7 +66,7 @@ void set_precision(Config& config, Precision precision) {
   if (precision == Precision::fp16) return;
   config.training.static_loss_scale.reset();
   config.training.dynamic_loss_scale.reset();
-  config.training.dynamic_loss_args = nullptr;
+  config.training.dynamic_loss_args.reset();
   config.training.query_key_layer_scaling = false;
 }
 

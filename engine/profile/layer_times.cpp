@@ -75,7 +75,7 @@ struct Times {
 Config measuring_config(Config config) {
   config.training.dynamic_loss_scale = false;
   config.training.static_loss_scale.reset();
-  config.training.dynamic_loss_args = nullptr;
+  config.training.dynamic_loss_args.reset();
   return config;
 }
 
