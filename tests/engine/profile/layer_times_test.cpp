@@ -107,7 +107,7 @@ TEST_CASE("FLOPs and kept bytes that are seen are those that layers state") {
       CHECK(layers[i].parameters == local_parameters(spec, t));
       const int64_t tokens = shape.tokens();
       CHECK(layers[i].border_bytes == border_bytes(spec, shape));
-      const auto kept = spec.kept({.tokens = shape.tokens(), .rows = shape.rows(), .t = 0, .t_degree = t});
+      const auto kept = spec.kept({.tokens = tokens, .rows = shape.rows(), .t = 0, .t_degree = t});
       CHECK(layers[i].kept_bytes == kept.activations);
       CHECK(layers[i].forward_seconds > 0);
       CHECK(layers[i].backward_seconds > 0);
