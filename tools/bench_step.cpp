@@ -131,7 +131,8 @@ Measured measure_steps(const Config& config, const Options& options, JobParts& p
   return measured;
 }
 
-void measure(const Config& config, const Options& options, RankContext& context) {
+void measure(const Config& written, const Options& options, RankContext& context) {
+  const Config config = completed_config(written, *context.world);
   JobParts parts = make_parts(config, context);
   const auto [seconds, losses, pipelines, metrics] = measure_steps(config, options, parts, context);
   DeviceMeasurement device;  // after the steps, whose memory is free by now
@@ -141,7 +142,7 @@ void measure(const Config& config, const Options& options, RankContext& context)
   nlohmann::json peaks = nlohmann::json::array();
   for (const auto& memory : metrics.peak_memory_bytes) peaks.push_back(memory.resident);
   nlohmann::json line = {{"program", "shardline"},
-                         {"mesh", parts.plan.mesh},
+                         {"mesh", parts.plan.layout.mesh()},
                          {"products", products_in_use()},
                          {"tokens_per_second", metrics.tokens / median},
                          {"step_seconds", median},
@@ -153,11 +154,12 @@ void measure(const Config& config, const Options& options, RankContext& context)
                          {"memory", memory_report(parts, metrics)},
                          {"peak_rss_bytes_per_rank", peaks}};
   if (options.ceiling) {
-    const double ceiling = parts.plan.mesh.size() * device.flops_per_second;
+    const double ceiling = parts.plan.layout.world() * device.flops_per_second;
     line["ceiling_flops_per_second"] = ceiling;
     line["fraction_of_ceiling"] = flops / median / ceiling;
   }
-  if (parts.plan.mesh.p() > 1 && pipelines.size() > 1) line["pipeline"] = pipeline_report(parts.plan.train, pipelines);
+  if (parts.plan.layout.pipeline > 1 && pipelines.size() > 1)
+    line["pipeline"] = pipeline_report(parts.plan.train, pipelines);
   if (!options.profile.empty()) line["predicted"] = forecast_report(config, parts, context, options.profile, median);
   *context.out << line.dump() << std::endl;
 }

@@ -40,11 +40,13 @@ struct CommandLine {
   std::string output_dir;
 };
 
-// Reads the config and replaces "auto" by numbers, which are added to the command line's overrides.
-Config load(CommandLine& line) {
+// Reads the config and replaces "auto" by numbers, which are added to the command line's overrides. on_ranks: this
+// process is a rank if mpirun has started it, and then the first rank chooses these numbers for all (completed_config).
+Config load(CommandLine& line, bool on_ranks = false) {
   const bool directory = std::filesystem::is_directory(line.config);
   if (directory) return config_of_directory(line.config, line.overrides);
   Config config = read_config(line.config, line.overrides);
+  if (on_ranks && is_started_rank(config)) return config;
   const auto chosen = settings_between(config, with_chosen_degrees(config, line.plan.assumed));
   if (chosen.empty()) return config;
   line.plan.written = config;
@@ -71,7 +73,7 @@ void run_on_these_ranks(const Config& config, const RankCommand& command) {
 int on_ranks(CommandLine& line, const std::vector<std::string>& arguments, const Check& check,
              const RankCommand& command) {
   const size_t given = line.overrides.size();
-  const Config config = load(line);
+  const Config config = load(line, /*on_ranks=*/true);
   if (!mpi_is_launched()) check(config);
   if (needs_mpirun(config)) return start_ranks(config, with_settings(arguments, line, given), std::cerr);
   run_on_these_ranks(config, command);
@@ -84,7 +86,7 @@ int run_training(CommandLine& line, const std::vector<std::string>& arguments) {
   const auto job_with = [&](const std::vector<std::string>& settings) {
     line.overrides = given;
     line.overrides.insert(line.overrides.end(), settings.begin(), settings.end());
-    const Config config = load(line);
+    const Config config = load(line, /*on_ranks=*/true);
     if (!mpi_is_launched()) check_train(config);
     return TrainingJob{config, with_settings(arguments, line, given.size())};
   };

@@ -34,8 +34,8 @@ JsonValue JsonValue::below(const std::string& step, const nlohmann::json& value)
 }
 
 const nlohmann::json& JsonValue::require(const JsonType& type) const {
-  if (!type.accepts(*value_))
-    throw DataError(json_mistake(where_, "must be " + type.describe(), value_, type.repair(*value_)));
+  if (const auto mistake = type.mistake(*value_))
+    throw DataError(json_mistake(where_, mistake->rule, value_, mistake->advice));
   return *value_;
 }
 

@@ -226,8 +226,8 @@ const json* JsonReader::peek(const std::string& key) {
 const json* JsonReader::find(const std::string& key, const JsonType& type) {
   const json* value = peek(key);
   if (!value || (value->is_null() && type.nullable)) return value;
-  if (!type.accepts(*value)) {
-    fail(key, "must be " + type.describe(), type.repair(*value));
+  if (const auto mistake = type.mistake(*value)) {
+    fail(key, mistake->rule, mistake->advice);
     return nullptr;
   }
   const auto has_nul = [](const json& text) {

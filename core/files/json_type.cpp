@@ -70,6 +70,11 @@ std::string JsonType::repair(const json& value) const {
   return "";
 }
 
+std::optional<JsonMistake> JsonType::mistake(const json& value) const {
+  if ((value.is_null() && nullable) || accepts(value)) return {};
+  return JsonMistake{"must be " + describe(), repair(value)};
+}
+
 std::string JsonType::describe() const {
   std::string text;
   switch (kind) {

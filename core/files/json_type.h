@@ -2,6 +2,7 @@
 #pragma once
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,11 @@ namespace shardline {
 struct JsonChoice {
   std::string value;
   std::string advice = "";
+};
+
+// What is wrong with a value, and how to change it; the latter may be empty.
+struct JsonMistake {
+  std::string rule, advice;
 };
 
 // What a value must be. Bounds are inclusive unless `below`; integers are exact up to 2^53.
@@ -27,6 +33,8 @@ struct JsonType {
   std::string describe() const;                           // "an integer >= 1", "one of \"a\", \"b\""
   bool accepts(const nlohmann::json& value) const;        // by kind and bounds; words are not looked up
   std::string repair(const nlohmann::json& value) const;  // how to write what was probably meant; may be empty
+  // "must be ..." for a value that is not accepted; null is, if it may be.
+  std::optional<JsonMistake> mistake(const nlohmann::json& value) const;
 };
 
 JsonType json_boolean();

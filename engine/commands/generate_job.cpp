@@ -44,8 +44,9 @@ void check_generate(const Config& config, const GenerateOptions& options) {
   encode_prompts(options, *require_tokenizer(config), planned.model.spec);
 }
 
-void generate_job(const Config& config, const GenerateOptions& options, RankContext& context) {
-  require_weights(config);
+void generate_job(const Config& written, const GenerateOptions& options, RankContext& context) {
+  require_weights(written);
+  const Config config = completed_config(written, *context.world);
   JobParts parts = make_parts(config, context);
   const auto tokenizer = require_tokenizer(config);
   const auto prompts = encode_prompts(options, *tokenizer, parts.model.spec);

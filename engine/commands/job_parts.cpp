@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/files/disk_file.h"
 #include "engine/config/config.h"
+#include "engine/plan/layout_search.h"
 #include "engine/plan/tensor_splits.h"
 #include "engine/run/memory_room.h"
 #include "pipeline/schedule/files/schedule_file.h"
@@ -39,9 +40,10 @@ namespace {
 // Decisions of the first rank for all ranks, because hosts that differ could decide differently.
 struct Decisions {
   SplitChoices splits;
+  Layout layout;
   std::vector<int> chunk_of_layer;
 };
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Decisions, splits, chunk_of_layer)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Decisions, splits, layout, chunk_of_layer)
 
 }  // namespace
 
@@ -49,28 +51,41 @@ void write_schedule_picture(const Plan& plan, const std::string& path) {
   write_file(path, schedule_svg(plan.train));
 }
 
+Config completed_config(const Config& written, Communicator& world) {
+  require_equal(world, "config", resolved(written).dump());
+  const bool first = world.rank() == 0;
+  Config config = written;
+  if (leaves_degrees_open(written)) {
+    const std::string chosen = first ? resolved(with_chosen_degrees(written)).dump() : "";
+    config = parse_config(broadcast_string(world, chosen, 0), "the config of the first rank");
+  }
+  if (first) check_world(config, world);  // its host knows the allocation
+  return config;
+}
+
 JobParts make_parts(const Config& config, const RankContext& context) {
   Communicator& world = *context.world;
-  require_equal(world, "config", resolved(config).dump());
   ModelSource model = open_model(config);
   require_equal(world, "model config", model.hf_config.dump());
   if (config.smp.pipeline.is_file())
     require_equal(world, "schedule file", nlohmann::json(read_schedule_file(config.smp.pipeline.path)).dump());
 
   const auto with_groups = [&](ModelSource source, std::optional<Machines> machines, Plan plan) {
-    RankGroups groups = make_rank_groups(plan.mesh, context.world, context.device_world);
+    RankGroups groups = make_rank_groups(plan.layout.mesh(), context.world, context.device_world);
     groups.host_of = context.host_of;
     return JobParts{std::move(source), std::move(machines), std::move(plan), std::move(groups)};
   };
   if (world.rank() == 0) {
     PlannedModel planned = plan_model(std::move(model), config, world.size());
-    const Decisions decisions{splits_of(planned.model.spec), planned.plan.chunk_of_layer};
+    const Decisions decisions{splits_of(planned.model.spec), planned.plan.layout, planned.plan.chunk_of_layer};
     broadcast_string(world, nlohmann::json(decisions).dump(), 0);
     return with_groups(std::move(planned.model), std::move(planned.machines), std::move(planned.plan));
   }
   const auto decisions = nlohmann::json::parse(broadcast_string(world, "", 0)).get<Decisions>();
   model.spec = make_spec(config, model.hf_config, decisions.splits);
-  Plan plan = make_plan(resolve(config, model.spec, world.size()), decisions.chunk_of_layer);
+  const Layout& layout = decisions.layout;
+  Plan plan = make_plan({resolve_workload(config, model.spec, layout.global_batch(), layout.on_accelerators), layout},
+                        decisions.chunk_of_layer);
   return with_groups(std::move(model), std::nullopt, std::move(plan));
 }
 

@@ -16,6 +16,10 @@ namespace shardline {
 // Writes an SVG. Throws RunError if the file cannot be written.
 void write_schedule_picture(const Plan& plan, const std::string& path);
 
+// Collective over the world: the config that the job runs, with numbers that the first rank chooses where `written` has
+// "auto". Stops the job unless all ranks have the same config, and as many of them were started as it asks for.
+Config completed_config(const Config& written, Communicator& world);
+
 // Model, plan and communicators of this rank.
 struct JobParts {
   ModelSource model;
@@ -23,7 +27,8 @@ struct JobParts {
   Plan plan;
   RankGroups groups;
 };
-// Collective over the world: stops the job unless all ranks have the same config, model config and schedule file.
+// Collective over the world: stops the job unless all ranks have the same model config and schedule file. The first
+// rank plans; the others make their plans from its decisions.
 JobParts make_parts(const Config& config, const RankContext& context);
 
 // Collective over the world: fills each rank's parameters, and ends the job unless all ranks have the same model files.

@@ -89,8 +89,8 @@ void check_profile(const Config& config) {
   plan_model(without_profile(config), configured_world_size(config));
 }
 
-void profile_job(const Config& run, const std::string& path, RankContext& context) {
-  const Config config = without_profile(run);
+void profile_job(const Config& written, const std::string& path, RankContext& context) {
+  const Config config = without_profile(completed_config(written, *context.world));
   const JobParts parts = make_parts(config, context);
   const fs::path file = path.empty() ? fs::path(config.output_dir) / kProfileFile : fs::path(path);
   const auto earlier = measured_earlier(config, parts, context, file);

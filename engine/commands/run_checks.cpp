@@ -65,7 +65,7 @@ void check_run(const Config& config, const PlannedModel& planned, RunMoment mome
   Config machine = config;
   if (starting) machine.cluster.clear();
   const Cluster cluster = starting && !plans_for_this_machine(config)
-                              ? planning_cluster(machine, planned.plan.mesh.size())
+                              ? planning_cluster(machine, planned.plan.layout.world())
                               : planned.machines.cluster;
   Findings findings;
   if (starting || plans_for_this_machine(config)) {

@@ -181,7 +181,7 @@ void train(const Config& config, RankContext& context, JobParts& parts) {
   const std::optional<ResumePoint> point = find_resume_point(config, stores, context);
   const auto resumed = point ? std::optional(point->state.step) : std::nullopt;
   ModelSaver saver(config.output_dir, parts.model, number_types(config).exact, tokenizer_source(config), parts.groups);
-  keep_flight_records(config, context, parts.plan.mesh);
+  keep_flight_records(config, context, parts.plan.layout.mesh());
   TokenData data = open_data(config, parts.model, parts.plan.layout, context, /*with_train=*/true);
   const int64_t steps = count_steps(config, data.train->steps_per_epoch());
 
@@ -327,7 +327,8 @@ void train(const Config& config, RankContext& context, JobParts& parts) {
 
 }  // namespace
 
-void train_job(const Config& config, RankContext& context) {
+void train_job(const Config& written, RankContext& context) {
+  const Config config = completed_config(written, *context.world);
   JobParts parts = make_parts(config, context);
   note_end_of_rank([&] { explain_memory(parts, context, /*trains=*/true, [&] { train(config, context, parts); }); });
 }
@@ -338,9 +339,10 @@ void check_evaluate(const Config& config) {
   check_validation_data(config, plan_model(config, configured_world_size(config)));
 }
 
-void evaluate_job(const Config& config, RankContext& context) {
-  require_weights(config);
-  require_validation(config);
+void evaluate_job(const Config& written, RankContext& context) {
+  require_weights(written);
+  require_validation(written);
+  const Config config = completed_config(written, *context.world);
   JobParts parts = make_parts(config, context);
   TokenData data = open_data(config, parts.model, parts.plan.layout, context, /*with_train=*/false);
   LossTerm loss;

@@ -60,7 +60,7 @@ class ChromeTrace {
 
  private:
   class Events;
-  const Mesh& mesh_;
+  const Mesh mesh_;
   std::unique_ptr<Events> events_;
 };
 

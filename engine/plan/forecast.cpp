@@ -16,23 +16,24 @@ namespace {
 constexpr double kMostBoxes = 10000;  // in a picture that browsers still handle
 
 MeshSpans spans_of(const Machines& machines, const Plan& plan) {
-  return mesh_spans(plan.mesh, machines.cluster.devices_per_node, plan.layout.sharding.degree);
+  return mesh_spans(plan.layout.mesh(), machines.cluster.devices_per_node, plan.layout.sharding.degree);
 }
 
 // Fits the rank with the most memory of each stage.
 MemoryFit fit_of(const Machines& machines, const Plan& plan, const std::vector<MemoryBytes>& memory) {
-  std::vector<MemoryBytes> stages(plan.mesh.p());
-  for (int rank = 0; rank < plan.mesh.size(); ++rank) {
-    MemoryBytes& most = stages[plan.mesh.at(rank).p];
+  const Mesh mesh = plan.layout.mesh();
+  std::vector<MemoryBytes> stages(mesh.p());
+  for (int rank = 0; rank < mesh.size(); ++rank) {
+    MemoryBytes& most = stages[mesh.at(rank).p];
     if (memory[rank].total() > most.total()) most = memory[rank];
   }
   return memory_fit(machines.cluster, stages);
 }
 
-void add_totals(const Config& config, Forecast& forecast) {
+void add_totals(const Config& config, int ranks, Forecast& forecast) {
   if (config.training.max_steps < 0) return;
   const Cluster& cluster = forecast.cluster;
-  const int nodes = cluster.nodes_of(forecast.layout.world());
+  const int nodes = cluster.nodes_of(ranks);
   forecast.total_steps = config.training.max_steps;
   forecast.total_seconds = forecast.total_steps * forecast.step.seconds;
   forecast.node_hours = nodes * forecast.total_seconds / 3600;
@@ -51,7 +52,6 @@ StepEstimate forecast_step(const Machines& machines, const Plan& plan) {
 Forecast make_forecast(const Config& config, const Machines& machines, const Plan& plan) {
   Forecast forecast{.cluster = machines.cluster,
                     .precision = plan.workload.precision(),
-                    .layout = plan.layout,
                     .step = forecast_step(machines, plan),
                     .memory = memory_by_rank(machines.cluster, placed_layers(plan)),
                     .parameters = plan.workload.spec.parameter_count(),
@@ -66,8 +66,9 @@ Forecast make_forecast(const Config& config, const Machines& machines, const Pla
         config, with_layout(config, plan.layout, forecast.advice->layout, plan.workload.precision(), machines.cluster));
   const HfWriter model(config.output_dir, plan.workload.spec, plan.workload.types.exact);
   forecast.disk_bytes = model.total_bytes();
-  forecast.snapshot_bytes = 1.0 * checkpoint_bytes(config, plan.workload.spec) / plan.mesh.size();
-  add_totals(config, forecast);
+  const int ranks = plan.layout.world();
+  forecast.snapshot_bytes = 1.0 * checkpoint_bytes(config, plan.workload.spec) / ranks;
+  add_totals(config, ranks, forecast);
   return forecast;
 }
 

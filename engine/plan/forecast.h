@@ -14,7 +14,6 @@ namespace shardline {
 struct Forecast {
   Cluster cluster;
   Precision precision = Precision::fp32;
-  Layout layout;
   StepEstimate step;
   std::vector<MemoryBytes> memory;           // by rank
   MemoryFit fit;                             // of the stage that needs the most

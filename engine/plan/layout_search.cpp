@@ -75,11 +75,6 @@ SearchSpace open_space(const Config& config, const Cluster& cluster, const Model
   return space;
 }
 
-bool leaves_open(const SmpOptions& smp) {
-  return smp.pipeline_parallel_degree == kAuto || smp.tensor_parallel_degree == kAuto || smp.microbatches == kAuto ||
-         smp.virtual_pipeline_degree == kAuto || smp.sharded_data_parallel_degree == kAuto;
-}
-
 // True if P and T are given and nothing else determines the number of ranks: it is P x T, on one host.
 bool degrees_say_ranks(const Config& config) {
   return config.mpi.processes_per_host == 0 && plans_for_this_machine(config) &&
@@ -108,6 +103,12 @@ int ranks_of_auto(const Config& config, const Assumptions& assumed) {
 }
 
 }  // namespace
+
+bool leaves_degrees_open(const Config& config) {
+  const SmpOptions& smp = config.smp;
+  return smp.pipeline_parallel_degree == kAuto || smp.tensor_parallel_degree == kAuto || smp.microbatches == kAuto ||
+         smp.virtual_pipeline_degree == kAuto || smp.sharded_data_parallel_degree == kAuto;
+}
 
 Ranking ranking_from(const std::string& name) {
   if (name == "time") return Ranking::time;
@@ -144,10 +145,11 @@ Candidates search_layouts(const Config& written, const Config& config, const Pla
 }
 
 Config with_chosen_degrees(const Config& config, const Assumptions& assumed) {
-  if (!leaves_open(config.smp)) return config;
+  if (!leaves_degrees_open(config)) return config;
   const int world = ranks_of_auto(config, assumed);
   const ModelSource model = open_model(config);
-  const Workload workload = resolve_workload(config, model.spec, *config.training.global_batch_size, assumed.precision);
+  const Workload workload = resolve_workload(config, model.spec, *config.training.global_batch_size,
+                                             has_accelerators(config), assumed.precision);
   const Machines machines = planning_machines(config, workload, world, assumed);
   const auto found = search(workload, machines, open_space(config, machines.cluster, model, world), Ranking::time);
   if (found.best.empty())

@@ -26,6 +26,9 @@ struct Candidates {
 Candidates search_layouts(const Config& written, const Config& config, const PlannedModel& planned, Ranking ranking,
                           const Assumptions& assumed = {});
 
+// Whether the config has a degree that is "auto".
+bool leaves_degrees_open(const Config& config);
+
 // The config with every "auto" degree replaced by that of the fastest layout that fits. Throws ConfigError if none
 // fits.
 Config with_chosen_degrees(const Config& config, const Assumptions& assumed = {});

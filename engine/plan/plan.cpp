@@ -107,26 +107,27 @@ PlannedModel plan_model(ModelSource model, const Config& config, int world_size,
 
 Plan make_plan(const ResolvedRun& run, const std::vector<int>& chunk_of_layer) {
   const auto& [workload, layout] = run;
-  Plan plan{.workload = workload, .layout = layout, .mesh = layout.mesh(), .chunk_of_layer = chunk_of_layer};
+  Plan plan{.workload = workload, .layout = layout, .chunk_of_layer = chunk_of_layer};
   plan.train = training_schedule(layout);
   plan.forward = forward_schedule(plan.train.stage_of_chunk, layout.pipeline, layout.microbatches_per_accumulation());
   check_schedule(plan.train);
   check_schedule(plan.forward);
   for (const int chunk : chunk_of_layer) plan.stage_of_layer.push_back(plan.train.stage_of_chunk[chunk]);
 
+  const Mesh mesh = layout.mesh();
   const PlacedLayers placed = placed_layers(plan);
   const auto held = border_bytes_held(placed);
   std::map<std::pair<int, int>, std::pair<int64_t, ActivationPeak>> of;  // by stage and t; replicas are equal
-  for (int rank = 0; rank < plan.mesh.size(); ++rank) {
-    const Coordinates at = plan.mesh.at(rank);
+  for (int rank = 0; rank < mesh.size(); ++rank) {
+    const Coordinates at = mesh.at(rank);
     auto& [parameters, bytes] = of[{at.p, at.t}];
     if (at.d == 0) {
       parameters = stored_elements(workload.spec, plan.stage_of_layer, at, layout.tensor);
       bytes = activation_peak(placed, at.p, layer_bytes(workload, layout, at.t), held[at.p]);
     }
   }
-  for (int rank = 0; rank < plan.mesh.size(); ++rank) {
-    const Coordinates at = plan.mesh.at(rank);
+  for (int rank = 0; rank < mesh.size(); ++rank) {
+    const Coordinates at = mesh.at(rank);
     plan.parameters_by_rank.push_back(of[{at.p, at.t}].first);
     plan.activation_bytes_by_rank.push_back(of[{at.p, at.t}].second);
   }
@@ -149,6 +150,7 @@ std::vector<std::vector<int>> layers_of_chunks(const Plan& plan) {
 }
 
 nlohmann::json plan_json(const Plan& plan) {
+  const Mesh mesh = plan.layout.mesh();
   nlohmann::json stages = nlohmann::json::array(), ranks = nlohmann::json::array();
   for (int stage = 0; stage < plan.train.stages; ++stage)
     stages.push_back({{"stage", stage}, {"chunks", nlohmann::json::array()}});
@@ -158,8 +160,8 @@ nlohmann::json plan_json(const Plan& plan) {
     for (int layer : chunks[chunk]) names.push_back(plan.workload.spec.layers[layer].name);
     stages[plan.train.stage_of_chunk[chunk]]["chunks"].push_back(names);
   }
-  for (int rank = 0; rank < plan.mesh.size(); ++rank) {
-    const Coordinates at = plan.mesh.at(rank);
+  for (int rank = 0; rank < mesh.size(); ++rank) {
+    const Coordinates at = mesh.at(rank);
     ranks.push_back({{"rank", rank},
                      {"d", at.d},
                      {"stage", at.p},
@@ -168,7 +170,7 @@ nlohmann::json plan_json(const Plan& plan) {
                      {"activation_bytes", plan.activation_bytes_by_rank[rank].kept}});
   }
   const Layout& layout = plan.layout;
-  return {{"mesh", plan.mesh},
+  return {{"mesh", mesh},
           {"sizes",
            {{"global_batch", layout.global_batch()},
             {"replica_batch", layout.replica_batch()},
@@ -191,9 +193,10 @@ nlohmann::json plan_json(const Plan& plan) {
 
 std::string plan_text(const Plan& plan, int width) {
   const Layout& layout = plan.layout;
+  const Mesh mesh = layout.mesh();
   std::string text =
       table({}, {{"mesh", cat(layout.replicas, " x ", layout.pipeline, " x ", layout.tensor, " (D x P x T), placement ",
-                              plan.mesh.placement().letters())},
+                              layout.placement.letters())},
                  {"tensor parallel", layout.tensor == 1         ? "off"
                                      : layout.sequence_parallel ? "memory (sequence parallel)"
                                                                 : "speed"},
@@ -223,9 +226,9 @@ std::string plan_text(const Plan& plan, int width) {
       layers += cat(layers.empty() ? "" : ", ", first == last ? first : first + " ... " + last);
       count += chunks[chunk].size();
     }
-    for (int rank = 0; rank < plan.mesh.size(); ++rank) {
-      if (plan.mesh.at(rank).p != stage) continue;
-      if (plan.mesh.at(rank).d == 0) parameters.push_back(format_count(plan.parameters_by_rank[rank]));
+    for (int rank = 0; rank < mesh.size(); ++rank) {
+      if (mesh.at(rank).p != stage) continue;
+      if (mesh.at(rank).d == 0) parameters.push_back(format_count(plan.parameters_by_rank[rank]));
       activations = std::max(activations, plan.activation_bytes_by_rank[rank].kept);
       ranks.push_back(std::to_string(rank));
     }

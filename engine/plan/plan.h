@@ -17,7 +17,6 @@ namespace shardline {
 struct Plan {
   Workload workload;
   Layout layout;
-  Mesh mesh;
   std::vector<int> chunk_of_layer;  // chunks of `train`
   std::vector<int> stage_of_layer;
   Schedule train, forward;  // over the microbatches of a step, and over those of one accumulation step

@@ -66,7 +66,7 @@ std::map<std::string, std::string> profile_conditions(const Config& config, cons
   std::map<std::string, std::string> conditions = {
       {"device", device_name(context.device)},
       {"ranks_per_host", std::to_string(context.local_size)},
-      {"hosts", hosts_text(context, plan.mesh)},
+      {"hosts", hosts_text(context, plan.layout.mesh())},
       {"threads_per_rank", std::to_string(at::get_num_threads())},
       {"products", products_in_use()},
       {"communicator", word_of(resolved_communicator(config))},
@@ -87,8 +87,9 @@ std::string why_not_usable(const Profile& profile, const std::map<std::string, s
   const auto lacks = [&](const char* group, int ranks) {
     return ranks > 1 && !find_link(profile, group, "all_reduce", ranks);
   };
-  if (lacks("tp", plan.mesh.t()) || lacks("rdp", plan.mesh.d()) || lacks("pp", plan.mesh.p()))
-    return cat("its links are not those of D=", plan.mesh.d(), " P=", plan.mesh.p(), " T=", plan.mesh.t());
+  if (lacks("tp", plan.layout.tensor) || lacks("rdp", plan.layout.replicas) || lacks("pp", plan.layout.pipeline))
+    return cat("its links are not those of D=", plan.layout.replicas, " P=", plan.layout.pipeline,
+               " T=", plan.layout.tensor);
   return "";
 }
 

@@ -16,7 +16,7 @@ namespace {
 // For each group of replicas that share one copy, the hosts of its ranks; such groups exist for every stage and tensor
 // rank.
 std::vector<std::vector<int>> hosts_of_shard_groups(const Plan& plan, const std::vector<int>& host_of) {
-  const Mesh& mesh = plan.mesh;
+  const Mesh mesh = plan.layout.mesh();
   std::vector<std::vector<int>> groups;
   for (int p = 0; p < mesh.p(); ++p)
     for (int t = 0; t < mesh.t(); ++t)
@@ -28,7 +28,7 @@ std::vector<std::vector<int>> hosts_of_shard_groups(const Plan& plan, const std:
 }
 
 bool has_shards(const ModelSpec& spec, const Plan& plan) {
-  for (int stage = 0; stage < plan.mesh.p(); ++stage)
+  for (int stage = 0; stage < plan.layout.pipeline; ++stage)
     for (const auto& segment : gradient_segments(placed_layers(plan), {0, stage, 0}))
       if (segment.shards > 1) return true;
   return false;
@@ -37,7 +37,7 @@ bool has_shards(const ModelSpec& spec, const Plan& plan) {
 }  // namespace
 
 std::string reduction_text(const Config& config, const ModelSpec& spec, const Plan& plan) {
-  const Mesh& mesh = plan.mesh;
+  const Mesh mesh = plan.layout.mesh();
   const int64_t element = width_of(number_types(config).exact);
   std::vector<double> bytes;
   for (int stage = 0; stage < mesh.p(); ++stage)

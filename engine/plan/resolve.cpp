@@ -12,8 +12,8 @@ namespace shardline {
 namespace {
 
 // CPU ranks gather as core/comm/mpi does, GPUs through NCCL.
-GatherWay gather_way(const Config& config) {
-  if (has_accelerators(config)) return GatherWay::rings;
+GatherWay gather_way(const Config& config, bool on_accelerators) {
+  if (on_accelerators) return GatherWay::rings;
   return config.smp.sdp_hierarchical_allgather ? GatherWay::two_steps : GatherWay::messages;
 }
 
@@ -24,7 +24,7 @@ Recompute strategy_of_blocks(const Layout& layout) {
 }
 
 // The properties of this engine with the config's optimizer.
-Software software_of(const Config& config, const ModelSpec& spec) {
+Software software_of(const Config& config, const ModelSpec& spec, bool on_accelerators) {
   const OptimizerOptions optimizer = optimizer_options(config.training);
   const int width = width_of(number_types(config).exact);
   int64_t bytes = 0;
@@ -34,7 +34,7 @@ Software software_of(const Config& config, const ModelSpec& spec) {
         bytes += optimizer_state_bytes(optimizer, param, param.numel(), width);
   return {.gradient_bytes = width,
           .optimizer_bytes = static_cast<double>(bytes) / static_cast<double>(spec.parameter_count()),
-          .gather_way = gather_way(config),
+          .gather_way = gather_way(config, on_accelerators),
           .own_ops = true};
 }
 
@@ -66,7 +66,7 @@ void set_precision(Config& config, Precision precision) {
   if (precision == Precision::fp16) return;
   config.training.static_loss_scale.reset();
   config.training.dynamic_loss_scale.reset();
-  config.training.dynamic_loss_args = nullptr;
+  config.training.dynamic_loss_args.reset();
   config.training.query_key_layer_scaling = false;
 }
 
@@ -95,14 +95,14 @@ void set_schedule(SmpOptions& smp, const Layout& layout) {
 
 }  // namespace
 
-Workload resolve_workload(const Config& config, const ModelSpec& spec, int64_t global_batch,
+Workload resolve_workload(const Config& config, const ModelSpec& spec, int64_t global_batch, bool on_accelerators,
                           const std::optional<Precision>& assumed) {
   return {.spec = spec,
           .sequence_length = config.data.sequence_length,
           .global_batch = global_batch,
           .types = number_types(config, assumed.value_or(precision_of(config))),
           .optimizer = optimizer_options(config.training),
-          .software = software_of(config, spec)};
+          .software = software_of(config, spec, on_accelerators)};
 }
 
 Layout resolve_choices(const Config& config, const ModelSpec& spec, const Layout& sizes) {
@@ -130,7 +130,7 @@ Layout resolve_layout(const Config& config, const ModelSpec& spec, int world_siz
 ResolvedRun resolve(const Config& config, const ModelSpec& spec, int world_size,
                     const std::optional<Precision>& precision) {
   const Layout layout = resolve_layout(config, spec, world_size);
-  return {resolve_workload(config, spec, layout.global_batch(), precision), layout};
+  return {resolve_workload(config, spec, layout.global_batch(), layout.on_accelerators, precision), layout};
 }
 
 void set_sharding(SmpOptions& smp, const Sharding& sharding) {

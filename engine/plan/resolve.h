@@ -16,7 +16,7 @@ struct ResolvedRun {
 ResolvedRun resolve(const Config& config, const ModelSpec& spec, int world_size,
                     const std::optional<Precision>& precision = {});
 // The two parts of a run. A workload does not depend on the ranks, and its global batch may be that of any layout.
-Workload resolve_workload(const Config& config, const ModelSpec& spec, int64_t global_batch,
+Workload resolve_workload(const Config& config, const ModelSpec& spec, int64_t global_batch, bool on_accelerators,
                           const std::optional<Precision>& precision = {});
 Layout resolve_layout(const Config& config, const ModelSpec& spec, int world_size);
 // The fields of a layout that do not depend on the ranks: schedule, recomputation, offloading, the kind of device, and

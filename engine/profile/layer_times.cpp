@@ -42,9 +42,7 @@ Schedule layer_by_layer(int layers, bool split) {
 // A plan of one tensor-parallel group that trains the distinct layers as if they were a model.
 Plan measuring_plan(const Plan& plan, const ModelSpec& spec, bool split, bool recompute_core) {
   const auto layers = spec.layers.size();
-  Plan own{.workload = plan.workload,
-           .layout = {.tensor = plan.layout.tensor},
-           .mesh = Mesh("cluster", 1, 1, plan.layout.tensor)};
+  Plan own{.workload = plan.workload, .layout = {.tensor = plan.layout.tensor}};
   own.workload.spec = spec;
   own.layout.microbatch_size = plan.layout.microbatch_size;
   own.layout.microbatches = kMicrobatches;
@@ -78,7 +76,7 @@ struct Times {
 Config measuring_config(Config config) {
   config.training.dynamic_loss_scale = false;
   config.training.static_loss_scale.reset();
-  config.training.dynamic_loss_args = nullptr;
+  config.training.dynamic_loss_args.reset();
   return config;
 }
 
@@ -212,11 +210,11 @@ ModelSpec distinct_layers(const ModelSpec& spec) {
 void measure_layers(const Config& config, const Plan& plan, const ModelSource& model, const RankContext& context,
                     Profile& profile, const std::function<void(int64_t, int64_t)>& progress) {
   const ModelSource distinct{model.hf_config, distinct_layers(model.spec), nullptr};
-  const int group = plan.mesh.members(Group::tp, context.world->rank()).front();
+  const int group = plan.layout.mesh().members(Group::tp, context.world->rank()).front();
   const auto host = context.world->split(group, "tp to be measured");
   const auto device =
       context.device_world == context.world ? host : context.device_world->split(group, "tp to be measured");
-  const RankGroups groups = make_rank_groups(Mesh("cluster", 1, 1, plan.layout.tensor), host, device);
+  const RankGroups groups = make_rank_groups(Layout{.tensor = plan.layout.tensor}.mesh(), host, device);
   const auto measurement = [&](bool split, bool recompute_core, int steps) {
     return Measurement(config, distinct, measuring_plan(plan, distinct.spec, split, recompute_core), groups,
                        context.device, *context.world, steps);

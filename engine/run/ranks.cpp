@@ -39,19 +39,6 @@ void use_threads(const Config& config, int local_size) {
   at::set_num_threads(threads > 0 ? threads : std::max(1, usable_cores() / local_size));
 }
 
-// The first rank's host knows the allocation.
-void check_world(const Config& config, const Communicator& world) {
-  const int wanted = configured_world_size(config), per_host = config.mpi.processes_per_host;
-  if (world.rank() != 0 || world.size() == wanted) return;
-  const auto started =
-      cat("the config asks for ", wanted, " ranks (",
-          per_host == 0 ? "pipeline x tensor degree on one host"
-                        : cat("hosts x mpi_options.processes_per_host = ", used_hosts(config), " x ", per_host),
-          "), but mpirun started ", world.size(), "; start it with -np ", wanted, ", or set ");
-  throw ConfigError(started + (per_host == 0 ? "mpi_options.processes_per_host for more replicas"
-                                             : "mpi_options.hosts and processes_per_host to what is started"));
-}
-
 // Tasks of a Slurm step that do not find each other would each be a run of their own, in the same output_dir. What
 // Slurm says matters only where MPI knows of one process.
 void check_tasks(int mpi_size) {
@@ -144,6 +131,22 @@ HostChoices choices_here(const Config& config) {
   return choices;
 }
 
+bool is_started_rank(const Config& config) {
+  return mpi_is_launched() && resolved_communicator(config) == CommunicatorChoice::mpi;
+}
+
+void check_world(const Config& config, const Communicator& world) {
+  const int wanted = configured_world_size(config), per_host = config.mpi.processes_per_host;
+  if (world.size() == wanted) return;
+  const auto started =
+      cat("the config asks for ", wanted, " ranks (",
+          per_host == 0 ? "pipeline x tensor degree on one host"
+                        : cat("hosts x mpi_options.processes_per_host = ", used_hosts(config), " x ", per_host),
+          "), but mpirun started ", world.size(), "; start it with -np ", wanted, ", or set ");
+  throw ConfigError(started + (per_host == 0 ? "mpi_options.processes_per_host for more replicas"
+                                             : "mpi_options.hosts and processes_per_host to what is started"));
+}
+
 bool needs_mpirun(const Config& config) {
   const bool is_alone = config.runtime.communicator == CommunicatorChoice::threads ||
                         config.runtime.communicator == CommunicatorChoice::local;
@@ -224,7 +227,6 @@ void run_on_ranks(const Config& config, std::ostream& out, const Console& consol
     use_threads(config, mpi.local_size);
     try {
       check_tasks(mpi.comm->size());
-      check_world(config, *mpi.comm);
       run(mpi.comm, mpi.local_rank, mpi.local_size, mpi.host_of);
     } catch (const std::exception& error) {
       mpi.comm->abort(error.what());

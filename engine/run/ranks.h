@@ -48,6 +48,11 @@ struct HostChoices {
 // As many ranks as the config has on each host. Throws ConfigError where choose_device does.
 HostChoices choices_here(const Config& config);
 
+// Whether this process is a rank of the config that mpirun has started.
+bool is_started_rank(const Config& config);
+// Throws ConfigError if mpirun started another number of ranks than the config asks for.
+void check_world(const Config& config, const Communicator& world);
+
 // Whether this process has to start mpirun first: its ranks are to be processes, and it is none of them. ConfigError
 // where it is one of several tasks of Slurm that MPI does not connect.
 bool needs_mpirun(const Config& config);

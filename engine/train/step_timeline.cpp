@@ -91,7 +91,7 @@ void StepTimelines::finish(int64_t step, StepRecords records) {
   if (!wants(step)) return;
   records.flights = flight_ring().records();
   records.first_flight = first_flight_;
-  const RankTimeline mine = rank_timeline(plan_.mesh, context_.world->rank(), records, offset_);
+  const RankTimeline mine = rank_timeline(plan_.layout.mesh(), context_.world->rank(), records, offset_);
   const double zero = smallest(*context_.world, mine.start);
   if (context_.first())
     write(step, mine, zero);
@@ -106,7 +106,7 @@ void StepTimelines::write(int64_t step, const RankTimeline& mine, double zero) {
   const fs::path folder = fs::path(config_.output_dir) / "timeline";
   FileInParts file(folder / cat("step-", step, ".json"));
   std::ostringstream part;
-  ChromeTrace trace(plan_.mesh, zero, part);
+  ChromeTrace trace(plan_.layout.mesh(), zero, part);
   std::vector<RankTimeline> ranks;
   gather_on_first(*context_.world, "", [&](int rank, const std::string& text) {
     ranks.push_back(rank == 0 ? mine : timeline_from_text(text));
@@ -118,7 +118,7 @@ void StepTimelines::write(int64_t step, const RankTimeline& mine, double zero) {
   run_.attempt("timeline", [&] {
     file.add(part.view());
     file.finish();
-    write_file(folder / cat("step-", step, ".html"), timeline_page(plan_.mesh, plan_.train, step, ranks));
+    write_file(folder / cat("step-", step, ".html"), timeline_page(plan_.layout.mesh(), plan_.train, step, ranks));
   });
 }
 

@@ -37,7 +37,7 @@ double waited_for_messages(const std::vector<InstructionRecord>& records) {
 StageLayers build_stage(const TrainerParts& parts, StageParameters& parameters, bool trains) {
   StageLayers stage{.spec = &parts.model.spec, .layers_of_chunk = layers_of_chunks(parts.plan)};
   stage.layers.resize(parts.model.spec.layers.size());
-  stage.t_degree = parts.plan.mesh.t();
+  stage.t_degree = parts.plan.layout.tensor;
   stage.sequence_parallel = parts.plan.layout.sequence_parallel;
   stage.activations = at::TensorOptions().dtype(number_types(parts.config).borders).device(parts.device);
   stage.choices = {parts.plan.layout.recompute, parts.plan.layout.offload};
@@ -246,7 +246,7 @@ at::Tensor Trainer::next_logits(const at::Tensor& ids, int64_t first_position, c
   const std::vector<Microbatch> batch = {
       {.ids = on_device(ids, stage_.activations.device()), .first_position = first_position}};
   const auto& stage_of_chunk = plan_.train.stage_of_chunk;
-  const auto run = executor_.run(forward_schedule(stage_of_chunk, plan_.mesh.p(), 1), batch,
+  const auto run = executor_.run(forward_schedule(stage_of_chunk, plan_.layout.pipeline, 1), batch,
                                  {.mode = Mode::generate, .caches = caches});
   auto logits =
       groups_.coordinates.p == stage_of_chunk.back()

@@ -27,7 +27,7 @@ HfModel read_hf_model(const nlohmann::json& file, const nlohmann::json& override
   HfModel model;
   HfConfigReader read(file, overrides);
   std::string type;
-  read.text("model_type", type, rule);
+  read.text("model_type", type);
   const auto family = families().find(type);
   if (family == families().end()) {
     read.complain({"model_type"}, rule);

@@ -73,41 +73,30 @@ HfConfigReader::HfConfigReader(const json& file, const json& overrides)
     accept_only(dtype, {"float32"}, "set training.bf16 or training.fp16, or runtime.dtype");
 }
 
-void HfConfigReader::size(const char* key, const char* alias, int64_t& value, std::optional<int64_t> null) {
+const json* HfConfigReader::find_typed(const char* key, const char* alias, const JsonType& type) {
   const Place* found = find(key, alias);
-  if (!found) return;
-  const json& given = *found->value;
-  if (null && given.is_null()) {
-    value = *null;
-    return;
-  }
-  if (!given.is_number_integer() || given.get<int64_t>() < 1)
-    return complain({key}, "must be an integer of at least 1");
-  if (given.get<int64_t>() > kLargestSize) return complain({key}, cat("must be at most ", kLargestSize));
-  value = given.get<int64_t>();
+  if (!found) return nullptr;
+  const auto mistake = type.mistake(*found->value);
+  if (mistake) complain({key}, mistake->rule, mistake->advice);
+  return mistake ? nullptr : found->value;
+}
+
+void HfConfigReader::size(const char* key, const char* alias, int64_t& value, std::optional<int64_t> null) {
+  JsonType type = json_integer(1, kLargestSize);
+  type.nullable = null.has_value();
+  if (const json* given = find_typed(key, alias, type)) value = given->is_null() ? *null : given->get<int64_t>();
 }
 
 void HfConfigReader::number(const char* key, double low, double high, double& value) {
-  const Place* found = find(key);
-  if (!found) return;
-  const json& given = *found->value;
-  if (!given.is_number() || given.get<double>() < low || given.get<double>() > high)
-    return complain({key}, cat("must be a number from ", low, " to ", high));
-  value = given.get<double>();
+  if (const json* given = find_typed(key, nullptr, json_number(low, high))) value = given->get<double>();
 }
 
 void HfConfigReader::flag(const char* key, bool& value) {
-  const Place* found = find(key);
-  if (!found) return;
-  if (!found->value->is_boolean()) return complain({key}, "must be true or false");
-  value = found->value->get<bool>();
+  if (const json* given = find_typed(key, nullptr, json_boolean())) value = given->get<bool>();
 }
 
-void HfConfigReader::text(const char* key, std::string& value, const std::string& rule) {
-  const Place* found = find(key);
-  if (!found) return;
-  if (!found->value->is_string()) return complain({key}, rule);
-  value = found->value->get<std::string>();
+void HfConfigReader::text(const char* key, std::string& value) {
+  if (const json* given = find_typed(key, nullptr, json_text())) value = given->get<std::string>();
 }
 
 void HfConfigReader::activation(const char* key, Activation& value) {

@@ -1,5 +1,6 @@
 // Reads the config of a Hugging Face model: the config.json of a directory with a user's overrides, or either alone. A
-// key may have its family's name or a generic one, as in transformers.
+// key may have its family's name or a generic one, as in transformers. Values are checked by their JsonType, as in any
+// file; what is added here is the choice between the two objects and between the names of a key.
 #pragma once
 #include <map>
 #include <nlohmann/json.hpp>
@@ -8,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "core/files/json_type.h"
 #include "tensor_parallel/kernels/kernels.h"
 
 namespace shardline {
@@ -33,7 +35,7 @@ class HfConfigReader {
   void size(const char* key, const char* alias, int64_t& value, std::optional<int64_t> null = {});
   void number(const char* key, double low, double high, double& value);
   void flag(const char* key, bool& value);
-  void text(const char* key, std::string& value, const std::string& rule = "must be a string");
+  void text(const char* key, std::string& value);
   void activation(const char* key, Activation& value);
   // Accepts keys that have no effect here.
   void accept(const std::vector<std::string>& keys);
@@ -59,7 +61,9 @@ class HfConfigReader {
     bool overridden = false;
     const nlohmann::json* value = nullptr;
   };
-  const Place* find(const std::string& key, const char* alias = nullptr);
+  const Place* find(const std::string& key, const char* alias);
+  // The value if it is there and of this type; a wrong one is reported.
+  const nlohmann::json* find_typed(const char* key, const char* alias, const JsonType& type);
   void fail(const Place& place, const std::string& rule, const std::string& advice = "");
 
   const nlohmann::json& file_;

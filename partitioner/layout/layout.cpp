@@ -1,12 +1,59 @@
 #include "partitioner/layout/layout.h"
 
 #include <functional>
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <set>
 
 #include "core/error.h"
 
 namespace shardline {
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(OffloadOptions, enabled, horizon, everything)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Sharding, level, degree, whole_below, most_gathered, most_reduced,
+                                   hierarchical_gather)
+
+// By their words.
+static void to_json(nlohmann::json& json, const Recompute& recompute) {
+  json = to_string(recompute);
+}
+static void from_json(const nlohmann::json& json, Recompute& recompute) {
+  recompute = recompute_strategy(json.get<std::string>()).value();
+}
+
+// Names every field of a layout for `visit`; the binding fails to compile if one is missing.
+template <class AnyLayout, class Visit>
+static void visit_fields(AnyLayout& layout, const Visit& visit) {
+  auto& [tensor, pipeline, replicas, placement, microbatch_size, microbatches, accumulation_steps, loader_batches,
+         eval_batch, schedule, chunks_per_stage, active_microbatches, recompute, offload, sequence_parallel, sharding,
+         states_on_host, on_accelerators] = layout;
+  visit("tensor", tensor);
+  visit("pipeline", pipeline);
+  visit("replicas", replicas);
+  visit("placement", placement);
+  visit("microbatch_size", microbatch_size);
+  visit("microbatches", microbatches);
+  visit("accumulation_steps", accumulation_steps);
+  visit("loader_batches", loader_batches);
+  visit("eval_batch", eval_batch);
+  visit("schedule", schedule);
+  visit("chunks_per_stage", chunks_per_stage);
+  visit("active_microbatches", active_microbatches);
+  visit("recompute", recompute);
+  visit("offload", offload);
+  visit("sequence_parallel", sequence_parallel);
+  visit("sharding", sharding);
+  visit("states_on_host", states_on_host);
+  visit("on_accelerators", on_accelerators);
+}
+
+void to_json(nlohmann::json& json, const Layout& layout) {
+  visit_fields(layout, [&](const char* name, const auto& field) { json[name] = field; });
+}
+
+void from_json(const nlohmann::json& json, Layout& layout) {
+  visit_fields(layout, [&](const char* name, auto& field) { json.at(name).get_to(field); });
+}
 
 std::vector<Recompute> recompute_blocks(const ModelSpec& spec, Recompute::What what) {
   std::vector<Recompute> by_layer;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -99,6 +100,10 @@ struct Layout {
   ScheduleChoice schedule_choice() const;
   bool operator==(const Layout&) const = default;
 };
+
+// An object with every field, from which an equal layout is read.
+void to_json(nlohmann::json& json, const Layout& layout);
+void from_json(const nlohmann::json& json, Layout& layout);
 
 // The schedule of a training step.
 Schedule training_schedule(const Layout& layout);

@@ -115,9 +115,9 @@ bool is_reduced(const Segment& segment, const Sharding& sharding) {
 // The elements of a parameter in this rank's shard of its segment.
 int64_t part_of(const FlatLayout::Place& place, const Segment& segment, Coordinates at, const PlacedLayers& placed) {
   if (segment.shards == 1) return place.length;
+  const Mesh mesh = placed.layout.mesh();
   const int degree = placed.layout.sharding.degree;
-  const int shard =
-      segment.sharing == Sharing::partial ? placed.mesh.part_over_t(at, degree) : placed.mesh.shared(at.d, degree).part;
+  const int shard = segment.sharing == Sharing::partial ? mesh.part_over_t(at, degree) : mesh.shared(at.d, degree).part;
   const int64_t begin = shard * segment.shard_length(), end = begin + segment.shard_length();
   return std::max<int64_t>(0, std::min(end, place.begin + place.length) - std::max(begin, place.begin));
 }

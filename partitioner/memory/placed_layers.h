@@ -15,7 +15,6 @@ struct PlacedLayers {
   const Workload& workload;
   const Layout& layout;
   const Schedule& train;
-  Mesh mesh;
   std::vector<int> stage_of_layer;
   std::vector<std::vector<int>> layers_of_chunk;  // ascending
 };

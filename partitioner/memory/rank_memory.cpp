@@ -93,14 +93,15 @@ std::vector<std::vector<int64_t>> border_bytes_held(const PlacedLayers& placed) 
 }
 
 std::vector<MemoryBytes> memory_by_rank(const Cluster& cluster, const PlacedLayers& placed) {
+  const Mesh mesh = placed.layout.mesh();
   const auto held = border_bytes_held(placed);
   std::vector<std::vector<LayerBytes>> layers;  // by t
-  for (int t = 0; t < placed.mesh.t(); ++t) layers.push_back(layer_bytes(placed.workload, placed.layout, t));
+  for (int t = 0; t < mesh.t(); ++t) layers.push_back(layer_bytes(placed.workload, placed.layout, t));
   std::map<std::tuple<int, int, int>, MemoryBytes> of;  // by stage, t and shard; ranks that agree in these are equal
   std::vector<MemoryBytes> ranks;
-  for (int rank = 0; rank < placed.mesh.size(); ++rank) {
-    const Coordinates at = placed.mesh.at(rank);
-    const int shard = placed.mesh.shared(at.d, placed.layout.sharding.degree).part;
+  for (int rank = 0; rank < mesh.size(); ++rank) {
+    const Coordinates at = mesh.at(rank);
+    const int shard = mesh.shared(at.d, placed.layout.sharding.degree).part;
     const auto [entry, is_new] = of.try_emplace({at.p, at.t, shard});
     if (is_new) entry->second = memory_of_rank(cluster, placed, at, layers[at.t], held[at.p]);
     ranks.push_back(entry->second);
@@ -112,7 +113,7 @@ std::vector<MemoryBytes> memory_by_stage(const Cluster& cluster, const PlacedLay
   const auto held = border_bytes_held(placed);
   const auto layers = layer_bytes(placed.workload, placed.layout, 0);
   std::vector<MemoryBytes> stages;
-  for (int stage = 0; stage < placed.mesh.p(); ++stage)
+  for (int stage = 0; stage < placed.layout.pipeline; ++stage)
     stages.push_back(memory_of_rank(cluster, placed, {.p = stage}, layers, held[stage]));
   return stages;
 }

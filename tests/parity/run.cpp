@@ -181,7 +181,7 @@ Outcome run_point_on(const Point& point, const CommunicatorPtr& real_world, cons
   auto [model, machines, plan] = plan_model(config, world->size());
   if (tampering.spec) tampering.spec(model.spec, point);
   if (tampering.plan) tampering.plan(plan);
-  const RankGroups groups = make_rank_groups(plan.mesh, world, on.world ? on.world : world);
+  const RankGroups groups = make_rank_groups(plan.layout.mesh(), world, on.world ? on.world : world);
   Trainer trainer({config, plan, model, groups, on.device}, kSteps);
   fill_parameters(config.model, model, 1234, trainer.parameters());
 

@@ -91,16 +91,44 @@ class Failures(RanksTest):
                     self.assertIn(f"the ranks do not have the same {says}", run.stderr)
                     self.assert_no_finished_model(name)
 
+    # "auto" is chosen, and everything else resolved, by the first rank alone.
+    RESOLVED = {"given": {}, "auto": {"microbatches": "auto"},
+                "all auto": {"pipeline_parallel_degree": "auto", "tensor_parallel_degree": "auto", "microbatches": "auto",
+                             "sharded_data_parallel_degree": "auto"}}
+
+    def plan_on_ranks(self, name, smp, first, second):
+        """Two ranks with a file `cluster` of these contents, or without one."""
+        folders = [self.folder_with(f"{name}-{number}", TINY["model"]["config"],
+                                    **({} if text is None else {"cluster": text}))
+                   for number, text in enumerate((first, second))]
+        config = self.config(p=2, cluster="cluster", output_dir=str(self.dir / name), smp_options=smp,
+                             mpi_options={"processes_per_host": 2},
+                             model={"path": "model", "init": "random", "config": {}})
+        return self.run_in_two_folders(self.dir / config, folders)
+
     def test_only_the_first_rank_prices(self):
         """It alone needs the file that describes the machines."""
         cluster = (ROOT / "configs/clusters/p4d.24xlarge.json").read_text()
-        first = self.folder_with("first", TINY["model"]["config"], cluster=cluster)
-        second = self.folder_with("second", TINY["model"]["config"])
-        config = self.config(p=2, cluster="cluster", output_dir=str(self.dir / "out"),
-                             model={"path": "model", "init": "random", "config": {}})
-        run = self.run_in_two_folders(self.dir / config, [first, second])
-        self.assertEqual(run.returncode, 0, run.stderr)
-        self.assertIn("saved the model", run.stdout)
+        for name, smp in self.RESOLVED.items():
+            with self.subTest(name):
+                run = self.plan_on_ranks(name, smp, cluster, None)
+                self.assertEqual(run.returncode, 0, run.stderr)
+                self.assertIn("saved the model", run.stdout)
+                chosen = json.loads((self.dir / name / "config.resolved.json").read_text())["smp_options"]
+                self.assertNotIn("auto", chosen.values())
+
+    def test_mistake_that_the_first_rank_finds_ends_all(self):
+        cluster = json.loads((ROOT / "configs/clusters/p4d.24xlarge.json").read_text())
+        small = json.dumps(dict(cluster, devices_per_node=1))
+        for name, smp in self.RESOLVED.items():
+            with self.subTest(name):
+                run = self.plan_on_ranks(name, smp, small, json.dumps(cluster))
+                self.assertEqual(run.returncode, 2, run.stderr)
+                errors = [line for line in run.stderr.splitlines() if line.startswith("error:")]
+                self.assertEqual(len(errors), 1, run.stderr)
+                self.assertRegex(errors[0], r"^error: rank 0: ", run.stderr)
+                self.assertIn("devices", errors[0])
+                self.assertEqual(self.files(name), [])
 
     def test_killed_rank(self):
         for rank in (0, 3):

@@ -62,6 +62,13 @@ inline constexpr auto kWords<RateSchedule> =
                                              {RateSchedule::warmup_stable_decay, "warmup_stable_decay"},
                                              {RateSchedule::annealing, "annealing"}});
 template <>
+inline constexpr auto kWords<RateShape> = std::to_array<ChoiceWord<RateShape>>({{RateShape::linear, "linear"},
+                                                                                {RateShape::cosine, "cosine"},
+                                                                                {RateShape::one_minus_sqrt, "1-sqrt"},
+                                                                                {RateShape::exponential, "exponential"},
+                                                                                {RateShape::plateau, "plateau"},
+                                                                                {RateShape::constant, "constant"}});
+template <>
 inline constexpr auto kWords<Optim> = std::to_array<ChoiceWord<Optim>>({{Optim::adamw_torch_fused, "adamw_torch_fused"},
                                                                         {Optim::adamw_torch, "adamw_torch"},
                                                                         {Optim::adam, "adam"},

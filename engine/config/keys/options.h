@@ -13,6 +13,7 @@
 #include "engine/config/keys/partition_rules.h"
 #include "engine/config/keys/recompute_rules.h"
 #include "engine/config/keys/tensor_rules.h"
+#include "engine/config/keys/training_arguments.h"
 #include "pipeline/schedule/kinds/schedule_choice.h"
 
 namespace shardline {
@@ -49,8 +50,8 @@ struct TrainingOptions {
   int max_steps = -1;                              // -1: num_train_epochs determines it
   double learning_rate = 5e-5;                     // the peak
   RateSchedule lr_scheduler_type = RateSchedule::linear;
-  nlohmann::json lr_scheduler_kwargs;  // its arguments: an object, or an object as text; null: none
-  double warmup_steps = 0;             // steps; below 1: that share of all steps, rounded up
+  SchedulerArguments lr_scheduler_kwargs;  // its arguments
+  double warmup_steps = 0;                 // steps; below 1: that share of all steps, rounded up
   Optim optim = Optim::adamw_torch_fused;
   std::optional<std::string> optim_args;  // "momentum=0.9,nesterov=true"
   double weight_decay = 0.0;              // not on biases and norms, nor on parameters that match the next key
@@ -80,15 +81,15 @@ struct TrainingOptions {
   std::optional<bool> greater_is_better;             // unset: false for the metrics that exist
   std::optional<int> max_run_seconds;                // after which a run stops and saves; unset: none
   std::int64_t seed = 42;
-  std::optional<std::int64_t> data_seed;     // unset: seed
-  bool dataloader_drop_last = false;         // leave out the short last batch of an epoch
-  bool bf16 = false, fp16 = false;           // see engine/config/rules/precision_rules.h, also for the next keys
-  bool fp32_residual_addition = false;       // half precision: residuals are added in fp32
-  bool attention_in_fp32 = false;            // half precision: attention is computed in fp32
-  bool query_key_layer_scaling = false;      // fp16: scores are divided by the layer's number until the softmax
-  std::optional<double> static_loss_scale;   // of fp16
-  std::optional<bool> dynamic_loss_scale;    // of fp16; unset: true without static_loss_scale
-  nlohmann::json dynamic_loss_args;          // an object; null: none
+  std::optional<std::int64_t> data_seed;    // unset: seed
+  bool dataloader_drop_last = false;        // leave out the short last batch of an epoch
+  bool bf16 = false, fp16 = false;          // see engine/config/rules/precision_rules.h, also for the next keys
+  bool fp32_residual_addition = false;      // half precision: residuals are added in fp32
+  bool attention_in_fp32 = false;           // half precision: attention is computed in fp32
+  bool query_key_layer_scaling = false;     // fp16: scores are divided by the layer's number until the softmax
+  std::optional<double> static_loss_scale;  // of fp16
+  std::optional<bool> dynamic_loss_scale;   // of fp16; unset: true without static_loss_scale
+  std::optional<LossScaleArguments> dynamic_loss_args;
   std::optional<bool> tf32;                  // GPUs: products of fp32 values round them to TF32; unset: false
   bool full_determinism = false;             // refused on GPUs; CPUs are deterministic with either
   std::optional<bool> disable_tqdm;          // true: lines in place of progress bars

@@ -112,11 +112,10 @@ void check_precision(const Config& config, const Complaint& complain) {
   if ((training.bf16 || training.fp16) && config.runtime.dtype == FullType::float64)
     complain(training.bf16 ? "training.bf16" : "training.fp16", "contradicts runtime.dtype \"float64\"",
              "keep one of them");
-  check_value("training.dynamic_loss_args", complain, [&] { loss_scale_options(training); });
   if (training.dynamic_loss_scale == true && training.static_loss_scale)
     complain("training.static_loss_scale", "contradicts dynamic_loss_scale true",
              "leave one of them out; dynamic_loss_args.init_scale is the first scale");
-  if (!training.dynamic_loss_args.is_null() && !training.dynamic_loss_scale.value_or(!training.static_loss_scale))
+  if (training.dynamic_loss_args && !training.dynamic_loss_scale.value_or(!training.static_loss_scale))
     complain("training.dynamic_loss_args", "is only used with a dynamic loss scale",
              "set dynamic_loss_scale to true, or leave it out");
 }

@@ -1,48 +1,15 @@
 #include "engine/config/rules/precision_rules.h"
 
-#include <algorithm>
-#include <cmath>
-
 #include "core/error.h"
 
 namespace shardline {
 namespace {
-
-using nlohmann::json;
 
 bool is_fp16(const Config& config) {
   return config.training.fp16;
 }
 bool is_bf16(const Config& config) {
   return config.training.bf16;
-}
-
-constexpr double kLargestScale = 1e38;  // close to the largest fp32 number
-
-// Reads an argument of dynamic_loss_args, a number of at least `minimum`.
-double loss_argument(const json& given, const char* name, double fallback, double minimum) {
-  if (!given.contains(name)) return fallback;
-  const json& value = given[name];
-  if (!value.is_number() || !(value.get<double>() >= minimum && value.get<double>() <= kLargestScale))
-    throw ConfigError(cat("\"", name, "\" must be a number from ", minimum, " to ", kLargestScale, ", not ",
-                          value.dump(), "; give one"));
-  return value.get<double>();
-}
-
-int64_t loss_steps(const json& given, const char* name, int64_t fallback) {
-  const double value = loss_argument(given, name, fallback, 1);
-  if (value != std::floor(value))
-    throw ConfigError(cat("\"", name, "\" must be a whole number, not ", value, "; use ", std::floor(value)));
-  return value;
-}
-
-void check_names(const json& given) {
-  const std::vector<std::string> names = {"init_scale", "scale_factor",  "scale_window",
-                                          "min_scale",  "delayed_shift", "consecutive_hysteresis"};
-  if (!given.is_object()) throw ConfigError("must be an object; write it as {\"scale_window\": 1000}");
-  for (const auto& [name, value] : given.items())
-    if (std::find(names.begin(), names.end(), name) == names.end())
-      throw ConfigError(cat("there is no argument \"", name, "\"; it takes ", json(names).dump()));
 }
 
 }  // namespace
@@ -97,21 +64,13 @@ LossScaleOptions loss_scale_options(const TrainingOptions& training) {
   }
   options.dynamic = training.dynamic_loss_scale.value_or(options.dynamic);
   if (!options.dynamic && !training.static_loss_scale) options.initial = 1;
-  const json& given = training.dynamic_loss_args;
-  if (given.is_null()) return options;
-  check_names(given);
-  options.initial = loss_argument(given, "init_scale", options.initial, 1e-30);
-  options.factor = loss_argument(given, "scale_factor", options.factor, 1);
-  options.window = loss_steps(given, "scale_window", options.window);
-  options.least = loss_argument(given, "min_scale", options.least, 1e-30);
-  options.delayed_shift = loss_steps(given, "delayed_shift", options.delayed_shift);
-  if (given.contains("consecutive_hysteresis")) {
-    if (!given["consecutive_hysteresis"].is_boolean())
-      throw ConfigError(cat("\"consecutive_hysteresis\" must be true or false, not ",
-                            given["consecutive_hysteresis"].dump(), "; give one of them"));
-    options.consecutive_hysteresis = given["consecutive_hysteresis"].get<bool>();
-  }
-  if (options.factor <= 1) throw ConfigError("\"scale_factor\" must be greater than 1; use 2");
+  const LossScaleArguments given = training.dynamic_loss_args.value_or(LossScaleArguments());
+  options.initial = given.init_scale.value_or(options.initial);
+  options.factor = given.scale_factor.value_or(options.factor);
+  options.window = given.scale_window.value_or(options.window);
+  options.least = given.min_scale.value_or(options.least);
+  options.delayed_shift = given.delayed_shift.value_or(options.delayed_shift);
+  options.consecutive_hysteresis = given.consecutive_hysteresis.value_or(options.consecutive_hysteresis);
   return options;
 }
 

@@ -22,7 +22,7 @@ std::string describe_types(const Config& config, Precision precision);
 // The same for the config's precision, with the loss scale of fp16: "fp16 with fp32 masters, loss scale from 65536"
 std::string describe_numbers(const Config& config);
 
-// The loss scale of fp16. Throws ConfigError("RULE; ADVICE") for mistakes in dynamic_loss_args.
+// The loss scale of fp16.
 LossScaleOptions loss_scale_options(const TrainingOptions& training);
 
 }  // namespace shardline

@@ -61,13 +61,14 @@ std::string host_text(const Forecast& f) {
 
 // A row for each stage: its rank with the most memory.
 std::string memory_table(const Forecast& f, const Plan& plan) {
+  const Mesh mesh = plan.layout.mesh();
   std::vector<TableRow> rows;
-  for (int stage = 0; stage < plan.mesh.p(); ++stage) {
+  for (int stage = 0; stage < mesh.p(); ++stage) {
     size_t most = 0;
     double total = -1;
-    for (int rank = 0; rank < plan.mesh.size(); ++rank) {
+    for (int rank = 0; rank < mesh.size(); ++rank) {
       const size_t i = rank;
-      if (plan.mesh.at(rank).p != stage || f.memory[i].total() <= total) continue;
+      if (mesh.at(rank).p != stage || f.memory[i].total() <= total) continue;
       most = i;
       total = f.memory[i].total();
     }

@@ -35,9 +35,10 @@ std::vector<size_t> shown_ranks(const Forecast& forecast, const Plan& plan) {
     for (size_t rank = 0; rank < forecast.memory.size(); ++rank) ranks.push_back(rank);
     return ranks;
   }
-  ranks.resize(plan.mesh.p(), forecast.memory.size());
+  const Mesh mesh = plan.layout.mesh();
+  ranks.resize(mesh.p(), forecast.memory.size());
   for (size_t rank = 0; rank < forecast.memory.size(); ++rank) {
-    auto& most = ranks[plan.mesh.at(rank).p];
+    auto& most = ranks[mesh.at(rank).p];
     if (most == forecast.memory.size() || forecast.memory[rank].total() > forecast.memory[most].total()) most = rank;
   }
   return ranks;
@@ -51,6 +52,7 @@ std::string memory_bars(const Forecast& forecast, const Plan& plan) {
   std::ostringstream out;
   out << "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 1370 " << height + 24
       << "\" font-family=\"sans-serif\" font-size=\"11\">\n";
+  const Mesh mesh = plan.layout.mesh();
   double x = kBarLeft;
   for (size_t i = 0; i < std::size(kPlannedClasses); ++i) {
     out << "<rect x=\"" << x << "\" y=\"8\" width=\"14\" height=\"14\" fill=\"" << kColours[i % kColours.size()]
@@ -59,7 +61,7 @@ std::string memory_bars(const Forecast& forecast, const Plan& plan) {
   }
   for (size_t row = 0; row < ranks.size(); ++row) {
     const auto& bytes = forecast.memory[ranks[row]];
-    const Coordinates at = plan.mesh.at(ranks[row]);
+    const Coordinates at = mesh.at(ranks[row]);
     const double y = kTop + kRow * row;
     out << "<text x=\"8\" y=\"" << y + 14 << "\">rank " << ranks[row] << " (stage " << at.p << ", d " << at.d << ", t "
         << at.t << ")</text>\n";

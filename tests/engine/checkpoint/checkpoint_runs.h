@@ -42,7 +42,7 @@ struct Run {
   Run(const Job& job, const Grid& grid, const CommunicatorPtr& world)
       : config(parse_config(file(job, grid).dump(), "round trip")),
         planned(plan_model(config, grid.ranks)),
-        groups(make_rank_groups(planned.plan.mesh, world, world)),
+        groups(make_rank_groups(planned.plan.layout.mesh(), world, world)),
         trainer({config, planned.plan, model, groups, at::kCPU}, 10) {}
 
   static json file(const Job& job, const Grid& grid) {

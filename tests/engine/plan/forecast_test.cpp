@@ -80,7 +80,7 @@ void compare(const Choice& choice) {
   run_ranks(choice.p * choice.t * choice.d, [&](CommunicatorPtr world) {
     const auto [source, machines, plan] = plan_model(config, world->size());
     const Forecast forecast = make_forecast(config, machines, plan);
-    Trainer trainer({config, plan, source, make_rank_groups(plan.mesh, world, world), at::kCPU}, 1);
+    Trainer trainer({config, plan, source, make_rank_groups(plan.layout.mesh(), world, world), at::kCPU}, 1);
     fill_parameters(config.model, source, 1, trainer.parameters());
     OnesSource data(kSamples, kLength);
     trainer.accumulate_gradients(data, 1);
@@ -167,7 +167,7 @@ TEST_CASE("no cut loses a layer or a parameter, for any model, degree and weight
       CHECK((step == 0 || step == 1));
     }
     int64_t stored = 0;
-    for (int rank = 0; rank < plan.mesh.size(); ++rank) stored += plan.parameters_by_rank[rank];
+    for (int rank = 0; rank < plan.layout.world(); ++rank) stored += plan.parameters_by_rank[rank];
     CHECK(stored >= source.spec.parameter_count());
   }
 }

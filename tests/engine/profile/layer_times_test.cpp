@@ -62,7 +62,7 @@ Measured measure(const Config& config) {
     int64_t left = 1;
     const auto progress = [&](int64_t done, int64_t total) { left = total - done; };
     measure_layers(config, plan, model, context, profile, progress);
-    measure_links(make_rank_groups(plan.mesh, world, world), at::kCPU, profile, progress);
+    measure_links(make_rank_groups(plan.layout.mesh(), world, world), at::kCPU, profile, progress);
     SL_ASSERT(left == 0, left, " measurements are missing");
     if (world->rank() == 0) measured.profile = profile;
   });

@@ -37,7 +37,7 @@ struct Run {
   Run(const nlohmann::json& smp, const nlohmann::json& model_section, const CommunicatorPtr& world)
       : config(parse_config(file(smp, model_section, world->size()).dump(), "saver test")),
         planned(plan_model(config, world->size())),
-        groups(make_rank_groups(planned.plan.mesh, world, world)),
+        groups(make_rank_groups(planned.plan.layout.mesh(), world, world)),
         trainer({config, planned.plan, model, groups, at::kCPU}, 1) {}
 
   static nlohmann::json file(const nlohmann::json& smp, const nlohmann::json& model, int ranks) {

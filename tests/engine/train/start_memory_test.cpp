@@ -40,7 +40,7 @@ Measured build_and_fill(const nlohmann::json& model, int p, int t, const Communi
                                {"output_dir", "unused"}};
   const Config config = parse_config(file.dump(), "memory test");
   const auto [source, machines, plan] = plan_model(config, world->size());
-  const RankGroups groups = make_rank_groups(plan.mesh, world, world);
+  const RankGroups groups = make_rank_groups(plan.layout.mesh(), world, world);
 
   auto counter = std::make_shared<AllocationCounter>();
   c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, counter);

@@ -48,7 +48,7 @@ void with_trainers(int d, int p, const std::function<void(Trainer&)>& work) {
   run_ranks(d * p, [&](const CommunicatorPtr& world) {
     const Config config = config_of(d, p);
     const auto [model, machines, plan] = plan_model(config, world->size());
-    Trainer trainer({config, plan, model, make_rank_groups(plan.mesh, world, world), at::kCPU}, 20);
+    Trainer trainer({config, plan, model, make_rank_groups(plan.layout.mesh(), world, world), at::kCPU}, 20);
     fill_parameters(config.model, model, 7, trainer.parameters());
     work(trainer);
   });

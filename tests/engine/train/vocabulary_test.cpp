@@ -47,7 +47,7 @@ std::string run(const Degrees& on, const std::function<void(Trainer&, const Mode
   try {
     run_ranks(on.world(), [&](const CommunicatorPtr& world) {
       const auto [source, machines, plan] = plan_model(config, world->size());
-      Trainer trainer({config, plan, source, make_rank_groups(plan.mesh, world, world), at::kCPU}, 1);
+      Trainer trainer({config, plan, source, make_rank_groups(plan.layout.mesh(), world, world), at::kCPU}, 1);
       fill_parameters(config.model, source, 7, trainer.parameters());
       use(trainer, source.spec);
     });

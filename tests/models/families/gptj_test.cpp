@@ -118,7 +118,7 @@ TEST_CASE("what GPT-J's config cannot mean is reported, with its value") {
   CHECK(with({{"n_inner", nullptr}, {"rotary", true}, {"unknown", 3}}) == "");
   CHECK_THAT(with({{"rotary_dim", 3}}), Contains("/rotary_dim: rotary_dim (3) must be even") && Contains("got 3"));
   CHECK_THAT(with({{"rotary_dim", 10}}), Contains("at most the 8 features") && Contains("got 10"));
-  CHECK_THAT(with({{"rotary_dim", 0}}), Contains("/rotary_dim: must be an integer of at least 1; got 0"));
+  CHECK_THAT(with({{"rotary_dim", 0}}), Contains("/rotary_dim: must be an integer >= 1 and <= 16777216; got 0"));
   CHECK_THAT(with({{"n_head", 3}, {"n_embd", 45}, {"rotary_dim", nullptr}}),
              Contains("/rotary_dim: rotary_dim (15) must be even"));
   CHECK_THAT(with({{"n_head", 5}}), Contains("/n_embd: n_embd (48) must be a multiple of n_head (5); got 48"));

@@ -41,7 +41,10 @@ TEST_CASE("a schedule takes its own arguments and nothing else") {
   CHECK(kwargs_mistake("cosine", R"({"num_cycles": 2})") == "");  // as text, from a command line
   CHECK(kwargs_mistake("linear", nullptr) == "");
   CHECK_THAT(kwargs_mistake("linear", {{"num_cycles", 2}}), Contains("takes none"));
-  CHECK_THAT(kwargs_mistake("cosine", {{"cycles", 2}}), Contains("it takes [\"num_cycles\"]"));
+  CHECK_THAT(kwargs_mistake("cosine", {{"lr_end", 0}}), Contains("it takes [\"num_cycles\"]"));
+  CHECK_THAT(kwargs_mistake("cosine", {{"cycles", 2}}),
+             Contains("/training/lr_scheduler_kwargs: no schedule has an argument \"cycles\"; got {\"cycles\":2}"));
+  CHECK_THAT(kwargs_mistake("cosine", {{"num_cycle", 2}}), Contains("did you mean \"num_cycles\"?"));
   CHECK_THAT(kwargs_mistake("cosine", "num_cycles=2"), Contains("must be an object"));
   CHECK_THAT(kwargs_mistake("cosine", {{"num_cycles", "two"}}), Contains("must be a number"));
   CHECK_THAT(kwargs_mistake("cosine", {{"num_cycles", -1}}), Contains("must be a number from 0"));
@@ -60,8 +63,28 @@ TEST_CASE("a schedule takes its own arguments and nothing else") {
   CHECK_THAT(kwargs_mistake("annealing", {{"plateau", 0.1}}), Contains("only read with lr_decay_style \"plateau\""));
   CHECK_THAT(kwargs_mistake("annealing", {{"lr_decay_style", "plateau"}}, {{"warmup_steps", 0.6}}),
              Contains("make them shorter"));
+  CHECK_THAT(kwargs_mistake("annealing", {{"lr_decay_style", "1-sqrt"}}),
+             Contains("use one of [\"linear\",\"cosine\""));
   for (const char* type : {"reduce_lr_on_plateau", "greedy"})
     CHECK_THAT(mistake_in({{"lr_scheduler_type", type}}), Contains("depends on evaluation results"));
+}
+
+TEST_CASE("arguments are typed once they are read") {
+  const auto read = [](const json& kwargs) {
+    return config_with({{"lr_scheduler_type", "cosine"}, {"lr_scheduler_kwargs", kwargs}}).training.lr_scheduler_kwargs;
+  };
+  CHECK(read({{"num_cycles", 2}}) == SchedulerArguments{.num_cycles = 2});
+  CHECK(read(R"({"num_cycles": 2})") == SchedulerArguments{.num_cycles = 2});
+  CHECK(read({{"num_cycles", nullptr}}) == SchedulerArguments());
+  CHECK(json(SchedulerArguments()) == nullptr);
+  const SchedulerArguments all = {
+      1, 2, 3, 4, 5, 0.6, 0.7, 0.8, 0.9, 10, 11, 12, RateShape::linear, RateShape::cosine, RateShape::plateau};
+  const json written = all;
+  CHECK(written.size() == 15);
+  CHECK(written.get<SchedulerArguments>() == all);
+  const LossScaleArguments scale = {1, 2, 3, 4, 5, true};
+  CHECK(json(scale).size() == 6);
+  CHECK(json(scale).get<LossScaleArguments>() == scale);
 }
 
 TEST_CASE("warm-up is a number of steps or a share of all, whichever version's key says so") {
