@@ -54,7 +54,7 @@ std::string host_text(const Forecast& f) {
                format_bytes(*std::max_element(by_node.begin(), by_node.end())), " per node");
   if (f.snapshot_bytes > 0)
     text += cat(text.empty() ? "" : "; ", "copies a checkpoint before it is written: ", format_bytes(f.snapshot_bytes),
-                " per rank, ", format_bytes(f.snapshot_bytes * f.memory.size() / f.cluster.nodes_of(f.layout.world())),
+                " per rank, ", format_bytes(f.snapshot_bytes * f.memory.size() / f.cluster.nodes_of(f.memory.size())),
                 " per node");
   return text;
 }
