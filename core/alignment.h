@@ -1,10 +1,10 @@
-// Where memory begins.
+// Alignment of memory addresses.
 #pragma once
 #include <cstdint>
 
 namespace shardline {
 
-// Whether the address is a multiple of `bytes`, a power of two. That of nothing, null, is.
+// Whether the address is a multiple of `bytes`, a power of two; true for a null pointer.
 inline bool is_aligned(const void* address, uintptr_t bytes) {
   return reinterpret_cast<uintptr_t>(address) % bytes == 0;
 }

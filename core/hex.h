@@ -3,6 +3,7 @@
 #include <cinttypes>
 #include <cstdint>
 #include <cstdio>
+#include <random>
 #include <string>
 
 namespace shardline {
@@ -12,6 +13,13 @@ inline std::string hex_digits(uint64_t number) {
   char text[17];
   std::snprintf(text, sizeof text, "%016" PRIx64, number);
   return text;
+}
+
+// 16 digits, different every time.
+inline std::string random_digits() {
+  std::random_device random;
+  const uint64_t high = random();
+  return hex_digits(high << 32 | random());
 }
 
 }  // namespace shardline

@@ -20,7 +20,6 @@
 #include <thread>
 
 #include "core/files/disk_file.h"
-#include "core/memory/caching_allocator.h"
 #include "engine/checkpoint/checkpoint_reader.h"
 #include "engine/checkpoint/checkpoint_saver.h"
 #include "engine/checkpoint/checkpoint_union.h"
@@ -32,6 +31,7 @@
 #include "engine/run/median.h"
 #include "models/files/hf_layout.h"
 #include "models/files/hf_writer.h"
+#include "tools/bench_main.h"
 
 using namespace shardline;
 namespace fs = std::filesystem;
@@ -224,11 +224,5 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  use_caching_allocator();
-  end_job_with_message_of_failed_rank();
-  try {
-    return run(argc, argv);
-  } catch (const std::exception& error) {
-    return report_error(error, std::cerr);
-  }
+  return bench_main(argc, argv, run);
 }

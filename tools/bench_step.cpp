@@ -15,7 +15,6 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "core/memory/caching_allocator.h"
 #include "engine/commands/job_parts.h"
 #include "engine/commands/open_data.h"
 #include "engine/config/config.h"
@@ -28,6 +27,7 @@
 #include "partitioner/cost/layer_prices.h"
 #include "partitioner/memory/rank_memory.h"
 #include "tensor_parallel/products/products.h"
+#include "tools/bench_main.h"
 #include "tools/step_simulation.h"
 
 using namespace shardline;
@@ -187,11 +187,5 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  use_caching_allocator();
-  end_job_with_message_of_failed_rank();
-  try {
-    return run(argc, argv);
-  } catch (const std::exception& error) {
-    return report_error(error, std::cerr);
-  }
+  return bench_main(argc, argv, run);
 }

@@ -39,7 +39,7 @@ build_needs=(
 mpi_needs=("libopenmpi-dev: command mpicxx" "openmpi-bin: command mpirun")
 # Debian's oneDNN has a GPU half, for which its CMake files want OpenCL.
 onednn_needs=("libdnnl-dev: header dnnl.hpp" "ocl-icd-opencl-dev: header CL/cl.h")
-test_needs=("catch2: header catch2/catch.hpp" "clang-format: command clang-format")
+test_needs=("catch2: header catch2/catch.hpp" "clang-format: command clang-format" "iproute2: command ip")
 fuzz_needs=(
   "clang-14: command clang++-14"
   "libclang-rt-14-dev: clang_library fuzzer"

@@ -54,7 +54,7 @@ Config load(CommandLine& line, bool on_ranks = false) {
   return read_config(line.config, line.overrides);
 }
 
-// What `load` has added to the command line, as arguments.
+// The arguments, with the settings that `load` has added to the command line.
 std::vector<std::string> with_settings(std::vector<std::string> arguments, const CommandLine& line, size_t given) {
   for (size_t i = given; i < line.overrides.size(); ++i)
     arguments.insert(arguments.end(), {"--set", line.overrides[i]});
@@ -80,7 +80,7 @@ int on_ranks(CommandLine& line, const std::vector<std::string>& arguments, const
   return 0;
 }
 
-// The same for training, whose ranks may be started several times.
+// Trains. The ranks may be started several times.
 int run_training(CommandLine& line, const std::vector<std::string>& arguments) {
   const std::vector<std::string> given = line.overrides;
   const auto job_with = [&](const std::vector<std::string>& settings) {

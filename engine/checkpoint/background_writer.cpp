@@ -87,7 +87,7 @@ void BackgroundWriter::Work::write_blocks() {
       begin = end;
     }
     open.file.write_at(block.begin, block.bytes);
-    // Where they are not on the disk yet, syncing all of them at the end would take its time without progress.
+    // Bytes in the page cache are synced in portions, because a single sync at the end would show no progress.
     open.unsynced += block.bytes.size();
     if (open.file.bypasses_cache())
       written += std::exchange(open.unsynced, 0);

@@ -33,7 +33,7 @@ class BackgroundWriter {
   BackgroundWriter& operator=(const BackgroundWriter&) = delete;
 
   bool is_done() const { return work_->done; }
-  // On the disk. They grow while the work goes on, at the latest with every kMostUnsynced of them.
+  // Bytes that have reached the disk. The number grows while the work goes on, at least once per kMostUnsynced bytes.
   int64_t written_bytes() const { return work_->written; }
   // Waits until the work is done, with the time limit of a collective (core/comm/timeouts.h), which starts again
   // whenever bytes have arrived on the disk; `arrived` is called with all of them then. Throws RunError.

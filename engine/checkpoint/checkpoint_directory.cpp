@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdio>
 #include <fstream>
-#include <random>
 
 #include "core/error.h"
 #include "core/files/disk_file.h"
@@ -24,7 +22,7 @@ std::optional<Number> whole_number(std::string_view text) {
   return number;
 }
 
-// None if there is no such directory.
+// The paths of all entries of a directory; empty if it does not exist. Throws RunError if it cannot be read.
 std::vector<fs::path> entries_of(const fs::path& directory) {
   std::vector<fs::path> entries;
   std::error_code error;
@@ -35,8 +33,8 @@ std::vector<fs::path> entries_of(const fs::path& directory) {
   return entries;
 }
 
-// The names in a directory of checkpoints and parts whose name, without that of a part, `is_wanted`; of one checkpoint
-// the complete one first. See checkpoints_in.
+// Returns the names of the checkpoints and parts in a directory. Keeps those for which `is_wanted` accepts the name of
+// the checkpoint. A complete checkpoint comes before its parts. See checkpoints_in.
 template <class IsWanted>
 std::vector<std::string> names_in(const fs::path& directory, const IsWanted& is_wanted) {
   std::vector<std::string> names;
@@ -77,13 +75,6 @@ std::optional<std::string> checkpoint_of_part(const std::string& path) {
   if (!number || !count || *number < 1 || *number > *count || part_path(checkpoint, {*number, *count}) != path)
     return {};
   return checkpoint;
-}
-
-std::string random_digits() {
-  std::random_device random;
-  char text[17];
-  std::snprintf(text, sizeof text, "%08x%08x", random(), random());
-  return text;
 }
 
 std::vector<CheckpointPlace> checkpoints_in(const fs::path& directory) {

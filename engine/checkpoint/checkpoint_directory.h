@@ -10,7 +10,7 @@
 namespace shardline {
 
 inline constexpr const char* kUnfinishedSuffix = ".incomplete";
-inline constexpr const char* kSharedPrefix = "shared-";  // of files that ranks look for; see shared_directory.h
+inline constexpr const char* kSharedPrefix = "shared-";  // of files that ranks look for; see stores.h
 inline constexpr const char* kNewestFile = "newest";     // names the newest checkpoint, as SageMaker's library does
 
 std::string checkpoint_name(int64_t step);                           // "checkpoint-500"
@@ -25,22 +25,20 @@ std::string part_path(const std::string& checkpoint, const PartNumber& part);
 // And back: the path of the checkpoint; unset if it is not that of a part.
 std::optional<std::string> checkpoint_of_part(const std::string& path);
 
-// 16 hexadecimal digits, different every time.
-std::string random_digits();
-
 struct CheckpointPlace {
   int64_t step;
   std::filesystem::path path;  // of a complete checkpoint or of a part
 };
-// Directories that have the name of a checkpoint, or of a part of one, and a manifest, and those of which that cannot
-// be known: the newest first, and of one step the complete one first. None if there is no such directory. Throws
-// RunError if it cannot be read.
+// Lists the checkpoints in a directory, and their parts: the newest first, and a complete checkpoint before its parts.
+// An entry needs the name of a checkpoint or part, and a manifest; entries that cannot be read are listed, too. Returns
+// an empty list if the directory does not exist. Throws RunError if it cannot be read.
 std::vector<CheckpointPlace> checkpoints_in(const std::filesystem::path& directory);
-// The same of the checkpoint at this path, whose name need not be that of a step, and of the parts beside it.
+// Lists the checkpoint at this path and its parts in the same directory, in the same order. The checkpoint may have any
+// name.
 std::vector<std::string> places_of(const std::string& checkpoint);
 
-// Gives a checkpoint, or a part of one, its name when its files are on the disk. Another one of that name, from an
-// earlier attempt, is there until then.
+// Renames an unfinished checkpoint or part, whose files are on the disk, to its final name. If an earlier attempt left
+// one of that name, it stays in place until then.
 void publish_checkpoint(const std::string& unfinished, const std::string& path);
 // Removes a checkpoint in an order in which what is left is never taken for one.
 void remove_checkpoint(const std::filesystem::path& path);

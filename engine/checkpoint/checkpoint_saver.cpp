@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "core/files/disk_file.h"
+#include "core/hex.h"
 #include "engine/checkpoint/checkpoint_directory.h"
 #include "engine/checkpoint/piece_files.h"
 #include "models/files/hf_layout.h"
@@ -17,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What a rank reports of its blocks.
+// A piece that a rank has written, as the rank reports it.
 struct PieceRow {
   int64_t file, end;
   uint64_t checksum;
@@ -29,14 +30,14 @@ std::vector<PieceRow> rows_of(const std::string& report) {
   return rows;
 }
 
-// Ranks report "=" and a result, or "!" and an error. Empty if there is no error.
+// A report is "=" followed by a result, or "!" followed by an error. Returns the first error, or "" if there is none.
 std::string first_failure(const std::vector<std::string>& reports) {
   for (const auto& report : reports)
     if (report.front() == '!') return report.substr(1);
   return "";
 }
 
-// Groups of ranks of which each writes every block.
+// Returns groups of ranks. Each group writes every block once.
 std::vector<std::vector<int>> writers_of(const CheckpointSaverParts& parts) {
   std::vector<std::vector<int>> groups;
   for (const size_t store : parts.stores.writable()) {
@@ -51,7 +52,7 @@ std::vector<std::vector<int>> writers_of(const CheckpointSaverParts& parts) {
   return groups;
 }
 
-// That of this rank's store.
+// The part that this rank's store gets; unset if it gets all of a checkpoint.
 std::optional<ManifestPart> part_of(const CheckpointSaverParts& parts) {
   const auto writable = parts.stores.writable();
   if (parts.on_each_store || writable.size() < 2) return {};
@@ -79,8 +80,8 @@ std::string failure_of(const std::function<void()>& work) {
   }
 }
 
-// The one that was just saved and the best stay, and earlier ones from the newest on while the limit allows it. Later
-// ones are not of this run, and no concern of it.
+// Keeps the checkpoint that was just saved, the best one, and the newest of the earlier ones up to the limit. Later
+// checkpoints belong to other runs and stay.
 void remove_old(const std::string& directory, int64_t keep, int64_t saved, int64_t best) {
   if (keep == 0) return;
   const auto places = checkpoints_in(directory);
@@ -125,7 +126,7 @@ std::string CheckpointSaver::error_text(const std::string& error) const {
   return cat("!", stores.all.size() > 1 ? cat("host ", stores.all[stores.mine].host, ": ") : "", error);
 }
 
-// On leaders.
+// Leaders call this. Returns a report.
 std::string CheckpointSaver::make_files() const {
   const std::string failure = failure_of([&] {
     std::error_code error;
@@ -178,7 +179,7 @@ void CheckpointSaver::start(int64_t step, std::map<std::string, std::string> fil
                                          });
 }
 
-// What this rank has to say about the stage that it has done.
+// Returns this rank's report about the stage that it has finished.
 std::string CheckpointSaver::report() const {
   if (work_ && !work_->error().empty()) return error_text(work_->error());
   std::vector<PieceRow> rows;
@@ -192,7 +193,7 @@ std::string CheckpointSaver::report() const {
   return "=" + std::string(reinterpret_cast<const char*>(rows.data()), rows.size() * sizeof(PieceRow));
 }
 
-// That of this store.
+// Returns the manifest for this rank's store.
 Manifest CheckpointSaver::make_manifest(const std::vector<std::string>& reports) const {
   const auto& mine = parts_.stores.all[parts_.stores.mine].ranks;
   Manifest manifest{.step = started_->step, .part = part_};

@@ -34,8 +34,8 @@ struct CheckpointSaverParts {
   Optimizer* optimizer = nullptr;  // null: checkpoints without its state
   std::optional<OptimizerOptions> optimizer_options;
   std::map<std::string, std::string> files;  // on rank 0: contents by name of the files that all checkpoints have
-  // On rank 0: brings onto the disk what a checkpoint relies on beside it. Called from another thread before the
-  // checkpoint appears, which does not depend on its success.
+  // On rank 0: syncs other files that a checkpoint refers to. It is called from another thread before the checkpoint
+  // appears; the checkpoint is published even if it fails.
   std::function<void()> sync_records = {};
   int64_t keep = 0;               // most checkpoints that stay; 0: all
   int64_t block_bytes = 4 << 20;  // see block_plan.h; a multiple of 4096
@@ -46,12 +46,12 @@ class CheckpointSaver {
   // Collective over the world, as are start(), proceed() and finish(). The memory of the values must stay where it is.
   // Throws RunError if no store can be written to.
   explicit CheckpointSaver(CheckpointSaverParts parts);
-  // What is not complete stays under its unfinished name; see BackgroundWriter about work that is under way.
+  // Does not wait; an incomplete checkpoint keeps its unfinished name. See ~BackgroundWriter.
   ~CheckpointSaver() = default;
   CheckpointSaver(const CheckpointSaver&) = delete;
   CheckpointSaver& operator=(const CheckpointSaver&) = delete;
 
-  // Of this rank, in host memory, from the first start() on.
+  // Host memory that this rank needs for its copy of a checkpoint.
   int64_t memory_bytes() const { return snapshot_.memory_bytes(); }
 
   // trainer_state, files: on rank 0, in addition to those of all checkpoints. best: the step of the checkpoint that is
@@ -79,7 +79,7 @@ class CheckpointSaver {
     int64_t step = 0, best = -1;
     std::string unfinished, path;              // directories
     std::shared_ptr<const Files> small_files;  // on leaders
-    // On rank 0: why the records are not on the disk.
+    // On rank 0: the error of sync_records, if any.
     std::shared_ptr<std::string> unsynced = std::make_shared<std::string>();
   };
   std::string make_files() const;

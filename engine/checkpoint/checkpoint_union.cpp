@@ -20,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-// Where a store has a piece: nowhere, damaged in its sources, intact in one of them, or in the complete one at `path`.
+// The state of a piece in a store: absent, damaged in its sources, intact in one of them, or intact at `path`.
 constexpr char kNowhere = '-', kDamaged = 'x', kInSource = 's', kAtPath = 'p';
 constexpr size_t kMostGaps = 8;  // pieces of a file that are described
 
@@ -79,7 +79,7 @@ CheckpointUnion::CheckpointUnion(std::string path, const std::vector<std::string
     : path_(std::move(path)), stores_(stores), world_(world) {
   gaps_ = gather_lines(world_, open(sources));
   const auto listed = list_sources();
-  if (listed.empty() && gaps_.empty()) gaps_.push_back(cat(path_, ": there is no checkpoint and no part of it"));
+  if (listed.empty() && gaps_.empty()) gaps_.push_back(cat(path_, ": no checkpoint or part of one was found"));
   std::vector<uint64_t> tried;
   for (const auto& one : listed) {
     if (std::ranges::find(tried, one.digest) != tried.end()) continue;
@@ -208,7 +208,7 @@ bool CheckpointUnion::has_everything(size_t store) const {
   return presence_[store].find_first_not_of(kAtPath) == std::string::npos;
 }
 
-// Those that no store has.
+// Returns the pieces that no store has intact.
 std::vector<size_t> CheckpointUnion::missing_pieces() const {
   std::vector<size_t> missing;
   for (size_t piece = 0; piece < pieces_.size(); ++piece)
@@ -217,7 +217,7 @@ std::vector<size_t> CheckpointUnion::missing_pieces() const {
   return missing;
 }
 
-// The parts of the checkpoint that no host has.
+// Returns lines about parts of the checkpoint that no host has.
 std::string CheckpointUnion::absent_parts(const std::vector<Listed>& listed, uint64_t digest) const {
   std::map<PartNumber, std::string> absent;  // their hosts
   for (const auto& one : listed)
@@ -256,7 +256,7 @@ std::string CheckpointUnion::describe_absent(const std::vector<size_t>& missing,
   return lines;
 }
 
-// On the leader of a store that gets the checkpoint. Returns lines about what is wrong there.
+// The leader of a store that needs the checkpoint calls this. Returns lines about problems there.
 std::string CheckpointUnion::prepare() const {
   const Store& store = stores_.all[stores_.mine];
   if (!store.obstacle.empty()) return cat("host ", store.host, ": ", store.obstacle, "\n");
@@ -325,7 +325,7 @@ void CheckpointUnion::send_pieces(const std::vector<size_t>& targets, const Long
   work.finish();
 }
 
-// On the leader of a store that got the checkpoint.
+// The leader of a store that received the checkpoint calls this. Returns lines about problems there.
 std::string CheckpointUnion::publish() const {
   try {
     write_file(file_in(unfinished(path_), kManifestFile), manifest_text(whole_));

@@ -37,7 +37,7 @@ class CheckpointUnion {
     Manifest manifest;
     uint64_t digest;  // of the complete checkpoint's manifest
   };
-  // What a leader reports of a source.
+  // A source, as its leader reports it.
   struct Listed;
 
   std::string open(const std::vector<std::string>& paths);

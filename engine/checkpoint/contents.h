@@ -55,7 +55,7 @@ class CheckpointContents {
 // "h.0.attn.c_attn.weight" and "exp_avg" -> the name of that state in the optimizer's files.
 std::string state_name(const std::string& tensor, const std::string& state);
 
-// Of the tensors of a checkpoint of the run; 0 if the config wants none.
+// The size in bytes of all tensors in one checkpoint of the run; 0 if the run saves no checkpoints.
 int64_t checkpoint_bytes(const Config& config, const ModelSpec& spec);
 
 // Elements of a tensor that this rank holds.

@@ -77,7 +77,8 @@ std::vector<FilePiece> read_pieces(const JsonValue& list) {
   return pieces;
 }
 
-// Of the other files of its directory, which a manifest that describes them is shorter than, unless it is small.
+// The total size of the other files in the manifest's directory. A manifest that is longer than the files that it
+// describes is refused, unless it is small.
 size_t bytes_beside(const fs::path& manifest) {
   size_t bytes = 0;
   std::error_code error;

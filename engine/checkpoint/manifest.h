@@ -27,7 +27,7 @@ struct PieceRange {
   bool operator==(const PieceRange&) const = default;
 };
 
-// What is in the directory of a part of a checkpoint.
+// The contents of the directory of a part of a checkpoint.
 struct ManifestPart {
   PartNumber part;
   std::vector<std::string> hosts;                         // that wrote the parts, by number
@@ -42,9 +42,9 @@ struct Manifest {
   bool operator==(const Manifest&) const = default;
 };
 
-// That of the complete checkpoint.
+// Returns the manifest of the complete checkpoint.
 Manifest whole_manifest(Manifest manifest);
-// Adds a piece to the part, after those before it.
+// Adds a piece to the part. Pieces of a file are added in ascending order.
 void add_piece(ManifestPart& part, const std::string& file, int64_t piece);
 
 uint64_t checksum(std::string_view bytes);

@@ -36,9 +36,9 @@ class PieceFiles {
   const std::vector<CheckpointPiece>& pieces() const { return pieces_; }
   // A line for each file that is missing or has another length than its pieces.
   const std::vector<std::string>& wrong_files() const { return wrong_files_; }
-  // Whether the piece is there, by the manifest.
+  // Whether the manifest lists the piece.
   bool lists(size_t piece) const { return places_[piece].listed; }
-  // Whether its file also has the right length.
+  // Whether it is listed and its file has the right length.
   bool has(size_t piece) const { return places_[piece].file != nullptr; }
   // Why a piece that is there is damaged: "model.safetensors: h.0.attn.c_attn.weight: bytes 4096 to 8192 differ from
   // their checksum", "model.safetensors: bytes 4096 to 8192 cannot be read: Input/output error". Empty if it is intact.

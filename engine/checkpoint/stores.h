@@ -21,7 +21,7 @@ struct Stores {
   size_t mine = 0;         // that of this rank
 
   bool leads(int rank) const { return all[mine].ranks.front() == rank; }
-  // Those that can be written to.
+  // The numbers of the stores that can be written to.
   std::vector<size_t> writable() const;
 };
 

@@ -60,7 +60,7 @@ class RunCheckpoints {
 
   // Starts a checkpoint after the last observed step if the config wants one there. evaluated: the step was.
   void save_if_due(bool evaluated);
-  // Whether this rank still writes for a checkpoint; once no rank does, proceed() goes on with it.
+  // is_writing: whether this rank still writes to a checkpoint. Once no rank does, call proceed().
   bool is_pending() const { return saver_ && saver_->is_pending(); }
   bool is_writing() const { return saver_ && saver_->is_writing(); }
   void proceed();

@@ -17,8 +17,8 @@ enum class RunMoment {
 // Throws everything that is wrong as one ConfigError, or as one DataError if only the data is wrong.
 void check_run(const Config& config, const PlannedModel& planned, RunMoment moment);
 
-// What would prevent a planned run from starting on this machine now, although its config is correct: missing data, no
-// checkpoint to continue, an output_dir that is in use or too full. One line each.
+// Returns one line for each obstacle that would prevent a planned run with a correct config from starting on this
+// machine now: missing data, no checkpoint to continue, an output_dir that is in use or too full.
 std::vector<std::string> obstacles_now(const Config& config, const ModelSpec& spec);
 
 }  // namespace shardline

@@ -17,12 +17,12 @@
 #include <csignal>
 #include <cstring>
 #include <memory>
-#include <random>
 #include <sstream>
 #include <thread>
 
 #include "core/comm/communicator_base.h"
 #include "core/error.h"
+#include "core/hex.h"
 
 namespace shardline {
 namespace {
@@ -47,7 +47,7 @@ void probe(int socket, std::chrono::seconds limit) {
   set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, 1000 * seconds);
 }
 
-// Of this host, the loopback address last: ranks on other hosts find nothing there.
+// The addresses of this host. The loopback address comes last, because ranks on other hosts cannot use it.
 std::vector<std::string> own_addresses() {
   std::vector<std::string> addresses, loopback;
   ifaddrs* all = nullptr;
@@ -122,8 +122,7 @@ void allow_many_files() {
 }  // namespace
 
 Lifelines::Lifelines(std::chrono::seconds limit) : limit_(limit) {
-  std::random_device random;
-  token_ = cat(std::hex, random(), random());
+  token_ = random_digits();
   allow_many_files();
   sockaddr_in at{};
   at.sin_family = AF_INET;
@@ -157,7 +156,7 @@ bool Lifelines::accept_one() {
   return true;
 }
 
-// Whether the greeting, as far as it has arrived, may be that of a rank.
+// Whether the bytes received so far may be the greeting of a rank. Answers a complete greeting.
 bool Lifelines::greets(Line& line) const {
   const auto end = line.greeting.find('\n'), space = line.greeting.find(' ');
   if (end == std::string::npos) return line.greeting.size() < kLongestGreeting;

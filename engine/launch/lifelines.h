@@ -31,7 +31,7 @@ class Lifelines {
   const std::vector<std::string>& silent_hosts() const { return silent_hosts_; }
   // Lets all ranks end that are connected.
   void let_go();
-  // The same, and waits until they have ended or `patience` is over. Returns the hosts of the rest.
+  // Lets all ranks end and waits for them for up to `patience`. Returns the hosts of the ranks that remain.
   std::vector<std::string> release(std::chrono::milliseconds patience);
 
  private:

@@ -123,8 +123,7 @@ class Mpirun {
 }  // namespace
 
 void count_stop_requests() {
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1})
-    if (!ignores_hangup(signal)) std::signal(signal, count_request);
+  set_stop_handler(count_request);
 }
 
 int stop_requests() {

@@ -35,8 +35,8 @@ using ExplainFailure = std::function<std::string(const std::optional<RankMessage
 MpirunEnd run_mpirun(const std::vector<std::string>& command, std::chrono::seconds host_timeout, std::ostream& log,
                      const ExplainFailure& explain);
 
-// Those of `hosts` on which mpirun, with the options of the config, can start a program now. Stops early on a request
-// to stop.
+// Returns the hosts on which mpirun, with the options of the config, can start a program now. Ends early if the user
+// asks the run to stop.
 std::vector<std::string> hosts_that_answer(const Config& config, const std::vector<std::string>& hosts);
 
 }  // namespace shardline

@@ -15,7 +15,7 @@ class Restarts {
  public:
   explicit Restarts(int most) : most_(most) {}
 
-  // Whether the ranks are started again after this. If not, reason() says why, unless there was nothing to decide.
+  // Whether to start the ranks again. If not, reason() says why; it is empty if a restart was out of the question.
   bool again_after(const AttemptEnd& end);
   const std::string& reason() const { return reason_; }
   int attempts() const { return attempts_; }  // that have ended

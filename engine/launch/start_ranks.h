@@ -15,7 +15,7 @@ namespace shardline {
 // the program's exit code.
 int start_ranks(const Config& config, const std::vector<std::string>& arguments, std::ostream& log);
 
-// The same without the signals and the last message: one attempt.
+// Runs the ranks once, without handling signals or printing the failure.
 MpirunEnd run_ranks_of(const Config& config, const std::vector<std::string>& arguments, std::ostream& log);
 int exit_code_of_program(const MpirunEnd& end);
 

@@ -50,17 +50,18 @@ void on_signal_of_mpirun(int signal) {
 
 }  // namespace
 
-bool ignores_hangup(int signal) {
-  struct sigaction action = {};
-  return signal == SIGHUP && ::sigaction(SIGHUP, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+void set_stop_handler(void (*handler)(int signal)) {
+  for (const int signal : {SIGINT, SIGTERM, SIGUSR1, SIGHUP}) {
+    struct sigaction now = {};
+    const bool is_ignored = ::sigaction(signal, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
+    if (signal != SIGHUP || !is_ignored) std::signal(signal, handler);
+  }
 }
 
 void handle_stop_signals(const char* last_words) {
   words = last_words;
   has_launcher = mpi_is_launched() && std::getenv(kLifelineVariable) != nullptr;
-  const auto handler = mpi_is_launched() ? on_signal_of_mpirun : on_signal;
-  for (const int signal : {SIGINT, SIGTERM, SIGUSR1, SIGHUP})
-    if (!ignores_hangup(signal)) std::signal(signal, handler);
+  set_stop_handler(mpi_is_launched() ? on_signal_of_mpirun : on_signal);
 }
 
 }  // namespace shardline

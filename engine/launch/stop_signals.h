@@ -8,7 +8,7 @@ namespace shardline {
 // error; ranks of mpirun leave that to their launcher, which may send them SIGUSR1 several times.
 void handle_stop_signals(const char* last_words);
 
-// Whether the signal is SIGHUP and is ignored because of nohup.
-bool ignores_hangup(int signal);
+// Installs the handler for the signals that ask a run to stop. SIGHUP stays ignored if nohup has set that.
+void set_stop_handler(void (*handler)(int signal));
 
 }  // namespace shardline

@@ -35,7 +35,7 @@ class SavedCheckpoints {
  public:
   explicit SavedCheckpoints(std::string directory) : directory_(std::move(directory)) { has_new(); }
 
-  // Whether there are some that were not there at the last call.
+  // Whether checkpoints have appeared since the last call.
   bool has_new() {
     std::set<Identity> now;
     for (const auto& place : checkpoints_in(directory_)) {
@@ -124,7 +124,7 @@ class Attempts {
     }
   }
 
-  // On all hosts; or on those that answer, if the config allows that.
+  // Returns a job on all hosts, or on those that answer if the config is elastic. Waits for hosts that do not answer.
   TrainingJob next_job() const {
     auto hosts = hosts_of(config_);
     if (hosts.size() > static_cast<size_t>(used_hosts(config_))) hosts.resize(used_hosts(config_));

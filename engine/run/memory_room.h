@@ -23,7 +23,7 @@ std::vector<DeviceRoom> gather_rooms(Communicator& world, at::Device device);
 // planned: by rank, the bytes of tensors. RunError if a device has not enough free memory for what its ranks need.
 void check_rooms(const std::vector<DeviceRoom>& rooms, const std::vector<MemoryBytes>& planned);
 
-// What a rank is about to use of its host's memory.
+// The host memory that a rank is about to allocate.
 struct HostNeed {
   int host = 0;  // the first rank there
   std::string name;

@@ -61,7 +61,7 @@ bool holds_nothing(const fs::path& dir, std::error_code& error) {
   return nothing;
 }
 
-// What a host gets from others when it takes the place of one that was lost.
+// Whether the directory contains only checkpoints, such as a host gets from others when it replaces a lost one.
 bool holds_checkpoints_alone(const fs::path& dir) {
   std::error_code error;
   fs::directory_iterator entry(dir, error);
@@ -233,7 +233,7 @@ double allocated_bytes(const fs::path& file) {
   return ::stat(file.c_str(), &status) == 0 ? 512.0 * status.st_blocks : 0;
 }
 
-// Of unfinished files, of models and of checkpoints, of a run that was killed; they are removed before others are made.
+// The size of unfinished models and checkpoints of a killed run. They are removed before new ones are made.
 double bytes_of_unfinished_files(const fs::path& dir) {
   double bytes = 0;
   std::error_code error;
@@ -259,7 +259,7 @@ int64_t checkpoints_to_come(const Config& config) {
   return std::max<int64_t>(1, kept + 1 - there);
 }
 
-// What a run writes into a directory.
+// The disk space that a run needs in a directory.
 struct DiskNeed {
   const char* key;
   fs::path directory;

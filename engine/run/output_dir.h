@@ -30,7 +30,7 @@ std::filesystem::path previous_model(const Config& config);
 // there, only what an earlier process left unfinished is removed, and its flight records.
 [[nodiscard]] std::vector<OutputLock> lock_output_dir(const Config& config, const ModelSpec& spec);
 
-// The same on a host that has a directory of checkpoints of its own, for that alone. Throws ConfigError if there are
+// Locks only the directory of checkpoints, on a host that has one of its own. Throws ConfigError if there are
 // checkpoints that the run would neither continue nor replace.
 [[nodiscard]] OutputLock lock_checkpoint_directory(const Config& config);
 
@@ -39,7 +39,7 @@ std::filesystem::path previous_model(const Config& config);
 // names that are not those of checkpoints. resumed: the step after which the run continues; records and checkpoints up
 // to it stay.
 void replace_earlier_run(const Config& config, std::optional<int64_t> resumed = {});
-// What replace_earlier_run does with checkpoints.
+// Renames checkpoints that the run does not continue, as replace_earlier_run does.
 void set_aside_checkpoints(const Config& config, std::optional<int64_t> resumed);
 
 // Call it after the new model is complete.

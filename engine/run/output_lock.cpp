@@ -9,11 +9,11 @@
 #include <ctime>
 #include <fstream>
 #include <iterator>
-#include <random>
 #include <utility>
 
 #include "core/comm/communicator_base.h"
 #include "core/error.h"
+#include "core/hex.h"
 
 namespace shardline {
 namespace {
@@ -69,8 +69,7 @@ OutputLock::OutputLock(const fs::path& directory, const std::string& key, const 
     ::close(fd_);
     refuse(path_, key);
   } while (!is_named(path_, fd_));
-  std::random_device random;
-  contents_ = cat(this_process(output_dir), std::hex, random(), random(), '\n');
+  contents_ = cat(this_process(output_dir), random_digits(), '\n');
   // On a full disk the lock still holds, but others do not learn who has it.
   if (::ftruncate(fd_, 0) == 0) [[maybe_unused]]
     const auto written = ::pwrite(fd_, contents_.data(), contents_.size(), 0);

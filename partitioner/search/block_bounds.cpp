@@ -32,7 +32,7 @@ double least_kept(const Layout& layout, int stage) {
   }
 }
 
-// Of recomputed layers, the number that may be a group, which keeps only the input of its first layer.
+// Returns how many recomputed layers may share one kept input, that of the first; 1 if the layer is not recomputed.
 int group_of(const Layout& layout, size_t layer) {
   return layout.recomputed(layer) == Recompute::What::layers ? layout.recompute[layer].group : 1;
 }

@@ -17,10 +17,11 @@ struct BlockNeed {
   // reduction. with_neighbour: if it has another block beside it in its chunk.
   double passing = 0, with_neighbour = 0;
 };
-// Of the blocks; neighbours that are alike appear once. Of a layout's schedule only has_whole_backwards matters.
+// Returns the needs of the blocks; equal neighbours appear once. Only has_whole_backwards of the layout's schedule
+// matters.
 std::vector<BlockNeed> block_needs(const Workload& workload, const Layout& layout);
 
-// What the stages of a layout need for any of the blocks in `needs`.
+// Bounds on the memory of a layout's stages, from the needs of their blocks.
 class StageNeeds {
  public:
   StageNeeds(const Layout& layout, const std::vector<BlockNeed>& needs);

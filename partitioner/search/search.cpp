@@ -270,11 +270,11 @@ class Searcher {
     return entries;
   }
 
-  // What layouts share that differ only in the order of the work, in chunks, and in the number of microbatches.
+  // Results that are common to layouts that differ only in the order of the work, chunks and number of microbatches.
   struct Shared {
     std::vector<LayerPrice> prices;
     double work = 0, largest = 0, way = 0;  // seconds: of all layers, of the largest, of all there and back
-    std::vector<BlockNeed> needs;           // of the blocks; neighbours that are alike appear once
+    std::vector<BlockNeed> needs;           // see block_needs
   };
   using SharedKey = std::tuple<SpansKey, int, Sharding::Level, bool, bool, bool, bool, size_t>;
   SharedKey key_of_shared(const Layout& layout) {

@@ -7,7 +7,7 @@
 namespace shardline {
 namespace {
 
-// What an instruction does to the live bytes, relative to those at its begin. It is the same for all microbatches.
+// The change of the live bytes by an instruction, relative to its start. It is the same for all microbatches.
 struct Effect {
   int64_t in_use = 0;   // the most bytes in use
   int64_t kept = 0;     // the most bytes that are kept

@@ -213,7 +213,7 @@ class HeadMask {
     for (int n = 0; n < kEights; ++n) kept |= eight_of_queries(query, key + 8 * n) << (4 * n);
     return kept;
   }
-  // The same with keys as rows and queries as columns.
+  // Returns the mask if keys are rows and queries are columns.
   template <int kEights>
   SHARDLINE_DEVICE uint32_t of_keys(int64_t key, int64_t query) const {
     uint32_t kept = 0;

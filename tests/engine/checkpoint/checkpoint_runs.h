@@ -25,7 +25,7 @@ namespace shardline::checkpoint_runs {
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-// What all ranks of a run agree on.
+// The settings that all ranks of a run share.
 struct Job {
   json model = uneven_gpt2();
   json training = json::object();

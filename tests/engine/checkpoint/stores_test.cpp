@@ -328,7 +328,7 @@ TEST_CASE("parts that were copied to one place are merged into the checkpoint of
   CHECK_THAT(merge_checkpoint({three, one, two}, output + "/"), Contains("complete checkpoint of step 5"));
   CHECK(files_in(output) == files_in(shared / "a/checkpoint-5"));
   CHECK(fs::exists(one));
-  // What verify and inspect say of parts.
+  // verify and inspect read parts, too.
   CHECK_THAT(verified_text(two), Contains("is intact") && Contains("part 2 of 3, from host "));
   CHECK_THAT(verified_text(output), Contains("is intact"));
 }

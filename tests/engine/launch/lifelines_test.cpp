@@ -17,7 +17,7 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-// What a rank has noticed; the threads that tell it may outlive a test.
+// The events that a rank has noticed. The threads that report them may outlive a test.
 struct Rank {
   std::atomic<bool> lost{false}, unreachable{false};
 };

@@ -229,13 +229,7 @@ int open(const char* name, int flags, ...) {
   va_end(arguments);
   return open_at(AT_FDCWD, name, flags, mode);
 }
-int open64(const char* name, int flags, ...) {
-  va_list arguments;
-  va_start(arguments, flags);
-  const mode_t mode = mode_in(flags, arguments);
-  va_end(arguments);
-  return open_at(AT_FDCWD, name, flags, mode);
-}
+int open64(const char* name, int flags, ...) __attribute__((alias("open")));
 int openat(int directory, const char* name, int flags, ...) {
   va_list arguments;
   va_start(arguments, flags);
@@ -301,7 +295,7 @@ int ftruncate(int fd, off_t bytes) {
 int ftruncate64(int fd, off_t bytes) {
   return resized(fd, bytes);
 }
-// As written in the file's length; which blocks it reserves is invisible.
+// Recorded as the length that the file has afterwards; the reserved blocks cannot be seen.
 int fallocate(int fd, int mode, off_t offset, off_t bytes) {
   return recorded(
       written_path(fd), true, [&] { return next<int(int, int, off_t, off_t)>("fallocate")(fd, mode, offset, bytes); },
