@@ -7,6 +7,7 @@
 #include "core/comm/communicator_base.h"
 #include "core/error.h"
 #include "core/files/disk_file.h"
+#include "core/hex.h"
 #include "engine/checkpoint/checkpoint_directory.h"
 
 namespace shardline {

@@ -12,6 +12,7 @@
 #include "core/comm/communicator_base.h"
 #include "core/error.h"
 #include "core/files/disk_file.h"
+#include "core/hex.h"
 #include "engine/checkpoint/checkpoint_directory.h"
 #include "engine/checkpoint/shared_directory.h"
 

@@ -15,7 +15,7 @@ constexpr int kEveryRank = 1 << 20;
 // The lock of its first rank says so, as far as the file system has locks.
 bool is_running(const std::string& output_dir) {
   try {
-    check_not_in_use(output_dir);
+    check_not_in_use(output_dir, "/output_dir");
     return false;
   } catch (const ConfigError&) {
     return true;

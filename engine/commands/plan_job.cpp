@@ -41,7 +41,7 @@ std::string plan_job(const Config& config, const PlanOptions& options) {
           search_layouts(options.written.value_or(config), config, all, ranking_from(options.search), options.assumed);
       json["candidates"] = candidates_json(*candidates);
       json["search_seconds"] = candidates->found.seconds;
-      text += "\n" + candidates_text(*candidates, forecast);
+      text += "\n" + candidates_text(*candidates, plan.layout, forecast);
     }
     if (!options.from_run.empty()) {
       const MeasuredRun run = measured_run(options.from_run);

@@ -20,6 +20,7 @@
 #include "engine/commands/used_model.h"
 #include "engine/config/config.h"
 #include "engine/config/rules/precision_rules.h"
+#include "engine/config/rules/saving_rules.h"
 #include "engine/config/rules/shell_words.h"
 #include "engine/config/rules/sizes.h"
 #include "engine/observe/format.h"

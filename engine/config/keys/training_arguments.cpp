@@ -18,7 +18,6 @@ using nlohmann::json;
 
 constexpr double kMany = 1e9;
 constexpr double kLargestScale = 1e38;  // close to the largest fp32 number
-constexpr double kMostSteps = std::numeric_limits<int>::max();
 
 struct Bounds {
   double least = 0, most = std::numeric_limits<double>::infinity();
@@ -62,7 +61,7 @@ void read(const std::string& name, const json& value, const Shapes& shapes, Rate
 // Calls visit(name, field, what the argument may be) for every argument.
 template <class Arguments, class Visit>
 void visit_scheduler(Arguments& arguments, const Visit& visit) {
-  const Bounds share{0, 1}, number{0, kMany}, steps{0, kMostSteps};
+  const Bounds share{0, 1}, number{0, kMany}, steps{0, kMostStepsOfRun};
   const Shapes ends = {RateShape::linear, RateShape::cosine, RateShape::one_minus_sqrt};
   visit("num_cycles", arguments.num_cycles, number);
   visit("power", arguments.power, number);
@@ -75,7 +74,7 @@ void visit_scheduler(Arguments& arguments, const Visit& visit) {
   visit("plateau", arguments.plateau, share);
   visit("num_decay_steps", arguments.num_decay_steps, steps);
   visit("num_stable_steps", arguments.num_stable_steps, steps);
-  visit("lr_decay_iters", arguments.lr_decay_iters, Bounds{1, kMostSteps});
+  visit("lr_decay_iters", arguments.lr_decay_iters, Bounds{1, kMostStepsOfRun});
   visit("warmup_type", arguments.warmup_type, ends);
   visit("decay_type", arguments.decay_type, ends);
   visit("lr_decay_style", arguments.lr_decay_style,
@@ -84,7 +83,7 @@ void visit_scheduler(Arguments& arguments, const Visit& visit) {
 
 template <class Arguments, class Visit>
 void visit_loss_scale(Arguments& arguments, const Visit& visit) {
-  const Bounds scale{1e-30, kLargestScale}, steps{1, kMostSteps};
+  const Bounds scale{1e-30, kLargestScale}, steps{1, kMostStepsOfRun};
   visit("init_scale", arguments.init_scale, scale);
   visit("scale_factor", arguments.scale_factor, Bounds{1, kLargestScale});
   visit("scale_window", arguments.scale_window, steps);

@@ -1,12 +1,15 @@
 // The keys of `training` that are objects: the arguments of the learning-rate schedule and of the dynamic loss scale.
 #pragma once
 #include <cstdint>
+#include <limits>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 
 #include "optim/update/learning_rate.h"
 
 namespace shardline {
+
+inline constexpr double kMostStepsOfRun = std::numeric_limits<int>::max();
 
 // lr_scheduler_kwargs, with the names of transformers. Unset: the schedule's default; which schedule has which
 // arguments is in engine/config/rules/learning_rate_rules.cpp.

@@ -6,7 +6,6 @@ namespace {
 
 constexpr double kLargestBatch = 65536;  // of one device at a time
 constexpr double kLongestTimeout = 1e8;  // seconds
-constexpr double kMostSteps = std::numeric_limits<int>::max();
 
 const auto training_section = &Config::training;
 using Training = TrainingOptions;
@@ -43,8 +42,9 @@ std::vector<Key> optimization_keys() {
       "warmup_ratio", or_null(json_number_below(0, 1)), 0.0, "training.warmup_steps",
       [](const nlohmann::json& value) { return value == 0 ? nlohmann::json() : value; },
       "Version 4: warm-up as a share of all steps; in version 5, warmup_steps below 1.");
-  Key warmup_steps = honoured("warmup_steps", training_section, &Training::warmup_steps, json_number(0, kMostSteps),
-                              "Steps of linear warm-up; below 1: that share of all steps, rounded up.");
+  Key warmup_steps =
+      honoured("warmup_steps", training_section, &Training::warmup_steps, json_number(0, kMostStepsOfRun),
+               "Steps of linear warm-up; below 1: that share of all steps, rounded up.");
   warmup_steps.means = warmup_ratio.means;
   const Key adafactor = shorthand(
       "adafactor", json_boolean(), false, "training.optim",
@@ -53,7 +53,7 @@ std::vector<Key> optimization_keys() {
   return {
       honoured("num_train_epochs", training_section, &Training::num_train_epochs, json_number(0, 1e9),
                "Passes over the training data; used if max_steps is -1."),
-      honoured("max_steps", training_section, &Training::max_steps, json_integer(-1, kMostSteps),
+      honoured("max_steps", training_section, &Training::max_steps, json_integer(-1, kMostStepsOfRun),
                "Optimizer steps of the run; -1: num_train_epochs determines them."),
       honoured("learning_rate", training_section, &Training::learning_rate, json_number(0), "Peak learning rate."),
       honoured("lr_scheduler_type", training_section, &Training::lr_scheduler_type,
@@ -198,7 +198,7 @@ std::vector<Key> logging_and_evaluation_keys() {
   return {
       not_yet("logging_strategy", "steps", "When lines are printed to the console.",
               "set logging_steps; with a large number nothing is printed between the first and the last step"),
-      honoured("logging_steps", training_section, &Training::logging_steps, json_integer(1, kMostSteps),
+      honoured("logging_steps", training_section, &Training::logging_steps, json_integer(1, kMostStepsOfRun),
                "Steps between lines on the console; metrics.jsonl has every step."),
       honoured("logging_first_step", training_section, &Training::logging_first_step, json_boolean(),
                "Also print a line for step 1 to the console."),
@@ -225,7 +225,7 @@ std::vector<Key> logging_and_evaluation_keys() {
       honoured("eval_strategy", training_section, &Training::eval_strategy, json_choice(words_of<EvalStrategy>()),
                "When to evaluate during training.")
           .also({"evaluation_strategy"}),
-      honoured("eval_steps", training_section, &Training::eval_steps, json_integer(1, kMostSteps),
+      honoured("eval_steps", training_section, &Training::eval_steps, json_integer(1, kMostStepsOfRun),
                "Steps between evaluations; unset: logging_steps."),
       honoured("eval_on_start", training_section, &Training::eval_on_start, json_boolean(), "Evaluate before step 1."),
       not_yet("eval_delay", 0, "Steps or epochs to wait before the first evaluation.", "leave it out"),
@@ -258,7 +258,7 @@ std::vector<Key> saving_keys() {
           "save_strategy", training_section, &Training::save_strategy, json_choice(words_of<SaveStrategy>()),
           "When to save a checkpoint: every save_steps, after each epoch, or when an evaluation is the best so far. "
           "The final model is always saved, and a run that is asked to stop saves a checkpoint."),
-      honoured("save_steps", training_section, &Training::save_steps, json_number(1e-9, kMostSteps),
+      honoured("save_steps", training_section, &Training::save_steps, json_number(1e-9, kMostStepsOfRun),
                "Steps between checkpoints; below 1: that share of all steps."),
       honoured("save_total_limit", training_section, &Training::save_total_limit, json_integer(1),
                "Most checkpoints that are kept: the newest, and the best with load_best_model_at_end; the oldest are "

@@ -73,12 +73,12 @@ json candidates_json(const Candidates& candidates) {
   return list;
 }
 
-std::string candidates_text(const Candidates& candidates, const Forecast& own) {
+std::string candidates_text(const Candidates& candidates, const Layout& own, const Forecast& forecast) {
   const auto& [best, reasons, losers, seconds] = candidates.found;
   const auto gib = [](double bytes) { return tenths(bytes / 1073741824.0) + " GiB"; };
   const auto price = [&](const Layout& layout, const StepEstimate& step) {
     if (candidates.hourly_price == 0) return std::string("-");
-    return tenths(1000 * dollars_per_step(candidates, step, own.cluster.nodes_of(layout.world())));
+    return tenths(1000 * dollars_per_step(candidates, step, forecast.cluster.nodes_of(layout.world())));
   };
   std::vector<TableRow> rows;
   const auto add = [&](const std::string& place, const Layout& layout, const StepEstimate& step, double bytes,
@@ -90,7 +90,7 @@ std::string candidates_text(const Candidates& candidates, const Forecast& own) {
   for (size_t place = 0; place < best.size(); ++place)
     add(std::to_string(place + 1), best[place].layout, best[place].step, best[place].fit.bytes,
         place == 0 ? "the best" : reasons[place]);
-  add("config", own.layout, own.step, own.fit.bytes, own.fit.fits ? "" : "does not fit");
+  add("config", own, forecast.step, forecast.fit.bytes, forecast.fit.fits ? "" : "does not fit");
   const auto fitting = std::ranges::count(losers, true, &Loser::fits);
   std::string text = table(
       {"place", "layout", "step", "samples/s", "utilization", "waits", "memory", "price/1000 steps", "why not first"},

@@ -11,7 +11,8 @@ namespace shardline {
 // The layouts in `candidates`, best first, each with the reason it lost; of those that are not ranked, only the first
 // ones.
 nlohmann::json candidates_json(const Candidates& candidates);
-// A row for each ranked layout and for that of `own`, and the settings of the best one for a shell.
-std::string candidates_text(const Candidates& candidates, const Forecast& own);
+// A row for each ranked layout and for `own`, which is what the forecast is for, and the settings of the best one for a
+// shell.
+std::string candidates_text(const Candidates& candidates, const Layout& own, const Forecast& forecast);
 
 }  // namespace shardline

@@ -98,7 +98,7 @@ std::string plan_page(const Machines& machines, const Plan& plan, const Forecast
        << forecast_picture(machines, plan);
   if (const auto units = units_of(plan); !units.empty())
     page << "<h2>Tensor parallelism</h2>\n" << pre(splits_text(units));
-  if (candidates) page << "<h2>Candidates</h2>\n" << pre(candidates_text(*candidates, forecast));
+  if (candidates) page << "<h2>Candidates</h2>\n" << pre(candidates_text(*candidates, plan.layout, forecast));
   page << "</body>\n</html>\n";
   return page.str();
 }

@@ -27,7 +27,7 @@ Config config_with(const std::string& output_dir) {
 }
 
 Plan plan_of_replicas() {
-  return {.mesh = Mesh("DPT", kRanks, 1, 1),
+  return {.layout = {.replicas = kRanks},
           .train = {"one", 1, 1, {0}, {{{Op::forward, 0, 0}, {Op::backward_input, 0, 0}}}}};
 }
 
