@@ -57,7 +57,7 @@ uint64_t record_start(const CommRequest& request, const CommIdentity& identity) 
   return flight_ring().begin(record, identity);
 }
 
-// The same on all ranks that agree on the parts, and unlikely to be that of anything else.
+// Returns a number that is equal on all ranks with equal text, and very likely different for other text.
 uint64_t hash_of(std::string_view text, uint64_t hash = 0xcbf29ce484222325) {
   for (const unsigned char c : text) hash = (hash ^ c) * 0x100000001b3;  // FNV-1a
   return hash;

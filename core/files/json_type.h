@@ -15,7 +15,7 @@ struct JsonChoice {
   std::string advice = "";
 };
 
-// What is wrong with a value, and how to change it; the latter may be empty.
+// The rule that a value violates, and how to change the value; the advice may be empty.
 struct JsonMistake {
   std::string rule, advice;
 };

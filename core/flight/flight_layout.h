@@ -44,7 +44,7 @@ struct Group {
   uint32_t size;
 };
 
-// Of an open-addressed hash table.
+// An entry of an open-addressed hash table.
 struct Stream {
   uint64_t key;  // 0: free
   uint64_t begun;
@@ -52,7 +52,7 @@ struct Stream {
 
 static_assert(std::atomic_ref<uint64_t>::is_always_lock_free, "the numbers are shared between processes");
 
-// Where the tables begin.
+// Offsets of the tables in the file, in bytes.
 struct Offsets {
   uint64_t ranks, groups, members, streams, records, end;
 

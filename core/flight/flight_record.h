@@ -1,5 +1,5 @@
-// What a rank writes down about its operations with other ranks and about the place of its program, in types that can
-// be mapped from a file. Text is cut to its field and ends with 0. Times are nanoseconds since the epoch, 0 for never.
+// Records of a rank's operations with other ranks and of its place in the program, in types that can be mapped from a
+// file. Text is cut to its field and ends with 0. Times are nanoseconds since the epoch, 0 for never.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace shardline {
 
 enum class FlightState : int32_t { running = 0, done = 1, failed = 2 };
 
-// Where a rank's program is.
+// The place of a rank in its program.
 struct FlightPlace {
   int64_t since_ns = 0;
   int64_t step = 0;     // of training, from 1; 0: none has begun
@@ -49,7 +49,7 @@ struct FlightGroup {
   std::vector<int> members;  // world rank by rank in the group
 };
 
-// How a rank ended, as far as it could write that down: in order, by an error of its own, or because an operation
+// How a rank ended, as far as it could record that: in order, with an error of its own, or because an operation
 // between ranks failed.
 enum class FlightEnd : int32_t { none = 0, done = 1, failed = 2, gave_up = 3 };
 

@@ -1,7 +1,7 @@
 // The last operations between ranks, in a ring of fixed records. With a path the ring lies in a memory-mapped file, so
 // it can be read after the process was killed (flight_file.h): what every rank was waiting for is the first question
-// about a hang. Beside the ring there is what the answer needs and a ring would forget: the members of each group, how
-// many operations of each kind a rank has begun in it, and where the rank's program is.
+// about a hang. Tables beside the ring keep facts that the ring would overwrite: the members of each group, how many
+// operations of each kind a rank has begun in it, and the rank's place in its program.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -41,9 +41,9 @@ class FlightRing {
   // The records present, oldest first.
   std::vector<FlightRecord> records() const;
 
-  // Of a rank of this process; nothing happens for other ranks.
+  // Records the place of a rank of this process; does nothing for other ranks.
   void set_place(int rank, const FlightPlace& place);
-  // The first call for a rank counts.
+  // Records the end of a rank of this process. Only the first call for a rank has an effect.
   void end_rank(int rank, FlightEnd end, const std::string& reason);
   // A sign of life of this process: its thread for messages gives one several times a second. A long gap between two is
   // kept, with the place of the rank: a process that was stopped, and wakes up when its job ends, shows it.
@@ -72,8 +72,8 @@ inline constexpr int kFlightBeatMilliseconds = 250, kFlightGapMilliseconds = 100
 FlightRing& flight_ring();
 void open_flight_ring(const FlightRing::Options& options);
 
-// Where this thread's rank is from now on, for its records and for readers of the file. An instruction is the next
-// place; a layer is a part of it, and a new instruction begins without one. "" for none.
+// Set the place of this thread's rank, for its records and for readers of the file. An instruction is a new place; a
+// layer is a part of it, and a new instruction begins without a layer. "" for none.
 void set_flight_step(int64_t step);
 void set_flight_instruction(const std::string& text);
 void set_flight_layer(const std::string& name);

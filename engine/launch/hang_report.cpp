@@ -33,7 +33,7 @@ std::string or_note(const Function& make) {
   }
 }
 
-// Of this process; empty if it keeps its records in memory.
+// Returns the folder of this process's records; empty if it keeps them in memory.
 fs::path own_folder() {
   return fs::path(flight_ring().path()).parent_path();
 }

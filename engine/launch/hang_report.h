@@ -1,6 +1,6 @@
-// What the flight records say about the end of a job beyond the errors of its ranks: a line for each rank, then
-// "error:" and the cause. All return "" where the records do not say more. None throws: the job's own errors are worth
-// more.
+// Reports why a job ended, from its flight records: a line for each rank, then "error:" and the cause. The functions
+// return "" if the records add nothing to the errors of the ranks. They do not throw, because the job's own errors are
+// more important.
 #pragma once
 #include <chrono>
 #include <optional>

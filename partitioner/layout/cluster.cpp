@@ -5,7 +5,7 @@
 namespace shardline {
 namespace {
 
-// Of rates, sizes, prices and times in the file's units: what is computed from them stays finite.
+// The largest rate, size, price or time in the file's units, from which all results stay finite.
 constexpr double kLeast = 1e-9, kMost = 1e15;
 
 class ClusterReader {

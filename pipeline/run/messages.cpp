@@ -13,7 +13,7 @@
 namespace shardline {
 namespace {
 
-// The same at both ends of a message.
+// Describes a message in the same words at both ends.
 std::string border_name(const Instruction& message) {
   const bool activation = message.op == Op::send_activation || message.op == Op::recv_activation;
   const int chunk = message.op == Op::send_activation ? message.chunk + 1

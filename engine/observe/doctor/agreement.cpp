@@ -9,7 +9,7 @@
 namespace shardline {
 namespace {
 
-// What ranks must agree on; for a broadcast also its root.
+// The properties on which ranks must agree; for a broadcast also its root.
 auto request_of(const FlightRecord& record) {
   const std::string op = is_message(record) ? "message" : record.op;
   return std::tuple(op, std::string(record.dtype), record.elements, op == "broadcast" ? record.peer : -1);

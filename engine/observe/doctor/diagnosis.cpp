@@ -213,7 +213,7 @@ bool Doctor::find_disagreement() {
   return blame(found->skips ? Cause::skipped : Cause::disagrees, found->odd_ranks);
 }
 
-// Those that wait, the longest wait first. What a process waited for that is gone, nobody has to answer for.
+// Returns the ranks that wait, the longest wait first. Waits of processes that have ended do not count.
 std::vector<const RankSituation*> Doctor::waiting() const {
   std::vector<const RankSituation*> found;
   for (const RankSituation& rank : result_.ranks)

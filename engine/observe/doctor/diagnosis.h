@@ -1,4 +1,4 @@
-// Why a job between ranks ended or does not go on, from what its ranks wrote down until the first of them failed. A
+// Finds why a job ended or does not go on, from the records of its ranks until the first of them failed. A
 // pure function: the same records give the same answer at any time, on any machine, from as many ranks as left records.
 #pragma once
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace shardline {
 
-// What is known of a job.
+// The records of a job's ranks.
 struct JobRecords {
   // The records of one rank. Ranks that are threads share a file.
   struct Rank {
@@ -24,7 +24,7 @@ struct JobRecords {
   std::vector<std::string> hosts;  // by rank; empty: not known
   std::vector<int> stages;         // by rank; empty: not known
   std::map<int, Rank> ranks;       // of which there are records
-  // What ended the job according to its launcher: a rank, and "was killed by signal 9 (Killed)".
+  // The rank that ended the job according to its launcher, and how: "was killed by signal 9 (Killed)".
   struct Killed {
     int rank = 0;
     std::string how;

@@ -1,4 +1,4 @@
-// The folder output_dir/flight: a file of each process (core/flight), and what they do not know, in JSON.
+// The folder output_dir/flight: a file of each process (core/flight), and JSON files with facts about the whole job.
 #pragma once
 #include <filesystem>
 #include <string>
@@ -10,14 +10,15 @@ namespace shardline {
 
 std::filesystem::path flight_folder(const std::filesystem::path& output_dir);
 
-// Where the ranks of a job are. Hosts may have folders of their own, so the first rank of each writes them.
+// The hosts and stages of a job's ranks. The first rank of each host writes them, because hosts may have folders of
+// their own.
 struct JobPlaces {
   std::vector<std::string> hosts;  // by rank
   std::vector<int> stages;         // by rank
 };
 void write_job_places(const std::filesystem::path& folder, int rank, const JobPlaces& places);
 
-// What the launcher knows of the end, in the file killed.json.
+// Writes the launcher's knowledge of the end to killed.json.
 void write_killed(const std::filesystem::path& folder, const JobRecords::Killed& killed);
 
 // All that is there. Throws RunError if there is no such folder or it has no records, DataError for a damaged file.
