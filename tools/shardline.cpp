@@ -279,6 +279,6 @@ int main(int argc, char** argv) {
     if (!std::cout.flush()) throw RunError(cat("standard output cannot be written: ", std::strerror(errno)));
     return code;
   } catch (const std::exception& error) {
-    return report_error(error, std::cerr);
+    return report_end(error);
   }
 }

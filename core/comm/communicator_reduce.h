@@ -1,4 +1,5 @@
-// The addition that all CPU communicators share, so that they agree bit for bit.
+// The addition that all CPU communicators share, so that they agree bit for bit. core/comm/device_moves.cpp follows the
+// same rule for device tensors.
 #pragma once
 #include <c10/core/ScalarType.h>
 

@@ -15,14 +15,18 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
+#include <iostream>
 #include <memory>
 #include <sstream>
 #include <thread>
 
 #include "core/comm/communicator_base.h"
+#include "core/comm/mpi_communicator.h"
 #include "core/error.h"
 #include "core/hex.h"
+#include "engine/launch/exit_codes.h"
 
 namespace shardline {
 namespace {
@@ -237,6 +241,18 @@ void hold_lifeline(const std::string& address, std::function<void()> lost,
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
   std::thread(hold).detach();
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+void end_with_launcher() {
+  const char* address = std::getenv(kLifelineVariable);
+  if (!address || !mpi_is_launched()) return;
+  // mpirun may be unreachable too, so there is nobody to give a reason to.
+  hold_lifeline(
+      address, [] { ::_exit(kExitFailed); },
+      [](const std::string& reason) {
+        std::cerr << "note: " << host_name() << ": " << reason
+                  << "; ranks on this host will not notice when they are cut off" << std::endl;
+      });
 }
 
 }  // namespace shardline

@@ -59,4 +59,7 @@ inline constexpr const char* kLifelineVariable = "OMPI_SHARDLINE_LIFELINE";
 void hold_lifeline(const std::string& address, std::function<void()> lost,
                    std::function<void(const std::string& reason)> unreachable);
 
+// In a rank that a launcher started: ends the process when the launcher is gone or cannot be reached.
+void end_with_launcher();
+
 }  // namespace shardline

@@ -1,13 +1,9 @@
 #include "engine/launch/start_ranks.h"
 
-#include <unistd.h>
-
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
-#include <mutex>
-#include <utility>
 
 #include "core/comm/communicator_base.h"
 #include "core/comm/mpi_communicator.h"
@@ -63,34 +59,15 @@ int exit_code_of_program(const MpirunEnd& end) {
   return end.exit_code == kExitBadData ? kExitFailed : end.exit_code;
 }
 
-void end_with_launcher() {
-  const char* address = std::getenv(kLifelineVariable);
-  if (!address || !mpi_is_launched()) return;
-  // mpirun may be unreachable too, so there is nobody to give a reason to.
-  hold_lifeline(
-      address, [] { ::_exit(kExitFailed); },
-      [](const std::string& reason) {
-        std::cerr << "note: " << host_name() << ": " << reason
-                  << "; ranks on this host will not notice when they are cut off" << std::endl;
-      });
-}
-
 int report_error(const std::exception& error, std::ostream& log) {
-  // A thread may report the same error as the end of all threads (stuck_threads.h); once is enough.
-  static std::mutex one_at_a_time;
-  static bool reported = false;
-  const std::lock_guard lock(one_at_a_time);
-  const bool is_first = !std::exchange(reported, true);
   if (dynamic_cast<const StoppedAfterSaving*>(&error)) {
     if (current_rank() > 0) return 0;  // mpirun ends the other ranks after the first code that is not 0
-    if (is_first) log << error.what() << std::endl;
+    log << error.what() << std::endl;
     return kExitStopped;
   }
-  if (is_first) {
-    log << "error: " << error.what() << '\n';
-    if (dynamic_cast<const DistributedError*>(&error)) log << report_of_threads();
-    log << std::flush;
-  }
+  log << "error: " << error.what() << '\n';
+  if (dynamic_cast<const DistributedError*>(&error)) log << report_of_threads();
+  log << std::flush;
   return dynamic_cast<const ConfigError*>(&error) ? kExitConfig : kExitFailed;
 }
 

@@ -19,9 +19,6 @@ int start_ranks(const Config& config, const std::vector<std::string>& arguments,
 MpirunEnd run_ranks_of(const Config& config, const std::vector<std::string>& arguments, std::ostream& log);
 int exit_code_of_program(const MpirunEnd& end);
 
-// In a rank that a launcher started: ends the process when the launcher is gone or cannot be reached.
-void end_with_launcher();
-
 // The console of standard output, also through mpirun; not a terminal if that is unknown.
 Console console_of_job();
 

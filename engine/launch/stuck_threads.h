@@ -1,6 +1,7 @@
-// Ranks that are threads cannot be ended from outside: a hanging one would keep the process, and the error of the rank
-// that waited for it from being seen.
+// Ends a process whose ranks are threads when one of them hangs. Nothing can end a single thread from outside, so the
+// error of the rank that waited for it would never be reported.
 #pragma once
+#include <exception>
 #include <functional>
 
 namespace shardline {
@@ -8,5 +9,9 @@ namespace shardline {
 // Calls `rank`. If it fails because an operation between ranks failed, the process has a second to end by itself; then
 // the error is reported and the process ends with 1. Ranks of mpirun end their jobs themselves.
 void run_with_end(const std::function<void()>& rank);
+
+// Reports the error that ends the process to standard error, unless another thread has done so, and returns the exit
+// code; see report_error.
+int report_end(const std::exception& error);
 
 }  // namespace shardline

@@ -60,7 +60,7 @@ int run_threads(const std::filesystem::path& flights) try {
   });
   return 0;
 } catch (const std::exception& error) {
-  return report_error(error, std::cerr);
+  return report_end(error);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // Schedules from the literature with several chunks per stage or split backward passes; schedule.h has simple, 1F1B and
-// forward schedules. p stages, m microbatches; F, B and W are the times of forward, input gradient and weight gradient
-// of everything on one stage. docs/schedules.md shows all of them.
+// forward schedules; schedule_choice.h lists the kinds. p stages, m microbatches; F, B and W are the times of forward,
+// input gradient and weight gradient of everything on one stage. docs/schedules.md shows all of them.
 //
 // active_microbatches: 0 for what the schedule needs; 1 is enough for every schedule that has this argument. A stage
 // then has no more microbatches between their first forward and the end of their backward (including weights, if these

@@ -24,7 +24,7 @@ namespace {
 std::map<std::string, std::string> files_in(const fs::path& directory) {
   std::map<std::string, std::string> files;
   for (const auto& entry : fs::recursive_directory_iterator(directory))
-    if (entry.is_regular_file() && !entry.path().string().ends_with("flight/rank-0"))
+    if (entry.is_regular_file() && entry.path().parent_path().filename() != "flight")
       files[fs::relative(entry.path(), directory)] = file_bytes(entry.path());
   return files;
 }
