@@ -1,5 +1,5 @@
-// Reads the file of a flight ring, of a process that may still run, was killed, or was never ours: a file may contain
-// anything, and what is returned is safe to use.
+// Reads the file of a flight ring. The process that wrote it may still run or may have been killed, and the file may
+// come from elsewhere: it may contain anything, but what is returned is safe to use.
 #pragma once
 #include <iosfwd>
 #include <optional>

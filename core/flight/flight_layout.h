@@ -1,6 +1,6 @@
-// The file of a flight ring: a header, then tables whose sizes it states, each beginning at a multiple of 8 bytes. What
-// others may read while it is written is accessed through std::atomic_ref. Internal to flight_ring.cpp, which maps it,
-// and flight_file.cpp, which reads it.
+// The file of a flight ring: a header, then tables whose sizes it states, each beginning at a multiple of 8 bytes.
+// Fields that are read while they are written are accessed through std::atomic_ref. Internal to flight_ring.cpp, which
+// maps the file, and flight_file.cpp, which reads it.
 #pragma once
 #include <atomic>
 #include <cstdint>

@@ -1,5 +1,5 @@
 // Records of a rank's operations with other ranks and of its place in the program, in types that can be mapped from a
-// file. Text is cut to its field and ends with 0. Times are nanoseconds since the epoch, 0 for never.
+// file. Text is truncated to its field and ends with 0. Times are nanoseconds since the epoch, 0 for never.
 #pragma once
 #include <algorithm>
 #include <cstdint>

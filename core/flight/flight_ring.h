@@ -30,8 +30,8 @@ class FlightRing {
   // The bytes of the file.
   static int64_t bytes_of(const Options& options);
 
-  // Stores a copy and returns its ticket; start time, place and group are filled in here. From any thread, without
-  // locks unless the group is new.
+  // Stores a copy and returns its ticket; start time, place and group are filled in here. May be called from any
+  // thread; takes a lock only for the first operation of a group or of a stream in it.
   uint64_t begin(const FlightRecord& record, const FlightGroup& group);
   // The rank waits for it from now on. Both do nothing if the record was overwritten meanwhile.
   void wait(uint64_t ticket);
@@ -45,8 +45,9 @@ class FlightRing {
   void set_place(int rank, const FlightPlace& place);
   // Records the end of a rank of this process. Only the first call for a rank has an effect.
   void end_rank(int rank, FlightEnd end, const std::string& reason);
-  // A sign of life of this process: its thread for messages gives one several times a second. A long gap between two is
-  // kept, with the place of the rank: a process that was stopped, and wakes up when its job ends, shows it.
+  // Records a sign of life of this process; its thread for messages calls this several times a second. A long gap
+  // between two calls is kept, with the places of the ranks, so that a process that was stopped is recognized even if
+  // it wakes up when its job ends.
   void beat();
 
   const std::string& path() const { return path_; }

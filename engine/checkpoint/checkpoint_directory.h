@@ -40,14 +40,15 @@ std::vector<std::string> places_of(const std::string& checkpoint);
 // Renames an unfinished checkpoint or part, whose files are on the disk, to its final name. If an earlier attempt left
 // one of that name, it stays in place until then.
 void publish_checkpoint(const std::string& unfinished, const std::string& path);
-// Removes a checkpoint in an order in which what is left is never taken for one.
+// Removes a checkpoint. If this is interrupted, what is left is never mistaken for a checkpoint.
 void remove_checkpoint(const std::filesystem::path& path);
 
-// Removes what runs that ended in any way have left unfinished. Call it while no run saves checkpoints there.
+// Removes what runs that ended in any way have left unfinished, and gives back its name to a checkpoint that a killed
+// run was about to replace. Call it while no run saves checkpoints there.
 void remove_unfinished(const std::filesystem::path& directory);
 
-// An attempt of a run to train: from its start to its end in any way. The last one that has claimed a directory is the
-// only one whose checkpoints appear there, also if an earlier one, on a host that was cut off, still runs.
+// An attempt is one execution of a training run, from its start to its end in any way. Only the attempt that claimed a
+// directory last publishes checkpoints there, even if an earlier one still runs on a host that was cut off.
 void claim_directory(const std::filesystem::path& directory, const std::string& attempt);
 // Throws RunError if a later attempt has claimed the directory.
 void require_claim(const std::filesystem::path& directory, const std::string& attempt);

@@ -1,10 +1,10 @@
 // Saves checkpoints of a training run: directories checkpoint-<step> that transformers opens as models, with the
 // optimizer's state in the same coordinates (contents.h), trainer_state.json, the resolved config and a manifest.
 //
-// A checkpoint appears complete or not at all. It is written into checkpoint-<step>.<attempt>.incomplete, brought onto
-// the disk, gets its manifest and then its name, unless a later attempt has claimed the directory. Older ones are
-// removed once that is the case in all stores. Where there are several stores, each gets the part of the checkpoint
-// that its ranks write, or all of it. All ranks call the same functions in the same order:
+// A checkpoint appears complete or not at all. It is written into checkpoint-<step>.<attempt>.incomplete and synced to
+// the disk. Then it gets its manifest and its name, unless a later attempt has claimed the directory. Older ones are
+// removed once it has its name in all stores. Where there are several stores, each gets the part of the checkpoint that
+// its ranks write, or all of it. All ranks call the same functions in the same order:
 //
 //   start()    copies the present values; training may go on while the ranks write their blocks in the background
 //   proceed()  whenever is_pending() and is_writing() is false on every rank: begins the next stage

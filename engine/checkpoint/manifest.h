@@ -1,6 +1,6 @@
 // manifest.json: the files of a checkpoint with their lengths and checksums, and a checksum of itself. It is written
-// last: a directory without it is not a checkpoint. That of a part of a checkpoint names all pieces of the whole
-// checkpoint as well, and which of them are in the part.
+// last: a directory without it is not a checkpoint. The manifest of a part lists all pieces of the whole checkpoint,
+// and which of them are in the part.
 #pragma once
 #include <cstdint>
 #include <map>

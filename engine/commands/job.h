@@ -61,7 +61,7 @@ std::string verified_text(const std::string& path);
 std::string merge_checkpoint(const std::vector<std::string>& parts, const std::string& output);
 
 // `shardline doctor`: what each rank of a training run was doing or does, and why the run ended or does not go on.
-// Throws ConfigError if the run has left no records, DataError if they are damaged.
+// Throws ConfigError if the run has no folder of records, RunError if that is empty, DataError if records are damaged.
 std::string doctor_text(const std::string& output_dir, bool json);
 
 // A config for the model in `directory` on one rank, for eval and generate.

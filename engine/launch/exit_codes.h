@@ -6,8 +6,8 @@ namespace shardline {
 inline constexpr int kExitFailed = 1;
 inline constexpr int kExitConfig = 2;   // a mistake in the config or on the command line
 inline constexpr int kExitStopped = 3;  // asked to stop, after saving a checkpoint
-// Only from ranks to their launcher, which returns kExitFailed: a file of the user is broken, and a restart would find
-// it again.
+// Only used by ranks towards their launcher, which returns kExitFailed: a file of the user is broken, so that a restart
+// would fail in the same way.
 inline constexpr int kExitBadData = 4;
 
 }  // namespace shardline

@@ -15,7 +15,7 @@ std::vector<std::string> settings_on_hosts(const Config& config, const std::vect
 
 struct FewerHosts {
   std::vector<std::string> hosts, settings;
-  std::string why_not_more;  // hosts, although more answer; a sentence's part for each number of hosts, or empty
+  std::string why_not_more;  // why a larger number of hosts is not used, a clause for each; empty if all are used
 };
 // The largest number of these hosts, from the first one on, with which the run can go on. settings: for a number of
 // hosts; check: throws ConfigError for settings with which the run cannot start. Throws ConfigError with all reasons if

@@ -10,15 +10,15 @@
 
 namespace shardline {
 
-// For the launcher of ranks, which has started them at `began`: it may find records of an earlier run.
+// For the launcher, which started the ranks at `began`. Records that an earlier run has left are ignored.
 std::string report_of_ended_job(const std::string& output_dir, std::chrono::system_clock::time_point began,
                                 const std::optional<RankMessages::Killed>& killed);
 
 // For ranks that were threads of this process.
 std::string report_of_threads();
 
-// For a rank of an mpirun that the user has started, before it ends the job. Of the ranks of a folder, the first one
-// that calls this gets the report.
+// For a rank of an mpirun that the user has started; the rank calls it before it ends the job. Only the first rank of a
+// folder that calls it gets the report.
 std::string report_of_failing_rank();
 
 }  // namespace shardline

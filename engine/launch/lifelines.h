@@ -1,4 +1,5 @@
-// Connections between the launcher and its ranks that carry nothing: they show whether the other side is there.
+// Connections between the launcher and its ranks that show whether the other side is there. After a greeting they carry
+// no data.
 //
 // mpirun notices a lost host late or never, and ranks that it can no longer reach would live on. So every rank holds a
 // TCP connection to the launcher. The kernels of both hosts probe it, whatever the processes do or whether they are
@@ -55,7 +56,7 @@ class Lifelines {
 inline constexpr const char* kLifelineVariable = "OMPI_SHARDLINE_LIFELINE";
 
 // The ranks' side: connects to the launcher at `address` in the background and calls `lost` when the connection ends.
-// `unreachable` gets the reason if there is none in the first place; the rank then lives without it.
+// If it cannot connect, calls `unreachable` with the reason; the rank then runs without a connection.
 void hold_lifeline(const std::string& address, std::function<void()> lost,
                    std::function<void(const std::string& reason)> unreachable);
 

@@ -1,5 +1,5 @@
-// An mpirun that the launcher starts, and the launcher's part in its ranks' life: it passes signals on, notices hosts
-// that do not answer, and leaves no rank behind.
+// Starts mpirun and watches over its ranks: passes signals on, detects hosts that do not answer, and leaves no rank
+// running.
 #pragma once
 #include <sys/types.h>
 

@@ -18,7 +18,7 @@ inline constexpr const char* kProfileFile = "profile.json";
 // checkpoint finds its own files there.
 void check_output_dir(const Config& config, const ModelSpec& spec);
 
-// A file with which people and scripts ask a run to stop, as with a signal, from any host: output_dir/stop.
+// output_dir/stop: a run whose rank 0 sees this file stops, as if it had received a signal.
 std::filesystem::path stop_file(const Config& config);
 bool is_asked_by_file(const Config& config);
 void remove_stop_file(const Config& config);  // the request has been heard
@@ -26,8 +26,8 @@ void remove_stop_file(const Config& config);  // the request has been heard
 // Where an earlier run's model is kept until the new run has saved its own.
 std::filesystem::path previous_model(const Config& config);
 
-// Checks, creates and locks the directory and that of the checkpoints; the locks last as long as the result. Of what is
-// there, only what an earlier process left unfinished is removed, and its flight records.
+// Checks, creates and locks the directory and that of the checkpoints; the locks last as long as the result. Removes
+// only the unfinished files and the flight records of earlier processes.
 [[nodiscard]] std::vector<OutputLock> lock_output_dir(const Config& config, const ModelSpec& spec);
 
 // Locks only the directory of checkpoints, on a host that has one of its own. Throws ConfigError if there are

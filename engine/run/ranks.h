@@ -30,8 +30,8 @@ struct RankContext {
 // single process that mpirun did not start, else mpi.
 CommunicatorChoice resolved_communicator(const Config& config);
 
-// What this host cannot do for ranks of the config that will run here: it has no GPU, the build has no MPI or NCCL.
-// ConfigError. Ranks that mpirun may start on other hosts are checked where they start.
+// Throws ConfigError if this host cannot run the ranks of the config that belong here: it has no GPU, or the build has
+// no MPI or NCCL. Ranks that mpirun may start on other hosts are checked where they start.
 void check_host(const Config& config);
 
 // Where ranks of the config would compute on this host and how they would talk, and why; for people.

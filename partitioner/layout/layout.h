@@ -120,7 +120,7 @@ std::map<std::string, std::string> layout_conditions(const Workload& workload, c
 // Whether there is a profile and its layers were measured in this layout.
 bool is_measured(const Workload& workload, const Profile* profile, const Layout& layout);
 
-// One line: "D=2 P=4 T=8 cluster, 24 x 1 interleaved_1f1b v=3, each, sequence parallel, ZeRO-1".
+// One line: "D=2 P=4 T=8 cluster, 24 x 1 interleaved_1f1b v=3, recompute each, sequence parallel, ZeRO-1".
 std::string to_string(const Layout& layout);
 
 // Whether the planner need not distinguish two blocks, if as much of them is recomputed.

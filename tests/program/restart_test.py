@@ -63,8 +63,9 @@ class Restarts(RestartTest):
                 result = self.finish(process)
                 self.assertEqual(result.code, 0, str(result))
                 self.assertEqual(result.errors, [], str(result))
-                self.assertIn("attempt 1 failed:\n  " + {"mpirun": "mpirun was ended by signal 9"}.get(victim, victim),
-                              result.err)
+                ended = ("mpirun was ended by signal 9" if victim == "mpirun"
+                         else rf"{victim} \(host \S+, stage \d\) was killed by signal 9 \(Killed\); last seen in ")
+                self.assertRegex(result.err, rf"attempt 1 failed:\n(    .*\n|  what the ranks were doing:\n)*  {ended}")
                 self.assertRegex(result.err, rf"attempt 2 of at most 4 continues {folder}/checkpoint-\d+\n")
                 self.assertRegex(result.out, rf"(?m)^continues {folder}/checkpoint-\d+ after step \d+$")
                 self.assertEqual(self.numbers(folder), self.numbers("whole"))

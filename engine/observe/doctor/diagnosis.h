@@ -41,7 +41,7 @@ enum class Cause {
   failed,       // ranks failed by themselves
   disagrees,    // ranks ask for different things in the same place
   skipped,      // a rank has left out an operation, and went on
-  behind,       // a rank has not begun what others wait for, and waits for nobody
+  behind,       // a rank has not begun what others wait for, or does not finish its part
   unreachable,  // ranks wait for one whose records are not here
   undelivered,  // all that take part in an operation have begun it, and it does not end
   circle,       // ranks wait for each other
@@ -54,9 +54,9 @@ struct Wait {
   FlightRecord operation;
   double seconds = 0;
   std::vector<int> members;    // of its group
-  std::vector<int> not_begun;  // of them
-  std::vector<int> silent;     // of those that have begun it
-  std::vector<int> unknown;    // of which there are no records
+  std::vector<int> not_begun;  // members that have not begun it
+  std::vector<int> silent;     // members that have begun it, but whose process gives no sign of life
+  std::vector<int> unknown;    // members without records
 };
 
 struct RankSituation {

@@ -21,8 +21,8 @@ void write_job_places(const std::filesystem::path& folder, int rank, const JobPl
 // Writes the launcher's knowledge of the end to killed.json.
 void write_killed(const std::filesystem::path& folder, const JobRecords::Killed& killed);
 
-// All that is there. Throws RunError if there is no such folder or it has no records, DataError for a damaged file.
-// runs: the job may still be running.
+// Reads all records in the folder. Throws RunError if there is no such folder or it has no records, DataError for a
+// damaged file. runs: the job may still be running.
 JobRecords read_job_records(const std::filesystem::path& folder, bool runs);
 
 }  // namespace shardline
