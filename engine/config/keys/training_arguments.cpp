@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "core/files/json_reader.h"
+#include "core/files/json_text.h"
 #include "engine/config/keys/choices.h"
 
 namespace shardline {
@@ -124,7 +125,7 @@ void to_json(json& json, const SchedulerArguments& arguments) {
 }
 
 void from_json(const json& json, SchedulerArguments& arguments) {
-  const auto given = json.is_string() ? nlohmann::json::parse(json.get<std::string>(), nullptr, false)
+  const auto given = json.is_string() ? json_in_text(json.get<std::string>())
                      : json.is_null() ? nlohmann::json::object()
                                       : json;
   read_arguments(
