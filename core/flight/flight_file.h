@@ -2,9 +2,9 @@
 // come from elsewhere: it may contain anything, but what is returned is safe to use.
 #pragma once
 #include <iosfwd>
+#include <map>
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "core/flight/flight_record.h"
@@ -26,9 +26,9 @@ struct FlightFile {
   int64_t beat_ns = 0;                       // the last sign of life of the process; 0: it gives none
   int64_t gap_begin_ns = 0, gap_end_ns = 0;  // the last long time without one; 0: none
   std::vector<Rank> ranks;
-  std::vector<FlightGroup> groups;                 // members are ranks of the world
-  std::vector<FlightRecord> records;               // oldest first; rank and peer are ranks that exist, or -1
-  std::unordered_map<uint64_t, uint64_t> streams;  // internal to begun()
+  std::vector<FlightGroup> groups;       // members are ranks of the world
+  std::vector<FlightRecord> records;     // oldest first; rank and peer are ranks that exist, or -1
+  std::map<uint64_t, uint64_t> streams;  // internal to begun()
   bool counts_all = true;
 
   // How many operations of a stream the rank has begun since its group exists; none if that is not known. peer: rank in

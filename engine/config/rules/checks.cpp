@@ -52,8 +52,8 @@ void report_mistakes(const std::function<void()>& read,
     read();
   } catch (const ConfigError& error) {
     const std::string text = error.what();
-    const auto cut = text.find("; ");
-    report(text.substr(0, cut), text.substr(cut + 2));
+    const size_t cut = std::min(text.find("; "), text.size());
+    report(text.substr(0, cut), text.substr(std::min(cut + 2, text.size())));
   }
 }
 

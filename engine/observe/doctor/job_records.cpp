@@ -19,10 +19,17 @@ constexpr const char* kPlaces = "job-";  // the rank that wrote it, and .json
 constexpr const char* kKilled = "killed.json";
 constexpr int kMostStages = 1 << 20;
 
+// Replaces what a terminal might obey.
+std::string plain(std::string text) {
+  for (char& c : text)
+    if (c < ' ' || c > '~') c = '?';
+  return text;
+}
+
 void read_places(const fs::path& file, JobRecords& job) {
   const nlohmann::json json = read_data_json(file.string());
   const JsonValue all(json, file.string());
-  for (const JsonValue& host : all.at("hosts").items()) job.hosts.push_back(host.text());
+  for (const JsonValue& host : all.at("hosts").items()) job.hosts.push_back(plain(host.text()));
   for (const JsonValue& stage : all.at("stages").items()) job.stages.push_back(stage.integer(0, kMostStages));
   if (std::cmp_not_equal(job.hosts.size(), job.world_size) || job.stages.size() != job.hosts.size())
     all.fail(cat("must have a host and a stage for each of the ", job.world_size, " ranks"));
@@ -72,7 +79,7 @@ JobRecords read_job_records(const fs::path& folder, bool runs) {
   if (fs::exists(folder / kKilled, error)) {
     const nlohmann::json json = read_data_json((folder / kKilled).string());
     const JsonValue killed(json, (folder / kKilled).string());
-    job.killed = {killed.at("rank").integer(0, job.world_size - 1), killed.at("how").text()};
+    job.killed = {killed.at("rank").integer(0, job.world_size - 1), plain(killed.at("how").text())};
   }
   if (runs) {
     const auto now = std::chrono::system_clock::now().time_since_epoch();
