@@ -119,7 +119,8 @@ class DryLayer {
       : spec_(spec),
         case_(at),
         comm_(at.t, at.t_degree),
-        batch_{.ids = at::empty({at.sequences, at.length}, at::TensorOptions(at::kMeta).dtype(at::kLong))} {
+        batch_{.ids = at::empty({at.sequences, at.length}, at::TensorOptions(at::kMeta).dtype(at::kLong)),
+               .samples = at::empty({at.sequences}, at::TensorOptions(at::kMeta).dtype(at::kLong))} {
     for (const auto& param : spec.params) {
       const auto shape = param.local_shape(at.t, at.t_degree);
       params_.push_back({.name = spec.full_name(param), .spec = &param, .value = empty(shape, at.element_bytes)});
@@ -189,7 +190,8 @@ int64_t peak_beyond(MetaBytes& bytes, const Run& run) {
 }  // namespace
 
 DryBytes dry_bytes(const LayerSpec& layer, const std::vector<BorderTensor>& input, const KeptCase& at) {
-  const DryCase dry{.sequences = at.tokens,  // bytes depend on the tokens alone
+  const DryCase dry{.sequences = at.tokens / at.length,
+                    .length = at.length,
                     .t = at.t,
                     .t_degree = at.t_degree,
                     .sequence_parallel = at.rows < at.tokens,

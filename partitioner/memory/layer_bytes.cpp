@@ -18,6 +18,7 @@ LayerBytes own_bytes(const Workload& workload, const Layout& layout, int t, size
   const WorkShape shape = layout.work_shape(workload);
   const KeptCase at{.tokens = shape.tokens(),
                     .rows = shape.rows(),
+                    .length = shape.length,
                     .t = t,
                     .t_degree = layout.tensor,
                     .element_bytes = shape.value_bytes,

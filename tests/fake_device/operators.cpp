@@ -389,6 +389,11 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> flash_attention_backward(
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   Launch queued("aten::_scaled_dot_product_flash_attention_backward", current_stream(q.device().index()));
   for (const auto& tensor : {d_out, q, k, v, out, log_sum_exp}) queued.uses(tensor, false);
+  // As CUDA's operator does, which adds up dq and the sums over features in fp32, for whole blocks of 128 tokens and 32
+  // features.
+  const int64_t tokens = (q.size(2) + 127) / 128 * 128, features = (q.size(3) + 31) / 32 * 32;
+  const at::Tensor dq_sum = at::empty({q.size(0), tokens, q.size(1), features}, q.options().dtype(at::kFloat));
+  const at::Tensor feature_sums = at::empty({q.size(0), q.size(1), tokens}, q.options().dtype(at::kFloat));
   const auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
       cpu_alias(d_out), cpu_alias(q), cpu_alias(k), cpu_alias(v), cpu_alias(out), cpu_alias(log_sum_exp), dropout,
       causal, {}, scale);

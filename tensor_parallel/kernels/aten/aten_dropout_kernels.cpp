@@ -66,6 +66,11 @@ at::Tensor causal_scores(const at::Tensor& q, const at::Tensor& k, const ScoreSc
       .masked_fill_(future, -std::numeric_limits<double>::infinity());
 }
 
+// Torch has no logsumexp of meta tensors, on which dry runs of accelerators call attention.
+at::Tensor log_of_sums(const at::Tensor& scores) {
+  return scores.is_meta() ? at::empty(scores.sizes().slice(0, 3), scores.options()) : scores.logsumexp({3});
+}
+
 }  // namespace
 
 at::Tensor bias_dropout_add_forward(const at::Tensor& x, const at::Tensor& bias, const at::Tensor& residual,
@@ -86,7 +91,7 @@ std::tuple<at::Tensor, at::Tensor> attention_forward(const at::Tensor& q, const 
   const at::TensorOptions sums = q.options().dtype(wide_type(q));
   if (q.numel() == 0) return {at::empty(q.sizes(), q.options()), at::empty(q.sizes().slice(0, 3), sums)};
   const at::Tensor scores = causal_scores(wide(q), wide(k), scale);
-  const at::Tensor log_sum_exp = scores.logsumexp({3});
+  const at::Tensor log_sum_exp = log_of_sums(scores);
   const at::Tensor probabilities = (scores - log_sum_exp.unsqueeze(3)).exp_();
   return {at::matmul(times(probabilities, probability_factors(scores, dropout)), wide(v)).to(q.scalar_type()),
           log_sum_exp};

@@ -17,8 +17,7 @@
 namespace shardline::planned_memory_test {
 namespace {
 
-constexpr int64_t kLength = 64, kSamplesOfMicrobatch = 80, kMicrobatches = 2;
-constexpr int64_t kTokens = kSamplesOfMicrobatch * kLength;  // of a microbatch
+constexpr int64_t kLength = 64, kMicrobatches = 2;
 
 // The device with our kernels, which compute nothing but the number of labels.
 class AsOnGpus {
@@ -46,6 +45,8 @@ struct Choice {
   std::string model = "gpt2", recompute = "none";
   bool bf16 = true;
   double dropout = 0;
+  int64_t samples = 80;  // of a microbatch
+  int64_t hidden = 32, inner = 128, words = 2000, heads = 2;
 };
 
 Config config_of(const Choice& c) {
@@ -54,16 +55,16 @@ Config config_of(const Choice& c) {
        {{"config",
          {{"model_type", c.model},
           {"n_layer", 2},
-          {"n_head", 2},
-          {"n_embd", 32},
-          {"n_inner", 128},
+          {"n_head", c.heads},
+          {"n_embd", c.hidden},
+          {"n_inner", c.inner},
           {"n_positions", kLength},
-          {"vocab_size", 2000},
+          {"vocab_size", c.words},
           {"resid_pdrop", c.dropout},
           {"embd_pdrop", c.dropout},
           {"attn_pdrop", c.dropout}}}}},
       {"data", {{"train", "unused"}, {"tokenizer", "bytes"}, {"sequence_length", kLength}}},
-      {"training", {{"global_batch_size", kSamplesOfMicrobatch * kMicrobatches}, {"bf16", c.bf16}}},
+      {"training", {{"global_batch_size", c.samples * kMicrobatches}, {"bf16", c.bf16}}},
       {"smp_options",
        {{"microbatches", kMicrobatches}, {"pipeline", "simple"}, {"activation_checkpointing", c.recompute}}},
       {"runtime", {{"device", "cuda"}, {"communicator", "local"}}},
@@ -85,7 +86,7 @@ Peak peak_of(const Choice& choice) {
   const Plan& plan = planned.plan;
   Trainer trainer({config, plan, planned.model, make_rank_groups(plan.mesh, world, world), fake::device()}, 1);
   fill_parameters(config.model, planned.model, 1, trainer.parameters());
-  OnesSource data(kSamplesOfMicrobatch * kMicrobatches, kLength);
+  OnesSource data(choice.samples * kMicrobatches, kLength);
   const int64_t before = device_memory(fake::device()).allocated;
   at::accelerator::resetPeakStats(0);
   trainer.accumulate_gradients(data, 1);
@@ -93,21 +94,51 @@ Peak peak_of(const Choice& choice) {
   return {plan.activation_bytes_by_rank[0].in_use, device_memory(fake::device()).peak_allocated - before};
 }
 
+// What the plan leaves out: integers, which are the ids and labels of the step and, of the microbatch whose head runs,
+// the labels that positions predict, which of them are valid, and two copies counted from this rank's first word. What
+// is left is small: the samples' numbers, the loss, and GPT-J's table of angles.
+int64_t integers_of_step(const Choice& c) {
+  return kMicrobatches * c.samples * kLength * 2 * 8;
+}
+int64_t integers_of_head(const Choice& c) {
+  return c.samples * kLength * (3 * 8 + 1);
+}
+constexpr int64_t kSmall = 8192;
+
 }  // namespace
 
-// The head with its block of logits makes the peak. Integers, which the plan leaves out: ids and labels of the step; of
-// the microbatch the labels that positions predict, which of them are valid, and two copies counted from this rank's
-// first word. What is left is small: the samples' numbers, the loss, and GPT-J's table of angles.
-TEST_CASE("the plan's peak of activations in use is what a device's allocator counts, without integers") {
-  constexpr int64_t kIntegers = kMicrobatches * kTokens * 2 * 8 + kTokens * (3 * 8 + 1), kSmall = 8192;
+TEST_CASE("the plan's peak of activations in use is what a device's allocator counts, where the head makes it") {
   for (const char* model : {"gpt2", "gptj"})
     for (const char* recompute : {"none", "each"})
       for (const bool bf16 : {true, false})
         for (const double dropout : {0.0, 0.1}) {
           CAPTURE(model, recompute, bf16, dropout);
-          const Peak peak = peak_of({model, recompute, bf16, dropout});
-          CHECK(peak.measured >= peak.planned + kIntegers);
-          CHECK(peak.measured <= peak.planned + kIntegers + kSmall);
+          const Choice choice{.model = model, .recompute = recompute, .bf16 = bf16, .dropout = dropout};
+          const int64_t integers = integers_of_step(choice) + integers_of_head(choice);
+          const Peak peak = peak_of(choice);
+          CHECK(peak.measured >= peak.planned + integers);
+          CHECK(peak.measured <= peak.planned + integers + kSmall);
+        }
+}
+
+// With narrow MLPs and few words. Heads of 32 and, beyond what our kernels compute, of 256 features.
+TEST_CASE("the plan's peak of activations in use is what a device's allocator counts, where attention makes it") {
+  for (const char* model : {"gpt2", "gptj"})
+    for (const char* recompute : {"none", "selective"})
+      for (const int64_t head_dim : {32, 256})
+        for (const double dropout : {0.0, 0.1}) {
+          CAPTURE(model, recompute, head_dim, dropout);
+          const Choice choice{.model = model,
+                              .recompute = recompute,
+                              .dropout = dropout,
+                              .samples = 8,
+                              .hidden = 256,
+                              .inner = 32,
+                              .words = 64,
+                              .heads = 256 / head_dim};
+          const Peak peak = peak_of(choice);
+          CHECK(peak.measured >= peak.planned + integers_of_step(choice));
+          CHECK(peak.measured <= peak.planned + integers_of_step(choice) + kSmall);
         }
 }
 
