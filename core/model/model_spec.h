@@ -78,6 +78,7 @@ struct KeptCase {
   int64_t element_bytes = 4;         // of activations inside layers
   int64_t border_bytes = 4;          // of an element between layers
   bool recompute_attention = false;  // "selective"
+  bool attention_in_fp32 = false;    // HalfOptions::attention_in_fp32
   bool on_accelerator = false;       // the rank computes on one
   auto operator<=>(const KeptCase&) const = default;
 };

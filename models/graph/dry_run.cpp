@@ -58,7 +58,7 @@ struct DryCase {
   int t = 0, t_degree = 1;
   bool sequence_parallel = false;
   int64_t element_bytes = 4, border_bytes = 4;
-  bool recompute_attention = false;
+  bool recompute_attention = false, attention_in_fp32 = false;
 };
 
 at::ScalarType type_of(int64_t bytes) {
@@ -129,6 +129,7 @@ class DryLayer {
     LayerBuild build{.spec = &spec, .tp = &comm_, .sequence_parallel = at.sequence_parallel};
     for (auto& param : params_) build.params.push_back(&param);
     if (at.border_bytes != at.element_bytes) build.half.border = type_of(at.border_bytes);
+    build.half.attention_in_fp32 = at.attention_in_fp32;
     layer_ = spec.build(build);
     const int64_t rows = border_rows(batch_.tokens(), at.t_degree, at.sequence_parallel);
     for (const auto& tensor : input)
@@ -197,7 +198,8 @@ DryBytes dry_bytes(const LayerSpec& layer, const std::vector<BorderTensor>& inpu
                     .sequence_parallel = at.rows < at.tokens,
                     .element_bytes = at.element_bytes,
                     .border_bytes = at.border_bytes,
-                    .recompute_attention = at.recompute_attention};
+                    .recompute_attention = at.recompute_attention,
+                    .attention_in_fp32 = at.attention_in_fp32};
   DryBytes result;
   const RepresentedDevice device(at.on_accelerator);
   MetaBytes bytes;

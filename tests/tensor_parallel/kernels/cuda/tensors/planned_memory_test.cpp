@@ -45,6 +45,7 @@ struct Choice {
   std::string model = "gpt2", recompute = "none";
   bool bf16 = true;
   double dropout = 0;
+  bool attention_in_fp32 = false;
   int64_t samples = 80;  // of a microbatch
   int64_t hidden = 32, inner = 128, words = 2000, heads = 2;
 };
@@ -64,7 +65,10 @@ Config config_of(const Choice& c) {
           {"embd_pdrop", c.dropout},
           {"attn_pdrop", c.dropout}}}}},
       {"data", {{"train", "unused"}, {"tokenizer", "bytes"}, {"sequence_length", kLength}}},
-      {"training", {{"global_batch_size", c.samples * kMicrobatches}, {"bf16", c.bf16}}},
+      {"training",
+       {{"global_batch_size", c.samples * kMicrobatches},
+        {"bf16", c.bf16},
+        {"attention_in_fp32", c.attention_in_fp32}}},
       {"smp_options",
        {{"microbatches", kMicrobatches}, {"pipeline", "simple"}, {"activation_checkpointing", c.recompute}}},
       {"runtime", {{"device", "cuda"}, {"communicator", "local"}}},
@@ -126,20 +130,22 @@ TEST_CASE("the plan's peak of activations in use is what a device's allocator co
   for (const char* model : {"gpt2", "gptj"})
     for (const char* recompute : {"none", "selective"})
       for (const int64_t head_dim : {32, 256})
-        for (const double dropout : {0.0, 0.1}) {
-          CAPTURE(model, recompute, head_dim, dropout);
-          const Choice choice{.model = model,
-                              .recompute = recompute,
-                              .dropout = dropout,
-                              .samples = 8,
-                              .hidden = 256,
-                              .inner = 32,
-                              .words = 64,
-                              .heads = 256 / head_dim};
-          const Peak peak = peak_of(choice);
-          CHECK(peak.measured >= peak.planned + integers_of_step(choice));
-          CHECK(peak.measured <= peak.planned + integers_of_step(choice) + kSmall);
-        }
+        for (const double dropout : {0.0, 0.1})
+          for (const bool attention_in_fp32 : {false, true}) {
+            CAPTURE(model, recompute, head_dim, dropout, attention_in_fp32);
+            const Choice choice{.model = model,
+                                .recompute = recompute,
+                                .dropout = dropout,
+                                .attention_in_fp32 = attention_in_fp32,
+                                .samples = 8,
+                                .hidden = 256,
+                                .inner = 32,
+                                .words = 64,
+                                .heads = 256 / head_dim};
+            const Peak peak = peak_of(choice);
+            CHECK(peak.measured >= peak.planned + integers_of_step(choice));
+            CHECK(peak.measured <= peak.planned + integers_of_step(choice) + kSmall);
+          }
 }
 
 }  // namespace shardline::planned_memory_test
