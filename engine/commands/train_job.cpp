@@ -150,7 +150,7 @@ std::string check_devices(const JobParts& parts, const RankContext& context) {
   if (!is_accelerator(context.device)) return "";
   const auto rooms = gather_rooms(*context.world, context.device);
   if (!context.first()) return "";
-  check_rooms(rooms, tensor_bytes_by_rank(parts.plan));
+  check_rooms(rooms, tensor_bytes_by_rank(placed_layers(parts.plan)));
   return sharing_note(rooms);
 }
 

@@ -52,7 +52,7 @@ Forecast make_forecast(const Config& config, const Machines& machines, const Pla
                     .precision = plan.workload.precision(),
                     .layout = plan.layout,
                     .step = forecast_step(machines, plan),
-                    .memory = memory_by_rank(machines.cluster, placed_layers(plan)),
+                    .memory = memory_by_rank(placed_layers(plan)),
                     .parameters = plan.workload.spec.parameter_count(),
                     .flops_per_step = model_flops(plan.workload)};
   forecast.fit = fit_of(machines, plan, forecast.memory);

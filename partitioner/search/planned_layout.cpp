@@ -99,7 +99,7 @@ Cut cut_model(const Workload& workload, const Machines& machines, const Layout& 
   const auto problem = partition_problem(workload, machines, layout, schedule, spans, prices, memory_weight);
   const auto cut_within = [&](double room) {
     Cut cut{cut_layers(problem, room), {}};
-    cut.memory = memory_by_stage(cluster, {workload, layout, schedule, cut.chunk_of_layer});
+    cut.memory = memory_by_stage({workload, layout, schedule, cut.chunk_of_layer});
     return cut;
   };
   const Cut cut = cut_within(cluster.memory_bytes);

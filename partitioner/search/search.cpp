@@ -333,7 +333,7 @@ class Searcher {
       entry.cannot_fit = cat("needs ", in_gib(entry.bytes), " GiB or more of ", in_gib(room),
                              " for states and kept activations alone");
     } else if (ranking_ == Ranking::memory) {
-      const MemoryBytes device = device_bytes(machines_.cluster, layout);
+      const MemoryBytes device = device_bytes(layout);
       entry.score = least_of_largest_stage(least, blocks) + passing + device.communication + device.workspace;
     } else {
       entry.score = score(layout, seconds, 0);

@@ -154,7 +154,6 @@ TEST_CASE("the search chooses what is sharded, and over how many replicas") {
 TEST_CASE("no layout that fits exactly is dropped by a bound") {
   auto job = job_on_p4d(1, published_gpt(16, 1024, 8, false, 51200, 1024), 1024, 32);
   job.workload.software.own_ops = true;
-  job.machines.cluster.multiprocessors = 0;  // no runtime of a GPU
   SearchSpace space{.microbatch_sizes = {1, 4}, .schedules = {"simple", "interleaved", "interleaved_1f1b", "zbv"}};
   space.chunks = {2};
   space.base.on_accelerators = GENERATE(false, true);
@@ -201,7 +200,6 @@ TEST_CASE("no layout that fits exactly is dropped by a bound") {
 TEST_CASE("no cut is avoided in memory that it fits exactly") {
   auto job = job_on_p4d(1, published_gpt(16, 1024, 8, false, 51200, 1024), 1024, 32);
   job.workload.software.own_ops = true;
-  job.machines.cluster.multiprocessors = 0;  // no runtime of a GPU
   const bool on_accelerators = GENERATE(false, true);
   for (const char* schedule : {"zbv", "dualpipev", "interleaved"})
     for (const int pipeline : {2, 4}) {
