@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <cstdlib>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "core/comm/communicator_base.h"
@@ -50,23 +49,12 @@ json versions_json() {
           {"cuda", cuda_json()}};
 }
 
-// MemAvailable in /proc/meminfo: the bytes that programs can allocate without swapping. 0 if that file does not exist.
-int64_t available_memory() {
-  std::ifstream file("/proc/meminfo");
-  for (std::string key; file >> key;) {
-    int64_t kibibytes = 0;
-    if (key == "MemAvailable:" && file >> kibibytes) return 1024 * kibibytes;
-    std::getline(file, key);
-  }
-  return 0;
-}
-
 json host_json() {
   return {{"name", host_name()},
           {"cores", sysconf(_SC_NPROCESSORS_ONLN)},
           {"usable_cores", usable_cores()},
-          {"memory_bytes", int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGE_SIZE)},
-          {"available_bytes", available_memory()},
+          {"memory_bytes", static_cast<int64_t>(host_memory_size())},
+          {"available_bytes", static_cast<int64_t>(available_host_memory())},
           {"products", products_in_use()},
           {"native_bf16", multiplies_natively(at::kBFloat16)}};
 }

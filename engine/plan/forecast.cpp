@@ -1,5 +1,7 @@
 #include "engine/plan/forecast.h"
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "engine/config/config.h"
 #include "engine/observe/format.h"
@@ -40,6 +42,13 @@ void add_totals(const Config& config, Forecast& forecast) {
 }
 
 }  // namespace
+
+double Forecast::most_host_bytes() const {
+  std::vector<double> by_node(cluster.nodes);
+  for (size_t rank = 0; rank < memory.size(); ++rank)
+    by_node[cluster.node_of(static_cast<int>(rank))] += memory[rank].host;
+  return *std::max_element(by_node.begin(), by_node.end());
+}
 
 StepEstimate forecast_step(const Machines& machines, const Plan& plan) {
   const auto spans = spans_of(machines, plan);

@@ -42,7 +42,7 @@ void add_states(MemoryBytes& bytes, const Workload& workload, const ParameterEle
   const double rounded = types.values == types.exact ? 0 : static_cast<double>(width_of(types.values)) * trained;
   const double states = state_bytes(workload, elements);
   if (on_host)
-    bytes.host = states + 2 * exact + rounded;
+    bytes.host += states + 2 * exact + rounded;
   else
     bytes.optimizer = states + (types.values == types.exact ? 0 : exact);
 }
@@ -59,6 +59,7 @@ MemoryBytes tensor_bytes(const PlacedLayers& placed, Coordinates at, const std::
                     .communication = static_cast<double>(peak.total - peak.in_use),
                     .workspace = static_cast<double>(peak.in_use - peak.kept)};
   add_states(bytes, placed.workload, elements, placed.layout.states_on_host);
+  if (placed.layout.on_accelerators) bytes.host += static_cast<double>(peak.offloaded);  // CPU ranks offload to files
   return bytes;
 }
 

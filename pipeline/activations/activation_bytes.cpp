@@ -28,7 +28,7 @@ class Walk {
       if (op == Op::backward_input) backward(list_[i], weights_follow(list_, i));
       if (op == Op::backward_weight) live_.remove(waiting_[{microbatch, chunk}]);
     }
-    return {live_.peak(), in_use_, total_};
+    return {live_.peak(), in_use_, total_, offload_space_};
   }
 
  private:
@@ -48,6 +48,7 @@ class Walk {
       if (!out || !may_move_out(choices_.offload, group.recomputed)) continue;
       live_.remove(kept);
       away_[{instruction.microbatch, instruction.chunk}] += kept;
+      store(instruction, kept);
     }
   }
 
@@ -56,7 +57,17 @@ class Walk {
     if (const auto found = away_.extract({instruction.microbatch, instruction.chunk})) live_.add(found.mapped());
   }
 
+  void store(const Instruction& instruction, int64_t bytes) {
+    stored_[{instruction.microbatch, instruction.chunk}].push_back(bytes);
+    if (int64_t& free = free_space_[bytes]; free > 0)
+      --free;
+    else
+      offload_space_ += bytes;
+  }
+
   void backward(const Instruction& instruction, bool drain) {
+    if (const auto found = stored_.extract({instruction.microbatch, instruction.chunk}))
+      for (const int64_t bytes : found.mapped()) ++free_space_[bytes];
     const auto& layers = layers_of(instruction);
     const auto groups = layer_groups(layers, choices_.recompute);
     for (size_t g = groups.size(); g-- > 0;) {
@@ -94,10 +105,12 @@ class Walk {
   const ActivationChoices& choices_;
   const std::vector<LayerBytes>& bytes_;
   const std::vector<int64_t>& messages_;
-  size_t place_ = 0;                                       // index in the list
-  std::map<std::pair<int, int>, int64_t> away_, waiting_;  // by microbatch and chunk
+  size_t place_ = 0;                                            // index in the list
+  std::map<std::pair<int, int>, int64_t> away_, waiting_;       // by microbatch and chunk
+  std::map<std::pair<int, int>, std::vector<int64_t>> stored_;  // likewise, the sizes of what is offloaded
+  std::map<int64_t, int64_t> free_space_;                       // number of free places by size
   LiveBytes live_;
-  int64_t in_use_ = 0, total_ = 0;
+  int64_t in_use_ = 0, total_ = 0, offload_space_ = 0;
 };
 
 }  // namespace

@@ -33,6 +33,8 @@ struct ActivationPeak {
   int64_t kept = 0;    // between instructions and layers; counted exactly
   int64_t in_use = 0;  // including workspace while layers run
   int64_t total = 0;   // including messages
+  // The space that offloaded tensors take, which is reused by the size of what a layer or group stores.
+  int64_t offloaded = 0;
   bool operator==(const ActivationPeak&) const = default;
 };
 

@@ -120,7 +120,12 @@ void copy_to_host(const at::Tensor& from, const at::Tensor& to, bool non_blockin
     return copy.wait();
   }
   copy.uses(to, true);
-  std::erase_if(runtime().transfers, [&](const Transfer& other) { return other.to_host && overlaps(other.host, to); });
+  // Copies that this one comes after, as was just checked.
+  std::erase_if(runtime().transfers, [&](Transfer& other) {
+    if (!overlaps(other.host, to)) return false;
+    if (!other.to_host) runtime().end_transfer(other);
+    return true;
+  });
   SL_ASSERT(to.is_contiguous(), "a copy to strided host memory that the host does not wait for");
   runtime().transfers.push_back({copy.stream(), copy.time(), true, to, flat_clone(values.to(to.scalar_type()))});
   to.view(-1).view(at::kByte).fill_(0xff);
