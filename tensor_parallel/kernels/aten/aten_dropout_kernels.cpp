@@ -52,7 +52,7 @@ at::Tensor probability_factors(const at::Tensor& scores, const AttentionDropout&
   const at::Tensor query = head.view({heads, 1, 1}) * dropout.max_positions + place.unsqueeze(1);
   const at::Tensor element = query * dropout.max_positions + place;  // [heads, length, length]
   const at::Tensor factors = at::empty(scores.sizes(), scores.options());
-  for (int64_t b = 0; b < scores.size(0); ++b)
+  for (int64_t b = 0; b < scores.size(0) && !scores.is_meta(); ++b)  // dry runs leave the masks' integers out
     factors.select(0, b).copy_(random_keep({dropout.seed, dropout.op, dropout.step}, dropout.samples.select(0, b),
                                            element, 1 - dropout.probability));
   return factors.mul(kept_scale(dropout.probability));

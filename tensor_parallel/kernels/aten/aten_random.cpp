@@ -1,7 +1,6 @@
 #include "tensor_parallel/kernels/aten/aten_random.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/bitwise_right_shift.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/where.h>
 
@@ -16,7 +15,7 @@ constexpr int64_t kMultiplier0 = kPhiloxMultiplier0, kMultiplier1 = kPhiloxMulti
 
 // The halves of a product modulo 2^64.
 at::Tensor high(const at::Tensor& product) {
-  return at::bitwise_right_shift(product, 32).bitwise_and_(kLowHalf);
+  return product.__rshift__(32).bitwise_and_(kLowHalf);
 }
 at::Tensor low(const at::Tensor& product) {
   return product.bitwise_and(kLowHalf);
@@ -26,9 +25,9 @@ at::Tensor low(const at::Tensor& product) {
 
 at::Tensor random_keep(const RandomStream& stream, const at::Tensor& sample, const at::Tensor& element,
                        double probability_of_keeping) {
-  const at::Tensor block = at::bitwise_right_shift(element, 2);
-  std::array<at::Tensor, 4> c = {low(block), at::bitwise_right_shift(block, 32).bitwise_or_(int64_t{stream.op} << 16),
-                                 sample, at::full_like(sample, int64_t{stream.step})};
+  const at::Tensor block = element.__rshift__(2);
+  std::array<at::Tensor, 4> c = {low(block), block.__rshift__(32).bitwise_or_(int64_t{stream.op} << 16), sample,
+                                 at::full_like(sample, int64_t{stream.step})};
   auto key0 = static_cast<uint32_t>(stream.seed), key1 = static_cast<uint32_t>(stream.seed >> 32);
   for (int round = 0; round < 10; ++round, key0 += kPhiloxWeyl0, key1 += kPhiloxWeyl1) {
     const at::Tensor product0 = c[0] * kMultiplier0, product1 = c[2] * kMultiplier1;
