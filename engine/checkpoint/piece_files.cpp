@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "core/error.h"
 #include "models/files/hf_layout.h"
@@ -21,8 +22,10 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-// What the header of a safetensors file says.
-struct Head {
+}  // namespace
+
+// The contents of the header of a safetensors file.
+struct PieceFiles::Head {
   struct Tensor {
     uint64_t end = 0;
     std::string name;
@@ -30,6 +33,7 @@ struct Head {
   uint64_t data = 0;                   // the byte of the file at which the data begin
   std::map<uint64_t, Tensor> tensors;  // by their first byte of the data; of a damaged header, what can be read
 
+  static std::map<uint64_t, Tensor> tensors_in(std::string_view header);
   // "h.0.attn.c_attn.weight: ", or "header: ", which is damaged itself where it names no tensor.
   std::string owner_of(uint64_t byte) const {
     const auto after = byte < data ? tensors.begin() : tensors.upper_bound(byte - data);
@@ -39,8 +43,8 @@ struct Head {
   }
 };
 
-std::map<uint64_t, Head::Tensor> tensors_in(std::string_view header) {
-  std::map<uint64_t, Head::Tensor> tensors;
+std::map<uint64_t, PieceFiles::Head::Tensor> PieceFiles::Head::tensors_in(std::string_view header) {
+  std::map<uint64_t, Tensor> tensors;
   const json parsed = json::parse(header, nullptr, /*allow_exceptions=*/false);
   if (!parsed.is_object()) return tensors;
   for (const auto& [name, entry] : parsed.items()) {
@@ -51,8 +55,6 @@ std::map<uint64_t, Head::Tensor> tensors_in(std::string_view header) {
   }
   return tensors;
 }
-
-}  // namespace
 
 // It is read, not mapped: where a disk fails that is an error, and not the end of the process.
 class PieceFiles::File {
@@ -108,7 +110,7 @@ class PieceFiles::File {
     read(reinterpret_cast<char*>(&length), 0, std::min(sizeof length, first_bytes_));
     const Head without{.data = sizeof length + std::min<uint64_t>(length, std::numeric_limits<int64_t>::max())};
     if (length > kLongestSafetensorsHeader || without.data > first_bytes_) return without;
-    return {without.data, tensors_in(text(sizeof length, without.data))};
+    return {without.data, Head::tensors_in(text(sizeof length, without.data))};
   }
 
   int fd_;

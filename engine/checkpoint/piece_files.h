@@ -51,6 +51,7 @@ class PieceFiles {
 
  private:
   class File;
+  struct Head;
   struct Place {
     bool listed = false;
     const File* file = nullptr;
