@@ -32,6 +32,10 @@ double least_kept(const Layout& layout, int stage) {
   }
 }
 
+bool same_recompute(const Layout& layout, size_t a, size_t b) {
+  return layout.recompute.empty() || layout.recompute[a] == layout.recompute[b];
+}
+
 // Returns how many recomputed layers may share one kept input, that of the first; 1 if the layer is not recomputed.
 int group_of(const Layout& layout, size_t layer) {
   return layout.recomputed(layer) == Recompute::What::layers ? layout.recompute[layer].group : 1;
@@ -99,7 +103,7 @@ std::vector<BlockNeed> block_needs(const Workload& workload, const Layout& layou
   std::vector<BlockNeed> needs;
   for (size_t i = 0; i < layers.size(); ++i) {
     if (!layers[i].is_block) continue;
-    if (!needs.empty() && alike(layers[i], layers[i - 1]) && layout.recomputed(i) == layout.recomputed(i - 1)) continue;
+    if (!needs.empty() && alike(layers[i], layers[i - 1]) && same_recompute(layout, i, i - 1)) continue;
     const LayerBytes bytes = layer_bytes(workload, layout, 0, i);
     const int64_t kept = kept_bytes(layout, i, bytes) - moved_bytes(layout, i, bytes);
     const auto running = static_cast<double>(running_bytes(workload, layout, i, bytes));
