@@ -23,7 +23,10 @@ double least_kept(const Layout& layout, int stage) {
     case ScheduleKind::simple:
       return m;
     case ScheduleKind::interleaved_1f1b:
-      return std::min<double>(m, (2.0 * (p - stage - 1) + (v - 1.0) * p + 1) / v);
+      // Of a stage's chunks the last one keeps the fewest, and may have all blocks: the microbatches that pass it
+      // before the first backward.
+      if (v > 1) return std::min({m, p, 2 * (p - stage) - 1});
+      [[fallthrough]];
     case ScheduleKind::interleaved:
     case ScheduleKind::zb_h1:
       return std::min(m, p - stage);

@@ -30,12 +30,8 @@ class Random {
   std::mt19937 random_{23};
 };
 
-const std::vector<Recompute> kStrategies = {{},
-                                            {What::attention},
-                                            {What::layers},
-                                            {What::layers, 2},
-                                            {What::layers, 3},
-                                            {What::layers, Recompute::kAll}};
+const std::vector<Recompute> kStrategies = {
+    {}, {What::attention}, {What::layers}, {What::layers, 2}, {What::layers, 3}, {What::layers, Recompute::kAll}};
 
 // One strategy for all blocks, or each block's own, with long runs or without.
 std::vector<Recompute> random_recompute(Random& random, const ModelSpec& spec) {
@@ -65,10 +61,11 @@ Sharding random_sharding(Random& random, int replicas) {
 Layout random_layout(Random& random, const ModelSpec& spec) {
   Layout layout;
   layout.schedule = random.one_of<ScheduleSource>(
-      {"simple", "interleaved", "zb_h1", "zb_h2", "zbv", "dualpipev"});
+      {"simple", "interleaved", "interleaved_1f1b", "interleaved_1f1b", "zb_h1", "zb_h2", "zbv", "dualpipev"});
   const auto layers = static_cast<int>(spec.layers.size());
   do {
     layout.pipeline = random.whole(1, 5);
+    layout.chunks_per_stage = layout.schedule.kind == ScheduleKind::interleaved_1f1b ? random.whole(1, 5) : 1;
   } while (layout.pipeline * std::max(layout.chunks_per_stage, own_chunks_per_stage(layout.schedule.kind)) > layers);
   layout.microbatches = random.whole(1, 13);
   if (random.whole(0, 4) == 0) layout.active_microbatches = random.whole(1, layout.microbatches);
