@@ -226,7 +226,7 @@ int64_t most_open(const StageLayouts& layouts, const std::vector<Instruction>& l
   OpenGradients gradients(layouts, placed.stage_of_layer.size(), placed.layout.sharding);
   for (size_t i = 0; i < list.size(); ++i) {
     const auto& layers = layers_of_chunk[list[i].chunk];
-    const bool whole_backward = list[i].op == Op::backward_input && weights_follow(list, i);
+    const bool whole_backward = weights_follow(list, i);
     const bool weights_alone = list[i].op == Op::backward_weight && (i == 0 || !weights_follow(list, i - 1));
     if (list[i].op == Op::forward && &layers == &layers_of_chunk.back())
       gradients.open(layers.back(), false);  // the loss

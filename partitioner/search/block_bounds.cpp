@@ -23,13 +23,20 @@ double least_kept(const Layout& layout, int stage) {
     case ScheduleKind::simple:
       return m;
     case ScheduleKind::interleaved_1f1b:
-      return std::min<double>(m, (2.0 * (p - stage - 1) + (v - 1.0) * p + 1) / v);
+      // Of a stage's chunks the last one keeps the fewest, and may have all blocks: the microbatches that pass it
+      // before the first backward.
+      if (v > 1) return std::min({m, p, 2 * (p - stage) - 1});
+      [[fallthrough]];
     case ScheduleKind::interleaved:
     case ScheduleKind::zb_h1:
       return std::min(m, p - stage);
     default:
       return 1;
   }
+}
+
+bool same_recompute(const Layout& layout, size_t a, size_t b) {
+  return layout.recompute.empty() || layout.recompute[a] == layout.recompute[b];
 }
 
 // Returns how many recomputed layers may share one kept input, that of the first; 1 if the layer is not recomputed.
@@ -99,7 +106,7 @@ std::vector<BlockNeed> block_needs(const Workload& workload, const Layout& layou
   std::vector<BlockNeed> needs;
   for (size_t i = 0; i < layers.size(); ++i) {
     if (!layers[i].is_block) continue;
-    if (!needs.empty() && alike(layers[i], layers[i - 1]) && layout.recomputed(i) == layout.recomputed(i - 1)) continue;
+    if (!needs.empty() && alike(layers[i], layers[i - 1]) && same_recompute(layout, i, i - 1)) continue;
     const LayerBytes bytes = layer_bytes(workload, layout, 0, i);
     const int64_t kept = kept_bytes(layout, i, bytes) - moved_bytes(layout, i, bytes);
     const auto running = static_cast<double>(running_bytes(workload, layout, i, bytes));

@@ -108,7 +108,7 @@ bool is_receive(Op op) {
 
 bool weights_follow(const std::vector<Instruction>& list, size_t place) {
   const Instruction weights{Op::backward_weight, list[place].microbatch, list[place].chunk};
-  return place + 1 < list.size() && list[place + 1] == weights;
+  return list[place].op == Op::backward_input && place + 1 < list.size() && list[place + 1] == weights;
 }
 
 bool Simulation::finished(const Schedule& schedule) const {

@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <ctime>
+#include <tuple>
 
 #include "core/error.h"
 #include "tests/partitioner/cost/published.h"
@@ -19,6 +20,22 @@ Planning job_on_p4d(int nodes, const ModelSpec& spec, int length, int batch) {
                {read_cluster(SHARDLINE_CLUSTERS "/p4d.24xlarge.json")}};
   job.machines.cluster.nodes = nodes;
   return job;
+}
+
+SearchSpace only(const Layout& layout) {
+  return {.base = layout,
+          .worlds = {layout.world()},
+          .tensor = {layout.tensor},
+          .pipeline = {layout.pipeline},
+          .replicas = {layout.replicas},
+          .microbatch_sizes = {layout.microbatch_size},
+          .schedules = {layout.schedule},
+          .chunks = {layout.chunks_per_stage},
+          .recompute = {layout.recompute},
+          .sharded = {layout.sharding.level},
+          .sharding_degrees = {layout.sharding.degree},
+          .sequence_parallel = {layout.sequence_parallel},
+          .offload = {layout.offload}};
 }
 
 }  // namespace
@@ -226,22 +243,39 @@ TEST_CASE("no layout that fits exactly is dropped by a bound") {
     const double bytes = plan_layout(job, layout).fit.bytes;
     auto just_enough = job;
     just_enough.machines.cluster.memory_bytes = bytes;
-    const auto found = search(just_enough, {.base = layout,
-                                            .worlds = {layout.world()},
-                                            .tensor = {layout.tensor},
-                                            .pipeline = {layout.pipeline},
-                                            .replicas = {layout.replicas},
-                                            .microbatch_sizes = {layout.microbatch_size},
-                                            .schedules = {layout.schedule},
-                                            .chunks = {layout.chunks_per_stage},
-                                            .recompute = {layout.recompute},
-                                            .sharded = {layout.sharding.level},
-                                            .sharding_degrees = {layout.sharding.degree},
-                                            .sequence_parallel = {layout.sequence_parallel},
-                                            .offload = {layout.offload}});
+    const auto found = search(just_enough, only(layout));
     CAPTURE(to_string(layout), found.losers.empty() ? "" : found.losers.front().reason);
     REQUIRE(found.best.size() == 1);
     CHECK(found.best.front().fit.bytes == bytes);
+  }
+}
+
+// With less memory than the unconstrained cut needs, most blocks are in the chunks that keep the fewest microbatches.
+TEST_CASE("no layout that fits by a cut for its memory is dropped by a bound") {
+  auto job = job_on_p4d(1, published_gpt(8, 256, 24, false, 512, 256), 256, 0);
+  job.workload.software.own_ops = true;
+  job.machines.cluster.multiprocessors = 0;  // no runtime of a GPU
+  const auto selective = recompute_blocks(job.workload.spec, What::attention);
+  for (const auto& [pipeline, chunks, microbatches, recompute] :
+       std::vector<std::tuple<int, int, int, std::vector<Recompute>>>{
+           {2, 2, 16, {}}, {2, 3, 16, {}}, {2, 2, 8, selective}, {4, 2, 8, {}}}) {
+    const Layout layout{.pipeline = pipeline,
+                        .microbatches = microbatches,
+                        .schedule = "interleaved_1f1b",
+                        .chunks_per_stage = chunks,
+                        .recompute = recompute};
+    job.workload.global_batch = microbatches;
+    job.machines.cluster.memory_bytes = 1e15;
+    const auto free = plan_layout(job, layout);
+    double too_little = 0, enough = free.fit.bytes;
+    for (int halving = 0; halving < 10; ++halving) {
+      job.machines.cluster.memory_bytes = (too_little + enough) / 2;
+      (plan_layout(job, layout).fit.fits ? enough : too_little) = job.machines.cluster.memory_bytes;
+    }
+    job.machines.cluster.memory_bytes = enough;
+    CAPTURE(to_string(layout), enough, free.fit.bytes);
+    CHECK(plan_layout(job, layout).chunk_of_layer != free.chunk_of_layer);
+    CHECK(search(job, only(layout)).best.size() == 1);
   }
 }
 

@@ -4,7 +4,9 @@
 
 #include "core/error.h"
 #include "pipeline/schedule/checker.h"
+#include "pipeline/schedule/kinds/schedule_generators.h"
 #include "pipeline/schedule/pictures/schedule_grid.h"
+#include "pipeline/schedule/schedule_simulation.h"
 #include "tests/pipeline/messages_of_errors.h"
 
 #include "tests/catch.h"
@@ -88,6 +90,17 @@ TEST_CASE("1F1B needs a send buffer exactly when neighbours send to each other a
   CHECK(check_schedule(one_forward_one_backward(4, 8, 1)).send_buffers == 0);
   CHECK(check_schedule(one_forward_one_backward(1, 8, 0)).send_buffers == 0);
   CHECK_THROWS_AS(check_schedule(one_forward_one_backward(4, 8, 0), 0), ScheduleError);
+}
+
+TEST_CASE("weight gradients that run after a message are not part of a whole backward") {
+  const auto split = zb_h1(2, 1, 0);
+  REQUIRE(words(split, 1) == "ra0 F0 B0 sg0 W0 reduce");
+  for (size_t place = 0; place < split.instructions[1].size(); ++place)
+    CHECK_FALSE(weights_follow(split.instructions[1], place));
+  const auto whole = one_forward_one_backward(2, 1, 0);
+  REQUIRE(words(whole, 1) == "ra0 F0 B0 W0 sg0 reduce");
+  for (size_t place = 0; place < whole.instructions[1].size(); ++place)
+    CHECK(weights_follow(whole.instructions[1], place) == (place == 2));
 }
 
 TEST_CASE("fewer active microbatches cost no more than their round trips") {

@@ -1,0 +1,164 @@
+#include "partitioner/search/block_bounds.h"
+
+#include <algorithm>
+#include <random>
+
+#include "tests/partitioner/cost/published.h"
+#include "tests/partitioner/planning.h"
+
+#include "tests/catch.h"
+
+namespace shardline::block_bounds_test {
+namespace {
+
+using Level = Sharding::Level;
+
+class Random {
+ public:
+  int whole(int from, int to) { return std::uniform_int_distribution(from, to)(random_); }
+  bool coin() { return whole(0, 1) == 1; }
+  template <class Value>
+  Value& one_of(std::vector<Value>& values) {
+    return values[whole(0, static_cast<int>(values.size()) - 1)];
+  }
+  template <class Value>
+  Value one_of(const std::vector<Value>& values) {
+    return values[whole(0, static_cast<int>(values.size()) - 1)];
+  }
+
+ private:
+  std::mt19937 random_{23};
+};
+
+const std::vector<Recompute> kStrategies = {
+    {}, {What::attention}, {What::layers}, {What::layers, 2}, {What::layers, 3}, {What::layers, Recompute::kAll}};
+
+// One strategy for all blocks, or each block's own, with long runs or without.
+std::vector<Recompute> random_recompute(Random& random, const ModelSpec& spec) {
+  const int runs = random.one_of<int>({1, 4, 16});  // a strategy changes after as many blocks on average
+  std::vector<Recompute> by_layer(spec.layers.size());
+  Recompute now = random.one_of(kStrategies);
+  const bool mixed = random.coin();
+  for (size_t i = 0; i < by_layer.size(); ++i) {
+    if (!spec.layers[i].is_block) continue;
+    if (mixed && random.whole(1, runs) == 1) now = random.one_of(kStrategies);
+    by_layer[i] = now;
+  }
+  return by_layer;
+}
+
+Sharding random_sharding(Random& random, int replicas) {
+  Sharding sharding{.level = random.one_of<Level>({Level::none, Level::optimizer, Level::gradients, Level::weights})};
+  if (sharding.level == Level::none) return sharding;
+  sharding.degree = replicas;
+  if (random.coin()) sharding.whole_below = 1000;
+  if (random.coin()) sharding.most_gathered = random.whole(1, 100'000);
+  if (random.coin()) sharding.most_reduced = random.whole(1, 100'000);
+  return sharding;
+}
+
+// Any that the model's layers are enough for.
+Layout random_layout(Random& random, const ModelSpec& spec) {
+  Layout layout;
+  layout.schedule = random.one_of<ScheduleSource>(
+      {"simple", "interleaved", "interleaved_1f1b", "interleaved_1f1b", "zb_h1", "zb_h2", "zbv", "dualpipev"});
+  const auto layers = static_cast<int>(spec.layers.size());
+  do {
+    layout.pipeline = random.whole(1, 5);
+    layout.chunks_per_stage = layout.schedule.kind == ScheduleKind::interleaved_1f1b ? random.whole(1, 5) : 1;
+  } while (layout.pipeline * std::max(layout.chunks_per_stage, own_chunks_per_stage(layout.schedule.kind)) > layers);
+  layout.microbatches = random.whole(1, 13);
+  if (random.whole(0, 4) == 0) layout.active_microbatches = random.whole(1, layout.microbatches);
+  layout.tensor = random.whole(1, 2);
+  layout.sequence_parallel = layout.tensor > 1 && random.coin();
+  layout.replicas = random.one_of<int>({1, 2, 4});
+  layout.microbatch_size = random.whole(1, 2);
+  layout.recompute = random_recompute(random, spec);
+  layout.sharding = random_sharding(random, layout.replicas);
+  layout.offload = {.enabled = random.coin(), .horizon = random.whole(0, 6), .everything = random.coin()};
+  layout.states_on_host = random.whole(0, 4) == 0;
+  layout.on_accelerators = random.coin();
+  return layout;
+}
+
+// Looks for a cut that needs little memory: moves borders between chunks to and fro, from a random start.
+class LightCut {
+ public:
+  LightCut(Random& random, const Workload& workload, const Layout& layout)
+      : random_(random), workload_(workload), layout_(layout), schedule_(training_schedule(layout)) {
+    sizes.assign(schedule_.chunks(), 1);
+    for (size_t placed = sizes.size(); placed < workload.spec.layers.size(); ++placed) ++random.one_of(sizes);
+    bytes = count();
+    for (int move = 0; move < 60; ++move) improve();
+  }
+
+  std::vector<int> sizes;  // layers by chunk
+  double bytes = 0;        // of the largest stage
+
+ private:
+  double count() const {
+    std::vector<int> chunk_of_layer;
+    for (size_t chunk = 0; chunk < sizes.size(); ++chunk)
+      chunk_of_layer.insert(chunk_of_layer.end(), sizes[chunk], static_cast<int>(chunk));
+    double most = 0;
+    for (const auto& memory : memory_by_stage({}, {workload_, layout_, schedule_, chunk_of_layer}))
+      most = std::max(most, memory.total());
+    return most;
+  }
+
+  void improve() {
+    const auto before = sizes;
+    int& from = random_.one_of(sizes);
+    const int moved = random_.whole(0, std::min(from - 1, 3));
+    from -= moved;
+    random_.one_of(sizes) += moved;
+    const double now = count();
+    if (now <= bytes)
+      bytes = now;
+    else
+      sizes = before;
+  }
+
+  Random& random_;
+  const Workload& workload_;
+  const Layout& layout_;
+  const Schedule schedule_;
+};
+
+// Compares the bounds with the exact count of a cut that needs little.
+void check_bounds(Random& random, const Workload& workload, const Layout& layout) {
+  const int blocks = workload.spec.block_count();
+  const StageNeeds bounds(layout, block_needs(workload, layout));
+  const LightCut cut(random, workload, layout);
+  CAPTURE(to_string(layout), layout.active_microbatches, workload.software.own_ops, cut.sizes);
+  CHECK(bounds.of_largest_stage(blocks) <= cut.bytes);
+  CHECK(bounds.places(cut.bytes) >= blocks);
+}
+
+}  // namespace
+
+TEST_CASE("no layout has a cut that needs less than its bound") {
+  Random random;
+  for (const int blocks : {4, 11, 24}) {
+    Workload workload{.spec = published_gpt(4, 64, blocks, false, 16, 32), .sequence_length = 32};
+    for (int i = 0; i < 500; ++i) {
+      workload.software.own_ops = random.coin();
+      check_bounds(random, workload, random_layout(random, workload.spec));
+    }
+  }
+}
+
+// Long groups need much while they run, so only many microbatches show what each block keeps.
+TEST_CASE("bounds know the group of each recomputed block") {
+  Random random;
+  const Workload workload{.spec = published_gpt(4, 64, 24, false, 16, 32), .sequence_length = 32};
+  for (const auto& first : kStrategies)
+    for (const auto& others : kStrategies) {
+      Layout layout{.pipeline = 2, .microbatches = 64, .schedule = "simple"};
+      for (const auto& layer : workload.spec.layers) layout.recompute.push_back(layer.is_block ? others : Recompute{});
+      layout.recompute[1] = first;
+      check_bounds(random, workload, layout);
+    }
+}
+
+}  // namespace shardline::block_bounds_test
