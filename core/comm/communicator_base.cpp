@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <exception>
+#include <filesystem>
 #include <string_view>
 
 #include "core/comm/communicator_reduce.h"
@@ -44,7 +46,7 @@ std::string seconds(std::chrono::steady_clock::duration time) {
   return text;
 }
 
-uint64_t record_start(const CommRequest& request, const CommIdentity& identity) {
+FlightRecord record_of(const CommRequest& request, const CommIdentity& identity) {
   FlightRecord record;
   record.sequence = request.sequence;
   record.rank = identity.members[identity.rank];
@@ -54,7 +56,22 @@ uint64_t record_start(const CommRequest& request, const CommIdentity& identity) 
   fill_text(record.what, request.what);
   fill_text(record.dtype, request.type);
   fill_text(record.shape, request.shape);
-  return flight_ring().begin(record, identity);
+  return record;
+}
+
+// A time of the steady clock in nanoseconds since the epoch.
+int64_t since_epoch_ns(Work::TimePoint time) {
+  using namespace std::chrono;
+  const auto ago = steady_clock::now() - time;
+  return duration_cast<nanoseconds>(system_clock::now().time_since_epoch() - ago).count();
+}
+
+// Only where the records of this job are in files: the doctor would explain an earlier job.
+std::string doctor_advice() {
+  const std::filesystem::path file = flight_ring().path();
+  if (file.empty()) return "";
+  const std::filesystem::path output_dir = file.parent_path().parent_path();
+  return cat("; the command 'shardline doctor ", output_dir.string(), "' shows what each rank was doing");
 }
 
 // Returns a number that is equal on all ranks with equal text, and very likely different for other text.
@@ -133,10 +150,24 @@ DistributedError CommIdentity::error(const CommRequest& request, const std::stri
 
 DistributedError CommIdentity::timed_out(const CommRequest& request, Work::TimePoint since) const {
   return error(request,
-               cat("the time limit has passed: another rank is slow, has stopped, or is waiting for something else. "
-                   "The command 'shardline doctor OUTPUT_DIR' shows what each rank was doing",
-                   request.limit.advice()),
+               cat("the time limit has passed: another rank is slow, has stopped, or is waiting for something else",
+                   doctor_advice(), request.limit.advice()),
                since);
+}
+
+RecordedWait::RecordedWait(const CommRequest& request, const CommIdentity& identity)
+    : ring_(flight_ring()),
+      rank_(identity.members[identity.rank]),
+      ticket_(request.ticket),
+      exceptions_(std::uncaught_exceptions()) {
+  FlightRecord record = record_of(request, identity);
+  record.ticket = ticket_;
+  record.start_ns = since_epoch_ns(request.posted);
+  ring_.begin_wait(record, identity);
+}
+
+RecordedWait::~RecordedWait() {
+  ring_.end_wait(rank_, ticket_, std::uncaught_exceptions() > exceptions_);
 }
 
 CommIdentity CommIdentity::of_world(int rank, int size, const std::string& library) {
@@ -198,7 +229,7 @@ WorkPtr CommunicatorBase::issue(CommRequest request, const CommOptions& options)
     request.type = dtype_name(tensor.scalar_type());
     request.shape = cat(tensor.sizes());
   }
-  request.ticket = record_start(request, *identity_);
+  request.ticket = flight_ring().begin(record_of(request, *identity_), *identity_);
   return start(std::move(request));
 }
 

@@ -13,6 +13,8 @@
 
 namespace shardline {
 
+class FlightRing;
+
 enum class CommOp { all_reduce, reduce_scatter, all_gather, all_to_all, broadcast, send, recv, barrier };
 const char* name_of(CommOp op);
 
@@ -56,6 +58,22 @@ struct CommIdentity : FlightGroup {
   DistributedError error(const CommRequest& request, const std::string& reason,
                          std::optional<Work::TimePoint> since = std::nullopt) const;
   DistributedError timed_out(const CommRequest& request, Work::TimePoint since) const;
+};
+
+// The flight ring shows that this thread waits for the operation as long as the object lives. If that ends with an
+// exception, it shows that the wait has failed.
+class RecordedWait {
+ public:
+  RecordedWait(const CommRequest& request, const CommIdentity& identity);
+  ~RecordedWait();
+  RecordedWait(const RecordedWait&) = delete;
+  RecordedWait& operator=(const RecordedWait&) = delete;
+
+ private:
+  FlightRing& ring_;
+  int rank_;
+  uint64_t ticket_;
+  int exceptions_;  // before
 };
 
 // One rank's object is used by one thread at a time.

@@ -165,7 +165,8 @@ class ThreadWork : public Work {
   void await_others(TimePoint since) {
     const TimePoint deadline = since + request_.limit.time;
     std::unique_lock lock(world_->mutex);
-    if (!is_over()) flight_ring().wait(request_.ticket);
+    std::optional<RecordedWait> wait;
+    if (!is_over()) wait.emplace(request_, *identity_);
     while (!is_over()) {
       if (meeting_->moving)
         meeting_->changed.wait(lock);
@@ -368,8 +369,9 @@ std::shared_ptr<Communicator> ThreadCommunicator::split(int color, const std::st
   return std::make_shared<ThreadCommunicator>(world_, found, std::move(part));
 }
 
-// The current exception again, of the same type, naming the rank that it comes from.
-[[noreturn]] void rethrow_of_rank(std::exception_ptr exception, int rank) {
+}  // namespace
+
+void rethrow_of_rank(const std::exception_ptr& exception, int rank) {
   const std::string who = cat("rank ", rank);
   const auto named = [&](const std::exception& error) {
     const std::string text = error.what();
@@ -391,8 +393,6 @@ std::shared_ptr<Communicator> ThreadCommunicator::split(int color, const std::st
     throw RunError(named(error));
   }
 }
-
-}  // namespace
 
 std::vector<CommunicatorPtr> make_thread_world(int n) {
   SL_ASSERT(n > 0, "a world of ", n, " ranks");

@@ -4,6 +4,7 @@
 // Tensors of an accelerator are of one device, and each rank has a stream of its own. A wait blocks until all ranks
 // have come; the streams wait for the rest.
 #pragma once
+#include <exception>
 #include <functional>
 #include <vector>
 
@@ -18,5 +19,8 @@ std::vector<CommunicatorPtr> make_thread_world(int n);
 // Runs fn(world) on n threads, with current_rank() set and one OpenMP thread each, and joins them. If ranks throw, the
 // world is aborted and the exception of the first is thrown again: same type, with the rank in its message.
 void run_ranks(int n, const std::function<void(CommunicatorPtr world)>& fn);
+
+// Throws the exception of a rank as run_ranks does.
+[[noreturn]] void rethrow_of_rank(const std::exception_ptr& exception, int rank);
 
 }  // namespace shardline

@@ -6,6 +6,7 @@
 #include <iomanip>
 #include <limits>
 #include <ostream>
+#include <set>
 #include <utility>
 
 #include "core/error.h"
@@ -95,6 +96,12 @@ std::vector<FlightGroup> groups_in(const std::string& bytes, const flight::Heade
   return groups;
 }
 
+std::set<uint64_t> tickets_of(const std::vector<FlightRecord>& records) {
+  std::set<uint64_t> tickets;
+  for (const FlightRecord& record : records) tickets.insert(record.ticket);
+  return tickets;
+}
+
 bool is_possible(const FlightRecord& record, uint32_t world_size) {
   return record.ticket != 0 && record.rank >= 0 && std::cmp_less(record.rank, world_size) && record.peer >= -1 &&
          std::cmp_less(record.peer, world_size) && record.elements >= 0 && record.state >= FlightState::running &&
@@ -114,8 +121,10 @@ FlightFile read_flight_file(const std::string& path) {
   const std::string bytes = read_bytes(path, header);
   const flight::Offsets offsets(header);
   make_plain(header.host);
+  make_plain(header.job);
 
   FlightFile file{.host = header.host,
+                  .job = header.job,
                   .world_size = static_cast<int>(header.world_size),
                   .opened_ns = header.opened_ns,
                   .beat_ns = header.beat_ns,
@@ -124,12 +133,15 @@ FlightFile read_flight_file(const std::string& path) {
                   .groups = groups_in(bytes, header, offsets),
                   .counts_all = (header.flags & flight::kFull) == 0};
   for (int64_t* time : {&file.opened_ns, &file.beat_ns, &file.gap_begin_ns, &file.gap_end_ns}) make_time(*time);
+  file.records = table_of<FlightRecord>(bytes, offsets.records, header.capacity);
+  const std::set<uint64_t> in_ring = tickets_of(file.records);
   int rank = header.first_rank;
   for (auto& entry : table_of<flight::Rank>(bytes, offsets.ranks, header.ranks)) {
     make_plain(entry.place);
     make_plain(entry.before_gap);
     make_plain(entry.reason);
     make_time(entry.end_ns);
+    if (!in_ring.contains(entry.waits_for.ticket)) file.records.push_back(entry.waits_for);
     const bool known = entry.end >= FlightEnd::none && entry.end <= FlightEnd::gave_up;
     file.ranks.push_back({.rank = rank++,
                           .place = entry.place,
@@ -140,11 +152,8 @@ FlightFile read_flight_file(const std::string& path) {
   }
   for (const auto& entry : table_of<flight::Stream>(bytes, offsets.streams, header.streams))
     if (entry.key != 0) file.streams.emplace(entry.key, entry.begun);
-  for (auto& record : table_of<FlightRecord>(bytes, offsets.records, header.capacity)) {
-    if (!is_possible(record, header.world_size)) continue;
-    make_plain(record);
-    file.records.push_back(record);
-  }
+  std::erase_if(file.records, [&](const FlightRecord& record) { return !is_possible(record, header.world_size); });
+  for (FlightRecord& record : file.records) make_plain(record);
   std::sort(file.records.begin(), file.records.end(), [](const auto& a, const auto& b) { return a.ticket < b.ticket; });
   return file;
 }

@@ -21,13 +21,16 @@ struct FlightFile {
   };
 
   std::string host;
+  std::string job;  // the id of the job
   int world_size = 0;
   int64_t opened_ns = 0;
   int64_t beat_ns = 0;                       // the last sign of life of the process; 0: it gives none
   int64_t gap_begin_ns = 0, gap_end_ns = 0;  // the last long time without one; 0: none
   std::vector<Rank> ranks;
-  std::vector<FlightGroup> groups;       // members are ranks of the world
-  std::vector<FlightRecord> records;     // oldest first; rank and peer are ranks that exist, or -1
+  std::vector<FlightGroup> groups;  // members are ranks of the world
+  // Oldest first; rank and peer are ranks that exist, or -1. They include what a rank waits for, though the ring has
+  // forgotten it.
+  std::vector<FlightRecord> records;
   std::map<uint64_t, uint64_t> streams;  // internal to begun()
   bool counts_all = true;
 

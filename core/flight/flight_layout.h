@@ -9,7 +9,7 @@
 
 namespace shardline::flight {
 
-inline constexpr char kMagic[8] = {'S', 'L', 'F', 'L', 'Y', '0', '0', '2'};
+inline constexpr char kMagic[8] = {'S', 'L', 'F', 'L', 'Y', '0', '0', '3'};
 inline constexpr uint32_t kMembersPerRank = 16;  // of the world: the room that a file has for them at least
 inline constexpr uint32_t kFull = 1;             // flags: some operations could not be counted
 
@@ -29,10 +29,12 @@ struct Header {
   int64_t opened_ns, beat_ns;
   int64_t gap_begin_ns, gap_end_ns;  // between two signs of life: the last long one
   char host[64];
+  char job[24];
 };
 
 struct Rank {
   FlightPlace place, before_gap;
+  FlightRecord waits_for;  // its ticket is 0 if the rank waits for nothing
   int64_t end_ns;
   FlightEnd end;  // written last
   char reason[508];

@@ -30,7 +30,7 @@ flight::Header header_of(const FlightRing::Options& options) {
   flight::Header header{};
   std::memcpy(header.magic, flight::kMagic, sizeof header.magic);
   header.record_bytes = sizeof(FlightRecord);
-  header.capacity = options.capacity;
+  header.capacity = options.capacity * options.ranks;
   header.first_rank = options.first_rank;
   header.ranks = options.ranks;
   header.world_size = options.world_size;
@@ -40,6 +40,7 @@ flight::Header header_of(const FlightRing::Options& options) {
   header.next = 1;
   header.opened_ns = now_ns();
   ::gethostname(header.host, sizeof header.host - 1);
+  fill_text(header.job, options.job);
   return header;
 }
 
@@ -80,7 +81,7 @@ int64_t FlightRing::bytes_of(const Options& options) {
   return flight::Offsets(header_of(options)).end;
 }
 
-FlightRing::FlightRing(const Options& options) : path_(options.path) {
+FlightRing::FlightRing(const Options& options) : path_(options.path), job_(options.job) {
   SL_ASSERT(options.capacity > 0 && options.ranks > 0 && options.world_size > 0, "flight ring of ", options.capacity,
             " records for ", options.ranks, " of ", options.world_size, " ranks");
   const flight::Header header = header_of(options);
@@ -138,6 +139,39 @@ void FlightRing::wait(uint64_t ticket) {
   FlightRecord& slot = tables_->slot(ticket);
   if (std::atomic_ref<uint64_t>(slot.ticket).load(std::memory_order_acquire) == ticket && slot.wait_ns == 0)
     slot.wait_ns = now_ns();
+}
+
+void FlightRing::begin_wait(const FlightRecord& record, const FlightGroup& group) {
+  wait(record.ticket);
+  flight::Rank* const entry = tables_->rank(record.rank);
+  if (entry == nullptr) return;
+  FlightRecord filled = record;
+  filled.ticket = 0;
+  filled.group_id = group.id;
+  filled.wait_ns = now_ns();
+  filled.end_ns = 0;
+  filled.state = FlightState::running;
+  filled.place = place_of_thread;
+  fill_text(filled.group, group.name);
+  const std::lock_guard lock(mutex_);
+  std::atomic_ref<uint64_t> published(entry->waits_for.ticket);
+  published.store(0, std::memory_order_release);
+  entry->waits_for = filled;
+  published.store(record.ticket, std::memory_order_release);
+}
+
+void FlightRing::end_wait(int rank, uint64_t ticket, bool failed) {
+  flight::Rank* const entry = tables_->rank(rank);
+  if (entry == nullptr) return;
+  const std::lock_guard lock(mutex_);
+  FlightRecord& waits_for = entry->waits_for;
+  if (waits_for.ticket != ticket) return;  // another thread of the rank has begun to wait
+  if (failed) {
+    waits_for.end_ns = now_ns();
+    waits_for.state = FlightState::failed;
+  } else {
+    std::atomic_ref<uint64_t>(waits_for.ticket).store(0, std::memory_order_release);
+  }
 }
 
 void FlightRing::end(uint64_t ticket, FlightState state) {

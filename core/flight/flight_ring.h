@@ -1,7 +1,8 @@
 // The last operations between ranks, in a ring of fixed records. With a path the ring lies in a memory-mapped file, so
 // it can be read after the process was killed (flight_file.h): what every rank was waiting for is the first question
-// about a hang. Tables beside the ring keep facts that the ring would overwrite: the members of each group, how many
-// operations of each kind a rank has begun in it, and the rank's place in its program.
+// about a hang. Tables beside the ring keep facts that the ring would overwrite: the operation that each rank waits
+// for, the members of each group, how many operations of each kind a rank has begun in it, and the rank's place in its
+// program.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -17,7 +18,8 @@ class FlightRing {
  public:
   struct Options {
     std::string path = {};                          // "": memory only
-    int capacity = 1024;                            // records
+    std::string job = {};                           // the id of the job: at most 23 characters, equal on all its ranks
+    int capacity = 1024;                            // records for each rank
     int first_rank = 0, ranks = 1, world_size = 1;  // the ranks that this process runs
   };
 
@@ -36,6 +38,11 @@ class FlightRing {
   // The rank waits for it from now on. Both do nothing if the record was overwritten meanwhile.
   void wait(uint64_t ticket);
   void end(uint64_t ticket, FlightState state);
+  // A thread of a rank of this process blocks from begin_wait to end_wait, until an operation has ended. The rank's
+  // table keeps a copy meanwhile, and after a failure, because the ring may have overwritten the record long before.
+  // record: as it was given to begin(), and with the ticket and the start time.
+  void begin_wait(const FlightRecord& record, const FlightGroup& group);
+  void end_wait(int rank, uint64_t ticket, bool failed);
   // The ticket of the operation that begins next.
   uint64_t next_ticket() const;
   // The records present, oldest first.
@@ -51,6 +58,7 @@ class FlightRing {
   void beat();
 
   const std::string& path() const { return path_; }
+  const std::string& job() const { return job_; }
 
  private:
   struct Tables;
@@ -59,11 +67,11 @@ class FlightRing {
   bool knows(const FlightGroup& group);
   void count(uint64_t stream, uint64_t begun);
 
-  std::string path_;
+  std::string path_, job_;
   char* memory_ = nullptr;
   size_t bytes_ = 0;
   std::unique_ptr<Tables> tables_;
-  std::mutex mutex_;  // guards what is added to the tables of groups and streams, and gaps
+  std::mutex mutex_;  // guards what is added to the tables of groups and streams, copies of waits, and gaps
 };
 
 // How often FlightRing::beat() should be called at least, and what is a gap.

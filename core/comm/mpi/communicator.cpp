@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <optional>
 
 #include "core/comm/communicator_base.h"
 #include "core/comm/mpi/engine.h"
@@ -51,7 +52,8 @@ class MpiWork : public Work {
 
  protected:
   void await(TimePoint since) override {
-    if (!completion_->over()) flight_ring().wait(request_.ticket);
+    std::optional<RecordedWait> wait;
+    if (!completion_->over()) wait.emplace(request_, *identity_);
     if (!completion_->wait_until(since + request_.limit.time)) {
       flight_ring().end(request_.ticket, FlightState::failed);
       throw identity_->timed_out(request_, since);

@@ -37,7 +37,7 @@ struct TemporaryFile {
 };
 
 FlightRing::Options one_of_four(const std::string& path, int capacity = 8) {
-  return {.path = path, .capacity = capacity, .first_rank = 3, .ranks = 1, .world_size = 4};
+  return {.path = path, .job = "job a", .capacity = capacity, .first_rank = 3, .ranks = 1, .world_size = 4};
 }
 
 std::string bytes_of(const std::string& path) {
@@ -70,6 +70,50 @@ TEST_CASE("flight ring: the end of an overwritten record changes nothing") {
     CHECK(record.state == FlightState::running);
     CHECK(record.wait_ns == 0);
   }
+}
+
+TEST_CASE("flight ring: has room for the records of each rank") {
+  FlightRing ring({.capacity = 4, .ranks = 2, .world_size = 2});
+  for (uint64_t i = 0; i < 10; ++i) ring.begin(record_of("send", i), kGroup);
+  CHECK(ring.records().size() == 8);
+}
+
+TEST_CASE("flight ring: what a rank waits for is read though the ring has forgotten it") {
+  const TemporaryFile file;
+  FlightRing ring(one_of_four(file.path, 2));
+  FlightRecord waits_for = record_of("recv", 5, 0);
+  waits_for.ticket = ring.begin(waits_for, kGroup);
+  waits_for.start_ns = 7;
+  const auto read = [&] { return read_flight_file(file.path).records; };
+  const auto forget = [&] {
+    for (uint64_t i = 0; i < 2; ++i) ring.end(ring.begin(record_of("send", i), kGroup), FlightState::done);
+  };
+
+  ring.begin_wait(waits_for, kGroup);
+  REQUIRE(read().size() == 1);  // the ring has it, with more
+  CHECK(read()[0].start_ns > 7);
+  CHECK(read()[0].wait_ns > 0);
+  forget();
+  REQUIRE(read().size() == 3);
+  CHECK(read()[0].ticket == waits_for.ticket);
+  CHECK(read()[0].op == std::string("recv"));
+  CHECK(read()[0].sequence == 5);
+  CHECK(read()[0].group == std::string("dp"));
+  CHECK(read()[0].group_id == 17);
+  CHECK(read()[0].start_ns == 7);
+  CHECK(read()[0].wait_ns > 0);
+  CHECK(read()[0].state == FlightState::running);
+
+  ring.end_wait(3, waits_for.ticket, /*failed=*/true);
+  REQUIRE(read().size() == 3);
+  CHECK(read()[0].state == FlightState::failed);
+  CHECK(read()[0].end_ns >= read()[0].wait_ns);
+  ring.begin_wait(waits_for, kGroup);  // also if it begins after that
+  CHECK(read().size() == 3);
+  ring.end_wait(3, waits_for.ticket + 1, /*failed=*/false);  // of another thread
+  CHECK(read().size() == 3);
+  ring.end_wait(3, waits_for.ticket, /*failed=*/false);
+  CHECK(read().size() == 2);
 }
 
 TEST_CASE("flight ring: carries the thread's place, cut to its fields") {
@@ -133,6 +177,7 @@ TEST_CASE("flight ring: a killed process leaves its file") {
              Catch::Contains("done    rank 3 all_reduce dp #19") && Catch::Contains("RUNNING rank 3 recv dp #2"));
   CHECK(read.records.back().wait_ns >= read.records.back().start_ns);
   CHECK(read.world_size == 4);
+  CHECK(read.job == "job a");
   CHECK(read.beat_ns > 0);
   REQUIRE(read.ranks.size() == 1);
   CHECK(read.ranks[0].rank == 3);
@@ -235,7 +280,11 @@ TEST_CASE("flight ring: whatever a file contains, what is read can be used") {
     FlightRing ring(one_of_four(file.path));
     for (uint64_t i = 0; i < 9; ++i) ring.end(ring.begin(record_of("recv", i, 1), kGroup), FlightState::done);
     ring.set_place(3, {.instruction = "forward", .layer = "h.1"});
+    FlightRecord waits_for = record_of("recv", 0, 1);
+    waits_for.ticket = 1;
+    ring.begin_wait(waits_for, kGroup);
   }
+  REQUIRE(read_flight_file(file.path).records.size() == 9);  // of the ring and of the table of ranks
   const std::string whole = bytes_of(file.path);
   std::mt19937 random(1);
   int read_well = 0;
@@ -257,6 +306,7 @@ TEST_CASE("flight ring: whatever a file contains, what is read can be used") {
         for (const int member : group.members) REQUIRE((member >= 0 && member < read.world_size));
       std::ostringstream text;
       print_flight(text, read.records);
+      text << read.host << read.job;
       for (const char c : text.str()) REQUIRE((c == '\n' || (c >= ' ' && c <= '~')));
     } catch (const DataError& error) {
       REQUIRE(std::string(error.what()).find(file.path) != std::string::npos);

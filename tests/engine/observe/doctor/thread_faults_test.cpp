@@ -1,6 +1,10 @@
 // Faults of ranks that are threads: each is named within the limit of a wait and two seconds.
+#include <ATen/ops/zeros.h>
+
+#include <atomic>
 #include <chrono>
 #include <filesystem>
+#include <functional>
 #include <mutex>
 #include <thread>
 
@@ -30,8 +34,10 @@ struct Outcome {
   double seconds = 0;  // from the fault to the diagnosis
 };
 
-// The first rank that fails makes the diagnosis, while others may still run.
-Outcome outcome_of(Fault fault) {
+using RankProgram = std::function<void(Communicator& world)>;
+
+// Runs the ranks. The first one that fails makes the diagnosis, while others may still run.
+Outcome outcome_of(const RankProgram& program, const std::atomic<Clock::time_point>& fault_at) {
   const ScratchFolder folder;
   const auto flights = flight_folder(folder.path());
   std::filesystem::create_directories(flights);
@@ -40,20 +46,11 @@ Outcome outcome_of(Fault fault) {
   const Timeouts before = timeouts();
   set_timeouts({kLimit, kLimit, kLimit});
   std::mutex mutex;
-  Clock::time_point fault_at;
   std::optional<Outcome> outcome;
-  const auto at_fault = fault.at_fault;
-  fault.at_fault = [&] {
-    {
-      const std::lock_guard lock(mutex);
-      fault_at = Clock::now();
-    }
-    at_fault();
-  };
   try {
     run_ranks(4, [&](CommunicatorPtr world) {
       try {
-        testing::run_fault_scenario(*world, fault);
+        program(*world);
         flight_ring().end_rank(world->rank(), FlightEnd::done, "");
       } catch (const std::exception& error) {
         const bool waited = dynamic_cast<const DistributedError*>(&error) != nullptr;
@@ -62,7 +59,7 @@ Outcome outcome_of(Fault fault) {
           const std::lock_guard lock(mutex);
           if (!outcome)
             outcome = {diagnose(read_job_records(flights, false)),
-                       std::chrono::duration<double>(Clock::now() - fault_at).count()};
+                       std::chrono::duration<double>(Clock::now() - fault_at.load()).count()};
         }
         throw;
       }
@@ -73,6 +70,16 @@ Outcome outcome_of(Fault fault) {
   if (!outcome) outcome = {diagnose(read_job_records(flights, false)), 0};
   open_flight_ring({});  // the file goes
   return *outcome;
+}
+
+Outcome outcome_of(Fault fault) {
+  std::atomic<Clock::time_point> fault_at{Clock::time_point{}};
+  const auto at_fault = fault.at_fault;
+  fault.at_fault = [&] {
+    fault_at = Clock::now();
+    at_fault();
+  };
+  return outcome_of([&](Communicator& world) { testing::run_fault_scenario(world, fault); }, fault_at);
 }
 
 Outcome named(const Fault& fault) {
@@ -124,6 +131,25 @@ TEST_CASE("threads: a message that is held back is named") {
   CHECK(outcome.diagnosis.cause == Cause::behind);
   CHECK_THAT(verdict(outcome.diagnosis), Contains("rank 1 (host a, stage 0) has not sent a message: rank 3 waited") &&
                                              Contains("activation, microbatch 0, chunk 1"));
+}
+
+TEST_CASE("threads: a rank that stops is named by a wait that the ring has forgotten") {
+  const std::atomic<Clock::time_point> began{Clock::now()};
+  const Outcome outcome = outcome_of(
+      [](Communicator& world) {
+        const at::Tensor border = at::zeros({8, 16});
+        if (world.rank() == 1) std::this_thread::sleep_for(kLimit + 1s);
+        if (world.rank() != 0) return;
+        const WorkPtr posted = world.recv(border, 1, {.what = "gradient, microbatch 0, chunk 0"});
+        for (int i = 0; i < 5000; ++i) world.send(border, 2)->wait();
+        posted->wait();
+      },
+      began);
+  CHECK(outcome.diagnosis.cause == Cause::behind);
+  CHECK(outcome.diagnosis.culprits == std::vector{1});
+  CHECK_THAT(verdict(outcome.diagnosis), Contains("rank 1 (host a, stage 0) has not sent a message: rank 0 waited") &&
+                                             Contains("gradient, microbatch 0, chunk 0"));
+  CHECK_THAT(situations_text(outcome.diagnosis, 16), Contains("rank 0 (host a, stage 0): waited"));
 }
 
 }  // namespace
