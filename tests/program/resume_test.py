@@ -1,5 +1,4 @@
 """A run that is stopped or out of disk space continues as one run."""
-import json
 import os
 import shlex
 import shutil
