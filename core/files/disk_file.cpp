@@ -17,17 +17,35 @@ namespace {
 
 // What to do about an error of the system, where that is known.
 std::string advice(const std::string& path, int error) {
-  if (error != ENOSPC && error != EDQUOT && error != EFBIG) return "";
-  std::error_code unknown;
-  const auto space = std::filesystem::space(path, unknown);
-  return cat(unknown ? "" : cat("; the file system has ", space.available, " bytes left"),
-             "; free some room there or choose another directory");
+  switch (error) {
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG: {
+      namespace fs = std::filesystem;
+      std::error_code unknown;
+      const auto space = fs::space(fs::exists(path, unknown) ? fs::path(path) : fs::path(path).parent_path(), unknown);
+      return cat(unknown ? "" : cat("; the file system has ", space.available, " bytes left"),
+                 "; free some room there or choose another directory");
+    }
+    case EROFS:
+    case EACCES:
+    case EPERM:
+      return "; make it writable or choose another directory";
+    case EIO:
+      return "; check the disk or choose another directory";
+    default:
+      return "";
+  }
 }
 
 }  // namespace
 
+RunError file_error(const std::string& path, const std::string& what, int error) {
+  return RunError(cat(path, ": ", what, ": ", std::strerror(error), advice(path, error)));
+}
+
 DiskFile::DiskFile(const std::string& path, int flags) : path_(path), fd_(::open(path.c_str(), flags, 0666)) {
-  if (fd_ < 0) fail("cannot be opened for writing", errno);
+  if (fd_ < 0) throw file_error(path_, "cannot be opened for writing", errno);
 }
 
 DiskFile DiskFile::open(const std::string& path) {
@@ -52,17 +70,13 @@ DiskFile::~DiskFile() {
   if (direct_ >= 0) ::close(direct_);
 }
 
-void DiskFile::fail(const std::string& what, int error) const {
-  throw RunError(cat(path_, ": ", what, ": ", std::strerror(error), advice(path_, error)));
-}
-
 // posix_fallocate would write every block where the file system (NFS before 4.2, for one) cannot reserve.
 void DiskFile::reserve(int64_t bytes) {
   const auto checked = [&](auto call) {
     int result;
     do result = call();
     while (result != 0 && errno == EINTR);
-    if (result != 0 && errno != EOPNOTSUPP) fail(cat(bytes, " bytes cannot be reserved"), errno);
+    if (result != 0 && errno != EOPNOTSUPP) throw file_error(path_, cat(bytes, " bytes cannot be reserved"), errno);
   };
   checked([&] { return ::ftruncate(fd_, bytes); });
   if (bytes > 0) checked([&] { return ::fallocate(fd_, 0, 0, bytes); });
@@ -88,25 +102,23 @@ void DiskFile::write_with(int fd, int64_t offset, std::string_view bytes) {
       fd = fd_;
       continue;
     }
-    if (written < 0) fail("cannot be written", errno);
+    if (written < 0) throw file_error(path_, "cannot be written", errno);
     bytes.remove_prefix(written);
     offset += written;
   }
 }
 
 void DiskFile::sync() {
-  if (::fsync(fd_) != 0) fail("cannot be flushed to disk", errno);
+  if (::fsync(fd_) != 0) throw file_error(path_, "cannot be flushed to disk", errno);
 }
 
 void rename_file(const std::string& from, const std::string& to) {
-  if (std::rename(from.c_str(), to.c_str()) != 0)
-    throw RunError(cat(from, ": cannot be renamed to ", to, ": ", std::strerror(errno)));
+  if (std::rename(from.c_str(), to.c_str()) != 0) throw file_error(from, "cannot be renamed to " + to, errno);
 }
 
 void exchange_files(const std::string& one, const std::string& other) {
   if (::renameat2(AT_FDCWD, one.c_str(), AT_FDCWD, other.c_str(), RENAME_EXCHANGE) == 0) return;
-  if (errno != EINVAL && errno != ENOSYS)
-    throw RunError(cat(one, ": cannot be exchanged with ", other, ": ", std::strerror(errno)));
+  if (errno != EINVAL && errno != ENOSYS) throw file_error(one, "cannot be exchanged with " + other, errno);
   const std::string aside = other + kReplacedSuffix;
   rename_file(other, aside);
   rename_file(one, other);
@@ -140,7 +152,7 @@ void make_directories(const std::string& path) {
   const fs::path parent = directory.parent_path();
   make_directories(parent.string());
   fs::create_directory(directory, error);
-  if (error) throw RunError(cat(path, ": cannot be created: ", error.message()));
+  if (error) throw file_error(path, "cannot be created", error.value());
   sync_directory(parent.string());
 }
 
@@ -149,7 +161,7 @@ void sync_directory(const std::string& path) {
   const bool done = fd >= 0 && (::fsync(fd) == 0 || errno == EINVAL);  // EINVAL: this file system has no such thing
   const int error = errno;
   if (fd >= 0) ::close(fd);
-  if (!done) throw RunError(cat(path, ": cannot be flushed to disk: ", std::strerror(error)));
+  if (!done) throw file_error(path, "cannot be flushed to disk", error);
 }
 
 }  // namespace shardline

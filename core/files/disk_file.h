@@ -4,7 +4,12 @@
 #include <string>
 #include <string_view>
 
+#include "core/error.h"
+
 namespace shardline {
+
+// "PATH: WHAT: the system's reason; what the user can do about it", for an errno.
+RunError file_error(const std::string& path, const std::string& what, int error);
 
 // An open file. All errors are RunErrors that name the file and the system's reason.
 class DiskFile {
@@ -27,7 +32,6 @@ class DiskFile {
 
  private:
   DiskFile(const std::string& path, int flags);
-  [[noreturn]] void fail(const std::string& what, int error) const;
   void write_with(int fd, int64_t offset, std::string_view bytes);
 
   std::string path_;

@@ -109,7 +109,7 @@ void remove_checkpoint(const fs::path& path) {
   rename_file(path.string(), going.string());
   sync_directory(path.parent_path().string());
   fs::remove_all(going, error);
-  if (error) throw RunError(cat(going.string(), ": cannot be removed: ", error.message()));
+  if (error) throw file_error(going.string(), "cannot be removed", error.value());
 }
 
 void remove_unfinished(const fs::path& directory) {

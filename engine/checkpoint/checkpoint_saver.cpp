@@ -132,7 +132,7 @@ std::string CheckpointSaver::make_files() const {
     std::error_code error;
     fs::remove_all(started_->unfinished, error);
     fs::create_directories(started_->unfinished, error);
-    if (error) throw RunError(cat(started_->unfinished, ": cannot be created: ", error.message()));
+    if (error) throw file_error(started_->unfinished, "cannot be created", error.value());
     for (size_t file = 0; file < bytes_.size(); ++file)
       if (bytes_[file] > 0)
         DiskFile::create(file_in(started_->unfinished, stored_name(contents_.files()[file]->name, !!part_)))

@@ -261,7 +261,9 @@ void RunCheckpoints::prepare() {
 
 void RunCheckpoints::report_failure() {
   const std::string failure = saver_->take_failure();
-  if (!failure.empty()) records_.attempt("checkpoints", [&] { throw RunError(failure); });
+  if (!failure.empty())
+    records_.attempt(
+        "checkpoints", [&] { throw RunError(failure); }, RunRecords::Shown::each);
 }
 
 void RunCheckpoints::proceed() {

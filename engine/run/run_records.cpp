@@ -45,14 +45,15 @@ void RunRecords::evaluation(const EvaluationMetrics& metrics) {
   progress_->add(metrics);
 }
 
-void RunRecords::attempt(const std::string& what, const std::function<void()>& write) {
+void RunRecords::attempt(const std::string& what, const std::function<void()>& write, Shown shown) {
   try {
     write();
   } catch (const std::exception& error) {
     Gap& gap = gaps_[what];
-    if (gap.records++ > 0) return;
-    gap.first_reason = error.what();
-    if (progress_) progress_->line(cat("warning: ", what, ": ", error.what(), "; the run continues"));
+    const bool is_first = gap.records++ == 0;
+    if (is_first) gap.first_reason = error.what();
+    if (progress_ && (is_first || shown == Shown::each))
+      progress_->line(cat("warning: ", what, ": ", error.what(), "; the run continues"));
   }
 }
 

@@ -2,8 +2,8 @@
 // record nothing.
 //
 // A record that cannot be written (for example because the disk is full) does not end the run, because the model is
-// worth more. The console reports the first failure; later records are still attempted, and at the end `gaps` lists
-// what is missing.
+// worth more. The console reports the first failure, or each if they are rare; later records are still attempted, and
+// at the end `gaps` lists what is missing.
 #pragma once
 #include <functional>
 #include <map>
@@ -28,7 +28,8 @@ class RunRecords {
   void step(const StepMetrics& metrics);
   void evaluation(const EvaluationMetrics& metrics);
   // Calls `write`, which makes another record. An exception counts as a gap in `what`.
-  void attempt(const std::string& what, const std::function<void()>& write);
+  enum class Shown { first, each };  // of the failures, on the console
+  void attempt(const std::string& what, const std::function<void()>& write, Shown shown = Shown::first);
 
   // Shows the progress of work that takes longer than two seconds; empty on the other ranks.
   LongWork::Show show(const std::string& text);

@@ -1,19 +1,17 @@
-"""Checkpoints survive a crash of the machine at any instant, and errors of the file system at any call.
+"""Checkpoints survive a crash of the machine at any instant.
 
 A preloaded library (file_calls/recorder.cpp) records every call that changes files while checkpoints are saved. The
 calls are then replayed on a model of a disk that keeps only what was synced: at every cut, what was not synced is lost,
-or any part of it is there. Whatever then looks like a checkpoint must be one, and one must always be there.
+or any part of it is there. Whatever then looks like a checkpoint must be one, and one must always be there. SHARDLINE_ALL_CRASHES=1 looks at more states after each cut.
 """
-import errno
 import os
 import pathlib
 import random
 import re
 import shutil
-import subprocess
 import unittest
 
-from harness import LIMIT, TINY, ProgramTest
+from harness import TINY, ProgramTest
 
 RECORDER = os.environ["FILE_CALLS"]
 THOROUGH = bool(os.environ.get("SHARDLINE_ALL_CRASHES"))
@@ -301,68 +299,6 @@ class CrashConsistency(ProgramTest):
             if call != "sync" or rest[0] not in inodes:
                 kept.append(line)
         return kept
-
-    def run_with_failing_call(self, number, error, layout):
-        """With a call below saves/ that fails, and every later one that needs room."""
-        log = self.dir / "count.log"
-        log.write_text("")
-        for folder in ("out", "saves"):
-            shutil.rmtree(self.dir / folder, ignore_errors=True)
-        env = dict(self.env, LD_PRELOAD=RECORDER, FILE_CALLS_LOG=str(log), FILE_CALLS_ROOT=str(self.dir / "saves"),
-                   FILE_CALLS_FAIL=f"{number}:{error}")
-        self.env, kept = env, self.env
-        try:
-            result = self.run_program("train", self.config(
-                model=MODEL, training=dict(TRAINING, checkpoint_dir="saves", save_total_limit=6),
-                runtime={"timeline_steps": 0}, **layout))
-        finally:
-            self.env = kept
-        return result, log.read_text().count("call")
-
-    def test_failing_calls(self):
-        """Full disks, quotas, read errors: training goes on, the message has the reason, what was saved stays."""
-        for name, layout in LAYOUTS.items():
-            result, calls = self.run_with_failing_call(1000000, errno.ENOSPC, layout)
-            self.assertEqual(result.code, 0, str(result))
-            whole = {path: (self.dir / "saves" / path).read_bytes() for path in self.files("saves")}
-            weights = (self.dir / "out/model.safetensors").read_bytes()
-            self.assertGreater(calls, 100)
-            numbers = range(1, calls + 1) if THOROUGH else sorted(self.luck.sample(range(1, calls + 1), 6))
-            for number in numbers:
-                error = self.luck.choice([errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ENOENT, errno.EACCES])
-                with self.subTest(name, call=number, of=calls, error=errno.errorcode[error]):
-                    result, _ = self.run_with_failing_call(number, error, layout)
-                    self.assertIn(result.code, (0, 1), str(result))
-                    self.assertNotIn("terminate called", result.err)
-                    if result.code == 1:
-                        self.assertIn(os.strerror(error), result.out + result.err, str(result))
-                    if (self.dir / "out/metrics.jsonl").exists() and self.metrics():
-                        self.assertEqual(len(self.metrics()), 12)
-                        self.assertEqual((self.dir / "out/model.safetensors").read_bytes(), weights)
-                    for path in self.files("saves"):
-                        folder = path.split("/")[0]
-                        if CHECKPOINT.match(folder) and (self.dir / "saves" / folder / "manifest.json").exists():
-                            if path.endswith((".safetensors", "manifest.json")):
-                                self.assertEqual((self.dir / "saves" / path).read_bytes(), whole[path], path)
-
-    def test_directory_that_vanishes(self):
-        """Training goes on without its directory of checkpoints, and says that nothing was saved."""
-        for name, layout in LAYOUTS.items():
-            with self.subTest(name):
-                shutil.rmtree(self.dir / "out", ignore_errors=True)
-                (self.dir / "saves").unlink(missing_ok=True)
-                process = self.start("train", self.config(
-                    model=MODEL, runtime={"timeline_steps": 0},
-                    training={"max_steps": 200, "save_steps": 2, "checkpoint_dir": "saves"}, **layout))
-                self.addCleanup(process.kill)
-                self.wait_for_steps(4)
-                os.rename(self.dir / "saves", self.dir / f"gone-{name}")
-                (self.dir / "saves").write_text("a file where the directory was")
-                result = self.finish(process)
-                self.assertEqual(result.code, 1, str(result))
-                self.assertIn("was not saved", result.out + result.err)
-                self.assertEqual(len(self.metrics()), 200)
-                self.assertTrue((self.dir / "out/model.safetensors").exists())
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 #include "core/files/disk_file.h"
 
+#include <cerrno>
 #include <filesystem>
 
 #include "core/error.h"
@@ -22,6 +23,18 @@ TEST_CASE("directories are made with those above them") {
   folder.write("file", "");
   CHECK_THAT(message_of<RunError>([&] { make_directories(folder.path() / "file/g"); }), Contains("cannot be created"));
   CHECK_THROWS_AS(make_directories(folder.path() / "file"), RunError);
+}
+
+TEST_CASE("errors of the system come with what can be done about them") {
+  const TempFolder folder;
+  const std::string missing = folder.path() / "missing";  // advice about room needs no file
+  for (const int full : {ENOSPC, EDQUOT, EFBIG})
+    CHECK_THAT(file_error(missing, "cannot be written", full).what(),
+               Contains(missing + ": cannot be written: ") && Contains("bytes left; free some room there"));
+  for (const int refused : {EROFS, EACCES, EPERM})
+    CHECK_THAT(file_error(missing, "cannot be made", refused).what(), Contains("; make it writable or choose another"));
+  CHECK_THAT(file_error(missing, "cannot be read", EIO).what(), Contains("; check the disk"));
+  CHECK_THROWS_WITH(rename_file(missing, folder.path() / "other"), Contains("cannot be renamed to "));
 }
 
 TEST_CASE("what any process has written to a file can be synced") {

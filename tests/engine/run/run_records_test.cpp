@@ -75,6 +75,11 @@ TEST_CASE("records that cannot be written are reported once, do not end the run,
 
   records.attempt("timeline", [] { throw std::bad_alloc(); });
   CHECK_THAT(records.gaps(), Contains("timeline: 1 record could"));
+  for (const char* reason : {"one reason", "another reason"})
+    records.attempt(
+        "checkpoints", [&] { throw RunError(reason); }, RunRecords::Shown::each);
+  CHECK_THAT(records.gaps(), Contains("checkpoints: 2 records could not be written, first: one reason"));
+  CHECK_THAT(lines(out.str(), "warning: checkpoints"), Contains("one reason") && Contains("another reason"));
 }
 
 TEST_CASE("ranks without a console record nothing") {

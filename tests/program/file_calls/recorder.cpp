@@ -1,11 +1,15 @@
 // Preloaded into a run (LD_PRELOAD): records every call that changes files below $FILE_CALLS_ROOT, in the order in
 // which they took effect over all processes and threads, as lines in $FILE_CALLS_LOG; crash_consistency_test.py replays
-// them. With $FILE_CALLS_FAIL=N[:ERRNO] the N-th of these calls (from 1) and all later ones that need room fail
-// instead.
+// them.
 //
 //   make PATH INODE       a new file         write INODE OFFSET HEX    sync INODE
 //   open PATH INODE       for writing        size INODE BYTES          sync-directory PATH
 //   mkdir PATH            rename FROM TO     exchange ONE OTHER        unlink PATH          rmdir PATH
+//
+// With $FILE_CALLS_FAIL=ERRNO one call of every second save of a checkpoint fails instead: the first one that has not
+// failed yet, so that each has failed after as many saves. A save begins when a directory NAME.incomplete is made. The
+// log then has a line SAVE WHICH for each call of a save, and `fail SAVE WHICH` if it failed. WHICH: "write
+// model.safetensors 2" is the second one of this save.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/file.h>
@@ -72,6 +76,35 @@ std::string inode_of(int fd) {
   return std::to_string(status_of(fd).st_ino);
 }
 
+// "write model.safetensors" for any step and attempt.
+std::string kind_of(const std::string& name, const std::string& path) {
+  const std::string file = path.substr(path.rfind('/') + 1);
+  return name + " " + (file.starts_with("checkpoint-") ? "checkpoint" : file);
+}
+
+// A short text that all processes share; the lock of OneCall guards it.
+class SharedText {
+ public:
+  explicit SharedText(const char* suffix)
+      : file_(next<int(const char*, int, ...)>("open")((std::getenv("FILE_CALLS_LOG") + std::string(suffix)).c_str(),
+                                                       O_RDWR | O_CREAT | O_CLOEXEC, 0666)) {}
+  ~SharedText() { next<int(int)>("close")(file_); }
+  std::string read() const {
+    std::string text(status_of(file_).st_size, ' ');
+    if (::pread(file_, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size())) std::abort();
+    return text;
+  }
+  void replace(const std::string& text) const {
+    if (next<int(int, off_t)>("ftruncate")(file_, 0) != 0 ||
+        next<ssize_t(int, const void*, size_t, off_t)>("pwrite")(file_, text.data(), text.size(), 0) !=
+            static_cast<ssize_t>(text.size()))
+      std::abort();
+  }
+
+ private:
+  int file_;
+};
+
 // One call at a time over all threads and processes, so that the order of the log is the order of the effects.
 class OneCall {
  public:
@@ -93,17 +126,30 @@ class OneCall {
     errno = error;
   }
   // Whether this call is to fail.
-  bool fails(bool needs_room) {
-    const char* wanted = std::getenv("FILE_CALLS_FAIL");
-    if (!wanted) return false;
-    char* rest = nullptr;
-    const long first = std::strtol(wanted, &rest, 10);
-    add("call");
-    const off_t bytes = ::lseek(log_, 0, SEEK_END);
-    const long number = bytes / 5;  // the log has nothing but lines "call"
-    if (number < first || (number > first && !needs_room)) return false;
-    errno = *rest == ':' ? std::atoi(rest + 1) : ENOSPC;
-    return true;
+  bool fails(const std::string& name, const std::string& path) {
+    const char* error = std::getenv("FILE_CALLS_FAIL");
+    if (!error) return false;
+    const SharedText save(".save"), calls(".calls"), failed(".failed");
+    if (name == "mkdir" && path.ends_with(".incomplete")) {
+      save.replace(std::to_string(std::atoi(save.read().c_str()) + 1));
+      calls.replace("");
+    }
+    const int number = std::atoi(save.read().c_str());
+    if (number == 0) return false;
+    const std::string kind = kind_of(name, path) + " ", before = calls.read(), done = failed.read();
+    int nth = 1;
+    for (size_t at = 0; (at = before.find("\n" + kind, at)) != std::string::npos; ++at) ++nth;
+    const std::string which = "\n" + kind + std::to_string(nth) + "\n";
+    calls.replace(before + which);
+    const bool failing =
+        number % 2 == 0 && before.find("failed") == std::string::npos && done.find(which) == std::string::npos;
+    if (failing) {
+      calls.replace(before + which + "failed");
+      failed.replace(done + which);
+    }
+    add((failing ? "fail " : "") + std::to_string(number) + " " + kind + std::to_string(nth));
+    errno = std::atoi(error);
+    return failing;
   }
 
  private:
@@ -122,10 +168,10 @@ bool injects() {
 
 // Runs `call`; `line` says what it did. path: "" lets the call pass unseen.
 template <class Call, class Line>
-auto recorded(const std::string& path, bool needs_room, Call call, Line line) -> decltype(call()) {
+auto recorded(const char* name, const std::string& path, Call call, Line line) -> decltype(call()) {
   if (path.empty()) return call();
   OneCall one;
-  if (one.fails(needs_room)) return static_cast<decltype(call())>(-1);
+  if (one.fails(name, path)) return static_cast<decltype(call())>(-1);
   const auto result = call();
   if (static_cast<long>(result) >= 0 && !injects()) one.add(line());
   return result;
@@ -138,7 +184,7 @@ int open_at(int directory, const char* name, int flags, mode_t mode) {
   OneCall one;
   struct stat before {};
   const bool is_new = ::lstat(path.c_str(), &before) != 0;
-  if (is_new && one.fails(true)) return -1;
+  if (one.fails(is_new ? "make" : "open", path)) return -1;
   const int fd = real(directory, name, flags, mode);
   if (fd < 0 || injects()) return fd;
   one.add((is_new ? "make " : "open ") + path + " " + inode_of(fd));
@@ -173,7 +219,7 @@ std::string written_path(int fd) {
 int renamed(int from_directory, const char* from, int to_directory, const char* to, unsigned flags) {
   const std::string path = path_below(from_directory, from);
   return recorded(
-      path, false,
+      "rename", path,
       [&] {
         return next<int(int, const char*, int, const char*, unsigned)>("renameat2")(from_directory, from, to_directory,
                                                                                     to, flags);
@@ -184,7 +230,7 @@ int renamed(int from_directory, const char* from, int to_directory, const char* 
 int removed(int directory, const char* name, bool is_directory) {
   const std::string path = path_below(directory, name);
   return recorded(
-      path, false,
+      is_directory ? "rmdir" : "unlink", path,
       [&] { return next<int(int, const char*, int)>("unlinkat")(directory, name, is_directory ? AT_REMOVEDIR : 0); },
       [&] { return (is_directory ? "rmdir " : "unlink ") + path; });
 }
@@ -192,20 +238,20 @@ int removed(int directory, const char* name, bool is_directory) {
 int made(int directory, const char* name, mode_t mode) {
   const std::string path = path_below(directory, name);
   return recorded(
-      path, true, [&] { return next<int(int, const char*, mode_t)>("mkdirat")(directory, name, mode); },
+      "mkdir", path, [&] { return next<int(int, const char*, mode_t)>("mkdirat")(directory, name, mode); },
       [&] { return "mkdir " + path; });
 }
 
 int resized(int fd, off_t bytes) {
   return recorded(
-      written_path(fd), true, [&] { return next<int(int, off_t)>("ftruncate")(fd, bytes); },
+      "size", written_path(fd), [&] { return next<int(int, off_t)>("ftruncate")(fd, bytes); },
       [&] { return "size " + inode_of(fd) + " " + std::to_string(bytes); });
 }
 
 ssize_t wrote(int fd, const void* data, size_t bytes, off_t offset) {
   ssize_t done = 0;
   return recorded(
-      written_path(fd), true,
+      "write", written_path(fd),
       [&] { return done = next<ssize_t(int, const void*, size_t, off_t)>("pwrite")(fd, data, bytes, offset); },
       [&] { return "write " + inode_of(fd) + " " + std::to_string(offset) + " " + hex(data, done); });
 }
@@ -214,7 +260,7 @@ int synced(int fd, const char* name) {
   const std::string path = path_of(fd);
   const bool is_directory = S_ISDIR(status_of(fd).st_mode);
   return recorded(
-      path, false, [&] { return next<int(int)>(name)(fd); },
+      "sync", path, [&] { return next<int(int)>(name)(fd); },
       [&] { return is_directory ? "sync-directory " + path : "sync " + inode_of(fd); });
 }
 
@@ -246,7 +292,7 @@ FILE* fopen(const char* name, const char* mode) {
   OneCall one;
   struct stat before {};
   const bool is_new = ::lstat(path.c_str(), &before) != 0;
-  if (is_new && one.fails(true)) return nullptr;
+  if (one.fails(is_new ? "make" : "open", path)) return nullptr;
   FILE* file = real(name, mode);
   if (!file || injects()) return file;
   one.add((is_new ? "make " : "open ") + path + " " + inode_of(::fileno(file)));
@@ -261,7 +307,7 @@ ssize_t write(int fd, const void* data, size_t bytes) {
   ssize_t done = 0;
   off_t offset = 0;
   return recorded(
-      written_path(fd), true,
+      "write", written_path(fd),
       [&] {
         offset = place_of(fd);
         return done = next<ssize_t(int, const void*, size_t)>("write")(fd, data, bytes);
@@ -272,7 +318,7 @@ ssize_t writev(int fd, const iovec* parts, int count) {
   ssize_t done = 0;
   off_t offset = 0;
   return recorded(
-      written_path(fd), true,
+      "write", written_path(fd),
       [&] {
         offset = place_of(fd);
         return done = next<ssize_t(int, const iovec*, int)>("writev")(fd, parts, count);
@@ -298,7 +344,8 @@ int ftruncate64(int fd, off_t bytes) {
 // Recorded as the length that the file has afterwards; the reserved blocks cannot be seen.
 int fallocate(int fd, int mode, off_t offset, off_t bytes) {
   return recorded(
-      written_path(fd), true, [&] { return next<int(int, int, off_t, off_t)>("fallocate")(fd, mode, offset, bytes); },
+      "reserve", written_path(fd),
+      [&] { return next<int(int, int, off_t, off_t)>("fallocate")(fd, mode, offset, bytes); },
       [&] { return "size " + inode_of(fd) + " " + std::to_string(status_of(fd).st_size); });
 }
 int fallocate64(int fd, int mode, off_t offset, off_t bytes) {
