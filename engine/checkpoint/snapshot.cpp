@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "core/error.h"
+#include "core/memory/transposing_copy.h"
 
 namespace shardline {
 namespace {
@@ -128,7 +129,7 @@ void Snapshot::plan_messages_to(const Block& block, Round& round) {
 void Snapshot::take() {
   const at::NoGradGuard values_only;
   const auto copy = [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) copies_[i].to.copy_(copies_[i].from);
+    for (int64_t i = begin; i < end; ++i) copy_transposing(copies_[i].to, copies_[i].from);
   };
   const bool on_host = std::ranges::all_of(copies_, [](const Copy& one) { return one.from.is_cpu(); });
   on_host ? at::parallel_for(0, std::ssize(copies_), 1, copy) : copy(0, std::ssize(copies_));
@@ -146,7 +147,7 @@ void Snapshot::exchange(Round& round) {
     const auto packed = at::empty({elements_of(message.boxes)}, message.dtype);
     int64_t at = 0;
     for (const auto& box : message.boxes) {
-      packed.narrow(0, at, box.numel()).view(box.sizes()).copy_(box);
+      copy_transposing(packed.narrow(0, at, box.numel()).view(box.sizes()), box);
       at += box.numel();
     }
     sending.push_back(world_->send(packed, message.peer, {.what = "elements of a checkpoint"}));
