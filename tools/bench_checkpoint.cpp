@@ -2,7 +2,7 @@
 //   - trains some steps, for the time of a step without a checkpoint,
 //   - saves a checkpoint while training goes on. `stall_seconds` is all time that is added to the steps until the
 //     checkpoint has its name, starting with the copy; `durable_seconds` the time from its start until then,
-//   - saves one while nothing else runs (`idle_seconds`),
+//   - saves one while nothing else runs (`idle_seconds`); the one before it is removed first, which is not measured,
 //   - reads it as a run does that continues: compares it with its checksums, then fills parameters and optimizer
 //     (`read_seconds`), from a cold page cache where the system lets it be dropped.
 // With --read PATH it reads that checkpoint instead, which another layout may have written.
@@ -108,11 +108,11 @@ class Bench {
                                .spec = parts_.model.spec,
                                .parameters = trainer_.parameters(),
                                .optimizer = &trainer_.optimizer(),
-                               .optimizer_options = optimizer_options(config_.training),
-                               .keep = 1};
+                               .optimizer_options = optimizer_options(config_.training)};
     if (context_.first()) parts.files[kConfigFile] = config_text(parts_.model.hf_config, at::kFloat);
     CheckpointSaver saver(std::move(parts));
     train(2);
+    next_checkpoint();
     saver.start(step_, {});  // the first one touches its memory
     saver.finish();
     for (int i = 0; i < options_.repetitions; ++i) {
@@ -128,6 +128,13 @@ class Bench {
     line["bytes"] = bytes;
   }
 
+  // Makes room for it: there is one at a time.
+  void next_checkpoint() {
+    if (context_.first()) fs::remove_all(newest_);
+    newest_ = file_in(options_.directory, checkpoint_name(++step_));
+    context_.world->barrier();
+  }
+
   // Seconds.
   double train(int steps) {
     context_.world->barrier();
@@ -138,9 +145,7 @@ class Bench {
   }
 
   void save_while_training(CheckpointSaver& saver, double plain, nlohmann::json& line) {
-    ++step_;
-    newest_ = file_in(options_.directory, checkpoint_name(step_));
-    context_.world->barrier();
+    next_checkpoint();
     Watch watch(newest_);
     double start = steady_seconds(), stall = 0;
     int64_t steps = 0;
@@ -163,9 +168,7 @@ class Bench {
   }
 
   double save_alone(CheckpointSaver& saver) {
-    ++step_;
-    newest_ = file_in(options_.directory, checkpoint_name(step_));
-    context_.world->barrier();
+    next_checkpoint();
     const double start = steady_seconds();
     saver.start(step_, {});
     saver.finish();

@@ -39,8 +39,20 @@ BackgroundWriter::BackgroundWriter(std::vector<BlockToWrite> blocks, std::shared
 
 BackgroundWriter::~BackgroundWriter() {
   if (!thread_.joinable()) return;
-  work_->abandoned = true;
+  {
+    const std::lock_guard lock(work_->mutex);
+    work_->abandoned = true;
+  }
+  work_->changed.notify_one();
   work_->done ? thread_.join() : thread_.detach();
+}
+
+void BackgroundWriter::ready(size_t block) {
+  {
+    const std::lock_guard lock(work_->mutex);
+    work_->ready.push_back(block);
+  }
+  work_->changed.notify_one();
 }
 
 void BackgroundWriter::wait(const std::function<void(int64_t)>& arrived) {
@@ -70,14 +82,26 @@ void BackgroundWriter::Work::run() {
   done = true;
 }
 
+// Waits for a block that is ready. Unset: the work is abandoned, as it is when the copying of blocks fails.
+std::optional<size_t> BackgroundWriter::Work::next_ready() {
+  std::unique_lock lock(mutex);
+  changed.wait(lock, [this] { return abandoned || !ready.empty(); });
+  if (abandoned) return {};
+  const size_t block = ready.front();
+  ready.pop_front();
+  return block;
+}
+
 void BackgroundWriter::Work::write_blocks() {
   std::map<std::string, OpenFile> files;
   const auto sync = [this](OpenFile& open) {
     open.file.sync();
     written += std::exchange(open.unsynced, 0);
   };
-  for (auto& block : blocks) {
-    if (abandoned) return;
+  for (size_t left = blocks.size(); left > 0; --left) {
+    const auto next = next_ready();
+    if (!next) return;
+    auto& block = blocks[*next];
     auto file = files.find(block.path);
     if (file == files.end()) file = files.emplace(block.path, OpenFile{DiskFile::open_uncached(block.path)}).first;
     OpenFile& open = file->second;

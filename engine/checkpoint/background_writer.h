@@ -1,9 +1,13 @@
 // Writes this rank's blocks of a checkpoint to the disk while training goes on.
 #pragma once
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -15,16 +19,17 @@ namespace shardline {
 struct BlockToWrite {
   std::string path;
   int64_t begin;
-  std::string_view bytes;                // stay as they are until the work is done
+  std::string_view bytes;                // stay as they are from ready() until the work is done
   std::vector<int64_t> piece_ends;       // in the file, ascending; the last one is the block's end
   std::vector<uint64_t> checksums = {};  // by piece: the result
 };
 
 class BackgroundWriter {
  public:
-  // Starts a thread of low priority that writes the blocks, syncs their files, and then calls `last` (which may throw).
-  // Blocks bypass the page cache where the file system allows it: they are not read soon, and copying them there takes
-  // time from training. memory: what holds the blocks' bytes and whatever `last` uses; released with the work.
+  // Starts a thread of low priority that writes each block once it is ready, syncs their files, and then calls `last`
+  // (which may throw). Blocks bypass the page cache where the file system allows it: they are not read soon, and
+  // copying them there takes time from training. memory: what holds the blocks' bytes and whatever `last` uses;
+  // released with the work.
   BackgroundWriter(std::vector<BlockToWrite> blocks, std::shared_ptr<const void> memory, std::function<void()> last);
   // Does not wait, because a rank that fails must end the job, however slow its disk is: work that is not done ends
   // after the present call of the system, or with the process. Its files remain incomplete.
@@ -32,6 +37,8 @@ class BackgroundWriter {
   BackgroundWriter(const BackgroundWriter&) = delete;
   BackgroundWriter& operator=(const BackgroundWriter&) = delete;
 
+  // The bytes of a block are there. To be called once for each block, in any order and from any thread.
+  void ready(size_t block);
   bool is_done() const { return work_->done; }
   // Bytes that have reached the disk. The number grows while the work goes on, at least once per kMostUnsynced bytes.
   int64_t written_bytes() const { return work_->written; }
@@ -53,9 +60,13 @@ class BackgroundWriter {
     std::string error;
     std::atomic<bool> done = false, abandoned = false;
     std::atomic<int64_t> written = 0;
+    std::mutex mutex;                 // of `changed`
+    std::condition_variable changed;  // `ready` or `abandoned`
+    std::deque<size_t> ready;         // blocks that nobody has taken for writing
 
     void run();
     void write_blocks();
+    std::optional<size_t> next_ready();
   };
 
   std::shared_ptr<Work> work_;

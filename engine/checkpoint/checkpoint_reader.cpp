@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "core/error.h"
+#include "core/memory/transposing_copy.h"
 #include "engine/checkpoint/contents.h"
 #include "engine/checkpoint/piece_files.h"
 #include "engine/checkpoint/state_files.h"
@@ -39,7 +40,7 @@ void read_optimizer_state(const std::string& checkpoint, StageParameters& parame
     for (const auto& box : boxes_of(tensor, slice, part.values)) {
       at::Tensor from = stored;
       for (size_t d = 0; d < box.begin.size(); ++d) from = from.narrow(d, box.begin[d], box.length[d]);
-      box.values.copy_(from);
+      copy_transposing(box.values, from);
     }
   }
 }

@@ -163,7 +163,6 @@ void CheckpointSaver::start(int64_t step, std::map<std::string, std::string> fil
   stage_ = Stage::writing;
   const std::string failure = first_failure(gather_strings(*world_, leads_ ? make_files() : "="));
   if (!failure.empty()) return give_up(failure);
-  snapshot_.take();
   Files all = parts_.files;
   files.merge(all);
   if (parts_.stores.all.size() > 1) broadcast_files(files, *world_);
@@ -177,6 +176,7 @@ void CheckpointSaver::start(int64_t step, std::map<std::string, std::string> fil
                                            for (const auto& [name, text] : *started.small_files)
                                              write_file(file_in(started.unfinished, stored_name(name, in_part)), text);
                                          });
+  snapshot_.take([this](size_t block) { work_->ready(block); });
 }
 
 // Returns this rank's report about the stage that it has finished.

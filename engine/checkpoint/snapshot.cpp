@@ -9,8 +9,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <ranges>
 
 #include "core/error.h"
+#include "core/memory/transposing_copy.h"
 
 namespace shardline {
 namespace {
@@ -55,6 +57,7 @@ Snapshot::Snapshot(const CheckpointContents& contents, const std::vector<HeldPar
   for (const auto& part : parts) parts_[part.tensor].push_back(part);
   for (const auto& block : plan_.blocks)
     if (block.writer == world_->rank()) blocks_.push_back(block);
+  copies_.resize(blocks_.size());
   memory_ = map_memory(std::max<int64_t>(std::ssize(blocks_) * block_bytes_, 1));
 
   std::vector<size_t> seen(world_->size());  // blocks of each writer
@@ -95,7 +98,7 @@ void Snapshot::plan_block(size_t index, const Block& block) {
           if (holds(part.slice, holding))
             for_common(wanted, boxes_of(tensor, part.slice, part.values),
                        [&](const FileBox& here, const FileBox& held) {
-                         copies_.push_back({held.values, here.values});
+                         copies_[index].push_back({held.values, here.values});
                        });
         continue;
       }
@@ -125,14 +128,21 @@ void Snapshot::plan_messages_to(const Block& block, Round& round) {
   }
 }
 
-void Snapshot::take() {
+void Snapshot::take(const std::function<void(size_t block)>& taken) {
   const at::NoGradGuard values_only;
   const auto copy = [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) copies_[i].to.copy_(copies_[i].from);
+    for (int64_t block = begin; block < end; ++block) {
+      for (const auto& [from, to] : copies_[block]) copy_transposing(to, from);
+      if (rounds_[block].receives.empty()) taken(block);
+    }
   };
-  const bool on_host = std::ranges::all_of(copies_, [](const Copy& one) { return one.from.is_cpu(); });
+  const bool on_host =
+      std::ranges::all_of(copies_ | std::views::join, [](const Copy& one) { return one.from.is_cpu(); });
   on_host ? at::parallel_for(0, std::ssize(copies_), 1, copy) : copy(0, std::ssize(copies_));
-  for (auto& round : rounds_) exchange(round);
+  for (size_t round = 0; round < rounds_.size(); ++round) {
+    exchange(rounds_[round]);
+    if (!rounds_[round].receives.empty()) taken(round);
+  }
 }
 
 void Snapshot::exchange(Round& round) {
@@ -146,7 +156,7 @@ void Snapshot::exchange(Round& round) {
     const auto packed = at::empty({elements_of(message.boxes)}, message.dtype);
     int64_t at = 0;
     for (const auto& box : message.boxes) {
-      packed.narrow(0, at, box.numel()).view(box.sizes()).copy_(box);
+      copy_transposing(packed.narrow(0, at, box.numel()).view(box.sizes()), box);
       at += box.numel();
     }
     sending.push_back(world_->send(packed, message.peer, {.what = "elements of a checkpoint"}));

@@ -1,6 +1,7 @@
 // A copy of this rank's blocks of a checkpoint in host memory: what training goes on to change is safe there.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string_view>
 #include <vector>
@@ -18,8 +19,9 @@ class Snapshot {
   Snapshot(const Snapshot&) = delete;
   Snapshot& operator=(const Snapshot&) = delete;
 
-  // Copies the present values. Every rank sends and receives the elements of at most one block at a time.
-  void take();
+  // Copies the present values and calls taken(block) when all bytes of a block are there, in any order and from any
+  // thread. Every rank sends and receives the elements of at most one block at a time.
+  void take(const std::function<void(size_t block)>& taken);
 
   const std::vector<Block>& blocks_of_all() const { return plan_.blocks; }  // see BlockPlan
   const std::vector<Block>& blocks() const { return blocks_; }    // that this rank writes, in the order of their bytes
@@ -52,8 +54,8 @@ class Snapshot {
   std::vector<std::vector<HeldPart>> parts_;  // of this rank, by tensor
   std::vector<Block> blocks_;
   std::shared_ptr<char> memory_;
-  std::vector<Copy> copies_;   // of values that this rank holds
-  std::vector<Round> rounds_;  // the n-th one fills the n-th block of every rank
+  std::vector<std::vector<Copy>> copies_;  // of values that this rank holds, by block
+  std::vector<Round> rounds_;              // the n-th one completes the n-th block of every rank
 };
 
 }  // namespace shardline

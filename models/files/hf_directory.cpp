@@ -1,7 +1,6 @@
 #include "models/files/hf_directory.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/copy.h>
 #include <xxhash.h>
 
 #include <algorithm>
@@ -14,6 +13,7 @@
 #include "core/files/json_data.h"
 #include "core/files/json_reader.h"
 #include "core/hex.h"
+#include "core/memory/transposing_copy.h"
 #include "models/files/hf_layout.h"
 #include "models/files/safetensors_files.h"
 
@@ -96,7 +96,7 @@ std::string listed(const char* what, const Names& names, const char* where, cons
 // In the file's order, at most a piece at a time.
 void copy_in_pieces(const at::Tensor& from, const at::Tensor& to, const HfDirectory::Copied& copied) {
   if (to.nbytes() <= HfDirectory::kPieceBytes) {
-    to.copy_(from);
+    copy_transposing(to, from);
     if (copied && to.numel() > 0) copied(to.nbytes());
     return;
   }
