@@ -101,7 +101,7 @@ class LightCut {
     for (size_t chunk = 0; chunk < sizes.size(); ++chunk)
       chunk_of_layer.insert(chunk_of_layer.end(), sizes[chunk], static_cast<int>(chunk));
     double most = 0;
-    for (const auto& memory : memory_by_stage({}, {workload_, layout_, schedule_, chunk_of_layer}))
+    for (const auto& memory : memory_by_stage({workload_, layout_, schedule_, chunk_of_layer}))
       most = std::max(most, memory.total());
     return most;
   }
