@@ -238,6 +238,7 @@ void train(const Config& config, RankContext& context, JobParts& parts) {
     write_file(config.output_dir + "/config.resolved.json", resolved_config);
     write_file(config.output_dir + "/plan.json", json_text(plan));
     write_schedule_picture(parts.plan, config.output_dir + "/schedule.svg");
+    sync_directory(config.output_dir);  // records without this config would not be known as those of this run
   }
   records.open(config);
   StepTimelines timelines(config, parts.plan, context, records);

@@ -2,7 +2,8 @@
 
 A preloaded library (file_calls/recorder.cpp) records every call that changes files while checkpoints are saved. The
 calls are then replayed on a model of a disk that keeps only what was synced: at every cut, what was not synced is lost,
-or any part of it is there. Whatever then looks like a checkpoint must be one, and one must always be there. SHARDLINE_ALL_CRASHES=1 looks at more states after each cut.
+or any part of it is there. Whatever then looks like a checkpoint must be one, and one must always be there.
+SHARDLINE_ALL_CRASHES=1 looks at more states after each cut.
 """
 import os
 import pathlib
@@ -213,6 +214,8 @@ class CrashTest:
             for step in promised:
                 if step not in found:
                     self.violations.append(f"{place}: checkpoint-{step} is lost")
+            if files.get("metrics.jsonl") and "config.resolved.json" not in files:
+                self.violations.append(f"{place}: nothing shows whose records these are, so the run cannot continue")
             if max(found, default=-1) < self.newest:
                 self.violations.append(f"{place}: checkpoint-{self.newest} is lost, and there is no later one")
             if self.luck.random() < 0.002:
