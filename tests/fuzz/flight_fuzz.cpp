@@ -1,5 +1,5 @@
-// A folder of flight records, as `shardline doctor` reads it. rank-0 and rank-1 are lines of numbers, of which the files
-// are made:
+// A folder of flight records, as `shardline doctor` reads it. rank-0 and rank-1 are lines of numbers, of which the
+// files are made:
 //
 //   header WORLD FIRST_RANK OPENED BEAT GAP_BEGIN GAP_END FLAGS
 //   rank END END_NS SINCE STEP SERIAL INSTRUCTION
@@ -63,7 +63,8 @@ class Ring {
   }
 
   std::string file() {
-    members_.resize(std::max(members_.size(), size_t{flight::kMembersPerRank} * std::min(header_.world_size, kMostWorld)));
+    members_.resize(
+        std::max(members_.size(), size_t{flight::kMembersPerRank} * std::min(header_.world_size, kMostWorld)));
     header_.capacity = records_.size();
     header_.ranks = ranks_.size();
     header_.groups = groups_.size();

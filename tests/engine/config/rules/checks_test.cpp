@@ -10,7 +10,9 @@ namespace {
 std::pair<std::string, std::string> reported(const std::string& mistake) {
   std::pair<std::string, std::string> report{"not reported", "not reported"};
   report_mistakes([&] { throw ConfigError(mistake); },
-                  [&](const std::string& rule, const std::string& advice) { report = {rule, advice}; });
+                  [&](const std::string& rule, const std::string& advice) {
+                    report = {rule, advice};
+                  });
   return report;
 }
 
