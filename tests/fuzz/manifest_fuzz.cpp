@@ -39,6 +39,23 @@ void compare_files(const Manifest& manifest) {
   FUZZ_REQUIRE(find_damage(fuzz::folder().string(), manifest).size() == differ, differ, " differences");
 }
 
+// What a writer makes of the same pieces is what was read.
+void write_pieces(const Manifest& manifest) {
+  FUZZ_REQUIRE(parse_manifest(manifest_text(whole_manifest(manifest)), "whole").files == manifest.files, "the files");
+  for (const auto& [name, pieces] : manifest.files) {
+    std::vector<int64_t> ends;
+    for (const auto& piece : pieces)
+      if (piece.end > 0 || pieces.size() == 1) ends.push_back(piece.end);
+    FUZZ_REQUIRE(piece_ends(ends.back(), ends.back() + 1, ends) == ends, name, " has other pieces");
+  }
+  if (!manifest.part) return;
+  ManifestPart part;
+  for (const auto& [name, ranges] : manifest.part->pieces)
+    for (const auto& range : ranges)
+      for (int64_t piece = range.begin; piece < range.end; ++piece) add_piece(part, name, piece);
+  FUZZ_REQUIRE(part.pieces == manifest.part->pieces, "the part has other pieces");
+}
+
 void read_text(const std::string& text, size_t size) {
   std::optional<Manifest> manifest;
   if (!fuzz::accepts(size + text.size(), [&] { manifest = parse_manifest(text, "manifest.json"); })) return;
@@ -54,6 +71,7 @@ void read_text(const std::string& text, size_t size) {
     }
     FUZZ_REQUIRE(end >= 0, name, " has no piece");
   }
+  FUZZ_REQUIRE(fuzz::accepts(text.size() + size, [&] { write_pieces(*manifest); }), "an accepted manifest is refused");
   constexpr fuzz::Allowance for_lines{.per_byte = 1024};  // of damage, one for each piece
   FUZZ_REQUIRE(fuzz::accepts(
                    text.size() + size, [&] { compare_files(*manifest); }, for_lines),
@@ -68,6 +86,7 @@ FUZZ_TARGET(manifest) {
                                "trainer_state.json.part"});
   fuzz::fill_folder(files);
   const std::string text = files["manifest.json"];
+  FUZZ_REQUIRE(pieces_of(text).back().end == std::ssize(text), "the pieces of a text");
   fuzz::accepts(size, [&] { read_manifest(fuzz::folder().string()); });
   read_text(text, size);
   read_text(repaired(text), size);

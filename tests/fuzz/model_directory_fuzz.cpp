@@ -46,15 +46,17 @@ void read_model(const HfDirectory& directory) {
 }  // namespace
 
 FUZZ_TARGET(model_directory) {
-  auto files = fuzz::files_of(data, size,
-                              {"config.json", "model.safetensors", "model.safetensors.index.json",
-                               "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"});
+  auto files = fuzz::files_of(
+      data, size,
+      {"config.json", "model.safetensors", "model.safetensors.index.json", "model-00001-of-00002.safetensors",
+       "model-00002-of-00002.safetensors", "pytorch_model.bin", "tokenizer.json"});
   for (auto& [name, text] : files)
     if (name.ends_with(".safetensors")) text = fuzz::safetensors_of(text);
   fuzz::fill_folder(files);
   constexpr fuzz::Allowance for_tensors{.fixed = 4 << 20};
   std::unique_ptr<const HfDirectory> directory;
   const std::string path = fuzz::folder().string();
+  FUZZ_REQUIRE(companion_files(path).size() == files.count("tokenizer.json"), "the files beside the weights");
   if (!fuzz::accepts(
           size, [&] { directory = std::make_unique<HfDirectory>(path, "transformer."); }, for_tensors))
     return;
