@@ -110,17 +110,18 @@ def newest_complete(folder):
                 if path.parent.name.split("-")[1].isdigit()), default=0)
 
 
-def stage_of_save(folder):
-    """What a save was doing, judged from what is there: one of STAGES, or empty if none was going on."""
+def stage_of_save(folder, continued):
+    """What a save was doing, judged from what is there: one of STAGES, or empty if none was going on. continued: the step
+    after which the run continues, which has removed what earlier ones left unfinished."""
     names = {path.name for path in folder.glob("checkpoint-*")}
     unfinished = [name for name in names if re.fullmatch(r"checkpoint-\d+\.\w+\.incomplete", name)]
     if unfinished:
         return "publish" if any((folder / name / "manifest.json").exists() for name in unfinished) else "write"
     if any(name.endswith(".incomplete") for name in names):
         return "remove"
-    newest = folder / "newest"
-    named = newest.read_text().strip() if newest.exists() else "checkpoint-0"
-    return "" if named == f"checkpoint-{newest_complete(folder)}" else "tidy"
+    newest, published = folder / "newest", newest_complete(folder)
+    is_named = newest.exists() and newest.read_text().strip() == f"checkpoint-{published}"
+    return "tidy" if published > continued and not is_named else ""
 
 
 def last_step(folder):
@@ -174,21 +175,22 @@ class Kills(ProgramTest):
             time.sleep(0.001)
 
     def wait_for_instant(self, process, luck):
-        """Until some moment of the start, between steps or of a save. Returns whom to kill then: process ids."""
+        """Until some moment of the start, between steps or of a save. Returns whom to kill then, as process ids, and a
+        function that says what a save is doing."""
         moment = luck.choices(["start", "step", "save"], [15, 35, 50])[0]
         if moment == "start":
             self.wait_while_runs(process, lambda: False, luck.uniform(0, self.seconds_to_start))
-            return self.victims(luck)
-        file = self.out / "metrics.jsonl"
-        before, wanted = changed_at(file), newest_complete(self.out) + luck.randint(1, 6)
+            return self.victims(luck), lambda: ""
+        file, continued = self.out / "metrics.jsonl", newest_complete(self.out)
+        before, wanted = changed_at(file), continued + luck.randint(2, 9)
         self.wait_while_runs(process, lambda: changed_at(file) != before and last_step(self.out) >= wanted, LIMIT)
-        victims = self.victims(luck)
+        victims, stage = self.victims(luck), lambda: stage_of_save(self.out, continued)
         if moment == "save":
-            stage = luck.choice(STAGES)
-            self.wait_while_runs(process, lambda: stage_of_save(self.out) == stage, 1)
+            wanted = luck.choice(STAGES)
+            self.wait_while_runs(process, lambda: stage() == wanted, 1)
         else:
             self.wait_while_runs(process, lambda: False, luck.uniform(0, 0.05))
-        return victims
+        return victims, stage
 
     def victims(self, luck):
         """A rank, mpirun or the launcher, or all of them."""
@@ -201,7 +203,8 @@ class Kills(ProgramTest):
 
     def kill_once(self, process, luck):
         """The newest checkpoint and what the save was about to do at that instant; None if the run has ended before."""
-        victims, good = self.wait_for_instant(process, luck), newest_complete(self.out)
+        victims, stage = self.wait_for_instant(process, luck)
+        good = newest_complete(self.out)
         if process.poll() is not None:
             return None
         for pid in victims:
@@ -209,7 +212,7 @@ class Kills(ProgramTest):
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 pass
-        return good, stage_of_save(self.out)
+        return good, stage()
 
     def assert_nothing_lost(self, good):
         """Complete checkpoints have the bytes of the run that was not interrupted, and the last good one is there."""
