@@ -93,13 +93,11 @@ nlohmann::json forecast_report(const Config& config, const JobParts& parts, cons
 }
 
 nlohmann::json memory_report(const JobParts& parts, const StepMetrics& metrics) {
-  const Cluster& cluster = parts.machines->cluster;
-  const double runtime = device_bytes(cluster, parts.plan.layout).total();
-  const auto planned = memory_by_rank(cluster, placed_layers(parts.plan));
+  const auto planned = tensor_bytes_by_rank(placed_layers(parts.plan));
   nlohmann::json ranks = nlohmann::json::array();
   for (size_t rank = 0; rank < planned.size(); ++rank) {
     const RankMemory& measured = metrics.peak_memory_bytes.at(rank);
-    ranks.push_back({{"planned_bytes", planned[rank].total() - runtime},
+    ranks.push_back({{"planned_bytes", planned[rank].total()},
                      {"counted_bytes", measured.counted},
                      {"resident_bytes", measured.resident}});
   }

@@ -126,12 +126,12 @@ install_needs() {
     "(this distribution may have another version under that name; Debian 12 is what the project is tested on)"
 }
 
-# setup_packages [test|fuzz] [CMAKE_OPTION...]; the tests have a turn of fuzzing, too
+# setup_packages [test|fuzz] [CMAKE_OPTION...]
 setup_packages() {
   local needs=("${build_needs[@]}") options=" $* "
   [[ $options == *" -DSHARDLINE_MPI=OFF "* ]] || needs+=("${mpi_needs[@]}")
   [[ $options == *" -DSHARDLINE_ONEDNN=OFF "* ]] || needs+=("${onednn_needs[@]}")
-  [[ $options != *" test "* ]] || needs+=("${test_needs[@]}" "${fuzz_needs[@]}")
+  [[ $options != *" test "* ]] || needs+=("${test_needs[@]}")
   [[ $options != *" fuzz "* ]] || needs+=("${fuzz_needs[@]}")
   install_needs "${needs[@]}"
 }

@@ -14,6 +14,7 @@
 #include "engine/commands/job.h"
 #include "engine/commands/used_model.h"
 #include "engine/config/config.h"
+#include "engine/launch/lifelines.h"
 #include "engine/launch/start_ranks.h"
 #include "engine/launch/stop_signals.h"
 #include "engine/launch/stuck_threads.h"
@@ -32,7 +33,6 @@ struct CommandLine {
   std::string config;  // a file, or for eval and generate a model directory
   std::vector<std::string> overrides;
   bool json = false;
-  std::string prompts_file;
   std::string profile;
   PlanOptions plan;
   std::string cluster, measured, precision;
@@ -44,15 +44,17 @@ struct CommandLine {
 // Reads the config and replaces "auto" by numbers, which are added to the command line's overrides. on_ranks: this
 // process is a rank if mpirun has started it, and then the first rank chooses these numbers for all (completed_config).
 Config load(CommandLine& line, bool on_ranks = false) {
-  const bool directory = std::filesystem::is_directory(line.config);
-  if (directory) return config_of_directory(line.config, line.overrides);
-  Config config = read_config(line.config, line.overrides);
+  const auto read = [&] {
+    return std::filesystem::is_directory(line.config) ? config_of_directory(line.config, line.overrides)
+                                                      : read_config(line.config, line.overrides);
+  };
+  const Config config = read();
   if (on_ranks && is_started_rank(config)) return config;
   const auto chosen = settings_between(config, with_chosen_degrees(config, line.plan.assumed));
   if (chosen.empty()) return config;
   line.plan.written = config;
   line.overrides.insert(line.overrides.end(), chosen.begin(), chosen.end());
-  return read_config(line.config, line.overrides);
+  return read();
 }
 
 // The arguments, with the settings that `load` has added to the command line.
@@ -99,7 +101,7 @@ int run_training(CommandLine& line, const std::vector<std::string>& arguments) {
 
 void add_generate_options(CLI::App& app, CommandLine& line) {
   app.add_option("--prompt", line.generate.prompts, "Prompt to continue; may be repeated");
-  app.add_option("--prompts", line.prompts_file, "File with one prompt per line")->check(CLI::ExistingFile);
+  app.add_option("--prompts", line.generate.prompts_file, "File with one prompt per line");
   app.add_option("--max-new-tokens", line.generate.max_new_tokens, "Maximum number of new tokens")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
@@ -119,18 +121,6 @@ void add_generate_options(CLI::App& app, CommandLine& line) {
       ->check(finite)
       ->check(CLI::Range(0.0, 1.0));
   app.add_option("--seed", line.generate.seed, "Seed of the random numbers")->capture_default_str();
-}
-
-GenerateOptions with_prompts(const CommandLine& line) {
-  GenerateOptions options = line.generate;
-  options.json = line.json;
-  if (!line.prompts_file.empty() && !std::filesystem::is_regular_file(line.prompts_file))
-    throw ConfigError(cat("--prompts: ", line.prompts_file, " is not a file"));
-  std::ifstream file(line.prompts_file);
-  if (!line.prompts_file.empty() && !file) throw ConfigError(cat("--prompts: ", line.prompts_file, " cannot be read"));
-  for (std::string prompt; std::getline(file, prompt);) options.prompts.push_back(prompt);
-  if (options.prompts.empty()) throw ConfigError("generate needs --prompt TEXT or --prompts FILE");
-  return options;
 }
 
 void add_plan_options(CLI::App& app, CommandLine& line) {
@@ -188,16 +178,19 @@ int run(int argc, char** argv) {
   CLI::App app("shardline: model-parallel training of transformers from one JSON file");
   app.set_version_flag("--version", SHARDLINE_VERSION);
   app.require_subcommand(1);
-  const auto command = [&](const char* name, const char* what) {
+  const auto command = [&](const char* name, const char* what, bool takes_directory = false) {
     auto* sub = app.add_subcommand(name, what);
-    sub->add_option("config", line.config, "Config file (see docs/config.md)")->required()->check(CLI::ExistingPath);
+    sub->add_option("config", line.config,
+                    cat("Config file (see docs/config.md)", takes_directory ? ", or directory of a model" : ""))
+        ->required()
+        ->check(takes_directory ? CLI::Validator(CLI::ExistingPath) : CLI::Validator(CLI::ExistingFile));
     sub->add_option("--set", line.overrides,
                     "path=value that replaces a value of the config, e.g. training.max_steps=10");
     return sub;
   };
   auto* train = command("train", "Train; saves the model in output_dir");
-  auto* eval = command("eval", "Compute loss and perplexity on the validation data");
-  auto* generate = command("generate", "Generate text that continues prompts");
+  auto* eval = command("eval", "Compute loss and perplexity on the validation data", true);
+  auto* generate = command("generate", "Generate text that continues prompts", true);
   auto* profile = command("profile", "Time the model's layers and the links between its ranks, for the planner");
   auto* plan = command("plan", "Show what would run where, without starting anything");
   auto* info = command("info", "Show versions, devices and links of this host, and what a config would use of them");
@@ -246,17 +239,19 @@ int run(int argc, char** argv) {
       evaluate_job(config, context);
     });
   if (*generate) {
-    const auto options = with_prompts(line);
+    line.generate.json = line.json;
     return on_ranks(
-        line, arguments, [&](const Config& config) { check_generate(config, options); },
+        line, arguments, [&](const Config& config) { check_generate(config, line.generate); },
         [&](const Config& config, RankContext& context) {
           if (context.first()) std::cerr << used_model_line(config) << std::endl;
-          generate_job(config, options, context);
+          generate_job(config, line.generate, context);
         });
   }
-  if (*profile)
+  if (*profile) {
+    line.overrides.push_back("profile=");  // a measurement must neither depend on an earlier profile nor require one
     return on_ranks(line, arguments, check_profile,
                     [&](const Config& config, RankContext& context) { profile_job(config, line.profile, context); });
+  }
   if (*flight) print_flights(line.output_dir);
   if (*doctor) std::cout << doctor_text(line.output_dir, line.json);
   if (*inspect) std::cout << checkpoint_text(checkpoint_path);

@@ -3,6 +3,7 @@
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
 #ifdef __x86_64__
+#include <cpuid.h>
 #include <immintrin.h>
 #endif
 
@@ -145,6 +146,12 @@ SL_INLINE void reduce_type(ReduceOp op, at::ScalarType type, const std::vector<c
                                                    const std::vector<void*>& outputs, int64_t count) {
   reduce_type<WithAvx2>(op, type, inputs, outputs, count);
 }
+
+// __builtin_cpu_supports of clang 14 does not know "f16c".
+bool has_avx2_and_f16c() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __builtin_cpu_supports("avx2") && __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
 #endif
 
 #undef SL_INLINE
@@ -159,8 +166,8 @@ bool can_reduce(at::ScalarType type) {
 void reduce_in_order(ReduceOp op, at::ScalarType type, const std::vector<const void*>& inputs,
                      const std::vector<void*>& outputs, int64_t count) {
 #ifdef __x86_64__
-  static const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
-  if (has_avx2) return reduce_with_avx2(op, type, inputs, outputs, count);
+  static const bool is_wide = has_avx2_and_f16c();
+  if (is_wide) return reduce_with_avx2(op, type, inputs, outputs, count);
 #endif
   reduce_type<AnyProcessor>(op, type, inputs, outputs, count);
 }

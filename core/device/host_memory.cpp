@@ -27,8 +27,8 @@ namespace {
 
 [[noreturn]] void fail(size_t bytes, const char* reason) {
   throw RunError(cat("cannot get ", bytes, " bytes of page-locked host memory: ", reason,
-                     "; allow more (ulimit -l, the memory limit of the job), or leave out "
-                     "smp_options.offload_optimizer_states"));
+                     "; allow more (ulimit -l, the memory limit of the job), or offload less "
+                     "(smp_options.offload_optimizer_states, offload_activations)"));
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ namespace shardline {
 namespace {
 
 constexpr uint32_t kMostRanks = 1 << 20;
-constexpr uint64_t kMostBytes = uint64_t{1} << 32;
+constexpr uint64_t kMostRingBytes = uint64_t{1} << 32;
 
 // Ends the text inside its field and replaces what a terminal might obey.
 template <size_t n>
@@ -65,12 +65,13 @@ std::string read_bytes(const std::string& path, flight::Header& header) {
   char begin[sizeof header];
   if (!in.read(begin, sizeof begin) || std::memcmp(begin, flight::kMagic, sizeof flight::kMagic) != 0) refuse();
   std::memcpy(&header, begin, sizeof header);
-  if (header.record_bytes != sizeof(FlightRecord) || header.world_size > kMostRanks || header.first_rank < 0 ||
-      uint64_t{header.ranks} + header.first_rank > header.world_size)
+  if (header.record_bytes != sizeof(FlightRecord) || header.world_size > kMostRanks || header.ranks == 0 ||
+      header.first_rank < 0 || uint64_t{header.ranks} + header.first_rank > header.world_size ||
+      uint64_t{flight::kMembersPerRank} * header.world_size > header.members)
     refuse();
   const uint64_t stated = flight::Offsets(header).end;
   if (stated != size) throw DataError(cat(path, " has ", size, " bytes, but its header describes ", stated));
-  if (size > kMostBytes) throw DataError(cat(path, " has ", size, " bytes, more than any flight ring"));
+  if (size > kMostRingBytes) throw DataError(cat(path, " has ", size, " bytes, more than any flight ring"));
   std::string bytes(size, '\0');
   in.seekg(0);
   if (!in.read(bytes.data(), bytes.size())) throw DataError(cat(path, " cannot be read"));
@@ -81,9 +82,11 @@ std::vector<FlightGroup> groups_in(const std::string& bytes, const flight::Heade
                                    const flight::Offsets& offsets) {
   const auto members = table_of<int32_t>(bytes, offsets.members, header.members);
   std::vector<FlightGroup> groups;
+  uint64_t used = 0;  // members: each belongs to one group
   for (auto& entry : table_of<flight::Group>(bytes, offsets.groups, std::min(header.groups, header.groups_used))) {
     make_plain(entry.name);
-    if (uint64_t{entry.first_member} + entry.size > members.size()) continue;
+    if (entry.first_member < used || uint64_t{entry.first_member} + entry.size > members.size()) continue;
+    used = uint64_t{entry.first_member} + entry.size;
     const auto first = members.begin() + entry.first_member;
     FlightGroup group{entry.id, entry.name, {first, first + entry.size}};
     if (std::all_of(group.members.begin(), group.members.end(),

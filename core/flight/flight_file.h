@@ -2,9 +2,9 @@
 // come from elsewhere: it may contain anything, but what is returned is safe to use.
 #pragma once
 #include <iosfwd>
+#include <map>
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "core/flight/flight_record.h"
@@ -31,7 +31,7 @@ struct FlightFile {
   // Oldest first; rank and peer are ranks that exist, or -1. They include what a rank waits for, though the ring has
   // forgotten it.
   std::vector<FlightRecord> records;
-  std::unordered_map<uint64_t, uint64_t> streams;  // internal to begun()
+  std::map<uint64_t, uint64_t> streams;  // internal to begun()
   bool counts_all = true;
 
   // How many operations of a stream the rank has begun since its group exists; none if that is not known. peer: rank in

@@ -10,7 +10,8 @@
 namespace shardline::flight {
 
 inline constexpr char kMagic[8] = {'S', 'L', 'F', 'L', 'Y', '0', '0', '3'};
-inline constexpr uint32_t kFull = 1;  // flags: some operations could not be counted
+inline constexpr uint32_t kMembersPerRank = 16;  // of the world: the room that a file has for them at least
+inline constexpr uint32_t kFull = 1;             // flags: some operations could not be counted
 
 struct Header {
   char magic[8];

@@ -35,7 +35,7 @@ flight::Header header_of(const FlightRing::Options& options) {
   header.ranks = options.ranks;
   header.world_size = options.world_size;
   header.groups = kGroupsPerRank * options.ranks;
-  header.members = header.groups + 16 * options.world_size;
+  header.members = header.groups + flight::kMembersPerRank * options.world_size;
   header.streams = std::bit_ceil(kStreamsPerRank * options.ranks + 4u * options.world_size);
   header.next = 1;
   header.opened_ns = now_ns();

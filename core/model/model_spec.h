@@ -73,10 +73,12 @@ struct BorderTensor {
 // The properties of a microbatch on one rank that determine what a layer keeps of it in training.
 struct KeptCase {
   int64_t tokens = 0, rows = 0;  // rows: of its borders, see border_rows()
+  int64_t length = 1;            // of a sequence; divides tokens
   int t = 0, t_degree = 1;
   int64_t element_bytes = 4;         // of activations inside layers
   int64_t border_bytes = 4;          // of an element between layers
   bool recompute_attention = false;  // "selective"
+  bool attention_in_fp32 = false;    // HalfOptions::attention_in_fp32
   bool on_accelerator = false;       // the rank computes on one
   auto operator<=>(const KeptCase&) const = default;
 };

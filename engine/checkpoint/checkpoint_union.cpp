@@ -238,10 +238,11 @@ std::string CheckpointUnion::describe_absent(const std::vector<size_t>& missing,
                                              uint64_t digest) const {
   std::string lines = world_.rank() == 0 ? absent_parts(listed, digest) : "";
   std::map<std::string, size_t> described;  // pieces by file
+  size_t head = 0, seen = 0;                // the first piece of the file that piece `seen` belongs to
   for (const size_t piece : missing) {
+    for (; seen <= piece; ++seen)
+      if (pieces_[seen].file != pieces_[head].file) head = seen;
     if (std::ranges::any_of(presence_, [&](const auto& of_store) { return of_store[piece] == kDamaged; })) continue;
-    size_t head = piece;
-    while (pieces_[head].begin > 0) --head;
     int speaker = 0;
     for (size_t store = stores_.all.size(); store-- > 0;)
       if (is_intact(presence_[store][head])) speaker = rank_for(store, head);

@@ -23,7 +23,8 @@ constexpr const char* kFormat = "shardline checkpoint";
 constexpr int kVersion = 1;
 constexpr size_t kLargestManifest = 256 << 20;  // bytes: of more than 30 TB of files
 constexpr size_t kSmallManifest = 1 << 20;
-constexpr double kLargestFile = 1LL << 53, kMostParts = 1 << 20;
+constexpr double kMostParts = 1 << 20;
+constexpr int64_t kMostCounted = (1LL << 53) - 1;  // steps, and bytes of all files: what a double counts exactly
 
 std::string hex(uint64_t number) {
   char text[17];
@@ -71,7 +72,7 @@ std::vector<FilePiece> read_pieces(const JsonValue& list) {
     const auto values = item.items();
     if (values.size() != 2) item.fail("must be [end, checksum]");
     const double least = pieces.empty() ? 0 : pieces.back().end + 1.0;
-    pieces.push_back({values[0].require(json_integer(least, kLargestFile)).get<int64_t>(), from_hex(values[1])});
+    pieces.push_back({values[0].require(json_integer(least, kMostCounted)).get<int64_t>(), from_hex(values[1])});
   }
   if (pieces.empty()) list.fail("must have a piece");
   return pieces;
@@ -158,11 +159,13 @@ Manifest parse_manifest(const std::string& text, const std::string& path) {
   if (root.at("version").integer(1) != kVersion)
     root.at("version").fail(cat("must be ", kVersion), "read it with the version of shardline that wrote it");
   Manifest manifest;
-  manifest.step = root.at("step").require(json_integer(0, kLargestFile)).get<int64_t>();
+  manifest.step = root.at("step").require(json_integer(0, kMostCounted)).get<int64_t>();
   root.at("files").require(json_object());
+  int64_t bytes = 0;
   for (const auto& [name, list] : root.at("files").members()) {
     if (!is_plain_name(name)) list.fail("must be the list of a file in the same directory");
-    manifest.files[name] = read_pieces(list);
+    bytes += manifest.files.emplace(name, read_pieces(list)).first->second.back().end;
+    if (bytes > kMostCounted) list.fail(cat("must not bring the files to more than ", kMostCounted, " bytes"));
   }
   if (root.has("part")) manifest.part = read_part(root.at("part"), manifest);
   // Any other text with the same contents, and any other contents with this checksum, is damage.

@@ -8,10 +8,12 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
 #include "models/files/hf_layout.h"
+#include "models/files/safetensors.h"
 
 namespace shardline {
 namespace {
@@ -19,17 +21,35 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-// The tensor that has this byte of the data, by the header of a safetensors file; empty if there is none.
-std::string tensor_at(std::string_view header, uint64_t byte) {
+// What the header of a safetensors file says.
+struct Head {
+  struct Tensor {
+    uint64_t end = 0;
+    std::string name;
+  };
+  uint64_t data = 0;                   // the byte of the file at which the data begin
+  std::map<uint64_t, Tensor> tensors;  // by their first byte of the data; of a damaged header, what can be read
+
+  // "h.0.attn.c_attn.weight: ", or "header: ", which is damaged itself where it names no tensor.
+  std::string owner_of(uint64_t byte) const {
+    const auto after = byte < data ? tensors.begin() : tensors.upper_bound(byte - data);
+    if (after == tensors.begin()) return "header: ";
+    const auto& [end, name] = std::prev(after)->second;
+    return (byte - data < end ? name : "header") + ": ";
+  }
+};
+
+std::map<uint64_t, Head::Tensor> tensors_in(std::string_view header) {
+  std::map<uint64_t, Head::Tensor> tensors;
   const json parsed = json::parse(header, nullptr, /*allow_exceptions=*/false);
-  if (!parsed.is_object()) return "";
+  if (!parsed.is_object()) return tensors;
   for (const auto& [name, entry] : parsed.items()) {
     const json offsets = entry.is_object() ? entry.value("data_offsets", json()) : json();
     if (offsets.is_array() && offsets.size() == 2 && offsets[0].is_number_unsigned() &&
-        offsets[1].is_number_unsigned() && byte >= offsets[0].get<uint64_t>() && byte < offsets[1].get<uint64_t>())
-      return name;
+        offsets[1].is_number_unsigned() && offsets[0] < offsets[1])
+      tensors[offsets[0].get<uint64_t>()] = {offsets[1].get<uint64_t>(), name};
   }
-  return "";
+  return tensors;
 }
 
 }  // namespace
@@ -37,7 +57,9 @@ std::string tensor_at(std::string_view header, uint64_t byte) {
 // It is read, not mapped: where a disk fails that is an error, and not the end of the process.
 class PieceFiles::File {
  public:
-  explicit File(const std::string& path) : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+  // first_bytes: how many bytes of the checkpoint's file are here from its first one on.
+  File(const std::string& path, uint64_t first_bytes)
+      : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)), first_bytes_(first_bytes) {
     if (fd_ < 0) throw RunError(cat(path, ": cannot be opened: ", std::strerror(errno)));
   }
   ~File() { ::close(fd_); }
@@ -74,8 +96,24 @@ class PieceFiles::File {
     return XXH3_64bits_digest(state.get());
   }
 
+  // What the byte of the checkpoint's file belongs to; empty if the head of a safetensors file is not here.
+  std::string owner_of(uint64_t byte) const {
+    if (!head_) head_ = read_head();
+    return byte < head_->data || head_->data <= first_bytes_ ? head_->owner_of(byte) : "";
+  }
+
  private:
+  Head read_head() const {
+    uint64_t length = 0;
+    read(reinterpret_cast<char*>(&length), 0, std::min(sizeof length, first_bytes_));
+    const Head without{.data = sizeof length + std::min<uint64_t>(length, std::numeric_limits<int64_t>::max())};
+    if (length > kLongestSafetensorsHeader || without.data > first_bytes_) return without;
+    return {without.data, tensors_in(text(sizeof length, without.data))};
+  }
+
   int fd_;
+  uint64_t first_bytes_;
+  mutable std::optional<Head> head_;  // read when it is first needed
 };
 
 std::string stored_name(const std::string& file, bool in_part) {
@@ -101,15 +139,19 @@ PieceFiles::PieceFiles(const std::string& directory, const Manifest& manifest)
     std::vector<PieceRange> here = {{0, std::ssize(of_file)}};
     if (manifest.part) here = manifest.part->pieces.contains(name) ? manifest.part->pieces.at(name) : decltype(here)();
     std::vector<std::pair<size_t, int64_t>> begins;  // by piece, in the file
-    int64_t bytes = 0;
+    int64_t bytes = 0, first_bytes = 0;
     for (const auto& range : here)
       for (int64_t i = range.begin; i < range.end; ++i) {
         const auto& piece = pieces_[first + i];
         begins.emplace_back(first + i, bytes);
         bytes += piece.end - piece.begin;
+        if (bytes == piece.end) first_bytes = bytes;
       }
-    const File* file = begins.empty() ? nullptr : open(file_in(directory, stored_name(name, !!manifest.part)), bytes);
-    for (const auto& [piece, begin] : begins) places_[piece] = {true, file, begin};
+    const File* file =
+        begins.empty() ? nullptr : open(file_in(directory, stored_name(name, !!manifest.part)), bytes, first_bytes);
+    for (const auto& [piece, begin] : begins) places_[piece] = {.listed = true, .file = file, .begin = begin};
+    if (name.ends_with(".safetensors") && first_bytes > 0)
+      for (size_t piece = first; piece < first + of_file.size(); ++piece) places_[piece].head = file;
     first += of_file.size();
   }
 }
@@ -117,7 +159,7 @@ PieceFiles::PieceFiles(const std::string& directory, const Manifest& manifest)
 PieceFiles::~PieceFiles() = default;
 
 // Null if it is not as long as its pieces.
-const PieceFiles::File* PieceFiles::open(const std::string& path, int64_t bytes) {
+const PieceFiles::File* PieceFiles::open(const std::string& path, int64_t bytes, int64_t first_bytes) {
   const std::string name = fs::path(path).filename().string();
   std::error_code error;
   const int64_t length = fs::is_regular_file(path, error) ? fs::file_size(path, error) : 0;
@@ -126,7 +168,7 @@ const PieceFiles::File* PieceFiles::open(const std::string& path, int64_t bytes)
   } else if (length != bytes) {
     wrong_files_.push_back(cat(name, ": has ", length, " bytes instead of ", bytes));
   } else {
-    files_.push_back(std::make_unique<File>(path));
+    files_.push_back(std::make_unique<File>(path, first_bytes));
     return files_.back().get();
   }
   return nullptr;
@@ -154,23 +196,8 @@ std::string PieceFiles::describe(size_t piece) const {
   return cat(pieces_[piece].file, ": ", owner_of(piece), "bytes ", pieces_[piece].begin, " to ", pieces_[piece].end);
 }
 
-// "h.0.attn.c_attn.weight: ", or "header: ".
 std::string PieceFiles::owner_of(size_t piece) const try {
-  const auto& [name, begin, end, wanted] = pieces_[piece];
-  size_t first = piece;
-  while (pieces_[first].begin > 0) --first;
-  size_t last = first;  // the first run of pieces that are there, which begins with the head
-  while (last < pieces_.size() && pieces_[last].file == name && has(last)) ++last;
-  if (!name.ends_with(".safetensors") || last == first) return "";
-  const File& file = *places_[first].file;
-  const int64_t there = pieces_[last - 1].end;
-  uint64_t header = 0;
-  file.read(reinterpret_cast<char*>(&header), 0, std::min<int64_t>(sizeof header, there));
-  const uint64_t data = sizeof header + std::min<uint64_t>(header, begin);
-  if (static_cast<uint64_t>(begin) < data) return "header: ";
-  if (data > static_cast<uint64_t>(there)) return "";
-  const std::string tensor = tensor_at(file.text(sizeof header, data), begin - data);
-  return tensor.empty() ? "header: " : tensor + ": ";  // which is damaged itself
+  return places_[piece].head ? places_[piece].head->owner_of(pieces_[piece].begin) : "";
 } catch (const RunError&) {
   return "";
 }

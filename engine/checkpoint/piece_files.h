@@ -54,9 +54,10 @@ class PieceFiles {
   struct Place {
     bool listed = false;
     const File* file = nullptr;
-    int64_t begin = 0;  // in the file
+    int64_t begin = 0;           // in the file
+    const File* head = nullptr;  // where the first bytes of a safetensors file are, also if this piece is not there
   };
-  const File* open(const std::string& path, int64_t bytes);
+  const File* open(const std::string& path, int64_t bytes, int64_t first_bytes);
   std::string owner_of(size_t piece) const;
 
   std::vector<CheckpointPiece> pieces_;

@@ -1,6 +1,8 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/tensor.h>
 
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <ostream>
 
@@ -16,12 +18,25 @@ namespace shardline {
 
 namespace {
 
+std::vector<std::string> prompts_of(const GenerateOptions& options) {
+  std::vector<std::string> prompts = options.prompts;
+  const std::string& path = options.prompts_file;
+  if (!path.empty()) {
+    if (!std::filesystem::is_regular_file(path)) throw ConfigError(cat("--prompts: ", path, " is not a file"));
+    std::ifstream file(path);
+    if (!file) throw ConfigError(cat("--prompts: ", path, " cannot be read"));
+    for (std::string prompt; std::getline(file, prompt);) prompts.push_back(prompt);
+  }
+  if (prompts.empty()) throw ConfigError("generate needs --prompt TEXT or --prompts FILE");
+  return prompts;
+}
+
 // Encodes and checks every prompt before the first one is continued.
-std::vector<std::vector<int64_t>> encode_prompts(const GenerateOptions& options, const Tokenizer& tokenizer,
+std::vector<std::vector<int64_t>> encode_prompts(const std::vector<std::string>& texts, const Tokenizer& tokenizer,
                                                  const ModelSpec& spec) {
   std::vector<std::vector<int64_t>> prompts;
-  for (const auto& prompt : options.prompts) {
-    const std::string which = cat("prompt ", prompts.size() + 1, " of ", options.prompts.size());
+  for (const auto& prompt : texts) {
+    const std::string which = cat("prompt ", prompts.size() + 1, " of ", texts.size());
     const auto ids = tokenizer.encode(prompt);
     if (ids.empty()) throw ConfigError(cat(which, " is empty; give at least one token to continue"));
     if (std::ssize(ids) >= spec.max_positions)
@@ -39,17 +54,29 @@ std::vector<std::vector<int64_t>> encode_prompts(const GenerateOptions& options,
 }  // namespace
 
 void check_generate(const Config& config, const GenerateOptions& options) {
+  const auto prompts = prompts_of(options);
   require_weights(config);
   const auto planned = plan_model(config, configured_world_size(config));
-  encode_prompts(options, *require_tokenizer(config), planned.model.spec);
+  encode_prompts(prompts, *require_tokenizer(config), planned.model.spec);
 }
 
 void generate_job(const Config& written, const GenerateOptions& options, RankContext& context) {
   require_weights(written);
   const Config config = completed_config(written, *context.world);
   JobParts parts = make_parts(config, context);
-  const auto tokenizer = require_tokenizer(config);
-  const auto prompts = encode_prompts(options, *tokenizer, parts.model.spec);
+  // The first rank alone has prompts and tokenizer: another host's files may differ.
+  std::vector<std::string> texts;
+  TokenizerPtr tokenizer;
+  nlohmann::json encoded;
+  if (context.first()) {
+    texts = prompts_of(options);
+    tokenizer = require_tokenizer(config);
+    encoded["prompts"] = encode_prompts(texts, *tokenizer, parts.model.spec);
+    if (const auto eos = tokenizer->eos()) encoded["eos"] = *eos;
+  }
+  encoded = nlohmann::json::parse(broadcast_string(*context.world, encoded.dump(), 0));
+  const std::vector<std::vector<int64_t>> prompts = encoded["prompts"];
+  const auto eos = encoded.contains("eos") ? std::optional<int32_t>(encoded["eos"]) : std::nullopt;
   explain_memory(parts, context, /*trains=*/false, [&] {
     Trainer trainer({config, parts.plan, parts.model, parts.groups, context.device}, 0);
     load_parameters(config, parts, trainer.parameters());
@@ -57,16 +84,15 @@ void generate_job(const Config& written, const GenerateOptions& options, RankCon
     const Sampling sampling{
         .temperature = options.temperature, .top_k = options.top_k, .top_p = options.top_p, .seed = options.seed};
     for (size_t i = 0; i < prompts.size(); ++i) {
-      const auto tokens =
-          generate(trainer, parts.model.spec, prompts[i], options.max_new_tokens, tokenizer->eos(), sampling, i);
+      const auto tokens = generate(trainer, parts.model.spec, prompts[i], options.max_new_tokens, eos, sampling, i);
       if (!context.out) continue;
       const auto text = tokenizer->decode(tokens);
       if (options.json)
-        *context.out << nlohmann::json{{"prompt", options.prompts[i]}, {"text", text}, {"tokens", tokens}}.dump(
+        *context.out << nlohmann::json{{"prompt", texts[i]}, {"text", text}, {"tokens", tokens}}.dump(
                             -1, ' ', false, nlohmann::json::error_handler_t::replace)
                      << '\n';
       else
-        *context.out << options.prompts[i] << text << '\n';
+        *context.out << texts[i] << text << '\n';
       context.out->flush();
     }
   });

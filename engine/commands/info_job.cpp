@@ -13,7 +13,6 @@
 #include "core/error.h"
 #include "engine/commands/job.h"
 #include "engine/observe/format.h"
-#include "engine/observe/memory_usage.h"
 #include "engine/run/local_cluster.h"
 #include "engine/run/rank_devices.h"
 #include "tensor_parallel/products/products.h"
@@ -54,8 +53,8 @@ json host_json() {
   return {{"name", host_name()},
           {"cores", sysconf(_SC_NPROCESSORS_ONLN)},
           {"usable_cores", usable_cores()},
-          {"memory_bytes", int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGE_SIZE)},
-          {"available_bytes", available_memory()},
+          {"memory_bytes", static_cast<int64_t>(host_memory_size())},
+          {"available_bytes", static_cast<int64_t>(available_host_memory())},
           {"products", products_in_use()},
           {"native_bf16", multiplies_natively(at::kBFloat16)}};
 }

@@ -105,7 +105,7 @@ void load_checkpoint_parameters(const std::string& checkpoint, const JobParts& p
 
 void explain_memory(const JobParts& parts, const RankContext& context, bool trains, const std::function<void()>& work) {
   const auto planned = [&] {
-    const MemoryBytes bytes = tensor_bytes_by_rank(parts.plan).at(context.world->rank());
+    const MemoryBytes bytes = tensor_bytes_by_rank(placed_layers(parts.plan)).at(context.world->rank());
     return trains ? bytes : MemoryBytes{.weights = bytes.weights};
   };
   explain_lack_of_memory(planned, context.device, work);

@@ -77,20 +77,14 @@ std::shared_ptr<const Profile> measured_earlier(const Config& config, const JobP
                                                                                    : std::make_shared<const Profile>();
 }
 
-// A measurement must neither depend on an earlier profile nor require one.
-Config without_profile(Config config) {
-  config.profile.clear();
-  return config;
-}
-
 }  // namespace
 
 void check_profile(const Config& config) {
-  plan_model(without_profile(config), configured_world_size(config));
+  plan_model(config, configured_world_size(config));
 }
 
 void profile_job(const Config& written, const std::string& path, RankContext& context) {
-  const Config config = without_profile(completed_config(written, *context.world));
+  const Config config = completed_config(written, *context.world);
   const JobParts parts = make_parts(config, context);
   const fs::path file = path.empty() ? fs::path(config.output_dir) / kProfileFile : fs::path(path);
   const auto earlier = measured_earlier(config, parts, context, file);

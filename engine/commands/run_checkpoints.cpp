@@ -139,8 +139,10 @@ CheckpointSaver& RunCheckpoints::saver() {
     parts.sync_records = [metrics = file_in(parts_.config.output_dir, "metrics.jsonl")] { sync_file(metrics); };
   }
   auto saver = std::make_unique<CheckpointSaver>(std::move(parts));
-  const RankContext& context = parts_.context;
-  check_snapshot_room(gather_host_needs(*context.world, context.host_of, saver->memory_bytes()));
+  Communicator& world = *parts_.context.world;
+  std::vector<double> bytes;  // by rank
+  for (const auto& text : gather_strings(world, cat(saver->memory_bytes()))) bytes.push_back(std::stod(text));
+  check_snapshot_room(gather_host_rooms(world, parts_.context.host_of), bytes);
   saver_ = std::move(saver);
   return *saver_;
 }

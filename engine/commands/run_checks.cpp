@@ -39,11 +39,13 @@ void check_optimizer(const Config& config) {
         "to \"cpu\", or use \"adamw_torch_fused\", \"adam\" or \"sgd\"");
 }
 
-// A rank's process may be limited to fewer bytes than its device has.
-void check_memory_cap(const Config& config, const Cluster& cluster, const Plan& plan) {
+// A rank's process may be limited to fewer bytes than its device has. on_accelerators: of the machines that the run is
+// judged for, which the layout of a plan for others need not know.
+void check_memory_cap(const Config& config, const Plan& plan, bool on_accelerators) {
   const double cap = config.runtime.memory_cap;
   if (cap == 0) return;
-  const auto memory = memory_by_rank(cluster, placed_layers(plan));
+  const PlacedLayers placed = placed_layers(plan);
+  const auto memory = on_accelerators ? memory_by_rank(placed) : tensor_bytes_by_rank(placed);
   const auto most = std::max_element(memory.begin(), memory.end(),
                                      [](const auto& a, const auto& b) { return a.total() < b.total(); });
   if (most->total() <= cap) return;
@@ -64,16 +66,13 @@ void check_run(const Config& config, const PlannedModel& planned, RunMoment mome
   // What runs now runs here, whatever machines the plan is for.
   Config machine = config;
   if (starting) machine.cluster.clear();
-  const Cluster cluster = starting && !plans_for_this_machine(config)
-                              ? planning_cluster(machine, planned.plan.layout.world())
-                              : planned.machines.cluster;
   Findings findings;
   if (starting || plans_for_this_machine(config)) {
     findings.check([&] { check_host(config); });
     findings.check([&] { check_offload_path(config); });
   }
   findings.check([&] { check_optimizer(machine); });
-  findings.check([&] { check_memory_cap(config, cluster, planned.plan); });
+  findings.check([&] { check_memory_cap(config, planned.plan, has_accelerators(machine)); });
   findings.check([&] { check_token_data(config, planned, starting); });
   findings.throw_all();
 }

@@ -159,8 +159,11 @@ namespace {
 std::string check_devices(const JobParts& parts, const RankContext& context) {
   if (!is_accelerator(context.device)) return "";
   const auto rooms = gather_rooms(*context.world, context.device);
+  const auto hosts = gather_host_rooms(*context.world, context.host_of);
   if (!context.first()) return "";
-  check_rooms(rooms, tensor_bytes_by_rank(parts.plan));
+  const auto planned = tensor_bytes_by_rank(placed_layers(parts.plan));
+  check_rooms(rooms, planned);
+  check_host_rooms(hosts, planned);
   return sharing_note(rooms);
 }
 

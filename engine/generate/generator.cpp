@@ -61,7 +61,9 @@ std::vector<int32_t> generate(Trainer& model, const ModelSpec& spec, const std::
     const std::vector<int64_t> fresh(ids.begin() + done, ids.end());
     const auto logits = model.next_logits(at::tensor(fresh, at::kLong).unsqueeze(0), done, by_layer);
     if (use_cache) done = ids.size();
-    const int64_t next = sample_token(on_host(logits[0], "logits of the next token"), sampling, sequence, ids.size());
+    const int64_t sampled =
+        sample_token(on_host(logits[0], "logits of the next token"), sampling, sequence, ids.size());
+    const int64_t next = model.of_first_rank(sampled);
     ids.push_back(next);
     made.push_back(next);
     if (eos && next == *eos) break;

@@ -13,8 +13,9 @@ std::string host_list(const std::vector<std::string>& hosts) {
   return text;
 }
 
-std::string hosts_setting(const std::vector<std::string>& hosts) {
-  return "mpi_options.hosts=" + nlohmann::json(hosts).dump();
+std::vector<std::string> host_settings(const Config& config, const std::vector<std::string>& hosts) {
+  return {"mpi_options.hosts=" + nlohmann::json(hosts).dump(),
+          cat("mpi_options.processes_per_host=", config.mpi.processes_per_host)};
 }
 
 std::vector<std::string> settings_on_hosts(const Config& config, const std::vector<std::string>& hosts) {
@@ -28,9 +29,13 @@ std::vector<std::string> settings_on_hosts(const Config& config, const std::vect
   // From as many accumulation steps on with which a microbatch is no larger than it was.
   const int64_t least = (int64_t{all.accumulation_steps} * all.replicas + replicas - 1) / replicas;
   for (int64_t steps = least; steps * config.smp.microbatches <= batch / replicas; ++steps)
-    if (batch % (replicas * steps * config.smp.microbatches) == 0)
-      return {hosts_setting(hosts), "training.per_device_train_batch_size=null",
-              cat("training.global_batch_size=", batch), cat("training.gradient_accumulation_steps=", steps)};
+    if (batch % (replicas * steps * config.smp.microbatches) == 0) {
+      auto settings = host_settings(config, hosts);
+      settings.insert(settings.end(),
+                      {"training.per_device_train_batch_size=null", cat("training.global_batch_size=", batch),
+                       cat("training.gradient_accumulation_steps=", steps)});
+      return settings;
+    }
   throw ConfigError(cat("the global batch ", batch, " cannot be divided among D = ", replicas, " x ",
                         config.smp.microbatches, " microbatches x at least ", least, " accumulation steps"));
 }

@@ -26,7 +26,7 @@ FewerHosts choose_hosts(const std::vector<std::string>& answering,
 
 // "a, b"
 std::string host_list(const std::vector<std::string>& hosts);
-// "mpi_options.hosts=[...]"
-std::string hosts_setting(const std::vector<std::string>& hosts);
+// The settings for these hosts, with as many ranks on each as `config` has.
+std::vector<std::string> host_settings(const Config& config, const std::vector<std::string>& hosts);
 
 }  // namespace shardline

@@ -156,7 +156,7 @@ class Attempts {
   TrainingJob job_without(const std::vector<std::string>& missing, const std::vector<std::string>& answering) const {
     TrainingJob job;
     const auto settings = [&](const std::vector<std::string>& hosts) {
-      return jobs_.leaves_open ? std::vector{hosts_setting(hosts)} : settings_on_hosts(config_, hosts);
+      return jobs_.leaves_open ? host_settings(config_, hosts) : settings_on_hosts(config_, hosts);
     };
     const auto check = [&](std::vector<std::string> changes) {
       for (const auto& setting : settings_to_continue()) changes.push_back(setting);

@@ -19,14 +19,4 @@ ProcessMemory process_memory() {
   return memory;
 }
 
-int64_t available_memory() {
-  std::ifstream file("/proc/meminfo");
-  for (std::string key; file >> key;) {
-    int64_t kibibytes = 0;
-    if (key == "MemAvailable:" && file >> kibibytes) return 1024 * kibibytes;
-    std::getline(file, key);
-  }
-  return 0;
-}
-
 }  // namespace shardline

@@ -13,7 +13,4 @@ struct ProcessMemory {
 // Reads /proc/self/status; zeros if that file does not exist.
 ProcessMemory process_memory();
 
-// MemAvailable in /proc/meminfo: the bytes that programs can allocate without swapping. 0 if that file does not exist.
-int64_t available_memory();
-
 }  // namespace shardline

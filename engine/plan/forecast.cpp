@@ -1,5 +1,7 @@
 #include "engine/plan/forecast.h"
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "engine/checkpoint/contents.h"
 #include "engine/config/config.h"
@@ -43,6 +45,13 @@ void add_totals(const Config& config, int ranks, Forecast& forecast) {
 
 }  // namespace
 
+double Forecast::most_host_bytes() const {
+  std::vector<double> by_node(cluster.nodes);
+  for (size_t rank = 0; rank < memory.size(); ++rank)
+    by_node[cluster.node_of(static_cast<int>(rank))] += memory[rank].host;
+  return *std::max_element(by_node.begin(), by_node.end());
+}
+
 StepEstimate forecast_step(const Machines& machines, const Plan& plan) {
   const auto spans = spans_of(machines, plan);
   const auto prices = layer_prices(plan.workload, machines, plan.layout, spans);
@@ -53,7 +62,7 @@ Forecast make_forecast(const Config& config, const Machines& machines, const Pla
   Forecast forecast{.cluster = machines.cluster,
                     .precision = plan.workload.precision(),
                     .step = forecast_step(machines, plan),
-                    .memory = memory_by_rank(machines.cluster, placed_layers(plan)),
+                    .memory = memory_by_rank(placed_layers(plan)),
                     .parameters = plan.workload.spec.parameter_count(),
                     .flops_per_step = model_flops(plan.workload)};
   forecast.fit = fit_of(machines, plan, forecast.memory);

@@ -28,6 +28,9 @@ struct Forecast {
   double snapshot_bytes = 0;              // in host memory, by rank on average: the copy of a checkpoint being written
 
   bool fits(size_t rank) const { return memory[rank].total() <= cluster.memory_bytes; }
+  double most_host_bytes() const;  // that the ranks of a node have in their host's memory
+  // Whether the hosts have room for what is offloaded, as far as the cluster states their memory.
+  bool fits_hosts() const { return cluster.host_memory_bytes == 0 || most_host_bytes() <= cluster.host_memory_bytes; }
 };
 
 // Simulates the plan's instruction lists, with the plan's chunks, at prices for `machines`.
@@ -39,8 +42,8 @@ Forecast make_forecast(const Config& config, const Machines& machines, const Pla
 std::string forecast_picture(const Machines& machines, const Plan& plan);
 
 // Adds a forecast's keys to those of plan_json: step_seconds, bubble_fraction, tokens_per_second, ..., and to each
-// entry of `ranks` memory_bytes and fits, host_bytes if states are on the host, and snapshot_bytes if checkpoints are
-// saved.
+// entry of `ranks` memory_bytes and fits, and snapshot_bytes if checkpoints are saved. If anything is offloaded to host
+// memory, also `hosts` and host_bytes of ranks.
 void add_forecast(nlohmann::json& plan, const Forecast& forecast);
 std::string forecast_text(const Forecast& forecast, const Plan& plan);
 

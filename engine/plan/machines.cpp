@@ -51,6 +51,7 @@ Cluster measured_cluster(const Profile& profile, int world_size, const Cluster& 
   Cluster cluster = profiled_cluster(profile, world_size);
   cluster.host = local.host;
   cluster.host_memory_bytes_per_second = local.host_memory_bytes_per_second;
+  cluster.host_memory_bytes = local.host_memory_bytes;
   return cluster;
 }
 

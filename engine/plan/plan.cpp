@@ -134,10 +134,6 @@ Plan make_plan(const ResolvedRun& run, const std::vector<int>& chunk_of_layer) {
   return plan;
 }
 
-std::vector<MemoryBytes> tensor_bytes_by_rank(const Plan& plan) {
-  return memory_by_rank(Cluster{}, placed_layers(plan));
-}
-
 PlacedLayers placed_layers(const Plan& plan) {
   return {plan.workload, plan.layout, plan.train, plan.chunk_of_layer};
 }

@@ -45,9 +45,6 @@ std::vector<SplitUnit> units_of(const Plan& plan);
 // The input of the memory model; refers to the plan, which must outlive it.
 PlacedLayers placed_layers(const Plan& plan);
 
-// For each rank, the bytes of tensors in the memory model, without the accelerator's runtime and communicators.
-std::vector<MemoryBytes> tensor_bytes_by_rank(const Plan& plan);
-
 // The layers of each chunk, ascending.
 std::vector<std::vector<int>> layers_of_chunks(const Plan& plan);
 

@@ -101,6 +101,7 @@ Workload resolve_workload(const Config& config, const ModelSpec& spec, int64_t g
           .sequence_length = config.data.sequence_length,
           .global_batch = global_batch,
           .types = number_types(config, assumed.value_or(precision_of(config))),
+          .attention_in_fp32 = config.training.attention_in_fp32,
           .optimizer = optimizer_options(config.training),
           .software = software_of(config, spec, on_accelerators)};
 }

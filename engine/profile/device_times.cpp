@@ -5,13 +5,13 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 
 #include "core/comm/clock.h"
 #include "core/device/accelerator.h"
+#include "engine/run/local_cluster.h"
 #include "partitioner/layout/cluster.h"
 #include "tensor_parallel/products/products.h"
 
@@ -40,7 +40,7 @@ double seconds_of(const RankContext& context, int count, const std::function<voi
 // Ranks of one host share its memory; ranks on one GPU share the GPU's.
 double memory_of_rank(const RankContext& context) {
   if (is_accelerator(context.device)) return device_memory_size(context.device);
-  return 1.0 * sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGE_SIZE) / context.local_size;
+  return host_memory_size() / context.local_size;
 }
 
 // FLOP/s of a square product that takes long enough to occupy all of the device. Of random numbers: a GPU lowers its

@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <fstream>
 #include <iterator>
+#include <string>
 #include <thread>
 
 namespace shardline {
@@ -47,12 +49,25 @@ int usable_cores() {
   return std::max<int>(1, std::thread::hardware_concurrency());
 }
 
+double host_memory_size() {
+  return 1.0 * sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGE_SIZE);
+}
+
+double available_host_memory() {
+  std::ifstream file("/proc/meminfo");
+  for (std::string key; file >> key;) {
+    double kibibytes = 0;
+    if (key == "MemAvailable:" && file >> kibibytes) return 1024 * kibibytes;
+    std::getline(file, key);
+  }
+  return host_memory_size();
+}
+
 Cluster local_cluster(int ranks_per_host, int hosts) {
-  const double memory = 1.0 * sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGE_SIZE);
   const double ranks = ranks_per_host, cores = usable_cores() / ranks;
   Cluster cluster{.name = "local", .nodes = hosts, .devices_per_node = ranks_per_host};
   cluster.device = "CPU";
-  cluster.memory_bytes = memory / ranks;
+  cluster.memory_bytes = host_memory_size() / ranks;
   cluster.memory_bytes_per_second = std::min(cores * kBandwidthOfCore, kBandwidthOfMachine / ranks);
   for (const Precision precision : {Precision::fp32, Precision::fp16, Precision::bf16})
     cluster.peak_flops[precision] = cores * kFlopsOfCore;
@@ -79,6 +94,7 @@ Cluster local_gpu_cluster(const GpuFacts& gpu, int gpus_per_host, int ranks_per_
   cluster.inter_node = kNetwork;
   cluster.host = kPcie;
   cluster.host_memory_bytes_per_second = kBandwidthOfMachine / ranks_per_host;
+  cluster.host_memory_bytes = host_memory_size();
   return cluster;
 }
 

@@ -12,13 +12,12 @@
 #include "core/error.h"
 #include "core/memory/caching_allocator.h"
 #include "engine/observe/format.h"
-#include "engine/observe/memory_usage.h"
+#include "engine/run/local_cluster.h"
 #include "engine/run/rank_devices.h"
 
 namespace shardline {
 
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(DeviceRoom, id, text, free_bytes, bytes)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(HostNeed, host, name, available_bytes, bytes)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(MemoryRoom, id, text, free_bytes, bytes)
 
 namespace {
 
@@ -30,6 +29,10 @@ struct Lever {
 constexpr const char* kSmallerMicrobatches = "smaller microbatches (a larger smp_options.microbatches)";
 constexpr const char* kMoreRanks = "more pipeline stages or tensor-parallel ranks";
 constexpr const char* kEffect = "; `shardline plan CONFIG.json --cluster local` shows the effect";
+constexpr const char* kOffloadedToHost =
+    ", for optimizer states and activations\n  to use less: smp_options.offload_optimizer_states or "
+    "offload_activations "
+    "false, or fewer ranks on a host";
 constexpr Lever kLevers[] = {
     {&MemoryBytes::activations, kSmallerMicrobatches},
     {&MemoryBytes::activations, "smp_options.activation_checkpointing \"each\""},
@@ -100,9 +103,46 @@ std::string in_use_text(at::Device device) {
 [[noreturn]] void fail_on_host(const MemoryBytes& planned, at::Device device, const std::string& reason) {
   if (!is_accelerator(device)) fail(planned, device, reason);
   throw RunError(cat("out of memory on rank ", current_rank(), ", ", device_text(at::kCPU), ": ", reason,
-                     "\n  planned there for this rank: ", format_bytes(planned.host),
-                     " of optimizer states\n  to use less: smp_options.offload_optimizer_states or offload_activations "
-                     "false, or fewer ranks on a host"));
+                     "\n  planned there for this rank: ", format_bytes(planned.host), kOffloadedToHost));
+}
+
+// What some ranks need of one memory that they share.
+struct Need {
+  std::vector<size_t> ranks;
+  double bytes = 0, free_bytes = 0;
+};
+
+// That which exceeds its free memory by most, or is closest to it.
+template <class Planned, class BytesOf>
+Need greatest_need(const std::vector<MemoryRoom>& rooms, const std::vector<Planned>& planned, const BytesOf& bytes_of) {
+  std::map<std::string, Need> needs;
+  for (size_t rank = 0; rank < rooms.size(); ++rank) {
+    Need& need = needs[rooms[rank].id];
+    need.free_bytes = need.ranks.empty() ? rooms[rank].free_bytes : std::min(need.free_bytes, rooms[rank].free_bytes);
+    need.bytes += bytes_of(planned[rank]);
+    need.ranks.push_back(rank);
+  }
+  return std::max_element(needs.begin(), needs.end(),
+                          [](const auto& a, const auto& b) {
+                            return a.second.bytes - a.second.free_bytes < b.second.bytes - b.second.free_bytes;
+                          })
+      ->second;
+}
+
+// "GPU 1 of host a has 10 B of 20 B free, but the plan needs 12 B there for 2 ranks that share it"
+std::string text_of(const Need& need, const MemoryRoom& room) {
+  return cat(room.text, " has ", format_bytes(need.free_bytes), " of ", format_bytes(room.bytes),
+             " free, but the plan needs ", format_bytes(need.bytes), " there",
+             need.ranks.size() > 1 ? cat(" for ", need.ranks.size(), " ranks that share it")
+                                   : cat(" for rank ", need.ranks.front()));
+}
+
+// One entry per rank.
+std::vector<MemoryRoom> gathered(Communicator& world, const MemoryRoom& mine) {
+  std::vector<MemoryRoom> rooms;
+  for (const auto& text : gather_strings(world, nlohmann::json(mine).dump()))
+    rooms.push_back(nlohmann::json::parse(text).get<MemoryRoom>());
+  return rooms;
 }
 
 std::string first_line(const std::string& text) {
@@ -117,41 +157,27 @@ bool is_lack_of_memory(const std::string& text) {
 
 }  // namespace
 
-std::vector<DeviceRoom> gather_rooms(Communicator& world, at::Device device) {
+std::vector<MemoryRoom> gather_rooms(Communicator& world, at::Device device) {
   const auto ids = device_names(world, device);
   const double free_bytes = free_device_memory(device), bytes = device_memory_size(device);
-  const DeviceRoom mine{.id = ids[world.rank()], .text = device_text(device), .free_bytes = free_bytes, .bytes = bytes};
-  std::vector<DeviceRoom> rooms;
-  for (const auto& text : gather_strings(world, nlohmann::json(mine).dump()))
-    rooms.push_back(nlohmann::json::parse(text).get<DeviceRoom>());
-  return rooms;
+  return gathered(world,
+                  {.id = ids[world.rank()], .text = device_text(device), .free_bytes = free_bytes, .bytes = bytes});
 }
 
-void check_rooms(const std::vector<DeviceRoom>& rooms, const std::vector<MemoryBytes>& planned) {
-  struct Need {
-    std::vector<size_t> ranks;
-    double bytes = 0, free_bytes = 0;
-  };
-  std::map<std::string, Need> needs;  // by device
-  for (size_t rank = 0; rank < rooms.size(); ++rank) {
-    Need& need = needs[rooms[rank].id];
-    need.free_bytes = need.ranks.empty() ? rooms[rank].free_bytes : std::min(need.free_bytes, rooms[rank].free_bytes);
-    need.bytes += planned[rank].total();
-    need.ranks.push_back(rank);
-  }
-  const auto most = std::max_element(needs.begin(), needs.end(), [](const auto& a, const auto& b) {
-    return a.second.bytes - a.second.free_bytes < b.second.bytes - b.second.free_bytes;
-  });
-  const Need& need = most->second;
+std::vector<MemoryRoom> gather_host_rooms(Communicator& world, const std::vector<int>& host_of) {
+  return gathered(world, {.id = std::to_string(host_of.empty() ? 0 : host_of[world.rank()]),
+                          .text = device_text(at::kCPU),
+                          .free_bytes = available_host_memory(),
+                          .bytes = host_memory_size()});
+}
+
+void check_rooms(const std::vector<MemoryRoom>& rooms, const std::vector<MemoryBytes>& planned) {
+  const Need need = greatest_need(rooms, planned, [](const MemoryBytes& bytes) { return bytes.total(); });
   if (need.bytes <= need.free_bytes) return;
   const size_t rank = need.ranks.front();
-  const DeviceRoom& room = rooms[rank];
-  const bool fits_alone = need.bytes <= room.bytes;
+  const bool fits_alone = need.bytes <= rooms[rank].bytes;
   throw RunError(
-      cat(room.text, " has ", format_bytes(need.free_bytes), " of ", format_bytes(room.bytes),
-          " free, but the plan needs ", format_bytes(need.bytes), " there",
-          need.ranks.size() > 1 ? cat(" for ", need.ranks.size(), " ranks that share it") : cat(" for rank ", rank),
-          "\n  planned for rank ", rank, ": ", planned_text(planned[rank]),
+      cat(text_of(need, rooms[rank]), "\n  planned for rank ", rank, ": ", planned_text(planned[rank]),
           fits_alone
               ? "\n  other processes may hold memory there: nvidia-smi lists them; end them, or choose other GPUs with "
                 "CUDA_VISIBLE_DEVICES"
@@ -159,35 +185,23 @@ void check_rooms(const std::vector<DeviceRoom>& rooms, const std::vector<MemoryB
           "\n  to use less: ", advice(planned[rank]), kEffect));
 }
 
-std::vector<HostNeed> gather_host_needs(Communicator& world, const std::vector<int>& host_of, double bytes) {
-  const HostNeed mine{.host = host_of.empty() ? 0 : host_of[world.rank()],
-                      .name = host_name(),
-                      .available_bytes = static_cast<double>(available_memory()),
-                      .bytes = bytes};
-  std::vector<HostNeed> needs;
-  for (const auto& text : gather_strings(world, nlohmann::json(mine).dump()))
-    needs.push_back(nlohmann::json::parse(text).get<HostNeed>());
-  return needs;
+void check_host_rooms(const std::vector<MemoryRoom>& hosts, const std::vector<MemoryBytes>& planned) {
+  const Need need = greatest_need(hosts, planned, [](const MemoryBytes& bytes) { return bytes.host; });
+  if (need.bytes <= need.free_bytes) return;
+  throw RunError(cat(text_of(need, hosts[need.ranks.front()]), kOffloadedToHost));
 }
 
-void check_snapshot_room(const std::vector<HostNeed>& needs) {
-  std::map<int, HostNeed> hosts;
-  std::map<int, int> ranks;
-  for (const auto& need : needs) {
-    const auto [host, is_new] = hosts.try_emplace(need.host, need);
-    if (!is_new) host->second.bytes += need.bytes;
-    ++ranks[need.host];
-  }
-  for (const auto& [first, host] : hosts)
-    if (host.available_bytes > 0 && host.bytes > host.available_bytes)
-      throw RunError(
-          cat("checkpoints are copied into memory before they are written; on host ", host.name, " this needs ",
-              format_bytes(host.bytes), " for ", ranks[first], " rank(s), but ", format_bytes(host.available_bytes),
-              " are available\n  to use less: training.save_only_model true, fewer ranks on this host and "
-              "more on others, or training.save_strategy \"no\" for a run that saves its final model alone"));
+void check_snapshot_room(const std::vector<MemoryRoom>& hosts, const std::vector<double>& bytes) {
+  const Need need = greatest_need(hosts, bytes, [](double one) { return one; });
+  if (need.bytes <= need.free_bytes) return;
+  throw RunError(cat("checkpoints are copied into memory before they are written; on ", hosts[need.ranks.front()].text,
+                     " this needs ", format_bytes(need.bytes), " for ", need.ranks.size(), " rank(s), but ",
+                     format_bytes(need.free_bytes),
+                     " are available\n  to use less: training.save_only_model true, fewer ranks on this host and more "
+                     "on others, or training.save_strategy \"no\" for a run that saves its final model alone"));
 }
 
-std::string sharing_note(const std::vector<DeviceRoom>& rooms) {
+std::string sharing_note(const std::vector<MemoryRoom>& rooms) {
   std::map<std::string, size_t> ranks_of;
   for (const auto& room : rooms) ++ranks_of[room.id];
   if (ranks_of.size() == rooms.size()) return "";

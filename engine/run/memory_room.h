@@ -11,33 +11,26 @@
 
 namespace shardline {
 
-// A rank's accelerator.
-struct DeviceRoom {
-  std::string id;    // no other device has it
+// The memory of a rank's accelerator or of its host.
+struct MemoryRoom {
+  std::string id;    // no other accelerator or host has it
   std::string text;  // "GPU 1 of host a (NVIDIA H100)"
   double free_bytes = 0, bytes = 0;
 };
-// Returns one entry per rank. Collective; every rank must have an accelerator.
-std::vector<DeviceRoom> gather_rooms(Communicator& world, at::Device device);
+// These return one entry per rank. Collective.
+std::vector<MemoryRoom> gather_rooms(Communicator& world, at::Device device);  // of accelerators, which every rank has
+std::vector<MemoryRoom> gather_host_rooms(Communicator& world, const std::vector<int>& host_of);  // see RankContext
 
-// planned: by rank, the bytes of tensors. RunError if a device has not enough free memory for what its ranks need.
-void check_rooms(const std::vector<DeviceRoom>& rooms, const std::vector<MemoryBytes>& planned);
+// planned: by rank, the bytes of tensors. RunError if a device has not enough free memory for what its ranks need, or a
+// host for what its ranks offload.
+void check_rooms(const std::vector<MemoryRoom>& rooms, const std::vector<MemoryBytes>& planned);
+void check_host_rooms(const std::vector<MemoryRoom>& hosts, const std::vector<MemoryBytes>& planned);
 
-// The host memory that a rank is about to allocate.
-struct HostNeed {
-  int host = 0;  // the first rank there
-  std::string name;
-  double available_bytes = 0;  // 0: unknown
-  double bytes = 0;
-};
-// Returns one entry per rank. Collective. host_of: see RankContext.
-std::vector<HostNeed> gather_host_needs(Communicator& world, const std::vector<int>& host_of, double bytes);
-
-// RunError if the copies of a checkpoint need more memory than a host has available.
-void check_snapshot_room(const std::vector<HostNeed>& needs);
+// bytes: by rank. RunError if the copies of a checkpoint need more memory than a host has available.
+void check_snapshot_room(const std::vector<MemoryRoom>& hosts, const std::vector<double>& bytes);
 
 // "4 ranks share 2 devices: ..." if ranks share any, else empty.
-std::string sharing_note(const std::vector<DeviceRoom>& rooms);
+std::string sharing_note(const std::vector<MemoryRoom>& rooms);
 
 // Calls `work`. If an allocation in it fails, on the device or on the host, throws a RunError with the size of the
 // request, the memory in use, the memory that the plan counts for this rank, and what to change. planned: returns the

@@ -170,6 +170,7 @@ std::vector<std::string> mpirun_command(const Config& config, const std::string&
     command.insert(command.end(), {"--host", joined(used_hosts(config), cat(":", world / used_hosts(config)))});
   if (config.mpi.hosts.empty() && hosts.size() > 1)
     command.insert(command.end(), {"-x", cat(kHostsOfLauncher, "=", joined(hosts.size(), ""))});
+  if (hosts.size() > 1 && std::getenv(kTimeoutVariable)) command.insert(command.end(), {"-x", kTimeoutVariable});
   for (const auto& word : shell_words(config.mpi.custom_mpi_options)) command.push_back(word);
   command.push_back(program);
   command.insert(command.end(), arguments.begin(), arguments.end());

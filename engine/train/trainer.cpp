@@ -3,6 +3,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
@@ -254,6 +255,12 @@ at::Tensor Trainer::next_logits(const at::Tensor& ids, int64_t first_position, c
           : at::empty({ids.size(0), stage_.spec->vocab_size}, stage_.activations.dtype(number_types(config_).exact));
   groups_.pp->broadcast(logits, stage_of_chunk.back(), {.what = "logits"})->wait();
   return logits;
+}
+
+int64_t Trainer::of_first_rank(int64_t value) const {
+  const at::Tensor number = at::full({}, value, at::kLong);
+  groups_.world->broadcast(number, 0, {.what = "decision of the first rank"})->wait();
+  return number.item<int64_t>();
 }
 
 }  // namespace shardline

@@ -22,8 +22,7 @@ namespace {
 using nlohmann::json;
 
 constexpr uint64_t kLengthBytes = 8;
-constexpr uint64_t kLongestHeader = 100'000'000;  // bytes; the limit of the reference implementation
-constexpr size_t kLongestName = 1024;             // bytes; keeps hostile names away from the pattern matcher
+constexpr size_t kLongestName = 1024;  // bytes; keeps hostile names away from the pattern matcher
 constexpr size_t kMostDimensions = 64;
 constexpr const char* kAdvice = "; the file is damaged or incomplete: download or write it again";
 
@@ -148,8 +147,8 @@ void SafetensorsFile::read_header() {
   if (bytes_.size() < kLengthBytes)
     throw DataError(cat(path_, ": a safetensors file has at least 8 bytes; got ", bytes_.size(), kAdvice));
   const uint64_t length = little_endian(bytes_), room = bytes_.size() - kLengthBytes;
-  if (length > kLongestHeader)
-    throw DataError(cat(path_, ": the header may have ", kLongestHeader, " bytes; the file says ", length,
+  if (length > kLongestSafetensorsHeader)
+    throw DataError(cat(path_, ": the header may have ", kLongestSafetensorsHeader, " bytes; the file says ", length,
                         "; this is not a safetensors file, or it is damaged"));
   if (length > room)
     throw DataError(cat(path_, ": the header has ", length, " bytes, but only ", room, " follow", kAdvice));

@@ -14,6 +14,8 @@ namespace shardline {
 
 class MappedFile;
 
+inline constexpr uint64_t kLongestSafetensorsHeader = 100'000'000;  // bytes; the limit of the reference implementation
+
 class SafetensorsFile {
  public:
   struct Entry {

@@ -58,7 +58,7 @@ struct DryCase {
   int t = 0, t_degree = 1;
   bool sequence_parallel = false;
   int64_t element_bytes = 4, border_bytes = 4;
-  bool recompute_attention = false;
+  bool recompute_attention = false, attention_in_fp32 = false;
 };
 
 at::ScalarType type_of(int64_t bytes) {
@@ -119,7 +119,8 @@ class DryLayer {
       : spec_(spec),
         case_(at),
         comm_(at.t, at.t_degree),
-        batch_{.ids = at::empty({at.sequences, at.length}, at::TensorOptions(at::kMeta).dtype(at::kLong))} {
+        batch_{.ids = at::empty({at.sequences, at.length}, at::TensorOptions(at::kMeta).dtype(at::kLong)),
+               .samples = at::empty({at.sequences}, at::TensorOptions(at::kMeta).dtype(at::kLong))} {
     for (const auto& param : spec.params) {
       const auto shape = param.local_shape(at.t, at.t_degree);
       params_.push_back({.name = spec.full_name(param), .spec = &param, .value = empty(shape, at.element_bytes)});
@@ -128,6 +129,7 @@ class DryLayer {
     LayerBuild build{.spec = &spec, .tp = &comm_, .sequence_parallel = at.sequence_parallel};
     for (auto& param : params_) build.params.push_back(&param);
     if (at.border_bytes != at.element_bytes) build.half.border = type_of(at.border_bytes);
+    build.half.attention_in_fp32 = at.attention_in_fp32;
     layer_ = spec.build(build);
     const int64_t rows = border_rows(batch_.tokens(), at.t_degree, at.sequence_parallel);
     for (const auto& tensor : input)
@@ -189,13 +191,15 @@ int64_t peak_beyond(MetaBytes& bytes, const Run& run) {
 }  // namespace
 
 DryBytes dry_bytes(const LayerSpec& layer, const std::vector<BorderTensor>& input, const KeptCase& at) {
-  const DryCase dry{.sequences = at.tokens,  // bytes depend on the tokens alone
+  const DryCase dry{.sequences = at.tokens / at.length,
+                    .length = at.length,
                     .t = at.t,
                     .t_degree = at.t_degree,
                     .sequence_parallel = at.rows < at.tokens,
                     .element_bytes = at.element_bytes,
                     .border_bytes = at.border_bytes,
-                    .recompute_attention = at.recompute_attention};
+                    .recompute_attention = at.recompute_attention,
+                    .attention_in_fp32 = at.attention_in_fp32};
   DryBytes result;
   const RepresentedDevice device(at.on_accelerator);
   MetaBytes bytes;

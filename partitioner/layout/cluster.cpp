@@ -99,6 +99,7 @@ class ClusterReader {
     cluster.host = link_in(reader);
     const auto memory = optional(reader, "memory_bandwidth_gbs", json_number(kLeast, kMost));
     cluster.host_memory_bytes_per_second = memory.value_or(0) * 1e9;
+    cluster.host_memory_bytes = optional(reader, "memory_gib", json_number(kLeast)).value_or(0) * 1073741824.0;
     reader.report_unknown_keys();
   }
 

@@ -46,6 +46,7 @@ struct Cluster {
 
   Link intra_node, inter_node, host;        // host: between the device and its host's memory, for offloading
   double host_memory_bytes_per_second = 0;  // a device's share of the rate of the host's memory; 0: not stated
+  double host_memory_bytes = 0;             // of a node; 0: not stated
   Efficiencies efficiencies;
 
   int devices() const { return nodes * devices_per_node; }

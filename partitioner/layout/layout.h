@@ -48,6 +48,7 @@ struct Workload {
   int64_t sequence_length = 1;
   int64_t global_batch = 1;  // samples in an optimizer step
   NumberTypes types = types_of(Precision::bf16);
+  bool attention_in_fp32 = false;  // HalfOptions::attention_in_fp32
   OptimizerOptions optimizer;
   Software software;
 

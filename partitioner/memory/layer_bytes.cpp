@@ -18,11 +18,13 @@ LayerBytes own_bytes(const Workload& workload, const Layout& layout, int t, size
   const WorkShape shape = layout.work_shape(workload);
   const KeptCase at{.tokens = shape.tokens(),
                     .rows = shape.rows(),
+                    .length = shape.length,
                     .t = t,
                     .t_degree = layout.tensor,
                     .element_bytes = shape.value_bytes,
                     .border_bytes = shape.border_bytes,
                     .recompute_attention = layout.recomputed(index) == Recompute::What::attention,
+                    .attention_in_fp32 = workload.attention_in_fp32,
                     .on_accelerator = layout.on_accelerators};
   return {.input = input_bytes(workload, layout, index), .kept = layer.kept(at), .passes = layer.passes(at)};
 }

@@ -92,7 +92,7 @@ std::optional<MemoryAdvice> advice_to_fit(const Workload& workload, const Cluste
   const auto fits = [&](const Layout& tried) {
     const auto schedule = training_schedule(tried);
     const auto chunks = chunk_of_layer(tried);
-    return memory_fit(cluster, memory_by_stage(cluster, {workload, tried, schedule, chunks})).fits;
+    return memory_fit(cluster, memory_by_stage({workload, tried, schedule, chunks})).fits;
   };
   const std::vector<std::function<std::vector<Change>(const Layout&)>> kinds = {
       smaller_microbatches, [&](const Layout& from) { return more_recomputation(workload, from); }, more_sharding,

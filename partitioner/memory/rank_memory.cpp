@@ -41,26 +41,34 @@ void add_states(MemoryBytes& bytes, const Workload& workload, const ParameterEle
   const double rounded = types.values == types.exact ? 0 : width_of(types.values) * trained;
   const double states = state_bytes(workload, elements);
   if (on_host)
-    bytes.host = states + 2 * exact + rounded;
+    bytes.host += states + 2 * exact + rounded;
   else
     bytes.optimizer = states + (types.values == types.exact ? 0 : exact);
 }
 
-MemoryBytes memory_of_rank(const Cluster& cluster, const PlacedLayers& placed, Coordinates at,
-                           const std::vector<LayerBytes>& layers, const std::vector<int64_t>& held) {
+MemoryBytes tensor_bytes(const PlacedLayers& placed, Coordinates at, const std::vector<LayerBytes>& layers,
+                         const std::vector<int64_t>& held) {
   const auto& [types, software] = std::tie(placed.workload.types, placed.workload.software);
   const double value = width_of(types.values);
   const ParameterElements elements = parameter_elements(placed, at);
   const ActivationPeak peak = activation_peak(placed, at.p, layers, held);
-  const MemoryBytes device = device_bytes(cluster, placed.layout);
   MemoryBytes bytes;
   bytes.weights = value * (elements.values + elements.most_gathered);
   bytes.gradients = software.gradient_bytes * (elements.gradients + elements.most_open);
   bytes.activations = peak.kept;
-  bytes.communication = (peak.total - peak.in_use) + device.communication;
-  bytes.workspace = (peak.in_use - peak.kept) + device.workspace;
+  bytes.communication = peak.total - peak.in_use;
+  bytes.workspace = peak.in_use - peak.kept;
   add_states(bytes, placed.workload, elements, placed.layout.states_on_host);
+  if (placed.layout.on_accelerators) bytes.host += peak.offloaded;  // CPU ranks offload to files
   return bytes;
+}
+
+void add_device(std::vector<MemoryBytes>& all, const Layout& layout) {
+  const MemoryBytes device = device_bytes(layout);
+  for (auto& bytes : all) {
+    bytes.communication += device.communication;
+    bytes.workspace += device.workspace;
+  }
 }
 
 }  // namespace
@@ -92,7 +100,13 @@ std::vector<std::vector<int64_t>> border_bytes_held(const PlacedLayers& placed) 
   return bytes;
 }
 
-std::vector<MemoryBytes> memory_by_rank(const Cluster& cluster, const PlacedLayers& placed) {
+std::vector<MemoryBytes> memory_by_rank(const PlacedLayers& placed) {
+  auto ranks = tensor_bytes_by_rank(placed);
+  add_device(ranks, placed.layout);
+  return ranks;
+}
+
+std::vector<MemoryBytes> tensor_bytes_by_rank(const PlacedLayers& placed) {
   const Mesh mesh = placed.layout.mesh();
   const auto held = border_bytes_held(placed);
   std::vector<std::vector<LayerBytes>> layers;  // by t
@@ -103,18 +117,19 @@ std::vector<MemoryBytes> memory_by_rank(const Cluster& cluster, const PlacedLaye
     const Coordinates at = mesh.at(rank);
     const int shard = mesh.shared(at.d, placed.layout.sharding.degree).part;
     const auto [entry, is_new] = of.try_emplace({at.p, at.t, shard});
-    if (is_new) entry->second = memory_of_rank(cluster, placed, at, layers[at.t], held[at.p]);
+    if (is_new) entry->second = tensor_bytes(placed, at, layers[at.t], held[at.p]);
     ranks.push_back(entry->second);
   }
   return ranks;
 }
 
-std::vector<MemoryBytes> memory_by_stage(const Cluster& cluster, const PlacedLayers& placed) {
+std::vector<MemoryBytes> memory_by_stage(const PlacedLayers& placed) {
   const auto held = border_bytes_held(placed);
   const auto layers = layer_bytes(placed.workload, placed.layout, 0);
   std::vector<MemoryBytes> stages;
   for (int stage = 0; stage < placed.layout.pipeline; ++stage)
-    stages.push_back(memory_of_rank(cluster, placed, {.p = stage}, layers, held[stage]));
+    stages.push_back(tensor_bytes(placed, {.p = stage}, layers, held[stage]));
+  add_device(stages, placed.layout);
   return stages;
 }
 
@@ -142,8 +157,8 @@ double least_state_bytes(const Workload& workload, const Layout& layout, const L
   return bytes;
 }
 
-MemoryBytes device_bytes(const Cluster& cluster, const Layout& layout) {
-  if (cluster.multiprocessors == 0) return {};
+MemoryBytes device_bytes(const Layout& layout) {
+  if (!layout.on_accelerators) return {};
   const int groups = (layout.tensor > 1) + (layout.replicas > 1) + 2 * (layout.pipeline > 1);
   return {.communication = groups * kCommunicatorBytes, .workspace = kRuntimeBytes};
 }

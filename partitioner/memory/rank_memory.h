@@ -14,7 +14,7 @@ struct MemoryBytes {
   double activations = 0;    // kept between instructions, at their peak
   double communication = 0;  // messages between stages, and the communicators of an accelerator
   double workspace = 0;      // additional bytes while layers run, at their peak, and the runtime of an accelerator
-  double host = 0;           // states in host memory; not part of the total
+  double host = 0;           // what an accelerator's rank has in host memory; not part of the total
   double total() const;
 };
 
@@ -36,9 +36,11 @@ inline double MemoryBytes::total() const {
   return sum;
 }
 
-std::vector<MemoryBytes> memory_by_rank(const Cluster& cluster, const PlacedLayers& placed);
+std::vector<MemoryBytes> memory_by_rank(const PlacedLayers& placed);
+// The same without the runtime and the communicators of accelerators.
+std::vector<MemoryBytes> tensor_bytes_by_rank(const PlacedLayers& placed);
 // The memory of each stage's first rank, which has the largest part of what the T ranks or the replicas share.
-std::vector<MemoryBytes> memory_by_stage(const Cluster& cluster, const PlacedLayers& placed);
+std::vector<MemoryBytes> memory_by_stage(const PlacedLayers& placed);
 
 // Activations and messages of a stage's ranks, for the layer_bytes in `layers` and the stage's border_bytes_held in
 // `held`.
@@ -55,6 +57,6 @@ double least_state_bytes(const Workload& workload, const Layout& layout, const L
                          const std::string& beside = "");
 
 // The runtime (workspace) and the communicators (communication) of an accelerator; nothing on CPUs.
-MemoryBytes device_bytes(const Cluster& cluster, const Layout& layout);
+MemoryBytes device_bytes(const Layout& layout);
 
 }  // namespace shardline

@@ -96,7 +96,7 @@ Cut cut_model(const Workload& workload, const Machines& machines, const Layout& 
   const auto problem = partition_problem(workload, machines, layout, schedule, spans, prices, memory_weight);
   const auto free = partition(problem).chunk_of_layer;
   const auto with_memory = [&](const std::vector<int>& chunk_of_layer) {
-    return Cut{chunk_of_layer, memory_by_stage(cluster, {workload, layout, schedule, chunk_of_layer})};
+    return Cut{chunk_of_layer, memory_by_stage({workload, layout, schedule, chunk_of_layer})};
   };
   const Cut cut = with_memory(cut_layers(problem, free, cluster.memory_bytes));
   const MemoryFit fit = memory_fit(cluster, cut.memory);

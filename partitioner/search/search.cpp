@@ -314,16 +314,16 @@ class Searcher {
     const double fill = kFillShare * way * (layout.pipeline - 1) / (layout.pipeline * chunks);
     const double seconds = m * std::max(work / layout.pipeline, largest) + fill;
 
-    const double room = machines_.cluster.memory_bytes;
+    const double room = machines_.cluster.memory_bytes, device = device_bytes(layout).total();
     const StageNeeds stages(layout, needs);
     const int blocks = workload_.spec.block_count();
-    if (stages.places(room) < blocks) {
-      entry.bytes = stages.of_largest_stage(blocks);
-      entry.cannot_fit = cat("needs ", in_gib(entry.bytes), " GiB or more of ", in_gib(room),
-                             " for states and activations of the blocks alone");
+    if (stages.places(room - device) < blocks) {
+      entry.bytes = stages.of_largest_stage(blocks) + device;
+      entry.cannot_fit =
+          cat("needs ", in_gib(entry.bytes), " GiB or more of ", in_gib(room),
+              " for states and activations of the blocks", device > 0 ? " and the GPU's runtime" : " alone");
     } else if (ranking_ == Ranking::memory) {
-      const MemoryBytes device = device_bytes(machines_.cluster, layout);
-      entry.score = stages.of_largest_stage(blocks) + device.communication + device.workspace;
+      entry.score = stages.of_largest_stage(blocks) + device;
     } else {
       entry.score = score(layout, seconds, 0);
     }

@@ -1,5 +1,6 @@
 #include "pipeline/activations/activation_bytes.h"
 
+#include <map>
 #include <optional>
 
 #include "pipeline/schedule/schedule_simulation.h"
@@ -27,13 +28,22 @@ class ChunkEffects {
       : layers_(layers), choices_(choices), bytes_(bytes), groups_(layer_groups(layers, choices.recompute)) {
     for (const bool out : {false, true}) forward[out] = forward_effect(out);
     for (const bool drain : {false, true}) backward[drain] = backward_effect(drain);
+    for (const LayerGroup& group : groups_)
+      if (may_move_out(choices.offload, group.recomputed)) moved.push_back(kept_of(group));
   }
 
-  Effect forward[2];   // by whether what may leave is moved out
-  Effect backward[2];  // by whether weight gradients are computed immediately
+  Effect forward[2];           // by whether what may leave is moved out
+  Effect backward[2];          // by whether weight gradients are computed immediately
+  std::vector<int64_t> moved;  // the bytes of what may leave, by group
 
  private:
   const LayerBytes& bytes(size_t i) const { return bytes_[layers_[i]]; }
+
+  // What a forward keeps of a group.
+  int64_t kept_of(const LayerGroup& group) const {
+    const LayerBytes& first = bytes(group.first);
+    return group.recomputed ? first.input : first.kept.activations;
+  }
 
   Effect forward_effect(bool out) const {
     Effect effect;
@@ -41,7 +51,7 @@ class ChunkEffects {
       const LayerBytes& first = bytes(group.first);
       for (size_t i = group.first; i < group.first + group.count; ++i)
         effect.pass((i == group.first ? 0 : first.input) + bytes(i).input + bytes(i).passes.forward);
-      const int64_t kept = group.recomputed ? first.input : first.kept.activations;
+      const int64_t kept = kept_of(group);
       effect.add(kept);
       if (!out || !may_move_out(choices_.offload, group.recomputed)) continue;
       effect.remove(kept);
@@ -112,7 +122,10 @@ class Walk {
         const bool out = moves_out(offload_, i, *pass.backward);
         apply(chunk.forward[out], i);
         pass.away = chunk.forward[out].away;
+        pass.is_on_host = out;
+        if (out) store(chunk.moved);
       } else if (instruction.op == Op::backward_input) {
+        if (pass.is_on_host) release(chunk.moved);
         const bool drain = weights_follow(list_, i);
         apply(chunk.backward[drain], i);
         pass.waiting = chunk.backward[drain].waiting;
@@ -120,7 +133,7 @@ class Walk {
         live_.remove(pass.waiting);
       }
     }
-    return {live_.peak(), in_use_, total_};
+    return {live_.peak(), in_use_, total_, offloaded_};
   }
 
  private:
@@ -128,6 +141,7 @@ class Walk {
   struct Pass {
     std::optional<size_t> backward;  // the place of its backward_input
     int64_t away = 0, waiting = 0;   // bytes
+    bool is_on_host = false;         // until its backward_input, also after it came back
   };
   Pass& pass_of(const Instruction& at) {
     return passes_[static_cast<size_t>(at.chunk) * microbatches_ + at.microbatch];
@@ -143,6 +157,17 @@ class Walk {
     if (instruction.op == Op::backward_input) live_.add(std::exchange(pass_of(instruction).away, 0));
   }
 
+  void store(const std::vector<int64_t>& moved) {
+    for (const int64_t bytes : moved)
+      if (int64_t& free = free_buffers_[bytes]; free > 0)
+        --free;
+      else
+        offloaded_ += bytes;
+  }
+  void release(const std::vector<int64_t>& moved) {
+    for (const int64_t bytes : moved) ++free_buffers_[bytes];
+  }
+
   void use(int64_t bytes, size_t place) {
     in_use_ = std::max(in_use_, live_.now() + bytes);
     total_ = std::max(total_, live_.now() + bytes + messages_[place]);
@@ -154,8 +179,9 @@ class Walk {
   const size_t microbatches_;
   std::vector<std::optional<ChunkEffects>> effects_;  // by chunk; unset on other stages
   std::vector<Pass> passes_;                          // by chunk and microbatch
+  std::map<int64_t, int64_t> free_buffers_;           // on the host, counted by size
   LiveBytes live_;
-  int64_t in_use_ = 0, total_ = 0;
+  int64_t in_use_ = 0, total_ = 0, offloaded_ = 0;
 };
 
 }  // namespace

@@ -30,9 +30,10 @@ struct LayerBytes {
 
 // Peaks of bytes.
 struct ActivationPeak {
-  int64_t kept = 0;    // between instructions and layers; counted exactly
-  int64_t in_use = 0;  // including workspace while layers run
-  int64_t total = 0;   // including messages
+  int64_t kept = 0;       // between instructions and layers; counted exactly
+  int64_t in_use = 0;     // including workspace while layers run
+  int64_t total = 0;      // including messages
+  int64_t offloaded = 0;  // in the host's buffers, which are reused by the size of what a layer or group stores
   bool operator==(const ActivationPeak&) const = default;
 };
 

@@ -52,7 +52,7 @@ class OffloadSpace {
 // the disk. Throws ConfigError if the directory cannot be written to, and RunError if the disk is full.
 std::unique_ptr<OffloadSpace> offload_to_file(const std::string& directory);
 
-// For accelerators: pinned host memory, with a stream for each direction.
+// For accelerators: page-locked host memory, with a stream for each direction.
 std::unique_ptr<OffloadSpace> offload_to_host(at::Device device);
 
 }  // namespace shardline

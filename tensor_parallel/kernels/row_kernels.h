@@ -14,7 +14,8 @@ namespace shardline {
 at::Tensor side_by_side(const at::Tensor& dq, const at::Tensor& dk, const at::Tensor& dv);
 
 // Whether a kernel runs our loops on tensors like this one, and not ATen. In a dry run (models/graph/dry_run.h) it runs
-// them on meta tensors, whatever device these represent: it allocates its results and returns.
+// them on meta tensors, whatever device these represent: it allocates its results and returns. Only attention allocates
+// as the represented device does (cpu/dry_attention.h).
 bool runs_loops(const at::Tensor& t);
 
 // The type of statistics, sums and gradients of parameters of tensors like this one: at least fp32.

@@ -150,8 +150,11 @@ class AttentionCore {
  private:
   ScoreScale score_scale() const { return {options_.scale, options_.score_divisor}; }
 
-  // Our loops compute in fp32 anyway.
-  at::Tensor as_asked(const at::Tensor& t) const { return options_.in_fp32 && !runs_loops(t) ? t.to(wide_type(t)) : t; }
+  // Our loops compute in fp32 anyway. A dry run of an accelerator runs them, but converts as it would.
+  at::Tensor as_asked(const at::Tensor& t) const {
+    const bool converts = options_.in_fp32 && (!runs_loops(t) || is_accelerator(t));
+    return converts ? t.to(wide_type(t)) : t;
+  }
 
   std::pair<at::Tensor, at::Tensor> compute(const at::Tensor& qkv) {
     at::NoGradGuard no_grad;

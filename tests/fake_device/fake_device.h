@@ -38,6 +38,9 @@ at::Device device(int index = 0);
 inline constexpr size_t kDeviceBytes = size_t{1} << 34;
 void set_device_bytes(size_t bytes);  // initially kDeviceBytes
 
+// Bytes of page-locked host memory.
+size_t pinned_bytes();
+
 // From now on the device's streams and events throw c10::Error with this text, as after a kernel has failed; "" ends
 // that.
 void break_device(at::Device device, const std::string& text);

@@ -101,6 +101,14 @@ void set_device_bytes(size_t bytes) {
   device_bytes = bytes;
 }
 
+size_t pinned_bytes() {
+  const std::scoped_lock lock(runtime().mutex);
+  size_t bytes = 0;
+  for (const auto& [address, block] : runtime().blocks)
+    if (block.device < 0) bytes += block.bytes;
+  return bytes;
+}
+
 void install_memory() {
   c10::SetAllocator(at::kPrivateUse1, &device_allocator);
 }

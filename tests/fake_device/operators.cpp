@@ -120,7 +120,12 @@ void copy_to_host(const at::Tensor& from, const at::Tensor& to, bool non_blockin
     return copy.wait();
   }
   copy.uses(to, true);
-  std::erase_if(runtime().transfers, [&](const Transfer& other) { return other.to_host && overlaps(other.host, to); });
+  // Copies that this one comes after, as was just checked.
+  std::erase_if(runtime().transfers, [&](Transfer& other) {
+    if (!overlaps(other.host, to)) return false;
+    if (!other.to_host) runtime().end_transfer(other);
+    return true;
+  });
   SL_ASSERT(to.is_contiguous(), "a copy to strided host memory that the host does not wait for");
   runtime().transfers.push_back({copy.stream(), copy.time(), true, to, flat_clone(values.to(to.scalar_type()))});
   to.view(-1).view(at::kByte).fill_(0xff);
@@ -389,6 +394,11 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> flash_attention_backward(
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   Launch queued("aten::_scaled_dot_product_flash_attention_backward", current_stream(q.device().index()));
   for (const auto& tensor : {d_out, q, k, v, out, log_sum_exp}) queued.uses(tensor, false);
+  // As CUDA's operator does, which adds up dq and the sums over features in fp32, for whole blocks of 128 tokens and 32
+  // features.
+  const int64_t tokens = (q.size(2) + 127) / 128 * 128, features = (q.size(3) + 31) / 32 * 32;
+  const at::Tensor dq_sum = at::empty({q.size(0), tokens, q.size(1), features}, q.options().dtype(at::kFloat));
+  const at::Tensor feature_sums = at::empty({q.size(0), q.size(1), tokens}, q.options().dtype(at::kFloat));
   const auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
       cpu_alias(d_out), cpu_alias(q), cpu_alias(k), cpu_alias(v), cpu_alias(out), cpu_alias(log_sum_exp), dropout,
       causal, {}, scale);

@@ -129,9 +129,9 @@ TEST_CASE("a lack of memory is explained if a library of CUDA reports it, too") 
 }
 
 TEST_CASE("ranks of more processes than devices are told that they share them") {
-  const std::vector<DeviceRoom> two = {{"a", "GPU 0 of host x", 10, 20}, {"b", "GPU 1 of host x", 10, 20}};
+  const std::vector<MemoryRoom> two = {{"a", "GPU 0 of host x", 10, 20}, {"b", "GPU 1 of host x", 10, 20}};
   CHECK(sharing_note(two).empty());
-  const std::vector<DeviceRoom> shared = {two[0], two[1], two[1]};
+  const std::vector<MemoryRoom> shared = {two[0], two[1], two[1]};
   CHECK_THAT(sharing_note(shared), Contains("3 ranks share 2 devices: 2 of them are on GPU 1 of host x"));
   check_rooms(two, {{.weights = 10}, {.weights = 9}});
   CHECK_THROWS_WITH(check_rooms(shared, {{.weights = 1}, {.weights = 6}, {.weights = 6}}),
@@ -140,6 +140,27 @@ TEST_CASE("ranks of more processes than devices are told that they share them") 
   CHECK_THROWS_WITH(check_rooms(two, {{.weights = 5, .optimizer = 20}, {.weights = 9}}),
                     Contains("the plan needs 25 B there for rank 0") && Contains("shard_optimizer_state") &&
                         !Contains("other processes"));
+}
+
+TEST_CASE("a host without room for what its ranks offload is refused") {
+  const std::vector<MemoryRoom> hosts = {{"x", "host x", 10, 20}, {"x", "host x", 9, 20}, {"y", "host y", 10, 20}};
+  check_host_rooms(hosts, {{.weights = 100, .host = 4}, {.host = 5}, {.host = 10}});
+  CHECK_THROWS_WITH(
+      check_host_rooms(hosts, {{.host = 4}, {.host = 6}, {.host = 10}}),
+      Contains("host x has 9 B of 20 B free, but the plan needs 10 B there for 2 ranks that share it, for "
+               "optimizer states and activations") &&
+          Contains("offload_activations false"));
+  const RunFolder folder("no-host-room");
+  std::vector<MemoryRoom> here;
+  failure_on_ranks(config_on_device(folder, {{"smp_options", {{"pipeline_parallel_degree", 2}, {"microbatches", 2}}}}),
+                   [&](RankContext& context) {
+                     const auto rooms = gather_host_rooms(*context.world, context.host_of);
+                     if (context.first()) here = rooms;
+                   });
+  REQUIRE(here.size() == 2);
+  CHECK(here[0].id == here[1].id);
+  CHECK(here[0].free_bytes > 0);
+  CHECK(here[0].free_bytes <= here[0].bytes);
 }
 
 }  // namespace shardline::out_of_memory_test

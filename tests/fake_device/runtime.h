@@ -77,13 +77,13 @@ class Runtime {
   // Records that this thread now knows that `clock` has happened.
   void host_sees(const Clock& clock);
   void count_wait();
-  void release(char* address);  // frees the memory as soon as no outside work uses it
+  void release(char* address);            // frees the memory as soon as no outside work uses it
+  void end_transfer(Transfer& transfer);  // checks the host memory of one that has ended, and fills it
   void check_unseen_transfers();
   void fault(std::string text);
   void check_works(int device) const;  // throws c10::Error if it is broken
 
  private:
-  void end_transfer(Transfer& transfer);
   void free_released();
 
   std::vector<Clock> clocks_;                                        // by number

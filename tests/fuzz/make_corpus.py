@@ -77,6 +77,14 @@ def manifests():
     manifest = {"checksum": none, "files": pieces, "format": "shardline checkpoint", "step": 500, "version": 1}
     text = json.dumps(manifest, separators=(",", ":")).encode()
     yield "files", files(("manifest.json", text), ("model.safetensors", weights), ("trainer_state.json", b"{}"))
+    manifest["part"] = {"number": 2, "count": 3, "hosts": ["a", "b", "a"],
+                        "pieces": {"model.safetensors": [[0, 1], [2, 3]], "trainer_state.json": [[0, 1]]}}
+    part = json.dumps(manifest, separators=(",", ":")).encode()
+    stored = weights[:8] + weights[-16:]
+    yield "part", files(("manifest.json", part), ("model.safetensors.part", stored), ("trainer_state.json.part", b"{}"))
+    manifest["part"]["pieces"] = {"model.safetensors": [[0, 2]]}
+    part = json.dumps(manifest, separators=(",", ":")).encode()
+    yield "head_of_part", files(("manifest.json", part), ("model.safetensors.part", weights[:-16]))
     yield "broken_header", files(("manifest.json", text), ("model.safetensors", bytes(len(weights))))
 
 

@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "engine/checkpoint/manifest.h"
+#include "engine/checkpoint/piece_files.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace shardline::manifest_fuzz {
@@ -22,6 +22,23 @@ std::string repaired(const std::string& text) {
   return manifest.dump() + "\n";
 }
 
+// Compares the folder's files with the manifest, and reads the pieces that are there.
+void compare_files(const Manifest& manifest) {
+  const PieceFiles files(fuzz::folder().string(), manifest);
+  size_t differ = files.wrong_files().size();
+  for (size_t piece = 0; piece < files.pieces().size(); ++piece) {
+    const auto& [name, begin, end, wanted] = files.pieces()[piece];
+    FUZZ_REQUIRE(files.describe(piece).starts_with(name + ": "), files.describe(piece));
+    FUZZ_REQUIRE(!files.has(piece) || files.lists(piece), name, " has a piece that is not listed");
+    if (!files.has(piece)) continue;
+    const std::string bytes = files.read(piece);
+    FUZZ_REQUIRE(std::ssize(bytes) == end - begin, name, ": ", bytes.size(), " bytes from ", begin, " to ", end);
+    FUZZ_REQUIRE(files.damage_of(piece).empty() == (checksum(bytes) == wanted), files.describe(piece));
+    differ += checksum(bytes) != wanted;
+  }
+  FUZZ_REQUIRE(find_damage(fuzz::folder().string(), manifest).size() == differ, differ, " differences");
+}
+
 void read_text(const std::string& text, size_t size) {
   std::optional<Manifest> manifest;
   if (!fuzz::accepts(size + text.size(), [&] { manifest = parse_manifest(text, "manifest.json"); })) return;
@@ -38,14 +55,17 @@ void read_text(const std::string& text, size_t size) {
     FUZZ_REQUIRE(end >= 0, name, " has no piece");
   }
   constexpr fuzz::Allowance for_lines{.per_byte = 1024};  // of damage, one for each piece
-  fuzz::accepts(
-      text.size() + size, [&] { find_damage(fuzz::folder().string(), *manifest); }, for_lines);
+  FUZZ_REQUIRE(fuzz::accepts(
+                   text.size() + size, [&] { compare_files(*manifest); }, for_lines),
+               "files cannot be compared with an accepted manifest");
 }
 
 }  // namespace
 
 FUZZ_TARGET(manifest) {
-  auto files = fuzz::files_of(data, size, {"manifest.json", "model.safetensors", "trainer_state.json"});
+  auto files = fuzz::files_of(data, size,
+                              {"manifest.json", "model.safetensors", "trainer_state.json", "model.safetensors.part",
+                               "trainer_state.json.part"});
   fuzz::fill_folder(files);
   const std::string text = files["manifest.json"];
   fuzz::accepts(size, [&] { read_manifest(fuzz::folder().string()); });

@@ -219,7 +219,7 @@ TEST_CASE("mpi: ranks count what the plan says, by class of memory") {
     ++seen;
     const Config config = config_of(setting);
     const auto [source, machines, plan] = plan_model(config, world->size());
-    const auto bytes = memory_by_rank(machines.cluster, placed_layers(plan))[world->rank()];
+    const auto bytes = memory_by_rank(placed_layers(plan))[world->rank()];
     const Classes planned = planned_for(bytes);
     // What is gathered and reduced for a while comes on top, at times of its own.
     const double passing = setting.sharding == "none" ? 0 : planned.weights + planned.gradients;

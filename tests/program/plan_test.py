@@ -84,7 +84,6 @@ class Forecasts(ProgramTest):
     def test_what_does_not_fit_is_reported_with_the_cheapest_change(self):
         cluster = json.loads((CLUSTERS / "p4d.24xlarge.json").read_text())
         cluster["device"]["memory_gib"] = 0.25
-        del cluster["device"]["multiprocessors"]  # no runtime of a GPU
         (self.dir / "small.json").write_text(json.dumps(cluster))
         model = {"config": {"model_type": "gpt2", "vocab_size": 256, "n_positions": 512, "n_embd": 128, "n_layer": 12,
                             "n_head": 4}}
@@ -244,6 +243,12 @@ class Searches(ProgramTest):
         self.assertEqual(resolved["pipeline_parallel_degree"], mesh["p"])
         self.assertEqual(resolved["microbatches"], plan["sizes"]["microbatches"])
 
+    def test_auto_degrees_for_the_model_of_a_directory(self):
+        self.train()
+        self.expect(0, "eval", "out", "--set", "smp_options.tensor_parallel_degree=auto", "--set",
+                    "training.global_batch_size=4", "--set", "data.validation=text.txt", says="perplexity")
+        self.expect(2, "plan", "out", says="out")  # which has no job
+
     def test_everything_auto_trains_as_planned_on_four_ranks(self):
         degrees = ("pipeline_parallel_degree", "tensor_parallel_degree", "microbatches", "virtual_pipeline_degree",
                    "sharded_data_parallel_degree")
@@ -265,7 +270,6 @@ class Searches(ProgramTest):
     def test_auto_shards_what_does_not_fit_otherwise(self):
         cluster = json.loads((CLUSTERS / "p4d.24xlarge.json").read_text())
         cluster.update(devices_per_node=4)
-        del cluster["device"]["multiprocessors"]  # no runtime of a GPU
         model = {"config": dict(tiny()["model"]["config"], n_embd=512)}  # 6.4 million parameters
         smp = {"sharded_data_parallel_degree": "auto"}
         config = self.config(model=model, smp_options=smp, mpi_options={"processes_per_host": 4},

@@ -55,6 +55,15 @@ class ProfileTest(harness.ProgramTest):
                     says=["optimizer: sgd, not adamw", "measuring again"])
         self.expect(0, "plan", adamw, "--profile", "kept.json", says="samples/s")
 
+    def test_degrees_that_are_chosen_with_the_profile(self):
+        """The first profile is measured without one, and a profile that does not hold is replaced."""
+        config = self.config(smp_options={"microbatches": "auto"}, profile="kept.json")
+        for says in ("written to kept.json", "is still valid"):
+            self.expect(0, "profile", config, "--output", "kept.json", says=says)
+        self.expect(0, "plan", config, says="mesh")
+        self.expect(0, "profile", config, "--output", "kept.json", "--set", "data.sequence_length=8",
+                    says=["measuring again", "written to kept.json"])
+
     def test_a_file_that_cannot_be_written(self):
         self.expect(1, "profile", self.config(), "--output", "text.txt/profile.json", says="text.txt/profile.json")
 

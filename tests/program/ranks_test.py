@@ -48,11 +48,12 @@ class Failures(RanksTest):
         result = self.expect(0, "train", config, says="saved the model")
         self.assertIn("--set smp_options.microbatches=", result.err)
 
-    def run_in_two_folders(self, config, folders):
+    def run_in_two_folders(self, config, folders, command="train", *arguments):
         """One rank in each, started by people's own mpirun."""
         words = ["mpirun", "--quiet", "--oversubscribe", "--bind-to", "none"]
         for folder in folders:
-            words += [":"] * (folder != folders[0]) + ["-np", "1", "-wdir", str(folder), PROGRAM, "train", str(config)]
+            words += [":"] * (folder != folders[0]) + ["-np", "1", "-wdir", str(folder), PROGRAM, command, str(config),
+                      *arguments]
         environment = dict(self.env, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
                            OMPI_MCA_mpi_yield_when_idle="1")
         return subprocess.run(words, cwd=self.dir, env=environment, capture_output=True, text=True,
@@ -116,6 +117,22 @@ class Failures(RanksTest):
                 self.assertIn("saved the model", run.stdout)
                 chosen = json.loads((self.dir / name / "config.resolved.json").read_text())["smp_options"]
                 self.assertNotIn("auto", [chosen[key] for key in self.RESOLVED["all auto"]])
+
+    def test_prompts_of_the_first_rank(self):
+        """Other ranks may have other prompts, or none, and sample nothing."""
+        self.train(output_dir="trained")
+        model = {"path": str(self.dir / "trained"), "init": "pretrained", "config": {}}
+        config = self.dir / self.config(p=2, model=model, output_dir=str(self.dir / "none"))
+        prompts, more = "one\nand two\n", ["--prompts", "prompts", "--max-new-tokens", "8"]
+        (self.dir / "prompts").write_text(prompts)
+        alone = self.expect(0, "generate", "trained", *more).out
+        for name, others in {"fewer": {"prompts": "three\n"}, "none": {}}.items():
+            with self.subTest(name):
+                folders = [self.folder_with(f"{name}-{number}", {}, **files)
+                           for number, files in enumerate(({"prompts": prompts}, others))]
+                run = self.run_in_two_folders(config, folders, "generate", *more)
+                self.assertEqual(run.returncode, 0, run.stderr)
+                self.assertEqual(run.stdout, alone)
 
     def test_mistake_that_the_first_rank_finds_ends_all(self):
         cluster = json.loads((ROOT / "configs/clusters/p4d.24xlarge.json").read_text())

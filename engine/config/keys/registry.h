@@ -93,7 +93,8 @@ inline constexpr bool kIsList<std::vector<T>> = true;
 template <class T>
 void store_value(T& field, const nlohmann::json& value) {
   if constexpr (kIsList<T>) {
-    field = value.is_array() ? value.get<T>() : T{value.get<typename T::value_type>()};
+    const nlohmann::json list = value.is_array() ? value : nlohmann::json::array({value});
+    field = list.get<T>();
   } else if constexpr (!std::is_same_v<T, typename Unwrapped<T>::Type>) {
     field = value.is_null() ? T() : T(value.get<typename Unwrapped<T>::Type>());
   } else {

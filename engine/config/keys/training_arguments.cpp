@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "core/files/json_reader.h"
+#include "core/files/json_text.h"
 #include "engine/config/keys/choices.h"
 
 namespace shardline {
@@ -16,7 +17,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr double kMany = 1e9;
+constexpr double kMostOfArgument = 1e9;
 constexpr double kLargestScale = 1e38;  // close to the largest fp32 number
 
 struct Bounds {
@@ -61,11 +62,11 @@ void read(const std::string& name, const json& value, const Shapes& shapes, Rate
 // Calls visit(name, field, what the argument may be) for every argument.
 template <class Arguments, class Visit>
 void visit_scheduler(Arguments& arguments, const Visit& visit) {
-  const Bounds share{0, 1}, number{0, kMany}, steps{0, kMostStepsOfRun};
+  const Bounds share{0, 1}, number{0, kMostOfArgument}, steps{0, kMostStepsOfRun};
   const Shapes ends = {RateShape::linear, RateShape::cosine, RateShape::one_minus_sqrt};
   visit("num_cycles", arguments.num_cycles, number);
   visit("power", arguments.power, number);
-  visit("timescale", arguments.timescale, Bounds{1, kMany});
+  visit("timescale", arguments.timescale, Bounds{1, kMostOfArgument});
   visit("lr_end", arguments.lr_end, number);
   visit("min_lr", arguments.min_lr, Bounds{});
   visit("min_lr_rate", arguments.min_lr_rate, share);
@@ -124,7 +125,7 @@ void to_json(json& json, const SchedulerArguments& arguments) {
 }
 
 void from_json(const json& json, SchedulerArguments& arguments) {
-  const auto given = json.is_string() ? nlohmann::json::parse(json.get<std::string>(), nullptr, false)
+  const auto given = json.is_string() ? json_in_text(json.get<std::string>())
                      : json.is_null() ? nlohmann::json::object()
                                       : json;
   read_arguments(

@@ -52,8 +52,8 @@ void report_mistakes(const std::function<void()>& read,
     read();
   } catch (const ConfigError& error) {
     const std::string text = error.what();
-    const auto cut = text.find("; ");
-    report(text.substr(0, cut), text.substr(cut + 2));
+    const size_t cut = std::min(text.find("; "), text.size());
+    report(text.substr(0, cut), text.substr(std::min(cut + 2, text.size())));
   }
 }
 
@@ -199,6 +199,13 @@ void check_processes(const Config& config, const Complaint& complain) {
                "leave one of them out");
   }
   check_value("mpi_options.custom_mpi_options", complain, [&] { shell_words(config.mpi.custom_mpi_options); });
+  // How many samples are dropped follows from the batch of the data loader, which would change with the accumulation.
+  const TrainingOptions& training = config.training;
+  if (config.mpi.elastic && training.dataloader_drop_last && !training.global_batch_size &&
+      training.gradient_accumulation_steps.value_or(1) > 1)
+    complain("mpi_options.elastic",
+             "with training.dataloader_drop_last and gradient_accumulation_steps needs training.global_batch_size",
+             "set it in place of per_device_train_batch_size");
   if (runtime.memory_cap > 0 && runtime.communicator == CommunicatorChoice::threads && world_size > 1)
     complain("runtime.memory_cap", cat("limits a process, which \"threads\" shares among ", world_size, " ranks"),
              "use runtime.communicator \"mpi\", or leave it out");

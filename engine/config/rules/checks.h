@@ -9,7 +9,7 @@
 
 namespace shardline {
 
-// Reports the mistake that `read` throws as ConfigError("RULE; ADVICE").
+// Reports the mistake that `read` throws as ConfigError("RULE; ADVICE"), or "RULE" without advice.
 void report_mistakes(const std::function<void()>& read,
                      const std::function<void(const std::string& rule, const std::string& advice)>& report);
 

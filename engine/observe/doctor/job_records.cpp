@@ -18,10 +18,10 @@ constexpr const char* kPlaces = "job-";  // the rank that wrote it, and .json
 constexpr const char* kKilled = "killed.json";
 constexpr int kMostStages = 1 << 20;
 
-// Without what a terminal might obey.
+// Replaces what a terminal might obey.
 std::string plain(std::string text) {
-  std::ranges::replace_if(
-      text, [](char c) { return c < ' ' || c > '~'; }, '?');
+  for (char& c : text)
+    if (c < ' ' || c > '~') c = '?';
   return text;
 }
 

@@ -40,23 +40,30 @@ std::string run_text(const Forecast& f) {
              " node hours, costs ", money(f.cost, f.spot_cost));
 }
 
-// Empty if no optimizer state is on the host, and no checkpoint is copied there.
-std::string host_text(const Forecast& f) {
-  std::vector<double> by_node(f.cluster.nodes);
+// Empty if nothing is offloaded to the host's memory, and no checkpoint is copied there.
+std::string host_text(const Forecast& f, const Plan& plan) {
   double most = 0;
-  for (size_t rank = 0; rank < f.memory.size(); ++rank) {
-    most = std::max(most, f.memory[rank].host);
-    by_node[f.cluster.node_of(rank)] += f.memory[rank].host;
-  }
+  for (const auto& memory : f.memory) most = std::max(most, memory.host);
   std::string text;
-  if (most > 0)
-    text = cat("has the optimizer's states: up to ", format_bytes(most), " per rank, ",
-               format_bytes(*std::max_element(by_node.begin(), by_node.end())), " per node");
+  if (most > 0) {
+    const Layout& layout = plan.layout;
+    text =
+        cat("has ", layout.states_on_host ? "the optimizer's states" : "",
+            layout.states_on_host && layout.offload.enabled ? " and " : "", layout.offload.enabled ? "activations" : "",
+            ": up to ", format_bytes(most), " per rank, ", format_bytes(f.most_host_bytes()), " per node",
+            f.cluster.host_memory_bytes > 0 ? cat(" of ", format_bytes(f.cluster.host_memory_bytes)) : "");
+  }
   if (f.snapshot_bytes > 0)
     text += cat(text.empty() ? "" : "; ", "copies a checkpoint before it is written: ", format_bytes(f.snapshot_bytes),
                 " per rank, ", format_bytes(f.snapshot_bytes * f.memory.size() / f.cluster.nodes_of(f.memory.size())),
                 " per node");
   return text;
+}
+
+std::string fits_text(const Forecast& f) {
+  if (f.fits_hosts()) return cat(f.fit.fits ? "yes: " : "NO: ", f.fit.why);
+  return cat("NO: a host needs ", format_bytes(f.most_host_bytes()), " of ", format_bytes(f.cluster.host_memory_bytes),
+             "; ", f.fit.why);
 }
 
 // A row for each stage: its rank with the most memory.
@@ -101,7 +108,7 @@ void add_forecast(json& plan, const Forecast& f) {
   plan["seconds"] = {{"pipeline", f.step.pipeline_seconds},
                      {"reduction", f.step.reduction_seconds},
                      {"optimizer", f.step.optimizer_seconds}};
-  plan["fits"] = f.fit.fits;
+  plan["fits"] = f.fit.fits && f.fits_hosts();
   plan["memory"] = f.fit.why;
   if (f.advice) plan["advice"] = {{"text", f.advice->text}, {"settings", f.advice_settings}};
   for (size_t rank = 0; rank < f.memory.size(); ++rank) {
@@ -110,6 +117,11 @@ void add_forecast(json& plan, const Forecast& f) {
     if (f.snapshot_bytes > 0) plan["ranks"][rank]["snapshot_bytes"] = whole(f.snapshot_bytes);
     plan["ranks"][rank]["fits"] = f.fits(rank);
   }
+  if (const double most = f.most_host_bytes(); most > 0)
+    plan["hosts"] = {
+        {"bytes", whole(most)},
+        {"memory_bytes", f.cluster.host_memory_bytes > 0 ? json(whole(f.cluster.host_memory_bytes)) : json()},
+        {"fits", f.fits_hosts()}};
   plan["parameters"] = f.parameters;
   plan["flops_per_step"] = f.flops_per_step;
   plan["total_steps"] = f.total_steps > 0 ? json(f.total_steps) : json();
@@ -135,8 +147,8 @@ std::string forecast_text(const Forecast& f, const Plan& plan) {
            format_count(f.step.tokens_per_second), " tokens/s; stages wait ", format_percent(f.step.bubble_fraction),
            " of it; ", format_percent(f.step.utilization), " of the peak rate")},
       {"run", run_text(f)},
-      {"fits", cat(f.fit.fits ? "yes: " : "NO: ", f.fit.why)}};
-  if (const auto host = host_text(f); !host.empty()) rows.push_back({"host", host});
+      {"fits", fits_text(f)}};
+  if (const auto host = host_text(f, plan); !host.empty()) rows.push_back({"host", host});
   if (!f.fit.fits) {
     std::string change = "nothing that keeps the global batch; use more ranks";
     if (f.advice) {
@@ -145,6 +157,8 @@ std::string forecast_text(const Forecast& f, const Plan& plan) {
     }
     rows.push_back({"to fit", change});
   }
+  if (!f.fits_hosts())
+    rows.push_back({"to fit", "offload less, shard the optimizer's states, or use fewer ranks per node"});
   return table({}, rows) + "\n" + memory_table(f, plan);
 }
 

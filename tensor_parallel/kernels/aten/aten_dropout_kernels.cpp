@@ -52,7 +52,7 @@ at::Tensor probability_factors(const at::Tensor& scores, const AttentionDropout&
   const at::Tensor query = head.view({heads, 1, 1}) * dropout.max_positions + place.unsqueeze(1);
   const at::Tensor element = query * dropout.max_positions + place;  // [heads, length, length]
   const at::Tensor factors = at::empty(scores.sizes(), scores.options());
-  for (int64_t b = 0; b < scores.size(0); ++b)
+  for (int64_t b = 0; b < scores.size(0) && !scores.is_meta(); ++b)  // dry runs leave the masks' integers out
     factors.select(0, b).copy_(random_keep({dropout.seed, dropout.op, dropout.step}, dropout.samples.select(0, b),
                                            element, 1 - dropout.probability));
   return factors.mul(kept_scale(dropout.probability));
@@ -64,6 +64,11 @@ at::Tensor causal_scores(const at::Tensor& q, const at::Tensor& k, const ScoreSc
   const at::Tensor future = at::ones({length, length}, q.options().dtype(at::kBool)).triu(1);
   return (at::matmul(q / scale.divisor, k.transpose(2, 3)) * (scale.scale * scale.divisor))
       .masked_fill_(future, -std::numeric_limits<double>::infinity());
+}
+
+// Torch has no logsumexp of meta tensors, on which dry runs of accelerators call attention.
+at::Tensor log_of_sums(const at::Tensor& scores) {
+  return scores.is_meta() ? at::empty(scores.sizes().slice(0, 3), scores.options()) : scores.logsumexp({3});
 }
 
 }  // namespace
@@ -86,7 +91,7 @@ std::tuple<at::Tensor, at::Tensor> attention_forward(const at::Tensor& q, const 
   const at::TensorOptions sums = q.options().dtype(wide_type(q));
   if (q.numel() == 0) return {at::empty(q.sizes(), q.options()), at::empty(q.sizes().slice(0, 3), sums)};
   const at::Tensor scores = causal_scores(wide(q), wide(k), scale);
-  const at::Tensor log_sum_exp = scores.logsumexp({3});
+  const at::Tensor log_sum_exp = log_of_sums(scores);
   const at::Tensor probabilities = (scores - log_sum_exp.unsqueeze(3)).exp_();
   return {at::matmul(times(probabilities, probability_factors(scores, dropout)), wide(v)).to(q.scalar_type()),
           log_sum_exp};

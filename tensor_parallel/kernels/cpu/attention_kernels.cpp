@@ -13,8 +13,10 @@
 #include <limits>
 #include <vector>
 
+#include "core/device/accelerator.h"
 #include "core/model/announced_op.h"
 #include "core/numbers/philox.h"
+#include "tensor_parallel/kernels/cpu/dry_attention.h"
 #include "tensor_parallel/kernels/kernel_table.h"
 #include "tensor_parallel/kernels/kernels.h"
 #include "tensor_parallel/kernels/number_types.h"
@@ -226,6 +228,7 @@ std::tuple<at::Tensor, at::Tensor> attention_forward(const at::Tensor& q, const 
                                                      const ScoreScale& scale, const AttentionDropout& dropout) {
   SL_ANNOUNCE_OP("shardline::attention_forward", q, k, v);
   if (!runs_loops(q)) return kernels_for(q).attention_forward(q, k, v, scale, dropout);
+  if (is_accelerator(q)) return dry_attention_forward(q, k, v, scale, dropout);
   const int64_t length = q.size(2);
   const at::Tensor out = like_tokens(q, false);
   const at::Tensor log_sum_exp = at::empty({q.size(0), q.size(1), length}, q.options().dtype(wide_type(q)));
@@ -259,6 +262,7 @@ at::Tensor attention_backward(const at::Tensor& d_out, const at::Tensor& q, cons
                               const AttentionDropout& dropout) {
   SL_ANNOUNCE_OP("shardline::attention_backward", q, k, v);
   if (!runs_loops(q)) return kernels_for(q).attention_backward(d_out, q, k, v, out, log_sum_exp, scale, dropout);
+  if (is_accelerator(q)) return dry_attention_backward(d_out, q, k, v, out, log_sum_exp, scale, dropout);
   const int64_t length = q.size(2), head_dim = q.size(3);
   const at::Tensor dq = like_tokens(q, false), dk = like_tokens(q, true), dv = like_tokens(q, true);
   const at::Tensor d_rows = with_dense_rows(d_out), out_rows = with_dense_rows(out);

@@ -85,7 +85,7 @@ SHARDLINE_KERNEL(T::kThreads, attention_rows, AttentionForward a, AttentionSizes
 }  // namespace
 
 AttentionSizes sizes_of(const AttentionCase& c, bool packed) {
-  if (c.head_dim > kWidestHead || c.batch * c.heads > 65535)
+  if (c.head_dim > kWidestHead || c.batch * c.heads > kMostHeads)
     throw std::invalid_argument("attention of too many heads or heads that are too wide");
   AttentionSizes s{.heads = c.heads, .length = c.length, .head_dim = c.head_dim, .scale = c.scale, .packed = packed};
   if (c.probability == 0) return s;

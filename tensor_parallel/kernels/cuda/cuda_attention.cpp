@@ -3,30 +3,14 @@
 #include <ATen/ops/_scaled_dot_product_flash_attention.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_backward.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
 #include <ATen/ops/stack.h>
 
-#include "core/device/accelerator.h"
 #include "tensor_parallel/kernels/aten/aten_kernels.h"
 #include "tensor_parallel/kernels/cuda/tensor_arguments.h"
+#include "tensor_parallel/kernels/device_attention.h"
 
 namespace shardline::cuda {
 namespace {
-
-constexpr int64_t kMostHeads = 65535;  // of all samples: the blocks of a launch in one direction
-
-bool computes_attention(const at::Tensor& q) {
-  return has_kernels(q) && q.size(3) <= kWidestHead && q.size(0) * q.size(1) <= kMostHeads;
-}
-
-// What torch's flash attention computes, forward and backward, on all GPUs that it supports: those of compute
-// capability 8.6 and 8.9 have no backward pass for heads between 192 and 224.
-bool is_for_flash(const at::Tensor& q, const AttentionDropout& dropout) {
-  const int64_t head_dim = q.size(3);
-  const bool has_size = head_dim % 8 == 0 && head_dim <= 256 && (head_dim <= 192 || head_dim > 224);
-  const bool is_half = q.scalar_type() == at::kBFloat16 || q.scalar_type() == at::kHalf;
-  return dropout.probability == 0 && is_accelerator(q) && is_half && has_size && q.numel() > 0;
-}
 
 // Flash attention (Dao 2023, arXiv 2307.08691). It reads strided q, k and v without copying them, and its results are
 // laid out like [batch, length, heads, head_dim].
@@ -84,10 +68,10 @@ AttentionCase case_of(const at::Tensor& q, const ScoreScale& scale, const Attent
 
 std::tuple<at::Tensor, at::Tensor> attention_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                                      const ScoreScale& scale, const AttentionDropout& dropout) {
-  if (is_for_flash(q, dropout)) return flash_forward(q, k, v, scale.scale);
-  if (!computes_attention(q)) return aten::attention_forward(q, k, v, scale, dropout);
-  const at::Tensor out = at::empty({q.size(0), q.size(2), q.size(1), q.size(3)}, q.options()).transpose(1, 2);
-  const at::Tensor log_sum_exp = at::empty(q.sizes().slice(0, 3), q.options().dtype(at::kFloat));
+  const AttentionWay way = attention_way(q, dropout);
+  if (way == AttentionWay::flash) return flash_forward(q, k, v, scale.scale);
+  if (way == AttentionWay::aten) return aten::attention_forward(q, k, v, scale, dropout);
+  const auto [out, log_sum_exp] = empty_attention_results(q);
   if (q.numel() > 0)
     attention_forward(case_of(q, scale, dropout),
                       {.q = rows_read(with_dense_rows(q)),
@@ -102,11 +86,11 @@ std::tuple<at::Tensor, at::Tensor> attention_forward(const at::Tensor& q, const 
 at::Tensor attention_backward(const at::Tensor& d_out, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                               const at::Tensor& out, const at::Tensor& log_sum_exp, const ScoreScale& scale,
                               const AttentionDropout& dropout) {
-  if (is_for_flash(q, dropout)) return flash_backward(d_out, q, k, v, out, log_sum_exp, scale.scale);
-  if (!computes_attention(q)) return aten::attention_backward(d_out, q, k, v, out, log_sum_exp, scale, dropout);
-  const at::Tensor d_qkv = at::empty({q.size(0), q.size(2), 3, q.size(1), q.size(3)}, q.options());
+  const AttentionWay way = attention_way(q, dropout);
+  if (way == AttentionWay::flash) return flash_backward(d_out, q, k, v, out, log_sum_exp, scale.scale);
+  if (way == AttentionWay::aten) return aten::attention_backward(d_out, q, k, v, out, log_sum_exp, scale, dropout);
+  const auto [d_qkv, along] = empty_attention_gradients(q);
   const auto [dq, dk, dv] = parts_of_qkv(d_qkv);
-  const at::Tensor along = at::empty_like(log_sum_exp);
   if (q.numel() > 0)
     attention_backward(case_of(q, scale, dropout),
                        {.q = rows_read(with_dense_rows(q)),

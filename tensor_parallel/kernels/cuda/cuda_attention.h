@@ -1,6 +1,5 @@
-// attention_forward and attention_backward of kernels.h on GPUs: torch's flash attention in half precision without
-// dropout if it supports the size of a head, otherwise our kernels if they do, otherwise ATen. ScoreScale's divisor has
-// no effect on the first two: scores stay in registers, in fp32.
+// attention_forward and attention_backward of kernels.h on GPUs, in the way that attention_way selects. ScoreScale's
+// divisor has no effect on flash attention and our kernels: scores stay in registers, in fp32.
 #pragma once
 #include "tensor_parallel/kernels/kernels.h"
 

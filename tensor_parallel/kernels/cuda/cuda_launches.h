@@ -10,6 +10,7 @@
 
 #include "core/cuda/launch_log.h"
 #include "core/cuda/number.h"
+#include "tensor_parallel/kernels/attention_limits.h"
 
 namespace shardline::cuda {
 
@@ -135,10 +136,9 @@ struct HeadRows {
   void* data;
   int64_t batch_stride, head_stride, token_stride;
 };
-constexpr int64_t kWidestHead = 128;
 
 struct AttentionCase {
-  int64_t batch, heads, length, head_dim;  // head_dim at most kWidestHead; batch * heads at most 65535
+  int64_t batch, heads, length, head_dim;  // head_dim at most kWidestHead; batch * heads at most kMostHeads
   float scale;                             // multiplies the products of queries and keys
   uint64_t seed;
   uint32_t op, step;

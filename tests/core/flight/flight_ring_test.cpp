@@ -13,6 +13,7 @@
 
 #include "core/error.h"
 #include "core/flight/flight_file.h"
+#include "core/flight/flight_layout.h"
 
 #include "tests/catch.h"
 
@@ -235,6 +236,42 @@ TEST_CASE("flight ring: a file that is none, or is cut, is refused by name") {
   std::filesystem::resize_file(file.path, 1000);
   CHECK_THROWS_WITH(read_flight_file(file.path), Catch::Contains("its header describes"));
   CHECK_THROWS_AS(FlightRing({.path = "/no/such/folder/ring"}), RunError);
+}
+
+// The header of a ring file of four ranks, changed, and the first two entries of its table of groups.
+template <class Change>
+void change(const std::string& path, const Change& change) {
+  { FlightRing ring(one_of_four(path)); }
+  std::string bytes = bytes_of(path);
+  flight::Header header;
+  std::memcpy(&header, bytes.data(), sizeof header);
+  const flight::Offsets offsets(header);
+  flight::Group groups[2];
+  std::memcpy(groups, bytes.data() + offsets.groups, sizeof groups);
+  change(header, groups);
+  std::memcpy(bytes.data(), &header, sizeof header);
+  std::memcpy(bytes.data() + offsets.groups, groups, sizeof groups);
+  std::ofstream(path, std::ios::binary) << bytes;
+}
+
+TEST_CASE("flight ring: a file has at most the groups and ranks for which it has room") {
+  TemporaryFile file;
+  const auto with_groups = [&](uint32_t first_of_second) {
+    change(file.path, [&](flight::Header& header, auto& groups) {
+      header.groups_used = 2;
+      groups[0] = {.id = 1, .name = "a", .first_member = 0, .size = 4};
+      groups[1] = {.id = 2, .name = "b", .first_member = first_of_second, .size = 4};
+    });
+    return read_flight_file(file.path).groups.size();
+  };
+  CHECK(with_groups(4) == 2);
+  CHECK(with_groups(3) == 1);  // all groups that name the same members would have more than the file
+  const auto refused = [&](uint32_t flight::Header::*field, uint32_t value) {
+    change(file.path, [&](flight::Header& header, auto&) { header.*field = value; });
+    CHECK_THROWS_WITH(read_flight_file(file.path), Catch::Contains("is not a flight ring"));
+  };
+  refused(&flight::Header::world_size, 1 << 20);
+  refused(&flight::Header::ranks, 0);
 }
 
 TEST_CASE("flight ring: whatever a file contains, what is read can be used") {

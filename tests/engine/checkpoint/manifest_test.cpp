@@ -4,6 +4,7 @@
 #include "engine/checkpoint/piece_files.h"
 #include "engine/checkpoint/trainer_state.h"
 #include "models/files/file_layout.h"
+#include "models/files/safetensors.h"
 #include "tests/models/files/files.h"
 
 #include "tests/catch.h"
@@ -139,6 +140,39 @@ TEST_CASE("a manifest names files of its directory alone") {
   CHECK_THROWS_AS(parse_manifest(manifest_text({.step = 1, .files = {{"a", {{5, 1}, {5, 1}}}}}), "m"), DataError);
   CHECK_THROWS_AS(parse_manifest(manifest_text({.step = 1, .files = {{"a", {}}}}), "m"), DataError);
   CHECK_THROWS_AS(parse_manifest(manifest_text({.step = -1, .files = {}}), "m"), DataError);
+}
+
+TEST_CASE("the bytes of a manifest's files can be counted") {
+  constexpr int64_t most = (1LL << 53) - 1;
+  const auto parse = [](const decltype(Manifest::files)& files) {
+    return parse_manifest(manifest_text({.step = 1, .files = files}), "m");
+  };
+  CHECK(parse({{"a", {{most, 1}}}}).files.at("a").back().end == most);
+  CHECK(parse({{"a", {{most - 1, 1}}}, {"b", {{1, 1}}}}).files.size() == 2);
+  CHECK_THAT(message_of<DataError>([&] {
+               parse({{"a", {{most, 1}}}, {"b", {{1, 1}}}});
+             }),
+             Contains("/files/b") && Contains("more than 9007199254740991 bytes"));
+  CHECK_THROWS_AS(parse({{"a", {{most + 1, 1}}}}), DataError);
+  CHECK_THROWS_AS(parse({{"a", {{most + 1, 1}, {most + 1, 2}}}}), DataError);
+}
+
+// Not so, the work is the square of the pieces: minutes for these.
+TEST_CASE("many damaged pieces of a file take a time that is proportional to them") {
+  const ScratchDirectory scratch;
+  constexpr int64_t pieces = 200'000;
+  std::string header = "{";
+  for (int64_t i = 0; i < pieces; ++i)
+    header += cat(i > 0 ? "," : "", "\"t", i, R"(":{"dtype":"U8","shape":[1],"data_offsets":[)", i, ",", i + 1, "]}");
+  const std::string head = safetensors_head(header + "}");
+  put(scratch / "model.safetensors", head + std::string(pieces, '\0'));
+  Manifest manifest{.step = 1};
+  auto& list = manifest.files["model.safetensors"] = {{std::ssize(head), 1}};
+  for (int64_t i = 0; i < pieces; ++i) list.push_back({std::ssize(head) + i + 1, 1});
+  const auto damage = find_damage(scratch.path(), manifest);
+  REQUIRE(std::ssize(damage) == pieces + 1);
+  CHECK_THAT(damage.front(), Contains("header: bytes 0 to "));
+  CHECK_THAT(damage.back(), Contains(cat("t", pieces - 1, ": bytes ")));
 }
 
 TEST_CASE("a manifest that is larger than the files that it describes is not read") {

@@ -145,6 +145,10 @@ TEST_CASE("Errors about broken configs say what to change", "[config]") {
       {R"({"smp_options": {"pipeline_parallel_degree": "auto", "auto_partition": false},
            "training": {"global_batch_size": 8}})",
        "\"auto\" contradicts a partition that is given"},
+      {R"({"mpi_options": {"hosts": ["a", "b"], "processes_per_host": 2, "max_restarts": 1, "elastic": true},
+           "training": {"dataloader_drop_last": true, "gradient_accumulation_steps": 2}})",
+       "/mpi_options/elastic: with training.dataloader_drop_last and gradient_accumulation_steps needs "
+       "training.global_batch_size; got true"},
       {R"({"smp_options": {"sharded_data_parallel_degree": "auto"}})",
        "c.json: /smp_options/sharded_data_parallel_degree: \"auto\" needs training.global_batch_size"},
       {R"({"smp_options": {"sharded_data_parallel_degree": "auto", "shard_optimizer_state": true,

@@ -4,7 +4,9 @@
 
 #include "core/error.h"
 #include "engine/config/config.h"
+#include "engine/config/rules/allocation.h"
 #include "engine/config/rules/sizes.h"
+#include "tests/engine/config/environment.h"
 #include "tests/engine/data/temp_folder.h"
 
 #include "tests/catch.h"
@@ -61,6 +63,21 @@ TEST_CASE("Fewer hosts keep the global batch, with microbatches that are no larg
       CHECK(layout.accumulation_steps >= all.accumulation_steps);
     }
   }
+}
+
+TEST_CASE("Degrees that are chosen again get as many ranks on each host as before", "[fewer_hosts]") {
+  // On an allocation, a config names neither hosts nor ranks.
+  const EnvironmentVariable hosts(kHostsOfLauncher, "a,b,c,d");
+  const nlohmann::json open = {
+      {"mpi_options", nullptr},
+      {"smp_options", {{"pipeline_parallel_degree", "auto"}, {"tensor_parallel_degree", "auto"}}},
+      {"training", {{"global_batch_size", 48}}}};
+  Config config = config_of(open);
+  config.mpi.processes_per_host = 2;  // as the planner chose
+  const Config fewer = config_of(open, host_settings(config, {"a", "c"}));
+  CHECK(fewer.mpi.hosts == Names{"a", "c"});
+  CHECK(configured_world_size(fewer) == 4);
+  CHECK(fewer.smp.pipeline_parallel_degree == kAuto);
 }
 
 TEST_CASE("Numbers that do not divide are named", "[fewer_hosts]") {

@@ -1,4 +1,6 @@
 // What the kind of device changes in a plan.
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "engine/config/config.h"
@@ -9,20 +11,38 @@
 namespace shardline::device_plan_test {
 namespace {
 
+const std::string kA100 = std::string(SHARDLINE_SOURCE_DIR) + "/configs/clusters/p4d.24xlarge.json";
+
 // GPT-2 124M, planned for A100s or for as many CPUs of the same numbers.
-Forecast forecast_on(const char* device, bool bf16) {
+Forecast forecast_on(const char* device, bool bf16, const std::string& cluster = kA100) {
   const nlohmann::json file = {{"model", {{"config", {{"model_type", "gpt2"}}}}},
                                {"data", {{"train", "text.txt"}, {"tokenizer", "bytes"}, {"sequence_length", 1024}}},
                                {"training", {{"global_batch_size", 8}, {"bf16", bf16}}},
                                {"runtime", {{"device", device}}},
-                               {"cluster", std::string(SHARDLINE_SOURCE_DIR) + "/configs/clusters/p4d.24xlarge.json"},
+                               {"cluster", cluster},
                                {"output_dir", "out"}};
   const Config config = parse_config(file.dump(), "device plan test");
   const auto [model, machines, plan] = plan_model(config, 1);
   return make_forecast(config, machines, plan);
 }
 
+constexpr double kRuntime = 1 << 30;  // of a GPU, by the plan
+
 }  // namespace
+
+// A cluster file may leave out its devices' multiprocessors, which only the prices of products need.
+TEST_CASE("the config alone decides whether a plan has the runtime of GPUs") {
+  const auto path = std::filesystem::temp_directory_path() / "device_plan_test_cluster.json";
+  nlohmann::json cluster = nlohmann::json::parse(std::ifstream(kA100));
+  cluster["device"].erase("multiprocessors");
+  std::ofstream(path) << cluster;
+  for (const char* device : {"auto", "cuda", "cpu"}) {
+    CAPTURE(device);
+    const Forecast stated = forecast_on(device, true), unstated = forecast_on(device, true, path);
+    CHECK(unstated.memory[0].total() == stated.memory[0].total());
+    CHECK((stated.memory[0].workspace > kRuntime) == (device != std::string("cpu")));
+  }
+}
 
 TEST_CASE("a plan has the head's block of logits of the device that it is for") {
   for (const bool bf16 : {true, false}) {
@@ -30,7 +50,7 @@ TEST_CASE("a plan has the head's block of logits of the device that it is for") 
     const Forecast cpu = forecast_on("cpu", bf16), gpu = forecast_on("cuda", bf16);
     CHECK(gpu.memory[0].activations == cpu.memory[0].activations);
     const double logits = 8192 * (8 * 6288);  // bytes: 2048 or 4096 tokens, rows of 50304
-    const double more = gpu.memory[0].workspace - cpu.memory[0].workspace;
+    const double more = gpu.memory[0].workspace - kRuntime - cpu.memory[0].workspace;
     CHECK(more > logits / 2);
     CHECK(more < logits);
   }

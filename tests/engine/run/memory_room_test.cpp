@@ -12,26 +12,30 @@ using Catch::Contains;
 
 TEST_CASE("the copies of a checkpoint of all ranks of a host must have room there") {
   constexpr double kGiB = 1 << 30;
-  const HostNeed here{.host = 0, .name = "a", .available_bytes = 4 * kGiB, .bytes = 1.5 * kGiB};
-  const HostNeed there{.host = 2, .name = "b", .available_bytes = 2 * kGiB, .bytes = 1.5 * kGiB};
-  const HostNeed unknown{.host = 3, .name = "c", .available_bytes = 0, .bytes = 100 * kGiB};
-  CHECK_NOTHROW(check_snapshot_room({here, here, there, unknown}));
+  const MemoryRoom here{.id = "0", .text = "host a", .free_bytes = 4 * kGiB, .bytes = 8 * kGiB};
+  const MemoryRoom there{.id = "2", .text = "host b", .free_bytes = 2 * kGiB, .bytes = 8 * kGiB};
+  const auto equal = [](int ranks) { return std::vector<double>(ranks, 1.5 * kGiB); };
+  CHECK_NOTHROW(check_snapshot_room({here, here, there}, equal(3)));
   CHECK_THAT(message_of<RunError>([&] {
-               check_snapshot_room({here, here, there, there});
+               check_snapshot_room({here, here, there, there}, equal(4));
              }),
              Contains("on host b this needs 3.0 GiB for 2 rank(s), but 2.0 GiB are available") &&
                  Contains("to use less: training.save_only_model"));
-  CHECK_THROWS_AS(check_snapshot_room({here, here, here}), RunError);
+  CHECK_THROWS_AS(check_snapshot_room({here, here, here}, equal(3)), RunError);
+  CHECK_NOTHROW(check_snapshot_room({here, here, here, there}, {1 * kGiB, 1 * kGiB, 2 * kGiB, 2 * kGiB}));
 }
 
-TEST_CASE("each rank says what it needs of its host") {
+TEST_CASE("ranks of one host share its memory, whatever the hosts are called") {
   run_ranks(3, [](CommunicatorPtr world) {
-    const auto needs = gather_host_needs(*world, {0, 0, 2}, 10.0 * world->rank());
-    REQUIRE(needs.size() == 3);
-    for (int rank = 0; rank < 3; ++rank) CHECK(needs[rank].bytes == 10.0 * rank);
-    CHECK(needs[1].host == 0);
-    CHECK(needs[2].host == 2);
-    CHECK(needs[2].available_bytes > 0);
+    const auto hosts = gather_host_rooms(*world, {0, 0, 2});
+    REQUIRE(hosts.size() == 3);
+    CHECK(hosts[0].id == hosts[1].id);
+    CHECK(hosts[0].id != hosts[2].id);
+    CHECK(hosts[2].text == hosts[0].text);
+    CHECK(hosts[2].free_bytes > 0);
+    CHECK(hosts[2].free_bytes <= hosts[2].bytes);
+    const auto one_host = gather_host_rooms(*world, {});
+    CHECK(one_host[0].id == one_host[2].id);
   });
 }
 

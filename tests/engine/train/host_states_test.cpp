@@ -145,6 +145,30 @@ TEST_CASE("a plan shows the bytes on the host, only if there are any") {
   CHECK_THAT(forecast_text(forecast_of(stays), planned.plan), !Contains("has the optimizer's states"));
 }
 
+TEST_CASE("a plan that needs more of a host than the host has does not fit") {
+  Choice away{.on_host = true, .p = 2, .cluster = cluster_file("good", kHost)};
+  const double needed = forecast_of(away).most_host_bytes();
+  const Config config = config_of(away);
+  const auto planned = plan_model(config, 2);
+  for (const double share : {0.0, 1.0, 0.9}) {
+    CAPTURE(share);
+    json host = kHost;
+    if (share > 0) host["memory_gib"] = share * needed / (1 << 30);
+    away.cluster = cluster_file("stated", host);
+    const Forecast forecast = forecast_of(away);
+    const json told = told_json(away);
+    const bool fits = share != 0.9;
+    CHECK(forecast.fit.fits);
+    CHECK(forecast.fits_hosts() == fits);
+    CHECK(told["fits"] == fits);
+    CHECK(told["hosts"]["fits"] == fits);
+    CHECK(told["hosts"]["bytes"].get<double>() == needed);
+    const std::string text = forecast_text(forecast, planned.plan);
+    CHECK((text.find("NO: a host needs ") != std::string::npos) == !fits);
+    CHECK((text.find("use fewer ranks per node") != std::string::npos) == !fits);
+  }
+}
+
 TEST_CASE("plans for CPUs are the same with the key and without it") {
   for (const char* cluster : {"", "local"}) {
     Choice c{.t = 2, .cluster = cluster, .device = "cpu"};

@@ -34,7 +34,7 @@ PlannedLayout planned(const Planning& job, const Layout& layout) {
   const auto schedule = make_schedule(layout.schedule_choice());
   const std::vector<int> stages = {0, 0, 0, 1, 1, 2, 2, 3, 3, 3}, alone(10, 0);
   const auto& chunks = layout.pipeline == 1 ? alone : stages;
-  const auto memory = memory_by_stage(job.machines.cluster, {job.workload, layout, schedule, chunks});
+  const auto memory = memory_by_stage({job.workload, layout, schedule, chunks});
   return describe_layout(job.workload, job.machines, layout, schedule, spans_of(job, layout), prices_of(job, layout),
                          {chunks, memory});
 }

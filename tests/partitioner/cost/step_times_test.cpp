@@ -101,7 +101,8 @@ Layout figure_layout(int tensor, int pipeline, int replicas, int batch, int micr
           .pipeline = pipeline,
           .replicas = replicas,
           .microbatch_size = microbatch,
-          .microbatches = batch / replicas / microbatch};
+          .microbatches = batch / replicas / microbatch,
+          .on_accelerators = true};
 }
 
 void print(const char* what, const std::vector<double>& values, const char* published) {

@@ -48,12 +48,15 @@ TEST_CASE("a cluster file says what its machines can do") {
   CHECK(cluster.efficiencies.link == Efficiencies().link);
   CHECK(cluster.host.bytes_per_second == 0);
   CHECK(cluster.host_memory_bytes_per_second == 0);
-  const auto hosted = read(with(kGood, "\"efficiencies\"",
-                                R"("host": {"bandwidth_gbs": 12, "latency_us": 9, "memory_bandwidth_gbs": 30},
+  CHECK(cluster.host_memory_bytes == 0);
+  const auto hosted =
+      read(with(kGood, "\"efficiencies\"",
+                R"("host": {"bandwidth_gbs": 12, "latency_us": 9, "memory_bandwidth_gbs": 30, "memory_gib": 2},
                                    "efficiencies")"));
   CHECK(hosted.host.bytes_per_second == 12e9);
   CHECK(hosted.host.latency_seconds == Approx(9e-6));
   CHECK(hosted.host_memory_bytes_per_second == 30e9);
+  CHECK(hosted.host_memory_bytes == 2147483648);
   CHECK(cluster.node_of(3) == 0);
   CHECK(cluster.node_of(4) == 1);
   CHECK_THROWS_WITH(cluster.peak(Precision::bf16), Catch::Contains("bf16") && Catch::Contains("two boxes"));

@@ -79,9 +79,10 @@ TEST_CASE("a batch of any size has its divisors found at once") {
 
 TEST_CASE("if nothing fits, the closest layout is the one that needs the least") {
   auto job = job_on_p4d(1, published_gpt(16, 1024, 8, false, 51200, 1024), 1024, 64);
+  const SearchSpace space{.base = {.on_accelerators = true}};
   for (const double bytes : {1e3, 1.3e9}) {
     job.machines.cluster.memory_bytes = bytes;
-    const auto found = search(job, {});
+    const auto found = search(job, space);
     REQUIRE(found.best.empty());
     const auto& closest = found.closest();
     CAPTURE(bytes, to_string(closest.layout), closest.reason);
@@ -195,7 +196,6 @@ TEST_CASE("a search by memory finds the same layouts in the same order, however 
 TEST_CASE("no layout that fits exactly is dropped by a bound") {
   auto job = job_on_p4d(1, published_gpt(16, 1024, 8, false, 51200, 1024), 1024, 32);
   job.workload.software.own_ops = true;
-  job.machines.cluster.multiprocessors = 0;  // no runtime of a GPU
   SearchSpace space{.microbatch_sizes = {1, 4}, .schedules = {"simple", "interleaved", "interleaved_1f1b", "zbv"}};
   space.chunks = {2};
   space.base.on_accelerators = GENERATE(false, true);
@@ -249,7 +249,6 @@ TEST_CASE("no layout that fits exactly is dropped by a bound") {
 TEST_CASE("no cut is avoided in memory that it fits exactly") {
   auto job = job_on_p4d(1, published_gpt(16, 1024, 8, false, 51200, 1024), 1024, 32);
   job.workload.software.own_ops = true;
-  job.machines.cluster.multiprocessors = 0;  // no runtime of a GPU
   const bool on_accelerators = GENERATE(false, true);
   for (const char* schedule : {"zbv", "dualpipev", "interleaved"})
     for (const int pipeline : {2, 4}) {

@@ -47,6 +47,8 @@ TEST_CASE("--set takes no value that is nested deeper than a file may be", "[con
   const std::string deep = std::string(200000, '[') + std::string(200000, ']');
   CHECK_THAT(mistake("training.lr_scheduler_kwargs=" + deep), Contains("/training/lr_scheduler_kwargs: must be an"));
   CHECK_THAT(mistake("data.shuffle=" + deep), Contains("/data/shuffle: must be true or false; got \"[[["));
+  const std::string text = json(R"({"num_cycles": )" + deep + "}").dump();  // a string, whose content is JSON
+  CHECK_THAT(mistake("training.lr_scheduler_kwargs=" + text), Contains("/training/lr_scheduler_kwargs: must be an"));
 }
 
 }  // namespace shardline::forms_test

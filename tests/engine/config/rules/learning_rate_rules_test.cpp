@@ -46,6 +46,8 @@ TEST_CASE("a schedule takes its own arguments and nothing else") {
              Contains("/training/lr_scheduler_kwargs: no schedule has an argument \"cycles\"; got {\"cycles\":2}"));
   CHECK_THAT(kwargs_mistake("cosine", {{"num_cycle", 2}}), Contains("did you mean \"num_cycles\"?"));
   CHECK_THAT(kwargs_mistake("cosine", "num_cycles=2"), Contains("must be an object"));
+  const std::string deep = std::string(200000, '[') + std::string(200000, ']');
+  CHECK_THAT(kwargs_mistake("cosine", R"({"num_cycles": )" + deep + "}"), Contains("must be an object"));
   CHECK_THAT(kwargs_mistake("cosine", {{"num_cycles", "two"}}), Contains("must be a number"));
   CHECK_THAT(kwargs_mistake("cosine", {{"num_cycles", -1}}), Contains("must be a number from 0"));
   CHECK_THAT(kwargs_mistake("cosine_with_min_lr", json::object()), Contains("needs either min_lr or min_lr_rate"));

@@ -237,7 +237,7 @@ TEST_CASE("attention that no kernel can compute is refused") {
     CHECK_THROWS_AS(cuda::attention_forward(c, {}, Number::fp32, nullptr), std::invalid_argument);
   };
   const Case good{1, 1, 4, 4, 0.5, {0}, 0, 4};
-  const Case wide{1, 1, 4, cuda::kWidestHead + 1, 0, {}, 0, 4}, many{1, 65536, 4, 4, 0, {}, 0, 4};
+  const Case wide{1, 1, 4, kWidestHead + 1, 0, {}, 0, 4}, many{1, 65536, 4, 4, 0, {}, 0, 4};
   refused(case_of(wide, 1));
   refused(case_of(many, 1));
   auto c = case_of(good, 1);
