@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
-#include <set>
 
 #include "core/comm/mpi_communicator.h"
 #include "core/error.h"
@@ -20,6 +19,8 @@
 #include "engine/launch/stop_signals.h"
 #include "engine/launch/stuck_threads.h"
 #include "engine/launch/training_attempts.h"
+#include "engine/observe/doctor/diagnosis_text.h"
+#include "engine/observe/doctor/job_records.h"
 #include "engine/plan/layout_search.h"
 #include "engine/run/ranks.h"
 #include "partitioner/layout/cluster.h"
@@ -164,13 +165,12 @@ void print_flights(const std::filesystem::path& output_dir) {
   const auto folder = output_dir / "flight";
   if (!std::filesystem::is_directory(folder))
     throw ConfigError(cat(folder.string(), " is not a folder; give the output_dir of a training run"));
-  std::set<std::filesystem::path> files;
-  for (const auto& entry : std::filesystem::directory_iterator(folder))
-    if (entry.path().filename().string().starts_with("rank-")) files.insert(entry.path());
-  for (const auto& file : files) {
-    std::cout << file.filename().string() << '\n';
-    print_flight(std::cout, read_flight_file(file).records);
+  const FlightFiles newest = newest_flight_files(folder);
+  for (const auto& [path, file] : newest.files) {
+    std::cout << path.filename().string() << '\n';
+    print_flight(std::cout, file->records);
   }
+  std::cout << left_out_text(newest.left_out);
 }
 
 int run(int argc, char** argv) {

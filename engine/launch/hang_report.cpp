@@ -51,7 +51,7 @@ std::string report_of_ended_job(const std::string& output_dir, std::chrono::syst
       return "";
     if (killed) {
       job.killed = {killed->rank, killed->how};
-      write_killed(folder, *job.killed);
+      write_killed(folder, job.job, *job.killed);
     }
     return report(job);
   });
@@ -64,7 +64,8 @@ std::string report_of_threads() {
 
 std::string report_of_failing_rank() {
   if (own_folder().empty()) return "";
-  const int claim = ::open((own_folder() / "reported").c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0644);
+  const fs::path claimed = own_folder() / cat("reported-", flight_ring().job());
+  const int claim = ::open(claimed.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0644);
   if (claim < 0) return "";
   ::close(claim);
   return or_note([] { return report(read_job_records(own_folder(), /*runs=*/true)); });

@@ -17,8 +17,8 @@ std::string report_of_ended_job(const std::string& output_dir, std::chrono::syst
 // For ranks that were threads of this process.
 std::string report_of_threads();
 
-// For a rank of an mpirun that the user has started; the rank calls it before it ends the job. Only the first rank of a
-// folder that calls it gets the report.
+// For a rank of an mpirun that the user has started; the rank calls it before it ends the job. Only the first rank of
+// the job that calls it in this folder gets the report.
 std::string report_of_failing_rank();
 
 }  // namespace shardline

@@ -84,13 +84,14 @@ void end_job_with_message_of_failed_rank() {
   set_mpi_abort_handler([](const std::string& reason) {
     flight_ring().end_rank(current_rank(), FlightEnd::gave_up, reason);  // unless the rank has said more
     std::cerr << rank_error(current_rank(), reason) << std::flush;
-    if (std::getenv(kConsole) == nullptr) std::cerr << report_of_failing_rank() << std::flush;
+    const bool has_launcher = std::getenv(kLifelineVariable) != nullptr;  // which makes the report
+    if (!has_launcher) std::cerr << report_of_failing_rank() << std::flush;
     try {
       if (std::current_exception()) throw;
     } catch (const ConfigError&) {
       std::_Exit(kExitConfig);  // mpirun ends the other ranks and returns this code
     } catch (const DataError&) {
-      if (std::getenv(kLifelineVariable)) std::_Exit(kExitBadData);
+      if (has_launcher) std::_Exit(kExitBadData);
     } catch (...) {
     }
   });

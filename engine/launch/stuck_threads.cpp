@@ -10,17 +10,61 @@
 #include <utility>
 
 #include "core/comm/mpi_communicator.h"
+#include "core/comm/threads_communicator.h"
 #include "core/error.h"
 #include "engine/launch/start_ranks.h"
 
 namespace shardline {
 namespace {
 
-void end_in_a_second(const DistributedError& error) {
-  std::thread([error] {
-    std::this_thread::sleep_for(std::chrono::seconds(1));
-    std::_Exit(report_end(error));
-  }).detach();
+constexpr std::chrono::seconds kQuiet{1};
+
+std::mutex ranks_mutex;  // guards the two below
+int ranks_running = 0;
+bool has_failed_rank = false;
+
+int ranks_running_now() {
+  const std::lock_guard lock(ranks_mutex);
+  return ranks_running;
+}
+
+class RunningRank {
+ public:
+  RunningRank() { count(+1); }
+  ~RunningRank() { count(-1); }
+
+ private:
+  static void count(int change) {
+    const std::lock_guard lock(ranks_mutex);
+    ranks_running += change;
+  }
+};
+
+// Reports the error in the words of run_ranks, which cannot return while a rank runs.
+[[noreturn]] void end_with(const std::exception_ptr& failure, int rank) {
+  int code = EXIT_FAILURE;
+  try {
+    rethrow_of_rank(failure, rank);
+  } catch (const std::exception& error) {
+    code = report_end(error);
+  }
+  std::cout.flush();
+  std::_Exit(code);
+}
+
+void end_when_stuck(const std::exception_ptr& failure, int rank) {
+  int before = ranks_running_now();
+  for (std::this_thread::sleep_for(kQuiet); ranks_running_now() != before; std::this_thread::sleep_for(kQuiet))
+    before = ranks_running_now();
+  if (before > 0) end_with(failure, rank);
+}
+
+void note_failure() {
+  {
+    const std::lock_guard lock(ranks_mutex);
+    if (std::exchange(has_failed_rank, true)) return;
+  }
+  std::thread(end_when_stuck, std::current_exception(), current_rank()).detach();
 }
 
 }  // namespace
@@ -34,11 +78,14 @@ int report_end(const std::exception& error) {
 }
 
 void run_with_end(const std::function<void()>& rank) {
+  if (mpi_is_launched()) return rank();
+  const RunningRank counted;
   try {
     rank();
-  } catch (const DistributedError& error) {
-    static std::once_flag first;
-    if (!mpi_is_launched()) std::call_once(first, end_in_a_second, error);
+  } catch (const StoppedAfterSaving&) {  // which all ranks have agreed on
+    throw;
+  } catch (...) {
+    note_failure();
     throw;
   }
 }

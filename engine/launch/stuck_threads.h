@@ -1,13 +1,15 @@
-// Ends a process whose ranks are threads when one of them hangs. Nothing can end a single thread from outside, so the
-// error of the rank that waited for it would never be reported.
+// Ends a process whose ranks are threads when one of them fails while another one hangs. Nothing can end a single
+// thread from outside, so the error would never be reported.
 #pragma once
 #include <exception>
 #include <functional>
 
 namespace shardline {
 
-// Calls `rank`. If it fails because an operation between ranks failed, the process has a second to end by itself; then
-// the error is reported and the process ends with 1. Ranks of mpirun end their jobs themselves.
+// Calls `rank`, the work of one rank of this process. Once it has failed on one of them, the process ends by itself as
+// soon as all have ended. If a second passes in which none ends, the process ends without the others: it reports the
+// first failure and returns its exit code. A rank that computes for so long is not waited for, because its next
+// operation with other ranks would fail. Ranks of mpirun end their jobs themselves.
 void run_with_end(const std::function<void()>& rank);
 
 // Reports the error that ends the process to standard error, unless another thread has done so, and returns the exit

@@ -6,6 +6,7 @@
 #include "core/comm/communicator_base.h"
 #include "core/error.h"
 #include "core/flight/flight_ring.h"
+#include "core/hex.h"
 #include "engine/config/rules/sizes.h"
 #include "engine/observe/doctor/job_records.h"
 
@@ -31,15 +32,19 @@ FlightRing::Options ring_options(const Config& config, int rank, int world_size)
 
 void keep_flight_records(const Config& config, const RankContext& context, const Mesh& mesh) {
   const int rank = context.world->rank();
-  JobPlaces places{.hosts = gather_strings(*context.world, host_name())};
-  for (int other = 0; other < mesh.size(); ++other) places.stages.push_back(mesh.at(other).p);
-  if (shares_file(config) && !context.first()) return;
   const auto folder = flight_folder(config.output_dir);
   std::error_code error;
+  if (context.local_rank == 0) std::filesystem::remove_all(folder, error);  // of earlier jobs, also on other hosts
+  // No rank goes on from here before all have come, so that nobody removes files of this job.
+  JobPlaces places{.hosts = gather_strings(*context.world, host_name())};
+  places.job = broadcast_string(*context.world, context.first() ? random_digits() : "", 0);
+  for (int other = 0; other < mesh.size(); ++other) places.stages.push_back(mesh.at(other).p);
+  if (shares_file(config) && !context.first()) return;
   std::filesystem::create_directories(folder, error);
   if (context.local_rank == 0) write_job_places(folder, rank, places);
   FlightRing::Options options = ring_options(config, rank, mesh.size());
   options.path = folder / cat("rank-", rank);
+  options.job = places.job;
   open_flight_ring(options);
 }
 

@@ -8,7 +8,8 @@
 
 namespace shardline {
 
-// Collective. Throws RunError if the files cannot be created. Ranks that are threads share the file of rank 0.
+// Collective. Begins the files of a new job and removes those of earlier jobs on every host. Throws RunError if the
+// files cannot be created. Ranks that are threads share the file of rank 0.
 void keep_flight_records(const Config& config, const RankContext& context, const Mesh& mesh);
 
 // The disk space that the files of all ranks take.

@@ -1,11 +1,12 @@
 // A folder of flight records, as `shardline doctor` reads it. rank-0 and rank-1 are lines of numbers, of which the
 // files are made:
 //
-//   header WORLD FIRST_RANK OPENED BEAT GAP_BEGIN GAP_END FLAGS
+//   header WORLD FIRST_RANK OPENED BEAT GAP_BEGIN GAP_END FLAGS HOST JOB
 //   rank END END_NS SINCE STEP SERIAL INSTRUCTION
 //   group ID NAME FIRST_MEMBER MEMBERS...
 //   stream GROUP RANK STREAM PEER BEGUN
 //   op TICKET SEQUENCE GROUP START WAIT END ELEMENTS STATE RANK PEER NAME STEP SERIAL
+//   wait ..., as op: what the rank before waits for
 //
 // rank-2 is a file as it is, but for the first fields of its header and its length. Whatever the files claim, a
 // diagnosis comes, of ranks that exist, in plain characters.
@@ -91,6 +92,7 @@ class Ring {
         *time = line.number();
       header_.flags = line.number();
       fill_text(header_.host, line.word());
+      fill_text(header_.job, line.word());
     } else if (kind == "rank") {
       flight::Rank& rank = ranks_.emplace_back();
       rank.end = static_cast<FlightEnd>(static_cast<int32_t>(line.number()));
@@ -111,8 +113,8 @@ class Ring {
       const auto stream = static_cast<FlightStream>(static_cast<uint32_t>(line.number()));
       const int peer = line.number();
       streams_.push_back({flight::stream_key(group, rank, stream, peer), static_cast<uint64_t>(line.number())});
-    } else if (kind == "op") {
-      FlightRecord& record = records_.emplace_back();
+    } else if (kind == "op" || (kind == "wait" && !ranks_.empty())) {
+      FlightRecord& record = kind == "op" ? records_.emplace_back() : ranks_.back().waits_for;
       record.ticket = line.number();
       record.sequence = line.number();
       record.group_id = line.number();
@@ -194,8 +196,8 @@ FUZZ_TARGET(flight) {
     return;
   FUZZ_REQUIRE(fuzz::accepts(bytes, [&] { check(*job); }), "there is no diagnosis of records that were read");
 
-  if (!job->hosts.empty()) write_job_places(fuzz::folder(), 0, {job->hosts, job->stages});
-  if (job->killed) write_killed(fuzz::folder(), *job->killed);
+  if (!job->hosts.empty()) write_job_places(fuzz::folder(), 0, {job->hosts, job->stages, job->job});
+  if (job->killed) write_killed(fuzz::folder(), job->job, *job->killed);
   const JobRecords again = read_job_records(fuzz::folder(), runs);
   FUZZ_REQUIRE(again.hosts == job->hosts && again.stages == job->stages, "the places change when they are written");
   FUZZ_REQUIRE(!job->killed || (again.killed->rank == job->killed->rank && again.killed->how == job->killed->how),

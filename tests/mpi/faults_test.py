@@ -5,6 +5,7 @@ same afterwards.
 """
 import json
 import os
+import pathlib
 import re
 import subprocess
 import sys
@@ -27,7 +28,7 @@ class Faults(unittest.TestCase):
         """Returns the exit code, the lines of standard error, and the seconds from the fault to the last of them."""
         mpirun = [MPIRUN, "--quiet", *options, "-np", "4"] if options != ("threads",) else []
         process = subprocess.Popen([*mpirun, FAULTY_RANK, fault, self.dir, *([] if mpirun else options)],
-                                   stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         self.addCleanup(process.stderr.close)
         lines, began, named = [], None, None
         for line in process.stderr:
@@ -71,6 +72,30 @@ class Faults(unittest.TestCase):
         self.check("stops", "behind", [1],
                    RANK_1 + r" is 1 collective behind on 'dp': .*\(for gradients of h\.2\); last seen in backward_input of "
                    r"h\.2, microbatch 0, chunk 0, step 3", "threads")
+
+    def test_thread_that_fails_while_another_computes(self):
+        """Its own error is reported, not that of a rank that waited for it, and nothing that was printed is lost."""
+        began = time.time()
+        ended = subprocess.run([FAULTY_RANK, "throws", self.dir, "threads"], stdin=subprocess.DEVNULL,
+                               capture_output=True, text=True, timeout=60)
+        self.assertLess(time.time() - began, LIMIT + 2)
+        errors = [line for line in ended.stderr.splitlines() if line.startswith("error: ")]
+        self.assertEqual(errors, ["error: rank 1: /data/train: no such file"], ended.stderr)
+        self.assertEqual((ended.returncode, ended.stdout), (2, "printed before the fault\n"))
+
+    def test_rank_of_a_launcher_leaves_the_report_to_it(self):
+        """Open MPI passes this variable on to ranks on other hosts."""
+        _, lines, _ = self.run_job("stops", "-x", "OMPI_SHARDLINE_LIFELINE=any")
+        self.assertTrue(any(line.startswith("error: rank ") for line in lines), lines)
+        self.assertNotIn("what the ranks were doing:", lines)
+
+    def test_stale_claim_of_an_earlier_job_silences_nobody(self):
+        flights = pathlib.Path(self.dir, "flight")
+        flights.mkdir()
+        for name in ("reported", "reported-of-another-job"):
+            (flights / name).touch()
+        _, lines, _ = self.run_job("stops")
+        self.assertEqual(lines.count("what the ranks were doing:"), 1, lines)
 
     def test_rank_that_dies(self):
         self.check("dies", "behind", [1],

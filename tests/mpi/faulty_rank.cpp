@@ -1,5 +1,5 @@
-// Faults of ranks: `mpi_faulty_rank FAULT OUTPUT_DIR`, started by mpirun with 4 ranks, or `mpi_faulty_rank stops
-// OUTPUT_DIR threads`, which starts threads.
+// Faults of ranks: `mpi_faulty_rank FAULT OUTPUT_DIR`, started by mpirun with 4 ranks, or `mpi_faulty_rank FAULT
+// OUTPUT_DIR threads`, which starts threads; one of them stops, or fails while another one computes.
 #include <mpi.h>
 
 #include <atomic>
@@ -46,18 +46,32 @@ std::string now_text() {
   return std::to_string(now.count());
 }
 
+void say_fault() {
+  std::cerr << cat("fault at ", now_text(), "\n") << std::flush;
+}
+
+void compute_forever() {
+  std::this_thread::sleep_for(std::chrono::hours(1));
+}
+
 // One of the threads never comes back.
-int run_threads(const std::filesystem::path& flights) try {
+int run_threads(const std::string& name, const std::filesystem::path& flights) try {
   std::filesystem::create_directories(flights);
   write_job_places(flights, 0, {std::vector<std::string>(4, host_name()), testing::fault_scenario_stages()});
   open_flight_ring({.path = flights / "rank-0", .ranks = 4, .world_size = 4});
-  const Fault fault{Fault::Kind::stops, [] {
-                      std::cerr << cat("fault at ", now_text(), "\n") << std::flush;
-                      std::this_thread::sleep_for(std::chrono::hours(1));
-                    }};
-  run_ranks(4, [&](CommunicatorPtr world) {
-    run_with_end([&] { note_end_of_rank([&] { testing::run_fault_scenario(*world, fault); }); });
-  });
+  const auto run_rank = [&](Communicator& world) {
+    if (name == "stops")
+      return testing::run_fault_scenario(world, {Fault::Kind::stops, [] {
+                                                   say_fault();
+                                                   compute_forever();
+                                                 }});
+    if (world.rank() == 3) compute_forever();
+    if (world.rank() != 1) return world.barrier();
+    std::cout << "printed before the fault\n";
+    say_fault();
+    throw ConfigError("/data/train: no such file");
+  };
+  run_ranks(4, [&](CommunicatorPtr world) { run_with_end([&] { note_end_of_rank([&] { run_rank(*world); }); }); });
   return 0;
 } catch (const std::exception& error) {
   return report_end(error);
@@ -70,7 +84,7 @@ int main(int argc, char** argv) {
   using namespace shardline;
   const std::string name = argv[1];
   const std::filesystem::path flights = flight_folder(argv[2]);
-  if (argc > 3) return run_threads(flights);
+  if (argc > 3) return run_threads(name, flights);
   end_job_with_message_of_failed_rank();
   const MpiWorld world = make_mpi_world();
   const int rank = world.comm->rank();
@@ -80,7 +94,7 @@ int main(int argc, char** argv) {
   open_flight_ring({.path = flights / cat("rank-", rank), .first_rank = rank, .world_size = world.comm->size()});
   Fault fault;
   fault.at_fault = [&] {
-    std::cerr << cat("fault at ", now_text(), "\n") << std::flush;
+    say_fault();
     if (name == "stops") ::raise(SIGSTOP);
     if (name == "dies") ::raise(SIGKILL);
     holds_messages = name == "holds";

@@ -53,6 +53,7 @@ class Doctor {
 
   Diagnosis diagnose() {
     result_.is_running = job_.now_ns != 0;
+    result_.left_out = job_.left_out;
     for (int rank = 0; rank < job_.world_size; ++rank) result_.ranks.push_back(situation(rank));
     if (find_killed() || find_own_failure()) return result_;
     if (!is_troubled()) return result_;

@@ -20,6 +20,8 @@ struct JobRecords {
     FlightFile::Rank state;
     std::vector<FlightRecord> records;  // its own, oldest first
   };
+  std::string job = {};  // its id
+  int left_out = 0;      // files of other jobs that were found beside its own
   int world_size = 0;
   std::vector<std::string> hosts;  // by rank; empty: not known
   std::vector<int> stages;         // by rank; empty: not known
@@ -82,6 +84,7 @@ struct Diagnosis {
   uint64_t missing = 0;               // behind: collectives or messages that the first culprit is behind
   std::string how;                    // killed
   bool is_running = false;
+  int left_out = 0;                  // files of other jobs
   std::vector<RankSituation> ranks;  // all, ascending
 };
 

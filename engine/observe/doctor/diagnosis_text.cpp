@@ -240,7 +240,12 @@ std::string situations_text(const Diagnosis& diagnosis, int most) {
     for (const std::string& host : hosts) names += cat(names.empty() ? "" : ", ", host);
     text += cat("  no records of these hosts here: ", names, "\n");
   }
+  text += left_out_text(diagnosis.left_out);
   return text;
+}
+
+std::string left_out_text(int files) {
+  return files == 0 ? "" : cat("  left out: ", files, files == 1 ? " file" : " files", " of other jobs\n");
 }
 
 nlohmann::json diagnosis_json(const Diagnosis& diagnosis) {
@@ -275,6 +280,7 @@ nlohmann::json diagnosis_json(const Diagnosis& diagnosis) {
                          {"verdict", verdict(diagnosis)},
                          {"culprits", diagnosis.culprits},
                          {"running", diagnosis.is_running},
+                         {"files_of_other_jobs", diagnosis.left_out},
                          {"hosts_without_records", hosts_without_records(diagnosis)},
                          {"ranks", std::move(ranks)}};
   if (diagnosis.operation) json["operation"] = operation_json(*diagnosis.operation);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <utility>
 
 #include "core/error.h"
@@ -26,17 +25,41 @@ std::string plain(std::string text) {
   return text;
 }
 
-void read_places(const fs::path& file, JobRecords& job) {
+// Returns the regular files in the folder whose names begin like this, by name.
+std::vector<fs::path> files_in(const fs::path& folder, const std::string& begin, const std::string& end = "") {
+  std::error_code error, ignored;
+  std::vector<fs::path> files;
+  for (fs::directory_iterator entry(folder, error), last; !error && entry != last; entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (name.starts_with(begin) && name.ends_with(end) && entry->is_regular_file(ignored))
+      files.push_back(entry->path());
+  }
+  if (error) throw RunError(cat(folder.string(), " cannot be read: ", error.message()));
+  std::ranges::sort(files);
+  return files;
+}
+
+// Calls `read` with the content of a JSON file, unless that is of another job.
+template <class Read>
+void read_json_of_job(const fs::path& file, JobRecords& job, const Read& read) {
   const nlohmann::json json = read_data_json(file.string());
   const JsonValue all(json, file.string());
+  if (all.at("job").text() == job.job)
+    read(all);
+  else
+    ++job.left_out;
+}
+
+void read_places(const JsonValue& all, JobRecords& job) {
+  job.hosts.clear();
+  job.stages.clear();
   for (const JsonValue& host : all.at("hosts").items()) job.hosts.push_back(plain(host.text()));
   for (const JsonValue& stage : all.at("stages").items()) job.stages.push_back(stage.integer(0, kMostStages));
   if (std::cmp_not_equal(job.hosts.size(), job.world_size) || job.stages.size() != job.hosts.size())
     all.fail(cat("must have a host and a stage for each of the ", job.world_size, " ranks"));
 }
 
-void add(const fs::path& path, JobRecords& job) {
-  const auto file = std::make_shared<const FlightFile>(read_flight_file(path.string()));
+void add(const fs::path& path, const std::shared_ptr<const FlightFile>& file, JobRecords& job) {
   if (job.world_size == 0) job.world_size = file->world_size;
   if (file->world_size != job.world_size)
     throw DataError(
@@ -55,32 +78,37 @@ fs::path flight_folder(const fs::path& output_dir) {
 }
 
 void write_job_places(const fs::path& folder, int rank, const JobPlaces& places) {
-  write_file((folder / cat(kPlaces, rank, ".json")).string(),
-             nlohmann::json{{"hosts", places.hosts}, {"stages", places.stages}}.dump() + '\n');
+  const nlohmann::json json = {{"job", places.job}, {"hosts", places.hosts}, {"stages", places.stages}};
+  write_file((folder / cat(kPlaces, rank, ".json")).string(), json.dump() + '\n');
 }
 
-void write_killed(const fs::path& folder, const JobRecords::Killed& killed) {
-  write_file((folder / kKilled).string(), nlohmann::json{{"rank", killed.rank}, {"how", killed.how}}.dump() + '\n');
+void write_killed(const fs::path& folder, const std::string& job, const JobRecords::Killed& killed) {
+  const nlohmann::json json = {{"job", job}, {"rank", killed.rank}, {"how", killed.how}};
+  write_file((folder / kKilled).string(), json.dump() + '\n');
+}
+
+FlightFiles newest_flight_files(const fs::path& folder) {
+  FlightFiles found;
+  for (const fs::path& path : files_in(folder, "rank-"))
+    found.files.emplace(path, std::make_shared<const FlightFile>(read_flight_file(path.string())));
+  if (found.files.empty()) throw RunError(cat(folder.string(), " has no records of ranks"));
+  const auto newest = std::ranges::max_element(
+      found.files, {}, [](const auto& entry) { return std::pair(entry.second->opened_ns, entry.second->job); });
+  found.job = newest->second->job;
+  found.left_out = std::erase_if(found.files, [&](const auto& entry) { return entry.second->job != found.job; });
+  return found;
 }
 
 JobRecords read_job_records(const fs::path& folder, bool runs) {
-  std::error_code error;
-  std::set<fs::path> files, places;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
-    const std::string name = entry->path().filename().string();
-    if (name.starts_with("rank-")) files.insert(entry->path());
-    if (name.starts_with(kPlaces) && name.ends_with(".json")) places.insert(entry->path());
-  }
-  if (error) throw RunError(cat(folder.string(), " cannot be read: ", error.message()));
-  if (files.empty()) throw RunError(cat(folder.string(), " has no records of ranks"));
-  JobRecords job;
-  for (const fs::path& file : files) add(file, job);
-  if (!places.empty()) read_places(*places.begin(), job);
-  if (fs::exists(folder / kKilled, error)) {
-    const nlohmann::json json = read_data_json((folder / kKilled).string());
-    const JsonValue killed(json, (folder / kKilled).string());
-    job.killed = {killed.at("rank").integer(0, job.world_size - 1), plain(killed.at("how").text())};
-  }
+  const FlightFiles newest = newest_flight_files(folder);
+  JobRecords job{.job = newest.job, .left_out = newest.left_out};
+  for (const auto& [path, file] : newest.files) add(path, file, job);
+  for (const fs::path& file : files_in(folder, kPlaces, ".json"))
+    read_json_of_job(file, job, [&](const JsonValue& places) { read_places(places, job); });
+  for (const fs::path& file : files_in(folder, kKilled))
+    read_json_of_job(file, job, [&](const JsonValue& killed) {
+      job.killed = {killed.at("rank").integer(0, job.world_size - 1), plain(killed.at("how").text())};
+    });
   if (runs) {
     const auto now = std::chrono::system_clock::now().time_since_epoch();
     job.now_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();

@@ -1,6 +1,10 @@
 // The folder output_dir/flight: a file of each process (core/flight), and JSON files with facts about the whole job.
+// All of them name their job, because files of earlier jobs may be left there, where a host has a folder of its own or
+// somebody has copied files from several hosts. Only the newest job's files are used.
 #pragma once
 #include <filesystem>
+#include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -15,14 +19,24 @@ std::filesystem::path flight_folder(const std::filesystem::path& output_dir);
 struct JobPlaces {
   std::vector<std::string> hosts;  // by rank
   std::vector<int> stages;         // by rank
+  std::string job = {};            // its id
 };
 void write_job_places(const std::filesystem::path& folder, int rank, const JobPlaces& places);
 
-// Writes the launcher's knowledge of the end to killed.json.
-void write_killed(const std::filesystem::path& folder, const JobRecords::Killed& killed);
+// Writes the launcher's knowledge of the job's end to killed.json.
+void write_killed(const std::filesystem::path& folder, const std::string& job, const JobRecords::Killed& killed);
 
-// Reads all records in the folder. Throws RunError if there is no such folder or it has no records, DataError for a
-// damaged file. runs: the job may still be running.
+// The files of the processes of one job.
+struct FlightFiles {
+  std::string job;
+  std::map<std::filesystem::path, std::shared_ptr<const FlightFile>> files;
+  int left_out = 0;  // files of other jobs
+};
+// Those of the job in the folder whose file was opened last. Throws RunError if there is no such folder or it has no
+// records, DataError for a damaged file.
+FlightFiles newest_flight_files(const std::filesystem::path& folder);
+
+// Reads all records of the newest job in the folder. Throws as newest_flight_files. runs: the job may still be running.
 JobRecords read_job_records(const std::filesystem::path& folder, bool runs);
 
 }  // namespace shardline

@@ -1,28 +1,115 @@
 #include "engine/observe/doctor/job_records.h"
 
+#include <fstream>
+#include <nlohmann/json.hpp>
+
 #include "core/error.h"
-#include "core/files/disk_file.h"
 #include "core/flight/flight_ring.h"
+#include "engine/observe/doctor/diagnosis_text.h"
 #include "tests/engine/observe/scratch_folder.h"
 
 #include "tests/catch.h"
 
 namespace shardline::job_records_test {
+namespace {
 
 using Catch::Contains;
 
+// The files of one job after the other in the same folder.
+class Folder {
+ public:
+  // A process of a job.
+  void add_rank(const std::string& job, int rank, int world_size) {
+    const FlightRing ring({.path = file(cat("rank-", rank)), .job = job, .first_rank = rank, .world_size = world_size});
+  }
+  void add_places(const std::string& job, int rank, const std::vector<std::string>& hosts) {
+    write_job_places(folder_.path(), rank, {hosts, std::vector<int>(hosts.size(), 0), job});
+  }
+  std::string file(const std::string& name) const { return folder_.path() + "/" + name; }
+  void write(const std::string& name, const std::string& text) const { std::ofstream(file(name)) << text; }
+
+  JobRecords read() const { return read_job_records(folder_.path(), /*runs=*/false); }
+  std::string path() const { return folder_.path(); }
+
+ private:
+  ScratchFolder folder_;
+};
+
+TEST_CASE("doctor: files of an earlier job are left out and counted, whatever its size") {
+  Folder folder;
+  const int ranks_before = GENERATE(2, 6);
+  for (int rank = 0; rank < ranks_before; ++rank) folder.add_rank("before", rank, ranks_before);
+  folder.add_places("before", 0, std::vector<std::string>(ranks_before, "old"));
+  write_killed(folder.path(), "before", {1, "was killed by signal 9 (Killed)"});
+  // As on a host with a folder of its own, where the new job has its last rank.
+  folder.add_rank("now", 1, 2);
+  folder.add_places("now", 1, {"a", "b"});
+
+  const JobRecords job = folder.read();
+  CHECK(job.job == "now");
+  CHECK(job.world_size == 2);
+  CHECK(job.hosts == std::vector<std::string>{"a", "b"});
+  CHECK(job.ranks.size() == 1);
+  CHECK(job.ranks.contains(1));
+  CHECK_FALSE(job.killed);
+  CHECK(job.left_out == ranks_before - 1 + 2);
+  const Diagnosis diagnosis = diagnose(job);
+  CHECK_THAT(situations_text(diagnosis, 16), Contains(cat("left out: ", job.left_out, " files of other jobs\n")));
+  CHECK(diagnosis_json(diagnosis)["files_of_other_jobs"] == job.left_out);
+  CHECK(newest_flight_files(folder.path()).files.size() == 1);
+}
+
+TEST_CASE("doctor: all files of the newest job are used") {
+  Folder folder;
+  folder.add_rank("now", 0, 2);
+  folder.add_rank("now", 1, 2);
+  folder.add_places("now", 0, {"a", "b"});
+  folder.add_places("now", 1, {"a", "b"});
+  write_killed(folder.path(), "now", {1, "was killed by signal 9 (Killed)"});
+  const JobRecords job = folder.read();
+  CHECK(job.ranks.size() == 2);
+  CHECK(job.hosts.size() == 2);
+  REQUIRE(job.killed);
+  CHECK(job.killed->rank == 1);
+  CHECK(job.left_out == 0);
+  CHECK_THAT(situations_text(diagnose(job), 16), !Contains("left out"));
+}
+
+TEST_CASE("doctor: damaged JSON files are refused by name") {
+  Folder folder;
+  folder.add_rank("now", 0, 1);
+  const auto refused = [&](const char* name, const std::string& text) {
+    folder.write(name, text);
+    CHECK_THROWS_AS(folder.read(), DataError);
+    CHECK_THROWS_WITH(folder.read(), Contains(folder.file(name)));
+    std::filesystem::remove(folder.file(name));
+  };
+  for (const char* name : {"job-0.json", "killed.json"})
+    for (const char* text : {"", "[", "[]", "{}", R"({"job": 1})", R"({"job": "now"})"}) refused(name, text);
+  refused("job-0.json", R"({"job": "now", "hosts": ["a", "b"], "stages": [0, 0]})");
+  refused("job-0.json", R"({"job": "now", "hosts": ["a"], "stages": [-1]})");
+  refused("killed.json", R"({"job": "now", "rank": 1, "how": "x"})");
+}
+
 TEST_CASE("doctor: what is read from a folder of records cannot command a terminal") {
-  const ScratchFolder scratch;
-  const auto file = [&](const char* name) { return scratch.path() + "/" + name; };
-  { FlightRing ring({.path = file("rank-0"), .capacity = 2, .ranks = 2, .world_size = 2}); }
-  write_file(file("job-0.json"), R"({"hosts": ["a\u001b[2J", "b\r"], "stages": [0, 1]})");
-  write_file(file("killed.json"), R"({"rank": 1, "how": "was killed\u0007 by \u202e"})");
-  const JobRecords job = read_job_records(scratch.path(), false);
+  Folder folder;
+  folder.add_rank("now", 0, 2);
+  folder.write("job-0.json", R"({"job": "now", "hosts": ["a\u001b[2J", "b\r"], "stages": [0, 1]})");
+  folder.write("killed.json", R"({"job": "now", "rank": 1, "how": "was killed\u0007 by \u202e"})");
+  const JobRecords job = folder.read();
   CHECK(job.hosts == std::vector<std::string>{"a?[2J", "b?"});
   REQUIRE(job.killed);
   CHECK(job.killed->how == "was killed? by ???");
-  write_file(file("killed.json"), R"({"rank": 2, "how": ""})");
-  CHECK_THROWS_WITH(read_job_records(scratch.path(), false), Contains("killed.json: /rank"));
 }
 
+TEST_CASE("doctor: only regular files are read") {
+  Folder folder;
+  CHECK_THROWS_AS(folder.read(), RunError);
+  std::filesystem::create_directory(folder.file("rank-7"));
+  CHECK_THROWS_WITH(folder.read(), Contains("has no records of ranks"));
+  folder.add_rank("now", 0, 1);
+  CHECK(folder.read().ranks.size() == 1);
+}
+
+}  // namespace
 }  // namespace shardline::job_records_test

@@ -1,0 +1,41 @@
+#include "engine/launch/hang_report.h"
+
+#include "core/error.h"
+#include "core/flight/flight_ring.h"
+#include "engine/observe/doctor/job_records.h"
+#include "tests/engine/data/temp_folder.h"
+
+#include "tests/catch.h"
+
+namespace shardline::hang_report_test {
+
+using Catch::Matchers::Contains;
+
+// Rank 0 has waited in vain for rank 1, which is in the same process.
+void keep_records_of_hang(const std::filesystem::path& flights, const std::string& job) {
+  std::filesystem::create_directories(flights);
+  open_flight_ring({.path = flights / "rank-0", .job = job, .ranks = 2, .world_size = 2});
+  FlightRecord record;
+  record.rank = 0;
+  fill_text(record.op, "all_reduce");
+  const FlightGroup world{1, "world", {0, 1}};
+  record.ticket = flight_ring().begin(record, world);
+  flight_ring().begin_wait(record, world);
+  flight_ring().end(record.ticket, FlightState::failed);
+  flight_ring().end_rank(0, FlightEnd::gave_up, "the time limit has passed");
+}
+
+TEST_CASE("The first rank that fails reports for its job, whatever earlier jobs have left", "[hang_report]") {
+  const TempFolder folder;
+  folder.write("flight/reported", "");
+  folder.write("flight/reported-earlier", "");
+  keep_records_of_hang(folder.path() / "flight", "now");
+  CHECK_THAT(report_of_failing_rank(), Contains("what the ranks were doing:") && Contains("error: rank 1"));
+  CHECK(report_of_failing_rank().empty());  // another rank of it
+  keep_records_of_hang(folder.path() / "flight", "next");
+  CHECK_THAT(report_of_failing_rank(), Contains("error: rank 1"));
+  open_flight_ring({});
+  CHECK(report_of_failing_rank().empty());  // a process without files
+}
+
+}  // namespace shardline::hang_report_test
