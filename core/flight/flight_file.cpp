@@ -74,7 +74,15 @@ std::string read_bytes(const std::string& path, flight::Header& header) {
   if (size > kMostRingBytes) throw DataError(cat(path, " has ", size, " bytes, more than any flight ring"));
   std::string bytes(size, '\0');
   in.seekg(0);
-  if (!in.read(bytes.data(), bytes.size())) throw DataError(cat(path, " cannot be read"));
+  // A process that wakes up records the gap in its signs of life before its new place. Who reads them in the opposite
+  // order never sees the new place of a process that was silent without the gap.
+  const bool is_read = in.read(bytes.data(), bytes.size()) && in.seekg(0) && in.read(begin, sizeof begin);
+  if (!is_read) throw DataError(cat(path, " cannot be read"));
+  flight::Header last;
+  std::memcpy(&last, begin, sizeof last);
+  header.beat_ns = last.beat_ns;
+  header.gap_begin_ns = last.gap_begin_ns;
+  header.gap_end_ns = last.gap_end_ns;
   return bytes;
 }
 

@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <ostream>
+#include <thread>
 
 #include "core/error.h"
 #include "core/flight/flight_ring.h"
@@ -14,8 +16,11 @@ namespace shardline {
 namespace {
 
 namespace fs = std::filesystem;
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
 
 constexpr int kMostLines = 16;
+constexpr auto kTimeToReport = 1s;  // of another rank, before this one ends the job
 
 std::string report(const JobRecords& job) {
   const Diagnosis diagnosis = diagnose(job);
@@ -31,6 +36,12 @@ std::string or_note(const Function& make) {
   } catch (const std::exception& error) {
     return cat("note: the records of the ranks do not explain the failure: ", error.what(), '\n');
   }
+}
+
+void wait_for_contents(const fs::path& file) {
+  std::error_code error;
+  for (const auto end = Clock::now() + kTimeToReport; Clock::now() < end; std::this_thread::sleep_for(10ms))
+    if (fs::file_size(file, error) > 0 || error) return;
 }
 
 // Returns the folder of this process's records; empty if it keeps them in memory.
@@ -62,13 +73,14 @@ std::string report_of_threads() {
   return or_note([] { return report(read_job_records(own_folder(), /*runs=*/false)); });
 }
 
-std::string report_of_failing_rank() {
-  if (own_folder().empty()) return "";
+void report_failing_rank(std::ostream& log) {
+  if (own_folder().empty()) return;
   const fs::path claimed = own_folder() / cat("reported-", flight_ring().job());
   const int claim = ::open(claimed.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0644);
-  if (claim < 0) return "";
+  if (claim < 0) return wait_for_contents(claimed);
+  log << or_note([] { return report(read_job_records(own_folder(), /*runs=*/true)); }) << std::flush;
+  [[maybe_unused]] const auto written = ::write(claim, "\n", 1);
   ::close(claim);
-  return or_note([] { return report(read_job_records(own_folder(), /*runs=*/true)); });
 }
 
 }  // namespace shardline

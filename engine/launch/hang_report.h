@@ -3,6 +3,7 @@
 // more important.
 #pragma once
 #include <chrono>
+#include <iosfwd>
 #include <optional>
 #include <string>
 
@@ -17,8 +18,9 @@ std::string report_of_ended_job(const std::string& output_dir, std::chrono::syst
 // For ranks that were threads of this process.
 std::string report_of_threads();
 
-// For a rank of an mpirun that the user has started; the rank calls it before it ends the job. Only the first rank of
-// the job that calls it in this folder gets the report.
-std::string report_of_failing_rank();
+// For a rank of an mpirun that the user has started; the rank calls it before it ends the job. The first rank that
+// calls it in this folder writes the report to `log`. The others wait until it has, at most a second: the first one
+// that returns ends all of them.
+void report_failing_rank(std::ostream& log);
 
 }  // namespace shardline

@@ -85,7 +85,7 @@ void end_job_with_message_of_failed_rank() {
     flight_ring().end_rank(current_rank(), FlightEnd::gave_up, reason);  // unless the rank has said more
     std::cerr << rank_error(current_rank(), reason) << std::flush;
     const bool has_launcher = std::getenv(kLifelineVariable) != nullptr;  // which makes the report
-    if (!has_launcher) std::cerr << report_of_failing_rank() << std::flush;
+    if (!has_launcher) report_failing_rank(std::cerr);
     try {
       if (std::current_exception()) throw;
     } catch (const ConfigError&) {

@@ -17,16 +17,15 @@
 namespace shardline {
 namespace {
 
-constexpr std::chrono::seconds kQuiet{1};
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
 
-std::mutex ranks_mutex;  // guards the two below
+constexpr auto kQuiet = 1s;
+
+std::mutex ranks_mutex;  // guards the three below
 int ranks_running = 0;
+Clock::time_point last_change;  // of ranks_running
 bool has_failed_rank = false;
-
-int ranks_running_now() {
-  const std::lock_guard lock(ranks_mutex);
-  return ranks_running;
-}
 
 class RunningRank {
  public:
@@ -37,6 +36,7 @@ class RunningRank {
   static void count(int change) {
     const std::lock_guard lock(ranks_mutex);
     ranks_running += change;
+    last_change = Clock::now();
   }
 };
 
@@ -53,10 +53,13 @@ class RunningRank {
 }
 
 void end_when_stuck(const std::exception_ptr& failure, int rank) {
-  int before = ranks_running_now();
-  for (std::this_thread::sleep_for(kQuiet); ranks_running_now() != before; std::this_thread::sleep_for(kQuiet))
-    before = ranks_running_now();
-  if (before > 0) end_with(failure, rank);
+  while (true) {
+    std::this_thread::sleep_for(50ms);
+    const std::lock_guard lock(ranks_mutex);
+    if (ranks_running == 0) return;
+    if (Clock::now() - last_change >= kQuiet) break;
+  }
+  end_with(failure, rank);
 }
 
 void note_failure() {

@@ -16,6 +16,10 @@ import unittest
 LIMIT = float(os.environ["SHARDLINE_TIMEOUT_SECONDS"])
 MPIRUN, FAULTY_RANK, SHARDLINE = sys.argv[1:4]
 RANK_1 = r"rank 1 \(host \S+, stage 0\)"
+# Ranks 0 and 3 wait for rank 1 in different groups, almost since the same time.
+WAITED_FOR = (r"('dp': rank 0 waited .* for all_reduce number 9 of float32 \[768\] in group 'dp' of ranks 0-1 \(for "
+              r"gradients of h\.2\)|'world': rank [23] waited .* for all_reduce number 13 of float64 \[2\] in group "
+              r"'world' of ranks 0-3 \(for loss\))")
 
 
 class Faults(unittest.TestCase):
@@ -64,14 +68,13 @@ class Faults(unittest.TestCase):
 
     def test_rank_that_stops(self):
         self.check("stops", "behind", [1],
-                   RANK_1 + r" is 1 collective behind on 'dp': rank 0 waited .* for all_reduce number 9 of float32 "
-                   r"\[768\] in group 'dp' of ranks 0-1 \(for gradients of h\.2\); last seen in backward_input of h\.2, "
+                   RANK_1 + r" is 1 collective behind on " + WAITED_FOR + r"; last seen in backward_input of h\.2, "
                    r"microbatch 0, chunk 0, step 3 .*no sign of life")
 
     def test_thread_that_stops(self):
         self.check("stops", "behind", [1],
-                   RANK_1 + r" is 1 collective behind on 'dp': .*\(for gradients of h\.2\); last seen in backward_input of "
-                   r"h\.2, microbatch 0, chunk 0, step 3", "threads")
+                   RANK_1 + r" is 1 collective behind on " + WAITED_FOR + r"; last seen in backward_input of h\.2, "
+                   r"microbatch 0, chunk 0, step 3", "threads")
 
     def test_thread_that_fails_while_another_computes(self):
         """Its own error is reported, not that of a rank that waited for it, and nothing that was printed is lost."""
@@ -99,8 +102,7 @@ class Faults(unittest.TestCase):
 
     def test_rank_that_dies(self):
         self.check("dies", "behind", [1],
-                   RANK_1 + r" is 1 collective behind on 'dp': .*\(for gradients of h\.2\); .*no sign of life",
-                   "--enable-recovery")
+                   RANK_1 + r" is 1 collective behind on " + WAITED_FOR + "; .*no sign of life", "--enable-recovery")
 
     def test_rank_that_skips_a_collective(self):
         self.check("skips", "skipped", [1],

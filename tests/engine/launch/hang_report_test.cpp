@@ -1,5 +1,9 @@
 #include "engine/launch/hang_report.h"
 
+#include <chrono>
+#include <sstream>
+#include <thread>
+
 #include "core/error.h"
 #include "core/flight/flight_ring.h"
 #include "engine/observe/doctor/job_records.h"
@@ -25,17 +29,39 @@ void keep_records_of_hang(const std::filesystem::path& flights, const std::strin
   flight_ring().end_rank(0, FlightEnd::gave_up, "the time limit has passed");
 }
 
+std::string report_here() {
+  std::ostringstream log;
+  report_failing_rank(log);
+  return log.str();
+}
+
 TEST_CASE("The first rank that fails reports for its job, whatever earlier jobs have left", "[hang_report]") {
   const TempFolder folder;
   folder.write("flight/reported", "");
   folder.write("flight/reported-earlier", "");
   keep_records_of_hang(folder.path() / "flight", "now");
-  CHECK_THAT(report_of_failing_rank(), Contains("what the ranks were doing:") && Contains("error: rank 1"));
-  CHECK(report_of_failing_rank().empty());  // another rank of it
+  CHECK_THAT(report_here(), Contains("what the ranks were doing:") && Contains("error: rank 1"));
+  CHECK(report_here().empty());  // another rank of it
   keep_records_of_hang(folder.path() / "flight", "next");
-  CHECK_THAT(report_of_failing_rank(), Contains("error: rank 1"));
+  CHECK_THAT(report_here(), Contains("error: rank 1"));
   open_flight_ring({});
-  CHECK(report_of_failing_rank().empty());  // a process without files
+  CHECK(report_here().empty());  // a process without files
+}
+
+TEST_CASE("A rank does not end the job while another one reports", "[hang_report]") {
+  const TempFolder folder;
+  keep_records_of_hang(folder.path() / "flight", "slow");
+  folder.write("flight/reported-slow", "");  // it has begun, and is not done
+  const auto begin = std::chrono::steady_clock::now();
+  std::thread other([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    folder.write("flight/reported-slow", "\n");
+  });
+  CHECK(report_here().empty());
+  const auto took = std::chrono::steady_clock::now() - begin;
+  other.join();
+  CHECK(took >= std::chrono::milliseconds(190));
+  open_flight_ring({});
 }
 
 }  // namespace shardline::hang_report_test
