@@ -32,7 +32,9 @@ std::string layer_kind(const LayerSpec& layer) {
   nlohmann::json params = nlohmann::json::array(), output = nlohmann::json::array();
   for (const auto& param : layer.params) params.push_back({param.shape, param.split_dim, param.trainable});
   for (const auto& tensor : layer.output) output.push_back(tensor.shape);
-  return nlohmann::json{params, output, layer.is_block}.dump();
+  nlohmann::json kind = {params, output, layer.is_block};
+  if (!layer.code.empty()) kind.push_back(layer.code);
+  return kind.dump();
 }
 
 int64_t ModelSpec::parameter_count() const {

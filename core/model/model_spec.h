@@ -128,6 +128,8 @@ struct LayerSpec {
   std::vector<ParamSpec> params;
   std::vector<BorderTensor> output;          // passed to the next layer; empty for the last one
   std::vector<std::string> ignored_tensors;  // buffers that older Hugging Face files contain
+  // What the layer does, where layers with equal parameters and borders may do different work; compared only.
+  std::string code;
   // Costs of the layer: add_costs_of_ops (models/graph/dry_run.h) finds them by a dry run, or the spec states them.
   // flops_per_token, which the partition balances, is a third of the products of forward and backward, without the
   // attention core. For a layer that is trained this is its forward pass.
@@ -141,7 +143,8 @@ struct LayerSpec {
   std::string full_name(const SplitUnit& unit) const { return name + "." + unit.name; }
 };
 
-// Layers of a model that have equal kinds cost the same: one text for shapes, splits and borders, without names.
+// Layers of a model that have equal kinds cost the same: one text for shapes, splits, borders
+// and code, without names.
 std::string layer_kind(const LayerSpec& layer);
 
 struct ModelSpec {

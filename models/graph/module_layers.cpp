@@ -229,6 +229,14 @@ void state_costs(LayerSpec& layer, const Scaled& scaled, int64_t features, int64
   for (const auto& product : scaled.trace.products) layer.flops_per_token += product.flops() / scaled.tokens;
 }
 
+// Modules with equal traces cost the same.
+std::string code_of(const ModuleTrace& trace) {
+  std::string code = cat(trace.made_bytes, " ", trace.kept_bytes, " ", trace.forward_bytes, " ", trace.backward_bytes);
+  for (const Product& product : trace.products)
+    code += cat(" ", product.count, "*", product.m, "*", product.n, "*", product.k, product.stored ? "" : "'");
+  return code;
+}
+
 LayerSpec spec_of_module(const ModuleModel& model, const PlainModule& plain, Place place, int64_t features) {
   TorchSeed seed(kTraceSeed);
   auto module = plain.make();
@@ -242,6 +250,7 @@ LayerSpec spec_of_module(const ModuleModel& model, const PlainModule& plain, Pla
   else if (made != model.vocab_size)
     throw ConfigError(cat("module ", plain.name, " is the last one and returns ", made,
                           " features; it must return logits over ", "the vocabulary of ", model.vocab_size));
+  layer.code = code_of(trace);
   state_costs(layer, {trace, input.size(0) * input.size(1)}, features, gives_logits(place) ? made : 0);
   layer.build = [plain, place](const LayerBuild& build) { return std::make_unique<ModuleLayer>(plain, place, build); };
   return layer;

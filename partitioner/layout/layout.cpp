@@ -1,5 +1,6 @@
 #include "partitioner/layout/layout.h"
 
+#include <algorithm>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -139,11 +140,13 @@ std::string to_string(const Layout& layout) {
 }
 
 bool alike(const LayerSpec& a, const LayerSpec& b) {
-  if (!a.is_block || !b.is_block || a.params.size() != b.params.size() || a.flops_per_token != b.flops_per_token)
-    return false;
-  for (size_t i = 0; i < a.params.size(); ++i)
-    if (a.params[i].shape != b.params[i].shape || a.params[i].split_dim != b.params[i].split_dim) return false;
-  return true;
+  const auto same_parameter = [](const ParamSpec& one, const ParamSpec& other) {
+    return one.shape == other.shape && one.split_dim == other.split_dim && one.trainable == other.trainable &&
+           one.tied_to.empty() == other.tied_to.empty();
+  };
+  return a.is_block && b.is_block && a.flops_per_token == b.flops_per_token && a.code == b.code &&
+         std::ranges::equal(a.params, b.params, same_parameter) &&
+         std::ranges::equal(a.output, b.output, {}, &BorderTensor::shape, &BorderTensor::shape);
 }
 
 int64_t local_elements(const ParamSpec& param, int tensor) {

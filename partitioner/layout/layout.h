@@ -124,7 +124,7 @@ bool is_measured(const Workload& workload, const Profile* profile, const Layout&
 // One line: "D=2 P=4 T=8 cluster, 24 x 1 interleaved_1f1b v=3, recompute each, sequence parallel, ZeRO-1".
 std::string to_string(const Layout& layout);
 
-// Whether the planner need not distinguish two blocks, if as much of them is recomputed.
+// Whether two layers are blocks that cost the same, if as much of them is recomputed.
 bool alike(const LayerSpec& a, const LayerSpec& b);
 
 // Elements of a parameter on the first tensor-parallel rank, which has the most.

@@ -134,7 +134,7 @@ std::vector<MemoryBytes> memory_by_stage(const PlacedLayers& placed) {
 }
 
 double least_state_bytes(const Workload& workload, const Layout& layout, const LayerSpec& layer,
-                         const std::string& beside) {
+                         const std::function<bool(const ParamSpec&)>& is_beside) {
   const auto held = [&](const ParamSpec& param, Sharding::Level stage) {
     const bool whole = layout.sharded() < stage ||
                        (layout.sharded() == Sharding::Level::weights && param.numel() < layout.sharding.whole_below);
@@ -145,7 +145,7 @@ double least_state_bytes(const Workload& workload, const Layout& layout, const L
   const NumberTypes& types = workload.types;
   double bytes = 0;
   for (const auto& param : layer.params) {
-    const bool is_held = !beside.empty() && param.tied_to.starts_with(beside + ".");
+    const bool is_held = !param.tied_to.empty() && is_beside(param);
     if (!is_held) bytes += held(param, Level::weights) * width_of(types.values);
     if (!param.trainable) continue;
     bytes += held(param, Level::gradients) * workload.software.gradient_bytes;

@@ -2,6 +2,7 @@
 // instruction list and the messages between stages. The program counts the same bytes while it runs
 // (core/memory/caching_allocator.h).
 #pragma once
+#include <functional>
 #include <vector>
 
 #include "partitioner/memory/placed_layers.h"
@@ -51,10 +52,10 @@ ActivationPeak activation_peak(const PlacedLayers& placed, int stage, const std:
 std::vector<std::vector<int64_t>> border_bytes_held(const PlacedLayers& placed);
 
 // Weights, gradients and states of a layer on the first rank, without padding and without values gathered for a pass: a
-// lower bound for every rank that holds the layer. beside: the name of a layer on the same rank, which holds the values
-// and states of parameters that are tied to its own; each use has its own gradients.
+// lower bound for every rank that holds the layer. is_beside: whether another layer on the same rank holds the values
+// and states of a parameter that is tied to one of its own; each use has its own gradients.
 double least_state_bytes(const Workload& workload, const Layout& layout, const LayerSpec& layer,
-                         const std::string& beside = "");
+                         const std::function<bool(const ParamSpec&)>& is_beside);
 
 // The runtime (workspace) and the communicators (communication) of an accelerator; nothing on CPUs.
 MemoryBytes device_bytes(const Layout& layout);

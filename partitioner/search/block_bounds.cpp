@@ -110,7 +110,8 @@ std::vector<BlockNeed> block_needs(const Workload& workload, const Layout& layou
     const LayerBytes bytes = layer_bytes(workload, layout, 0, i);
     const int64_t kept = kept_bytes(layout, i, bytes) - moved_bytes(layout, i, bytes);
     const auto running = static_cast<double>(running_bytes(workload, layout, i, bytes));
-    needs.push_back({.states = least_state_bytes(workload, layout, layers[i]),
+    const auto may_be_beside = [](const ParamSpec&) { return true; };  // blocks may share parameters
+    needs.push_back({.states = least_state_bytes(workload, layout, layers[i], may_be_beside),
                      .kept = static_cast<double>(kept) / group_of(layout, i),
                      .passing = running + pass_bytes(workload, layout, layers[i], false),
                      .with_neighbour = running + pass_bytes(workload, layout, layers[i], neighbours)});

@@ -44,9 +44,10 @@ PartitionProblem partition_problem(const Workload& workload, const Machines& mac
     const auto& spec = workload.spec.layers[layer];
     problem.seconds.push_back(prices[layer].whole());
     problem.kept_bytes.push_back(kept_bytes(layout, layer, bytes[layer]) - moved_bytes(layout, layer, bytes[layer]));
-    const bool is_beside_first = ends_meet && layer > 0 && layer + 1 == layers;
-    problem.state_bytes.push_back(
-        least_state_bytes(workload, layout, spec, is_beside_first ? workload.spec.layers.front().name : ""));
+    const auto is_beside_first = [&](const ParamSpec& param) {
+      return ends_meet && layer + 1 == layers && param.tied_to.starts_with(workload.spec.layers.front().name + ".");
+    };
+    problem.state_bytes.push_back(least_state_bytes(workload, layout, spec, is_beside_first));
     if (layout.pipeline > 1)
       problem.cut_seconds.push_back(pricing.message(border_bytes(spec, layout.work_shape(workload)), near));
   }

@@ -91,7 +91,7 @@ TEST_CASE("a profile says how it does not match") {
         "microbatch_size: 4, not 2; torch: unknown, not 2.11");
 }
 
-TEST_CASE("layers are told apart by shapes, not by names") {
+TEST_CASE("layers are distinguished by shapes and code, not by names") {
   LayerSpec a{.name = "h.0", .is_block = true, .params = {{.name = "w", .shape = {3, 4}, .split_dim = 0}}};
   LayerSpec b = a;
   b.name = "h.1";
@@ -100,6 +100,9 @@ TEST_CASE("layers are told apart by shapes, not by names") {
   CHECK(layer_kind(a) != layer_kind(b));
   b = a;
   b.params[0].shape = {4, 3};
+  CHECK(layer_kind(a) != layer_kind(b));
+  b = a;
+  b.code = "keeps more";
   CHECK(layer_kind(a) != layer_kind(b));
 }
 

@@ -148,6 +148,31 @@ TEST_CASE("no layout has a cut that needs less than its bound") {
   }
 }
 
+// User modules with equal parameters may keep different amounts, and may share their parameters.
+TEST_CASE("bounds distinguish blocks of equal shapes, and count shared parameters once") {
+  Random random;
+  const ModelSpec equal = published_gpt(4, 64, 11, false, 16, 32);
+  for (int i = 0; i < 300; ++i) {
+    Workload workload{.spec = equal, .sequence_length = 32};
+    std::string owner;  // the block whose parameters others share
+    const bool keeps_less = random.coin(), shares = random.coin();
+    for (auto& layer : workload.spec.layers) {
+      if (!layer.is_block || random.coin()) continue;
+      if (keeps_less) {
+        layer.code = "keeps little";
+        layer.kept = [](const KeptCase& at) { return KeptBytes{.activations = at.rows * 8}; };
+        layer.passes = [](const KeptCase& at) { return PassBytes{at.rows * 8, at.rows * 8, at.rows * 8}; };
+      }
+      if (!shares) continue;
+      if (!owner.empty())
+        for (auto& param : layer.params) param.tied_to = cat(owner, ".", param.name);
+      else
+        owner = layer.name;
+    }
+    check_bounds(random, workload, random_layout(random, workload.spec));
+  }
+}
+
 // Long groups need much while they run, so only many microbatches show what each block keeps.
 TEST_CASE("bounds know the group of each recomputed block") {
   Random random;
