@@ -33,6 +33,12 @@ std::vector<fs::path> entries_of(const fs::path& directory) {
   return entries;
 }
 
+// What it is will show when it is read, if that is not possible now.
+bool has_manifest(const fs::path& path) {
+  std::error_code error;
+  return fs::exists(path / kManifestFile, error) || (error && error != std::errc::not_a_directory);
+}
+
 // Returns the names of the checkpoints and parts in a directory. Keeps those for which `is_wanted` accepts the name of
 // the checkpoint. A complete checkpoint comes before its parts. See checkpoints_in.
 template <class IsWanted>
@@ -40,10 +46,7 @@ std::vector<std::string> names_in(const fs::path& directory, const IsWanted& is_
   std::vector<std::string> names;
   for (const auto& path : entries_of(directory)) {
     const std::string name = path.filename().string();
-    std::error_code unreadable;  // what it is will show when it is read
-    if (is_wanted(checkpoint_of_part(name).value_or(name)) &&
-        (fs::exists(path / kManifestFile, unreadable) || unreadable))
-      names.push_back(name);
+    if (is_wanted(checkpoint_of_part(name).value_or(name)) && has_manifest(path)) names.push_back(name);
   }
   std::ranges::sort(names);
   return names;
@@ -94,8 +97,26 @@ std::vector<std::string> places_of(const std::string& checkpoint) {
   return places;
 }
 
+std::vector<fs::path> strangers_in(const fs::path& directory) {
+  std::vector<fs::path> strangers;
+  for (const auto& path : entries_of(directory)) {
+    const std::string name = path.filename().string();
+    if (step_of_checkpoint(checkpoint_of_part(name).value_or(name)) && !has_manifest(path)) strangers.push_back(path);
+  }
+  std::ranges::sort(strangers);
+  return strangers;
+}
+
+void set_aside(const fs::path& path) {
+  std::string aside = path.string() + ".superseded";
+  for (int number = 2; fs::exists(fs::symlink_status(aside)); ++number)
+    aside = cat(path.string(), ".superseded-", number);
+  rename_file(path.string(), aside);
+}
+
 void publish_checkpoint(const std::string& unfinished, const std::string& path) {
   std::error_code ignored;
+  if (fs::exists(fs::symlink_status(path, ignored)) && !has_manifest(path)) set_aside(path);
   const bool replaces = fs::exists(path, ignored);
   replaces ? exchange_files(unfinished, path) : rename_file(unfinished, path);
   sync_directory(fs::path(path).parent_path().string());

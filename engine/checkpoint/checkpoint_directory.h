@@ -37,8 +37,15 @@ std::vector<CheckpointPlace> checkpoints_in(const std::filesystem::path& directo
 // name.
 std::vector<std::string> places_of(const std::string& checkpoint);
 
+// Lists what has the name of a checkpoint or part and is not one, because it has no manifest: other programs save
+// checkpoints under such names, too. Throws RunError if the directory cannot be read.
+std::vector<std::filesystem::path> strangers_in(const std::filesystem::path& directory);
+// Renames a checkpoint, or what has its name, so that it has no longer the name of a checkpoint: "checkpoint-500" to
+// "checkpoint-500.superseded", or to "...-2" if that exists.
+void set_aside(const std::filesystem::path& path);
+
 // Renames an unfinished checkpoint or part, whose files are on the disk, to its final name. If an earlier attempt left
-// one of that name, it stays in place until then.
+// one of that name, it stays in place until then. Anything else of that name is set aside.
 void publish_checkpoint(const std::string& unfinished, const std::string& path);
 // Removes a checkpoint. If this is interrupted, what is left is never mistaken for a checkpoint.
 void remove_checkpoint(const std::filesystem::path& path);

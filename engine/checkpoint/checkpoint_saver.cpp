@@ -247,8 +247,10 @@ void CheckpointSaver::proceed() {
       last_saved_ = started_->step;
       if (leads_)
         lead([started = *started_, directory = parts_.directory, keep = parts_.keep] {
-          write_file(file_in(directory, kNewestFile), checkpoint_name(started.step) + "\n");
-          remove_old(directory, keep, started.step, started.best);
+          const std::string unnamed =
+              failure_of([&] { write_file(file_in(directory, kNewestFile), checkpoint_name(started.step) + "\n"); });
+          remove_old(directory, keep, started.step, started.best);  // which may be what makes room
+          if (!unnamed.empty()) throw RunError(unnamed);
         });
       return;
     case Stage::tidying:

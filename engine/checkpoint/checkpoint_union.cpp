@@ -372,9 +372,15 @@ std::vector<std::string> complete_checkpoint(const std::string& path, const Stor
 std::optional<std::string> complete_newest_checkpoint(const std::string& directory, const Stores& stores,
                                                       Communicator& world, std::vector<std::string>& skipped,
                                                       const LongWork::Show& show) {
-  std::string mine;
-  if (stores.leads(world.rank()))
+  std::string mine, strangers;
+  if (stores.leads(world.rank())) {
     for (const auto& place : checkpoints_in(directory)) mine += cat(place.step, "\n");
+    const std::string host = stores.all.size() > 1 ? cat("host ", stores.all[stores.mine].host, ": ") : "";
+    for (const auto& path : strangers_in(directory))
+      strangers += cat(host, path.string(), " is left out: it has no ", kManifestFile,
+                       ", so it was not saved by shardline or is damaged\n");
+  }
+  skipped = gather_lines(world, strangers);
   std::set<int64_t, std::greater<>> steps;
   for (const auto& step : gather_lines(world, mine)) steps.insert(std::stoll(step));
   for (const int64_t step : steps) {

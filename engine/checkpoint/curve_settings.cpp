@@ -43,19 +43,31 @@ json curve_settings(const Config& config, const CurveFacts& facts) {
   return settings;
 }
 
-std::string curve_differences(const json& of_checkpoint, const json& now) {
-  std::set<std::string> keys;
-  for (const auto& [key, value] : of_checkpoint.items()) keys.insert(key);
-  for (const auto& [key, value] : now.items()) keys.insert(key);
-  std::string lines;
-  const auto shown = [](const json& of, const std::string& key) {
-    return of.contains(key) ? json_shown(of.at(key)) : std::string("not set");
-  };
-  for (const auto& key : keys) {
-    if (of_checkpoint.contains(key) && now.contains(key) && of_checkpoint.at(key) == now.at(key)) continue;
-    lines += cat(lines.empty() ? "" : "\n", key, ": ", shown(of_checkpoint, key), " in the checkpoint, ",
-                 shown(now, key), " now");
+namespace {
+
+// Appends a line for each difference; of objects, for each of their members.
+void add_differences(std::string& lines, const std::string& key, const json* before, const json* now) {
+  if (before && now && *before == *now) return;
+  if (before && now && before->is_object() && now->is_object()) {
+    std::set<std::string> members;
+    for (const json* object : {before, now})
+      for (const auto& [name, value] : object->items()) members.insert(name);
+    const auto member = [](const json& object, const std::string& name) {
+      return object.contains(name) ? &object.at(name) : nullptr;
+    };
+    for (const auto& name : members)
+      add_differences(lines, key.empty() ? name : cat(key, "/", name), member(*before, name), member(*now, name));
+    return;
   }
+  const auto shown = [](const json* value) { return value ? json_shown(*value) : std::string("not set"); };
+  lines += cat(lines.empty() ? "" : "\n", key, ": ", shown(before), " in the checkpoint, ", shown(now), " now");
+}
+
+}  // namespace
+
+std::string curve_differences(const json& of_checkpoint, const json& now) {
+  std::string lines;
+  add_differences(lines, "", &of_checkpoint, &now);
   return lines;
 }
 

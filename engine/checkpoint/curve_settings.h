@@ -19,7 +19,8 @@ struct CurveFacts {
 // By path of the key: {"/training/learning_rate": 5e-05, ...}.
 nlohmann::json curve_settings(const Config& config, const CurveFacts& facts);
 
-// A line for each difference: "/training/learning_rate: 5e-05 in the checkpoint, 0.0001 now". Empty if there is none.
+// A line for each difference: "/training/learning_rate: 5e-05 in the checkpoint, 0.0001 now", and of the model's config
+// for each of its keys. Empty if there is none.
 std::string curve_differences(const nlohmann::json& of_checkpoint, const nlohmann::json& now);
 
 }  // namespace shardline

@@ -2,7 +2,6 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <sys/mman.h>
 
@@ -23,10 +22,9 @@ bool holds(const SlicePart& slice, const Holding& holding) {
   return slice.t == holding.slice.t && slice.offset == holding.slice.offset && slice.length == holding.slice.length;
 }
 
-int64_t elements_of(const std::vector<at::Tensor>& boxes) {
-  int64_t elements = 0;
-  for (const auto& box : boxes) elements += box.numel();
-  return elements;
+int64_t aligned(int64_t bytes) {
+  constexpr int64_t kLine = 64;
+  return (bytes + kLine - 1) / kLine * kLine;
 }
 
 std::shared_ptr<char> map_memory(size_t bytes) {
@@ -35,6 +33,15 @@ std::shared_ptr<char> map_memory(size_t bytes) {
     throw RunError(cat("no memory for a snapshot of ", bytes, " bytes: ", std::strerror(errno)));
   ::madvise(memory, bytes, MADV_HUGEPAGE);  // fewer page faults in the first one
   return {static_cast<char*>(memory), [bytes](char* mapped) { ::munmap(mapped, bytes); }};
+}
+
+// The message to or from a rank, to which a block's boxes are added.
+template <class Messages>
+auto& message_for(Messages& messages, int peer, at::ScalarType dtype) {
+  for (auto& message : messages)
+    if (message.peer == peer && message.dtype == dtype) return message;
+  messages.push_back({peer, dtype, {}});
+  return messages.back();
 }
 
 // Calls see(box in `wanted`, box in `held`) for what both have.
@@ -58,17 +65,31 @@ Snapshot::Snapshot(const CheckpointContents& contents, const std::vector<HeldPar
   for (const auto& block : plan_.blocks)
     if (block.writer == world_->rank()) blocks_.push_back(block);
   copies_.resize(blocks_.size());
+  is_exchanged_.resize(blocks_.size());
   memory_ = map_memory(std::max<int64_t>(std::ssize(blocks_) * block_bytes_, 1));
 
   std::vector<size_t> seen(world_->size());  // blocks of each writer
   for (const auto& block : plan_.blocks) {
-    const size_t round = seen[block.writer]++;
+    const size_t index = seen[block.writer]++, round = index / kBlocksOfRound;
     if (rounds_.size() <= round) rounds_.resize(round + 1);
     if (block.writer == world_->rank())
-      plan_block(round, block);
+      plan_block(index, block, rounds_[round]);
     else
       plan_messages_to(block, rounds_[round]);
   }
+  for (const auto& round : rounds_) {
+    int64_t bytes = 0;
+    for (const auto* messages : {&round.receives, &round.sends})
+      for (const auto& message : *messages) bytes += aligned(message.bytes());
+    exchange_bytes_ = std::max(exchange_bytes_, bytes);
+  }
+  exchange_memory_ = map_memory(std::max<int64_t>(exchange_bytes_, 1));
+}
+
+int64_t Snapshot::Message::elements() const {
+  int64_t elements = 0;
+  for (const auto& box : boxes) elements += box.numel();
+  return elements;
 }
 
 std::string_view Snapshot::bytes(size_t block) const {
@@ -82,7 +103,7 @@ int64_t Snapshot::total_bytes() const {
 }
 
 // How this rank's block is filled.
-void Snapshot::plan_block(size_t index, const Block& block) {
+void Snapshot::plan_block(size_t index, const Block& block, Round& round) {
   char* const memory = memory_of(index);
   const auto& file = *contents_.files()[block.file];
   if (const int64_t head = file.head.size(); block.begin < head)
@@ -102,10 +123,10 @@ void Snapshot::plan_block(size_t index, const Block& block) {
                        });
         continue;
       }
-      Message message{sender, {}, tensor.dtype};
-      for_common(wanted, boxes_of(tensor, holding.slice, {}),
-                 [&](const FileBox& here, const FileBox&) { message.boxes.push_back(here.values); });
-      if (!message.boxes.empty()) rounds_[index].receives.push_back(std::move(message));
+      for_common(wanted, boxes_of(tensor, holding.slice, {}), [&](const FileBox& here, const FileBox&) {
+        message_for(round.receives, sender, tensor.dtype).boxes.push_back(here.values);
+        is_exchanged_[index] = true;
+      });
     }
   }
 }
@@ -118,12 +139,11 @@ void Snapshot::plan_messages_to(const Block& block, Round& round) {
     const auto wanted = range_boxes(tensor.sizes, range.begin, range.length, {});
     for (const auto& holding : plan_.holdings[range.tensor]) {
       if (sender_to(block.writer, holding) != world_->rank()) continue;
-      Message message{block.writer, {}, tensor.dtype};
       for (const auto& part : parts_[range.tensor])
         if (holds(part.slice, holding))
-          for_common(wanted, boxes_of(tensor, part.slice, part.values),
-                     [&](const FileBox&, const FileBox& held) { message.boxes.push_back(held.values); });
-      if (!message.boxes.empty()) round.sends.push_back(std::move(message));
+          for_common(wanted, boxes_of(tensor, part.slice, part.values), [&](const FileBox&, const FileBox& held) {
+            message_for(round.sends, block.writer, tensor.dtype).boxes.push_back(held.values);
+          });
     }
   }
 }
@@ -133,7 +153,7 @@ void Snapshot::take(const std::function<void(size_t block)>& taken) {
   const auto copy = [&](int64_t begin, int64_t end) {
     for (int64_t block = begin; block < end; ++block) {
       for (const auto& [from, to] : copies_[block]) copy_transposing(to, from);
-      if (rounds_[block].receives.empty()) taken(block);
+      if (!is_exchanged_[block]) taken(block);
     }
   };
   const bool on_host =
@@ -141,33 +161,41 @@ void Snapshot::take(const std::function<void(size_t block)>& taken) {
   on_host ? at::parallel_for(0, std::ssize(copies_), 1, copy) : copy(0, std::ssize(copies_));
   for (size_t round = 0; round < rounds_.size(); ++round) {
     exchange(rounds_[round]);
-    if (!rounds_[round].receives.empty()) taken(round);
+    const size_t begin = round * kBlocksOfRound, end = std::min(begin + kBlocksOfRound, blocks_.size());
+    for (size_t block = begin; block < end; ++block)
+      if (is_exchanged_[block]) taken(block);
   }
 }
 
-void Snapshot::exchange(Round& round) {
+void Snapshot::exchange(const Round& round) {
+  char* free = exchange_memory_.get();
+  const auto buffer_for = [&](const Message& message) {
+    const auto buffer = at::from_blob(free, {message.elements()}, message.dtype);
+    free += aligned(message.bytes());
+    return buffer;
+  };
+  // Calls see(elements in the buffer, box) for the boxes of a message.
+  const auto for_boxes = [](const Message& message, const at::Tensor& buffer, const auto& see) {
+    int64_t at = 0;
+    for (const auto& box : message.boxes) {
+      see(buffer.narrow(0, at, box.numel()).view(box.sizes()), box);
+      at += box.numel();
+    }
+  };
   std::vector<WorkPtr> sending, receiving;
   std::vector<at::Tensor> received;
   for (const auto& message : round.receives) {
-    received.push_back(at::empty({elements_of(message.boxes)}, message.dtype));
+    received.push_back(buffer_for(message));
     receiving.push_back(world_->recv(received.back(), message.peer, {.what = "elements of a checkpoint"}));
   }
   for (const auto& message : round.sends) {
-    const auto packed = at::empty({elements_of(message.boxes)}, message.dtype);
-    int64_t at = 0;
-    for (const auto& box : message.boxes) {
-      copy_transposing(packed.narrow(0, at, box.numel()).view(box.sizes()), box);
-      at += box.numel();
-    }
+    const auto packed = buffer_for(message);
+    for_boxes(message, packed, [](const at::Tensor& to, const at::Tensor& box) { copy_transposing(to, box); });
     sending.push_back(world_->send(packed, message.peer, {.what = "elements of a checkpoint"}));
   }
   for (size_t i = 0; i < receiving.size(); ++i) {
     receiving[i]->wait();
-    int64_t at = 0;
-    for (const auto& box : round.receives[i].boxes) {
-      box.copy_(received[i].narrow(0, at, box.numel()).view(box.sizes()));
-      at += box.numel();
-    }
+    for_boxes(round.receives[i], received[i], [](const at::Tensor& from, const at::Tensor& box) { box.copy_(from); });
   }
   for (const auto& work : sending) work->wait();
 }

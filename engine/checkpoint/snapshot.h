@@ -20,7 +20,9 @@ class Snapshot {
   Snapshot& operator=(const Snapshot&) = delete;
 
   // Copies the present values and calls taken(block) when all bytes of a block are there, in any order and from any
-  // thread. Every rank sends and receives the elements of at most one block at a time.
+  // thread. Writers receive the elements of kBlocksOfRound blocks at a time: more would need more memory, fewer more
+  // time for messages.
+  static constexpr size_t kBlocksOfRound = 8;
   void take(const std::function<void(size_t block)>& taken);
 
   const std::vector<Block>& blocks_of_all() const { return plan_.blocks; }  // see BlockPlan
@@ -28,7 +30,8 @@ class Snapshot {
   std::string_view bytes(size_t block) const;                     // of the last take(); aligned to pages
   std::shared_ptr<const void> memory() const { return memory_; }  // of all blocks: it may outlive the snapshot
   int64_t total_bytes() const;
-  int64_t memory_bytes() const { return std::ssize(blocks_) * block_bytes_; }  // once it was taken; none before
+  // Host memory of blocks and messages once it was taken; none before.
+  int64_t memory_bytes() const { return std::ssize(blocks_) * block_bytes_ + exchange_bytes_; }
 
  private:
   struct Copy {
@@ -36,16 +39,18 @@ class Snapshot {
   };
   struct Message {
     int peer;
-    std::vector<at::Tensor> boxes;  // in the order in which both ranks see them
     at::ScalarType dtype;
+    std::vector<at::Tensor> boxes;  // in the order in which both ranks see them
+    int64_t elements() const;
+    int64_t bytes() const { return elements() * static_cast<int64_t>(c10::elementSize(dtype)); }
   };
   struct Round {
-    std::vector<Message> sends, receives;
+    std::vector<Message> sends, receives;  // at most one for each peer and dtype
   };
   char* memory_of(size_t block) const { return memory_.get() + static_cast<int64_t>(block) * block_bytes_; }
-  void plan_block(size_t index, const Block& block);
+  void plan_block(size_t index, const Block& block, Round& round);
   void plan_messages_to(const Block& block, Round& round);
-  void exchange(Round& round);
+  void exchange(const Round& round);
 
   const CheckpointContents& contents_;
   CommunicatorPtr world_;
@@ -55,7 +60,10 @@ class Snapshot {
   std::vector<Block> blocks_;
   std::shared_ptr<char> memory_;
   std::vector<std::vector<Copy>> copies_;  // of values that this rank holds, by block
-  std::vector<Round> rounds_;              // the n-th one completes the n-th block of every rank
+  std::vector<bool> is_exchanged_;         // by block: whether elements come from other ranks
+  std::vector<Round> rounds_;              // each one completes the next kBlocksOfRound blocks of every rank
+  int64_t exchange_bytes_ = 0;             // of the round with the most
+  std::shared_ptr<char> exchange_memory_;
 };
 
 }  // namespace shardline

@@ -11,6 +11,8 @@ namespace {
 
 using nlohmann::json;
 
+constexpr const char *kCallbacks = "stateful_callbacks", *kOwn = "shardline";
+
 // No arithmetic with numbers up to these overflows.
 constexpr double kMostSteps = 1LL << 40, kMostEpochs = 1LL << 31, kMostSamples = 1LL << 53;
 
@@ -64,26 +66,29 @@ std::string trainer_state_text(const TrainerState& state) {
                {"num_input_tokens_seen", state.tokens},
                {"num_train_epochs", state.num_train_epochs},
                {"save_steps", state.save_steps},
-               {"stateful_callbacks", json::object()},
                {"total_flos", 0},
                {"train_batch_size", state.train_batch_size},
                {"trial_name", nullptr},
                {"trial_params", nullptr},
-               {"shardline",
-                {{"samples", state.samples},
-                 {"updates", state.updates},
-                 {"loss_scaler", scaler_json(state.loss_scaler)},
-                 {"logged_loss", std::isfinite(state.logged_loss) ? json(state.logged_loss) : json(nullptr)},
-                 {"logged_steps", state.logged_steps},
-                 {"curve", state.curve}}}};
+               {kCallbacks,
+                {{kOwn,
+                  {{"samples", state.samples},
+                   {"updates", state.updates},
+                   {"loss_scaler", scaler_json(state.loss_scaler)},
+                   {"logged_loss", std::isfinite(state.logged_loss) ? json(state.logged_loss) : json(nullptr)},
+                   {"logged_steps", state.logged_steps},
+                   {"best_of", state.best_of},
+                   {"curve", state.curve}}}}}};
   return text.dump(2) + "\n";
 }
 
 TrainerState parse_trainer_state(const std::string& text, const std::string& path) {
   const json parsed = parse_data_json(text, path);
   const JsonValue root(parsed, path);
-  if (!root.has("shardline")) root.fail("must have \"shardline\"", "resume from a checkpoint of shardline");
-  const JsonValue own = root.at("shardline");
+  const JsonValue callbacks = member(root, kCallbacks);
+  callbacks.require(json_object());
+  if (!callbacks.has(kOwn)) callbacks.fail("has no state of shardline", "resume from a checkpoint of shardline");
+  const JsonValue own = callbacks.at(kOwn);
   own.require(json_object());
   TrainerState state;
   state.total_steps = count_at(root, "max_steps");
@@ -95,6 +100,7 @@ TrainerState parse_trainer_state(const std::string& text, const std::string& pat
   state.logged_steps = count_at(own, "logged_steps", 0, state.step);
   state.logged_loss = own.has("logged_loss") ? number_at(own, "logged_loss") : NAN;
   if (own.has("loss_scaler")) state.loss_scaler = scaler_from(own.at("loss_scaler"));
+  if (own.has("best_of")) state.best_of = own.at("best_of").require(json_object());
   if (own.has("curve")) state.curve = own.at("curve").require(json_object());
   if (root.has("log_history")) state.log_history = root.at("log_history").require(json_array());
   if (root.has("best_metric"))

@@ -1,5 +1,5 @@
 // trainer_state.json of a checkpoint: where a run stands. The keys are those of transformers' TrainerState; what only
-// shardline needs is under the key "shardline".
+// shardline needs is under "stateful_callbacks", where programs keep their own state.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -27,6 +27,7 @@ struct TrainerState {
   int64_t updates = 0;              // steps that did not overflow
   std::optional<LossScaler::State> loss_scaler;
   std::optional<BestEvaluation> best;
+  nlohmann::json best_of = nlohmann::json::object();  // what `best` compares: metric, direction, data; empty if unknown
   nlohmann::json log_history = nlohmann::json::array();  // entries as transformers' Trainer makes them
   // Losses of the steps since its last entry of losses: their sum and number.
   double logged_loss = 0;

@@ -14,6 +14,7 @@
 #include "engine/config/rules/saving_rules.h"
 #include "engine/run/memory_room.h"
 #include "engine/run/model_saver.h"
+#include "engine/run/output_dir.h"
 #include "models/files/hf_layout.h"
 #include "models/files/hf_writer.h"
 
@@ -34,16 +35,25 @@ std::string named_checkpoint(const std::string& path) {
   return checkpoint_of_part(name).value_or(name);
 }
 
-std::string no_checkpoint_at(const std::string& path) {
-  return cat("/training/resume_from_checkpoint: ", path, " has no ", kManifestFile,
-             "; name the directory of a complete checkpoint, such as OUTPUT_DIR/checkpoint-500");
+std::string no_checkpoint_at(const std::string& path, const std::string& directory) {
+  std::error_code ignored;
+  const auto inside = checkpoints_in(path);
+  const std::string of_run = file_in(directory, path);
+  const std::string problem = !inside.empty()             ? "contains checkpoints and is not one itself"
+                              : fs::exists(path, ignored) ? cat("has no ", kManifestFile)
+                                                          : "does not exist";
+  const std::string advice = !inside.empty()              ? "name " + inside.front().path.string()
+                             : !places_of(of_run).empty() ? "name " + of_run
+                                                          : "name the directory of a checkpoint, such as " +
+                                                                file_in(directory, checkpoint_name(500));
+  return cat("/training/resume_from_checkpoint: ", path, " ", problem, "; ", advice);
 }
 
 // Collective: completes the checkpoint at `path` in all stores, or throws.
 void complete_named(const std::string& path, const Config& config, const Stores& stores, Communicator& world) {
   bool is_there = false;
   for (const auto& places : gather_strings(world, cat(places_of(path).size()))) is_there |= places != "0";
-  if (!is_there) throw ConfigError(no_checkpoint_at(path));
+  if (!is_there) throw ConfigError(no_checkpoint_at(path, checkpoint_directory(config)));
   const std::string directory = fs::path(path).parent_path().string();
   const bool is_known = directory == fs::path(checkpoint_directory(config));
   std::string lines;
@@ -66,10 +76,11 @@ std::map<std::string, std::string> files_of_all(const RunCheckpointsParts& parts
 void check_resume(const Config& config) {
   if (used_hosts(config) > 1) return;
   const ResumeSource source = resume_source(config.training);
-  if (source.kind == ResumeSource::Kind::newest && checkpoints_in(checkpoint_directory(config)).empty())
-    throw ConfigError(no_checkpoint(checkpoint_directory(config)));
+  const std::string directory = checkpoint_directory(config);
+  if (source.kind == ResumeSource::Kind::newest && checkpoints_in(directory).empty() && strangers_in(directory).empty())
+    throw ConfigError(no_checkpoint(directory));
   if (source.kind == ResumeSource::Kind::path && places_of(named_checkpoint(source.path)).empty())
-    throw ConfigError(no_checkpoint_at(source.path));
+    throw ConfigError(no_checkpoint_at(source.path, checkpoint_directory(config)));
 }
 
 std::optional<ResumePoint> find_resume_point(const Config& config, const Stores& stores, RankContext& context) {
@@ -92,6 +103,8 @@ std::optional<ResumePoint> find_resume_point(const Config& config, const Stores&
     if (!path && !skipped.empty())
       throw DataError(cat(directory, " has checkpoints, but none is intact: ", skipped.front(),
                           "; to start from the beginning, remove them or use another output_dir"));
+    if (!path && context.out)
+      *context.out << "note: " << directory << " has no checkpoint, so the run starts with step 1" << std::endl;
   }
   if (!path) return {};
   return ResumePoint{*path, read_trainer_state(*path)};
@@ -114,6 +127,10 @@ RunCheckpoints::RunCheckpoints(const RunCheckpointsParts& parts, RunRecords& rec
                                    .model_config = parts.job.model.hf_config});
   state_.total_steps = parts.total_steps;
   state_.curve = curve_;
+  if (looks_for_best(training))
+    state_.best_of = {{"metric", best_metric(training)},
+                      {"greater_is_better", larger_is_better(training)},
+                      {"data", parts.validation ? parts.validation->digest() : ""}};
   state_.logging_steps = training.logging_steps;
   state_.eval_steps = training.eval_steps.value_or(training.logging_steps);
   state_.save_steps = steps_between_saves(training, parts.total_steps);
@@ -121,18 +138,19 @@ RunCheckpoints::RunCheckpoints(const RunCheckpointsParts& parts, RunRecords& rec
   state_.num_train_epochs = training.num_train_epochs;
 }
 
-CheckpointSaver& RunCheckpoints::saver() {
-  if (saver_) return *saver_;
-  const TrainingOptions& training = parts_.config.training;
+// Throws RunError if hosts lack the memory. Removes an earlier saver first, which holds as much.
+void RunCheckpoints::make_saver(bool with_states) {
+  if (saver_ && saves_states_ == with_states) return;
+  saver_.reset();
   CheckpointSaverParts parts{.directory = checkpoint_directory(parts_.config),
                              .stores = parts_.stores,
-                             .on_each_store = training.save_on_each_node,
+                             .on_each_store = parts_.config.training.save_on_each_node,
                              .spec = parts_.job.model.spec,
                              .parameters = parts_.trainer.parameters(),
-                             .keep = training.save_total_limit.value_or(0)};
-  if (!training.save_only_model) {
+                             .keep = parts_.config.training.save_total_limit.value_or(0)};
+  if (with_states) {
     parts.optimizer = &parts_.trainer.optimizer();
-    parts.optimizer_options = optimizer_options(training);
+    parts.optimizer_options = optimizer_options(parts_.config.training);
   }
   if (parts_.context.first()) {
     parts.files = files_of_all(parts_);
@@ -144,19 +162,32 @@ CheckpointSaver& RunCheckpoints::saver() {
   for (const auto& text : gather_strings(world, cat(saver->memory_bytes()))) bytes.push_back(std::stod(text));
   check_snapshot_room(gather_host_rooms(world, parts_.context.host_of), bytes);
   saver_ = std::move(saver);
-  return *saver_;
+  saves_states_ = with_states;
 }
 
 void RunCheckpoints::check_curve(const ResumePoint& point) const {
   const std::string differences = curve_differences(point.state.curve, curve_);
   if (differences.empty()) return;
+  const auto differs = [&](const char* key) {
+    return point.state.curve.contains(key) && point.state.curve.at(key) != curve_.at(key);
+  };
+  if (differs("/training/optim"))
+    throw ConfigError(cat("/training/optim: the optimizer's state in ", point.path, " is that of another one:\n",
+                          differences, "\nset it back, or start a new run from the weights with model.path ",
+                          point.path));
   if (!parts_.config.training.resume_with_changes)
     throw ConfigError(
         cat("/training/resume_from_checkpoint: the run would not continue the curve of ", point.path,
             ", because these differ:\n", differences,
             "\nset them back, or set training.resume_with_changes to true to continue with the new ones"));
   if (parts_.context.out)
-    *parts_.context.out << "note: continues " << point.path << " with changes:\n" << differences << std::endl;
+    *parts_.context.out << "note: continues " << point.path << " with changes:\n"
+                        << differences
+                        << (differs("/training/global_batch_size")
+                                ? "\nThe position in the data follows from the step and the batch size, so samples are "
+                                  "skipped or repeated."
+                                : "")
+                        << std::endl;
 }
 
 void RunCheckpoints::continue_from(const ResumePoint& point) {
@@ -167,6 +198,7 @@ void RunCheckpoints::continue_from(const ResumePoint& point) {
   trainer.set_loss_scaler_state(point.state.loss_scaler);
   const TrainerState now = state_;
   state_ = point.state;
+  state_.best_of = now.best_of;
   state_.total_steps = now.total_steps;
   state_.curve = now.curve;
   state_.logging_steps = now.logging_steps;
@@ -174,7 +206,30 @@ void RunCheckpoints::continue_from(const ResumePoint& point) {
   state_.save_steps = now.save_steps;
   state_.train_batch_size = now.train_batch_size;
   state_.num_train_epochs = now.num_train_epochs;
-  started_ = resumed_ = state_.step;
+  started_ = state_.step;
+  if (continues_in_place(parts_.config)) resumed_ = reported_ = state_.step;
+  keep_best_of(point.state);
+}
+
+void RunCheckpoints::keep_best_of(const TrainerState& before) {
+  if (!before.best || !looks_for_best(parts_.config.training)) return;
+  const std::string name = checkpoint_name(before.best->step), directory = checkpoint_directory(parts_.config);
+  const std::string is_here =
+      parts_.stores.leads(parts_.context.world->rank()) && resumed_ >= 0 && !places_of(file_in(directory, name)).empty()
+          ? "yes"
+          : "";
+  bool is_anywhere = false;
+  for (const auto& answer : gather_strings(*parts_.context.world, is_here)) is_anywhere |= !answer.empty();
+  const bool is_comparable = before.best_of.empty() || before.best_of == state_.best_of;
+  if (is_anywhere && is_comparable) return;
+  state_.best.reset();
+  if (!parts_.context.out) return;
+  *parts_.context.out << "warning: the best evaluation so far, after step " << before.best->step
+                      << ", does not count any more, because "
+                      << (is_comparable ? cat(directory, " has no ", name)
+                                        : cat("evaluations are compared by ", state_.best_of.dump(),
+                                              " now and were by ", before.best_of.dump()))
+                      << std::endl;
 }
 
 void RunCheckpoints::observe(const StepMetrics& metrics) {
@@ -238,12 +293,12 @@ void RunCheckpoints::save_if_due(bool evaluated) {
 }
 
 void RunCheckpoints::start() {
+  make_saver(!parts_.config.training.save_only_model);
   start_saver();
-  report_failure();
+  report_result();
 }
 
 void RunCheckpoints::start_saver() {
-  CheckpointSaver& saver = this->saver();
   if (candidate_ && candidate_->step != state_.step) settle_candidate();
   state_.updates = parts_.trainer.optimizer().updates();
   state_.loss_scaler = parts_.trainer.loss_scaler_state();
@@ -251,15 +306,20 @@ void RunCheckpoints::start_saver() {
   if (candidate_) state.best = candidate_;  // as it is once this checkpoint is there
   std::map<std::string, std::string> files;
   if (parts_.context.first()) files[kTrainerStateFile] = trainer_state_text(state);
-  saver.start(state.step, std::move(files), state.best ? state.best->step : -1);
+  saver_->start(state.step, std::move(files), state.best ? state.best->step : -1);
   started_ = state_.step;
 }
 
 void RunCheckpoints::prepare() {
-  if (parts_.config.training.save_strategy != SaveStrategy::no) saver();
+  const TrainingOptions& training = parts_.config.training;
+  if (training.save_strategy != SaveStrategy::no) make_saver(!training.save_only_model);
 }
 
-void RunCheckpoints::report_failure() {
+void RunCheckpoints::report_result() {
+  if (saver_->last_saved() > reported_) {
+    reported_ = saver_->last_saved();
+    records_.note(cat("saved ", file_in(checkpoint_directory(parts_.config), checkpoint_name(reported_))));
+  }
   const std::string failure = saver_->take_failure();
   if (!failure.empty())
     records_.attempt(
@@ -268,19 +328,20 @@ void RunCheckpoints::report_failure() {
 
 void RunCheckpoints::proceed() {
   saver_->proceed();
-  report_failure();
+  report_result();
 }
 
 void RunCheckpoints::finish() {
   if (!saver_) return;
   saver_->finish(records_.show("bytes of the checkpoint written"));
-  report_failure();
+  report_result();
 }
 
 std::string RunCheckpoints::save_now() {
   finish();
   const std::string path = file_in(checkpoint_directory(parts_.config), checkpoint_name(state_.step));
-  if (is_saved(state_.step)) return path;
+  if (is_saved(state_.step) && (resumed_ == state_.step || saves_states_)) return path;
+  make_saver(true);  // a run cannot continue without the optimizer's state, even if save_only_model leaves it out
   start_saver();
   saver_->finish(records_.show("bytes of the checkpoint written"));
   const std::string failure = broadcast_string(*parts_.context.world, saver_->take_failure(), 0);

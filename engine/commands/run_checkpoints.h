@@ -36,6 +36,7 @@ struct RunCheckpointsParts {
   const Stores& stores;  // of the directory of checkpoints
   Trainer& trainer;
   const DatasetSource& data;
+  const DatasetSource* validation;  // null: none
   int64_t total_steps;
   std::string resolved_config;  // text of config.resolved.json
 };
@@ -47,7 +48,8 @@ class RunCheckpoints {
 
   // Throws ConfigError if settings that determine the curve differ, unless the config accepts that.
   void check_curve(const ResumePoint& point) const;
-  // Sets optimizer, loss scale and history. The values of the parameters are loaded as those of any model.
+  // Sets optimizer, loss scale and history. The values of the parameters are loaded as those of any model. The best
+  // evaluation so far is left out, with a warning, if it cannot be compared with later ones or has no checkpoint here.
   void continue_from(const ResumePoint& point);
   int64_t first_step() const { return state_.step + 1; }
 
@@ -64,8 +66,8 @@ class RunCheckpoints {
   bool is_pending() const { return saver_ && saver_->is_pending(); }
   bool is_writing() const { return saver_ && saver_->is_writing(); }
   void proceed();
-  // Saves a checkpoint now, unless there is one of this step, and completes everything. Returns its directory. Throws
-  // RunError if it cannot be saved.
+  // Saves a checkpoint from which the run can continue now, unless there is one of this step, and completes everything.
+  // Returns its directory. Throws RunError if it cannot be saved.
   std::string save_now();
   void finish();
   // The directory of the checkpoint with the best evaluation; empty if there is none, or if it is damaged, which is
@@ -73,10 +75,11 @@ class RunCheckpoints {
   std::string best_checkpoint();
 
  private:
-  CheckpointSaver& saver();
+  void make_saver(bool with_states);
   void start();
   void start_saver();
-  void report_failure();
+  void report_result();
+  void keep_best_of(const TrainerState& before);
   void settle_candidate();
   bool is_saved(int64_t step) const;
 
@@ -87,7 +90,9 @@ class RunCheckpoints {
   std::optional<double> newest_metric_;      // of the last evaluation
   std::optional<BestEvaluation> candidate_;  // better than state_.best, but not known to be saved
   int64_t started_ = -1, resumed_ = -1;      // steps of checkpoints
+  int64_t reported_ = -1;                    // the last one that the console has shown as saved
   std::unique_ptr<CheckpointSaver> saver_;
+  bool saves_states_ = false;  // of the optimizer, by saver_
 };
 
 }  // namespace shardline

@@ -62,16 +62,16 @@ std::string device_row(const Config& config, const RankContext& context) {
   return cat(start, "communicator ", nccl ? cat("nccl (host values: ", values, ')') : values);
 }
 
+// weights: where they come from.
 std::string settings_text(const Config& config, const ModelSource& model, const TokenData& data, int64_t steps,
-                          const RankContext& context) {
+                          const std::string& weights, const RankContext& context) {
   const auto& t = config.training;
   const auto size = [&](const BlockDataset& blocks) {
     return cat(blocks.size(), " blocks of ", config.data.sequence_length, " tokens, ");
   };
   const auto left_over = [](const BlockDataset& blocks) { return cat(blocks.dropped_tokens(), " tokens left over"); };
   std::vector<TableRow> rows = {
-      {"model", cat(model.spec.family, ", ", format_count(model.spec.parameter_count()), " parameters, ",
-                    weights_text(config.model))},
+      {"model", cat(model.spec.family, ", ", format_count(model.spec.parameter_count()), " parameters, ", weights)},
       {"device", device_row(config, context)},
       {"data", cat(size(data.train->data()), data.train->steps_per_epoch(), " steps an epoch, ",
                    left_over(data.train->data()))},
@@ -183,7 +183,7 @@ void train(const Config& config, RankContext& context, JobParts& parts) {
       stores.leads(context.world->rank()) && stores.all[stores.mine].obstacle.empty() && !context.first();
   if (leads_other_store) locks.push_back(lock_checkpoint_directory(config));
   const std::optional<ResumePoint> point = find_resume_point(config, stores, context);
-  const auto resumed = point ? std::optional(point->state.step) : std::nullopt;
+  const auto resumed = point && continues_in_place(config) ? std::optional(point->state.step) : std::nullopt;
   ModelSaver saver(config.output_dir, parts.model, number_types(config).exact, tokenizer_source(config), parts.groups);
   keep_flight_records(config, context, parts.plan.layout.mesh());
   TokenData data = open_data(config, parts.model, parts.plan.layout, context, /*with_train=*/true);
@@ -194,7 +194,8 @@ void train(const Config& config, RankContext& context, JobParts& parts) {
   std::string resolved_config;
   if (context.out) {
     plan = plan_json(parts.plan);
-    *context.out << settings_text(config, parts.model, data, steps, context) << '\n'
+    const std::string weights = point ? "weights of " + point->path : weights_text(config.model);
+    *context.out << settings_text(config, parts.model, data, steps, weights, context) << '\n'
                  << plan_text(parts.plan, context.console.columns) << '\n'
                  << traffic_text(config, parts, device);
     if (!config.cluster.empty()) {
@@ -216,7 +217,8 @@ void train(const Config& config, RankContext& context, JobParts& parts) {
   const auto start = std::chrono::steady_clock::now();
   Trainer trainer({config, parts.plan, parts.model, parts.groups, device}, steps);
   RunRecords records(config, context, steps);
-  RunCheckpoints checkpoints({config, parts, context, stores, trainer, *data.train, steps, resolved_config}, records);
+  RunCheckpoints checkpoints(
+      {config, parts, context, stores, trainer, *data.train, data.validation.get(), steps, resolved_config}, records);
   if (point) checkpoints.check_curve(*point);
   const auto show = records.show("bytes of the model read");
   if (!point) {
@@ -224,7 +226,12 @@ void train(const Config& config, RankContext& context, JobParts& parts) {
   } else {
     load_checkpoint_parameters(point->path, parts, trainer.parameters(), show);
     checkpoints.continue_from(*point);
-    if (context.out) *context.out << "continues " << point->path << " after step " << point->state.step << std::endl;
+    if (context.out) {
+      *context.out << "continues " << point->path << " after step " << point->state.step << std::endl;
+      if (checkpoints.first_step() > steps)
+        *context.out << "note: training was to end after step " << steps
+                     << ", so nothing is left to train; the model of the checkpoint is saved" << std::endl;
+    }
   }
 
   checkpoints.prepare();
@@ -232,7 +239,10 @@ void train(const Config& config, RankContext& context, JobParts& parts) {
   context.world->barrier({.what = "everything that can refuse the run"});
   if (leads_other_store) set_aside_checkpoints(config, resumed);
   if (context.out) {
-    replace_earlier_run(config, resumed);
+    if (const int superseded = replace_earlier_run(config, resumed))
+      *context.out << "note: " << superseded << (superseded == 1 ? " checkpoint" : " checkpoints") << " in "
+                   << checkpoint_directory(config)
+                   << " that this run does not continue got the ending .superseded; remove what you do not need\n";
     if (const auto earlier = previous_model(config); fs::exists(earlier))
       *context.out << "note: the earlier model is kept in " << earlier.string() << " until the new one is saved\n";
     write_file(config.output_dir + "/config.resolved.json", resolved_config);
@@ -292,27 +302,24 @@ void train(const Config& config, RankContext& context, JobParts& parts) {
     end_if_asked(step);
   }
 
-  // The trained weights are saved first: nothing that comes after it can lose them. If the best model is wanted, that
-  // is a checkpoint.
-  const bool wants_best = config.training.load_best_model_at_end;
+  // The trained weights are saved first: nothing that comes after it can lose them.
   const auto save_model = [&] {
     for (const auto& lock : locks) lock.require_held();
     saver.save(trainer.parameters(), records.show("bytes of the model written"));
     enter_phase(RunPhase::saved);
   };
-  if (!wants_best) save_model();
+  save_model();
   try {
-    if (context.first() && !wants_best) remove_previous_model(config);
+    if (context.first()) remove_previous_model(config);
     if (is_evaluated(steps) && first <= steps) evaluate(steps);
     if (first <= steps) checkpoints.save_if_due(is_evaluated(steps));
     checkpoints.finish();
-    if (wants_best) {
+    if (config.training.load_best_model_at_end) {
       if (const auto best = checkpoints.best_checkpoint(); !best.empty()) {
         load_checkpoint_parameters(best, parts, trainer.parameters(), show);
+        save_model();
         if (context.out) *context.out << "the best model is that of " << best << std::endl;
       }
-      save_model();
-      if (context.first()) remove_previous_model(config);
     }
     records.finish();
     if (forecast)

@@ -9,6 +9,8 @@
 #include <string>
 #include <thread>
 
+#include "engine/run/cgroup_memory.h"
+
 namespace shardline {
 namespace {
 
@@ -50,14 +52,14 @@ int usable_cores() {
 }
 
 double host_memory_size() {
-  return 1.0 * sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGE_SIZE);
+  return std::min(1.0 * sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGE_SIZE), cgroup_memory().limit);
 }
 
 double available_host_memory() {
   std::ifstream file("/proc/meminfo");
   for (std::string key; file >> key;) {
     double kibibytes = 0;
-    if (key == "MemAvailable:" && file >> kibibytes) return 1024 * kibibytes;
+    if (key == "MemAvailable:" && file >> kibibytes) return std::min(1024 * kibibytes, cgroup_memory().available);
     std::getline(file, key);
   }
   return host_memory_size();

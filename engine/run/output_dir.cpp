@@ -14,6 +14,7 @@
 #include "core/files/disk_file.h"
 #include "engine/checkpoint/checkpoint_directory.h"
 #include "engine/checkpoint/contents.h"
+#include "engine/config/config.h"
 #include "engine/config/rules/precision_rules.h"
 #include "engine/config/rules/saving_rules.h"
 #include "engine/observe/format.h"
@@ -33,6 +34,9 @@ constexpr const char *kOutputKey = "/output_dir", *kCheckpointsKey = "/training/
 constexpr const char* kHasCheckpoints =
     " has checkpoints already; choose another one, continue them with training.resume_from_checkpoint, or set "
     "training.overwrite_output_dir to true";
+constexpr const char* kHasRun =
+    " is not empty, and the run there has saved checkpoints; continue it with training.resume_from_checkpoint true, "
+    "choose another directory, or set training.overwrite_output_dir to true";
 constexpr const char *kPreviousModel = "previous-model", *kMovingModel = "previous-model.moving";
 constexpr const char* kOneCheckpoint = "a checkpoint";
 constexpr const char* kStopFile = "stop";
@@ -159,9 +163,9 @@ bool has_checkpoints_elsewhere(const Config& config) {
 
 // Checkpoints that a run which does not continue them would replace.
 std::vector<fs::path> replaced_checkpoints(const Config& config) {
-  std::vector<fs::path> paths;
-  if (resume_source(config.training).kind == ResumeSource::Kind::fresh)
-    for (const auto& place : checkpoints_in(checkpoint_directory(config))) paths.push_back(place.path);
+  if (continues_in_place(config)) return {};
+  std::vector<fs::path> paths = strangers_in(checkpoint_directory(config));
+  for (const auto& place : checkpoints_in(checkpoint_directory(config))) paths.push_back(place.path);
   return paths;
 }
 
@@ -205,10 +209,32 @@ bool continues(const Config& config, const fs::path& dir) {
   if (!fs::exists(dir / "config.resolved.json")) return holds_checkpoints_alone(dir);
   const bool has_checkpoints = !checkpoints_in(checkpoint_directory(config)).empty();
   const bool ended_early = !has_checkpoints && !fs::exists(dir / "config.json");
-  if (source.kind == ResumeSource::Kind::path)
-    return ended_early || is_at_or_below(source.path, checkpoint_directory(config));
+  if (source.kind == ResumeSource::Kind::path) return ended_early || continues_in_place(config);
   // Where there are several hosts, others may have the checkpoints.
   return used_hosts(config) > 1 || ended_early || has_checkpoints;
+}
+
+// The directory in which the run that used output_dir before saved its checkpoints; unset if that is not known.
+std::optional<std::string> earlier_checkpoint_directory(const fs::path& dir) {
+  try {
+    return checkpoint_directory(read_config((dir / "config.resolved.json").string()));
+  } catch (const std::exception&) {  // there is none, or that of another version
+    return {};
+  }
+}
+
+// A run that looks for checkpoints in another directory than the one that saved them would start anew unnoticed.
+void check_earlier_checkpoints(const Config& config, const fs::path& dir) {
+  if (resume_source(config.training).kind != ResumeSource::Kind::newest_or_fresh) return;
+  const std::string directory = checkpoint_directory(config);
+  const auto earlier = earlier_checkpoint_directory(dir);
+  std::error_code ignored;
+  if (!earlier || fs::equivalent(*earlier, directory, ignored) || !checkpoints_in(directory).empty() ||
+      checkpoints_in(*earlier).empty())
+    return;
+  throw ConfigError(cat(kCheckpointsKey, ": the run in ", dir.string(), " has saved its checkpoints in ", *earlier,
+                        ", but this one looks for them in ", directory, ", which has none; set checkpoint_dir to ",
+                        *earlier, ", or choose another output_dir to start from the beginning"));
 }
 
 void check_contents(const Config& config) {
@@ -221,10 +247,13 @@ void check_contents(const Config& config) {
   if (!fs::is_directory(status)) throw ConfigError(cat("/output_dir: ", dir.string(), " is a file; name a directory"));
   const bool is_empty = holds_nothing(dir, error);
   if (error) throw RunError(cat("/output_dir: ", dir.string(), " cannot be read: ", error.message()));
+  if (!config.training.overwrite_output_dir) check_earlier_checkpoints(config, dir);
   if (!is_empty && !config.training.overwrite_output_dir && !continues(config, dir))
     throw ConfigError(cat("/output_dir: ", dir.string(),
-                          " is not empty; choose another one, or set "
-                          "training.overwrite_output_dir to true"));
+                          checkpoints_in(checkpoint_directory(config)).empty()
+                              ? " is not empty; choose another one, or set "
+                                "training.overwrite_output_dir to true"
+                              : kHasRun));
   check_sources(config, dir);
 }
 
@@ -254,8 +283,7 @@ int64_t checkpoints_to_come(const Config& config) {
   if (training.save_strategy == SaveStrategy::no) return 0;
   if (!training.save_total_limit) return 1;
   const int64_t kept = std::max<int64_t>(*training.save_total_limit, looks_for_best(training) ? 2 : 1);
-  const bool continues = resume_source(training).kind != ResumeSource::Kind::fresh;
-  const int64_t there = continues ? std::ssize(checkpoints_in(checkpoint_directory(config))) : 0;
+  const int64_t there = continues_in_place(config) ? std::ssize(checkpoints_in(checkpoint_directory(config))) : 0;
   return std::max<int64_t>(1, kept + 1 - there);
 }
 
@@ -313,7 +341,9 @@ void check_room(const Config& config, const ModelSpec& spec) {
   const int64_t count = checkpoints_to_come(config);
   const bool elsewhere = has_checkpoints_elsewhere(config);
   const bool is_apart = elsewhere && !on_one_disk(existing_part(output.directory), existing_part(apart.directory));
-  output.add("the model", model.total_bytes());
+  // The last weights are saved before the best ones replace them.
+  const bool twice = config.training.load_best_model_at_end;
+  output.add(twice ? "the model, twice" : "the model", (twice ? 2 : 1) * model.total_bytes());
   if (count > 0)
     (is_apart ? apart : output)
         .add(count == 1 ? kOneCheckpoint : cat(count, " checkpoints"), count * checkpoint_bytes(config, spec));
@@ -378,29 +408,34 @@ OutputLock lock_checkpoint_directory(const Config& config) {
   return lock;
 }
 
-// Checkpoints of an earlier run, or of an attempt that continued after the step from which this run continues, stay
-// under names that are not those of checkpoints.
-void set_aside_checkpoints(const Config& config, std::optional<int64_t> resumed) {
-  for (const auto& [step, path] : checkpoints_in(checkpoint_directory(config))) {
-    if (resumed && step <= *resumed) continue;
-    fs::path aside = path.string() + ".superseded";
-    for (int number = 2; fs::exists(aside); ++number) aside = cat(path.string(), ".superseded-", number);
-    fs::rename(path, aside);
-  }
+bool continues_in_place(const Config& config) {
+  const auto source = resume_source(config.training);
+  return source.kind != ResumeSource::Kind::fresh &&
+         (source.kind != ResumeSource::Kind::path || is_at_or_below(source.path, checkpoint_directory(config)));
 }
 
-void replace_earlier_run(const Config& config, std::optional<int64_t> resumed) try {
+// Checkpoints of an earlier run, or of an attempt that continued after the step from which this run continues.
+int set_aside_checkpoints(const Config& config, std::optional<int64_t> resumed) {
+  std::vector<fs::path> paths = strangers_in(checkpoint_directory(config));
+  for (const auto& [step, path] : checkpoints_in(checkpoint_directory(config)))
+    if (!resumed || step > *resumed) paths.push_back(path);
+  for (const auto& path : paths) set_aside(path);
+  return static_cast<int>(paths.size());
+}
+
+int replace_earlier_run(const Config& config, std::optional<int64_t> resumed) try {
   const fs::path dir = config.output_dir, previous = previous_model(config);
   remove_entries(dir, [&](const fs::path& name) { return is_record(name) && !(resumed && is_kept_record(name)); });
   if (resumed) keep_records_until(dir, *resumed);
-  set_aside_checkpoints(config, resumed);
+  const int superseded = set_aside_checkpoints(config, resumed);
   // A run that is killed here leaves a model in two parts, which the next run puts together.
   const fs::path moving = dir / kMovingModel;
   if (fs::exists(dir / "config.json")) fs::create_directory(moving);
-  if (!fs::exists(moving)) return;
+  if (!fs::exists(moving)) return superseded;
   for (const auto& file : model_files(dir)) fs::rename(file, moving / file.filename());
   fs::remove_all(previous);
   fs::rename(moving, previous);
+  return superseded;
 } catch (const fs::filesystem_error& error) {
   throw RunError(cat("/output_dir: cannot be prepared: ", error.what()));
 }

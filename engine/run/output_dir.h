@@ -34,13 +34,17 @@ std::filesystem::path previous_model(const Config& config);
 // checkpoints that the run would neither continue nor replace.
 [[nodiscard]] OutputLock lock_checkpoint_directory(const Config& config);
 
+// Whether checkpoints and records in the run's directories are its own: a run that starts from the beginning or from a
+// checkpoint elsewhere finds only those of other runs there.
+bool continues_in_place(const Config& config);
+
 // Call it under the lock, once nothing can refuse the run any more. Removes records of an earlier run and moves its
-// model to previous_model(), so that a run that fails leaves nothing that looks like its result; its checkpoints get
-// names that are not those of checkpoints. resumed: the step after which the run continues; records and checkpoints up
-// to it stay.
-void replace_earlier_run(const Config& config, std::optional<int64_t> resumed = {});
-// Renames checkpoints that the run does not continue, as replace_earlier_run does.
-void set_aside_checkpoints(const Config& config, std::optional<int64_t> resumed);
+// model to previous_model(), so that a run that fails leaves nothing that looks like its result; its checkpoints are
+// set aside. resumed: the step after which the run continues its own records and checkpoints; those up to it stay.
+// Returns how many checkpoints were set aside.
+int replace_earlier_run(const Config& config, std::optional<int64_t> resumed = {});
+// Sets aside the checkpoints that the run does not continue, as replace_earlier_run does.
+int set_aside_checkpoints(const Config& config, std::optional<int64_t> resumed);
 
 // Call it after the new model is complete.
 void remove_previous_model(const Config& config);

@@ -45,6 +45,10 @@ void RunRecords::evaluation(const EvaluationMetrics& metrics) {
   progress_->add(metrics);
 }
 
+void RunRecords::note(const std::string& text) {
+  if (progress_) progress_->line(text);
+}
+
 void RunRecords::attempt(const std::string& what, const std::function<void()>& write, Shown shown) {
   try {
     write();
@@ -82,8 +86,7 @@ std::string RunRecords::warning() const {
 std::string RunRecords::gaps() const {
   std::string text;
   for (const auto& [what, gap] : gaps_)
-    text += cat(text.empty() ? "" : "; ", what, ": ", gap.records, gap.records == 1 ? " record" : " records",
-                " could not be written, first: ", gap.first_reason);
+    text += cat(text.empty() ? "" : "; ", what, ": ", gap.records, " could not be written, first: ", gap.first_reason);
   return text;
 }
 

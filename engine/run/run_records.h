@@ -27,6 +27,7 @@ class RunRecords {
   void open(const Config& config);
   void step(const StepMetrics& metrics);
   void evaluation(const EvaluationMetrics& metrics);
+  void note(const std::string& text);  // a line on the console
   // Calls `write`, which makes another record. An exception counts as a gap in `what`.
   enum class Shown { first, each };  // of the failures, on the console
   void attempt(const std::string& what, const std::function<void()>& write, Shown shown = Shown::first);
@@ -37,7 +38,7 @@ class RunRecords {
 
   // What the steps show that makes the model useless; empty if nothing.
   std::string warning() const;
-  // "metrics.jsonl: 3 records could not be written, first: <reason>"; empty without gaps.
+  // "metrics.jsonl: 3 could not be written, first: <reason>"; empty without gaps.
   std::string gaps() const;
 
  private:

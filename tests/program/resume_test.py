@@ -213,22 +213,41 @@ class Resume(ProgramTest):
                 self.assertNotIn("to continue", run.stderr)
                 self.assertNotRegex(run.stdout, r"(?m)^checkpoint-\d")
 
+    def test_stop_of_a_run_that_saves_models_only(self):
+        """What it stops after has the optimizer's state, from which alone it can continue."""
+        training = {"save_only_model": True}
+        for layout in ("one", "ZeRO"):
+            with self.subTest(layout):
+                self.train(output_dir=f"whole-{layout}", **self.sections(layout, training))
+                whole = self.dir / f"whole-{layout}"
+                self.assertEqual(list(whole.glob("checkpoint-*/optimizer*")), [])
+                process = self.start("train", self.config(output_dir=layout, **self.sections(layout, training)))
+                self.addCleanup(process.kill)
+                self.wait_for_steps(14, layout)
+                process.send_signal(signal.SIGTERM)
+                result = self.finish(process)
+                self.assertEqual(result.code, 3, str(result))
+                again = subprocess.run(self.printed_command(result), cwd=self.dir, env=self.env, capture_output=True,
+                                       text=True, timeout=LIMIT)
+                self.assertEqual(again.returncode, 0, again.stderr)
+                self.assert_continued(layout, layout, (self.numbers(whole.name), (whole / "model.safetensors").read_bytes()))
+
     @unittest.skipUnless(CAN_MOUNT, "cannot mount")
     def test_best_checkpoint_that_cannot_be_saved(self):
         """The best one is the best of those that were saved."""
         self.config(model=MODEL, data={"validation_split_percentage": 20}, training={
-            "max_steps": 8, "save_steps": 4, "eval_strategy": "steps", "eval_steps": 4, "load_best_model_at_end": True,
-            "save_total_limit": 1})
-        # The loss falls, so that step 8 has the best evaluation.
-        run = self.run_with_mounts("mkdir -p disk/checkpoint-8 && mount -t tmpfs tmpfs disk/checkpoint-8 && "
-                                   f"{PROGRAM} train config.json --set training.checkpoint_dir=disk")
+            "max_steps": 200, "save_steps": 100, "eval_strategy": "steps", "eval_steps": 100,
+            "load_best_model_at_end": True, "learning_rate": 1e-5, "save_total_limit": 1, "checkpoint_dir": "disk"})
+        # The loss falls, so that the last step has the best evaluation. Its name is taken once the run has begun.
+        run = self.run_with_mounts(f"{PROGRAM} train config.json & run=$!; until [ -s out/metrics.jsonl ]; do sleep 0.02; "
+                                   "done; mkdir disk/checkpoint-200; mount -t tmpfs tmpfs disk/checkpoint-200; wait $run")
         self.assertEqual(run.returncode, 1, run.stdout + run.stderr)
         losses = [line["eval_loss"] for line in self.metrics() if "eval_loss" in line]
         self.assertLess(losses[1], losses[0])
-        self.assertIn("checkpoint-8 was not saved", run.stdout)
-        self.assertIn("the best model is that of disk/checkpoint-4", run.stdout)
+        self.assertIn("checkpoint-200 was not saved", run.stdout)
+        self.assertIn("the best model is that of disk/checkpoint-100", run.stdout)
         self.assertEqual((self.dir / "out/model.safetensors").read_bytes(),
-                         (self.dir / "disk/checkpoint-4/model.safetensors").read_bytes())
+                         (self.dir / "disk/checkpoint-100/model.safetensors").read_bytes())
 
 
 if __name__ == "__main__":

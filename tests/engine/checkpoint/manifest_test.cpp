@@ -1,4 +1,5 @@
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "core/error.h"
 #include "engine/checkpoint/piece_files.h"
@@ -189,6 +190,7 @@ TEST_CASE("the state of a run is read as it was written") {
   TrainerState state{.step = 12, .total_steps = 40, .epoch = 1.5, .samples = 96, .tokens = 1536, .updates = 11};
   state.loss_scaler = LossScaler::State{.scale = 1024, .step = 12, .last_overflow = 3, .hysteresis = 1, .skipped = 1};
   state.best = BestEvaluation{2.25, 10, "out/checkpoint-10"};
+  state.best_of = {{"metric", "eval_loss"}};
   state.curve = {{"/training/seed", 42}};
   state.log_history.push_back({{"step", 4}, {"loss", 3.5}});
   state.logged_loss = 0.1;
@@ -200,10 +202,37 @@ TEST_CASE("the state of a run is read as it was written") {
   CHECK(again.updates == 11);
   CHECK(again.loss_scaler == state.loss_scaler);
   CHECK(again.best == state.best);
+  CHECK(again.best_of == state.best_of);
   CHECK(again.curve == state.curve);
   CHECK(again.log_history == state.log_history);
   CHECK(again.logged_loss == state.logged_loss);
   CHECK_THROWS_AS(parse_trainer_state("{\"global_step\": 3}", "t"), DataError);
+}
+
+// transformers' TrainerState.load_from_json fails on others.
+TEST_CASE("the state of a run has the keys of transformers alone") {
+  const std::set<std::string> known = {"best_global_step",
+                                       "best_metric",
+                                       "best_model_checkpoint",
+                                       "epoch",
+                                       "eval_steps",
+                                       "global_step",
+                                       "is_hyper_param_search",
+                                       "is_local_process_zero",
+                                       "is_world_process_zero",
+                                       "log_history",
+                                       "logging_steps",
+                                       "max_steps",
+                                       "num_input_tokens_seen",
+                                       "num_train_epochs",
+                                       "save_steps",
+                                       "stateful_callbacks",
+                                       "total_flos",
+                                       "train_batch_size",
+                                       "trial_name",
+                                       "trial_params"};
+  const auto state = nlohmann::json::parse(trainer_state_text({}));
+  for (const auto& [key, value] : state.items()) CHECK(known.contains(key));
 }
 
 TEST_CASE("a state of a run that no run can have is refused by its key") {
@@ -220,14 +249,14 @@ TEST_CASE("a state of a run that no run can have is refused by its key") {
       {"/best_global_step", {-1, 13, nullptr}},
       {"/best_model_checkpoint", {7}},
       {"/log_history", {"text"}},
-      {"/shardline/samples", {-1, 1e300}},
-      {"/shardline/updates", {-1, 13}},
-      {"/shardline/logged_steps", {-1, 13}},
-      {"/shardline/loss_scaler/scale", {0, -1024}},
-      {"/shardline/loss_scaler/step", {-1, 1e300}},
-      {"/shardline/loss_scaler/last_overflow", {-2}},
-      {"/shardline/loss_scaler/hysteresis", {0, 1e300}},
-      {"/shardline/curve", {nlohmann::json::array({1})}}};
+      {"/stateful_callbacks/shardline/samples", {-1, 1e300}},
+      {"/stateful_callbacks/shardline/updates", {-1, 13}},
+      {"/stateful_callbacks/shardline/logged_steps", {-1, 13}},
+      {"/stateful_callbacks/shardline/loss_scaler/scale", {0, -1024}},
+      {"/stateful_callbacks/shardline/loss_scaler/step", {-1, 1e300}},
+      {"/stateful_callbacks/shardline/loss_scaler/last_overflow", {-2}},
+      {"/stateful_callbacks/shardline/loss_scaler/hysteresis", {0, 1e300}},
+      {"/stateful_callbacks/shardline/curve", {nlohmann::json::array({1})}}};
   for (const auto& [key, values] : hostile)
     for (const auto& value : values) {
       auto changed = nlohmann::json::parse(text);

@@ -82,6 +82,24 @@ TEST_CASE(
   });
 }
 
+TEST_CASE("older checkpoints are removed even if the newest one cannot be named") {
+  const ScratchDirectory scratch;
+  fs::create_directories(scratch / "newest/full");  // not a file
+  run_ranks(1, [&](CommunicatorPtr world) {
+    Run run({}, {}, world);
+    fill_parameters(run.config.model, run.model, 7, run.trainer.parameters());
+    const auto saver = run.saver(scratch.path(), /*keep=*/1);
+    for (const int step : {1, 2}) {
+      saver->start(step, {});
+      saver->finish();
+      CHECK_THAT(saver->take_failure(), Catch::Contains("was saved, but: ") && Catch::Contains("newest"));
+    }
+  });
+  const auto left = checkpoints_in(scratch.path());
+  REQUIRE(left.size() == 1);
+  CHECK(left.front().step == 2);
+}
+
 TEST_CASE("an attempt whose directory another one has claimed saves there no more") {
   const ScratchDirectory scratch;
   run_ranks(2, [&](CommunicatorPtr world) {

@@ -29,6 +29,24 @@ std::map<std::string, std::string> files_in(const fs::path& directory) {
   return files;
 }
 
+// Evaluates and saves after every fourth step. The loss falls, so the first evaluation has the largest one.
+json best_run(const RunFolder& folder, const std::string& output) {
+  return long_run(folder, output,
+                  {{"training",
+                    {{"save_steps", 4},
+                     {"eval_strategy", "steps"},
+                     {"eval_steps", 4},
+                     {"greater_is_better", true},
+                     {"load_best_model_at_end", true}}},
+                   {"data", {{"validation_split_percentage", 10}}}});
+}
+
+std::vector<int64_t> steps_in(const fs::path& directory) {
+  std::vector<int64_t> steps;
+  for (const auto& place : checkpoints_in(directory)) steps.push_back(place.step);
+  return steps;
+}
+
 }  // namespace
 
 TEST_CASE("a run that continues on the same layout has the bits of one that was never stopped") {
@@ -260,6 +278,135 @@ TEST_CASE(
                                                              Contains("differ from their checksum") &&
                                                              Contains("so the last weights become the model"));
   CHECK(file_bytes(out / "model.safetensors") == file_bytes(out / "checkpoint-20/model.safetensors"));
+}
+
+TEST_CASE("a run that continues a checkpoint from elsewhere takes nothing of another run for its own") {
+  const RunFolder folder("resume-elsewhere");
+  json other = long_run(folder, "other", {{"training", {{"save_steps", 5}}}});
+  train(other);
+  train(long_run(folder, "base"));
+  json file = resumed(long_run(folder, "mine", {{"training", {{"checkpoint_dir", folder / "other"}}}}),
+                      folder / "base/checkpoint-13", folder / "mine");
+  CHECK_THAT(message_of<ConfigError>([&] { train(file); }), Contains("has checkpoints already"));
+  CHECK(steps_in(folder / "other") == std::vector<int64_t>{20, 15, 10, 5});
+
+  other["training"].merge_patch({{"resume_from_checkpoint", folder / "base/checkpoint-13"},
+                                 {"overwrite_output_dir", true},
+                                 {"save_total_limit", 1}});
+  CHECK_THAT(train(other), Contains("note: 4 checkpoints in") && Contains("got the ending .superseded"));
+  CHECK(steps_in(folder / "other") == std::vector<int64_t>{20});
+  for (const int step : {5, 10, 15, 20})
+    CHECK(fs::exists(folder / cat("other/checkpoint-", step, ".superseded/manifest.json")));
+  CHECK(metrics_of(folder / "other").front()["step"] == 14);
+}
+
+TEST_CASE("directories of other programs with the names of checkpoints are kept and reported") {
+  const RunFolder folder("resume-strangers");
+  json file = long_run(folder, "out", {{"training", {{"save_steps", 5}}}});
+  const auto put_stranger = [&](int step) {
+    fs::create_directories(folder / cat("out/checkpoint-", step));
+    std::ofstream(folder / cat("out/checkpoint-", step, "/pytorch_model.bin")) << "weights of another program";
+  };
+  put_stranger(15);
+  CHECK_THAT(message_of<ConfigError>([&] { train(file); }), Contains("is not empty"));
+  file["training"]["resume_from_checkpoint"] = "auto";
+  CHECK_THAT(message_of<DataError>([&] { train(file); }), Contains("checkpoint-15") && Contains("no manifest.json"));
+  CHECK(fs::exists(folder / "out/checkpoint-15/pytorch_model.bin"));
+  file["training"]["overwrite_output_dir"] = true;
+  file["training"].erase("resume_from_checkpoint");
+  CHECK_THAT(train(file), Contains("note: 1 checkpoint in"));
+  CHECK(fs::exists(folder / "out/checkpoint-15.superseded/pytorch_model.bin"));
+
+  // Beside checkpoints of the run, also where the run saves its own later.
+  file["training"].erase("overwrite_output_dir");
+  file["training"]["resume_from_checkpoint"] = "auto";
+  fs::remove_all(folder / "out/checkpoint-15");
+  fs::remove_all(folder / "out/checkpoint-20");
+  put_stranger(15);
+  CHECK_THAT(train(file),
+             Contains("warning: ") && Contains("checkpoint-15 is left out") && Contains("checkpoint-10 after step 10"));
+  CHECK(fs::exists(folder / "out/checkpoint-15.superseded-2/pytorch_model.bin"));
+  CHECK(steps_in(folder / "out") == std::vector<int64_t>{20, 15, 10, 5});
+}
+
+TEST_CASE("the best evaluation so far counts only if it has a checkpoint and can be compared") {
+  const RunFolder folder("resume-best-before");
+  const json file = best_run(folder, "out");
+  train(file);
+  const fs::path out = folder / "out";
+  const json state = json::parse(file_bytes(out / "checkpoint-16/trainer_state.json"));
+  REQUIRE(state["best_global_step"] == 4);
+  const auto continue_with = [&](const json& training) {
+    json again = file;
+    again["training"]["resume_from_checkpoint"] = out / "checkpoint-16";
+    again["training"].merge_patch(training);
+    return train(again);
+  };
+  CHECK_THAT(continue_with(json::object()),
+             Contains("the best model is that of") && Contains("checkpoint-4") && !Contains("does not count any more"));
+  SECTION("another direction") {
+    CHECK_THAT(continue_with({{"greater_is_better", false}}),
+               Contains("after step 4, does not count any more, because evaluations are compared by"));
+    CHECK(json::parse(file_bytes(out / "checkpoint-20/trainer_state.json"))["best_global_step"] == 20);
+  }
+  SECTION("another metric") {
+    CHECK_THAT(continue_with({{"metric_for_best_model", "perplexity"}}), Contains("does not count any more"));
+  }
+  SECTION("its checkpoint is gone") {
+    fs::remove_all(out / "checkpoint-4");
+    const std::string said = continue_with(json::object());
+    CHECK_THAT(said, Contains("does not count any more, because") && Contains("has no checkpoint-4"));
+    CHECK_THAT(said, Contains("the best model is that of") && Contains("checkpoint-20"));
+  }
+  SECTION("its checkpoint is elsewhere") {
+    json again = resumed(file, out / "checkpoint-4", folder / "more");
+    CHECK_THAT(train(again), Contains("does not count any more"));
+    CHECK(json::parse(file_bytes(folder / "more/checkpoint-20/trainer_state.json"))["best_global_step"] == 8);
+  }
+}
+
+TEST_CASE("what a run continues with is clear from its messages") {
+  const RunFolder folder("resume-messages");
+  json file = long_run(folder, "out", {{"training", {{"checkpoint_dir", folder / "saved"}}}});
+  CHECK_THAT(train(file), Contains(cat("saved ", folder / "saved/checkpoint-13")));
+  json again = file;
+  CHECK_THAT(message_of<ConfigError>([&] { train(again); }), Contains("has checkpoints already"));
+  again["training"]["resume_from_checkpoint"] = true;
+  CHECK_THAT(train(again),
+             Contains("nothing is left to train") && Contains("weights of " + folder / "saved/checkpoint-20"));
+
+  // Forgotten, the run would start with step 1.
+  again["training"].erase("checkpoint_dir");
+  again["training"]["resume_from_checkpoint"] = "auto";
+  const auto before = files_in(folder / "out");
+  CHECK_THAT(message_of<ConfigError>([&] { train(again); }),
+             Contains("/training/checkpoint_dir: ") && Contains("set checkpoint_dir to " + folder / "saved"));
+  CHECK(files_in(folder / "out") == before);
+
+  again = long_run(folder, "new");
+  again["training"]["resume_from_checkpoint"] = "auto";
+  CHECK_THAT(train(again), Contains("has no checkpoint, so the run starts with step 1"));
+  again["training"].erase("resume_from_checkpoint");
+  CHECK_THAT(message_of<ConfigError>([&] { train(again); }), Contains("resume_from_checkpoint true"));
+  const auto refusal_of = [&](const std::string& path) {
+    again["training"]["resume_from_checkpoint"] = path;
+    return message_of<ConfigError>([&] { train(again); });
+  };
+  CHECK_THAT(refusal_of(folder / "new"),
+             Contains("contains checkpoints and is not one itself; name " + folder / "new/checkpoint-20"));
+  CHECK_THAT(refusal_of("checkpoint-13"), Contains("does not exist; name " + folder / "new/checkpoint-13"));
+  fs::create_directory(folder / "empty");
+  CHECK_THAT(refusal_of(folder / "empty"), Contains("has no manifest.json; name the directory of a checkpoint"));
+  again["training"]["optim"] = "adafactor";
+  CHECK_THAT(refusal_of(folder / "new/checkpoint-13"),
+             Contains("/training/optim: ") && !Contains("resume_with_changes"));
+  again = long_run(folder, "new");
+  again["model"]["config"]["attn_pdrop"] = 0.2;
+  const std::string refusal = message_of<ConfigError>([&] {
+    again["training"]["resume_from_checkpoint"] = folder / "new/checkpoint-13";
+    train(again);
+  });
+  CHECK_THAT(refusal, Contains("/model/config/attn_pdrop: 0.1 in the checkpoint, 0.2 now") && !Contains("n_embd"));
 }
 
 }  // namespace shardline::run_checkpoints_test

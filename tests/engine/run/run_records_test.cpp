@@ -67,7 +67,7 @@ TEST_CASE("records that cannot be written are reported once, do not end the run,
   CHECK(metrics() == first);
   step(4);
   CHECK(lines(metrics(), "\"step\":4").size() + first.size() == metrics().size());
-  CHECK_THAT(records.gaps(), Contains("metrics.jsonl: 2 records could not be written, first:") &&
+  CHECK_THAT(records.gaps(), Contains("metrics.jsonl: 2 could not be written, first:") &&
                                  Contains("TensorBoard events: 2 records") && Contains("File too large"));
   CHECK_THAT(lines(out.str(), "warning: metrics.jsonl"), Contains("the run continues"));
   const std::string warnings = lines(out.str(), "warning: ");
@@ -78,7 +78,7 @@ TEST_CASE("records that cannot be written are reported once, do not end the run,
   for (const char* reason : {"one reason", "another reason"})
     records.attempt(
         "checkpoints", [&] { throw RunError(reason); }, RunRecords::Shown::each);
-  CHECK_THAT(records.gaps(), Contains("checkpoints: 2 records could not be written, first: one reason"));
+  CHECK_THAT(records.gaps(), Contains("checkpoints: 2 could not be written, first: one reason"));
   CHECK_THAT(lines(out.str(), "warning: checkpoints"), Contains("one reason") && Contains("another reason"));
 }
 

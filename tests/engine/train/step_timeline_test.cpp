@@ -77,7 +77,7 @@ TEST_CASE("step timelines: a file that cannot be written is a gap, and no rank w
     StepTimelines timelines(config, plan, context, run);
     timelines.begin(1);
     timelines.finish(1, {.start = 1, .end = 2});
-    EXPECT((run.gaps().find("timeline: 1 record could not be written") == 0) == (world->rank() == 0), run.gaps());
+    EXPECT((run.gaps().find("timeline: 1 could not be written") == 0) == (world->rank() == 0), run.gaps());
   });
 }
 

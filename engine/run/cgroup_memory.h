@@ -1,0 +1,18 @@
+// The memory limits that containers, Slurm and systemd set: those of the control groups of this process (version 1 and
+// 2; see Linux's Documentation/admin-guide/cgroup-v2.rst).
+#pragma once
+#include <filesystem>
+#include <limits>
+
+namespace shardline {
+
+struct CgroupMemory {
+  double limit = std::numeric_limits<double>::infinity();  // bytes: the lowest one of the group and its ancestors
+  // Bytes until one of these limits is reached, when caches of files have been dropped.
+  double available = std::numeric_limits<double>::infinity();
+};
+
+// Without limits where there are no control groups, or where they cannot be read. root: instead of "/", for tests.
+CgroupMemory cgroup_memory(const std::filesystem::path& root = "/");
+
+}  // namespace shardline
