@@ -45,6 +45,8 @@ ResumeSource resume_source(const TrainingOptions& training) {
   if (value.is_null() || value == false) return {};
   if (value == true) return {ResumeSource::Kind::newest, ""};
   if (value == "auto") return {ResumeSource::Kind::newest_or_fresh, ""};
+  if (value == "true" || value == "True")
+    throw ConfigError(cat(value.dump(), " would name a directory; use true without quotes for the newest checkpoint"));
   if (value.is_string() && !value.get<std::string>().empty())
     return {ResumeSource::Kind::path, value.get<std::string>()};
   throw ConfigError(

@@ -46,7 +46,7 @@ TEST_CASE("a snapshot needs no memory besides what it states") {
     CHECK(taken == snapshot.blocks().size());
     const MemoryTotals totals = memory_totals();
     CHECK(totals.peak_live - totals.live <= kBlockBytes / 4);  // small messages of barriers
-    world->barrier({.what = "test"});  // nobody frees what is counted
+    world->barrier({.what = "test"});                          // nobody frees what is counted
   });
   CHECK((exchanging > 0) == (grid.ranks > 1 && grid.smp != json::object()));
 }

@@ -32,4 +32,11 @@ TEST_CASE("each checkpoint has an evaluation if the best one is to be found") {
   CHECK_THROWS_AS(check_evaluated_saves(training, 20), ConfigError);
 }
 
+TEST_CASE("true in quotes is not a checkpoint's name") {
+  for (const char* text : {"true", "True"})
+    CHECK_THAT(mistake_in({{"resume_from_checkpoint", text}}), Contains("use true without quotes"));
+  for (const json& value : {json(true), json("auto"), json("out/checkpoint-5")})
+    CHECK_THAT(mistake_in({{"resume_from_checkpoint", value}}), !Contains("resume_from_checkpoint"));
+}
+
 }  // namespace shardline::saving_rules_test
