@@ -38,15 +38,13 @@ std::string named_checkpoint(const std::string& path) {
 std::string no_checkpoint_at(const std::string& path, const std::string& directory) {
   std::error_code ignored;
   const auto inside = checkpoints_in(path);
-  const std::string of_run = file_in(directory, path);
   const std::string problem = !inside.empty()             ? "contains checkpoints and is not one itself"
                               : fs::exists(path, ignored) ? cat("has no ", kManifestFile)
                                                           : "does not exist";
-  const std::string advice = !inside.empty()              ? "name " + inside.front().path.string()
-                             : !places_of(of_run).empty() ? "name " + of_run
-                                                          : "name the directory of a checkpoint, such as " +
-                                                                file_in(directory, checkpoint_name(500));
-  return cat("/training/resume_from_checkpoint: ", path, " ", problem, "; ", advice);
+  const std::string example = inside.empty()
+                                  ? "the directory of a checkpoint, such as " + file_in(directory, checkpoint_name(500))
+                                  : inside.front().path.string();
+  return cat("/training/resume_from_checkpoint: ", path, " ", problem, "; name ", example);
 }
 
 // Collective: completes the checkpoint at `path` in all stores, or throws.
@@ -75,7 +73,7 @@ std::map<std::string, std::string> files_of_all(const RunCheckpointsParts& parts
 
 void check_resume(const Config& config) {
   if (used_hosts(config) > 1) return;
-  const ResumeSource source = resume_source(config.training);
+  const ResumeSource source = resume_source(config);
   const std::string directory = checkpoint_directory(config);
   if (source.kind == ResumeSource::Kind::newest && checkpoints_in(directory).empty() && strangers_in(directory).empty())
     throw ConfigError(no_checkpoint(directory));
@@ -84,7 +82,7 @@ void check_resume(const Config& config) {
 }
 
 std::optional<ResumePoint> find_resume_point(const Config& config, const Stores& stores, RankContext& context) {
-  const ResumeSource source = resume_source(config.training);
+  const ResumeSource source = resume_source(config);
   if (source.kind == ResumeSource::Kind::fresh) return {};
   std::optional<std::string> path;
   if (source.kind == ResumeSource::Kind::path) {

@@ -99,13 +99,13 @@ class Attempts {
 
  private:
   bool continues() const {
-    const auto source = resume_source(config_.training).kind;
+    const auto source = resume_source(config_).kind;
     return has_saved_ || source == ResumeSource::Kind::newest || source == ResumeSource::Kind::newest_or_fresh;
   }
 
   // Until this job has saved a checkpoint, those in the directory may be of another run, which it replaces.
   std::vector<std::string> settings_to_continue() const {
-    const bool fresh = resume_source(config_.training).kind == ResumeSource::Kind::fresh;
+    const bool fresh = resume_source(config_).kind == ResumeSource::Kind::fresh;
     if (has_saved_ || (fresh && !config_.training.overwrite_output_dir))
       return {"training.resume_from_checkpoint=auto"};
     return {};

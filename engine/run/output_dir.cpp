@@ -174,7 +174,7 @@ void check_sources(const Config& config, const fs::path& dir) {
   if (config.smp.pipeline.is_file()) sources.push_back(config.smp.pipeline.path);
   for (const auto& data : {config.data.train, config.data.validation})
     sources.insert(sources.end(), data.begin(), data.end());
-  if (const auto source = resume_source(config.training); source.kind == ResumeSource::Kind::path)
+  if (const auto source = resume_source(config); source.kind == ResumeSource::Kind::path)
     sources.push_back(source.path);
   auto replaced = replaced_by_run(dir);
   for (const auto& path : replaced_checkpoints(config)) replaced.push_back(path);
@@ -204,7 +204,7 @@ void check_new_directory(const fs::path& dir) {
 // Whether the run may find files of its own there: those that it continues, or those of an attempt that ended before
 // its first checkpoint.
 bool continues(const Config& config, const fs::path& dir) {
-  const auto source = resume_source(config.training);
+  const auto source = resume_source(config);
   if (source.kind == ResumeSource::Kind::fresh) return false;
   if (!fs::exists(dir / "config.resolved.json")) return holds_checkpoints_alone(dir);
   const bool has_checkpoints = !checkpoints_in(checkpoint_directory(config)).empty();
@@ -225,7 +225,7 @@ std::optional<std::string> earlier_checkpoint_directory(const fs::path& dir) {
 
 // A run that looks for checkpoints in another directory than the one that saved them would start anew unnoticed.
 void check_earlier_checkpoints(const Config& config, const fs::path& dir) {
-  if (resume_source(config.training).kind != ResumeSource::Kind::newest_or_fresh) return;
+  if (resume_source(config).kind != ResumeSource::Kind::newest_or_fresh) return;
   const std::string directory = checkpoint_directory(config);
   const auto earlier = earlier_checkpoint_directory(dir);
   std::error_code ignored;
@@ -409,7 +409,7 @@ OutputLock lock_checkpoint_directory(const Config& config) {
 }
 
 bool continues_in_place(const Config& config) {
-  const auto source = resume_source(config.training);
+  const auto source = resume_source(config);
   return source.kind != ResumeSource::Kind::fresh &&
          (source.kind != ResumeSource::Kind::path || is_at_or_below(source.path, checkpoint_directory(config)));
 }

@@ -279,7 +279,8 @@ std::vector<Key> saving_keys() {
                "Ours: directory of the checkpoints; unset: output_dir."),
       honoured(
           "resume_from_checkpoint", training_section, &Training::resume_from_checkpoint, or_null(json_any()),
-          "Continue a run: the directory of a checkpoint; `true`: the newest one in checkpoint_dir that is intact; "
+          "Continue a run: the directory of a checkpoint, or its name in checkpoint_dir, such as `\"checkpoint-500\"`; "
+          "`true`: the newest one in checkpoint_dir that is intact; "
           "`\"auto\"`: the same, or from the start if there is none. The layout may differ from that of the run "
           "that saved it. See [checkpoints](checkpoints.md)."),
       honoured("resume_with_changes", training_section, &Training::resume_with_changes, json_boolean(),

@@ -162,7 +162,7 @@ const std::vector<Need>& needs() {
       {"training.greater_is_better", without_best},
       {"training.resume_with_changes",
        [](const Run& run) {
-         return when(resume_source(run.training()).kind == ResumeSource::Kind::fresh, "without resume_from_checkpoint");
+         return when(resume_source(run.config).kind == ResumeSource::Kind::fresh, "without resume_from_checkpoint");
        }},
       {"training.adam_beta1", without_adam},
       {"training.adam_beta2", without_adam},

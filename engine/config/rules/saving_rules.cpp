@@ -28,6 +28,20 @@ void check_best(const Config& config, const Complaint& complain) {
                     [&](const std::string& rule, const std::string& advice) { complain(key, rule, advice); });
 }
 
+// Throws ConfigError("RULE; ADVICE").
+ResumeSource written_source(const TrainingOptions& training) {
+  const auto& value = training.resume_from_checkpoint;
+  if (value.is_null() || value == false) return {};
+  if (value == true) return {ResumeSource::Kind::newest, ""};
+  if (value == "auto") return {ResumeSource::Kind::newest_or_fresh, ""};
+  if (value == "true" || value == "True")
+    throw ConfigError(cat(value.dump(), " would name a directory; use true without quotes for the newest checkpoint"));
+  if (value.is_string() && !value.get<std::string>().empty())
+    return {ResumeSource::Kind::path, value.get<std::string>()};
+  throw ConfigError(
+      "must be true, \"auto\" or the directory of a checkpoint; leave it out to start from the beginning");
+}
+
 }  // namespace
 
 void check_evaluated_saves(const TrainingOptions& t, int64_t total_steps) {
@@ -40,17 +54,13 @@ void check_evaluated_saves(const TrainingOptions& t, int64_t total_steps) {
                         std::max<int64_t>(1, (saves + evaluations / 2) / evaluations) * evaluations));
 }
 
-ResumeSource resume_source(const TrainingOptions& training) {
-  const auto& value = training.resume_from_checkpoint;
-  if (value.is_null() || value == false) return {};
-  if (value == true) return {ResumeSource::Kind::newest, ""};
-  if (value == "auto") return {ResumeSource::Kind::newest_or_fresh, ""};
-  if (value == "true" || value == "True")
-    throw ConfigError(cat(value.dump(), " would name a directory; use true without quotes for the newest checkpoint"));
-  if (value.is_string() && !value.get<std::string>().empty())
-    return {ResumeSource::Kind::path, value.get<std::string>()};
-  throw ConfigError(
-      "must be true, \"auto\" or the directory of a checkpoint; leave it out to start from the beginning");
+ResumeSource resume_source(const Config& config) {
+  ResumeSource source = written_source(config.training);
+  const std::string prefix = "checkpoint-";
+  if (source.path.starts_with(prefix) && source.path.size() > prefix.size() &&
+      source.path.find_first_not_of("0123456789", prefix.size()) == std::string::npos)
+    source.path = checkpoint_directory(config) + "/" + source.path;
+  return source;
 }
 
 std::string checkpoint_directory(const Config& config) {
@@ -90,7 +100,7 @@ bool looks_for_best(const TrainingOptions& training) {
 
 void check_saving(const Config& config, const Complaint& complain) {
   const TrainingOptions& t = config.training;
-  report_mistakes([&] { resume_source(t); },
+  report_mistakes([&] { written_source(t); },
                   [&](const std::string& rule, const std::string& advice) {
                     complain("training.resume_from_checkpoint", rule, advice);
                   });

@@ -13,8 +13,9 @@ struct ResumeSource {
   enum class Kind { fresh, newest, newest_or_fresh, path } kind = Kind::fresh;
   std::string path;
 };
-// Throws ConfigError("RULE; ADVICE").
-ResumeSource resume_source(const TrainingOptions& training);
+// training.resume_from_checkpoint; a bare name such as "checkpoint-500", which SageMaker's library calls a tag, is one
+// in checkpoint_directory().
+ResumeSource resume_source(const Config& config);
 
 // training.checkpoint_dir, or else output_dir.
 std::string checkpoint_directory(const Config& config);

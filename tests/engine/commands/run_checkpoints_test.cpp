@@ -213,16 +213,8 @@ TEST_CASE("a run that is refused changes nothing") {
 
 TEST_CASE("the best checkpoint stays and becomes the model") {
   const RunFolder folder("resume-best");
-  // The loss falls, so the first evaluation has the largest one.
-  json file = long_run(folder, "out",
-                       {{"training",
-                         {{"save_steps", 4},
-                          {"eval_strategy", "steps"},
-                          {"eval_steps", 4},
-                          {"save_total_limit", 2},
-                          {"greater_is_better", true},
-                          {"load_best_model_at_end", true}}},
-                        {"data", {{"validation_split_percentage", 10}}}});
+  json file = best_run(folder, "out");
+  file["training"]["save_total_limit"] = 2;
   CHECK_THAT(train(file), Contains("the best model is that of"));
   std::vector<int64_t> kept;
   for (const auto& place : checkpoints_in(folder / "out")) kept.push_back(place.step);
@@ -258,14 +250,7 @@ TEST_CASE("a share of the steps that gives checkpoints without evaluations is re
 TEST_CASE(
     "a best checkpoint that is damaged by the end of the run is reported, and the last weights become the model") {
   const RunFolder folder("resume-damaged-best");
-  json file = long_run(folder, "out",
-                       {{"training",
-                         {{"save_steps", 4},
-                          {"eval_strategy", "steps"},
-                          {"eval_steps", 4},
-                          {"greater_is_better", true},
-                          {"load_best_model_at_end", true}}},
-                        {"data", {{"validation_split_percentage", 10}}}});
+  json file = best_run(folder, "out");
   train(file);
   const fs::path out = folder / "out";
   const std::string best = json::parse(file_bytes(out / "checkpoint-20/trainer_state.json"))["best_model_checkpoint"];
@@ -394,7 +379,9 @@ TEST_CASE("what a run continues with is clear from its messages") {
   };
   CHECK_THAT(refusal_of(folder / "new"),
              Contains("contains checkpoints and is not one itself; name " + folder / "new/checkpoint-20"));
-  CHECK_THAT(refusal_of("checkpoint-13"), Contains("does not exist; name " + folder / "new/checkpoint-13"));
+  CHECK_THAT(refusal_of("checkpoint-7"), Contains(folder / "new/checkpoint-7" + " does not exist; name the directory"));
+  again["training"]["resume_from_checkpoint"] = "checkpoint-13";  // a bare name is one in the directory of checkpoints
+  CHECK_THAT(train(again), Contains("continues " + folder / "new/checkpoint-13"));
   fs::create_directory(folder / "empty");
   CHECK_THAT(refusal_of(folder / "empty"), Contains("has no manifest.json; name the directory of a checkpoint"));
   again["training"]["optim"] = "adafactor";
