@@ -309,6 +309,7 @@ void train(const Config& config, RankContext& context, JobParts& parts) {
     enter_phase(RunPhase::saved);
   };
   save_model();
+  std::string model = config.training.load_best_model_at_end ? "the model of the last step" : "the model";
   try {
     if (context.first()) remove_previous_model(config);
     if (is_evaluated(steps) && first <= steps) evaluate(steps);
@@ -316,8 +317,11 @@ void train(const Config& config, RankContext& context, JobParts& parts) {
     checkpoints.finish();
     if (config.training.load_best_model_at_end) {
       if (const auto best = checkpoints.best_checkpoint(); !best.empty()) {
-        load_checkpoint_parameters(best, parts, trainer.parameters(), show);
-        save_model();
+        if (fs::path(best).filename() != checkpoint_name(steps)) {
+          load_checkpoint_parameters(best, parts, trainer.parameters(), show);
+          save_model();
+        }
+        model = "the best model";
         if (context.out) *context.out << "the best model is that of " << best << std::endl;
       }
     }
@@ -329,7 +333,7 @@ void train(const Config& config, RankContext& context, JobParts& parts) {
     if (const auto gaps = records.gaps(); !gaps.empty()) throw RunError(gaps);
   } catch (const std::exception& error) {
     if (run_phase() != RunPhase::saved) throw;
-    throw RunError(cat("the model is saved in ", config.output_dir, ", but: ", error.what()));
+    throw RunError(cat(model, " is saved in ", config.output_dir, ", but: ", error.what()));
   }
   if (!context.out) return;
   remove_stop_file(config);  // a request that came too late
