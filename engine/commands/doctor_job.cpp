@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -45,8 +46,23 @@ JobRecords job_in(const std::string& output_dir, const fs::path& folder) {
   return read_job_records(folder, last_beat(read_job_records(folder, false)) > last_beat(job));
 }
 
-std::string text_of(const Diagnosis& diagnosis) {
-  return cat(situations_text(diagnosis, kEveryRank), verdict(diagnosis), '\n');
+struct Found {
+  std::string text;
+  nlohmann::json json;
+};
+
+Found found_in(const JobRecords& job) {
+  const Diagnosis diagnosis = diagnose(job);
+  return {cat(situations_text(diagnosis, kEveryRank), verdict(diagnosis), '\n'), diagnosis_json(diagnosis)};
+}
+
+// If the records of one run cannot be read, those of another one still count.
+Found found_or_why_not(const std::function<JobRecords()>& read) {
+  try {
+    return found_in(read());
+  } catch (const RunError& error) {
+    return {cat(error.what(), '\n'), {{"error", error.what()}}};
+  }
 }
 
 }  // namespace
@@ -56,23 +72,17 @@ std::string doctor_text(const std::string& output_dir, bool json) {
   const bool has_previous = fs::is_directory(previous), has_new = fs::is_directory(folder);
   if (!has_new && !has_previous)
     throw ConfigError(cat(folder.string(), " is not a folder; give the output_dir of a training run"));
-  const auto of_previous = [&] { return diagnose(read_job_records(previous, /*runs=*/false)); };
-  const Diagnosis last = has_new ? diagnose(job_in(output_dir, folder)) : of_previous();
-  nlohmann::json all = diagnosis_json(last);
-  std::string earlier;
-  if (has_new && has_previous) try {
-      const Diagnosis found = of_previous();
-      all["earlier_run"] = diagnosis_json(found);
-      earlier = text_of(found);
-    } catch (const RunError& error) {  // the last run's records are more important
-      all["earlier_run"] = {{"error", error.what()}};
-      earlier = cat("  ", error.what(), '\n');
-    }
-  if (json) return all.dump(2) + '\n';
-  if (earlier.empty()) return text_of(last);
-  return cat("an earlier run, whose records are kept until another one begins its steps:\n", earlier,
-             "the last run, which ", last.is_running ? "has not begun its steps:\n" : "ended before its first step:\n",
-             text_of(last));
+  if (!has_new || !has_previous) {
+    const Found only = found_in(has_new ? job_in(output_dir, folder) : read_job_records(previous, /*runs=*/false));
+    return json ? only.json.dump(2) + '\n' : only.text;
+  }
+  const Found earlier = found_or_why_not([&] { return read_job_records(previous, /*runs=*/false); });
+  Found last = found_or_why_not([&] { return job_in(output_dir, folder); });
+  const bool runs = last.json.value("running", false);
+  last.json["earlier_run"] = earlier.json;
+  if (json) return last.json.dump(2) + '\n';
+  return cat("an earlier run, whose records are kept until another one begins its steps:\n", earlier.text,
+             "the last run, which ", runs ? "has not begun its steps:\n" : "ended before its first step:\n", last.text);
 }
 
 }  // namespace shardline

@@ -96,6 +96,10 @@ class Records(DoctorTest):
             text = self.expect(0, "doctor", "out").out
             self.assertIn(f"\n{crash['verdict']}\n", text)
             self.assertRegex(text, r"\nthe last run, which ended before its first step:\n")
+        # A refused run whose own records could not be made, for example on a full disk.
+        for file in (self.dir / "out/flight").glob("rank-*"):
+            file.write_bytes(b"")
+        self.expect(0, "doctor", "out", says=[f"\n{crash['verdict']}\n", "out/flight has only damaged records"])
         process = self.start("train", self.config(**sections, training=training))
         self.addCleanup(process.kill)
         step = max(self.checkpoints())

@@ -131,7 +131,9 @@ class Hosts(HostsTest):
 
     def test_doctor_with_the_records_of_each_host(self):
         """Those of one host say of whom records are missing; with the others' files the rank at fault is found."""
-        sections = self.sections("disk/out", training={"max_steps": 1000000, "save_on_each_node": True, "ddp_timeout": 5})
+        # The launcher's working directory is one that hosts share.
+        sections = self.sections(str(self.dir / "disk/out"), training={
+            "max_steps": 1000000, "save_on_each_node": True, "ddp_timeout": 5})
         del sections["training"]["checkpoint_dir"]
         folders = [host.disk / "out" for host in self.hosts]
         for _ in range(2):  # the second run's records replace those of the first one on both hosts
