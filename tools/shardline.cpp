@@ -162,7 +162,7 @@ std::string run_plan(CommandLine& line) {
 }
 
 void print_flights(const std::filesystem::path& output_dir) {
-  const auto folder = output_dir / "flight";
+  const auto folder = flight_folder(output_dir);
   if (!std::filesystem::is_directory(folder))
     throw ConfigError(cat(folder.string(), " is not a folder; give the output_dir of a training run"));
   const FlightFiles newest = newest_flight_files(folder);
@@ -170,7 +170,7 @@ void print_flights(const std::filesystem::path& output_dir) {
     std::cout << path.filename().string() << '\n';
     print_flight(std::cout, file->records);
   }
-  std::cout << left_out_text(newest.left_out);
+  std::cout << left_out_text(newest.left_out, newest.damaged);
 }
 
 int run(int argc, char** argv) {

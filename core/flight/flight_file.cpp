@@ -18,12 +18,12 @@ namespace {
 constexpr uint32_t kMostRanks = 1 << 20;
 constexpr uint64_t kMostRingBytes = uint64_t{1} << 32;
 
-// Ends the text inside its field and replaces what a terminal might obey.
+// Ends the text inside its field and replaces what a terminal might obey, except this character.
 template <size_t n>
-void make_plain(char (&field)[n]) {
+void make_plain(char (&field)[n], char kept = '\0') {
   field[n - 1] = '\0';
   for (char* c = field; *c != '\0'; ++c)
-    if (*c < ' ' || *c > '~') *c = '?';
+    if ((*c < ' ' || *c > '~') && *c != kept) *c = '?';
 }
 
 // Leaves room for differences.
@@ -147,10 +147,10 @@ FlightFile read_flight_file(const std::string& path) {
   for (auto& entry : table_of<flight::Rank>(bytes, offsets.ranks, header.ranks)) {
     make_plain(entry.place);
     make_plain(entry.before_gap);
-    make_plain(entry.reason);
+    make_plain(entry.reason, '\n');
     make_time(entry.end_ns);
     if (!in_ring.contains(entry.waits_for.ticket)) file.records.push_back(entry.waits_for);
-    const bool known = entry.end >= FlightEnd::none && entry.end <= FlightEnd::gave_up;
+    const bool known = entry.end >= FlightEnd::none && entry.end <= FlightEnd::cut_off;
     file.ranks.push_back({.rank = rank++,
                           .place = entry.place,
                           .before_gap = entry.before_gap,

@@ -17,7 +17,7 @@ struct FlightFile {
     FlightPlace place, before_gap;
     FlightEnd end = FlightEnd::none;
     int64_t end_ns = 0;
-    std::string reason;
+    std::string reason;  // may have several lines
   };
 
   std::string host;

@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstring>
 #include <new>
+#include <utility>
 
 #include "core/error.h"
 #include "core/flight/flight_layout.h"
@@ -46,6 +47,12 @@ flight::Header header_of(const FlightRing::Options& options) {
 
 FlightStream stream_of(std::string_view op) {
   return op == "send" ? FlightStream::send : op == "recv" ? FlightStream::recv : FlightStream::collective;
+}
+
+// The begin of a text that is too long, with a mark that says so.
+std::string shortened(const std::string& text, size_t most) {
+  const std::string mark = " ...";
+  return text.substr(0, most - mark.size()) + mark;
 }
 
 thread_local FlightPlace place_of_thread;
@@ -253,8 +260,13 @@ void FlightRing::end_rank(int rank, FlightEnd end, const std::string& reason) {
   flight::Rank* const entry = tables_->rank(rank);
   if (entry == nullptr || entry->end != FlightEnd::none) return;
   entry->end_ns = now_ns();
-  fill_text(entry->reason, reason);
+  fill_text(entry->reason, reason.size() < sizeof entry->reason ? reason : shortened(reason, sizeof entry->reason - 1));
   std::atomic_ref(entry->end).store(end, std::memory_order_release);
+}
+
+void FlightRing::end_ranks(FlightEnd end, const std::string& reason) {
+  const flight::Header& header = tables_->header;
+  for (int place = 0; std::cmp_less(place, header.ranks); ++place) end_rank(header.first_rank + place, end, reason);
 }
 
 void FlightRing::beat() {

@@ -50,8 +50,10 @@ class FlightRing {
 
   // Records the place of a rank of this process; does nothing for other ranks.
   void set_place(int rank, const FlightPlace& place);
-  // Records the end of a rank of this process. Only the first call for a rank has an effect.
+  // Records the end of a rank of this process, or of all of them. Only the first call for a rank has an effect. A
+  // reason that is too long for its field ends with " ...".
   void end_rank(int rank, FlightEnd end, const std::string& reason);
+  void end_ranks(FlightEnd end, const std::string& reason);
   // Records a sign of life of this process; its thread for messages calls this several times a second. A long gap
   // between two calls is kept, with the places of the ranks, so that a process that was stopped is recognized even if
   // it wakes up when its job ends.

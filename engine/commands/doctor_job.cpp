@@ -1,7 +1,12 @@
+#include <algorithm>
+#include <chrono>
 #include <filesystem>
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "core/error.h"
+#include "core/flight/flight_ring.h"
 #include "engine/commands/job.h"
 #include "engine/observe/doctor/diagnosis_text.h"
 #include "engine/observe/doctor/job_records.h"
@@ -10,10 +15,13 @@
 namespace shardline {
 namespace {
 
-constexpr int kEveryRank = 1 << 20;
+namespace fs = std::filesystem;
+using namespace std::chrono_literals;
 
-// The lock of its first rank says so, as far as the file system has locks.
-bool is_running(const std::string& output_dir) {
+constexpr int kEveryRank = 1 << 20;
+constexpr auto kRecent = 2s;  // of signs of life, which come several times a second
+
+bool is_locked(const std::string& output_dir) {
   try {
     check_not_in_use(output_dir, "/output_dir");
     return false;
@@ -22,15 +30,59 @@ bool is_running(const std::string& output_dir) {
   }
 }
 
+int64_t last_beat(const JobRecords& job) {
+  int64_t last = 0;
+  for (const auto& [rank, records] : job.ranks) last = std::max(last, records.file->beat_ns);
+  return last;
+}
+
+// The lock of the first rank says that the job runs, as far as this host sees it. Elsewhere signs of life arrive.
+JobRecords job_in(const std::string& output_dir, const fs::path& folder) {
+  if (is_locked(output_dir)) return read_job_records(folder, /*runs=*/true);
+  JobRecords job = read_job_records(folder, /*runs=*/false);
+  const std::chrono::nanoseconds now = std::chrono::system_clock::now().time_since_epoch();
+  if (last_beat(job) == 0 || now - std::chrono::nanoseconds(last_beat(job)) > kRecent) return job;
+  std::this_thread::sleep_for(std::chrono::milliseconds(2 * kFlightBeatMilliseconds));
+  return read_job_records(folder, last_beat(read_job_records(folder, false)) > last_beat(job));
+}
+
+struct Found {
+  std::string text;
+  nlohmann::json json;
+};
+
+Found found_in(const JobRecords& job) {
+  const Diagnosis diagnosis = diagnose(job);
+  return {cat(situations_text(diagnosis, kEveryRank), verdict(diagnosis), '\n'), diagnosis_json(diagnosis)};
+}
+
+// If the records of one run cannot be read, those of another one still count.
+Found found_or_why_not(const std::function<JobRecords()>& read) {
+  try {
+    return found_in(read());
+  } catch (const RunError& error) {
+    return {cat(error.what(), '\n'), {{"error", error.what()}}};
+  }
+}
+
 }  // namespace
 
 std::string doctor_text(const std::string& output_dir, bool json) {
-  const auto folder = flight_folder(output_dir);
-  if (!std::filesystem::is_directory(folder))
+  const fs::path folder = flight_folder(output_dir), previous = previous_flight_folder(output_dir);
+  const bool has_previous = fs::is_directory(previous), has_new = fs::is_directory(folder);
+  if (!has_new && !has_previous)
     throw ConfigError(cat(folder.string(), " is not a folder; give the output_dir of a training run"));
-  const Diagnosis diagnosis = diagnose(read_job_records(folder, is_running(output_dir)));
-  if (json) return diagnosis_json(diagnosis).dump(2) + '\n';
-  return cat(situations_text(diagnosis, kEveryRank), verdict(diagnosis), '\n');
+  if (!has_new || !has_previous) {
+    const Found only = found_in(has_new ? job_in(output_dir, folder) : read_job_records(previous, /*runs=*/false));
+    return json ? only.json.dump(2) + '\n' : only.text;
+  }
+  const Found earlier = found_or_why_not([&] { return read_job_records(previous, /*runs=*/false); });
+  Found last = found_or_why_not([&] { return job_in(output_dir, folder); });
+  const bool runs = last.json.value("running", false);
+  last.json["earlier_run"] = earlier.json;
+  if (json) return last.json.dump(2) + '\n';
+  return cat("an earlier run, whose records are kept until another one begins its steps:\n", earlier.text,
+             "the last run, which ", runs ? "has not begun its steps:\n" : "ended before its first step:\n", last.text);
 }
 
 }  // namespace shardline

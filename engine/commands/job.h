@@ -63,7 +63,8 @@ std::string verified_text(const std::string& path);
 std::string merge_checkpoint(const std::vector<std::string>& parts, const std::string& output);
 
 // `shardline doctor`: what each rank of a training run was doing or does, and why the run ended or does not go on.
-// Throws ConfigError if the run has no folder of records, RunError if that is empty, DataError if records are damaged.
+// Before that, the same for the last run that began its steps, if that is another one. Throws ConfigError if the run
+// has no folder of records, RunError if that is empty, DataError if all records are damaged.
 std::string doctor_text(const std::string& output_dir, bool json);
 
 // A config for the model in `directory` on one rank, for eval and generate.

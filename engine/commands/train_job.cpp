@@ -259,6 +259,7 @@ void train(const Config& config, RankContext& context, JobParts& parts) {
     records.evaluation(metrics);
     checkpoints.observe(metrics);
   };
+  forget_earlier_flight_records(config, context);
   enter_phase(RunPhase::training);
   const auto end_if_asked = [&](int64_t step) {
     const auto limit = config.training.max_run_seconds;

@@ -25,6 +25,7 @@
 #include "core/comm/communicator_base.h"
 #include "core/comm/mpi_communicator.h"
 #include "core/error.h"
+#include "core/flight/flight_ring.h"
 #include "core/hex.h"
 #include "engine/launch/exit_codes.h"
 
@@ -248,7 +249,11 @@ void end_with_launcher() {
   if (!address || !mpi_is_launched()) return;
   // mpirun may be unreachable too, so there is nobody to give a reason to.
   hold_lifeline(
-      address, [] { ::_exit(kExitFailed); },
+      address,
+      [] {
+        flight_ring().end_ranks(FlightEnd::cut_off, "the connection to the launcher has ended");
+        ::_exit(kExitFailed);
+      },
       [](const std::string& reason) {
         std::cerr << "note: " << host_name() << ": " << reason
                   << "; ranks on this host will not notice when they are cut off" << std::endl;

@@ -14,6 +14,7 @@
 #include <iostream>
 #include <map>
 #include <thread>
+#include <utility>
 
 #include "core/error.h"
 #include "engine/launch/exit_codes.h"
@@ -70,8 +71,8 @@ void probe_daemons(std::chrono::seconds limit) {
 // A running mpirun, from its start to its end.
 class Mpirun {
  public:
-  Mpirun(pid_t process, int errors, Lifelines& lifelines, RankMessages& messages)
-      : process_(process), errors_(errors), lifelines_(lifelines), messages_(messages) {}
+  Mpirun(pid_t process, int errors, Lifelines& lifelines, RankMessages& messages, std::ostream& log)
+      : process_(process), errors_(errors), lifelines_(lifelines), messages_(messages), log_(log) {}
 
   // Returns its status.
   int wait() {
@@ -100,13 +101,18 @@ class Mpirun {
   // mpirun passes SIGUSR1 on to the ranks, which finish their step. When ranks end, mpirun ends the others and itself,
   // unless it waits for a host that does not answer.
   void end_where_needed() {
-    if (requests > 1) lifelines_.let_go();
+    if (requests > 1) end_ranks();
     if (requests > 1 || !lifelines_.silent_hosts().empty()) kill_after(kTimeToEnd);
     const auto now = Clock::now();
     if (now >= kill_at_) kill(process_, SIGKILL);
     if (requests != 1 || now < signal_at_) return;
     kill(process_, SIGUSR1);
     signal_at_ = now + 1s;
+  }
+
+  void end_ranks() {
+    lifelines_.let_go();
+    if (!std::exchange(has_said_end_, true)) log_ << "a second signal: the ranks end now" << std::endl;
   }
 
   void kill_after(std::chrono::seconds time) {
@@ -117,7 +123,9 @@ class Mpirun {
   int errors_;
   Lifelines& lifelines_;
   RankMessages& messages_;
+  std::ostream& log_;
   Clock::time_point signal_at_ = Clock::now(), kill_at_ = Clock::time_point::max();
+  bool has_said_end_ = false;
 };
 
 }  // namespace
@@ -147,7 +155,7 @@ MpirunEnd run_mpirun(const std::vector<std::string>& command, std::chrono::secon
   const pid_t process = start_mpirun(command, errors[1]);
   close(errors[1]);
   RankMessages messages(log);
-  const int status = Mpirun(process, errors[0], lifelines, messages).wait();
+  const int status = Mpirun(process, errors[0], lifelines, messages, log).wait();
   close(errors[0]);
   const auto out_of_reach = lifelines.release(kTimeToRelease);
   if (!out_of_reach.empty())

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <ostream>
 #include <set>
 #include <sstream>
@@ -16,6 +17,7 @@
 #include "engine/config/rules/saving_rules.h"
 #include "engine/config/rules/shell_words.h"
 #include "engine/config/rules/sizes.h"
+#include "engine/launch/exit_codes.h"
 #include "engine/launch/fewer_hosts.h"
 #include "engine/launch/restarts.h"
 #include "engine/launch/start_ranks.h"
@@ -84,7 +86,7 @@ class Attempts {
           {.exit_code = end.exit_code, .asked_to_stop = is_asked_to_stop(), .saved_something = saved});
       if (!again) {
         if (!restarts.reason().empty()) log_ << restarts.reason() << '\n';
-        log_ << end.failure << std::flush;
+        log_ << end.failure << (end.exit_code == kExitFailed ? how_to_continue() : "") << std::flush;
         return exit_code_of_program(end);
       }
       log_ << "attempt " << restarts.attempts() << " failed:\n" << lines_without_prefix(end.failure) << std::flush;
@@ -202,10 +204,24 @@ class Attempts {
     const std::string what = "stopped on request before the run started again";
     const std::string newest = continues() ? checkpoints_.newest() : "";
     if (newest.empty()) throw Interrupted(what + "; no checkpoint was saved");
+    throw StoppedAfterSaving(cat(what, "; the newest checkpoint is ", newest, "\n", command_from(newest)));
+  }
+
+  std::string command_from(const std::string& checkpoint) const {
     std::string command = "shardline";
     for (const auto& word : jobs_.first.arguments) command += " " + shell_quoted(word);
-    throw StoppedAfterSaving(cat(what, "; the newest checkpoint is ", newest, "\nto continue:\n  ", command, " --set ",
-                                 shell_quoted("training.resume_from_checkpoint=" + newest)));
+    // A host that has only a part of it does not know whether others have the rest.
+    const std::string source = checkpoint_of_part(checkpoint) ? "auto" : checkpoint;
+    return cat("to continue:\n  ", command, " --set ", shell_quoted("training.resume_from_checkpoint=" + source));
+  }
+
+  // After a failure: what is lost, and how to go on from the rest.
+  std::string how_to_continue() const {
+    if (std::filesystem::exists(std::filesystem::path(config_.output_dir) / "config.json")) return "";  // its model
+    const std::string newest = continues() ? checkpoints_.newest() : "";
+    if (!newest.empty())
+      return cat("the newest checkpoint is ", newest, "; the steps after it are lost\n", command_from(newest), '\n');
+    return stop_requests() > 1 ? "no checkpoint was saved\n" : "";
   }
 
   const TrainingJobs& jobs_;

@@ -28,13 +28,22 @@ FlightRing::Options ring_options(const Config& config, int rank, int world_size)
   return options;
 }
 
+// A refused run must not cost a user the records of the run that failed before it. Where those were set aside already,
+// the others are of a run that did not begin its steps.
+void set_aside_earlier_records(const std::filesystem::path& output_dir) {
+  const auto folder = flight_folder(output_dir), previous = previous_flight_folder(output_dir);
+  std::error_code error;
+  if (!std::filesystem::exists(previous, error)) std::filesystem::rename(folder, previous, error);
+  std::filesystem::remove_all(folder, error);
+}
+
 }  // namespace
 
 void keep_flight_records(const Config& config, const RankContext& context, const Mesh& mesh) {
   const int rank = context.world->rank();
   const auto folder = flight_folder(config.output_dir);
   std::error_code error;
-  if (context.local_rank == 0) std::filesystem::remove_all(folder, error);  // of earlier jobs, also on other hosts
+  if (context.local_rank == 0) set_aside_earlier_records(config.output_dir);  // also on other hosts
   // No rank goes on from here before all have come, so that nobody removes files of this job.
   JobPlaces places{.hosts = gather_strings(*context.world, host_name())};
   places.job = broadcast_string(*context.world, context.first() ? random_digits() : "", 0);
@@ -46,6 +55,11 @@ void keep_flight_records(const Config& config, const RankContext& context, const
   options.path = folder / cat("rank-", rank);
   options.job = places.job;
   open_flight_ring(options);
+}
+
+void forget_earlier_flight_records(const Config& config, const RankContext& context) {
+  std::error_code error;
+  if (context.local_rank == 0) std::filesystem::remove_all(previous_flight_folder(config.output_dir), error);
 }
 
 double flight_file_bytes(const Config& config) {

@@ -8,9 +8,12 @@
 
 namespace shardline {
 
-// Collective. Begins the files of a new job and removes those of earlier jobs on every host. Throws RunError if the
-// files cannot be created. Ranks that are threads share the file of rank 0.
+// Collective. Begins the files of a new job. On every host, those of the last run that began its steps go to a folder
+// of their own. Throws RunError if the files cannot be created. Ranks that are threads share the file of rank 0.
 void keep_flight_records(const Config& config, const RankContext& context, const Mesh& mesh);
+
+// Removes the earlier records on this rank's host. Call it when nothing can refuse the new run any more.
+void forget_earlier_flight_records(const Config& config, const RankContext& context);
 
 // The disk space that the files of all ranks take.
 double flight_file_bytes(const Config& config);

@@ -17,6 +17,7 @@
 #include "engine/config/config.h"
 #include "engine/config/rules/precision_rules.h"
 #include "engine/config/rules/saving_rules.h"
+#include "engine/observe/doctor/job_records.h"
 #include "engine/observe/format.h"
 #include "engine/observe/metrics_log.h"
 #include "engine/observe/tensorboard.h"
@@ -47,12 +48,17 @@ bool is_unfinished(const fs::path& file) {
   return file.extension() == ".incomplete";
 }
 
+// Those of the ranks of a job, which diagnose its end; see flight_files.h.
+bool is_flight_folder(const fs::path& name) {
+  return name == kFlightFolder || name == kPreviousFlightFolder;
+}
+
 // What a run leaves that ended before its first step, however it ended, and what was measured for it.
 bool tells_of_no_step(const fs::path& entry, std::error_code& error) {
   const auto name = entry.filename().string();
   if (name == "metrics.jsonl" || name == "timeline") return fs::is_empty(entry, error);
   if (name.starts_with(kTensorBoardFile)) return fs::file_size(entry, error) <= tensorboard_version_record(0).size();
-  return name == "flight" || name == ".cache" || name == kProfileFile || name == OutputLock::kFile ||
+  return is_flight_folder(name) || name == ".cache" || name == kProfileFile || name == OutputLock::kFile ||
          name == kAttemptFile || name == kStopFile || name == "config.resolved.json" || name == "plan.json" ||
          name == "schedule.svg" || is_unfinished(entry);
 }
@@ -98,11 +104,6 @@ bool is_record(const fs::path& name) {
          name.string().starts_with(kTensorBoardFile);
 }
 
-// Entries that belong to the process that wrote them, and end with it.
-bool is_of_attempt(const fs::path& name) {
-  return name == "flight" || is_unfinished(name);
-}
-
 // Records that a run continues.
 bool is_kept_record(const fs::path& name) {
   return name == "metrics.jsonl" || name == "timeline" || name.string().starts_with(kTensorBoardFile);
@@ -129,7 +130,8 @@ std::vector<fs::path> replaced_by_run(const fs::path& dir) {
   std::vector<fs::path> entries = model_files(dir);
   for (const auto& entry : fs::directory_iterator(dir)) {
     const auto name = entry.path().filename();
-    if (is_record(name) || is_of_attempt(name) || name == kPreviousModel || name == kMovingModel)
+    if (is_record(name) || is_flight_folder(name) || is_unfinished(name) || name == kPreviousModel ||
+        name == kMovingModel)
       entries.push_back(entry.path());
   }
   return entries;
@@ -392,7 +394,7 @@ std::vector<OutputLock> lock_output_dir(const Config& config, const ModelSpec& s
     locks.emplace_back(checkpoint_directory(config), kCheckpointsKey, config.output_dir);
   check_contents(config);  // again: another run may have ended since the first check
   remove_unfinished(checkpoint_directory(config));
-  remove_entries(dir, is_of_attempt);
+  remove_entries(dir, is_unfinished);
   return locks;
 } catch (const fs::filesystem_error& error) {
   throw RunError(cat("/output_dir: cannot be prepared: ", error.what()));

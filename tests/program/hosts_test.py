@@ -129,6 +129,33 @@ class Hosts(HostsTest):
         metrics = (self.hosts[0].disk / "out/metrics.jsonl").read_text().splitlines()
         self.assertEqual([json.loads(line)["step"] for line in metrics], [11, 12])
 
+    def test_doctor_with_the_records_of_each_host(self):
+        """Those of one host say of whom records are missing; with the others' files the rank at fault is found."""
+        # The launcher's working directory is one that hosts share.
+        sections = self.sections(str(self.dir / "disk/out"), training={
+            "max_steps": 1000000, "save_on_each_node": True, "ddp_timeout": 5})
+        del sections["training"]["checkpoint_dir"]
+        folders = [host.disk / "out" for host in self.hosts]
+        for _ in range(2):  # the second run's records replace those of the first one on both hosts
+            process = self.start("train", self.config(**sections))
+            self.addCleanup(process.kill)
+            metrics = folders[0] / "metrics.jsonl"
+            began = time.time()
+            self.wait_for(lambda: metrics.exists() and metrics.stat().st_mtime > began and
+                          metrics.read_bytes().count(b"\n") > 3, "steps")
+            os.kill(self.pid_of_rank(1), signal.SIGSTOP)
+            result = self.finish(process)
+            self.assertEqual(result.code, 1, str(result))
+            self.assertRegex(result.errors[-1], r"^error: rank 0 \(host alpha, stage 0\) waited .* in which rank 1 "
+                                                r"\(host beta, stage 0\) takes part, and has no records here$")
+            self.assertIn("  no records of these hosts here: beta\n", result.err)
+            sections["training"]["overwrite_output_dir"] = True
+        for file in (folders[1] / "flight").iterdir():
+            shutil.copy(file, folders[0] / "flight")
+        found = json.loads(self.expect(0, "doctor", str(folders[0]), "--json").out)
+        self.assertEqual((found["cause"], found["culprits"]), ("behind", [1]), found)
+        self.assertEqual((found["hosts_without_records"], found["files_of_other_jobs"]), ([], 0))
+
     def test_kill_at_any_instant(self):
         """Whatever is killed and whenever, with one checkpoint kept: the hosts have all of one together."""
         luck = random.Random(SEED)

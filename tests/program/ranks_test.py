@@ -307,7 +307,7 @@ class Stops(RanksTest):
         process.send_signal(signal.SIGINT)
         result = self.end(process)
         self.assertEqual(result.code, 1, str(result))
-        self.assertIn("stopped by a signal", result.last)
+        self.assertEqual(result.errors, ["error: stopped by a signal"], str(result))
 
     def test_after_the_model_is_saved(self):
         for communicator, degree in (("local", 1), ("threads", 2), ("mpi", 2)):

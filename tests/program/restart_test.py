@@ -83,7 +83,8 @@ class Restarts(RestartTest):
         result = self.finish(process)
         self.assertEqual(result.code, 1, str(result))
         self.assertIn("the run was started again 2 times, which is all that mpi_options.max_restarts allows", result.err)
-        self.assertRegex(result.last, "^error: rank 1 .* was killed by signal 9")
+        self.assertRegex(result.errors[-1], "^error: rank 1 .* was killed by signal 9")
+        self.assertIn("--set training.resume_from_checkpoint=out/checkpoint-", result.last)
         self.assert_all_gone()
 
     def assert_gone_or_new(self, process):

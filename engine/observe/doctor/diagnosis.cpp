@@ -13,7 +13,8 @@ namespace shardline {
 namespace {
 
 constexpr double kSilent = 1e-3 * kFlightGapMilliseconds;
-constexpr double kLongWait = 10;
+constexpr double kLongWait = 10;  // longer than any in a job that works; docs/hangs.md
+constexpr double kAtOnce = 0.5;   // more than between two signs of life of one process
 
 double seconds_between(int64_t from_ns, int64_t to_ns) {
   return from_ns == 0 || to_ns <= from_ns ? 0 : 1e-9 * static_cast<double>(to_ns - from_ns);
@@ -47,17 +48,22 @@ class Doctor {
       for (const auto& [rank, records] : job_.ranks) moment_ = std::max(moment_, last_sign(records));
     for (const auto& [rank, records] : job_.ranks)
       for (const FlightGroup& group : records.file->groups) groups_.emplace(group.id, &group);
-    moment_ = first_failure(job_).value_or(moment_);
+    const auto failure = first_failure(job_);
+    has_failure_ = failure.has_value();
+    moment_ = failure.value_or(moment_);
     forget_later();
   }
 
   Diagnosis diagnose() {
     result_.is_running = job_.now_ns != 0;
     result_.left_out = job_.left_out;
+    result_.damaged = job_.damaged;
     for (int rank = 0; rank < job_.world_size; ++rank) result_.ranks.push_back(situation(rank));
     if (find_killed() || find_own_failure()) return result_;
-    if (!is_troubled()) return result_;
-    find_disagreement() || find_culprit() || find_undelivered() || find_circle() || find_silent();
+    if (find_ended_first()) return result_;
+    const bool found = is_troubled() &&
+                       (find_disagreement() || find_culprit() || find_undelivered() || find_circle() || find_silent());
+    if (!found) find_ended();
     return result_;
   }
 
@@ -75,6 +81,8 @@ class Doctor {
   bool find_undelivered();
   bool find_circle();
   bool find_silent();
+  bool find_ended_first();
+  bool find_ended();
 
   bool blame(Cause cause, std::vector<int> culprits);
   void blame_for(const RankSituation& waiting, int culprit);
@@ -82,9 +90,12 @@ class Doctor {
   bool has_left_behind(const RankSituation& waiting, int sender) const;
   uint64_t missing(const FlightRecord& operation, int rank) const;
   std::vector<const RankSituation*> waiting() const;
+  std::map<int, int64_t> ends() const;
+  std::vector<int> ended_as(FlightEnd end) const;
 
   JobRecords job_;  // without what was later than:
   int64_t moment_;  // when the first rank failed, else when the job ended, or now
+  bool has_failure_ = false;
   // By rank, group, stream and peer: the first operation that was begun later.
   std::map<std::tuple<int, uint64_t, FlightStream, int>, uint64_t> later_;
   std::map<uint64_t, const FlightGroup*> groups_;
@@ -198,8 +209,8 @@ bool Doctor::find_own_failure() {
 }
 
 bool Doctor::is_troubled() const {
-  // Without a failure, shorter times are those of a job that works.
-  const double silence = result_.is_running ? kLongWait : 0;
+  // Without a failure, shorter times are those of a job that works, or of one that is being ended.
+  const double silence = has_failure_ ? 0 : kLongWait;
   return std::any_of(result_.ranks.begin(), result_.ranks.end(), [&](const RankSituation& rank) {
     return rank.end == FlightEnd::gave_up || rank.silent_seconds > silence ||
            (rank.wait && (rank.wait->operation.state == FlightState::failed || rank.wait->seconds > kLongWait));
@@ -321,11 +332,58 @@ bool Doctor::find_silent() {
   return !silent.empty() && std::cmp_less(silent.size(), job_.ranks.size()) && blame(Cause::silent, silent);
 }
 
+// When each rank wrote something down for the last time; ranks of one process end together.
+std::map<int, int64_t> Doctor::ends() const {
+  std::map<const FlightFile*, int64_t> of_process;
+  for (const auto& [rank, records] : job_.ranks) {
+    int64_t& last = of_process[records.file.get()];
+    last = std::max(last, last_sign(records));
+  }
+  std::map<int, int64_t> found;
+  for (const auto& [rank, records] : job_.ranks) found[rank] = of_process[records.file.get()];
+  return found;
+}
+
+// Nothing if the job runs or ranks have written down what failed.
+std::vector<int> Doctor::ended_as(FlightEnd end) const {
+  std::vector<int> found;
+  if (result_.is_running || has_failure_) return found;
+  for (const auto& [rank, records] : job_.ranks)
+    if (records.state.end == end) found.push_back(rank);
+  return found;
+}
+
+// Processes that ended before those of other ranks, which mpirun ends a second later.
+bool Doctor::find_ended_first() {
+  const auto silent = ended_as(FlightEnd::none);
+  if (silent.empty()) return false;
+  const auto end = ends();
+  const int first = *std::ranges::min_element(silent, {}, [&](int rank) { return end.at(rank); });
+  std::vector<int> culprits;
+  std::optional<int64_t> next;  // the first end of another rank
+  for (const auto& [rank, time] : end)
+    if (seconds_between(end.at(first), time) > kAtOnce)
+      next = std::min(next.value_or(time), time);
+    else if (std::ranges::count(silent, rank) > 0)
+      culprits.push_back(rank);
+  if (!next) return false;
+  result_.before_others = seconds_between(end.at(first), *next);
+  for (const RankSituation* rank : waiting())
+    if (!result_.operation && std::ranges::count(rank->wait->not_begun, first) > 0) blame_for(*rank, first);
+  return blame(Cause::ended, culprits);
+}
+
+bool Doctor::find_ended() {
+  auto culprits = ended_as(FlightEnd::none);
+  if (culprits.empty()) culprits = ended_as(FlightEnd::cut_off);
+  return !culprits.empty() && blame(Cause::ended, culprits);
+}
+
 }  // namespace
 
 const char* to_string(Cause cause) {
-  static constexpr const char* words[] = {"none",   "killed",      "failed",      "disagrees", "skipped",
-                                          "behind", "unreachable", "undelivered", "circle",    "silent"};
+  static constexpr const char* words[] = {"none",        "killed",      "failed", "disagrees", "skipped", "behind",
+                                          "unreachable", "undelivered", "circle", "silent",    "ended"};
   return words[static_cast<size_t>(cause)];
 }
 

@@ -20,8 +20,9 @@ struct JobRecords {
     FlightFile::Rank state;
     std::vector<FlightRecord> records;  // its own, oldest first
   };
-  std::string job = {};  // its id
-  int left_out = 0;      // files of other jobs that were found beside its own
+  std::string job = {};              // its id
+  int left_out = 0;                  // files of other jobs that were found beside its own
+  std::vector<std::string> damaged;  // why a file cannot be read, for each of those
   int world_size = 0;
   std::vector<std::string> hosts;  // by rank; empty: not known
   std::vector<int> stages;         // by rank; empty: not known
@@ -48,6 +49,7 @@ enum class Cause {
   undelivered,  // all that take part in an operation have begun it, and it does not end
   circle,       // ranks wait for each other
   silent,       // a process gave no sign of life while others did
+  ended,        // the job has ended, and these ranks have not written down why
 };
 const char* to_string(Cause cause);
 
@@ -81,10 +83,12 @@ struct Diagnosis {
   std::optional<FlightRecord> operation;
   std::optional<FlightRecord> other;  // disagrees: what a culprit asks for in its place; skipped: what it did there
   double waited = 0;                  // seconds, for the operation
+  double before_others = 0;           // ended: seconds between the ends of the culprits and of the others
   uint64_t missing = 0;               // behind: collectives or messages that the first culprit is behind
   std::string how;                    // killed
   bool is_running = false;
   int left_out = 0;                  // files of other jobs
+  std::vector<std::string> damaged;  // why a file cannot be read, for each of those
   std::vector<RankSituation> ranks;  // all, ascending
 };
 

@@ -52,14 +52,25 @@ std::string place_text(const FlightPlace& place) {
   return text;
 }
 
+std::string last_place_text(const RankSituation& rank) {
+  const std::string place = place_text(rank.place);
+  return place.empty() ? "it was last seen before its first step"
+                       : cat("last seen in ", place, " since ", seconds_text(rank.seconds_there));
+}
+
 std::string seen_text(const RankSituation& rank) {
   if (rank.end == FlightEnd::done) return "it has ended in order";
-  const std::string place = place_text(rank.place);
-  std::string text = place.empty() ? "" : cat("last seen in ", place, " since ", seconds_text(rank.seconds_there));
-  if (rank.silent_seconds > 0)
-    text += cat(text.empty() ? "" : "; ", "its process has shown no sign of life for ",
-                seconds_text(rank.silent_seconds), ": it was stopped or has ended");
-  return text.empty() ? "it was last seen before its first step" : text;
+  const std::string place = last_place_text(rank);
+  if (rank.silent_seconds == 0) return place;
+  return cat(place, "; its process has shown no sign of life for ", seconds_text(rank.silent_seconds),
+             ": it was stopped or has ended");
+}
+
+// With the further lines of a message indented.
+std::string in_lines(const std::string& message, const char* indentation) {
+  std::string text;
+  for (const char c : message) text += c == '\n' ? cat(c, indentation) : std::string(1, c);
+  return text;
 }
 
 // "all_reduce number 41 of float32 [8, 16] in group 'dp' (for gradients of h.7)". members: of the group, if known.
@@ -168,6 +179,31 @@ std::string unreachable_text(const Diagnosis& diagnosis) {
              diagnosis.culprits.size() == 1 ? " takes part, and has" : " take part, and have", " no records here");
 }
 
+// Of an operation that the rank waits for; "" for none.
+std::string own_wait_text(const RankSituation& rank) {
+  return rank.wait ? cat(", waiting for ", operation_text(rank.wait->operation, rank.wait->members)) : "";
+}
+
+std::string ended_text(const Diagnosis& diagnosis) {
+  const RankSituation& first = diagnosis.ranks[diagnosis.culprits.front()];
+  const bool is_one = diagnosis.culprits.size() == 1;
+  const std::string who = is_one ? name_of(first) : ranks_text(diagnosis.culprits);
+  const std::string seen = cat("; ", is_one ? "" : name_of(first) + ": ", last_place_text(first), own_wait_text(first));
+  if (first.end == FlightEnd::cut_off)
+    return cat(who, " ended because the launcher had ended, ended the job, or could not be reached", seen);
+  if (diagnosis.before_others == 0)
+    return cat(who, " ended without a word, when the whole job ended: somebody or a batch system has killed it, or ",
+               "its host has failed", seen);
+  std::string text = cat(who, " ended without a word ", seconds_text(diagnosis.before_others),
+                         " before the others, as ", "after kill -9 or when memory runs out", seen);
+  if (diagnosis.operation) {
+    const FlightRecord& operation = *diagnosis.operation;
+    text += cat("; rank ", operation.rank, " waited ", seconds_text(diagnosis.waited), " for its part of ",
+                operation_text(operation, members_of(diagnosis, operation)));
+  }
+  return text;
+}
+
 std::string nothing_text(const Diagnosis& diagnosis) {
   const RankSituation* longest = nullptr;
   for (const RankSituation& rank : diagnosis.ranks)
@@ -182,7 +218,7 @@ std::string nothing_text(const Diagnosis& diagnosis) {
 
 std::string situation_text(const RankSituation& rank) {
   if (!rank.has_records) return cat(name_of(rank), ": no records here");
-  if (rank.end == FlightEnd::failed) return cat(name_of(rank), ": failed: ", rank.reason);
+  if (rank.end == FlightEnd::failed) return cat(name_of(rank), ": failed: ", in_lines(rank.reason, "      "));
   if (!rank.wait) return cat(name_of(rank), ": waits for nobody; ", seen_text(rank));
   const Wait& wait = *rank.wait;
   std::string text = cat(name_of(rank), ": waited ", seconds_text(wait.seconds), " for ",
@@ -202,7 +238,7 @@ std::string verdict(const Diagnosis& diagnosis) {
     case Cause::killed:
       return cat(name_of(culprit()), " ", diagnosis.how, culprit().has_records ? "; " + seen_text(culprit()) : "");
     case Cause::failed:
-      return cat(name_of(culprit()), " failed: ", culprit().reason);
+      return cat(name_of(culprit()), " failed: ", in_lines(culprit().reason, "  "));
     case Cause::disagrees:
       return disagreement_text(diagnosis);
     case Cause::skipped:
@@ -218,6 +254,8 @@ std::string verdict(const Diagnosis& diagnosis) {
     case Cause::silent:
       return cat(ranks_text(diagnosis.culprits), " ended or stopped before the others: ", name_of(culprit()), ", ",
                  seen_text(culprit()));
+    case Cause::ended:
+      return ended_text(diagnosis);
   }
   return "";
 }
@@ -240,12 +278,15 @@ std::string situations_text(const Diagnosis& diagnosis, int most) {
     for (const std::string& host : hosts) names += cat(names.empty() ? "" : ", ", host);
     text += cat("  no records of these hosts here: ", names, "\n");
   }
-  text += left_out_text(diagnosis.left_out);
-  return text;
+  return text + left_out_text(diagnosis.left_out, diagnosis.damaged);
 }
 
-std::string left_out_text(int files) {
-  return files == 0 ? "" : cat("  left out: ", files, files == 1 ? " file" : " files", " of other jobs\n");
+std::string left_out_text(int of_other_jobs, const std::vector<std::string>& damaged) {
+  std::string text;
+  if (of_other_jobs > 0)
+    text = cat("  left out: ", of_other_jobs, of_other_jobs == 1 ? " file" : " files", " of other jobs\n");
+  for (const std::string& file : damaged) text += cat("  left out, because it is damaged: ", file, '\n');
+  return text;
 }
 
 nlohmann::json diagnosis_json(const Diagnosis& diagnosis) {
@@ -262,11 +303,12 @@ nlohmann::json diagnosis_json(const Diagnosis& diagnosis) {
     if (!rank.host.empty()) json["host"] = rank.host;
     if (rank.stage >= 0) json["stage"] = rank.stage;
     if (rank.has_records) {
-      static constexpr const char* ends[] = {"", "done", "failed", "gave_up"};
+      static constexpr const char* ends[] = {"", "done", "failed", "gave_up", "cut_off"};
       json["place"] = place_text(rank.place);
       json["seconds_there"] = rank.seconds_there;
       json["silent_seconds"] = rank.silent_seconds;
       if (rank.end != FlightEnd::none) json["end"] = ends[static_cast<int>(rank.end)];
+      if (!rank.reason.empty()) json["reason"] = rank.reason;
     }
     if (rank.wait) {
       json["waits_for"] = operation_json(rank.wait->operation);
@@ -281,6 +323,7 @@ nlohmann::json diagnosis_json(const Diagnosis& diagnosis) {
                          {"culprits", diagnosis.culprits},
                          {"running", diagnosis.is_running},
                          {"files_of_other_jobs", diagnosis.left_out},
+                         {"damaged_files", diagnosis.damaged},
                          {"hosts_without_records", hosts_without_records(diagnosis)},
                          {"ranks", std::move(ranks)}};
   if (diagnosis.operation) json["operation"] = operation_json(*diagnosis.operation);

@@ -39,24 +39,38 @@ std::vector<fs::path> files_in(const fs::path& folder, const std::string& begin,
   return files;
 }
 
+// Calls `read`. If the file that it reads is damaged, the others still say something.
+template <class Read>
+void read_or_note(std::vector<std::string>& damaged, const Read& read) {
+  try {
+    read();
+  } catch (const DataError& error) {
+    damaged.push_back(plain(error.what()));  // which may quote the file
+  }
+}
+
 // Calls `read` with the content of a JSON file, unless that is of another job.
 template <class Read>
 void read_json_of_job(const fs::path& file, JobRecords& job, const Read& read) {
-  const nlohmann::json json = read_data_json(file.string());
-  const JsonValue all(json, file.string());
-  if (all.at("job").text() == job.job)
-    read(all);
-  else
-    ++job.left_out;
+  read_or_note(job.damaged, [&] {
+    const nlohmann::json json = read_data_json(file.string());
+    const JsonValue all(json, file.string());
+    if (all.at("job").text() == job.job)
+      read(all);
+    else
+      ++job.left_out;
+  });
 }
 
 void read_places(const JsonValue& all, JobRecords& job) {
-  job.hosts.clear();
-  job.stages.clear();
-  for (const JsonValue& host : all.at("hosts").items()) job.hosts.push_back(plain(host.text()));
-  for (const JsonValue& stage : all.at("stages").items()) job.stages.push_back(stage.integer(0, kMostStages));
-  if (std::cmp_not_equal(job.hosts.size(), job.world_size) || job.stages.size() != job.hosts.size())
+  std::vector<std::string> hosts;
+  std::vector<int> stages;
+  for (const JsonValue& host : all.at("hosts").items()) hosts.push_back(plain(host.text()));
+  for (const JsonValue& stage : all.at("stages").items()) stages.push_back(stage.integer(0, kMostStages));
+  if (std::cmp_not_equal(hosts.size(), job.world_size) || stages.size() != hosts.size())
     all.fail(cat("must have a host and a stage for each of the ", job.world_size, " ranks"));
+  job.hosts = std::move(hosts);
+  job.stages = std::move(stages);
 }
 
 void add(const fs::path& path, const std::shared_ptr<const FlightFile>& file, JobRecords& job) {
@@ -74,7 +88,11 @@ void add(const fs::path& path, const std::shared_ptr<const FlightFile>& file, Jo
 }  // namespace
 
 fs::path flight_folder(const fs::path& output_dir) {
-  return output_dir / "flight";
+  return output_dir / kFlightFolder;
+}
+
+fs::path previous_flight_folder(const fs::path& output_dir) {
+  return output_dir / kPreviousFlightFolder;
 }
 
 void write_job_places(const fs::path& folder, int rank, const JobPlaces& places) {
@@ -90,7 +108,11 @@ void write_killed(const fs::path& folder, const std::string& job, const JobRecor
 FlightFiles newest_flight_files(const fs::path& folder) {
   FlightFiles found;
   for (const fs::path& path : files_in(folder, "rank-"))
-    found.files.emplace(path, std::make_shared<const FlightFile>(read_flight_file(path.string())));
+    read_or_note(found.damaged, [&] {
+      found.files.emplace(path, std::make_shared<const FlightFile>(read_flight_file(path.string())));
+    });
+  if (found.files.empty() && !found.damaged.empty())
+    throw DataError(cat(folder.string(), " has only damaged records: ", found.damaged.front()));
   if (found.files.empty()) throw RunError(cat(folder.string(), " has no records of ranks"));
   const auto newest = std::ranges::max_element(
       found.files, {}, [](const auto& entry) { return std::pair(entry.second->opened_ns, entry.second->job); });
@@ -101,8 +123,8 @@ FlightFiles newest_flight_files(const fs::path& folder) {
 
 JobRecords read_job_records(const fs::path& folder, bool runs) {
   const FlightFiles newest = newest_flight_files(folder);
-  JobRecords job{.job = newest.job, .left_out = newest.left_out};
-  for (const auto& [path, file] : newest.files) add(path, file, job);
+  JobRecords job{.job = newest.job, .left_out = newest.left_out, .damaged = newest.damaged};
+  for (const auto& [path, file] : newest.files) read_or_note(job.damaged, [&] { add(path, file, job); });
   for (const fs::path& file : files_in(folder, kPlaces, ".json"))
     read_json_of_job(file, job, [&](const JsonValue& places) { read_places(places, job); });
   for (const fs::path& file : files_in(folder, kKilled))

@@ -13,6 +13,9 @@
 namespace shardline {
 
 std::filesystem::path flight_folder(const std::filesystem::path& output_dir);
+// Where the records of the last run that began its steps are until another one begins its steps.
+std::filesystem::path previous_flight_folder(const std::filesystem::path& output_dir);
+inline constexpr const char *kFlightFolder = "flight", *kPreviousFlightFolder = "flight.previous";
 
 // The hosts and stages of a job's ranks. The first rank of each host writes them, because hosts may have folders of
 // their own.
@@ -30,13 +33,15 @@ void write_killed(const std::filesystem::path& folder, const std::string& job, c
 struct FlightFiles {
   std::string job;
   std::map<std::filesystem::path, std::shared_ptr<const FlightFile>> files;
-  int left_out = 0;  // files of other jobs
+  int left_out = 0;                  // files of other jobs
+  std::vector<std::string> damaged;  // why a file cannot be read, for each of those
 };
 // Those of the job in the folder whose file was opened last. Throws RunError if there is no such folder or it has no
-// records, DataError for a damaged file.
+// records, DataError if all of them are damaged.
 FlightFiles newest_flight_files(const std::filesystem::path& folder);
 
-// Reads all records of the newest job in the folder. Throws as newest_flight_files. runs: the job may still be running.
+// Reads all records of the newest job in the folder that can be read. Throws as newest_flight_files. runs: the job may
+// still be running.
 JobRecords read_job_records(const std::filesystem::path& folder, bool runs);
 
 }  // namespace shardline

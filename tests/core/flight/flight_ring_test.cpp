@@ -195,6 +195,18 @@ TEST_CASE("flight ring: a killed process leaves its file") {
   CHECK(read.begun(17, 3, FlightStream::send, 0) == 0);
 }
 
+TEST_CASE("flight ring: the reason of an end keeps its lines, and shows that it was cut") {
+  TemporaryFile file;
+  FlightRing ring({.path = file.path, .ranks = 2, .world_size = 2});
+  ring.end_rank(0, FlightEnd::failed, "two\nlines\x1b[2J");
+  ring.end_ranks(FlightEnd::cut_off, std::string(1000, 'x'));
+  const FlightFile read = read_flight_file(file.path);
+  CHECK(read.ranks[0].end == FlightEnd::failed);
+  CHECK(read.ranks[0].reason == "two\nlines?[2J");
+  CHECK(read.ranks[1].end == FlightEnd::cut_off);
+  CHECK(read.ranks[1].reason == std::string(sizeof(flight::Rank::reason) - 5, 'x') + " ...");
+}
+
 TEST_CASE("flight ring: a process that was stopped shows the gap, and where it was") {
   TemporaryFile file;
   FlightRing ring(one_of_four(file.path));

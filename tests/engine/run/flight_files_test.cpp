@@ -28,7 +28,16 @@ JobRecords records_of_new_job(const TempFolder& folder) {
   return read_job_records(folder.path() / "host-0" / "flight", /*runs=*/false);
 }
 
-TEST_CASE("Every host removes the flight records of earlier jobs, and each job has an id", "[flight_files]") {
+// On each host.
+void forget_earlier_jobs(const TempFolder& folder) {
+  for (const int host : {0, 1}) {
+    Config config;
+    config.output_dir = (folder.path() / cat("host-", host)).string();
+    forget_earlier_flight_records(config, RankContext{.local_rank = 0});
+  }
+}
+
+TEST_CASE("Every host sets the flight records of earlier jobs aside, and each job has an id", "[flight_files]") {
   const TempFolder folder;
   for (const char* name : {"rank-0", "rank-5", "job-0.json", "killed.json", "reported-before"})
     for (const char* host : {"host-0", "host-1"}) folder.write(cat(host, "/flight/", name), "of an earlier job");
@@ -43,6 +52,25 @@ TEST_CASE("Every host removes the flight records of earlier jobs, and each job h
   CHECK_FALSE(fs::exists(folder.path() / "host-0/flight/reported-before"));
   CHECK_FALSE(fs::exists(folder.path() / "host-1/flight"));  // its rank shares the file of the first one
   CHECK(records_of_new_job(folder).job != first.job);
+  for (const char* host : {"host-0", "host-1"})
+    for (const char* name : {"rank-5", "job-0.json", "killed.json"})
+      CHECK(fs::exists(folder.path() / host / "flight.previous" / name));
+}
+
+TEST_CASE("The records of a failed job stay until another job begins its steps", "[flight_files]") {
+  const TempFolder folder;
+  const auto previous = [&] { return read_job_records(folder.path() / "host-0/flight.previous", false).job; };
+  const std::string failed = records_of_new_job(folder).job;
+  forget_earlier_jobs(folder);
+  records_of_new_job(folder);  // is refused
+  CHECK(previous() == failed);
+  records_of_new_job(folder);  // is refused again
+  CHECK(previous() == failed);
+  const std::string last = records_of_new_job(folder).job;
+  forget_earlier_jobs(folder);
+  CHECK_FALSE(fs::exists(folder.path() / "host-0/flight.previous"));
+  records_of_new_job(folder);
+  CHECK(previous() == last);
 }
 
 }  // namespace shardline::flight_files_test

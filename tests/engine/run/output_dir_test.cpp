@@ -103,7 +103,7 @@ TEST_CASE("What a run leaves that ended before its first step does not keep it f
   const std::string out = folder.path() / "out";
   const nlohmann::json once = {{"training", {{"overwrite_output_dir", false}}}};
   for (const char* name : {".lock", "model.safetensors.incomplete", "config.json.incomplete", "flight/rank-0",
-                           "config.resolved.json", "plan.json", "schedule.svg"})
+                           "flight.previous/rank-0", "config.resolved.json", "plan.json", "schedule.svg"})
     folder.write("out/" + std::string(name), "x");
   folder.write("out/metrics.jsonl", "");
   fs::create_directory(out + "/timeline");
@@ -122,7 +122,9 @@ TEST_CASE("What a run leaves that ended before its first step does not keep it f
 
   prepare(config_for(out, once));
   CHECK(fs::exists(out + "/config.resolved.json"));
-  CHECK(std::distance(fs::directory_iterator(out), fs::directory_iterator()) == 1);
+  CHECK(
+      fs::exists(out + "/flight/rank-0"));  // the new run may still be refused, and records say why the last one ended
+  CHECK(std::distance(fs::directory_iterator(out), fs::directory_iterator()) == 3);
 }
 
 TEST_CASE("Somebody's files are overwritten only on demand", "[output_dir]") {
@@ -145,6 +147,7 @@ TEST_CASE("An earlier run's records go, its model waits in previous-model, and o
                                          "previous-model/tokenizer.json",
                                          "config.resolved.json",
                                          "profile.json",
+                                         "flight/rank-0",
                                          "mine.txt"};  // the run may have been started with the resolved config
   CHECK(earlier.files("out") == waiting);
 
@@ -158,7 +161,7 @@ TEST_CASE("An earlier run's records go, its model waits in previous-model, and o
   earlier.write("out/config.json", "new");
   remove_previous_model(config);
   CHECK(earlier.files("out") ==
-        std::set<std::string>{"config.json", "config.resolved.json", "profile.json", "mine.txt"});
+        std::set<std::string>{"config.json", "config.resolved.json", "flight/rank-0", "profile.json", "mine.txt"});
   CHECK(read_file(earlier.path("out/config.json")) == "new");
 
   // A run that was killed before it could remove the previous model leaves two: the newer one counts.

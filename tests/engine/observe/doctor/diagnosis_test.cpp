@@ -12,6 +12,7 @@ namespace shardline::diagnosis_test {
 namespace {
 
 using Catch::Contains;
+using Catch::StartsWith;
 
 constexpr int64_t kSecond = 1'000'000'000, kStart = 1000 * kSecond;
 
@@ -390,17 +391,95 @@ TEST_CASE("doctor: records of a host that are not here are named, and nobody els
   CHECK(diagnosis_json(found)["hosts_without_records"] == std::vector<std::string>{"b"});
 }
 
-TEST_CASE("doctor: a rank that was killed while it waited shows by its silence") {
+TEST_CASE("doctor: of a job that ended without an error, the process that ended first is named") {
+  Job job(3);
+  const FlightGroup world = job.group("world", {0, 1, 2});
+  for (const int rank : {0, 1, 2}) job.beat(rank);
+  const bool waits = GENERATE(false, true);
+  job.place(1, 7, "forward, microbatch 0, chunk 0", "h.1");
+  if (waits) job.wait(1, job.group("tp", {0, 1}), "all_reduce", "activation");
+  job.pass(0.1);
+  for (const int rank : {0, 2}) job.wait(rank, world, "all_reduce", "loss");
+  job.pass(0.9);
+  for (const int rank : {0, 2}) job.beat(rank);
+  const Diagnosis found = job.diagnosis();
+  CHECK(found.cause == Cause::ended);
+  CHECK(found.culprits == std::vector{1});
+  CHECK_THAT(verdict(found), Contains("rank 1 (host b, stage 0) ended without a word 1.0 s before the others") &&
+                                 Contains("last seen in forward of h.1, microbatch 0, chunk 0, step 7 since 1.0 s") &&
+                                 Contains("; rank 0 waited 0.9 s for its part of all_reduce number 0 of float32 [8] in "
+                                          "group 'world' of ranks 0-2 (for loss)"));
+  CHECK((verdict(found).find("waiting for all_reduce number 0 of float32 [8] in group 'tp' of ranks 0-1") !=
+         std::string::npos) == waits);
+  CHECK(diagnosis_json(found)["cause"] == "ended");
+}
+
+TEST_CASE("doctor: long waits of a job that works are not why it ended when a process was killed") {
+  Job job(3);
+  const FlightGroup world = job.group("world", {0, 1, 2});
+  job.wait(0, world, "all_reduce", "loss");
+  job.pass(30);
+  job.beat(2);
+  job.pass(1);
+  for (const int rank : {0, 1}) job.beat(rank);
+  CHECK(job.diagnosis().cause == Cause::ended);
+  CHECK(job.diagnosis().culprits == std::vector{2});
+}
+
+TEST_CASE("doctor: a job whose processes end at once was ended from outside") {
+  Job job(3);
+  for (const int rank : {0, 1, 2}) {
+    job.place(rank, 7, "forward, microbatch 0, chunk 0", "h.1");
+    job.pass(0.2);
+    job.beat(rank);
+  }
+  const auto check = [&](const std::string& words) {
+    const Diagnosis found = job.diagnosis();
+    CHECK(found.cause == Cause::ended);
+    CHECK(found.culprits == std::vector{0, 1, 2});
+    CHECK_THAT(verdict(found), StartsWith("ranks 0-2 ended " + words) &&
+                                   Contains("; rank 0 (host a, stage 0): last seen in forward of h.1"));
+  };
+  check("without a word, when the whole job ended");
+  for (const int rank : {0, 1, 2}) job.end(rank, FlightEnd::cut_off, "the connection to the launcher has ended");
+  check("because the launcher had ended, ended the job, or could not be reached");
+  job.records().now_ns = job.now();
+  CHECK(job.diagnosis().cause == Cause::none);
+}
+
+TEST_CASE("doctor: threads end with their process, however long each has waited") {
+  Job job(2);
+  job.wait(0, job.group("world", {0, 1}), "all_reduce");
+  job.records().ranks[1].file = job.records().ranks[0].file;
+  job.pass(3);
+  job.place(1, 1, "forward");
+  CHECK(job.diagnosis().cause == Cause::ended);
+  CHECK(job.diagnosis().culprits == std::vector{0, 1});
+}
+
+TEST_CASE("doctor: a process without a sign of life, for which nobody waits, is named while the job runs") {
   Job job(2);
   const FlightGroup world = job.group("world", {0, 1});
   for (const int rank : {0, 1}) job.beat(rank);
   job.wait(1, world, "all_reduce");
-  job.pass(2);
+  job.pass(12);
   job.beat(0);
   job.place(0, 1, "forward");
+  job.records().now_ns = job.now();
   const Diagnosis found = job.diagnosis();
   CHECK(found.cause == Cause::silent);
   CHECK(found.culprits == std::vector{1});
+}
+
+TEST_CASE("doctor: a message of several lines keeps them") {
+  Job job(2);
+  job.end(1, FlightEnd::failed, "the config is wrong:\n/model: is missing\n/data: is missing");
+  CHECK(verdict(job.diagnosis()) ==
+        "rank 1 (host b, stage 0) failed: the config is wrong:\n  /model: is missing\n  /data: is missing");
+  CHECK_THAT(situations_text(job.diagnosis(), 16), Contains("  rank 1 (host b, stage 0): failed: the config is wrong:\n"
+                                                            "      /model: is missing\n      /data: is missing\n"));
+  CHECK(diagnosis_json(job.diagnosis())["ranks"][1]["reason"] ==
+        "the config is wrong:\n/model: is missing\n/data: is missing");
 }
 
 TEST_CASE("doctor: whatever the records claim, an answer comes") {

@@ -75,13 +75,20 @@ TEST_CASE("doctor: all files of the newest job are used") {
   CHECK_THAT(situations_text(diagnose(job), 16), !Contains("left out"));
 }
 
-TEST_CASE("doctor: damaged JSON files are refused by name") {
+TEST_CASE("doctor: damaged JSON files are named, and the rest is read") {
   Folder folder;
   folder.add_rank("now", 0, 1);
+  folder.add_places("now", 1, {"a"});
   const auto refused = [&](const char* name, const std::string& text) {
     folder.write(name, text);
-    CHECK_THROWS_AS(folder.read(), DataError);
-    CHECK_THROWS_WITH(folder.read(), Contains(folder.file(name)));
+    const JobRecords job = folder.read();
+    REQUIRE(job.damaged.size() == 1);
+    CHECK_THAT(job.damaged[0], Contains(folder.file(name)));
+    CHECK(job.hosts == std::vector<std::string>{"a"});
+    CHECK(job.stages == std::vector{0});
+    CHECK_FALSE(job.killed);
+    CHECK_THAT(situations_text(diagnose(job), 16), Contains("left out, because it is damaged: " + job.damaged[0]));
+    CHECK(diagnosis_json(diagnose(job))["damaged_files"] == job.damaged);
     std::filesystem::remove(folder.file(name));
   };
   for (const char* name : {"job-0.json", "killed.json"})
@@ -89,6 +96,37 @@ TEST_CASE("doctor: damaged JSON files are refused by name") {
   refused("job-0.json", R"({"job": "now", "hosts": ["a", "b"], "stages": [0, 0]})");
   refused("job-0.json", R"({"job": "now", "hosts": ["a"], "stages": [-1]})");
   refused("killed.json", R"({"job": "now", "rank": 1, "how": "x"})");
+}
+
+TEST_CASE("doctor: damaged records of a rank are named, and those of the others are used") {
+  Folder folder;
+  for (const int rank : {0, 1, 2}) folder.add_rank("now", rank, 3);
+  const std::string bytes = GENERATE("", "not a ring", "\x1b[2J");
+  folder.write("rank-1", bytes);
+  const JobRecords job = folder.read();
+  CHECK(job.ranks.contains(0));
+  CHECK_FALSE(job.ranks.contains(1));
+  CHECK(job.ranks.contains(2));
+  REQUIRE(job.damaged.size() == 1);
+  CHECK_THAT(job.damaged[0], Contains(folder.file("rank-1")));
+  CHECK_THAT(
+      situations_text(diagnose(job), 16),
+      Contains("left out, because it is damaged: " + folder.file("rank-1")) && Contains("rank 1: no records here"));
+  CHECK(newest_flight_files(folder.path()).damaged == job.damaged);
+  for (const int rank : {0, 2}) folder.write(cat("rank-", rank), bytes);
+  CHECK_THROWS_AS(folder.read(), DataError);
+  CHECK_THROWS_WITH(folder.read(), Contains("has only damaged records") && Contains(folder.file("rank-0")));
+}
+
+TEST_CASE("doctor: records of a job of another size are named as damaged") {
+  Folder folder;
+  folder.add_rank("now", 0, 2);
+  folder.add_rank("now", 1, 3);
+  const JobRecords job = folder.read();
+  CHECK(job.world_size == 2);
+  CHECK(job.ranks.size() == 1);
+  REQUIRE(job.damaged.size() == 1);
+  CHECK_THAT(job.damaged[0], Contains(folder.file("rank-1")));
 }
 
 TEST_CASE("doctor: what is read from a folder of records cannot command a terminal") {
