@@ -123,7 +123,7 @@ def main():
                 if options.out:
                     with options.out.open("a") as out:
                         out.write(json.dumps({"round": number, **result}) + "\n")
-    print("| program | written alone, GB/s | step, s | copy, s | stall, s | durable after, s | read, s |")
+    print("| program | written while idle, GB/s | step, s | copy, s | stall, s | durable after, s | read, s |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
     for name, row in rows.items():
         rate = [row["bytes"] / 1e9 / seconds for seconds in row.get("idle_seconds", [])]
