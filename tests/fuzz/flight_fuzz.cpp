@@ -193,7 +193,7 @@ FUZZ_TARGET(flight) {
           throw DataError("there are no records");
         }
       }))
-    return;
+    return false;
   FUZZ_REQUIRE(fuzz::accepts(bytes, [&] { check(*job); }), "there is no diagnosis of records that were read");
 
   if (!job->hosts.empty()) write_job_places(fuzz::folder(), 0, {job->hosts, job->stages, job->job});
@@ -202,6 +202,7 @@ FUZZ_TARGET(flight) {
   FUZZ_REQUIRE(again.hosts == job->hosts && again.stages == job->stages, "the places change when they are written");
   FUZZ_REQUIRE(!job->killed || (again.killed->rank == job->killed->rank && again.killed->how == job->killed->how),
                "the end changes when it is written");
+  return true;
 }
 
 }  // namespace shardline::flight_fuzz

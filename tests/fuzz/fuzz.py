@@ -36,6 +36,7 @@ PARSERS = {
     "tokens": ["engine/data/source/token_file.cpp", "engine/data/cache/token_cache.cpp"],
     "trainer_state": ["engine/checkpoint/trainer_state.cpp"],
     "flight": ["core/flight/flight_file.cpp", "engine/observe/doctor/*.cpp"],
+    "run_records": ["engine/train/measured_run.cpp"],
     "partition_file": ["engine/plan/partition_file.cpp"],
     "safetensors": ["models/files/safetensors.cpp"],
     "model_directory": ["models/files/hf_directory.cpp", "models/files/safetensors_files.cpp"],
@@ -118,8 +119,20 @@ def grown(target):
     return folder
 
 
+def misplaced_seeds(fuzzer, target):
+    """The seeds in the folder `accepted` that the parser refuses, and those in `refused` that it accepts."""
+    seeds = sorted(file for file in seeds_of(target).rglob("*") if file.is_file())
+    _, output, _ = fuzzer.run(target, seeds, ["--tell=1"])
+    told = dict(re.findall(r"^Running: (\S+)$.*?^(accepted|refused)$", output, re.M | re.S))
+    return [seed.relative_to(BUILD) for seed in seeds if told.get(str(seed)) != seed.parent.name]
+
+
 def turn(fuzzer, target, options, keep):
     """Runs a target; returns the inputs that it read, or none after a finding, which is printed."""
+    for seed in (misplaced := misplaced_seeds(fuzzer, target)):
+        print(f"{seed}: {target} does not treat it so; mend it, or move it to the other folder of its target")
+    if misplaced:
+        return None
     findings = BUILD / "findings"
     findings.mkdir(exist_ok=True)
     folders = [grown(target), seeds_of(target)] if keep else [seeds_of(target)]

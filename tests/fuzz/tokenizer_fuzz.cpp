@@ -38,12 +38,14 @@ FUZZ_TARGET(tokenizer) {
   files.erase("text");
   fuzz::fill_folder(files);
   TokenizerPtr tokenizer;
-  if (!fuzz::accepts(size, [&] { tokenizer = load_tokenizer(fuzz::folder().string()); })) return;
+  if (!fuzz::accepts(size, [&] { tokenizer = load_tokenizer(fuzz::folder().string()); })) return false;
   FUZZ_REQUIRE(tokenizer->vocab_size() >= 0, tokenizer->vocab_size());
   if (const auto eos = tokenizer->eos()) FUZZ_REQUIRE(*eos >= 0 && *eos < tokenizer->vocab_size(), "eos ", *eos);
   // A byte without a token, or a pattern that needs too many steps, is an error of the text.
   std::vector<int32_t> ids;
-  if (fuzz::accepts(size + text.size(), [&] { ids = tokenizer->encode(text); })) check_ids(*tokenizer, text, ids);
+  if (!fuzz::accepts(size + text.size(), [&] { ids = tokenizer->encode(text); })) return false;
+  check_ids(*tokenizer, text, ids);
+  return true;
 }
 
 }  // namespace shardline::tokenizer_fuzz
