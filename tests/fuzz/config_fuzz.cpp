@@ -27,6 +27,32 @@ std::string with_model(std::string text) {
   return text;
 }
 
+// The layers that the config's patterns are applied to; a model that it describes may have any number of them.
+const ModelSpec& small_model() {
+  static const ModelSpec model{.layers = {{.name = "embedding"},
+                                          {.name = "h.0", .is_block = true, .units = {{"attn"}, {"mlp"}}},
+                                          {.name = "h.1", .is_block = true, .units = {{"attn"}, {"mlp"}}},
+                                          {.name = "head"}}};
+  return model;
+}
+
+void apply_to_layers(const Config& config, size_t bytes) {
+  const size_t layers = small_model().layers.size();
+  fuzz::accepts(bytes, [&] {
+    const auto recompute = recompute_by_layer(config.smp.activation_checkpointing, small_model());
+    FUZZ_REQUIRE(recompute.size() == layers, recompute.size(), " layers are recomputed");
+  });
+  fuzz::accepts(bytes, [&] {
+    const auto stages = stages_by_hand(config.smp.manual_partition, small_model());
+    FUZZ_REQUIRE(stages.size() == layers, stages.size(), " layers have a stage");
+    for (const int stage : stages) FUZZ_REQUIRE(stage >= -1 && stage <= 1000000, "stage ", stage);
+  });
+  fuzz::accepts(bytes, [&] {
+    const auto rules = tensor_rules_by_unit(config.smp.tensor_parallel_layers, small_model());
+    FUZZ_REQUIRE(rules.size() <= 4, rules.size(), " units have a rule");
+  });
+}
+
 }  // namespace
 
 FUZZ_TARGET(config) {
@@ -54,6 +80,7 @@ FUZZ_TARGET(config) {
   FUZZ_REQUIRE(*again == *config, "the config changes when it is written: ", written);
   FUZZ_REQUIRE(settings_between(*config, *again).empty(), "equal configs differ in their settings");
   for (const bool on_accelerators : {false, true}) notes(*config, on_accelerators);
+  apply_to_layers(*config, bytes);
   return true;
 }
 
