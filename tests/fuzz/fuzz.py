@@ -135,9 +135,10 @@ def turn(fuzzer, target, options, keep):
         return None
     findings = BUILD / "findings"
     findings.mkdir(exist_ok=True)
-    folders = [grown(target), seeds_of(target)] if keep else [seeds_of(target)]
     begin = time.monotonic()
-    ended, output, inputs = fuzzer.run(target, folders, [*options, f"-artifact_prefix={findings}/{target}-"])
+    with scratch_folder() as forgotten:  # new inputs go into the first folder
+        ended, output, inputs = fuzzer.run(target, [grown(target) if keep else forgotten, seeds_of(target)],
+                                           [*options, f"-artifact_prefix={findings}/{target}-"])
     seconds = time.monotonic() - begin
     if ended.returncode != 0:
         print(output[-20000:])
@@ -231,8 +232,9 @@ def planted(patches):
 
 def try_parser(fuzzer, name, target, runs):
     """Whether there is a finding within that many inputs, and the inputs that were read."""
-    ended, output, inputs = fuzzer.run(target, [seeds_of(target)],
-                                       [f"-runs={runs}", "-seed=1", f"-artifact_prefix={fuzzer.build}/"])
+    with scratch_folder() as forgotten:
+        ended, output, inputs = fuzzer.run(target, [forgotten, seeds_of(target)],
+                                           [f"-runs={runs}", "-seed=1", f"-artifact_prefix={fuzzer.build}/"])
     what = FINDING.search(output)
     line = output[what.start():].split("\n")[0][:100] if what else ""
     print(f"{name:40} {target:16} {inputs:6} inputs: {line or 'no finding'}", flush=True)

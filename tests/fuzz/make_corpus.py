@@ -29,8 +29,8 @@ def megatron(width, code, ids, bounds, modes=b""):
     return files(("data.bin", data), ("data.idx", index + struct.pack(f"<{len(bounds)}q", *bounds) + modes))
 
 
-def llmc(magic, version, kind, ids):
-    return files(("data.bin", struct.pack("<3i", magic, version, len(ids)) + bytes(1012) +
+def llmc(magic, version, kind, ids, count=None):
+    return files(("data.bin", struct.pack("<3i", magic, version, len(ids) if count is None else count) + bytes(1012) +
                   struct.pack(f"<{len(ids)}{kind}", *ids)))
 
 
@@ -49,6 +49,9 @@ def tokens():
     yield "refused/megatron_negative", megatron(4, 4, [1, -2, 3], [0, 2])
     yield "accepted/llmc_gpt2", llmc(20240520, 1, "H", [5, 6, 7])
     yield "refused/llmc_llama3", llmc(20240801, 7, "I", [5, 6, 70000])
+    yield "refused/llmc_count", llmc(20240520, 1, "H", [5, 6, 7], count=900)
+    yield "refused/megatron_long", megatron(2, 8, [1, 2, 3], [0, 2], modes=bytes(5))
+    yield "refused/megatron_short", megatron(2, 8, [1, 2, 3], [0, 2])[:-8]
     yield "refused/llmc_version", llmc(20240520, 2, "H", [5])
     yield "accepted/cache_2", token_cache(2, [1, 2, 99])
     yield "refused/cache_4", token_cache(4, [1, 2, 100])
