@@ -1,42 +1,14 @@
 #include "engine/train/run_comparison.h"
 
 #include <algorithm>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "core/error.h"
-#include "core/files/json_data.h"
 #include "engine/observe/format.h"
-#include "engine/run/median.h"
 
 namespace shardline {
 namespace {
 
 using nlohmann::json;
-
-// The values of one key in the lines of metrics.jsonl.
-struct Column {
-  const char* key;
-  std::vector<double> values = {};
-
-  void add(const json& step) {
-    if (const auto value = step.find(key); value != step.end() && value->is_number())
-      values.push_back(value->get<double>());
-  }
-  double median_value() const {
-    if (values.empty()) throw DataError(cat("metrics.jsonl: no step has a number \"", key, "\""));
-    return median(values);
-  }
-};
-
-// Updates the maximum of each rank.
-void add_counted_bytes(const json& step, std::vector<double>& most) {
-  const auto ranks = step.find("peak_memory_bytes");
-  if (ranks == step.end() || !ranks->is_array()) return;
-  most.resize(std::max(most.size(), ranks->size()));
-  for (size_t rank = 0; rank < ranks->size(); ++rank)
-    if ((*ranks)[rank].is_object()) most[rank] = std::max(most[rank], (*ranks)[rank].value("counted", 0.0));
-}
 
 std::string difference(double predicted, double measured) {
   if (measured == 0) return "";
@@ -53,31 +25,6 @@ double gain(const Forecast& forecast, const Candidates& candidates) {
 }
 
 }  // namespace
-
-MeasuredRun measured_run(const std::string& output_dir) {
-  const std::string path = output_dir + "/metrics.jsonl";
-  std::ifstream file(path);
-  if (!file) throw ConfigError(cat(path, " cannot be read; name the output_dir of a training run"));
-  MeasuredRun run;
-  Column seconds{"step_seconds"}, bubble{"bubble_fraction"}, rate{"tokens_per_second"};
-  int64_t number = 0, steps = 0;
-  for (std::string line; std::getline(file, line);) {
-    const json step = parse_data_json(line, cat(path, ":", ++number));
-    if (!step.contains(seconds.key)) continue;
-    ++steps;
-    for (Column* column : {&seconds, &bubble, &rate}) {
-      if (steps == 2) column->values.clear();  // forget the first step
-      column->add(step);
-    }
-    add_counted_bytes(step, run.counted_bytes);
-  }
-  if (steps == 0) throw ConfigError(cat(path, " has no step yet"));
-  run.steps = std::max<int64_t>(steps - 1, 1);
-  run.step_seconds = seconds.median_value();
-  run.bubble_fraction = bubble.median_value();
-  run.tokens_per_second = rate.median_value();
-  return run;
-}
 
 json comparison_json(const Forecast& forecast, const MeasuredRun& run, const std::optional<Candidates>& candidates) {
   const auto both = [](double predicted, double measured) {

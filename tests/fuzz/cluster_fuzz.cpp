@@ -23,7 +23,7 @@ void check_link(const Link& link, bool needed) {
 FUZZ_TARGET(cluster) {
   const std::string path = fuzz::file_with("cluster.json", fuzz::text_of(data, size));
   std::optional<Cluster> read;
-  if (!fuzz::accepts(size, [&] { read = read_cluster(path); })) return;
+  if (!fuzz::accepts(size, [&] { read = read_cluster(path); })) return false;
   const Cluster& cluster = *read;
   FUZZ_REQUIRE(cluster.nodes >= 1 && cluster.nodes <= Cluster::kMostNodes, cluster.nodes);
   FUZZ_REQUIRE(cluster.devices_per_node >= 1 && cluster.devices_per_node <= Cluster::kMostDevicesOfNode,
@@ -43,6 +43,7 @@ FUZZ_TARGET(cluster) {
   FUZZ_REQUIRE(!cluster.spot_price || *cluster.spot_price <= *cluster.hourly_price, *cluster.spot_price);
   for (const auto precision : {Precision::fp32, Precision::fp16, Precision::bf16})
     fuzz::accepts(size, [&] { cluster.peak(precision); });
+  return true;
 }
 
 }  // namespace shardline::cluster_fuzz

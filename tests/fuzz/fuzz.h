@@ -27,16 +27,17 @@ struct Allowance {
   size_t per_byte = 256;
 };
 
-// A target: FUZZ_TARGET(name) { ... } reads `size` bytes at `data` and checks what comes of them. The program runs the
-// one that its argument --target=NAME selects; targets share programs because compiling a program takes long.
+// A target: FUZZ_TARGET(name) { ... } reads `size` bytes at `data`, checks what comes of them, and returns whether they
+// are accepted as a whole: --tell=1 prints that for each input, and the reasons of refusals. The program runs the one
+// that its argument --target=NAME selects; targets share programs because compiling a program takes long.
 struct Target {
-  using Read = void (*)(const uint8_t* data, size_t size);
+  using Read = bool (*)(const uint8_t* data, size_t size);
   Target(const char* name, Read read);
 };
 #define FUZZ_TARGET(name)                                            \
-  static void read_input(const uint8_t* data, size_t size);          \
+  static bool read_input(const uint8_t* data, size_t size);          \
   static const ::shardline::fuzz::Target target(#name, &read_input); \
-  static void read_input([[maybe_unused]] const uint8_t* data, [[maybe_unused]] size_t size)
+  static bool read_input([[maybe_unused]] const uint8_t* data, [[maybe_unused]] size_t size)
 
 // Calls `read` on an input of this size. Returns whether it accepts the input. It is a finding if it throws anything
 // but a ConfigError or a DataError with a message, or if it holds more memory than the input's size makes plausible.

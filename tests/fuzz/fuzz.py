@@ -36,6 +36,7 @@ PARSERS = {
     "tokens": ["engine/data/source/token_file.cpp", "engine/data/cache/token_cache.cpp"],
     "trainer_state": ["engine/checkpoint/trainer_state.cpp"],
     "flight": ["core/flight/flight_file.cpp", "engine/observe/doctor/*.cpp"],
+    "run_records": ["engine/train/measured_run.cpp"],
     "partition_file": ["engine/plan/partition_file.cpp"],
     "safetensors": ["models/files/safetensors.cpp"],
     "model_directory": ["models/files/hf_directory.cpp", "models/files/safetensors_files.cpp"],
@@ -118,13 +119,26 @@ def grown(target):
     return folder
 
 
+def misplaced_seeds(fuzzer, target):
+    """The seeds in the folder `accepted` that the parser refuses, and those in `refused` that it accepts."""
+    seeds = sorted(file for file in seeds_of(target).rglob("*") if file.is_file())
+    _, output, _ = fuzzer.run(target, seeds, ["--tell=1"])
+    told = dict(re.findall(r"^Running: (\S+)$.*?^(accepted|refused)$", output, re.M | re.S))
+    return [seed.relative_to(BUILD) for seed in seeds if told.get(str(seed)) != seed.parent.name]
+
+
 def turn(fuzzer, target, options, keep):
     """Runs a target; returns the inputs that it read, or none after a finding, which is printed."""
+    for seed in (misplaced := misplaced_seeds(fuzzer, target)):
+        print(f"{seed}: {target} does not treat it so; mend it, or move it to the other folder of its target")
+    if misplaced:
+        return None
     findings = BUILD / "findings"
     findings.mkdir(exist_ok=True)
-    folders = [grown(target), seeds_of(target)] if keep else [seeds_of(target)]
     begin = time.monotonic()
-    ended, output, inputs = fuzzer.run(target, folders, [*options, f"-artifact_prefix={findings}/{target}-"])
+    with scratch_folder() as forgotten:  # new inputs go into the first folder
+        ended, output, inputs = fuzzer.run(target, [grown(target) if keep else forgotten, seeds_of(target)],
+                                           [*options, f"-artifact_prefix={findings}/{target}-"])
     seconds = time.monotonic() - begin
     if ended.returncode != 0:
         print(output[-20000:])
@@ -218,8 +232,9 @@ def planted(patches):
 
 def try_parser(fuzzer, name, target, runs):
     """Whether there is a finding within that many inputs, and the inputs that were read."""
-    ended, output, inputs = fuzzer.run(target, [seeds_of(target)],
-                                       [f"-runs={runs}", "-seed=1", f"-artifact_prefix={fuzzer.build}/"])
+    with scratch_folder() as forgotten:
+        ended, output, inputs = fuzzer.run(target, [forgotten, seeds_of(target)],
+                                           [f"-runs={runs}", "-seed=1", f"-artifact_prefix={fuzzer.build}/"])
     what = FINDING.search(output)
     line = output[what.start():].split("\n")[0][:100] if what else ""
     print(f"{name:40} {target:16} {inputs:6} inputs: {line or 'no finding'}", flush=True)

@@ -1,5 +1,6 @@
 """Writes the inputs that fuzzing starts from to OUT/<target>/: those of corpus/, files of the project that are of the
-same formats, and binary ones. And OUT/<target>.dict, words of the format.
+same formats, and binary ones. Each is in the folder accepted/ or refused/, as its parser treats it; fuzz.py checks that, so
+that no seed ends before the place for which it was written. And OUT/<target>.dict, words of the format.
 
   make_corpus.py OUT
 """
@@ -28,8 +29,8 @@ def megatron(width, code, ids, bounds, modes=b""):
     return files(("data.bin", data), ("data.idx", index + struct.pack(f"<{len(bounds)}q", *bounds) + modes))
 
 
-def llmc(magic, version, kind, ids):
-    return files(("data.bin", struct.pack("<3i", magic, version, len(ids)) + bytes(1012) +
+def llmc(magic, version, kind, ids, count=None):
+    return files(("data.bin", struct.pack("<3i", magic, version, len(ids) if count is None else count) + bytes(1012) +
                   struct.pack(f"<{len(ids)}{kind}", *ids)))
 
 
@@ -40,17 +41,20 @@ def token_cache(width, ids, vocabulary=100):
 
 
 def tokens():
-    yield "raw", files(("data.bin", struct.pack("<4H", 1, 2, 3, 50256)))
-    yield "odd", files(("data.bin", b"abc"))
+    yield "accepted/raw", files(("data.bin", struct.pack("<4H", 1, 2, 3, 50256)))
+    yield "refused/odd", files(("data.bin", b"abc"))
     for width, code in ((1, 1), (1, 2), (2, 3), (4, 4), (8, 5), (2, 8)):
-        yield f"megatron_{code}", megatron(width, code, [1, 2, 3], [0, 1, 2])
-    yield "megatron_modes", megatron(2, 8, [1, 2, 3], [0, 2], modes=b"\0\1")
-    yield "megatron_negative", megatron(4, 4, [1, -2, 3], [0, 2])
-    yield "llmc_gpt2", llmc(20240520, 1, "H", [5, 6, 7])
-    yield "llmc_llama3", llmc(20240801, 7, "I", [5, 6, 70000])
-    yield "llmc_version", llmc(20240520, 2, "H", [5])
-    yield "cache_2", token_cache(2, [1, 2, 99])
-    yield "cache_4", token_cache(4, [1, 2, 100])
+        yield f"accepted/megatron_{code}", megatron(width, code, [1, 2, 3], [0, 1, 2])
+    yield "accepted/megatron_modes", megatron(2, 8, [1, 2, 3], [0, 2], modes=b"\0\1")
+    yield "refused/megatron_negative", megatron(4, 4, [1, -2, 3], [0, 2])
+    yield "accepted/llmc_gpt2", llmc(20240520, 1, "H", [5, 6, 7])
+    yield "refused/llmc_llama3", llmc(20240801, 7, "I", [5, 6, 70000])
+    yield "refused/llmc_count", llmc(20240520, 1, "H", [5, 6, 7], count=900)
+    yield "refused/megatron_long", megatron(2, 8, [1, 2, 3], [0, 2], modes=bytes(5))
+    yield "refused/megatron_short", megatron(2, 8, [1, 2, 3], [0, 2])[:-8]
+    yield "refused/llmc_version", llmc(20240520, 2, "H", [5])
+    yield "accepted/cache_2", token_cache(2, [1, 2, 99])
+    yield "refused/cache_4", token_cache(4, [1, 2, 100])
 
 
 def safetensors(header, data):
@@ -60,13 +64,13 @@ def safetensors(header, data):
 
 def safetensors_files():
     tensor = {"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}
-    yield "whole", safetensors(tensor, bytes(8))
-    yield "short", safetensors(tensor, bytes(7))
-    yield "unaligned", safetensors({"b": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]},
+    yield "accepted/whole", safetensors(tensor, bytes(8))
+    yield "refused/short", safetensors(tensor, bytes(7))
+    yield "accepted/unaligned", safetensors({"b": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]},
                                     "a": {"dtype": "F64", "shape": [1], "data_offsets": [1, 9]}}, bytes(9))
-    yield "long_header", struct.pack("<Q", 1 << 40) + b"{}"
-    yield "seven_bytes", bytes(7)
-    yield "zero_byte", struct.pack("<Q", 3) + b"{}\0"
+    yield "refused/long_header", struct.pack("<Q", 1 << 40) + b"{}"
+    yield "refused/seven_bytes", bytes(7)
+    yield "refused/zero_byte", struct.pack("<Q", 3) + b"{}\0"
 
 
 def manifests():
@@ -76,25 +80,37 @@ def manifests():
               "trainer_state.json": [[2, none]], "gone.json": [[4, none]]}
     manifest = {"checksum": none, "files": pieces, "format": "shardline checkpoint", "step": 500, "version": 1}
     text = json.dumps(manifest, separators=(",", ":")).encode()
-    yield "files", files(("manifest.json", text), ("model.safetensors", weights), ("trainer_state.json", b"{}"))
+    yield "accepted/files", files(("manifest.json", text), ("model.safetensors", weights), ("trainer_state.json", b"{}"))
     manifest["part"] = {"number": 2, "count": 3, "hosts": ["a", "b", "a"],
                         "pieces": {"model.safetensors": [[0, 1], [2, 3]], "trainer_state.json": [[0, 1]]}}
     part = json.dumps(manifest, separators=(",", ":")).encode()
     stored = weights[:8] + weights[-16:]
-    yield "part", files(("manifest.json", part), ("model.safetensors.part", stored), ("trainer_state.json.part", b"{}"))
+    yield "accepted/part", files(("manifest.json", part), ("model.safetensors.part", stored), ("trainer_state.json.part", b"{}"))
     manifest["part"]["pieces"] = {"model.safetensors": [[0, 2]]}
     part = json.dumps(manifest, separators=(",", ":")).encode()
-    yield "head_of_part", files(("manifest.json", part), ("model.safetensors.part", weights[:-16]))
-    yield "broken_header", files(("manifest.json", text), ("model.safetensors", bytes(len(weights))))
+    yield "accepted/head_of_part", files(("manifest.json", part), ("model.safetensors.part", weights[:-16]))
+    yield "accepted/broken_header", files(("manifest.json", text), ("model.safetensors", bytes(len(weights))))
 
 
-BINARY = {"tokens": tokens, "safetensors": safetensors_files, "manifest": manifests}
+def event(step):
+    """A record of TensorBoard's files; whoever reads them here leaves the checksums alone."""
+    message = struct.pack("<Bd", 1 << 3 | 1, 0.5) + (bytes([2 << 3, step & 0x7f | 0x80, step >> 7]) if step else b"")
+    return struct.pack("<QI", len(message), 0) + message + bytes(4)
 
-# Files of the project.
+
+def run_records():
+    line = b'{"step": 1, "step_seconds": 2.5, "bubble_fraction": 0.25, "tokens_per_second": 100.0}\n'
+    yield "accepted/events", files(("events", event(0) + event(5) + event(300) + event(7)), ("metrics.jsonl", line))
+    yield "accepted/cut", files(("events", event(5) + event(6)[:-1]))
+    yield "accepted/no_step", files(("events", struct.pack("<QI", 0, 0) + bytes(4) + event(1)))
+
+
+BINARY = {"run_records": run_records, "tokens": tokens, "safetensors": safetensors_files, "manifest": manifests}
+
+# Files of the project, which are accepted.
 SHARED = {
     "config": ["configs/*.json"],
     "cluster": ["configs/clusters/*.json"],
-    "json": ["configs/clusters/h200.json"],
     "safetensors": ["tests/models/golden/*.safetensors", "tests/models/golden/sharded/*.safetensors"],
     "tokenizer": ["tests/engine/data/golden/llama3/tokenizer.json"],
 }
@@ -115,9 +131,11 @@ def main():
         target = out / folder.name
         shutil.rmtree(target, ignore_errors=True)
         shutil.copytree(folder, target)
+        for treatment in ("accepted", "refused"):
+            (target / treatment).mkdir(exist_ok=True)
         for pattern in SHARED.get(folder.name, []):
             for file in sorted(ROOT.glob(pattern)):
-                shutil.copy(file, target / ("-".join(file.relative_to(ROOT).parts)))
+                shutil.copy(file, target / "accepted" / ("-".join(file.relative_to(ROOT).parts)))
         for name, content in BINARY.get(folder.name, lambda: [])():
             (target / name).write_bytes(content)
         words = (HERE / "words" / f"{folder.name}.dict")

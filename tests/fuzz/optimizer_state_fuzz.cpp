@@ -16,15 +16,20 @@ FUZZ_TARGET(optimizer_state) {
   fuzz::fill_folder(files);
   const std::string path = fuzz::folder().string();
   std::unique_ptr<const StateFiles> states;
-  if (!fuzz::accepts(size, [&] { states = std::make_unique<StateFiles>(path); })) return;
+  if (!fuzz::accepts(size, [&] { states = std::make_unique<StateFiles>(path); })) return false;
+  bool accepted = true;
   for (const char* name : {"wte.weight.exp_avg", "wte.weight.exp_avg_sq", "h.0.w.exp_avg_sq_row"}) {
     const std::vector<int64_t> shape =
         std::string_view(name).ends_with("_row") ? std::vector<int64_t>{4} : std::vector<int64_t>{4, 3};
     at::Tensor tensor;
-    if (!fuzz::accepts(size, [&] { tensor = states->tensor(name, shape); })) continue;
+    if (!fuzz::accepts(size, [&] { tensor = states->tensor(name, shape); })) {
+      accepted = false;
+      continue;
+    }
     FUZZ_REQUIRE(tensor.sizes() == at::IntArrayRef(shape) && tensor.is_floating_point(), name, tensor.sizes());
     FUZZ_REQUIRE(tensor.toType(at::kDouble).sum().numel() == 1, name, " cannot be read");
   }
+  return accepted;
 }
 
 }  // namespace shardline::optimizer_state_fuzz

@@ -33,17 +33,23 @@ void check_ids(const Tokenizer& tokenizer, const std::string& text, const std::v
 FUZZ_TARGET(tokenizer) {
   auto files = fuzz::files_of(data, size,
                               {"tokenizer.json", "vocab.json", "merges.txt", "tokenizer_config.json",
-                               "added_tokens.json", "special_tokens_map.json", "text"});
+                               "added_tokens.json", "special_tokens_map.json", "vocab.txt", "text"});
   const std::string text = files.contains("text") ? files["text"] : kText;
   files.erase("text");
   fuzz::fill_folder(files);
   TokenizerPtr tokenizer;
-  if (!fuzz::accepts(size, [&] { tokenizer = load_tokenizer(fuzz::folder().string()); })) return;
+  if (!fuzz::accepts(size, [&] { tokenizer = load_tokenizer(fuzz::folder().string()); })) return false;
+  if (files.contains("tokenizer.json")) {
+    const TokenizerPtr of_file = load_tokenizer((fuzz::folder() / "tokenizer.json").string());
+    FUZZ_REQUIRE(of_file->digest() == tokenizer->digest(), "the file makes another tokenizer than its folder");
+  }
   FUZZ_REQUIRE(tokenizer->vocab_size() >= 0, tokenizer->vocab_size());
   if (const auto eos = tokenizer->eos()) FUZZ_REQUIRE(*eos >= 0 && *eos < tokenizer->vocab_size(), "eos ", *eos);
   // A byte without a token, or a pattern that needs too many steps, is an error of the text.
   std::vector<int32_t> ids;
-  if (fuzz::accepts(size + text.size(), [&] { ids = tokenizer->encode(text); })) check_ids(*tokenizer, text, ids);
+  if (!fuzz::accepts(size + text.size(), [&] { ids = tokenizer->encode(text); })) return false;
+  check_ids(*tokenizer, text, ids);
+  return true;
 }
 
 }  // namespace shardline::tokenizer_fuzz

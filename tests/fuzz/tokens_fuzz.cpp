@@ -16,9 +16,9 @@ namespace {
 
 constexpr int64_t kVocabulary = 50257;
 
-void read_token_file(const std::string& path, size_t size) {
+bool read_token_file(const std::string& path, size_t size) {
   std::optional<TokenFile> file;
-  if (!fuzz::accepts(size, [&] { file.emplace(path); })) return;
+  if (!fuzz::accepts(size, [&] { file.emplace(path); })) return false;
   FUZZ_REQUIRE(file->size() >= 0 && file->documents() >= 0 && file->size() <= file->bytes(), file->size());
   std::vector<int32_t> ids;
   const bool accepted = fuzz::accepts(size, [&] { ids = file->read(0, file->size(), kVocabulary); });
@@ -35,9 +35,10 @@ void read_token_file(const std::string& path, size_t size) {
     }
   });
   FUZZ_REQUIRE(again == accepted && (!accepted || in_pieces == ids), "pieces differ from the whole");
+  return accepted;
 }
 
-void read_cache(std::string bytes) {
+bool read_cache(std::string bytes) {
   if (bytes.size() >= sizeof(TokenCacheHeader)) {
     TokenCacheHeader header;
     std::memcpy(&header, bytes.data(), sizeof header);
@@ -46,7 +47,7 @@ void read_cache(std::string bytes) {
   }
   const std::string path = fuzz::file_with("cache.tokens", bytes);
   std::unique_ptr<const TokenCache> cache;
-  if (!fuzz::accepts(bytes.size(), [&] { cache = std::make_unique<TokenCache>(path); })) return;
+  if (!fuzz::accepts(bytes.size(), [&] { cache = std::make_unique<TokenCache>(path); })) return false;
   FUZZ_REQUIRE(cache->size() >= 0 && cache->documents() >= 0 && cache->vocab_size() >= 0, cache->size());
   FUZZ_REQUIRE(cache->size() <= std::ssize(bytes), cache->size());
   std::vector<int64_t> ids(cache->size());
@@ -54,20 +55,22 @@ void read_cache(std::string bytes) {
   if (accepted)
     for (const int64_t id : ids) FUZZ_REQUIRE(id >= 0 && id < cache->vocab_size(), id);
   cache->is_intact();
+  return accepted;
 }
 
 }  // namespace
 
 FUZZ_TARGET(tokens) {
   auto files = fuzz::files_of(data, size, {"data.bin", "data.idx", "cache.tokens"});
-  if (files.contains("cache.tokens")) read_cache(files["cache.tokens"]);
+  bool accepted = !files.contains("cache.tokens") || read_cache(files["cache.tokens"]);
   files.erase("cache.tokens");
   if (files.contains("data.idx")) files["data.bin"];
   fuzz::fill_folder(files);
-  if (!files.contains("data.bin")) return;
+  if (!files.contains("data.bin")) return accepted;
   const std::string path = (fuzz::folder() / "data.bin").string();
-  read_token_file(path, size);
+  accepted &= read_token_file(path, size);
   fuzz::accepts(size, [&] { check_data_files({path}, DataFormat::automatic, "text"); });
+  return accepted;
 }
 
 }  // namespace shardline::tokens_fuzz

@@ -10,13 +10,14 @@ namespace shardline::trainer_state_fuzz {
 FUZZ_TARGET(trainer_state) {
   const std::string text = fuzz::text_of(data, size);
   std::optional<TrainerState> state;
-  if (!fuzz::accepts(size, [&] { state = parse_trainer_state(text, "trainer_state.json"); })) return;
+  if (!fuzz::accepts(size, [&] { state = parse_trainer_state(text, "trainer_state.json"); })) return false;
   FUZZ_REQUIRE(std::isfinite(state->epoch), state->epoch);
   const std::string written = trainer_state_text(*state);
   const TrainerState again = parse_trainer_state(written, "written");
   FUZZ_REQUIRE(trainer_state_text(again) == written, "the state changes when it is written");
   FUZZ_REQUIRE(again.step == state->step && again.samples == state->samples && again.best == state->best, written);
   FUZZ_REQUIRE(again.log_history == state->log_history && again.curve == state->curve, written);
+  return true;
 }
 
 }  // namespace shardline::trainer_state_fuzz

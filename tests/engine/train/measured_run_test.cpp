@@ -1,4 +1,4 @@
-#include "engine/train/run_comparison.h"
+#include "engine/train/measured_run.h"
 
 #include <fstream>
 
@@ -8,7 +8,7 @@
 
 #include "tests/catch.h"
 
-namespace shardline::run_comparison_test {
+namespace shardline::measured_run_test {
 
 using Catch::Contains;
 
@@ -53,6 +53,18 @@ TEST_CASE("a run without steps, or with damaged lines, is refused") {
   CHECK_THROWS_WITH(measured_run(scratch.path()), Contains("metrics.jsonl:2"));
 }
 
+TEST_CASE("values of other types and large numbers in the lines of a run do no harm") {
+  const ScratchDirectory scratch;
+  put(scratch / "metrics.jsonl", R"({"step_seconds": "1", "bubble_fraction": null, "tokens_per_second": [2]}
+{"step_seconds": 1.5e308, "bubble_fraction": 0, "tokens_per_second": 1, "peak_memory_bytes": [{"counted": "many"}, 3]}
+{"step_seconds": 1.7e308, "bubble_fraction": 0, "tokens_per_second": 1, "peak_memory_bytes": [{"counted": 7}]}
+)");
+  const MeasuredRun run = measured_run(scratch.path());
+  CHECK(run.steps == 2);
+  CHECK(run.step_seconds == 1.6e308);
+  CHECK(run.counted_bytes == std::vector<double>{7, 0});
+}
+
 TEST_CASE("reading the metrics of a long run of many ranks takes no memory to speak of") {
   const ScratchDirectory scratch;
   constexpr int kSteps = 5000, kRanks = 128;
@@ -67,4 +79,4 @@ TEST_CASE("reading the metrics of a long run of many ranks takes no memory to sp
   CHECK(process_memory().peak_resident - before < 20 << 20);
 }
 
-}  // namespace shardline::run_comparison_test
+}  // namespace shardline::measured_run_test
