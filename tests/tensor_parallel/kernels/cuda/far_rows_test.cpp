@@ -130,7 +130,8 @@ TEST_CASE("kernels of attention find tokens and samples that are more than 2^32 
       std::vector<float> log_sum_exp(kRows), along(kRows);
       cuda::attention_forward(sizes, {part(0), part(1), part(2), part(3), log_sum_exp.data()}, kType, nullptr);
       cuda::attention_backward(
-          sizes, {part(0), part(1), part(2), part(3), part(4), part(5), part(6), part(7), log_sum_exp.data(), along.data()},
+          sizes,
+          {part(0), part(1), part(2), part(3), part(4), part(5), part(6), part(7), log_sum_exp.data(), along.data()},
           kType, nullptr);
     });
   }
@@ -179,8 +180,8 @@ TEST_CASE("masks of elements beyond 2^34, whose blocks are counted in more than 
                              .samples = samples.data(),
                              .first_head = head,
                              .max_positions = positions},
-                            {rows_of(zeros), rows_of(zeros), rows_of(values), rows_of(out), sums.floats()}, Number::fp32,
-                            nullptr);
+                            {rows_of(zeros), rows_of(zeros), rows_of(values), rows_of(out), sums.floats()},
+                            Number::fp32, nullptr);
     int64_t wrong = 0;
     for (int64_t i = 0; i < length; ++i) {
       std::vector<uint8_t> keep(length);
