@@ -17,15 +17,21 @@ struct Launch {
   int64_t bytes_read = 0, bytes_written = 0;  // in device memory; an element counts once per pass over it
 };
 
+constexpr int64_t kMostBlocksX = (int64_t{1} << 31) - 1, kMostBlocksY = 65535;  // of a launch on any GPU
+
 // Starts the kernel on the stream; does nothing if there are no blocks. Throws std::invalid_argument if a block has
-// more threads than the kernel declares, and std::runtime_error with CUDA's message.
+// more threads than the kernel declares or if there are too many blocks, of whose number CUDA would see the lower half,
+// and std::runtime_error with CUDA's message.
 template <int kMostThreads, class... Parameters>
 void launch(const Launch& how, Stream stream, void (*kernel)(BlockOf<kMostThreads>, Parameters...),
             Parameters... parameters) {
   if (how.threads > kMostThreads)
     throw std::invalid_argument("kernel " + std::string(how.kernel) + ": blocks of " + std::to_string(how.threads) +
                                 " threads, but it declares " + std::to_string(kMostThreads) + " at most");
-  if (how.blocks_x * how.blocks_y == 0) return;
+  if (how.blocks_x == 0 || how.blocks_y == 0) return;
+  if (how.blocks_x > kMostBlocksX || how.blocks_y > kMostBlocksY)
+    throw std::invalid_argument("kernel " + std::string(how.kernel) + ": " + std::to_string(how.blocks_x) + " x " +
+                                std::to_string(how.blocks_y) + " blocks are more than a GPU takes");
   log_launch(how.kernel, how.bytes_read, how.bytes_written);
 #ifdef __CUDACC__
   const auto check = [&](cudaError_t result) {

@@ -19,7 +19,6 @@ namespace shardline {
 namespace {
 
 constexpr int kRepetitions = 5;
-constexpr int64_t kLargestProduct = 16384;  // rows and columns
 
 // Median seconds of `count` runs on the slowest rank; the first repetition is a warm-up.
 double seconds_of(const RankContext& context, int count, const std::function<void()>& run) {
@@ -43,19 +42,16 @@ double memory_of_rank(const RankContext& context) {
   return host_memory_size() / context.local_size;
 }
 
-// FLOP/s of a square product that takes long enough to occupy all of the device. Of random numbers: a GPU lowers its
-// clock with the power that it draws, which for zeros is little.
-double product_rate(const RankContext& context, const at::TensorOptions& options) {
+}  // namespace
+
+double product_rate(const std::function<double(int64_t size)>& seconds_of_product) {
   constexpr double kLongEnough = 1e-3;
+  constexpr int64_t kLargest = 16384;
   for (int64_t size = 1024;; size *= 2) {
-    const auto x = at::empty({size, size}, options).uniform_(-1, 1);
-    auto y = at::zeros({size, size}, options);
-    const double seconds = seconds_of(context, 4, [&] { linear_forward_out(y, x, x, {}); });
-    if (seconds >= kLongEnough || size >= kLargestProduct) return 2.0 * std::pow(size, 3) / seconds;
+    const double seconds = seconds_of_product(size);
+    if (seconds >= kLongEnough || size >= kLargest) return 2.0 * std::pow(size, 3) / seconds;
   }
 }
-
-}  // namespace
 
 DeviceMeasurement measure_device(const RankContext& context, at::ScalarType type) {
   const auto options = at::TensorOptions().dtype(type).device(context.device);
@@ -65,7 +61,12 @@ DeviceMeasurement measure_device(const RankContext& context, at::ScalarType type
   DeviceMeasurement device{.memory_bytes = memory_of_rank(context), .precision = to_string(precision)};
 
   constexpr int64_t kSwept = 1 << 25, kFew = 16;
-  device.flops_per_second = product_rate(context, options);
+  // Of random numbers: a GPU lowers its clock with the power that it draws, which for zeros is little.
+  device.flops_per_second = product_rate([&](int64_t size) {
+    const auto x = at::empty({size, size}, options).uniform_(-1, 1);
+    auto y = at::zeros({size, size}, options);
+    return seconds_of(context, 4, [&] { linear_forward_out(y, x, x, {}); });
+  });
 
   const auto from = at::zeros({kSwept}, options);
   auto to = at::zeros({kSwept}, options);

@@ -2,10 +2,16 @@
 #pragma once
 #include <c10/core/ScalarType.h>
 
+#include <functional>
+
 #include "engine/run/ranks.h"
 #include "partitioner/layout/profile.h"
 
 namespace shardline {
+
+// The FLOP/s of a square product that takes long enough to occupy all of a device, found by doubling its rows and
+// columns, up to 16384. seconds_of_product measures one of this size.
+double product_rate(const std::function<double(int64_t size)>& seconds_of_product);
 
 // Collective over the world; the slowest rank counts. type: of the matrix products.
 DeviceMeasurement measure_device(const RankContext& context, at::ScalarType type);

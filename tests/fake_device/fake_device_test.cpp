@@ -93,7 +93,7 @@ TEST_CASE("launches, bytes and waits are counted, these by reason") {
         std::map<std::string, int64_t>{
             {"aten::add.Tensor", 1}, {"aten::mul_.Tensor", 1}, {"copy to the host", 1}, {"read a number", 1}});
   CHECK(counts.launched() == 4);
-  CHECK(counts.bytes == 64 * (3 + 2 + 1) + 4);  // memory that an operator both reads and writes counts once
+  CHECK(counts.bytes == 64 * (3 + 3 + 1) + 4);
   CHECK(counts.waits == std::map<std::string, int64_t>{{"to look at it", 1}, {"", 1}, {"the end", 1}});
 }
 
@@ -133,6 +133,25 @@ TEST_CASE("a stream that does not wait for another one is found") {
           x.narrow(0, 4, 4).add_(1);
         }).empty());
   CHECK_THAT(fault_of([&] { x.narrow(0, 3, 2).add_(1); }), Contains("aten::add_.Tensor"));
+  wait_for_all_streams();
+}
+
+TEST_CASE("memory that is new on another stream may still have its earlier owner") {
+  const auto stream = new_stream();
+  wait_for_all_streams();
+  at::ones({8}, on()).add_(1);
+  const auto x = at::empty({8}, on());  // perhaps where that was
+  const auto fill_there = [&] {
+    const c10::StreamGuard guard(stream);
+    x.fill_(1);
+  };
+  CHECK_THAT(fault_of(fill_there), Contains("aten::fill_.Scalar on stream") && Contains("earlier owner on stream 0"));
+  const auto y = at::empty({8}, on());
+  stream_waits_for(stream, c10::impl::VirtualGuardImpl(at::kPrivateUse1).getStream(fake::device()));
+  CHECK(fault_of([&] {
+          const c10::StreamGuard guard(stream);
+          y.fill_(1);
+        }).empty());
   wait_for_all_streams();
 }
 

@@ -14,11 +14,20 @@ constexpr size_t kAlignment = 64;
 constexpr int kUnwritten = 0xff;
 std::atomic<size_t> device_bytes{kDeviceBytes};
 
+// Torch's allocator hands out memory that work queued earlier on the stream may still use: other streams must wait for
+// it before they use the memory.
+std::vector<Use> earlier_use(size_t bytes, size_t stream) {
+  const Clock& clock = runtime().clock(stream);
+  if (stream >= clock.size()) return {};  // nothing was queued there
+  return {{0, bytes, stream, clock[stream], true, "the memory's earlier owner"}};
+}
+
 char* make_block(size_t bytes, int device, size_t stream) {
   void* memory = nullptr;
   if (posix_memalign(&memory, kAlignment, bytes) != 0) throw std::bad_alloc();
   std::memset(memory, kUnwritten, bytes);
-  runtime().blocks[static_cast<char*>(memory)] = {bytes, device, stream, {}, {}};
+  runtime().blocks[static_cast<char*>(memory)] = {
+      bytes, device, stream, device >= 0 ? earlier_use(bytes, stream) : std::vector<Use>(), {}};
   return static_cast<char*>(memory);
 }
 

@@ -44,6 +44,11 @@ class Launch {
     time_ = runtime().clock(stream_)[stream_];
   }
   void uses(const at::Tensor& tensor, bool writes) { runtime().use(name_, stream_, time_, access_of(tensor, writes)); }
+  // Counts the reading of what is also written.
+  void also_reads(const at::Tensor& tensor) {
+    const Access access = access_of(tensor, false);
+    runtime().counts.bytes += static_cast<int64_t>(access.bytes - access.gaps);
+  }
   // Copies a result to the device.
   at::Tensor made(const at::Tensor& result, at::Device on) {
     const at::Tensor moved = at::empty_strided(result.sizes(), result.strides(), result.options().device(on));
@@ -194,6 +199,14 @@ const std::set<std::string> kSizedByValues = {
     "aten::nonzero",    "aten::masked_select",      "aten::_unique2",
     "aten::unique_dim", "aten::unique_consecutive", "aten::repeat_interleave.Tensor"};
 
+// Operators that change a tensor without reading it. Others that change one in place read it, too.
+const std::set<std::string> kOverwriting = {"aten::zero_", "aten::fill_.Scalar", "aten::fill_.Tensor", "aten::uniform_",
+                                            "aten::normal_"};
+
+bool is_in_place(const c10::FunctionSchema& schema) {
+  return schema.name().ends_with('_');
+}
+
 bool is_written(const c10::Argument& argument) {
   const auto* alias = argument.alias_info();
   if (alias == nullptr) return false;
@@ -211,7 +224,10 @@ bool makes_view(const c10::FunctionSchema& schema) {
 // The arguments of one call, passed on as CPU tensors on the same memory.
 class Call {
  public:
-  explicit Call(const c10::OperatorHandle& op) : op_(op), name_(c10::toString(op.operator_name())) {}
+  explicit Call(const c10::OperatorHandle& op)
+      : op_(op),
+        name_(c10::toString(op.operator_name())),
+        reads_written_(is_in_place(op.schema()) && kOverwriting.count(name_) == 0) {}
 
   void pass_on(c10::IValue& value, bool writes) {
     if (value.isTensor()) {
@@ -237,7 +253,10 @@ class Call {
       TORCH_CHECK(tensor.original.device().index() == index, name_, " has tensors of devices ", index, " and ",
                   int{tensor.original.device().index()});
     Launch queued(name_, current_stream(index));
-    for (const auto& tensor : tensors_) queued.uses(tensor.original, tensor.writes);
+    for (const auto& tensor : tensors_) {
+      queued.uses(tensor.original, tensor.writes);
+      if (tensor.writes && reads_written_) queued.also_reads(tensor.original);
+    }
     op_.callBoxed(stack);
     for (const auto& tensor : tensors_)
       if (tensor.writes && tensor.alias.numel() > 0 && tensor.original.numel() == 0) {
@@ -297,6 +316,7 @@ class Call {
 
   const c10::OperatorHandle& op_;
   std::string name_;
+  bool reads_written_;
   std::vector<Passed> tensors_;
 };
 

@@ -20,6 +20,7 @@ struct Ranges {
 
 struct Factors {
   float decay, gradient, most, beta1, beta2, step_size, root_correction, epsilon;
+  float rest1, rest2;            // 1 - beta1 and 1 - beta2, which fp32 would compute with far fewer digits
   const float* device_gradient;  // null: gradient
   bool decoupled;
 };
@@ -50,8 +51,8 @@ SHARDLINE_KERNEL(kThreads, update, Ranges ranges, Factors f) {
         value.value[j] -= decay * value.value[j];
       else
         g += decay * value.value[j];
-      m.value[j] = f.beta1 * m.value[j] + (1.0f - f.beta1) * g;
-      v.value[j] = f.beta2 * v.value[j] + (1.0f - f.beta2) * g * g;
+      m.value[j] = f.beta1 * m.value[j] + f.rest1 * g;
+      v.value[j] = f.beta2 * v.value[j] + f.rest2 * g * g;
       value.value[j] -= f.step_size * m.value[j] / (sqrtf(v.value[j]) / f.root_correction + f.epsilon);
       copy.value[j] = stored<S>(value.value[j]);
     }
@@ -92,6 +93,8 @@ void adam_step(const std::vector<AdamRange>& all, const AdamStep& s, Number roun
   f.most = s.max_gradient_value;
   f.beta1 = s.beta1;
   f.beta2 = s.beta2;
+  f.rest1 = 1 - s.beta1;
+  f.rest2 = 1 - s.beta2;
   f.step_size = s.learning_rate / corrected(s.beta1);
   f.root_correction = std::sqrt(corrected(s.beta2));
   f.epsilon = s.epsilon;

@@ -7,6 +7,7 @@
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "tensor_parallel/kernels/aten/aten_kernels.h"
@@ -52,7 +53,9 @@ at::Tensor probability_factors(const at::Tensor& scores, const AttentionDropout&
   const at::Tensor query = head.view({heads, 1, 1}) * dropout.max_positions + place.unsqueeze(1);
   const at::Tensor element = query * dropout.max_positions + place;  // [heads, length, length]
   const at::Tensor factors = at::empty(scores.sizes(), scores.options());
-  for (int64_t b = 0; b < scores.size(0) && !scores.is_meta(); ++b)  // dry runs leave the masks' integers out
+  // The integers of one sample are freed before the next one's, so a dry run needs only one.
+  const int64_t samples = scores.is_meta() ? std::min<int64_t>(1, scores.size(0)) : scores.size(0);
+  for (int64_t b = 0; b < samples; ++b)
     factors.select(0, b).copy_(random_keep({dropout.seed, dropout.op, dropout.step}, dropout.samples.select(0, b),
                                            element, 1 - dropout.probability));
   return factors.mul(kept_scale(dropout.probability));

@@ -2,6 +2,7 @@
 """Plants faults into the CUDA kernels, one at a time, and fails for one that the tests of the host twins do not notice.
 
   mutants.py KERNELS COMPILER ROOT FOLDER LIBRARY... -- OBJECT...
+  mutants.py --check ROOT               only whether the sources have the code that the faults change
 
 KERNELS: the folder of kernels, below ROOT; FOLDER: for what is compiled; LIBRARY: the twins without faults and what
 they need; OBJECT: the tests.
@@ -28,8 +29,15 @@ FAULTS = {"tensor_parallel/kernels/cuda": [
     ("an operand of the tensor cores is read without transposing", "attention_tiles.h", "load_matrices<true>(right",
      "load_matrices<false>(right", ATTENTION),
     ("the mask of dropout is one element off", "dropout_kernels.cu",
-     "const uint64_t element = start_ + static_cast<uint64_t>(column);",
-     "const uint64_t element = start_ + static_cast<uint64_t>(column) + 1;"),
+     "const uint64_t element = start_ + column;", "const uint64_t element = start_ + column + 1;"),
+    ("a mask is counted in 32 bits", "dropout_kernels.cu", "words_.block(element / 4)",
+     "words_.block(static_cast<uint32_t>(element / 4))"),
+    ("the mask of attention is counted in 32 bits", "attention_tiles.h", "words_.block(element(query, key) / 4)",
+     "words_.block(static_cast<uint32_t>(element(query, key) / 4))", ATTENTION),
+    ("a tile's row is found by 32 bits", "attention_tiles.h", "head + (first + row) * token_stride",
+     "head + static_cast<int>((first + row) * token_stride)", ATTENTION),
+    ("a row of logits is found by 32 bits", "cross_entropy_kernels.cu",
+     "static_cast<const S*>(a.logits) + row * a.row_stride", "static_cast<const S*>(a.logits) + static_cast<int>(row * a.row_stride)"),
     ("padding is dropped", "dropout_kernels.cu", "token >= m.rows.tokens", "token > m.rows.tokens"),
     ("a row is written past its end", "dropout_kernels.cu", "  if (column >= n) return;\n  float factor",
      "  if (column > n) return;\n  float factor"),
@@ -52,6 +60,7 @@ FAULTS = {"tensor_parallel/kernels/cuda": [
      "stored<S>(m.value[j])"),
     ("the copy in half precision begins one element late", "adam.cu", "store<4>(rounded + i, copy)",
      "store<4>(rounded + i + 4, copy)"),
+    ("what is left of 1 without beta2 is computed in fp32", "adam.cu", "f.rest2 * g * g", "(1.0f - f.beta2) * g * g"),
     ("the clip factor on the device is not used", "adam.cu",
      "f.device_gradient != nullptr ? *f.device_gradient : f.gradient", "f.gradient"),
     ("the first block of a range updates the range before", "adam.cu", "first_block[middle] <= block_x()",
@@ -66,14 +75,20 @@ FAULTS = {"tensor_parallel/kernels/cuda": [
 FLAGS = ["-std=c++20", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-xc++", "-c"]
 
 
-def notices(kernels, compiler, root, folder, libraries, objects, fault):
-    what, file, right, wrong, *sources = fault
+def planted(root, kernels, fault):
+    """The text of a source with a fault."""
+    what, file, right, wrong, *_ = fault
     text = (root / kernels / file).read_text()
     if text.count(right) != 1:
         sys.exit(f"{what}: {file} has the code to change {text.count(right)} times; bring this list up to date")
+    return text.replace(right, wrong)
+
+
+def notices(kernels, compiler, root, folder, libraries, objects, fault):
+    what, file, _, _, *sources = fault
     changed = folder / kernels / file
     changed.parent.mkdir(parents=True, exist_ok=True)
-    changed.write_text(text.replace(right, wrong))
+    changed.write_text(planted(root, kernels, fault))
     made = []
     try:
         for source in sources[0] if sources else [file]:
@@ -91,6 +106,11 @@ def notices(kernels, compiler, root, folder, libraries, objects, fault):
 
 
 def main():
+    if sys.argv[1] == "--check":
+        for kernels, faults in FAULTS.items():
+            for fault in faults:
+                planted(pathlib.Path(sys.argv[2]), kernels, fault)
+        return
     split = sys.argv.index("--")
     kernels, compiler, root, folder, *libraries = sys.argv[1:split]
     arguments = (kernels, compiler, pathlib.Path(root), pathlib.Path(folder), libraries, sys.argv[split + 1:])

@@ -142,6 +142,18 @@ TEST_CASE("a launch whose blocks have more threads than the kernel declares is r
   CHECK(out == std::vector<float>(2 * kThreads));
 }
 
+TEST_CASE("a launch of more blocks than a GPU takes is refused") {
+  const auto start_blocks = [](int64_t x, int64_t y) {
+    launch({.kernel = "tested", .blocks_x = x, .blocks_y = y, .threads = kThreads}, nullptr, diverge, 0);
+  };
+  CHECK_THROWS_WITH(start_blocks((int64_t{1} << 32) + 1, 1),
+                    "kernel tested: 4294967297 x 1 blocks are more than a GPU takes");
+  CHECK_THROWS_AS(start_blocks(int64_t{1} << 31, 1), std::invalid_argument);
+  CHECK_THROWS_AS(start_blocks(1, 65536), std::invalid_argument);
+  CHECK_NOTHROW(start_blocks(int64_t{1} << 40, 0));
+  CHECK_NOTHROW(start_blocks(2, 3));
+}
+
 TEST_CASE("barriers and exchanges that not all threads reach are errors") {
   CHECK_THROWS_AS(start(diverge, 1), twin::Deadlock);
   CHECK_THROWS_AS(start(diverge, kWarp), twin::Deadlock);

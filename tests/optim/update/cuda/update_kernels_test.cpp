@@ -150,6 +150,29 @@ TEST_CASE("the kernel of Adam equals float64, many ranges in a launch") {
   CHECK_THROWS_AS(check_adam({6}, step), std::invalid_argument);
 }
 
+// In fp32, 1 - 0.999f differs from 0.001 by 1.3e-5 of it.
+TEST_CASE("the kernel of Adam has the factors of new gradients from float64") {
+  for (const double beta : {0.9, 0.99, 0.999, 0.9999}) {
+    CAPTURE(beta);
+    const Range range(64, false, 1);
+    std::fill_n(range.first.get(), range.count, 0.0f);
+    std::fill_n(range.second.get(), range.count, 0.0f);
+    cuda::adam_step(
+        {{.values = range.values.get(),
+          .gradients = range.gradients.get(),
+          .first = range.first.get(),
+          .second = range.second.get(),
+          .count = range.count}},
+        {.learning_rate = 0.01, .beta1 = beta, .beta2 = beta, .epsilon = 1e-8, .step = 1, .gradient_factor = 1},
+        cuda::Number::fp32, nullptr);
+    for (int64_t i = 0; i < range.count; ++i) {
+      const double g = range.gradients[i];
+      REQUIRE(range.first[i] == Approx((1 - beta) * g).epsilon(2e-7));
+      REQUIRE(range.second[i] == Approx((1 - beta) * g * g).epsilon(3e-7));
+    }
+  }
+}
+
 TEST_CASE("values and their copies are all that Adam writes besides its moments") {
   const Range range(4096, true, 1);
   const cuda::LaunchLog log;

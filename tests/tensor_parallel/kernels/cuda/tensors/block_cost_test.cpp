@@ -116,13 +116,13 @@ Cost cost_of_block(double dropout) {
 TEST_CASE("a block of GPT-2 takes few launches and little memory traffic") {
   const Cost cost = cost_of_block(0.1);
   CHECK(cost.launches < 35);
-  CHECK(cost.all - cost.products < 66);
+  CHECK(cost.all - cost.products < 67);
 }
 
 TEST_CASE("a block of GPT-2 without dropout takes few launches and little memory traffic") {
   const Cost cost = cost_of_block(0);
   CHECK(cost.launches < 35);
-  CHECK(cost.all - cost.products < 66);
+  CHECK(cost.all - cost.products < 67);
 }
 
 }  // namespace shardline::block_cost_test
