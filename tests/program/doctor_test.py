@@ -104,7 +104,7 @@ class Records(DoctorTest):
         self.addCleanup(process.kill)
         step = max(self.checkpoints())
         self.wait_for(lambda: max(self.checkpoints()) > step, "another checkpoint")
-        self.assertNotIn("earlier_run", self.doctor())
+        self.assertNotIn("earlier_run", json.loads(self.expect(0, "doctor", "out", "--json").out))
         process.terminate()
         self.assertEqual(self.end(process).code, 3)
         self.assertFalse((self.dir / "out/flight.previous").exists())

@@ -236,7 +236,8 @@ std::string verdict(const Diagnosis& diagnosis) {
     case Cause::none:
       return nothing_text(diagnosis);
     case Cause::killed:
-      return cat(name_of(culprit()), " ", diagnosis.how, culprit().has_records ? "; " + seen_text(culprit()) : "");
+      return cat(name_of(culprit()), " ", diagnosis.how,
+                 culprit().has_records ? cat("; ", last_place_text(culprit()), own_wait_text(culprit())) : "");
     case Cause::failed:
       return cat(name_of(culprit()), " failed: ", in_lines(culprit().reason, "  "));
     case Cause::disagrees:

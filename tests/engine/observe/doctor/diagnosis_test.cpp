@@ -232,11 +232,13 @@ TEST_CASE("doctor: the launcher's and a rank's own knowledge come first") {
   const FlightGroup world = job.group("world", {0, 1});
   job.wait(0, world, "all_reduce");
   job.place(1, 4, "forward, microbatch 0, chunk 0", "h.1");
+  job.beat(1);
   job.pass(3);
   job.records().killed = {1, "was killed by signal 9 (Killed)"};
   CHECK(job.diagnosis().cause == Cause::killed);
   CHECK_THAT(verdict(job.diagnosis()), Contains("rank 1 (host b, stage 0) was killed by signal 9 (Killed)") &&
-                                           Contains("last seen in forward of h.1, microbatch 0, chunk 0, step 4"));
+                                           Contains("last seen in forward of h.1, microbatch 0, chunk 0, step 4") &&
+                                           !Contains("it was stopped or has ended"));
   job.records().killed.reset();
   job.end(1, FlightEnd::failed, "disk full");
   job.pass(1);
