@@ -184,7 +184,7 @@ std::string PieceFiles::damage_of(size_t piece) const {
   } catch (const RunError& error) {
     return cat(name, ": bytes ", begin, " to ", end, ' ', error.what());
   }
-  return describe(piece) + " differ from their checksum";
+  return describe(piece) + " do not match their checksum";
 }
 
 std::string PieceFiles::read(size_t piece) const try {
