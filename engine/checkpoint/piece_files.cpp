@@ -56,7 +56,7 @@ std::map<uint64_t, PieceFiles::Head::Tensor> PieceFiles::Head::tensors_in(std::s
   return tensors;
 }
 
-// It is read, not mapped: where a disk fails that is an error, and not the end of the process.
+// It is read, not mapped: if the disk fails, that is an error, and not the end of the process.
 class PieceFiles::File {
  public:
   // first_bytes: how many bytes of the checkpoint's file are here from its first one on.

@@ -15,7 +15,7 @@ void keep_flight_records(const Config& config, const RankContext& context, const
 // The disk space that the files of all ranks take.
 double flight_file_bytes(const Config& config);
 
-// Calls `run` and writes down how it ended for this rank.
+// Calls `run` and records how it ended for this rank.
 void note_end_of_rank(const std::function<void()>& run);
 
 }  // namespace shardline

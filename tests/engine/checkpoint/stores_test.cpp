@@ -317,7 +317,7 @@ TEST_CASE("parts that were copied to one place are merged into the checkpoint of
   manifest.files["trainer_state.json"] = pieces_of("{\"step\": 9}");
   put(stranger + "/manifest.json", manifest_text(manifest));
   CHECK_THAT(refusal({one, two, stranger}, output),
-             Contains("is of another run") && Contains("trainer_state.json differs"));
+             Contains("is from another run") && Contains("trainer_state.json differs"));
   auto bytes = contents(two + "/optimizer.safetensors.part");
   bytes[7] ^= 1;
   put(two + "/optimizer.safetensors.part", bytes);
