@@ -278,7 +278,7 @@ TEST_CASE("a run that continues a checkpoint from elsewhere takes nothing of ano
   other["training"].merge_patch({{"resume_from_checkpoint", folder / "base/checkpoint-13"},
                                  {"overwrite_output_dir", true},
                                  {"save_total_limit", 1}});
-  CHECK_THAT(train(other), Contains("note: 4 checkpoints in") && Contains("got the ending .superseded"));
+  CHECK_THAT(train(other), Contains("note: renamed 4 checkpoints in") && Contains("to *.superseded"));
   CHECK(steps_in(folder / "other") == std::vector<int64_t>{20});
   for (const int step : {5, 10, 15, 20})
     CHECK(fs::exists(folder / cat("other/checkpoint-", step, ".superseded/manifest.json")));
