@@ -299,7 +299,7 @@ TEST_CASE("directories of other programs with the names of checkpoints are kept 
   CHECK(fs::exists(folder / "out/checkpoint-15/pytorch_model.bin"));
   file["training"]["overwrite_output_dir"] = true;
   file["training"].erase("resume_from_checkpoint");
-  CHECK_THAT(train(file), Contains("note: 1 checkpoint in"));
+  CHECK_THAT(train(file), Contains("note: renamed 1 checkpoint in"));
   CHECK(fs::exists(folder / "out/checkpoint-15.superseded/pytorch_model.bin"));
 
   // Beside checkpoints of the run, also where the run saves its own later.
