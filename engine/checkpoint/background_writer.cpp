@@ -65,7 +65,7 @@ void BackgroundWriter::wait(const std::function<void(int64_t)>& arrived) {
       if (arrived) arrived(known);
     }
     if (now - since > limit.time)
-      throw RunError(cat("the disk of the checkpoints has taken no bytes for ", limit.time.count() / 1000.0, " s",
+      throw RunError(cat("the disk of the checkpoints has accepted no data for ", limit.time.count() / 1000.0, " s",
                          limit.advice()));
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }

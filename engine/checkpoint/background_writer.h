@@ -19,7 +19,7 @@ namespace shardline {
 struct BlockToWrite {
   std::string path;
   int64_t begin;
-  std::string_view bytes;                // stay as they are from ready() until the work is done
+  std::string_view bytes;                // must not change from ready() until the work is done
   std::vector<int64_t> piece_ends;       // in the file, ascending; the last one is the block's end
   std::vector<uint64_t> checksums = {};  // by piece: the result
 };
@@ -31,19 +31,19 @@ class BackgroundWriter {
   // copying them there takes time from training. memory: what holds the blocks' bytes and whatever `last` uses;
   // released with the work.
   BackgroundWriter(std::vector<BlockToWrite> blocks, std::shared_ptr<const void> memory, std::function<void()> last);
-  // Does not wait, because a rank that fails must end the job, however slow its disk is: work that is not done ends
-  // after the present call of the system, or with the process. Its files remain incomplete.
+  // Does not wait, because a rank that fails must end the job, however slow its disk is: unfinished work ends after the
+  // current system call, or with the process. Its files remain incomplete.
   ~BackgroundWriter();
   BackgroundWriter(const BackgroundWriter&) = delete;
   BackgroundWriter& operator=(const BackgroundWriter&) = delete;
 
-  // The bytes of a block are there. To be called once for each block, in any order and from any thread.
+  // Call it once for each block when its bytes are complete, in any order and from any thread.
   void ready(size_t block);
   bool is_done() const { return work_->done; }
   // Bytes that have reached the disk. The number grows while the work goes on, at least once per kMostUnsynced bytes.
   int64_t written_bytes() const { return work_->written; }
   // Waits until the work is done, with the time limit of a collective (core/comm/timeouts.h), which starts again
-  // whenever bytes have arrived on the disk; `arrived` is called with all of them then. Throws RunError.
+  // whenever bytes have arrived on the disk; `arrived` then receives their total. Throws RunError.
   void wait(const std::function<void(int64_t bytes)>& arrived = {});
   // After wait(): why the work failed; empty if it did not.
   const std::string& error() const { return work_->error; }
@@ -62,7 +62,7 @@ class BackgroundWriter {
     std::atomic<int64_t> written = 0;
     std::mutex mutex;                 // of `changed`
     std::condition_variable changed;  // `ready` or `abandoned`
-    std::deque<size_t> ready;         // blocks that nobody has taken for writing
+    std::deque<size_t> ready;         // blocks that wait to be written
 
     void run();
     void write_blocks();

@@ -25,7 +25,7 @@ struct Holding {
 
 // Equal on all ranks.
 struct BlockPlan {
-  std::vector<Block> blocks;                   // of one group of writers after the other, in the order of their bytes
+  std::vector<Block> blocks;                   // by group of writers, then in the order of their bytes
   std::vector<std::vector<Holding>> holdings;  // by tensor
 };
 

@@ -155,7 +155,7 @@ void require_claim(const fs::path& directory, const std::string& attempt) {
   std::string owner;
   if (std::getline(file, owner) && owner != attempt)
     throw RunError(
-        cat(directory.string(), ": a later run has taken the directory over, and only that one saves there"));
+        cat(directory.string(), ": a later run has taken over this directory, so this run no longer saves there"));
 }
 
 }  // namespace shardline

@@ -37,10 +37,10 @@ std::vector<CheckpointPlace> checkpoints_in(const std::filesystem::path& directo
 // name.
 std::vector<std::string> places_of(const std::string& checkpoint);
 
-// Lists what has the name of a checkpoint or part and is not one, because it has no manifest: other programs save
+// Lists what has the name of a checkpoint or part but is not one, because it has no manifest: other programs save
 // checkpoints under such names, too. Throws RunError if the directory cannot be read.
 std::vector<std::filesystem::path> strangers_in(const std::filesystem::path& directory);
-// Renames a checkpoint, or what has its name, so that it has no longer the name of a checkpoint: "checkpoint-500" to
+// Renames a checkpoint, or what has its name, so that it no longer has the name of a checkpoint: "checkpoint-500" to
 // "checkpoint-500.superseded", or to "...-2" if that exists.
 void set_aside(const std::filesystem::path& path);
 
@@ -50,8 +50,8 @@ void publish_checkpoint(const std::string& unfinished, const std::string& path);
 // Removes a checkpoint. If this is interrupted, what is left is never mistaken for a checkpoint.
 void remove_checkpoint(const std::filesystem::path& path);
 
-// Removes what runs that ended in any way have left unfinished, and gives back its name to a checkpoint that a killed
-// run was about to replace. Call it while no run saves checkpoints there.
+// Removes what earlier runs have left unfinished, and restores the name of a checkpoint that a killed run was about to
+// replace. Call it while no run saves checkpoints there.
 void remove_unfinished(const std::filesystem::path& directory);
 
 // An attempt is one execution of a training run, from its start to its end in any way. Only the attempt that claimed a

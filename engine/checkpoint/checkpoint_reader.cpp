@@ -18,7 +18,7 @@ TrainerState read_trainer_state(const std::string& checkpoint) {
   const std::string path = file_in(checkpoint, stored_name(kTrainerStateFile, !!checkpoint_of_part(checkpoint)));
   std::ifstream file(path, std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (!file) throw DataError(cat(path, ": cannot be read; name a checkpoint of shardline"));
+  if (!file) throw DataError(cat(path, ": cannot be read; name a checkpoint that shardline has saved"));
   return parse_trainer_state(text, path);
 }
 

@@ -6,7 +6,7 @@
 // removed once it has its name in all stores. Where there are several stores, each gets the part of the checkpoint that
 // its ranks write, or all of it. All ranks call the same functions in the same order:
 //
-//   start()    copies the present values; training may go on while the ranks write their blocks in the background
+//   start()    copies the current values; training may continue while the ranks write their blocks in the background
 //   proceed()  whenever is_pending() and is_writing() is false on every rank: begins the next stage
 //   finish()   before the end of the run
 #pragma once
@@ -37,7 +37,7 @@ struct CheckpointSaverParts {
   // On rank 0: syncs other files that a checkpoint refers to. It is called from another thread before the checkpoint
   // appears; the checkpoint is published even if it fails.
   std::function<void()> sync_records = {};
-  int64_t keep = 0;               // most checkpoints that stay; 0: all
+  int64_t keep = 0;               // maximum number of checkpoints to keep; 0: all
   int64_t block_bytes = 4 << 20;  // see block_plan.h; a multiple of 4096
 };
 

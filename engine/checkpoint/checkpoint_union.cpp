@@ -228,7 +228,7 @@ std::string CheckpointUnion::absent_parts(const std::vector<Listed>& listed, uin
     if (one.digest == digest && one.part) absent.erase(*one.part);
   std::string lines;
   for (const auto& [part, host] : absent)
-    lines += cat("part ", part.number, " of ", part.count, ", which host ", host, " wrote, is not there\n");
+    lines += cat("part ", part.number, " of ", part.count, ", which host ", host, " wrote, is missing\n");
   return lines;
 }
 
@@ -250,7 +250,7 @@ std::string CheckpointUnion::describe_absent(const std::vector<size_t>& missing,
     const auto& [file, begin, end, checksum] = pieces_[piece];
     if (++described[file] <= kMostGaps)
       lines += cat(intact_[head] ? intact_[head]->describe(piece) : cat(file, ": bytes ", begin, " to ", end),
-                   " are intact nowhere\n");
+                   " have no intact copy\n");
   }
   for (const auto& [file, count] : described)
     if (count > kMostGaps) lines += cat(file, ": and ", count - kMostGaps, " more pieces\n");
@@ -288,7 +288,7 @@ void CheckpointUnion::send_pieces(const std::vector<size_t>& targets, const Long
   const auto write = [&](const CheckpointPiece& piece, std::string_view bytes) {
     if (checksum(bytes) != piece.checksum)
       throw DataError(cat("host ", stores_.all[stores_.mine].host, ": ", path_, ": ", piece.file, ": bytes ",
-                          piece.begin, " to ", piece.end, " differ from their checksum after they were sent here"));
+                          piece.begin, " to ", piece.end, " do not match their checksum after they were received"));
     auto file = written.find(piece.file);
     if (file == written.end())
       file = written.emplace(piece.file, DiskFile::open(file_in(unfinished(path_), piece.file))).first;
@@ -377,7 +377,7 @@ std::optional<std::string> complete_newest_checkpoint(const std::string& directo
     for (const auto& place : checkpoints_in(directory)) mine += cat(place.step, "\n");
     const std::string host = stores.all.size() > 1 ? cat("host ", stores.all[stores.mine].host, ": ") : "";
     for (const auto& path : strangers_in(directory))
-      strangers += cat(host, path.string(), " is left out: it has no ", kManifestFile,
+      strangers += cat(host, path.string(), " is skipped: it has no ", kManifestFile,
                        ", so it was not saved by shardline or is damaged\n");
   }
   skipped = gather_lines(world, strangers);
@@ -387,7 +387,7 @@ std::optional<std::string> complete_newest_checkpoint(const std::string& directo
     const std::string path = file_in(directory, checkpoint_name(step));
     const auto gaps = complete_checkpoint(path, stores, world, show);
     if (gaps.empty()) return path;
-    skipped.push_back(cat(path, " is damaged and left out: ", gaps.front(),
+    skipped.push_back(cat(path, " is damaged and skipped: ", gaps.front(),
                           gaps.size() > 1 ? cat(" (and ", gaps.size() - 1, " more)") : ""));
   }
   return {};

@@ -18,8 +18,8 @@ class CheckpointUnion {
  public:
   // Collective over `world`, as is complete(). path: of the complete checkpoint, also if there is none yet. sources:
   // directories of this rank's store with pieces of it. Compares every byte of them with its checksum; the ranks of a
-  // store divide them. `show` receives the bytes of all ranks. Directories of which another checkpoint is made than the
-  // one that is complete count as nothing.
+  // store divide them. `show` receives the bytes of all ranks. Sources of another checkpoint than the one that is
+  // complete are ignored.
   CheckpointUnion(std::string path, const std::vector<std::string>& sources, const Stores& stores, Communicator& world,
                   const LongWork::Show& show = {});
 
@@ -27,7 +27,7 @@ class CheckpointUnion {
   const std::vector<std::string>& gaps() const { return gaps_; }
 
   // Call it if there are no gaps. Copies what stores lack from those that have it, so that the checkpoint is complete
-  // at `path` in every store. Each rank holds a piece at a time. Throws RunError if a store has no room for it or
+  // at `path` in every store. Each rank holds one piece at a time. Throws RunError if a store has no room for it or
   // cannot be written to.
   void complete(const LongWork::Show& show = {});
 

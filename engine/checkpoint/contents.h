@@ -25,7 +25,7 @@ struct CheckpointTensor {
   // Where its elements are in a logical parameter. Null: nowhere, and every holder has the whole tensor.
   const ParamSpec* spec = nullptr;
   const ParamSource* source = nullptr;
-  std::vector<int64_t> sizes;  // by which boxes of it are given: the source's view, or its shape
+  std::vector<int64_t> sizes;  // the shape in which its boxes are given: the source's view, or its own
 
   int64_t elements() const;
 };

@@ -1,5 +1,5 @@
-// The settings and the data that determine a run's curve, whatever its layout. A checkpoint keeps them, so that a run
-// that continues with others can be told apart from one that continues the curve.
+// The settings and the data that determine a run's loss curve, whatever its layout. A checkpoint contains them, so that
+// a run with other settings does not continue it unnoticed.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>
@@ -10,7 +10,7 @@ namespace shardline {
 
 struct CurveFacts {
   int64_t global_batch = 0;    // samples of a step
-  int64_t loader_batches = 1;  // that make up a global batch; matter where a short one is left out
+  int64_t loader_batches = 1;  // batches of the data loader in a global batch; matters if a short one is dropped
   int64_t total_steps = 0;
   std::string data;             // digest of the training tokens
   nlohmann::json model_config;  // contents of config.json

@@ -108,7 +108,7 @@ ManifestPart read_part(const JsonValue& value, const Manifest& manifest) {
   value.require(json_object());
   value.require_keys_among({"number", "count", "hosts", "pieces"});
   for (const char* key : {"number", "count", "hosts", "pieces"})
-    if (!value.has(key)) value.fail(cat("must have \"", key, '"'), "take another checkpoint");
+    if (!value.has(key)) value.fail(cat("must have \"", key, '"'), "use another checkpoint");
   ManifestPart part;
   part.part.count = value.at("count").require(json_integer(1, kMostParts)).get<int>();
   part.part.number = value.at("number").require(json_integer(1, part.part.count)).get<int>();
@@ -118,7 +118,7 @@ ManifestPart read_part(const JsonValue& value, const Manifest& manifest) {
   value.at("pieces").require(json_object());
   for (const auto& [name, list] : value.at("pieces").members()) {
     const auto file = manifest.files.find(name);
-    if (file == manifest.files.end()) list.fail("must be of a file of the checkpoint");
+    if (file == manifest.files.end()) list.fail("must belong to a file of the checkpoint");
     part.pieces[name] = read_ranges(list, file->second.size());
   }
   return part;
@@ -154,7 +154,7 @@ Manifest parse_manifest(const std::string& text, const std::string& path) {
   const JsonValue root(parsed, path);
   root.require_keys_among({"format", "version", "step", "files", "part", "checksum"});
   for (const char* key : {"format", "version", "step", "files", "checksum"})
-    if (!root.has(key)) root.fail(cat("must have \"", key, '"'), "take another checkpoint");
+    if (!root.has(key)) root.fail(cat("must have \"", key, '"'), "use another checkpoint");
   if (root.at("format").text() != kFormat) root.at("format").fail(cat("must be \"", kFormat, '"'));
   if (root.at("version").integer(1) != kVersion)
     root.at("version").fail(cat("must be ", kVersion), "read it with the version of shardline that wrote it");
@@ -165,11 +165,13 @@ Manifest parse_manifest(const std::string& text, const std::string& path) {
   for (const auto& [name, list] : root.at("files").members()) {
     if (!is_plain_name(name)) list.fail("must be the list of a file in the same directory");
     bytes += manifest.files.emplace(name, read_pieces(list)).first->second.back().end;
-    if (bytes > kMostCounted) list.fail(cat("must not bring the files to more than ", kMostCounted, " bytes"));
+    if (bytes > kMostCounted)
+      list.fail(cat("must not increase the total size of the files above ", kMostCounted, " bytes"));
   }
   if (root.has("part")) manifest.part = read_part(root.at("part"), manifest);
   // Any other text with the same contents, and any other contents with this checksum, is damage.
-  if (manifest_text(manifest) != text) root.fail("differs from its checksum", "it is damaged; take another checkpoint");
+  if (manifest_text(manifest) != text)
+    root.fail("does not match its checksum", "it is damaged; use another checkpoint");
   return manifest;
 }
 
@@ -177,10 +179,11 @@ Manifest read_manifest(const std::string& directory) {
   const std::string path = file_in(directory, kManifestFile);
   std::error_code error;
   const auto bytes = fs::file_size(path, error);
-  if (error) throw DataError(cat(path, ": cannot be read: ", error.message(), "; a checkpoint is complete with it"));
+  if (error)
+    throw DataError(cat(path, ": cannot be read: ", error.message(), "; without it, a checkpoint is incomplete"));
   const size_t most = std::min(kLargestManifest, std::max(kSmallManifest, bytes_beside(path)));
   if (bytes > most)
-    throw DataError(cat(path, ": has ", bytes, " bytes, but may have ", most, " beside the files here; it is damaged"));
+    throw DataError(cat(path, ": has ", bytes, " bytes, but the files here allow at most ", most, "; it is damaged"));
   std::ifstream file(path, std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   if (!file) throw DataError(cat(path, ": cannot be read"));

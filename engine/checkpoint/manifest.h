@@ -23,7 +23,7 @@ struct FilePiece {
 };
 
 struct PieceRange {
-  int64_t begin = 0, end = 0;  // the number of a piece of its file, and that after the last one
+  int64_t begin = 0, end = 0;  // numbers of pieces of a file: the first one, and one past the last
   bool operator==(const PieceRange&) const = default;
 };
 
@@ -53,7 +53,7 @@ std::string manifest_text(const Manifest& manifest);
 // Throws DataError unless the text is, byte by byte, what manifest_text makes. `path` is for messages.
 Manifest parse_manifest(const std::string& text, const std::string& path);
 
-// Pieces of a file of these bytes: ends at multiples of block_bytes and at `borders` (of tensors), and at the end.
+// Where the pieces of a file of `bytes` end: at multiples of block_bytes, at `borders` (of tensors), and at its end.
 std::vector<int64_t> piece_ends(int64_t bytes, int64_t block_bytes, const std::vector<int64_t>& borders = {});
 // The pieces of a short text.
 std::vector<FilePiece> pieces_of(std::string_view text);

@@ -56,7 +56,7 @@ std::map<uint64_t, PieceFiles::Head::Tensor> PieceFiles::Head::tensors_in(std::s
   return tensors;
 }
 
-// It is read, not mapped: where a disk fails that is an error, and not the end of the process.
+// It is read, not mapped: if the disk fails, that is an error, and not the end of the process.
 class PieceFiles::File {
  public:
   // first_bytes: how many bytes of the checkpoint's file are here from its first one on.
@@ -184,7 +184,7 @@ std::string PieceFiles::damage_of(size_t piece) const {
   } catch (const RunError& error) {
     return cat(name, ": bytes ", begin, " to ", end, ' ', error.what());
   }
-  return describe(piece) + " differ from their checksum";
+  return describe(piece) + " do not match their checksum";
 }
 
 std::string PieceFiles::read(size_t piece) const try {

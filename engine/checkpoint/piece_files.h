@@ -1,7 +1,7 @@
 // Reads the pieces of a checkpoint, or of a part of one, and compares them with its manifest.
 //
-// The files of a part have names that are not those of a model's files ("model.safetensors.part"), and only the pieces
-// that are there, one after the other: what is not there is never read as zeros.
+// The files of a part never have the names of a model's files ("model.safetensors.part"). They contain only the pieces
+// of the part, one after the other: a missing piece is never read as zeros.
 #pragma once
 #include <functional>
 #include <map>
@@ -40,7 +40,7 @@ class PieceFiles {
   bool lists(size_t piece) const { return places_[piece].listed; }
   // Whether it is listed and its file has the right length.
   bool has(size_t piece) const { return places_[piece].file != nullptr; }
-  // Why a piece that is there is damaged: "model.safetensors: h.0.attn.c_attn.weight: bytes 4096 to 8192 differ from
+  // Why a piece that is there is damaged: "model.safetensors: h.0.attn.c_attn.weight: bytes 4096 to 8192 do not match
   // their checksum", "model.safetensors: bytes 4096 to 8192 cannot be read: Input/output error". Empty if it is intact.
   std::string damage_of(size_t piece) const;
   // The bytes of a piece that is there. Throws RunError.

@@ -1,4 +1,4 @@
-// A copy of this rank's blocks of a checkpoint in host memory: what training goes on to change is safe there.
+// A copy of this rank's blocks of a checkpoint in host memory, so that training can change the original values.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -30,7 +30,7 @@ class Snapshot {
   std::string_view bytes(size_t block) const;                     // of the last take(); aligned to pages
   std::shared_ptr<const void> memory() const { return memory_; }  // of all blocks: it may outlive the snapshot
   int64_t total_bytes() const;
-  // Host memory of blocks and messages once it was taken; none before.
+  // Host memory for blocks and messages. It is used from the first take() on.
   int64_t memory_bytes() const { return std::ssize(blocks_) * block_bytes_ + exchange_bytes_; }
 
  private:

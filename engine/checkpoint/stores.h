@@ -1,4 +1,4 @@
-// Which ranks share the directory of checkpoints: hosts may have a directory of that name each.
+// Which ranks share the directory of checkpoints: each host may have its own directory of that name.
 #pragma once
 #include <chrono>
 #include <string>

@@ -17,7 +17,7 @@ constexpr const char *kCallbacks = "stateful_callbacks", *kOwn = "shardline";
 constexpr double kMostSteps = 1LL << 40, kMostEpochs = 1LL << 31, kMostSamples = 1LL << 53;
 
 JsonValue member(const JsonValue& object, const char* key) {
-  if (!object.has(key)) object.fail(cat("must have \"", key, '"'), "take another checkpoint");
+  if (!object.has(key)) object.fail(cat("must have \"", key, '"'), "use another checkpoint");
   return object.at(key);
 }
 
@@ -87,7 +87,8 @@ TrainerState parse_trainer_state(const std::string& text, const std::string& pat
   const JsonValue root(parsed, path);
   const JsonValue callbacks = member(root, kCallbacks);
   callbacks.require(json_object());
-  if (!callbacks.has(kOwn)) callbacks.fail("has no state of shardline", "resume from a checkpoint of shardline");
+  if (!callbacks.has(kOwn))
+    callbacks.fail("has no state saved by shardline", "resume from a checkpoint that shardline has saved");
   const JsonValue own = callbacks.at(kOwn);
   own.require(json_object());
   TrainerState state;

@@ -1,5 +1,5 @@
-// trainer_state.json of a checkpoint: where a run stands. The keys are those of transformers' TrainerState; what only
-// shardline needs is under "stateful_callbacks", where programs keep their own state.
+// trainer_state.json of a checkpoint: the progress of a run. The keys are those of transformers' TrainerState; what
+// only shardline needs is under "stateful_callbacks", where programs keep their own state.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -12,7 +12,7 @@ namespace shardline {
 
 inline constexpr const char* kTrainerStateFile = "trainer_state.json";
 
-// The evaluation that metric_for_best_model liked best.
+// The best evaluation according to metric_for_best_model.
 struct BestEvaluation {
   double metric = 0;
   int64_t step = 0;

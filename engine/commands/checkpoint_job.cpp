@@ -50,11 +50,11 @@ void require_same_checkpoint(const std::string& path, const Manifest& manifest, 
                         "; name parts of one checkpoint"));
   for (const auto& [name, pieces] : first.files)
     if (const auto other = manifest.files.find(name); other == manifest.files.end() || other->second != pieces)
-      throw DataError(cat(path, " is of another run than ", first_path, ", because their ", name,
+      throw DataError(cat(path, " is from another run than ", first_path, ", because their ", name,
                           " differs; name parts of one checkpoint"));
   if (whole_manifest(manifest) != whole_manifest(first))
     throw DataError(
-        cat(path, " is of another run than ", first_path, ", which has fewer files; name parts of one ", "checkpoint"));
+        cat(path, " is from another run than ", first_path, ", which has fewer files; name parts of one checkpoint"));
 }
 
 Stores this_host() {
@@ -104,7 +104,7 @@ std::string verified_text(const std::string& path) {
     try {
       const Manifest manifest = read_manifest(checkpoint);
       for (const auto& line : find_damage(checkpoint, manifest)) lines += "\n  " + line;
-      text += cat(checkpoint, " is intact: every byte has its checksum",
+      text += cat(checkpoint, " is intact: all checksums match",
                   manifest.part ? cat(" (", part_text(*manifest.part), ")") : "", "\n");
     } catch (const std::exception& error) {
       lines += cat("\n  ", error.what());

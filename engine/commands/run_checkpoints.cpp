@@ -38,7 +38,7 @@ std::string named_checkpoint(const std::string& path) {
 std::string no_checkpoint_at(const std::string& path, const std::string& directory) {
   std::error_code ignored;
   const auto inside = checkpoints_in(path);
-  const std::string problem = !inside.empty()             ? "contains checkpoints and is not one itself"
+  const std::string problem = !inside.empty()             ? "contains checkpoints but is not one itself"
                               : fs::exists(path, ignored) ? cat("has no ", kManifestFile)
                                                           : "does not exist";
   const std::string example = inside.empty()
@@ -170,14 +170,14 @@ void RunCheckpoints::check_curve(const ResumePoint& point) const {
     return point.state.curve.contains(key) && point.state.curve.at(key) != curve_.at(key);
   };
   if (differs("/training/optim"))
-    throw ConfigError(cat("/training/optim: the optimizer's state in ", point.path, " is that of another one:\n",
-                          differences, "\nset it back, or start a new run from the weights with model.path ",
+    throw ConfigError(cat("/training/optim: ", point.path, " has the state of another optimizer:\n", differences,
+                          "\nchange it back, or start a new run from the weights by setting model.path to ",
                           point.path));
   if (!parts_.config.training.resume_with_changes)
     throw ConfigError(
-        cat("/training/resume_from_checkpoint: the run would not continue the curve of ", point.path,
-            ", because these differ:\n", differences,
-            "\nset them back, or set training.resume_with_changes to true to continue with the new ones"));
+        cat("/training/resume_from_checkpoint: the run would not continue the loss curve of ", point.path,
+            ", because these settings differ:\n", differences,
+            "\nchange them back, or set training.resume_with_changes to true to continue with the new ones"));
   if (parts_.context.out)
     *parts_.context.out << "note: continues " << point.path << " with changes:\n"
                         << differences
@@ -223,10 +223,10 @@ void RunCheckpoints::keep_best_of(const TrainerState& before) {
   state_.best.reset();
   if (!parts_.context.out) return;
   *parts_.context.out << "warning: the best evaluation so far, after step " << before.best->step
-                      << ", does not count any more, because "
+                      << ", no longer counts, because "
                       << (is_comparable ? cat(directory, " has no ", name)
-                                        : cat("evaluations are compared by ", state_.best_of.dump(),
-                                              " now and were by ", before.best_of.dump()))
+                                        : cat("evaluations are now compared by ", state_.best_of.dump(),
+                                              " and were compared by ", before.best_of.dump()))
                       << std::endl;
 }
 
@@ -355,7 +355,7 @@ std::string RunCheckpoints::best_checkpoint() {
                                           records_.show("bytes of the best model verified"));
   if (damage.empty()) return path;
   records_.attempt("the best model", [&] {
-    throw RunError(cat(path, " cannot be read, so the last weights become the model: ", damage.front()));
+    throw RunError(cat(path, " cannot be read, so the last weights become the final model: ", damage.front()));
   });
   return "";
 }

@@ -21,12 +21,12 @@ struct ResumePoint {
   TrainerState state;
 };
 // Collective over the world. Unset if the run starts from the beginning. Throws ConfigError if training asks for a
-// checkpoint and there is none, DataError if the one that it names is damaged. Damaged ones that are left out are
+// checkpoint and there is none, DataError if the one that it names is damaged. Damaged ones that are skipped are
 // reported to context.out. stores: of the directory of checkpoints.
 std::optional<ResumePoint> find_resume_point(const Config& config, const Stores& stores, RankContext& context);
 
-// Checks that need no ranks: ConfigError if the config asks for a checkpoint that is not there. Where there are several
-// hosts, it may be on others.
+// Checks that need no ranks: ConfigError if the config asks for a checkpoint that does not exist. With several hosts,
+// it may be on another one.
 void check_resume(const Config& config);
 
 struct RunCheckpointsParts {
@@ -49,7 +49,7 @@ class RunCheckpoints {
   // Throws ConfigError if settings that determine the curve differ, unless the config accepts that.
   void check_curve(const ResumePoint& point) const;
   // Sets optimizer, loss scale and history. The values of the parameters are loaded as those of any model. The best
-  // evaluation so far is left out, with a warning, if it cannot be compared with later ones or has no checkpoint here.
+  // evaluation so far is dropped, with a warning, if it cannot be compared with later ones or has no checkpoint here.
   void continue_from(const ResumePoint& point);
   int64_t first_step() const { return state_.step + 1; }
 

@@ -240,9 +240,9 @@ void train(const Config& config, RankContext& context, JobParts& parts) {
   if (leads_other_store) set_aside_checkpoints(config, resumed);
   if (context.out) {
     if (const int superseded = replace_earlier_run(config, resumed))
-      *context.out << "note: " << superseded << (superseded == 1 ? " checkpoint" : " checkpoints") << " in "
+      *context.out << "note: renamed " << superseded << (superseded == 1 ? " checkpoint" : " checkpoints") << " in "
                    << checkpoint_directory(config)
-                   << " that this run does not continue got the ending .superseded; remove what you do not need\n";
+                   << " that this run does not continue to *.superseded; remove what you do not need\n";
     if (const auto earlier = previous_model(config); fs::exists(earlier))
       *context.out << "note: the earlier model is kept in " << earlier.string() << " until the new one is saved\n";
     write_file(config.output_dir + "/config.resolved.json", resolved_config);

@@ -54,7 +54,8 @@ FewerHosts choose_hosts(const std::vector<std::string>& answering,
           cat(chosen.why_not_more.empty() ? "" : "; ", "on ", chosen.hosts.size(), ": ", error.what());
     }
   }
-  throw ConfigError(cat("no number of the ", answering.size(), " hosts that answer can go on: ", chosen.why_not_more));
+  throw ConfigError(cat("the run cannot continue on any number of the ", answering.size(),
+                        " hosts that answer: ", chosen.why_not_more));
 }
 
 }  // namespace shardline

@@ -159,13 +159,13 @@ MpirunEnd run_mpirun(const std::vector<std::string>& command, std::chrono::secon
   close(errors[0]);
   const auto out_of_reach = lifelines.release(kTimeToRelease);
   if (!out_of_reach.empty())
-    log << "ranks on " << host_list(out_of_reach) << " cannot be reached; they end themselves within "
+    log << "ranks on " << host_list(out_of_reach) << " cannot be reached; they will end themselves within "
         << host_timeout.count() << " s" << std::endl;
 
   const auto& silent = lifelines.silent_hosts();
   const bool stopped = requests > 0;
   if (!silent.empty() && !stopped)
-    return {kExitFailed, cat("error: ", host_list(silent), silent.size() > 1 ? " do" : " does", " not answer since ",
+    return {kExitFailed, cat("error: ", host_list(silent), silent.size() > 1 ? " have" : " has", " not answered for ",
                              host_timeout.count(), " s (mpi_options.host_timeout)\n")};
   if (WIFSIGNALED(status) && !stopped)
     return {kExitFailed,

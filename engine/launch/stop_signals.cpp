@@ -31,7 +31,7 @@ const char* words_now() {
     case RunPhase::training:
       return "error: ended by a second signal; the steps since the last checkpoint are lost\n";
     case RunPhase::saved:
-      return "error: ended by a second signal; the model is saved, but the run was not at its end\n";
+      return "error: ended by a second signal; the model is saved, but the run had not finished\n";
   }
   return "";
 }

@@ -150,7 +150,7 @@ class Attempts {
       if (Clock::now() >= deadline)
         throw RunError(cat("the run cannot start again, because these hosts did not answer for ", limit.count(),
                            " s (training.ddp_timeout): ", host_list(missing), obstacle));
-      if (!said) log_ << "waits until these hosts answer: " << host_list(missing) << obstacle << std::endl;
+      if (!said) log_ << "waiting for these hosts to answer: " << host_list(missing) << obstacle << std::endl;
       said = true;
     }
   }
@@ -165,7 +165,7 @@ class Attempts {
       job = jobs_.with(changes);
     };
     const FewerHosts chosen = choose_hosts(answering, settings, check);
-    log_ << "goes on without " << host_list(missing) << ", on " << host_list(chosen.hosts)
+    log_ << "continuing without " << host_list(missing) << ", on " << host_list(chosen.hosts)
          << (chosen.why_not_more.empty() ? "" : cat(" (not on more: ", chosen.why_not_more, ")")) << ": "
          << changes_to(job.config) << std::endl;
     return job;

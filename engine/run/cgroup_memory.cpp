@@ -20,7 +20,7 @@ constexpr Version kSecond = {"memory.max", "memory.current", "inactive_file"};
 std::optional<double> number_in(const fs::path& path) {
   std::ifstream file(path);
   double number = 0;
-  return file >> number ? std::optional(number) : std::nullopt;  // "max" is no number
+  return file >> number ? std::optional(number) : std::nullopt;  // "max" is not a number
 }
 
 double stat_in(const fs::path& path, const std::string& wanted) {

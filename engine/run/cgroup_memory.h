@@ -8,7 +8,7 @@ namespace shardline {
 
 struct CgroupMemory {
   double limit = std::numeric_limits<double>::infinity();  // bytes: the lowest one of the group and its ancestors
-  // Bytes until one of these limits is reached, when caches of files have been dropped.
+  // Bytes that can be allocated before one of these limits is reached, if file caches are dropped.
   double available = std::numeric_limits<double>::infinity();
 };
 

@@ -18,7 +18,7 @@ void forget_earlier_flight_records(const Config& config, const RankContext& cont
 // The disk space that the files of all ranks take.
 double flight_file_bytes(const Config& config);
 
-// Calls `run` and writes down how it ended for this rank.
+// Calls `run` and records how it ended for this rank.
 void note_end_of_rank(const std::function<void()>& run);
 
 }  // namespace shardline

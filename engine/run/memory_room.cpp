@@ -208,8 +208,8 @@ std::string sharing_note(const std::vector<MemoryRoom>& rooms) {
   const auto shared = std::find_if(rooms.begin(), rooms.end(), [&](const auto& room) { return ranks_of[room.id] > 1; });
   return cat(rooms.size(), " ranks share ", ranks_of.size(), ranks_of.size() == 1 ? " device" : " devices", ": ",
              ranks_of[shared->id], " of them are on ", shared->text,
-             "; they take turns there and talk through the host's memory. Start as many ranks per host as it has GPUs "
-             "for full speed");
+             "; they take turns there and communicate through host memory. For full speed, start one rank per GPU on "
+             "each host");
 }
 
 void explain_lack_of_memory(const std::function<MemoryBytes()>& planned, at::Device device,

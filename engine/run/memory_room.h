@@ -1,4 +1,5 @@
-// Whether the devices of a run have room for what its plan needs, and what to say where memory runs out all the same.
+// Checks that the devices of a run have room for what its plan needs, and explains errors if memory runs out
+// nevertheless.
 #pragma once
 #include <c10/core/Device.h>
 
@@ -13,7 +14,7 @@ namespace shardline {
 
 // The memory of a rank's accelerator or of its host.
 struct MemoryRoom {
-  std::string id;    // no other accelerator or host has it
+  std::string id;    // unique among all accelerators or hosts
   std::string text;  // "GPU 1 of host a (NVIDIA H100)"
   double free_bytes = 0, bytes = 0;
 };

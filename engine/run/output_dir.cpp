@@ -195,7 +195,7 @@ void check_new_directory(const fs::path& dir) {
     const auto status = fs::status(at, ignored);
     if (fs::is_directory(status)) return;
     if (fs::exists(status))
-      throw ConfigError(cat("/output_dir: ", dir.string(), " would be inside of ", at.string(),
+      throw ConfigError(cat("/output_dir: ", dir.string(), " would be inside ", at.string(),
                             ", which is a file; choose another output_dir"));
     if (fs::is_symlink(fs::symlink_status(at, ignored)))
       throw ConfigError(cat("/output_dir: ", at.string(), " is a link to ", fs::read_symlink(at, ignored).string(),

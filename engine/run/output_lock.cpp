@@ -94,8 +94,9 @@ bool OutputLock::is_held() const {
 
 void OutputLock::require_held() const {
   if (!is_held())
-    throw RunError(cat("another run has taken ", path_.parent_path().string(),
-                       " over, which this one could not notice; it ends here and leaves the files to that one"));
+    throw RunError(
+        cat("another run has taken over ", path_.parent_path().string(),
+            ", because the file system did not keep this run's lock; this run ends and leaves the files to the other"));
 }
 
 void check_not_in_use(const fs::path& directory, const std::string& key) {

@@ -9,7 +9,7 @@ namespace shardline {
 // works between hosts if the file system's locks do (NFS, unless it is mounted with nolock).
 class OutputLock {
  public:
-  // Locks a directory that exists, for a run that writes to output_dir. key: of the config, that names the directory.
+  // Locks a directory that exists, for a run that writes to output_dir. key: the config's key for the directory.
   // Throws ConfigError if another process holds the lock, with its host, process id, start time and output_dir;
   // RunError if the file cannot be created. On a file system without locks, every process gets the lock.
   OutputLock(const std::filesystem::path& directory, const std::string& key, const std::string& output_dir);

@@ -13,7 +13,7 @@
 
 namespace shardline {
 
-// What one rank gets to run a command with.
+// What a rank needs to run a command.
 struct RankContext {
   CommunicatorPtr world;               // carries host values
   CommunicatorPtr device_world;        // carries tensors of `device`; may be `world`

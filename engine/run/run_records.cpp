@@ -79,7 +79,7 @@ std::string RunRecords::warning() const {
                "(training.dynamic_loss_args.init_scale)");
   if (!std::isfinite(last_loss_))
     return cat("the loss of the last step is ", last_loss_,
-               ", so the model is of no use; try a smaller training.learning_rate");
+               ", so the model is unusable; try a smaller training.learning_rate");
   return "";
 }
 

@@ -36,7 +36,7 @@ class RunRecords {
   LongWork::Show show(const std::string& text);
   void finish();  // ends the line that is being overwritten
 
-  // What the steps show that makes the model useless; empty if nothing.
+  // Why the model is unusable, as far as the steps show; empty if it is not.
   std::string warning() const;
   // "metrics.jsonl: 3 could not be written, first: <reason>"; empty without gaps.
   std::string gaps() const;

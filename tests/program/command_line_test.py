@@ -267,7 +267,7 @@ class BrokenConfigs(ProgramTest):
             "no profile": (dict(profile="nowhere.json"), "/profile: there is no file nowhere.json"),
             "no cluster": (dict(cluster="nowhere.json"), "nowhere.json"),
             "a directory in a file": (dict(output_dir="text.txt/deeper/out"),
-                                      "text.txt/deeper/out would be inside of "),
+                                      "text.txt/deeper/out would be inside "),
             "a dangling link": (dict(output_dir="dangling"), "dangling is a link to nowhere, which does not exist"),
             "below a dangling link": (dict(output_dir="dangling/out"), "is a link to nowhere"),
             "a NUL character": (dict(output_dir="out\0x"), "/output_dir: must not contain a NUL character"),

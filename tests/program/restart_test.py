@@ -239,7 +239,7 @@ class Hosts(RestartTest):
         self.lose("hostb")
         result = self.finish(process)
         self.assertEqual(result.code, 0, str(result))
-        self.assertIn("goes on without hostb, on hosta: D 2 -> 1, accumulation steps 1 -> 2; the global batch stays 8",
+        self.assertIn("continuing without hostb, on hosta: D 2 -> 1, accumulation steps 1 -> 2; the global batch stays 8",
                       result.err)
         self.assertEqual([line["step"] for line in self.metrics()], list(range(1, STEPS + 1)))
         for line, (_, loss, _, _) in zip(self.metrics(), self.numbers("whole")):
@@ -250,7 +250,7 @@ class Hosts(RestartTest):
         self.wait_for_checkpoint()
         self.lose("hostb")
         for line in process.stderr:
-            if line == "waits until these hosts answer: hostb\n":
+            if line == "waiting for these hosts to answer: hostb\n":
                 break
         (self.dir / "down-hostb").unlink()
         result = self.finish(process)
@@ -263,7 +263,7 @@ class Hosts(RestartTest):
         step = self.wait_for_checkpoint()
         self.lose("hostb")
         for line in process.stderr:
-            if line == "waits until these hosts answer: hostb\n":
+            if line == "waiting for these hosts to answer: hostb\n":
                 break
         process.terminate()
         result = self.finish(process, 30)
@@ -313,9 +313,9 @@ class Links(Hosts):
         lines = []
         for line in process.stderr:
             lines.append(line)
-            if line == "waits until these hosts answer: sl-b\n":
+            if line == "waiting for these hosts to answer: sl-b\n":
                 break
-        self.assertIn("  sl-b does not answer since 6 s (mpi_options.host_timeout)\n", lines)
+        self.assertIn("  sl-b has not answered for 6 s (mpi_options.host_timeout)\n", lines)
         self.assertLess(time.monotonic() - begin, 60)
         # The link is still down.
         self.wait_for(lambda: all(rank is None for rank in self.processes().values()), "the end of the ranks", 20)

@@ -259,20 +259,19 @@ std::vector<Key> saving_keys() {
           "When to save a checkpoint: every save_steps, after each epoch, or when an evaluation is the best so far. "
           "The final model is always saved, and a run that is asked to stop saves a checkpoint."),
       honoured("save_steps", training_section, &Training::save_steps, json_number(1e-9, kMostStepsOfRun),
-               "Steps between checkpoints; below 1: that share of all steps."),
+               "Steps between checkpoints; a value below 1 is a fraction of all steps."),
       honoured(
           "save_total_limit", training_section, &Training::save_total_limit, json_integer(1),
           "Maximum number of checkpoints to keep; when a new one is complete, the oldest are removed. The newest and, "
-          "with load_best_model_at_end, the best one always stay."),
+          "with load_best_model_at_end or save_strategy `best`, the best one always stay."),
       honoured(
           "save_only_model", training_section, &Training::save_only_model, json_boolean(),
           "Save checkpoints without the optimizer's state, from which training cannot continue. A run that is asked to "
           "stop saves one with it."),
       refused("save_safetensors", true, "Version 4: safetensors, not pickle.", "leave it out: this is always the case"),
       honoured("save_on_each_node", training_section, &Training::save_on_each_node, json_boolean(),
-               "Where hosts do not share checkpoint_dir: save a complete checkpoint on every host, so that none is "
-               "lost with "
-               "a host. Without it, each host saves the part that its ranks write."),
+               "If hosts do not share checkpoint_dir: save a complete checkpoint on every host, so that losing a host "
+               "loses no data. Otherwise, each host saves the part that its ranks write."),
       no_effect("enable_jit_checkpoint", json_boolean(), false,
                 "a run that is asked to stop always saves a checkpoint"),
       honoured("checkpoint_dir", training_section, &Training::checkpoint_dir, json_text(),
@@ -281,12 +280,11 @@ std::vector<Key> saving_keys() {
           "resume_from_checkpoint", training_section, &Training::resume_from_checkpoint, or_null(json_any()),
           "Continue a run: the directory of a checkpoint, or its name in checkpoint_dir, such as `\"checkpoint-500\"`; "
           "`true`: the newest one in checkpoint_dir that is intact; "
-          "`\"auto\"`: the same, or from the start if there is none. The layout may differ from that of the run "
-          "that saved it. See [checkpoints](checkpoints.md)."),
+          "`\"auto\"`: the same, or start from scratch if checkpoint_dir has no checkpoints. The layout may "
+          "differ from that of the run that saved it. See [checkpoints](checkpoints.md)."),
       honoured("resume_with_changes", training_section, &Training::resume_with_changes, json_boolean(),
                "Ours: continue even if settings or data that affect the loss curve have changed since the checkpoint; "
-               "without "
-               "it, they are listed and the run is refused."),
+               "without it, the changes are listed and the run is refused."),
       no_effect("ignore_data_skip", json_boolean(), false, "nothing is read to find the place in the data"),
       no_effect("restore_callback_states_from_checkpoint", json_boolean(), false, "there are no callbacks"),
       honoured("load_best_model_at_end", training_section, &Training::load_best_model_at_end, json_boolean(),

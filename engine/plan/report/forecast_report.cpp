@@ -29,15 +29,16 @@ json or_null(const std::optional<T>& value) {
 }
 
 std::string money(const std::optional<double>& cost, const std::optional<double>& spot) {
-  if (!cost) return "the cluster states no price";
-  return format_decimals(*cost, 2) + (spot ? cat(", or ", format_decimals(*spot, 2), " at the spot price") : "");
+  if (!cost) return "no price in the cluster file";
+  return "costs " + format_decimals(*cost, 2) +
+         (spot ? cat(", or ", format_decimals(*spot, 2), " at the spot price") : "");
 }
 
 std::string run_text(const Forecast& f) {
   if (f.total_steps == 0)
     return "known only with the data, because num_train_epochs determines the steps; set training.max_steps to get it";
   return cat(f.total_steps, " steps in ", format_duration(f.total_seconds), ", ", format_decimals(f.node_hours, 2),
-             " node hours, costs ", money(f.cost, f.spot_cost));
+             " node hours, ", money(f.cost, f.spot_cost));
 }
 
 // Empty if nothing is offloaded to the host's memory, and no checkpoint is copied there.

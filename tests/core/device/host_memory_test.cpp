@@ -1,5 +1,5 @@
-// What builds for CUDA lock in host memory. Their function gets another name here, because the library of this build has
-// one for other devices.
+// What builds for CUDA lock in host memory. Their function gets another name here, because the library of this build
+// has one for other devices.
 #define locked_zeros locked_zeros_on_cuda
 #include "core/device/host_memory.cpp"
 
@@ -41,8 +41,9 @@ TEST_CASE("page-locked memory that cannot be had is an error that says how much,
   using Catch::Matchers::Contains;
   calls.clear();
   registering = cudaErrorMemoryAllocation;
-  CHECK_THROWS_WITH(locked_zeros(100, at::kByte), Contains("cannot get 100 bytes of page-locked host memory: too much") &&
-                                                      Contains("ulimit -l") && Contains("offload_activations"));
+  CHECK_THROWS_WITH(locked_zeros(100, at::kByte),
+                    Contains("cannot get 100 bytes of page-locked host memory: too much") && Contains("ulimit -l") &&
+                        Contains("offload_activations"));
   registering = cudaSuccess;
   CHECK(calls == Texts{"register 100"});
 }

@@ -116,7 +116,7 @@ TEST_CASE("waiting for blocks that never become ready ends with the limit") {
   const TempFolder folder;
   const Limit limit(std::chrono::milliseconds(300));
   BackgroundWriter writer({{folder.write("file", ""), 0, "abc", {3}}}, nullptr, {});
-  CHECK_THAT(message_of<RunError>([&] { writer.wait(); }), Contains("has taken no bytes for 0.3 s"));
+  CHECK_THAT(message_of<RunError>([&] { writer.wait(); }), Contains("has accepted no data for 0.3 s"));
 }
 
 TEST_CASE("waiting for a disk that does not answer ends with the limit, and a writer that is dropped does not wait") {
@@ -132,7 +132,7 @@ TEST_CASE("waiting for a disk that does not answer ends with the limit, and a wr
     BackgroundWriter writer({{file.path, 0, bytes, {3}}}, std::move(memory), [was_last] { *was_last = true; });
     writer.ready(0);
     CHECK_THAT(message_of<RunError>([&] { writer.wait(); }),
-               Contains("has taken no bytes for 0.3 s") && Contains(kTimeoutKey));
+               Contains("has accepted no data for 0.3 s") && Contains(kTimeoutKey));
     CHECK_FALSE(writer.is_done());
   }
   CHECK(std::chrono::steady_clock::now() - begin < seconds(20));

@@ -113,7 +113,7 @@ TEST_CASE("any flipped bit of a file is found and named by its tensor") {
     checkpoint.flip("model.safetensors", byte, bit);
   }
   checkpoint.flip("config.json", 3, 2);
-  CHECK(damage() == std::vector<std::string>{"config.json: bytes 0 to 22 differ from their checksum"});
+  CHECK(damage() == std::vector<std::string>{"config.json: bytes 0 to 22 do not match their checksum"});
   checkpoint.flip("config.json", 3, 2);
   put(checkpoint.scratch / "config.json", "{}");
   CHECK(damage() == std::vector<std::string>{"config.json: has 2 bytes instead of 22"});

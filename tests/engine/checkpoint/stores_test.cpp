@@ -199,7 +199,7 @@ TEST_CASE("what no host has is named by host, file and tensor, and the checkpoin
   REQUIRE(skipped.size() == 2);
   CHECK_THAT(skipped[0], Contains("checkpoint-7") && Contains("part 2 of 2, which host " + host_name() + " wrote"));
   CHECK_THAT(skipped[1], Contains("host " + host_name() + ": ") && Contains("checkpoint-6.part-1-of-2: ") &&
-                             Contains("model.safetensors: transformer.h.") && Contains("differ from their checksum"));
+                             Contains("model.safetensors: transformer.h.") && Contains("do not match their checksum"));
   // The same pieces from a host that has all of it.
   save_on_hosts(disks, kTwo, hosts, trained.path, 8, /*everywhere=*/true);
   const auto wanted = files_in(disks / "b/checkpoint-8");
@@ -304,7 +304,7 @@ TEST_CASE("parts that were copied to one place are merged into the checkpoint of
     CHECK_FALSE(fs::exists(output));
     return message;
   };
-  CHECK_THAT(refusal({one, two}, output), Contains("part 3 of 3, which host ") && Contains("are intact nowhere"));
+  CHECK_THAT(refusal({one, two}, output), Contains("part 3 of 3, which host ") && Contains("have no intact copy"));
   CHECK_THAT(refusal({one, two, disks / "c/checkpoint-6.part-3-of-3"}, output),
              Contains("part-3-of-3 is of step 6") && Contains("checkpoint-5.part-1-of-3 of step 5"));
   CHECK_THAT(refusal({one, two, three}, disks / "a"), Contains("exists already"));
@@ -317,12 +317,12 @@ TEST_CASE("parts that were copied to one place are merged into the checkpoint of
   manifest.files["trainer_state.json"] = pieces_of("{\"step\": 9}");
   put(stranger + "/manifest.json", manifest_text(manifest));
   CHECK_THAT(refusal({one, two, stranger}, output),
-             Contains("is of another run") && Contains("trainer_state.json differs"));
+             Contains("is from another run") && Contains("trainer_state.json differs"));
   auto bytes = contents(two + "/optimizer.safetensors.part");
   bytes[7] ^= 1;
   put(two + "/optimizer.safetensors.part", bytes);
   CHECK_THAT(refusal({one, two, three}, output),
-             Contains(two + ": optimizer.safetensors: ") && Contains("differ from their checksum"));
+             Contains(two + ": optimizer.safetensors: ") && Contains("do not match their checksum"));
   bytes[7] ^= 1;
   put(two + "/optimizer.safetensors.part", bytes);
   CHECK_THAT(merge_checkpoint({three, one, two}, output + "/"), Contains("complete checkpoint of step 5"));

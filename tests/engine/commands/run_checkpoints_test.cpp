@@ -259,9 +259,9 @@ TEST_CASE(
   weights[weights.size() / 2] ^= 1;
   std::ofstream(fs::path(best) / "model.safetensors", std::ios::binary) << weights;
   file["training"]["resume_from_checkpoint"] = out / "checkpoint-16";
-  CHECK_THAT(message_of<RunError>([&] { train(file); }), Contains("the model of the last step is saved in") &&
-                                                             Contains(best) && Contains("differ from their checksum") &&
-                                                             Contains("so the last weights become the model"));
+  CHECK_THAT(message_of<RunError>([&] { train(file); }),
+             Contains("the model of the last step is saved in") && Contains(best) &&
+                 Contains("do not match their checksum") && Contains("so the last weights become the final model"));
   CHECK(file_bytes(out / "model.safetensors") == file_bytes(out / "checkpoint-20/model.safetensors"));
 }
 
@@ -278,7 +278,7 @@ TEST_CASE("a run that continues a checkpoint from elsewhere takes nothing of ano
   other["training"].merge_patch({{"resume_from_checkpoint", folder / "base/checkpoint-13"},
                                  {"overwrite_output_dir", true},
                                  {"save_total_limit", 1}});
-  CHECK_THAT(train(other), Contains("note: 4 checkpoints in") && Contains("got the ending .superseded"));
+  CHECK_THAT(train(other), Contains("note: renamed 4 checkpoints in") && Contains("to *.superseded"));
   CHECK(steps_in(folder / "other") == std::vector<int64_t>{20});
   for (const int step : {5, 10, 15, 20})
     CHECK(fs::exists(folder / cat("other/checkpoint-", step, ".superseded/manifest.json")));
@@ -299,7 +299,7 @@ TEST_CASE("directories of other programs with the names of checkpoints are kept 
   CHECK(fs::exists(folder / "out/checkpoint-15/pytorch_model.bin"));
   file["training"]["overwrite_output_dir"] = true;
   file["training"].erase("resume_from_checkpoint");
-  CHECK_THAT(train(file), Contains("note: 1 checkpoint in"));
+  CHECK_THAT(train(file), Contains("note: renamed 1 checkpoint in"));
   CHECK(fs::exists(folder / "out/checkpoint-15.superseded/pytorch_model.bin"));
 
   // Beside checkpoints of the run, also where the run saves its own later.
@@ -309,7 +309,7 @@ TEST_CASE("directories of other programs with the names of checkpoints are kept 
   fs::remove_all(folder / "out/checkpoint-20");
   put_stranger(15);
   CHECK_THAT(train(file),
-             Contains("warning: ") && Contains("checkpoint-15 is left out") && Contains("checkpoint-10 after step 10"));
+             Contains("warning: ") && Contains("checkpoint-15 is skipped") && Contains("checkpoint-10 after step 10"));
   CHECK(fs::exists(folder / "out/checkpoint-15.superseded-2/pytorch_model.bin"));
   CHECK(steps_in(folder / "out") == std::vector<int64_t>{20, 15, 10, 5});
 }
@@ -328,24 +328,24 @@ TEST_CASE("the best evaluation so far counts only if it has a checkpoint and can
     return train(again);
   };
   CHECK_THAT(continue_with(json::object()),
-             Contains("the best model is that of") && Contains("checkpoint-4") && !Contains("does not count any more"));
+             Contains("the best model is that of") && Contains("checkpoint-4") && !Contains("no longer counts"));
   SECTION("another direction") {
     CHECK_THAT(continue_with({{"greater_is_better", false}}),
-               Contains("after step 4, does not count any more, because evaluations are compared by"));
+               Contains("after step 4, no longer counts, because evaluations are now compared by"));
     CHECK(json::parse(file_bytes(out / "checkpoint-20/trainer_state.json"))["best_global_step"] == 20);
   }
   SECTION("another metric") {
-    CHECK_THAT(continue_with({{"metric_for_best_model", "perplexity"}}), Contains("does not count any more"));
+    CHECK_THAT(continue_with({{"metric_for_best_model", "perplexity"}}), Contains("no longer counts"));
   }
   SECTION("its checkpoint is gone") {
     fs::remove_all(out / "checkpoint-4");
     const std::string said = continue_with(json::object());
-    CHECK_THAT(said, Contains("does not count any more, because") && Contains("has no checkpoint-4"));
+    CHECK_THAT(said, Contains("no longer counts, because") && Contains("has no checkpoint-4"));
     CHECK_THAT(said, Contains("the best model is that of") && Contains("checkpoint-20"));
   }
   SECTION("its checkpoint is elsewhere") {
     json again = resumed(file, out / "checkpoint-4", folder / "more");
-    CHECK_THAT(train(again), Contains("does not count any more"));
+    CHECK_THAT(train(again), Contains("no longer counts"));
     CHECK(json::parse(file_bytes(folder / "more/checkpoint-20/trainer_state.json"))["best_global_step"] == 8);
   }
 }
@@ -378,7 +378,7 @@ TEST_CASE("what a run continues with is clear from its messages") {
     return message_of<ConfigError>([&] { train(again); });
   };
   CHECK_THAT(refusal_of(folder / "new"),
-             Contains("contains checkpoints and is not one itself; name " + folder / "new/checkpoint-20"));
+             Contains("contains checkpoints but is not one itself; name " + folder / "new/checkpoint-20"));
   CHECK_THAT(refusal_of("checkpoint-7"), Contains(folder / "new/checkpoint-7" + " does not exist; name the directory"));
   again["training"]["resume_from_checkpoint"] = "checkpoint-13";  // a bare name is one in the directory of checkpoints
   CHECK_THAT(train(again), Contains("continues " + folder / "new/checkpoint-13"));
