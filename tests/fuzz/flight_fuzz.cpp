@@ -166,6 +166,10 @@ void check(const JobRecords& job) {
   require_plain(situations_text(diagnosis, 2));
   require_plain(diagnosis_json(diagnosis).dump());
   for (const auto& [number, rank] : job.ranks) {
+    for (const FlightRecord& record : rank.file->records) {
+      FUZZ_REQUIRE(record.rank >= 0 && record.rank < job.world_size, "a record of rank ", record.rank);
+      FUZZ_REQUIRE(record.peer >= -1 && record.peer < job.world_size, "a record with peer ", record.peer);
+    }
     std::ostringstream text;
     print_flight(text, rank.records);
     FUZZ_REQUIRE(rank.records.empty() == text.str().empty(), "rank ", number);
