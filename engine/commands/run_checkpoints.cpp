@@ -12,6 +12,7 @@
 #include "engine/config/rules/optimizer_rules.h"
 #include "engine/config/rules/precision_rules.h"
 #include "engine/config/rules/saving_rules.h"
+#include "engine/run/launcher_news.h"
 #include "engine/run/memory_room.h"
 #include "engine/run/model_saver.h"
 #include "models/files/hf_layout.h"
@@ -239,7 +240,7 @@ void RunCheckpoints::save_if_due(bool evaluated) {
 
 void RunCheckpoints::start() {
   start_saver();
-  report_failure();
+  report();
 }
 
 void RunCheckpoints::start_saver() {
@@ -259,7 +260,12 @@ void RunCheckpoints::prepare() {
   if (parts_.config.training.save_strategy != SaveStrategy::no) saver();
 }
 
-void RunCheckpoints::report_failure() {
+// Whether a checkpoint is complete, or could not be saved.
+void RunCheckpoints::report() {
+  if (parts_.context.first() && saver_->last_saved() > told_) {
+    told_ = saver_->last_saved();
+    tell_launcher(News::saved);
+  }
   const std::string failure = saver_->take_failure();
   if (!failure.empty())
     records_.attempt(
@@ -268,13 +274,13 @@ void RunCheckpoints::report_failure() {
 
 void RunCheckpoints::proceed() {
   saver_->proceed();
-  report_failure();
+  report();
 }
 
 void RunCheckpoints::finish() {
   if (!saver_) return;
   saver_->finish(records_.show("bytes of the checkpoint written"));
-  report_failure();
+  report();
 }
 
 std::string RunCheckpoints::save_now() {

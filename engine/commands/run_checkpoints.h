@@ -76,7 +76,7 @@ class RunCheckpoints {
   CheckpointSaver& saver();
   void start();
   void start_saver();
-  void report_failure();
+  void report();
   void settle_candidate();
   bool is_saved(int64_t step) const;
 
@@ -87,6 +87,7 @@ class RunCheckpoints {
   std::optional<double> newest_metric_;      // of the last evaluation
   std::optional<BestEvaluation> candidate_;  // better than state_.best, but not known to be saved
   int64_t started_ = -1, resumed_ = -1;      // steps of checkpoints
+  int64_t told_ = -1;                        // the last one that the launcher knows of
   std::unique_ptr<CheckpointSaver> saver_;
 };
 

@@ -23,10 +23,10 @@
 #include <thread>
 
 #include "core/comm/communicator_base.h"
-#include "core/comm/mpi_communicator.h"
 #include "core/error.h"
 #include "core/hex.h"
 #include "engine/launch/exit_codes.h"
+#include "engine/run/launcher_news.h"
 
 namespace shardline {
 namespace {
@@ -244,11 +244,10 @@ void hold_lifeline(const std::string& address, std::function<void()> lost,
 }
 
 void end_with_launcher() {
-  const char* address = std::getenv(kLifelineVariable);
-  if (!address || !mpi_is_launched()) return;
+  if (!has_launcher()) return;
   // mpirun may be unreachable too, so there is nobody to give a reason to.
   hold_lifeline(
-      address, [] { ::_exit(kExitFailed); },
+      std::getenv(kLifelineVariable), [] { ::_exit(kExitFailed); },
       [](const std::string& reason) {
         std::cerr << "note: " << host_name() << ": " << reason
                   << "; ranks on this host will not notice when they are cut off" << std::endl;
