@@ -115,8 +115,10 @@ StepFlags agree(Communicator& world, const StepFlags& mine) {
 std::string saved_before_stop(RunCheckpoints& checkpoints, const std::string& stop) {
   try {
     return checkpoints.save_now();
+  } catch (const DistributedError&) {  // what another rank has done is a reason of its own
+    throw;
   } catch (const RunError& error) {
-    throw Interrupted(cat(stop, ", but: ", error.what()));
+    throw RunError(cat(stop, ", but: ", error.what()));
   }
 }
 
@@ -280,10 +282,11 @@ void train(const Config& config, RankContext& context, JobParts& parts) {
     }
     records.finish();
     if (step == 0) throw Interrupted(cat("stopped by ", why, " before the first step; there is nothing to save"));
-    const std::string path = saved_before_stop(checkpoints, cat("stopped by ", why, " after step ", step));
+    const std::string stop = cat("stopped by ", why, " after step ", step, " of ", steps);
+    const std::string path = saved_before_stop(checkpoints, stop);
     const auto gaps = records.gaps();
-    throw StoppedAfterSaving(cat("stopped by ", why, " after step ", step, " of ", steps, " and saved ", path,
-                                 gaps.empty() ? "" : cat("; ", gaps), "\nto continue:\n  ", resuming_command(path)));
+    throw StoppedAfterSaving(cat(stop, " and saved ", path, gaps.empty() ? "" : cat("; ", gaps), "\nto continue:\n  ",
+                                 resuming_command(path)));
   };
   const auto is_evaluated = [&](int64_t step) {
     return data.validation && evaluates_after(config, step, steps, *data.train);

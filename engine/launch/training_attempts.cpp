@@ -84,8 +84,8 @@ class Attempts {
                                                .finished = end.news.contains(News::finished),
                                                .saved_something = saved});
       if (!again) {
-        if (end.exit_code == kExitFailed && end.asked_to_stop && !end.news.contains(News::trains))
-          end_on_request("before its first step");
+        const bool lost_nothing = end.asked_to_stop && !end.news.contains(News::trains);
+        if (end.exit_code == kExitFailed && lost_nothing && can_continue()) end_on_request("before its first step");
         if (!restarts.reason().empty()) log_ << restarts.reason() << '\n';
         log_ << end.failure << std::flush;
         return has_trained_ && end.exit_code == kExitConfig ? kExitFailed : exit_code_of_program(end);
@@ -111,6 +111,8 @@ class Attempts {
     return has_saved_ || source == ResumeSource::Kind::newest ||
            (source == ResumeSource::Kind::newest_or_fresh && !checkpoints_in(checkpoint_directory(config_)).empty());
   }
+
+  bool can_continue() const { return continues() || resume_source(config_.training).kind == ResumeSource::Kind::path; }
 
   // Until this job has saved a checkpoint, those in the directory may be of another run, which it replaces.
   std::vector<std::string> settings_to_continue() const {
@@ -211,8 +213,7 @@ class Attempts {
   [[noreturn]] void end_on_request(const char* when) const {
     remove_stop_file(config_);
     const std::string what = cat("stopped on request ", when);
-    if (!continues() && resume_source(config_.training).kind != ResumeSource::Kind::path)
-      throw Interrupted(what + "; no checkpoint was saved");
+    if (!can_continue()) throw Interrupted(what + "; no checkpoint was saved");
     std::string command = "shardline";
     for (const auto& word : jobs_.first.arguments) command += " " + shell_quoted(word);
     if (has_saved_) command += " --set training.resume_from_checkpoint=auto";

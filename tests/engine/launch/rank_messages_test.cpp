@@ -33,9 +33,8 @@ TEST_CASE("A killed rank is known by its signal", "[rank_messages]") {
   std::ostringstream log;
   RankMessages messages(log);
   const std::string frame(70, '-');
-  messages.add(frame +
-               "\nmpirun noticed that process rank 3 with PID 712 on node a exited on signal 9 (Killed).\n" + frame +
-               "\n");
+  messages.add(frame + "\nmpirun noticed that process rank 3 with PID 712 on node a exited on signal 9 (Killed).\n" +
+               frame + "\n");
   REQUIRE(messages.killed_rank());
   CHECK(messages.killed_rank()->signal == 9);
   CHECK_THAT(messages.failure(1, /*stopped=*/false), Contains("rank 3") && Contains("was killed by signal 9 (Killed)"));
