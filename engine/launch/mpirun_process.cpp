@@ -11,7 +11,10 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <iostream>
+#include <iterator>
 #include <map>
 #include <thread>
 
@@ -59,10 +62,21 @@ void count_request(int signal, siginfo_t*, void*) {
   _exit(kExitConfig);
 }
 
-// With the programs that it has started to reach other hosts.
-void kill_mpirun(pid_t process) {
-  kill(-process, SIGKILL);
-  kill(process, SIGKILL);
+// Ends what an mpirun that has ended has left on this host: programs with which it reaches other hosts, and ranks that
+// are stopped. They have the launcher's address in their environment.
+void end_left_over_processes() {
+  namespace fs = std::filesystem;
+  const std::string variable = cat('\0', kLifelineVariable, '=', std::getenv(kLifelineVariable), '\0');
+  std::error_code error;
+  const fs::path here = fs::read_symlink("/proc/self/ns/uts", error);
+  for (fs::directory_iterator entry("/proc", error), end; !error && entry != end; entry.increment(error)) {
+    const pid_t process = std::atoi(entry->path().filename().c_str());
+    std::error_code ignored;
+    if (process <= 0 || process == getpid() || fs::read_symlink(entry->path() / "ns/uts", ignored) != here) continue;
+    std::ifstream file(entry->path() / "environ", std::ios::binary);
+    const std::string environment = '\0' + std::string(std::istreambuf_iterator<char>(file), {});
+    if (environment.find(variable) != std::string::npos) kill(process, SIGKILL);
+  }
 }
 
 // mpirun and its daemons notice a lost connection as soon as the launcher does, instead of after eight minutes.
@@ -116,7 +130,7 @@ class Mpirun {
     out_of_time_ = !has_ranks_ && now >= begin_by_;
     if (requests > 1) lifelines_.let_go();
     if (requests > 1 || !lifelines_.silent_hosts().empty()) kill_at_ = std::min(kill_at_, now + kTimeToEnd);
-    if (out_of_time_ || now >= kill_at_) kill_mpirun(process_);
+    if (out_of_time_ || now >= kill_at_) kill(process_, SIGKILL);
     if (requests != 1 || now < signal_at_) return;
     kill(process_, SIGUSR1);
     signal_at_ = now + 1s;
@@ -164,6 +178,7 @@ MpirunEnd run_mpirun(const std::vector<std::string>& command, std::chrono::secon
   if (!out_of_reach.empty())
     log << "ranks on " << host_list(out_of_reach) << " cannot be reached; they end themselves within "
         << host_timeout.count() << " s" << std::endl;
+  end_left_over_processes();
 
   MpirunEnd end{.exit_code = kExitFailed,
                 .failure = "",
@@ -218,13 +233,14 @@ std::vector<std::string> hosts_that_answer(const Config& config, const std::vect
     const bool over = Clock::now() >= deadline || stop_requests() > 0;
     std::erase_if(asked, [&](const auto& question) {
       const auto& [process, host] = question;
-      if (over) kill_mpirun(process);
+      if (over) kill(process, SIGKILL);
       int status = 0;
       if (waitpid(process, &status, over ? 0 : WNOHANG) != process) return false;
       if (WIFEXITED(status) && WEXITSTATUS(status) == 0) found.push_back(host);
       return true;
     });
   }
+  end_left_over_processes();
   // In the order of the config, which places the ranks.
   std::vector<std::string> answering;
   for (const auto& host : hosts)

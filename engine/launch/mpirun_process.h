@@ -43,8 +43,8 @@ MpirunEnd run_mpirun(const std::vector<std::string>& command, std::chrono::secon
 
 TimeLimit start_limit(const Config& config);  // for run_mpirun
 
-// Returns the hosts on which mpirun, with the options of the config, can start a program now. Ends early if the user
-// asks the run to stop.
+// After run_mpirun: returns the hosts on which mpirun, with the options of the config, can start a program now. Ends
+// early if the user asks the run to stop.
 std::vector<std::string> hosts_that_answer(const Config& config, const std::vector<std::string>& hosts);
 
 }  // namespace shardline

@@ -102,7 +102,7 @@ class Restarts(RestartTest):
                           metrics.read_bytes().count(b"\n") < 3, "a new attempt")
         result = self.finish(process)
         self.assertEqual(result.code, 1, str(result))
-        self.assertIn("attempt 2 of at most 4 starts as the first one did: no checkpoint was saved", result.err)
+        self.assertIn("attempt 2 of at most 4 starts as the first one did: no checkpoint is known to be saved", result.err)
         self.assertIn("the last 2 attempts saved no checkpoint, so the run is not started again", result.err)
         self.assertRegex(result.last, "^error: rank 1 .* was killed by signal 9")
 
@@ -389,29 +389,32 @@ class Hosts(RestartTest):
         for host in ("hosta", "hostb"):
             (self.dir / f"disk-of-{host}").mkdir()
         (self.dir / "disk").mkdir()
-        sections = self.on_hosts(["hosta", "hostb"], training={"max_steps": 1000000, "checkpoint_dir": "disk/checkpoints"})
+        sections = self.on_hosts(["hosta", "hostb"], training={
+            "max_steps": 1000000, "save_steps": 10, "checkpoint_dir": "disk/checkpoints"})
         agent = self.dir / "agent"
         mounted = f'mount --bind {self.dir}/disk-of-"$0" {self.dir}/disk && exec env'
         agent.write_text(agent.read_text().replace("unshare -u", "unshare -um").replace("exec env", mounted))
         process = self.start_training(**sections)
         step = 0
         for _ in range(3):
-            step = self.wait_for_part(above=step)
-            self.wait_for_steps(step + 2)  # rank 0 knows it
+            step = self.wait_for_parts(above=step)
+            self.wait_for_steps(len(self.metrics()) + 2)  # until rank 0 knows it
             self.kill_rank(1)
             self.wait_for_end_of_ranks()
-        self.wait_for_part(above=step)
+        self.wait_for_parts(above=step)
         (self.dir / "out/stop").touch()
         result = self.finish(process)
         self.assertEqual(result.code, 3, str(result))
         self.assertIn("attempt 4 of at most 4 continues from the newest intact checkpoint in disk/checkpoints\n", result.err)
         self.assertFalse(list((self.dir / "disk").iterdir()))
 
-    def wait_for_part(self, above):
-        def newest():
-            parts = (self.dir / "disk-of-hostb/checkpoints").glob("checkpoint-*/manifest.json")
+    def wait_for_parts(self, above):
+        """Waits until both hosts have a later checkpoint; returns its step."""
+        def newest(host):
+            parts = (self.dir / f"disk-of-{host}/checkpoints").glob("checkpoint-*/manifest.json")
             return max((int(re.match(r"checkpoint-(\d+)", part.parent.name)[1]) for part in parts), default=0)
-        return self.wait_for(lambda: newest() if newest() > above else None, f"a checkpoint after step {above}")
+        step = lambda: min(newest("hosta"), newest("hostb"))
+        return self.wait_for(lambda: step() if step() > above else None, f"a checkpoint after step {above}")
 
     def test_host_that_does_not_answer_the_first_time(self):
         """The limit of the start ends the wait, or a signal does."""
