@@ -219,8 +219,7 @@ class Restarts(RestartTest):
 
     def test_finished_with_gaps(self):
         """Another attempt would hide that something is missing."""
-        process = self.start_training(**self.sections(training={"max_steps": 1500, "save_steps": 300,
-                                                                "checkpoint_dir": "disk"}))
+        process = self.start_training(**self.sections(training={"checkpoint_dir": "disk"}))
         self.wait_for_checkpoint(folder="disk")
         self.break_directory("disk")
         lines = []
