@@ -22,6 +22,8 @@
 #include "engine/observe/doctor/diagnosis_text.h"
 #include "engine/observe/doctor/job_records.h"
 #include "engine/plan/layout_search.h"
+#include "engine/run/launcher_news.h"
+#include "engine/run/output_dir.h"
 #include "engine/run/ranks.h"
 #include "partitioner/layout/cluster.h"
 
@@ -68,8 +70,10 @@ using Check = std::function<void(const Config&)>;
 using RankCommand = std::function<void(const Config&, RankContext&)>;
 
 void run_on_these_ranks(const Config& config, const RankCommand& command) {
-  run_on_ranks(config, std::cout, console_of_job(),
-               [&](RankContext& context) { run_with_end([&] { command(config, context); }); });
+  run_on_ranks(config, std::cout, console_of_job(), [&](RankContext& context) {
+    run_with_end([&] { command(config, context); });
+    if (context.first()) tell_launcher(News::finished);
+  });
 }
 
 // Runs a command on all ranks. If ranks must be started first, `check` is called before that.
@@ -94,6 +98,7 @@ int run_training(CommandLine& line, const std::vector<std::string>& arguments) {
     return TrainingJob{config, with_settings(arguments, line, given.size())};
   };
   const TrainingJob job = job_with({});
+  if (!mpi_is_launched()) forget_earlier_request(job.config, std::cerr);
   if (needs_mpirun(job.config)) return train_on_ranks({job, line.plan.written.has_value(), job_with}, std::cerr);
   run_on_these_ranks(job.config, train_job);
   return 0;

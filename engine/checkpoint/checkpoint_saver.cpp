@@ -246,7 +246,8 @@ void CheckpointSaver::proceed() {
       stage_ = Stage::tidying;
       last_saved_ = started_->step;
       if (leads_)
-        lead([started = *started_, directory = parts_.directory, keep = parts_.keep] {
+        lead([started = *started_, directory = parts_.directory, attempt = attempt_, keep = parts_.keep] {
+          require_claim(directory, attempt);  // a later attempt may need what this one would remove
           const std::string unnamed =
               failure_of([&] { write_file(file_in(directory, kNewestFile), checkpoint_name(started.step) + "\n"); });
           remove_old(directory, keep, started.step, started.best);  // which may be what makes room

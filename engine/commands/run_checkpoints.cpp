@@ -12,6 +12,7 @@
 #include "engine/config/rules/optimizer_rules.h"
 #include "engine/config/rules/precision_rules.h"
 #include "engine/config/rules/saving_rules.h"
+#include "engine/run/launcher_news.h"
 #include "engine/run/memory_room.h"
 #include "engine/run/model_saver.h"
 #include "engine/run/output_dir.h"
@@ -293,7 +294,7 @@ void RunCheckpoints::save_if_due(bool evaluated) {
 void RunCheckpoints::start() {
   make_saver(!parts_.config.training.save_only_model);
   start_saver();
-  report_result();
+  report();
 }
 
 void RunCheckpoints::start_saver() {
@@ -313,10 +314,12 @@ void RunCheckpoints::prepare() {
   if (training.save_strategy != SaveStrategy::no) make_saver(!training.save_only_model);
 }
 
-void RunCheckpoints::report_result() {
-  if (saver_->last_saved() > reported_) {
+// Whether a checkpoint is complete, or could not be saved.
+void RunCheckpoints::report() {
+  if (parts_.context.first() && saver_->last_saved() > reported_) {
     reported_ = saver_->last_saved();
     records_.note(cat("saved ", file_in(checkpoint_directory(parts_.config), checkpoint_name(reported_))));
+    tell_launcher(News::saved);
   }
   const std::string failure = saver_->take_failure();
   if (!failure.empty())
@@ -326,13 +329,13 @@ void RunCheckpoints::report_result() {
 
 void RunCheckpoints::proceed() {
   saver_->proceed();
-  report_result();
+  report();
 }
 
 void RunCheckpoints::finish() {
   if (!saver_) return;
   saver_->finish(records_.show("bytes of the checkpoint written"));
-  report_result();
+  report();
 }
 
 std::string RunCheckpoints::save_now() {

@@ -78,7 +78,7 @@ class RunCheckpoints {
   void make_saver(bool with_states);
   void start();
   void start_saver();
-  void report_result();
+  void report();
   void keep_best_of(const TrainerState& before);
   void settle_candidate();
   bool is_saved(int64_t step) const;
@@ -90,7 +90,7 @@ class RunCheckpoints {
   std::optional<double> newest_metric_;      // of the last evaluation
   std::optional<BestEvaluation> candidate_;  // better than state_.best, but not known to be saved
   int64_t started_ = -1, resumed_ = -1;      // steps of checkpoints
-  int64_t reported_ = -1;                    // the last one that the console has shown as saved
+  int64_t reported_ = -1;                    // the last one that was reported as saved
   std::unique_ptr<CheckpointSaver> saver_;
   bool saves_states_ = false;  // of the optimizer, by saver_
 };

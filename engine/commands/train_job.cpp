@@ -8,6 +8,7 @@
 #include <fstream>
 #include <ostream>
 
+#include "core/comm/mpi_communicator.h"
 #include "core/comm/nccl/nccl_api.h"
 #include "core/device/accelerator.h"
 #include "core/error.h"
@@ -26,6 +27,7 @@
 #include "engine/observe/format.h"
 #include "engine/plan/replica_traffic.h"
 #include "engine/run/flight_files.h"
+#include "engine/run/launcher_news.h"
 #include "engine/run/memory_room.h"
 #include "engine/run/model_saver.h"
 #include "engine/run/output_dir.h"
@@ -109,6 +111,17 @@ StepFlags agree(Communicator& world, const StepFlags& mine) {
   return {all[0], all[1], all[2], all[3]};
 }
 
+// The directory of the checkpoint.
+std::string saved_before_stop(RunCheckpoints& checkpoints, const std::string& stop) {
+  try {
+    return checkpoints.save_now();
+  } catch (const DistributedError&) {  // what another rank has done is a reason of its own
+    throw;
+  } catch (const RunError& error) {
+    throw RunError(cat(stop, ", but: ", error.what()));
+  }
+}
+
 // The command line with which the run continues: that of this process, where one setting replaces an earlier one.
 std::string resuming_command(const std::string& checkpoint) {
   const std::string setting = "training.resume_from_checkpoint=";
@@ -176,6 +189,7 @@ void train(const Config& config, RankContext& context, JobParts& parts) {
     check_run(config, {parts.model, *parts.machines, parts.plan}, RunMoment::starting);
     check_resume(config);
     locks = lock_output_dir(config, parts.model.spec);
+    if (mpi_is_launched() && !has_launcher()) forget_earlier_request(config, *context.out);
   }
   context.world->barrier({.what = "output directory"});
   const Stores stores = find_stores(checkpoint_directory(config), *context.world);
@@ -273,13 +287,17 @@ void train(const Config& config, RankContext& context, JobParts& parts) {
     const std::string why = flags.signal      ? "a signal"
                             : flags.stop_file ? "the file " + stop_file(config).string()
                                               : cat("training.max_run_seconds ", limit.value_or(0));
-    if (context.first()) remove_stop_file(config);
+    if (context.first()) {
+      tell_launcher(News::stops);  // before the request is gone
+      remove_stop_file(config);
+    }
     records.finish();
     if (step == 0) throw Interrupted(cat("stopped by ", why, " before the first step; there is nothing to save"));
-    const std::string path = checkpoints.save_now();
+    const std::string stop = cat("stopped by ", why, " after step ", step, " of ", steps);
+    const std::string path = saved_before_stop(checkpoints, stop);
     const auto gaps = records.gaps();
-    throw StoppedAfterSaving(cat("stopped by ", why, " after step ", step, " of ", steps, " and saved ", path,
-                                 gaps.empty() ? "" : cat("; ", gaps), "\nto continue:\n  ", resuming_command(path)));
+    throw StoppedAfterSaving(cat(stop, " and saved ", path, gaps.empty() ? "" : cat("; ", gaps), "\nto continue:\n  ",
+                                 resuming_command(path)));
   };
   const auto is_evaluated = [&](int64_t step) {
     return data.validation && evaluates_after(config, step, steps, *data.train);
@@ -289,6 +307,7 @@ void train(const Config& config, RankContext& context, JobParts& parts) {
     evaluate(0);
     end_if_asked(0);
   }
+  if (context.first()) tell_launcher(News::trains);
   for (int64_t step = first; step <= steps; ++step) {
     timelines.begin(step);
     const StepMetrics metrics = trainer.train_step(*data.train, step);
@@ -331,7 +350,10 @@ void train(const Config& config, RankContext& context, JobParts& parts) {
       records.attempt("comparison with the forecast", [&] {
         *context.out << comparison_text(*forecast, measured_run(config.output_dir), std::nullopt) << '\n';
       });
-    if (const auto gaps = records.gaps(); !gaps.empty()) throw RunError(gaps);
+    if (const auto gaps = records.gaps(); !gaps.empty()) {
+      tell_launcher(News::finished);  // another attempt would only seem to have no gaps
+      throw RunError(gaps);
+    }
   } catch (const std::exception& error) {
     if (run_phase() != RunPhase::saved) throw;
     throw RunError(cat(model, " is saved in ", config.output_dir, ", but: ", error.what()));

@@ -7,6 +7,12 @@
 
 namespace shardline {
 
+std::vector<std::string> hosts_of_ranks(const Config& config) {
+  auto hosts = hosts_of(config);
+  if (std::ssize(hosts) > used_hosts(config)) hosts.resize(used_hosts(config));
+  return hosts;
+}
+
 std::string host_list(const std::vector<std::string>& hosts) {
   std::string text;
   for (const auto& host : hosts) text += cat(text.empty() ? "" : ", ", host);

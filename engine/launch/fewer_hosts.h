@@ -24,6 +24,9 @@ FewerHosts choose_hosts(const std::vector<std::string>& answering,
                         const std::function<std::vector<std::string>(const std::vector<std::string>& hosts)>& settings,
                         const std::function<void(const std::vector<std::string>& settings)>& check);
 
+// The hosts on which ranks of the config run; empty if mpirun chooses.
+std::vector<std::string> hosts_of_ranks(const Config& config);
+
 // "a, b"
 std::string host_list(const std::vector<std::string>& hosts);
 // The settings for these hosts, with as many ranks on each as `config` has.

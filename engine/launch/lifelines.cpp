@@ -23,11 +23,11 @@
 #include <thread>
 
 #include "core/comm/communicator_base.h"
-#include "core/comm/mpi_communicator.h"
 #include "core/error.h"
 #include "core/flight/flight_ring.h"
 #include "core/hex.h"
 #include "engine/launch/exit_codes.h"
+#include "engine/run/launcher_news.h"
 
 namespace shardline {
 namespace {
@@ -245,11 +245,10 @@ void hold_lifeline(const std::string& address, std::function<void()> lost,
 }
 
 void end_with_launcher() {
-  const char* address = std::getenv(kLifelineVariable);
-  if (!address || !mpi_is_launched()) return;
+  if (!has_launcher()) return;
   // mpirun may be unreachable too, so there is nobody to give a reason to.
   hold_lifeline(
-      address,
+      std::getenv(kLifelineVariable),
       [] {
         flight_ring().end_ranks(FlightEnd::cut_off, "the connection to the launcher has ended");
         ::_exit(kExitFailed);

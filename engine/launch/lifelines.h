@@ -52,9 +52,6 @@ class Lifelines {
   std::vector<std::string> silent_hosts_;
 };
 
-// Open MPI passes variables that begin with OMPI_ on to ranks on other hosts.
-inline constexpr const char* kLifelineVariable = "OMPI_SHARDLINE_LIFELINE";
-
 // The ranks' side: connects to the launcher at `address` in the background and calls `lost` when the connection ends.
 // If it cannot connect, calls `unreachable` with the reason; the rank then runs without a connection.
 void hold_lifeline(const std::string& address, std::function<void()> lost,

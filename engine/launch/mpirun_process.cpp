@@ -11,7 +11,10 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <iostream>
+#include <iterator>
 #include <map>
 #include <thread>
 #include <utility>
@@ -34,9 +37,9 @@ constexpr auto kTimeToEnd = 5s;      // of an mpirun whose ranks end or are lost
 constexpr auto kTimeToRelease = 5s;  // of ranks whose mpirun has ended
 constexpr auto kTimeToAnswer = 20s;  // of a host
 
-std::atomic<int> requests{0};
-void count_request(int signal) {
-  if (request_stop(signal) || requests == 0) ++requests;
+std::atomic<bool> asked_again{false};
+void count_request(int signal, siginfo_t*, void*) {
+  if (request_stop(signal)) asked_again = true;
 }
 
 // In the child process: becomes mpirun.
@@ -60,6 +63,23 @@ void count_request(int signal) {
   _exit(kExitConfig);
 }
 
+// Ends what an mpirun that has ended has left on this host: programs with which it reaches other hosts, and ranks that
+// are stopped. They have the launcher's address in their environment.
+void end_left_over_processes() {
+  namespace fs = std::filesystem;
+  const std::string variable = cat('\0', kLifelineVariable, '=', std::getenv(kLifelineVariable), '\0');
+  std::error_code error;
+  const fs::path here = fs::read_symlink("/proc/self/ns/uts", error);
+  for (fs::directory_iterator entry("/proc", error), end; !error && entry != end; entry.increment(error)) {
+    const pid_t process = std::atoi(entry->path().filename().c_str());
+    std::error_code ignored;
+    if (process <= 0 || process == getpid() || fs::read_symlink(entry->path() / "ns/uts", ignored) != here) continue;
+    std::ifstream file(entry->path() / "environ", std::ios::binary);
+    const std::string environment = '\0' + std::string(std::istreambuf_iterator<char>(file), {});
+    if (environment.find(variable) != std::string::npos) kill(process, SIGKILL);
+  }
+}
+
 // mpirun and its daemons notice a lost connection as soon as the launcher does, instead of after eight minutes.
 void probe_daemons(std::chrono::seconds limit) {
   const auto set = [](const char* name, int64_t value) { setenv(name, std::to_string(value).c_str(), 0); };
@@ -71,8 +91,14 @@ void probe_daemons(std::chrono::seconds limit) {
 // A running mpirun, from its start to its end.
 class Mpirun {
  public:
-  Mpirun(pid_t process, int errors, Lifelines& lifelines, RankMessages& messages, std::ostream& log)
-      : process_(process), errors_(errors), lifelines_(lifelines), messages_(messages), log_(log) {}
+  Mpirun(pid_t process, int errors, Lifelines& lifelines, RankMessages& messages, Clock::time_point begin_by,
+         std::ostream& log)
+      : process_(process),
+        errors_(errors),
+        lifelines_(lifelines),
+        messages_(messages),
+        begin_by_(begin_by),
+        log_(log) {}
 
   // Returns its status.
   int wait() {
@@ -85,6 +111,8 @@ class Mpirun {
       end_where_needed();
     }
   }
+
+  bool is_out_of_time() const { return out_of_time_; }
 
  private:
   void pass_on_messages(bool ended) {
@@ -99,12 +127,17 @@ class Mpirun {
   }
 
   // mpirun passes SIGUSR1 on to the ranks, which finish their step. When ranks end, mpirun ends the others and itself,
-  // unless it waits for a host that does not answer.
+  // unless it waits for a host that does not answer. That may also be so before any rank has begun, when there is
+  // nothing to finish.
   void end_where_needed() {
-    if (requests > 1) end_ranks();
-    if (requests > 1 || !lifelines_.silent_hosts().empty()) kill_after(kTimeToEnd);
+    const int requests = stop_requests();
     const auto now = Clock::now();
-    if (now >= kill_at_) kill(process_, SIGKILL);
+    has_ranks_ = has_ranks_ || messages_.news().contains(News::started) || lifelines_.connected() > 0;
+    if (requests > 0) begin_by_ = std::min(begin_by_, now + kTimeToEnd);
+    out_of_time_ = !has_ranks_ && now >= begin_by_;
+    if (requests > 1) end_ranks();
+    if (requests > 1 || !lifelines_.silent_hosts().empty()) kill_at_ = std::min(kill_at_, now + kTimeToEnd);
+    if (out_of_time_ || now >= kill_at_) kill(process_, SIGKILL);
     if (requests != 1 || now < signal_at_) return;
     kill(process_, SIGUSR1);
     signal_at_ = now + 1s;
@@ -115,16 +148,13 @@ class Mpirun {
     if (!std::exchange(has_said_end_, true)) log_ << "a second signal: the ranks end now" << std::endl;
   }
 
-  void kill_after(std::chrono::seconds time) {
-    if (kill_at_ == Clock::time_point::max()) kill_at_ = Clock::now() + time;
-  }
-
   pid_t process_;
   int errors_;
   Lifelines& lifelines_;
   RankMessages& messages_;
+  Clock::time_point begin_by_, signal_at_ = Clock::now(), kill_at_ = Clock::time_point::max();
+  bool has_ranks_ = false, out_of_time_ = false;
   std::ostream& log_;
-  Clock::time_point signal_at_ = Clock::now(), kill_at_ = Clock::time_point::max();
   bool has_said_end_ = false;
 };
 
@@ -135,7 +165,7 @@ void count_stop_requests() {
 }
 
 int stop_requests() {
-  return requests;
+  return stop_signal() == 0 ? 0 : asked_again ? 2 : 1;
 }
 
 pid_t start_mpirun(const std::vector<std::string>& command, int errors) {
@@ -145,8 +175,8 @@ pid_t start_mpirun(const std::vector<std::string>& command, int errors) {
   return mpirun;
 }
 
-MpirunEnd run_mpirun(const std::vector<std::string>& command, std::chrono::seconds host_timeout, std::ostream& log,
-                     const ExplainFailure& explain) {
+MpirunEnd run_mpirun(const std::vector<std::string>& command, std::chrono::seconds host_timeout, const TimeLimit& limit,
+                     std::ostream& log, const ExplainFailure& explain) {
   probe_daemons(host_timeout);
   Lifelines lifelines(host_timeout);
   setenv(kLifelineVariable, lifelines.address().c_str(), 1);
@@ -155,26 +185,50 @@ MpirunEnd run_mpirun(const std::vector<std::string>& command, std::chrono::secon
   const pid_t process = start_mpirun(command, errors[1]);
   close(errors[1]);
   RankMessages messages(log);
-  const int status = Mpirun(process, errors[0], lifelines, messages, log).wait();
+  Mpirun mpirun(process, errors[0], lifelines, messages, Clock::now() + limit.time, log);
+  const int status = mpirun.wait();
   close(errors[0]);
   const auto out_of_reach = lifelines.release(kTimeToRelease);
   if (!out_of_reach.empty())
     log << "ranks on " << host_list(out_of_reach) << " cannot be reached; they will end themselves within "
         << host_timeout.count() << " s" << std::endl;
+  end_left_over_processes();
 
+  MpirunEnd end{.exit_code = kExitFailed,
+                .failure = "",
+                .news = messages.news(),
+                .asked_to_stop = stop_requests() > 0 || messages.news().contains(News::stops),
+                .out_of_time = mpirun.is_out_of_time() && stop_requests() == 0};
+  auto killed = messages.killed_rank();
+  if (killed && asks_to_stop(killed->signal)) {  // before it could handle the signal
+    end.asked_to_stop = true;
+    killed.reset();
+  }
   const auto& silent = lifelines.silent_hosts();
-  const bool stopped = requests > 0;
-  if (!silent.empty() && !stopped)
-    return {kExitFailed, cat("error: ", host_list(silent), silent.size() > 1 ? " have" : " has", " not answered for ",
-                             host_timeout.count(), " s (mpi_options.host_timeout)\n")};
-  if (WIFSIGNALED(status) && !stopped)
-    return {kExitFailed,
-            cat("error: mpirun was ended by signal ", WTERMSIG(status), " (", strsignal(WTERMSIG(status)), ")\n")};
-  int code = WIFEXITED(status) ? WEXITSTATUS(status) : kExitFailed;
-  if (code == 0 || code == kExitStopped) return {code, ""};  // rank 0 has said why it stopped, and how to continue
-  if (code != kExitConfig && code != kExitBadData) code = kExitFailed;
-  const bool explains = code == kExitFailed && !stopped;
-  return {code, messages.failure(code, stopped, explains ? explain(messages.killed_rank()) : "")};
+  const bool was_hurried = stop_requests() > 1;  // whatever happens then is the user's wish
+  if (end.out_of_time)
+    end.failure =
+        cat("error: mpirun has started no rank within ", limit.time.count() / 1000.0, " s", limit.advice(), '\n');
+  else if (!silent.empty() && !was_hurried)
+    end.failure = cat("error: ", host_list(silent), silent.size() > 1 ? " have" : " has", " not answered for ",
+                      host_timeout.count(), " s (mpi_options.host_timeout)\n");
+  else if (WIFSIGNALED(status) && !was_hurried && !mpirun.is_out_of_time())
+    end.failure = cat("error: mpirun was ended by signal ", WTERMSIG(status), " (", strsignal(WTERMSIG(status)), ")\n");
+  if (!end.failure.empty()) return end;
+
+  if (WIFEXITED(status)) end.exit_code = WEXITSTATUS(status);
+  // An mpirun that is asked to stop while it starts the ranks ends with 0.
+  if (end.exit_code == 0 && end.asked_to_stop && !end.news.contains(News::finished)) end.exit_code = kExitFailed;
+  if (end.exit_code == 0 || end.exit_code == kExitStopped) return end;  // rank 0 has said why it stopped
+  if (end.exit_code != kExitConfig && end.exit_code != kExitBadData) end.exit_code = kExitFailed;
+  const bool stopped = end.asked_to_stop && (!killed || was_hurried);
+  const bool explains = end.exit_code == kExitFailed && !stopped;
+  end.failure = messages.failure(end.exit_code, stopped, explains ? explain(killed) : "");
+  return end;
+}
+
+TimeLimit start_limit(const Config& config) {
+  return timeouts_with(std::chrono::seconds(config.training.ddp_timeout)).start_up;
 }
 
 std::vector<std::string> hosts_that_answer(const Config& config, const std::vector<std::string>& hosts) {
@@ -188,8 +242,9 @@ std::vector<std::string> hosts_that_answer(const Config& config, const std::vect
   }
   if (nothing >= 0) close(nothing);
   std::vector<std::string> found;
-  for (const auto deadline = Clock::now() + kTimeToAnswer; !asked.empty(); std::this_thread::sleep_for(20ms)) {
-    const bool over = Clock::now() >= deadline || requests > 0;
+  const auto limit = std::min<Clock::duration>(kTimeToAnswer, start_limit(config).time);
+  for (const auto deadline = Clock::now() + limit; !asked.empty(); std::this_thread::sleep_for(20ms)) {
+    const bool over = Clock::now() >= deadline || stop_requests() > 0;
     std::erase_if(asked, [&](const auto& question) {
       const auto& [process, host] = question;
       if (over) kill(process, SIGKILL);
@@ -199,6 +254,7 @@ std::vector<std::string> hosts_that_answer(const Config& config, const std::vect
       return true;
     });
   }
+  end_left_over_processes();
   // In the order of the config, which places the ranks.
   std::vector<std::string> answering;
   for (const auto& host : hosts)

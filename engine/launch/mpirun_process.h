@@ -7,9 +7,11 @@
 #include <functional>
 #include <iosfwd>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "core/comm/timeouts.h"
 #include "engine/config/keys/options.h"
 #include "engine/launch/rank_messages.h"
 
@@ -26,17 +28,23 @@ pid_t start_mpirun(const std::vector<std::string>& command, int errors);
 struct MpirunEnd {
   int exit_code = 0;    // see exit_codes.h
   std::string failure;  // "error: ..." lines that say what ended it; empty if exit_code is 0, or if ranks have said why
+  std::set<News> news;  // of the ranks
+  bool asked_to_stop = false;  // by a signal to the launcher, or as the ranks say
+  bool out_of_time = false;    // no rank has begun within the limit
 };
 // Runs the ranks and waits for them. What they write to standard error goes to `log`, except the failure. The first
 // request to stop asks the ranks to finish their step, the second one ends them. When it returns, no rank is left on a
 // host that answers; on others they end themselves within host_timeout.
-// explain: last lines of a failure that say more than mpirun does; it receives the rank that a signal killed, if any.
+// limit: until the first rank begins. explain: last lines of a failure that say more than mpirun does; it
+// receives the rank that a signal killed, if any.
 using ExplainFailure = std::function<std::string(const std::optional<RankMessages::Killed>& killed)>;
-MpirunEnd run_mpirun(const std::vector<std::string>& command, std::chrono::seconds host_timeout, std::ostream& log,
-                     const ExplainFailure& explain);
+MpirunEnd run_mpirun(const std::vector<std::string>& command, std::chrono::seconds host_timeout, const TimeLimit& limit,
+                     std::ostream& log, const ExplainFailure& explain);
 
-// Returns the hosts on which mpirun, with the options of the config, can start a program now. Ends early if the user
-// asks the run to stop.
+TimeLimit start_limit(const Config& config);  // for run_mpirun
+
+// After run_mpirun: returns the hosts on which mpirun, with the options of the config, can start a program now. Ends
+// early if the user asks the run to stop.
 std::vector<std::string> hosts_that_answer(const Config& config, const std::vector<std::string>& hosts);
 
 }  // namespace shardline

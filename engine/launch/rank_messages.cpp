@@ -14,6 +14,7 @@ std::string rank_error(int rank, const std::string& reason) {
 
 void RankMessages::add(const std::string& bytes) {
   rest_ += bytes;
+  while (const auto news = take_news(rest_)) news_.insert(*news);
   for (size_t end; (end = rest_.find('\n')) != std::string::npos; rest_.erase(0, end + 1))
     add_line(rest_.substr(0, end));
 }
@@ -47,7 +48,7 @@ std::optional<RankMessages::Killed> RankMessages::killed_rank() const {
   std::smatch match;
   if (!std::regex_search(notices_, match, notice)) return std::nullopt;
   const std::string process = match[2] == "0" ? "" : cat("process ", match[2].str(), " ");
-  return Killed{std::stoi(match[1]), cat(process, "on ", match[3].str()),
+  return Killed{std::stoi(match[1]), cat(process, "on ", match[3].str()), std::stoi(match[4]),
                 cat("was killed by signal ", match[4].str(), " ", match[5].str())};
 }
 

@@ -2,8 +2,11 @@
 #pragma once
 #include <iosfwd>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
+
+#include "engine/run/launcher_news.h"
 
 namespace shardline {
 
@@ -11,17 +14,19 @@ namespace shardline {
 // and to RankMessages.
 std::string rank_error(int rank, const std::string& reason);
 
-// Passes lines on to `log` as they arrive, except the errors of ranks and mpirun's own notices.
+// Passes lines on to `log` as they arrive, except the errors of ranks, their news and mpirun's own notices.
 class RankMessages {
  public:
   explicit RankMessages(std::ostream& log) : log_(log) {}
 
   void add(const std::string& bytes);
+  const std::set<News>& news() const { return news_; }
   // The rank that a signal killed, if mpirun has reported one.
   struct Killed {
     int rank = 0;
     std::string process;  // "process 712 on host a"
-    std::string how;      // "was killed by signal 9 (Killed)"
+    int signal = 0;
+    std::string how;  // "was killed by signal 9 (Killed)"
   };
   std::optional<Killed> killed_rank() const;
 
@@ -41,6 +46,7 @@ class RankMessages {
   std::string rest_;  // of an incomplete line
   std::string notices_;
   std::vector<Failure> failures_;
+  std::set<News> news_;
   bool in_notice_ = false, continues_ = false, said_error_ = false;
 };
 

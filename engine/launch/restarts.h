@@ -6,8 +6,9 @@ namespace shardline {
 
 // How one attempt to run the ranks ended.
 struct AttemptEnd {
-  int exit_code = 0;             // see exit_codes.h
-  bool asked_to_stop = false;    // by a signal to the launcher
+  int exit_code = 0;  // see exit_codes.h
+  bool asked_to_stop = false;
+  bool finished = false;         // the run was at its end, and what is missing stays missing
   bool saved_something = false;  // a checkpoint was published during the attempt
 };
 

@@ -1,5 +1,6 @@
 #include "engine/launch/start_ranks.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -11,9 +12,10 @@
 #include "core/flight/flight_ring.h"
 #include "engine/config/rules/shell_words.h"
 #include "engine/launch/exit_codes.h"
+#include "engine/launch/fewer_hosts.h"
 #include "engine/launch/hang_report.h"
-#include "engine/launch/lifelines.h"
 #include "engine/launch/rank_messages.h"
+#include "engine/run/launcher_news.h"
 #include "engine/run/ranks.h"
 #include "engine/run/stop.h"
 
@@ -34,6 +36,18 @@ void set_environment_of_ranks() {
   }
 }
 
+// After an attempt to start ranks.
+std::string missing_hosts(const Config& config) {
+  const auto hosts = hosts_of_ranks(config);
+  const auto answering = hosts_that_answer(config, hosts);
+  std::vector<std::string> missing;
+  for (const auto& host : hosts)
+    if (std::ranges::find(answering, host) == answering.end()) missing.push_back(host);
+  if (missing.empty() || stop_requests() > 0) return "";
+  return cat("error: mpirun cannot start a program on ", host_list(missing),
+             "; check that it can be reached from here without a password, or take it out of mpi_options.hosts\n");
+}
+
 }  // namespace
 
 MpirunEnd run_ranks_of(const Config& config, const std::vector<std::string>& arguments, std::ostream& log) {
@@ -44,8 +58,10 @@ MpirunEnd run_ranks_of(const Config& config, const std::vector<std::string>& arg
   log << std::endl;
   set_environment_of_ranks();
   const auto began = std::chrono::system_clock::now();
-  return run_mpirun(command, std::chrono::seconds(config.mpi.host_timeout), log,
-                    [&](const auto& killed) { return report_of_ended_job(config.output_dir, began, killed); });
+  MpirunEnd end = run_mpirun(command, std::chrono::seconds(config.mpi.host_timeout), start_limit(config), log,
+                             [&](const auto& killed) { return report_of_ended_job(config.output_dir, began, killed); });
+  if (end.out_of_time) end.failure += missing_hosts(config);
+  return end;
 }
 
 int start_ranks(const Config& config, const std::vector<std::string>& arguments, std::ostream& log) {
@@ -84,14 +100,13 @@ void end_job_with_message_of_failed_rank() {
   set_mpi_abort_handler([](const std::string& reason) {
     flight_ring().end_rank(current_rank(), FlightEnd::gave_up, reason);  // unless the rank has said more
     std::cerr << rank_error(current_rank(), reason) << std::flush;
-    const bool has_launcher = std::getenv(kLifelineVariable) != nullptr;  // which makes the report
-    if (!has_launcher) report_failing_rank(std::cerr);
+    if (!has_launcher()) report_failing_rank(std::cerr);  // otherwise the launcher makes the report
     try {
       if (std::current_exception()) throw;
     } catch (const ConfigError&) {
       std::_Exit(kExitConfig);  // mpirun ends the other ranks and returns this code
     } catch (const DataError&) {
-      if (has_launcher) std::_Exit(kExitBadData);
+      if (has_launcher()) std::_Exit(kExitBadData);
     } catch (...) {
     }
   });

@@ -2,25 +2,26 @@
 
 #include <unistd.h>
 
-#include <csignal>
-#include <cstdlib>
+#include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "core/comm/mpi_communicator.h"
-#include "engine/launch/lifelines.h"
+#include "engine/run/launcher_news.h"
 #include "engine/run/stop.h"
 
 namespace shardline {
 namespace {
 
+constexpr std::array kStopSignals = {SIGINT, SIGTERM, SIGUSR1, SIGHUP};
+
 const char* words = "";
-bool has_launcher = false;
 
 // Records the request. Whether it ends the process at once: nothing is lost by that, or it is the second one. A rank
 // may get the first one twice, from a batch system and from its launcher, and leaves the second one to the launcher.
 // mpirun's SIGUSR1 is repeated by the launcher.
 bool ends_at_once(int signal) {
-  const bool again = request_stop(signal) && signal != SIGUSR1 && !has_launcher;
+  const bool again = request_stop(signal) && signal != SIGUSR1 && !has_launcher();
   return again || run_phase() == RunPhase::preparing;
 }
 
@@ -36,31 +37,41 @@ const char* words_now() {
   return "";
 }
 
-void on_signal(int signal) {
+void on_signal(int signal, siginfo_t*, void*) {
   if (!ends_at_once(signal)) return;
   const char* text = words_now();
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, text, std::strlen(text));
   ::_exit(1);
 }
 
-// The last line should be that of the rank that failed, not of those that mpirun ends afterwards.
-void on_signal_of_mpirun(int signal) {
-  if (ends_at_once(signal)) ::_exit(1);
+// The last line should be that of the rank that failed, not of those that mpirun, its parent, ends afterwards.
+void on_signal_of_mpirun(int signal, siginfo_t* from, void*) {
+  if (!ends_at_once(signal)) return;
+  if (from->si_pid != ::getppid()) tell_launcher(News::stops);
+  ::_exit(1);
 }
 
 }  // namespace
 
-void set_stop_handler(void (*handler)(int signal)) {
-  for (const int signal : {SIGINT, SIGTERM, SIGUSR1, SIGHUP}) {
+void set_stop_handler(void (*handler)(int signal, siginfo_t* from, void* context)) {
+  struct sigaction action = {};
+  action.sa_sigaction = handler;
+  action.sa_flags = SA_SIGINFO | SA_RESTART;
+  for (const int signal : kStopSignals) ::sigaddset(&action.sa_mask, signal);
+  for (const int signal : kStopSignals) {
     struct sigaction now = {};
     const bool is_ignored = ::sigaction(signal, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
-    if (signal != SIGHUP || !is_ignored) std::signal(signal, handler);
+    if (signal != SIGHUP || !is_ignored) ::sigaction(signal, &action, nullptr);
   }
+}
+
+bool asks_to_stop(int signal) {
+  return std::ranges::find(kStopSignals, signal) != kStopSignals.end();
 }
 
 void handle_stop_signals(const char* last_words) {
   words = last_words;
-  has_launcher = mpi_is_launched() && std::getenv(kLifelineVariable) != nullptr;
+  tell_launcher(News::started);
   set_stop_handler(mpi_is_launched() ? on_signal_of_mpirun : on_signal);
 }
 

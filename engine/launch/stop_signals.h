@@ -1,5 +1,6 @@
 // The effect of SIGINT, SIGTERM, SIGHUP and SIGUSR1 on a process that runs ranks.
 #pragma once
+#include <csignal>
 
 namespace shardline {
 
@@ -9,7 +10,10 @@ namespace shardline {
 // nothing; if a launcher started them, it handles the second signal, and may send them SIGUSR1 several times.
 void handle_stop_signals(const char* last_words);
 
-// Installs the handler for the signals that ask a run to stop. SIGHUP stays ignored if nohup has set that.
-void set_stop_handler(void (*handler)(int signal));
+// Installs the handler for the signals that ask a run to stop. It is not interrupted by another of them. SIGHUP stays
+// ignored if nohup has set that.
+void set_stop_handler(void (*handler)(int signal, siginfo_t* from, void* context));
+// Whether the signal is one of them.
+bool asks_to_stop(int signal);
 
 }  // namespace shardline

@@ -32,15 +32,16 @@ using Clock = std::chrono::steady_clock;
 
 constexpr auto kPause = 5s;  // between two questions to hosts that do not answer
 
-// Tells checkpoints that this job has saved from those that were there before.
+// Tells checkpoints that this job has saved from those that were there before, as far as this host sees them.
 class SavedCheckpoints {
  public:
   explicit SavedCheckpoints(std::string directory) : directory_(std::move(directory)) { has_new(); }
 
-  // Whether checkpoints have appeared since the last call.
+  // Whether complete checkpoints have appeared since the last call.
   bool has_new() {
     std::set<Identity> now;
     for (const auto& place : checkpoints_in(directory_)) {
+      if (checkpoint_of_part(place.path)) continue;  // other hosts may not have the other parts
       struct stat status = {};
       if (::stat((place.path / kManifestFile).c_str(), &status) == 0)
         now.insert({place.step, status.st_ino, status.st_mtim.tv_sec, status.st_mtim.tv_nsec});
@@ -48,11 +49,6 @@ class SavedCheckpoints {
     const bool has_more = !std::ranges::includes(seen_, now);
     seen_ = std::move(now);
     return has_more;
-  }
-
-  std::string newest() const {
-    const auto places = checkpoints_in(directory_);
-    return places.empty() ? "" : places.front().path.string();
   }
 
  private:
@@ -80,30 +76,44 @@ class Attempts {
     TrainingJob job = jobs_.first;
     while (true) {
       const MpirunEnd end = run_ranks_of(job.config, job.arguments, log_);
-      const bool saved = checkpoints_.has_new();
+      // Rank 0 may be on another host, with its checkpoints; but it learns of the last one only after another step.
+      const bool saved = end.news.contains(News::saved) || checkpoints_.has_new();
       has_saved_ = has_saved_ || saved;
-      const bool again = restarts.again_after(
-          {.exit_code = end.exit_code, .asked_to_stop = is_asked_to_stop(), .saved_something = saved});
+      has_trained_ = has_trained_ || end.news.contains(News::trains);
+      const bool again = restarts.again_after({.exit_code = end.exit_code,
+                                               .asked_to_stop = end.asked_to_stop || is_asked_to_stop(),
+                                               .finished = end.news.contains(News::finished),
+                                               .saved_something = saved});
       if (!again) {
+        const bool lost_nothing = end.asked_to_stop && !end.news.contains(News::trains);
+        if (end.exit_code == kExitFailed && lost_nothing && can_continue()) end_on_request("before its first step");
         if (!restarts.reason().empty()) log_ << restarts.reason() << '\n';
         log_ << end.failure << (end.exit_code == kExitFailed ? how_to_continue() : "") << std::flush;
-        return exit_code_of_program(end);
+        return has_trained_ && end.exit_code == kExitConfig ? kExitFailed : exit_code_of_program(end);
       }
       log_ << "attempt " << restarts.attempts() << " failed:\n" << lines_without_prefix(end.failure) << std::flush;
-      wait_for_output_dir();
-      job = next_job();
-      const std::string from = continues() ? checkpoints_.newest() : "";
+      try {
+        wait_for_output_dir();
+        job = next_job();
+      } catch (const ConfigError& error) {
+        throw RunError(cat("the run cannot start again: ", error.what()));
+      }
       log_ << "attempt " << restarts.attempts() + 1 << " of at most " << config_.mpi.max_restarts + 1
-           << (from.empty() ? " starts as the first one did: no checkpoint was saved" : " continues " + from)
+           << (continues() ? " continues from the newest intact checkpoint in " + checkpoint_directory(config_)
+                           : " starts as the first one did: no checkpoint is known to be saved")
            << std::endl;
     }
   }
 
  private:
+  // Whether the next attempt looks for the newest intact checkpoint, and there may be one.
   bool continues() const {
     const auto source = resume_source(config_).kind;
-    return has_saved_ || source == ResumeSource::Kind::newest || source == ResumeSource::Kind::newest_or_fresh;
+    return has_saved_ || source == ResumeSource::Kind::newest ||
+           (source == ResumeSource::Kind::newest_or_fresh && !checkpoints_in(checkpoint_directory(config_)).empty());
   }
+
+  bool can_continue() const { return continues() || resume_source(config_).kind == ResumeSource::Kind::path; }
 
   // Until this job has saved a checkpoint, those in the directory may be of another run, which it replaces.
   std::vector<std::string> settings_to_continue() const {
@@ -128,8 +138,7 @@ class Attempts {
 
   // Returns a job on all hosts, or on those that answer if the config is elastic. Waits for hosts that do not answer.
   TrainingJob next_job() const {
-    auto hosts = hosts_of(config_);
-    if (hosts.size() > static_cast<size_t>(used_hosts(config_))) hosts.resize(used_hosts(config_));
+    const auto hosts = hosts_of_ranks(config_);
     if (hosts.empty()) return jobs_.with(settings_to_continue());
     const auto limit = std::chrono::seconds(config_.training.ddp_timeout);
     std::string obstacle;
@@ -199,36 +208,39 @@ class Attempts {
   bool is_asked_to_stop() const { return stop_requests() > 0 || is_asked_by_file(config_); }
 
   void end_if_asked() const {
-    if (!is_asked_to_stop()) return;
-    remove_stop_file(config_);
-    const std::string what = "stopped on request before the run started again";
-    const std::string newest = continues() ? checkpoints_.newest() : "";
-    if (newest.empty()) throw Interrupted(what + "; no checkpoint was saved");
-    throw StoppedAfterSaving(cat(what, "; the newest checkpoint is ", newest, "\n", command_from(newest)));
+    if (is_asked_to_stop()) end_on_request("before the run started again");
   }
 
-  std::string command_from(const std::string& checkpoint) const {
+  [[noreturn]] void end_on_request(const char* when) const {
+    remove_stop_file(config_);
+    const std::string what = cat("stopped on request ", when);
+    if (!can_continue()) throw Interrupted(what + "; no checkpoint was saved");
+    throw StoppedAfterSaving(cat(what, "; it continues from a checkpoint\n", command_from(has_saved_ ? "auto" : "")));
+  }
+
+  // source: resume_from_checkpoint; empty: as this run was started.
+  std::string command_from(const std::string& source) const {
     std::string command = "shardline";
     for (const auto& word : jobs_.first.arguments) command += " " + shell_quoted(word);
-    // A host that has only a part of it does not know whether others have the rest.
-    const std::string source = checkpoint_of_part(checkpoint) ? "auto" : checkpoint;
-    return cat("to continue:\n  ", command, " --set ", shell_quoted("training.resume_from_checkpoint=" + source));
+    if (!source.empty()) command += " --set " + shell_quoted("training.resume_from_checkpoint=" + source);
+    return "to continue:\n  " + command;
   }
 
   // After a failure: what is lost, and how to go on from the rest.
   std::string how_to_continue() const {
     if (std::filesystem::exists(std::filesystem::path(config_.output_dir) / "config.json")) return "";  // its model
     const std::string newest = continues() ? checkpoints_.newest() : "";
-    if (!newest.empty())
-      return cat("the newest checkpoint is ", newest, "; the steps after it are lost\n", command_from(newest), '\n');
-    return stop_requests() > 1 ? "no checkpoint was saved\n" : "";
+    if (newest.empty()) return stop_requests() > 1 ? "no checkpoint was saved\n" : "";
+    // A host that has only a part of it does not know whether others have the rest.
+    return cat("the newest checkpoint is ", newest, "; the steps after it are lost\n",
+               command_from(checkpoint_of_part(newest) ? "auto" : newest), '\n');
   }
 
   const TrainingJobs& jobs_;
   const Config& config_;  // of the first attempt
   std::ostream& log_;
   SavedCheckpoints checkpoints_;
-  bool has_saved_ = false;
+  bool has_saved_ = false, has_trained_ = false;  // in any attempt
 };
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <filesystem>
 #include <functional>
+#include <ostream>
 #include <vector>
 
 #include "core/comm/communicator_base.h"
@@ -377,6 +378,12 @@ bool is_asked_by_file(const Config& config) {
 void remove_stop_file(const Config& config) {
   std::error_code ignored;
   fs::remove(stop_file(config), ignored);
+}
+
+void forget_earlier_request(const Config& config, std::ostream& log) {
+  if (!is_asked_by_file(config)) return;
+  remove_stop_file(config);
+  log << "note: removed " << stop_file(config).string() << ", which was there before this run started" << std::endl;
 }
 
 fs::path previous_model(const Config& config) {

@@ -1,6 +1,7 @@
 // The output directory of a training run, between an earlier run and the new one.
 #pragma once
 #include <filesystem>
+#include <iosfwd>
 #include <optional>
 #include <vector>
 
@@ -22,6 +23,9 @@ void check_output_dir(const Config& config, const ModelSpec& spec);
 std::filesystem::path stop_file(const Config& config);
 bool is_asked_by_file(const Config& config);
 void remove_stop_file(const Config& config);  // the request has been heard
+// Call it once when a run starts, not when its ranks are started again: a request that is there already was meant for
+// an earlier run. Removes it and says so.
+void forget_earlier_request(const Config& config, std::ostream& log);
 
 // Where an earlier run's model is kept until the new run has saved its own.
 std::filesystem::path previous_model(const Config& config);

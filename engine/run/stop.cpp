@@ -30,7 +30,7 @@ bool request_stop(int signal) {
   int first = 0;
   if (requested == 0) requested_at = now;
   if (requested.compare_exchange_strong(first, signal)) return false;
-  return signal == first || now - requested_at >= 1000;
+  return now - requested_at >= (signal == first ? 200 : 1000);
 }
 
 int stop_signal() {

@@ -10,8 +10,9 @@ enum class RunPhase { preparing, training, saved };
 void enter_phase(RunPhase phase);  // of the process; its ranks enter a phase at about the same time
 RunPhase run_phase();              // async-signal-safe, as are the functions below
 
-// Records the first signal that asks the run to end. Returns whether the run was asked before. Another signal within a
-// second of the first one does not count, because a closing terminal sends SIGHUP and SIGTERM.
+// Records the first signal that asks the run to end. Returns whether the run was asked before. What follows at once
+// belongs to the first signal: for a second a different signal, because a closing terminal sends SIGHUP and SIGTERM,
+// and for a fifth of a second the same one, because `timeout` sends it to the process and to its group.
 bool request_stop(int signal);
 int stop_signal();  // the first one; 0: none
 

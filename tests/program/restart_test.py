@@ -1,7 +1,7 @@
 """A job whose ranks, hosts or mpirun die is started again; what cannot be changed by that ends it."""
 import os
 import pathlib
-import shlex
+import re
 import subprocess
 import time
 
@@ -42,8 +42,13 @@ class RestartTest(ProgramTest):
     def kill(self, pid):
         os.kill(pid, signal.SIGKILL)
 
-    def kill_rank(self, rank):
-        self.kill(self.wait_for(lambda: next((p for p, r in self.processes().items() if r == rank), None), "a rank"))
+    def kill_rank(self, rank, number=signal.SIGKILL):
+        os.kill(self.wait_for(lambda: next((p for p, r in self.processes().items() if r == rank), None), "a rank"), number)
+
+    def wait_for_end_of_ranks(self):
+        """Waits until the ranks that run now have ended."""
+        before = {pid for pid, rank in self.processes().items() if rank is not None}
+        self.wait_for(lambda: not before & set(self.processes()), "the end of the ranks")
 
     def mpirun_of(self, process):
         children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
@@ -66,7 +71,7 @@ class Restarts(RestartTest):
                 ended = ("mpirun was ended by signal 9" if victim == "mpirun"
                          else rf"{victim} \(host \S+, stage \d\) was killed by signal 9 \(Killed\); last seen in ")
                 self.assertRegex(result.err, rf"attempt 1 failed:\n(    .*\n|  what the ranks were doing:\n)*  {ended}")
-                self.assertRegex(result.err, rf"attempt 2 of at most 4 continues {folder}/checkpoint-\d+\n")
+                self.assertRegex(result.err, f"attempt 2 of at most 4 continues from the newest intact checkpoint in {folder}\n")
                 self.assertRegex(result.out, rf"(?m)^continues {folder}/checkpoint-\d+ after step \d+$")
                 self.assertEqual(self.numbers(folder), self.numbers("whole"))
                 self.assertEqual((self.dir / folder / "model.safetensors").read_bytes(),
@@ -79,7 +84,7 @@ class Restarts(RestartTest):
         for _ in range(3):
             step = self.wait_for_checkpoint(above=step)
             self.kill_rank(1)
-            self.assert_gone_or_new(process)
+            self.wait_for_end_of_ranks()
         result = self.finish(process)
         self.assertEqual(result.code, 1, str(result))
         self.assertIn("the run was started again 2 times, which is all that mpi_options.max_restarts allows", result.err)
@@ -87,23 +92,18 @@ class Restarts(RestartTest):
         self.assertIn("--set training.resume_from_checkpoint=out/checkpoint-", result.last)
         self.assert_all_gone()
 
-    def assert_gone_or_new(self, process):
-        """Waits until the ranks of the attempt have ended."""
-        before = {pid for pid, rank in self.processes().items() if rank is not None}
-        self.wait_for(lambda: not before & set(self.processes()), "the end of the ranks")
-
     def test_crash_loop(self):
         process = self.start_training(**self.sections(training={"max_steps": 1000000, "save_steps": 1000000}))
         for _ in range(2):
             self.wait_for_steps(3)
             self.kill_rank(1)
-            self.assert_gone_or_new(process)
+            self.wait_for_end_of_ranks()
             metrics = self.dir / "out/metrics.jsonl"
             self.wait_for(lambda: process.poll() is not None or not metrics.exists() or
                           metrics.read_bytes().count(b"\n") < 3, "a new attempt")
         result = self.finish(process)
         self.assertEqual(result.code, 1, str(result))
-        self.assertIn("attempt 2 of at most 4 starts as the first one did: no checkpoint was saved", result.err)
+        self.assertIn("attempt 2 of at most 4 starts as the first one did: no checkpoint is known to be saved", result.err)
         self.assertIn("the last 2 attempts saved no checkpoint, so the run is not started again", result.err)
         self.assertRegex(result.last, "^error: rank 1 .* was killed by signal 9")
 
@@ -155,6 +155,85 @@ class Restarts(RestartTest):
         self.assertNotIn("attempt", result.err)
         self.assert_all_gone()
 
+    def break_directory(self, name):
+        """Nothing can be saved in it any more."""
+        (self.dir / name).rename(self.dir / f"{name}-away")
+        (self.dir / name).touch()
+
+    def repair_directory(self, name):
+        (self.dir / name).unlink()
+        (self.dir / f"{name}-away").rename(self.dir / name)
+
+    def test_requests_when_nothing_can_be_saved(self):
+        """They end the run with the reason, and nothing is started again."""
+        seconds = {"max_run_seconds": 2}
+        ways = {"the file": lambda process, folder: (self.dir / folder / "stop").touch(),
+                "training.max_run_seconds": lambda process, folder: None,
+                "a signal": lambda process, folder: os.kill(self.pid_of_rank(1), signal.SIGUSR1)}
+        for number, (why, ask) in enumerate(ways.items()):
+            with self.subTest(why):
+                folder, disk = f"out{number}", f"disk{number}"
+                process = self.start_training(output_dir=folder, **self.sections(training={
+                    "max_steps": 1000000, "save_steps": 1000000, "checkpoint_dir": disk,
+                    **(seconds if "seconds" in why else {})}))
+                self.wait_for_steps(folder=folder)
+                self.break_directory(disk)
+                ask(process, folder)
+                result = self.finish(process)
+                self.assertEqual(result.code, 1, str(result))
+                self.assertRegex(result.last, rf"^error: stopped by {why}.* after step \d+ of 1000000, but: checkpoint-")
+                self.assertIn("was not saved", result.last)
+                self.assertIn("the run was asked to stop, so it is not started again", result.err)
+                self.assertNotIn("attempt", result.err)
+                self.assert_all_gone()
+
+    def test_requests_before_the_first_step(self):
+        """A rank that a signal ends is not started again, and a file is not forgotten."""
+        process = self.start_training(**self.sections(training={"max_steps": 1000000}))
+        self.kill_rank(1, signal.SIGTERM)
+        result = self.finish(process)
+        self.assertIn(result.code, (1, 3), str(result))  # 3: the machine was busy, and the rank has trained a step
+        self.assertNotIn("attempt", result.err)
+
+        process = self.start_training(output_dir="again", **self.sections(
+            training={"max_steps": 1000000, "eval_on_start": True, "eval_strategy": "steps", "eval_steps": 1000000},
+            data={"validation": "text.txt"}))
+        self.wait_for((self.dir / "again/.lock").exists, "the lock")
+        (self.dir / "again/stop").touch()
+        result = self.finish(process)
+        self.assertIn(result.code, (1, 3), str(result))
+        self.assertNotIn("attempt", result.err)
+
+    def test_request_before_the_first_step_of_another_attempt(self):
+        """The checkpoint of an earlier one continues it."""
+        process = self.start_training(**self.sections(training={"max_steps": 1000000}))
+        self.wait_for_checkpoint()
+        self.kill_rank(0)
+        for line in process.stderr:
+            if line.startswith("attempt 2 "):
+                break
+        process.terminate()
+        result = self.finish(process)
+        self.assertEqual(result.code, 3, str(result))
+        self.assertIn("--set training.resume_from_checkpoint=", result.last)
+        self.assertEqual(result.errors, [])
+
+    def test_finished_with_gaps(self):
+        """Another attempt would hide that something is missing."""
+        process = self.start_training(**self.sections(training={"checkpoint_dir": "disk"}))
+        self.wait_for_checkpoint(folder="disk")
+        self.break_directory("disk")
+        lines = []
+        for line in process.stdout:
+            lines.append(line)
+            if "the run continues" in line:
+                break
+        self.repair_directory("disk")
+        result = self.finish(process)
+        self.assertEqual(result.code, 1, "".join(lines) + str(result))
+        self.assertRegex(result.last, "^error: rank 0: the model is saved in out, but: checkpoints: . records? could not")
+        self.assertNotIn("attempt", result.err)
+
     def test_ranks_end_without_their_launcher(self):
         """Even if mpirun, which should end them, does nothing."""
         process = self.start_training(**self.sections(training={"max_steps": 1000000}))
@@ -185,6 +264,52 @@ class Stops(RestartTest):
                 self.assertRegex(result.err, rf"stopped by the file {communicator}/stop after step \d+")
                 self.assertFalse((self.dir / communicator / "stop").exists())
 
+    def test_stop_file_of_an_earlier_run(self):
+        """It is not meant for a run that starts later."""
+        for communicator in ("mpi", "threads"):
+            with self.subTest(communicator):
+                (self.dir / communicator).mkdir()
+                (self.dir / communicator / "stop").touch()
+                process = self.start_training(**self.sections(training={"max_steps": 5}, output_dir=communicator,
+                                                              communicator=communicator))
+                result = self.finish(process)
+                self.assertEqual(result.code, 0, str(result))
+                self.assertIn(f"note: removed {communicator}/stop, which was there before this run started", result.err)
+        environment = dict(self.env, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+        (self.dir / "own").mkdir()
+        (self.dir / "own/stop").touch()
+        config = self.config(**self.sections(training={"max_steps": 5}, output_dir="own", mpi={"max_restarts": 0}))
+        run = subprocess.run(["mpirun", "-np", "2", "--oversubscribe", "--bind-to", "none", PROGRAM, "train", config],
+                             cwd=self.dir, env=environment, capture_output=True, text=True, timeout=LIMIT)
+        self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
+        self.assertIn("note: removed own/stop", run.stdout)
+
+    def test_a_refused_run_leaves_the_request_to_the_run_that_is_there(self):
+        sections = self.sections(training={"max_steps": 1000000})
+        process = self.start_training(**sections)
+        self.wait_for_steps()
+        rank = self.pid_of_rank(1)
+        os.kill(rank, signal.SIGSTOP)
+        (self.dir / "out/stop").touch()
+        self.expect(2, "train", "config.json", says="is in use by another run")
+        self.assertTrue((self.dir / "out/stop").exists())
+        os.kill(rank, signal.SIGCONT)
+        result = self.finish(process)
+        self.assertEqual(result.code, 3, str(result))
+
+    def test_own_mpirun(self):
+        environment = dict(self.env, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+        config = self.config(**self.sections(training={"max_steps": 1000000}, mpi={"max_restarts": 0}))
+        process = subprocess.Popen(["mpirun", "-np", "2", "--oversubscribe", "--bind-to", "none", PROGRAM, "train", config],
+                                   cwd=self.dir, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(process.kill)
+        self.wait_for_steps()
+        process.send_signal(signal.SIGUSR1)
+        result = self.finish(process)
+        self.assertEqual(result.code, 3, str(result))
+        self.assertIn("to continue:", result.err)
+        self.assertNotIn("shardline-rank", result.err)
+
     @unittest.skipUnless(can("unshare", "--pid", "--fork", "--mount-proc", "true"), "cannot make pid namespaces")
     def test_first_process_of_a_container(self):
         """It gets SIGTERM when the container is stopped; the kernel ends what is left when it ends."""
@@ -204,6 +329,7 @@ class Stops(RestartTest):
 AGENT = """#!/bin/sh
 # Stands in for ssh: a host is this machine under another name, or a network namespace of that name.
 host=$1; shift
+[ ! -e {folder}/slow-$host ] || sleep $(cat {folder}/slow-$host)
 if [ -e {folder}/down-$host ]; then echo "ssh: connect to host $host: No route to host" >&2; exit 255; fi
 exec {enter} unshare -u sh -c 'hostname "$0"; exec env -i PATH="$PATH" sh -c "$1"' "$host" "$*"
 """
@@ -255,8 +381,66 @@ class Hosts(RestartTest):
         (self.dir / "down-hostb").unlink()
         result = self.finish(process)
         self.assertEqual(result.code, 0, str(result))
-        self.assertRegex(result.err, r"attempt 2 of at most 4 continues out/checkpoint-\d+\n")
+        self.assertRegex(result.err, "attempt 2 of at most 4 continues from the newest intact checkpoint in out\n")
         self.assertEqual([line["step"] for line in self.metrics()], list(range(1, STEPS + 1)))
+
+    def test_progress_on_other_hosts(self):
+        """Each host has a disk of its own, and the launcher's has no checkpoint."""
+        for host in ("hosta", "hostb"):
+            (self.dir / f"disk-of-{host}").mkdir()
+        (self.dir / "disk").mkdir()
+        sections = self.on_hosts(["hosta", "hostb"], training={
+            "max_steps": 1000000, "save_steps": 10, "checkpoint_dir": "disk/checkpoints"})
+        agent = self.dir / "agent"
+        mounted = f'mount --bind {self.dir}/disk-of-"$0" {self.dir}/disk && exec env'
+        agent.write_text(agent.read_text().replace("unshare -u", "unshare -um").replace("exec env", mounted))
+        process = self.start_training(**sections)
+        step = 0
+        for _ in range(3):
+            step = self.wait_for_parts(above=step)
+            self.wait_for_steps(len(self.metrics()) + 2)  # until rank 0 knows it
+            self.kill_rank(1)
+            self.wait_for_end_of_ranks()
+        self.wait_for_parts(above=step)
+        (self.dir / "out/stop").touch()
+        result = self.finish(process)
+        self.assertEqual(result.code, 3, str(result))
+        self.assertIn("attempt 4 of at most 4 continues from the newest intact checkpoint in disk/checkpoints\n", result.err)
+        self.assertFalse(list((self.dir / "disk").iterdir()))
+
+    def wait_for_parts(self, above):
+        """Waits until both hosts have a later checkpoint; returns its step."""
+        def newest(host):
+            parts = (self.dir / f"disk-of-{host}/checkpoints").glob("checkpoint-*/manifest.json")
+            return max((int(re.match(r"checkpoint-(\d+)", part.parent.name)[1]) for part in parts), default=0)
+        step = lambda: min(newest("hosta"), newest("hostb"))
+        return self.wait_for(lambda: step() if step() > above else None, f"a checkpoint after step {above}")
+
+    def test_host_that_does_not_answer_the_first_time(self):
+        """The limit of the start ends the wait, or a signal does."""
+        (self.dir / "slow-hostb").write_text("1000")
+        self.env["SHARDLINE_TIMEOUT_SECONDS"] = "6"
+        config = self.config(**self.on_hosts(["hosta", "hostb"], mpi={"max_restarts": 0}))
+        result = self.expect(1, "train", config, says="error: mpirun has started no rank within 6 s; "
+                             "SHARDLINE_TIMEOUT_SECONDS sets this limit\n")
+        self.assertRegex(result.last, r"^error: mpirun cannot start a program on (hosta, )?hostb; check that it can be ")
+        self.assert_all_gone()
+
+    def test_signal_while_ranks_are_being_started(self):
+        """mpirun ends with 0 then, or not at all."""
+        for seconds in (2, 1000):
+            with self.subTest(seconds):
+                (self.dir / "slow-hostb").write_text(str(seconds))
+                process = self.start_training(**self.on_hosts(["hosta", "hostb"], training={"max_steps": 1000000}))
+                self.assertTrue(process.stderr.readline().startswith("$ mpirun"))
+                time.sleep(1)
+                process.terminate()
+                result = self.finish(process, 60)
+                self.assertEqual(result.code, 1, str(result))
+                self.assertEqual(result.last, "error: stopped by a signal")
+                self.assertNotIn("attempt", result.err)
+                self.assert_no_finished_model()
+                self.assert_all_gone()
 
     def test_signal_while_it_waits(self):
         process = self.start_training(**self.on_hosts(["hosta", "hostb"], training={"max_steps": 1000000}))
@@ -268,9 +452,8 @@ class Hosts(RestartTest):
         process.terminate()
         result = self.finish(process, 30)
         self.assertEqual(result.code, 3, str(result))
-        self.assertIn("stopped on request before the run started again; the newest checkpoint is out/checkpoint-",
-                      result.err)
-        self.assertIn("--set training.resume_from_checkpoint=out/checkpoint-", result.last)
+        self.assertIn("stopped on request before the run started again; it continues from a checkpoint", result.err)
+        self.assertIn("--set training.resume_from_checkpoint=auto", result.last)
         self.assert_all_gone()
 
 
@@ -297,6 +480,8 @@ class Links(Hosts):
             self.skipTest("cannot make network namespaces")
 
     test_goes_on_without_a_host = test_waits_for_a_host = test_signal_while_it_waits = None
+    test_progress_on_other_hosts = test_host_that_does_not_answer_the_first_time = None
+    test_signal_while_ranks_are_being_started = None
 
     def test_link_that_goes_down_and_comes_back(self):
         sections = self.on_hosts(["sl-a", "sl-b"], enter="ip netns exec $host", training={"max_steps": 1000000},
@@ -326,7 +511,7 @@ class Links(Hosts):
         (self.dir / "out/stop").touch()
         result = self.finish(process)
         self.assertEqual(result.code, 3, str(result))
-        self.assertRegex(result.err, r"attempt 2 of at most 4 continues out/checkpoint-\d+\n")
+        self.assertRegex(result.err, "attempt 2 of at most 4 continues from the newest intact checkpoint in out\n")
         steps = [line["step"] for line in self.metrics()]
         self.assertEqual(steps, list(range(1, len(steps) + 1)))
         self.assert_all_gone()

@@ -3,6 +3,7 @@ import os
 import shlex
 import shutil
 import subprocess
+import time
 
 from harness import LIMIT, PROGRAM, TINY, ProgramTest, signal, unittest
 
@@ -109,15 +110,18 @@ class Resume(ProgramTest):
         self.assertEqual(result.code, 3, str(result))
         self.assert_all_gone()
 
-    def test_signals_of_a_terminal_that_closes(self):
-        """SIGHUP and SIGTERM together are one request."""
-        for layout in ("one", "mpi"):
-            with self.subTest(layout):
-                process = self.start("train", self.config(output_dir=layout, **self.sections(
+    def test_signals_that_come_together(self):
+        """SIGHUP and SIGTERM of a terminal that closes are one request, and so is SIGTERM twice, from `timeout`."""
+        for layout, first in (("one", signal.SIGHUP), ("mpi", signal.SIGHUP), ("one", signal.SIGTERM),
+                              ("mpi", signal.SIGTERM)):
+            with self.subTest(layout, first=first.name):
+                folder = f"{layout}-{first.name}"
+                process = self.start("train", self.config(output_dir=folder, **self.sections(
                     layout, training={"max_steps": 1000000, "save_steps": 1000000})))
                 self.addCleanup(process.kill)
-                self.wait_for_steps(folder=layout)
-                process.send_signal(signal.SIGHUP)
+                self.wait_for_steps(folder=folder)
+                process.send_signal(first)
+                time.sleep(0.01)
                 process.send_signal(signal.SIGTERM)
                 result = self.finish(process)
                 self.assertEqual(result.code, 3, str(result))

@@ -1,5 +1,6 @@
 // A checkpoint has no layout: read on any grid and saved again, its files have the same bytes.
 #include <set>
+#include <thread>
 
 #include "engine/checkpoint/piece_files.h"
 #include "tests/engine/checkpoint/checkpoint_runs.h"
@@ -119,6 +120,27 @@ TEST_CASE("an attempt whose directory another one has claimed saves there no mor
   std::set<std::string> left;
   for (const auto& entry : fs::directory_iterator(scratch.path())) left.insert(entry.path().filename());
   CHECK(left == std::set<std::string>{".attempt", "checkpoint-1", "checkpoint-2", "newest"});
+}
+
+TEST_CASE("an attempt that loses its directory after it has published removes nothing there") {
+  const ScratchDirectory scratch;
+  run_ranks(2, [&](CommunicatorPtr world) {
+    Run run({}, {2}, world);
+    fill_parameters(run.config.model, run.model, 7, run.trainer.parameters());
+    const auto earlier = run.saver(scratch.path(), /*keep=*/1);
+    earlier->start(1, {});
+    earlier->finish();
+    earlier->start(2, {});
+    earlier->proceed();  // the blocks are written
+    while (earlier->is_writing()) std::this_thread::yield();
+    world->barrier({});
+    if (world->rank() == 0) claim_directory(scratch.path(), "a later one");
+    world->barrier({});
+    earlier->finish();
+    if (world->rank() == 0) CHECK_THAT(earlier->take_failure(), Catch::Contains("a later run has taken"));
+  });
+  CHECK(fs::exists(scratch / "checkpoint-1"));
+  CHECK(fs::exists(scratch / "checkpoint-2"));
 }
 
 TEST_CASE("the same with other optimizers, models and precisions") {

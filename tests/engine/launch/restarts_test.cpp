@@ -28,8 +28,10 @@ TEST_CASE("What a restart cannot change ends the job", "[restarts]") {
     CHECK(restarts.reason().empty());
   }
   Restarts restarts(5);
-  CHECK_FALSE(restarts.again_after({.exit_code = kExitFailed, .asked_to_stop = true, .saved_something = true}));
+  CHECK_FALSE(restarts.again_after({.exit_code = kExitFailed, .finished = true, .saved_something = true}));
   CHECK(restarts.reason().empty());
+  CHECK_FALSE(restarts.again_after({.exit_code = kExitFailed, .asked_to_stop = true, .saved_something = true}));
+  CHECK_THAT(restarts.reason(), Contains("was asked to stop"));
 }
 
 TEST_CASE("A run that makes progress is started again as often as allowed", "[restarts]") {

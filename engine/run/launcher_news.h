@@ -1,0 +1,28 @@
+// What ranks tell the launcher that started them. mpirun gives it one exit code, and it may run on another host than
+// the files of the run; so ranks write lines to standard error, which the launcher takes out of what it shows
+// (engine/launch/rank_messages.h). Ranks without a launcher write nothing.
+#pragma once
+#include <optional>
+#include <string>
+
+namespace shardline {
+
+enum class News {
+  started,   // by each rank: its program runs
+  trains,    // by rank 0, like those below: the first step begins
+  saved,     // a checkpoint is complete
+  stops,     // all ranks end because the run was asked to stop; also by a rank that a signal ends before its first step
+  finished,  // the command has done its work; what is missing now stays missing
+};
+
+// Open MPI passes variables that begin with OMPI_ on to ranks on other hosts.
+inline constexpr const char* kLifelineVariable = "OMPI_SHARDLINE_LIFELINE";
+bool has_launcher();  // whether this process is a rank that a launcher started
+
+// Async-signal-safe after the first call.
+void tell_launcher(News news);
+
+// For the launcher: takes the first complete line of news out of the text.
+std::optional<News> take_news(std::string& text);
+
+}  // namespace shardline

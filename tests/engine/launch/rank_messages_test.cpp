@@ -1,0 +1,43 @@
+#include "engine/launch/rank_messages.h"
+
+#include <sstream>
+
+#include "tests/catch.h"
+
+namespace shardline::rank_messages_test {
+
+using Catch::Matchers::Contains;
+
+TEST_CASE("News of ranks are not shown, wherever they get between other text", "[rank_messages]") {
+  std::ostringstream log;
+  RankMessages messages(log);
+  messages.add("note: shardline-rank: started\nhost a has 2 GPUs\nshardline-ra");
+  CHECK(messages.news() == std::set{News::started});
+  messages.add("nk: saved");
+  CHECK(messages.news() == std::set{News::started});
+  messages.add("\nerror: rank 1: disk full\n  free some room\nshardline-rank: stops\n");
+  CHECK(messages.news() == std::set{News::started, News::saved, News::stops});
+  CHECK(log.str() == "note: host a has 2 GPUs\n");
+  CHECK(messages.failure(1, /*stopped=*/true) == "error: disk full\n  free some room\n");
+}
+
+TEST_CASE("What only looks like news is shown", "[rank_messages]") {
+  std::ostringstream log;
+  RankMessages messages(log);
+  messages.add("shardline-rank: hello\nshardline-rank: finished\n");
+  CHECK(log.str() == "shardline-rank: hello\n");
+  CHECK(messages.news() == std::set{News::finished});
+}
+
+TEST_CASE("A killed rank is known by its signal", "[rank_messages]") {
+  std::ostringstream log;
+  RankMessages messages(log);
+  const std::string frame(70, '-');
+  messages.add(frame + "\nmpirun noticed that process rank 3 with PID 712 on node a exited on signal 9 (Killed).\n" +
+               frame + "\n");
+  REQUIRE(messages.killed_rank());
+  CHECK(messages.killed_rank()->signal == 9);
+  CHECK_THAT(messages.failure(1, /*stopped=*/false), Contains("rank 3") && Contains("was killed by signal 9 (Killed)"));
+}
+
+}  // namespace shardline::rank_messages_test
