@@ -229,7 +229,8 @@ class Attempts {
   // After a failure: what is lost, and how to go on from the rest.
   std::string how_to_continue() const {
     if (std::filesystem::exists(std::filesystem::path(config_.output_dir) / "config.json")) return "";  // its model
-    const std::string newest = continues() ? checkpoints_.newest() : "";
+    const auto places = checkpoints_in(checkpoint_directory(config_));
+    const std::string newest = continues() && !places.empty() ? places.front().path.string() : "";
     if (newest.empty()) return stop_requests() > 1 ? "no checkpoint was saved\n" : "";
     // A host that has only a part of it does not know whether others have the rest.
     return cat("the newest checkpoint is ", newest, "; the steps after it are lost\n",
