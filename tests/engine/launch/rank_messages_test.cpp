@@ -12,11 +12,11 @@ TEST_CASE("News of ranks are not shown, wherever they get between other text", "
   std::ostringstream log;
   RankMessages messages(log);
   messages.add("note: shardline-rank: started\nhost a has 2 GPUs\nshardline-ra");
-  CHECK(messages.news() == std::set{News::started});
+  CHECK((messages.news() == std::set{News::started}));
   messages.add("nk: saved");
-  CHECK(messages.news() == std::set{News::started});
+  CHECK((messages.news() == std::set{News::started}));
   messages.add("\nerror: rank 1: disk full\n  free some room\nshardline-rank: stops\n");
-  CHECK(messages.news() == std::set{News::started, News::saved, News::stops});
+  CHECK((messages.news() == std::set{News::started, News::saved, News::stops}));
   CHECK(log.str() == "note: host a has 2 GPUs\n");
   CHECK(messages.failure(1, /*stopped=*/true) == "error: disk full\n  free some room\n");
 }
@@ -26,7 +26,7 @@ TEST_CASE("What only looks like news is shown", "[rank_messages]") {
   RankMessages messages(log);
   messages.add("shardline-rank: hello\nshardline-rank: finished\n");
   CHECK(log.str() == "shardline-rank: hello\n");
-  CHECK(messages.news() == std::set{News::finished});
+  CHECK((messages.news() == std::set{News::finished}));
 }
 
 TEST_CASE("A killed rank is known by its signal", "[rank_messages]") {
