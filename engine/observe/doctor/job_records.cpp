@@ -124,7 +124,7 @@ FlightFiles newest_flight_files(const fs::path& folder) {
 JobRecords read_job_records(const fs::path& folder, bool runs) {
   const FlightFiles newest = newest_flight_files(folder);
   JobRecords job{.job = newest.job, .left_out = newest.left_out, .damaged = newest.damaged};
-  for (const auto& [path, file] : newest.files) read_or_note(job.damaged, [&] { add(path, file, job); });
+  for (const auto& entry : newest.files) read_or_note(job.damaged, [&] { add(entry.first, entry.second, job); });
   for (const fs::path& file : files_in(folder, kPlaces, ".json"))
     read_json_of_job(file, job, [&](const JsonValue& places) { read_places(places, job); });
   for (const fs::path& file : files_in(folder, kKilled))
