@@ -27,6 +27,7 @@ bool read_token_file(const std::string& path, size_t size) {
   std::vector<int32_t> in_pieces;
   const bool again = fuzz::accepts(size, [&] {
     const auto source = open_data_source({path, DataFormat::tokens}, {.vocab_size = kVocabulary, .piece_bytes = 5});
+    FUZZ_REQUIRE(source->documents() == file->documents(), source->documents(), " documents");
     Seam border;
     for (int64_t piece = 0; piece < source->pieces(); ++piece) {
       FUZZ_REQUIRE(source->piece_bytes(piece) >= 0, source->piece_bytes(piece));
