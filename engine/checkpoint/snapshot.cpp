@@ -4,11 +4,13 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
+#include <c10/util/Exception.h>
 #include <sys/mman.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <mutex>
 #include <ranges>
 
 #include "core/error.h"
@@ -23,10 +25,10 @@ bool holds(const SlicePart& slice, const Holding& holding) {
   return slice.t == holding.slice.t && slice.offset == holding.slice.offset && slice.length == holding.slice.length;
 }
 
-int64_t elements_of(const std::vector<at::Tensor>& boxes) {
-  int64_t elements = 0;
-  for (const auto& box : boxes) elements += box.numel();
-  return elements;
+// In which a message has its place, so that the next one is aligned.
+int64_t whole_lines(int64_t bytes) {
+  constexpr int64_t kLine = 64;
+  return (bytes + kLine - 1) / kLine * kLine;
 }
 
 std::shared_ptr<char> map_memory(size_t bytes) {
@@ -128,11 +130,56 @@ void Snapshot::plan_messages_to(const Block& block, Round& round) {
   }
 }
 
-void Snapshot::take(const std::function<void(size_t block)>& taken) {
+// The first failure of copies, on any thread.
+class Snapshot::CopyFailure {
+ public:
+  template <class Copy>
+  void attempt(const Copy& copy) {
+    try {
+      copy();
+    } catch (const c10::Error& error) {
+      keep(error.what_without_backtrace());
+    } catch (const std::exception& error) {
+      keep(error.what());
+    }
+  }
+  const std::string& text() const { return text_; }  // empty: there is none
+
+ private:
+  void keep(const std::string& text) {
+    const std::lock_guard lock(mutex_);
+    if (text_.empty()) text_ = text;
+  }
+
+  std::mutex mutex_;
+  std::string text_;
+};
+
+int64_t Snapshot::bytes_of(const Message& message) {
+  int64_t elements = 0;
+  for (const auto& box : message.boxes) elements += box.numel();
+  return elements * static_cast<int64_t>(c10::elementSize(message.dtype));
+}
+
+at::Tensor Snapshot::message_memory() const {
+  int64_t most = 0;
+  for (const auto& round : rounds_) {
+    int64_t bytes = 0;
+    for (const auto* messages : {&round.sends, &round.receives})
+      for (const auto& message : *messages) bytes += whole_lines(bytes_of(message));
+    most = std::max(most, bytes);
+  }
+  return at::empty({most}, at::kByte);
+}
+
+std::string Snapshot::take(const at::Tensor& message_memory, const std::function<void(size_t block)>& taken) {
   const at::NoGradGuard values_only;
+  CopyFailure failure;
   const auto copy = [&](int64_t begin, int64_t end) {
     for (int64_t block = begin; block < end; ++block) {
-      for (const auto& [from, to] : copies_[block]) copy_transposing(to, from);
+      failure.attempt([&] {
+        for (const auto& [from, to] : copies_[block]) copy_transposing(to, from);
+      });
       if (rounds_[block].receives.empty()) taken(block);
     }
   };
@@ -140,34 +187,43 @@ void Snapshot::take(const std::function<void(size_t block)>& taken) {
       std::ranges::all_of(copies_ | std::views::join, [](const Copy& one) { return one.from.is_cpu(); });
   on_host ? at::parallel_for(0, std::ssize(copies_), 1, copy) : copy(0, std::ssize(copies_));
   for (size_t round = 0; round < rounds_.size(); ++round) {
-    exchange(rounds_[round]);
+    exchange(rounds_[round], message_memory, failure);
     if (!rounds_[round].receives.empty()) taken(round);
   }
+  return failure.text();
 }
 
-void Snapshot::exchange(Round& round) {
+void Snapshot::exchange(const Round& round, const at::Tensor& memory, CopyFailure& failure) {
   std::vector<WorkPtr> sending, receiving;
   std::vector<at::Tensor> received;
+  int64_t used = 0;
+  const auto tensor_for = [&](const Message& message) {
+    const auto bytes = memory.narrow(0, used, bytes_of(message));
+    used += whole_lines(bytes_of(message));
+    return bytes.view(message.dtype);
+  };
+  // Calls see(box, its elements in the message).
+  const auto for_boxes = [](const Message& message, const at::Tensor& flat, const auto& see) {
+    int64_t at = 0;
+    for (const auto& box : message.boxes) {
+      see(box, flat.narrow(0, at, box.numel()).view(box.sizes()));
+      at += box.numel();
+    }
+  };
   for (const auto& message : round.receives) {
-    received.push_back(at::empty({elements_of(message.boxes)}, message.dtype));
+    received.push_back(tensor_for(message));
     receiving.push_back(world_->recv(received.back(), message.peer, {.what = "elements of a checkpoint"}));
   }
   for (const auto& message : round.sends) {
-    const auto packed = at::empty({elements_of(message.boxes)}, message.dtype);
-    int64_t at = 0;
-    for (const auto& box : message.boxes) {
-      copy_transposing(packed.narrow(0, at, box.numel()).view(box.sizes()), box);
-      at += box.numel();
-    }
+    const auto packed = tensor_for(message);
+    failure.attempt(
+        [&] { for_boxes(message, packed, [](const auto& box, const auto& to) { copy_transposing(to, box); }); });
     sending.push_back(world_->send(packed, message.peer, {.what = "elements of a checkpoint"}));
   }
   for (size_t i = 0; i < receiving.size(); ++i) {
     receiving[i]->wait();
-    int64_t at = 0;
-    for (const auto& box : round.receives[i].boxes) {
-      box.copy_(received[i].narrow(0, at, box.numel()).view(box.sizes()));
-      at += box.numel();
-    }
+    failure.attempt(
+        [&] { for_boxes(round.receives[i], received[i], [](const auto& box, const auto& from) { box.copy_(from); }); });
   }
   for (const auto& work : sending) work->wait();
 }

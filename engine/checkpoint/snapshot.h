@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -19,9 +20,14 @@ class Snapshot {
   Snapshot(const Snapshot&) = delete;
   Snapshot& operator=(const Snapshot&) = delete;
 
+  // Memory for the messages of a take(): every rank sends and receives the elements of at most one block at a time.
+  // Throws HostMemoryError. To be called before any rank begins with take(), which needs no more memory.
+  at::Tensor message_memory() const;
   // Copies the present values and calls taken(block) when all bytes of a block are there, in any order and from any
-  // thread. Every rank sends and receives the elements of at most one block at a time.
-  void take(const std::function<void(size_t block)>& taken);
+  // thread. Returns why this rank could not copy all values; empty: it could. If it could not, it has still exchanged
+  // all messages and called taken() for every block, so that no other rank waits for it, but bytes are wrong, on other
+  // ranks too. Throws DistributedError where messages fail.
+  std::string take(const at::Tensor& message_memory, const std::function<void(size_t block)>& taken);
 
   const std::vector<Block>& blocks_of_all() const { return plan_.blocks; }  // see BlockPlan
   const std::vector<Block>& blocks() const { return blocks_; }    // that this rank writes, in the order of their bytes
@@ -42,10 +48,12 @@ class Snapshot {
   struct Round {
     std::vector<Message> sends, receives;
   };
+  class CopyFailure;
+  static int64_t bytes_of(const Message& message);
   char* memory_of(size_t block) const { return memory_.get() + static_cast<int64_t>(block) * block_bytes_; }
   void plan_block(size_t index, const Block& block);
   void plan_messages_to(const Block& block, Round& round);
-  void exchange(Round& round);
+  void exchange(const Round& round, const at::Tensor& memory, CopyFailure& failure);
 
   const CheckpointContents& contents_;
   CommunicatorPtr world_;
