@@ -89,9 +89,14 @@ std::optional<ResumePoint> find_resume_point(const Config& config, const Stores&
       throw ConfigError(skipped.empty() ? no_checkpoint(directory)
                                         : cat("/training/resume_from_checkpoint: ", directory,
                                               " has no intact checkpoint: ", skipped.front()));
-    if (!path && !skipped.empty())
-      throw DataError(cat(directory, " has checkpoints, but none is intact: ", skipped.front(),
-                          "; to start from the beginning, remove them or use another output_dir"));
+    if (!path && !skipped.empty()) {
+      if (!first_save_was_cut_off(directory, stores, *context.world))
+        throw DataError(cat(directory, " has checkpoints, but none is intact: ", skipped.front(),
+                            "; to start from the beginning, remove them or use another output_dir"));
+      if (context.out)
+        *context.out << "note: starts from the beginning: an earlier attempt ended before its first checkpoint in "
+                     << directory << " was complete on all hosts" << std::endl;
+    }
   }
   if (!path) return {};
   return ResumePoint{*path, read_trainer_state(*path)};
@@ -143,6 +148,8 @@ CheckpointSaver& RunCheckpoints::saver() {
   std::vector<double> bytes;  // by rank
   for (const auto& text : gather_strings(world, cat(saver->memory_bytes()))) bytes.push_back(std::stod(text));
   check_snapshot_room(gather_host_rooms(world, parts_.context.host_of), bytes);
+  // That of the first rank was checked before the ranks started.
+  if (saver->leads() && !parts_.context.first()) check_checkpoint_room(parts_.config, saver->store_bytes());
   saver_ = std::move(saver);
   return *saver_;
 }

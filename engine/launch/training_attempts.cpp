@@ -48,9 +48,17 @@ class SavedCheckpoints {
     return has_more;
   }
 
-  std::string newest() const {
+  // The newest one as far as this host knows; empty if there is none. is_part: other hosts have the rest of it, or not.
+  struct Newest {
+    std::string path;
+    bool is_part = false;
+  };
+  Newest newest() const {
     const auto places = checkpoints_in(directory_);
-    return places.empty() ? "" : places.front().path.string();
+    if (places.empty()) return {};
+    const std::string path = places.front().path;
+    const auto whole = checkpoint_of_part(path);
+    return {whole.value_or(path), whole.has_value()};
   }
 
  private:
@@ -90,10 +98,10 @@ class Attempts {
       log_ << "attempt " << restarts.attempts() << " failed:\n" << lines_without_prefix(end.failure) << std::flush;
       wait_for_output_dir();
       job = next_job();
-      const std::string from = continues() ? checkpoints_.newest() : "";
+      const auto from = continues() ? checkpoints_.newest() : SavedCheckpoints::Newest{};
       log_ << "attempt " << restarts.attempts() + 1 << " of at most " << config_.mpi.max_restarts + 1
-           << (from.empty() ? " starts as the first one did: no checkpoint was saved" : " continues " + from)
-           << std::endl;
+           << (from.path.empty() ? " starts as the first one did: no checkpoint was saved" : " continues " + from.path)
+           << (from.is_part ? ", if the hosts have all parts of it" : "") << std::endl;
     }
   }
 
@@ -200,7 +208,7 @@ class Attempts {
     if (!is_asked_to_stop()) return;
     remove_stop_file(config_);
     const std::string what = "stopped on request before the run started again";
-    const std::string newest = continues() ? checkpoints_.newest() : "";
+    const std::string newest = continues() ? checkpoints_.newest().path : "";
     if (newest.empty()) throw Interrupted(what + "; no checkpoint was saved");
     std::string command = "shardline";
     for (const auto& word : jobs_.first.arguments) command += " " + shell_quoted(word);

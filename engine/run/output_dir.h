@@ -33,6 +33,9 @@ std::filesystem::path previous_model(const Config& config);
 // Locks only the directory of checkpoints, on a host that has one of its own. Throws ConfigError if there are
 // checkpoints that the run would neither continue nor replace.
 [[nodiscard]] OutputLock lock_checkpoint_directory(const Config& config);
+// Call it there, too, before the first step: RunError if the disk lacks space for what the host gets of the
+// checkpoints. bytes: of one.
+void check_checkpoint_room(const Config& config, double bytes);
 
 // Call it under the lock, once nothing can refuse the run any more. Removes records of an earlier run and moves its
 // model to previous_model(), so that a run that fails leaves nothing that looks like its result; its checkpoints get
