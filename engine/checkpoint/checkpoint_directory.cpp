@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "core/files/disk_file.h"
 #include "engine/checkpoint/manifest.h"
+#include "models/files/hf_layout.h"
 
 namespace shardline {
 namespace {
@@ -68,16 +69,20 @@ std::string part_path(const std::string& checkpoint, const PartNumber& part) {
   return cat(checkpoint, kPart, part.number, kOf, part.count);
 }
 
-std::optional<std::string> checkpoint_of_part(const std::string& path) {
+std::optional<PartNumber> part_in(const std::string& path) {
   const size_t begin = path.rfind(kPart), of = path.rfind(kOf);
   if (begin == std::string::npos || of == std::string::npos || of < begin) return {};
   const std::string_view text = path;
   const auto number = whole_number<int>(text.substr(begin + kPart.size(), of - begin - kPart.size()));
   const auto count = whole_number<int>(text.substr(of + kOf.size()));
-  const std::string checkpoint = path.substr(0, begin);
-  if (!number || !count || *number < 1 || *number > *count || part_path(checkpoint, {*number, *count}) != path)
+  if (!number || !count || *number < 1 || *number > *count ||
+      part_path(path.substr(0, begin), {*number, *count}) != path)
     return {};
-  return checkpoint;
+  return PartNumber{*number, *count};
+}
+
+std::optional<std::string> checkpoint_of_part(const std::string& path) {
+  return part_in(path) ? std::optional(path.substr(0, path.rfind(kPart))) : std::nullopt;
 }
 
 std::vector<CheckpointPlace> checkpoints_in(const fs::path& directory) {
@@ -131,6 +136,15 @@ void remove_checkpoint(const fs::path& path) {
   sync_directory(path.parent_path().string());
   fs::remove_all(going, error);
   if (error) throw file_error(going.string(), "cannot be removed", error.value());
+}
+
+void name_newest(const std::string& directory, std::optional<int64_t> step) {
+  const std::string file = file_in(directory, kNewestFile);
+  if (step)
+    write_file(file, checkpoint_name(*step) + "\n");
+  else
+    fs::remove(file);
+  sync_directory(directory);
 }
 
 void remove_unfinished(const fs::path& directory) {

@@ -22,8 +22,9 @@ struct PartNumber {
 };
 // The directory of a part of a checkpoint: "checkpoint-500.part-1-of-2".
 std::string part_path(const std::string& checkpoint, const PartNumber& part);
-// And back: the path of the checkpoint; unset if it is not that of a part.
+// And back: the path of the checkpoint, and the number; unset if it is not that of a part.
 std::optional<std::string> checkpoint_of_part(const std::string& path);
+std::optional<PartNumber> part_in(const std::string& path);
 
 struct CheckpointPlace {
   int64_t step;
@@ -49,6 +50,10 @@ void set_aside(const std::filesystem::path& path);
 void publish_checkpoint(const std::string& unfinished, const std::string& path);
 // Removes a checkpoint. If this is interrupted, what is left is never mistaken for a checkpoint.
 void remove_checkpoint(const std::filesystem::path& path);
+
+// Writes the name of a checkpoint into the file `newest`; unset: removes the file. It is on the disk afterwards, so
+// that a checkpoint that it named before may be removed then.
+void name_newest(const std::string& directory, std::optional<int64_t> step);
 
 // Removes what earlier runs have left unfinished, and restores the name of a checkpoint that a killed run was about to
 // replace. Call it while no run saves checkpoints there.

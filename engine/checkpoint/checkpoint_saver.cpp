@@ -126,19 +126,16 @@ std::string CheckpointSaver::error_text(const std::string& error) const {
   return cat("!", stores.all.size() > 1 ? cat("host ", stores.all[stores.mine].host, ": ") : "", error);
 }
 
-// Leaders call this. Returns a report.
-std::string CheckpointSaver::make_files() const {
-  const std::string failure = failure_of([&] {
-    std::error_code error;
-    fs::remove_all(started_->unfinished, error);
-    fs::create_directories(started_->unfinished, error);
-    if (error) throw file_error(started_->unfinished, "cannot be created", error.value());
-    for (size_t file = 0; file < bytes_.size(); ++file)
-      if (bytes_[file] > 0)
-        DiskFile::create(file_in(started_->unfinished, stored_name(contents_.files()[file]->name, !!part_)))
-            .reserve(bytes_[file]);
-  });
-  return failure.empty() ? "=" : error_text(failure);
+// Leaders call this.
+void CheckpointSaver::make_files() const {
+  std::error_code error;
+  fs::remove_all(started_->unfinished, error);
+  fs::create_directories(started_->unfinished, error);
+  if (error) throw file_error(started_->unfinished, "cannot be created", error.value());
+  for (size_t file = 0; file < bytes_.size(); ++file)
+    if (bytes_[file] > 0)
+      DiskFile::create(file_in(started_->unfinished, stored_name(contents_.files()[file]->name, !!part_)))
+          .reserve(bytes_[file]);
 }
 
 std::vector<BlockToWrite> CheckpointSaver::blocks_to_write() const {
@@ -161,7 +158,8 @@ void CheckpointSaver::start(int64_t step, std::map<std::string, std::string> fil
   const std::string path = part_ ? part_path(checkpoint, part_->part) : checkpoint;
   started_ = {.step = step, .best = best, .unfinished = cat(path, ".", attempt_, kUnfinishedSuffix), .path = path};
   stage_ = Stage::writing;
-  const std::string failure = first_failure(gather_strings(*world_, leads_ ? make_files() : "="));
+  const std::string obstacle = leads_ ? failure_of([&] { make_files(); }) : "";
+  const std::string failure = first_failure(gather_strings(*world_, obstacle.empty() ? "=" : error_text(obstacle)));
   if (!failure.empty()) return give_up(failure);
   Files all = parts_.files;
   files.merge(all);
@@ -176,11 +174,13 @@ void CheckpointSaver::start(int64_t step, std::map<std::string, std::string> fil
                                            for (const auto& [name, text] : *started.small_files)
                                              write_file(file_in(started.unfinished, stored_name(name, in_part)), text);
                                          });
-  snapshot_.take([this](size_t block) { work_->ready(block); });
+  started_->copy_failure = snapshot_.take([this](size_t block) { work_->ready(block); });
 }
 
 // Returns this rank's report about the stage that it has finished.
 std::string CheckpointSaver::report() const {
+  if (started_ && !started_->copy_failure.empty())
+    return error_text(cat("rank ", world_->rank(), " could not copy its values: ", started_->copy_failure));
   if (work_ && !work_->error().empty()) return error_text(work_->error());
   std::vector<PieceRow> rows;
   for (size_t i = 0; stage_ == Stage::writing && i < snapshot_.blocks().size(); ++i) {
@@ -248,8 +248,7 @@ void CheckpointSaver::proceed() {
       if (leads_)
         lead([started = *started_, directory = parts_.directory, attempt = attempt_, keep = parts_.keep] {
           require_claim(directory, attempt);  // a later attempt may need what this one would remove
-          const std::string unnamed =
-              failure_of([&] { write_file(file_in(directory, kNewestFile), checkpoint_name(started.step) + "\n"); });
+          const std::string unnamed = failure_of([&] { name_newest(directory, started.step); });
           remove_old(directory, keep, started.step, started.best);  // which may be what makes room
           if (!unnamed.empty()) throw RunError(unnamed);
         });

@@ -13,6 +13,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <string>
 
@@ -53,6 +54,10 @@ class CheckpointSaver {
 
   // Host memory that this rank needs for its copy of a checkpoint.
   int64_t memory_bytes() const { return snapshot_.memory_bytes(); }
+  // Disk space that the tensors of a checkpoint need in this rank's store.
+  int64_t store_bytes() const { return std::accumulate(bytes_.begin(), bytes_.end(), int64_t{0}); }
+  // Whether this rank makes and removes the files there.
+  bool leads() const { return leads_; }
 
   // trainer_state, files: on rank 0, in addition to those of all checkpoints. best: the step of the checkpoint that is
   // never removed; -1: there is none. Finishes an earlier checkpoint first. A checkpoint that cannot be made is given
@@ -79,10 +84,11 @@ class CheckpointSaver {
     int64_t step = 0, best = -1;
     std::string unfinished, path;              // directories
     std::shared_ptr<const Files> small_files;  // on leaders
+    std::string copy_failure = {};             // of this rank; see Snapshot::take
     // On rank 0: the error of sync_records, if any.
     std::shared_ptr<std::string> unsynced = std::make_shared<std::string>();
   };
-  std::string make_files() const;
+  void make_files() const;
   std::vector<BlockToWrite> blocks_to_write() const;
   std::string error_text(const std::string& error) const;
   std::string report() const;

@@ -393,4 +393,21 @@ std::optional<std::string> complete_newest_checkpoint(const std::string& directo
   return {};
 }
 
+bool first_save_was_cut_off(const std::string& directory, const Stores& stores, Communicator& world) {
+  std::string mine;  // names
+  if (stores.leads(world.rank())) {
+    if (fs::exists(file_in(directory, kNewestFile))) mine += cat(kNewestFile, "\n");
+    for (const auto& place : checkpoints_in(directory)) mine += place.path.filename().string() + "\n";
+  }
+  std::map<std::string, std::set<PartNumber>> parts;  // that are there, by checkpoint
+  for (const auto& name : gather_lines(world, mine)) {
+    const auto part = part_in(name);
+    if (!part) return false;
+    parts[*checkpoint_of_part(name)].insert(*part);
+  }
+  return !parts.empty() && std::ranges::none_of(parts, [](const auto& checkpoint) {
+    return std::ssize(checkpoint.second) == checkpoint.second.begin()->count;
+  });
+}
+
 }  // namespace shardline

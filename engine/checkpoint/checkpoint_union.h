@@ -80,4 +80,8 @@ std::optional<std::string> complete_newest_checkpoint(const std::string& directo
                                                       Communicator& world, std::vector<std::string>& skipped,
                                                       const LongWork::Show& show = {});
 
+// Collective over `world`. Whether the first save there was cut off before all stores had published their parts: no
+// store has named a newest checkpoint yet, and of each checkpoint there are some of the parts, not all.
+bool first_save_was_cut_off(const std::string& directory, const Stores& stores, Communicator& world);
+
 }  // namespace shardline

@@ -8,9 +8,11 @@
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "core/error.h"
 #include "core/files/json_data.h"
+#include "engine/checkpoint/piece_files.h"
 #include "models/files/hf_layout.h"
 
 namespace shardline {
@@ -87,6 +89,15 @@ size_t bytes_beside(const fs::path& manifest) {
     if (std::error_code ignored; entry->path() != manifest && entry->is_regular_file(ignored))
       bytes += entry->file_size(ignored);
   return bytes;
+}
+
+// Tensors and their indexes are read from a directory by the names of the files, so one that was added would be read
+// with the others, or instead of them.
+void refuse_added_tensors(const std::string& directory, const Manifest& manifest) {
+  for (const auto& name : added_files(directory, manifest))
+    if (name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json"))
+      throw DataError(cat(file_in(directory, name), ": was added to the checkpoint: ", kManifestFile,
+                          " does not list it; remove it"));
 }
 
 std::vector<PieceRange> read_ranges(const JsonValue& list, int64_t pieces) {
@@ -187,7 +198,20 @@ Manifest read_manifest(const std::string& directory) {
   std::ifstream file(path, std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   if (!file) throw DataError(cat(path, ": cannot be read"));
-  return parse_manifest(text, path);
+  Manifest manifest = parse_manifest(text, path);
+  refuse_added_tensors(directory, manifest);
+  return manifest;
+}
+
+std::vector<std::string> added_files(const std::string& directory, const Manifest& manifest) {
+  std::set<std::string> known = {kManifestFile};
+  for (const auto& [name, pieces] : manifest.files) known.insert(stored_name(name, !!manifest.part));
+  std::vector<std::string> added;
+  std::error_code error;
+  for (fs::directory_iterator entry(directory, error), end; !error && entry != end; entry.increment(error))
+    if (std::string name = entry->path().filename(); !known.contains(name)) added.push_back(std::move(name));
+  std::ranges::sort(added);
+  return added;
 }
 
 std::vector<int64_t> piece_ends(int64_t bytes, int64_t block_bytes, const std::vector<int64_t>& borders) {

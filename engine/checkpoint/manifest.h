@@ -58,7 +58,9 @@ std::vector<int64_t> piece_ends(int64_t bytes, int64_t block_bytes, const std::v
 // The pieces of a short text.
 std::vector<FilePiece> pieces_of(std::string_view text);
 
-// Reads the manifest of a directory. Throws DataError.
+// Reads the manifest of a directory. Throws DataError, also if tensor files were added to the directory.
 Manifest read_manifest(const std::string& directory);
+// The names of what is in the directory of a checkpoint or part, but not listed in its manifest.
+std::vector<std::string> added_files(const std::string& directory, const Manifest& manifest);
 
 }  // namespace shardline

@@ -3,11 +3,13 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/from_blob.h>
+#include <c10/util/Exception.h>
 #include <sys/mman.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <mutex>
 #include <ranges>
 
 #include "core/error.h"
@@ -148,11 +150,39 @@ void Snapshot::plan_messages_to(const Block& block, Round& round) {
   }
 }
 
-void Snapshot::take(const std::function<void(size_t block)>& taken) {
+// The first failure of copies, on any thread.
+class Snapshot::CopyFailure {
+ public:
+  template <class Copy>
+  void attempt(const Copy& copy) {
+    try {
+      copy();
+    } catch (const c10::Error& error) {
+      keep(error.what_without_backtrace());
+    } catch (const std::exception& error) {
+      keep(error.what());
+    }
+  }
+  const std::string& text() const { return text_; }  // empty: there is none
+
+ private:
+  void keep(const std::string& text) {
+    const std::lock_guard lock(mutex_);
+    if (text_.empty()) text_ = text;
+  }
+
+  std::mutex mutex_;
+  std::string text_;
+};
+
+std::string Snapshot::take(const std::function<void(size_t block)>& taken) {
   const at::NoGradGuard values_only;
+  CopyFailure failure;
   const auto copy = [&](int64_t begin, int64_t end) {
     for (int64_t block = begin; block < end; ++block) {
-      for (const auto& [from, to] : copies_[block]) copy_transposing(to, from);
+      failure.attempt([&] {
+        for (const auto& [from, to] : copies_[block]) copy_transposing(to, from);
+      });
       if (!is_exchanged_[block]) taken(block);
     }
   };
@@ -160,25 +190,26 @@ void Snapshot::take(const std::function<void(size_t block)>& taken) {
       std::ranges::all_of(copies_ | std::views::join, [](const Copy& one) { return one.from.is_cpu(); });
   on_host ? at::parallel_for(0, std::ssize(copies_), 1, copy) : copy(0, std::ssize(copies_));
   for (size_t round = 0; round < rounds_.size(); ++round) {
-    exchange(rounds_[round]);
+    exchange(rounds_[round], failure);
     const size_t begin = round * kBlocksOfRound, end = std::min(begin + kBlocksOfRound, blocks_.size());
     for (size_t block = begin; block < end; ++block)
       if (is_exchanged_[block]) taken(block);
   }
+  return failure.text();
 }
 
-void Snapshot::exchange(const Round& round) {
+void Snapshot::exchange(const Round& round, CopyFailure& failure) {
   char* free = exchange_memory_.get();
   const auto buffer_for = [&](const Message& message) {
     const auto buffer = at::from_blob(free, {message.elements()}, message.dtype);
     free += aligned(message.bytes());
     return buffer;
   };
-  // Calls see(elements in the buffer, box) for the boxes of a message.
+  // Calls see(box, its elements in the message) for the boxes of a message.
   const auto for_boxes = [](const Message& message, const at::Tensor& buffer, const auto& see) {
     int64_t at = 0;
     for (const auto& box : message.boxes) {
-      see(buffer.narrow(0, at, box.numel()).view(box.sizes()), box);
+      see(box, buffer.narrow(0, at, box.numel()).view(box.sizes()));
       at += box.numel();
     }
   };
@@ -190,12 +221,14 @@ void Snapshot::exchange(const Round& round) {
   }
   for (const auto& message : round.sends) {
     const auto packed = buffer_for(message);
-    for_boxes(message, packed, [](const at::Tensor& to, const at::Tensor& box) { copy_transposing(to, box); });
+    failure.attempt(
+        [&] { for_boxes(message, packed, [](const auto& box, const auto& to) { copy_transposing(to, box); }); });
     sending.push_back(world_->send(packed, message.peer, {.what = "elements of a checkpoint"}));
   }
   for (size_t i = 0; i < receiving.size(); ++i) {
     receiving[i]->wait();
-    for_boxes(round.receives[i], received[i], [](const at::Tensor& from, const at::Tensor& box) { box.copy_(from); });
+    failure.attempt(
+        [&] { for_boxes(round.receives[i], received[i], [](const auto& box, const auto& from) { box.copy_(from); }); });
   }
   for (const auto& work : sending) work->wait();
 }

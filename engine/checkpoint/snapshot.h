@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -20,10 +21,12 @@ class Snapshot {
   Snapshot& operator=(const Snapshot&) = delete;
 
   // Copies the present values and calls taken(block) when all bytes of a block are there, in any order and from any
-  // thread. Writers receive the elements of kBlocksOfRound blocks at a time: more would need more memory, fewer more
-  // time for messages.
+  // thread. Returns why this rank could not copy all values; empty: it could. If it could not, it has still exchanged
+  // all messages and called taken() for every block, so that no other rank waits for it, but bytes are wrong, on other
+  // ranks too. Throws DistributedError where messages fail. Writers receive the elements of kBlocksOfRound blocks at a
+  // time: more would need more memory, fewer more time for messages.
   static constexpr size_t kBlocksOfRound = 8;
-  void take(const std::function<void(size_t block)>& taken);
+  std::string take(const std::function<void(size_t block)>& taken);
 
   const std::vector<Block>& blocks_of_all() const { return plan_.blocks; }  // see BlockPlan
   const std::vector<Block>& blocks() const { return blocks_; }    // that this rank writes, in the order of their bytes
@@ -47,10 +50,11 @@ class Snapshot {
   struct Round {
     std::vector<Message> sends, receives;  // at most one for each peer and dtype
   };
+  class CopyFailure;
   char* memory_of(size_t block) const { return memory_.get() + static_cast<int64_t>(block) * block_bytes_; }
   void plan_block(size_t index, const Block& block, Round& round);
   void plan_messages_to(const Block& block, Round& round);
-  void exchange(const Round& round);
+  void exchange(const Round& round, CopyFailure& failure);
 
   const CheckpointContents& contents_;
   CommunicatorPtr world_;

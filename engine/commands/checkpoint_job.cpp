@@ -104,8 +104,11 @@ std::string verified_text(const std::string& path) {
     try {
       const Manifest manifest = read_manifest(checkpoint);
       for (const auto& line : find_damage(checkpoint, manifest)) lines += "\n  " + line;
+      std::string added;
+      for (const auto& name : added_files(checkpoint, manifest)) added += cat(added.empty() ? "" : ", ", name);
       text += cat(checkpoint, " is intact: all checksums match",
-                  manifest.part ? cat(" (", part_text(*manifest.part), ")") : "", "\n");
+                  manifest.part ? cat(" (", part_text(*manifest.part), ")") : "",
+                  added.empty() ? "" : cat("; not of the checkpoint: ", added), "\n");
     } catch (const std::exception& error) {
       lines += cat("\n  ", error.what());
     }

@@ -99,10 +99,15 @@ std::optional<ResumePoint> find_resume_point(const Config& config, const Stores&
       throw ConfigError(skipped.empty() ? no_checkpoint(directory)
                                         : cat("/training/resume_from_checkpoint: ", directory,
                                               " has no intact checkpoint: ", skipped.front()));
-    if (!path && !skipped.empty())
-      throw DataError(cat(directory, " has checkpoints, but none is intact: ", skipped.front(),
-                          "; to start from the beginning, remove them or use another output_dir"));
-    if (!path && context.out)
+    if (!path && !skipped.empty()) {
+      if (!first_save_was_cut_off(directory, stores, *context.world))
+        throw DataError(cat(directory, " has checkpoints, but none is intact: ", skipped.front(),
+                            "; to start from the beginning, remove them or use another output_dir"));
+      if (context.out)
+        *context.out << "note: starts from the beginning: an earlier attempt ended before its first checkpoint in "
+                     << directory << " was complete on all hosts" << std::endl;
+    }
+    if (!path && skipped.empty() && context.out)
       *context.out << "note: " << directory << " has no checkpoint, so the run starts with step 1" << std::endl;
   }
   if (!path) return {};
@@ -160,6 +165,8 @@ void RunCheckpoints::make_saver(bool with_states) {
   std::vector<double> bytes;  // by rank
   for (const auto& text : gather_strings(world, cat(saver->memory_bytes()))) bytes.push_back(std::stod(text));
   check_snapshot_room(gather_host_rooms(world, parts_.context.host_of), bytes);
+  // That of the first rank was checked before the ranks started.
+  if (saver->leads() && !parts_.context.first()) check_checkpoint_room(parts_.config, saver->store_bytes());
   saver_ = std::move(saver);
   saves_states_ = with_states;
 }

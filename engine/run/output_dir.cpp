@@ -3,11 +3,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <functional>
 #include <ostream>
+#include <ranges>
 #include <vector>
 
 #include "core/comm/communicator_base.h"
@@ -164,6 +166,10 @@ bool has_checkpoints_elsewhere(const Config& config) {
   return directory != config.output_dir && !fs::equivalent(directory, config.output_dir, ignored);
 }
 
+const char* key_of_checkpoints(const Config& config) {
+  return has_checkpoints_elsewhere(config) ? kCheckpointsKey : kOutputKey;
+}
+
 // Checkpoints that a run which does not continue them would replace.
 std::vector<fs::path> replaced_checkpoints(const Config& config) {
   if (continues_in_place(config)) return {};
@@ -294,12 +300,16 @@ int64_t checkpoints_to_come(const Config& config) {
 struct DiskNeed {
   const char* key;
   fs::path directory;
-  std::vector<std::string> what;
+  std::vector<std::string> what = {};
   double bytes = 0;
+  std::string host = {};  // where the message must name it
 
   void add(const std::string& thing, double size) {
     what.push_back(thing);
     bytes += size;
+  }
+  void add_checkpoints(int64_t count, double size_of_one) {
+    if (count > 0) add(count == 1 ? kOneCheckpoint : cat(count, " checkpoints"), count * size_of_one);
   }
 };
 
@@ -332,14 +342,14 @@ void check_room(const DiskNeed& need, double unfinished) {
   std::error_code error;
   const double available = fs::space(there, error).available + unfinished;
   if (!error && available < need.bytes)
-    throw RunError(cat(need.key, ": ", listed(need.what),
-                       need.what == std::vector<std::string>{kOneCheckpoint} ? " needs " : " need ",
-                       format_bytes(need.bytes), ", but ", there.string(), " has ", format_bytes(available),
-                       " left; free some room there or choose another ", name));
+    throw RunError(cat(
+        need.key, ": ", listed(need.what), need.what == std::vector<std::string>{kOneCheckpoint} ? " needs " : " need ",
+        format_bytes(need.bytes), ", but ", there.string(), need.host.empty() ? "" : " on host " + need.host, " has ",
+        format_bytes(available), " left; free some room there or choose another ", name));
 }
 
 void check_room(const Config& config, const ModelSpec& spec) {
-  DiskNeed output{kOutputKey, config.output_dir, {}}, apart{kCheckpointsKey, checkpoint_directory(config), {}};
+  DiskNeed output{kOutputKey, config.output_dir}, apart{kCheckpointsKey, checkpoint_directory(config)};
   const HfWriter model(config.output_dir, spec, number_types(config).exact);
   const int64_t count = checkpoints_to_come(config);
   const bool elsewhere = has_checkpoints_elsewhere(config);
@@ -347,9 +357,7 @@ void check_room(const Config& config, const ModelSpec& spec) {
   // The last weights are saved before the best ones replace them.
   const bool twice = config.training.load_best_model_at_end;
   output.add(twice ? "the model, twice" : "the model", (twice ? 2 : 1) * model.total_bytes());
-  if (count > 0)
-    (is_apart ? apart : output)
-        .add(count == 1 ? kOneCheckpoint : cat(count, " checkpoints"), count * checkpoint_bytes(config, spec));
+  (is_apart ? apart : output).add_checkpoints(count, checkpoint_bytes(config, spec));
   output.add("the records of the ranks", flight_file_bytes(config));
   const double unfinished = bytes_of_unfinished_files(output.directory);
   const double apart_unfinished = elsewhere ? bytes_of_unfinished_files(apart.directory) : 0;
@@ -409,12 +417,19 @@ std::vector<OutputLock> lock_output_dir(const Config& config, const ModelSpec& s
 
 OutputLock lock_checkpoint_directory(const Config& config) {
   const std::string directory = checkpoint_directory(config);
-  const char* const key = has_checkpoints_elsewhere(config) ? kCheckpointsKey : kOutputKey;
+  const char* const key = key_of_checkpoints(config);
   if (!config.training.overwrite_output_dir && !replaced_checkpoints(config).empty())
     throw ConfigError(cat(key, ": ", directory, " on host ", host_name(), kHasCheckpoints));
   OutputLock lock(directory, key, config.output_dir);
   remove_unfinished(directory);
   return lock;
+}
+
+void check_checkpoint_room(const Config& config, double bytes) {
+  DiskNeed need{key_of_checkpoints(config), checkpoint_directory(config)};
+  need.host = host_name();
+  need.add_checkpoints(checkpoints_to_come(config), bytes);
+  check_room(need, 0);
 }
 
 bool continues_in_place(const Config& config) {
@@ -425,9 +440,14 @@ bool continues_in_place(const Config& config) {
 
 // Checkpoints of an earlier run, or of an attempt that continued after the step from which this run continues.
 int set_aside_checkpoints(const Config& config, std::optional<int64_t> resumed) {
-  std::vector<fs::path> paths = strangers_in(checkpoint_directory(config));
-  for (const auto& [step, path] : checkpoints_in(checkpoint_directory(config)))
-    if (!resumed || step > *resumed) paths.push_back(path);
+  const std::string directory = checkpoint_directory(config);
+  std::vector<fs::path> paths = strangers_in(directory);
+  const auto places = checkpoints_in(directory);
+  const auto first_kept =
+      std::ranges::find_if(places, [&](const CheckpointPlace& place) { return resumed && place.step <= *resumed; });
+  if (first_kept != places.begin())
+    name_newest(directory, first_kept == places.end() ? std::nullopt : std::optional(first_kept->step));
+  for (const auto& place : std::ranges::subrange(places.begin(), first_kept)) paths.push_back(place.path);
   for (const auto& path : paths) set_aside(path);
   return static_cast<int>(paths.size());
 }

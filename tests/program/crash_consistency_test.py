@@ -214,6 +214,8 @@ class CrashTest:
             for step in promised:
                 if step not in found:
                     self.violations.append(f"{place}: checkpoint-{step} is lost")
+            if (named := files.get("newest")) is not None and named not in [b"checkpoint-%d\n" % step for step in found]:
+                self.violations.append(f"{place}: `newest` names {named}, which is not there")
             if files.get("metrics.jsonl") and "config.resolved.json" not in files:
                 self.violations.append(f"{place}: nothing shows whose records these are, so the run cannot continue")
             if max(found, default=-1) < self.newest:
@@ -282,11 +284,18 @@ class CrashConsistency(ProgramTest):
                     moved.insert(published + 1, line)
             return moved
 
+        def without_sync_of_newest(lines):
+            """Without the sync after the file `newest` got its contents."""
+            named = [i for i, line in enumerate(lines) if re.search(r"^rename .*/newest$", line)]
+            left_out = [next(k for k in range(i, len(lines)) if lines[k].startswith("sync-directory")) for i in named]
+            return [line for i, line in enumerate(lines) if i not in left_out]
+
         faults = {"no file is synced": [line for line in log if not line.startswith("sync ")],
                   "no directory is synced": [line for line in log if not line.startswith("sync-directory")],
                   "the manifest is not synced": self.without_sync_of(log, "manifest.json"),
                   "the states are not synced": self.without_sync_of(log, "optimizer.safetensors"),
-                  "the old one is removed early": early_removal(log)}
+                  "the old one is removed early": early_removal(log),
+                  "the name of the newest is not synced": without_sync_of_newest(log)}
         self.assertEqual(CrashTest(root, log).run().violations[:5], [])
         for name, lines in faults.items():
             with self.subTest(name):

@@ -158,6 +158,137 @@ class DamagedFiles(ProgramTest):
         self.assertTrue(foreign.exists())  # its process cannot be seen from here
 
 
+def flipped(data, place):
+    return data[:place] + bytes([data[place] ^ (1 << place % 8)]) + data[place + 1:]
+
+
+def places_in(data):
+    """Bytes of a file to damage: at its beginning, in its header, in the middle and at its end."""
+    return sorted({0, min(60, len(data) // 4), len(data) // 3, len(data) // 2, len(data) - 2, len(data) - 1})
+
+
+def owner_of(name, data, place):
+    """What a byte of a file belongs to, as messages name it: a tensor or the header; empty in files without tensors."""
+    if not name.endswith(".safetensors"):
+        return ""
+    (length,) = struct.unpack("<Q", data[:8])
+    for tensor, entry in json.loads(data[8:8 + length]).items():
+        if tensor != "__metadata__" and entry["data_offsets"][0] <= place - 8 - length < entry["data_offsets"][1]:
+            return tensor + ": "
+    return "header: "
+
+
+class DamagedCheckpoints(ProgramTest):
+    """The newest checkpoint of a run is damaged: it is found, and `auto` continues from the one before."""
+    TRAINING = {"save_steps": 1, "resume_from_checkpoint": "auto"}
+
+    @classmethod
+    def setUpClass(cls):
+        maker = cls("train_once")
+        maker.setUp()
+        maker.train_once()
+        cls.good = maker.dir / "out"
+        cls.newest = {file.name: file.read_bytes() for file in (cls.good / "checkpoint-3").iterdir()}
+        cls.addClassCleanup(maker.doCleanups)
+
+    def train_once(self):
+        return self.train(training=self.TRAINING, runtime={"timeline_steps": 0})
+
+    def setUp(self):
+        super().setUp()
+        if hasattr(self, "good"):
+            shutil.copytree(self.good, self.dir / "out")
+            self.checkpoint = self.dir / "out/checkpoint-3"
+
+    def verify(self):
+        return self.run_program("checkpoint", "verify", "out/checkpoint-3")
+
+    def assert_found(self, *says):
+        result = self.verify()
+        self.assertEqual(result.code, 1, str(result))
+        for words in ("out/checkpoint-3", *says):
+            self.assertIn(words, result.err, str(result))
+
+    def assert_auto_takes_the_one_before(self, *says):
+        """And the run ends with the checkpoint that it would have had, and with the same model."""
+        result = self.train_once()
+        self.assertIn("continues out/checkpoint-2 after step 2", result.out, str(result))
+        warnings = [line for line in result.out.splitlines() if line.startswith("warning: out/checkpoint-3 is damaged")]
+        self.assertEqual(len(warnings), 1 if says else 0, str(result))
+        for words in says:
+            self.assertIn(words, warnings[0])
+        self.assertEqual({file.name: file.read_bytes() for file in self.checkpoint.iterdir()}, self.newest)
+        self.assertEqual((self.dir / "out/newest").read_text(), "checkpoint-3\n")
+        self.assertEqual((self.dir / "out/model.safetensors").read_bytes(), (self.good / "model.safetensors").read_bytes())
+        for folder in (self.dir / "out").glob("checkpoint-3.superseded*"):
+            shutil.rmtree(folder)
+
+    def test_one_flipped_bit(self):
+        self.assertEqual(self.verify().code, 0)
+        self.assertGreaterEqual(set(self.newest), {"config.json", "config.resolved.json", "manifest.json",
+                                                   "model.safetensors", "optimizer.safetensors", "trainer_state.json"})
+        owners = set()
+        for number, (name, data) in enumerate(self.newest.items()):
+            places = places_in(data)
+            for place in places:
+                with self.subTest(name, byte=place):
+                    owner = owner_of(name, data, place)
+                    owners.add(owner)
+                    (self.checkpoint / name).write_bytes(flipped(data, place))
+                    self.assert_found(f"{name}: {owner}" if owner else name)
+                    (self.checkpoint / name).write_bytes(data)
+            with self.subTest(name, source="auto"):
+                place = places[number % len(places)]
+                (self.checkpoint / name).write_bytes(flipped(data, place))
+                self.assert_auto_takes_the_one_before(name, owner_of(name, data, place))
+        self.assertIn("header: ", owners)
+        self.assertTrue(any(owner.endswith(".exp_avg_sq: ") for owner in owners), owners)
+
+    def test_truncated_and_removed(self):
+        for name, data in self.newest.items():
+            for kept in sorted({0, len(data) // 2, len(data) - 1}):
+                with self.subTest(name, kept=kept):
+                    (self.checkpoint / name).write_bytes(data[:kept])
+                    self.assert_found(name)
+            with self.subTest(name, removed=True):
+                (self.checkpoint / name).unlink()
+                if name == "manifest.json":  # without it, a directory is not a checkpoint
+                    self.expect(2, "checkpoint", "verify", "out/checkpoint-3", says="is neither a checkpoint nor")
+                    self.expect(0, "checkpoint", "verify", "out", says="out/checkpoint-2 is intact")
+                else:
+                    self.assert_found(f"{name}: is missing")
+            (self.checkpoint / name).write_bytes(data)
+        for name, kept in (("optimizer.safetensors", 1000), ("trainer_state.json", None), ("manifest.json", 0)):
+            with self.subTest(name, kept=kept, source="auto"):
+                if kept is None:
+                    (self.checkpoint / name).unlink()
+                else:
+                    os.truncate(self.checkpoint / name, kept)
+                self.assert_auto_takes_the_one_before(name)
+        (self.checkpoint / "manifest.json").unlink()
+        self.assert_auto_takes_the_one_before()
+
+    def test_added(self):
+        """Files that would be read with the others, or in place of them, are damage; others are not."""
+        index = json.dumps({"weight_map": {"wte.weight": "model-2.safetensors"}}).encode()
+        for name, data in (("model-2.safetensors", self.newest["model.safetensors"]),
+                           ("model.safetensors.index.json", index)):
+            with self.subTest(name):
+                (self.checkpoint / name).write_bytes(data)
+                self.assert_found(f"{name}: was added to the checkpoint", "remove it")
+                self.assert_auto_takes_the_one_before(name)
+        (self.checkpoint / "notes.txt").write_text("the best one so far")
+        self.expect(0, "checkpoint", "verify", "out/checkpoint-3", says="not of the checkpoint: notes.txt")
+        self.assertIn("continues out/checkpoint-3 after step 3", self.train_once().out)
+
+    def test_all_are_damaged(self):
+        for step in (1, 2, 3):
+            file = self.dir / f"out/checkpoint-{step}/model.safetensors"
+            file.write_bytes(flipped(file.read_bytes(), 5000))
+        self.expect(1, "train", self.config(training=self.TRAINING, runtime={"timeline_steps": 0}),
+                    says=["has checkpoints, but none is intact", "to start from the beginning"])
+
+
 class Rights(ProgramTest):
     def setUp(self):
         super().setUp()

@@ -49,10 +49,12 @@ class Host:
         self.name, self.address = name, address
         self.disk = folder / f"disk-of-{name}"  # where others see what is its `disk`
         self.disk.mkdir()
+        self.mounted = folder / "disk"
+        self.unreachable = folder / f"unreachable-{name}"
         self.keeper = keep_namespaces("-nmu", "--propagation", "private")
         wait_until(lambda: all(os.readlink(f"/proc/{self.keeper.pid}/ns/{kind}") != os.readlink(f"/proc/self/ns/{kind}")
                                for kind in ("net", "mnt", "uts")), "namespaces")
-        self.sh(f"hostname {name} && mount --bind {shlex.quote(str(self.disk))} {shlex.quote(str(folder / 'disk'))} && "
+        self.sh(f"hostname {name} && mount --bind {shlex.quote(str(self.disk))} {shlex.quote(str(self.mounted))} && "
                 f"mount --bind {shlex.quote(str(folder / 'names'))} /etc/hosts && ip link set lo up")
 
     def enter(self):
@@ -63,8 +65,9 @@ class Host:
         subprocess.run([*self.enter(), "sh", "-ec", script], check=True)
 
     def set_link(self, state):
-        """Its cable: "up" or "down"."""
+        """Its cable: "up" or "down". Without it, no other host can start processes here either."""
         self.sh(f"ip link set eth0 {state}")
+        self.unreachable.unlink() if state == "up" else self.unreachable.touch()
 
     def processes(self):
         """Process ids of what runs on this host, also if nobody waits for it any more."""
@@ -91,6 +94,16 @@ class Host:
     def end(self):
         self.kill_all()
         end(self.keeper)
+
+    def limit_disk(self, size):
+        """Gives it another, empty disk of this size ("400k")."""
+        self.sh(f"mount -t tmpfs -o size={size} tmpfs {shlex.quote(str(self.mounted))}")
+        self.disk = pathlib.Path(f"/proc/{self.keeper.pid}/root{self.mounted}")
+
+    def lose_power(self):
+        """It ends without a word to the others; set_link("up") starts it again."""
+        self.set_link("down")
+        self.kill_all()
 
     def empty_disk(self):
         for entry in self.disk.iterdir():
@@ -137,7 +150,8 @@ class HostsTest(ProgramTest):
 
     def write_agent(self):
         """Open MPI calls it as ssh: HOST, then words that make a command of the shell."""
-        choices = "".join(f"  {host.name}) exec {shlex.join(host.enter())} sh -c \"$*\" ;;\n" for host in self.hosts)
+        choices = "".join(f"  {host.name}) [ -e {host.unreachable} ] || exec {shlex.join(host.enter())} sh -c \"$*\" ;;\n"
+                          for host in self.hosts)
         agent = self.dir / "agent"
         agent.write_text(f'#!/bin/sh\nhost=$1\nshift\ncase $host in\n{choices}esac\necho "no host $host" >&2\nexit 1\n')
         agent.chmod(0o755)
@@ -154,7 +168,7 @@ class HostsTest(ProgramTest):
         # Into files: processes of a host that is cut off keep a pipe open.
         self.started += 1
         with open(self.output(self.started, "out"), "w") as out, open(self.output(self.started, "err"), "w") as err:
-            process = subprocess.Popen([*self.hosts[host].enter(), f"--wd={self.dir}", PROGRAM, *arguments],
+            process = subprocess.Popen([*self.hosts[host].enter(), f"--wdns={self.dir}", PROGRAM, *arguments],
                                        env=self.env, stdin=subprocess.DEVNULL, stdout=out, stderr=err, **options)
         process.number = self.started
         return process

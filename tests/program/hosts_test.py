@@ -10,7 +10,8 @@ from harness import LIMIT, TINY, signal
 from hosts import HostsTest, unittest
 
 MODEL = {"config": dict(TINY["model"]["config"], n_layer=4, attn_pdrop=0.1)}
-STEPS, KILLED_STEPS = 40, 150
+STEPS, KILLED_STEPS, LONG = 40, 150, 200
+HOST_TIMEOUT = 5
 KILLS = int(os.environ.get("SHARDLINE_KILLS", "3"))
 SEED = int(os.environ.get("SHARDLINE_KILL_SEED", "1"))
 
@@ -155,6 +156,115 @@ class Hosts(HostsTest):
         found = json.loads(self.expect(0, "doctor", str(folders[0]), "--json").out)
         self.assertEqual((found["cause"], found["culprits"]), ("behind", [1]), found)
         self.assertEqual((found["hosts_without_records"], found["files_of_other_jobs"]), ([], 0))
+
+    def test_full_disk_of_another_host(self):
+        """It is found before the first step. Where the disk fills up later, training goes on without checkpoints. The
+        message names the host."""
+        whole = self.whole_run(p=2)
+        self.hosts[1].limit_disk("400k")
+        refused = self.expect(1, "train", self.config(**self.sections(p=2, training={"save_total_limit": 9})))
+        self.assertRegex(refused.err, r"/training/checkpoint_dir: 10 checkpoints need \S+ \wiB, but .*disk/checkpoints on "
+                                      r"host beta has \S+ KiB left; free some room there or choose another checkpoint_dir")
+        self.assertFalse((self.dir / "out/metrics.jsonl").exists())
+        result = self.expect(1, "train", self.config(**self.sections(p=2)))
+        self.assert_continued("out", whole)
+        failed = re.findall(r"^warning: checkpoints: checkpoint-(\d+) was not saved: host beta: disk/checkpoints/.*"
+                            r"No space left on device; the file system has \d+ bytes left; free some room there",
+                            result.out, re.MULTILINE)
+        saved = [int(found[1]) for name in self.checkpoints(self.hosts[0])
+                 if (found := re.fullmatch(r"checkpoint-(\d+)\.part-1-of-2", name))]
+        self.assertTrue(saved, str(result))
+        self.assertEqual(sorted([*map(int, failed), *saved]), [7, 14, 21, 28, 35, STEPS], str(result))
+        self.assertEqual(self.checkpoints(self.hosts[1]), sorted(f"checkpoint-{step}.part-2-of-2" for step in saved))
+        for host in self.hosts:
+            self.assertEqual((host.disk / "checkpoints/newest").read_text(), f"checkpoint-{max(saved)}\n")
+
+    def wait_for_line(self, process, text, limit=LIMIT):
+        """In the messages of a run that goes on."""
+        self.wait_for(lambda: process.poll() is not None or text in self.output(process.number, "err").read_text(), text,
+                      limit)
+        self.assertIsNone(process.poll(), self.output(process.number, "err").read_text())
+
+    def test_lost_connection(self):
+        """The link of a host goes down in the middle of a step, or the host dies. The job ends within its limit, names
+        the host, and continues from the newest checkpoint once the host is there again."""
+        whole = self.whole_run(p=2, steps=LONG)
+        alpha, beta = self.hosts
+        silent = rf"  beta has not answered for {HOST_TIMEOUT} s \(mpi_options.host_timeout\)\n"
+        dead = r"  rank 1 \(host beta, stage 1\) does not finish its part: "  # mpirun has noticed it before that
+        for name, lose, reason in (("link", lambda: beta.set_link("down"), silent),
+                                   ("power", beta.lose_power, f"{silent}|{dead}")):
+            with self.subTest(name):
+                shutil.rmtree(self.dir / "out", ignore_errors=True)
+                for host in self.hosts:
+                    host.empty_disk()
+                process = self.start("train", self.config(**self.sections(
+                    p=2, training={"max_steps": LONG}, mpi_options={"max_restarts": 2, "host_timeout": HOST_TIMEOUT})))
+                self.addCleanup(process.kill)
+                self.wait_for((alpha.disk / "checkpoints/newest").exists, "a checkpoint")
+                lose()
+                begin = time.monotonic()
+                self.wait_for_line(process, "attempt 1 failed:")
+                self.assertLess(time.monotonic() - begin, HOST_TIMEOUT + 10)
+                self.wait_for_line(process, "waiting for these hosts to answer: beta")
+                self.wait_for(lambda: not beta.processes(), "the end of the ranks that were cut off", 30)
+                before = self.checkpoints(alpha)
+                self.assertLess(len(self.metrics()), LONG)
+                beta.set_link("up")
+                result = self.finish(process)
+                self.assertEqual(result.code, 0, str(result))
+                self.assertRegex(result.err, rf"attempt 1 failed:\n(    .*\n|  what the ranks were doing:\n)*({reason})")
+                self.assertRegex(result.err, r"attempt 2 of at most 3 continues disk/checkpoints/checkpoint-\d+, if the "
+                                             "hosts have all parts of it\n")
+                continued = re.search(r"(?m)^continues disk/checkpoints/(checkpoint-\d+) after", result.out)
+                self.assertIn(f"{continued[1]}.part-1-of-2", before)
+                self.assert_continued("out", whole)
+
+    def cut_off_first_save(self, steps):
+        """Makes what a first save leaves that ended between its publication on the first host and on the second."""
+        for host in self.hosts:
+            for entry in (host.disk / "checkpoints").iterdir():
+                if entry.name not in (f"checkpoint-{steps}.part-1-of-2", ".attempt", ".lock"):
+                    shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+
+    def test_first_save_that_was_cut_off(self):
+        """The run starts from the beginning: there was no checkpoint yet. One that was lost later is an error."""
+        whole = self.whole_run(p=2, steps=LONG)
+        alpha = self.hosts[0]
+        sections = self.sections(p=2, training={"max_steps": LONG, "save_steps": 50, "resume_from_checkpoint": "auto"},
+                                 mpi_options={"max_restarts": 1})
+        says = ["checkpoint-50 is damaged and skipped: part 2 of 2, which host beta wrote, is missing",
+                "note: starts from the beginning: an earlier attempt ended before its first checkpoint in "
+                "disk/checkpoints was complete on all hosts"]
+        process = self.start("train", self.config(**sections))
+        self.addCleanup(process.kill)
+        newest = alpha.disk / "checkpoints/newest"
+        self.wait_for(newest.exists, "a checkpoint")
+        # The launcher may start the ranks again once the disks are as they are after such an end.
+        process.send_signal(signal.SIGSTOP)
+        self.hosts[1].kill_all()
+        self.wait_for(lambda: all(rank is None for rank in self.processes().values()), "the end of the ranks")
+        self.cut_off_first_save(50)
+        process.send_signal(signal.SIGCONT)
+        result = self.finish(process)
+        self.assertEqual(result.code, 0, str(result))
+        for words in says:
+            self.assertIn(words, result.out, str(result))
+        self.assert_continued("out", whole)
+        self.assertIn("checkpoint-50.part-1-of-2.superseded", self.checkpoints(alpha))
+
+        # The same for a start by hand, but not where a checkpoint was complete before.
+        shutil.rmtree(self.dir / "out")
+        self.cut_off_first_save(-1)
+        self.stop_after(9, self.config(**sections))
+        steps = len(self.metrics())
+        self.cut_off_first_save(steps)
+        newest.write_text(f"checkpoint-{steps}\n")
+        self.expect(1, "train", self.config(**sections), says=[
+            "disk/checkpoints has checkpoints, but none is intact", "part 2 of 2, which host beta wrote, is not there"])
+        newest.unlink()
+        self.expect(0, "train", self.config(**sections), says=says[1])
+        self.assert_continued("out", whole)
 
     def test_kill_at_any_instant(self):
         """Whatever is killed and whenever, with one checkpoint kept: the hosts have all of one together."""

@@ -215,9 +215,12 @@ class Kills(ProgramTest):
         return good, stage()
 
     def assert_nothing_lost(self, good):
-        """Complete checkpoints have the bytes of the run that was not interrupted, and the last good one is there."""
+        """Complete checkpoints have the bytes of the run that was not interrupted, the last good one is there, and the
+        file `newest` names one of them."""
         complete = checkpoint_files(self.out)
         self.assertGreaterEqual(max(complete, default=0), good, "the last good checkpoint is lost")
+        if (self.out / "newest").exists():
+            self.assertIn((self.out / "newest").read_text(), [f"checkpoint-{step}\n" for step in complete])
         for step, files in complete.items():
             wanted = self.checkpoints_of_all[step]
             self.assertEqual(sorted(files), sorted(wanted))

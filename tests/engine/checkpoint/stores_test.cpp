@@ -250,6 +250,33 @@ TEST_CASE("whenever hosts are cut off while checkpoints are published and remove
   }
 }
 
+TEST_CASE("a first save that was cut off between hosts is told from a checkpoint that was lost later") {
+  const Trained trained;
+  const Disks disks;
+  const Hosts hosts = {"a", "b"};
+  const auto was_cut_off = [&] {
+    bool cut_off = false;
+    run_ranks(hosts.size(), [&](CommunicatorPtr world) {
+      const std::string directory = disks.of(hosts, world);
+      const bool here = first_save_was_cut_off(directory, find_stores(directory, *world), *world);
+      if (world->rank() == 0) cut_off = here;
+    });
+    return cut_off;
+  };
+  CHECK_FALSE(was_cut_off());  // nothing was saved
+  save_on_hosts(disks, kTwo, hosts, trained.path, 5);
+  for (const char* host : {"a", "b"}) fs::remove(disks / host / kNewestFile);
+  CHECK_FALSE(was_cut_off());  // all parts are there
+  fs::remove_all(disks / "b/checkpoint-5.part-2-of-2");
+  CHECK(was_cut_off());
+  put(disks / "b" / kNewestFile, "checkpoint-5\n");
+  CHECK_FALSE(was_cut_off());
+  fs::remove(disks / "b" / kNewestFile);
+  fs::create_directory(disks / "b/checkpoint-2");
+  fs::copy(trained.path / kManifestFile, disks / "b/checkpoint-2");
+  CHECK_FALSE(was_cut_off());
+}
+
 TEST_CASE("a checkpoint that one host cannot publish is given up on all, and the one before it stays") {
   const Trained trained;
   const Disks disks;

@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 
+#include "core/comm/communicator_base.h"
 #include "core/error.h"
 #include "engine/config/config.h"
 #include "engine/observe/tensorboard.h"
@@ -182,6 +183,34 @@ TEST_CASE("A model that a killed run was moving is put together, and replaces th
   for (const char* name : {"config.json", "tokenizer.json", "model.safetensors"})
     CHECK(read_file(folder.path() / "out/previous-model" / name) == "new");
   CHECK(std::distance(fs::directory_iterator(config.output_dir), fs::directory_iterator()) == 1);
+}
+
+TEST_CASE("The file `newest` names a checkpoint that is not set aside, or is removed", "[output_dir]") {
+  const TempFolder folder;
+  const Config config = config_for(folder.path() / "out");
+  for (const char* name : {"checkpoint-5", "checkpoint-8.part-1-of-2", "checkpoint-9"})
+    folder.write(cat("out/", name, "/manifest.json"), name);
+  folder.write("out/newest", "checkpoint-9\n");
+  const auto newest_after = [&](std::optional<int64_t> resumed) {
+    set_aside_checkpoints(config, resumed);
+    return read_file(folder.path() / "out/newest");
+  };
+  CHECK(newest_after(9) == "checkpoint-9\n");
+  CHECK(newest_after(8) == "checkpoint-8\n");
+  CHECK(newest_after(5) == "checkpoint-5\n");
+  set_aside_checkpoints(config, {});
+  CHECK_FALSE(fs::exists(folder.path() / "out/newest"));
+}
+
+TEST_CASE("A disk without room for what a host gets of the checkpoints is refused, and the host is named",
+          "[output_dir]") {
+  const TempFolder folder;
+  const Config config = config_for(folder.path() / "out", {{"training", {{"save_total_limit", 2}}}});
+  check_checkpoint_room(config, 1e3);
+  CHECK_THAT(message_of<RunError>([&] { check_checkpoint_room(config, 1e18); }),
+             Contains("/output_dir: 3 checkpoints need ") && Contains(" on host " + host_name() + " has ") &&
+                 Contains(" left; free some room there"));
+  check_checkpoint_room(config_for(folder.path() / "out", {{"training", {{"save_strategy", "no"}}}}), 1e18);
 }
 
 TEST_CASE("What killed runs left of checkpoints goes", "[output_dir]") {
