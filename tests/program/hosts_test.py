@@ -214,8 +214,8 @@ class Hosts(HostsTest):
                 result = self.finish(process)
                 self.assertEqual(result.code, 0, str(result))
                 self.assertRegex(result.err, rf"attempt 1 failed:\n(    .*\n|  what the ranks were doing:\n)*({reason})")
-                self.assertRegex(result.err, r"attempt 2 of at most 3 continues disk/checkpoints/checkpoint-\d+, if the "
-                                             "hosts have all parts of it\n")
+                self.assertRegex(result.err, "attempt 2 of at most 3 continues from the newest intact checkpoint in "
+                                             "disk/checkpoints\n")
                 continued = re.search(r"(?m)^continues disk/checkpoints/(checkpoint-\d+) after", result.out)
                 self.assertIn(f"{continued[1]}.part-1-of-2", before)
                 self.assert_continued("out", whole)
@@ -261,7 +261,7 @@ class Hosts(HostsTest):
         self.cut_off_first_save(steps)
         newest.write_text(f"checkpoint-{steps}\n")
         self.expect(1, "train", self.config(**sections), says=[
-            "disk/checkpoints has checkpoints, but none is intact", "part 2 of 2, which host beta wrote, is not there"])
+            "disk/checkpoints has checkpoints, but none is intact", "part 2 of 2, which host beta wrote, is missing"])
         newest.unlink()
         self.expect(0, "train", self.config(**sections), says=says[1])
         self.assert_continued("out", whole)
