@@ -218,6 +218,7 @@ NcclWorld::State NcclWorld::look() {
       int state = kNcclSuccess;
       const int asked = api_.async_error(watched.batch->comm, &state);
       const State now = meaning_of(watched.batch->comm, asked == kNcclSuccess ? state : asked);
+      if (!now.error.empty() && watched.batch->is_over()) continue;  // it has ended since it was asked about above
       if (!now.error.empty())
         return {.error = identity.error(first, now.error, watched.since).what(), .remote = now.remote};
       const auto has_begun = [](const std::shared_ptr<StreamWait>& wait) { return wait->has_begun(); };
