@@ -65,7 +65,10 @@ std::vector<std::string> expanded(const std::string& piece, const std::string& l
   std::vector<std::string> names;
   for (const auto& range : pieces_of(piece.substr(open + 1, close - open - 1)))
     for (const auto& number : host_numbers(range, list))
-      for (const auto& tail : tails) names.push_back(piece.substr(0, open) + number + tail);
+      for (const auto& tail : tails) {
+        if (std::ssize(names) >= kMostHosts) refuse(list);
+        names.push_back(piece.substr(0, open) + number + tail);
+      }
   return names;
 }
 

@@ -29,7 +29,7 @@ TEST_CASE("Slurm's lists of hosts are expanded", "[allocation]") {
   CHECK(expanded_host_list("r[1-2]n[3,5].x") == Hosts{"r1n3.x", "r1n5.x", "r2n3.x", "r2n5.x"});
   CHECK(expanded_host_list("n[98-101]") == Hosts{"n98", "n99", "n100", "n101"});
   for (const char* wrong : {"", "a,,b", "n[1-3", "n1]", "n]1[", "n[]", "n[a]", "n[3-1]", "n[-1]", "n[1-]", "n[1,]",
-                            "n[0-99999999]", "n[1[2]]"}) {
+                            "n[0-99999999]", "n[0-99999][0-99999]", "n[1[2]]"}) {
     INFO(wrong);
     CHECK_THROWS_WITH(expanded_host_list(wrong), Contains("mpi_options.hosts"));
   }
