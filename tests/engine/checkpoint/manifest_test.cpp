@@ -153,7 +153,7 @@ TEST_CASE("the bytes of a manifest's files can be counted") {
   CHECK_THAT(message_of<DataError>([&] {
                parse({{"a", {{most, 1}}}, {"b", {{1, 1}}}});
              }),
-             Contains("/files/b") && Contains("more than 9007199254740991 bytes"));
+             Contains("/files/b") && Contains("above 9007199254740991 bytes"));
   CHECK_THROWS_AS(parse({{"a", {{most + 1, 1}}}}), DataError);
   CHECK_THROWS_AS(parse({{"a", {{most + 1, 1}, {most + 1, 2}}}}), DataError);
 }
@@ -180,10 +180,11 @@ TEST_CASE("a manifest that is larger than the files that it describes is not rea
   const Checkpoint checkpoint;
   std::filesystem::resize_file(checkpoint.scratch / kManifestFile, (1 << 20) + 1);
   CHECK_THAT(message_of<DataError>([&] { read_manifest(checkpoint.scratch.path()); }),
-             Contains("has 1048577 bytes, but may have 1048576"));
+             Contains("has 1048577 bytes, but the files here allow at most 1048576"));
   std::filesystem::resize_file(checkpoint.scratch / "config.json", 1LL << 32);
   std::filesystem::resize_file(checkpoint.scratch / kManifestFile, (256 << 20) + 1);
-  CHECK_THAT(message_of<DataError>([&] { read_manifest(checkpoint.scratch.path()); }), Contains("may have 268435456"));
+  CHECK_THAT(message_of<DataError>([&] { read_manifest(checkpoint.scratch.path()); }),
+             Contains("allow at most 268435456"));
 }
 
 TEST_CASE("the state of a run is read as it was written") {

@@ -24,7 +24,7 @@ namespace {
 std::map<std::string, std::string> files_in(const fs::path& directory) {
   std::map<std::string, std::string> files;
   for (const auto& entry : fs::recursive_directory_iterator(directory))
-    if (entry.is_regular_file() && entry.path().parent_path().filename() != "flight")
+    if (entry.is_regular_file() && !entry.path().parent_path().filename().string().starts_with("flight"))
       files[fs::relative(entry.path(), directory)] = file_bytes(entry.path());
   return files;
 }
@@ -207,7 +207,8 @@ TEST_CASE("a run that is refused changes nothing") {
     again.merge_patch({{"training", from}});
     again.merge_patch(changes);
     CHECK_FALSE(message_of<Error>([&] { train(again); }).empty());
-    CHECK(files_in(folder / "out") == before);
+    const bool is_unchanged = files_in(folder / "out") == before;  // without printing the files
+    CHECK(is_unchanged);
   }
 }
 
