@@ -99,9 +99,11 @@ TEST_CASE("threads: no fault, nobody is blamed") {
 TEST_CASE("threads: a rank that stops is named") {
   const Outcome outcome = named({Fault::Kind::stops, [] { std::this_thread::sleep_for(kLimit + 3s); }});
   CHECK(outcome.diagnosis.cause == Cause::behind);
+  // Rank 0 waits for gradients and the other stage for the loss; whose wait began first is up to the scheduler.
   CHECK_THAT(verdict(outcome.diagnosis),
-             Contains("rank 1 (host a, stage 0) is 1 collective behind on 'dp'") &&
-                 Contains("(for gradients of h.2)") &&
+             Contains("rank 1 (host a, stage 0) is 1 collective behind on ") &&
+                 (Contains("on 'dp': ") || Contains("on 'world': ")) &&
+                 (Contains("(for gradients of h.2)") || Contains("(for loss)")) &&
                  Contains("last seen in backward_input of h.2, microbatch 0, chunk 0, step 3"));
 }
 
