@@ -69,6 +69,11 @@ class Host:
         self.sh(f"ip link set eth0 {state}")
         self.unreachable.unlink() if state == "up" else self.unreachable.touch()
 
+    def ranks(self):
+        """Of the processes on this host, those of the program. Open MPI's daemon may stay until a lost link is back: once
+        it has something to send, the kernel does not probe the connection any more."""
+        return [pid for pid in self.processes() if pathlib.Path(f"/proc/{pid}/comm").read_text() == "shardline\n"]
+
     def processes(self):
         """Process ids of what runs on this host, also if nobody waits for it any more."""
         network = os.readlink(f"/proc/{self.keeper.pid}/ns/net")

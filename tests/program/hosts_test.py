@@ -207,7 +207,7 @@ class Hosts(HostsTest):
                 self.wait_for_line(process, "attempt 1 failed:")
                 self.assertLess(time.monotonic() - begin, HOST_TIMEOUT + 10)
                 self.wait_for_line(process, "waiting for these hosts to answer: beta")
-                self.wait_for(lambda: not beta.processes(), "the end of the ranks that were cut off", 30)
+                self.wait_for(lambda: not beta.ranks(), "the end of the ranks that were cut off", 30)
                 before = self.checkpoints(alpha)
                 self.assertLess(len(self.metrics()), LONG)
                 beta.set_link("up")
