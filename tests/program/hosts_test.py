@@ -191,7 +191,8 @@ class Hosts(HostsTest):
         whole = self.whole_run(p=2, steps=LONG)
         alpha, beta = self.hosts
         silent = rf"  beta has not answered for {HOST_TIMEOUT} s \(mpi_options.host_timeout\)\n"
-        dead = r"  rank 1 \(host beta, stage 1\) does not finish its part: "  # mpirun has noticed it before that
+        # mpirun has noticed it before that: then the doctor names the rank, or the launcher the host.
+        dead = r"  rank 1 \(host beta, stage 1\) does not finish its part: |  ORTE was unable to reliably start"
         for name, lose, reason in (("link", lambda: beta.set_link("down"), silent),
                                    ("power", beta.lose_power, f"{silent}|{dead}")):
             with self.subTest(name):
@@ -213,6 +214,7 @@ class Hosts(HostsTest):
                 beta.set_link("up")
                 result = self.finish(process)
                 self.assertEqual(result.code, 0, str(result))
+                self.assertRegex(result.err, r"\bbeta\b.* (has not answered|cannot be reached|does not finish)")
                 self.assertRegex(result.err, rf"attempt 1 failed:\n(    .*\n|  what the ranks were doing:\n)*({reason})")
                 self.assertRegex(result.err, "attempt 2 of at most 3 continues from the newest intact checkpoint in "
                                              "disk/checkpoints\n")
