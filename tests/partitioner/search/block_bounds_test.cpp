@@ -154,7 +154,8 @@ TEST_CASE("bounds distinguish blocks of equal shapes, and count shared parameter
   const ModelSpec equal = published_gpt(4, 64, 11, false, 16, 32);
   for (int i = 0; i < 300; ++i) {
     Workload workload{.spec = equal, .sequence_length = 32};
-    std::string owner;  // the block whose parameters others share
+    workload.software.own_ops = true;  // kept bytes are those that the layers state
+    std::string owner;                 // the block whose parameters others share
     const bool keeps_less = random.coin(), shares = random.coin();
     for (auto& layer : workload.spec.layers) {
       if (!layer.is_block || random.coin()) continue;
