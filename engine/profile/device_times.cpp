@@ -61,7 +61,7 @@ DeviceMeasurement measure_device(const RankContext& context, at::ScalarType type
   DeviceMeasurement device{.memory_bytes = memory_of_rank(context), .precision = to_string(precision)};
 
   constexpr int64_t kSwept = 1 << 25, kFew = 16;
-  // Of random numbers: a GPU lowers its clock with the power that it draws, which for zeros is little.
+  // Random values: a product of zeros draws little power, and a GPU would then run at a higher clock than in training.
   device.flops_per_second = product_rate([&](int64_t size) {
     const auto x = at::empty({size, size}, options).uniform_(-1, 1);
     auto y = at::zeros({size, size}, options);

@@ -1,6 +1,6 @@
-// What ranks tell the launcher that started them. mpirun gives it one exit code, and it may run on another host than
-// the files of the run; so ranks write lines to standard error, which the launcher takes out of what it shows
-// (engine/launch/rank_messages.h). Ranks without a launcher write nothing.
+// Progress that ranks report to the launcher that started them. mpirun returns only one exit code, and the launcher may
+// not see the files of the run. Ranks therefore write marked lines to standard error, which the launcher removes from
+// the output (engine/launch/rank_messages.h). Ranks without a launcher write nothing.
 #pragma once
 #include <optional>
 #include <string>

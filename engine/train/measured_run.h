@@ -1,4 +1,4 @@
-// What metrics.jsonl says of a run.
+// Statistics of a run, read from its metrics.jsonl.
 #pragma once
 #include <cstdint>
 #include <string>

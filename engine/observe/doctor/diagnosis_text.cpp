@@ -179,7 +179,7 @@ std::string unreachable_text(const Diagnosis& diagnosis) {
              diagnosis.culprits.size() == 1 ? " takes part, and has" : " take part, and have", " no records here");
 }
 
-// Of an operation that the rank waits for; "" for none.
+// Describes the operation that the rank waits for; "" if it waits for none.
 std::string own_wait_text(const RankSituation& rank) {
   return rank.wait ? cat(", waiting for ", operation_text(rank.wait->operation, rank.wait->members)) : "";
 }

@@ -19,7 +19,7 @@ namespace {
 constexpr auto kFailing = c10::DispatchKey::TESTING_ONLY_GenericMode;
 constexpr int kNever = std::numeric_limits<int>::max();
 
-// Of this thread, how many copies succeed before one fails, without small ones, as of numbers for messages.
+// The number of copies on this thread that succeed before one fails. Small copies do not count.
 thread_local int copies_left = kNever;
 
 // While it lives, copies of this thread count, and fail.
@@ -37,7 +37,7 @@ at::Tensor& copy(at::Tensor& to, const at::Tensor& from, bool non_blocking) {
   return to.copy_(from, non_blocking);
 }
 
-// Of all ranks together, while none of them does anything else.
+// The live bytes of all ranks together, read while every rank is idle.
 int64_t live_bytes(Communicator& world) {
   world.barrier();
   const int64_t live = memory_totals().live;
