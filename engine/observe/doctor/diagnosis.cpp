@@ -16,6 +16,11 @@ constexpr double kSilent = 1e-3 * kFlightGapMilliseconds;
 constexpr double kLongWait = 10;  // longer than any in a job that works; docs/hangs.md
 constexpr double kAtOnce = 0.5;   // more than between two signs of life of one process
 
+bool takes_part(const Wait& wait, int rank) {
+  if (!is_message(wait.operation)) return std::ranges::count(wait.members, rank) > 0;
+  return !wait.members.empty() && wait.members[wait.operation.peer] == rank;
+}
+
 double seconds_between(int64_t from_ns, int64_t to_ns) {
   return from_ns == 0 || to_ns <= from_ns ? 0 : 1e-9 * static_cast<double>(to_ns - from_ns);
 }
@@ -368,8 +373,12 @@ bool Doctor::find_ended_first() {
       culprits.push_back(rank);
   if (!next) return false;
   result_.before_others = seconds_between(end.at(first), *next);
-  for (const RankSituation* rank : waiting())
-    if (!result_.operation && std::ranges::count(rank->wait->not_begun, first) > 0) blame_for(*rank, first);
+  const auto blame_if = [&](auto waits_for_first) {
+    for (const RankSituation* rank : waiting())
+      if (!result_.operation && waits_for_first(*rank->wait)) blame_for(*rank, first);
+  };
+  blame_if([&](const Wait& wait) { return std::ranges::count(wait.not_begun, first) > 0; });
+  blame_if([&](const Wait& wait) { return wait.not_begun.empty() && takes_part(wait, first); });
   return blame(Cause::ended, culprits);
 }
 

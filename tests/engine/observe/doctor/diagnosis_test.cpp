@@ -416,6 +416,25 @@ TEST_CASE("doctor: of a job that ended without an error, the process that ended 
   CHECK(diagnosis_json(found)["cause"] == "ended");
 }
 
+TEST_CASE("doctor: who waited for a process that ended in an operation that it had begun is named, too") {
+  Job job(2);
+  const FlightGroup pair = job.group("pp", {0, 1});
+  const bool is_message = GENERATE(true, false);
+  if (is_message)
+    job.wait(1, pair, "recv", "activation", 8, 0);
+  else
+    job.run(1, pair, "all_reduce", "loss").state = FlightState::running;
+  job.pass(0.3);
+  job.wait(0, pair, is_message ? "send" : "all_reduce", "", 8, is_message ? 1 : -1);
+  job.pass(1);
+  job.beat(0);
+  const Diagnosis found = job.diagnosis();
+  CHECK(found.cause == Cause::ended);
+  CHECK(found.culprits == std::vector{1});
+  CHECK_THAT(verdict(found),
+             Contains(cat("; rank 0 waited 1.0 s for its part of ", is_message ? "send" : "all_reduce")));
+}
+
 TEST_CASE("doctor: long waits of a job that works are not why it ended when a process was killed") {
   Job job(3);
   const FlightGroup world = job.group("world", {0, 1, 2});
