@@ -313,6 +313,37 @@ TEST_CASE("nccl: an error ends the job while the stream waits and the host does 
   check_nothing_wrong();
 }
 
+// NCCL that reports an error once, to the first thread that asks and is not the rank's own.
+std::thread::id asking_rank;
+std::atomic<bool> error_is_reported;
+
+int state_with_error(void* comm, int* state) {
+  const int result = fake::nccl().async_error(comm, state);
+  if (std::this_thread::get_id() != asking_rank && !error_is_reported.exchange(true)) *state = 2;
+  return result;
+}
+
+// The operation runs at once, because it has one rank; but the first look at the event of its end is too early, as the
+// device without hardware has it, and the next one is not.
+TEST_CASE("nccl: an operation that ends while the state of its communicator is asked for is not blamed for an error") {
+  static const NcclApi api = [] {
+    NcclApi table = fake::nccl();
+    table.async_error = state_with_error;
+    return table;
+  }();
+  error_is_reported = false;
+  run_on_devices(1, [](CommunicatorPtr control) {
+    asking_rank = std::this_thread::get_id();
+    const CommunicatorPtr world = make_nccl_world(control, 0, api);
+    const at::Tensor tensor = filled({3}, 1);
+    world->all_reduce(tensor, {.what = "dX layer 3"})->wait();
+    while (!error_is_reported) std::this_thread::sleep_for(1ms);
+    world->barrier();
+    EXPECT(first_of(tensor) == 1);
+  });
+  check_nothing_wrong();
+}
+
 TEST_CASE("nccl: an error of the call itself closes the group and aborts") {
   const Texts texts = failures_of_two([](CommunicatorPtr control) {
     const CommunicatorPtr world = make_nccl_world(control, control->rank(), fake::nccl());
