@@ -264,6 +264,17 @@ TEST_CASE("nccl: without a unique id no rank starts") {
     CHECK_THAT(text, Contains("cannot create a unique id on rank 0: a system call failed"));
 }
 
+TEST_CASE("nccl: a communicator that NCCL does not begin to make is refused for NCCL's reason") {
+  const Texts texts = failures_of_two([](CommunicatorPtr control) {
+    fake::nccl_trouble().init_result = 2;
+    make_nccl_world(control, control->rank(), fake::nccl());
+  });
+  for (const auto& text : texts)
+    CHECK_THAT(text, Contains("the NCCL group world of 2 ranks could not be made") &&
+                         Contains("a system call failed") && Contains("NCCL result 2: the last error of the process"));
+  check_nothing_wrong();
+}
+
 TEST_CASE("nccl: different or old versions are refused") {
   const Texts texts = failures_of_two([](CommunicatorPtr control) {
     fake::nccl_trouble().version = control->rank() == 0 ? 22809 : 22105;
@@ -276,6 +287,18 @@ TEST_CASE("nccl: different or old versions are refused") {
                                      make_nccl_world(control, 0, fake::nccl());
                                    }),
                     Contains("was compiled for NCCL 2.28.9, but the system loads the older 2.18.5"));
+}
+
+TEST_CASE("nccl: every group has a stream of its own, and groups for which there is none are refused") {
+  const auto job = [](CommunicatorPtr world, CommunicatorPtr) {
+    constexpr int kMost = 32;
+    for (int i = 0; i < 2 * kMost; ++i) world->split(0, "short-lived");
+    std::vector<CommunicatorPtr> groups = {world};
+    while (groups.size() < kMost) groups.push_back(world->split(0, "tp"));
+    world->split(0, "one more");
+  };
+  CHECK_THROWS_WITH(run_over_nccl(1, job), Contains("rank 0 is in more than 32 NCCL groups"));
+  check_nothing_wrong();
 }
 
 TEST_CASE("nccl: two ranks on one device are refused, and so is a device that is not current") {
