@@ -114,7 +114,7 @@ Config run_config(const Point& point) {
   if (point.dtype.starts_with("fp16"))  // grows twice in a run
     training["dynamic_loss_args"] = {{"init_scale", 1024}, {"scale_window", 4}};
   if (point.dtype == "fp16 overflowing")  // grows in every step
-    training["dynamic_loss_args"] = {{"init_scale", 1 << 17}, {"scale_window", 1}};
+    training["dynamic_loss_args"] = {{"init_scale", 1 << 18}, {"scale_window", 1}};
   training["query_key_layer_scaling"] = point.dtype == "fp16 scaled scores";
   if (point.sharding == "MiCS 2") {
     smp["sharded_data_parallel_degree"] = 2;
