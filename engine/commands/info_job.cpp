@@ -61,20 +61,25 @@ json host_json() {
 
 json gpu_json(int index) {
   const at::Device device = accelerator(index);
-  const c10::DeviceGuard on_device(device);
   const auto facts = gpu_facts(index);
   json gpu = {{"index", index},
               {"name", facts ? json(facts->name) : json()},
               {"capability", facts ? json(capability_text(facts->capability)) : json()},
               {"uuid", facts ? json(facts->uuid) : json()},
-              {"memory_bytes", device_memory_size(device)},
-              {"free_bytes", free_device_memory(device)},
+              {"memory_bytes", nullptr},
+              {"free_bytes", nullptr},
               {"problem", nullptr}};
   try {
     check_device({}, device);
     check_device_memory(device);
   } catch (const Error& error) {
     gpu["problem"] = error.what();
+  }
+  try {
+    const c10::DeviceGuard on_device(device);
+    gpu["memory_bytes"] = device_memory_size(device);
+    gpu["free_bytes"] = free_device_memory(device);
+  } catch (const c10::Error&) {  // which is its problem
   }
   return gpu;
 }
@@ -124,6 +129,10 @@ std::string word(const json& value, const char* otherwise) {
   return value.is_string() ? value.get<std::string>() : otherwise;
 }
 
+std::string bytes_text(const json& bytes) {
+  return bytes.is_null() ? "unknown" : format_bytes(bytes);
+}
+
 std::string versions_text(const json& versions) {
   std::vector<TableRow> rows = {{"shardline", versions["shardline"]},
                                 {"LibTorch", versions["libtorch"]},
@@ -161,7 +170,7 @@ std::string gpus_text(const json& info) {
   std::string problems;
   for (const auto& gpu : info["gpus"]) {
     rows.push_back({cat(gpu["index"]), word(gpu["name"], "unknown"), word(gpu["capability"], ""),
-                    format_bytes(gpu["memory_bytes"]), format_bytes(gpu["free_bytes"])});
+                    bytes_text(gpu["memory_bytes"]), bytes_text(gpu["free_bytes"])});
     if (gpu["problem"].is_string()) problems += cat("problem: ", word(gpu["problem"], ""), '\n');
   }
   for (const auto& link : info["links"])

@@ -226,6 +226,11 @@ void explain_lack_of_memory(const std::function<MemoryBytes()>& planned, at::Dev
     fail_on_host(planned(), device, error.what());
   } catch (const std::bad_alloc&) {
     fail_on_host(planned(), device, "the system has no memory left");
+  } catch (const Error&) {
+    throw;
+  } catch (const std::runtime_error& error) {  // of a kernel of ours, which CUDA may load when it is first launched
+    if (!is_accelerator(device) || !std::string(error.what()).ends_with(": out of memory")) throw;
+    fail(planned(), device, error.what());
   }
 }
 

@@ -1,5 +1,8 @@
 #include "engine/run/rank_devices.h"
 
+#include <c10/core/DeviceGuard.h>
+#include <c10/util/Exception.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -59,7 +62,9 @@ namespace {
 
 // A receive of a pipeline occupies the GPU until its message arrives. CUDA may wait for the whole GPU when it loads a
 // kernel, and NCCL when it connects, so both do it at the start; streams that outnumber the GPU's queues would wait for
-// each other. CUDA and NCCL read these variables when they start; a value that the user has set stays.
+// each other. CUDA and NCCL read these variables when they start; a value that the user has set stays. Torch's
+// allocator, where memory is short, waits for the whole GPU before it returns unused memory to CUDA, but only for its
+// own stream if the memory is in expandable segments.
 void prepare_for_pipelines(const Config& config) {
   if (config.smp.pipeline_parallel_degree == 1) return;
   static std::once_flag once;  // ranks may be threads
@@ -68,6 +73,8 @@ void prepare_for_pipelines(const Config& config) {
                                       {"NCCL_RUNTIME_CONNECT", "0"},
                                       {"CUDA_DEVICE_MAX_CONNECTIONS", "32"}})
       setenv(name, value, /*overwrite=*/0);
+    const bool allocator_is_set = std::getenv("PYTORCH_CUDA_ALLOC_CONF") || std::getenv("PYTORCH_ALLOC_CONF");
+    if (!allocator_is_set) setenv("PYTORCH_ALLOC_CONF", "expandable_segments:True", /*overwrite=*/0);
   });
 }
 
@@ -114,7 +121,18 @@ void check_gpu(const std::string& which, const GpuFacts& facts, const GpuSoftwar
 
 void check_device_memory(at::Device device) {
   if (!is_accelerator(device)) return;
-  check_device_memory(device_text(device), free_device_memory(device), device_memory_size(device));
+  double free_bytes = 0, all_bytes = 0;
+  try {
+    const c10::DeviceGuard on_device(device);
+    free_bytes = free_device_memory(device);
+    all_bytes = device_memory_size(device);
+  } catch (const c10::Error& error) {  // not even CUDA itself has room, or the device is broken or another process's
+    const std::string text = error.what_without_backtrace();
+    throw RunError(cat(device_text(device), " cannot be used: ", text.substr(0, text.find('\n')),
+                       "; nvidia-smi shows its state and the processes that use it; end them, or choose other GPUs "
+                       "with CUDA_VISIBLE_DEVICES"));
+  }
+  check_device_memory(device_text(device), free_bytes, all_bytes);
 }
 
 void check_device_memory(const std::string& which, double free_bytes, double all_bytes) {

@@ -2,6 +2,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 
 #include "pipeline/schedule/schedule_simulation.h"
 
@@ -122,10 +123,9 @@ class Walk {
         const bool out = moves_out(offload_, i, *pass.backward);
         apply(chunk.forward[out], i);
         pass.away = chunk.forward[out].away;
-        pass.is_on_host = out;
-        if (out) store(chunk.moved);
+        if (out) pass.buffers = take_buffers(chunk.moved);
       } else if (instruction.op == Op::backward_input) {
-        if (pass.is_on_host) release(chunk.moved);
+        for (const int64_t bytes : std::exchange(pass.buffers, {})) free_buffers_.insert(bytes);
         const bool drain = weights_follow(list_, i);
         apply(chunk.backward[drain], i);
         pass.waiting = chunk.backward[drain].waiting;
@@ -141,7 +141,7 @@ class Walk {
   struct Pass {
     std::optional<size_t> backward;  // the place of its backward_input
     int64_t away = 0, waiting = 0;   // bytes
-    bool is_on_host = false;         // until its backward_input, also after it came back
+    std::vector<int64_t> buffers;    // on the host, until its backward_input, also after it came back
   };
   Pass& pass_of(const Instruction& at) {
     return passes_[static_cast<size_t>(at.chunk) * microbatches_ + at.microbatch];
@@ -157,15 +157,17 @@ class Walk {
     if (instruction.op == Op::backward_input) live_.add(std::exchange(pass_of(instruction).away, 0));
   }
 
-  void store(const std::vector<int64_t>& moved) {
+  // As offload_host.cpp does: the smallest buffers that are large enough, or new ones.
+  std::vector<int64_t> take_buffers(const std::vector<int64_t>& moved) {
+    std::vector<int64_t> taken;
     for (const int64_t bytes : moved)
-      if (int64_t& free = free_buffers_[bytes]; free > 0)
-        --free;
-      else
+      if (const auto free = free_buffers_.lower_bound(bytes); free != free_buffers_.end()) {
+        taken.push_back(free_buffers_.extract(free).value());
+      } else {
+        taken.push_back(bytes);
         offloaded_ += bytes;
-  }
-  void release(const std::vector<int64_t>& moved) {
-    for (const int64_t bytes : moved) ++free_buffers_[bytes];
+      }
+    return taken;
   }
 
   void use(int64_t bytes, size_t place) {
@@ -179,7 +181,7 @@ class Walk {
   const size_t microbatches_;
   std::vector<std::optional<ChunkEffects>> effects_;  // by chunk; unset on other stages
   std::vector<Pass> passes_;                          // by chunk and microbatch
-  std::map<int64_t, int64_t> free_buffers_;           // on the host, counted by size
+  std::multiset<int64_t> free_buffers_;               // on the host, by size
   LiveBytes live_;
   int64_t in_use_ = 0, total_ = 0, offloaded_ = 0;
 };

@@ -33,7 +33,7 @@ struct ActivationPeak {
   int64_t kept = 0;       // between instructions and layers; counted exactly
   int64_t in_use = 0;     // including workspace while layers run
   int64_t total = 0;      // including messages
-  int64_t offloaded = 0;  // in the host's buffers, which are reused by the size of what a layer or group stores
+  int64_t offloaded = 0;  // in the host's buffers, which what another layer or group stores may reuse
   bool operator==(const ActivationPeak&) const = default;
 };
 

@@ -12,12 +12,14 @@
 namespace shardline {
 namespace {
 
-// Memory is reused by size, so that it grows to what is offloaded at a time and no further. A buffer that was returned
-// may still be the source of a copy to the device, for which the current stream, and so every later store, waits.
+// Memory is reused by size, so that it grows to what is offloaded at a time and no further: microbatches and steps with
+// fewer samples take the buffers of larger ones. A buffer that was returned may still be the source of a copy to the
+// device, for which the current stream, and so every later store, waits.
 class HostMemory {
  public:
+  // At least `bytes`.
   at::Tensor take(int64_t bytes) {
-    if (auto free = free_.extract(bytes)) return std::move(free.mapped());
+    if (const auto free = free_.lower_bound(bytes); free != free_.end()) return std::move(free_.extract(free).mapped());
     return locked_zeros(bytes, at::kByte);
   }
   void give_back(at::Tensor buffer) { free_.emplace(buffer.numel(), std::move(buffer)); }

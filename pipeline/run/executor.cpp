@@ -54,7 +54,12 @@ RunResult Executor::run(const Schedule& schedule, const std::vector<Microbatch>&
   const auto& list = schedule.instructions[messages_.stage()];
   kept_.begin_run(list);
   parameters_.begin_run(acquired_layers(list, stage_.layers_of_chunk, groups_of_chunk_));
-  messages_.begin(schedule, [this](const Instruction& receive) { return shapes(receive); });
+  // In the first run of a mode, CUDA loads kernels, its libraries start, and memory is allocated and page-locked, for
+  // each of which it may wait for all that runs on the device: also for a receive whose message this rank would cause.
+  const bool is_first = begun_modes_.insert(settings.mode).second;
+  messages_.begin(
+      schedule, [this](const Instruction& receive) { return shapes(receive); },
+      /*posts_ahead=*/!is_first || !is_accelerator(stage_.activations.device()));
   recorder_.begin_run();
   for (place_ = 0; place_ < list.size(); ++place_) {
     recorder_.begin(list[place_]);

@@ -6,6 +6,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -84,6 +85,7 @@ class Executor {
   KeptLayers kept_;
   RunRecorder recorder_;
   std::vector<std::vector<LayerGroup>> groups_of_chunk_;
+  std::set<Mode> begun_modes_;  // of the runs so far
 
   // State of the run in progress.
   const Schedule* schedule_ = nullptr;

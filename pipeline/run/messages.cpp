@@ -84,13 +84,15 @@ Communicator& Messages::channel(int from, int to) {
   return *found->second;
 }
 
-void Messages::begin(const Schedule& schedule, Shapes shapes) {
+void Messages::begin(const Schedule& schedule, Shapes shapes, bool posts_ahead) {
   connect(schedule.stage_of_chunk);
   shapes_ = std::move(shapes);
+  posts_ahead_ = posts_ahead;
   incoming_.clear();
   for (const auto& instruction : schedule.instructions[stage_])
     if (instruction.op == Op::recv_activation || instruction.op == Op::recv_gradient)
       incoming_[instruction.peer].expected.push_back(&instruction);
+  if (!posts_ahead_) return;
   for (auto& [peer, incoming] : incoming_) post_next(peer, incoming);
 }
 
@@ -112,11 +114,12 @@ void Messages::post_next(int peer, Incoming& incoming) {
 
 Border Messages::receive(const Instruction& instruction) {
   auto& incoming = incoming_.at(instruction.peer);
+  if (!posts_ahead_) post_next(instruction.peer, incoming);
   SL_ASSERT(!incoming.posted.empty(), to_string(instruction), " comes out of turn");
   Message message = std::move(incoming.posted.front());
   incoming.posted.pop_front();
   for (const auto& work : message.works) work->wait();
-  post_next(instruction.peer, incoming);
+  if (posts_ahead_) post_next(instruction.peer, incoming);
   return std::move(message.border);
 }
 

@@ -3,7 +3,8 @@
 // receives, both in the order of their lists. So a receive may be posted long before it is needed without delaying
 // anything that goes the other way, whatever carries the messages.
 //
-// Each channel has one receive posted ahead. Sends are not waited for; their tensors live until they have been sent.
+// Each channel has one receive posted ahead, unless the run is one in which an accelerator may wait for all its work,
+// which would include that receive. Sends are not waited for; their tensors live until they have been sent.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -31,9 +32,9 @@ class Messages {
   int stage() const { return stage_; }
   int stages() const { return stages_; }
 
-  // Creates the channels that are new, then posts the first receives of this stage's list. Collective over pp; the
-  // schedule must outlive the run.
-  void begin(const Schedule& schedule, Shapes shapes);
+  // Creates the channels that are new, then posts the first receives of this stage's list if receives are posted ahead.
+  // Collective over pp; the schedule must outlive the run.
+  void begin(const Schedule& schedule, Shapes shapes, bool posts_ahead);
   void send(const Border& border, const Instruction& instruction);
   // The border for this receive; receives must be called in the order of the list.
   Border receive(const Instruction& instruction);
@@ -62,6 +63,7 @@ class Messages {
   int stage_, stages_;
   at::TensorOptions options_;
   Shapes shapes_;
+  bool posts_ahead_ = true;
   std::set<StagePair> connected_;                            // for all stages; the same on each of them
   std::map<std::pair<int, int>, CommunicatorPtr> channels_;  // by (from, to)
   std::map<int, Incoming> incoming_;                         // by peer

@@ -9,6 +9,8 @@
 #include <ATen/ops/randn.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <cmath>
@@ -18,6 +20,7 @@
 #include "core/comm/clock.h"
 #include "core/device/accelerator.h"
 #include "core/device/device_marks.h"
+#include "core/device/stream_wait.h"
 #include "core/model/backward.h"
 #include "core/numbers/philox.h"
 #include "optim/flat/host_link.h"
@@ -31,6 +34,10 @@ namespace shardline::device_code_test {
 namespace {
 
 using Faults = std::vector<std::string>;
+
+c10::Stream current_stream() {
+  return c10::impl::VirtualGuardImpl(at::kPrivateUse1).getStream(fake::device());
+}
 
 }  // namespace
 
@@ -94,6 +101,21 @@ TEST_CASE("a tensor may be dropped while it is copied between a device and its h
   const at::Tensor there = link->zeros(100, at::kFloat), back = link->zeros(100, at::kFloat);
   link->to_device(at::empty({100}, at::TensorOptions(fake::device())), there);
   link->to_host(back, at::zeros({100}, at::TensorOptions(fake::device())))->wait();
+  CHECK(fake::take_faults() == Faults());
+}
+
+TEST_CASE("waits of a stream keep no events once they are over") {
+  const auto wait_often = [](int times) {
+    for (int i = 0; i < times; ++i) {
+      StreamWait wait(fake::device());
+      c10::Event operation(at::kPrivateUse1);
+      operation.record(current_stream());
+      wait.end_with(operation);
+    }
+    return fake::live_events();
+  };
+  const int few = wait_often(10);
+  CHECK(wait_often(100) <= few);
   CHECK(fake::take_faults() == Faults());
 }
 

@@ -41,8 +41,11 @@ void set_device_bytes(size_t bytes);  // initially kDeviceBytes
 // Bytes of page-locked host memory.
 size_t pinned_bytes();
 
-// From now on the device's streams and events throw c10::Error with this text, as after a kernel has failed; "" ends
-// that.
+// Events that exist.
+int live_events();
+
+// From now on the device's streams and events, and questions of its memory, throw c10::Error with this text, as after a
+// kernel has failed; "" ends that.
 void break_device(at::Device device, const std::string& text);
 
 // Returns the violations since the last call, in the order in which they were found. Also checks that the sources of
@@ -65,6 +68,10 @@ struct Counts {
   int64_t launched() const;
 };
 Counts take_counts();
+
+// Whether operators for products and for flash attention compute, which they do initially. Otherwise they are only
+// checked and counted, and their results have any values.
+void make_products(bool made);
 
 // Records work that is not an operator of torch, such as a kernel or a collective. To be called on the thread that
 // queues the work, before the memory is touched.

@@ -93,6 +93,38 @@ TEST_CASE("train, eval and generate on a device give what they give on a CPU") {
   CHECK(std::filesystem::exists(folder / "out-cuda/timeline/step-2.json"));
 }
 
+// With values, gradients and states on both sides of the link to the host, and a loss scale that changes.
+TEST_CASE("a run on devices that continues from a checkpoint has the losses of one that was not stopped") {
+  const RunFolder folder("fake-device-resume");
+  const auto run = [&](const std::string& output, const json& resume) {
+    json changes = {{"training", {{"max_steps", 5}, {"global_batch_size", 8}, {"save_steps", 2}}},
+                    {"smp_options",
+                     {{"microbatches", 2},
+                      {"pipeline_parallel_degree", 2},
+                      {"pipeline", "simple"},
+                      {"shard_optimizer_state", true},
+                      {"offload_optimizer_states", true},
+                      {"activation_checkpointing", "each"},
+                      {"offload_activations", true},
+                      {"activation_loading_horizon", 1},
+                      {"fp16", true}}},
+                    {"mpi_options", {{"processes_per_host", 4}}}};
+    changes["training"]["dynamic_loss_args"] = {{"init_scale", 65536}, {"scale_window", 1}};
+    changes["training"]["resume_from_checkpoint"] = resume;
+    Config config = config_on(folder, "cuda", changes);
+    config.output_dir = folder / output;
+    train_in_process(config);
+    return metrics_of(config);
+  };
+  fake::take_faults();
+  const auto whole = run("whole", nullptr), rest = run("rest", folder / "whole/checkpoint-2");
+  CHECK(fake::take_faults() == Faults());
+  REQUIRE(whole.size() == 5);
+  REQUIRE(rest.size() == 3);
+  for (size_t i = 0; i < rest.size(); ++i)
+    for (const char* key : {"step", "loss", "grad_norm", "loss_scale"}) CHECK(rest[i].at(key) == whole[i + 2].at(key));
+}
+
 TEST_CASE("a rank makes its device the current one") {
   const RunFolder folder("fake-device-current");
   const Config config =
@@ -165,6 +197,21 @@ TEST_CASE("info lists devices and what a config would use of them") {
   const json refused = use("auto", {{"training", {{"full_determinism", true}}}});
   CHECK_THAT(refused.at("problem").get<std::string>(), Catch::Contains("/training/full_determinism: is not supported"));
   CHECK_THAT(info_text(config_on(folder, "cuda", two), false), Catch::Contains("0 - 1  host memory"));
+}
+
+TEST_CASE("a device that cannot be used is named with the reason, and does not keep info from the others") {
+  const RunFolder folder("fake-device-broken");
+  fake::break_device(fake::device(), "CUDA error: out of memory\nSearch for more");
+  CHECK_THROWS_WITH(printed(config_on(folder, "cuda", {}), [](RankContext&) {}),
+                    Catch::Contains("GPU 0 of host ") &&
+                        Catch::Contains(" cannot be used: CUDA error: out of memory; nvidia-smi shows"));
+  const json gpus = json::parse(info_text({}, true)).at("gpus");
+  const std::string text = info_text({}, false);
+  fake::break_device(fake::device(), "");
+  CHECK_THAT(gpus.at(0).at("problem").get<std::string>(), Catch::Contains("cannot be used: CUDA error: out of memory"));
+  CHECK(gpus.at(0).at("free_bytes").is_null());
+  CHECK(gpus.at(1).at("memory_bytes") == fake::kDeviceBytes);
+  CHECK_THAT(text, Catch::Contains("unknown") && Catch::Contains("problem: GPU 0 of host "));
 }
 
 TEST_CASE("a device is profiled") {

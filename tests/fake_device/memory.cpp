@@ -65,6 +65,7 @@ class DeviceMemoryAllocator : public c10::DeviceAllocator {
   }
   std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex index) override {
     const std::scoped_lock lock(runtime().mutex);
+    runtime().check_works(index);
     ++runtime().counts.memory_questions;
     return {device_bytes - stats(index).current, device_bytes};
   }

@@ -21,6 +21,7 @@
 #include <torch/library.h>
 
 #include <algorithm>
+#include <atomic>
 #include <limits>
 #include <set>
 
@@ -203,6 +204,10 @@ const std::set<std::string> kSizedByValues = {
 const std::set<std::string> kOverwriting = {"aten::zero_", "aten::fill_.Scalar", "aten::fill_.Tensor", "aten::uniform_",
                                             "aten::normal_"};
 
+// Products into given memory.
+const std::set<std::string> kProducts = {"aten::mm.out", "aten::addmm.out", "aten::addmm_"};
+std::atomic<bool> products_are_made = true;
+
 bool is_in_place(const c10::FunctionSchema& schema) {
   return schema.name().ends_with('_');
 }
@@ -257,7 +262,10 @@ class Call {
       queued.uses(tensor.original, tensor.writes);
       if (tensor.writes && reads_written_) queued.also_reads(tensor.original);
     }
-    op_.callBoxed(stack);
+    if (products_are_made || kProducts.count(name_) == 0)
+      op_.callBoxed(stack);
+    else
+      return_written(stack);
     for (const auto& tensor : tensors_)
       if (tensor.writes && tensor.alias.numel() > 0 && tensor.original.numel() == 0) {
         tensor.original.resize_(tensor.alias.sizes());
@@ -276,6 +284,13 @@ class Call {
     at::Tensor original, alias;
     bool writes;
   };
+
+  // In place of a call that would write one tensor and return it.
+  void return_written(torch::jit::Stack* stack) const {
+    torch::jit::drop(*stack, op_.schema().arguments().size());
+    torch::jit::push(*stack,
+                     std::find_if(tensors_.begin(), tensors_.end(), [](const Passed& t) { return t.writes; })->alias);
+  }
 
   at::Tensor passed(const at::Tensor& tensor, bool writes) {
     if (!tensor.defined()) return tensor;
@@ -386,6 +401,10 @@ at::Tensor by_tokens(const at::Tensor& heads) {
   return heads.transpose(1, 2).contiguous().transpose(1, 2);
 }
 
+at::TensorOptions on_cpu(const at::Tensor& tensor) {
+  return tensor.options().device(at::kCPU).requires_grad(false);
+}
+
 using FlashResults = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, c10::SymInt, c10::SymInt, at::Tensor,
                                 at::Tensor, at::Tensor>;
 FlashResults flash_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, double dropout, bool causal,
@@ -393,8 +412,11 @@ FlashResults flash_attention(const at::Tensor& q, const at::Tensor& k, const at:
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   Launch queued("aten::_scaled_dot_product_flash_attention", current_stream(q.device().index()));
   for (const auto& tensor : {q, k, v}) queued.uses(tensor, false);
-  const auto [out, log_sum_exp] = at::_scaled_dot_product_flash_attention_for_cpu(
-      cpu_alias(q), cpu_alias(k), cpu_alias(v), dropout, causal, {}, scale);
+  const auto [out, log_sum_exp] =
+      products_are_made ? at::_scaled_dot_product_flash_attention_for_cpu(cpu_alias(q), cpu_alias(k), cpu_alias(v),
+                                                                          dropout, causal, {}, scale)
+                        : std::tuple(at::empty(q.sizes(), on_cpu(q)),
+                                     at::empty({q.size(0), q.size(1), q.size(2)}, on_cpu(q).dtype(at::kFloat)));
   const at::Tensor random_state = at::empty({2}, q.options().dtype(at::kUInt64));
   return {queued.made(by_tokens(out), q.device()),
           queued.made(log_sum_exp.contiguous(), q.device()),
@@ -419,9 +441,12 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> flash_attention_backward(
   const int64_t tokens = (q.size(2) + 127) / 128 * 128, features = (q.size(3) + 31) / 32 * 32;
   const at::Tensor dq_sum = at::empty({q.size(0), tokens, q.size(1), features}, q.options().dtype(at::kFloat));
   const at::Tensor feature_sums = at::empty({q.size(0), q.size(1), tokens}, q.options().dtype(at::kFloat));
-  const auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-      cpu_alias(d_out), cpu_alias(q), cpu_alias(k), cpu_alias(v), cpu_alias(out), cpu_alias(log_sum_exp), dropout,
-      causal, {}, scale);
+  const auto [dq, dk, dv] = products_are_made
+                                ? at::_scaled_dot_product_flash_attention_for_cpu_backward(
+                                      cpu_alias(d_out), cpu_alias(q), cpu_alias(k), cpu_alias(v), cpu_alias(out),
+                                      cpu_alias(log_sum_exp), dropout, causal, {}, scale)
+                                : std::tuple(at::empty(q.sizes(), on_cpu(q)), at::empty(k.sizes(), on_cpu(k)),
+                                             at::empty(v.sizes(), on_cpu(v)));
   const auto made = [&](const at::Tensor& tensor) { return queued.made(by_tokens(tensor), q.device()); };
   return {made(dq), made(dk), made(dv)};
 }
@@ -433,6 +458,7 @@ at::Tensor& wide_addmm_out(const at::Tensor& self, const at::Tensor& a, const at
   Launch queued("aten::addmm.dtype_out", current_stream(out.device().index()));
   for (const auto& tensor : {self, a, b}) queued.uses(tensor, false);
   queued.uses(out, true);
+  if (!products_are_made) return out;
   at::Tensor sum = cpu_alias(out);
   at::addmm_out(sum, self.is_same(out) ? sum : cpu_alias(self), cpu_alias(a).to(type), cpu_alias(b).to(type), beta,
                 alpha);
@@ -457,6 +483,10 @@ Access access_of(const at::Tensor& tensor, bool writes) {
   if (tensor.numel() == 0) return {};
   const size_t bytes = at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), tensor.itemsize(), 0);
   return {tensor.const_data_ptr(), bytes, writes, bytes - std::min(bytes, tensor.nbytes())};
+}
+
+void make_products(bool made) {
+  products_are_made = made;
 }
 
 void install_operators() {

@@ -128,6 +128,17 @@ TEST_CASE("a lack of memory is explained if a library of CUDA reports it, too") 
   CHECK(failure(fake::device(), "CUDA error: an illegal memory access was encountered") == "as it was");
 }
 
+TEST_CASE("a lack of memory is explained if CUDA cannot load a kernel") {
+  const auto explain = [](const std::string& text) {
+    explain_lack_of_memory([] { return MemoryBytes{.weights = 10}; }, fake::device(),
+                           [&] { throw std::runtime_error(text); });
+  };
+  CHECK_THROWS_WITH(explain("kernel norm_forward: out of memory"),
+                    Contains("out of memory on rank ") && Contains(": kernel norm_forward: out of memory\n") &&
+                        Contains("planned for this rank: 10 B: weights 10 B"));
+  CHECK_THROWS_WITH(explain("kernel norm_forward: invalid argument"), "kernel norm_forward: invalid argument");
+}
+
 TEST_CASE("ranks of more processes than devices are told that they share them") {
   const std::vector<MemoryRoom> two = {{"a", "GPU 0 of host x", 10, 20}, {"b", "GPU 1 of host x", 10, 20}};
   CHECK(sharing_note(two).empty());

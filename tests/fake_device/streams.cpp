@@ -13,12 +13,16 @@
 namespace shardline::fake {
 namespace {
 
+constexpr int kPool = 32;  // streams of a device for each priority
+
 thread_local int chosen_device = 0;
 thread_local std::map<int, c10::StreamId> chosen_streams;  // by device; the default stream if there is no entry
 
 c10::Stream make_stream(int index, c10::StreamId id) {
   return c10::Stream(c10::Stream::UNSAFE, device(index), id);
 }
+
+std::atomic<int> events = 0;
 
 // One recording of an event: what had happened on its stream.
 struct Event {
@@ -68,10 +72,16 @@ class Guard : public c10::impl::DeviceGuardImplInterface {
   }
   c10::Stream getDefaultStream(c10::Device of) const override { return make_stream(of.index(), 0); }
   c10::Stream getNewStream(c10::Device of, int) const override {
-    static std::atomic<c10::StreamId> last = 0;
+    static std::atomic<c10::StreamId> last = 2 * kPool;
     return make_stream(of.has_index() ? of.index() : chosen_device, ++last);
   }
-  c10::Stream getStreamFromGlobalPool(c10::Device of, bool) const override { return getNewStream(of, 0); }
+  // Of each priority in turn, as torch's for CUDA.
+  c10::Stream getStreamFromGlobalPool(c10::Device of, bool high_priority) const override {
+    static std::map<std::pair<int, bool>, int> taken;  // by device and priority
+    const std::scoped_lock lock(runtime().mutex);
+    const int index = of.has_index() ? of.index() : chosen_device;
+    return make_stream(index, 1 + (high_priority ? kPool : 0) + taken[{index, high_priority}]++ % kPool);
+  }
   c10::Stream exchangeStream(c10::Stream to) const override {
     const c10::Stream before = current_stream(to.device_index());
     chosen_streams[to.device_index()] = to.id();
@@ -85,7 +95,10 @@ class Guard : public c10::impl::DeviceGuardImplInterface {
   void record(void** event, const c10::Stream& stream, c10::DeviceIndex, c10::EventFlag flag) const override {
     const std::scoped_lock lock(runtime().mutex);
     runtime().check_works(stream.device_index());
-    if (*event == nullptr) *event = new Event;
+    if (*event == nullptr) {
+      *event = new Event;
+      ++events;
+    }
     const size_t number = runtime().number(stream);
     runtime().queue(number);
     *static_cast<Event*>(*event) = {.device = stream.device_index(),
@@ -134,7 +147,10 @@ class Guard : public c10::impl::DeviceGuardImplInterface {
     runtime().check_works(recorded.device);
     wait_for(recorded.clock);
   }
-  void destroyEvent(void* event, c10::DeviceIndex) const noexcept override { delete static_cast<Event*>(event); }
+  void destroyEvent(void* event, c10::DeviceIndex) const noexcept override {
+    if (event != nullptr) --events;
+    delete static_cast<Event*>(event);
+  }
   double elapsedTime(void* first, void* second, c10::DeviceIndex) const override {
     const std::scoped_lock lock(runtime().mutex);
     const auto &from = *static_cast<Event*>(first), &to = *static_cast<Event*>(second);
@@ -193,6 +209,10 @@ class Hooks : public at::PrivateUse1HooksInterface {
 };
 
 }  // namespace
+
+int live_events() {
+  return events;
+}
 
 int current_device() {
   return chosen_device;

@@ -380,6 +380,8 @@ int group_end() {
 
 int init_rank(void** handle, int size, const NcclId* id, int rank) {
   const Lock lock(library().mutex);
+  *handle = nullptr;
+  if (trouble.init_result != 0) return trouble.init_result;
   Comm& comm = library().comms.emplace_back();
   auto& group = library().groups[*id];
   if (!group) group = std::make_shared<Group>();
@@ -445,6 +447,7 @@ int async_error(void* handle, int* state) {
 
 const char* last_error(void* handle) {
   const Lock lock(library().mutex);
+  if (handle == nullptr) return "the last error of the process";
   Comm* comm = used(handle, "last_error");
   return comm == nullptr ? "" : comm->error.c_str();
 }

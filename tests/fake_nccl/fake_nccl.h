@@ -29,6 +29,7 @@ const NcclApi& nccl();
 struct NcclTrouble {
   int version = 0;           // a version other than built_version
   int unique_id_result = 0;  // the result of get_unique_id
+  int init_result = 0;       // the result of init_rank, which then makes no communicator
   int send_result = 0;       // the result of every send
   bool stays_away = false;   // its launches never reach the others
   int busy_questions = 0;    // to which a launch that is in its stream is still said to be in progress

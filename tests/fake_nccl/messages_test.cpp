@@ -27,7 +27,8 @@ TEST_CASE("a message leaves without further calls while NCCL is still busy with 
   testing::run_over_nccl(2, [&](CommunicatorPtr world, CommunicatorPtr control) {
     const auto options = at::TensorOptions(at::kFloat).device(fake::device(world->rank()));
     Messages messages(*world, options);
-    messages.begin(schedule, [](const Instruction&) { return std::vector<std::vector<int64_t>>{{4}}; });
+    messages.begin(
+        schedule, [](const Instruction&) { return std::vector<std::vector<int64_t>>{{4}}; }, true);
     fake::nccl_trouble().busy_questions = 10;
     for (const Instruction& instruction : schedule.instructions[world->rank()]) {
       if (sends(instruction)) messages.send({at::full({4}, instruction.microbatch, options)}, instruction);

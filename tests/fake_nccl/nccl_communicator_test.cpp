@@ -264,6 +264,17 @@ TEST_CASE("nccl: without a unique id no rank starts") {
     CHECK_THAT(text, Contains("cannot create a unique id on rank 0: a system call failed"));
 }
 
+TEST_CASE("nccl: a communicator that NCCL does not begin to make is refused for NCCL's reason") {
+  const Texts texts = failures_of_two([](CommunicatorPtr control) {
+    fake::nccl_trouble().init_result = 2;
+    make_nccl_world(control, control->rank(), fake::nccl());
+  });
+  for (const auto& text : texts)
+    CHECK_THAT(text, Contains("the NCCL group world of 2 ranks could not be made") &&
+                         Contains("a system call failed") && Contains("NCCL result 2: the last error of the process"));
+  check_nothing_wrong();
+}
+
 TEST_CASE("nccl: different or old versions are refused") {
   const Texts texts = failures_of_two([](CommunicatorPtr control) {
     fake::nccl_trouble().version = control->rank() == 0 ? 22809 : 22105;
@@ -276,6 +287,18 @@ TEST_CASE("nccl: different or old versions are refused") {
                                      make_nccl_world(control, 0, fake::nccl());
                                    }),
                     Contains("was compiled for NCCL 2.28.9, but the system loads the older 2.18.5"));
+}
+
+TEST_CASE("nccl: every group has a stream of its own, and groups for which there is none are refused") {
+  const auto job = [](CommunicatorPtr world, CommunicatorPtr) {
+    constexpr int kMost = 32;
+    for (int i = 0; i < 2 * kMost; ++i) world->split(0, "short-lived");
+    std::vector<CommunicatorPtr> groups = {world};
+    while (groups.size() < kMost) groups.push_back(world->split(0, "tp"));
+    world->split(0, "one more");
+  };
+  CHECK_THROWS_WITH(run_over_nccl(1, job), Contains("rank 0 is in more than 32 NCCL groups"));
+  check_nothing_wrong();
 }
 
 TEST_CASE("nccl: two ranks on one device are refused, and so is a device that is not current") {
@@ -310,6 +333,37 @@ TEST_CASE("nccl: an error ends the job while the stream waits and the host does 
                            Contains("a system call failed") &&
                            Contains("NCCL result 2: NET/Socket : connection closed") && Contains("[NCCL 2.28.9]"));
   CHECK_THAT(texts[1], Contains("rank 0 aborted") && Contains("NCCL result 2"));
+  check_nothing_wrong();
+}
+
+// NCCL that reports an error once, to the first thread that asks and is not the rank's own.
+std::thread::id asking_rank;
+std::atomic<bool> error_is_reported;
+
+int state_with_error(void* comm, int* state) {
+  const int result = fake::nccl().async_error(comm, state);
+  if (std::this_thread::get_id() != asking_rank && !error_is_reported.exchange(true)) *state = 2;
+  return result;
+}
+
+// The operation runs at once, because it has one rank; but the first look at the event of its end is too early, as the
+// device without hardware has it, and the next one is not.
+TEST_CASE("nccl: an operation that ends while the state of its communicator is asked for is not blamed for an error") {
+  static const NcclApi api = [] {
+    NcclApi table = fake::nccl();
+    table.async_error = state_with_error;
+    return table;
+  }();
+  error_is_reported = false;
+  run_on_devices(1, [](CommunicatorPtr control) {
+    asking_rank = std::this_thread::get_id();
+    const CommunicatorPtr world = make_nccl_world(control, 0, api);
+    const at::Tensor tensor = filled({3}, 1);
+    world->all_reduce(tensor, {.what = "dX layer 3"})->wait();
+    while (!error_is_reported) std::this_thread::sleep_for(1ms);
+    world->barrier();
+    EXPECT(first_of(tensor) == 1);
+  });
   check_nothing_wrong();
 }
 

@@ -52,7 +52,8 @@ int Point::chunks_per_stage() const {
 }
 
 std::string Point::reference_key() const {
-  return cat(dtype, " ", model, " ", shape, " ", global_batch, dropout, tied, short_batch, ignored, " ", optim);
+  return cat(dtype, " ", model, " ", shape, " ", global_batch, dropout, tied, short_batch, ignored, " ", optim, " ",
+             steps);
 }
 
 Point Point::reference() const {
@@ -64,7 +65,8 @@ Point Point::reference() const {
           .model = model,
           .shape = shape,
           .optim = optim,
-          .global_batch = global_batch};
+          .global_batch = global_batch,
+          .steps = steps};
 }
 
 Shape shape_of(const Point& point) {
@@ -95,6 +97,11 @@ Point with_batch(Point point) {
       return point;
     }
   point.global_batch = unit;
+  return point;
+}
+
+Point with_few_steps(Point point) {
+  if (!point.dtype.starts_with("fp16")) point.steps = kFewSteps;
   return point;
 }
 

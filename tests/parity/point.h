@@ -11,10 +11,13 @@ struct Shape {
   int heads = 6, vocab = 1009, inner = 96, sequence = 33;
 };
 
+inline constexpr int kSteps = 10, kFewSteps = 4;
+
 struct Point {
   int d = 1, p = 1, t = 1;
   std::string optimize = "speed", pipeline = "interleaved", placement = "DPT";
-  // "float64", "float32", "bf16", "bf16 fp32 residuals" (and attention in fp32), "fp16", "fp16 scaled scores"
+  // "float64", "float32", "bf16", "bf16 fp32 residuals" (and attention in fp32), "fp16", "fp16 scaled scores", "fp16
+  // overflowing" (some steps are skipped)
   std::string dtype = "float64";
   int microbatches = 1, accumulation = 1, active = 0;
   bool dropout = false, tied = true;
@@ -31,6 +34,7 @@ struct Point {
   std::string shape = "6 heads";
   std::string optim = "adamw_torch_fused";  // "sgd": with momentum
   int global_batch = 12;
+  int steps = kSteps;  // of the optimizer, learning rate 1e-3
 
   int world() const { return d * p * t; }
   // The parts of `pipeline`: "interleaved_1f1b v3" is a schedule with 3 chunks on each stage.
@@ -54,6 +58,8 @@ nlohmann::json split_rules(const Point& point);
 bool feasible(const Point& point);
 // The point with the smallest of a few global batch sizes that its microbatches divide.
 Point with_batch(Point point);
+// The point with few steps if more would repeat what they do: the loss scale of fp16 changes later.
+Point with_few_steps(Point point);
 
 // What two runs of a point may differ by: gradients of step 1 and norm relative to the largest, losses relative,
 // parameter change in relative L2 per tensor.

@@ -113,6 +113,8 @@ Config run_config(const Point& point) {
   training["fp32_residual_addition"] = training["attention_in_fp32"] = point.dtype.ends_with("fp32 residuals");
   if (point.dtype.starts_with("fp16"))  // grows twice in a run
     training["dynamic_loss_args"] = {{"init_scale", 1024}, {"scale_window", 4}};
+  if (point.dtype == "fp16 overflowing")  // grows in every step
+    training["dynamic_loss_args"] = {{"init_scale", 1 << 18}, {"scale_window", 1}};
   training["query_key_layer_scaling"] = point.dtype == "fp16 scaled scores";
   if (point.sharding == "MiCS 2") {
     smp["sharded_data_parallel_degree"] = 2;
@@ -182,7 +184,7 @@ Outcome run_point_on(const Point& point, const CommunicatorPtr& real_world, cons
   if (tampering.spec) tampering.spec(model.spec, point);
   if (tampering.plan) tampering.plan(plan);
   const RankGroups groups = make_rank_groups(plan.layout.mesh(), world, on.world ? on.world : world);
-  Trainer trainer({config, plan, model, groups, on.device}, kSteps);
+  Trainer trainer({config, plan, model, groups, on.device}, point.steps);
   fill_parameters(config.model, model, 1234, trainer.parameters());
 
   PointSource data(point, tampering);
@@ -195,7 +197,7 @@ Outcome run_point_on(const Point& point, const CommunicatorPtr& real_world, cons
   for (auto& [name, gradient] : slices) gradient /= trainer.loss_scale();
   const Gathered gradients = gather(parameters, model.spec, slices);
   outcome.gradients = gradients.whole;
-  for (int step = 1; step <= kSteps; ++step) {
+  for (int step = 1; step <= point.steps; ++step) {
     const StepMetrics metrics = trainer.train_step(data, step);
     outcome.losses.push_back(metrics.loss);
     if (step == 1) outcome.norm = metrics.grad_norm;

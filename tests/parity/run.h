@@ -19,8 +19,6 @@ class Trainer;
 
 namespace shardline::parity {
 
-inline constexpr int kSteps = 10;  // of the optimizer, learning rate 1e-3
-
 struct Outcome {
   std::map<std::string, at::Tensor> gradients;      // of step 1, by logical parameter, whole, in double
   std::map<std::string, at::Tensor> before, after;  // parameters

@@ -44,9 +44,7 @@ bool goes_well(int result) {
 }  // namespace
 
 NcclChannel::NcclChannel(NcclWorldPtr world, void* comm, std::shared_ptr<const CommIdentity> identity)
-    : world_(std::move(world)), comm_(comm), identity_(std::move(identity)), stream_(world_->take_stream()) {
-  world_->add(comm_);
-}
+    : world_(std::move(world)), comm_(comm), identity_(std::move(identity)), stream_(world_->take_stream()) {}
 
 NcclChannel::~NcclChannel() {
   close();

@@ -87,13 +87,15 @@ class NcclCommunicator : public CommunicatorBase {
   NcclChannelPtr channel_;
 };
 
-// NCCL creates a communicator in the background. Waits until it exists, and cleans up if it cannot be created.
-void establish(NcclWorld& world, void* comm, const CommIdentity& identity, bool is_new) {
+// NCCL creates a communicator in the background. Waits until it exists, and cleans up if it cannot be created. result:
+// that of the call that creates it; if it is an error, there may be no communicator to ask.
+void establish(NcclWorld& world, void* comm, const CommIdentity& identity, bool is_new, int result) {
+  if (is_new && comm != nullptr) world.add(comm);  // to be aborted with the others
   const TimeLimit limit = timeouts().start_up;
-  const auto state = world.settle(comm, limit);
+  auto state = world.state_of(comm, result);
+  if (state.error.empty()) state = world.settle(comm, limit);
   if (state.error.empty()) return;
   if (state.remote) NcclWorld::let_others_speak();
-  if (is_new) world.add(comm);  // to be aborted with the others
   world.fail(cat("rank ", identity.members[identity.rank], " on host ", host_name(), ": the NCCL group ", identity.name,
                  " of ", identity.size(), " ranks could not be made within ", limit.time.count() / 1000.0,
                  " s: ", state.error, " [", identity.library, "]"));
@@ -109,8 +111,8 @@ std::shared_ptr<Communicator> NcclCommunicator::split(int color, const std::stri
   void* comm = nullptr;
   int result = kNcclSuccess;
   world_->use([&] { result = world_->api().split(channel_->comm(), ranks.front(), rank(), &comm); });
-  establish(*world_, channel_->comm(), *identity(), false);
-  establish(*world_, comm, part, true);
+  establish(*world_, channel_->comm(), *identity(), false, result);
+  establish(*world_, comm, part, true, kNcclSuccess);
   const auto made = std::make_shared<NcclCommunicator>(world_, comm, std::move(control), std::move(part));
   made->connect();
   return made;
@@ -169,7 +171,7 @@ CommunicatorPtr make_nccl_world(CommunicatorPtr control, int device_index, const
   void* comm = nullptr;
   int result = kNcclSuccess;
   world->use([&] { result = api.init_rank(&comm, identity.size(), &id, identity.rank); });
-  establish(*world, comm, identity, true);
+  establish(*world, comm, identity, true, result);
   const auto made = std::make_shared<NcclCommunicator>(world, comm, std::move(control), std::move(identity));
   made->connect();
   return made;

@@ -80,7 +80,8 @@ class NcclWorld {
   };
   State state_of(void* comm) const;
   State state_of(void* comm, int result) const;  // after a call that returned `result`
-  // Polls until the communicator is idle or has failed. Throws if it fails or the time limit expires; aborts nothing.
+  // Polls until the communicator is idle or has failed, or until the time limit expires, which is an error, too; aborts
+  // nothing.
   State settle(void* comm, const TimeLimit& limit) const;
   // Gives another rank that has failed time for its own message. Call it before reporting that rank's failure.
   static void let_others_speak();

@@ -1,5 +1,7 @@
 #include "engine/run/rank_devices.h"
 
+#include <c10/core/AllocatorConfig.h>
+
 #include <cstdlib>
 
 #include "core/error.h"
@@ -46,6 +48,8 @@ TEST_CASE("pipelines set what CUDA and NCCL read when they start, unless the use
   choose_device(config, 0);
   CHECK(std::string(getenv("CUDA_MODULE_LOADING")) == "EAGER");
   CHECK(std::string(getenv("NCCL_RUNTIME_CONNECT")) == "1");
+  CHECK(std::string(getenv("PYTORCH_ALLOC_CONF")) == "expandable_segments:True");
+  CHECK(c10::CachingAllocator::AcceleratorAllocatorConfig::use_expandable_segments());  // torch reads it later
   unsetenv("NCCL_RUNTIME_CONNECT");
 }
 

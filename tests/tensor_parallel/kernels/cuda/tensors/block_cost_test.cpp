@@ -1,5 +1,5 @@
 // What a block of GPT-2 costs an accelerator with our kernels: launches, and bytes of device memory read and written,
-// counted while it runs forward and backward as it does on GPUs, but for the work of our kernels.
+// counted while it runs forward and backward as it does on GPUs, but for the work of our kernels and of products.
 #include <ATen/ops/zeros.h>
 #include <c10/core/AutogradState.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -22,17 +22,19 @@
 namespace shardline::block_cost_test {
 namespace {
 
-// The device without hardware with our kernels, which compute nothing.
+// The device without hardware with our kernels. Neither they nor products compute anything.
 class AsOnGpus {
  public:
   AsOnGpus() {
     use_table(fake::device().type(), &cuda::kernel_table());
     twin::only_counts = true;
+    fake::make_products(false);
     c10::AutogradState::get_tls_state().set_multithreading_enabled(false);  // launches are logged by thread
   }
   ~AsOnGpus() {
     use_table(fake::device().type(), nullptr);
     twin::only_counts = false;
+    fake::make_products(true);
     c10::AutogradState::get_tls_state().set_multithreading_enabled(true);
   }
 };

@@ -45,17 +45,17 @@ std::map<std::string, int64_t> compared(const parity::Point& point, double toler
 }  // namespace
 
 TEST_CASE("a run with the kernels of GPUs has the masks, losses and gradients of one on CPUs") {
-  compared({.dtype = "float32", .dropout = true, .shape = "1 head", .global_batch = 2}, 1e-5);
+  compared({.dtype = "float32", .dropout = true, .shape = "1 head", .global_batch = 2, .steps = 3}, 1e-5);
 }
 
 TEST_CASE("ranks that share squares of gradients on their devices clip alike") {
-  compared({.d = 2, .dtype = "float32", .shape = "1 head", .global_batch = 2}, 1e-5);
+  compared({.d = 2, .dtype = "float32", .shape = "1 head", .global_batch = 2, .steps = 3}, 1e-5);
 }
 
 TEST_CASE("a run in half precision without dropout has flash attention in every block and microbatch") {
-  const parity::Point point{.dtype = "bf16", .microbatches = 2, .shape = "1 head", .global_batch = 2};
+  const parity::Point point{.dtype = "bf16", .microbatches = 2, .shape = "1 head", .global_batch = 2, .steps = 3};
   const auto launches = compared(point, 1e-2);
-  const int64_t blocks = 5, passes = parity::kSteps + 1;  // the gradients of step 1 are also computed by themselves
+  const int64_t blocks = 5, passes = point.steps + 1;  // the gradients of step 1 are also computed by themselves
   const int64_t attentions = passes * point.microbatches * blocks;
   CHECK(launches.at("aten::_scaled_dot_product_flash_attention") == attentions);
   CHECK(launches.at("aten::_scaled_dot_product_flash_attention_backward") == attentions);
@@ -66,7 +66,7 @@ TEST_CASE("an update is one launch that also rounds, and the host waits for noth
   std::map<std::string, int64_t> waits, torchs;
   std::vector<std::string> ours;
   const cuda::LaunchLog log;
-  const parity::Point point{.dtype = "bf16", .shape = "1 head", .global_batch = 2};
+  const parity::Point point{.dtype = "bf16", .shape = "1 head", .global_batch = 2, .steps = 3};
   const auto after = [&](Trainer&, int step) {
     const auto counts = fake::take_counts();
     std::vector<std::string> launches;
