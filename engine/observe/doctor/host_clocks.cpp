@@ -28,7 +28,7 @@ bool joins_all(const FlightRecord& record) {
   constexpr std::array<std::string_view, 5> kJoining = {"all_reduce", "reduce_scatter", "all_gather", "all_to_all",
                                                         "barrier"};
   return record.state == FlightState::done && record.start_ns != 0 && record.end_ns != 0 &&
-         std::ranges::find(kJoining, record.op) != kJoining.end();
+         std::ranges::find(kJoining, std::string_view(record.op)) != kJoining.end();
 }
 
 std::map<std::pair<uint64_t, uint64_t>, Parts> collectives_of(const JobRecords& job) {

@@ -401,7 +401,7 @@ TEST_CASE("the best model is loaded also if its step is the last one that was as
   const fs::path out = folder / "out";
   REQUIRE(json::parse(file_bytes(out / "checkpoint-16/trainer_state.json"))["best_global_step"] == 4);
   file["training"].merge_patch(
-      {{"resume_from_checkpoint", out / "checkpoint-16"}, {"resume_with_changes", true}, {"max_steps", 4}});
+      {{"resume_from_checkpoint", (out / "checkpoint-16").string()}, {"resume_with_changes", true}, {"max_steps", 4}});
   CHECK_THAT(train(file), Contains("nothing is left to train") && Contains("the best model is that of"));
   CHECK(file_bytes(out / "model.safetensors") == file_bytes(out / "checkpoint-4/model.safetensors"));
 }
