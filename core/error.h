@@ -47,6 +47,15 @@ struct InvariantError : Error {
   using Error::Error;
 };
 
+// An error that all ranks throw alike, because it follows from what all of them know: messages name no rank.
+struct OfAllRanks {
+  virtual ~OfAllRanks() = default;
+};
+template <class E>
+struct AllRanks : E, OfAllRanks {
+  using E::E;
+};
+
 // The rank that error messages name; one per thread, because ranks may be threads. -1 before start.
 int current_rank();
 void set_current_rank(int rank);

@@ -2,7 +2,6 @@
 
 #include <ATen/ops/empty.h>
 #include <c10/core/ScalarType.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -300,12 +299,6 @@ std::vector<int> ranks_of_color(Communicator& comm, int color) {
   for (int rank = 0; rank < comm.size(); ++rank)
     if (colors[rank] == color) ranks.push_back(rank);
   return ranks;
-}
-
-std::string host_name() {
-  char text[256] = {};
-  ::gethostname(text, sizeof text - 1);
-  return text;
 }
 
 }  // namespace shardline

@@ -10,6 +10,7 @@
 #include "core/comm/communicator.h"
 #include "core/error.h"
 #include "core/flight/flight_record.h"
+#include "core/host_name.h"
 
 namespace shardline {
 
@@ -116,7 +117,5 @@ WorkPtr finished_work();
 
 // The world ranks with this rank's color, in group order: for split() of CPU communicators. Collective.
 std::vector<int> ranks_of_color(Communicator& comm, int color);
-
-std::string host_name();
 
 }  // namespace shardline

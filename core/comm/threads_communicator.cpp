@@ -379,6 +379,8 @@ void rethrow_of_rank(const std::exception_ptr& exception, int rank) {
   };
   try {
     std::rethrow_exception(exception);
+  } catch (const OfAllRanks&) {
+    throw;
   } catch (const DistributedError& error) {
     throw DistributedError(named(error));
   } catch (const DataError& error) {

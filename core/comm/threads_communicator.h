@@ -17,7 +17,8 @@ namespace shardline {
 std::vector<CommunicatorPtr> make_thread_world(int n);
 
 // Runs fn(world) on n threads, with current_rank() set and one OpenMP thread each, and joins them. If ranks throw, the
-// world is aborted and the exception of the first is thrown again: same type, with the rank in its message.
+// world is aborted and the exception of the first is thrown again: same type, with the rank in its message unless it is
+// one of all ranks.
 void run_ranks(int n, const std::function<void(CommunicatorPtr world)>& fn);
 
 // Throws the exception of a rank as run_ranks does.

@@ -10,6 +10,8 @@
 
 namespace shardline {
 
+inline constexpr int64_t kBlockBytes = 4 << 20;  // of a run; tests have smaller blocks
+
 struct Block {
   size_t file;
   int64_t begin, length;  // bytes

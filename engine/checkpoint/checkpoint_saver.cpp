@@ -48,7 +48,7 @@ std::vector<std::vector<int>> writers_of(const CheckpointSaverParts& parts) {
   for (auto& group : groups) std::ranges::sort(group);
   std::string obstacles;
   for (const auto& store : parts.stores.all) obstacles += cat("\n  host ", store.host, ": ", store.obstacle);
-  if (groups.empty()) throw RunError(cat("no checkpoints can be saved in ", parts.directory, ":", obstacles));
+  if (groups.empty()) throw AllRanks<RunError>(cat("no checkpoints can be saved in ", parts.directory, ":", obstacles));
   return groups;
 }
 

@@ -38,8 +38,8 @@ struct CheckpointSaverParts {
   // On rank 0: syncs other files that a checkpoint refers to. It is called from another thread before the checkpoint
   // appears; the checkpoint is published even if it fails.
   std::function<void()> sync_records = {};
-  int64_t keep = 0;               // maximum number of checkpoints to keep; 0: all
-  int64_t block_bytes = 4 << 20;  // see block_plan.h; a multiple of 4096
+  int64_t keep = 0;                   // maximum number of checkpoints to keep; 0: all
+  int64_t block_bytes = kBlockBytes;  // a multiple of 4096
 };
 
 class CheckpointSaver {

@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
+#include <functional>
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -12,6 +15,7 @@
 #include "core/error.h"
 #include "core/files/disk_file.h"
 #include "engine/checkpoint/checkpoint_directory.h"
+#include "engine/checkpoint/contents.h"
 #include "models/files/hf_layout.h"
 
 namespace shardline {
@@ -58,7 +62,7 @@ std::vector<std::string> gather_lines(Communicator& world, const std::string& mi
 void throw_lines(Communicator& world, const std::string& what, const std::string& mine) {
   std::string text;
   for (const auto& line : gather_lines(world, mine)) text += "\n  " + line;
-  if (!text.empty()) throw RunError(what + text);
+  if (!text.empty()) throw AllRanks<RunError>(what + text);
 }
 
 std::string unfinished(const std::string& path) {
@@ -369,45 +373,91 @@ std::vector<std::string> complete_checkpoint(const std::string& path, const Stor
   return {};
 }
 
-std::optional<std::string> complete_newest_checkpoint(const std::string& directory, const Stores& stores,
-                                                      Communicator& world, std::vector<std::string>& skipped,
-                                                      const LongWork::Show& show) {
-  std::string mine, strangers;
-  if (stores.leads(world.rank())) {
-    for (const auto& place : checkpoints_in(directory)) mine += cat(place.step, "\n");
-    const std::string host = stores.all.size() > 1 ? cat("host ", stores.all[stores.mine].host, ": ") : "";
-    for (const auto& path : strangers_in(directory))
-      strangers += cat(host, path.string(), " is skipped: it has no ", kManifestFile,
-                       ", so it was not saved by shardline or is damaged\n");
-  }
-  skipped = gather_lines(world, strangers);
-  std::set<int64_t, std::greater<>> steps;
-  for (const auto& step : gather_lines(world, mine)) steps.insert(std::stoll(step));
-  for (const int64_t step : steps) {
-    const std::string path = file_in(directory, checkpoint_name(step));
-    const auto gaps = complete_checkpoint(path, stores, world, show);
-    if (gaps.empty()) return path;
-    skipped.push_back(cat(path, " is damaged and skipped: ", gaps.front(),
-                          gaps.size() > 1 ? cat(" (and ", gaps.size() - 1, " more)") : ""));
-  }
-  return {};
+namespace {
+
+// The checkpoints in all stores: by step, the names of complete ones and of parts.
+using NamesOfSteps = std::map<int64_t, std::vector<std::string>, std::greater<>>;
+
+NamesOfSteps gather_names(const std::string& directory, const Stores& stores, Communicator& world) {
+  std::string mine;
+  if (stores.leads(world.rank()))
+    for (const auto& place : checkpoints_in(directory)) mine += place.path.filename().string() + "\n";
+  NamesOfSteps names;
+  for (const auto& name : gather_lines(world, mine))
+    names[*step_of_checkpoint(checkpoint_of_part(name).value_or(name))].push_back(name);
+  return names;
 }
 
-bool first_save_was_cut_off(const std::string& directory, const Stores& stores, Communicator& world) {
-  std::string mine;  // names
-  if (stores.leads(world.rank())) {
-    if (fs::exists(file_in(directory, kNewestFile))) mine += cat(kNewestFile, "\n");
-    for (const auto& place : checkpoints_in(directory)) mine += place.path.filename().string() + "\n";
+// The newest checkpoint that was complete in all stores, as far as one of them has written that down; -1: none.
+int64_t gather_newest(const std::string& directory, const Stores& stores, Communicator& world) {
+  std::string mine;
+  if (std::ifstream file(file_in(directory, kNewestFile)); file && stores.leads(world.rank())) {
+    std::getline(file, mine);
+    mine += "\n";
   }
-  std::map<std::string, std::set<PartNumber>> parts;  // that are there, by checkpoint
-  for (const auto& name : gather_lines(world, mine)) {
+  int64_t newest = -1;
+  for (const auto& name : gather_lines(world, mine))  // a damaged file may have named any of them
+    newest = std::max(newest, step_of_checkpoint(name).value_or(std::numeric_limits<int64_t>::max()));
+  return newest;
+}
+
+// Whether these are some of the parts of a checkpoint, and not all of them.
+bool lacks_parts(const std::vector<std::string>& names) {
+  std::map<int, int> there;  // parts by their count
+  for (const auto& name : names) {
     const auto part = part_in(name);
     if (!part) return false;
-    parts[*checkpoint_of_part(name)].insert(*part);
+    ++there[part->count];
   }
-  return !parts.empty() && std::ranges::none_of(parts, [](const auto& checkpoint) {
-    return std::ssize(checkpoint.second) == checkpoint.second.begin()->count;
+  return std::ranges::none_of(there, [](const auto& parts) { return parts.first == parts.second; });
+}
+
+bool has_states(const Manifest& manifest) {
+  return std::ranges::any_of(manifest.files, [](const auto& file) {
+    return file.first.starts_with(kOptimizerStem) && file.first.ends_with(".safetensors");
   });
+}
+
+// Lines about what has only the name of a checkpoint in this store.
+std::string strangers_text(const std::string& directory, const Stores& stores) {
+  std::string lines;
+  const std::string host = stores.all.size() > 1 ? cat("host ", stores.all[stores.mine].host, ": ") : "";
+  for (const auto& path : strangers_in(directory))
+    lines += cat(host, path.string(), " is skipped: it has no ", kManifestFile,
+                 ", so it was not saved by shardline or is damaged\n");
+  return lines;
+}
+
+}  // namespace
+
+NewestCheckpoint complete_newest_checkpoint(const std::string& directory, const Stores& stores, Communicator& world,
+                                            bool needs_states, const LongWork::Show& show) {
+  const NamesOfSteps names = gather_names(directory, stores, world);
+  const int64_t newest = gather_newest(directory, stores, world);
+  NewestCheckpoint found{.path = {}, .skipped = {}, .has_some = !names.empty()};
+  found.first_was_cut_off = found.has_some && newest < 0 &&
+                            std::ranges::all_of(names, [](const auto& of_step) { return lacks_parts(of_step.second); });
+  const std::string strangers = stores.leads(world.rank()) ? strangers_text(directory, stores) : "";
+  for (const auto& [step, of_step] : names) {
+    const std::string path = file_in(directory, checkpoint_name(step));
+    const auto gaps = complete_checkpoint(path, stores, world, show);
+    if (gaps.empty() && needs_states && !has_states(read_manifest(path))) {
+      found.skipped.push_back(path + " is skipped: without the optimizer's state, no run can continue from it");
+      continue;
+    }
+    if (gaps.empty()) {
+      found.path = path;
+      break;
+    }
+    const char* problem = " is damaged and skipped: ";
+    if (lacks_parts(of_step))
+      problem = step > newest ? " is skipped, because the job ended before all hosts had it: "
+                              : " is incomplete and skipped: ";
+    found.skipped.push_back(
+        cat(path, problem, gaps.front(), gaps.size() > 1 ? cat(" (and ", gaps.size() - 1, " more)") : ""));
+  }
+  for (auto& line : gather_lines(world, strangers)) found.skipped.push_back(std::move(line));
+  return found;
 }
 
 }  // namespace shardline

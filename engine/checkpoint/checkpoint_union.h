@@ -73,15 +73,18 @@ class CheckpointUnion {
 std::vector<std::string> complete_checkpoint(const std::string& path, const Stores& stores, Communicator& world,
                                              const LongWork::Show& show = {});
 
-// Collective over `world`: the newest checkpoint of which the stores have every piece; it becomes complete in every
-// store. directory: on each rank that of its store. `skipped` gets a line for each one with gaps. Returns its path;
-// unset if there is none.
-std::optional<std::string> complete_newest_checkpoint(const std::string& directory, const Stores& stores,
-                                                      Communicator& world, std::vector<std::string>& skipped,
-                                                      const LongWork::Show& show = {});
-
-// Collective over `world`. Whether the first save there was cut off before all stores had published their parts: no
-// store has named a newest checkpoint yet, and of each checkpoint there are some of the parts, not all.
-bool first_save_was_cut_off(const std::string& directory, const Stores& stores, Communicator& world);
+struct NewestCheckpoint {
+  std::optional<std::string> path;   // unset: there is none of which the stores have every piece
+  std::vector<std::string> skipped;  // a line for each one with gaps, the newest first, then for what has only the name
+  bool has_some = false;             // checkpoints or parts, with gaps or without
+  // The first save there was cut off before all stores had published their parts: no store has named a newest
+  // checkpoint yet, and of each checkpoint there are some of the parts, not all.
+  bool first_was_cut_off = false;
+};
+// Collective over `world`: finds the newest checkpoint of which the stores have every piece; it becomes complete in
+// every store. directory: on each rank that of its store. needs_states: those without an optimizer's state are skipped.
+// The result is the same on all ranks.
+NewestCheckpoint complete_newest_checkpoint(const std::string& directory, const Stores& stores, Communicator& world,
+                                            bool needs_states = false, const LongWork::Show& show = {});
 
 }  // namespace shardline

@@ -40,6 +40,7 @@ class CheckpointContents {
   const std::vector<const FileLayout::File*>& files() const { return files_; }  // the model's first
   std::vector<std::pair<std::string, std::string>> indexes() const;             // names and texts of index files
   int64_t total_bytes() const;                                                  // of all files
+  bool has_states() const { return layouts_.size() > 1; }                       // of the optimizer
   const std::vector<CheckpointTensor>& tensors() const { return tensors_; }     // in the order of their bytes
   size_t number(const std::string& tensor) const { return numbers_.at(tensor); }
 

@@ -39,7 +39,7 @@ json curve_settings(const Config& config, const CurveFacts& facts) {
   // The two are the same AdamW.
   if (t.optim == Optim::adamw_torch) settings["/training/optim"] = word_of(Optim::adamw_torch_fused);
   if (t.dataloader_drop_last) settings["/training/gradient_accumulation_steps"] = facts.loader_batches;
-  if (t.lr_scheduler_type != RateSchedule::constant) settings["/training (steps in all)"] = facts.total_steps;
+  if (t.lr_scheduler_type != RateSchedule::constant) settings["/training (total steps)"] = facts.total_steps;
   return settings;
 }
 

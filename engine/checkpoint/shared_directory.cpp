@@ -54,10 +54,10 @@ void require_shared_directory(const std::string& directory, Communicator& world,
   std::string failures;
   for (const auto& [host, ranks] : ranks_of_host)
     failures += cat("\n  host ", host, " (rank ", ranks, "): ", reason_of_host[host]);
-  throw RunError(cat("/output_dir: ", directory,
-                     " is not the same directory for all ranks that write the model. Rank 0 on ", hosts.front(),
-                     " created a file there that others cannot open:", failures,
-                     "\nuse a directory on a file system that all these hosts share, writable on each of them"));
+  throw AllRanks<RunError>(
+      cat("/output_dir: ", directory, " is not the same directory for all ranks that write the model. Rank 0 on ",
+          hosts.front(), " created a file there that others cannot open:", failures,
+          "\nuse a directory on a file system that all these hosts share, writable on each of them"));
 }
 
 }  // namespace shardline

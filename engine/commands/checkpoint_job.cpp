@@ -25,8 +25,8 @@ std::vector<std::string> checkpoints_at(const std::string& path) {
   const auto places = checkpoints_in(path);
   if (places.empty())
     throw ConfigError(cat(path,
-                          " is neither a checkpoint nor a directory with checkpoints; name OUTPUT_DIR or "
-                          "OUTPUT_DIR/checkpoint-STEP"));
+                          " is neither a checkpoint nor a directory with checkpoints; name a checkpoint, or the "
+                          "output_dir or checkpoint_dir of a run that has saved one"));
   std::vector<std::string> newest;
   for (const auto& place : places)
     if (place.step == places.front().step) newest.push_back(place.path.string());

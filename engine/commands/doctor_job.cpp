@@ -4,6 +4,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <thread>
+#include <utility>
 
 #include "core/error.h"
 #include "core/flight/flight_ring.h"
@@ -19,7 +20,8 @@ namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 
 constexpr int kEveryRank = 1 << 20;
-constexpr auto kRecent = 2s;  // of signs of life, which come several times a second
+// Signs of life come several times a second, but the clock of the host that wrote them may be wrong.
+constexpr auto kRecent = 5min;
 
 bool is_locked(const std::string& output_dir) {
   try {
@@ -36,12 +38,18 @@ int64_t last_beat(const JobRecords& job) {
   return last;
 }
 
+// Whether all ranks have written down how they ended.
+bool has_ended(const JobRecords& job) {
+  return std::cmp_equal(job.ranks.size(), job.world_size) &&
+         std::ranges::all_of(job.ranks, [](const auto& rank) { return rank.second.state.end != FlightEnd::none; });
+}
+
 // The lock of the first rank says that the job runs, as far as this host sees it. Elsewhere signs of life arrive.
 JobRecords job_in(const std::string& output_dir, const fs::path& folder) {
   if (is_locked(output_dir)) return read_job_records(folder, /*runs=*/true);
   JobRecords job = read_job_records(folder, /*runs=*/false);
   const std::chrono::nanoseconds now = std::chrono::system_clock::now().time_since_epoch();
-  if (last_beat(job) == 0 || now - std::chrono::nanoseconds(last_beat(job)) > kRecent) return job;
+  if (last_beat(job) == 0 || now - std::chrono::nanoseconds(last_beat(job)) > kRecent || has_ended(job)) return job;
   std::this_thread::sleep_for(std::chrono::milliseconds(2 * kFlightBeatMilliseconds));
   return read_job_records(folder, last_beat(read_job_records(folder, false)) > last_beat(job));
 }

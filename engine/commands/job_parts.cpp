@@ -31,8 +31,8 @@ void require_equal(Communicator& world, const std::string& what, const std::stri
     if (const auto cut = all[rank].find('\n'); all[rank].substr(cut + 1) != all[0].substr(all[0].find('\n') + 1))
       different += cat(" rank ", rank, " on ", all[rank].substr(0, cut), ";");
   if (!different.empty())
-    throw RunError(cat("the ranks do not have the same ", what, "; different from rank 0:", different,
-                       " copy the same files to all hosts"));
+    throw AllRanks<RunError>(cat("the ranks do not have the same ", what, "; different from rank 0:", different,
+                                 " copy the same files to all hosts"));
 }
 
 namespace {

@@ -30,6 +30,13 @@ std::string no_checkpoint(const std::string& directory) {
              " has no checkpoint; use \"auto\" to start from the beginning in this case, or name a checkpoint");
 }
 
+std::string no_usable(const std::string& directory, const NewestCheckpoint& found) {
+  return cat(directory,
+             found.has_some ? " has checkpoints, but none from which the run can continue: "
+                            : " has no checkpoint that shardline has saved: ",
+             found.skipped.front());
+}
+
 // The checkpoint that a path names, or a part of it.
 std::string named_checkpoint(const std::string& path) {
   const std::string name = fs::path(path).has_filename() ? path : fs::path(path).parent_path().string();
@@ -52,14 +59,14 @@ std::string no_checkpoint_at(const std::string& path, const std::string& directo
 void complete_named(const std::string& path, const Config& config, const Stores& stores, Communicator& world) {
   bool is_there = false;
   for (const auto& places : gather_strings(world, cat(places_of(path).size()))) is_there |= places != "0";
-  if (!is_there) throw ConfigError(no_checkpoint_at(path, checkpoint_directory(config)));
+  if (!is_there) throw AllRanks<ConfigError>(no_checkpoint_at(path, checkpoint_directory(config)));
   const std::string directory = fs::path(path).parent_path().string();
   const bool is_known = directory == fs::path(checkpoint_directory(config));
   std::string lines;
   for (const auto& line :
        complete_checkpoint(path, is_known ? stores : find_stores(directory.empty() ? "." : directory, world), world))
     lines += "\n  " + line;
-  if (!lines.empty()) throw DataError(cat(path, " is damaged; resume from another checkpoint:", lines));
+  if (!lines.empty()) throw AllRanks<DataError>(cat(path, " is damaged; resume from another checkpoint:", lines));
 }
 
 // Files of a checkpoint that do not change during a run.
@@ -82,7 +89,8 @@ void check_resume(const Config& config) {
     throw ConfigError(no_checkpoint_at(source.path, checkpoint_directory(config)));
 }
 
-std::optional<ResumePoint> find_resume_point(const Config& config, const Stores& stores, RankContext& context) {
+std::optional<ResumePoint> find_resume_point(const Config& config, const ModelSpec& spec, const Stores& stores,
+                                             RankContext& context) {
   const ResumeSource source = resume_source(config);
   if (source.kind == ResumeSource::Kind::fresh) return {};
   std::optional<std::string> path;
@@ -91,23 +99,26 @@ std::optional<ResumePoint> find_resume_point(const Config& config, const Stores&
     complete_named(*path, config, stores, *context.world);
   } else {
     const std::string directory = checkpoint_directory(config);
-    std::vector<std::string> skipped;
-    path = complete_newest_checkpoint(directory, stores, *context.world, skipped);
+    const CheckpointContents wanted(spec, number_types(config).exact, optimizer_options(config.training));
+    const NewestCheckpoint found =
+        complete_newest_checkpoint(directory, stores, *context.world, /*needs_states=*/wanted.has_states());
+    path = found.path;
     if (context.out)
-      for (const auto& line : skipped) *context.out << "warning: " << line << std::endl;
+      for (const auto& line : found.skipped) *context.out << "warning: " << line << std::endl;
     if (!path && source.kind == ResumeSource::Kind::newest)
-      throw ConfigError(skipped.empty() ? no_checkpoint(directory)
-                                        : cat("/training/resume_from_checkpoint: ", directory,
-                                              " has no intact checkpoint: ", skipped.front()));
-    if (!path && !skipped.empty()) {
-      if (!first_save_was_cut_off(directory, stores, *context.world))
-        throw DataError(cat(directory, " has checkpoints, but none is intact: ", skipped.front(),
-                            "; to start from the beginning, remove them or use another output_dir"));
+      throw AllRanks<ConfigError>(found.skipped.empty()
+                                      ? no_checkpoint(directory)
+                                      : cat("/training/resume_from_checkpoint: ", no_usable(directory, found)));
+    if (!path && !found.skipped.empty()) {
+      if (!found.first_was_cut_off)
+        throw AllRanks<DataError>(cat(no_usable(directory, found), "; to start from the beginning, move ",
+                                      found.skipped.size() == 1 ? "it" : "them",
+                                      " elsewhere or use another directory"));
       if (context.out)
         *context.out << "note: starts from the beginning: an earlier attempt ended before its first checkpoint in "
                      << directory << " was complete on all hosts" << std::endl;
     }
-    if (!path && skipped.empty() && context.out)
+    if (!path && found.skipped.empty() && context.out)
       *context.out << "note: " << directory << " has no checkpoint, so the run starts with step 1" << std::endl;
   }
   if (!path) return {};
@@ -122,7 +133,7 @@ RunCheckpoints::RunCheckpoints(const RunCheckpointsParts& parts, RunRecords& rec
   try {
     check_evaluated_saves(training, parts.total_steps);  // a share of the steps is known only now
   } catch (const ConfigError& error) {
-    throw ConfigError(cat("/training/load_best_model_at_end: ", error.what()));
+    throw AllRanks<ConfigError>(cat("/training/load_best_model_at_end: ", error.what()));
   }
   curve_ = curve_settings(config, {.global_batch = layout.global_batch(),
                                    .loader_batches = layout.loader_batches,
@@ -178,11 +189,11 @@ void RunCheckpoints::check_curve(const ResumePoint& point) const {
     return point.state.curve.contains(key) && point.state.curve.at(key) != curve_.at(key);
   };
   if (differs("/training/optim"))
-    throw ConfigError(cat("/training/optim: ", point.path, " has the state of another optimizer:\n", differences,
-                          "\nchange it back, or start a new run from the weights by setting model.path to ",
-                          point.path));
+    throw AllRanks<ConfigError>(
+        cat("/training/optim: ", point.path, " has the state of another optimizer:\n", differences,
+            "\nchange it back, or start a new run from the weights by setting model.path to ", point.path));
   if (!parts_.config.training.resume_with_changes)
-    throw ConfigError(
+    throw AllRanks<ConfigError>(
         cat("/training/resume_from_checkpoint: the run would not continue the loss curve of ", point.path,
             ", because these settings differ:\n", differences,
             "\nchange them back, or set training.resume_with_changes to true to continue with the new ones"));
@@ -328,10 +339,12 @@ void RunCheckpoints::report() {
     records_.note(cat("saved ", file_in(checkpoint_directory(parts_.config), checkpoint_name(reported_))));
     tell_launcher(News::saved);
   }
-  const std::string failure = saver_->take_failure();
-  if (!failure.empty())
-    records_.attempt(
-        "checkpoints", [&] { throw RunError(failure); }, RunRecords::Shown::each);
+  if (const std::string failure = saver_->take_failure(); !failure.empty()) note_failure(failure);
+}
+
+void RunCheckpoints::note_failure(const std::string& failure) {
+  records_.attempt(
+      "checkpoints", [&] { throw RunError(failure); }, RunRecords::Shown::each);
 }
 
 void RunCheckpoints::proceed() {
@@ -353,7 +366,8 @@ std::string RunCheckpoints::save_now() {
   start_saver();
   saver_->finish(records_.show("bytes of the checkpoint written"));
   const std::string failure = broadcast_string(*parts_.context.world, saver_->take_failure(), 0);
-  if (!is_saved(state_.step)) throw RunError(failure.empty() ? path + " was not saved" : failure);
+  if (!is_saved(state_.step)) throw AllRanks<RunError>(failure.empty() ? path + " was not saved" : failure);
+  if (!failure.empty() && parts_.context.first()) note_failure(failure);
   return path;
 }
 

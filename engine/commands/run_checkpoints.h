@@ -23,7 +23,8 @@ struct ResumePoint {
 // Collective over the world. Unset if the run starts from the beginning. Throws ConfigError if training asks for a
 // checkpoint and there is none, DataError if the one that it names is damaged. Damaged ones that are skipped are
 // reported to context.out. stores: of the directory of checkpoints.
-std::optional<ResumePoint> find_resume_point(const Config& config, const Stores& stores, RankContext& context);
+std::optional<ResumePoint> find_resume_point(const Config& config, const ModelSpec& spec, const Stores& stores,
+                                             RankContext& context);
 
 // Checks that need no ranks: ConfigError if the config asks for a checkpoint that does not exist. With several hosts,
 // it may be on another one.
@@ -79,6 +80,7 @@ class RunCheckpoints {
   void start();
   void start_saver();
   void report();
+  void note_failure(const std::string& failure);
   void keep_best_of(const TrainerState& before);
   void settle_candidate();
   bool is_saved(int64_t step) const;

@@ -117,6 +117,8 @@ std::string saved_before_stop(RunCheckpoints& checkpoints, const std::string& st
     return checkpoints.save_now();
   } catch (const DistributedError&) {  // what another rank has done is a reason of its own
     throw;
+  } catch (const AllRanks<RunError>& error) {
+    throw AllRanks<RunError>(cat(stop, ", but: ", error.what()));
   } catch (const RunError& error) {
     throw RunError(cat(stop, ", but: ", error.what()));
   }
@@ -196,7 +198,7 @@ void train(const Config& config, RankContext& context, JobParts& parts) {
   const bool leads_other_store =
       stores.leads(context.world->rank()) && stores.all[stores.mine].obstacle.empty() && !context.first();
   if (leads_other_store) locks.push_back(lock_checkpoint_directory(config));
-  const std::optional<ResumePoint> point = find_resume_point(config, stores, context);
+  const std::optional<ResumePoint> point = find_resume_point(config, parts.model.spec, stores, context);
   const auto resumed = point && continues_in_place(config) ? std::optional(point->state.step) : std::nullopt;
   ModelSaver saver(config.output_dir, parts.model, number_types(config).exact, tokenizer_source(config), parts.groups);
   keep_flight_records(config, context, parts.plan.layout.mesh());
@@ -250,34 +252,22 @@ void train(const Config& config, RankContext& context, JobParts& parts) {
 
   checkpoints.prepare();
 
-  context.world->barrier({.what = "everything that can refuse the run"});
-  if (leads_other_store) set_aside_checkpoints(config, resumed);
-  if (context.out) {
-    if (const int superseded = replace_earlier_run(config, resumed))
-      *context.out << "note: renamed " << superseded << (superseded == 1 ? " checkpoint" : " checkpoints") << " in "
-                   << checkpoint_directory(config)
-                   << " that this run does not continue to *.superseded; remove what you do not need\n";
-    if (const auto earlier = previous_model(config); fs::exists(earlier))
-      *context.out << "note: the earlier model is kept in " << earlier.string() << " until the new one is saved\n";
-    write_file(config.output_dir + "/config.resolved.json", resolved_config);
-    write_file(config.output_dir + "/plan.json", json_text(plan));
-    write_schedule_picture(parts.plan, config.output_dir + "/schedule.svg");
-    sync_directory(config.output_dir);  // records without this config would not be known as those of this run
-  }
-  records.open(config);
-  StepTimelines timelines(config, parts.plan, context, records);
+  const int64_t first = checkpoints.first_step();
   double epoch = point ? point->state.epoch : 0;
-  const auto evaluate = [&](int64_t step) {
-    const LossTerm loss = trainer.evaluate(*data.validation, data.validation->steps_per_epoch());
-    const auto metrics = evaluation_metrics(loss, step, epoch);
-    records.evaluation(metrics);
-    checkpoints.observe(metrics);
+  const auto evaluated = [&](int64_t step) {
+    return evaluation_metrics(trainer.evaluate(*data.validation, data.validation->steps_per_epoch()), step, epoch);
   };
-  forget_earlier_flight_records(config, context);
+  std::optional<EvaluationMetrics> at_start;
+  if (data.validation && config.training.eval_on_start && first == 1) at_start = evaluated(0);
+
+  // A signal that comes before this barrier ends the run at once, one that comes later is heard after it. From the end
+  // of end_if_asked(0) on, nothing but a failure keeps the run from its first step, so it may replace an earlier one.
   enter_phase(RunPhase::training);
+  context.world->barrier({.what = "everything that can refuse the run"});
   const auto end_if_asked = [&](int64_t step) {
     const auto limit = config.training.max_run_seconds;
-    const bool late = limit && std::chrono::steady_clock::now() - start >= std::chrono::seconds(*limit);
+    // A run whose time is short trains a step nevertheless, so that runs that continue each other reach their end.
+    const bool late = step > 0 && limit && std::chrono::steady_clock::now() - start >= std::chrono::seconds(*limit);
     const StepFlags flags = agree(*context.world, {.signal = stop_signal(),
                                                    .out_of_time = context.first() && late,
                                                    .stop_file = context.first() && is_asked_by_file(config),
@@ -292,20 +282,46 @@ void train(const Config& config, RankContext& context, JobParts& parts) {
       remove_stop_file(config);
     }
     records.finish();
-    if (step == 0) throw Interrupted(cat("stopped by ", why, " before the first step; there is nothing to save"));
+    if (step == 0)
+      throw AllRanks<Interrupted>(cat("stopped by ", why, " before the first step; there is nothing to save"));
     const std::string stop = cat("stopped by ", why, " after step ", step, " of ", steps);
     const std::string path = saved_before_stop(checkpoints, stop);
     const auto gaps = records.gaps();
     throw StoppedAfterSaving(cat(stop, " and saved ", path, gaps.empty() ? "" : cat("; ", gaps), "\nto continue:\n  ",
                                  resuming_command(path)));
   };
+  end_if_asked(0);
+  // First the checkpoints, on all hosts: should the run be killed here, the next one must not continue a checkpoint
+  // whose records are gone.
+  const int superseded = context.first() || leads_other_store ? set_aside_checkpoints(config, resumed) : 0;
+  context.world->barrier({.what = "checkpoints set aside"});
+  if (context.out) {
+    if (superseded > 0)
+      *context.out << "note: renamed " << superseded << (superseded == 1 ? " checkpoint" : " checkpoints") << " in "
+                   << checkpoint_directory(config)
+                   << " that this run does not continue to *.superseded; remove what you do not need\n";
+    replace_earlier_run(config, resumed);
+    if (const auto earlier = previous_model(config); fs::exists(earlier))
+      *context.out << "note: the earlier model is kept in " << earlier.string() << " until the new one is saved\n";
+    write_file(config.output_dir + "/config.resolved.json", resolved_config);
+    write_file(config.output_dir + "/plan.json", json_text(plan));
+    write_schedule_picture(parts.plan, config.output_dir + "/schedule.svg");
+    sync_directory(config.output_dir);  // records without this config would not be known as those of this run
+  }
+  records.open(config);
+  StepTimelines timelines(config, parts.plan, context, records);
+  const auto evaluate = [&](int64_t step) {
+    const auto metrics = evaluated(step);
+    records.evaluation(metrics);
+    checkpoints.observe(metrics);
+  };
+  forget_earlier_flight_records(config, context);
   const auto is_evaluated = [&](int64_t step) {
     return data.validation && evaluates_after(config, step, steps, *data.train);
   };
-  const int64_t first = checkpoints.first_step();
-  if (data.validation && config.training.eval_on_start && first == 1) {
-    evaluate(0);
-    end_if_asked(0);
+  if (at_start) {
+    records.evaluation(*at_start);
+    checkpoints.observe(*at_start);
   }
   if (context.first()) tell_launcher(News::trains);
   for (int64_t step = first; step <= steps; ++step) {
@@ -337,7 +353,7 @@ void train(const Config& config, RankContext& context, JobParts& parts) {
     checkpoints.finish();
     if (config.training.load_best_model_at_end) {
       if (const auto best = checkpoints.best_checkpoint(); !best.empty()) {
-        if (fs::path(best).filename() != checkpoint_name(steps)) {
+        if (fs::path(best).filename() != checkpoint_name(std::max(first - 1, steps))) {  // that of the present weights
           load_checkpoint_parameters(best, parts, trainer.parameters(), show);
           save_model();
         }

@@ -46,6 +46,19 @@ std::vector<std::string> settings_on_hosts(const Config& config, const std::vect
                         config.smp.microbatches, " microbatches x at least ", least, " accumulation steps"));
 }
 
+void check_same_samples(const Config& all, const Config& fewer) {
+  if (!all.training.dataloader_drop_last) return;
+  const auto loader_batch = [](const Config& config) {
+    const Layout layout = resolve_sizes(config, configured_world_size(config));
+    return layout.global_batch() / layout.loader_batches;
+  };
+  const int64_t before = loader_batch(all), now = loader_batch(fewer);
+  if (before != now)
+    throw ConfigError(cat("training.dataloader_drop_last would leave out other samples, because batches of the data ",
+                          "loader would have ", now, " samples instead of ", before,
+                          "; a run with training.global_batch_size ", now, " can continue on fewer hosts"));
+}
+
 FewerHosts choose_hosts(const std::vector<std::string>& answering,
                         const std::function<std::vector<std::string>(const std::vector<std::string>& hosts)>& settings,
                         const std::function<void(const std::vector<std::string>& settings)>& check) {

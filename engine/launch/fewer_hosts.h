@@ -13,6 +13,9 @@ namespace shardline {
 // config: of the run on all its hosts.
 std::vector<std::string> settings_on_hosts(const Config& config, const std::vector<std::string>& hosts);
 
+// Throws ConfigError if an epoch of `fewer`, the run on some of the hosts of `all`, would have other samples.
+void check_same_samples(const Config& all, const Config& fewer);
+
 struct FewerHosts {
   std::vector<std::string> hosts, settings;
   std::string why_not_more;  // why a larger number of hosts is not used, a clause for each; empty if all are used

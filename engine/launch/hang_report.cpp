@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
 #include <ostream>
 #include <thread>
@@ -52,15 +53,14 @@ fs::path own_folder() {
 
 }  // namespace
 
-std::string report_of_ended_job(const std::string& output_dir, std::chrono::system_clock::time_point began,
+std::string report_of_ended_job(const std::string& output_dir, const std::set<std::string>& before,
                                 const std::optional<RankMessages::Killed>& killed) {
   const fs::path folder = flight_folder(output_dir);
   std::error_code error;
   if (!fs::is_directory(folder, error)) return "";
   return or_note([&]() -> std::string {
     JobRecords job = read_job_records(folder, /*runs=*/false);
-    if (job.opened_ns < std::chrono::duration_cast<std::chrono::nanoseconds>(began.time_since_epoch()).count())
-      return "";
+    if (before.contains(job.job)) return "";
     if (killed) {
       job.killed = {killed->rank, killed->how};
       write_killed(folder, job.job, *job.killed);

@@ -2,17 +2,17 @@
 // return "" if the records add nothing to the errors of the ranks. They do not throw, because the job's own errors are
 // more important.
 #pragma once
-#include <chrono>
 #include <iosfwd>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "engine/launch/rank_messages.h"
 
 namespace shardline {
 
-// For the launcher, which started the ranks at `began`. Records that an earlier run has left are ignored.
-std::string report_of_ended_job(const std::string& output_dir, std::chrono::system_clock::time_point began,
+// For the launcher. before: the jobs in the records when it started the ranks, which are those of earlier runs.
+std::string report_of_ended_job(const std::string& output_dir, const std::set<std::string>& before,
                                 const std::optional<RankMessages::Killed>& killed);
 
 // For ranks that were threads of this process.

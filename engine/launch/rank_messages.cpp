@@ -8,8 +8,9 @@
 
 namespace shardline {
 
-std::string rank_error(int rank, const std::string& reason) {
-  return cat("error: rank ", rank, ": ", std::regex_replace(reason, std::regex("\n(?!  )"), "\n  "), "\n");
+std::string rank_error(std::optional<int> rank, const std::string& reason) {
+  return cat("error: ", rank ? cat("rank ", *rank) : "all ranks", ": ",
+             std::regex_replace(reason, std::regex("\n(?!  )"), "\n  "), "\n");
 }
 
 void RankMessages::add(const std::string& bytes) {
@@ -20,7 +21,7 @@ void RankMessages::add(const std::string& bytes) {
 }
 
 void RankMessages::add_line(const std::string& line) {
-  static const std::regex error("error: rank (\\d+): (.*)");
+  static const std::regex error("error: (?:rank (\\d+)|all ranks): (.*)");
   if (line.size() > 60 && line.find_first_not_of('-') == std::string::npos) {  // mpirun's frame
     in_notice_ = !in_notice_;
     continues_ = false;
@@ -29,7 +30,7 @@ void RankMessages::add_line(const std::string& line) {
   static const std::regex aside(R"(mpirun: Forwarding signal.*|\[\S+:\d+\] (\d+ more process|Set MCA parameter).*)");
   if (std::regex_match(line, aside)) return;
   if (std::smatch match; std::regex_match(line, match, error)) {
-    failures_.push_back({std::stoi(match[1]), match[2]});
+    failures_.push_back({match[1].matched ? std::optional(std::stoi(match[1])) : std::nullopt, match[2]});
     continues_ = true;
   } else if (continues_ && line.starts_with("  ")) {
     failures_.back().reason += "\n" + line;
@@ -59,7 +60,7 @@ std::string RankMessages::failure(int exit_code, bool stopped, const std::string
   for (const auto& [rank, reason] : failures_) {
     if (std::find(said.begin(), said.end(), reason) != said.end()) continue;
     said.push_back(reason);
-    text += stopped ? cat("error: ", reason, "\n") : rank_error(rank, reason);
+    text += stopped || !rank ? cat("error: ", reason, "\n") : rank_error(rank, reason);
   }
   if (stopped) {
     if (failures_.empty()) text += "error: stopped by a signal\n";

@@ -11,8 +11,8 @@
 namespace shardline {
 
 // "error: rank 3: <reason>", with further lines of the reason indented: how a failing rank reports its error to users
-// and to RankMessages.
-std::string rank_error(int rank, const std::string& reason);
+// and to RankMessages. Without a rank, "error: all ranks: <reason>": all of them report it.
+std::string rank_error(std::optional<int> rank, const std::string& reason);
 
 // Passes lines on to `log` as they arrive, except the errors of ranks, their news and mpirun's own notices.
 class RankMessages {
@@ -30,14 +30,15 @@ class RankMessages {
   };
   std::optional<Killed> killed_rank() const;
 
-  // The lines that report the end of a failed job. Errors of several ranks are reported once; a rank that a signal
-  // killed comes last. stopped: the user asked for the end, and no rank is to blame. explanation: last lines that say
-  // more than mpirun does. Its notices are shown if there is nothing better. Empty if an error was passed on already.
+  // The lines that report the end of a failed job. Errors of several ranks are reported once, and those of all ranks
+  // without a rank; a rank that a signal killed comes last. stopped: the user asked for the end, and no rank is to
+  // blame. explanation: last lines that say more than mpirun does. Its notices are shown if there is nothing better.
+  // Empty if an error was passed on already.
   std::string failure(int exit_code, bool stopped, const std::string& explanation = "");
 
  private:
   struct Failure {
-    int rank;
+    std::optional<int> rank;  // unset: all ranks
     std::string reason;
   };
   void add_line(const std::string& line);

@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
+#include <optional>
+#include <set>
 
 #include "core/comm/communicator_base.h"
 #include "core/comm/mpi_communicator.h"
@@ -15,6 +17,7 @@
 #include "engine/launch/fewer_hosts.h"
 #include "engine/launch/hang_report.h"
 #include "engine/launch/rank_messages.h"
+#include "engine/observe/doctor/job_records.h"
 #include "engine/run/launcher_news.h"
 #include "engine/run/ranks.h"
 #include "engine/run/stop.h"
@@ -34,6 +37,17 @@ void set_environment_of_ranks() {
     setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 0);
     setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 0);
   }
+}
+
+// The rank that messages about the exception that is being handled name; unset if it is one of all ranks.
+std::optional<int> rank_to_name() {
+  try {
+    if (std::current_exception()) throw;
+  } catch (const OfAllRanks&) {
+    return {};
+  } catch (...) {
+  }
+  return current_rank();
 }
 
 // After an attempt to start ranks.
@@ -57,9 +71,10 @@ MpirunEnd run_ranks_of(const Config& config, const std::vector<std::string>& arg
   for (const auto& word : command) log << ' ' << shell_quoted(word);
   log << std::endl;
   set_environment_of_ranks();
-  const auto began = std::chrono::system_clock::now();
-  MpirunEnd end = run_mpirun(command, std::chrono::seconds(config.mpi.host_timeout), start_limit(config), log,
-                             [&](const auto& killed) { return report_of_ended_job(config.output_dir, began, killed); });
+  const std::set<std::string> before = recorded_jobs(flight_folder(config.output_dir));
+  MpirunEnd end =
+      run_mpirun(command, std::chrono::seconds(config.mpi.host_timeout), start_limit(config), log,
+                 [&](const auto& killed) { return report_of_ended_job(config.output_dir, before, killed); });
   if (end.out_of_time) end.failure += missing_hosts(config);
   return end;
 }
@@ -99,7 +114,7 @@ Console console_of_job() {
 void end_job_with_message_of_failed_rank() {
   set_mpi_abort_handler([](const std::string& reason) {
     flight_ring().end_rank(current_rank(), FlightEnd::gave_up, reason);  // unless the rank has said more
-    std::cerr << rank_error(current_rank(), reason) << std::flush;
+    std::cerr << rank_error(rank_to_name(), reason) << std::flush;
     if (!has_launcher()) report_failing_rank(std::cerr);  // otherwise the launcher makes the report
     try {
       if (std::current_exception()) throw;

@@ -17,11 +17,9 @@ constexpr std::array kStopSignals = {SIGINT, SIGTERM, SIGUSR1, SIGHUP};
 
 const char* words = "";
 
-// Records the request. Whether it ends the process at once: nothing is lost by that, or it is the second one. A rank
-// may get the first one twice, from a batch system and from its launcher, and leaves the second one to the launcher.
-// mpirun's SIGUSR1 is repeated by the launcher.
-bool ends_at_once(int signal) {
-  const bool again = request_stop(signal) && signal != SIGUSR1 && !has_launcher();
+// Records the request. Whether it ends the process at once: nothing is lost by that, or it is the second one.
+bool ends_at_once(int signal, bool may_be_second) {
+  const bool again = request_stop(signal) && may_be_second;
   return again || run_phase() == RunPhase::preparing;
 }
 
@@ -38,7 +36,7 @@ const char* words_now() {
 }
 
 void on_signal(int signal, siginfo_t*, void*) {
-  if (!ends_at_once(signal)) return;
+  if (!ends_at_once(signal, /*may_be_second=*/true)) return;
   const char* text = words_now();
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, text, std::strlen(text));
   ::_exit(1);
@@ -46,7 +44,9 @@ void on_signal(int signal, siginfo_t*, void*) {
 
 // The last line should be that of the rank that failed, not of those that mpirun, its parent, ends afterwards.
 void on_signal_of_mpirun(int signal, siginfo_t* from, void*) {
-  if (!ends_at_once(signal)) return;
+  // A rank may get the first one twice, from a batch system and from mpirun, which passes SIGUSR1 on. It leaves the
+  // second one to its launcher, which repeats the first.
+  if (!ends_at_once(signal, /*may_be_second=*/signal != SIGUSR1 && !has_launcher())) return;
   if (from->si_pid != ::getppid()) tell_launcher(News::stops);
   ::_exit(1);
 }

@@ -32,6 +32,15 @@ using Clock = std::chrono::steady_clock;
 
 constexpr auto kPause = 5s;  // between two questions to hosts that do not answer
 
+// None if the directory cannot be read: why the ranks have ended is more important.
+std::vector<CheckpointPlace> checkpoints_seen(const std::string& directory) {
+  try {
+    return checkpoints_in(directory);
+  } catch (const RunError&) {
+    return {};
+  }
+}
+
 // Tells checkpoints that this job has saved from those that were there before, as far as this host sees them.
 class SavedCheckpoints {
  public:
@@ -40,7 +49,7 @@ class SavedCheckpoints {
   // Whether complete checkpoints have appeared since the last call.
   bool has_new() {
     std::set<Identity> now;
-    for (const auto& place : checkpoints_in(directory_)) {
+    for (const auto& place : checkpoints_seen(directory_)) {
       if (checkpoint_of_part(place.path)) continue;  // other hosts may not have the other parts
       struct stat status = {};
       if (::stat((place.path / kManifestFile).c_str(), &status) == 0)
@@ -110,7 +119,7 @@ class Attempts {
   bool continues() const {
     const auto source = resume_source(config_).kind;
     return has_saved_ || source == ResumeSource::Kind::newest ||
-           (source == ResumeSource::Kind::newest_or_fresh && !checkpoints_in(checkpoint_directory(config_)).empty());
+           (source == ResumeSource::Kind::newest_or_fresh && !checkpoints_seen(checkpoint_directory(config_)).empty());
   }
 
   bool can_continue() const { return continues() || resume_source(config_).kind == ResumeSource::Kind::path; }
@@ -172,6 +181,7 @@ class Attempts {
     const auto check = [&](std::vector<std::string> changes) {
       for (const auto& setting : settings_to_continue()) changes.push_back(setting);
       job = jobs_.with(changes);
+      check_same_samples(config_, job.config);
     };
     const FewerHosts chosen = choose_hosts(answering, settings, check);
     log_ << "continuing without " << host_list(missing) << ", on " << host_list(chosen.hosts)
@@ -229,7 +239,7 @@ class Attempts {
   // After a failure: what is lost, and how to go on from the rest.
   std::string how_to_continue() const {
     if (std::filesystem::exists(std::filesystem::path(config_.output_dir) / "config.json")) return "";  // its model
-    const auto places = checkpoints_in(checkpoint_directory(config_));
+    const auto places = checkpoints_seen(checkpoint_directory(config_));
     const std::string newest = continues() && !places.empty() ? places.front().path.string() : "";
     if (newest.empty()) return stop_requests() > 1 ? "no checkpoint was saved\n" : "";
     // A host that has only a part of it does not know whether others have the rest.

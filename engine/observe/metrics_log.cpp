@@ -45,6 +45,8 @@ void keep_metrics_until(const std::string& path, int64_t step) {
     if (record.is_object() && record.contains("step") && record["step"].is_number() && record["step"] <= step)
       kept += line + "\n";
   }
+  if (file.bad())
+    throw RunError(cat(path, ": cannot be read, so the steps after ", step, " cannot be removed from it"));
   write_file(path, kept);
 }
 

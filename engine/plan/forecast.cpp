@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "engine/checkpoint/contents.h"
+#include "engine/checkpoint/snapshot.h"
 #include "engine/config/config.h"
 #include "engine/observe/format.h"
 #include "engine/plan/assignment.h"
@@ -43,6 +44,14 @@ void add_totals(const Config& config, int ranks, Forecast& forecast) {
   if (cluster.spot_price) forecast.spot_cost = forecast.node_hours * *cluster.spot_price;
 }
 
+void add_snapshot(const Config& config, const ModelSpec& spec, int ranks, Forecast& forecast) {
+  const int copies = config.training.save_on_each_node ? forecast.cluster.nodes_of(ranks) : 1;
+  forecast.snapshot_bytes = 1.0 * checkpoint_bytes(config, spec) * copies / ranks;
+  // What ranks send in a round, others receive.
+  const double of_round = static_cast<double>(Snapshot::kBlocksOfRound * kBlockBytes);
+  if (ranks > 1) forecast.exchange_bytes = 2 * std::min(forecast.snapshot_bytes, of_round);
+}
+
 }  // namespace
 
 double Forecast::most_host_bytes() const {
@@ -76,7 +85,7 @@ Forecast make_forecast(const Config& config, const Machines& machines, const Pla
   const HfWriter model(config.output_dir, plan.workload.spec, plan.workload.types.exact);
   forecast.disk_bytes = model.total_bytes();
   const int ranks = plan.layout.world();
-  forecast.snapshot_bytes = 1.0 * checkpoint_bytes(config, plan.workload.spec) / ranks;
+  add_snapshot(config, plan.workload.spec, ranks, forecast);
   add_totals(config, ranks, forecast);
   return forecast;
 }

@@ -25,7 +25,9 @@ struct Forecast {
   double total_seconds = 0, node_hours = 0;
   std::optional<double> cost, spot_cost;  // unset if the cluster states no prices
   double disk_bytes = 0;                  // of the saved model
-  double snapshot_bytes = 0;              // in host memory, by rank on average: the copy of a checkpoint being written
+  // In host memory, by rank on average: the copy of a checkpoint being written, as if hosts did not share the
+  // directory, and the most that its messages between ranks need.
+  double snapshot_bytes = 0, exchange_bytes = 0;
 
   bool fits(size_t rank) const { return memory[rank].total() <= cluster.memory_bytes; }
   double most_host_bytes() const;  // that the ranks of a node have in their host's memory
@@ -42,8 +44,8 @@ Forecast make_forecast(const Config& config, const Machines& machines, const Pla
 std::string forecast_picture(const Machines& machines, const Plan& plan);
 
 // Adds a forecast's keys to those of plan_json: step_seconds, bubble_fraction, tokens_per_second, ..., and to each
-// entry of `ranks` memory_bytes and fits, and snapshot_bytes if checkpoints are saved. If anything is offloaded to host
-// memory, also `hosts` and host_bytes of ranks.
+// entry of `ranks` memory_bytes and fits, and snapshot_bytes and exchange_bytes if checkpoints are saved. If anything
+// is offloaded to host memory, also `hosts` and host_bytes of ranks.
 void add_forecast(nlohmann::json& plan, const Forecast& forecast);
 std::string forecast_text(const Forecast& forecast, const Plan& plan);
 

@@ -194,11 +194,11 @@ void check_host_rooms(const std::vector<MemoryRoom>& hosts, const std::vector<Me
 void check_snapshot_room(const std::vector<MemoryRoom>& hosts, const std::vector<double>& bytes) {
   const Need need = greatest_need(hosts, bytes, [](double one) { return one; });
   if (need.bytes <= need.free_bytes) return;
-  throw RunError(cat("checkpoints are copied into memory before they are written; on ", hosts[need.ranks.front()].text,
-                     " this needs ", format_bytes(need.bytes), " for ", need.ranks.size(), " rank(s), but ",
-                     format_bytes(need.free_bytes),
-                     " are available\n  to use less: training.save_only_model true, fewer ranks on this host and more "
-                     "on others, or training.save_strategy \"no\" for a run that saves its final model alone"));
+  throw AllRanks<RunError>(cat(
+      "checkpoints are copied into memory before they are written; on ", hosts[need.ranks.front()].text, " this needs ",
+      format_bytes(need.bytes), " for ", need.ranks.size(), " rank(s), but ", format_bytes(need.free_bytes),
+      " are available\n  to use less: training.save_only_model true, fewer ranks on this host and more "
+      "on others, or training.save_strategy \"no\" for a run that saves its final model alone"));
 }
 
 std::string sharing_note(const std::vector<MemoryRoom>& rooms) {

@@ -246,23 +246,38 @@ void check_earlier_checkpoints(const Config& config, const fs::path& dir) {
                         *earlier, ", or choose another output_dir to start from the beginning"));
 }
 
+// A checkpoint that was set aside may be of another curve than the records of the run.
+void check_source_elsewhere(const Config& config) {
+  const auto source = resume_source(config);
+  if (source.kind != ResumeSource::Kind::path || !is_at_or_below(source.path, checkpoint_directory(config))) return;
+  throw ConfigError(cat("/training/resume_from_checkpoint: ", source.path, " is in ", checkpoint_directory(config),
+                        " but is not one of the run's checkpoints there; to continue the run from it, rename it to ",
+                        checkpoint_directory(config), "/checkpoint-STEP; to start a new run from it, choose another ",
+                        "output_dir"));
+}
+
 void check_contents(const Config& config) {
   const fs::path dir = config.output_dir;
   std::error_code error;
-  if (config.training.checkpoint_dir && !config.training.overwrite_output_dir && !replaced_checkpoints(config).empty())
+  if (config.training.checkpoint_dir && !config.training.overwrite_output_dir &&
+      !replaced_checkpoints(config).empty()) {
+    check_source_elsewhere(config);
     throw ConfigError(cat("/training/checkpoint_dir: ", *config.training.checkpoint_dir, kHasCheckpoints));
+  }
   const auto status = fs::status(dir, error);
   if (!fs::exists(status)) return check_new_directory(dir);
   if (!fs::is_directory(status)) throw ConfigError(cat("/output_dir: ", dir.string(), " is a file; name a directory"));
   const bool is_empty = holds_nothing(dir, error);
   if (error) throw RunError(cat("/output_dir: ", dir.string(), " cannot be read: ", error.message()));
   if (!config.training.overwrite_output_dir) check_earlier_checkpoints(config, dir);
-  if (!is_empty && !config.training.overwrite_output_dir && !continues(config, dir))
+  if (!is_empty && !config.training.overwrite_output_dir && !continues(config, dir)) {
+    check_source_elsewhere(config);
     throw ConfigError(cat("/output_dir: ", dir.string(),
                           checkpoints_in(checkpoint_directory(config)).empty()
                               ? " is not empty; choose another one, or set "
                                 "training.overwrite_output_dir to true"
                               : kHasRun));
+  }
   check_sources(config, dir);
 }
 
@@ -434,12 +449,16 @@ void check_checkpoint_room(const Config& config, double bytes) {
 
 bool continues_in_place(const Config& config) {
   const auto source = resume_source(config);
-  return source.kind != ResumeSource::Kind::fresh &&
-         (source.kind != ResumeSource::Kind::path || is_at_or_below(source.path, checkpoint_directory(config)));
+  if (source.kind != ResumeSource::Kind::path) return source.kind != ResumeSource::Kind::fresh;
+  std::error_code ignored;
+  fs::path place = fs::weakly_canonical(source.path, ignored);
+  if (!place.has_filename()) place = place.parent_path();
+  const std::string name = place.filename();
+  return step_of_checkpoint(checkpoint_of_part(name).value_or(name)) &&
+         fs::equivalent(place.parent_path(), checkpoint_directory(config), ignored);
 }
 
-// Checkpoints of an earlier run, or of an attempt that continued after the step from which this run continues.
-int set_aside_checkpoints(const Config& config, std::optional<int64_t> resumed) {
+int set_aside_checkpoints(const Config& config, std::optional<int64_t> resumed) try {
   const std::string directory = checkpoint_directory(config);
   std::vector<fs::path> paths = strangers_in(directory);
   const auto places = checkpoints_in(directory);
@@ -450,21 +469,21 @@ int set_aside_checkpoints(const Config& config, std::optional<int64_t> resumed) 
   for (const auto& place : std::ranges::subrange(places.begin(), first_kept)) paths.push_back(place.path);
   for (const auto& path : paths) set_aside(path);
   return static_cast<int>(paths.size());
+} catch (const fs::filesystem_error& error) {
+  throw RunError(cat(key_of_checkpoints(config), ": earlier checkpoints cannot be set aside: ", error.what()));
 }
 
-int replace_earlier_run(const Config& config, std::optional<int64_t> resumed) try {
+void replace_earlier_run(const Config& config, std::optional<int64_t> resumed) try {
   const fs::path dir = config.output_dir, previous = previous_model(config);
   remove_entries(dir, [&](const fs::path& name) { return is_record(name) && !(resumed && is_kept_record(name)); });
   if (resumed) keep_records_until(dir, *resumed);
-  const int superseded = set_aside_checkpoints(config, resumed);
   // A run that is killed here leaves a model in two parts, which the next run puts together.
   const fs::path moving = dir / kMovingModel;
   if (fs::exists(dir / "config.json")) fs::create_directory(moving);
-  if (!fs::exists(moving)) return superseded;
+  if (!fs::exists(moving)) return;
   for (const auto& file : model_files(dir)) fs::rename(file, moving / file.filename());
   fs::remove_all(previous);
   fs::rename(moving, previous);
-  return superseded;
 } catch (const fs::filesystem_error& error) {
   throw RunError(cat("/output_dir: cannot be prepared: ", error.what()));
 }

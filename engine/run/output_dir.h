@@ -42,16 +42,16 @@ std::filesystem::path previous_model(const Config& config);
 void check_checkpoint_room(const Config& config, double bytes);
 
 // Whether checkpoints and records in the run's directories are its own: a run that starts from the beginning or from a
-// checkpoint elsewhere finds only those of other runs there.
+// checkpoint elsewhere, or from one that was set aside there, finds only those of other runs.
 bool continues_in_place(const Config& config);
 
-// Call it under the lock, once nothing can refuse the run any more. Removes records of an earlier run and moves its
-// model to previous_model(), so that a run that fails leaves nothing that looks like its result; its checkpoints are
-// set aside. resumed: the step after which the run continues its own records and checkpoints; those up to it stay.
-// Returns how many checkpoints were set aside.
-int replace_earlier_run(const Config& config, std::optional<int64_t> resumed = {});
-// Sets aside the checkpoints that the run does not continue, as replace_earlier_run does.
-int set_aside_checkpoints(const Config& config, std::optional<int64_t> resumed);
+// Call these under the lock, in this order, once nothing can refuse the run any more. resumed: the step after which the
+// run continues its own records and checkpoints; those up to it stay.
+// Sets aside checkpoints of an earlier run, or of an attempt that continued after that step. Returns how many.
+int set_aside_checkpoints(const Config& config, std::optional<int64_t> resumed = {});
+// Removes records of an earlier run and moves its model to previous_model(), so that a run that fails leaves nothing
+// that looks like its result.
+void replace_earlier_run(const Config& config, std::optional<int64_t> resumed = {});
 
 // Call it after the new model is complete.
 void remove_previous_model(const Config& config);

@@ -7,6 +7,12 @@ namespace shardline {
 LossScaler::LossScaler(const LossScaleOptions& options)
     : options_(options), state_{.scale = options.initial, .hysteresis = options.delayed_shift} {}
 
+void LossScaler::set_state(const State& state) {
+  const double own = state_.scale;
+  state_ = state;
+  if (!options_.dynamic) state_.scale = own;
+}
+
 void LossScaler::update(bool overflowed) {
   state_.skipped += overflowed;
   if (!options_.dynamic) return;

@@ -33,7 +33,8 @@ class LossScaler {
     bool operator==(const State&) const = default;
   };
   const State& state() const { return state_; }
-  void set_state(const State& state) { state_ = state; }
+  // A constant scale stays: the state may be that of a run with another one.
+  void set_state(const State& state);
 
  private:
   LossScaleOptions options_;

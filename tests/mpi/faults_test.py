@@ -64,7 +64,7 @@ class Faults(unittest.TestCase):
         code, lines, _ = self.run_job("none")
         self.assertEqual((code, [line for line in lines if line.startswith("error: ")]), (0, []), lines)
         text = subprocess.run([SHARDLINE, "doctor", self.dir], check=True, capture_output=True, text=True).stdout
-        self.assertEqual(text.splitlines()[-1], "no fault: all ranks ended in order")
+        self.assertEqual(text.splitlines()[-1], "no fault: all ranks ended normally")
 
     def test_rank_that_stops(self):
         self.check("stops", "behind", [1],

@@ -14,11 +14,7 @@ class DamagedFiles(ProgramTest):
     @classmethod
     def setUpClass(cls):
         """A good model directory, to be damaged in copies."""
-        maker = cls("make_model")
-        maker.setUp()
-        maker.make_model()
-        cls.good = maker.dir / "out"
-        cls.addClassCleanup(maker.doCleanups)
+        cls.good = cls.done_once("make_model").dir / "out"
 
     def make_model(self):
         self.train()
@@ -184,12 +180,8 @@ class DamagedCheckpoints(ProgramTest):
 
     @classmethod
     def setUpClass(cls):
-        maker = cls("train_once")
-        maker.setUp()
-        maker.train_once()
-        cls.good = maker.dir / "out"
+        cls.good = cls.done_once("train_once").dir / "out"
         cls.newest = {file.name: file.read_bytes() for file in (cls.good / "checkpoint-3").iterdir()}
-        cls.addClassCleanup(maker.doCleanups)
 
     def train_once(self):
         return self.train(training=self.TRAINING, runtime={"timeline_steps": 0})
@@ -286,7 +278,14 @@ class DamagedCheckpoints(ProgramTest):
             file = self.dir / f"out/checkpoint-{step}/model.safetensors"
             file.write_bytes(flipped(file.read_bytes(), 5000))
         self.expect(1, "train", self.config(training=self.TRAINING, runtime={"timeline_steps": 0}),
-                    says=["has checkpoints, but none is intact", "to start from the beginning"])
+                    says=["has checkpoints, but none from which the run can continue", "to start from the beginning"])
+        shutil.rmtree(self.dir / "out")
+        (self.dir / "out/checkpoint-3").mkdir(parents=True)
+        (self.dir / "out/checkpoint-3/pytorch_model.bin").write_bytes(b"of another program")
+        for source in ("auto", True):
+            result = self.run_program("train", self.config(p=2, training={"resume_from_checkpoint": source}))
+            self.assertRegex(result.last, "^error: .*out has no checkpoint that shardline has saved: "
+                                          "out/checkpoint-3 is skipped: it has no manifest.json")
 
 
 class Rights(ProgramTest):

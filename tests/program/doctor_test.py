@@ -4,7 +4,6 @@ import os
 import re
 import shlex
 import subprocess
-import time
 
 from harness import PROGRAM, signal, unittest
 from ranks_test import RanksTest
@@ -145,21 +144,18 @@ class WhatToDoNow(DoctorTest):
         self.assertRegex(result.errors[-1], "^error: rank 0 .* was killed by signal 9")
         self.assert_continues(result)
 
-    def interrupt_twice(self, process):
-        os.kill(self.pid_of_rank(1), signal.SIGSTOP)  # no step ends any more
-        process.send_signal(signal.SIGINT)
-        time.sleep(0.5)  # signals that come together are one
-        process.send_signal(signal.SIGINT)
+    def end_by_second_signal(self, process):
+        self.interrupt_twice(process)
         result = self.end(process)
         self.assertEqual(result.code, 1, str(result))
         self.assertIn("\na second signal: the ranks end now\n", result.err)
         return result
 
     def test_after_a_second_signal(self):
-        self.assert_continues(self.interrupt_twice(self.start_with_checkpoint()))
+        self.assert_continues(self.end_by_second_signal(self.start_with_checkpoint()))
 
     def test_after_a_second_signal_without_a_checkpoint(self):
-        result = self.interrupt_twice(self.start_training(t=1))
+        result = self.end_by_second_signal(self.start_training(t=1))
         self.assertEqual(result.last, "no checkpoint was saved")
 
 

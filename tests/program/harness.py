@@ -62,6 +62,15 @@ class ProgramTest(unittest.TestCase):
         text = (ROOT / "configs/data/quickstart.txt").read_bytes()[:4000]
         (self.dir / "text.txt").write_bytes(text)
 
+    @classmethod
+    def done_once(cls, work):
+        """Another test of the class, which has called the method of this name and whose folder lasts for the class."""
+        test = cls(work)
+        test.setUp()
+        cls.addClassCleanup(test.doCleanups)
+        getattr(test, work)()
+        return test
+
     def config(self, name="config.json", **sections):
         (self.dir / name).write_text(json.dumps(tiny(**sections)))
         return name
@@ -139,6 +148,13 @@ class ProgramTest(unittest.TestCase):
 
     def pid_of_rank(self, rank):
         return next(pid for pid, r in self.processes().items() if r == rank)
+
+    def interrupt_twice(self, process):
+        """While no step of its run ends any more."""
+        os.kill(self.pid_of_rank(1), signal.SIGSTOP)
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.5)  # signals that come together are one
+        process.send_signal(signal.SIGINT)
 
     def assert_all_gone(self):
         self.wait_for(lambda: not self.processes(), "the end of all processes", 30)

@@ -235,7 +235,8 @@ class Hosts(HostsTest):
         alpha = self.hosts[0]
         sections = self.sections(p=2, training={"max_steps": LONG, "save_steps": 50, "resume_from_checkpoint": "auto"},
                                  mpi_options={"max_restarts": 1})
-        says = ["checkpoint-50 is damaged and skipped: part 2 of 2, which host beta wrote, is missing",
+        says = ["checkpoint-50 is skipped, because the job ended before all hosts had it: part 2 of 2, which host beta "
+                "wrote, is missing",
                 "note: starts from the beginning: an earlier attempt ended before its first checkpoint in "
                 "disk/checkpoints was complete on all hosts"]
         process = self.start("train", self.config(**sections))
@@ -263,7 +264,8 @@ class Hosts(HostsTest):
         self.cut_off_first_save(steps)
         newest.write_text(f"checkpoint-{steps}\n")
         self.expect(1, "train", self.config(**sections), says=[
-            "disk/checkpoints has checkpoints, but none is intact", "part 2 of 2, which host beta wrote, is missing"])
+            "disk/checkpoints has checkpoints, but none from which the run can continue",
+            "part 2 of 2, which host beta wrote, is missing"])
         newest.unlink()
         self.expect(0, "train", self.config(**sections), says=says[1])
         self.assert_continued("out", whole)

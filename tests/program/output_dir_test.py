@@ -58,6 +58,31 @@ class OutputDir(ProgramTest):
                 self.assertTrue(unfinished.exists())
                 self.train(output_dir=number.name)
 
+    def test_a_run_that_is_stopped_before_its_first_step_replaces_nothing(self):
+        """It waits for its token cache, which somebody else seems to make."""
+        self.train(training={"save_steps": 1})
+        before = {name: data for name, data in self.contents().items() if re.match(r"checkpoint-|model|config.json|metr", name)}
+        self.assertIn("checkpoint-2/manifest.json", before)
+        cache = next((self.dir / "cache/shardline").glob("*.bin"))
+        for communicator, degree in (("local", 1), ("threads", 2), ("mpi", 2)):
+            with self.subTest(communicator):
+                cache.unlink(missing_ok=True)
+                with open(f"{cache}.lock", "w") as lock:
+                    fcntl.flock(lock, fcntl.LOCK_EX)
+                    process = self.start("train", self.config(
+                        p=degree, communicator=communicator, data={"validation": "text.txt"},
+                        training=dict(OVERWRITE, eval_on_start=True, eval_strategy="epoch")))
+                    self.addCleanup(process.kill)
+                    self.wait_for((self.dir / "out/.lock").exists, "the lock")
+                    (self.dir / "out/stop").touch()
+                result = self.finish(process)
+                self.assertEqual(result.code, 1, str(result))
+                self.assertEqual(result.last, "error: stopped by the file out/stop before the first step; there is nothing "
+                                              "to save")
+                after = self.contents()
+                self.assertEqual({name: after.get(name) for name in before}, before)
+                self.assertEqual([name for name in after if "superseded" in name or "previous" in name], [])
+
     def test_one_run_at_a_time(self):
         for communicator, degree in (("local", 1), ("threads", 2), ("mpi", 2)):
             with self.subTest(communicator):

@@ -118,6 +118,15 @@ class Forecasts(ProgramTest):
         self.assertAlmostEqual(sum(rank["snapshot_bytes"] for rank in plan["ranks"]), files, delta=2)
         none = self.plan(config, "--cluster", P4D, "--set", "training.save_strategy=no")
         self.assertNotIn("snapshot_bytes", none["ranks"][0])
+        # Ranks exchange what they do not write themselves. Hosts with a directory of their own may each get everything.
+        self.assertIn("exchange_bytes", plan["ranks"][0])
+        self.assertNotIn("exchange_bytes", self.plan(self.config("one.json"), "--cluster", P4D)["ranks"][0])
+        cluster = json.loads((CLUSTERS / "p4d.24xlarge.json").read_text())
+        (self.dir / "small.json").write_text(json.dumps(dict(cluster, devices_per_node=1)))
+        on_two = ("--cluster", "small.json", "--nodes", "2", "--set", "training.save_on_each_node=true")
+        everywhere = self.plan(config, *on_two)
+        self.assertAlmostEqual(sum(rank["snapshot_bytes"] for rank in everywhere["ranks"]), 2 * files, delta=4)
+        self.expect(0, "plan", config, *on_two, says=" per rank for messages")
 
     def test_optimizer_states_on_the_host_are_shown_next_to_the_devices(self):
         config = self.config(p=2, t=2, training={"use_cpu": False}, runtime={"device": "auto"})

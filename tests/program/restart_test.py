@@ -118,6 +118,9 @@ class Restarts(RestartTest):
             with self.subTest(says):
                 result = self.expect(code, "train", config, says=says)
                 self.assertNotIn("attempt", result.err)
+                if config == changed:  # all ranks see it
+                    self.assertRegex(result.errors[0], "^error: /training/resume_from_checkpoint: the run would not continue")
+                    self.assertEqual(len(result.errors), 1)
 
     def test_restart_from_the_checkpoint_of_another_run(self):
         """Until it has saved a checkpoint itself, the job starts from the other run's."""
@@ -146,10 +149,7 @@ class Restarts(RestartTest):
 
         process = self.start_training(**self.sections(training={"max_steps": 1000000}, output_dir="again"))
         self.wait_for_checkpoint(folder="again")
-        os.kill(self.pid_of_rank(1), signal.SIGSTOP)  # no step ends any more
-        process.send_signal(signal.SIGINT)
-        time.sleep(0.5)
-        process.send_signal(signal.SIGINT)
+        self.interrupt_twice(process)
         result = self.finish(process)
         self.assertEqual(result.code, 1, str(result))
         self.assertNotIn("attempt", result.err)
@@ -186,6 +186,18 @@ class Restarts(RestartTest):
                 self.assertIn("the run was asked to stop, so it is not started again", result.err)
                 self.assertNotIn("attempt", result.err)
                 self.assert_all_gone()
+
+    def test_failure_with_a_directory_that_cannot_be_read(self):
+        """The failure is reported nevertheless."""
+        process = self.start_training(**self.sections(training={"max_steps": 1000000, "checkpoint_dir": "disk"}))
+        self.wait_for_checkpoint(folder="disk")
+        (self.dir / "disk").rename(self.dir / "disk-away")
+        (self.dir / "disk").symlink_to("disk")
+        self.kill_rank(1)
+        result = self.finish(process)
+        self.assertEqual(result.code, 1, str(result))
+        self.assertRegex(result.err, r"attempt 1 failed:\n(    .*\n|  what the ranks were doing:\n)*  rank 1 .* was killed")
+        self.assertRegex(result.last, "^error: disk: the checkpoints there cannot be listed: Too many levels")
 
     def test_requests_before_the_first_step(self):
         """A rank that a signal ends is not started again, and a file is not forgotten."""

@@ -8,6 +8,7 @@
 
 #include "core/flight/flight_ring.h"
 #include "engine/observe/doctor/agreement.h"
+#include "engine/observe/doctor/host_clocks.h"
 
 namespace shardline {
 namespace {
@@ -49,6 +50,7 @@ std::optional<int64_t> first_failure(const JobRecords& job) {
 class Doctor {
  public:
   explicit Doctor(const JobRecords& job) : job_(job), moment_(job.now_ns) {
+    result_.clocks = align_clocks(job_);
     if (moment_ == 0)
       for (const auto& [rank, records] : job_.ranks) moment_ = std::max(moment_, last_sign(records));
     for (const auto& [rank, records] : job_.ranks)
@@ -131,7 +133,7 @@ RankSituation Doctor::situation(int rank) const {
   if (records == job_.ranks.end()) return found;
   const FlightFile::Rank& state = records->second.state;
   found.has_records = true;
-  if (found.host.empty()) found.host = records->second.file->host;
+  found.host = host_of(job_, rank);
   found.silent_seconds = silence(rank);
   found.place = found.silent_seconds > 0 && state.place.since_ns > moment_ ? state.before_gap : state.place;
   found.seconds_there = seconds_between(found.place.since_ns, moment_);
@@ -204,13 +206,17 @@ bool Doctor::find_killed() {
   return blame(Cause::killed, {job_.killed->rank});
 }
 
-// The first of them; others may follow from it.
+// The first of them, and those that failed alike; others may follow from it.
 bool Doctor::find_own_failure() {
   const JobRecords::Rank* first = nullptr;
   for (const auto& [rank, records] : job_.ranks)
     if (records.state.end == FlightEnd::failed && (!first || records.state.end_ns < first->state.end_ns))
       first = &records;
-  return first && blame(Cause::failed, {first->state.rank});
+  if (!first) return false;
+  std::vector<int> alike;
+  for (const auto& [rank, records] : job_.ranks)
+    if (records.state.end == FlightEnd::failed && records.state.reason == first->state.reason) alike.push_back(rank);
+  return blame(Cause::failed, alike);
 }
 
 bool Doctor::is_troubled() const {

@@ -33,8 +33,8 @@ struct JobRecords {
     std::string how;
   };
   std::optional<Killed> killed;
-  int64_t opened_ns = 0;  // when the last of the files was made
-  int64_t now_ns = 0;     // while the job runs; 0: it has ended
+  int64_t now_ns = 0;         // while the job runs; 0: it has ended
+  std::string now_host = {};  // whose clock that is
 };
 
 // The first of these that the records show.
@@ -76,6 +76,12 @@ struct RankSituation {
   std::optional<Wait> wait;
 };
 
+// Two hosts whose clocks do not agree.
+struct ClockDifference {
+  std::string host, reference;
+  double seconds = 0;  // by which the host's clock is ahead
+};
+
 struct Diagnosis {
   Cause cause = Cause::none;
   std::vector<int> culprits;  // ascending; for `undelivered` and `circle` those that wait
@@ -87,9 +93,10 @@ struct Diagnosis {
   uint64_t missing = 0;               // behind: collectives or messages that the first culprit is behind
   std::string how;                    // killed
   bool is_running = false;
-  int left_out = 0;                  // files of other jobs
-  std::vector<std::string> damaged;  // why a file cannot be read, for each of those
-  std::vector<RankSituation> ranks;  // all, ascending
+  int left_out = 0;                     // files of other jobs
+  std::vector<std::string> damaged;     // why a file cannot be read, for each of those
+  std::vector<RankSituation> ranks;     // all, ascending
+  std::vector<ClockDifference> clocks;  // that are allowed for in all times
 };
 
 Diagnosis diagnose(const JobRecords& job);

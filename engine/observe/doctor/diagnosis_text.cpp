@@ -1,6 +1,7 @@
 #include "engine/observe/doctor/diagnosis_text.h"
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string_view>
@@ -59,7 +60,7 @@ std::string last_place_text(const RankSituation& rank) {
 }
 
 std::string seen_text(const RankSituation& rank) {
-  if (rank.end == FlightEnd::done) return "it has ended in order";
+  if (rank.end == FlightEnd::done) return "it has ended normally";
   const std::string place = last_place_text(rank);
   if (rank.silent_seconds == 0) return place;
   return cat(place, "; its process has shown no sign of life for ", seconds_text(rank.silent_seconds),
@@ -210,7 +211,7 @@ std::string nothing_text(const Diagnosis& diagnosis) {
     if (rank.wait && (!longest || rank.wait->seconds > longest->wait->seconds)) longest = &rank;
   const bool done = std::all_of(diagnosis.ranks.begin(), diagnosis.ranks.end(),
                                 [](const RankSituation& rank) { return rank.end == FlightEnd::done; });
-  if (done) return "no fault: all ranks ended in order";
+  if (done) return "no fault: all ranks ended normally";
   return cat("no fault: no operation between ranks has failed, and no rank ",
              diagnosis.is_running ? "is waiting" : "was waiting when the records ended",
              longest ? cat(" for longer than ", seconds_text(longest->wait->seconds)) : "");
@@ -239,7 +240,8 @@ std::string verdict(const Diagnosis& diagnosis) {
       return cat(name_of(culprit()), " ", diagnosis.how,
                  culprit().has_records ? cat("; ", last_place_text(culprit()), own_wait_text(culprit())) : "");
     case Cause::failed:
-      return cat(name_of(culprit()), " failed: ", in_lines(culprit().reason, "  "));
+      return cat(diagnosis.culprits.size() == 1 ? name_of(culprit()) : ranks_text(diagnosis.culprits),
+                 " failed: ", in_lines(culprit().reason, "  "));
     case Cause::disagrees:
       return disagreement_text(diagnosis);
     case Cause::skipped:
@@ -279,6 +281,9 @@ std::string situations_text(const Diagnosis& diagnosis, int most) {
     for (const std::string& host : hosts) names += cat(names.empty() ? "" : ", ", host);
     text += cat("  no records of these hosts here: ", names, "\n");
   }
+  for (const auto& [host, reference, seconds] : diagnosis.clocks)
+    text += cat("  the clock of host ", host, " is ", seconds_text(std::abs(seconds)),
+                seconds > 0 ? " ahead of" : " behind", " that of host ", reference, "; the times here allow for it\n");
   return text + left_out_text(diagnosis.left_out, diagnosis.damaged);
 }
 
@@ -327,6 +332,8 @@ nlohmann::json diagnosis_json(const Diagnosis& diagnosis) {
                          {"damaged_files", diagnosis.damaged},
                          {"hosts_without_records", hosts_without_records(diagnosis)},
                          {"ranks", std::move(ranks)}};
+  for (const auto& [host, reference, seconds] : diagnosis.clocks)
+    json["clocks"].push_back({{"host", host}, {"reference", reference}, {"seconds_ahead", seconds}});
   if (diagnosis.operation) json["operation"] = operation_json(*diagnosis.operation);
   if (diagnosis.other) json["other_operation"] = operation_json(*diagnosis.other);
   if (diagnosis.cause == Cause::behind) json["behind"] = diagnosis.missing;

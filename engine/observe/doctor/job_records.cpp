@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "core/files/disk_file.h"
 #include "core/files/json_data.h"
+#include "core/host_name.h"
 
 namespace shardline {
 namespace {
@@ -78,7 +79,6 @@ void add(const fs::path& path, const std::shared_ptr<const FlightFile>& file, Jo
   if (file->world_size != job.world_size)
     throw DataError(
         cat(path.string(), " is of a job of ", file->world_size, " ranks, other records there of ", job.world_size));
-  job.opened_ns = std::max(job.opened_ns, file->opened_ns);
   for (const FlightFile::Rank& rank : file->ranks) job.ranks[rank.rank] = {file, rank, {}};
   for (const FlightRecord& record : file->records)
     if (const auto found = job.ranks.find(record.rank); found != job.ranks.end() && found->second.file == file)
@@ -93,6 +93,20 @@ fs::path flight_folder(const fs::path& output_dir) {
 
 fs::path previous_flight_folder(const fs::path& output_dir) {
   return output_dir / kPreviousFlightFolder;
+}
+
+std::set<std::string> recorded_jobs(const fs::path& folder) {
+  std::set<std::string> jobs;
+  std::vector<std::string> damaged;
+  try {
+    for (const fs::path& file : files_in(folder, kPlaces, ".json"))
+      read_or_note(damaged, [&] {
+        const nlohmann::json json = read_data_json(file.string());
+        jobs.insert(JsonValue(json, file.string()).at("job").text());
+      });
+  } catch (const RunError&) {  // there is no such folder
+  }
+  return jobs;
 }
 
 void write_job_places(const fs::path& folder, int rank, const JobPlaces& places) {
@@ -134,6 +148,7 @@ JobRecords read_job_records(const fs::path& folder, bool runs) {
   if (runs) {
     const auto now = std::chrono::system_clock::now().time_since_epoch();
     job.now_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+    job.now_host = host_name();
   }
   return job;
 }

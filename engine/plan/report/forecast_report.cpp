@@ -55,9 +55,11 @@ std::string host_text(const Forecast& f, const Plan& plan) {
             f.cluster.host_memory_bytes > 0 ? cat(" of ", format_bytes(f.cluster.host_memory_bytes)) : "");
   }
   if (f.snapshot_bytes > 0)
-    text += cat(text.empty() ? "" : "; ", "copies a checkpoint before it is written: ", format_bytes(f.snapshot_bytes),
-                " per rank, ", format_bytes(f.snapshot_bytes * f.memory.size() / f.cluster.nodes_of(f.memory.size())),
-                " per node");
+    text +=
+        cat(text.empty() ? "" : "; ", "copies a checkpoint before it is written: ", format_bytes(f.snapshot_bytes),
+            " per rank, ", format_bytes(f.snapshot_bytes * f.memory.size() / f.cluster.nodes_of(f.memory.size())),
+            " per node",
+            f.exchange_bytes > 0 ? cat(", and up to ", format_bytes(f.exchange_bytes), " per rank for messages") : "");
   return text;
 }
 
@@ -116,6 +118,7 @@ void add_forecast(json& plan, const Forecast& f) {
     plan["ranks"][rank]["memory_bytes"] = bytes_json(f.memory[rank]);
     if (f.memory[rank].host > 0) plan["ranks"][rank]["host_bytes"] = whole(f.memory[rank].host);
     if (f.snapshot_bytes > 0) plan["ranks"][rank]["snapshot_bytes"] = whole(f.snapshot_bytes);
+    if (f.exchange_bytes > 0) plan["ranks"][rank]["exchange_bytes"] = whole(f.exchange_bytes);
     plan["ranks"][rank]["fits"] = f.fits(rank);
   }
   if (const double most = f.most_host_bytes(); most > 0)

@@ -68,19 +68,17 @@ void save_on_hosts(const Disks& disks, const Grid& grid, const Hosts& hosts, con
 }
 
 // The step of the checkpoint that is complete on each of the hosts afterwards.
-std::optional<int64_t> complete_newest(const Disks& disks, const Hosts& hosts,
-                                       std::vector<std::string>* why = nullptr) {
+std::optional<int64_t> complete_newest(const Disks& disks, const Hosts& hosts, NewestCheckpoint* all = nullptr) {
   std::optional<int64_t> step;
   run_ranks(hosts.size(), [&](CommunicatorPtr world) {
     const std::string directory = disks.of(hosts, world);
-    std::vector<std::string> skipped;
-    const auto path = complete_newest_checkpoint(directory, find_stores(directory, *world), *world, skipped);
-    if (path) {
-      CHECK(fs::path(*path).parent_path() == directory);
-      CHECK(find_damage(*path, read_manifest(*path)).empty());
+    const NewestCheckpoint found = complete_newest_checkpoint(directory, find_stores(directory, *world), *world);
+    if (found.path) {
+      CHECK(fs::path(*found.path).parent_path() == directory);
+      CHECK(find_damage(*found.path, read_manifest(*found.path)).empty());
     }
-    if (world->rank() == 0 && path) step = step_of_checkpoint(fs::path(*path).filename().string());
-    if (world->rank() == 0 && why) *why = skipped;
+    if (world->rank() == 0 && found.path) step = step_of_checkpoint(fs::path(*found.path).filename().string());
+    if (world->rank() == 0 && all) *all = found;
   });
   return step;
 }
@@ -194,12 +192,17 @@ TEST_CASE("what no host has is named by host, file and tensor, and the checkpoin
   std::string bytes = contents(path);
   bytes[bytes.size() - 1] ^= 4;
   put(path, bytes);
-  std::vector<std::string> skipped;
-  CHECK(complete_newest(disks, hosts, &skipped) == 5);
-  REQUIRE(skipped.size() == 2);
-  CHECK_THAT(skipped[0], Contains("checkpoint-7") && Contains("part 2 of 2, which host " + host_name() + " wrote"));
-  CHECK_THAT(skipped[1], Contains("host " + host_name() + ": ") && Contains("checkpoint-6.part-1-of-2: ") &&
-                             Contains("model.safetensors: transformer.h.") && Contains("do not match their checksum"));
+  fs::create_directories(disks / "b/checkpoint-9");
+  NewestCheckpoint found;
+  CHECK(complete_newest(disks, hosts, &found) == 5);
+  REQUIRE(found.skipped.size() == 3);
+  const std::string missing = cat("part 2 of 2, which host ", host_name(), " wrote, is missing");
+  CHECK_THAT(found.skipped[0], Contains("checkpoint-7 is incomplete and skipped: " + missing));
+  CHECK_THAT(found.skipped[1], Contains("checkpoint-6 is damaged and skipped: ") &&
+                                   Contains("host " + host_name() + ": ") && Contains("checkpoint-6.part-1-of-2: ") &&
+                                   Contains("model.safetensors: transformer.h.") &&
+                                   Contains("do not match their checksum"));
+  CHECK_THAT(found.skipped[2], Contains("checkpoint-9 is skipped: it has no manifest.json"));
   // The same pieces from a host that has all of it.
   save_on_hosts(disks, kTwo, hosts, trained.path, 8, /*everywhere=*/true);
   const auto wanted = files_in(disks / "b/checkpoint-8");
@@ -254,27 +257,41 @@ TEST_CASE("a first save that was cut off between hosts is told from a checkpoint
   const Trained trained;
   const Disks disks;
   const Hosts hosts = {"a", "b"};
+  NewestCheckpoint found;
   const auto was_cut_off = [&] {
-    bool cut_off = false;
-    run_ranks(hosts.size(), [&](CommunicatorPtr world) {
-      const std::string directory = disks.of(hosts, world);
-      const bool here = first_save_was_cut_off(directory, find_stores(directory, *world), *world);
-      if (world->rank() == 0) cut_off = here;
-    });
-    return cut_off;
+    complete_newest(disks, hosts, &found);
+    return found.first_was_cut_off;
+  };
+  const auto save_half = [&](int64_t step) {
+    save_on_hosts(disks, kTwo, hosts, trained.path, step);
+    fs::remove_all(disks / cat("b/checkpoint-", step, ".part-2-of-2"));
+  };
+  const auto name_on_both = [&](const std::string& text) {
+    for (const char* host : {"a", "b"}) put(disks / host / kNewestFile, text);
   };
   CHECK_FALSE(was_cut_off());  // nothing was saved
-  save_on_hosts(disks, kTwo, hosts, trained.path, 5);
+  CHECK_FALSE(found.has_some);
+  save_half(5);
   for (const char* host : {"a", "b"}) fs::remove(disks / host / kNewestFile);
-  CHECK_FALSE(was_cut_off());  // all parts are there
-  fs::remove_all(disks / "b/checkpoint-5.part-2-of-2");
   CHECK(was_cut_off());
-  put(disks / "b" / kNewestFile, "checkpoint-5\n");
-  CHECK_FALSE(was_cut_off());
-  fs::remove(disks / "b" / kNewestFile);
-  fs::create_directory(disks / "b/checkpoint-2");
-  fs::copy(trained.path / kManifestFile, disks / "b/checkpoint-2");
-  CHECK_FALSE(was_cut_off());
+  CHECK(found.has_some);
+  CHECK_THAT(found.skipped.front(),
+             Contains("checkpoint-5 is skipped, because the job ended before all hosts had it: "));
+  for (const char* text : {"checkpoint-5\n", "", "checkpoint-"}) {
+    put(disks / "b" / kNewestFile, text);
+    CHECK_FALSE(was_cut_off());
+    CHECK_THAT(found.skipped.front(), Contains("checkpoint-5 is incomplete and skipped: part 2 of 2, which host "));
+  }
+
+  // A later one.
+  save_on_hosts(disks, kTwo, hosts, trained.path, 6);
+  save_half(7);
+  name_on_both("checkpoint-6\n");
+  CHECK(complete_newest(disks, hosts, &found) == 6);
+  CHECK_THAT(found.skipped.front(),
+             Contains("checkpoint-7 is skipped, because the job ended before all hosts had it: "));
+  for (const char* host : {"a", "b"}) fs::remove(disks / host / kNewestFile);
+  CHECK_FALSE(was_cut_off());  // 6 is complete
 }
 
 TEST_CASE("a checkpoint that one host cannot publish is given up on all, and the one before it stays") {

@@ -286,6 +286,49 @@ TEST_CASE("a run that continues a checkpoint from elsewhere takes nothing of ano
   CHECK(metrics_of(folder / "other").front()["step"] == 14);
 }
 
+TEST_CASE("a checkpoint that was set aside continues its run only under its own name") {
+  const RunFolder folder("resume-aside");
+  json file = long_run(folder, "out", {{"training", {{"save_steps", 5}}}});
+  train(file);
+  file["training"]["resume_from_checkpoint"] = folder / "out/checkpoint-10";
+  CHECK_THAT(train(file), Contains("note: renamed 2 checkpoints in"));
+  const auto before = files_in(folder / "out");
+  file["training"]["resume_from_checkpoint"] = folder / "out/checkpoint-15.superseded";
+  CHECK_THAT(message_of<ConfigError>([&] { train(file); }),
+             Contains("checkpoint-15.superseded is in ") && Contains("rename it to " + folder / "out/checkpoint-STEP"));
+  CHECK(files_in(folder / "out") == before);
+  train(resumed(file, folder / "out/checkpoint-15.superseded", folder / "new"));
+  CHECK(metrics_of(folder / "new").front()["step"] == 16);
+}
+
+TEST_CASE("a run continues from the newest checkpoint that has the optimizer's state") {
+  const RunFolder folder("resume-models");
+  json file = long_run(folder, "out", {{"training", {{"save_steps", 5}, {"resume_from_checkpoint", "auto"}}}});
+  train(file);
+  const std::string weights = file_bytes(folder / "out/model.safetensors");
+  for (const int step : {15, 20}) fs::remove_all(folder / cat("out/checkpoint-", step));
+  file["training"]["save_only_model"] = true;
+  train(file);
+  REQUIRE(steps_in(folder / "out") == std::vector<int64_t>{20, 15, 10, 5});
+  REQUIRE_FALSE(fs::exists(folder / "out/checkpoint-15/optimizer.safetensors"));
+  CHECK_THAT(train(file), Contains("checkpoint-20 is skipped: without the optimizer's state") &&
+                              Contains("checkpoint-10 after step 10"));
+  CHECK(file_bytes(folder / "out/model.safetensors") == weights);
+  for (const int step : {5, 10}) fs::remove_all(folder / cat("out/checkpoint-", step));
+  CHECK_THAT(message_of<DataError>([&] { train(file); }), Contains("checkpoint-20 is skipped: "));
+}
+
+TEST_CASE("a run that ends while it replaces records leaves no later checkpoint to continue without them") {
+  const RunFolder folder("resume-replace");
+  json file = long_run(folder, "out", {{"training", {{"save_steps", 5}}}});
+  train(file);
+  fs::remove(folder / "out/metrics.jsonl");
+  fs::create_directories(folder / "out/metrics.jsonl/not a file");
+  file["training"]["resume_from_checkpoint"] = folder / "out/checkpoint-10";
+  CHECK_THROWS(train(file));
+  CHECK(steps_in(folder / "out") == std::vector<int64_t>{10, 5});
+}
+
 TEST_CASE("directories of other programs with the names of checkpoints are kept and reported") {
   const RunFolder folder("resume-strangers");
   json file = long_run(folder, "out", {{"training", {{"save_steps", 5}}}});
@@ -351,6 +394,18 @@ TEST_CASE("the best evaluation so far counts only if it has a checkpoint and can
   }
 }
 
+TEST_CASE("the best model is loaded also if its step is the last one that was asked for, but not that of the weights") {
+  const RunFolder folder("resume-best-shorter");
+  json file = best_run(folder, "out");
+  train(file);
+  const fs::path out = folder / "out";
+  REQUIRE(json::parse(file_bytes(out / "checkpoint-16/trainer_state.json"))["best_global_step"] == 4);
+  file["training"].merge_patch(
+      {{"resume_from_checkpoint", (out / "checkpoint-16").string()}, {"resume_with_changes", true}, {"max_steps", 4}});
+  CHECK_THAT(train(file), Contains("nothing is left to train") && Contains("the best model is that of"));
+  CHECK(file_bytes(out / "model.safetensors") == file_bytes(out / "checkpoint-4/model.safetensors"));
+}
+
 TEST_CASE("what a run continues with is clear from its messages") {
   const RunFolder folder("resume-messages");
   json file = long_run(folder, "out", {{"training", {{"checkpoint_dir", folder / "saved"}}}});
@@ -388,6 +443,9 @@ TEST_CASE("what a run continues with is clear from its messages") {
   again["training"]["optim"] = "adafactor";
   CHECK_THAT(refusal_of(folder / "new/checkpoint-13"),
              Contains("/training/optim: ") && !Contains("resume_with_changes"));
+  again = long_run(folder, "new", {{"training", {{"max_steps", kSteps + 10}}}});
+  CHECK_THAT(refusal_of(folder / "new/checkpoint-13"),
+             Contains("\n/training (total steps): 20 in the checkpoint, 30 now\n"));
   again = long_run(folder, "new");
   again["model"]["config"]["attn_pdrop"] = 0.2;
   const std::string refusal = message_of<ConfigError>([&] {

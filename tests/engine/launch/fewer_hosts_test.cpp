@@ -99,6 +99,23 @@ TEST_CASE("Numbers that do not divide are named", "[fewer_hosts]") {
              Contains("D = 6 x 6 microbatches x at least 2 accumulation steps"));
 }
 
+TEST_CASE("Fewer hosts train on the same samples or are refused", "[fewer_hosts]") {
+  nlohmann::json changes = {
+      {"training",
+       {{"per_device_train_batch_size", 3}, {"gradient_accumulation_steps", 2}, {"dataloader_drop_last", true}}}};
+  const auto go_on = [&] {
+    const Config config = config_of(changes);
+    check_same_samples(config, config_of(changes, settings_on_hosts(config, {"a", "b"})));
+  };
+  CHECK_THAT(message_of<ConfigError>(go_on), Contains("dataloader_drop_last") && Contains("48 samples instead of 24") &&
+                                                 Contains("training.global_batch_size 48"));
+  changes["training"]["global_batch_size"] = 48;
+  go_on();
+  changes["training"].erase("global_batch_size");
+  changes["training"]["dataloader_drop_last"] = false;
+  go_on();
+}
+
 TEST_CASE("The largest number of hosts that works is chosen", "[fewer_hosts]") {
   const Config config = config_of({{"training", {{"global_batch_size", 64}}}});
   int checks = 0;

@@ -48,6 +48,20 @@ TEST_CASE("The first rank that fails reports for its job, whatever earlier jobs 
   CHECK(report_here().empty());  // a process without files
 }
 
+TEST_CASE("The launcher reports about the job that it has started, not about an earlier one", "[hang_report]") {
+  const TempFolder folder;
+  const auto flights = folder.path() / "flight";
+  CHECK(recorded_jobs(flights).empty());
+  keep_records_of_hang(flights, "earlier");
+  write_job_places(flights, 0, {.hosts = {"a", "a"}, .stages = {0, 0}, .job = "earlier"});
+  const auto before = recorded_jobs(flights);
+  CHECK(before == std::set<std::string>{"earlier"});
+  CHECK(report_of_ended_job(folder.path(), before, {}).empty());
+  keep_records_of_hang(flights, "now");
+  CHECK_THAT(report_of_ended_job(folder.path(), before, {}), Contains("error: rank 1"));
+  open_flight_ring({});
+}
+
 TEST_CASE("A rank does not end the job while another one reports", "[hang_report]") {
   const TempFolder folder;
   keep_records_of_hang(folder.path() / "flight", "slow");

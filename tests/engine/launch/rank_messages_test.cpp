@@ -29,6 +29,16 @@ TEST_CASE("What only looks like news is shown", "[rank_messages]") {
   CHECK((messages.news() == std::set{News::finished}));
 }
 
+TEST_CASE("An error of all ranks is reported once and names none of them", "[rank_messages]") {
+  std::ostringstream log;
+  RankMessages messages(log);
+  for (int rank = 0; rank < 3; ++rank) messages.add(rank_error({}, "/training/optim: differs:\nadamw, sgd"));
+  messages.add(rank_error(2, "disk full"));
+  CHECK(log.str().empty());
+  CHECK(messages.failure(2, /*stopped=*/false) ==
+        "error: /training/optim: differs:\n  adamw, sgd\nerror: rank 2: disk full\n");
+}
+
 TEST_CASE("A killed rank is known by its signal", "[rank_messages]") {
   std::ostringstream log;
   RankMessages messages(log);

@@ -74,6 +74,7 @@ ModelSpec small_model() {
 
 void prepare(const Config& config) {
   const auto locks = lock_output_dir(config, small_model());
+  set_aside_checkpoints(config);
   replace_earlier_run(config);
 }
 

@@ -55,4 +55,16 @@ TEST_CASE("a static scale stays, and skipped steps are counted") {
   CHECK(scaler.skipped() == 2);
 }
 
+TEST_CASE("a run that continues with a static scale has its own, and one with a dynamic scale the earlier run's") {
+  LossScaler earlier({.initial = 64});
+  earlier.update(true);
+  LossScaler constant({.dynamic = false, .initial = 128}), dynamic({.initial = 128});
+  for (LossScaler* scaler : {&constant, &dynamic}) {
+    scaler->set_state(earlier.state());
+    CHECK(scaler->skipped() == 1);
+  }
+  CHECK(constant.scale() == 128);
+  CHECK(dynamic.scale() == 32);
+}
+
 }  // namespace shardline::loss_scaler_test

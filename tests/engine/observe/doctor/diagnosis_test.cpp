@@ -106,6 +106,15 @@ class Job {
     state.before_gap = state.place;
     beat(rank);
   }
+  // The clock of the rank's host is ahead by so much, and has always been.
+  void set_clock(int rank, double seconds) {
+    const auto ahead = static_cast<int64_t>(seconds * kSecond);
+    const auto change = [&](int64_t& time) { time += time == 0 ? 0 : ahead; };
+    JobRecords::Rank& changed = records_.ranks[rank];
+    for (int64_t* time : {&files_[rank]->beat_ns, &changed.state.place.since_ns, &changed.state.end_ns}) change(*time);
+    for (FlightRecord& record : changed.records)
+      for (int64_t* time : {&record.start_ns, &record.wait_ns, &record.end_ns, &record.place.since_ns}) change(*time);
+  }
   void forget_records(int rank) { records_.ranks[rank].records.clear(); }
   void lose(int rank) { records_.ranks.erase(rank); }
   JobRecords& records() { return records_; }
@@ -120,14 +129,14 @@ class Job {
   int64_t now_ = kStart;
 };
 
-TEST_CASE("doctor: a job that ended in order has no fault, and so has one that works") {
+TEST_CASE("doctor: a job that ended normally has no fault, and so has one that works") {
   Job job(2);
   const FlightGroup world = job.group("world", {0, 1});
   for (int i = 0; i < 3; ++i)
     for (const int rank : {0, 1}) job.run(rank, world, "all_reduce");
   for (const int rank : {0, 1}) job.end(rank, FlightEnd::done);
   CHECK(job.diagnosis().cause == Cause::none);
-  CHECK_THAT(verdict(job.diagnosis()), Contains("no fault: all ranks ended in order"));
+  CHECK_THAT(verdict(job.diagnosis()), Contains("no fault: all ranks ended normally"));
 
   Job working(2);
   const FlightGroup all = working.group("world", {0, 1});
@@ -433,6 +442,41 @@ TEST_CASE("doctor: who waited for a process that ended in an operation that it h
   CHECK(found.culprits == std::vector{1});
   CHECK_THAT(verdict(found),
              Contains(cat("; rank 0 waited 1.0 s for its part of ", is_message ? "send" : "all_reduce")));
+}
+
+TEST_CASE("doctor: clocks that differ do not make the processes of a host seem to end first") {
+  const double ahead = GENERATE(-5.0, 0.0, 5.0);
+  Job job(4);
+  const FlightGroup world = job.group("world", {0, 1, 2, 3});
+  for (int step = 0; step < 3; ++step) {
+    for (const int rank : {0, 1, 2, 3}) job.run(rank, world, "all_reduce", "loss");
+    job.pass(0.1);
+  }
+  for (const int rank : {0, 1, 2, 3}) job.beat(rank);
+  job.place(1, 7, "forward, microbatch 0, chunk 0", "h.1");
+  for (const int rank : {0, 2, 3}) job.wait(rank, world, "all_reduce", "loss");
+  job.pass(1);
+  for (const int rank : {0, 2, 3}) job.beat(rank);
+  for (const int rank : {2, 3}) job.set_clock(rank, ahead);
+  const Diagnosis found = job.diagnosis();
+  CHECK(found.cause == Cause::ended);
+  CHECK(found.culprits == std::vector{1});
+  CHECK_THAT(verdict(found), StartsWith("rank 1 (host a, stage 0) ended without a word 1.0 s before the others"));
+  CHECK(found.clocks.size() == (ahead == 0 ? 0 : 1));
+  const std::string note = cat("the clock of host b is 5.0 s ", ahead > 0 ? "ahead of" : "behind", " that of host a; ");
+  CHECK((situations_text(found, 16).find(note) != std::string::npos) == (ahead != 0));
+  CHECK(diagnosis_json(found).contains("clocks") == (ahead != 0));
+}
+
+TEST_CASE("doctor: an error that ranks throw alike is not that of one of them") {
+  Job job(4);
+  for (const int rank : {2, 0, 1})
+    job.end(rank, FlightEnd::failed, "/training/optim: has the state of another optimizer");
+  job.end(3, FlightEnd::failed, "disk full");
+  const Diagnosis found = job.diagnosis();
+  CHECK(found.cause == Cause::failed);
+  CHECK(found.culprits == std::vector{0, 1, 2});
+  CHECK(verdict(found) == "ranks 0-2 failed: /training/optim: has the state of another optimizer");
 }
 
 TEST_CASE("doctor: long waits of a job that works are not why it ended when a process was killed") {

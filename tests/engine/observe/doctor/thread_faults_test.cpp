@@ -93,7 +93,7 @@ Outcome named(const Fault& fault) {
 TEST_CASE("threads: no fault, nobody is blamed") {
   const Outcome outcome = outcome_of({});
   CHECK(outcome.diagnosis.cause == Cause::none);
-  CHECK_THAT(verdict(outcome.diagnosis), Contains("all ranks ended in order"));
+  CHECK_THAT(verdict(outcome.diagnosis), Contains("all ranks ended normally"));
 }
 
 TEST_CASE("threads: a rank that stops is named") {
