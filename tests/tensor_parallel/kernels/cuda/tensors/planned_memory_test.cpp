@@ -163,7 +163,7 @@ TEST_CASE("the plan's peak of activations in use is what a device's allocator co
                               .recompute = recompute,
                               .dropout = dropout,
                               .attention_in_fp32 = attention_in_fp32,
-                              .samples = 20,
+                              .samples = 32,
                               .hidden = 256,
                               .inner = 32,
                               .words = 64,
