@@ -10,8 +10,14 @@ namespace {
 thread_local std::deque<std::shared_ptr<StreamWait::Times>> unmeasured;  // in the order of the stream
 thread_local double waited = 0;
 
+// Torch tells the time between events only if queries of both have returned true.
+bool is_over(const StreamWait::Times& times) {
+  const bool has_begun = times.begin.query();
+  return times.end.query() && has_begun;
+}
+
 void measure_ended() {
-  for (; !unmeasured.empty() && unmeasured.front()->end.query(); unmeasured.pop_front())
+  for (; !unmeasured.empty() && is_over(*unmeasured.front()); unmeasured.pop_front())
     waited += unmeasured.front()->begin.elapsedTime(unmeasured.front()->end) / 1000;
 }
 
