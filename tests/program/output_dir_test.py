@@ -81,7 +81,7 @@ class OutputDir(ProgramTest):
                                               "to save")
                 after = self.contents()
                 self.assertEqual({name: after.get(name) for name in before}, before)
-                self.assertEqual([name for name in after if "superseded" in name or "previous" in name], [])
+                self.assertEqual([name for name in after if "superseded" in name or "previous-model" in name], [])
 
     def test_one_run_at_a_time(self):
         for communicator, degree in (("local", 1), ("threads", 2), ("mpi", 2)):

@@ -166,6 +166,8 @@ TEST_CASE("a run does not remove the checkpoint that it continues") {
   fs::create_directory(folder / "out/previous-model");
   fs::rename(folder / "out/checkpoint-10", folder / "out/previous-model/checkpoint-10");
   file["training"]["resume_from_checkpoint"] = folder / "out/previous-model/checkpoint-10";
+  CHECK_THAT(message_of<ConfigError>([&] { train(file); }), Contains("is not one of the run's checkpoints there"));
+  file["training"]["overwrite_output_dir"] = true;
   CHECK_THAT(message_of<ConfigError>([&] { train(file); }), Contains("would replace"));
   CHECK(fs::exists(folder / "out/previous-model/checkpoint-10/manifest.json"));
 }
