@@ -7,7 +7,7 @@
 namespace shardline {
 
 // Returns a tensor of zeros, [elements], in page-locked memory of exactly that size. Throws RunError if it cannot be
-// allocated. Freeing it waits for the device, except while an exception is handed on: then it stays until the process
+// allocated. Freeing it waits for the device, except while an exception propagates: then it stays until the process
 // ends.
 at::Tensor locked_zeros(int64_t elements, at::ScalarType type);
 

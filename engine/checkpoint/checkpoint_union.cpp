@@ -391,9 +391,10 @@ NamesOfSteps gather_names(const std::string& directory, const Stores& stores, Co
 // The newest checkpoint that was complete in all stores, as far as one of them has written that down; -1: none.
 int64_t gather_newest(const std::string& directory, const Stores& stores, Communicator& world) {
   std::string mine;
-  if (std::ifstream file(file_in(directory, kNewestFile)); file && stores.leads(world.rank())) {
+  if (const auto path = file_in(directory, kNewestFile); stores.leads(world.rank()) && fs::exists(path)) {
+    std::ifstream file(path);
     std::getline(file, mine);
-    mine += "\n";
+    mine += "\n";  // also if it cannot be read
   }
   int64_t newest = -1;
   for (const auto& name : gather_lines(world, mine))  // a damaged file may have named any of them

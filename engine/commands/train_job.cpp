@@ -260,8 +260,9 @@ void train(const Config& config, RankContext& context, JobParts& parts) {
   std::optional<EvaluationMetrics> at_start;
   if (data.validation && config.training.eval_on_start && first == 1) at_start = evaluated(0);
 
-  // A signal that comes before this barrier ends the run at once, one that comes later is heard after it. From the end
-  // of end_if_asked(0) on, nothing but a failure keeps the run from its first step, so it may replace an earlier one.
+  // A signal that comes before the next line ends the run at once, one that comes later is heard in end_if_asked().
+  // From the end of end_if_asked(0) on, nothing but a failure keeps the run from its first step, so it may replace an
+  // earlier one.
   enter_phase(RunPhase::training);
   context.world->barrier({.what = "everything that can refuse the run"});
   const auto end_if_asked = [&](int64_t step) {

@@ -44,12 +44,22 @@ std::vector<CheckpointPlace> checkpoints_seen(const std::string& directory) {
 // Tells checkpoints that this job has saved from those that were there before, as far as this host sees them.
 class SavedCheckpoints {
  public:
-  explicit SavedCheckpoints(std::string directory) : directory_(std::move(directory)) { has_new(); }
+  // Throws RunError if the directory cannot be read.
+  explicit SavedCheckpoints(std::string directory) : directory_(std::move(directory)) {
+    checkpoints_in(directory_);
+    has_new();
+  }
 
-  // Whether complete checkpoints have appeared since the last call.
+  // Whether complete checkpoints have appeared since the last call. No if the directory cannot be read.
   bool has_new() {
+    std::vector<CheckpointPlace> places;
+    try {
+      places = checkpoints_in(directory_);
+    } catch (const RunError&) {  // later it may be readable again, and what was there is not new then
+      return false;
+    }
     std::set<Identity> now;
-    for (const auto& place : checkpoints_seen(directory_)) {
+    for (const auto& place : places) {
       if (checkpoint_of_part(place.path)) continue;  // other hosts may not have the other parts
       struct stat status = {};
       if (::stat((place.path / kManifestFile).c_str(), &status) == 0)

@@ -468,6 +468,7 @@ int set_aside_checkpoints(const Config& config, std::optional<int64_t> resumed) 
     name_newest(directory, first_kept == places.end() ? std::nullopt : std::optional(first_kept->step));
   for (const auto& place : std::ranges::subrange(places.begin(), first_kept)) paths.push_back(place.path);
   for (const auto& path : paths) set_aside(path);
+  if (!paths.empty()) sync_directory(directory);  // before records of their steps are removed
   return static_cast<int>(paths.size());
 } catch (const fs::filesystem_error& error) {
   throw RunError(cat(key_of_checkpoints(config), ": earlier checkpoints cannot be set aside: ", error.what()));

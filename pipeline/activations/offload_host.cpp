@@ -12,8 +12,8 @@
 namespace shardline {
 namespace {
 
-// Memory is reused by size, so that it grows to what is offloaded at a time and no further: microbatches and steps with
-// fewer samples take the buffers of larger ones. A buffer that was returned may still be the source of a copy to the
+// Memory is reused by size: microbatches and steps with fewer samples take the buffers of larger ones, as plans assume
+// (activation_bytes.cpp). A buffer that was returned may still be the source of a copy to the
 // device, for which the current stream, and so every later store, waits.
 class HostMemory {
  public:

@@ -111,7 +111,7 @@ std::shared_ptr<Communicator> NcclCommunicator::split(int color, const std::stri
   void* comm = nullptr;
   int result = kNcclSuccess;
   world_->use([&] { result = world_->api().split(channel_->comm(), ranks.front(), rank(), &comm); });
-  establish(*world_, channel_->comm(), *identity(), false, result);
+  establish(*world_, channel_->comm(), part, false, result);
   establish(*world_, comm, part, true, kNcclSuccess);
   const auto made = std::make_shared<NcclCommunicator>(world_, comm, std::move(control), std::move(part));
   made->connect();

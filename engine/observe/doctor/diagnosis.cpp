@@ -19,7 +19,8 @@ constexpr double kAtOnce = 0.5;   // more than between two signs of life of one 
 
 bool takes_part(const Wait& wait, int rank) {
   if (!is_message(wait.operation)) return std::ranges::count(wait.members, rank) > 0;
-  return !wait.members.empty() && wait.members[wait.operation.peer] == rank;
+  const int peer = wait.operation.peer;  // of a record that may be damaged
+  return peer >= 0 && std::cmp_less(peer, wait.members.size()) && wait.members[peer] == rank;
 }
 
 double seconds_between(int64_t from_ns, int64_t to_ns) {
@@ -381,7 +382,7 @@ bool Doctor::find_ended_first() {
   result_.before_others = seconds_between(end.at(first), *next);
   const auto blame_if = [&](auto waits_for_first) {
     for (const RankSituation* rank : waiting())
-      if (!result_.operation && waits_for_first(*rank->wait)) blame_for(*rank, first);
+      if (!result_.operation && rank->rank != first && waits_for_first(*rank->wait)) blame_for(*rank, first);
   };
   blame_if([&](const Wait& wait) { return std::ranges::count(wait.not_begun, first) > 0; });
   blame_if([&](const Wait& wait) { return wait.not_begun.empty() && takes_part(wait, first); });

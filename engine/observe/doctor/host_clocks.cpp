@@ -23,11 +23,12 @@ struct Bounds {
   int64_t least = std::numeric_limits<int64_t>::min(), most = std::numeric_limits<int64_t>::max();
 };
 
-// Of these, no rank gets anything before all ranks have begun.
+// Of these, none ends on a rank before all ranks have begun.
 bool joins_all(const FlightRecord& record) {
   constexpr std::array<std::string_view, 5> kJoining = {"all_reduce", "reduce_scatter", "all_gather", "all_to_all",
                                                         "barrier"};
-  return record.state == FlightState::done && record.start_ns != 0 && record.end_ns != 0 &&
+  const bool is_exchange = record.elements > 0 || record.op == std::string_view("barrier");
+  return is_exchange && record.state == FlightState::done && record.start_ns != 0 && record.end_ns != 0 &&
          std::ranges::find(kJoining, std::string_view(record.op)) != kJoining.end();
 }
 
@@ -85,6 +86,7 @@ std::vector<ClockDifference> align_clocks(JobRecords& job) {
   std::vector<ClockDifference> differences;
   for (const auto& [host, of_host] : bounds) {
     if (of_host.least <= kAgree && of_host.most >= -kAgree) continue;
+    if (of_host.least > of_host.most) continue;  // a clock was set in the meantime: no difference holds for all records
     const int64_t ahead = of_host.least / 2 + of_host.most / 2;
     differences.push_back({host, reference, 1e-9 * static_cast<double>(ahead)});
     std::map<const FlightFile*, std::shared_ptr<const FlightFile>> files;  // ranks that are threads share one

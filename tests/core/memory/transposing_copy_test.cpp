@@ -55,6 +55,22 @@ TEST_CASE("copies between any orders of dimensions are those of copy_") {
   at::set_num_threads(threads);
 }
 
+TEST_CASE("copies to contiguous targets, whose dimensions are merged, are those of copy_") {
+  for (const auto dtype : {at::kFloat, at::kDouble})
+    for (const int64_t last : {16, 37, 64}) {
+      const auto cube = numbers({3, 20, 5, last}, dtype);
+      for (const auto& order :
+           std::vector<std::vector<int64_t>>{{0, 1, 2, 3}, {3, 0, 1, 2}, {1, 3, 2, 0}, {2, 3, 0, 1}})
+        for (const auto& from : {cube.permute(order), cube.permute(order).narrow(0, 0, 1),
+                                 cube.select(1, 0).unsqueeze(1).expand({3, 20, 5, last}).permute(order)}) {
+          CAPTURE(from.sizes(), from.strides());
+          const auto target = at::empty(from.sizes(), dtype);
+          copy_transposing(target, from);
+          CHECK(target.equal(from));
+        }
+    }
+}
+
 TEST_CASE("one row goes to all of a target") {
   const auto target = at::empty({20, 30}), row = numbers({30}, at::kFloat);
   copy_transposing(target.t(), row.unsqueeze(1));

@@ -444,6 +444,33 @@ TEST_CASE("doctor: who waited for a process that ended in an operation that it h
              Contains(cat("; rank 0 waited 1.0 s for its part of ", is_message ? "send" : "all_reduce")));
 }
 
+TEST_CASE("doctor: a process that ended in an operation is not the one that waited for itself") {
+  Job job(2);
+  const FlightGroup pair = job.group("dp", {0, 1});
+  job.wait(1, pair, "all_reduce", "loss");
+  job.pass(0.1);
+  job.wait(0, pair, "all_reduce", "loss");
+  job.pass(0.7);
+  job.beat(0);
+  const Diagnosis found = job.diagnosis();
+  CHECK(found.culprits == std::vector{1});
+  CHECK_THAT(verdict(found), Contains("; rank 0 waited 0.7 s for its part of all_reduce"));
+}
+
+TEST_CASE("doctor: messages of damaged records, whose peers are not in their group, are nobody's") {
+  Job job(3);
+  const FlightGroup pair = job.group("pp", {0, 1});
+  job.place(1, 7, "forward, microbatch 0, chunk 0", "h.1");
+  job.pass(0.3);
+  job.wait(0, pair, "send", "", 8, GENERATE(-1, 2));
+  job.pass(1);
+  job.beat(0);
+  job.beat(2);
+  const Diagnosis found = job.diagnosis();
+  CHECK(found.culprits == std::vector{1});
+  CHECK(verdict(found).find("its part of") == std::string::npos);
+}
+
 TEST_CASE("doctor: clocks that differ do not make the processes of a host seem to end first") {
   const double ahead = GENERATE(-5.0, 0.0, 5.0);
   Job job(4);
