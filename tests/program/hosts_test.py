@@ -105,7 +105,7 @@ class Hosts(HostsTest):
         self.stop_after(9, self.config(**self.sections(p=2)))
         self.hosts[1].empty_disk()
         self.expect(2, "train", self.config(**self.sections(p=2, training={"resume_from_checkpoint": True})),
-                    says=["no intact checkpoint", "part 2 of 2, which host beta wrote, is missing"])
+                    says=["none from which the run can continue", "part 2 of 2, which host beta wrote, is missing"])
 
     def test_output_dir_of_each_host(self):
         """The hosts that write the final model must share it, which is found before step 1."""
