@@ -10,7 +10,7 @@ namespace {
 thread_local std::deque<std::shared_ptr<StreamWait::Times>> unmeasured;  // in the order of the stream
 thread_local double waited = 0;
 
-// Torch tells the time between events only if queries of both have returned true.
+// Torch measures the time between two events only after query() has returned true for both.
 bool is_over(const StreamWait::Times& times) {
   const bool has_begun = times.begin.query();
   return times.end.query() && has_begun;

@@ -75,7 +75,7 @@ class Guard : public c10::impl::DeviceGuardImplInterface {
     static std::atomic<c10::StreamId> last = 2 * kPool;
     return make_stream(of.has_index() ? of.index() : chosen_device, ++last);
   }
-  // Of each priority in turn, as torch's for CUDA.
+  // Returns the streams of a priority in turn, as torch does for CUDA.
   c10::Stream getStreamFromGlobalPool(c10::Device of, bool high_priority) const override {
     static std::map<std::pair<int, bool>, int> taken;  // by device and priority
     const std::scoped_lock lock(runtime().mutex);

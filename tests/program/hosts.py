@@ -70,8 +70,8 @@ class Host:
         self.unreachable.unlink() if state == "up" else self.unreachable.touch()
 
     def ranks(self):
-        """Of the processes on this host, those of the program. Open MPI's daemon may stay until a lost link is back: once
-        it has something to send, the kernel does not probe the connection any more."""
+        """The program's processes on this host, without Open MPI's daemon: it may keep running until a lost link is
+        back, because the kernel no longer probes a connection on which something is waiting to be sent."""
         return [pid for pid in self.processes() if pathlib.Path(f"/proc/{pid}/comm").read_text() == "shardline\n"]
 
     def processes(self):

@@ -23,7 +23,7 @@ struct Bounds {
   int64_t least = std::numeric_limits<int64_t>::min(), most = std::numeric_limits<int64_t>::max();
 };
 
-// Of these, none ends on a rank before all ranks have begun.
+// Whether no rank can finish this operation before all ranks have begun it.
 bool joins_all(const FlightRecord& record) {
   constexpr std::array<std::string_view, 5> kJoining = {"all_reduce", "reduce_scatter", "all_gather", "all_to_all",
                                                         "barrier"};

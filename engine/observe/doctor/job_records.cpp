@@ -104,7 +104,7 @@ std::set<std::string> recorded_jobs(const fs::path& folder) {
         const nlohmann::json json = read_data_json(file.string());
         jobs.insert(JsonValue(json, file.string()).at("job").text());
       });
-  } catch (const RunError&) {  // there is no such folder
+  } catch (const RunError&) {  // the folder does not exist
   }
   return jobs;
 }
