@@ -112,7 +112,7 @@ class Pipeline {
       if (schedule_.stage_of_chunk[chunk] == pp.rank())
         stage_.layers[chunk] = std::make_unique<SleepingLayer>(chunk == 0, last, options, overslept_);
     }
-    const Microbatch microbatch{.ids = at::zeros({1, options.tokens}, at::kLong)};
+    const Microbatch microbatch = causal_microbatch(at::zeros({1, options.tokens}, at::kLong));
     microbatches_.assign(schedule_.microbatches, microbatch);
     executor_.emplace(stage_, pp, parameters_);
   }

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "core/model/microbatch.h"
 #include "core/model/model_spec.h"
 #include "core/numbers/half_options.h"
 
@@ -61,19 +62,6 @@ class WeightGradQueue {
     AddGradient add;
   };
   std::vector<Pair> waiting_;
-};
-
-// One microbatch, known to every rank of the replica. May be empty (batch 0) in a short last batch.
-struct Microbatch {
-  at::Tensor ids;      // [batch, length] int64, on the device of the activations, as are the next two
-  at::Tensor labels;   // [batch, length] int64, unshifted; undefined in generation
-  at::Tensor samples;  // [batch] int64 position of each sample in the global batch: keys the dropout masks, and may be
-                       // undefined where nothing is dropped
-  int64_t first_position = 0;  // position of column 0 (generation with a cache: the length of the prefix)
-
-  int64_t batch() const { return ids.size(0); }
-  int64_t length() const { return ids.size(1); }
-  int64_t tokens() const { return ids.numel(); }
 };
 
 enum class Mode { train, evaluate, generate };

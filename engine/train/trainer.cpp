@@ -97,11 +97,8 @@ Trainer::BatchTotals Trainer::read_microbatches(BatchSource& data, int64_t step,
   const at::Tensor ids = on_device(batch.ids, device), labels = on_device(batch.labels, device);
   const at::Tensor samples =
       at::arange(batch.first_sample, batch.first_sample + mine.length, at::TensorOptions(at::kLong).device(device));
-  for (int i = 0; i < count; ++i) {
-    const Range rows = split_range(mine.length, count, i);
-    const auto part = [&](const at::Tensor& whole) { return whole.narrow(0, rows.begin, rows.length); };
-    microbatches.push_back({.ids = part(ids), .labels = part(labels), .samples = part(samples)});
-  }
+  const Microbatch whole = causal_microbatch(ids, labels, samples);
+  for (int i = 0; i < count; ++i) microbatches.push_back(part_of(whole, split_range(mine.length, count, i)));
   return {.samples = batch.global_samples,
           .tokens = batch.global_samples * batch.ids.size(1),
           .weight = batch.weight,
@@ -245,7 +242,7 @@ LossTerm Trainer::evaluate(BatchSource& data, int64_t steps) {
 
 at::Tensor Trainer::next_logits(const at::Tensor& ids, int64_t first_position, const std::vector<KvCache*>& caches) {
   const std::vector<Microbatch> batch = {
-      {.ids = on_device(ids, stage_.activations.device()), .first_position = first_position}};
+      causal_microbatch(on_device(ids, stage_.activations.device()), {}, {}, first_position)};
   const auto& stage_of_chunk = plan_.train.stage_of_chunk;
   const auto run = executor_.run(forward_schedule(stage_of_chunk, plan_.layout.pipeline, 1), batch,
                                  {.mode = Mode::generate, .caches = caches});

@@ -8,7 +8,7 @@
 namespace shardline {
 
 CausalBlock::CausalBlock(const CausalConfig& config, BlockSplit split, size_t qkv, int64_t block, double scale,
-                         const LayerBuild& build)
+                         const LayerBuild& build, int64_t window)
     : config_(config),
       tp_{build.tp, build.sequence_parallel},
       attention_tp_(split.attention ? tp_ : TensorParallel{}),
@@ -21,6 +21,7 @@ CausalBlock::CausalBlock(const CausalConfig& config, BlockSplit split, size_t qk
   attention_ = {.heads = heads.length,
                 .head_dim = config.head_dim(),
                 .scale = scale,
+                .window = window,
                 .dropout = config.attn_pdrop,
                 .first_head = heads.begin,
                 .max_positions = config.n_positions,

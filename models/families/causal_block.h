@@ -15,9 +15,9 @@ struct SpecMaker;
 class CausalBlock : public Layer {
  protected:
   // qkv: index of that parameter in the layer's spec; its dimension 1 are the heads. block: counted from 0. scale: of
-  // the scores.
+  // the scores. window: see AttentionOptions.
   CausalBlock(const CausalConfig& config, BlockSplit split, size_t qkv, int64_t block, double scale,
-              const LayerBuild& build);
+              const LayerBuild& build, int64_t window = 0);
 
   Parameter& param(size_t i) const { return *params_[i]; }
 

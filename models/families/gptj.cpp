@@ -39,12 +39,6 @@ class GptjBlock : public CausalBlock {
   std::shared_ptr<const RotaryTable> table_;
 };
 
-// A torch Linear's weight, outputs first, at `offset` of the logical one.
-ParamSource torch_linear(const std::string& hf, std::vector<int64_t> file_shape, std::vector<int64_t> view = {},
-                         std::vector<int64_t> offset = {}) {
-  return {hf, std::move(view), {}, std::move(offset), std::move(file_shape)};
-}
-
 LayerSpec gptj_block(const GptjConfig& c, const SpecMaker& make, int64_t i,
                      const std::shared_ptr<const RotaryTable>& table) {
   const std::string hf = cat("transformer.h.", i, ".");
@@ -53,13 +47,9 @@ LayerSpec gptj_block(const GptjConfig& c, const SpecMaker& make, int64_t i,
   LayerSpec layer{.name = cat("h.", i)};
   const BlockSplit split = describe_block(layer, c, make);
   const SplitUnit attn = layer.units[0], mlp = layer.units[1];
-  std::vector<ParamSource> qkv;
-  for (const char* part : {"q", "k", "v"})
-    qkv.push_back(
-        torch_linear(cat(hf, "attn.", part, "_proj.weight"), {h, h}, {1, n, d, h}, {std::ssize(qkv), 0, 0, 0}));
   layer.params = make.norm("ln_1", hf + "ln_1");
   for (const auto& param :
-       {make.of(attn, make.linear("attn.qkv.weight", {3, n, d, h}, std, std::move(qkv)), 1),
+       {make.of(attn, make.linear("attn.qkv.weight", {3, n, d, h}, std, qkv_sources(hf + "attn.", n, d)), 1),
         make.of(attn,
                 make.linear("attn.out.weight", {h, n, d}, std, {torch_linear(hf + "attn.out_proj.weight", {h, h})}), 1),
         make.of(mlp, make.linear("mlp.fc.weight", {inner, h}, std, {torch_linear(hf + "mlp.fc_in.weight", {inner, h})}),

@@ -3,7 +3,24 @@
 #include <functional>
 #include <numeric>
 
+#include "core/error.h"
+
 namespace shardline {
+
+ParamSource torch_linear(const std::string& hf, std::vector<int64_t> shape) {
+  return {.tensor = hf, .shape = std::move(shape)};
+}
+
+std::vector<ParamSource> qkv_sources(const std::string& hf, int64_t heads, int64_t head_dim) {
+  const int64_t hidden = heads * head_dim;
+  std::vector<ParamSource> sources;
+  for (const char* part : {"q", "k", "v"})
+    sources.push_back({.tensor = cat(hf, part, "_proj.weight"),
+                       .view = {1, heads, head_dim, hidden},
+                       .offset = {std::ssize(sources), 0, 0, 0},
+                       .shape = {hidden, hidden}});
+  return sources;
+}
 
 void SpecMaker::add_unit(LayerSpec& layer, const std::string& name, const std::string& parts, int64_t count) const {
   layer.units.push_back({name, parts, count});

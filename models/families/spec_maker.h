@@ -7,6 +7,11 @@
 
 namespace shardline {
 
+// The weight of a torch Linear in a file, outputs first.
+ParamSource torch_linear(const std::string& hf, std::vector<int64_t> shape);
+// Those of "q_proj", "k_proj" and "v_proj" as one weight [3, heads, head_dim, heads * head_dim].
+std::vector<ParamSource> qkv_sources(const std::string& hf, int64_t heads, int64_t head_dim);
+
 struct SpecMaker {
   int64_t hidden;
   double initializer_range;

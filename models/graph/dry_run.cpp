@@ -119,8 +119,8 @@ class DryLayer {
       : spec_(spec),
         case_(at),
         comm_(at.t, at.t_degree),
-        batch_{.ids = at::empty({at.sequences, at.length}, at::TensorOptions(at::kMeta).dtype(at::kLong)),
-               .samples = at::empty({at.sequences}, at::TensorOptions(at::kMeta).dtype(at::kLong))} {
+        batch_(causal_microbatch(at::empty({at.sequences, at.length}, at::TensorOptions(at::kMeta).dtype(at::kLong)),
+                                 {}, at::empty({at.sequences}, at::TensorOptions(at::kMeta).dtype(at::kLong)))) {
     for (const auto& param : spec.params) {
       const auto shape = param.local_shape(at.t, at.t_degree);
       params_.push_back({.name = spec.full_name(param), .spec = &param, .value = empty(shape, at.element_bytes)});

@@ -31,7 +31,6 @@
 namespace shardline {
 namespace {
 
-constexpr int64_t kNoLabel = -100;
 constexpr uint64_t kTraceSeed = 1234;
 constexpr uint32_t kInitOp = 65534;  // no dropout has this number
 enum class Place { first, between, last, only };
@@ -75,11 +74,12 @@ class ModuleLayer : public Layer {
 
   Border forward(const Border& input, MicrobatchContext& context) override {
     const Microbatch& batch = *context.batch;
-    if (batch.first_position > 0)
+    if (batch.tokens() > 0 && batch.position_count > batch.length())
       throw RunError(cat("module ", name_, " keeps nothing for earlier positions; generate without a cache"));
-    if (batch.batch() == 0) return empty(input, context.mode);
+    if (batch.tokens() == 0) return empty(input, context.mode);
     prepare(context.mode, input);
-    const auto x = gets_ids(place_) ? batch.ids : as_computed(input[0]).view({batch.batch(), batch.length(), -1});
+    const auto x = gets_ids(place_) ? batch.ids.view({batch.segments(), batch.length()})
+                                    : as_computed(input[0]).view({batch.segments(), batch.length(), -1});
     const auto y = module_.forward<at::Tensor>(x);
     if (!gives_logits(place_)) return {y.reshape({batch.tokens(), y.size(2)}).to(border_.value_or(y.scalar_type()))};
     if (context.mode == Mode::generate) return {y.select(1, batch.length() - 1).to(at::toOpMathType(y.scalar_type()))};
@@ -117,10 +117,10 @@ class ModuleLayer : public Layer {
     return params_.empty() ? border : border.to(params_[0]->value.scalar_type());
   }
 
-  // Each position's logits are compared with the next position's label.
+  // The last position of a sequence predicts nothing.
   Border loss(const at::Tensor& logits, MicrobatchContext& context) const {
     const int64_t positions = std::max<int64_t>(logits.size(1) - 1, 0);
-    const auto labels = context.batch->labels.narrow(1, logits.size(1) - positions, positions).reshape({-1});
+    const auto labels = context.batch->labels.view({logits.size(0), -1}).narrow(1, 0, positions).reshape({-1});
     const auto rows =
         logits.narrow(1, 0, positions).reshape({-1, logits.size(2)}).to(at::toOpMathType(logits.scalar_type()));
     const auto sum = at::cross_entropy_loss(rows, labels, {}, at::Reduction::Sum, kNoLabel);

@@ -24,9 +24,10 @@ at::Tensor empty_row_sums(const at::Tensor& q) {
 
 }  // namespace
 
-AttentionWay attention_way(const at::Tensor& q, const AttentionDropout& dropout) {
+AttentionWay attention_way(const at::Tensor& q, const AttentionDropout& dropout, const AttentionPattern& pattern) {
+  if (!pattern.ends.empty() || pattern.window > 0) return AttentionWay::aten;
   if (is_for_flash(q, dropout)) return AttentionWay::flash;
-  const bool fits = q.size(3) <= kWidestHead && q.size(0) * q.size(1) <= kMostHeads;
+  const bool fits = pattern.causal && q.size(3) <= kWidestHead && q.size(0) * q.size(1) <= kMostHeads;
   return fits && q.scalar_type() != at::kDouble ? AttentionWay::kernels : AttentionWay::aten;
 }
 

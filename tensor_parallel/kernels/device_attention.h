@@ -6,9 +6,10 @@
 namespace shardline {
 
 // Torch's flash attention in half precision without dropout, if it supports the size of a head; otherwise our kernels,
-// if they do; otherwise ATen, which has all scores in memory.
+// if they do; otherwise ATen, which has all scores in memory. Only ATen has segments and windows, and only ATen and
+// flash attention let queries see later keys.
 enum class AttentionWay { flash, kernels, aten };
-AttentionWay attention_way(const at::Tensor& q, const AttentionDropout& dropout);
+AttentionWay attention_way(const at::Tensor& q, const AttentionDropout& dropout, const AttentionPattern& pattern);
 
 // The results of attention_forward, not filled; those of flash attention are laid out in the same way.
 std::tuple<at::Tensor, at::Tensor> empty_attention_results(const at::Tensor& q);

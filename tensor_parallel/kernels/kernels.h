@@ -45,16 +45,15 @@ at::Tensor bias_activation_backward(const at::Tensor& dy, const at::Tensor& x, c
                                     Activation activation, at::Tensor bias_grad);
 
 // ---- dropout whose mask belongs to the model, not to the layout (core/numbers/philox.h)
-// Row i of a [rows, features] tensor is token first_token + i of a microbatch whose sequences, of `length` tokens each,
-// follow each other; column c of sequence s is position first_position + c of sample samples[s]. Element (position,
-// feature) of a sample draws word position * features + feature of its stream. Rows beyond the microbatch's tokens are
-// padding and pass unchanged.
+// Row i of a [rows, features] tensor is token k = first_token + i of the microbatch, at place places[k] of sample
+// samples[k]. Element (place, feature) of a sample draws word place * features + feature of its stream. Rows beyond the
+// microbatch's tokens are padding and pass unchanged.
 struct DropoutRows {
   uint64_t seed = 0;
   uint32_t op = 0, step = 0;
-  double probability = 0;  // that an element is dropped; kept values are scaled by 1 / (1 - probability)
-  at::Tensor samples;      // [sequences] int64 on the rows' device; not needed without dropout, like what follows
-  int64_t length = 0, first_position = 0, first_token = 0, tokens = 0;
+  double probability = 0;      // that an element is dropped; kept values are scaled by 1 / (1 - probability)
+  at::Tensor samples, places;  // [tokens] int64 on the rows' device; not needed without dropout, like what follows
+  int64_t first_token = 0, tokens = 0;
 };
 // residual + dropout(x + bias), in the residual's type; bias is [n] or undefined, residual has x's sizes or is
 // undefined.
@@ -80,13 +79,24 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> cross_entropy_stats(const at::Ten
 void cross_entropy_gradient_(at::Tensor logits, const at::Tensor& label, const at::Tensor& log_sum_exp,
                              const at::Tensor& scale);
 
-// ---- attention core, causal, with dropout on the probabilities; q, k, v and results [batch, heads, length, head_dim],
-// strided. Products, softmax and probabilities are fp32 (fp64 for fp64); half-precision results are rounded once.
+// ---- attention core with dropout on the probabilities; q, k, v and results [batch, heads, length, head_dim], strided.
+// Products, softmax and probabilities are fp32 (fp64 for fp64); half-precision results are rounded once.
+// Which keys a query sees: those of its own segment, with `causal` only those up to its own place, with `window` > 0
+// (which requires `causal`) only the last `window` of these.
+struct AttentionPattern {
+  bool causal = true;
+  int64_t window = 0;
+  // Empty: each sequence of the batch is one segment. Otherwise the batch is 1, and segment i ends before place ends[i]
+  // of its sequence; the last one ends with it.
+  std::vector<int64_t> ends;
+  bool operator==(const AttentionPattern&) const = default;
+};
 struct AttentionDropout {
   uint64_t seed = 0;
   uint32_t op = 0, step = 0;
   double probability = 0;
-  at::Tensor samples;         // [batch] int64, on the device of q; not needed without dropout
+  at::Tensor samples;         // [segments] int64, on the device of q; not needed without dropout
+  at::Tensor first_places;    // likewise: of each segment's first token in its sample; undefined: 0
   int64_t first_head = 0;     // this rank's first head among the model's
   int64_t max_positions = 0;  // the model's; the stride of the element counter
 };
@@ -96,17 +106,19 @@ struct ScoreScale {
   ScoreScale(double scale_, double divisor_ = 1) : scale(scale_), divisor(divisor_) {}
   double scale, divisor;
 };
-// Element (head, query, key) of a sample draws word (head * max_positions + query) * max_positions + key. Returns the
+// Element (head, query, key) of a sample draws word (head * max_positions + query) * max_positions + key, where query
+// and key are places in the sample. Returns the
 // output and the log of the sum of exponentials [batch, heads, length], which is fp32 or wider; probabilities are never
 // kept.
 // A query gets NaN where one of its scores is NaN or +infinity, or where all are -infinity, as the definition of the
 // softmax says. Torch's own attention on CPUs gives 0 where all are -infinity or NaN.
 std::tuple<at::Tensor, at::Tensor> attention_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                                     const ScoreScale& scale, const AttentionDropout& dropout);
+                                                     const ScoreScale& scale, const AttentionDropout& dropout,
+                                                     const AttentionPattern& pattern = {});
 // The gradients of q, k and v side by side, as the layer before takes them: [batch, length, 3, heads, head_dim].
 at::Tensor attention_backward(const at::Tensor& d_out, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                               const at::Tensor& out, const at::Tensor& log_sum_exp, const ScoreScale& scale,
-                              const AttentionDropout& dropout);
+                              const AttentionDropout& dropout, const AttentionPattern& pattern = {});
 // Views of such a tensor, each [batch, heads, length, head_dim].
 std::array<at::Tensor, 3> parts_of_qkv(const at::Tensor& qkv);
 

@@ -20,17 +20,31 @@
 namespace shardline {
 namespace {
 
+// The microbatch as the kernels take it: samples of one length, or one sequence that consists of segments.
+struct Sequences {
+  explicit Sequences(const Microbatch& microbatch)
+      : are_samples(microbatch.is_rectangular),
+        batch(are_samples ? microbatch.segments() : 1),
+        length(are_samples ? microbatch.length() : microbatch.tokens()) {}
+  bool are_samples;
+  int64_t batch, length;
+};
+
+AttentionPattern pattern_of(const Microbatch& microbatch, const AttentionOptions& o) {
+  return {o.causal, o.window, microbatch.is_rectangular ? std::vector<int64_t>() : microbatch.ends};
+}
+
 // [tokens, 3 * heads * head_dim] -> q, k, v, each [batch, heads, length, head_dim], strided.
-std::array<at::Tensor, 3> split_qkv(const at::Tensor& qkv, const Microbatch& batch, const AttentionOptions& o) {
-  return parts_of_qkv(qkv.view({batch.batch(), batch.length(), 3, o.heads, o.head_dim}));
+std::array<at::Tensor, 3> split_qkv(const at::Tensor& qkv, const Sequences& sequences, const AttentionOptions& o) {
+  return parts_of_qkv(qkv.view({sequences.batch, sequences.length, 3, o.heads, o.head_dim}));
 }
 
 // [batch, heads, length, head_dim] -> [tokens, heads * head_dim]
 at::Tensor merge_heads(const at::Tensor& x) {
   return x.transpose(1, 2).reshape({x.size(0) * x.size(2), x.size(1) * x.size(3)});
 }
-at::Tensor split_heads(const at::Tensor& x, const Microbatch& batch, const AttentionOptions& o) {
-  return x.view({batch.batch(), batch.length(), o.heads, o.head_dim}).transpose(1, 2);
+at::Tensor split_heads(const at::Tensor& x, const Sequences& sequences, const AttentionOptions& o) {
+  return x.view({sequences.batch, sequences.length, o.heads, o.head_dim}).transpose(1, 2);
 }
 
 // Whether torch's attention gets tensors like this one as they are; else they are converted.
@@ -44,12 +58,17 @@ at::Tensor as_computed(const at::Tensor& t, const AttentionOptions& o) {
 }
 
 at::Tensor cached_attention(const at::Tensor& qkv, const MicrobatchContext& context, const AttentionOptions& o) {
-  const auto [q, k, v] = split_qkv(qkv, *context.batch, o);
+  const auto [q, k, v] = split_qkv(qkv, Sequences(*context.batch), o);
   const auto [keys, values] = context.cache->append(k, v);
   const int64_t queries = q.size(2), seen = keys.size(2);
+  SL_ASSERT(o.causal, "a cache is for generation");
   std::optional<at::Tensor> mask;  // query i is at position seen - queries + i
-  if (queries > 1 && seen > queries)
-    mask = at::ones({queries, seen}, q.options().dtype(at::kBool)).tril(seen - queries);
+  const bool has_window = o.window > 0 && seen > o.window;
+  if (has_window || (queries > 1 && seen > queries)) {
+    const auto all = at::ones({queries, seen}, q.options().dtype(at::kBool));
+    mask = all.tril(seen - queries);
+    if (has_window) mask = mask->triu(seen - queries - o.window + 1);
+  }
   const auto mixed = at::scaled_dot_product_attention(as_computed(q, o), as_computed(keys, o), as_computed(values, o),
                                                       mask, 0.0, queries > 1 && !mask, o.scale);
   return merge_heads(mixed).to(qkv.scalar_type());
@@ -66,46 +85,52 @@ AttentionDropout dropout_of(const MicrobatchContext& context, const AttentionOpt
           .op = o.dropout_op,
           .step = step,
           .probability = o.dropout,
-          .samples = context.batch->samples,
+          .samples = context.batch->segment_samples,
+          .first_places = context.batch->is_rectangular ? at::Tensor() : context.batch->segment_places,
           .first_head = o.first_head,
           .max_positions = o.max_positions};
 }
 
-// The products of scores, one for every head: [length, k] x [k, n]. A fused op leaves the masked half out and keeps
-// scores in the cache; where they stand in memory, sweeps pass over them.
-void note_core_product(const Microbatch& batch, const AttentionOptions& o, int64_t n, int64_t k) {
+// The share of all scores that a query of a sequence sees.
+double seen_share(const Sequences& all, const AttentionOptions& o) {
+  if (!o.causal) return 1;
+  return o.window == 0 || o.window >= all.length ? 0.5 : 1.0 * o.window / all.length;
+}
+
+// The products of scores, one for every head: [length, k] x [k, n]. A fused op leaves out the scores that are masked
+// and keeps scores in the cache; where they stand in memory, sweeps pass over them.
+void note_core_product(const Sequences& all, const AttentionOptions& o, int64_t n, int64_t k) {
   WorkNotes* notes = work_notes();
   if (!notes) return;
   const bool fused = notes->shape.fused;
-  const double count = batch.batch() * o.heads * (fused ? 0.5 : 1);
-  notes->work.products.push_back({notes->phase, batch.length(), n, k, count, !fused, true});
+  const double count = all.batch * o.heads * (fused ? seen_share(all, o) : 1);
+  notes->work.products.push_back({notes->phase, all.length, n, k, count, !fused, true});
 }
-void note_score_sweep(const Microbatch& batch, const AttentionOptions& o, double values, double masks) {
+void note_score_sweep(const Sequences& all, const AttentionOptions& o, double values, double masks) {
   if (work_notes() && !work_notes()->shape.fused)
-    note_sweep(batch.tokens() * o.heads * batch.length(), values, masks, 1, true);
+    note_sweep(all.batch * all.length * o.heads * all.length, values, masks, 1, true);
 }
 
-void note_forward(const Microbatch& batch, const AttentionOptions& o) {
-  note_sweep(3 * batch.tokens() * o.heads * o.head_dim, 2);  // q, k and v in the order of heads
-  note_core_product(batch, o, batch.length(), o.head_dim);   // scores
-  note_core_product(batch, o, o.head_dim, batch.length());   // their mix of values
-  note_score_sweep(batch, o, 2, 0);                          // scale, mask, softmax
-  note_score_sweep(batch, o, 2, 1);                          // dropout
+void note_forward(const Sequences& all, const AttentionOptions& o) {
+  note_sweep(3 * all.batch * all.length * o.heads * o.head_dim, 2);  // q, k and v in the order of heads
+  note_core_product(all, o, all.length, o.head_dim);                 // scores
+  note_core_product(all, o, o.head_dim, all.length);                 // their mix of values
+  note_score_sweep(all, o, 2, 0);                                    // scale, mask, softmax
+  note_score_sweep(all, o, 2, 1);                                    // dropout
 }
-void note_backward(const Microbatch& batch, const AttentionOptions& o) {
-  note_core_product(batch, o, batch.length(), o.head_dim);                              // of the probabilities
-  for (int i = 0; i < 3; ++i) note_core_product(batch, o, o.head_dim, batch.length());  // of v, q and k
-  if (work_notes() && work_notes()->shape.fused)
-    note_core_product(batch, o, batch.length(), o.head_dim);  // scores again
-  note_score_sweep(batch, o, 2, 1);                           // dropout
-  note_score_sweep(batch, o, 3, 0);                           // softmax
-  note_sweep(3 * batch.tokens() * o.heads * o.head_dim, 2);   // q, k and v side by side
+void note_backward(const Sequences& all, const AttentionOptions& o) {
+  note_core_product(all, o, all.length, o.head_dim);                              // of the probabilities
+  for (int i = 0; i < 3; ++i) note_core_product(all, o, o.head_dim, all.length);  // of v, q and k
+  if (work_notes() && work_notes()->shape.fused) note_core_product(all, o, all.length, o.head_dim);  // scores again
+  note_score_sweep(all, o, 2, 1);                                                                    // dropout
+  note_score_sweep(all, o, 3, 0);                                                                    // softmax
+  note_sweep(3 * all.batch * all.length * o.heads * o.head_dim, 2);  // q, k and v side by side
 }
 
 // An empty microbatch, or a rank without heads.
 at::Tensor empty_attention(const at::Tensor& qkv, const AttentionOptions& o) {
   return with_backward(at::zeros({qkv.size(0), o.heads * o.head_dim}, qkv.options().requires_grad(false)), {qkv}, {},
-                       "CausalAttention",
+                       "SelfAttention",
                        [sizes = qkv.sizes().vec(), options = qkv.options()](const at::Tensor&, const SavedTensors&) {
                          return std::vector<at::Tensor>{at::zeros(sizes, options.requires_grad(false))};
                        });
@@ -115,11 +140,14 @@ at::Tensor empty_attention(const at::Tensor& qkv, const AttentionOptions& o) {
 class AttentionCore {
  public:
   AttentionCore(const at::Tensor& qkv, const MicrobatchContext& context, const AttentionOptions& options)
-      : batch_(*context.batch), options_(options), dropout_(dropout_of(context, options)) {}
+      : sequences_(*context.batch),
+        pattern_(pattern_of(*context.batch, options)),
+        options_(options),
+        dropout_(dropout_of(context, options)) {}
 
   // What gradient() needs: qkv, the result [tokens, heads * head_dim], and the log of the sums of exponentials.
   SavedTensors run(const at::Tensor& qkv) {
-    note_forward(batch_, options_);
+    note_forward(sequences_, options_);
     auto [mixed, log_sum_exp] = compute(qkv.detach());
     return {qkv.detach(), std::move(mixed), std::move(log_sum_exp)};
   }
@@ -136,13 +164,13 @@ class AttentionCore {
   }
 
   at::Tensor gradient(const SavedTensors& saved, const at::Tensor& d_mixed) const {
-    note_backward(batch_, options_);
+    note_backward(sequences_, options_);
     const at::Tensor qkv = as_asked(saved[0]);
     const at::Tensor& log_sum_exp = saved.size() > 2 ? saved[2] : log_sum_exp_;
-    const auto [q, k, v] = split_qkv(qkv, batch_, options_);
-    const auto out = split_heads(as_asked(saved[1]), batch_, options_);
-    const auto d_out = split_heads(as_asked(d_mixed.contiguous()), batch_, options_);
-    return attention_backward(d_out, q, k, v, out, log_sum_exp, score_scale(), dropout_)
+    const auto [q, k, v] = split_qkv(qkv, sequences_, options_);
+    const auto out = split_heads(as_asked(saved[1]), sequences_, options_);
+    const auto d_out = split_heads(as_asked(d_mixed.contiguous()), sequences_, options_);
+    return attention_backward(d_out, q, k, v, out, log_sum_exp, score_scale(), dropout_, pattern_)
         .view(qkv.sizes())
         .to(saved[0].scalar_type());
   }
@@ -158,12 +186,13 @@ class AttentionCore {
 
   std::pair<at::Tensor, at::Tensor> compute(const at::Tensor& qkv) {
     at::NoGradGuard no_grad;
-    const auto [q, k, v] = split_qkv(as_asked(qkv), batch_, options_);
-    const auto [out, log_sum_exp] = attention_forward(q, k, v, score_scale(), dropout_);
+    const auto [q, k, v] = split_qkv(as_asked(qkv), sequences_, options_);
+    const auto [out, log_sum_exp] = attention_forward(q, k, v, score_scale(), dropout_, pattern_);
     return {merge_heads(out.to(qkv.scalar_type())), log_sum_exp};
   }
 
-  const Microbatch& batch_;
+  Sequences sequences_;
+  AttentionPattern pattern_;
   AttentionOptions options_;
   AttentionDropout dropout_;
   at::Tensor log_sum_exp_;  // from run_again to gradient
@@ -190,12 +219,12 @@ std::pair<at::Tensor, at::Tensor> KvCache::append(const at::Tensor& k, const at:
   return {keys_.narrow(2, 0, length_), values_.narrow(2, 0, length_)};
 }
 
-at::Tensor causal_attention(const at::Tensor& qkv, const MicrobatchContext& context, const AttentionOptions& o) {
+at::Tensor self_attention(const at::Tensor& qkv, const MicrobatchContext& context, const AttentionOptions& o) {
   if (qkv.numel() == 0) return empty_attention(qkv, o);
   if (context.cache) return cached_attention(qkv, context, o);
   const auto core = std::make_shared<AttentionCore>(qkv, context, o);
   const SavedTensors saved = core->run(qkv);
-  return with_backward(saved[1], {qkv}, saved, "CausalAttention", [core](const at::Tensor& d_mixed, const auto& kept) {
+  return with_backward(saved[1], {qkv}, saved, "SelfAttention", [core](const at::Tensor& d_mixed, const auto& kept) {
     return std::vector<at::Tensor>{core->gradient(kept, d_mixed)};
   });
 }
@@ -203,12 +232,12 @@ at::Tensor causal_attention(const at::Tensor& qkv, const MicrobatchContext& cont
 at::Tensor attend(const at::Tensor& qkv, const MicrobatchContext& context, const AttentionOptions& o,
                   const std::function<at::Tensor(const at::Tensor& mixed)>& use) {
   const bool drops = context.recompute_attention && at::GradMode::is_enabled() && !context.cache && qkv.numel() > 0;
-  if (!drops) return use(causal_attention(qkv, context, o));
+  if (!drops) return use(self_attention(qkv, context, o));
   const auto core = std::make_shared<AttentionCore>(qkv, context, o);
   SavedTensors saved = core->run(qkv);
   saved.resize(2);
   const auto mixed =
-      with_backward(saved[1], {qkv}, saved, "CausalAttention", [core](const at::Tensor& d_mixed, const auto& kept) {
+      with_backward(saved[1], {qkv}, saved, "SelfAttention", [core](const at::Tensor& d_mixed, const auto& kept) {
         return std::vector<at::Tensor>{core->gradient(kept, d_mixed)};
       });
   const auto result = use(mixed);

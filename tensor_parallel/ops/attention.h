@@ -1,4 +1,4 @@
-// The causal attention core on this rank's heads. For half-precision q, k and v the scores, their softmax and its sums
+// The attention core on this rank's heads. For half-precision q, k and v the scores, their softmax and its sums
 // are always fp32. On CPUs without a cache products are fp32, too, and the result is rounded once (kernels.h). The
 // kernels of GPUs, and torch's attention, which runs with a cache, round probabilities to the type before they are
 // multiplied with the values, unless the type is converted to fp32: on request (in_fp32), and for torch's attention on
@@ -28,6 +28,8 @@ struct AttentionOptions {
   int64_t heads = 0;  // of this rank
   int64_t head_dim = 0;
   double scale = 1;           // of the scores
+  bool causal = true;         // whether a query sees no later key
+  int64_t window = 0;         // if it is not 0, a query sees the last `window` keys up to itself; requires causal
   double dropout = 0;         // of the probabilities, in training
   int64_t first_head = 0;     // of this rank among the model's heads: keys the dropout mask
   int64_t max_positions = 0;  // of the model: likewise
@@ -43,9 +45,9 @@ struct AttentionOptions {
 
 // qkv [tokens, 3 * heads * head_dim] -> [tokens, heads * head_dim]. With context.cache, the keys of the prefix are seen
 // too, and the microbatch's own are added to it.
-at::Tensor causal_attention(const at::Tensor& qkv, const MicrobatchContext& context, const AttentionOptions& options);
+at::Tensor self_attention(const at::Tensor& qkv, const MicrobatchContext& context, const AttentionOptions& options);
 
-// use(causal_attention(qkv)), where `use` needs the values of its argument again only in its backward pass. With
+// use(self_attention(qkv)), where `use` needs the values of its argument again only in its backward pass. With
 // context.recompute_attention nothing but qkv is kept of the attention: its result and what its backward pass needs are
 // let go, and the attention runs again when backward reaches the result of `use`.
 at::Tensor attend(const at::Tensor& qkv, const MicrobatchContext& context, const AttentionOptions& options,

@@ -4,7 +4,6 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/full_like.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/where.h>
@@ -25,15 +24,6 @@
 
 namespace shardline {
 namespace {
-
-constexpr int64_t kNoLabel = -100;
-
-// [batch, length] -> [tokens]: the label that each position predicts.
-at::Tensor shifted_labels(const at::Tensor& labels) {
-  auto shifted = at::full_like(labels, kNoLabel);
-  if (labels.size(1) > 1) shifted.narrow(1, 0, labels.size(1) - 1).copy_(labels.narrow(1, 1, labels.size(1) - 1));
-  return shifted.reshape({-1});
-}
 
 // Every row's log of the sum of exponentials over the whole vocabulary, and the logit of its label.
 std::pair<at::Tensor, at::Tensor> whole_stats(const TensorParallel& tp, const at::Tensor& logits,
@@ -84,7 +74,7 @@ at::Tensor room_for_logits(const HeadPart& part, int64_t words) {
 // input, dx.
 at::Tensor loss_of_blocks(const HeadPart& part, const at::Tensor& all_logits, const at::Tensor& dx, Parameter& w,
                           Parameter* b, int64_t first_word, const MicrobatchContext& context) {
-  const auto label = shifted_labels(context.batch->labels).narrow(0, part.first_token, part.tokens);
+  const auto label = context.batch->labels.narrow(0, part.first_token, part.tokens);
   const auto valid = label != kNoLabel;
   const auto local_label = at::where(valid, label - first_word, int64_t{-1});
   const auto sums = at::zeros({2}, valid.options().dtype(at::kDouble));
@@ -178,12 +168,12 @@ at::Tensor head_last_logits(const TensorParallel& tp, const at::Tensor& x, const
                             const Microbatch& batch) {
   at::NoGradGuard no_grad;
   const auto whole = gather_rows(tp, x, batch.tokens());
-  const auto last = whole.view({batch.batch(), batch.length(), -1}).select(1, batch.length() - 1).contiguous();
+  const auto last = whole.view({batch.segments(), batch.length(), -1}).select(1, batch.length() - 1).contiguous();
   const auto local = linear_forward(last, w.value, b ? b->value : at::Tensor());
   if (tp.size() == 1 || w.spec->split_dim < 0) return local.to(wide_type(local));
   // Parts of the vocabulary differ by at most one entry: all are sent with the size of the largest.
   const int64_t vocabulary = w.spec->shape[0], widest = w.spec->split(0, tp.size()).length;
-  auto padded = at::zeros({batch.batch(), widest}, local.options());
+  auto padded = at::zeros({batch.segments(), widest}, local.options());
   padded.narrow(1, 0, local.size(1)).copy_(local);
   const auto all = gather_to_all(*tp.comm, padded);
   std::vector<at::Tensor> parts;

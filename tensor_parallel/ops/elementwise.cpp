@@ -2,7 +2,6 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/arange.h>
 
 #include <algorithm>
 
@@ -25,9 +24,7 @@ Range tokens_of_rows(const TensorParallel& tp, int64_t tokens) {
 
 at::Tensor positions_of_rows(const TensorParallel& tp, const Microbatch& batch) {
   const Range mine = tokens_of_rows(tp, batch.tokens());
-  if (batch.ids.is_meta()) return batch.ids.reshape({-1}).narrow(0, 0, mine.length);  // of the same size
-  const auto rows = at::arange(mine.begin, mine.end(), batch.ids.options());
-  return rows.remainder(std::max<int64_t>(batch.length(), 1)) + batch.first_position;
+  return batch.positions.narrow(0, mine.length == 0 ? 0 : mine.begin, mine.length);
 }
 
 at::Tensor layer_norm(const TensorParallel& tp, const at::Tensor& x, int64_t tokens, Parameter& weight, Parameter& bias,
@@ -119,8 +116,7 @@ DropoutRows dropout_rows(const TensorParallel& tp, const MicrobatchContext& cont
           .step = step,
           .probability = context.mode == Mode::train ? probability : 0.0,
           .samples = batch.samples,
-          .length = batch.length(),
-          .first_position = batch.first_position,
+          .places = batch.places,
           .first_token = tokens_of_rows(tp, batch.tokens()).begin,
           .tokens = batch.tokens()};
 }

@@ -37,7 +37,7 @@ uint32_t dropout_op(int64_t layer, int site);
 int64_t valid_border_rows(const TensorParallel& tp, int64_t tokens);
 Range tokens_of_rows(const TensorParallel& tp, int64_t tokens);
 
-// The position in its sample of each border row that is a token [valid rows], int64 like the ids.
+// The position of each border row that is a token [valid rows].
 at::Tensor positions_of_rows(const TensorParallel& tp, const Microbatch& batch);
 
 }  // namespace shardline

@@ -24,8 +24,8 @@ struct LocalWords {
 };
 
 LocalWords find_words(const at::Tensor& ids, int64_t first, int64_t count) {
-  if (ids.is_meta()) return {ids.reshape({-1}), ids.reshape({-1})};  // at most as many
-  const auto local = ids.reshape({-1}) - first;
+  if (ids.is_meta()) return {ids, ids};  // at most as many
+  const auto local = ids - first;
   const auto rows = ((local >= 0) & (local < count)).nonzero().squeeze(1);
   return {rows, local.index_select(0, rows)};
 }
@@ -39,7 +39,7 @@ at::Tensor rows_of(const at::Tensor& table, const at::Tensor& index) {
 // words of this rank, and which are not.
 struct MaskedWords {
   MaskedWords(const at::Tensor& ids, int64_t first, int64_t count) {
-    const auto local = ids.reshape({-1}) - first;
+    const auto local = ids - first;
     foreign = local.lt(0).bitwise_or_(local.ge(count)).unsqueeze_(1);
     words = local.remainder_(std::max<int64_t>(count, 1));  // foreign ones spread over the table
   }
@@ -63,8 +63,7 @@ at::Tensor partial_rows(const at::Tensor& table, const at::Tensor& ids, int64_t 
 // The words of each border row that is a token.
 at::Tensor words_of_rows(const TensorParallel& tp, const Microbatch& batch) {
   const Range mine = tokens_of_rows(tp, batch.tokens());
-  const auto ids = batch.ids.reshape({-1});
-  return mine.length == 0 ? ids.narrow(0, 0, 0) : ids.narrow(0, mine.begin, mine.length);
+  return batch.ids.narrow(0, mine.length == 0 ? 0 : mine.begin, mine.length);
 }
 
 // table[index[i]] += rows[i], in ascending i. index_add_ would add with atomics on GPUs, in any order; what puts with

@@ -47,8 +47,8 @@ at::Tensor RotaryTable::for_tensor(const at::Tensor& like) const {
 
 at::Tensor rotated(const TensorParallel& tp, const at::Tensor& qkv, const Microbatch& batch, int64_t head_dim,
                    const std::shared_ptr<const RotaryTable>& table) {
-  SL_ASSERT(qkv.is_meta() || batch.first_position + batch.length() <= table->positions(), batch.length(),
-            " tokens from position ", batch.first_position, " on, of ", table->positions());
+  SL_ASSERT(qkv.is_meta() || batch.position_count <= table->positions(), batch.position_count, " positions of ",
+            table->positions());
   const auto turn = [tp, &batch, head_dim, table](const at::Tensor& values, bool back) {
     const at::NoGradGuard no_grad;
     note_sweep(values.numel() / head_dim / 3 * 2 * table->features(), 2);

@@ -47,8 +47,7 @@ struct Result {
 Result run(const at::Tensor& ids, const at::Tensor& x, const at::Tensor& w, at::Device device) {
   const ParamSpec words{.name = "w", .shape = {kVocabulary, kHidden}, .split_dim = 0};
   const CommunicatorPtr alone = make_local_world();
-  Microbatch batch{.ids = ids.to(device)};
-  batch.labels = batch.ids;
+  const Microbatch batch = causal_microbatch(ids.to(device), ids.to(device));
   Parameter parameter{.name = "w", .spec = &words, .value = w.to(device)};
   parameter.grad = at::zeros(w.sizes(), at::TensorOptions(device));
   const at::Tensor input = x.to(device).detach().requires_grad_(true);

@@ -96,8 +96,10 @@ Around with_microbatch(const std::function<void(Microbatch&, int t)>& edit) {
 
 Around with_samples(const std::function<int64_t(int64_t)>& number) {
   return with_microbatch([=](Microbatch& batch, int) {
-    batch.samples = batch.samples.clone();
-    for (int64_t i = 0; i < batch.batch(); ++i) batch.samples[i].fill_(number(batch.samples[i].item<int64_t>()));
+    for (at::Tensor* samples : {&batch.samples, &batch.segment_samples}) {
+      *samples = samples->clone();
+      for (int64_t i = 0; i < samples->numel(); ++i) (*samples)[i].fill_(number((*samples)[i].item<int64_t>()));
+    }
   });
 }
 
@@ -235,7 +237,7 @@ std::vector<Fault> planted_faults() {
        true},
       {"a bias is added on every T rank", t2, layer("h.1", bias_on_every_rank), true},
       {"one T rank turns its rows by the positions after theirs", gptj(attention_memory),
-       layer("h.1", with_microbatch([](Microbatch& batch, int t) { batch.first_position += t == 1; }))},
+       layer("h.1", with_microbatch([](Microbatch& batch, int t) { batch.positions = batch.positions + (t == 1); }))},
       {"the head's bias is added on every T rank", gptj(t2), layer("head", head_bias_on_every_rank), true},
       {"the gradient of the head's bias is counted twice", gptj(p2), layer("head", head_bias_counted_twice)},
       {"the gradient of the whole head's bias is that of the own rows", gptj(whole_memory),
@@ -245,7 +247,7 @@ std::vector<Fault> planted_faults() {
       {"dropout masks are shifted by one sample", with_dropout({.microbatches = 2}),
        layer("h.3", with_samples([](int64_t sample) { return sample + 1; }))},
       {"a block's dropout masks are one position off", with_dropout({.microbatches = 2}),
-       layer("h.3", with_microbatch([](Microbatch& batch, int) { ++batch.first_position; }))},
+       layer("h.3", with_microbatch([](Microbatch& batch, int) { batch.places = batch.places + 1; }))},
       {"dropout masks are numbered within the replica",
        with_dropout(d2),
        {.batch = [](Batch& batch) { batch.first_sample = 0; }}},

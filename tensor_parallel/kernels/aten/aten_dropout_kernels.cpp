@@ -1,6 +1,7 @@
 // Dropout and the attention that has it, with the whole mask as one tensor.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/exp.h>
 #include <ATen/ops/logsumexp.h>
@@ -35,13 +36,13 @@ at::Tensor times(const at::Tensor& t, const at::Tensor& factors) {
 at::Tensor row_factors(const at::Tensor& x, const DropoutRows& rows) {
   if (rows.probability == 0 || rows.tokens == 0) return {};
   const at::TensorOptions numbers = x.options().dtype(at::kLong);
-  const at::Tensor token = at::arange(rows.first_token, rows.first_token + x.size(0), numbers).unsqueeze(1);
-  const at::Tensor sequence = token.floor_divide(rows.length).clamp_max_(rows.samples.numel() - 1);
-  const at::Tensor position = token.remainder(rows.length).add_(rows.first_position);
+  const at::Tensor token = at::arange(rows.first_token, rows.first_token + x.size(0), numbers);
+  const at::Tensor known = token.clamp_max(rows.tokens - 1);
+  const auto key = [&](const at::Tensor& keys) { return keys.index_select(0, known).unsqueeze(1); };
   const at::Tensor keep =
-      random_keep({rows.seed, rows.op, rows.step}, rows.samples.index_select(0, sequence.squeeze(1)).unsqueeze(1),
-                  position * x.size(1) + at::arange(x.size(1), numbers), 1 - rows.probability);
-  return keep.to(wide_type(x)).mul_(kept_scale(rows.probability)).masked_fill_(token >= rows.tokens, 1);
+      random_keep({rows.seed, rows.op, rows.step}, key(rows.samples),
+                  key(rows.places) * x.size(1) + at::arange(x.size(1), numbers), 1 - rows.probability);
+  return keep.to(wide_type(x)).mul_(kept_scale(rows.probability)).masked_fill_(token.unsqueeze(1) >= rows.tokens, 1);
 }
 
 // The same for attention, of the scores' shape [batch, heads, length, length].
@@ -55,18 +56,48 @@ at::Tensor probability_factors(const at::Tensor& scores, const AttentionDropout&
   const at::Tensor factors = at::empty(scores.sizes(), scores.options());
   // The integers of one sample are freed before the next one's, so a dry run needs only one.
   const int64_t samples = scores.is_meta() ? std::min<int64_t>(1, scores.size(0)) : scores.size(0);
-  for (int64_t b = 0; b < samples; ++b)
-    factors.select(0, b).copy_(random_keep({dropout.seed, dropout.op, dropout.step}, dropout.samples.select(0, b),
-                                           element, 1 - dropout.probability));
+  for (int64_t b = 0; b < samples; ++b) {
+    at::Tensor word = element;
+    if (dropout.first_places.defined())
+      word = element + dropout.first_places.select(0, b) * (dropout.max_positions + 1);
+    factors.select(0, b).copy_(random_keep({dropout.seed, dropout.op, dropout.step}, dropout.samples.select(0, b), word,
+                                           1 - dropout.probability));
+  }
   return factors.mul(kept_scale(dropout.probability));
 }
 
+// Whether a query [length, 1] may not see a key [length]; undefined: it may see all.
+at::Tensor unseen(int64_t length, const AttentionPattern& pattern, const at::TensorOptions& like) {
+  if (!pattern.causal) return {};
+  const at::Tensor all = at::ones({length, length}, like.dtype(at::kBool));
+  return pattern.window > 0 ? all.triu(1).logical_or_(all.tril(-pattern.window)) : all.triu(1);
+}
+
 // Scores are computed in the wide type, like everything that follows from them.
-at::Tensor causal_scores(const at::Tensor& q, const at::Tensor& k, const ScoreScale& scale) {
-  const int64_t length = q.size(2);
-  const at::Tensor future = at::ones({length, length}, q.options().dtype(at::kBool)).triu(1);
-  return (at::matmul(q / scale.divisor, k.transpose(2, 3)) * (scale.scale * scale.divisor))
-      .masked_fill_(future, -std::numeric_limits<double>::infinity());
+at::Tensor seen_scores(const at::Tensor& q, const at::Tensor& k, const ScoreScale& scale,
+                       const AttentionPattern& pattern) {
+  const at::Tensor hidden = unseen(q.size(2), pattern, q.options());
+  const at::Tensor scores = at::matmul(q / scale.divisor, k.transpose(2, 3)) * (scale.scale * scale.divisor);
+  return hidden.defined() ? scores.masked_fill(hidden, -std::numeric_limits<double>::infinity()) : scores;
+}
+
+// One segment after the other, each as a batch of one: run(segment, its part of a tensor with places in dimension 2,
+// its dropout).
+template <class Run>
+void for_segments(const AttentionPattern& pattern, const AttentionDropout& dropout, const Run& run) {
+  int64_t begin = 0;
+  for (int64_t i = 0; i < std::ssize(pattern.ends); begin = pattern.ends[i++]) {
+    const int64_t length = pattern.ends[i] - begin;
+    if (length == 0) continue;
+    AttentionDropout here = dropout;
+    for (at::Tensor* keys : {&here.samples, &here.first_places})
+      if (keys->defined()) *keys = keys->narrow(0, i, 1);
+    run([=](const at::Tensor& t) { return t.narrow(2, begin, length); }, here);
+  }
+}
+AttentionPattern without_segments(AttentionPattern pattern) {
+  pattern.ends.clear();
+  return pattern;
 }
 
 // Torch has no logsumexp of meta tensors, on which dry runs of accelerators call attention.
@@ -90,10 +121,21 @@ at::Tensor bias_dropout_backward(const at::Tensor& dy, const DropoutRows& rows, 
 }
 
 std::tuple<at::Tensor, at::Tensor> attention_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                                     const ScoreScale& scale, const AttentionDropout& dropout) {
+                                                     const ScoreScale& scale, const AttentionDropout& dropout,
+                                                     const AttentionPattern& pattern) {
   const at::TensorOptions sums = q.options().dtype(wide_type(q));
   if (q.numel() == 0) return {at::empty(q.sizes(), q.options()), at::empty(q.sizes().slice(0, 3), sums)};
-  const at::Tensor scores = causal_scores(wide(q), wide(k), scale);
+  if (!pattern.ends.empty()) {
+    const at::Tensor out = at::empty(q.sizes(), q.options()), all_sums = at::empty(q.sizes().slice(0, 3), sums);
+    for_segments(pattern, dropout, [&](const auto& part, const AttentionDropout& here) {
+      const auto [mixed, log_sum_exp] =
+          aten::attention_forward(part(q), part(k), part(v), scale, here, without_segments(pattern));
+      part(out).copy_(mixed);
+      part(all_sums).copy_(log_sum_exp);
+    });
+    return {out, all_sums};
+  }
+  const at::Tensor scores = seen_scores(wide(q), wide(k), scale, pattern);
   const at::Tensor log_sum_exp = log_of_sums(scores);
   const at::Tensor probabilities = (scores - log_sum_exp.unsqueeze(3)).exp_();
   return {at::matmul(times(probabilities, probability_factors(scores, dropout)), wide(v)).to(q.scalar_type()),
@@ -102,8 +144,16 @@ std::tuple<at::Tensor, at::Tensor> attention_forward(const at::Tensor& q, const 
 
 at::Tensor attention_backward(const at::Tensor& d_out, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                               const at::Tensor& out, const at::Tensor& log_sum_exp, const ScoreScale& scale,
-                              const AttentionDropout& dropout) {
-  const at::Tensor scores = causal_scores(wide(q), wide(k), scale);
+                              const AttentionDropout& dropout, const AttentionPattern& pattern) {
+  if (!pattern.ends.empty()) {
+    std::vector<at::Tensor> parts;
+    for_segments(pattern, dropout, [&](const auto& part, const AttentionDropout& here) {
+      parts.push_back(aten::attention_backward(part(d_out), part(q), part(k), part(v), part(out), part(log_sum_exp),
+                                               scale, here, without_segments(pattern)));
+    });
+    return at::cat(parts, 1);
+  }
+  const at::Tensor scores = seen_scores(wide(q), wide(k), scale, pattern);
   const at::Tensor factors = probability_factors(scores, dropout);
   const at::Tensor probabilities = (scores - log_sum_exp.unsqueeze(3)).exp_();
   const at::Tensor dv = at::matmul(times(probabilities, factors).transpose(2, 3), wide(d_out));

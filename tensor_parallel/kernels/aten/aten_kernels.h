@@ -35,10 +35,11 @@ void cross_entropy_gradient_(at::Tensor logits, const at::Tensor& label, const a
                              const at::Tensor& scale);
 
 std::tuple<at::Tensor, at::Tensor> attention_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                                     const ScoreScale& scale, const AttentionDropout& dropout);
+                                                     const ScoreScale& scale, const AttentionDropout& dropout,
+                                                     const AttentionPattern& pattern = {});
 at::Tensor attention_backward(const at::Tensor& d_out, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                               const at::Tensor& out, const at::Tensor& log_sum_exp, const ScoreScale& scale,
-                              const AttentionDropout& dropout);
+                              const AttentionDropout& dropout, const AttentionPattern& pattern = {});
 
 // Adds the sum over rows of `gradient` to `total`; does nothing if `total` is undefined.
 void add_column_sums(at::Tensor total, const at::Tensor& gradient);

@@ -62,22 +62,23 @@ void for_chunks(const DropoutRows& rows, int64_t row, int64_t features, const Vi
   const double scale = !drops ? 1 : rows.probability < 1 ? 1 / (1 - rows.probability) : 0;
   RandomStream stream{rows.seed, rows.op, rows.step};
   if (drops)
-    stream.sample = rows.samples.const_data_ptr<int64_t>()[token / rows.length];
+    stream.sample = rows.samples.const_data_ptr<int64_t>()[token];
   else
     keep.fill(1);
-  const int64_t position = drops ? rows.first_position + token % rows.length : 0;
+  const int64_t place = drops ? rows.places.const_data_ptr<int64_t>()[token] : 0;
   for (int64_t first = 0; first < features; first += kChunk) {
     const int64_t count = std::min(kChunk, features - first);
-    if (drops) random_keep(stream, position * features + first, count, 1 - rows.probability, keep.data());
+    if (drops) random_keep(stream, place * features + first, count, 1 - rows.probability, keep.data());
     visit(first, count, keep.data(), scale);
   }
 }
 
 void check_rows(const at::Tensor& x, const DropoutRows& rows) {
   if (rows.probability == 0 || x.is_meta()) return;
-  SL_ASSERT(rows.samples.scalar_type() == at::kLong && rows.samples.device() == x.device() &&
-                rows.tokens == rows.samples.numel() * rows.length,
-            rows.samples.numel(), " samples of ", rows.length, " tokens for a microbatch of ", rows.tokens);
+  for (const at::Tensor& keys : {rows.samples, rows.places})
+    SL_ASSERT(keys.scalar_type() == at::kLong && keys.device() == x.device() && keys.is_contiguous() &&
+                  keys.numel() == rows.tokens,
+              keys.numel(), " keys of dropout for ", rows.tokens, " tokens");
 }
 
 }  // namespace

@@ -30,15 +30,18 @@ at::Tensor dry_flash_backward(const at::Tensor& q) {
 }  // namespace
 
 std::tuple<at::Tensor, at::Tensor> dry_attention_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                                         const ScoreScale& scale, const AttentionDropout& dropout) {
-  if (attention_way(q, dropout) == AttentionWay::aten) return aten::attention_forward(q, k, v, scale, dropout);
+                                                         const ScoreScale& scale, const AttentionDropout& dropout,
+                                                         const AttentionPattern& pattern) {
+  if (attention_way(q, dropout, pattern) == AttentionWay::aten)
+    return aten::attention_forward(q, k, v, scale, dropout, pattern);
   return empty_attention_results(q);
 }
 
 at::Tensor dry_attention_backward(const at::Tensor& d_out, const at::Tensor& q, const at::Tensor& k,
                                   const at::Tensor& v, const at::Tensor& out, const at::Tensor& log_sum_exp,
-                                  const ScoreScale& scale, const AttentionDropout& dropout) {
-  switch (attention_way(q, dropout)) {
+                                  const ScoreScale& scale, const AttentionDropout& dropout,
+                                  const AttentionPattern& pattern) {
+  switch (attention_way(q, dropout, pattern)) {
     case AttentionWay::flash:
       return dry_flash_backward(q);
     case AttentionWay::kernels:
@@ -46,7 +49,7 @@ at::Tensor dry_attention_backward(const at::Tensor& d_out, const at::Tensor& q, 
     case AttentionWay::aten:
       break;
   }
-  return aten::attention_backward(d_out, q, k, v, out, log_sum_exp, scale, dropout);
+  return aten::attention_backward(d_out, q, k, v, out, log_sum_exp, scale, dropout, pattern);
 }
 
 }  // namespace shardline

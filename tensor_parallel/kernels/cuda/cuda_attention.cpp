@@ -15,19 +15,19 @@ namespace {
 // Flash attention (Dao 2023, arXiv 2307.08691). It reads strided q, k and v without copying them, and its results are
 // laid out like [batch, length, heads, head_dim].
 std::tuple<at::Tensor, at::Tensor> flash_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                                 double scale) {
-  const auto results = at::_scaled_dot_product_flash_attention(q, k, v, 0.0, /*is_causal=*/true,
+                                                 double scale, bool causal) {
+  const auto results = at::_scaled_dot_product_flash_attention(q, k, v, 0.0, causal,
                                                                /*return_debug_mask=*/false, scale);
   return {std::get<0>(results), std::get<1>(results)};
 }
 
 // Torch allocates the three gradients itself; one launch copies them to the tensor that the layer before takes.
 at::Tensor flash_backward(const at::Tensor& d_out, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                          const at::Tensor& out, const at::Tensor& log_sum_exp, double scale) {
+                          const at::Tensor& out, const at::Tensor& log_sum_exp, double scale, bool causal) {
   const at::Tensor equal_lengths;
   const at::Tensor no_random_state = at::empty({2}, q.options().dtype(at::kUInt64));
   const auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_backward(
-      d_out, q, k, v, out, log_sum_exp, equal_lengths, equal_lengths, q.size(2), k.size(2), 0.0, /*is_causal=*/true,
+      d_out, q, k, v, out, log_sum_exp, equal_lengths, equal_lengths, q.size(2), k.size(2), 0.0, causal,
       no_random_state, no_random_state, scale);
   return at::stack({dq.transpose(1, 2), dk.transpose(1, 2), dv.transpose(1, 2)}, 2);
 }
@@ -67,10 +67,11 @@ AttentionCase case_of(const at::Tensor& q, const ScoreScale& scale, const Attent
 }  // namespace
 
 std::tuple<at::Tensor, at::Tensor> attention_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                                     const ScoreScale& scale, const AttentionDropout& dropout) {
-  const AttentionWay way = attention_way(q, dropout);
-  if (way == AttentionWay::flash) return flash_forward(q, k, v, scale.scale);
-  if (way == AttentionWay::aten) return aten::attention_forward(q, k, v, scale, dropout);
+                                                     const ScoreScale& scale, const AttentionDropout& dropout,
+                                                     const AttentionPattern& pattern) {
+  const AttentionWay way = attention_way(q, dropout, pattern);
+  if (way == AttentionWay::flash) return flash_forward(q, k, v, scale.scale, pattern.causal);
+  if (way == AttentionWay::aten) return aten::attention_forward(q, k, v, scale, dropout, pattern);
   const auto [out, log_sum_exp] = empty_attention_results(q);
   if (q.numel() > 0)
     attention_forward(case_of(q, scale, dropout),
@@ -85,10 +86,11 @@ std::tuple<at::Tensor, at::Tensor> attention_forward(const at::Tensor& q, const 
 
 at::Tensor attention_backward(const at::Tensor& d_out, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                               const at::Tensor& out, const at::Tensor& log_sum_exp, const ScoreScale& scale,
-                              const AttentionDropout& dropout) {
-  const AttentionWay way = attention_way(q, dropout);
-  if (way == AttentionWay::flash) return flash_backward(d_out, q, k, v, out, log_sum_exp, scale.scale);
-  if (way == AttentionWay::aten) return aten::attention_backward(d_out, q, k, v, out, log_sum_exp, scale, dropout);
+                              const AttentionDropout& dropout, const AttentionPattern& pattern) {
+  const AttentionWay way = attention_way(q, dropout, pattern);
+  if (way == AttentionWay::flash) return flash_backward(d_out, q, k, v, out, log_sum_exp, scale.scale, pattern.causal);
+  if (way == AttentionWay::aten)
+    return aten::attention_backward(d_out, q, k, v, out, log_sum_exp, scale, dropout, pattern);
   const auto [d_qkv, along] = empty_attention_gradients(q);
   const auto [dq, dk, dv] = parts_of_qkv(d_qkv);
   if (q.numel() > 0)

@@ -6,9 +6,10 @@
 namespace shardline::cuda {
 
 std::tuple<at::Tensor, at::Tensor> attention_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                                     const ScoreScale& scale, const AttentionDropout& dropout);
+                                                     const ScoreScale& scale, const AttentionDropout& dropout,
+                                                     const AttentionPattern& pattern);
 at::Tensor attention_backward(const at::Tensor& d_out, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                               const at::Tensor& out, const at::Tensor& log_sum_exp, const ScoreScale& scale,
-                              const AttentionDropout& dropout);
+                              const AttentionDropout& dropout, const AttentionPattern& pattern);
 
 }  // namespace shardline::cuda

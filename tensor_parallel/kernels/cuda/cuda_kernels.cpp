@@ -141,8 +141,7 @@ RowDropout dropout_of(const DropoutRows& rows) {
           .step = rows.step,
           .probability = rows.probability,
           .samples = read_as<int64_t>(rows.samples),
-          .length = rows.length,
-          .first_position = rows.first_position,
+          .places = read_as<int64_t>(rows.places),
           .first_token = rows.first_token,
           .tokens = rows.tokens};
 }

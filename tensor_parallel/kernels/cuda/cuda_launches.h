@@ -62,13 +62,13 @@ struct BiasActivationBackward {
 void bias_activation_backward(const BiasActivationBackward& a, Number type, Stream stream);
 
 // ---- residual + dropout(x + bias)
-// The rows' masks, as DropoutRows (kernels.h) describes them; samples: [sequences] on the device.
+// The rows' masks, as DropoutRows (kernels.h) describes them; samples, places: [tokens] on the device.
 struct RowDropout {
   uint64_t seed;
   uint32_t op, step;
   double probability;
-  const int64_t* samples;
-  int64_t length, first_position, first_token, tokens;
+  const int64_t *samples, *places;
+  int64_t first_token, tokens;
 };
 
 struct BiasDropoutAdd {

@@ -25,8 +25,8 @@ class RowMask {
     const int64_t token = m.rows.first_token + row;
     if (!m.drops || token >= m.rows.tokens) return;
     drops_ = true;
-    words_ = stream_words(m.rows.seed, m.rows.op, m.rows.step, m.rows.samples[token / m.rows.length]);
-    start_ = (token % m.rows.length + m.rows.first_position) * n;
+    words_ = stream_words(m.rows.seed, m.rows.op, m.rows.step, m.rows.samples[token]);
+    start_ = m.rows.places[token] * n;
   }
 
   // factor[j] is that of column `column` + j. Four columns share a block of random words, because every row whose

@@ -71,10 +71,8 @@ std::vector<at::Tensor> values_of(const ModelSpec& spec, at::ScalarType type) {
 }
 
 Microbatch random_batch() {
-  Microbatch batch{.ids = at::randint(kWords, {3, 33}, at::kLong)};
-  batch.labels = batch.ids.clone();
-  batch.samples = at::tensor({4, 0, 7}, at::kLong);
-  return batch;
+  const at::Tensor ids = at::randint(kWords, {3, 33}, at::kLong);
+  return causal_microbatch(ids, ids, at::tensor({4, 0, 7}, at::kLong));
 }
 
 bool is_residual_type(const at::Tensor& t, const Precision& precision) {

@@ -212,8 +212,8 @@ TEST_CASE("a module need not be able to run on an empty microbatch") {
   model.modules.pop_back();  // the head stays the last
   const ModelSpec spec = spec_of_modules(model);
   const CommunicatorPtr tp = make_local_world();
-  const Microbatch none{.ids = at::empty({0, user::kPositions}, at::kLong),
-                        .labels = at::empty({0, user::kPositions}, at::kLong)};
+  const at::Tensor no_ids = at::empty({0, user::kPositions}, at::kLong);
+  const Microbatch none = causal_microbatch(no_ids, no_ids);
   at::Tensor border;
   for (const Mode mode : {Mode::train, Mode::evaluate})
     for (const LayerSpec& layer : spec.layers) {

@@ -118,9 +118,8 @@ Result run(const Schedule& schedule, Mode mode = Mode::train, const std::string&
     spec.layers.push_back({.name = cat("l", i), .output = {{"hidden", {BorderTensor::kRows, kHidden}}}});
   std::vector<Microbatch> microbatches;
   for (int64_t i = 0; i < schedule.microbatches; ++i) {
-    Microbatch batch{.ids = at::full({samples > 0 ? samples : (i + 1) % 3, kLength}, i, at::kLong)};
-    batch.labels = batch.ids;
-    microbatches.push_back(batch);
+    const at::Tensor ids = at::full({samples > 0 ? samples : (i + 1) % 3, kLength}, i, at::kLong);
+    microbatches.push_back(causal_microbatch(ids, ids));
   }
   Result result;
   result.diaries.resize(schedule.stages);

@@ -77,9 +77,8 @@ ModelSpec tanh_spec() {
 std::vector<Microbatch> microbatches_of(const Schedule& schedule, int64_t samples = 1) {
   std::vector<Microbatch> microbatches;
   for (int64_t i = 0; i < schedule.microbatches; ++i) {
-    Microbatch batch{.ids = at::full({(i + 1) % 3 * samples, kLength}, i, at::kLong)};
-    batch.labels = batch.ids;
-    microbatches.push_back(batch);
+    const at::Tensor ids = at::full({(i + 1) % 3 * samples, kLength}, i, at::kLong);
+    microbatches.push_back(causal_microbatch(ids, ids));
   }
   return microbatches;
 }

@@ -62,8 +62,8 @@ TEST_CASE("slow stages: a limit shorter than a stage's forwards does not end a h
   for (int i = 0; i < kStages; ++i)
     spec.layers.push_back({.name = std::to_string(i), .output = {{"hidden", {BorderTensor::kRows}}}});
   const Schedule schedule = make_schedule({.pipeline = "simple", .stages = kStages, .microbatches = kMicrobatches});
-  Microbatch batch{.ids = at::zeros({1, 4}, at::kLong)};
-  batch.labels = batch.ids;
+  const at::Tensor ids = at::zeros({1, 4}, at::kLong);
+  const Microbatch batch = causal_microbatch(ids, ids);
   CHECK_NOTHROW(run_ranks(kStages, [&](CommunicatorPtr pp) {
     StageLayers stage{.spec = &spec, .activations = at::TensorOptions().dtype(at::kDouble)};
     stage.layers.resize(kStages);

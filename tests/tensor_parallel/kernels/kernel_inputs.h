@@ -21,9 +21,8 @@ inline DropoutRows dropout_rows_of(int64_t rows, double probability) {
           .op = 5,
           .step = 9,
           .probability = probability,
-          .samples = at::arange(3, 3 + sequences, at::kLong),
-          .length = kLength,
-          .first_position = 2,
+          .samples = at::arange(3, 3 + sequences, at::kLong).repeat_interleave(kLength),
+          .places = at::arange(2, 2 + kLength, at::kLong).repeat({sequences}),
           .first_token = kFirst,
           .tokens = sequences * kLength};
 }

@@ -183,9 +183,8 @@ TEST_CASE("A dropout mask is that of random_word, wherever the row lies") {
                          .op = 2,
                          .step = 3,
                          .probability = 0.25,
-                         .samples = at::tensor({4, 9}, at::kLong),
-                         .length = 3,
-                         .first_position = 5,
+                         .samples = at::tensor({4, 4, 4, 9, 9, 9}, at::kLong),
+                         .places = at::tensor({5, 6, 7, 5, 6, 7}, at::kLong),
                          .first_token = 2,
                          .tokens = 6};
   const at::Tensor y = bias_dropout_add_forward(at::full({5, n}, 1.0), {}, {}, rows);

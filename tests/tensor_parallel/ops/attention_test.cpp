@@ -6,6 +6,8 @@
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/randn.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <limits>
@@ -20,10 +22,8 @@ namespace {
 
 constexpr int64_t kDim = 4;
 
-Microbatch batch_of(int64_t samples, int64_t length) {
-  Microbatch batch{.ids = at::ones({samples, length}, at::kLong)};
-  batch.samples = at::arange(samples);
-  return batch;
+Microbatch batch_of(int64_t samples, int64_t length, int64_t first_position = 0) {
+  return causal_microbatch(at::ones({samples, length}, at::kLong), {}, at::arange(samples), first_position);
 }
 
 AttentionOptions options(int64_t heads) {
@@ -33,7 +33,7 @@ AttentionOptions options(int64_t heads) {
 // Softmax over a masked matrix of scores; qkv [tokens, 3 * heads * kDim].
 at::Tensor by_definition(const at::Tensor& qkv, const Microbatch& batch, const AttentionOptions& o) {
   const int64_t n = batch.length();
-  const auto five = qkv.view({batch.batch(), n, 3, o.heads, kDim}).permute({2, 0, 3, 1, 4});
+  const auto five = qkv.view({batch.segments(), n, 3, o.heads, kDim}).permute({2, 0, 3, 1, 4});
   const auto hidden = at::ones({n, n}, at::kBool).triu(1);
   const auto scores = (at::matmul(five[0], five[1].transpose(2, 3)) * o.scale)
                           .masked_fill(hidden, -std::numeric_limits<double>::infinity());
@@ -56,7 +56,7 @@ TEST_CASE("causal attention is its definition, forward and backward") {
       const auto same = qkv.detach().clone().requires_grad_(true);
       const auto dy = at::randn({batch.tokens(), heads * kDim}, at::kDouble);
       MicrobatchContext context{.batch = &batch};
-      const auto got = causal_attention(qkv, context, options(heads));
+      const auto got = self_attention(qkv, context, options(heads));
       const auto expected = by_definition(same, batch, options(heads));
       torch::autograd::backward({got}, {dy});
       torch::autograd::backward({expected}, {dy});
@@ -103,7 +103,7 @@ TEST_CASE("ranks without heads and empty microbatches have empty attention") {
     const Microbatch batch = batch_of(samples, 5);
     const auto qkv = at::randn({batch.tokens(), 3 * heads * kDim}, at::kDouble).requires_grad_(true);
     MicrobatchContext context{.batch = &batch};
-    const auto y = causal_attention(qkv, context, options(heads));
+    const auto y = self_attention(qkv, context, options(heads));
     CHECK(y.sizes() == at::IntArrayRef({batch.tokens(), heads * kDim}));
     torch::autograd::backward({y}, {y.detach()});
     CHECK(qkv.grad().sizes() == qkv.sizes());
@@ -119,16 +119,70 @@ TEST_CASE("attention over a cache gives the positions of a whole pass, however t
     int64_t first = 0;
     for (const int64_t length : cuts) {
       CAPTURE(first, length);
-      Microbatch part = batch_of(2, length);
-      part.first_position = first;
+      const Microbatch part = batch_of(2, length, first);
       MicrobatchContext context{.batch = &part, .mode = Mode::generate, .cache = &cache};
       const auto mine = qkv.view({2, 70, -1}).narrow(1, first, length).reshape({2 * length, -1});
-      const auto got = causal_attention(mine, context, options(2)).view({2, length, -1});
+      const auto got = self_attention(mine, context, options(2)).view({2, length, -1});
       CHECK(difference(got, expected.narrow(1, first, length)) <= 1e-13);
       first += length;
       CHECK(cache.length() == first);
     }
   }
+}
+
+TEST_CASE("attention over a cache sees no more than its window") {
+  const Microbatch whole = batch_of(2, 70);
+  AttentionOptions o = options(2);
+  o.window = 6;
+  const auto qkv = at::randn({whole.tokens(), 3 * 2 * kDim}, at::kDouble);
+  MicrobatchContext all{.batch = &whole};
+  const auto expected = self_attention(qkv, all, o).view({2, 70, -1});
+  CHECK(difference(expected, by_definition(qkv, whole, o).view({2, 70, -1})) > 0.01);
+  for (const std::vector<int64_t>& cuts : {std::vector<int64_t>{70}, {5, 3, 1, 1, 60}, {1, 69}, {6, 1, 1, 62}}) {
+    KvCache cache;
+    int64_t first = 0;
+    for (const int64_t length : cuts) {
+      CAPTURE(first, length);
+      const Microbatch part = batch_of(2, length, first);
+      MicrobatchContext context{.batch = &part, .mode = Mode::generate, .cache = &cache};
+      const auto mine = qkv.view({2, 70, -1}).narrow(1, first, length).reshape({2 * length, -1});
+      CHECK(difference(self_attention(mine, context, o).view({2, length, -1}), expected.narrow(1, first, length)) <=
+            1e-13);
+      first += length;
+    }
+  }
+}
+
+TEST_CASE("segments of several lengths have the attention and the dropout of samples of their own") {
+  const std::vector<int64_t> lengths = {5, 1, 33};
+  const auto qkv = at::randn({39, 3 * 2 * kDim}, at::kDouble), dy = at::randn({39, 2 * kDim}, at::kDouble);
+  Microbatch ragged{.ids = at::ones({39}, at::kLong),
+                    .segment_samples = at::tensor({4, 2, 9}, at::kLong),
+                    .segment_places = at::zeros({3}, at::kLong)};
+  for (int64_t end = 0; const int64_t length : lengths) ragged.ends.push_back(end += length);
+  for (const bool causal : {true, false})
+    for (const double dropout : {0.0, 0.3}) {
+      CAPTURE(causal, dropout);
+      AttentionOptions o = options(2);
+      o.causal = causal;
+      o.dropout = dropout;
+      const auto run = [&](const Microbatch& batch, const at::Tensor& input, const at::Tensor& d_output) {
+        const auto x = input.detach().clone().requires_grad_(true);
+        MicrobatchContext context{.batch = &batch, .mode = Mode::train, .seed = 3, .step = 5};
+        const auto y = self_attention(x, context, o);
+        torch::autograd::backward({y}, {d_output});
+        return std::pair{y.detach(), x.grad()};
+      };
+      const auto [y, dx] = run(ragged, qkv, dy);
+      for (int64_t i = 0, begin = 0; i < 3; begin += lengths[i++]) {
+        const auto part = [&, begin](const at::Tensor& t) { return t.narrow(0, begin, lengths[i]).contiguous(); };
+        const Microbatch alone =
+            causal_microbatch(at::ones({1, lengths[i]}, at::kLong), {}, ragged.segment_samples.narrow(0, i, 1));
+        const auto [one, d_one] = run(alone, part(qkv), part(dy));
+        CHECK(difference(part(y), one) <= 1e-14);
+        CHECK(difference(part(dx), d_one) <= 1e-14);
+      }
+    }
 }
 
 TEST_CASE("dropout of attention belongs to sample and head, not to the rank or the microbatch") {
@@ -143,7 +197,7 @@ TEST_CASE("dropout of attention belongs to sample and head, not to the rank or t
     o.dropout_op = 17;
     const auto x = input.detach().clone().requires_grad_(true);
     MicrobatchContext context{.batch = &batch, .mode = mode, .seed = 3, .step = 5};
-    const auto y = causal_attention(x, context, o);
+    const auto y = self_attention(x, context, o);
     torch::autograd::backward({y}, {d_output});
     return std::pair{y.detach(), x.grad()};
   };
@@ -159,8 +213,7 @@ TEST_CASE("dropout of attention belongs to sample and head, not to the rank or t
     CHECK(difference(part, y.narrow(1, first * kDim, count * kDim)) <= 1e-14);
     CHECK(difference(d_part, heads_of(dx, 5, first, count)) <= 1e-14);
   }
-  Microbatch second = batch_of(2, 9);  // samples 1 and 2 as a microbatch of their own
-  second.samples = at::arange(1, 3);
+  const Microbatch second = part_of(whole, {1, 2});  // samples 1 and 2 as a microbatch of their own
   const auto [later, d_later] = run(qkv.narrow(0, 9, 18), dy.narrow(0, 9, 18).contiguous(), second, 0, 5, Mode::train);
   CHECK(difference(later, y.narrow(0, 9, 18)) <= 1e-14);
   CHECK(difference(d_later, dx.narrow(0, 9, 18)) <= 1e-14);

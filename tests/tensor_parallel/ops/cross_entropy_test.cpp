@@ -29,19 +29,18 @@ class LargestAllocation : public c10::MemoryReportingInfoBase {
 };
 
 struct Problem {
-  Microbatch batch;
+  at::Tensor labels;  // [samples, length], of the same positions as the ids
   ParamSpec words, bias;
   at::Tensor x, w, b;  // [tokens, hidden], [vocabulary, hidden], [vocabulary] or undefined
+  Microbatch batch() const { return causal_microbatch(labels, labels); }
 };
 
 Problem problem(int64_t samples, int64_t length, int64_t vocabulary, bool split = true) {
-  Problem p{.batch = {.ids = at::randint(vocabulary, {samples, length}, at::kLong)},
-            .words = {.name = "w", .shape = {vocabulary, kHidden}, .split_dim = split ? 0 : -1},
-            .bias = {.name = "b", .shape = {vocabulary}, .split_dim = split ? 0 : -1},
-            .x = at::randn({samples * length, kHidden}, at::kDouble) * 3,
-            .w = at::randn({vocabulary, kHidden}, at::kDouble) * 3};
-  p.batch.labels = p.batch.ids.clone();
-  return p;
+  return Problem{.labels = at::randint(vocabulary, {samples, length}, at::kLong),
+                 .words = {.name = "w", .shape = {vocabulary, kHidden}, .split_dim = split ? 0 : -1},
+                 .bias = {.name = "b", .shape = {vocabulary}, .split_dim = split ? 0 : -1},
+                 .x = at::randn({samples * length, kHidden}, at::kDouble) * 3,
+                 .w = at::randn({vocabulary, kHidden}, at::kDouble) * 3};
 }
 
 Problem with_bias(Problem p) {
@@ -51,13 +50,13 @@ Problem with_bias(Problem p) {
 
 // Against at::cross_entropy on whole logits: loss, weight, gradients, and the loss of an evaluation.
 void check(const Problem& p, int ranks, bool sequence_parallel) {
-  CAPTURE(ranks, sequence_parallel, p.batch.batch(), p.batch.length(), p.words.shape[0], p.words.split_dim,
+  CAPTURE(ranks, sequence_parallel, p.labels.size(0), p.labels.size(1), p.words.shape[0], p.words.split_dim,
           p.b.defined());
   const auto x = p.x.detach().clone().requires_grad_(true), w = p.w.detach().clone().requires_grad_(true);
   const auto b = (p.b.defined() ? p.b : at::zeros(p.bias.shape, at::kDouble)).detach().clone().requires_grad_(true);
-  const auto logits = (at::matmul(x, w.t()) + b).view({p.batch.batch(), p.batch.length(), -1});
-  const auto label = p.batch.labels.narrow(1, 1, p.batch.length() - 1).reshape({-1});
-  const auto sum = at::cross_entropy_loss(logits.narrow(1, 0, p.batch.length() - 1).reshape({-1, p.words.shape[0]}),
+  const auto logits = (at::matmul(x, w.t()) + b).view({p.labels.size(0), p.labels.size(1), -1});
+  const auto label = p.labels.narrow(1, 1, p.labels.size(1) - 1).reshape({-1});
+  const auto sum = at::cross_entropy_loss(logits.narrow(1, 0, p.labels.size(1) - 1).reshape({-1, p.words.shape[0]}),
                                           label, {}, at::Reduction::Sum);
   constexpr double kScale = 0.25;
   torch::autograd::backward({sum * kScale});
@@ -69,10 +68,11 @@ void check(const Problem& p, int ranks, bool sequence_parallel) {
     Parameter* const added = p.b.defined() ? &bias : nullptr;
     const int64_t first = p.words.split(tp.rank(), ranks).begin;
     const auto local = slice_rows(tp, p.x).detach().requires_grad_(true);
-    MicrobatchContext train{.batch = &p.batch, .mode = Mode::train, .loss_scale = kScale};
+    const Microbatch batch = p.batch();
+    MicrobatchContext train{.batch = &batch, .mode = Mode::train, .loss_scale = kScale};
     const auto loss = head_cross_entropy(tp, local, mine, added, first, train);
     torch::autograd::backward({loss});
-    MicrobatchContext evaluate{.batch = &p.batch, .mode = Mode::evaluate};
+    MicrobatchContext evaluate{.batch = &batch, .mode = Mode::evaluate};
     if (sequence_parallel && p.words.split_dim < 0) {  // each has its rows' part
       comm.all_reduce(mine.grad)->wait();
       if (added) comm.all_reduce(bias.grad)->wait();
@@ -110,22 +110,23 @@ TEST_CASE("the head and loss, split or whole, are at::cross_entropy, over severa
 TEST_CASE("labels of -100 count nowhere") {
   for (bool split : {true, false}) {
     Problem p = problem(4, 9, 7, split);
-    p.batch.labels[0].fill_(-100);
-    p.batch.labels[2][8] = -100;
-    p.batch.labels[3].narrow(0, 0, 5).fill_(-100);
+    p.labels[0].fill_(-100);
+    p.labels[2][8] = -100;
+    p.labels[3].narrow(0, 0, 5).fill_(-100);
     for (int ranks : {1, 3}) check(p, ranks, true);
   }
 }
 
 TEST_CASE("nothing to predict is a loss of zero over a weight of zero, and no gradient") {
   Problem one = problem(3, 1, 7), ignored = problem(2, 5, 7);
-  ignored.batch.labels.fill_(-100);
+  ignored.labels.fill_(-100);
   for (const Problem* p : {&one, &ignored}) {
     const auto world = make_local_world();
     const TensorParallel tp{world.get(), false};
     Parameter w = parameter_of(p->words, p->w, 0, 1);
     const auto x = p->x.detach().clone().requires_grad_(true);
-    MicrobatchContext context{.batch = &p->batch};
+    const Microbatch batch = p->batch();
+    MicrobatchContext context{.batch = &batch};
     const auto loss = head_cross_entropy(tp, x, w, nullptr, 0, context);
     torch::autograd::backward({loss});
     CHECK(loss.item<double>() == 0);
@@ -143,7 +144,8 @@ TEST_CASE("an empty microbatch passes through the head") {
             const TensorParallel tp{&comm, true};
             Parameter w = parameter_of(p.words, p.w, tp.rank(), 2);
             const auto x = slice_rows(tp, p.x).detach().requires_grad_(true);
-            MicrobatchContext context{.batch = &p.batch};
+            const Microbatch batch = p.batch();
+            MicrobatchContext context{.batch = &batch};
             const auto loss = head_cross_entropy(tp, x, w, nullptr, p.words.split(tp.rank(), 2).begin, context);
             torch::autograd::backward({loss});
             return std::vector{loss.item<double>(), context.loss.weight, w.grad.abs().max().item<double>()};
@@ -157,7 +159,8 @@ TEST_CASE("the logits of all tokens are never whole") {
   const TensorParallel tp{world.get(), false};
   Parameter w = parameter_of(p.words, p.w, 0, 1);
   const auto x = p.x.detach().clone().requires_grad_(true);
-  MicrobatchContext context{.batch = &p.batch};
+  const Microbatch batch = p.batch();
+  MicrobatchContext context{.batch = &batch};
   const auto seen = std::make_shared<LargestAllocation>();
   {
     c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, seen);
@@ -177,8 +180,8 @@ TEST_CASE("the logits of the last positions are whole on every rank") {
               const Parameter w = parameter_of(p.words, p.w, tp.rank(), ranks);
               const Parameter b = parameter_of(p.bias, p.b, tp.rank(), ranks);
               const auto rows = slice_rows(tp, p.x);
-              return std::vector{difference(head_last_logits(tp, rows, w, nullptr, p.batch), logits),
-                                 difference(head_last_logits(tp, rows, w, &b, p.batch), logits + p.b)};
+              return std::vector{difference(head_last_logits(tp, rows, w, nullptr, p.batch()), logits),
+                                 difference(head_last_logits(tp, rows, w, &b, p.batch()), logits + p.b)};
             }) <= 1e-13);
   }
 }

@@ -22,7 +22,7 @@ namespace {
 constexpr int64_t kFeatures = 10;
 
 Microbatch batch_of(std::vector<int64_t> samples, int64_t length) {
-  return {.ids = at::ones({static_cast<int64_t>(samples.size()), length}, at::kLong), .samples = at::tensor(samples)};
+  return causal_microbatch(at::ones({std::ssize(samples), length}, at::kLong), {}, at::tensor(samples));
 }
 
 // x + dropout of 1 + bias at site 2 of layer 4, and the gradient of what was dropped; border rows.

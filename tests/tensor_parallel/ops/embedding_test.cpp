@@ -22,9 +22,10 @@ void check_embedding(int ranks, bool sequence_parallel, bool split, int64_t samp
   const ParamSpec positions{.name = "wpe", .shape = {kPositions, kHidden}, .partial_over_t = sequence_parallel};
   const auto wte = at::randn(words.shape, at::kDouble).requires_grad_(true);
   const auto wpe = at::randn(positions.shape, at::kDouble).requires_grad_(true);
-  const Microbatch batch{.ids = at::randint(kWords, {samples, length}, at::kLong), .first_position = first_position};
+  const at::Tensor ids = at::randint(kWords, {samples, length}, at::kLong);
+  const Microbatch batch = causal_microbatch(ids, {}, {}, first_position);
   const auto where = at::arange(first_position, first_position + length, at::kLong);
-  const auto y = (at::embedding(wte, batch.ids) + at::embedding(wpe, where)).view({-1, kHidden});
+  const auto y = (at::embedding(wte, ids) + at::embedding(wpe, where)).view({-1, kHidden});
   const auto dy = at::randn(y.sizes(), at::kDouble);
   torch::autograd::backward({y}, {dy});
 
@@ -56,10 +57,11 @@ TEST_CASE("a split embedding, and one that every rank has, are that of one proce
 }
 
 TEST_CASE("without a table of positions words are all there is") {
-  const Microbatch batch{.ids = at::randint(kWords, {2, 5}, at::kLong), .first_position = 3};
+  const at::Tensor ids = at::randint(kWords, {2, 5}, at::kLong);
+  const Microbatch batch = causal_microbatch(ids, {}, {}, 3);
   const ParamSpec words{.name = "wte", .shape = {kWords, kHidden}, .split_dim = 0};
   const auto wte = at::randn(words.shape, at::kDouble).requires_grad_(true);
-  const auto y = at::embedding(wte, batch.ids).view({-1, kHidden});
+  const auto y = at::embedding(wte, ids).view({-1, kHidden});
   const auto dy = at::randn(y.sizes(), at::kDouble);
   torch::autograd::backward({y}, {dy});
   for (int ranks : {1, 3})
@@ -78,8 +80,9 @@ TEST_CASE("more ranks than words") {
   const ParamSpec words{.name = "wte", .shape = {2, kHidden}, .split_dim = 0};
   const ParamSpec positions{.name = "wpe", .shape = {kPositions, kHidden}};
   const auto wte = at::randn(words.shape, at::kDouble), wpe = at::randn(positions.shape, at::kDouble);
-  const Microbatch batch{.ids = at::randint(2, {2, 3}, at::kLong)};
-  const auto y = (at::embedding(wte, batch.ids) + wpe.narrow(0, 0, 3)).view({-1, kHidden});
+  const at::Tensor ids = at::randint(2, {2, 3}, at::kLong);
+  const Microbatch batch = causal_microbatch(ids);
+  const auto y = (at::embedding(wte, ids) + wpe.narrow(0, 0, 3)).view({-1, kHidden});
   CHECK(worst_over_ranks(3, [&](Communicator& comm) {
           const TensorParallel tp{&comm, false};
           Parameter w = parameter_of(words, wte, tp.rank(), 3), p = parameter_of(positions, wpe, tp.rank(), 3);

@@ -28,10 +28,8 @@ struct Restore {
   ~Restore() { use_products(ProductLibrary::automatic); }
 };
 
-Microbatch batch_of(int64_t samples, int64_t length) {
-  Microbatch batch{.ids = at::ones({samples, length}, at::kLong)};
-  batch.samples = at::arange(samples);
-  return batch;
+Microbatch batch_of(int64_t samples, int64_t length, int64_t first_position = 0) {
+  return causal_microbatch(at::ones({samples, length}, at::kLong), {}, at::arange(samples), first_position);
 }
 
 AttentionOptions options() {
@@ -40,7 +38,7 @@ AttentionOptions options() {
 
 // [batch, heads, length, head_dim] of q, k or v in qkv [tokens, 3 * heads * head_dim]
 at::Tensor part_of_qkv(const at::Tensor& qkv, const Microbatch& batch, int64_t part) {
-  return qkv.view({batch.batch(), batch.length(), 3, kHeads, kDim}).select(2, part).transpose(1, 2);
+  return qkv.view({batch.segments(), batch.length(), 3, kHeads, kDim}).select(2, part).transpose(1, 2);
 }
 
 // Softmax over a masked matrix of scores, the products of queries and keys divided and multiplied as Megatron does it.
@@ -196,11 +194,10 @@ TEST_CASE("half-precision attention over a cache gives the positions of a whole 
     KvCache cache;
     int64_t first = 0;
     for (const int64_t length : {20, 1, 9}) {
-      Microbatch part = batch_of(2, length);
-      part.first_position = first;
+      const Microbatch part = batch_of(2, length, first);
       MicrobatchContext context{.batch = &part, .mode = Mode::generate, .cache = &cache};
       const auto mine = qkv.view({2, 30, -1}).narrow(1, first, length).reshape({2 * length, -1});
-      const auto got = causal_attention(mine, context, options()).view({2, length, -1});
+      const auto got = self_attention(mine, context, options()).view({2, length, -1});
       CHECK(got.scalar_type() == type);
       CHECK(roundings_of_largest(got, expected.narrow(1, first, length)) <= (multiplies_natively(type) ? 4 : 1.01));
       first += length;

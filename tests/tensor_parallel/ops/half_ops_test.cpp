@@ -103,9 +103,10 @@ void check_embedding(at::ScalarType type, std::optional<at::ScalarType> border, 
   const ParamSpec positions{.name = "wpe", .shape = {9, kHidden}, .partial_over_t = sequence_parallel};
   const auto wte = normal(words.shape, type), wpe = normal(positions.shape, type);
   const auto wte64 = wide(wte).requires_grad_(true), wpe64 = wide(wpe).requires_grad_(true);
-  const Microbatch batch{.ids = at::randint(words_count, {samples, length}, at::kLong), .first_position = 1};
+  const at::Tensor ids = at::randint(words_count, {samples, length}, at::kLong);
+  const Microbatch batch = causal_microbatch(ids, {}, {}, 1);
   const auto where = at::arange(1, 1 + length, at::kLong);
-  const auto y = (at::embedding(wte64, batch.ids) + at::embedding(wpe64, where)).view({-1, kHidden});
+  const auto y = (at::embedding(wte64, ids) + at::embedding(wpe64, where)).view({-1, kHidden});
   const auto dy = at::randn(y.sizes()).to(border.value_or(type));
   torch::autograd::backward({y}, {wide(dy)});
   CHECK(worst_over_ranks(ranks, [&](Communicator& comm) {
@@ -130,16 +131,13 @@ void check_head(at::ScalarType type, int ranks, bool sequence_parallel) {
   CAPTURE(type, ranks, sequence_parallel);
   constexpr int64_t kSamples = 3, kLength = 121, kVocabulary = 13, kSmall = 5;
   constexpr double kScale = 64;  // as a loss scale
-  const Microbatch batch = [] {
-    Microbatch b{.ids = at::randint(kVocabulary, {kSamples, kLength}, at::kLong)};
-    b.labels = b.ids.clone();
-    b.labels[0].narrow(0, 3, 50).fill_(-100);
-    return b;
-  }();
+  const at::Tensor labels = at::randint(kVocabulary, {kSamples, kLength}, at::kLong);
+  labels[0].narrow(0, 3, 50).fill_(-100);
+  const Microbatch batch = causal_microbatch(labels, labels);
   const ParamSpec words{.name = "w", .shape = {kVocabulary, kSmall}, .split_dim = 0};
   const auto x = quarters({kSamples * kLength, kSmall}, type), w = quarters(words.shape, type);
   const auto logits = at::matmul(wide(x), wide(w).t()).requires_grad_(true);
-  const auto label = batch.labels.narrow(1, 1, kLength - 1).reshape({-1});
+  const auto label = labels.narrow(1, 1, kLength - 1).reshape({-1});
   const auto sum =
       at::cross_entropy_loss(logits.view({kSamples, kLength, -1}).narrow(1, 0, kLength - 1).reshape({-1, kVocabulary}),
                              label, {}, at::Reduction::Sum);
@@ -222,7 +220,8 @@ TEST_CASE("a residual in fp32 passes through half-precision layers without a rou
 
         CHECK(worst_over_ranks(ranks, [&](Communicator& comm) {
                 const TensorParallel tp{&comm, sequence_parallel};
-                const Microbatch batch{.ids = at::ones({1, tokens}, at::kLong), .samples = at::zeros({1}, at::kLong)};
+                const Microbatch batch =
+                    causal_microbatch(at::ones({1, tokens}, at::kLong), {}, at::zeros({1}, at::kLong));
                 Parameter scale = half_parameter(spec, weight, tp), shift = half_parameter(spec, bias, tp),
                           added = half_parameter(spec, bias, tp);
                 const auto local = slice_rows(tp, stream).detach().requires_grad_(true);

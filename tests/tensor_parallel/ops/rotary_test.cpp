@@ -21,7 +21,7 @@ namespace {
 struct Case {
   int64_t samples = 2, length = 7, first = 0, heads = 3, head_dim = 8, features = 6;
 
-  Microbatch batch() const { return {.ids = at::ones({samples, length}, at::kLong), .first_position = first}; }
+  Microbatch batch() const { return causal_microbatch(at::ones({samples, length}, at::kLong), {}, {}, first); }
   std::shared_ptr<const RotaryTable> table() const { return std::make_shared<const RotaryTable>(features, 64); }
   at::Tensor random() const { return at::randn({samples * length, 3 * heads * head_dim}, at::kDouble); }
 };
@@ -146,7 +146,7 @@ TEST_CASE("one table serves all layers, and nothing beside it is made") {
   const auto y = rotated({}, qkv, batch, c.head_dim, c.table());
   CHECK(y.data_ptr() == qkv.data_ptr());
   CHECK_THROWS(
-      rotated({}, at::ones({4, 72}, at::kFloat), {.ids = at::ones({1, 4}, at::kLong), .first_position = 13}, 8, table));
+      rotated({}, at::ones({4, 72}, at::kFloat), causal_microbatch(at::ones({1, 4}, at::kLong), {}, {}, 13), 8, table));
 }
 
 }  // namespace shardline::rotary_test

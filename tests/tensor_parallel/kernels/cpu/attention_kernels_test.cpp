@@ -11,6 +11,8 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -94,6 +96,44 @@ TEST_CASE("Without dropout it is causal attention as torch has it") {
   const auto [q, k, v] = projected(2, 3, 90, 16, at::kDouble);
   const auto [out, lse] = attention_forward(q, k, v, 0.25, dropout_of(2, 0));
   check_close(out, at::scaled_dot_product_attention(q, k, v, {}, 0.0, true, 0.25));
+}
+
+TEST_CASE("Attention to later keys, in a window, and within segments agrees with the whole matrix") {
+  const std::vector<AttentionPattern> patterns = {{.causal = false},
+                                                  {.window = 1},
+                                                  {.window = 70},
+                                                  {.ends = {1, 66, 66, 200}},
+                                                  {.causal = false, .ends = {130, 131, 200}},
+                                                  {.window = 5, .ends = {100, 200}}};
+  for (const auto type : {at::kFloat, at::kDouble})
+    for (const AttentionPattern& pattern : patterns)
+      for (const double probability : {0.0, 0.3}) {
+        CAPTURE(pattern.causal, pattern.window, pattern.ends, probability, type);
+        const auto [q, k, v] = projected(pattern.ends.empty() ? 2 : 1, 2, 200, 8, type);
+        auto dropout = dropout_of(4, probability);
+        if (!pattern.ends.empty()) dropout.first_places = at::tensor({0, 7, 3, 90}, at::kLong);
+        const auto [out, lse] = attention_forward(q, k, v, 0.7, dropout, pattern);
+        const auto [out64, lse64] = aten::attention_forward(wide(q), wide(k), wide(v), 0.7, dropout, pattern);
+        check_close(out, out64);
+        check_close(lse, lse64);
+        const at::Tensor d_out = at::randn({q.size(0), 200, 2, 8}, type).transpose(1, 2);
+        check_close(
+            attention_backward(d_out, q, k, v, out, lse, 0.7, dropout, pattern),
+            aten::attention_backward(wide(d_out), wide(q), wide(k), wide(v), out64, lse64, 0.7, dropout, pattern));
+        if (probability > 0) continue;
+        const at::Tensor hidden = at::zeros({200, 200}, at::kBool);
+        bool* hides = hidden.data_ptr<bool>();
+        for (int64_t query = 0; query < 200; ++query)
+          for (int64_t key = 0; key < 200; ++key) {
+            const auto segment = [&](int64_t place) {
+              return std::ranges::upper_bound(pattern.ends, place) - pattern.ends.begin();
+            };
+            hides[query * 200 + key] = segment(query) != segment(key) || (pattern.causal && key > query) ||
+                                       (pattern.window > 0 && key <= query - pattern.window);
+          }
+        check_close(out,
+                    at::scaled_dot_product_attention(wide(q), wide(k), wide(v), hidden.logical_not(), 0.0, false, 0.7));
+      }
 }
 
 TEST_CASE("The gradients of attention with dropout are its slopes") {

@@ -12,29 +12,45 @@ constexpr uint32_t kOp = 13, kStep = 70001;
 struct Case {
   int64_t rows, n, valid_rows;
   double probability;
-  std::vector<int64_t> samples;
-  int64_t length, first_position, first_token, tokens;
+  std::vector<int64_t> samples, places;  // [tokens]
+  int64_t first_token;
+
+  int64_t tokens() const { return std::ssize(samples); }
 };
 
+// Samples of one length, each from the same place on.
+Case of_one_length(int64_t rows, int64_t n, int64_t valid_rows, double probability, const std::vector<int64_t>& samples,
+                   int64_t length, int64_t first_place, int64_t first_token) {
+  Case made{rows, n, valid_rows, probability, {}, {}, first_token};
+  for (const int64_t sample : samples)
+    for (int64_t i = 0; i < length; ++i) {
+      made.samples.push_back(sample);
+      made.places.push_back(first_place + i);
+    }
+  return made;
+}
+
 // One element, columns that are not read in fours, padding, a rank's rows from the middle of a sample, more columns
-// than threads, nothing dropped and everything dropped, more rows than blocks, a border without tokens.
-const Case kCases[] = {{1, 1, 1, 0.5, {0}, 1, 0, 0, 1},
-                       {3, 7, 2, 0.1, {4, 9}, 1, 6, 0, 2},
-                       {5, 8, 4, 0.25, {7, 4, 5}, 3, 1000, 2, 6},
-                       {4, 260, 0, 0.1, {9, 11}, 3, 3, 0, 6},
-                       {2, 1028, 2, 0.9, {2}, 8, 0, 5, 8},
-                       {6, 12, 6, 0, {}, 0, 0, 0, 0},
-                       {6, 12, 6, 1, {1}, 6, 0, 0, 6},
-                       {1025, 4, 1024, 0.1, {3}, 1024, 0, 0, 1024},
-                       {2, 4, 0, 0.5, {}, 0, 0, 0, 0}};
+// than threads, nothing dropped and everything dropped, more rows than blocks, a border without tokens, samples of
+// several lengths.
+const std::vector<Case> kCases = {of_one_length(1, 1, 1, 0.5, {0}, 1, 0, 0),
+                                  of_one_length(3, 7, 2, 0.1, {4, 9}, 1, 6, 0),
+                                  of_one_length(5, 8, 4, 0.25, {7, 4, 5}, 3, 1000, 2),
+                                  of_one_length(4, 260, 0, 0.1, {9, 11}, 3, 3, 0),
+                                  of_one_length(2, 1028, 2, 0.9, {2}, 8, 0, 5),
+                                  of_one_length(6, 12, 6, 0, {}, 0, 0, 0),
+                                  of_one_length(6, 12, 6, 1, {1}, 6, 0, 0),
+                                  of_one_length(1025, 4, 1024, 0.1, {3}, 1024, 0, 0),
+                                  of_one_length(2, 4, 0, 0.5, {}, 0, 0, 0),
+                                  {5, 8, 5, 0.5, {2, 2, 2, 6, 5, 5, 5, 5, 5}, {0, 1, 2, 0, 0, 1, 2, 0, 1}, 2}};
 
 // 1 where the CPU keeps the element or nothing is dropped.
 std::vector<uint8_t> kept(const Case& c) {
   std::vector<uint8_t> keep(c.rows * c.n, 1);
-  for (int64_t row = 0; row < c.rows && c.first_token + row < c.tokens; ++row) {
+  for (int64_t row = 0; row < c.rows && c.first_token + row < c.tokens(); ++row) {
     const int64_t token = c.first_token + row;
-    random_keep({kSeed, kOp, kStep, static_cast<uint32_t>(c.samples[token / c.length])},
-                (token % c.length + c.first_position) * c.n, c.n, 1 - c.probability, keep.data() + row * c.n);
+    random_keep({kSeed, kOp, kStep, static_cast<uint32_t>(c.samples[token])}, c.places[token] * c.n, c.n,
+                1 - c.probability, keep.data() + row * c.n);
   }
   return keep;
 }
@@ -42,13 +58,13 @@ std::vector<uint8_t> kept(const Case& c) {
 std::vector<double> factors(const Case& c) {
   std::vector<double> factor(c.rows * c.n, 1);
   const auto keep = kept(c);
-  for (int64_t i = 0; i < c.rows * c.n && c.first_token + i / c.n < c.tokens; ++i)
+  for (int64_t i = 0; i < c.rows * c.n && c.first_token + i / c.n < c.tokens(); ++i)
     factor[i] = keep[i] && c.probability < 1 ? 1 / (1 - c.probability) : 0;
   return factor;
 }
 
 cuda::RowDropout dropout_of(const Case& c) {
-  return {kSeed, kOp, kStep, c.probability, c.samples.data(), c.length, c.first_position, c.first_token, c.tokens};
+  return {kSeed, kOp, kStep, c.probability, c.samples.data(), c.places.data(), c.first_token, c.tokens()};
 }
 
 void check(const Case& c, Number layer, Number residual, bool with_bias, bool with_residual) {
@@ -98,9 +114,8 @@ TEST_CASE("kernels of dropout equal float64 in both orders of threads") {
 }
 
 TEST_CASE("a mask that is one element off is another mask") {
-  const Case right = {300, 1, 300, 0.5, {3}, 300, 0, 0, 300};
-  Case off = right;
-  off.first_position = 1;
+  const Case right = of_one_length(300, 1, 300, 0.5, {3}, 300, 0, 0);
+  const Case off = of_one_length(300, 1, 300, 0.5, {3}, 300, 1, 0);
   const Array ones(Number::fp32, off.rows, 1);
   Array forward(Number::fp32, off.rows);
   cuda::bias_dropout_add({.x = ones.data(), .y = forward.data(), .rows = off.rows, .n = 1, .dropout = dropout_of(off)},

@@ -1,6 +1,8 @@
 // Rows whose distance, and masks whose elements, do not fit 32 bits.
 #include <sys/mman.h>
 
+#include <numeric>
+
 #include "core/numbers/philox.h"
 #include "tests/tensor_parallel/kernels/cuda/arrays.h"
 
@@ -140,20 +142,22 @@ TEST_CASE("kernels of attention find tokens and samples that are more than 2^32 
 TEST_CASE("masks of elements beyond 2^34, whose blocks are counted in more than 32 bits, are those of the CPU") {
   constexpr uint64_t kSeed = 5;
   constexpr uint32_t kOp = 3, kStep = 2;
-  const std::vector<int64_t> samples = {7};
+  const int64_t rows = 50, place = int64_t{1} << 33;
+  const std::vector<int64_t> samples(rows, 7);
+  std::vector<int64_t> places(rows);
+  std::iota(places.begin(), places.end(), place);
   for (const int64_t n : {8, 7}) {  // read in fours and one by one
     CAPTURE(n);
-    const int64_t rows = 50, position = int64_t{1} << 33;
     const Array ones(Number::fp32, rows * n, 1);
     Array kept(Number::fp32, rows * n);
     cuda::bias_dropout_add({.x = ones.data(),
                             .y = kept.data(),
                             .rows = rows,
                             .n = n,
-                            .dropout = {kSeed, kOp, kStep, 0.5, samples.data(), rows, position, 0, rows}},
+                            .dropout = {kSeed, kOp, kStep, 0.5, samples.data(), places.data(), 0, rows}},
                            Number::fp32, Number::fp32, nullptr);
     std::vector<uint8_t> keep(rows * n);
-    random_keep({kSeed, kOp, kStep, 7}, position * n, rows * n, 0.5, keep.data());
+    random_keep({kSeed, kOp, kStep, 7}, place * n, rows * n, 0.5, keep.data());
     int64_t wrong = 0;
     for (int64_t i = 0; i < rows * n; ++i) wrong += (kept[i] != 0) != (keep[i] != 0);
     CHECK(wrong == 0);

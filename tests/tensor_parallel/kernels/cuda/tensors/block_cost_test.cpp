@@ -69,7 +69,7 @@ Cost cost_of_block(double dropout) {
   LayerBuild build{.spec = &block, .tp = alone.get(), .index = 1};
   for (auto& parameter : parameters) build.params.push_back(&parameter);
   const auto layer = block.build(build);
-  const Microbatch microbatch{.ids = at::zeros({batch, length}, whole), .samples = at::zeros({batch}, whole)};
+  const Microbatch microbatch = causal_microbatch(at::zeros({batch, length}, whole), {}, at::zeros({batch}, whole));
   WeightGradQueue queue;
   queue.immediate = true;
   MicrobatchContext context{.batch = &microbatch, .seed = 1, .step = 1, .weight_grads = &queue};

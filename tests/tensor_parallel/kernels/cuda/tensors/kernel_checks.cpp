@@ -49,7 +49,7 @@ struct Both {
 }  // namespace
 
 void check_row_kernels(const KernelTable& kernels, at::Device device, int64_t rows, int64_t n) {
-  const int64_t valid = rows - 1, length = 3;
+  const int64_t valid = rows - 1;
   const auto there = [&](const at::Tensor& t) { return t.defined() ? t.to(device, false, /*copy=*/true) : t; };
   const auto sums = [&](at::ScalarType type) {
     const at::Tensor zeros = at::zeros({n}, wide_type(type));
@@ -86,13 +86,13 @@ void check_row_kernels(const KernelTable& kernels, at::Device device, int64_t ro
                                 .op = 5,
                                 .step = 9,
                                 .probability = 0.2,
-                                .samples = at::randint(1000, {rows / length}, at::kLong),
-                                .length = length,
-                                .first_position = 4,
+                                .samples = at::randint(1000, {rows}, at::kLong),
+                                .places = at::randint(50, {rows}, at::kLong),
                                 .first_token = 1,
                                 .tokens = rows};
       DropoutRows rows_there = rows_of;
       rows_there.samples = there(rows_of.samples);
+      rows_there.places = there(rows_of.places);
       const at::Tensor branch = random({rows, n}, type);
       check_close(kernels.bias_dropout_add_forward(there(branch), there(bias), there(residual), rows_there),
                   bias_dropout_add_forward(branch, bias, residual, rows_of));
@@ -160,25 +160,34 @@ void check_head_kernels(const KernelTable& kernels, at::Device device, int64_t l
                                  .op = 9,
                                  .step = 2,
                                  .probability = 0.25,
-                                 .samples = at::tensor({4, 11}, at::kLong),
+                                 .samples = at::tensor({4, 11, 5}, at::kLong),
                                  .first_head = 1,
                                  .max_positions = length + 3};
-    for (const AttentionDropout& dropout : {drops, AttentionDropout{}}) {
-      AttentionDropout dropout_there = dropout;
-      if (dropout.probability > 0) dropout_there.samples = there(dropout.samples);
-      const at::Tensor parts = random({2, length, 3, 2, head_dim}, type);
-      const auto [q, k, v] = parts_of_qkv(parts);
-      const auto [q1, k1, v1] = parts_of_qkv(there(parts));
-      const at::Tensor d_out = random({2, length, 2, head_dim}, type);
-      const double divided = 1 / std::sqrt(head_dim);
-      const auto [out, log_sum_exp] = kernels.attention_forward(q1, k1, v1, divided, dropout_there);
-      const auto [out2, log_sum_exp2] = attention_forward(q, k, v, divided, dropout);
-      check_close(out, out2, 2);
-      check_close(log_sum_exp, log_sum_exp2);
-      check_close(kernels.attention_backward(there(d_out).transpose(1, 2), q1, k1, v1, there(out2), there(log_sum_exp2),
-                                             divided, dropout_there),
-                  attention_backward(d_out.transpose(1, 2), q, k, v, out2, log_sum_exp2, divided, dropout), 4);
-    }
+    for (const AttentionDropout& dropout : {drops, AttentionDropout{}})
+      for (const AttentionPattern& pattern : {AttentionPattern{},
+                                              {.causal = false},
+                                              {.window = 3},
+                                              {.ends = {length / 2, length}},
+                                              {.causal = false, .ends = {1, 1, length}}}) {
+        CAPTURE(dropout.probability, pattern.causal, pattern.window, pattern.ends);
+        AttentionDropout here = dropout;
+        if (!pattern.ends.empty()) here.first_places = at::tensor({0, 3, 1}, at::kLong);
+        AttentionDropout over_there = here;
+        if (here.probability > 0) over_there.samples = there(here.samples);
+        if (here.first_places.defined()) over_there.first_places = there(here.first_places);
+        const at::Tensor parts = random({pattern.ends.empty() ? 2 : 1, length, 3, 2, head_dim}, type);
+        const auto [q, k, v] = parts_of_qkv(parts);
+        const auto [q1, k1, v1] = parts_of_qkv(there(parts));
+        const at::Tensor d_out = random({parts.size(0), length, 2, head_dim}, type);
+        const double divided = 1 / std::sqrt(head_dim);
+        const auto [out, log_sum_exp] = kernels.attention_forward(q1, k1, v1, divided, over_there, pattern);
+        const auto [out2, log_sum_exp2] = attention_forward(q, k, v, divided, here, pattern);
+        check_close(out, out2, 2);
+        check_close(log_sum_exp, log_sum_exp2);
+        check_close(kernels.attention_backward(there(d_out).transpose(1, 2), q1, k1, v1, there(out2),
+                                               there(log_sum_exp2), divided, over_there, pattern),
+                    attention_backward(d_out.transpose(1, 2), q, k, v, out2, log_sum_exp2, divided, here, pattern), 4);
+      }
   }
 }
 

@@ -1,0 +1,44 @@
+// The tokens that pass through the model together, as rows: one sample after the other, without padding.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "core/model/model_spec.h"
+
+namespace shardline {
+
+// The label of a row that predicts nothing.
+inline constexpr int64_t kNoLabel = -100;
+
+// Known to every rank of the replica. It has no rows if a short last batch has no samples for it. Tensors are int64 and
+// on the device of the activations.
+struct Microbatch {
+  at::Tensor ids;        // [rows]
+  at::Tensor labels;     // [rows] what each row predicts, or kNoLabel; undefined in generation
+  at::Tensor positions;  // [rows] of the token in its sequence: selects rows of a position table and rotary angles
+  // Keys of the dropout masks: the position of the row's sample in the global batch, and the row's place in this
+  // sample, [rows]; the same of the first row of each segment, [segments]. May be undefined where nothing is dropped.
+  at::Tensor samples, places;
+  at::Tensor segment_samples, segment_places;
+  // A segment is a run of rows that see each other: a sample, or one of the documents packed into it. Segment i ends
+  // before row ends[i].
+  std::vector<int64_t> ends;
+  bool is_rectangular = false;  // whether segments are whole samples of one length
+  int64_t position_count = 0;   // all positions are smaller
+
+  int64_t tokens() const { return ids.numel(); }
+  int64_t segments() const { return std::ssize(ends); }
+  int64_t length() const;  // rows of each segment, which must be as many in all of them; 0 if there are no segments
+};
+
+// Sequences of one length in which every row predicts the next one. ids: [batch, length]. labels: likewise, those of
+// the same positions, or undefined. samples: [batch], or undefined. first_position: that of column 0.
+Microbatch causal_microbatch(const at::Tensor& ids, const at::Tensor& labels = {}, const at::Tensor& samples = {},
+                             int64_t first_position = 0);
+
+// The segments of a range, with their rows.
+Microbatch part_of(const Microbatch& whole, const Range& segments);
+
+}  // namespace shardline
