@@ -12,26 +12,28 @@ constexpr int64_t kMostLayers = 1 << 16;  // each has a description of some kilo
 constexpr double kMostParameters = 1e15;  // their bytes, states of the optimizer included, are a 64-bit integer
 }  // namespace
 
-void read_causal_config(HfConfigReader& read, CausalConfig& c) {
+void read_causal_config(HfConfigReader& read, CausalConfig& c, const CausalKeys& keys) {
+  const auto size = [&](const CausalKeys::Key& key, int64_t& value) { read.size(key.name, key.alias, value); };
   read.size("vocab_size", nullptr, c.vocab_size);
-  read.size("n_positions", "max_position_embeddings", c.n_positions);
-  read.size("n_embd", "hidden_size", c.n_embd);
-  read.size("n_layer", "num_hidden_layers", c.n_layer);
-  read.size("n_head", "num_attention_heads", c.n_head);
-  read.size("n_inner", nullptr, c.n_inner, /*null=*/0);
+  size(keys.positions, c.n_positions);
+  size(keys.hidden, c.n_embd);
+  size(keys.layers, c.n_layer);
+  size(keys.heads, c.n_head);
+  read.size(keys.inner, nullptr, c.n_inner, /*null=*/0);
   read.activation("activation_function", c.activation_function);
-  read.number("resid_pdrop", 0, 0.999, c.resid_pdrop);
-  read.number("embd_pdrop", 0, 0.999, c.embd_pdrop);
-  read.number("attn_pdrop", 0, 0.999, c.attn_pdrop);
+  read.number(keys.residual_dropout, 0, 0.999, c.resid_pdrop);
+  read.number(keys.embedding_dropout, 0, 0.999, c.embd_pdrop);
+  read.number(keys.attention_dropout, 0, 0.999, c.attn_pdrop);
   read.number("layer_norm_epsilon", 0, 1, c.layer_norm_epsilon);
   read.number("initializer_range", 0, 10, c.initializer_range);
   read.flag("tie_word_embeddings", c.tie_word_embeddings);
+  const char *hidden = keys.hidden.name, *heads = keys.heads.name, *layers = keys.layers.name;
   if (c.n_embd % c.n_head != 0)
-    read.complain({"n_embd", "n_head"}, cat("n_embd (", c.n_embd, ") must be a multiple of n_head (", c.n_head, ")"));
-  if (c.n_layer > kMostLayers) read.complain({"n_layer"}, cat("must be at most ", kMostLayers));
+    read.complain({hidden, heads}, cat(hidden, " (", c.n_embd, ") must be a multiple of ", heads, " (", c.n_head, ")"));
+  if (c.n_layer > kMostLayers) read.complain({layers}, cat("must be at most ", kMostLayers));
   const double parameters = 1.0 * c.n_layer * c.n_embd * (4.0 * c.n_embd + 2.0 * c.inner());
   if (parameters > kMostParameters)
-    read.complain({"n_embd", "n_layer"},
+    read.complain({hidden, layers},
                   cat("the blocks would have ", parameters, " parameters, more than ", kMostParameters));
   // Of a head for classification.
   read.accept(

@@ -28,6 +28,19 @@ struct CausalConfig {
   int64_t head_dim() const { return n_embd / n_head; }
 };
 
+// What the files of a family call the common keys; null: they have no other name.
+struct CausalKeys {
+  struct Key {
+    const char *name, *alias;
+  };
+  Key positions{"n_positions", "max_position_embeddings"};
+  Key hidden{"n_embd", "hidden_size"};
+  Key layers{"n_layer", "num_hidden_layers"};
+  Key heads{"n_head", "num_attention_heads"};
+  const char *inner = "n_inner", *residual_dropout = "resid_pdrop", *embedding_dropout = "embd_pdrop",
+             *attention_dropout = "attn_pdrop";
+};
+
 // Which units of a block are split over the T ranks; each rank has the whole of the others.
 struct BlockSplit {
   bool attention = true, mlp = true;
@@ -37,6 +50,6 @@ struct BlockSplit {
 std::string variant_of(const CausalConfig& config);
 
 // Reads the common keys; contradictions are complaints.
-void read_causal_config(HfConfigReader& read, CausalConfig& config);
+void read_causal_config(HfConfigReader& read, CausalConfig& config, const CausalKeys& keys = {});
 
 }  // namespace shardline

@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "models/families/gpt2.h"
+#include "models/families/gpt_neo.h"
 #include "models/families/gptj.h"
 
 namespace shardline {
@@ -11,6 +12,7 @@ namespace {
 
 std::map<std::string, Family>& families() {
   static std::map<std::string, Family> all = {{"gpt2", family_of(gpt2_config, gpt2_spec)},
+                                              {"gpt_neo", family_of(gpt_neo_config, gpt_neo_spec)},
                                               {"gptj", family_of(gptj_config, gptj_spec)}};
   return all;
 }

@@ -110,6 +110,10 @@ void HfConfigReader::activation(const char* key, Activation& value) {
   }
 }
 
+void HfConfigReader::any(const char* key, const JsonType& type, json& value) {
+  if (const json* given = find_typed(key, nullptr, type)) value = *given;
+}
+
 void HfConfigReader::accept(const std::vector<std::string>& keys) {
   known_.insert(keys.begin(), keys.end());
   for (const auto& key : keys)

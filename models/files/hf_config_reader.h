@@ -37,6 +37,7 @@ class HfConfigReader {
   void flag(const char* key, bool& value);
   void text(const char* key, std::string& value);
   void activation(const char* key, Activation& value);
+  void any(const char* key, const JsonType& type, nlohmann::json& value);
   // Accepts keys that have no effect here.
   void accept(const std::vector<std::string>& keys);
   // Accepts a key that has no effect here but would have one in transformers: a user may give it these values (or null)

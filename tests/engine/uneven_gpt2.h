@@ -1,4 +1,4 @@
-// A small GPT-2 or GPT-J with numbers of heads, inner features and words that no number of ranks divides.
+// A small GPT-2, GPT-J or GPT-Neo with numbers of heads, inner features and words that no number of ranks divides.
 #pragma once
 #include <nlohmann/json.hpp>
 
@@ -22,6 +22,22 @@ inline nlohmann::json uneven_gptj(double dropout = 0.1) {
   nlohmann::json config = uneven_gpt2(61, dropout, false);
   config.update({{"model_type", "gptj"}, {"rotary_dim", 6}});
   return config;
+}
+
+// Its windows are shorter than its sequences.
+inline nlohmann::json uneven_gpt_neo(double dropout = 0.1) {
+  return {{"model_type", "gpt_neo"},
+          {"num_layers", 6},
+          {"attention_types", nlohmann::json::parse(R"([[["global", "local"], 3]])")},
+          {"num_heads", 5},
+          {"hidden_size", 40},
+          {"intermediate_size", 70},
+          {"vocab_size", 61},
+          {"max_position_embeddings", 16},
+          {"window_size", 3},
+          {"resid_dropout", dropout},
+          {"embed_dropout", dropout},
+          {"attention_dropout", dropout}};
 }
 
 }  // namespace shardline

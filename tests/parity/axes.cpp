@@ -140,7 +140,7 @@ std::vector<Axis> matrix_axes() {
                         {"none", "ZeRO-1", "ZeRO-2", "ZeRO-3", "MiCS 2", "ZeRO-3 weights"}),
       axis<std::string>("units", &Point::units,
                         {"split", "by rule", "whole", "attention whole", "mlp whole", "embedding whole", "mixed"}),
-      axis<std::string>("model", &Point::model, {"gpt2", "gptj"}),
+      axis<std::string>("model", &Point::model, {"gpt2", "gptj", "gpt_neo"}),
       axis<std::string>("shape", &Point::shape, {"6 heads", "3 heads", "1 head", "2 tokens"}),
   };
 }

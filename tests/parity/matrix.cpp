@@ -127,7 +127,8 @@ std::vector<Point> device_points() {
   }
   points.push_back(
       {.t = 3, .optimize = "memory", .dtype = "float32", .microbatches = 2, .dropout = true, .shape = "2 tokens"});
-  points.push_back({.p = 2, .t = 2, .dtype = "float32", .microbatches = 2, .model = "gptj"});
+  for (const char* model : {"gptj", "gpt_neo"})
+    points.push_back({.p = 2, .t = 2, .dtype = "float32", .microbatches = 2, .model = model});
   points.push_back({.d = 2,
                     .p = 2,
                     .t = 2,

@@ -30,7 +30,7 @@ struct Point {
   // parameters whole.
   std::string sharding = "none";
   std::string units = "split";  // over T: all of them, or those that split_rules() leaves
-  std::string model = "gpt2";   // or "gptj"
+  std::string model = "gpt2";   // or "gptj", "gpt_neo"
   std::string shape = "6 heads";
   std::string optim = "adamw_torch_fused";  // "sgd": with momentum
   int global_batch = 12;

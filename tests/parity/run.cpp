@@ -55,6 +55,21 @@ class PointSource : public RandomSource {
 json hf_config(const Point& point) {
   const double p = point.dropout ? 0.1 : 0.0;
   const Shape shape = shape_of(point);
+  if (point.model == "gpt_neo")  // windows shorter than most sequences
+    return {{"model_type", "gpt_neo"},
+            {"num_layers", 5},
+            {"attention_types", json::parse(R"([[["global", "local"], 2], [["local"], 1]])")},
+            {"num_heads", shape.heads},
+            {"hidden_size", 24},
+            {"intermediate_size", shape.inner},
+            {"vocab_size", shape.vocab},
+            {"max_position_embeddings", 40},
+            {"window_size", 3},
+            {"resid_dropout", p},
+            {"embed_dropout", p},
+            {"attention_dropout", p},
+            {"tie_word_embeddings", point.tied},
+            {"initializer_range", 0.2}};
   json config = {{"model_type", point.model},
                  {"n_layer", 5},
                  {"n_head", shape.heads},

@@ -25,6 +25,7 @@ GOLDEN = pathlib.Path(__file__).parent / "golden"
 STEPS, BATCH, SEQUENCE = 10, 6, 17
 LENGTHS = (1, 9, SEQUENCE)
 NO_DROPOUT = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+NO_DROPOUT_OF = {"gpt_neo": {"resid_dropout": 0.0, "embed_dropout": 0.0, "attention_dropout": 0.0}}
 
 CASES = {
     # More layers and heads than a power of two, a vocabulary that nothing divides, one embedding for both ends.
@@ -39,6 +40,13 @@ CASES = {
     # One table for both ends, beside a head with a bias; half of each head is turned.
     "gptj_options": dict(model_type="gptj", n_layer=3, n_head=3, n_embd=24, n_inner=40, vocab_size=67, n_positions=20,
                          rotary_dim=4, layer_norm_epsilon=1e-2, activation_function="gelu", tie_word_embeddings=True),
+    # Windows shorter than the sequence, in two of five blocks.
+    "gpt_neo": dict(model_type="gpt_neo", num_layers=5, attention_types=[[["global", "local"], 2], [["global"], 1]],
+                    num_heads=6, hidden_size=24, vocab_size=1009, max_position_embeddings=24, window_size=5),
+    "gpt_neo_options": dict(model_type="gpt_neo", num_layers=2, attention_types=[[["local"], 2]], num_heads=3,
+                            hidden_size=24, intermediate_size=40, vocab_size=67, max_position_embeddings=20,
+                            window_size=1, layer_norm_epsilon=1e-2, activation_function="gelu",
+                            tie_word_embeddings=False),
     # As the files of old looked, too.
     "gptj_old": dict(model_type="gptj", n_layer=2, n_head=2, n_embd=16, vocab_size=51, n_positions=17, rotary_dim=8),
 }
@@ -46,7 +54,7 @@ CASES = {
 RUNS = {"tied": ("tied", {}), "options": ("options", {}), "old": ("old", {}),
         "relu": ("options", {"activation_function": "relu"}), "silu": ("options", {"activation_function": "silu"}),
         "tanh": ("options", {"activation_function": "tanh"}), "gptj": ("gptj", {}), "gptj_options": ("gptj_options", {}),
-        "gptj_old": ("gptj_old", {})}
+        "gptj_old": ("gptj_old", {}), "gpt_neo": ("gpt_neo", {}), "gpt_neo_options": ("gpt_neo_options", {})}
 
 
 def write_json(path, value):
@@ -70,9 +78,23 @@ def scores_in_own_dtype(self, query, key, value, attention_mask=None):
     return weights @ value, weights
 
 
+def neo_scores_in_own_dtype(self, query, key, value, attention_mask=None):
+    """GPTNeoSelfAttention._attn without its conversion to float32."""
+    length = query.size(-2)
+    scores = (query @ key.transpose(-1, -2)).masked_fill(~self.bias[:, :, :length, :length], -torch.inf)
+    weights = scores.softmax(-1)
+    return weights @ value, weights
+
+
 def widen_attention(model):
-    """transformers makes GPT-J's sines, cosines and scores in float32, whatever the model's dtype."""
-    if model.config.model_type != "gptj" or model.dtype != torch.float64:
+    """transformers makes GPT-J's sines, cosines and scores, and GPT-Neo's scores, in float32, whatever the model's
+    dtype."""
+    if model.dtype != torch.float64:
+        return
+    if model.config.model_type == "gpt_neo":
+        for block in model.transformer.h:
+            block.attn.attention._attn = types.MethodType(neo_scores_in_own_dtype, block.attn.attention)
+    if model.config.model_type != "gptj":
         return
     angles = torch.arange(model.config.n_positions, dtype=torch.float64)[:, None] / 10000 ** (
         torch.arange(0, model.config.rotary_dim, 2, dtype=torch.float64) / model.config.rotary_dim)
@@ -105,7 +127,8 @@ def age(directory, config):
 def make_model(case):
     directory = GOLDEN / case / "model"
     shutil.rmtree(directory, ignore_errors=True)
-    config = transformers.AutoConfig.for_model(**{"model_type": "gpt2", **CASES[case]}, **NO_DROPOUT)
+    keys = {"model_type": "gpt2", **CASES[case]}
+    config = transformers.AutoConfig.for_model(**keys, **NO_DROPOUT_OF.get(keys["model_type"], NO_DROPOUT))
     model = transformers.AutoModelForCausalLM.from_config(config)
     randomise(model)
     model.save_pretrained(directory)

@@ -149,6 +149,7 @@ TEST_CASE("the same with other optimizers, models and precisions") {
   check_all_grids({.runtime = {{"dtype", "float64"}}});
   check_all_grids({.training = {{"bf16", true}}});
   check_all_grids({.model = uneven_gptj()});
+  check_all_grids({.model = uneven_gpt_neo()});
   const json untied = uneven_gpt2(61, 0.1, /*tied=*/false);
   check_all_grids({.model = untied, .training = {{"optim", "adafactor"}}});
 }

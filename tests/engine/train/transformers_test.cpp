@@ -165,7 +165,7 @@ const std::vector<Layout> kLayouts = {
 }  // namespace
 
 TEST_CASE("every layout trains as transformers does", "[transformers]") {
-  for (const char* name : {"tied", "options", "old", "gptj", "gptj_options", "gptj_old"})
+  for (const char* name : {"tied", "options", "old", "gptj", "gptj_options", "gptj_old", "gpt_neo", "gpt_neo_options"})
     for (const auto& layout : kLayouts) check_run(name, layout);
 }
 
@@ -177,7 +177,8 @@ TEST_CASE("every activation trains as in transformers", "[transformers]") {
 }
 
 TEST_CASE("in float64 nothing but rounding is left between transformers and any layout", "[transformers]") {
-  for (const char* name : {"tied", "options", "old", "relu", "silu", "tanh", "gptj", "gptj_options", "gptj_old"}) {
+  for (const char* name : {"tied", "options", "old", "relu", "silu", "tanh", "gptj", "gptj_options", "gptj_old",
+                           "gpt_neo", "gpt_neo_options"}) {
     check_run(name, {1, 1, 1, "speed", "float64"});
     check_run(name, {2, 2, 2, "memory", "float64"});
   }

@@ -1,0 +1,135 @@
+#include "models/families/gpt_neo.h"
+
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "models/families/causal_block.h"
+#include "models/families/causal_ends.h"
+#include "models/files/hf_config_reader.h"
+
+namespace shardline {
+namespace {
+
+using nlohmann::json;
+
+// x + attention(norm(x)), then + mlp(norm(.))
+class GptNeoBlock : public CausalBlock {
+ public:
+  enum { kNorm1, kNorm1Bias, kQkv, kOut, kOutBias, kNorm2, kNorm2Bias, kFc, kFcBias, kProj, kProjBias };
+
+  GptNeoBlock(const GptNeoConfig& config, BlockSplit split, int64_t block, const LayerBuild& build)
+      : CausalBlock(config, split, kQkv, block, /*scale=*/1, build,
+                    config.local_blocks.contains(block) ? config.window_size : 0) {}
+
+  Border forward(const Border& input, MicrobatchContext& context) override {
+    const auto& x = input[0];  // [rows, hidden]
+    const auto attended =
+        attention(normed(x, context, param(kNorm1), param(kNorm1Bias)), context, param(kQkv), nullptr, param(kOut));
+    const auto middle = added(attended, &param(kOutBias), x, context, 1);
+    const auto from_mlp = mlp(normed(middle, context, param(kNorm2), param(kNorm2Bias)), context, param(kFc),
+                              param(kFcBias), param(kProj));
+    return {added(from_mlp, &param(kProjBias), middle, context, 2)};
+  }
+};
+
+LayerSpec gpt_neo_block(const GptNeoConfig& c, const SpecMaker& make, int64_t i) {
+  const std::string hf = cat("transformer.h.", i, "."), attention = hf + "attn.attention.";
+  const int64_t h = c.n_embd, n = c.n_head, d = c.head_dim(), inner = c.inner();
+  const double std = c.initializer_range;
+  LayerSpec layer{.name = cat("h.", i)};
+  const BlockSplit split = describe_block(layer, c, make);
+  const SplitUnit attn = layer.units[0], mlp = layer.units[1];
+  const auto add = [&](std::vector<ParamSpec> params) {
+    layer.params.insert(layer.params.end(), params.begin(), params.end());
+  };
+  add(make.norm("ln_1", hf + "ln_1"));
+  add({make.of(attn, make.linear("attn.qkv.weight", {3, n, d, h}, std, qkv_sources(attention, n, d)), 1),
+       make.of(attn,
+               make.linear("attn.out.weight", {h, n, d}, std, {torch_linear(attention + "out_proj.weight", {h, h})}),
+               1),
+       make.row_bias("attn.out.bias", attention + "out_proj.bias")});
+  add(make.norm("ln_2", hf + "ln_2"));
+  add({make.of(mlp, make.linear("mlp.fc.weight", {inner, h}, std, {torch_linear(hf + "mlp.c_fc.weight", {inner, h})}),
+               0),
+       make.of(mlp, make.column_bias("mlp.fc.bias", {inner}, hf + "mlp.c_fc.bias"), 0),
+       make.of(mlp,
+               make.linear("mlp.proj.weight", {h, inner}, std, {torch_linear(hf + "mlp.c_proj.weight", {h, inner})}),
+               1),
+       make.row_bias("mlp.proj.bias", hf + "mlp.c_proj.bias")});
+  layer.ignored_tensors = {attention + "bias", attention + "masked_bias"};
+  if (c.local_blocks.contains(i)) layer.code = cat("window ", c.window_size);
+  layer.build = [c, split, i](const LayerBuild& build) { return std::make_unique<GptNeoBlock>(c, split, i, build); };
+  return layer;
+}
+
+// "global" or "local" for each block, from a list of [kinds, how often they are repeated]. Unset: it is not such a
+// list.
+std::optional<std::vector<std::string>> kinds_of_blocks(const json& types, int64_t blocks) {
+  std::vector<std::string> kinds;
+  for (const json& type : types) {
+    if (!type.is_array() || type.size() != 2 || !type[0].is_array() || type[0].empty() || !type[1].is_number_unsigned())
+      return {};
+    for (const json& kind : type[0])
+      if (kind != "global" && kind != "local") return {};
+    for (uint64_t i = 0; i < type[1].get<uint64_t>(); ++i)
+      for (const json& kind : type[0]) {
+        if (std::cmp_greater_equal(kinds.size(), blocks)) return {};
+        kinds.push_back(kind.get<std::string>());
+      }
+  }
+  if (std::ssize(kinds) != blocks) return {};
+  return kinds;
+}
+
+void read_attention_types(HfConfigReader& read, GptNeoConfig& c) {
+  json types = json::parse(R"([[["global", "local"], 12]])");  // as in transformers, whatever num_layers is
+  read.any("attention_types", json_array(), types);
+  const auto kinds = kinds_of_blocks(types, c.n_layer);
+  if (!kinds) {
+    read.complain(
+        {"attention_types", "num_layers"},
+        cat("must be a list of [list of \"global\" and \"local\", number of repetitions] that describes each of "
+            "the ",
+            c.n_layer, " blocks (num_layers)"),
+        R"(for example [[["global", "local"], 12]] for 24 blocks)");
+    return;
+  }
+  for (int64_t i = 0; i < c.n_layer; ++i)
+    if ((*kinds)[i] == "local") c.local_blocks.insert(i);
+  read.accept_only("attention_layers", {*kinds}, "set attention_types, from which it follows");
+}
+
+}  // namespace
+
+GptNeoConfig gpt_neo_config(HfConfigReader& read) {
+  GptNeoConfig c;
+  read_causal_config(read, c,
+                     {.positions = {"max_position_embeddings", nullptr},
+                      .hidden = {"hidden_size", nullptr},
+                      .layers = {"num_layers", "num_hidden_layers"},
+                      .heads = {"num_heads", "num_attention_heads"},
+                      .inner = "intermediate_size",
+                      .residual_dropout = "resid_dropout",
+                      .embedding_dropout = "embed_dropout",
+                      .attention_dropout = "attention_dropout"});
+  read.size("window_size", nullptr, c.window_size);
+  read_attention_types(read, c);
+  read.accept({"classifier_dropout"});  // of a head for classification
+  read.accept_only("architectures", {{"GPTNeoForCausalLM"}}, "leave it out: the task is causal-lm");
+  return c;
+}
+
+ModelSpec gpt_neo_spec(const GptNeoConfig& config, bool sequence_parallel, const SplitChoices& choices) {
+  const SpecMaker make{config.n_embd, config.initializer_range, sequence_parallel, choices};
+  ModelSpec spec{.family = "gpt_neo",
+                 .variant = variant_of(config),
+                 .layers = {causal_embedding(config, make)},
+                 .vocab_size = config.vocab_size,
+                 .max_positions = config.n_positions};
+  for (int64_t i = 0; i < config.n_layer; ++i) spec.layers.push_back(gpt_neo_block(config, make, i));
+  spec.layers.push_back(causal_head(config, make));
+  return spec;
+}
+
+}  // namespace shardline

@@ -1,0 +1,32 @@
+// GPT-Neo (Black et al. 2021) as a list of layers, with the names of Hugging Face's GPTNeoForCausalLM: the order of
+// GPT-2's blocks, scores that are not scaled, and blocks whose queries see only the last `window_size` keys.
+#pragma once
+#include <set>
+
+#include "core/model/model_spec.h"
+#include "models/families/causal_config.h"
+
+namespace shardline {
+
+// The defaults are HF's.
+struct GptNeoConfig : CausalConfig {
+  GptNeoConfig()
+      : CausalConfig{.vocab_size = 50257,
+                     .n_positions = 2048,
+                     .n_embd = 2048,
+                     .n_layer = 24,
+                     .n_head = 16,
+                     .tie_word_embeddings = true,
+                     .position_table = true} {}
+
+  int64_t window_size = 256;
+  std::set<int64_t> local_blocks;  // that have the window; counted from 0
+};
+
+// Contradictions are mistakes that `read` keeps.
+GptNeoConfig gpt_neo_config(HfConfigReader& read);
+
+// As gpt2_spec.
+ModelSpec gpt_neo_spec(const GptNeoConfig& config, bool sequence_parallel, const SplitChoices& choices = {});
+
+}  // namespace shardline
