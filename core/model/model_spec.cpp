@@ -34,6 +34,7 @@ std::string layer_kind(const LayerSpec& layer) {
   for (const auto& tensor : layer.output) output.push_back(tensor.shape);
   nlohmann::json kind = {params, output, layer.is_block};
   if (!layer.code.empty()) kind.push_back(layer.code);
+  if (!layer.has_backward) kind.push_back("forward only");
   return kind.dump();
 }
 
@@ -45,8 +46,20 @@ int64_t ModelSpec::parameter_count() const {
   return count;
 }
 
+int64_t ModelSpec::trained_count() const {
+  int64_t count = 0;
+  for (const auto& layer : layers)
+    for (const auto& param : layer.params)
+      if (param.tied_to.empty() && param.trainable) count += param.numel();
+  return count;
+}
+
 int ModelSpec::block_count() const {
   return std::count_if(layers.begin(), layers.end(), [](const auto& layer) { return layer.is_block; });
+}
+
+int ModelSpec::first_with_backward() const {
+  return std::ranges::find_if(layers, &LayerSpec::has_backward) - layers.begin();
 }
 
 const ParamSpec& ModelSpec::param(const std::string& full_name) const {

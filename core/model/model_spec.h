@@ -130,6 +130,8 @@ struct LayerSpec {
   std::vector<std::string> ignored_tensors;  // buffers that older Hugging Face files contain
   // What the layer does, where layers with equal parameters and borders may do different work; compared only.
   std::string code;
+  // False if neither this layer nor an earlier one has a trained parameter: then only its forward pass runs.
+  bool has_backward = true;
   // Costs of the layer: add_costs_of_ops (models/graph/dry_run.h) finds them by a dry run, or the spec states them.
   // flops_per_token, which the partition balances, is a third of the products of forward and backward, without the
   // attention core. For a layer that is trained this is its forward pass.
@@ -155,8 +157,11 @@ struct ModelSpec {
   int64_t max_positions = 0;
 
   int64_t parameter_count() const;  // tied parameters once
+  int64_t trained_count() const;    // of these, the trained ones
   int block_count() const;
   const ParamSpec& param(const std::string& full_name) const;
+  // The first layer with a backward pass.
+  int first_with_backward() const;
 };
 
 void to_json(nlohmann::json& json, const ModelSpec& spec);

@@ -30,6 +30,7 @@ json curve_settings(const Config& config, const CurveFacts& facts) {
                    {"/training/optim_args", t.optim_args.value_or("")},
                    {"/training/weight_decay", t.weight_decay},
                    {"/training/no_decay_patterns", patterns(t.no_decay_patterns)},
+                   {"/training/trainable", patterns(t.trainable)},
                    {"/training/adam_beta1", t.adam_beta1},
                    {"/training/adam_beta2", t.adam_beta2},
                    {"/training/adam_epsilon", t.adam_epsilon},

@@ -93,8 +93,8 @@ gives the same run, and its key `derived`, which holds derived sizes for informa
 ## Patterns
 
 Layers (`activation_checkpointing`, `manual_partition`), the units that tensor parallelism splits
-(`tensor_parallel_layers`) and parameters (`no_decay_patterns`) are selected by shell patterns for whole names, as in the
-tensor-parallel plans of transformers:
+(`tensor_parallel_layers`) and parameters (`trainable`, `no_decay_patterns`) are selected by shell patterns for whole
+names, as in the tensor-parallel plans of transformers:
 
 | Pattern | Selects |
 | --- | --- |

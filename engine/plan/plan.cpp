@@ -76,6 +76,15 @@ std::string activations_text(const Plan& plan) {
              offload.horizon, " instructions before their use");
 }
 
+// "590,592 of 124,439,808 parameters; the layers before h.11 only run forward"
+std::string trained_text(const ModelSpec& spec) {
+  const int64_t all = spec.parameter_count(), trained = spec.trained_count();
+  if (trained == all) return "all parameters";
+  const std::string text = cat(format_count(trained), " of ", format_count(all), " parameters");
+  const int first = spec.first_with_backward();
+  return first == 0 ? text : cat(text, "; layers before ", spec.layers[first].name, " only run forward");
+}
+
 }  // namespace
 
 std::vector<SplitUnit> units_of(const Plan& plan) {
@@ -108,7 +117,7 @@ PlannedModel plan_model(ModelSource model, const Config& config, int world_size,
 Plan make_plan(const ResolvedRun& run, const std::vector<int>& chunk_of_layer) {
   const auto& [workload, layout] = run;
   Plan plan{.workload = workload, .layout = layout, .chunk_of_layer = chunk_of_layer};
-  plan.train = training_schedule(layout);
+  plan.train = without_backward_before(training_schedule(layout), first_backward_chunk(workload.spec, chunk_of_layer));
   plan.forward = forward_schedule(plan.train.stage_of_chunk, layout.pipeline, layout.microbatches_per_accumulation());
   check_schedule(plan.train);
   check_schedule(plan.forward);
@@ -173,6 +182,7 @@ nlohmann::json plan_json(const Plan& plan) {
             {"microbatch_size", layout.microbatch_size},
             {"microbatches", layout.microbatches_per_accumulation()},
             {"accumulation_steps", layout.accumulation_steps}}},
+          {"trained_parameters", plan.workload.spec.trained_count()},
           {"sequence_parallel", layout.sequence_parallel},
           {"sharding", {{"stage", static_cast<int>(layout.sharding.level)}, {"degree", layout.sharding.degree}}},
           {"tensor_parallel_units", units_json(units_of(plan))},
@@ -202,6 +212,7 @@ std::string plan_text(const Plan& plan, int width) {
                  {"schedule", cat(plan.train.name, ", bubble ", std::trunc(1000 * bubble_fraction(plan.train)) / 10,
                                   " % with equal costs")},
                  {"activations", activations_text(plan)},
+                 {"trained", trained_text(plan.workload.spec)},
                  {"sharded", to_string(layout.sharding, layout.replicas)}});
   std::vector<TableRow> stages;
   const auto up_to_eight = [](const std::vector<std::string>& words, const char* between) {

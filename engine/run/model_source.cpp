@@ -5,8 +5,8 @@
 
 #include "core/error.h"
 #include "core/model/parameter_init.h"
+#include "core/model/parameter_patterns.h"
 #include "engine/config/keys/tensor_rules.h"
-#include "engine/config/rules/optimizer_rules.h"
 #include "models/families/families.h"
 
 namespace shardline {
@@ -95,9 +95,10 @@ ModelSource open_model(const Config& config) {
 }
 
 ModelSpec make_spec(const Config& config, const nlohmann::json& hf_config, const SplitChoices& splits) {
-  ModelSpec spec = model_spec(hf_config, "the model", config.smp.sequence_parallel(), splits);
-  exclude_from_decay(config.training.no_decay_patterns, spec);
-  return spec;
+  return model_spec(hf_config, "the model", config.smp.sequence_parallel(), splits, [&](ModelSpec& spec) {
+    exclude_from_decay(config.training.no_decay_patterns, spec, "/training/no_decay_patterns");
+    freeze_others(config.training.trainable, spec, "/training/trainable");
+  });
 }
 
 std::string fill_parameters(const ModelOptions& options, const ModelSource& source, uint64_t seed,

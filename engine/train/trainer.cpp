@@ -41,7 +41,7 @@ StageLayers build_stage(const TrainerParts& parts, StageParameters& parameters, 
   stage.t_degree = parts.plan.layout.tensor;
   stage.sequence_parallel = parts.plan.layout.sequence_parallel;
   stage.activations = at::TensorOptions().dtype(number_types(parts.config).borders).device(parts.device);
-  stage.choices = {parts.plan.layout.recompute, parts.plan.layout.offload};
+  stage.choices = {parts.plan.layout.recompute, parts.plan.layout.offload, parts.model.spec.first_with_backward()};
   stage.choices.offload.enabled = trains && stage.choices.offload.enabled;
   stage.waits_for_device = parts.timed;
   stage.offload_directory = parts.config.smp.offload_path.value_or(parts.config.output_dir);

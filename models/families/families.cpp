@@ -6,6 +6,7 @@
 #include "models/families/gpt2.h"
 #include "models/families/gpt_neo.h"
 #include "models/families/gptj.h"
+#include "models/graph/dry_run.h"
 
 namespace shardline {
 namespace {
@@ -44,12 +45,15 @@ HfModel read_hf_model(const nlohmann::json& file, const nlohmann::json& override
 }
 
 ModelSpec model_spec(const nlohmann::json& hf_config, const std::string& where, bool sequence_parallel,
-                     const SplitChoices& choices) {
+                     const SplitChoices& choices, const std::function<void(ModelSpec&)>& adjust) {
   if (!hf_config.is_object())
     throw ConfigError(cat(where, ": a model's config must be an object; got ", hf_config.dump()));
   const HfModel model = read_hf_model(hf_config, nlohmann::json::object());
   if (!model.mistakes.empty()) throw ConfigError(mistakes_text(model.mistakes, where + ": ", ""));
-  return model.make_spec(sequence_parallel, choices);
+  ModelSpec spec = model.make_spec(sequence_parallel, choices);
+  if (adjust) adjust(spec);
+  add_costs_of_ops(spec);
+  return spec;
 }
 
 }  // namespace shardline

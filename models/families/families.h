@@ -7,7 +7,6 @@
 
 #include "core/model/model_spec.h"
 #include "models/files/hf_config_reader.h"
-#include "models/graph/dry_run.h"
 
 namespace shardline {
 
@@ -17,7 +16,7 @@ struct HfModel {
   nlohmann::json config;             // contents of a saved model's config.json
   std::set<std::string> only_saved;  // the user's keys that change only that file
   int64_t max_positions = 0;
-  std::function<ModelSpec(bool sequence_parallel, const SplitChoices&)> make_spec;
+  std::function<ModelSpec(bool sequence_parallel, const SplitChoices&)> make_spec;  // may leave the layers' costs unset
 };
 
 // Reads a config and sets the model that it describes, or reports mistakes to the reader.
@@ -31,9 +30,7 @@ Family family_of(FamilyConfig (*read_config)(HfConfigReader&),
     const FamilyConfig config = read_config(read);
     model.max_positions = config.n_positions;
     model.make_spec = [config, make](bool sequence_parallel, const SplitChoices& choices) {
-      ModelSpec spec = make(config, sequence_parallel, choices);
-      add_costs_of_ops(spec);
-      return spec;
+      return make(config, sequence_parallel, choices);
     };
   };
 }
@@ -46,8 +43,9 @@ void add_family(const std::string& model_type, Family family);
 // mistakes.
 HfModel read_hf_model(const nlohmann::json& file, const nlohmann::json& overrides);
 
-// For a config alone; `where` names it in messages. Throws ConfigError with all mistakes.
+// For a config alone; `where` names it in messages. `adjust` changes what costs depend on, before they are determined.
+// Throws ConfigError with all mistakes.
 ModelSpec model_spec(const nlohmann::json& hf_config, const std::string& where, bool sequence_parallel,
-                     const SplitChoices& choices = {});
+                     const SplitChoices& choices = {}, const std::function<void(ModelSpec&)>& adjust = nullptr);
 
 }  // namespace shardline

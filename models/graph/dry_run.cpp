@@ -141,16 +141,18 @@ class DryLayer {
   void defer_weight_gradients() { queue_.immediate = false; }
 
   void forward() {
-    const at::AutoGradMode grad(true);
+    const at::AutoGradMode grad(spec_.has_backward);
     MicrobatchContext context{
         .batch = &batch_, .weight_grads = &queue_, .recompute_attention = case_.recompute_attention};
     for (const auto& tensor : layer_->forward(input_, context)) {
-      edges_.push_back(torch::autograd::impl::gradient_edge(tensor));
+      if (spec_.has_backward) edges_.push_back(torch::autograd::impl::gradient_edge(tensor));
       outputs_.push_back(tensor.detach());
     }
+    if (!spec_.has_backward) input_.clear();
   }
   // Replaces the outputs, which belong to the next layer, by their gradients.
   void receive_gradients() {
+    if (!spec_.has_backward) return outputs_.clear();
     for (auto& tensor : outputs_) tensor = at::empty_like(tensor);
   }
   void backward() { run_backward(edges_, outputs_); }
@@ -233,7 +235,7 @@ LayerWork dry_work(const LayerSpec& layer, const std::vector<BorderTensor>& inpu
   one.backward();
   notes.phase = Phase::backward_weight;
   one.drain();
-  notes.work.recomputable = layer.is_block;
+  notes.work.recomputable = layer.is_block && layer.has_backward;
   for (const auto& unit : layer.units) {
     if (unit.parts != kAttentionHeads) continue;
     notes.work.heads = unit.count;

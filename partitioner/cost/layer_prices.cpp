@@ -129,17 +129,21 @@ LayerPrice layer_price(const Workload& workload, const Layout& layout, const Pri
   price.backward_input += price.recomputed;
 
   // With sharded gradients, each microbatch's gradients are reduced to their owners; sharded weights are gathered.
-  const double shared = layout.sharded() < Sharding::Level::gradients ? 0 : shared_parameters(layout, layer);
-  if (shared > 0) {
+  if (layout.sharded() >= Sharding::Level::gradients) {
     using Kind = Collective::Kind;
+    const double trained = shared_parameters(layout, layer, Counted::trained);
+    const double values =
+        layout.sharded() == Sharding::Level::weights ? shared_parameters(layout, layer, Counted::all) : 0;
     const double scatter =
-        pricing.collective(Kind::reduce_scatter, shared * workload.software.gradient_bytes, spans.shards);
+        trained > 0 ? pricing.collective(Kind::reduce_scatter, trained * workload.software.gradient_bytes, spans.shards)
+                    : 0;
     const double gather =
-        layout.sharded() == Sharding::Level::weights
-            ? pricing.gathering(shared * width_of(workload.types.values), spans.shards, workload.software.gather_way)
+        values > 0
+            ? pricing.gathering(values * width_of(workload.types.values), spans.shards, workload.software.gather_way)
             : 0;
     price.forward = std::max(price.forward, gather);
-    price.backward_input = std::max(price.backward_input, gather + scatter - price.backward_weight);
+    if (layer.has_backward)
+      price.backward_input = std::max(price.backward_input, gather + scatter - price.backward_weight);
   }
   if (!layout.offload.enabled) return price;
   if (const int64_t moved = moved_bytes(layout, index, layer_bytes(workload, layout, 0, index)); moved > 0) {
@@ -178,7 +182,7 @@ StepShares step_shares(const Workload& workload, const Layout& layout, const Pri
   alone.collectives.clear();
   between.products.clear();
   between.sweeps.clear();
-  const double elements = local_parameters(layer, layout.tensor);
+  const double elements = local_parameters(layer, layout.tensor, Counted::trained);
   const double of_own_rows = parameters_of_own_rows(layer);
   const auto reduced = [&](double count, const GroupSpan& ranks) {
     return count == 0

@@ -64,10 +64,14 @@ class Step {
   }
 
  private:
-  double elements(size_t layer) const { return local_parameters(workload_.spec.layers[layer], layout_.tensor); }
+  double elements(size_t layer) const {
+    return local_parameters(workload_.spec.layers[layer], layout_.tensor, Counted::trained);
+  }
   double gradient_bytes(double elements) const { return elements * workload_.software.gradient_bytes; }
 
-  double shared(size_t layer) const { return shared_parameters(layout_, workload_.spec.layers[layer]); }
+  double shared(size_t layer) const {
+    return shared_parameters(layout_, workload_.spec.layers[layer], Counted::trained);
+  }
 
   struct PassKind {
     bool joint = false;  // the weight gradient follows immediately
@@ -175,7 +179,7 @@ class Step {
     for (size_t chunk = 0; chunk < layers_.size(); ++chunk)
       for (const size_t layer : layers_[chunk])
         for (const auto& param : workload_.spec.layers[layer].params)
-          if (!param.tied_to.empty()) seconds += tied_seconds(param, stage_of_chunk_[chunk], spans);
+          if (!param.tied_to.empty() && param.trainable) seconds += tied_seconds(param, stage_of_chunk_[chunk], spans);
     return seconds;
   }
   double tied_seconds(const ParamSpec& param, int stage, const MeshSpans& spans) const {
@@ -200,15 +204,16 @@ class Step {
     return elements;
   }
 
+  // Trained parameters of the stage with the most.
   double largest_stage() const { return *std::max_element(elements_.begin(), elements_.end()); }
 
-  // Parameters of the largest stage, counting tied parameters once if a stage uses them twice.
+  // The same, counting tied parameters once if a stage uses them twice.
   double largest_stored() const {
     auto stored = elements_;
     for (size_t chunk = 0; chunk < layers_.size(); ++chunk)
       for (const size_t layer : layers_[chunk])
         for (const auto& param : workload_.spec.layers[layer].params)
-          if (!param.tied_to.empty() && stage_holding(param.tied_to) == stage_of_chunk_[chunk])
+          if (!param.tied_to.empty() && param.trainable && stage_holding(param.tied_to) == stage_of_chunk_[chunk])
             stored[stage_of_chunk_[chunk]] -= elements_of(param);
     return *std::max_element(stored.begin(), stored.end());
   }
@@ -247,7 +252,7 @@ class Step {
   const std::vector<int>& stage_of_chunk_;
   std::vector<std::vector<size_t>> layers_;  // by chunk
   std::vector<LayerPrice> chunks_;
-  std::vector<double> elements_, owned_;  // by stage: all parameters, and those that a rank updates
+  std::vector<double> elements_, owned_;  // by stage: trained parameters, and those that a rank updates
 };
 
 }  // namespace
@@ -255,7 +260,9 @@ class Step {
 StepEstimate estimate_step(const Workload& workload, const Machines& machines, const Layout& layout,
                            const Schedule& schedule, const std::vector<int>& chunk_of_layer,
                            const std::vector<LayerPrice>& prices, const MeshSpans& spans) {
-  return Step(workload, machines, layout, schedule.stage_of_chunk, chunk_of_layer, prices).estimate(schedule, spans);
+  const Step step(workload, machines, layout, schedule.stage_of_chunk, chunk_of_layer, prices);
+  const int first = first_backward_chunk(workload.spec, chunk_of_layer);
+  return first > 0 ? step.estimate(without_backward_before(schedule, first), spans) : step.estimate(schedule, spans);
 }
 
 StepEstimate estimate_step(const Workload& workload, const Machines& machines, const Layout& layout) {

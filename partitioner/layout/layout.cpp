@@ -113,6 +113,10 @@ Schedule training_schedule(const Layout& layout) {
   return with_reductions(make_schedule(layout.schedule_choice()), scattered);
 }
 
+int first_backward_chunk(const ModelSpec& spec, const std::vector<int>& chunk_of_layer) {
+  return chunk_of_layer.at(spec.first_with_backward());
+}
+
 std::map<std::string, std::string> layout_conditions(const Workload& workload, const Layout& layout) {
   return {{"tensor_parallel_degree", std::to_string(layout.tensor)},
           {"microbatch_size", std::to_string(layout.microbatch_size)},
@@ -144,7 +148,7 @@ bool alike(const LayerSpec& a, const LayerSpec& b) {
     return one.shape == other.shape && one.split_dim == other.split_dim && one.trainable == other.trainable &&
            one.tied_to.empty() == other.tied_to.empty();
   };
-  return a.is_block && b.is_block && a.flops_per_token == b.flops_per_token && a.code == b.code &&
+  return a.is_block && b.is_block && a.has_backward == b.has_backward && a.flops_per_token == b.flops_per_token && a.code == b.code &&
          std::ranges::equal(a.params, b.params, same_parameter) &&
          std::ranges::equal(a.output, b.output, {}, &BorderTensor::shape, &BorderTensor::shape);
 }
@@ -154,18 +158,23 @@ int64_t local_elements(const ParamSpec& param, int tensor) {
   return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
 }
 
-int64_t local_parameters(const LayerSpec& layer, int tensor) {
+static bool is_counted(const ParamSpec& param, Counted counted) {
+  return counted == Counted::all || param.trainable;
+}
+
+int64_t local_parameters(const LayerSpec& layer, int tensor, Counted counted) {
   int64_t elements = 0;
-  for (const auto& param : layer.params) elements += local_elements(param, tensor);
+  for (const auto& param : layer.params)
+    if (is_counted(param, counted)) elements += local_elements(param, tensor);
   return elements;
 }
 
-int64_t shared_parameters(const Layout& layout, const LayerSpec& layer) {
+int64_t shared_parameters(const Layout& layout, const LayerSpec& layer, Counted counted) {
   if (layout.sharding.degree == 1) return 0;
+  const int64_t whole_below = layout.sharded() < Sharding::Level::weights ? 0 : layout.sharding.whole_below;
   int64_t elements = 0;
   for (const auto& param : layer.params)
-    if (layout.sharded() < Sharding::Level::weights || param.numel() >= layout.sharding.whole_below)
-      elements += local_elements(param, layout.tensor);
+    if (is_counted(param, counted) && param.numel() >= whole_below) elements += local_elements(param, layout.tensor);
   return elements;
 }
 
@@ -173,7 +182,7 @@ int64_t parameters_of_own_rows(const LayerSpec& layer) {
   int64_t elements = 0;
   for (const auto& param : layer.params)
     for (const auto& unit : layer.units)
-      if (!unit.split && param.partial_over_t && param.name.starts_with(unit.name + ".")) elements += param.numel();
+      if (param.trainable && !unit.split && param.partial_over_t && param.name.starts_with(unit.name + ".")) elements += param.numel();
   return elements;
 }
 

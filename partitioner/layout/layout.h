@@ -109,6 +109,9 @@ void from_json(const nlohmann::json& json, Layout& layout);
 // The schedule of a training step.
 Schedule training_schedule(const Layout& layout);
 
+// The chunk of the first layer with a backward pass.
+int first_backward_chunk(const ModelSpec& spec, const std::vector<int>& chunk_of_layer);
+
 // By layer of the model: recomputes every block by itself, or all attention cores; empty for `nothing`.
 std::vector<Recompute> recompute_blocks(const ModelSpec& spec, Recompute::What what);
 // The strategies that the layout uses: "none", "each", "group_2, selective".
@@ -130,14 +133,16 @@ bool alike(const LayerSpec& a, const LayerSpec& b);
 // Elements of a parameter on the first tensor-parallel rank, which has the most.
 int64_t local_elements(const ParamSpec& param, int tensor);
 
+enum class Counted { all, trained };
+
 // Parameters of a layer on the tensor-parallel rank with the most, including tied ones, since each use holds a copy.
-int64_t local_parameters(const LayerSpec& layer, int tensor);
+int64_t local_parameters(const LayerSpec& layer, int tensor, Counted counted);
 
 // Those of them that replicas shard.
-int64_t shared_parameters(const Layout& layout, const LayerSpec& layer);
+int64_t shared_parameters(const Layout& layout, const LayerSpec& layer, Counted counted);
 
-// Those of units that every T rank holds as a whole and computes only its own rows of: their gradients are reduced over
-// all holders of the stage.
+// The trained ones of units that every T rank holds as a whole and computes only its own rows of: their gradients are
+// reduced over all holders of the stage.
 int64_t parameters_of_own_rows(const LayerSpec& layer);
 
 // Bytes that one rank of a stage sends after this layer for a microbatch.

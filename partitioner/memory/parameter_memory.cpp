@@ -265,7 +265,8 @@ ParameterElements parameter_elements(const PlacedLayers& placed, Coordinates at)
   const auto& list = placed.train.instructions[at.p];
   const auto& layers = placed.layers_of_chunk;
   std::vector<std::vector<LayerGroup>> groups;
-  for (const auto& chunk : layers) groups.push_back(layer_groups(chunk, placed.layout.recompute));
+  const int first = placed.workload.spec.first_with_backward();
+  for (const auto& chunk : layers) groups.push_back(layer_groups(chunk, placed.layout.recompute, first));
   elements.most_gathered = most_gathered(layouts, acquired_layers(list, layers, groups), placed.stage_of_layer.size(),
                                          placed.layout.sharding);
   elements.most_open = most_open(layouts, list, placed);

@@ -1,5 +1,6 @@
 // A layout whose layers are assigned to chunks: the input of the memory model.
 #pragma once
+#include <optional>
 #include <vector>
 
 #include "partitioner/layout/layout.h"
@@ -9,11 +10,15 @@ namespace shardline {
 
 // Refers to the constructor's arguments, which must outlive it.
 struct PlacedLayers {
+  // schedule: may still have the backward passes that frozen layers do not need.
   PlacedLayers(const Workload& what, const Layout& how, const Schedule& schedule,
                const std::vector<int>& chunk_of_layer);
+  PlacedLayers(const PlacedLayers&) = delete;
+  PlacedLayers& operator=(const PlacedLayers&) = delete;
 
   const Workload& workload;
   const Layout& layout;
+  const std::optional<Schedule> shorter;  // without backward passes that nothing needs, if the argument has any
   const Schedule& train;
   std::vector<int> stage_of_layer;
   std::vector<std::vector<int>> layers_of_chunk;  // ascending

@@ -48,6 +48,7 @@ int group_of(const Layout& layout, size_t layer) {
 // a backward, whose first layer still finds all of it, and what was moved out for this layer is back.
 int64_t running_bytes(const Workload& workload, const Layout& layout, size_t layer, const LayerBytes& bytes) {
   const bool is_last = layer + 1 == workload.spec.layers.size();
+  if (!workload.spec.layers[layer].has_backward) return 0;
   const int64_t gradient = is_last ? 0 : layer_bytes(workload, layout, 0, layer + 1).input;
   const auto& [forward, whole, split] = bytes.passes;
   const int64_t backward = has_whole_backwards(layout.schedule) ? whole : std::min(whole, split);

@@ -14,6 +14,7 @@ std::vector<int> acquired_layers(const std::vector<Instruction>& list,
     if (instruction.op != Op::backward_input) continue;
     const auto& groups = groups_of_chunk[instruction.chunk];
     for (auto group = groups.rbegin(); group != groups.rend(); ++group) {
+      if (!group->has_backward) break;
       const auto first = layers.begin() + group->first;
       const auto end = first + group->count;
       if (group->recomputed) acquired.insert(acquired.end(), first, end);

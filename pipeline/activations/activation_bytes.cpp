@@ -26,11 +26,11 @@ struct Effect {
 class ChunkEffects {
  public:
   ChunkEffects(const std::vector<int>& layers, const ActivationChoices& choices, const std::vector<LayerBytes>& bytes)
-      : layers_(layers), choices_(choices), bytes_(bytes), groups_(layer_groups(layers, choices.recompute)) {
+      : layers_(layers), choices_(choices), bytes_(bytes), groups_(layer_groups(layers, choices.recompute, choices.first_with_backward)) {
     for (const bool out : {false, true}) forward[out] = forward_effect(out);
     for (const bool drain : {false, true}) backward[drain] = backward_effect(drain);
     for (const LayerGroup& group : groups_)
-      if (may_move_out(choices.offload, group.recomputed)) moved.push_back(kept_of(group));
+      if (moves_out(group)) moved.push_back(kept_of(group));
   }
 
   Effect forward[2];           // by whether what may leave is moved out
@@ -39,6 +39,10 @@ class ChunkEffects {
 
  private:
   const LayerBytes& bytes(size_t i) const { return bytes_[layers_[i]]; }
+
+  bool moves_out(const LayerGroup& group) const {
+    return group.has_backward && may_move_out(choices_.offload, group.recomputed);
+  }
 
   // What a forward keeps of a group.
   int64_t kept_of(const LayerGroup& group) const {
@@ -52,9 +56,10 @@ class ChunkEffects {
       const LayerBytes& first = bytes(group.first);
       for (size_t i = group.first; i < group.first + group.count; ++i)
         effect.pass((i == group.first ? 0 : first.input) + bytes(i).input + bytes(i).passes.forward);
+      if (!group.has_backward) continue;
       const int64_t kept = kept_of(group);
       effect.add(kept);
-      if (!out || !may_move_out(choices_.offload, group.recomputed)) continue;
+      if (!out || !moves_out(group)) continue;
       effect.remove(kept);
       effect.away += kept;
     }
@@ -63,7 +68,7 @@ class ChunkEffects {
 
   Effect backward_effect(bool drain) const {
     Effect effect;
-    for (size_t g = groups_.size(); g-- > 0;) {
+    for (size_t g = groups_.size(); g-- > 0 && groups_[g].has_backward;) {
       const LayerGroup& group = groups_[g];
       for (size_t i = group.first; group.recomputed && i < group.first + group.count; ++i) {
         const int64_t input = bytes(i).input;
@@ -119,8 +124,8 @@ class Walk {
       if (!computes(instruction.op)) continue;
       const ChunkEffects& chunk = *effects_[instruction.chunk];
       Pass& pass = pass_of(instruction);
-      if (instruction.op == Op::forward && pass.backward) {
-        const bool out = moves_out(offload_, i, *pass.backward);
+      if (instruction.op == Op::forward) {
+        const bool out = pass.backward && moves_out(offload_, i, *pass.backward);
         apply(chunk.forward[out], i);
         pass.away = chunk.forward[out].away;
         if (out) pass.buffers = take_buffers(chunk.moved);

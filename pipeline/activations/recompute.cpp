@@ -33,14 +33,19 @@ std::optional<Recompute> recompute_strategy(const std::string& name) {
   return Recompute{Recompute::What::layers, size};
 }
 
-std::vector<LayerGroup> layer_groups(const std::vector<int>& layers_of_chunk, const std::vector<Recompute>& by_layer) {
+std::vector<LayerGroup> layer_groups(const std::vector<int>& layers_of_chunk, const std::vector<Recompute>& by_layer,
+                                     int first_with_backward) {
   std::vector<LayerGroup> groups;
   const auto strategy = [&](size_t i) { return by_layer.empty() ? Recompute{} : by_layer.at(layers_of_chunk[i]); };
   for (size_t i = 0; i < layers_of_chunk.size(); ++i) {
+    if (layers_of_chunk[i] < first_with_backward) {
+      groups.push_back({.first = i, .has_backward = false});
+      continue;
+    }
     const Recompute recompute = strategy(i);
     const bool recomputed = recompute.what == Recompute::What::layers;
-    const bool joins =
-        i > 0 && recomputed && strategy(i - 1) == recompute && std::cmp_less(groups.back().count, recompute.group);
+    const bool joins = !groups.empty() && groups.back().has_backward && recomputed && strategy(i - 1) == recompute &&
+                       std::cmp_less(groups.back().count, recompute.group);
     if (joins)
       ++groups.back().count;
     else

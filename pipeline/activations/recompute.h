@@ -33,11 +33,13 @@ std::optional<Recompute> recompute_strategy(const std::string& name);
 struct LayerGroup {
   size_t first = 0, count = 1;
   bool recomputed = false;
+  bool has_backward = true;  // false: only the forward pass runs, and nothing is kept
   bool operator==(const LayerGroup&) const = default;
 };
 
 // Groups consecutive layers with the same strategy, from the front. by_layer: of the model; empty: nothing is
-// recomputed.
-std::vector<LayerGroup> layer_groups(const std::vector<int>& layers_of_chunk, const std::vector<Recompute>& by_layer);
+// recomputed. Layers before first_with_backward are groups of one.
+std::vector<LayerGroup> layer_groups(const std::vector<int>& layers_of_chunk, const std::vector<Recompute>& by_layer,
+                                     int first_with_backward = 0);
 
 }  // namespace shardline

@@ -36,7 +36,7 @@ Executor::Executor(StageLayers& stage, Communicator& pp, ParameterStore& paramet
       kept_(stage.choices.offload, stage.activations.device(), stage.offload_directory),
       recorder_(stage.activations.device(), stage.waits_for_device) {
   for (const auto& layers : stage.layers_of_chunk)
-    groups_of_chunk_.push_back(layer_groups(layers, stage.choices.recompute));
+    groups_of_chunk_.push_back(layer_groups(layers, stage.choices.recompute, stage.choices.first_with_backward));
 }
 
 RunResult Executor::run(const Schedule& schedule, const std::vector<Microbatch>& microbatches,
@@ -114,12 +114,12 @@ MicrobatchContext Executor::context_of(const Pass& pass) const {
 
 void Executor::forward(const Pass& pass) {
   const MemoryScope scope(MemoryClass::activations);
-  const bool train = settings_.mode == Mode::train;
+  const bool keeps = settings_.mode == Mode::train && pass.chunk >= schedule_->first_backward_chunk;
   const auto& layers = layers_of(pass);
   auto context = context_of(pass);
   Border border;
   if (pass.chunk > 0) border = std::move(activations_.extract(pass).mapped());
-  if (train) {
+  if (keeps) {
     auto& kept = kept_.add(pass, layers.size());
     const bool out = kept_.moves_out(pass, place_);
     for (const LayerGroup& group : groups_of_chunk_[pass.chunk]) {
@@ -128,6 +128,8 @@ void Executor::forward(const Pass& pass) {
         first.input = detached(border, false);
         kept_.count(first);
         for (size_t i = group.first; i < group.first + group.count; ++i) border = run_layer(layers[i], border, context);
+      } else if (!group.has_backward) {
+        border = run_layer(layers[group.first], border, context);
       } else {
         border = keep_layer(layers[group.first], border, first, context);
       }
@@ -193,7 +195,7 @@ void Executor::backward_input(const Pass& pass, bool drain) {
     gradients.push_back(loss_gradient(stage_.activations));
 
   const auto& groups = groups_of_chunk_[pass.chunk];
-  for (size_t g = groups.size(); g-- > 0;) {
+  for (size_t g = groups.size(); g-- > 0 && groups[g].has_backward;) {
     const LayerGroup& group = groups[g];
     if (group.recomputed) recompute(pass, group, kept);
     for (size_t i = group.first + group.count; i-- > group.first;) {
@@ -203,7 +205,8 @@ void Executor::backward_input(const Pass& pass, bool drain) {
       close_gradients(pass, layer, drain);
     }
   }
-  if (pass.chunk > 0) gradients_[{pass.microbatch, pass.chunk - 1}] = std::move(gradients);
+  if (pass.chunk > schedule_->first_backward_chunk)
+    gradients_[{pass.microbatch, pass.chunk - 1}] = std::move(gradients);
 }
 
 // Computes the gradients of a layer's input from those of its output.
@@ -226,8 +229,9 @@ Border Executor::layer_backward(int layer, KeptLayer& kept, const Border& d_outp
 void Executor::backward_weight(const Pass& pass) {
   auto& kept = kept_.of(pass);
   for (size_t i = kept.size(); i-- > 0;) {
-    if (kept[i].weight_grads.immediate) continue;  // finished in backward_input
     const int layer = layers_of(pass)[i];
+    if (layer < stage_.choices.first_with_backward) break;
+    if (kept[i].weight_grads.immediate) continue;  // finished in backward_input
     set_flight_layer(stage_.spec->layers[layer].name);
     parameters_.open_gradients(layer, true);
     kept[i].weight_grads.drain();

@@ -12,10 +12,6 @@ bool needs_peer(Op op) {
   return is_send(op) || is_receive(op);
 }
 
-bool is_evaluation(Op op) {
-  return op == Op::forward || op == Op::send_activation || op == Op::recv_activation;
-}
-
 // The chunk at the other end of a message.
 int neighbour(const Instruction& message) {
   const bool next = message.op == Op::send_activation || message.op == Op::recv_gradient;
@@ -71,8 +67,11 @@ class Checker {
     for (int stage = 0; stage < schedule_.stages; ++stage) {
       if (!has_chunk[stage]) refuse_stage(stage, "has no chunk");
       instructions += list(stage).size();
-      for (const auto& instruction : list(stage)) report_.training |= !is_evaluation(instruction.op);
+      for (const auto& instruction : list(stage)) report_.training |= !is_of_forward(instruction.op);
     }
+    if (schedule_.first_backward_chunk < 0 || schedule_.first_backward_chunk >= schedule_.chunks())
+      refuse_schedule(cat("backward passes begin with chunk ", schedule_.first_backward_chunk, " of ",
+                          schedule_.chunks()));
     if (instructions < int64_t{schedule_.microbatches} * schedule_.chunks())
       refuse_schedule(cat(instructions, " instructions are too few for ", schedule_.microbatches,
                           " microbatches through ", schedule_.chunks(), " chunks"));
@@ -90,7 +89,7 @@ class Checker {
       const auto& instruction = list(stage)[index];
       check_names(stage, index);
       check_order(stage, index);
-      if (!report_.training) continue;
+      if (!report_.training || instruction.chunk < schedule_.first_backward_chunk) continue;
       activations += (instruction.op == Op::forward);
       weight_pairs += (instruction.op == Op::backward_input);
       peak_activations = std::max(peak_activations, activations);
@@ -106,6 +105,8 @@ class Checker {
     const auto& instruction = list(stage)[index];
     if (!is_chunk(instruction.chunk) || stage_of(instruction.chunk) != stage)
       refuse(stage, index, "the chunk is not one of this stage's");
+    if (!is_needed(instruction, schedule_.first_backward_chunk))
+      refuse(stage, index, cat("backward passes begin with chunk ", schedule_.first_backward_chunk));
     const bool of_microbatch = instruction.op != Op::end_gradients;
     if (of_microbatch && (instruction.microbatch < 0 || instruction.microbatch >= schedule_.microbatches))
       refuse(stage, index, cat("the step has the microbatches 0 to ", schedule_.microbatches - 1));
@@ -195,9 +196,11 @@ class Checker {
   // Checks that everything that must happen did; that nothing happened twice is known.
   void check_complete(int chunk) const {
     const int stage = stage_of(chunk);
+    const bool has_backward = report_.training && chunk >= schedule_.first_backward_chunk;
     for (const Op op : {Op::recv_activation, Op::forward, Op::send_activation, Op::recv_gradient, Op::backward_input,
                         Op::backward_weight, Op::send_gradient, Op::settle_gradients}) {
-      if (!report_.training && !is_evaluation(op)) continue;
+      if (!is_of_forward(op) && !has_backward) continue;
+      if (!is_needed({op, 0, chunk}, schedule_.first_backward_chunk)) continue;
       if (op == Op::settle_gradients && !scatters_) continue;
       const int other = neighbour({op, 0, chunk});
       if (needs_peer(op) && (!is_chunk(other) || stage_of(other) == stage)) continue;
@@ -205,7 +208,7 @@ class Checker {
         if (!was(op, microbatch, chunk))
           refuse_stage(stage, cat(to_string(op), " of microbatch ", microbatch, ", chunk ", chunk, " is missing"));
     }
-    if (report_.training && !reduced_[chunk]) refuse_stage(stage, cat("end_gradients of chunk ", chunk, " is missing"));
+    if (has_backward && !reduced_[chunk]) refuse_stage(stage, cat("end_gradients of chunk ", chunk, " is missing"));
   }
 
   // The k-th receive of a channel must expect the k-th message that is sent into it.

@@ -4,7 +4,8 @@
 // It proves that
 //   - every instruction names a chunk of its stage, a microbatch of the step and the stage of the neighbouring chunk;
 //   - every (microbatch, chunk) is received, run forward and sent, and in training received, run backward (input, then
-//     weight) and sent, each exactly once and after the instructions that make its inputs;
+//     weight) and sent, each exactly once and after the instructions that make its inputs; chunks before
+//     Schedule::first_backward_chunk only run forward, and it sends no gradient;
 //   - both backward halves of a chunk, and the last chunk's forwards, which compute the loss and its gradients, come in
 //     ascending microbatch order, since all of them add to gradients and sums must not depend on the schedule;
 //   - end_gradients comes once per chunk after its last backward_weight, and settle_gradients, if the list has any,

@@ -40,4 +40,11 @@ Schedule with_reductions(Schedule schedule, bool scattered) {
   return schedule;
 }
 
+Schedule without_backward_before(Schedule schedule, int chunk) {
+  schedule.first_backward_chunk = chunk;
+  for (auto& list : schedule.instructions)
+    std::erase_if(list, [&](const Instruction& instruction) { return !is_needed(instruction, chunk); });
+  return schedule;
+}
+
 }  // namespace shardline

@@ -32,6 +32,11 @@ constexpr bool is_reduction(Op op) {
   return op == Op::end_gradients || op == Op::settle_gradients;
 }
 
+// Whether evaluation has such instructions; the others serve the backward pass.
+constexpr bool is_of_forward(Op op) {
+  return op == Op::forward || op == Op::send_activation || op == Op::recv_activation;
+}
+
 // A chunk is a contiguous run of layers; chunk c of C comes before chunk c + 1. peer is the stage at the other end of a
 // send or receive, otherwise -1. microbatch is -1 for end_gradients.
 struct Instruction {
@@ -42,6 +47,12 @@ struct Instruction {
   bool operator==(const Instruction&) const = default;
 };
 
+// Whether the step needs the instruction if only chunks from `first_backward_chunk` on run a backward pass.
+constexpr bool is_needed(const Instruction& instruction, int first_backward_chunk) {
+  const int first = first_backward_chunk + (instruction.op == Op::send_gradient ? 1 : 0);
+  return is_of_forward(instruction.op) || instruction.chunk >= first;
+}
+
 // "forward, microbatch 3, chunk 0"
 std::string to_string(const Instruction& instruction);
 
@@ -51,6 +62,7 @@ struct Schedule {
   int microbatches = 1;
   std::vector<int> stage_of_chunk;                     // size: number of chunks
   std::vector<std::vector<Instruction>> instructions;  // by stage
+  int first_backward_chunk = 0;                        // chunks before it only run forward
 
   int chunks() const { return stage_of_chunk.size(); }
   bool operator==(const Schedule&) const = default;
@@ -90,11 +102,14 @@ Schedule one_forward_one_backward(int stages, int microbatches, int active_micro
 // settle_gradients.
 Schedule with_reductions(Schedule schedule, bool scattered);
 
+// Removes what serves the backward passes of the chunks before `chunk`, whose gradients nothing needs.
+Schedule without_backward_before(Schedule schedule, int chunk);
+
 // For evaluation and generation: every microbatch goes forward through all chunks.
 Schedule forward_schedule(int stages, int microbatches);
 
 // {"name", "stages", "microbatches", "stage_of_chunk", "instructions": [by stage [{"op", "microbatch", "chunk",
-// "peer"}]]}; microbatch and peer are omitted if they are -1. Reading is strict (ConfigError names the place), but only
+// "peer"}]]}; microbatch and peer are omitted if they are -1, and first_backward_chunk is added if it is not 0. Reading is strict (ConfigError names the place), but only
 // check_schedule checks whether the lists make sense.
 void to_json(nlohmann::json& json, const Schedule& schedule);
 Schedule schedule_from_json(const nlohmann::json& json, const std::string& file);

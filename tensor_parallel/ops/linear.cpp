@@ -48,10 +48,13 @@ at::Tensor column_linear(const TensorParallel& tp, const at::Tensor& x, int64_t 
     if (w.grad.defined()) add_gradient(with_columns(w.grad, k), dy, whole);
     if (b && b->grad.defined()) add_bias_gradient(b->grad.view(-1), dy);
   };
-  return with_backward(y, {x}, {x}, "ColumnLinear", [=, &w](const at::Tensor& d_y, const SavedTensors& saved) {
-    const auto& stored = saved[0];
+  const bool trains = w.grad.defined() || (b && b->grad.defined());
+  const SavedTensors kept = trains ? SavedTensors{x} : SavedTensors{};
+  return with_backward(y, {x}, kept, "ColumnLinear", [=, &w](const at::Tensor& d_y, const SavedTensors& saved) {
     const auto dy = d_y.contiguous();
     const auto d_partial = [&] { return input_gradient(dy, with_columns(w.value, k)); };
+    if (!trains) return std::vector<at::Tensor>{reduce_rows(tp, d_partial())};
+    const auto& stored = saved[0];
     if (b && b->grad.defined()) note_sweep(dy.numel(), 1);
     if (queue && !queue->immediate) {
       queue->push(stored, dy,
@@ -74,12 +77,13 @@ at::Tensor row_linear(const TensorParallel& tp, const at::Tensor& x, Parameter& 
     y = reduce_rows(tp, result(x, with_rows(w.value, n), {}));
   }
   const auto add = [n, &w](const at::Tensor& stored, const at::Tensor& dy) {
-    if (w.grad.defined()) add_gradient(with_rows(w.grad, n), dy, stored);
+    add_gradient(with_rows(w.grad, n), dy, stored);
   };
-  return with_backward(y, {x}, {x}, "RowLinear", [=, &w](const at::Tensor& d_y, const SavedTensors& saved) {
+  const SavedTensors kept = w.grad.defined() ? SavedTensors{x} : SavedTensors{};
+  return with_backward(y, {x}, kept, "RowLinear", [=, &w](const at::Tensor& d_y, const SavedTensors& saved) {
     const auto dy = gather_rows(tp, d_y.contiguous(), tokens);
     auto dx = input_gradient(dy, with_rows(w.value, n));
-    run_or_queue(queue, saved[0], dy, add);
+    if (w.grad.defined()) run_or_queue(queue, saved[0], dy, add);
     return std::vector<at::Tensor>{dx};
   });
 }

@@ -142,6 +142,7 @@ std::vector<Axis> matrix_axes() {
                         {"split", "by rule", "whole", "attention whole", "mlp whole", "embedding whole", "mixed"}),
       axis<std::string>("model", &Point::model, {"gpt2", "gptj", "gpt_neo"}),
       axis<std::string>("shape", &Point::shape, {"6 heads", "3 heads", "1 head", "2 tokens"}),
+      axis<std::string>("trained", &Point::trained, {"all", "head", "last blocks", "two layers", "biases"}),
   };
 }
 

@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "engine/data/dataset/batch_source.h"
 #include "engine/plan/plan.h"
+#include "engine/train/trainer.h"
 #include "tests/parity/faulty_communicator.h"
 #include "tests/parity/wrapped_layer.h"
 
@@ -169,6 +170,12 @@ void swap_microbatches(Plan& plan) {
       instruction.microbatch = 1 - instruction.microbatch;
 }
 
+void move_frozen(Trainer& trainer, int step) {
+  if (step != 1) return;
+  for (Parameter* parameter : trainer.parameters().stored())
+    if (!parameter->spec->trainable) parameter->value.add_(1e-9);
+}
+
 }  // namespace
 
 std::vector<Fault> planted_faults() {
@@ -268,6 +275,7 @@ std::vector<Fault> planted_faults() {
       {"the last sample's gradient is lost",
        {.microbatches = 24, .global_batch = 24},
        layer("head", without_last_sample)},
+      {"a frozen weight moves", {.p = 2, .microbatches = 2, .trained = "last blocks"}, {.after_step = move_frozen}},
   };
 }
 

@@ -1,13 +1,17 @@
 #include "tests/parity/matrix.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/equal.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <functional>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "core/model/name_pattern.h"
 #include "tests/parity/axes.h"
 #include "tests/parity/bit_equality.h"
 #include "tests/parity/faults.h"
@@ -177,6 +181,26 @@ TEST_CASE("with sharded gradients the schedule `simple` differs by rounding in t
       CHECK(at::equal(gradient, other.gradients.at(name)) == (name != "head.lm_head.weight"));
     }
   }
+}
+TEST_CASE("frozen parameters keep their bits, and the gradients of the others are those of the whole model",
+          "[parity][frozen]") {
+  for (const char* trained : {"head", "last blocks", "two layers", "biases"})
+    for (const int p : {1, 3}) {
+      const Point whole{.p = p, .microbatches = 3, .dropout = true, .tied = false, .steps = 2};
+      Point part = whole;
+      part.trained = trained;
+      const Outcome all = run_point(whole), some = run_point(part);
+      const auto patterns = trained_patterns(part).get<std::vector<NamePattern>>();
+      int moved = 0;
+      for (const auto& [name, gradient] : some.gradients) {
+        CAPTURE(trained, p, name);
+        const bool is_trained = std::ranges::any_of(patterns, [&](const auto& pattern) { return pattern.matches(name); });
+        CHECK(at::equal(gradient, is_trained ? all.gradients.at(name) : gradient * 0));
+        CHECK(at::equal(some.after.at(name), some.before.at(name)) != is_trained);
+        moved += is_trained;
+      }
+      CHECK(moved > 0);
+    }
 }
 TEST_CASE("planted faults are caught", "[parity][faults]") {
   check_faults();

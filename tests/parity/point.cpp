@@ -27,6 +27,14 @@ const std::map<std::string, std::vector<std::string>> kWhole = {
     {"mixed", {"h.[02].attn", "h.[0134].mlp", "head.*"}},
 };
 
+const std::map<std::string, std::vector<std::string>> kTrained = {
+    {"all", {}},
+    {"head", {"head.*"}},  // and the embedding's table, if they are tied
+    {"last blocks", {"h.[34].*"}},
+    {"two layers", {"h.1.attn.*", "h.3.mlp.proj.weight"}},
+    {"biases", {"*bias"}},
+};
+
 }  // namespace
 
 std::string Point::name() const {
@@ -35,7 +43,7 @@ std::string Point::name() const {
              short_batch ? " short" : "", ignored ? " ignored" : "", checkpointing == "none" ? "" : " " + checkpointing,
              offload == "off" ? "" : cat(" offload ", offload), states_on_host ? " states on the host" : "",
              sharding == "none" ? "" : " " + sharding, units == "split" ? "" : " " + units, ", ",
-             model == "gpt2" ? "" : model + " ", shape,
+             model == "gpt2" ? "" : model + " ", shape, trained == "all" ? "" : cat(", trained: ", trained),
              dtype == "float64"   ? ""
              : dtype == "float32" ? " fp32"
                                   : " " + dtype,
@@ -52,7 +60,7 @@ int Point::chunks_per_stage() const {
 }
 
 std::string Point::reference_key() const {
-  return cat(dtype, " ", model, " ", shape, " ", global_batch, dropout, tied, short_batch, ignored, " ", optim, " ",
+  return cat(dtype, " ", model, " ", shape, " ", trained, " ", global_batch, dropout, tied, short_batch, ignored, " ", optim, " ",
              steps);
 }
 
@@ -64,6 +72,7 @@ Point Point::reference() const {
           .ignored = ignored,
           .model = model,
           .shape = shape,
+          .trained = trained,
           .optim = optim,
           .global_batch = global_batch,
           .steps = steps};
@@ -80,6 +89,10 @@ nlohmann::json split_rules(const Point& point) {
   rules.push_back({{"pattern", point.units == "split" ? "*" : "h.*"}, {"split", true}});
   for (const auto& pattern : kWhole.at(point.units)) rules.push_back({{"pattern", pattern}, {"split", false}});
   return rules;
+}
+
+nlohmann::json trained_patterns(const Point& point) {
+  return kTrained.at(point.trained);
 }
 
 bool feasible(const Point& point) {

@@ -32,6 +32,7 @@ struct Point {
   std::string units = "split";  // over T: all of them, or those that split_rules() leaves
   std::string model = "gpt2";   // or "gptj", "gpt_neo"
   std::string shape = "6 heads";
+  std::string trained = "all";  // or what trained_patterns() selects; the rest is frozen
   std::string optim = "adamw_torch_fused";  // "sgd": with momentum
   int global_batch = 12;
   int steps = kSteps;  // of the optimizer, learning rate 1e-3
@@ -53,6 +54,9 @@ Shape shape_of(const Point& point);
 
 // smp_options.tensor_parallel_layers of the point.
 nlohmann::json split_rules(const Point& point);
+
+// training.trainable of the point.
+nlohmann::json trained_patterns(const Point& point);
 
 // World of at most 16 ranks, samples for every microbatch, a layer for every chunk, stages where chunks need them.
 bool feasible(const Point& point);

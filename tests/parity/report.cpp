@@ -78,7 +78,7 @@ constexpr const char* kIntroduction = R"(# Parity: every layout gives the same r
 
 <!-- Made by tests/parity: run parity_tests "[docs]" with SHARDLINE_WRITE_DOCS=1 to make it again. -->
 
-Each point trains a small GPT-2 or GPT-J (5 blocks, hidden size 24) for ten steps on a layout whose ranks are threads,
+Each point trains a small GPT-2, GPT-J or GPT-Neo (5 blocks, hidden size 24) for ten steps on a layout whose ranks are threads,
 and the same model on the same batches in one process with one microbatch. Most points use AdamW, a few momentum SGD,
 Adam or Adafactor; the learning rate is 1e-3, the clipping norm 1, the weight decay 0.1. The following are compared in
 this order, because AdamW and clipping hide a gradient that is wrong by a factor:
@@ -91,6 +91,8 @@ this order, because AdamW and clipping hide a gradient that is wrong by a factor
   this excludes tensors whose exact gradient is zero (an attention key bias), because the optimizer turns their rounding
   errors into steps;
 - **copies**: all ranks that hold the same gradient or parameter hold the same bits.
+
+With `trained` other than `all`, the rest of the model is frozen, and must not move.
 
 Shapes: `6 heads` has a vocabulary of 1009 and sequence length 33; `3 heads` has an inner size of 50; `1 head` has a
 vocabulary of 3 and 3 inner features, so that some of 4 ranks have none; `2 tokens` has fewer tokens in a microbatch

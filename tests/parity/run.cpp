@@ -97,6 +97,7 @@ Config run_config(const Point& point) {
                  {"weight_decay", 0.1},
                  {"max_grad_norm", 1.0},
                  {"optim", point.optim},
+                 {"trainable", trained_patterns(point)},
                  {"optim_args", point.optim == "sgd" ? json("momentum=0.9") : json()},
                  {"seed", 1234}}},
                {"smp_options",
@@ -289,7 +290,8 @@ Difference compare(const Outcome& outcome, const Outcome& reference, const Limit
   for (const auto& [name, gradient] : reference.gradients) {
     const double zero = limits.zero * layer_largest[layer_of(name)];
     const double largest = largest_of(gradient) > zero ? largest_of(gradient) : layer_largest[layer_of(name)];
-    const double difference = largest_of(outcome.gradients.at(name) - gradient) / largest;
+    const double apart_most = largest_of(outcome.gradients.at(name) - gradient);
+    const double difference = apart_most == 0 ? 0 : apart_most / largest;  // infinite if all of the layer is frozen
     if (!(difference <= worst.gradient)) worst.gradient = difference, worst.worst_gradient = name;
 
     const auto change = parts_of(name, reference.after.at(name) - reference.before.at(name));

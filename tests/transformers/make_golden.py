@@ -4,13 +4,14 @@ transformers 5.23). Without names, all of it again.
     golden/CASE/model      a model directory
     golden/RUN/gradients   the complete gradient of step 1, written like a model: by Hugging Face's names. Computed in
                            float64, stored in float32.
-    golden/RUN/run.json    the case, config keys laid over the model's, token ids of ten steps, and per dtype the losses
-                           and gradient norms of ten AdamW steps
+    golden/RUN/run.json    the case, config keys laid over the model's, patterns of the trained parameters (none: all),
+                           token ids of ten steps, and per dtype the losses and gradient norms of ten AdamW steps
     golden/RUN/logits.safetensors   "length_N": logits at the last position of the first N tokens, of step 1's first
                            three samples, before any step
 
 AdamW: lr 1e-3, constant, weight decay 0.1 by transformers.Trainer's rule, clip 1.0; dropouts 0 in train mode.
 """
+import fnmatch
 import json
 import pathlib
 import shutil
@@ -54,7 +55,10 @@ CASES = {
 RUNS = {"tied": ("tied", {}), "options": ("options", {}), "old": ("old", {}),
         "relu": ("options", {"activation_function": "relu"}), "silu": ("options", {"activation_function": "silu"}),
         "tanh": ("options", {"activation_function": "tanh"}), "gptj": ("gptj", {}), "gptj_options": ("gptj_options", {}),
-        "gptj_old": ("gptj_old", {}), "gpt_neo": ("gpt_neo", {}), "gpt_neo_options": ("gpt_neo_options", {})}
+        "gptj_old": ("gptj_old", {}), "gpt_neo": ("gpt_neo", {}), "gpt_neo_options": ("gpt_neo_options", {}),
+        "tied_frozen": ("tied", {}), "gptj_frozen": ("gptj_options", {})}
+# Shell patterns of the parameters that a run trains; all others are frozen.
+TRAINABLE = {"tied_frozen": ["transformer.h.3.*", "transformer.ln_f.*"], "gptj_frozen": ["*.attn.*", "lm_head.bias"]}
 
 
 def write_json(path, value):
@@ -145,7 +149,7 @@ def loss_of(model, ids):
     return torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), ids[:, 1:].reshape(-1))
 
 
-def train(case, overrides, batches, dtype):
+def train(case, overrides, trainable, batches, dtype):
     """Gradients of step 1, losses and norms, and logits before the first step."""
     model = transformers.AutoModelForCausalLM.from_pretrained(GOLDEN / case / "model", dtype=dtype, **overrides)
     assert model.dtype == dtype
@@ -155,7 +159,9 @@ def train(case, overrides, batches, dtype):
         logits = {f"length_{n}": model(input_ids=batches[0][:3, :n]).logits[:, -1].clone() for n in LENGTHS}
     model.train()
     decayed = set(transformers.Trainer.get_decay_parameter_names(None, model))
-    named = list(model.named_parameters())
+    for n, p in model.named_parameters():
+        p.requires_grad = not trainable or any(fnmatch.fnmatchcase(n, pattern) for pattern in trainable)
+    named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW([{"params": [p for n, p in named if n in decayed], "weight_decay": 0.1},
                                    {"params": [p for n, p in named if n not in decayed], "weight_decay": 0.0}],
                                   lr=1e-3, fused=True)
@@ -175,13 +181,14 @@ def make_run(name, case, overrides):
     out = GOLDEN / name
     (out / "gradients").mkdir(parents=True, exist_ok=True)
     batches = torch.randint(CASES[case]["vocab_size"], (STEPS, BATCH, SEQUENCE), generator=torch.Generator().manual_seed(3))
-    gradients, logits, losses, norms = train(case, overrides, batches, torch.float64)
-    single, single_logits, single_losses, single_norms = train(case, overrides, batches, torch.float32)
+    trainable = TRAINABLE.get(name, [])
+    gradients, logits, losses, norms = train(case, overrides, trainable, batches, torch.float64)
+    single, single_logits, single_losses, single_norms = train(case, overrides, trainable, batches, torch.float32)
     save_file({n: g.float().contiguous() for n, g in gradients.items()}, out / "gradients" / "model.safetensors")
     shutil.copy(GOLDEN / case / "model" / "config.json", out / "gradients")
     save_file({n: t.float() for n, t in logits.items()}, out / "logits.safetensors")
     write_json(out / "run.json", {
-        "case": case, "config": overrides, "tokens": batches.tolist(),
+        "case": case, "config": overrides, "trainable": trainable, "tokens": batches.tolist(),
         "float64": {"losses": losses, "grad_norms": norms},
         "float32": {"losses": single_losses, "grad_norms": single_norms}})
     worst = max(((single[n] - g).abs().max() / g.abs().max()).item() for n, g in gradients.items())

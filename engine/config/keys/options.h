@@ -56,6 +56,7 @@ struct TrainingOptions {
   std::optional<std::string> optim_args;  // "momentum=0.9,nesterov=true"
   double weight_decay = 0.0;              // not on biases and norms, nor on parameters that match the next key
   std::vector<NamePattern> no_decay_patterns;
+  std::vector<NamePattern> trainable;
   double adam_beta1 = 0.9;
   double adam_beta2 = 0.999;
   double adam_epsilon = 1e-8;

@@ -103,8 +103,11 @@ std::vector<Key> optimization_keys() {
       not_yet("label_smoothing_factor", 0.0, "Share of the target probability given to the other classes.",
               "leave it out"),
       not_yet("neftune_noise_alpha", nullptr, "Noise added to embeddings.", "leave it out"),
-      not_yet("trainable", nullptr, "Ours: patterns of the parameters that are trained.",
-              "leave it out: all parameters are trained"),
+      honoured("trainable", training_section, &Training::trainable, json_texts(),
+               "Ours: only parameters whose name matches one of these [patterns](#patterns) are trained, by their names "
+               "here (`head.*`) or in the model's files (`transformer.ln_f.*`); empty: all are. The others are frozen: "
+               "they take no gradient, optimizer state or reduction, and layers before the first trained one run no "
+               "backward pass."),
       honoured("seed", training_section, &Training::seed, json_integer(0, 4294967295.0),
                "Seed for initial weights, dropout and, unless data_seed is set, the order of samples."),
       honoured("data_seed", training_section, &Training::data_seed, json_integer(0, 4294967295.0),

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 
 #include "core/error.h"
 
@@ -71,13 +70,6 @@ void read_arguments(const TrainingOptions& training, OptimizerOptions& options) 
     throw ConfigError("nesterov needs a momentum, and no dampening; write it as \"momentum=0.9,nesterov=true\"");
 }
 
-// The full name, then those of its tensors in files.
-std::vector<std::string> names_of(const LayerSpec& layer, const ParamSpec& param) {
-  std::vector<std::string> names = {layer.full_name(param)};
-  for (const auto& source : param.sources) names.push_back(source.tensor);
-  return names;
-}
-
 }  // namespace
 
 OptimizerOptions::Kind optimizer_kind(Optim optim) {
@@ -104,25 +96,6 @@ OptimizerOptions optimizer_options(const TrainingOptions& training) {
                            .epsilon = training.adam_epsilon};
   read_arguments(training, options);
   return options;
-}
-
-void exclude_from_decay(const std::vector<NamePattern>& patterns, ModelSpec& spec) {
-  if (patterns.empty()) return;
-  const auto matches_one = [&](const std::string& name) {
-    return std::ranges::any_of(patterns, [&](const NamePattern& pattern) { return pattern.matches(name); });
-  };
-  std::vector<std::string> all;
-  std::set<std::string> excluded;  // full names; all uses of a tied parameter count as one
-  for (const auto& layer : spec.layers)
-    for (const auto& param : layer.params) {
-      const auto names = names_of(layer, param);
-      all.insert(all.end(), names.begin(), names.end());
-      if (std::ranges::any_of(names, matches_one)) excluded.insert(param.tied_to.empty() ? names[0] : param.tied_to);
-    }
-  for (const auto& pattern : patterns) require_match(pattern, all, "/training/no_decay_patterns", "parameter");
-  for (auto& layer : spec.layers)
-    for (auto& param : layer.params)
-      if (excluded.contains(layer.full_name(param)) || excluded.contains(param.tied_to)) param.decays = false;
 }
 
 }  // namespace shardline

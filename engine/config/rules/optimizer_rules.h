@@ -1,4 +1,4 @@
-// The optimizer that optim, optim_args, weight_decay, no_decay_patterns and the keys of Adam and clipping define.
+// The optimizer that optim, optim_args, weight_decay and the keys of Adam and clipping define.
 #pragma once
 #include "engine/config/keys/options.h"
 #include "optim/update/optimizer_options.h"
@@ -13,9 +13,5 @@ OptimizerOptions optimizer_options(const TrainingOptions& training);
 inline bool states_on_host(const SmpOptions& smp, bool on_accelerators) {
   return smp.offload_optimizer_states && on_accelerators;
 }
-
-// Turns weight decay off for the parameters whose full name, or the name of one of whose tensors in Hugging Face files,
-// matches a pattern. Throws ConfigError for a pattern that matches nothing.
-void exclude_from_decay(const std::vector<NamePattern>& patterns, ModelSpec& spec);
 
 }  // namespace shardline

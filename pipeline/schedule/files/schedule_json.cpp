@@ -56,11 +56,12 @@ void to_json(json& out, const Schedule& schedule) {
   out["microbatches"] = schedule.microbatches;
   out["stage_of_chunk"] = schedule.stage_of_chunk;
   out["instructions"] = std::move(stages);
+  if (schedule.first_backward_chunk > 0) out["first_backward_chunk"] = schedule.first_backward_chunk;
 }
 
 Schedule schedule_from_json(const json& json, const std::string& file) try {
   const JsonValue value(json, file);
-  value.require_keys_among({"name", "stages", "microbatches", "stage_of_chunk", "instructions"});
+  value.require_keys_among({"name", "stages", "microbatches", "stage_of_chunk", "instructions", "first_backward_chunk"});
   Schedule schedule;
   schedule.name = value.at("name").text();
   schedule.stages = read_int(value.at("stages"));
@@ -70,6 +71,7 @@ Schedule schedule_from_json(const json& json, const std::string& file) try {
     auto& instructions = schedule.instructions.emplace_back();
     for (const auto& instruction : list.items()) instructions.push_back(read_instruction(instruction));
   }
+  if (value.has("first_backward_chunk")) schedule.first_backward_chunk = read_int(value.at("first_backward_chunk"));
   return schedule;
 } catch (const DataError& error) {
   throw ConfigError(error.what());

@@ -28,12 +28,13 @@ struct Choice {
   double dropout = 0;
   std::string whole = "none";  // patterns, with | between them, of units that are not split over T
   bool gptj = false;
+  std::vector<std::string> trained;  // patterns; empty: all
 };
 
 Config config_of(const Choice& c) {
   nlohmann::json file = {{"model", {{"config", c.gptj ? uneven_gptj(c.dropout) : uneven_gpt2(61, c.dropout)}}},
                          {"data", {{"train", "unused"}, {"tokenizer", "bytes"}, {"sequence_length", kLength}}},
-                         {"training", {{"global_batch_size", kSamples}}},
+                         {"training", {{"global_batch_size", kSamples}, {"trainable", c.trained}}},
                          {"smp_options",
                           {{"pipeline_parallel_degree", c.p},
                            {"tensor_parallel_degree", c.t},
@@ -130,6 +131,31 @@ TEST_CASE("the plan's peak of activations is what every rank counts where units 
                                              .dropout = dropout,
                                              .whole = whole}));
         }
+}
+
+TEST_CASE("the plan's peak of activations is what every rank counts where some parameters are frozen") {
+  using Patterns = std::vector<std::string>;
+  for (const auto& trained : {Patterns{"head.ln_f.*"}, {"h.2.mlp.*", "h.4.ln_1.*"}, {"h.[34].attn.*"}, {"*bias"}})
+    for (const auto& [pipeline, recompute, offload] : {std::tuple{"interleaved", "none", "no"},
+                                                       {"simple", "none", "all"},
+                                                       {"interleaved", "selective", "all"},
+                                                       {"zb_h2", "none", "no"},
+                                                       {"zb_h1", "group_2", "checkpointed"},
+                                                       {"simple", "contiguous", "all"},
+                                                       {"zbv", "each", "no"}})
+      for (const auto& [p, t, optimize] :
+           {std::tuple{1, 1, "speed"}, {2, 1, "speed"}, {3, 1, "speed"}, {2, 2, "memory"}, {2, 3, "speed"}}) {
+        if (p == 1 && std::string(pipeline) == "zbv") continue;
+        CAPTURE(trained, pipeline, recompute, offload, p, t, optimize);
+        CHECK_NOTHROW(planned_and_counted({.p = p,
+                                           .t = t,
+                                           .pipeline = pipeline,
+                                           .recompute = recompute,
+                                           .offload = offload,
+                                           .optimize = optimize,
+                                           .dropout = 0.1,
+                                           .trained = trained}));
+      }
 }
 
 TEST_CASE("the plan's peak of activations is what every rank counts, of GPT-J's parallel branches") {

@@ -104,7 +104,7 @@ TEST_CASE("FLOPs and kept bytes that are seen are those that layers state") {
       CHECK(layers[i].name == spec.name);
       CHECK(layers[i].forward_flops == work.flops(Phase::forward));
       CHECK(layers[i].backward_flops == work.flops(Phase::backward_input) + work.flops(Phase::backward_weight));
-      CHECK(layers[i].parameters == local_parameters(spec, t));
+      CHECK(layers[i].parameters == local_parameters(spec, t, Counted::all));
       const int64_t tokens = shape.tokens();
       CHECK(layers[i].border_bytes == border_bytes(spec, shape));
       const auto kept = spec.kept({.tokens = tokens, .rows = shape.rows(), .t = 0, .t_degree = t});

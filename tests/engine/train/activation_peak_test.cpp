@@ -20,6 +20,7 @@ struct Choice {
   double dropout = 0;
   int microbatches = 4, samples = 6;  // of a microbatch
   int inner = 512, vocabulary = 500;
+  std::vector<std::string> trained;  // patterns; empty: all
 };
 
 Config config_of(const Choice& c) {
@@ -36,7 +37,7 @@ Config config_of(const Choice& c) {
                              {"embd_pdrop", c.dropout},
                              {"attn_pdrop", c.dropout}}}}},
                          {"data", {{"train", "unused"}, {"tokenizer", "bytes"}, {"sequence_length", kLength}}},
-                         {"training", {{"global_batch_size", c.samples * c.microbatches}}},
+                         {"training", {{"global_batch_size", c.samples * c.microbatches}, {"trainable", c.trained}}},
                          {"smp_options",
                           {{"microbatches", c.microbatches},
                            {"pipeline", c.pipeline},
@@ -83,6 +84,22 @@ TEST_CASE("the plan's peak of activations in use is what the allocator counts") 
               CAPTURE(recompute, offload, pipeline, dropout, inner, microbatches);
               CHECK(measured_over_planned(choice) == Approx(1).margin(0.01));
             }
+}
+
+TEST_CASE("the plan's peak of activations in use is what the allocator counts where some parameters are frozen") {
+  use_caching_allocator();
+  using Patterns = std::vector<std::string>;
+  for (const auto& trained : {Patterns{"head.ln_f.*"}, {"h.1.mlp.*"}, {"h.2.attn.*"}, {"*bias"}})
+    for (const char* recompute : {"none", "selective", "each"})
+      for (const char* pipeline : {"simple", "zb_h2"})
+        for (const int microbatches : {1, 4}) {
+          CAPTURE(trained, recompute, pipeline, microbatches);
+          CHECK(measured_over_planned({.recompute = recompute,
+                                       .pipeline = pipeline,
+                                       .dropout = 0.1,
+                                       .microbatches = microbatches,
+                                       .trained = trained}) == Approx(1).margin(0.01));
+        }
 }
 
 TEST_CASE("the plan's peak of activations in use is what the allocator counts, of GPT-J") {

@@ -48,7 +48,8 @@ Config run_config(const json& run, const Layout& layout) {
         {"learning_rate", 1e-3},
         {"lr_scheduler_type", "constant"},
         {"weight_decay", 0.1},
-        {"max_grad_norm", 1.0}}},
+        {"max_grad_norm", 1.0},
+        {"trainable", run.value("trainable", json::array())}}},
       {"smp_options",
        {{"pipeline_parallel_degree", layout.p},
         {"tensor_parallel_degree", layout.t},
@@ -93,6 +94,7 @@ double relative(double value, double reference) {
 void compare_gradients(StageParameters& parameters, const HfDirectory& recorded, Differences& d) {
   const auto& groups = parameters.groups();
   for (const auto* parameter : parameters.stored()) {
+    if (!parameter->spec->trainable) continue;
     auto mine = at::empty(parameter->value.sizes(), at::kDouble);
     recorded.read(*parameter->spec, parameter->name, groups.coordinates.t, groups.mesh.t(), mine);
     auto whole = at::empty(parameter->spec->shape, at::kDouble);
@@ -167,6 +169,14 @@ const std::vector<Layout> kLayouts = {
 TEST_CASE("every layout trains as transformers does", "[transformers]") {
   for (const char* name : {"tied", "options", "old", "gptj", "gptj_options", "gptj_old", "gpt_neo", "gpt_neo_options"})
     for (const auto& layout : kLayouts) check_run(name, layout);
+}
+
+TEST_CASE("a model with frozen parameters trains as in transformers", "[transformers]") {
+  for (const char* name : {"tied_frozen", "gptj_frozen"}) {
+    for (const auto& layout : kLayouts) check_run(name, layout);
+    check_run(name, {1, 1, 1, "speed", "float64"});
+    check_run(name, {2, 2, 2, "memory", "float64"});
+  }
 }
 
 TEST_CASE("every activation trains as in transformers", "[transformers]") {

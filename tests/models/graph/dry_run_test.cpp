@@ -90,6 +90,30 @@ TEST_CASE("what does not run costs nothing") {
   CHECK(spec.layers[2].flops_per_token == spec.layers[1].flops_per_token * 2 / 3);
 }
 
+TEST_CASE("a layer without a backward pass keeps nothing and costs its forward pass") {
+  ModelSpec spec = small_gpt2();
+  for (size_t i : {0, 1}) {
+    for (auto& param : spec.layers[i].params) param.trainable = false;
+    spec.layers[i].has_backward = false;
+  }
+  add_costs_of_ops(spec);
+  const WorkShape shape{.length = 8};
+  const KeptCase at{.tokens = 8, .rows = 8};
+  CHECK(products(spec.layers[1].work(shape), Phase::forward) == products(spec.layers[2].work(shape), Phase::forward));
+  for (const Phase phase : {Phase::backward_input, Phase::backward_weight})
+    CHECK(products(spec.layers[1].work(shape), phase) == 0);
+  CHECK(!spec.layers[1].work(shape).recomputable);
+  CHECK(spec.layers[1].flops_per_token == spec.layers[2].flops_per_token / 3);
+  for (size_t i : {0, 1}) {
+    CHECK(spec.layers[i].kept(at) == KeptBytes{});
+    const PassBytes passes = spec.layers[i].passes(at);
+    CHECK(passes.forward > 0);
+    CHECK(passes.backward == 0);
+    CHECK(passes.input_gradient == 0);
+  }
+  CHECK(spec.layers[1].passes(at).forward < spec.layers[2].passes(at).forward);
+}
+
 TEST_CASE("a layer that states its costs keeps them") {
   ModelSpec spec = small_gpt2();
   spec.layers[1].work = [](const WorkShape&) { return LayerWork{.heads = 7}; };

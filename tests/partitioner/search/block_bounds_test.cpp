@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <random>
 
+#include "core/model/parameter_patterns.h"
 #include "tests/partitioner/cost/published.h"
 #include "tests/partitioner/planning.h"
 
@@ -170,6 +171,23 @@ TEST_CASE("bounds distinguish blocks of equal shapes, and count shared parameter
       else
         owner = layer.name;
     }
+    check_bounds(random, workload, random_layout(random, workload.spec));
+  }
+}
+
+// Frozen blocks have no gradients and states; those before the first trained block only run forward and keep nothing.
+TEST_CASE("bounds know frozen blocks") {
+  Random random;
+  for (int i = 0; i < 300; ++i) {
+    ModelSpec spec = published_gpt(4, 64, 11, false, 16, 32);
+    std::vector<NamePattern> trained = {"head.*"};
+    for (const auto& layer : spec.layers)
+      if (layer.is_block && random.whole(0, 3) == 0) trained.emplace_back(layer.name + ".*");
+    freeze_others(trained, spec, "a test");
+    for (auto& layer : spec.layers) layer.work = nullptr;  // determined anew
+    add_costs_of_ops(spec);
+    Workload workload{.spec = spec, .sequence_length = 32};
+    workload.software.own_ops = random.coin();
     check_bounds(random, workload, random_layout(random, workload.spec));
   }
 }

@@ -301,16 +301,16 @@ TEST_CASE("parameters that stay whole save nothing and cost nothing to share") {
   const Layout whole{.replicas = 8};
   Layout sharded{.replicas = 8, .sharding = zero(3, 8)};
   CHECK(plan_layout(job, sharded).fit.bytes < plan_layout(job, whole).fit.bytes);
-  const auto block = [&] { return shared_parameters(sharded, job.workload.spec.layers[1]); };
-  CHECK(block() == local_parameters(job.workload.spec.layers[1], 1));
+  const auto block = [&] { return shared_parameters(sharded, job.workload.spec.layers[1], Counted::all); };
+  CHECK(block() == local_parameters(job.workload.spec.layers[1], 1, Counted::all));
   sharded.sharding.whole_below = 1024 * 1024 + 1;  // all but the three large products
   CHECK(block() == (3 + 4 + 4) * 1024 * 1024);
   sharded.sharding.whole_below = int64_t{1} << 40;
   CHECK(block() == 0);
   CHECK(plan_layout(job, sharded).fit.bytes == plan_layout(job, whole).fit.bytes);
   CHECK(plan_layout(job, sharded).step.seconds == plan_layout(job, whole).step.seconds);
-  CHECK(shared_parameters({.replicas = 8, .sharding = zero(2, 8)}, job.workload.spec.layers[1]) ==
-        local_parameters(job.workload.spec.layers[1], 1));
+  CHECK(shared_parameters({.replicas = 8, .sharding = zero(2, 8)}, job.workload.spec.layers[1], Counted::all) ==
+        local_parameters(job.workload.spec.layers[1], 1, Counted::all));
 }
 
 TEST_CASE("175B on 960 A100 40GB") {

@@ -39,6 +39,9 @@ TEST_CASE("groups are cut from the front, within a chunk and among equal neighbo
   mixed[4] = named("each");
   CHECK(layer_groups(chunk, mixed) == Groups{{0, 2, true}, {2, 1, true}, {3, 2, true}});
   CHECK(layer_groups({}, mixed).empty());
+  // Layers without a backward pass are in no group.
+  CHECK(layer_groups(chunk, all("contiguous"), chunk[2]) ==
+        Groups{{0, 1, false, false}, {1, 1, false, false}, {2, 3, true}});
 }
 
 }  // namespace shardline::recompute_test

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <deque>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <random>
 #include <set>
@@ -87,14 +88,15 @@ class Machine {
         if (i.chunk > 0 && !take(inputs_, key)) return false;
         if (i.chunk + 1 < schedule_.chunks() && stage_of(i.chunk + 1) == stage)
           inputs_.insert({i.microbatch, i.chunk + 1});
-        if (training_) kept_.insert(key);
+        if (training_ && i.chunk >= schedule_.first_backward_chunk) kept_.insert(key);
         if (training_ && i.chunk + 1 == schedule_.chunks() && !ascending(losses_, i.microbatch)) return false;
         return ran_.insert(key).second && (leaves(stage, i.chunk + 1) ? outputs_.insert(key).second : true);
       case Op::backward_input:
         if (i.chunk + 1 < schedule_.chunks() && !take(gradients_, key)) return false;
         if (!take(kept_, key) || !ascending(input_gradients_[i.chunk], i.microbatch)) return false;
-        if (i.chunk > 0 && stage_of(i.chunk - 1) == stage) gradients_.insert({i.microbatch, i.chunk - 1});
         pairs_.insert(key);
+        if (i.chunk == schedule_.first_backward_chunk) return true;
+        if (stage_of(i.chunk - 1) == stage) gradients_.insert({i.microbatch, i.chunk - 1});
         return leaves(stage, i.chunk - 1) ? output_gradients_.insert(key).second : true;
       case Op::backward_weight:
         return take(pairs_, key) && ascending(weights_[i.chunk], i.microbatch);
@@ -139,8 +141,9 @@ class Machine {
     for (const auto* left : {&inputs_, &outputs_, &kept_, &pairs_, &gradients_, &output_gradients_})
       if (!left->empty()) return false;
     if (int(ran_.size()) != schedule_.microbatches * schedule_.chunks()) return false;
-    if (!scattered_.empty() && int(scattered_.size()) != schedule_.microbatches * schedule_.chunks()) return false;
-    return !training_ || int(reduced_.size()) == schedule_.chunks();
+    const int trained = schedule_.chunks() - schedule_.first_backward_chunk;
+    if (!scattered_.empty() && int(scattered_.size()) != schedule_.microbatches * trained) return false;
+    return !training_ || int(reduced_.size()) == trained;
   }
 
   const Schedule& schedule_;
@@ -300,7 +303,13 @@ TEST_CASE("every mutant is refused, or an independent machine runs it too") {
                                         zb_h1(3, 2, 0),
                                         zb_h2(2, 3, 0),
                                         zbv(2, 2, 0),
-                                        dualpipev(2, 2, 0)};
+                                        dualpipev(2, 2, 0),
+                                        without_backward_before(one_forward_one_backward(3, 2, 0), 1),
+                                        without_backward_before(one_forward_one_backward(2, 2, 0), 1),
+                                        without_backward_before(with_reductions(simple_schedule(3, 2, 0), true), 2),
+                                        without_backward_before(interleaved_1f1b(2, 2, 2, 0), 2),
+                                        without_backward_before(zb_h1(3, 2, 0), 1),
+                                        without_backward_before(zbv(2, 2, 0), 1)};
   Count total;
   for (const auto& schedule : corpus)
     for (int send_buffers : {0, 1, 2}) {
@@ -313,6 +322,28 @@ TEST_CASE("every mutant is refused, or an independent machine runs it too") {
   CHECK(total.mutants > 20000);
   CHECK(total.equivalent > 0);
   WARN(total.mutants << " mutants, of which " << total.equivalent << " are schedules themselves");
+}
+
+TEST_CASE("schedules stay complete without the backward passes before any chunk") {
+  for (const auto& whole : all_schedules(3, 5))
+    for (const bool scattered : {false, true})
+      for (int first = 0; first < whole.chunks(); ++first) {
+        const auto schedule = without_backward_before(with_reductions(whole, scattered), first);
+        CAPTURE(whole.name, scattered, first);
+        CHECK(refusal(schedule, kUnboundedSends) == "");
+        CHECK(Machine(schedule, 1000, 7).runs_through());
+        for (const auto& list : schedule.instructions)
+          for (const auto& i : list) CHECK((is_of_forward(i.op) || i.chunk >= first));
+        CHECK(schedule_from_json(nlohmann::json(schedule), "a test") == schedule);
+      }
+}
+
+TEST_CASE("a first chunk with a backward pass that does not exist is refused") {
+  for (const int first : {-1, 3}) {
+    auto schedule = simple_schedule(3, 2, 0);
+    schedule.first_backward_chunk = first;
+    CHECK(contains(refusal(schedule), cat("begin with chunk ", first, " of 3")));
+  }
 }
 
 TEST_CASE("random reorderings: checker and machine agree") {

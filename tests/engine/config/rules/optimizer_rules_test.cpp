@@ -13,32 +13,6 @@ OptimizerOptions options_of(const json& training) {
   return optimizer_options(config_with(training).training);
 }
 
-// As GPT-2: two layers, the second with the first one's table.
-ModelSpec named_model() {
-  ModelSpec spec;
-  spec.layers.push_back(
-      {.name = "embedding",
-       .params = {{.name = "wte.weight", .shape = {4}, .sources = {{.tensor = "transformer.wte.weight"}}},
-                  {.name = "wpe.weight", .shape = {4}, .sources = {{.tensor = "transformer.wpe.weight"}}}}});
-  spec.layers.push_back({.name = "head",
-                         .params = {{.name = "ln_f.weight", .shape = {4}, .decays = false},
-                                    {.name = "lm_head.weight",
-                                     .shape = {4},
-                                     .tied_to = "embedding.wte.weight",
-                                     .sources = {{.tensor = "lm_head.weight"}}}}});
-  return spec;
-}
-
-std::vector<std::string> decaying(const std::vector<NamePattern>& patterns) {
-  ModelSpec spec = named_model();
-  exclude_from_decay(patterns, spec);
-  std::vector<std::string> names;
-  for (const auto& layer : spec.layers)
-    for (const auto& param : layer.params)
-      if (param.decays) names.push_back(param.name);
-  return names;
-}
-
 }  // namespace
 
 TEST_CASE("optimizers are known by transformers' names, and Adam by ours") {
@@ -80,26 +54,6 @@ TEST_CASE("optim_args are read as transformers reads them, and nothing in them i
   CHECK_THAT(mistake_in(args("weight_decay=0.1")), Contains("use training.weight_decay"));
   CHECK_THAT(mistake_in(args("beta=1")), Contains("it takes momentum, dampening and nesterov"));
   CHECK_THAT(mistake_in({{"optim_args", "momentum=0.9"}}), Contains("takes none"));
-}
-
-TEST_CASE("patterns take weight decay off parameters by our names and by those of the files") {
-  using Names = std::vector<std::string>;
-  CHECK(decaying({}) == Names{"wte.weight", "wpe.weight", "lm_head.weight"});
-  CHECK(decaying({"*wpe*"}) == Names{"wte.weight", "lm_head.weight"});
-  CHECK(decaying({"transformer.wpe.*"}) == Names{"wte.weight", "lm_head.weight"});
-  CHECK(decaying({"embedding.w?e.weight"}) == Names{});
-  CHECK(decaying({"*lm_head*"}) == Names{"wpe.weight"});  // what is tied is one parameter
-  CHECK(decaying({"*ln_f*", "*wte*"}) == Names{"wpe.weight"});
-  CHECK(config_with({{"no_decay_patterns", "*wte*"}}).training.no_decay_patterns == std::vector<NamePattern>{"*wte*"});
-}
-
-TEST_CASE("a pattern that takes weight decay off nothing is refused with one that does") {
-  using Catch::Contains;
-  CHECK_THROWS_WITH(decaying({"*wte*", "wpe"}),
-                    "/training/no_decay_patterns: \"wpe\" matches no parameter; patterns match whole names: write "
-                    "\"*wpe*\"");
-  CHECK_THROWS_WITH(decaying({"w.*weight"}), Contains("write \"*w*weight*\""));  // was a regular expression
-  CHECK_THROWS_WITH(decaying({"embedding.wqe.weight"}), Contains("did you mean \"embedding.wte.weight\"?"));
 }
 
 }  // namespace shardline::optimizer_rules_test

@@ -1,0 +1,67 @@
+#include "core/model/parameter_patterns.h"
+
+#include <algorithm>
+#include <set>
+#include <string>
+
+#include "core/error.h"
+
+namespace shardline {
+namespace {
+
+// The full name, then those of its tensors in files.
+std::vector<std::string> names_of(const LayerSpec& layer, const ParamSpec& param) {
+  std::vector<std::string> names = {layer.full_name(param)};
+  for (const auto& source : param.sources) names.push_back(source.tensor);
+  return names;
+}
+
+// The name under which all uses of a parameter are known.
+std::string owner_of(const LayerSpec& layer, const ParamSpec& param) {
+  return param.tied_to.empty() ? layer.full_name(param) : param.tied_to;
+}
+
+// The owners of the selected parameters.
+std::set<std::string> selected(const std::vector<NamePattern>& patterns, const ModelSpec& spec,
+                               const std::string& place) {
+  const auto matches_one = [&](const std::string& name) {
+    return std::ranges::any_of(patterns, [&](const NamePattern& pattern) { return pattern.matches(name); });
+  };
+  std::vector<std::string> all;
+  std::set<std::string> owners;
+  for (const auto& layer : spec.layers)
+    for (const auto& param : layer.params) {
+      const auto names = names_of(layer, param);
+      all.insert(all.end(), names.begin(), names.end());
+      if (std::ranges::any_of(names, matches_one)) owners.insert(owner_of(layer, param));
+    }
+  for (const auto& pattern : patterns) require_match(pattern, all, place, "parameter");
+  return owners;
+}
+
+}  // namespace
+
+void exclude_from_decay(const std::vector<NamePattern>& patterns, ModelSpec& spec, const std::string& place) {
+  const auto excluded = selected(patterns, spec, place);
+  for (auto& layer : spec.layers)
+    for (auto& param : layer.params)
+      if (excluded.contains(owner_of(layer, param))) param.decays = false;
+}
+
+void freeze_others(const std::vector<NamePattern>& patterns, ModelSpec& spec, const std::string& place) {
+  const auto trained = selected(patterns, spec, place);
+  bool has_backward = false;
+  for (auto& layer : spec.layers) {
+    for (auto& param : layer.params) {
+      if (!patterns.empty() && !trained.contains(owner_of(layer, param))) param.trainable = false;
+      has_backward |= param.trainable;
+    }
+    layer.has_backward = has_backward;
+  }
+  if (!has_backward)
+    throw ConfigError(patterns.empty()
+                          ? cat("the model trains none of its parameters, whatever ", place, " selects; train another")
+                          : cat(place, ": selects only parameters that the model never trains; select others"));
+}
+
+}  // namespace shardline
